@@ -1,0 +1,152 @@
+# Flyt's build. GNU make; everything it makes is under $(B). `make help` lists the targets.
+# Each folder says in its rules.mk what is built from it; this file has what they share.
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+CUDA_PATH ?= /usr/local/cuda
+PYTHON    ?= python3
+CC        := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
+NVCC      ?= $(CUDA_PATH)/bin/nvcc
+SANITIZE  ?=
+DEBUG     ?=
+
+# One build folder per flavour, so that switching flavours rebuilds nothing.
+comma  := ,
+flavour := $(if $(DEBUG),-debug)$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter clang%,$(notdir $(CC))),-clang)
+B      ?= build$(flavour)
+GEN    := $(B)/gen
+
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo 0.1)
+
+warnings := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wvla -Wno-unused-parameter -Werror
+optimise := $(if $(DEBUG),-O0 -g3,-O2 -g)
+sanitize := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+
+CPPFLAGS += -D_GNU_SOURCE -I. -I$(GEN) -I$(CUDA_PATH)/include -I/usr/include/tirpc
+CFLAGS   += -std=gnu11 -fPIC -fvisibility=hidden -pthread $(optimise) $(warnings) $(sanitize)
+LDFLAGS  += -pthread $(sanitize) -Wl,--as-needed -Wl,-z,relro -Wl,-z,now
+
+# What the folders' rules.mk add to.
+#   ALL         what `make all` builds            UNIT_TESTS  cmocka programs, run by `make test`
+#   CLIENT      the client's part of ALL          SERVER      the server's part of ALL
+#   GENERATED   headers that sources include: made before any object is compiled
+ALL :=
+CLIENT :=
+SERVER :=
+UNIT_TESTS :=
+GENERATED :=
+TEST_DEPS :=
+
+# $(call objs,SOURCES) names the objects of SOURCES.
+objs = $(patsubst %.c,$(B)/%.o,$(1))
+
+# rpc's first: the others name its objects.
+FRAGMENTS := $(sort $(wildcard rpc/*/rules.mk))
+FRAGMENTS += $(filter-out $(FRAGMENTS),$(sort $(wildcard */rules.mk */*/rules.mk)))
+include $(FRAGMENTS)
+
+.PHONY: all client server
+all: $(ALL) $(CLIENT) $(SERVER)
+client: $(CLIENT)
+server: $(SERVER)
+
+# Generated sources are not ours to format: they have their own warning flags (no -Werror on style).
+$(GEN)/%.o: $(GEN)/%.c | $(GENERATED)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -Wno-error -w -MMD -MP -c -o $@ $<
+
+$(B)/%.o: %.c Makefile | $(GENERATED) toolkit
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $($(subst /,_,$(dir $<))CFLAGS) -MMD -MP -c -o $@ $<
+
+.PHONY: toolkit
+toolkit:
+	@test -e $(CUDA_PATH)/include/cuda.h || { echo "flyt: no CUDA toolkit in $(CUDA_PATH): install CUDA 13 or set CUDA_PATH=FOLDER" >&2; exit 2; }
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)
+
+.PHONY: clean
+clean:
+	rm -rf build build-*
+
+# ---- what a person types ----
+
+.PHONY: demo test soak sanitize gpu-test bench bundle install install-client-lib restore-client-lib format lint help bootstrap
+
+bootstrap:
+	@CUDA_PATH=$(CUDA_PATH) sh scripts/bootstrap.sh
+
+# $(call built,VARIABLES AND TARGETS) builds them in a make of its own, because the set-up must be complete before the
+# build is even read. Its output goes to a file and is shown where it fails.
+jobs = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
+built = mkdir -p $(B) && echo "building $(strip $(1)) (output in $(B)/build.log)" && \
+	{ $(MAKE) --no-print-directory $(jobs) $(1) >$(B)/build.log 2>&1 || { tail -n 40 $(B)/build.log; exit 1; }; }
+
+demo: bootstrap
+	@$(call built,all demo-programs)
+	@sh scripts/demo.sh $(B)
+
+test: bootstrap
+	@$(call built,all unit-tests test-apps bench-programs)
+	@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
+	@bash tests/run $(B) $(B)-address-undefined
+
+soak: bootstrap
+	@$(call built,all unit-tests test-apps bench-programs)
+	@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
+	@FLYT_SOAK=1 bash tests/run $(B) $(B)-address-undefined
+
+.PHONY: unit-tests
+unit-tests: $(UNIT_TESTS)
+
+.PHONY: test-list
+test-list:
+	@printf '%s\n' $(UNIT_TESTS)
+
+bundle: all test-apps bench-programs
+	@sh scripts/bundle.sh $(B) $(CUDA_PATH) $(VERSION)
+
+gpu-test: bundle
+	@sh $(B)/bundle/flyt/bin/flyt-gpu-test
+
+bench: all bench-programs
+	@sh tests/bench/run $(B)
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+DEST    ?=
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/flyt $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 $(B)/bin/flyt-server scripts/flyt-run scripts/flyt-client-lib $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(B)/lib/libflyt-client.so.1 $(B)/lib/libcudart.so.13 $(B)/lib/libcuda.so.1 $(B)/lib/libflyt-softgpu.so $(DESTDIR)$(PREFIX)/lib/flyt/
+	install -m 644 $(wildcard config/man/*.1) $(DESTDIR)$(PREFIX)/share/man/man1/
+
+install-client-lib: client
+	@FLYT_LIB_DIR=$(abspath $(B))/lib sh scripts/flyt-client-lib install $(DEST)
+restore-client-lib:
+	@sh scripts/flyt-client-lib restore $(DEST)
+
+C_FILES = $(shell git ls-files '*.c' '*.h' ':!tests/apps')
+format:
+	@clang-format -i $(C_FILES)
+lint: all
+	@clang-format --dry-run -Werror $(C_FILES)
+	@sh tests/lint.sh && echo 'lint: nothing found'
+
+help:
+	@echo 'make all                 everything, in $(B)/'
+	@echo 'make client | server     the libraries for programs | flyt-server and the software GPU'
+	@echo 'make demo                builds and runs CUDA programs through Flyt, on the GPU or without one'
+	@echo 'make test                all tests that take seconds each (no GPU needed)'
+	@echo 'make soak                the same, and those that take long'
+	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
+	@echo 'make bench               the measurements of the README, beside native where there is a GPU'
+	@echo 'make bundle              one folder that runs anywhere: $(B)/bundle/flyt'
+	@echo 'make install             into PREFIX=$(PREFIX) (DESTDIR is honoured)'
+	@echo 'make install-client-lib  puts our libcudart in the place of NVIDIA'"'"'s, in DEST=FOLDER or the system'
+	@echo 'make restore-client-lib  puts NVIDIA'"'"'s back'
+	@echo 'make format | lint       clang-format | its check, and the check of who includes whom'
+	@echo 'make clean               removes all build folders'
+	@echo 'variables: CUDA_PATH=$(CUDA_PATH) CC=$(CC) DEBUG=1 SANITIZE=address,undefined B=$(B)'

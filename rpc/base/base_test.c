@@ -1,0 +1,402 @@
+/* Tests of the small modules of rpc/base: URLs, errors, SHA-256, id tables, descriptors. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/error.h"
+#include "rpc/base/id.h"
+#include "rpc/base/idtable.h"
+#include "rpc/base/log.h"
+#include "rpc/base/sha256.h"
+#include "rpc/base/url.h"
+
+/* ---- errors and log ---- */
+
+static void test_error_keeps_code_and_cuts_text(void **state)
+{
+    struct flyt_error err;
+    char longer[2 * sizeof err.text];
+
+    assert_int_equal(flyt_error_set(&err, -EINVAL, "port %d", 7), -EINVAL);
+    assert_int_equal(err.code, -EINVAL);
+    assert_string_equal(err.text, "port 7");
+    assert_int_equal(flyt_error_set(NULL, -EIO, "nobody reads this"), -EIO);
+    memset(longer, 'x', sizeof longer);
+    longer[sizeof longer - 1] = 0;
+    flyt_error_set(&err, -EIO, "%s", longer);
+    assert_int_equal(strlen(err.text), sizeof err.text - 1);
+}
+
+/* What one flyt_log call writes to stderr. */
+static void logged(char *text, size_t bytes, enum flyt_log_level level, const char *value)
+{
+    int ends[2], saved = dup(STDERR_FILENO);
+
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    errno = ENOENT;
+    flyt_log(level, "thing failed: name=%s: %m", value);
+    assert_int_equal(errno, ENOENT);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(ends[1]);
+    ssize_t count = read(ends[0], text, bytes - 1);
+    text[count > 0 ? count : 0] = 0;
+    close(ends[0]);
+}
+
+static void test_log_writes_one_line(void **state)
+{
+    char text[4096], longer[4000];
+
+    setenv("FLYT_LOG", "warn", 1);
+    flyt_log_init("prog", FLYT_LOG_TRACE);
+    assert_true(flyt_log_is_on(FLYT_LOG_ERROR));
+    assert_false(flyt_log_is_on(FLYT_LOG_INFO));
+    logged(text, sizeof text, FLYT_LOG_WARN, "a\nb");
+    assert_string_equal(text, "prog: thing failed: name=a b: No such file or directory\n");
+    logged(text, sizeof text, FLYT_LOG_INFO, "x");
+    assert_string_equal(text, "");
+    memset(longer, 'y', sizeof longer);
+    longer[sizeof longer - 1] = 0;
+    logged(text, sizeof text, FLYT_LOG_ERROR, longer);
+    assert_int_equal(text[strlen(text) - 1], '\n');
+    unsetenv("FLYT_LOG");
+    flyt_log_init("prog", FLYT_LOG_WARN);
+}
+
+static void test_clock_counts_down(void **state)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    assert_int_equal(flyt_clock_left_ms(now_ms - 1), 0);
+    assert_in_range(flyt_clock_left_ms(now_ms + 100000), 90000, 100000);
+    assert_int_equal(flyt_clock_left_ms(UINT64_MAX), INT32_MAX);
+}
+
+/* ---- URLs ---- */
+
+static void test_url_accepts(void **state)
+{
+    static const struct {
+        const char *text, *host, *path, *printed;
+        unsigned port;
+    } cases[] = {
+        {"tcp://gpu1:4000", "gpu1", "", "tcp://gpu1:4000", 4000},
+        {"tcp://[::1]:1", "::1", "", "tcp://[::1]:1", 1},
+        {"tcp://:0", "", "", "tcp://:0", 0},
+        {"tcp://10.0.0.1:65535", "10.0.0.1", "", "tcp://10.0.0.1:65535", 65535},
+        {"unix:///run/flyt.sock", "", "/run/flyt.sock", "unix:///run/flyt.sock", 0},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct flyt_url url;
+        char printed[FLYT_URL_TEXT_BYTES];
+        assert_int_equal(flyt_url_parse(cases[i].text, NULL, &url), 0);
+        assert_string_equal(url.host, cases[i].host);
+        assert_string_equal(url.path, cases[i].path);
+        assert_int_equal(url.port, cases[i].port);
+        flyt_url_print(&url, printed);
+        assert_string_equal(printed, cases[i].printed);
+    }
+}
+
+static void test_url_refuses_and_says_why(void **state)
+{
+    static const struct {
+        const char *text, *word;
+    } cases[] = {
+        {"", "expected tcp"},           {"http://x:1", "expected tcp"},  {"tcp://host", "no port"},
+        {"tcp://host:", "port ''"},     {"tcp://host:65536", "65535"},   {"tcp://host:12x", "12x"},
+        {"tcp://host:-1", "-1"},        {"tcp://::1:80", "brackets"},    {"tcp://[::1:80", "bracket"},
+        {"tcp://[::1]", "no port"},     {"unix://relative", "absolute"}, {"unix:///", "absolute"},
+        {"tcp://host/x:80", "no port"},
+    };
+    struct flyt_url url = {.port = 9};
+    struct flyt_error err;
+    char longer[600];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(flyt_url_parse(cases[i].text, &err, &url), -EINVAL);
+        if (!strstr(err.text, cases[i].word))
+            fail_msg("'%s' does not name '%s'", err.text, cases[i].word);
+    }
+    memset(longer, 'p', sizeof longer);
+    longer[sizeof longer - 1] = 0;
+    memcpy(longer, "unix:///", 8);
+    assert_int_equal(flyt_url_parse(longer, &err, &url), -EINVAL);
+    memcpy(longer, "tcp://xx", 8);
+    assert_int_equal(flyt_url_parse(longer, &err, &url), -EINVAL);
+    assert_int_equal(url.port, 9); /* untouched */
+}
+
+/* ---- SHA-256: vectors of FIPS 180-4's examples and of NIST's CAVP ---- */
+
+static void assert_digest(const void *data, size_t bytes, const char *expected)
+{
+    unsigned char digest[FLYT_SHA256_BYTES];
+    char text[2 * FLYT_SHA256_BYTES + 1];
+
+    flyt_sha256_of(data, bytes, digest);
+    for (int i = 0; i < FLYT_SHA256_BYTES; i++)
+        sprintf(text + 2 * i, "%02x", digest[i]);
+    assert_string_equal(text, expected);
+}
+
+static void test_sha256_vectors(void **state)
+{
+    static const char two_blocks[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+    char *million = malloc(1000000);
+
+    assert_digest(NULL, 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    assert_digest("abc", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_digest(two_blocks, 56, "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    memset(million, 'a', 1000000);
+    assert_digest(million, 1000000, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+    free(million);
+}
+
+static void test_sha256_in_pieces(void **state)
+{
+    unsigned char data[300], whole[FLYT_SHA256_BYTES], pieces[FLYT_SHA256_BYTES];
+
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (unsigned char)(i * 7);
+    for (size_t bytes = 0; bytes <= sizeof data; bytes++) {
+        struct flyt_sha256 hash;
+        flyt_sha256_of(data, bytes, whole);
+        flyt_sha256_init(&hash);
+        for (size_t at = 0, step = 1; at < bytes; at += step, step = step % 67 + 1) {
+            step = step < bytes - at ? step : bytes - at;
+            flyt_sha256_add(&hash, data + at, step);
+        }
+        flyt_sha256_end(&hash, pieces);
+        assert_memory_equal(whole, pieces, sizeof whole);
+    }
+}
+
+/* ---- id tables ---- */
+
+static int count_visit(void *user, uint64_t number, void *object)
+{
+    *(uint64_t *)user += number;
+    return number == 500 ? 42 : 0;
+}
+
+static void test_idtable_adds_finds_removes(void **state)
+{
+    struct flyt_idtable *table = malloc(sizeof *table);
+    static const uint64_t numbers[] = {0, 1, 1023, 1024, 1u << 20, FLYT_IDTABLE_NUMBER_END - 1};
+    uint64_t sum = 0;
+    int objects[6];
+
+    flyt_idtable_init(table);
+    for (int i = 0; i < 6; i++) {
+        assert_null(flyt_idtable_find(table, numbers[i]));
+        assert_int_equal(flyt_idtable_add(table, numbers[i], &objects[i]), 0);
+        assert_int_equal(flyt_idtable_add(table, numbers[i], &objects[0]), -EEXIST);
+    }
+    assert_int_equal(flyt_idtable_add(table, FLYT_IDTABLE_NUMBER_END, &objects[0]), -ERANGE);
+    assert_null(flyt_idtable_find(table, FLYT_IDTABLE_NUMBER_END));
+    assert_null(flyt_idtable_find(table, UINT64_MAX));
+    assert_int_equal(flyt_idtable_count(table), 6);
+    assert_int_equal(flyt_idtable_each(table, count_visit, &sum), 0);
+    assert_int_equal(sum, 1 + 1023 + 1024 + (1u << 20) + FLYT_IDTABLE_NUMBER_END - 1);
+    for (int i = 0; i < 6; i++) {
+        assert_ptr_equal(flyt_idtable_find(table, numbers[i]), &objects[i]);
+        assert_ptr_equal(flyt_idtable_remove(table, numbers[i]), &objects[i]);
+        assert_null(flyt_idtable_remove(table, numbers[i]));
+        assert_null(flyt_idtable_find(table, numbers[i]));
+    }
+    assert_int_equal(flyt_idtable_count(table), 0);
+    assert_int_equal(flyt_idtable_add(table, 500, &objects[0]), 0);
+    assert_int_equal(flyt_idtable_each(table, count_visit, &sum), 42);
+    flyt_idtable_fini(table);
+    free(table);
+}
+
+static void test_idtable_mints_and_reuses(void **state)
+{
+    struct flyt_idtable *table = malloc(sizeof *table);
+    uint64_t first, second, third;
+    int object;
+
+    flyt_idtable_init(table);
+    assert_int_equal(flyt_idtable_mint(table, FLYT_STREAM_NUMBER_FIRST, &object, &first), 0);
+    assert_int_equal(first, FLYT_STREAM_NUMBER_FIRST);
+    assert_int_equal(flyt_idtable_mint(table, FLYT_STREAM_NUMBER_FIRST, &object, &second), 0);
+    assert_int_equal(second, first + 1);
+    flyt_idtable_remove(table, first);
+    assert_int_equal(flyt_idtable_mint(table, FLYT_STREAM_NUMBER_FIRST, &object, &third), 0);
+    assert_int_equal(third, first);
+    for (int i = 0; i < 1000000; i++) { /* a program that makes and drops events all day */
+        assert_int_equal(flyt_idtable_mint(table, FLYT_STREAM_NUMBER_FIRST, &object, &third), 0);
+        flyt_idtable_remove(table, third);
+    }
+    assert_int_equal(third, second + 1);
+    flyt_idtable_fini(table);
+    free(table);
+}
+
+enum { THREADS = 4, PER_THREAD = 20000 };
+
+struct shared {
+    struct flyt_idtable table;
+    _Atomic(unsigned) removed, bad;
+    _Atomic(bool) is_over;
+};
+
+struct part {
+    struct shared *shared;
+    uint64_t first;
+};
+
+static void *churn(void *argument)
+{
+    struct part *part = argument;
+
+    for (uint64_t i = 0; i < PER_THREAD; i++) {
+        uint64_t number = part->first + i;
+        if (flyt_idtable_add(&part->shared->table, number, (void *)(number + 1)))
+            atomic_fetch_add(&part->shared->bad, 1);
+        if (i % 3 == 0 && flyt_idtable_remove(&part->shared->table, number))
+            atomic_fetch_add(&part->shared->removed, 1);
+    }
+    return NULL;
+}
+
+static void *look(void *argument)
+{
+    struct shared *shared = argument;
+
+    while (!atomic_load(&shared->is_over)) {
+        for (uint64_t number = 0; number < THREADS * PER_THREAD; number += 17) {
+            void *object = flyt_idtable_find(&shared->table, number);
+            if (object && object != (void *)(number + 1))
+                atomic_fetch_add(&shared->bad, 1);
+        }
+    }
+    return NULL;
+}
+
+static void test_idtable_from_many_threads(void **state)
+{
+    struct shared *shared = calloc(1, sizeof *shared);
+    struct part parts[THREADS];
+    pthread_t threads[THREADS], finder;
+
+    flyt_idtable_init(&shared->table);
+    pthread_create(&finder, NULL, look, shared);
+    for (unsigned i = 0; i < THREADS; i++) {
+        parts[i] = (struct part){shared, i * PER_THREAD};
+        pthread_create(&threads[i], NULL, churn, &parts[i]);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    atomic_store(&shared->is_over, true);
+    pthread_join(finder, NULL);
+    assert_int_equal(atomic_load(&shared->bad), 0);
+    assert_int_equal(flyt_idtable_count(&shared->table), THREADS * PER_THREAD - atomic_load(&shared->removed));
+    flyt_idtable_fini(&shared->table);
+    free(shared);
+}
+
+static void test_ids_by_rule(void **state)
+{
+    uint64_t library = flyt_id(FLYT_ID_LIBRARY, 12345);
+    uint64_t kernel = flyt_kernel_id(library, 678);
+
+    assert_int_equal(flyt_id_type(kernel), FLYT_ID_KERNEL);
+    assert_int_equal(flyt_kernel_library_id(kernel), library);
+    assert_int_equal(flyt_kernel_index(kernel), 678);
+    assert_int_equal(flyt_window_device(flyt_window_base(3) + 5), 3);
+    assert_int_equal(flyt_window_device(FLYT_WINDOW_BASE - 1), -1);
+    assert_int_equal(flyt_window_device(flyt_window_base(FLYT_WINDOW_DEVICES)), -1);
+}
+
+/* ---- descriptors ---- */
+
+static void test_descriptors_travel_with_payload(void **state)
+{
+    int pair[2], pipe_ends[2], fds[FLYT_DESCRIPTORS_MAX];
+    unsigned fd_count = 99;
+    char text[16], byte = 0;
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(pipe(pipe_ends), 0);
+    assert_int_equal(flyt_descriptors_send(pair[0], "hello", 5, pipe_ends, 2), 0);
+    assert_int_equal(flyt_descriptors_receive(pair[1], text, sizeof text, fds, 2, &fd_count), 5);
+    assert_memory_equal(text, "hello", 5);
+    assert_int_equal(fd_count, 2);
+    assert_true(fcntl(fds[0], F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    assert_int_equal(read(pipe_ends[0], &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    flyt_close(fds[0]);
+    flyt_close(fds[1]);
+
+    /* More than the receiver wants: refused as a whole, nothing leaks. */
+    assert_int_equal(flyt_descriptors_send(pair[0], "!", 1, pipe_ends, 2), 0);
+    int before = dup(0);
+    close(before);
+    assert_int_equal(flyt_descriptors_receive(pair[1], text, sizeof text, fds, 1, &fd_count), -EMSGSIZE);
+    int after = dup(0);
+    close(after);
+    assert_int_equal(before, after);
+    assert_int_equal(flyt_descriptors_send(pair[0], "", 0, NULL, 0), -EINVAL);
+
+    close(pair[0]);
+    assert_int_equal(flyt_descriptors_receive(pair[1], text, sizeof text, fds, 1, &fd_count), 0);
+    assert_int_equal(flyt_descriptors_send(pair[1], "x", 1, NULL, 0), -EPIPE);
+    close(pair[1]);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+}
+
+static void test_auto_close(void **state)
+{
+    int number;
+
+    {
+        flyt_auto_close int fd = dup(0);
+        number = fd;
+        assert_int_not_equal(fcntl(number, F_GETFD), -1);
+    }
+    assert_int_equal(fcntl(number, F_GETFD), -1);
+    errno = ERANGE;
+    assert_int_equal(flyt_close(-1), -1);
+    assert_int_equal(errno, ERANGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_error_keeps_code_and_cuts_text),
+        cmocka_unit_test(test_log_writes_one_line),
+        cmocka_unit_test(test_clock_counts_down),
+        cmocka_unit_test(test_url_accepts),
+        cmocka_unit_test(test_url_refuses_and_says_why),
+        cmocka_unit_test(test_sha256_vectors),
+        cmocka_unit_test(test_sha256_in_pieces),
+        cmocka_unit_test(test_idtable_adds_finds_removes),
+        cmocka_unit_test(test_idtable_mints_and_reuses),
+        cmocka_unit_test(test_idtable_from_many_threads),
+        cmocka_unit_test(test_ids_by_rule),
+        cmocka_unit_test(test_descriptors_travel_with_payload),
+        cmocka_unit_test(test_auto_close),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,81 @@
+#include "rpc/base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_BYTES_MAX = 2048 };
+
+/* The one state of this module: who we are and how much is said. Written at start, read from every thread. */
+static _Atomic(const char *) log_program = "flyt";
+static atomic_int log_fd = STDERR_FILENO;
+static _Atomic(int) log_level = FLYT_LOG_WARN;
+
+void flyt_log_init(const char *program, enum flyt_log_level default_level)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug", "trace"};
+    const char *wanted = getenv("FLYT_LOG");
+    int level = (int)default_level;
+
+    if (wanted) {
+        for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++) {
+            if (!strcmp(wanted, names[i]))
+                level = i;
+        }
+    }
+    atomic_store_explicit(&log_level, level, memory_order_relaxed);
+    atomic_store_explicit(&log_program, program, memory_order_relaxed);
+}
+
+bool flyt_log_is_on(enum flyt_log_level level)
+{
+    return (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
+/* A log line stays one line, whatever a peer's sentence or a file name contains. */
+static void flatten(char *line, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+            line[i] = ' ';
+    }
+}
+
+void flyt_log_set_fd(int fd)
+{
+    atomic_store_explicit(&log_fd, fd, memory_order_relaxed);
+}
+
+void flyt_log(enum flyt_log_level level, const char *format, ...)
+{
+    char line[LINE_BYTES_MAX];
+    int saved_errno = errno;
+    va_list values;
+
+    if (!flyt_log_is_on(level))
+        return;
+    const char *program = atomic_load_explicit(&log_program, memory_order_relaxed);
+    int head = snprintf(line, sizeof line, "%s: ", program);
+    if (head < 0 || (size_t)head >= sizeof line)
+        head = 0;
+    errno = saved_errno; /* for %m in the caller's format */
+    va_start(values, format);
+    int body = vsnprintf(line + head, sizeof line - (size_t)head, format, values);
+    va_end(values);
+    if (body >= 0) {
+        size_t bytes = (size_t)head + (size_t)body;
+        if (bytes > sizeof line - 1)
+            bytes = sizeof line - 1;
+        flatten(line, bytes);
+        line[bytes++] = '\n';
+        int fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
+        /* One write, so that lines of several processes do not mix. If stderr takes nothing there is nobody to tell. */
+        while (write(fd, line, bytes) < 0 && errno == EINTR)
+            continue;
+    }
+    errno = saved_errno;
+}

@@ -1,0 +1,95 @@
+#include "rpc/base/url.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Whether digits are a whole decimal number of at most 65535. */
+static bool parse_port(const char *digits, uint16_t *ret_port)
+{
+    unsigned port = 0;
+
+    if (!*digits)
+        return false;
+    for (const char *c = digits; *c; c++) {
+        if (!isdigit((unsigned char)*c))
+            return false;
+        port = port * 10 + (unsigned)(*c - '0');
+        if (port > UINT16_MAX)
+            return false;
+    }
+    *ret_port = (uint16_t)port;
+    return true;
+}
+
+static int parse_tcp(const char *text, const char *rest, struct flyt_error *err, struct flyt_url *url)
+{
+    const char *host = rest, *end;
+
+    if (*rest == '[') {
+        host = rest + 1;
+        end = strchr(host, ']');
+        if (!end)
+            return flyt_error_set(err, -EINVAL, "address '%s': the bracket before the IPv6 address is not closed",
+                                  text);
+        rest = end + 1;
+    } else {
+        end = rest + strcspn(rest, ":/");
+        rest = end;
+        if (*rest == ':' && strchr(rest + 1, ':'))
+            return flyt_error_set(err, -EINVAL,
+                                  "address '%s': an IPv6 address is written in brackets, tcp://[ADDRESS]:PORT", text);
+    }
+    size_t host_bytes = (size_t)(end - host);
+    if (host_bytes > FLYT_URL_HOST_BYTES_MAX)
+        return flyt_error_set(err, -EINVAL, "address '%.64s…': the host is longer than %d characters", text,
+                              FLYT_URL_HOST_BYTES_MAX);
+    if (*rest != ':')
+        return flyt_error_set(err, -EINVAL, "address '%s': no port, expected tcp://HOST:PORT", text);
+    if (!parse_port(rest + 1, &url->port))
+        return flyt_error_set(err, -EINVAL, "address '%s': the port '%s' is not a number from 0 to 65535", text,
+                              rest + 1);
+    memcpy(url->host, host, host_bytes);
+    return 0;
+}
+
+static int parse_unix(const char *text, const char *path, struct flyt_error *err, struct flyt_url *url)
+{
+    if (*path != '/' || !path[1])
+        return flyt_error_set(err, -EINVAL, "address '%s': expected an absolute path, unix:///PATH", text);
+    if (strlen(path) > FLYT_URL_PATH_BYTES_MAX)
+        return flyt_error_set(err, -EINVAL,
+                              "address '%.64s…': the path is longer than the %d bytes that a unix socket allows", text,
+                              FLYT_URL_PATH_BYTES_MAX);
+    strcpy(url->path, path);
+    return 0;
+}
+
+int flyt_url_parse(const char *text, struct flyt_error *err, struct flyt_url *ret_url)
+{
+    struct flyt_url url = {.scheme = FLYT_URL_TCP};
+    int status;
+
+    if (!strncmp(text, "tcp://", 6)) {
+        status = parse_tcp(text, text + 6, err, &url);
+    } else if (!strncmp(text, "unix://", 7)) {
+        url.scheme = FLYT_URL_UNIX;
+        status = parse_unix(text, text + 7, err, &url);
+    } else {
+        status = flyt_error_set(err, -EINVAL, "address '%.128s': expected tcp://HOST:PORT or unix:///PATH", text);
+    }
+    if (!status)
+        *ret_url = url;
+    return status;
+}
+
+void flyt_url_print(const struct flyt_url *url, char *text)
+{
+    if (url->scheme == FLYT_URL_UNIX)
+        snprintf(text, FLYT_URL_TEXT_BYTES, "unix://%s", url->path);
+    else if (strchr(url->host, ':'))
+        snprintf(text, FLYT_URL_TEXT_BYTES, "tcp://[%s]:%u", url->host, url->port);
+    else
+        snprintf(text, FLYT_URL_TEXT_BYTES, "tcp://%s:%u", url->host, url->port);
+}

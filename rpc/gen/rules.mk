@@ -1,0 +1,54 @@
+# Tables and .x files -> $(GEN): the generator's files first, then rpcgen's.
+
+API_TABLES := $(sort $(wildcard rpc/api/*.api))
+
+$(GEN)/stamp: rpc/gen/generate.py rpc/gen/wire.py rpc/gen/test_values.py rpc/proto/flyt.x rpc/proto/limits.h $(API_TABLES)
+	@mkdir -p $(GEN)
+	$(PYTHON) -B rpc/gen/generate.py $(GEN) rpc/proto/flyt.x rpc/proto/limits.h $(API_TABLES)
+
+GEN_FROM_TABLES := $(addprefix $(GEN)/,flyt_api_types.x flyt_api_procedures.x flyt_signatures.h flyt_signatures.c \
+	flyt_procedures.h flyt_procedures.c flyt_test_svc.c flyt_test_values.c \
+	flyt_client_calls.h flyt_serve.h flyt_serve.c)
+$(GEN_FROM_TABLES): $(GEN)/stamp ;
+
+# rpcgen runs cpp without an include path: its input stands beside what it includes.
+$(GEN)/flyt.x: rpc/proto/flyt.x rpc/proto/limits.h $(GEN_FROM_TABLES)
+	cp rpc/proto/limits.h $(GEN)/flyt_limits.h
+	cp rpc/proto/flyt.x $@
+$(GEN)/flyt.h: $(GEN)/flyt.x
+	rm -f $@ && cd $(GEN) && rpcgen -M -C -h -o flyt.h flyt.x
+$(GEN)/flyt_xdr.c: $(GEN)/flyt.x
+	rm -f $@ && cd $(GEN) && rpcgen -M -C -c -o flyt_xdr.c flyt.x
+$(GEN)/flyt_clnt.c: $(GEN)/flyt.x
+	rm -f $@ && cd $(GEN) && rpcgen -M -C -l -o flyt_clnt.c flyt.x
+# The server's dispatch. The program that it calls in the client is left out: nobody in the server serves it.
+$(GEN)/flyt_svc.c: $(GEN)/flyt.x rpc/gen/rules.mk
+	sed '/^program FLYT_BACK_PROGRAM/,/^}/d' $< >$(GEN)/flyt_forward.x
+	rm -f $@ && cd $(GEN) && rpcgen -M -C -m -o flyt_svc.c flyt_forward.x
+	sed -i 's/flyt_forward\.h/flyt.h/' $@
+
+GENERATED += $(GEN)/flyt.h $(GEN_FROM_TABLES)
+
+# Tables and toolkit -> version scripts, refusing stubs, the table of cuGetProcAddress, names of errors, coverage.
+SYMBOL_MAKERS := $(filter-out rpc/gen/generate.py rpc/gen/test_values.py %_test.py,$(wildcard rpc/gen/*.py))
+$(GEN)/symbols.stamp: $(SYMBOL_MAKERS) $(API_TABLES) rpc/api/errors.txt | toolkit
+	@mkdir -p $(GEN)
+	$(PYTHON) -B rpc/gen/symbols.py $(GEN) $(CUDA_PATH) rpc/api/errors.txt $(API_TABLES)
+
+GEN_FROM_SYMBOLS := $(addprefix $(GEN)/,libcuda.map libcudart.map cuda_stubs.c cudart_stubs.c coverage.md \
+	flyt_entry_points.h flyt_entry_points.c flyt_error_names.h flyt_error_names.c)
+$(GEN_FROM_SYMBOLS): $(GEN)/symbols.stamp ;
+
+GENERATED += $(GEN)/flyt_entry_points.h $(GEN)/flyt_error_names.h
+
+# Tests: scripts that a test runner can start like any other program.
+$(B)/rpc/gen/symbols_test: rpc/gen/symbols_test.py $(SYMBOL_MAKERS) $(API_TABLES) rpc/api/errors.txt | toolkit
+	@mkdir -p $(@D)
+	printf '#!/bin/sh\nexec $(PYTHON) -B $(CURDIR)/rpc/gen/symbols_test.py $(CUDA_PATH)\n' > $@ && chmod +x $@
+
+$(B)/rpc/gen/exports_test: rpc/gen/exports_test.py rpc/gen/elf.py $(B)/lib/libcuda.so.1 $(B)/lib/libcudart.so.13
+	@mkdir -p $(@D)
+	printf '#!/bin/sh\ncd $(CURDIR) || exit 1\n$(PYTHON) -B rpc/gen/exports_test.py %s %s flyt_client_marker &&\nexec $(PYTHON) -B rpc/gen/exports_test.py %s %s\n' \
+	    $(B)/lib/libcuda.so.1 $(CUDA_PATH)/lib64/stubs/libcuda.so $(B)/lib/libcudart.so.13 $(CUDA_PATH)/lib64/libcudart.so > $@ && chmod +x $@
+
+UNIT_TESTS += $(B)/rpc/gen/symbols_test $(B)/rpc/gen/exports_test

@@ -1,0 +1,40 @@
+/*
+ * Every bound of the wire in one place. rpcgen's input and C code include this file alike, so it holds plain
+ * #defines only. A decoder refuses what is larger: the record is bad and its connection is closed.
+ */
+#ifndef FLYT_PROTO_LIMITS_H
+#define FLYT_PROTO_LIMITS_H
+
+/* A record, header included: bulk is cut so that it fits, everything else is far smaller. */
+#define FLYT_RECORD_BYTES_MAX (4194304 + 65536)
+/* Payload of one bulk record. */
+#define FLYT_CHUNK_BYTES_MAX 4194304
+/* Copies up to this travel inside their call or reply; larger ones as a transfer over the data streams. */
+#define FLYT_INLINE_BYTES_MAX 65536
+/* The first record of a connection: a handshake, a null call or a query. */
+#define FLYT_HANDSHAKE_BYTES_MAX 65536
+
+#define FLYT_HASH_BYTES            32 /* SHA-256 */
+#define FLYT_UUID_BYTES            16
+#define FLYT_TOKEN_BYTES           32
+#define FLYT_CREDENTIALS_BYTES_MAX 4096
+#define FLYT_PROCEDURES_MAX        4096
+#define FLYT_STRING_BYTES_MAX      1024  /* names of programs, builds, devices; messages */
+#define FLYT_SYMBOL_BYTES_MAX      65536 /* a mangled C++ name */
+#define FLYT_LOG_BYTES_MAX         65536 /* a compiler log */
+#define FLYT_OPTIONS_MAX           64    /* load options of an image */
+#define FLYT_LINK_INPUTS_MAX       4096  /* images that are linked into one */
+#define FLYT_KERNELS_MAX           65536 /* kernels in one library */
+#define FLYT_KERNEL_PARAMS_MAX     8192  /* parameters of one kernel: 32,764 bytes of 4 */
+#define FLYT_PARAM_BYTES_MAX       32764 /* parameter buffer of one launch */
+#define FLYT_LAUNCH_ATTRIBUTES_MAX 16
+#define FLYT_ATTRIBUTES_MAX        512        /* device attributes, by CUdevice_attribute */
+#define FLYT_KERNEL_ATTRIBUTES_MAX 64         /* kernel attributes, by CUfunction_attribute */
+#define FLYT_IMAGE_BYTES_MAX       2147483647 /* one module image */
+#define FLYT_DEVICES_MAX           15
+#define FLYT_DATA_STREAMS_MAX      8
+#define FLYT_OUTPUT_BYTES_MAX      65536 /* device printf in one record */
+/* Calls of one stream that a client may have sent beyond what the server has credited. */
+#define FLYT_STREAM_CREDIT_CALLS 1024
+
+#endif

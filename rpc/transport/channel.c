@@ -1,0 +1,280 @@
+#include "rpc/transport/channel_state.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "rpc/base/log.h"
+
+/* ---- small things ---- */
+
+const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *channel)
+{
+    return &channel->info;
+}
+
+bool flyt_channel_is_lost(const struct flyt_channel *channel)
+{
+    return atomic_load_explicit(&channel->is_lost, memory_order_acquire);
+}
+
+bool flyt_channel_has(const struct flyt_channel *channel, unsigned procedure)
+{
+    return procedure < flyt_procedure_end && channel->accepted[procedure];
+}
+
+flyt_progress flyt_channel_progress(const struct flyt_channel *channel)
+{
+    return (flyt_progress){
+        .received = atomic_load_explicit(&channel->received, memory_order_acquire),
+        .executed = atomic_load_explicit(&channel->executed, memory_order_acquire),
+        .completed = atomic_load_explicit(&channel->completed, memory_order_acquire),
+    };
+}
+
+struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channel)
+{
+    struct flyt_channel_counts counts = {
+        .calls = atomic_load(&channel->call_count),
+        .replies = atomic_load(&channel->reply_count),
+        .sent_bytes = atomic_load(&channel->output.sent_bytes),
+        .received_bytes = atomic_load(&channel->input.received_bytes),
+        .writes = atomic_load(&channel->output.write_count),
+    };
+    struct flyt_data *data = (struct flyt_data *)&channel->data;
+
+    pthread_mutex_lock(&data->mutex);
+    for (unsigned i = 0; data->state >= FLYT_DATA_OPEN && i < data->lane_count; i++) {
+        counts.sent_bytes += atomic_load(&data->lanes[i].output.sent_bytes);
+        counts.received_bytes += atomic_load(&data->lanes[i].input.received_bytes);
+        counts.writes += atomic_load(&data->lanes[i].output.write_count);
+    }
+    pthread_mutex_unlock(&data->mutex);
+    return counts;
+}
+
+bool flyt_channel_is_reader(struct flyt_channel *channel)
+{
+    return pthread_equal(atomic_load_explicit(&channel->reader, memory_order_relaxed), pthread_self());
+}
+
+void flyt_channel_kick(struct flyt_channel *channel)
+{
+    int saved_errno = errno;
+
+    eventfd_write(channel->wake_fd, 1);
+    errno = saved_errno;
+}
+
+int flyt_channel_start_thread(pthread_t *thread, const char *name, void *(*run)(void *), void *user)
+{
+    sigset_t all, before;
+
+    /* The program's signals are for the program's threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int status = pthread_create(thread, NULL, run, user);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!status)
+        pthread_setname_np(*thread, name);
+    return -status;
+}
+
+void flyt_channel_lose(struct flyt_channel *channel, const char *cause)
+{
+    pthread_mutex_lock(&channel->mutex);
+    bool is_first = !atomic_load(&channel->is_lost);
+    bool is_said = is_first && !channel->is_closing;
+    if (is_first)
+        snprintf(channel->lost_cause, sizeof channel->lost_cause, "%s", cause);
+    atomic_store_explicit(&channel->is_lost, true, memory_order_release);
+    for (struct flyt_waiter *waiter = channel->first_waiter; waiter; waiter = waiter->next)
+        pthread_cond_signal(&waiter->answered);
+    pthread_mutex_unlock(&channel->mutex);
+    if (!is_first)
+        return;
+    if (is_said)
+        flyt_fail("connection lost: server=%s: %s", channel->url, cause);
+    eventfd_write(channel->lost_fd, 1);
+    shutdown(channel->fd, SHUT_RDWR);
+    flyt_output_fail(&channel->output, -EPIPE);
+    flyt_data_shutdown(channel);
+    flyt_channel_kick(channel);
+}
+
+/* ---- calls ---- */
+
+int flyt_channel_write_locked(struct flyt_channel *channel, bool may_wait)
+{
+    atomic_store(&channel->written_sequence, channel->sequence);
+    return flyt_output_flush_locked(&channel->output, may_wait);
+}
+
+/* A connection that cannot be written to is lost; who notices first says so. Not with a mutex held. */
+static int end_write(struct flyt_channel *channel, int status)
+{
+    if (!status)
+        return FLYT_CHANNEL_OK;
+    if (!flyt_channel_is_lost(channel))
+        flyt_channel_lose(channel, status == -EPIPE ? "the server closed the connection" : strerror(-status));
+    return FLYT_CHANNEL_LOST;
+}
+
+/* Encodes a call as the next record. FLYT_CHANNEL_OK; _UNSUPPORTED: its arguments exceed the protocol's bounds, nothing
+ * is sent; _LOST: output.status says why. */
+static int encode_locked(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                         bool may_wait, uint32_t *ret_xid)
+{
+    bool is_counted = procedure >= FLYT_CHANNEL_TABLE_FIRST;
+    XDR xdrs;
+
+    if (flyt_output_begin_locked(&channel->output, may_wait, &xdrs))
+        return FLYT_CHANNEL_LOST;
+    uint64_t sequence = channel->sequence + is_counted;
+    uint32_t xid = is_counted ? (uint32_t)sequence : channel->plain_xid--;
+    if (!flyt_call_head_put(&xdrs, xid, FLYT_PROGRAM, FLYT_VERSION, procedure) || !xdr_args(&xdrs, args)) {
+        flyt_output_cancel_locked(&channel->output);
+        return FLYT_CHANNEL_UNSUPPORTED;
+    }
+    channel->sequence = sequence;
+    *ret_xid = xid;
+    atomic_fetch_add_explicit(&channel->call_count, 1, memory_order_relaxed);
+    return FLYT_CHANNEL_OK;
+}
+
+/* Whether the server has received everything that was written: then nothing is gained by waiting. */
+static bool is_server_idle(struct flyt_channel *channel)
+{
+    return atomic_load(&channel->received) >= atomic_load(&channel->written_sequence);
+}
+
+static int send_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                     uint64_t *ret_sequence)
+{
+    struct flyt_output *output = &channel->output;
+    bool may_wait = !flyt_channel_is_reader(channel);
+    bool is_kick_wanted = false;
+    uint32_t xid;
+
+    if (flyt_channel_is_lost(channel))
+        return FLYT_CHANNEL_LOST;
+    if (!flyt_channel_has(channel, procedure))
+        return FLYT_CHANNEL_UNSUPPORTED;
+    if (procedure == FLYT_COPY_OUT_TRANSFER && may_wait &&
+        ((const flyt_copy_out_transfer_args *)args)->bytes >= FLYT_DATA_BYTES_MIN)
+        flyt_data_open(channel); /* so that the server has them to send on */
+
+    flyt_output_lock(output);
+    int status = encode_locked(channel, procedure, xdr_args, args, may_wait, &xid);
+    if (status) {
+        int cause = output->status;
+        flyt_output_unlock(output);
+        end_write(channel, cause);
+        return status;
+    }
+    if (ret_sequence)
+        *ret_sequence = channel->sequence;
+    bool was_waiting = atomic_load_explicit(&output->is_waiting, memory_order_relaxed);
+    flyt_output_end_locked(output);
+    if (output->fill.used >= FLYT_CHANNEL_FLUSH_BYTES || is_server_idle(channel))
+        status = flyt_channel_write_locked(channel, may_wait);
+    else
+        is_kick_wanted = !was_waiting;
+    flyt_output_unlock(output);
+    if (is_kick_wanted && !atomic_load(&channel->is_attended))
+        flyt_channel_kick(channel);
+    return end_write(channel, status);
+}
+
+int flyt_channel_send(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                      uint64_t *ret_sequence)
+{
+    flyt_channel_enter(channel);
+    return flyt_channel_leave(channel, send_call(channel, procedure, xdr_args, args, ret_sequence));
+}
+
+static void enter_waiter(struct flyt_channel *channel, struct flyt_waiter *waiter)
+{
+    pthread_mutex_lock(&channel->mutex);
+    waiter->previous = NULL;
+    waiter->next = channel->first_waiter;
+    if (waiter->next)
+        waiter->next->previous = waiter;
+    channel->first_waiter = waiter;
+    pthread_mutex_unlock(&channel->mutex);
+}
+
+static int make_call(struct flyt_channel *channel, struct flyt_waiter *waiter, xdrproc_t xdr_args, void *args)
+{
+    struct flyt_output *output = &channel->output;
+
+    if (flyt_channel_is_lost(channel))
+        return FLYT_CHANNEL_LOST;
+    if (!flyt_channel_has(channel, waiter->procedure))
+        return FLYT_CHANNEL_UNSUPPORTED;
+    flyt_output_lock(output);
+    int status = encode_locked(channel, waiter->procedure, xdr_args, args, true, &waiter->xid);
+    if (status) {
+        int cause = output->status;
+        flyt_output_unlock(output);
+        end_write(channel, cause);
+        return status;
+    }
+    enter_waiter(channel, waiter); /* before the reply can come */
+    flyt_output_end_locked(output);
+    status = flyt_channel_write_locked(channel, true);
+    flyt_output_unlock(output);
+    end_write(channel, status); /* what it says is found by flyt_channel_wait */
+    return flyt_channel_wait(channel, waiter);
+}
+
+int flyt_channel_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                      xdrproc_t xdr_res, void *res)
+{
+    const struct flyt_procedure *known = flyt_procedure_find(procedure);
+    struct flyt_waiter waiter = {
+        .answered = PTHREAD_COND_INITIALIZER, .procedure = procedure, .xdr_res = xdr_res, .res = res};
+
+    if (known && known->res_bytes && xdr_res == known->xdr_res)
+        memset(res, 0, known->res_bytes);
+    flyt_channel_enter(channel);
+    return flyt_channel_leave(channel, make_call(channel, &waiter, xdr_args, args));
+}
+
+int flyt_channel_call_payload(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                              xdrproc_t xdr_res, void *res, void *data, size_t data_bytes)
+{
+    const struct flyt_procedure *known = flyt_procedure_find(procedure);
+    struct flyt_waiter waiter = {.answered = PTHREAD_COND_INITIALIZER,
+                                 .procedure = procedure,
+                                 .xdr_res = xdr_res,
+                                 .res = res,
+                                 .payload = {.place = data, .bytes_max = data_bytes},
+                                 .has_payload = true};
+
+    if (!known || !known->has_payload || xdr_res != known->xdr_res)
+        return FLYT_CHANNEL_UNSUPPORTED;
+    memset(res, 0, known->res_bytes);
+    flyt_channel_enter(channel);
+    return flyt_channel_leave(channel, make_call(channel, &waiter, xdr_args, args));
+}
+
+static int flush(struct flyt_channel *channel)
+{
+    if (flyt_channel_is_lost(channel))
+        return FLYT_CHANNEL_LOST;
+    flyt_output_lock(&channel->output);
+    int status = flyt_channel_write_locked(channel, !flyt_channel_is_reader(channel));
+    flyt_output_unlock(&channel->output);
+    return end_write(channel, status);
+}
+
+int flyt_channel_flush(struct flyt_channel *channel)
+{
+    flyt_channel_enter(channel);
+    return flyt_channel_leave(channel, flush(channel));
+}

@@ -1,0 +1,132 @@
+/*
+ * The client's end of a session: one main connection, shared by all threads and all replaced libraries of a process,
+ * and data streams for large copies.
+ *
+ * Sending: calls are encoded with rpcgen's XDR routines into one send buffer, in the order of flyt_channel_send and
+ * _call; a one-way call is written out when the server's queue has run empty, when the buffer is full enough, at the
+ * next call with a reply, or at flyt_channel_flush. Replies are matched by xid, which is the low half of the call's
+ * sequence number. Receiving: a waiting caller reads the connection itself; while nobody waits, a background thread
+ * does. What the server calls is handed to the handlers from whichever thread reads: a handler must not wait for the
+ * channel (sending one-way is allowed), must be quick, and must not take a lock that anybody holds while calling the
+ * channel: that call may wait for the very thread that is in the handler.
+ *
+ * All functions may be called from any thread. After a connection is lost every function returns FLYT_CHANNEL_LOST at
+ * once, for ever; one line on stderr has said why.
+ */
+#ifndef FLYT_TRANSPORT_CHANNEL_H
+#define FLYT_TRANSPORT_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "flyt.h"
+#include "rpc/base/error.h"
+
+struct flyt_channel;
+
+enum { FLYT_CHANNEL_OK = 0, FLYT_CHANNEL_LOST = -1, FLYT_CHANNEL_UNSUPPORTED = -2 };
+
+/* What the server asks of the client. `user` is flyt_channel_config.user. */
+struct flyt_channel_handlers {
+    /* Where `bytes` of a transfer's data at `offset_bytes` are to be written (read straight off the socket, from a
+     * data stream's or the reading thread); NULL: they are thrown away. */
+    void *(*chunk_place)(void *user, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes);
+    /* The same chunk has arrived in full; not called for one that was thrown away. */
+    void (*chunk_done)(void *user, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes);
+    void (*pull)(void *user, uint64_t transfer_id);
+    void (*host_function)(void *user, uint64_t function_id, int status);
+    void (*output)(void *user, bool is_error, const char *text, size_t bytes);
+    void (*call_error)(void *user, uint64_t sequence, uint32_t thread, int result);
+    void (*fatal)(void *user, int result, const char *cause);
+    void (*credit)(void *user, uint64_t stream_id, uint64_t executed_calls);
+    void (*transfer_failed)(void *user, uint64_t transfer_id, int result);
+    /* The connection is gone; called once. Nothing else is called afterwards. */
+    void (*lost)(void *user, const char *cause);
+};
+
+struct flyt_channel_config {
+    const char *url;                              /* tcp://HOST:PORT or unix:///PATH */
+    unsigned cuda_version;                        /* e.g. 13000 */
+    const struct flyt_channel_handlers *handlers; /* outlives the channel; no member is NULL */
+    void *user;
+    unsigned connect_timeout_ms;             /* 0: 10,000 */
+    const struct flyt_signature *signatures; /* NULL: this build's tables (another set is for tests) */
+    unsigned signature_count;
+};
+
+/* What the handshake told. */
+struct flyt_channel_info {
+    uint64_t session_id;
+    unsigned device_count;
+    unsigned driver_version;
+    char server_build[FLYT_STRING_BYTES_MAX + 1];
+};
+
+/*
+ * Connects and makes the handshake. Blocks at most the time-out. 0 and *ret_channel, or a negative errno with one
+ * sentence in *err (address and cause): -ECONNREFUSED, -ETIMEDOUT, -EPROTO (another base version), -EACCES (denied),
+ * -ENODEV, -EINVAL (the URL) and what connect(2) says.
+ */
+int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_error *err,
+                      struct flyt_channel **ret_channel);
+/* Sends what is buffered (for a second at most), waits for threads of the channel to end, frees it. Threads that are
+ * inside a function of the channel get FLYT_CHANNEL_LOST and are waited for; none may enter one any more. `lost` is not
+ * called. Not from a handler. NULL is allowed. Returns NULL. */
+struct flyt_channel *flyt_channel_close(struct flyt_channel *channel);
+/* In a forked child: closes the descriptors without a word to the server. The memory stays, unused: threads that are
+ * not there may have been changing it. Nothing else may be called any more. NULL is allowed. */
+void flyt_channel_abandon(struct flyt_channel *channel);
+const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *channel);
+bool flyt_channel_is_lost(const struct flyt_channel *channel);
+/* Whether the server has this procedure with the same signature. */
+bool flyt_channel_has(const struct flyt_channel *channel, unsigned procedure);
+
+/*
+ * One-way call. `args` is encoded before return; it points to the row's args struct. *ret_sequence may be NULL.
+ * FLYT_CHANNEL_OK, _LOST, or _UNSUPPORTED (the server lacks the procedure, or an argument exceeds its bound on the
+ * wire: nothing is sent, no sequence number used). Blocks only while the send buffer is full; never in a handler. A
+ * large FLYT_COPY_OUT_TRANSFER opens the data streams first, so that the server has them to answer on.
+ *
+ * Sequence numbers count the calls of the tables' procedures (16 and up), from 1; the handshake, null calls, queries
+ * and chunks have none.
+ */
+int flyt_channel_send(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                      uint64_t *ret_sequence);
+/*
+ * Call with a reply. `res` is zeroed first and filled; the caller frees it with xdr_free(xdr_res, res), also when the
+ * decoding failed half way (the channel is then lost). Blocks until the reply is there.
+ */
+int flyt_channel_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                      xdrproc_t xdr_res, void *res);
+/* The same, where the last field of the reply is a payload: it is read straight into data, and the field is left empty
+ * (length set, pointer NULL). A payload longer than data_bytes is a protocol error. */
+int flyt_channel_call_payload(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                              xdrproc_t xdr_res, void *res, void *data, size_t data_bytes);
+int flyt_channel_flush(struct flyt_channel *channel);
+/* The last that the server told: executed and completed sequence numbers. */
+flyt_progress flyt_channel_progress(const struct flyt_channel *channel);
+
+/*
+ * Sends `bytes` of data under transfer_id in chunks over the data streams (opened at first use), or over the main
+ * connection where the server takes none. Returns when the data has been read: it may then be overwritten.
+ */
+int flyt_channel_send_data(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes);
+/* The same in the background: `done` is called (from a thread of the channel) when the data has been read, or with
+ * FLYT_CHANNEL_LOST; not where this function itself returns other than FLYT_CHANNEL_OK. May be called in a handler. */
+int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes,
+                                 void (*done)(void *user, uint64_t transfer_id, int status), void *user);
+
+/* Sums since the channel was opened, for reports. */
+struct flyt_channel_counts {
+    uint64_t calls, replies, sent_bytes, received_bytes, writes;
+};
+struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channel);
+
+/*
+ * A CLIENT of the RPC library over the channel: cl_call makes flyt_channel_call, cl_freeres and cl_destroy do what
+ * their names say (the channel stays open), cl_control knows CLGET_FD and time-outs are ignored. For rpcgen's client
+ * stubs (clnt_call). Owned by the caller (clnt_destroy).
+ */
+CLIENT *flyt_channel_client(struct flyt_channel *channel);
+
+#endif

@@ -1,0 +1,428 @@
+#include "rpc/transport/channel_state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+
+enum {
+    CHUNK_BYTES_MIN = 1024 * 1024, /* so that a transfer's parts spread over the streams */
+    MAIN_CHUNK_BYTES = 256 * 1024  /* on the main connection: small calls of others pass in between */
+};
+
+/* A transfer that is being sent. Under data.mutex. */
+struct flyt_data_job {
+    struct flyt_data_job *next;
+    uint64_t transfer_id;
+    const char *data;
+    size_t bytes, chunk_bytes, next_offset;
+    unsigned busy_count; /* chunks being written */
+    int status;
+    bool is_done; /* and, where `done` is NULL, its waiting owner frees it */
+    void (*done)(void *user, uint64_t transfer_id, int status);
+    void *user;
+};
+
+/* ---- chunks ---- */
+
+/* Writes one chunk as a record. 0 or a negative errno. */
+static int write_chunk(struct flyt_output *output, const struct flyt_chunk_head *head, const void *data)
+{
+    XDR xdrs;
+
+    flyt_output_lock(output);
+    int status = flyt_output_take_writer_locked(output);
+    if (!status) {
+        status = flyt_output_begin_locked(output, false, &xdrs);
+        if (!status && !flyt_chunk_head_put(&xdrs, FLYT_PROGRAM, FLYT_CHUNK, head)) {
+            flyt_output_cancel_locked(output);
+            status = -ENOMEM;
+        }
+        if (status)
+            flyt_output_leave_writer_locked(output);
+        else
+            status = flyt_output_write_payload_locked(output, data, head->bytes);
+    }
+    flyt_output_unlock(output);
+    return status;
+}
+
+static void lose(struct flyt_channel *channel, int status)
+{
+    char cause[256];
+
+    if (status == -EPIPE)
+        snprintf(cause, sizeof cause, "the server closed a data stream");
+    else
+        snprintf(cause, sizeof cause, "a data stream failed: %s", strerror(-status));
+    flyt_channel_lose(channel, cause);
+}
+
+/* ---- transfers ---- */
+
+static void append_locked(struct flyt_data *data, struct flyt_data_job *job)
+{
+    job->next = NULL;
+    *data->last = job;
+    data->last = &job->next;
+}
+
+static struct flyt_data_job *take_first_locked(struct flyt_data *data)
+{
+    struct flyt_data_job *job = data->first;
+
+    data->first = job->next;
+    if (!data->first)
+        data->last = &data->first;
+    return job;
+}
+
+/* A transfer of which no chunk is left to take or being written is over. The mutex is free while its owner is told. */
+static void end_locked(struct flyt_data *data, struct flyt_data_job *job)
+{
+    job->is_done = true;
+    if (!job->done) {
+        pthread_cond_broadcast(&data->changed);
+        return;
+    }
+    pthread_mutex_unlock(&data->mutex);
+    job->done(job->user, job->transfer_id, job->status);
+    free(job);
+    pthread_mutex_lock(&data->mutex);
+}
+
+/* Everything that waits to be sent has failed. */
+static void fail_all_locked(struct flyt_data *data)
+{
+    while (data->first) {
+        struct flyt_data_job *job = take_first_locked(data);
+        job->status = FLYT_CHANNEL_LOST;
+        job->next_offset = job->bytes;
+        if (!job->busy_count)
+            end_locked(data, job);
+    }
+}
+
+/* Takes a chunk of the first transfer, which then goes behind the others: they share the streams. */
+static struct flyt_data_job *take_chunk_locked(struct flyt_data *data, struct flyt_chunk_head *ret_head)
+{
+    struct flyt_data_job *job = take_first_locked(data);
+    size_t left = job->bytes - job->next_offset;
+
+    *ret_head = (struct flyt_chunk_head){.transfer_id = job->transfer_id, .offset_bytes = job->next_offset};
+    ret_head->bytes = (uint32_t)(left < job->chunk_bytes ? left : job->chunk_bytes);
+    job->next_offset += ret_head->bytes;
+    job->busy_count++;
+    if (job->next_offset < job->bytes)
+        append_locked(data, job);
+    return job;
+}
+
+/* A sending thread: chunk after chunk until the end. */
+static void send_chunks(struct flyt_channel *channel, struct flyt_output *output)
+{
+    struct flyt_data *data = &channel->data;
+    struct flyt_chunk_head head;
+
+    pthread_mutex_lock(&data->mutex);
+    for (;;) {
+        while (!data->first && data->state != FLYT_DATA_ENDED)
+            pthread_cond_wait(&data->changed, &data->mutex);
+        if (data->state == FLYT_DATA_ENDED)
+            break;
+        struct flyt_data_job *job = take_chunk_locked(data, &head);
+        pthread_mutex_unlock(&data->mutex);
+        int status = write_chunk(output, &head, job->data + head.offset_bytes);
+        if (status)
+            lose(channel, status);
+        pthread_mutex_lock(&data->mutex);
+        if (status)
+            job->status = FLYT_CHANNEL_LOST;
+        if (!--job->busy_count && job->next_offset == job->bytes)
+            end_locked(data, job);
+    }
+    fail_all_locked(data);
+    pthread_mutex_unlock(&data->mutex);
+}
+
+static void *run_sender(void *argument)
+{
+    struct flyt_lane *lane = argument;
+
+    send_chunks(lane->channel, &lane->output);
+    return NULL;
+}
+
+/* ---- receiving ---- */
+
+static bool split_chunk(void *user, const unsigned char *head, size_t head_bytes, size_t record_bytes,
+                        struct flyt_input_split *ret_split)
+{
+    struct flyt_lane *lane = user;
+    struct flyt_channel *channel = lane->channel;
+    struct flyt_chunk_head *chunk = &lane->chunk;
+
+    if (!flyt_chunk_head_get(head, head_bytes, record_bytes, FLYT_BACK_PROGRAM, FLYT_BACK_CHUNK, chunk))
+        return false;
+    *ret_split = (struct flyt_input_split){
+        .head_bytes = FLYT_CHUNK_HEAD_BYTES,
+        .payload_bytes = chunk->bytes,
+        .place = channel->handlers->chunk_place(channel->user, chunk->transfer_id, chunk->offset_bytes, chunk->bytes),
+    };
+    return true;
+}
+
+static void *run_receiver(void *argument)
+{
+    struct flyt_lane *lane = argument;
+    struct flyt_channel *channel = lane->channel;
+    struct flyt_input_record record;
+    int status;
+
+    for (;;) {
+        status = flyt_input_next(&lane->input, &record);
+        if (status > 0 && !record.is_split)
+            status = -EBADMSG;
+        if (!status)
+            status = flyt_input_fill(&lane->input, true);
+        else if (status > 0 && record.split.place)
+            channel->handlers->chunk_done(channel->user, lane->chunk.transfer_id, lane->chunk.offset_bytes,
+                                          lane->chunk.bytes);
+        if (status < 0)
+            break;
+    }
+    if (!flyt_channel_is_lost(channel))
+        lose(channel, status);
+    return NULL;
+}
+
+/* ---- opening ---- */
+
+/* Connects the streams and starts their threads, but for the sender of the first, which is the caller. Returns how many
+ * there are; where the server takes none, or a connection fails, everything goes over the main connection. */
+static unsigned open_lanes(struct flyt_channel *channel)
+{
+    struct flyt_data *data = &channel->data;
+    struct flyt_error err;
+    unsigned count = 0;
+
+    for (; count < channel->data_stream_count; count++) {
+        struct flyt_lane *lane = &data->lanes[count];
+        lane->channel = channel;
+        int status = flyt_channel_connect_data(channel, lane, split_chunk, &err);
+        if (status) {
+            if (!flyt_channel_is_lost(channel))
+                flyt_warn("data stream %u of %u not opened: %s", count + 1, channel->data_stream_count, err.text);
+            break;
+        }
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct flyt_lane *lane = &data->lanes[i];
+        lane->has_receiver = !flyt_channel_start_thread(&lane->receiver, "flyt-data", run_receiver, lane);
+        lane->has_sender = i && !flyt_channel_start_thread(&lane->sender, "flyt-send", run_sender, lane);
+        if (!lane->has_receiver)
+            flyt_channel_lose(channel, "a thread for a data stream cannot be started");
+    }
+    return count;
+}
+
+static void *run_first_sender(void *argument)
+{
+    struct flyt_channel *channel = argument;
+    struct flyt_data *data = &channel->data;
+    unsigned count = open_lanes(channel);
+
+    pthread_mutex_lock(&data->mutex);
+    data->lane_count = count;
+    if (data->state == FLYT_DATA_OPENING)
+        data->state = FLYT_DATA_OPEN;
+    else
+        for (unsigned i = 0; i < count; i++) /* ended meanwhile */
+            shutdown(data->lanes[i].fd, SHUT_RDWR);
+    pthread_cond_broadcast(&data->changed);
+    pthread_mutex_unlock(&data->mutex);
+    send_chunks(channel, count ? &data->lanes[0].output : &channel->output);
+    return NULL;
+}
+
+/* Starts the first sender, which opens the streams: who asks may be a handler, and must not wait for a connection. */
+static int start_locked(struct flyt_channel *channel)
+{
+    struct flyt_data *data = &channel->data;
+
+    if (data->state == FLYT_DATA_ENDED)
+        return FLYT_CHANNEL_LOST;
+    if (data->state != FLYT_DATA_CLOSED)
+        return FLYT_CHANNEL_OK;
+    if (flyt_channel_start_thread(&data->first_sender, "flyt-send", run_first_sender, channel))
+        return FLYT_CHANNEL_LOST;
+    data->has_first_sender = true;
+    data->state = FLYT_DATA_OPENING;
+    return FLYT_CHANNEL_OK;
+}
+
+void flyt_data_open(struct flyt_channel *channel)
+{
+    struct flyt_data *data = &channel->data;
+
+    if (!channel->data_stream_count)
+        return;
+    pthread_mutex_lock(&data->mutex);
+    if (!start_locked(channel)) {
+        while (data->state == FLYT_DATA_OPENING)
+            pthread_cond_wait(&data->changed, &data->mutex);
+    }
+    pthread_mutex_unlock(&data->mutex);
+}
+
+void flyt_data_init(struct flyt_data *data)
+{
+    pthread_mutex_init(&data->mutex, NULL);
+    pthread_cond_init(&data->changed, NULL);
+    data->last = &data->first;
+    for (unsigned i = 0; i < FLYT_DATA_STREAMS_MAX; i++)
+        data->lanes[i].fd = -1;
+}
+
+void flyt_data_shutdown(struct flyt_channel *channel)
+{
+    struct flyt_data *data = &channel->data;
+
+    pthread_mutex_lock(&data->mutex);
+    for (unsigned i = 0; i < data->lane_count; i++)
+        shutdown(data->lanes[i].fd, SHUT_RDWR);
+    data->state = FLYT_DATA_ENDED;
+    pthread_cond_broadcast(&data->changed);
+    pthread_mutex_unlock(&data->mutex);
+}
+
+static void join(pthread_t thread, bool *has_thread)
+{
+    if (*has_thread)
+        pthread_join(thread, NULL);
+    *has_thread = false;
+}
+
+void flyt_data_join(struct flyt_channel *channel)
+{
+    struct flyt_data *data = &channel->data;
+
+    /* The first one may still be opening; it starts the others. */
+    join(data->first_sender, &data->has_first_sender);
+    for (unsigned i = 0; i < data->lane_count; i++) {
+        join(data->lanes[i].sender, &data->lanes[i].has_sender);
+        join(data->lanes[i].receiver, &data->lanes[i].has_receiver);
+    }
+    pthread_mutex_lock(&data->mutex);
+    fail_all_locked(data);
+    pthread_mutex_unlock(&data->mutex);
+}
+
+void flyt_data_close(struct flyt_data *data)
+{
+    for (unsigned i = 0; i < FLYT_DATA_STREAMS_MAX; i++)
+        data->lanes[i].fd = flyt_close(data->lanes[i].fd);
+}
+
+void flyt_data_fini(struct flyt_data *data)
+{
+    for (unsigned i = 0; i < data->lane_count; i++) {
+        flyt_input_fini(&data->lanes[i].input);
+        flyt_output_fini(&data->lanes[i].output);
+    }
+    pthread_mutex_destroy(&data->mutex);
+    pthread_cond_destroy(&data->changed);
+}
+
+/* ---- sending ---- */
+
+static size_t chunk_bytes_for(const struct flyt_channel *channel, size_t bytes)
+{
+    size_t share = channel->data_stream_count ? bytes / (4 * channel->data_stream_count) : MAIN_CHUNK_BYTES;
+
+    if (!channel->data_stream_count)
+        return MAIN_CHUNK_BYTES;
+    if (share < CHUNK_BYTES_MIN)
+        return CHUNK_BYTES_MIN;
+    return share > FLYT_CHUNK_BYTES_MAX ? FLYT_CHUNK_BYTES_MAX : share & ~(size_t)0xffff;
+}
+
+/* In the calling thread, over the main connection. */
+static int send_here(struct flyt_channel *channel, uint64_t transfer_id, const char *data, size_t bytes)
+{
+    for (size_t offset = 0; offset < bytes; offset += MAIN_CHUNK_BYTES) {
+        size_t left = bytes - offset;
+        struct flyt_chunk_head head = {.transfer_id = transfer_id,
+                                       .offset_bytes = offset,
+                                       .bytes = (uint32_t)(left < MAIN_CHUNK_BYTES ? left : MAIN_CHUNK_BYTES)};
+        int status = write_chunk(&channel->output, &head, data + offset);
+        if (status) {
+            lose(channel, status);
+            return FLYT_CHANNEL_LOST;
+        }
+    }
+    return flyt_channel_is_lost(channel) ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
+}
+
+static struct flyt_data_job new_job(const struct flyt_channel *channel, uint64_t transfer_id, const void *data,
+                                    size_t bytes)
+{
+    return (struct flyt_data_job){
+        .transfer_id = transfer_id, .data = data, .bytes = bytes, .chunk_bytes = chunk_bytes_for(channel, bytes)};
+}
+
+static int enqueue_locked(struct flyt_channel *channel, struct flyt_data_job *job)
+{
+    int status = start_locked(channel);
+
+    if (status)
+        return status;
+    append_locked(&channel->data, job);
+    pthread_cond_broadcast(&channel->data.changed);
+    return FLYT_CHANNEL_OK;
+}
+
+static int send_data(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes)
+{
+    struct flyt_data_job job = new_job(channel, transfer_id, data, bytes);
+
+    if (flyt_channel_is_lost(channel))
+        return FLYT_CHANNEL_LOST;
+    if (bytes < FLYT_DATA_BYTES_MIN || !channel->data_stream_count)
+        return send_here(channel, transfer_id, data, bytes);
+    pthread_mutex_lock(&channel->data.mutex);
+    int status = enqueue_locked(channel, &job);
+    /* A transfer that fails is done, too, when no writer has a chunk of it any more. */
+    while (!status && !job.is_done)
+        pthread_cond_wait(&channel->data.changed, &channel->data.mutex);
+    pthread_mutex_unlock(&channel->data.mutex);
+    return status ? status : job.status;
+}
+
+int flyt_channel_send_data(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes)
+{
+    flyt_channel_enter(channel);
+    return flyt_channel_leave(channel, send_data(channel, transfer_id, data, bytes));
+}
+
+int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes,
+                                 void (*done)(void *user, uint64_t transfer_id, int status), void *user)
+{
+    struct flyt_data_job *job = malloc(sizeof *job);
+
+    if (!job)
+        return FLYT_CHANNEL_LOST;
+    flyt_channel_enter(channel);
+    *job = new_job(channel, transfer_id, data, bytes);
+    job->done = done;
+    job->user = user;
+    pthread_mutex_lock(&channel->data.mutex);
+    int status = flyt_channel_is_lost(channel) ? FLYT_CHANNEL_LOST : enqueue_locked(channel, job);
+    pthread_mutex_unlock(&channel->data.mutex);
+    if (status)
+        free(job);
+    return flyt_channel_leave(channel, status);
+}

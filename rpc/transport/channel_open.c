@@ -1,0 +1,336 @@
+#include "rpc/transport/channel_state.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+#include "flyt_signatures.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/transport/listen.h"
+
+enum {
+    DEFAULT_TIMEOUT_MS = 10000,
+    CLOSE_TIMEOUT_MS = 1000, /* how long a server that does not read may delay the program's end */
+    TCP_STREAMS_MAX = 4,
+    UNIX_STREAMS_MAX = 2
+};
+
+/* ---- the handshake ---- */
+
+static int send_handshake(struct flyt_output *output, flyt_handshake_args *args)
+{
+    XDR xdrs;
+
+    flyt_output_lock(output);
+    int status = flyt_output_begin_locked(output, true, &xdrs);
+    if (!status) {
+        if (flyt_call_head_put(&xdrs, 0, FLYT_PROGRAM, FLYT_VERSION, FLYT_HANDSHAKE) &&
+            xdr_flyt_handshake_args(&xdrs, args)) {
+            flyt_output_end_locked(output);
+            status = flyt_output_flush_locked(output, true);
+        } else {
+            flyt_output_cancel_locked(output);
+            status = -EINVAL;
+        }
+    }
+    flyt_output_unlock(output);
+    return status;
+}
+
+/* The first record that comes, within the deadline. 0 or a negative errno. */
+static int receive_first(struct flyt_input *input, uint64_t deadline_ms, int cancel_fd,
+                         struct flyt_input_record *ret_record)
+{
+    for (;;) {
+        int status = flyt_input_next(input, ret_record);
+        if (status)
+            return status < 0 ? status : 0;
+        status = flyt_wait_ready(input->fd, POLLIN, deadline_ms, cancel_fd);
+        if (!status)
+            status = flyt_input_fill(input, false);
+        if (status < 0 && status != -EAGAIN)
+            return status;
+    }
+}
+
+static int decode_reply(const struct flyt_input_record *record, flyt_handshake_res *res, struct flyt_error *err)
+{
+    struct flyt_reply_head head;
+    XDR xdrs;
+
+    if (flyt_reply_head_get(record->data, record->bytes, &head))
+        return flyt_error_set(err, -EPROTO, "its answer is not that of a Flyt server");
+    if (!head.is_accepted || head.status != SUCCESS)
+        return flyt_error_set(err, -EPROTO, "%s", flyt_reply_failure(&head));
+    flyt_xdr_decode_init(&xdrs, record->data + head.bytes, record->bytes - head.bytes, NULL);
+    /* Left-over bytes are fields that a newer server added at the end. */
+    if (!xdr_flyt_handshake_res(&xdrs, res))
+        return flyt_error_set(err, -EPROTO, "its answer to the handshake could not be decoded");
+    return 0;
+}
+
+static int status_code(flyt_handshake_status status)
+{
+    switch (status) {
+    case FLYT_HANDSHAKE_OK:
+        return 0;
+    case FLYT_HANDSHAKE_BASE_DIFFERS:
+        return -EPROTO;
+    case FLYT_HANDSHAKE_DENIED:
+    case FLYT_HANDSHAKE_NO_SESSION:
+        return -EACCES;
+    case FLYT_HANDSHAKE_BUSY:
+        return -EBUSY;
+    case FLYT_HANDSHAKE_NO_DEVICE:
+        return -ENODEV;
+    default:
+        return -EPROTO;
+    }
+}
+
+/* Makes the handshake. 0 and *res filled (xdr_free), or a negative errno with the cause in *err and *res freed. */
+static int make_handshake(struct flyt_output *output, struct flyt_input *input, flyt_handshake_args *args,
+                          uint64_t deadline_ms, int cancel_fd, flyt_handshake_res *res, struct flyt_error *err)
+{
+    struct flyt_input_record record;
+
+    memset(res, 0, sizeof *res);
+    int status = send_handshake(output, args);
+    if (!status)
+        status = receive_first(input, deadline_ms, cancel_fd, &record);
+    if (status == -EPIPE)
+        return flyt_error_set(err, -ECONNREFUSED, "it closed the connection instead of answering");
+    if (status == -ETIMEDOUT)
+        return flyt_error_set(err, status, "it did not answer in time");
+    if (status)
+        return flyt_error_set(err, status == -EMSGSIZE || status == -EBADMSG ? -EPROTO : status, "%s",
+                              status == -EMSGSIZE || status == -EBADMSG ? "its answer is not that of a Flyt server"
+                                                                        : strerror(-status));
+    status = decode_reply(&record, res, err);
+    if (!status && res->status != FLYT_HANDSHAKE_OK)
+        status = flyt_error_set(err, status_code(res->status), "%.400s",
+                                res->message && *res->message ? res->message : "it refused");
+    if (status)
+        xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
+    return status;
+}
+
+static void fill_args(const struct flyt_channel *channel, flyt_connection_kind kind, flyt_handshake_args *args)
+{
+    *args = (flyt_handshake_args){
+        .build = FLYT_BUILD,
+        .cuda_version = channel->cuda_version,
+        .pid = (u_int)getpid(),
+        .program_name = (char *)channel->program_name,
+        .kind = kind,
+        .token = {.token_len = channel->token_bytes, .token_val = (char *)channel->token},
+    };
+    memcpy(args->base_hash, flyt_base_hash, sizeof args->base_hash);
+}
+
+/* ---- opening ---- */
+
+static bool take_accepted(struct flyt_channel *channel, const flyt_handshake_res *res)
+{
+    channel->accepted = calloc(flyt_procedure_end, sizeof *channel->accepted);
+    if (!channel->accepted)
+        return false;
+    channel->accepted[FLYT_NULL] = channel->accepted[FLYT_QUERY] = true;
+    for (u_int i = 0; i < res->accepted.accepted_len; i++) {
+        u_int procedure = res->accepted.accepted_val[i];
+        if (procedure >= FLYT_CHANNEL_TABLE_FIRST && procedure < flyt_procedure_end)
+            channel->accepted[procedure] = true;
+    }
+    return true;
+}
+
+static int take_answer(struct flyt_channel *channel, const flyt_handshake_res *res, struct flyt_error *err)
+{
+    unsigned streams_max = strncmp(channel->url, "tcp:", 4) ? UNIX_STREAMS_MAX : TCP_STREAMS_MAX;
+
+    channel->info.session_id = res->session_id;
+    channel->info.device_count = res->device_count;
+    channel->info.driver_version = res->driver_version;
+    snprintf(channel->info.server_build, sizeof channel->info.server_build, "%s", res->build);
+    channel->data_stream_count = res->data_streams < streams_max ? res->data_streams : streams_max;
+    channel->token_bytes = res->token.token_len;
+    if (res->token.token_len)
+        memcpy(channel->token, res->token.token_val, res->token.token_len);
+    return take_accepted(channel, res) ? 0 : flyt_error_set(err, -ENOMEM, "no memory");
+}
+
+static int open_session(struct flyt_channel *channel, const struct flyt_channel_config *config, struct flyt_error *err)
+{
+    uint64_t deadline_ms = flyt_clock_ms() + channel->connect_timeout_ms;
+    flyt_handshake_args args;
+    flyt_handshake_res res;
+
+    fill_args(channel, FLYT_CONNECTION_SESSION, &args);
+    args.procedures.procedures_val = (flyt_signature *)(config->signatures ? config->signatures : flyt_signatures);
+    args.procedures.procedures_len = config->signatures ? config->signature_count : flyt_signature_count;
+    int status = make_handshake(&channel->output, &channel->input, &args, deadline_ms, -1, &res, err);
+    if (status)
+        return status;
+    status = take_answer(channel, &res, err);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
+    return status;
+}
+
+static void close_descriptors(struct flyt_channel *channel)
+{
+    flyt_data_close(&channel->data);
+    flyt_close(channel->wake_fd);
+    flyt_close(channel->lost_fd);
+    flyt_close(channel->fd);
+}
+
+/* Frees a channel that has no threads. */
+static void free_channel(struct flyt_channel *channel)
+{
+    close_descriptors(channel);
+    flyt_data_fini(&channel->data);
+    flyt_input_fini(&channel->input);
+    flyt_output_fini(&channel->output);
+    pthread_mutex_destroy(&channel->mutex);
+    pthread_cond_destroy(&channel->reader_left);
+    free(channel->accepted);
+    free(channel);
+}
+
+static struct flyt_channel *make_channel(const struct flyt_channel_config *config, int fd)
+{
+    struct flyt_channel *channel = calloc(1, sizeof *channel);
+
+    if (!channel) {
+        flyt_close(fd);
+        return NULL;
+    }
+    snprintf(channel->url, sizeof channel->url, "%s", config->url);
+    snprintf(channel->program_name, sizeof channel->program_name, "%s", program_invocation_short_name);
+    channel->fd = fd;
+    channel->handlers = config->handlers;
+    channel->user = config->user;
+    channel->cuda_version = config->cuda_version;
+    channel->connect_timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : DEFAULT_TIMEOUT_MS;
+    channel->plain_xid = UINT32_MAX;
+    channel->may_spin = sysconf(_SC_NPROCESSORS_ONLN) >= 4;
+    pthread_mutex_init(&channel->mutex, NULL);
+    pthread_cond_init(&channel->reader_left, NULL);
+    flyt_data_init(&channel->data);
+    channel->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    channel->lost_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int status = flyt_input_init(&channel->input, fd, FLYT_RECORD_BYTES_MAX, FLYT_CHANNEL_READ_AHEAD_BYTES,
+                                 flyt_channel_split, channel);
+    status = status ? status : flyt_output_init(&channel->output, fd);
+    if (status || channel->wake_fd < 0 || channel->lost_fd < 0) {
+        free_channel(channel);
+        return NULL;
+    }
+    return channel;
+}
+
+int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_error *err,
+                      struct flyt_channel **ret_channel)
+{
+    unsigned timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : DEFAULT_TIMEOUT_MS;
+    struct flyt_error cause = {0};
+    int fd;
+
+    int status = flyt_connect(config->url, timeout_ms, err, &fd);
+    if (status)
+        return status;
+    struct flyt_channel *channel = make_channel(config, fd);
+    if (!channel)
+        return flyt_error_set(err, -ENOMEM, "cannot use the server at %s: no memory", config->url);
+    status = open_session(channel, config, &cause);
+    if (!status) {
+        status = flyt_channel_start_thread(&channel->background, "flyt-receive", flyt_channel_background, channel);
+        if (status)
+            flyt_error_set(&cause, status, "cannot start a thread: %s", strerror(-status));
+    }
+    if (status) {
+        free_channel(channel);
+        return flyt_error_set(err, status, "cannot use the server at %s: %.380s", config->url, cause.text);
+    }
+    channel->has_background = true;
+    *ret_channel = channel;
+    return 0;
+}
+
+int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *lane, flyt_input_split_fn split_fn,
+                              struct flyt_error *err)
+{
+    uint64_t deadline_ms = flyt_clock_ms() + channel->connect_timeout_ms;
+    flyt_handshake_args args;
+    flyt_handshake_res res;
+
+    int status = flyt_socket_beside(channel->fd);
+    if (status < 0)
+        return flyt_error_set(err, status, "cannot make a socket: %s", strerror(-status));
+    lane->fd = status;
+    status = flyt_connect_beside(lane->fd, channel->fd, deadline_ms, channel->lost_fd);
+    if (!status)
+        status = flyt_output_init(&lane->output, lane->fd);
+    if (status) {
+        flyt_error_set(err, status, "cannot connect to %s: %s", channel->url, strerror(-status));
+        goto close_fd;
+    }
+    /* Little ahead: what is read into the buffer of a payload is copied twice. */
+    status = flyt_input_init(&lane->input, lane->fd, FLYT_RECORD_BYTES_MAX, 2 * FLYT_INPUT_PEEK_BYTES, split_fn, lane);
+    if (status)
+        goto fini_output;
+    fill_args(channel, FLYT_CONNECTION_DATA, &args);
+    status = make_handshake(&lane->output, &lane->input, &args, deadline_ms, channel->lost_fd, &res, err);
+    if (status)
+        goto fini_input;
+    xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
+    return 0;
+
+fini_input:
+    flyt_input_fini(&lane->input);
+fini_output:
+    flyt_output_fini(&lane->output);
+close_fd:;
+    int fd = lane->fd;
+    lane->fd = -1; /* first: a child that is forked in between must not close what has this number then */
+    flyt_close(fd);
+    return status;
+}
+
+/* ---- closing ---- */
+
+struct flyt_channel *flyt_channel_close(struct flyt_channel *channel)
+{
+    struct timeval limit = {.tv_sec = CLOSE_TIMEOUT_MS / 1000};
+
+    if (!channel)
+        return NULL;
+    pthread_mutex_lock(&channel->mutex);
+    channel->is_closing = true; /* what fails from here on is no news */
+    pthread_mutex_unlock(&channel->mutex);
+    if (!flyt_channel_is_lost(channel)) {
+        setsockopt(channel->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        flyt_channel_flush(channel);
+    }
+    flyt_channel_lose(channel, "closed");
+    if (channel->has_background)
+        pthread_join(channel->background, NULL);
+    flyt_data_join(channel);
+    /* All of them have been woken and are on their way out. */
+    while (atomic_load_explicit(&channel->user_count, memory_order_acquire))
+        usleep(100);
+    free_channel(channel);
+    return NULL;
+}
+
+void flyt_channel_abandon(struct flyt_channel *channel)
+{
+    if (channel)
+        close_descriptors(channel);
+}

@@ -1,0 +1,424 @@
+#include "rpc/transport/greeter.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/transport/listen.h"
+#include "rpc/transport/message.h"
+
+enum {
+    LISTENERS_MAX = 8,
+    MARK_BYTES = 4,
+    FRAGMENTS_MAX = 64,
+    RAW_BYTES_MAX = FLYT_HANDSHAKE_BYTES_MAX + FRAGMENTS_MAX * MARK_BYTES,
+    HURRIED_TIME_MS = 1000, /* what remains of the time limit while the greeter is full */
+    TICK_MS = 250,
+    ANSWERS_MAX = 100 /* null calls and queries on one connection */
+};
+
+/* A connection whose first record is not complete. Read bytes are exactly those of the record: nothing behind it. */
+struct guest {
+    int fd; /* -1: free */
+    uint64_t since_ms;
+    unsigned char *raw; /* with record marks */
+    size_t raw_bytes, capacity;
+    size_t mark_offset;  /* of the fragment being read */
+    size_t fragment_end; /* where it ends in raw; 0: its mark is not there yet */
+    unsigned fragment_count, answer_count;
+    bool is_last;
+};
+
+struct flyt_greeter {
+    struct flyt_greeter_config config;
+    int epoll_fd, timer_fd;
+    int listeners[LISTENERS_MAX];
+    unsigned listener_count;
+    struct guest guests[FLYT_GREETER_CONNECTIONS_MAX];
+    unsigned guest_count;
+    bool is_full; /* listeners are out of the epoll set */
+};
+
+/* What an event is about: the numbers of guests, then of listeners, then the timer. */
+enum { FIRST_LISTENER = FLYT_GREETER_CONNECTIONS_MAX, TIMER = FIRST_LISTENER + LISTENERS_MAX };
+
+static int watch(struct flyt_greeter *greeter, int fd, uint32_t number)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = number};
+
+    return epoll_ctl(greeter->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+static void unwatch(struct flyt_greeter *greeter, int fd)
+{
+    epoll_ctl(greeter->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* The timer runs while there are guests. */
+static void set_timer(struct flyt_greeter *greeter, bool is_on)
+{
+    struct itimerspec period = {.it_interval.tv_nsec = is_on ? TICK_MS * 1000000 : 0};
+
+    period.it_value = period.it_interval;
+    timerfd_settime(greeter->timer_fd, 0, &period, NULL);
+}
+
+/* ---- guests ---- */
+
+static void set_full(struct flyt_greeter *greeter, bool is_full)
+{
+    if (greeter->is_full == is_full)
+        return;
+    greeter->is_full = is_full;
+    for (unsigned i = 0; i < greeter->listener_count; i++) {
+        if (is_full)
+            unwatch(greeter, greeter->listeners[i]);
+        else
+            watch(greeter, greeter->listeners[i], FIRST_LISTENER + i);
+    }
+}
+
+/* Forgets a guest. Returns its descriptor. */
+static int let_go(struct flyt_greeter *greeter, struct guest *guest)
+{
+    int fd = guest->fd;
+
+    unwatch(greeter, fd);
+    free(guest->raw);
+    *guest = (struct guest){.fd = -1};
+    if (!--greeter->guest_count)
+        set_timer(greeter, false);
+    set_full(greeter, false);
+    return fd;
+}
+
+static void turn_away(struct flyt_greeter *greeter, struct guest *guest)
+{
+    flyt_close(let_go(greeter, guest));
+}
+
+static void expect_record(struct guest *guest)
+{
+    guest->raw_bytes = guest->mark_offset = guest->fragment_end = 0;
+    guest->fragment_count = 0;
+    guest->is_last = false;
+}
+
+static struct guest *admit(struct flyt_greeter *greeter, int fd)
+{
+    struct guest *guest = greeter->guests;
+
+    while (guest->fd >= 0)
+        guest++;
+    if (watch(greeter, fd, (uint32_t)(guest - greeter->guests))) {
+        flyt_close(fd);
+        return NULL;
+    }
+    *guest = (struct guest){.fd = fd, .since_ms = flyt_clock_ms()};
+    expect_record(guest);
+    if (!greeter->guest_count++)
+        set_timer(greeter, true);
+    set_full(greeter, greeter->guest_count == FLYT_GREETER_CONNECTIONS_MAX);
+    return guest;
+}
+
+static void turn_away_late(struct flyt_greeter *greeter)
+{
+    uint64_t now_ms = flyt_clock_ms();
+    /* For all of them: the first that goes makes room, and who waits behind the others would get one place a tick. */
+    uint64_t limit_ms = greeter->is_full ? HURRIED_TIME_MS : FLYT_GREETER_TIME_MS;
+
+    for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++) {
+        struct guest *guest = &greeter->guests[i];
+        if (guest->fd >= 0 && now_ms - guest->since_ms > limit_ms)
+            turn_away(greeter, guest);
+    }
+    if (!greeter->guest_count)
+        set_timer(greeter, false);
+    set_full(greeter, greeter->guest_count == FLYT_GREETER_CONNECTIONS_MAX);
+}
+
+/* ---- reading a record ---- */
+
+/* Takes a complete mark: where its fragment ends. False: too long, too many, or a tail that is no multiple of 4. */
+static bool take_mark(struct guest *guest)
+{
+    uint32_t mark;
+
+    memcpy(&mark, guest->raw + guest->mark_offset, sizeof mark);
+    mark = ntohl(mark);
+    guest->is_last = mark & 0x80000000u;
+    mark &= 0x7fffffffu;
+    guest->fragment_count++;
+    guest->fragment_end = guest->mark_offset + MARK_BYTES + mark;
+    size_t record_bytes = guest->fragment_end - guest->fragment_count * (size_t)MARK_BYTES;
+    return record_bytes <= FLYT_HANDSHAKE_BYTES_MAX && guest->fragment_count <= FRAGMENTS_MAX;
+}
+
+static bool make_room(struct guest *guest, size_t bytes)
+{
+    if (bytes <= guest->capacity)
+        return true;
+    size_t capacity = bytes < 1024 ? 1024 : bytes;
+    unsigned char *raw = realloc(guest->raw, capacity);
+    if (!raw)
+        return false;
+    guest->raw = raw;
+    guest->capacity = capacity;
+    return true;
+}
+
+/* Reads what there is, never beyond the record. 1: it is complete, 0: more is to come, -1: the guest has to go. */
+static int read_record(struct guest *guest)
+{
+    for (;;) {
+        size_t wanted = guest->fragment_end ? guest->fragment_end : guest->mark_offset + MARK_BYTES;
+        if (wanted > guest->raw_bytes) {
+            if (!make_room(guest, wanted))
+                return -1;
+            ssize_t received = recv(guest->fd, guest->raw + guest->raw_bytes, wanted - guest->raw_bytes, MSG_DONTWAIT);
+            if (received < 0 && errno == EINTR)
+                continue;
+            if (received < 0 && errno == EAGAIN)
+                return 0;
+            if (received <= 0)
+                return -1;
+            guest->raw_bytes += (size_t)received;
+            if (guest->raw_bytes < wanted)
+                return 0;
+        }
+        if (!guest->fragment_end) {
+            if (!take_mark(guest))
+                return -1;
+        } else if (guest->is_last) {
+            return 1;
+        } else {
+            guest->mark_offset = guest->fragment_end;
+            guest->fragment_end = 0;
+        }
+    }
+}
+
+/* ---- answering ---- */
+
+/* The record without its marks, in place of the raw bytes. Returns its length. */
+static size_t strip_marks(struct guest *guest)
+{
+    size_t from = 0, to = 0;
+
+    for (unsigned i = 0; i < guest->fragment_count; i++) {
+        uint32_t mark;
+        memcpy(&mark, guest->raw + from, sizeof mark);
+        size_t bytes = ntohl(mark) & 0x7fffffffu;
+        memmove(guest->raw + to, guest->raw + from + MARK_BYTES, bytes);
+        from += MARK_BYTES + bytes;
+        to += bytes;
+    }
+    return to;
+}
+
+/* Sends a small reply at once; a guest that does not take it has to go. */
+static bool send_reply(struct guest *guest, struct rpc_msg *reply)
+{
+    struct flyt_bytes bytes = {.bytes_max = FLYT_HANDSHAKE_BYTES_MAX};
+    bool is_sent = false;
+    XDR xdrs;
+
+    reply->rm_direction = REPLY;
+    if (!flyt_bytes_reserve(&bytes, MARK_BYTES))
+        return false;
+    bytes.used = MARK_BYTES;
+    flyt_xdr_encode_init(&xdrs, &bytes);
+    if (xdr_replymsg(&xdrs, reply)) {
+        uint32_t mark = htonl(0x80000000u | (uint32_t)(bytes.used - MARK_BYTES));
+        memcpy(bytes.data, &mark, sizeof mark);
+        is_sent = send(guest->fd, bytes.data, bytes.used, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)bytes.used;
+    }
+    flyt_bytes_fini(&bytes);
+    return is_sent;
+}
+
+/* The answer to anything but a handshake. */
+static void fill_reply(struct flyt_greeter *greeter, const struct flyt_call_head *head, flyt_query_res *query,
+                       struct rpc_msg *reply)
+{
+    *reply = (struct rpc_msg){.rm_xid = head->xid};
+    if (head->rpc_version != RPC_MSG_VERSION) {
+        reply->rm_reply.rp_stat = MSG_DENIED;
+        reply->rjcted_rply.rj_stat = RPC_MISMATCH;
+        reply->rjcted_rply.rj_vers.low = reply->rjcted_rply.rj_vers.high = RPC_MSG_VERSION;
+    } else if (head->program != FLYT_PROGRAM) {
+        reply->acpted_rply.ar_stat = PROG_UNAVAIL;
+    } else if (head->version != FLYT_VERSION) {
+        reply->acpted_rply.ar_stat = PROG_MISMATCH;
+        reply->acpted_rply.ar_vers.low = reply->acpted_rply.ar_vers.high = FLYT_VERSION;
+    } else if (head->credential_flavor != AUTH_NONE && head->credential_flavor != AUTH_SYS) {
+        reply->rm_reply.rp_stat = MSG_DENIED;
+        reply->rjcted_rply.rj_stat = AUTH_ERROR;
+        reply->rjcted_rply.rj_why = AUTH_REJECTEDCRED;
+    } else if (head->procedure == FLYT_NULL) {
+        reply->acpted_rply.ar_results.proc = (xdrproc_t)(void *)xdr_void;
+    } else if (head->procedure == FLYT_QUERY) {
+        memset(query, 0, sizeof *query);
+        greeter->config.query(greeter->config.user, query);
+        reply->acpted_rply.ar_results.where = (caddr_t)query;
+        reply->acpted_rply.ar_results.proc = (xdrproc_t)xdr_flyt_query_res;
+    } else {
+        reply->acpted_rply.ar_stat = PROC_UNAVAIL; /* of a connection without a session */
+    }
+}
+
+/* A record is complete: hands the guest over or answers it. */
+static void serve(struct flyt_greeter *greeter, struct guest *guest)
+{
+    struct flyt_call_head head;
+    struct rpc_msg reply;
+    flyt_query_res query;
+
+    void *raw = malloc(guest->raw_bytes);
+    size_t raw_bytes = guest->raw_bytes;
+    if (!raw) {
+        turn_away(greeter, guest);
+        return;
+    }
+    memcpy(raw, guest->raw, raw_bytes);
+    size_t record_bytes = strip_marks(guest);
+    bool is_call = record_bytes % 4 == 0 && !flyt_call_head_get(guest->raw, record_bytes, &head);
+    bool is_ours = is_call && head.rpc_version == RPC_MSG_VERSION && head.program == FLYT_PROGRAM &&
+                   head.version == FLYT_VERSION &&
+                   (head.credential_flavor == AUTH_NONE || head.credential_flavor == AUTH_SYS);
+    if (is_ours && head.procedure == FLYT_HANDSHAKE) {
+        int fd = let_go(greeter, guest);
+        flyt_socket_tune(fd);
+        greeter->config.handshake(greeter->config.user, fd, raw, raw_bytes);
+    } else if (is_call && guest->answer_count++ < ANSWERS_MAX) {
+        fill_reply(greeter, &head, &query, &reply);
+        expect_record(guest);
+        if (!send_reply(guest, &reply))
+            turn_away(greeter, guest);
+    } else {
+        turn_away(greeter, guest);
+    }
+    free(raw);
+}
+
+static void read_guest(struct flyt_greeter *greeter, struct guest *guest)
+{
+    int status = read_record(guest);
+
+    if (status > 0)
+        serve(greeter, guest);
+    else if (status < 0)
+        turn_away(greeter, guest);
+}
+
+static int accept_guests(struct flyt_greeter *greeter, int listen_fd)
+{
+    while (greeter->guest_count < FLYT_GREETER_CONNECTIONS_MAX) {
+        int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+            continue;
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+            set_full(greeter, true); /* they wait in the kernel's queue until the timer's next tick */
+            set_timer(greeter, true);
+            return 0;
+        }
+        if (fd < 0)
+            return errno == EAGAIN ? 0 : -errno;
+        struct guest *guest = admit(greeter, fd);
+        if (guest)
+            read_guest(greeter, guest); /* most have spoken by the time they are accepted */
+    }
+    return 0;
+}
+
+/* ---- the greeter ---- */
+
+int flyt_greeter_process(struct flyt_greeter *greeter)
+{
+    struct epoll_event events[32];
+    uint64_t ticks;
+
+    int count = epoll_wait(greeter->epoll_fd, events, sizeof events / sizeof events[0], 0);
+    if (count < 0)
+        return errno == EINTR ? 0 : -errno;
+    for (int i = 0; i < count; i++) {
+        uint32_t number = events[i].data.u32;
+        int status = 0;
+        if (number == TIMER) {
+            while (read(greeter->timer_fd, &ticks, sizeof ticks) < 0 && errno == EINTR)
+                continue;
+            turn_away_late(greeter);
+        } else if (number >= FIRST_LISTENER) {
+            status = accept_guests(greeter, greeter->listeners[number - FIRST_LISTENER]);
+        } else if (greeter->guests[number].fd >= 0) {
+            read_guest(greeter, &greeter->guests[number]);
+        }
+        if (status)
+            return status;
+    }
+    return 0;
+}
+
+int flyt_greeter_fd(const struct flyt_greeter *greeter)
+{
+    return greeter->epoll_fd;
+}
+
+int flyt_greeter_listen(struct flyt_greeter *greeter, int listen_fd)
+{
+    int flags = fcntl(listen_fd, F_GETFL);
+
+    if (greeter->listener_count == LISTENERS_MAX)
+        return -ENOSPC;
+    if (flags < 0 || fcntl(listen_fd, F_SETFL, flags | O_NONBLOCK))
+        return -errno;
+    int status = greeter->is_full ? 0 : watch(greeter, listen_fd, FIRST_LISTENER + greeter->listener_count);
+    if (!status)
+        greeter->listeners[greeter->listener_count++] = listen_fd;
+    return status;
+}
+
+int flyt_greeter_new(const struct flyt_greeter_config *config, struct flyt_greeter **ret_greeter)
+{
+    struct flyt_greeter *greeter = calloc(1, sizeof *greeter);
+
+    if (!greeter)
+        return -ENOMEM;
+    greeter->config = *config;
+    for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++)
+        greeter->guests[i].fd = -1;
+    greeter->timer_fd = -1;
+    greeter->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (greeter->epoll_fd >= 0)
+        greeter->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    int status = greeter->timer_fd < 0 ? -errno : watch(greeter, greeter->timer_fd, TIMER);
+    if (status) {
+        flyt_greeter_free(greeter);
+        return status;
+    }
+    *ret_greeter = greeter;
+    return 0;
+}
+
+struct flyt_greeter *flyt_greeter_free(struct flyt_greeter *greeter)
+{
+    if (!greeter)
+        return NULL;
+    for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++) {
+        flyt_close(greeter->guests[i].fd);
+        free(greeter->guests[i].raw);
+    }
+    flyt_close(greeter->timer_fd);
+    flyt_close(greeter->epoll_fd);
+    free(greeter);
+    return NULL;
+}

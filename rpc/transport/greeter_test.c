@@ -1,0 +1,408 @@
+/* Tests of a server's door: listening, connecting, what happens before a handshake, and the handshake's helpers. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <rpc/rpc.h>
+#include "flyt_signatures.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/url.h"
+#include "rpc/transport/greeter.h"
+#include "rpc/transport/handshake.h"
+#include "rpc/transport/listen.h"
+#include "rpc/transport/message.h"
+
+/* ---- listening and connecting ---- */
+
+static void unix_url(char *url, size_t bytes)
+{
+    snprintf(url, bytes, "unix:///tmp/flyt-greeter-test-%d", (int)getpid());
+}
+
+static void test_listen_and_connect_tcp(void **state)
+{
+    static const char *const urls[] = {"tcp://127.0.0.1:0", "tcp://localhost:0", "tcp://:0", "tcp://[::1]:0"};
+    char text[FLYT_URL_TEXT_BYTES];
+    struct flyt_error err;
+    int listen_fd, fd;
+
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
+        int status = flyt_listen(urls[i], &err, &listen_fd, text);
+        if (status && strstr(urls[i], "::1")) /* a machine without IPv6 */
+            continue;
+        assert_int_equal(status, 0);
+        assert_null(strstr(text, ":0"));
+        assert_true(fcntl(listen_fd, F_GETFD) & FD_CLOEXEC);
+        assert_int_equal(flyt_connect(text, 2000, &err, &fd), 0);
+        assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+        assert_false(fcntl(fd, F_GETFL) & O_NONBLOCK);
+        close(fd);
+        close(listen_fd);
+        flyt_unlisten(text); /* nothing to remove */
+        assert_int_equal(flyt_connect(text, 2000, &err, &fd), -ECONNREFUSED);
+        assert_non_null(strstr(err.text, text));
+    }
+    assert_int_equal(flyt_connect("tcp://no-such-host.invalid:1", 100, &err, &fd), -EHOSTUNREACH);
+    assert_non_null(strstr(err.text, "no-such-host.invalid"));
+}
+
+static void test_unix_socket_file(void **state)
+{
+    char url[100], text[FLYT_URL_TEXT_BYTES];
+    const char *path = url + strlen("unix://");
+    struct flyt_error err;
+    struct stat info;
+    int first, second, fd;
+
+    unix_url(url, sizeof url);
+    assert_int_equal(flyt_listen(url, &err, &first, text), 0);
+    assert_string_equal(text, url);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(flyt_listen(url, &err, &second, text), -EADDRINUSE); /* somebody listens */
+    assert_int_equal(flyt_connect(url, 2000, &err, &fd), 0);
+    close(fd);
+    close(first); /* as a server that was killed leaves it */
+    assert_int_equal(flyt_connect(url, 2000, &err, &fd), -ECONNREFUSED);
+    assert_int_equal(flyt_listen(url, &err, &second, text), 0);
+    close(second);
+    flyt_unlisten(url);
+    assert_int_equal(stat(path, &info), -1);
+    fd = open(path, O_CREAT | O_WRONLY, 0600); /* somebody's file is not removed */
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(flyt_listen(url, &err, &second, text), -EADDRINUSE);
+    assert_int_equal(stat(path, &info), 0);
+    unlink(path);
+}
+
+/* ---- the greeter ---- */
+
+struct door {
+    struct flyt_greeter *greeter;
+    int listen_fd;
+    char url[FLYT_URL_TEXT_BYTES];
+    unsigned handshakes;
+    int fd; /* of the last one */
+    unsigned char record[70000];
+    size_t bytes;
+};
+
+static void fill_query(void *user, flyt_query_res *res)
+{
+    res->build = (char *)"door";
+    res->warm_count = 3;
+}
+
+static void take_handshake(void *user, int fd, const void *record, size_t bytes)
+{
+    struct door *door = user;
+
+    door->handshakes++;
+    door->fd = fd;
+    memcpy(door->record, record, bytes);
+    door->bytes = bytes;
+}
+
+static struct door *new_door(const char *url)
+{
+    struct door *door = calloc(1, sizeof *door);
+    struct flyt_greeter_config config = {.query = fill_query, .handshake = take_handshake, .user = door};
+    struct flyt_error err;
+
+    door->fd = -1;
+    assert_int_equal(flyt_listen(url, &err, &door->listen_fd, door->url), 0);
+    assert_int_equal(flyt_greeter_new(&config, &door->greeter), 0);
+    assert_int_equal(flyt_greeter_listen(door->greeter, door->listen_fd), 0);
+    return door;
+}
+
+static void free_door(struct door *door)
+{
+    assert_null(flyt_greeter_free(door->greeter));
+    close(door->listen_fd);
+    flyt_unlisten(door->url);
+    if (door->fd >= 0)
+        close(door->fd);
+    free(door);
+}
+
+static int connect_to(struct door *door)
+{
+    struct flyt_error err;
+    int fd;
+
+    assert_int_equal(flyt_connect(door->url, 2000, &err, &fd), 0);
+    return fd;
+}
+
+/* Lets the greeter work until nothing happens for a moment. */
+static void settle(struct door *door)
+{
+    struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
+
+    while (poll(&ready, 1, 20) > 0)
+        assert_int_equal(flyt_greeter_process(door->greeter), 0);
+}
+
+static struct flyt_bytes make_handshake(unsigned procedure_count)
+{
+    flyt_handshake_args args = {.build = "b", .program_name = "p"};
+    struct flyt_bytes bytes = {.bytes_max = 1 << 20};
+    flyt_signature *many = calloc(procedure_count + 1, sizeof *many);
+    XDR xdrs;
+
+    memcpy(args.base_hash, flyt_base_hash, sizeof args.base_hash);
+    args.procedures.procedures_val = many;
+    args.procedures.procedures_len = procedure_count;
+    assert_true(flyt_bytes_reserve(&bytes, 4));
+    bytes.used = 4;
+    flyt_xdr_encode_init(&xdrs, &bytes);
+    assert_true(flyt_call_head_put(&xdrs, 5, FLYT_PROGRAM, FLYT_VERSION, FLYT_HANDSHAKE));
+    assert_true(xdr_flyt_handshake_args(&xdrs, &args));
+    uint32_t mark = htonl(0x80000000u | (uint32_t)(bytes.used - 4));
+    memcpy(bytes.data, &mark, 4);
+    free(many);
+    return bytes;
+}
+
+/* Whether the greeter has closed the connection. */
+static bool is_closed(int fd)
+{
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    char byte;
+
+    return poll(&ready, 1, 0) > 0 && recv(fd, &byte, 1, MSG_DONTWAIT) <= 0;
+}
+
+static void test_handshake_is_handed_over_whole(void **state)
+{
+    struct flyt_bytes call = make_handshake(3000);
+    char url[100], more[8] = "";
+    flyt_handshake_args args;
+    uint32_t xid;
+
+    unix_url(url, sizeof url);
+    struct door *door = new_door(url);
+    int fd = connect_to(door);
+    for (size_t at = 0; at < call.used; at += 5000) { /* in pieces */
+        size_t part = call.used - at < 5000 ? call.used - at : 5000;
+        assert_int_equal(door->handshakes, 0);
+        assert_int_equal(send(fd, call.data + at, part, 0), part);
+        settle(door);
+    }
+    assert_int_equal(door->handshakes, 1);
+    assert_int_equal(door->bytes, call.used);
+    assert_memory_equal(door->record, call.data, call.used);
+    /* What follows the record is still in the socket. */
+    assert_int_equal(send(fd, "behind", 6, 0), 6);
+    assert_int_equal(recv(door->fd, more, sizeof more, 0), 6);
+    assert_int_equal(flyt_handshake_decode(door->record, door->bytes, &xid, &args), 0);
+    assert_int_equal(xid, 5);
+    assert_int_equal(args.procedures.procedures_len, 3000);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
+    close(fd);
+    flyt_bytes_fini(&call);
+    free_door(door);
+}
+
+static void *run_door(void *argument)
+{
+    struct door *door = argument;
+
+    while (!door->handshakes) {
+        struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
+        if (poll(&ready, 1, 10000) > 0)
+            flyt_greeter_process(door->greeter);
+    }
+    flyt_handshake_refuse(door->fd, 0, FLYT_HANDSHAKE_BUSY, "too many");
+    return NULL;
+}
+
+static void test_stock_client_needs_no_session(void **state)
+{
+    struct door *door = new_door("tcp://127.0.0.1:0");
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    flyt_query_res query = {0};
+    struct flyt_url url;
+    pthread_t thread;
+    int fd = RPC_ANYSOCK;
+
+    assert_int_equal(flyt_url_parse(door->url, NULL, &url), 0);
+    address.sin_port = htons(url.port);
+    pthread_create(&thread, NULL, run_door, door);
+    CLIENT *client = clnttcp_create(&address, FLYT_PROGRAM, FLYT_VERSION, &fd, 400, 400);
+    assert_non_null(client);
+    assert_int_equal(flyt_null_1(NULL, NULL, client), RPC_SUCCESS);
+    assert_int_equal(flyt_query_1(NULL, &query, client), RPC_SUCCESS);
+    assert_string_equal(query.build, "door");
+    assert_int_equal(query.warm_count, 3);
+    clnt_freeres(client, (xdrproc_t)xdr_flyt_query_res, (caddr_t)&query);
+    flyt_session_barrier_args barrier = {0};
+    flyt_session_barrier_res barrier_res = {0};
+    assert_int_equal(flyt_session_barrier_1(&barrier, &barrier_res, client), RPC_PROCUNAVAIL);
+    rpcvers_t version = 7;
+    clnt_control(client, CLSET_VERS, (char *)&version);
+    assert_int_equal(flyt_null_1(NULL, NULL, client), RPC_PROGVERSMISMATCH);
+    auth_destroy(client->cl_auth);
+    clnt_destroy(client);
+
+    /* A handshake over it is refused by name. xid 0 is that of our own channel. */
+    struct flyt_bytes call = make_handshake(10);
+    memset(call.data + 4, 0, 4);
+    struct flyt_error err;
+    assert_int_equal(flyt_connect(door->url, 2000, &err, &fd), 0);
+    assert_int_equal(send(fd, call.data, call.used, 0), call.used);
+    unsigned char reply[200];
+    ssize_t bytes = recv(fd, reply, sizeof reply, 0);
+    assert_true(bytes > 40);
+    assert_int_equal(reply[4 + FLYT_REPLY_HEAD_BYTES + 3], FLYT_HANDSHAKE_BUSY);
+    assert_memory_equal(reply + 4 + FLYT_REPLY_HEAD_BYTES + 8, "too many", 8);
+    pthread_join(thread, NULL);
+    close(fd);
+    flyt_bytes_fini(&call);
+    free_door(door);
+}
+
+static void test_bad_guests_are_turned_away(void **state)
+{
+    static const struct {
+        unsigned char bytes[12];
+        size_t count;
+    } cases[] = {
+        {{0x80, 0x01, 0x00, 0x04}, 4}, /* longer than a handshake may be */
+        {{0xff, 0xff, 0xff, 0xff}, 4},
+        {{0x80, 0, 0, 0}, 4},                          /* empty */
+        {{0x80, 0, 0, 5, 1, 2, 3, 4, 5}, 9},           /* no multiple of 4 */
+        {{0x80, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 1}, 12}, /* a reply */
+        {{'G', 'E', 'T', ' ', '/'}, 5},
+    };
+    char url[100];
+
+    unix_url(url, sizeof url);
+    struct door *door = new_door(url);
+    int patient = connect_to(door);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int fd = connect_to(door);
+        assert_int_equal(send(fd, cases[i].bytes, cases[i].count, 0), cases[i].count);
+        settle(door);
+        if (!is_closed(fd))
+            fail_msg("case %zu is still there", i);
+        close(fd);
+    }
+    int silent = connect_to(door); /* comes and goes */
+    settle(door);
+    close(silent);
+    settle(door);
+    assert_false(is_closed(patient));
+    close(patient);
+    free_door(door);
+}
+
+static void test_guests_are_few(void **state)
+{
+    enum { MANY = FLYT_GREETER_CONNECTIONS_MAX + 10 };
+    struct flyt_bytes call = make_handshake(10);
+    char url[100];
+    int fds[MANY];
+
+    unix_url(url, sizeof url);
+    struct door *door = new_door(url);
+    for (int i = 0; i < MANY; i++)
+        fds[i] = connect_to(door);
+    assert_int_equal(send(fds[MANY - 1], call.data, call.used, 0), call.used);
+    settle(door);
+    assert_int_equal(door->handshakes, 0); /* still in the kernel's queue */
+    uint64_t end_ms = flyt_clock_ms() + 8000;
+    while (!door->handshakes && flyt_clock_ms() < end_ms) {
+        struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
+        poll(&ready, 1, 100);
+        assert_int_equal(flyt_greeter_process(door->greeter), 0);
+    }
+    assert_int_equal(door->handshakes, 1); /* the silent ones had to go */
+    assert_true(is_closed(fds[0]));
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
+    flyt_bytes_fini(&call);
+    free_door(door);
+}
+
+/* ---- the handshake's helpers ---- */
+
+static void test_handshake_decode_takes_nothing_bad(void **state)
+{
+    struct flyt_bytes call = make_handshake(5);
+    flyt_handshake_args args;
+    struct flyt_error err;
+    uint32_t xid;
+
+    for (size_t cut = 0; cut < call.used; cut++)
+        assert_int_equal(flyt_handshake_decode(call.data, cut, &xid, &args), -EBADMSG);
+    call.data[4 + 23] = FLYT_QUERY; /* another procedure */
+    assert_int_equal(flyt_handshake_decode(call.data, call.used, &xid, &args), -EBADMSG);
+    call.data[4 + 23] = FLYT_HANDSHAKE;
+    assert_int_equal(flyt_handshake_decode(call.data, call.used, &xid, &args), 0);
+    assert_int_equal(flyt_handshake_check(&args, "own", &err), 0);
+    args.base_hash[7] ^= 1;
+    assert_int_equal(flyt_handshake_check(&args, "own", &err), -EPROTO);
+    assert_non_null(strstr(err.text, "upgrade"));
+    xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
+    flyt_bytes_fini(&call);
+}
+
+static void test_handshake_accepts_equal_signatures(void **state)
+{
+    flyt_signature theirs[] = {{20, 1}, {17, 2}, {18, 3}, {400, 4}}, ours[] = {{17, 2}, {18, 9}, {19, 5}, {20, 1}};
+    flyt_handshake_args args = {.procedures = {4, theirs}};
+    u_int accepted[4];
+
+    assert_int_equal(flyt_handshake_accept(&args, ours, 4, accepted), 2);
+    assert_int_equal(accepted[0], 20);
+    assert_int_equal(accepted[1], 17);
+}
+
+static void test_handshake_reply_is_bounded(void **state)
+{
+    char *message = malloc(FLYT_STRING_BYTES_MAX + 2);
+    flyt_handshake_res res = {.message = message};
+    void *record = NULL;
+    size_t bytes;
+
+    memset(message, 'm', FLYT_STRING_BYTES_MAX + 1);
+    message[FLYT_STRING_BYTES_MAX + 1] = 0;
+    assert_int_equal(flyt_handshake_encode_reply(1, &res, &record, &bytes), -EINVAL);
+    message[FLYT_STRING_BYTES_MAX] = 0;
+    assert_int_equal(flyt_handshake_encode_reply(1, &res, &record, &bytes), 0);
+    free(record);
+    free(message);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_listen_and_connect_tcp),
+        cmocka_unit_test(test_unix_socket_file),
+        cmocka_unit_test(test_handshake_is_handed_over_whole),
+        cmocka_unit_test(test_stock_client_needs_no_session),
+        cmocka_unit_test(test_bad_guests_are_turned_away),
+        cmocka_unit_test(test_guests_are_few),
+        cmocka_unit_test(test_handshake_decode_takes_nothing_bad),
+        cmocka_unit_test(test_handshake_accepts_equal_signatures),
+        cmocka_unit_test(test_handshake_reply_is_bounded),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

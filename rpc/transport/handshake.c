@@ -1,0 +1,120 @@
+#include "rpc/transport/handshake.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "flyt_signatures.h"
+#include "rpc/transport/input.h"
+#include "rpc/transport/message.h"
+
+enum { MARK_BYTES = 4 };
+
+/* ---- the call ---- */
+
+int flyt_handshake_decode(const void *record, size_t bytes, uint32_t *ret_xid, flyt_handshake_args *ret_args)
+{
+    struct flyt_input_record whole;
+    struct flyt_call_head head;
+    struct flyt_input input;
+    flyt_handshake_args args = {0};
+    XDR xdrs;
+
+    int status = flyt_input_init(&input, -1, FLYT_HANDSHAKE_BYTES_MAX, 0, NULL, NULL);
+    if (status)
+        return status;
+    status = flyt_input_preload(&input, record, bytes);
+    if (!status)
+        status = flyt_input_next(&input, &whole) == 1 ? 0 : -EBADMSG;
+    if (!status)
+        status = flyt_call_head_get(whole.data, whole.bytes, &head);
+    if (!status && (head.rpc_version != RPC_MSG_VERSION || head.program != FLYT_PROGRAM ||
+                    head.version != FLYT_VERSION || head.procedure != FLYT_HANDSHAKE))
+        status = -EBADMSG;
+    if (!status) {
+        /* What follows the fields that we know comes from a newer client and is ignored. */
+        flyt_xdr_decode_init(&xdrs, whole.data + head.bytes, whole.bytes - head.bytes, NULL);
+        if (xdr_flyt_handshake_args(&xdrs, &args)) {
+            *ret_args = args;
+            *ret_xid = head.xid;
+        } else {
+            xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
+            status = -EBADMSG;
+        }
+    }
+    flyt_input_fini(&input);
+    return status;
+}
+
+int flyt_handshake_check(const flyt_handshake_args *args, const char *own_build, struct flyt_error *err)
+{
+    if (!memcmp(args->base_hash, flyt_base_hash, FLYT_HASH_BYTES))
+        return 0;
+    return flyt_error_set(err, -EPROTO,
+                          "client (build %.64s) and server (build %.64s) have different base protocols: "
+                          "upgrade the older of the two",
+                          args->build, own_build);
+}
+
+/* ---- signatures ---- */
+
+static int compare(const void *left, const void *right)
+{
+    const flyt_signature *a = left, *b = right;
+
+    return a->procedure < b->procedure ? -1 : a->procedure > b->procedure;
+}
+
+unsigned flyt_handshake_accept(const flyt_handshake_args *args, const flyt_signature *signatures, unsigned count,
+                               u_int *ret_accepted)
+{
+    unsigned accepted_count = 0;
+
+    for (unsigned i = 0; i < args->procedures.procedures_len; i++) {
+        const flyt_signature *theirs = &args->procedures.procedures_val[i];
+        const flyt_signature *ours = bsearch(theirs, signatures, count, sizeof *signatures, compare);
+        if (ours && ours->signature == theirs->signature)
+            ret_accepted[accepted_count++] = theirs->procedure;
+    }
+    return accepted_count;
+}
+
+/* ---- the reply ---- */
+
+int flyt_handshake_encode_reply(uint32_t xid, flyt_handshake_res *res, void **ret_record, size_t *ret_bytes)
+{
+    struct flyt_bytes bytes = {.bytes_max = FLYT_HANDSHAKE_BYTES_MAX};
+    XDR xdrs;
+
+    if (!flyt_bytes_reserve(&bytes, MARK_BYTES))
+        return -ENOMEM;
+    bytes.used = MARK_BYTES;
+    flyt_xdr_encode_init(&xdrs, &bytes);
+    if (!flyt_reply_head_put(&xdrs, xid) || !xdr_flyt_handshake_res(&xdrs, res)) {
+        flyt_bytes_fini(&bytes);
+        return -EINVAL;
+    }
+    uint32_t mark = htonl(0x80000000u | (uint32_t)(bytes.used - MARK_BYTES));
+    memcpy(bytes.data, &mark, sizeof mark);
+    *ret_record = bytes.data;
+    *ret_bytes = bytes.used;
+    return 0;
+}
+
+int flyt_handshake_refuse(int fd, uint32_t xid, flyt_handshake_status status, const char *sentence)
+{
+    char message[FLYT_STRING_BYTES_MAX + 1] = "";
+    flyt_handshake_res res = {.status = status, .message = message, .build = ""};
+    void *record;
+    size_t bytes;
+
+    strncat(message, sentence, sizeof message - 1);
+    int code = flyt_handshake_encode_reply(xid, &res, &record, &bytes);
+    if (code)
+        return code;
+    ssize_t sent = send(fd, record, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    code = sent == (ssize_t)bytes ? 0 : sent < 0 ? -errno : -EAGAIN;
+    free(record);
+    return code;
+}

@@ -1,0 +1,41 @@
+/*
+ * The server's part of the handshake (rpc/proto/flyt.x) for whoever reads a connection's first record: decoding it,
+ * deciding what both sides can call, encoding the answer. Pure functions without CUDA; records are raw, as
+ * flyt_greeter hands them over: with their record marks, in one or more fragments.
+ *
+ * On a session's own connection the server's dispatch answers the handshake (flyt_handshake_1_svc); it uses
+ * flyt_handshake_check and flyt_handshake_accept. Who refuses a client before that uses flyt_handshake_refuse.
+ */
+#ifndef FLYT_TRANSPORT_HANDSHAKE_H
+#define FLYT_TRANSPORT_HANDSHAKE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "flyt.h"
+#include "rpc/base/error.h"
+
+/*
+ * Decodes the arguments of a handshake call. 0: *ret_args is filled, to be freed with
+ * xdr_free(xdr_flyt_handshake_args), and *ret_xid names the call; -EBADMSG: the record is none, nothing to be freed.
+ */
+int flyt_handshake_decode(const void *record, size_t bytes, uint32_t *ret_xid, flyt_handshake_args *ret_args);
+
+/* 0, or -EPROTO where the client's base protocol differs; `err` then says which side is to be upgraded. */
+int flyt_handshake_check(const flyt_handshake_args *args, const char *own_build, struct flyt_error *err);
+
+/*
+ * Which of the client's procedures the server has with the same signature; `signatures` has rising numbers. Fills
+ * ret_accepted, which has room for args->procedures.procedures_len numbers, and returns how many.
+ */
+unsigned flyt_handshake_accept(const flyt_handshake_args *args, const flyt_signature *signatures, unsigned count,
+                               u_int *ret_accepted);
+
+/* Encodes the reply to call xid, record mark included. *ret_record is malloc'ed. 0, -EINVAL (a value is out of its
+ * bounds) or -ENOMEM. */
+int flyt_handshake_encode_reply(uint32_t xid, flyt_handshake_res *res, void **ret_record, size_t *ret_bytes);
+
+/* Answers call xid on fd with a status other than OK and one sentence. Does not block long: a peer that does not read
+ * gets no answer. The descriptor stays open. 0 or a negative errno. */
+int flyt_handshake_refuse(int fd, uint32_t xid, flyt_handshake_status status, const char *sentence);
+
+#endif

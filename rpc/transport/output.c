@@ -1,0 +1,249 @@
+#include "rpc/transport/output.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include "rpc/proto/limits.h"
+
+enum {
+    MARK_BYTES = 4,
+    KEPT_BYTES_MAX = 1024 * 1024 /* a buffer that grew beyond this for one record is freed again */
+};
+
+int flyt_output_init(struct flyt_output *output, int fd)
+{
+    memset(output, 0, sizeof *output);
+    output->fd = fd;
+    pthread_mutex_init(&output->mutex, NULL);
+    pthread_cond_init(&output->changed, NULL);
+    output->fill.bytes_max = output->out.bytes_max = FLYT_OUTPUT_WAITING_BYTES_MAX + 2 * FLYT_RECORD_BYTES_MAX;
+    if (!flyt_bytes_reserve(&output->fill, 64 * 1024) || !flyt_bytes_reserve(&output->out, 64 * 1024)) {
+        flyt_output_fini(output);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+void flyt_output_fini(struct flyt_output *output)
+{
+    flyt_bytes_fini(&output->fill);
+    flyt_bytes_fini(&output->out);
+    pthread_mutex_destroy(&output->mutex);
+    pthread_cond_destroy(&output->changed);
+}
+
+static void wait_locked(struct flyt_output *output)
+{
+    output->waiter_count++;
+    pthread_cond_wait(&output->changed, &output->mutex);
+    output->waiter_count--;
+}
+
+static void tell_locked(struct flyt_output *output)
+{
+    if (output->waiter_count)
+        pthread_cond_broadcast(&output->changed);
+}
+
+static bool is_out_empty_locked(const struct flyt_output *output)
+{
+    return output->out_sent_bytes == output->out.used;
+}
+
+static void update_waiting_locked(struct flyt_output *output)
+{
+    bool is_idle = !output->status && !output->is_writing;
+
+    atomic_store(&output->is_stuck, is_idle && !is_out_empty_locked(output));
+    atomic_store(&output->is_waiting, is_idle && (output->fill.used || !is_out_empty_locked(output)));
+}
+
+static void fail_locked(struct flyt_output *output, int status)
+{
+    if (!output->status)
+        output->status = status;
+    update_waiting_locked(output);
+    if (output->waiter_count)
+        pthread_cond_broadcast(&output->changed);
+}
+
+void flyt_output_fail(struct flyt_output *output, int status)
+{
+    flyt_output_lock(output);
+    fail_locked(output, status);
+    flyt_output_unlock(output);
+}
+
+/* ---- records ---- */
+
+int flyt_output_begin_locked(struct flyt_output *output, bool may_wait, XDR *xdrs)
+{
+    while (may_wait && !output->status && output->fill.used >= FLYT_OUTPUT_WAITING_BYTES_MAX) {
+        if (output->is_writing)
+            wait_locked(output);
+        else
+            flyt_output_flush_locked(output, true);
+    }
+    if (!output->status && !flyt_bytes_reserve(&output->fill, MARK_BYTES))
+        fail_locked(output, -ENOBUFS);
+    if (output->status)
+        return output->status;
+    output->record_begin = output->fill.used;
+    output->fill.used += MARK_BYTES;
+    flyt_xdr_encode_init(xdrs, &output->fill);
+    return 0;
+}
+
+/* Writes the record mark: one fragment, the last (RFC 5531 section 11), followed by `more` bytes from elsewhere. */
+static void put_mark_locked(struct flyt_output *output, size_t more)
+{
+    size_t bytes = output->fill.used - output->record_begin - MARK_BYTES + more;
+    uint32_t mark = htonl(0x80000000u | (uint32_t)bytes);
+
+    memcpy(output->fill.data + output->record_begin, &mark, sizeof mark);
+}
+
+void flyt_output_end_locked(struct flyt_output *output)
+{
+    put_mark_locked(output, 0);
+    update_waiting_locked(output);
+}
+
+void flyt_output_cancel_locked(struct flyt_output *output)
+{
+    output->fill.used = output->record_begin;
+}
+
+/* ---- writing ---- */
+
+/* Sends all parts, or as much as the socket takes where it must not wait; the parts are used up. Returns bytes sent or
+ * a negative errno. */
+static ssize_t send_parts(struct flyt_output *output, struct iovec *parts, size_t part_count, bool may_wait)
+{
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = part_count};
+    ssize_t total = 0;
+
+    while (message.msg_iovlen) {
+        ssize_t sent = sendmsg(output->fd, &message, MSG_NOSIGNAL | (may_wait ? 0 : MSG_DONTWAIT));
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && errno == EAGAIN && !may_wait)
+            break;
+        if (sent < 0)
+            return errno == ECONNRESET ? -EPIPE : -errno;
+        atomic_fetch_add_explicit(&output->write_count, 1, memory_order_relaxed);
+        total += sent;
+        while (message.msg_iovlen && (size_t)sent >= message.msg_iov->iov_len) {
+            sent -= (ssize_t)message.msg_iov->iov_len;
+            message.msg_iov++;
+            message.msg_iovlen--;
+        }
+        if (message.msg_iovlen) {
+            message.msg_iov->iov_base = (char *)message.msg_iov->iov_base + sent;
+            message.msg_iov->iov_len -= (size_t)sent;
+        }
+    }
+    atomic_fetch_add_explicit(&output->sent_bytes, (uint64_t)total, memory_order_relaxed);
+    return total;
+}
+
+/* The writer empties `out`, of which nothing is left, and takes what was filled meanwhile. */
+static void take_filled_locked(struct flyt_output *output)
+{
+    struct flyt_bytes empty = output->out;
+
+    if (empty.capacity > KEPT_BYTES_MAX)
+        flyt_bytes_fini(&empty);
+    empty.used = 0;
+    output->out = output->fill;
+    output->fill = empty;
+    output->out_sent_bytes = 0;
+}
+
+/* Writes `out` and then `data`; the mutex is free meanwhile, the writer's role is the caller's. */
+static int write_out_locked(struct flyt_output *output, bool may_wait, const void *data, size_t bytes, size_t padding)
+{
+    static const char zeros[4];
+    struct iovec parts[3] = {
+        {.iov_base = output->out.data + output->out_sent_bytes, .iov_len = output->out.used - output->out_sent_bytes},
+        {.iov_base = (void *)data, .iov_len = bytes},
+        {.iov_base = (void *)zeros, .iov_len = padding},
+    };
+
+    flyt_output_unlock(output);
+    ssize_t sent = send_parts(output, parts, padding ? 3 : bytes ? 2 : 1, may_wait);
+    flyt_output_lock(output);
+    if (sent < 0) {
+        fail_locked(output, (int)sent);
+    } else {
+        size_t left = output->out.used - output->out_sent_bytes;
+        output->out_sent_bytes += (size_t)sent < left ? (size_t)sent : left;
+    }
+    return output->status;
+}
+
+int flyt_output_flush_locked(struct flyt_output *output, bool may_wait)
+{
+    bool is_all_taken = false;
+
+    if (output->is_writing) {
+        output->is_wanted_again = true;
+        return output->status;
+    }
+    output->is_writing = true;
+    /* A first round may have to finish what an earlier writer left; what was filled before this call goes out in the
+     * round after it, and what others filled and wanted written meanwhile in further ones. */
+    while (!output->status) {
+        if (is_out_empty_locked(output)) {
+            if (is_all_taken && !output->is_wanted_again && output->fill.used < FLYT_OUTPUT_WAITING_BYTES_MAX)
+                break;
+            if (!output->fill.used)
+                break;
+            take_filled_locked(output);
+            is_all_taken = true;
+            output->is_wanted_again = false;
+        }
+        write_out_locked(output, may_wait, NULL, 0, 0);
+        tell_locked(output);
+        if (!is_out_empty_locked(output)) /* only where it must not wait */
+            break;
+    }
+    flyt_output_leave_writer_locked(output);
+    return output->status;
+}
+
+void flyt_output_leave_writer_locked(struct flyt_output *output)
+{
+    output->is_writing = false;
+    update_waiting_locked(output);
+    tell_locked(output);
+}
+
+int flyt_output_take_writer_locked(struct flyt_output *output)
+{
+    while (output->is_writing && !output->status)
+        wait_locked(output);
+    if (output->status)
+        return output->status;
+    output->is_writing = true;
+    output->is_wanted_again = false;
+    if (!is_out_empty_locked(output) && write_out_locked(output, true, NULL, 0, 0))
+        flyt_output_leave_writer_locked(output);
+    return output->status;
+}
+
+int flyt_output_write_payload_locked(struct flyt_output *output, const void *data, size_t bytes)
+{
+    size_t padding = -bytes & 3;
+
+    put_mark_locked(output, bytes + padding);
+    take_filled_locked(output);
+    output->is_wanted_again = false;
+    int status = write_out_locked(output, true, data, bytes, padding);
+    bool is_wanted_again = output->is_wanted_again;
+    flyt_output_leave_writer_locked(output);
+    return !status && is_wanted_again ? flyt_output_flush_locked(output, true) : status;
+}

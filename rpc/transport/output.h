@@ -1,0 +1,80 @@
+/*
+ * The sending half of a stream socket, for any number of threads. Records are encoded one behind the other into a
+ * buffer, in the order in which the mutex was taken, and written out from there by one writer at a time; while it is
+ * in write, others go on filling a second buffer. A bulk record's payload goes from the caller's memory to the socket
+ * (writev) without passing through a buffer.
+ *
+ * To send: lock, begin, encode into the XDR stream, end, flush where it is time to, unlock.
+ */
+#ifndef FLYT_TRANSPORT_OUTPUT_H
+#define FLYT_TRANSPORT_OUTPUT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "rpc/transport/xdr_buffer.h"
+
+/* So much may wait in the buffer before flyt_output_begin_locked makes its caller wait for the socket. */
+enum { FLYT_OUTPUT_WAITING_BYTES_MAX = 256 * 1024 };
+
+/* Members are the implementation's but those with a comment. */
+struct flyt_output {
+    int fd;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct flyt_bytes fill; /* records not yet given to a writer; encoders read fill.used */
+    struct flyt_bytes out;  /* what the writer has, from out_sent_bytes on */
+    size_t out_sent_bytes;
+    size_t record_begin;
+    bool is_writing, is_wanted_again;
+    unsigned waiter_count;
+    int status;               /* 0, or the negative errno after which nothing is sent any more */
+    _Atomic(bool) is_waiting; /* whether something is to be written and nobody is at it */
+    _Atomic(bool) is_stuck;   /* and the socket did not take all when a writer tried: poll for POLLOUT */
+    _Atomic(uint64_t) sent_bytes, write_count;
+};
+
+int flyt_output_init(struct flyt_output *output, int fd);
+void flyt_output_fini(struct flyt_output *output);
+
+static inline void flyt_output_lock(struct flyt_output *output)
+{
+    pthread_mutex_lock(&output->mutex);
+}
+
+static inline void flyt_output_unlock(struct flyt_output *output)
+{
+    pthread_mutex_unlock(&output->mutex);
+}
+
+/*
+ * Starts a record; *xdrs encodes into it. may_wait: waits while too much is waiting, during which the mutex is free;
+ * otherwise the buffer grows. 0 or the negative errno of a lost connection.
+ */
+int flyt_output_begin_locked(struct flyt_output *output, bool may_wait, XDR *xdrs);
+/* Completes the record. `_cancel` takes it back instead. */
+void flyt_output_end_locked(struct flyt_output *output);
+void flyt_output_cancel_locked(struct flyt_output *output);
+
+/*
+ * Writes out what is there; the mutex is free meanwhile. Where another thread is writing, it is left to that one.
+ * may_wait: until the socket has taken all of it; otherwise is_stuck may become true.
+ * 0 or a negative errno.
+ */
+int flyt_output_flush_locked(struct flyt_output *output, bool may_wait);
+
+/*
+ * A record with a payload: take the writer's role (waits while another has it), begin, encode all but the payload's
+ * bytes (the length included), then _write_payload or, to give up, _cancel and _leave_writer.
+ * `_write_payload` completes the record, writes out everything with `data` and gives the role back; it waits. `data`
+ * has been read when it returns. 0 or a negative errno; _take_writer: the role is not taken then.
+ */
+int flyt_output_take_writer_locked(struct flyt_output *output);
+int flyt_output_write_payload_locked(struct flyt_output *output, const void *data, size_t bytes);
+void flyt_output_leave_writer_locked(struct flyt_output *output);
+
+/* Ends sending: everybody who waits or comes later gets `status` (a negative errno). */
+void flyt_output_fail(struct flyt_output *output, int status);
+
+#endif

@@ -1,0 +1,29 @@
+# RPC_OBJS with RPC_LIBS: what client libraries and servers link to speak the protocol (rpc/base included).
+
+rpc_transport_CFLAGS := -DFLYT_BUILD='"$(VERSION)"'
+
+TRANSPORT_OBJS := $(call objs,$(filter-out %_test.c %_bench.c rpc/transport/test_% %/xdr_string.c,$(wildcard rpc/transport/*.c)))
+RPC_GEN_OBJS := $(GEN)/flyt_xdr.o $(GEN)/flyt_signatures.o $(GEN)/flyt_procedures.o $(B)/rpc/transport/xdr_string.o
+RPC_OBJS := $(BASE_OBJS) $(TRANSPORT_OBJS) $(RPC_GEN_OBJS)
+RPC_LIBS := -ltirpc
+
+$(GEN)/flyt_xdr.o: CPPFLAGS += -Dxdr_string=flyt_xdr_string
+$(GEN)/flyt_xdr.o: rpc/transport/rules.mk
+
+# A server without CUDA, for tests and measurements of the wire.
+TEST_PEER_OBJS := $(call objs,rpc/transport/test_peer.c rpc/transport/test_values.c) $(GEN)/flyt_svc.o $(GEN)/flyt_test_svc.o \
+	$(GEN)/flyt_test_values.o $(GEN)/flyt_clnt.o
+
+# Generated sources include generated headers: those must be there first.
+$(filter $(GEN)/%,$(RPC_GEN_OBJS)) $(GEN)/flyt_svc.o $(GEN)/flyt_test_svc.o $(GEN)/flyt_test_values.o $(GEN)/flyt_clnt.o: | $(GENERATED)
+
+rpc_transport_tests := $(patsubst %.c,$(B)/%,$(wildcard rpc/transport/*_test.c))
+$(rpc_transport_tests): $(B)/%: $(B)/%.o $(B)/rpc/transport/test_client.o $(TEST_PEER_OBJS) $(RPC_OBJS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) -lcmocka
+UNIT_TESTS += $(rpc_transport_tests)
+
+.PHONY: bench-programs
+bench-programs: $(B)/bench/channel-bench
+$(B)/bench/channel-bench: $(B)/rpc/transport/channel_bench.o $(TEST_PEER_OBJS) $(RPC_OBJS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS)

@@ -1,0 +1,30 @@
+/* For tests of the channel: handlers that write down what they were called with. */
+#ifndef FLYT_TRANSPORT_TEST_CLIENT_H
+#define FLYT_TRANSPORT_TEST_CLIENT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "rpc/transport/channel.h"
+
+struct test_client {
+    struct flyt_channel_config config; /* signatures and time-out may be set before opening */
+    struct flyt_channel *channel;
+    unsigned char *place; /* where chunks go, by offset; NULL: thrown away */
+    size_t place_bytes;
+    bool answers_host_functions;
+    _Atomic(uint64_t) chunk_bytes, host_functions, lost_count;
+    pthread_mutex_t mutex;
+    char notices[1024]; /* what was called, in order */
+    char lost_cause[512];
+};
+
+extern const struct flyt_channel_handlers test_client_handlers;
+
+void test_client_init(struct test_client *client);
+void test_client_fini(struct test_client *client);
+/* Opens a channel; fails the test where that is not possible. */
+void test_client_open(struct test_client *client, const char *url);
+/* Waits until *number is `expected` or more; fails the test after a long while, or when it gets larger. */
+void test_client_wait(struct test_client *client, _Atomic(uint64_t) *number, uint64_t expected);
+
+#endif

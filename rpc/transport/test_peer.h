@@ -1,0 +1,70 @@
+/*
+ * A server for tests and measurements of the wire, in the test's own process: it listens, makes handshakes, opens data
+ * streams and answers every procedure through rpcgen's dispatch, without CUDA. One thread per connection. Its memory is
+ * one array of bytes: "device" addresses are offsets in it.
+ */
+#ifndef FLYT_TRANSPORT_TEST_PEER_H
+#define FLYT_TRANSPORT_TEST_PEER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "flyt.h"
+#include "rpc/base/url.h"
+#include "rpc/transport/connection.h"
+
+enum { TEST_PEER_CONNECTIONS_MAX = 64 };
+
+struct test_peer;
+
+/* One connection; `connection` is NULL when its thread has ended. */
+struct test_link {
+    struct test_peer *peer;
+    struct flyt_connection *connection;
+    pthread_t thread;
+    bool is_data, has_thread;
+    uint64_t received, last_notice;
+    struct flyt_error end; /* why it ended */
+};
+
+struct test_peer {
+    /* Set by the test between test_peer_init and test_peer_start. */
+    unsigned data_streams;
+    const flyt_signature *signatures; /* rising numbers */
+    unsigned signature_count;
+    const unsigned char *base_hash; /* another one makes it refuse */
+    bool is_mute;                   /* sends no idle notices */
+    /* Called for every call of a table's procedure before it is answered; returns false where it answers by itself or
+     * not at all. May be NULL. */
+    bool (*serve)(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
+                  struct svc_req *req);
+    void *user;
+
+    unsigned char *memory;
+    size_t memory_bytes;
+
+    char url[FLYT_URL_TEXT_BYTES];
+    int listen_fd;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    struct test_link links[TEST_PEER_CONNECTIONS_MAX];
+    unsigned link_count;
+    _Atomic(unsigned) next_chunk_link;
+    _Atomic(uint64_t) call_count, chunk_bytes;
+};
+
+void test_peer_init(struct test_peer *peer);
+/* Listens on url ("tcp://127.0.0.1:0", "unix:///…"). Fails the test where that is not possible. */
+void test_peer_start(struct test_peer *peer, const char *url);
+/* Ends all connections and threads and frees the memory. */
+void test_peer_stop(struct test_peer *peer);
+/* Shuts the connections down, as a dying server's kernel does. */
+void test_peer_cut(struct test_peer *peer);
+/* Sends memory[address…] to the client as chunks, over the data streams where there are some. */
+void test_peer_send_chunks(struct test_peer *peer, struct test_link *link, uint64_t transfer_id, uint64_t address,
+                           size_t bytes);
+
+/* What the generated stubs call (flyt_test_svc.c). */
+bool_t flyt_test_serve(unsigned procedure, void *args, void *res, size_t res_bytes, struct svc_req *req);
+
+#endif
