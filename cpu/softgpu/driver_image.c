@@ -1,0 +1,64 @@
+/* Images of modules: from what a program has in memory to PTX text. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/softgpu/driver_module.h"
+#include "rpc/base/fatbin.h"
+
+/* As strings, so that looking for them never reads past the end of a short text. */
+static const char elf_magic[] = "\177ELF";
+static const char fatbin_magic[] = "\x50\xed\x55\xba";
+
+CUresult flyt_soft_fatbin_read(const void *container, size_t room_bytes, const struct flyt_soft_arch *arch,
+                               char **ret_ptx, size_t *ret_ptx_bytes)
+{
+    struct flyt_fatbin_device device = {.major = arch->major, .minor = arch->minor, .prefers_portable = true};
+    struct flyt_fatbin_entry entry;
+    int r = flyt_fatbin_choose(container, room_bytes, &device, &entry);
+
+    if (r == 0)
+        r = flyt_fatbin_decompress(&entry, ret_ptx, ret_ptx_bytes);
+    switch (r) {
+    case 0:
+        return CUDA_SUCCESS;
+    case -ENOENT:
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    case -ENOMEM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    default:
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+}
+
+/* PTX text begins with white space, comments or a directive; nothing else that starts with a printable byte is one. */
+static bool looks_like_text(const char *image)
+{
+    unsigned char first = (unsigned char)*image;
+
+    return first == '\t' || first == '\n' || first == '\r' || (first >= ' ' && first < 0x7f);
+}
+
+CUresult flyt_soft_image_read(const void *image, const struct flyt_soft_arch *arch, char **ret_ptx,
+                              size_t *ret_ptx_bytes)
+{
+    const char *text;
+
+    if (!image)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!strncmp(image, elf_magic, sizeof(elf_magic) - 1))
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    text = image;
+    if (looks_like_text(text) && strncmp(text, fatbin_magic, sizeof(fatbin_magic) - 1)) {
+        *ret_ptx_bytes = strlen(text);
+        *ret_ptx = strndup(text, *ret_ptx_bytes);
+        return *ret_ptx ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    /* A text that is shorter than a magic number does not come this far, but for an empty one. */
+    if (!*text)
+        return CUDA_ERROR_INVALID_IMAGE;
+    image = flyt_fatbin_unwrap(image);
+    if (!image || !flyt_fatbin_is(image))
+        return CUDA_ERROR_INVALID_IMAGE;
+    return flyt_soft_fatbin_read(image, FLYT_FATBIN_BYTES_UNKNOWN, arch, ret_ptx, ret_ptx_bytes);
+}

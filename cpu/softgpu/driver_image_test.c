@@ -1,0 +1,231 @@
+/* Programs' images as nvcc makes them: every form loads and runs; machine code alone is refused; printf comes out. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cpu/softgpu/driver_test.h"
+#include "rpc/base/fatbin.h"
+
+static int start(void **state)
+{
+    test_start();
+    return 0;
+}
+
+/* A file that the build put beside this program, with a NUL behind it. */
+static char *sample_read(const char *name, size_t *ret_bytes)
+{
+    char path[4096], self[3072];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char *bytes;
+    long total;
+    FILE *file;
+
+    assert_true(n > 0);
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    snprintf(path, sizeof(path), "%s/samples/%s", self, name);
+    file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    total = ftell(file);
+    rewind(file);
+    bytes = calloc(1, (size_t)total + 1);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, (size_t)total, file), total);
+    fclose(file);
+    *ret_bytes = (size_t)total;
+    return bytes;
+}
+
+static void run_scale(CUlibrary library)
+{
+    int values[100], count = 100;
+    CUkernel kernel;
+    CUdeviceptr data;
+    void *params[] = {&data, &count};
+
+    for (int i = 0; i < count; i++)
+        values[i] = i;
+    assert_ok(cuMemAlloc(&data, sizeof(values)));
+    assert_ok(cuMemcpyHtoD(data, values, sizeof(values)));
+    assert_ok(cuLibraryGetKernel(&kernel, library, "scale"));
+    assert_ok(cuLaunchKernel((CUfunction)kernel, 4, 1, 1, 32, 1, 1, 0, NULL, params, NULL));
+    assert_ok(cuMemcpyDtoH(values, data, sizeof(values)));
+    for (int i = 0; i < count; i++)
+        assert_int_equal(values[i], i * (i % 4 + 1) + 100);
+    assert_ok(cuMemFree(data));
+}
+
+static void every_form_of_an_image_runs(void **state)
+{
+    static const char *const names[] = {"none.fatbin", "size.fatbin", "speed.fatbin", "text.ptx"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t bytes;
+        char *image = sample_read(names[i], &bytes);
+        CUlibrary library;
+
+        assert_ok(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+        free(image);
+        run_scale(library);
+        assert_ok(cuLibraryUnload(library));
+    }
+}
+
+static void a_wrapper_is_followed(void **state)
+{
+    size_t bytes;
+    char *image = sample_read("size.fatbin", &bytes);
+    struct {
+        int magic, version;
+        const void *data;
+        void *rest;
+    } wrapper = {0x466243B1, 1, image, NULL};
+    CUmodule module;
+
+    assert_ok(cuModuleLoadData(&module, &wrapper));
+    assert_ok(cuModuleUnload(module));
+    free(image);
+}
+
+static void machine_code_alone_is_refused(void **state)
+{
+    static const char *const names[] = {"code.fatbin", "code.cubin"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t bytes;
+        char *image = sample_read(names[i], &bytes);
+        CUmodule module;
+
+        assert_int_equal(cuModuleLoadData(&module, image), CUDA_ERROR_NO_BINARY_FOR_GPU);
+        free(image);
+    }
+}
+
+/* The container is cut off everywhere, and every byte of its headers is changed: an error or a load, no crash. */
+static void a_broken_image_is_an_error(void **state)
+{
+    size_t bytes;
+    char *image = sample_read("size.fatbin", &bytes);
+    struct flyt_fatbin_device device = {.major = 9};
+    struct flyt_fatbin_entry entry;
+    CUmodule module;
+    char *text;
+    size_t text_bytes;
+
+    for (size_t n = 0; n < bytes; n++)
+        assert_true(flyt_fatbin_choose(image, n, &device, &entry) < 0);
+    for (size_t i = 0; i < 80; i++) {
+        char right = image[i];
+
+        image[i] = (char)~right;
+        if (flyt_fatbin_choose(image, bytes, &device, &entry) == 0 &&
+            flyt_fatbin_decompress(&entry, &text, &text_bytes) == 0)
+            free(text);
+        image[i] = right;
+    }
+    /* Compressed data that is damaged. */
+    assert_int_equal(flyt_fatbin_choose(image, bytes, &device, &entry), 0);
+    memset((char *)entry.payload + entry.payload_bytes / 2, 0x5a, 64);
+    assert_int_equal(cuModuleLoadData(&module, image), CUDA_ERROR_INVALID_IMAGE);
+    free(image);
+}
+
+static CUlibrary sample_library(void)
+{
+    size_t bytes;
+    char *image = sample_read("size.fatbin", &bytes);
+    CUlibrary library;
+
+    assert_ok(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    free(image);
+    return library;
+}
+
+/* In the order of the stream, when the stream is waited for, on whatever descriptor 1 is then. */
+static void printf_comes_out_when_synchronised(void **state)
+{
+    CUlibrary library = sample_library();
+    CUfunction say = test_kernel(library, "say");
+    FILE *capture = tmpfile();
+    int out = dup(STDOUT_FILENO), number = 1;
+    CUdeviceptr what = 0;
+    void *params[] = {&what, &number};
+    char text[256] = "";
+    CUstream stream;
+    size_t n;
+
+    assert_non_null(capture);
+    assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    fflush(stdout);
+    dup2(fileno(capture), STDOUT_FILENO);
+    for (number = 1; number <= 3; number++)
+        cuLaunchKernel(say, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+    cuStreamSynchronize(stream);
+    dup2(out, STDOUT_FILENO);
+    close(out);
+    rewind(capture);
+    n = fread(text, 1, sizeof(text) - 1, capture);
+    text[n] = 0;
+    fclose(capture);
+    assert_string_equal(text, "nothing says 1\nnothing says 2\nnothing says 3\n");
+    assert_ok(cuStreamDestroy(stream));
+    assert_ok(cuLibraryUnload(library));
+}
+
+static void device_malloc_has_its_heap(void **state)
+{
+    CUlibrary library = sample_library();
+    CUdeviceptr sum;
+    void *params[] = {&sum};
+    size_t heap_bytes;
+    int value;
+
+    assert_ok(cuMemAlloc(&sum, 4));
+    assert_ok(cuMemsetD32(sum, 0, 1));
+    assert_ok(cuLaunchKernel(test_kernel(library, "heap"), 8, 1, 1, 128, 1, 1, 0, NULL, params, NULL));
+    assert_ok(cuMemcpyDtoH(&value, sum, 4));
+    assert_int_equal(value, 8 * 127 * 128 / 2);
+    assert_ok(cuCtxGetLimit(&heap_bytes, CU_LIMIT_MALLOC_HEAP_SIZE));
+    assert_int_equal(heap_bytes, 8 << 20);
+    assert_int_equal(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 16 << 20), CUDA_ERROR_INVALID_VALUE);
+    assert_ok(cuMemFree(sum));
+    assert_ok(cuLibraryUnload(library));
+}
+
+static void a_cooperative_grid_has_its_barrier(void **state)
+{
+    enum { BLOCKS = 24 };
+    CUlibrary library = sample_library();
+    CUdeviceptr data, sum;
+    void *params[] = {&data, &sum};
+    int value;
+
+    assert_ok(cuMemAlloc(&data, 4 * BLOCKS));
+    assert_ok(cuMemAlloc(&sum, 4));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(cuMemsetD32(sum, 0, 1));
+        assert_ok(cuMemsetD32(data, 0, BLOCKS));
+        assert_ok(cuLaunchCooperativeKernel(test_kernel(library, "together"), BLOCKS, 1, 1, 64, 1, 1, 0, NULL, params));
+        assert_ok(cuMemcpyDtoH(&value, sum, 4));
+        assert_int_equal(value, BLOCKS * (BLOCKS + 1) / 2);
+    }
+    assert_ok(cuMemFree(data));
+    assert_ok(cuMemFree(sum));
+    assert_ok(cuLibraryUnload(library));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_form_of_an_image_runs),        cmocka_unit_test(a_wrapper_is_followed),
+        cmocka_unit_test(machine_code_alone_is_refused),      cmocka_unit_test(a_broken_image_is_an_error),
+        cmocka_unit_test(printf_comes_out_when_synchronised), cmocka_unit_test(device_malloc_has_its_heap),
+        cmocka_unit_test(a_cooperative_grid_has_its_barrier),
+    };
+
+    return cmocka_run_group_tests(tests, start, NULL);
+}

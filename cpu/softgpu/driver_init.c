@@ -1,0 +1,173 @@
+/* The instance, its configuration, and what belongs to no device. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/softgpu/driver.h"
+#include "cpu/softgpu/driver_queue.h"
+
+/* The library's one instance: set once, after it is complete. */
+static struct flyt_soft_driver *_Atomic the_driver;
+static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+struct config {
+    unsigned device_count;
+    unsigned sm_count;
+    unsigned worker_count; /* 0: one for each processor */
+    uint64_t memory_bytes;
+    struct flyt_soft_arch arch;
+};
+
+struct flyt_soft_driver *flyt_soft_driver(void)
+{
+    return atomic_load_explicit(&the_driver, memory_order_acquire);
+}
+
+uint64_t flyt_soft_id_new(void)
+{
+    return atomic_fetch_add(&flyt_soft_driver()->next_id, 1) + 1;
+}
+
+/* A whole number between min and max from the environment. False: set to something else. */
+static bool read_number(const char *name, unsigned min, unsigned max, unsigned *number)
+{
+    const char *text = getenv(name);
+    unsigned long value;
+    char *end;
+
+    if (!text || !*text)
+        return true;
+    errno = 0;
+    value = strtoul(text, &end, 10);
+    if (errno || *end || !isdigit((unsigned char)*text) || value < min || value > max)
+        return false;
+    *number = (unsigned)value;
+    return true;
+}
+
+/* A size such as 4G, 512M or a number of bytes. False: something else, or less than 64 MiB. */
+static bool read_memory(const char *name, uint64_t *bytes)
+{
+    static const char units[] = "KMGT";
+    const char *text = getenv(name), *unit;
+    unsigned long long value;
+    unsigned shift = 0;
+    char *end;
+
+    if (!text || !*text)
+        return true;
+    errno = 0;
+    value = strtoull(text, &end, 10);
+    if (errno || !isdigit((unsigned char)*text))
+        return false;
+    if (*end) {
+        unit = strchr(units, toupper((unsigned char)*end));
+        if (!unit || end[1])
+            return false;
+        shift = 10 * (unsigned)(unit - units + 1);
+    }
+    if (value > FLYT_SOFT_TIB >> shift || value << shift < (64u << 20))
+        return false;
+    *bytes = (value << shift) & ~(FLYT_SOFT_GRANULE_BYTES - 1);
+    return true;
+}
+
+/* A compute capability, MAJOR.MINOR. */
+static bool read_arch(const char *name, struct flyt_soft_arch *arch)
+{
+    const char *text = getenv(name);
+    unsigned long major, minor;
+    char *end;
+
+    if (!text || !*text)
+        return flyt_soft_arch_find(9, 0, arch);
+    major = strtoul(text, &end, 10);
+    if (*end != '.' || !isdigit((unsigned char)end[1]))
+        return false;
+    minor = strtoul(end + 1, &end, 10);
+    return !*end && major < 100 && minor < 10 && flyt_soft_arch_find((int)major, (int)minor, arch);
+}
+
+static bool read_config(struct config *config)
+{
+    *config = (struct config){.device_count = 1, .sm_count = 132, .memory_bytes = 4 * FLYT_SOFT_GIB};
+    return read_number("FLYT_SOFT_DEVICES", 0, FLYT_SOFT_DEVICES_MAX, &config->device_count) &&
+           read_number("FLYT_SOFT_SMS", 1, FLYT_SOFT_SMS_MAX, &config->sm_count) &&
+           read_number("FLYT_SOFT_WORKERS", 1, 1024, &config->worker_count) &&
+           read_memory("FLYT_SOFT_MEMORY", &config->memory_bytes) && read_arch("FLYT_SOFT_CC", &config->arch);
+}
+
+static int device_init(struct flyt_soft_device *device, int index, const struct config *config)
+{
+    static const char uuid_text[] = "flyt-softgpu-00";
+
+    device->index = index;
+    device->sm_count = config->sm_count;
+    device->arch = config->arch;
+    memcpy(device->uuid.bytes, uuid_text, sizeof(device->uuid.bytes));
+    device->uuid.bytes[sizeof(uuid_text) - 1] = (char)index;
+    device->limits[CU_LIMIT_STACK_SIZE] = 1024;
+    device->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
+    device->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+    device->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+    device->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+    device->limits[CU_LIMIT_SHMEM_SIZE] = device->arch.shared_optin_bytes;
+    pthread_mutex_init(&device->contexts_mutex, NULL);
+    pthread_mutex_init(&device->print.write_mutex, NULL);
+    pthread_mutex_init(&device->print.mutex, NULL);
+    return flyt_soft_map_init(device, config->memory_bytes);
+}
+
+/* What was begun stays where it is on failure: the process cannot use this library any more. */
+static CUresult driver_new(struct flyt_soft_driver **ret_driver)
+{
+    struct flyt_soft_driver *driver;
+    struct config config;
+    CUresult r;
+
+    if (!read_config(&config))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!config.device_count)
+        return CUDA_ERROR_NO_DEVICE;
+    driver = calloc(1, sizeof(*driver));
+    if (!driver)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_init(&driver->mutex, NULL);
+    driver->device_count = config.device_count;
+    driver->queue = flyt_soft_queue_new();
+    if (!driver->queue || flyt_soft_space_init(&driver->space) < 0 || flyt_soft_threads_init(driver) < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned i = 0; i < config.device_count; i++)
+        if (device_init(&driver->devices[i], (int)i, &config) < 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    r = flyt_ptx_pool_new(config.worker_count, &driver->pool);
+    if (r == CUDA_SUCCESS)
+        *ret_driver = driver;
+    return r;
+}
+
+FLYT_SOFT_API cuInit(unsigned int Flags)
+{
+    struct flyt_soft_driver *driver;
+    CUresult r = CUDA_SUCCESS;
+
+    if (Flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&init_mutex);
+    if (!flyt_soft_driver()) {
+        r = driver_new(&driver);
+        if (r == CUDA_SUCCESS)
+            atomic_store_explicit(&the_driver, driver, memory_order_release);
+    }
+    pthread_mutex_unlock(&init_mutex);
+    return r;
+}
+
+FLYT_SOFT_API cuDriverGetVersion(int *driverVersion)
+{
+    if (!driverVersion)
+        return CUDA_ERROR_INVALID_VALUE;
+    *driverVersion = FLYT_SOFT_DRIVER_VERSION;
+    return CUDA_SUCCESS;
+}
