@@ -1,0 +1,321 @@
+#include "cpu/client/client.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include "cpu/client/function_queue.h"
+#include "cpu/client/instance.h"
+#include "cpu/client/lost.h"
+#include "cpu/client/output.h"
+#include "cpu/client/stream_record.h"
+#include "cpu/client/thread.h"
+#include "cpu/client/transfer.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+
+enum { CUDA_VERSION_SERVED = 13000 };
+
+struct flyt_client flyt_client = {.connect_mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- what the server calls (from whichever thread reads the channel) ---- */
+
+static void note_call_error(void *user, uint64_t sequence, uint32_t thread, int result)
+{
+    flyt_debug("one-way call failed sequence=%llu result=%d", (unsigned long long)sequence, result);
+    CUresult code = flyt_client_code(result);
+    if (flyt_lost_is_fatal(code))
+        flyt_client_set_fatal(code);
+    else
+        flyt_thread_set_pending(thread, code);
+}
+
+static void wake_all(void)
+{
+    flyt_transfer_wake();
+    flyt_stream_wake();
+    flyt_function_wake();
+}
+
+static void note_fatal(void *user, int result, const char *cause)
+{
+    flyt_debug("context is lost result=%d: %s", result, cause);
+    flyt_client_set_fatal(flyt_client_code(result));
+}
+
+static void note_lost(void *user, const char *cause)
+{
+    atomic_store(&flyt_client.lost, flyt_lost_code());
+    wake_all();
+}
+
+static void note_credit(void *user, uint64_t stream_id, uint64_t executed_calls)
+{
+    flyt_stream_credit(stream_id, executed_calls);
+}
+
+static const struct flyt_channel_handlers handlers = {
+    .chunk_place = flyt_transfer_chunk_place,
+    .chunk_done = flyt_transfer_chunk_done,
+    .pull = flyt_transfer_pull,
+    .host_function = flyt_function_reached,
+    .output = flyt_output_keep,
+    .call_error = note_call_error,
+    .fatal = note_fatal,
+    .credit = note_credit,
+    .transfer_failed = flyt_transfer_failed,
+    .lost = note_lost,
+};
+
+/* ---- connecting ---- */
+
+/*
+ * Keeps the program's own memory out of the window of device addresses. 0; -EEXIST: something is there already, and a
+ * device pointer could mean two things. Where the system refuses so large a reservation (RLIMIT_AS), going on is safe
+ * as long as nobody asks for these addresses.
+ */
+static int reserve_window(void)
+{
+    size_t bytes = FLYT_WINDOW_DEVICES * FLYT_WINDOW_BYTES;
+    void *wanted = (void *)(uintptr_t)FLYT_WINDOW_BASE; /* NOLINT: a fixed place is the point */
+    void *got =
+        mmap(wanted, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == wanted)
+        return 0;
+    if (got != MAP_FAILED) { /* a kernel before 4.17 took the address for a hint: it was not free */
+        munmap(got, bytes);
+        return -EEXIST;
+    }
+    if (errno == EEXIST)
+        return -EEXIST;
+    flyt_warn("device address window is not reserved: %m");
+    return 0;
+}
+
+/* A connection that is being made belongs to one process: forking waits for it. */
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&flyt_client.connect_mutex);
+}
+
+static void fork_parent(void)
+{
+    pthread_mutex_unlock(&flyt_client.connect_mutex);
+}
+
+/* In the child the books may be as threads that are not there left them: from now on nothing looks into them. */
+static void fork_child(void)
+{
+    flyt_thread_forked();
+    pthread_mutex_init(&flyt_client.connect_mutex, NULL);
+    if (atomic_load(&flyt_client.state) != FLYT_CLIENT_OPEN)
+        return;
+    atomic_store(&flyt_client.state, FLYT_CLIENT_FORKED);
+    flyt_channel_abandon(flyt_client.channel);
+}
+
+static CUresult connect_failed(int error, const char *sentence)
+{
+    flyt_fail("%s", sentence);
+    return flyt_lost_connect_code(error);
+}
+
+static CUresult open_locked(void)
+{
+    struct flyt_error err = {0};
+    const char *url = getenv("FLYT_SERVER");
+    if (!url || !*url)
+        return connect_failed(-ENODATA, "no server: set FLYT_SERVER to tcp://HOST:PORT or unix:///PATH");
+    pthread_atfork(fork_prepare, fork_parent, fork_child); /* before a fork can catch anything of ours in the middle */
+    if (reserve_window())
+        return connect_failed(-EEXIST, "the program has memory of its own in the window of device addresses "
+                                       "(0x200000000000 to 0x2effffffffff)");
+    flyt_stream_init();
+    struct flyt_channel_config config = {
+        .url = url, .cuda_version = CUDA_VERSION_SERVED, .handlers = &handlers, .user = &flyt_client};
+    int error = flyt_channel_open(&config, &err, &flyt_client.channel);
+    if (error)
+        return connect_failed(error, err.text);
+    const struct flyt_channel_info *info = flyt_channel_info(flyt_client.channel);
+    flyt_client.device_count = info->device_count < FLYT_DEVICES_MAX ? info->device_count : FLYT_DEVICES_MAX;
+    flyt_client.start_ns = flyt_clock_ns();
+    return CUDA_SUCCESS;
+}
+
+static CUresult connect_client(void)
+{
+    pthread_mutex_lock(&flyt_client.connect_mutex);
+    if (atomic_load(&flyt_client.state) == FLYT_CLIENT_NEW) {
+        flyt_log_init("flyt", FLYT_LOG_WARN);
+        CUresult result = open_locked();
+        flyt_client.connect_result = result;
+        atomic_store(&flyt_client.state, result ? FLYT_CLIENT_FAILED : FLYT_CLIENT_OPEN);
+    }
+    pthread_mutex_unlock(&flyt_client.connect_mutex);
+    return flyt_client_broken();
+}
+
+/* ---- entering ---- */
+
+/* The code of a state in which nothing can be sent, with or without a context. */
+static CUresult state_code(void)
+{
+    switch (atomic_load_explicit(&flyt_client.state, memory_order_acquire)) {
+    case FLYT_CLIENT_OPEN:
+        return (CUresult)atomic_load_explicit(&flyt_client.lost, memory_order_relaxed);
+    case FLYT_CLIENT_FAILED:
+        return flyt_client.connect_result;
+    case FLYT_CLIENT_ENDED:
+        return CUDA_ERROR_DEINITIALIZED;
+    default:
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+}
+
+CUresult flyt_client_broken(void)
+{
+    CUresult result = state_code();
+    return result ? result : (CUresult)atomic_load_explicit(&flyt_client.fatal, memory_order_relaxed);
+}
+
+bool flyt_client_is_forked(void)
+{
+    return atomic_load(&flyt_client.state) == FLYT_CLIENT_FORKED;
+}
+
+bool flyt_client_is_faulted(CUresult result)
+{
+    return result && result == (CUresult)atomic_load(&flyt_client.fatal) && result != CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+bool flyt_client_is_usable(void)
+{
+    return state_code() == CUDA_SUCCESS;
+}
+
+CUresult flyt_client_enter_device(void)
+{
+    struct flyt_thread *thread = flyt_thread_get();
+    if (!thread)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (thread->is_callback)
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (atomic_load_explicit(&flyt_client.state, memory_order_acquire) == FLYT_CLIENT_NEW)
+        connect_client();
+    return state_code();
+}
+
+CUresult flyt_client_enter_release(void)
+{
+    CUresult result = flyt_client_enter_device();
+    if (!result)
+        result = (CUresult)atomic_load_explicit(&flyt_client.fatal, memory_order_relaxed);
+    if (__builtin_expect(result != CUDA_SUCCESS, 0))
+        flyt_output_print(); /* it may say why */
+    return result;
+}
+
+CUresult flyt_client_enter(void)
+{
+    CUresult result = flyt_client_enter_release();
+    if (result || __builtin_expect(!atomic_load_explicit(&flyt_thread_self->pending, memory_order_relaxed), 1))
+        return result;
+    return (CUresult)atomic_exchange(&flyt_thread_self->pending, CUDA_SUCCESS);
+}
+
+CUresult flyt_client_init(void)
+{
+    return flyt_client_enter_device();
+}
+
+bool flyt_client_is_initialized(void)
+{
+    /* A failed, forked or ended client answers with its own code, which says more than "not initialized". */
+    return atomic_load_explicit(&flyt_client.state, memory_order_acquire) != FLYT_CLIENT_NEW;
+}
+
+int flyt_client_cuda_version(void)
+{
+    return CUDA_VERSION_SERVED;
+}
+
+/* ---- results ---- */
+
+CUresult flyt_client_status(int channel_status, const char *procedure)
+{
+    if (channel_status == FLYT_CHANNEL_OK)
+        return CUDA_SUCCESS;
+    if (channel_status == FLYT_CHANNEL_UNSUPPORTED)
+        return flyt_not_supported(procedure);
+    CUresult broken = state_code();
+    return broken ? broken : flyt_lost_code();
+}
+
+CUresult flyt_client_code(int result)
+{
+    return result < 0 ? CUDA_ERROR_UNKNOWN : (CUresult)result;
+}
+
+CUresult flyt_client_reply(int channel_status, int result, const char *procedure)
+{
+    flyt_output_print();
+    if (channel_status != FLYT_CHANNEL_OK)
+        return flyt_client_status(channel_status, procedure);
+    CUresult code = flyt_client_code(result);
+    if (flyt_lost_is_fatal(code))
+        flyt_client_set_fatal(code);
+    return code;
+}
+
+struct timespec flyt_deadline_ms(unsigned ms)
+{
+    uint64_t until_ns = flyt_clock_ns() + ms * 1000000ull;
+    return (struct timespec){.tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
+}
+
+void flyt_client_set_fatal(CUresult result)
+{
+    int none = CUDA_SUCCESS;
+    if (result && atomic_compare_exchange_strong(&flyt_client.fatal, &none, (int)result))
+        wake_all();
+}
+
+CUresult flyt_not_supported(const char *name)
+{
+    enum { NAMES_MAX = 1024 };
+    static struct {
+        pthread_mutex_t mutex;
+        const char *names[NAMES_MAX];
+        unsigned count;
+    } said = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    bool is_new = true;
+    pthread_mutex_lock(&said.mutex);
+    for (unsigned i = 0; i < said.count && is_new; i++)
+        is_new = strcmp(said.names[i], name) != 0;
+    is_new = is_new && said.count < NAMES_MAX;
+    if (is_new)
+        said.names[said.count++] = name;
+    pthread_mutex_unlock(&said.mutex);
+    if (is_new) {
+        flyt_log_init("flyt", FLYT_LOG_WARN);
+        flyt_warn("%s is not supported", name);
+    }
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* ---- the end ---- */
+
+/*
+ * The process is past its exit handlers. Nothing is joined or closed: other threads may still be inside a call, and the
+ * server frees everything when the connection closes with the process.
+ */
+__attribute__((destructor)) static void end_client(void)
+{
+    flyt_output_print();
+    if (atomic_load(&flyt_client.state) == FLYT_CLIENT_OPEN)
+        flyt_stats_report();
+    if (atomic_load(&flyt_client.state) != FLYT_CLIENT_FORKED)
+        atomic_store(&flyt_client.state, FLYT_CLIENT_ENDED);
+}

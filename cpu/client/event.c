@@ -1,0 +1,197 @@
+#include "cpu/client/event.h"
+
+#include "cpu/client/context.h"
+#include "cpu/client/event_record.h"
+#include "cpu/client/instance.h"
+#include "cpu/client/stream_record.h"
+#include "cpu/client/thread.h"
+
+static struct flyt_table event_table = FLYT_TABLE_INIT(FLYT_ID_EVENT, struct flyt_event, 1);
+
+struct flyt_event *flyt_event_find(CUevent event)
+{
+    return flyt_table_find(&event_table, (uint64_t)(uintptr_t)event);
+}
+
+static CUresult check_flags(unsigned flags)
+{
+    if (flags & CU_EVENT_INTERPROCESS)
+        return flags & CU_EVENT_DISABLE_TIMING ? flyt_not_supported("CU_EVENT_INTERPROCESS") : CUDA_ERROR_INVALID_VALUE;
+    return flags & ~(unsigned)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING) ? CUDA_ERROR_INVALID_VALUE
+                                                                                 : CUDA_SUCCESS;
+}
+
+CUresult flyt_event_create(unsigned flags, CUevent *ret_event)
+{
+    uint64_t context_id;
+    int device;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = ret_event ? flyt_context_get(&context_id, &device) : CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = check_flags(flags);
+    if (result)
+        return result;
+    struct flyt_event *event = flyt_table_new(&event_table);
+    if (!event)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    event->context_id = context_id;
+    event->device = device;
+    event->flags = flags;
+    flyt_cover_clear(&event->cover);
+    atomic_store(&event->recorded_sequence, 0);
+    flyt_event_create_args args = {.thread = flyt_thread_number(),
+                                   .event_id = event->record.minted_id,
+                                   .device = (unsigned)device,
+                                   .flags = flags};
+    result = flyt_client_status(flyt_send_event_create(flyt_client.channel, &args, NULL), "event_create");
+    if (result) {
+        flyt_table_free(&event_table, &event->record);
+        return result;
+    }
+    flyt_table_publish(&event->record);
+    *ret_event = (CUevent)(uintptr_t)event->record.minted_id;
+    return CUDA_SUCCESS;
+}
+
+static bool destroy(struct flyt_event *event, bool is_on_server)
+{
+    if (!flyt_table_take(&event_table, event->record.minted_id))
+        return false;
+    flyt_event_destroy_args args = {.thread = flyt_thread_number(), .event_id = event->record.minted_id};
+    if (is_on_server)
+        flyt_send_event_destroy(flyt_client.channel, &args, NULL); /* a loss shows at the next call */
+    flyt_cover_clear(&event->cover);
+    flyt_table_free(&event_table, &event->record);
+    return true;
+}
+
+CUresult flyt_event_destroy(CUevent handle)
+{
+    CUresult result = flyt_client_enter_release();
+    if (result)
+        return result;
+    struct flyt_event *event = flyt_event_find(handle);
+    return event && destroy(event, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+void flyt_event_clear(uint64_t context_id, bool is_on_server)
+{
+    uint32_t slot = 0;
+    struct flyt_event *event;
+    while ((event = flyt_table_next(&event_table, &slot)))
+        if (event->context_id == context_id)
+            destroy(event, is_on_server);
+}
+
+/* Whether a stream is of the context that the event was made in; a default stream is of the current one. */
+static bool is_of_context(const struct flyt_event *event, const struct flyt_stream *stream)
+{
+    uint64_t context_id = stream->context_id;
+    int device;
+    if (stream->is_legacy && flyt_context_get(&context_id, &device))
+        return false;
+    return context_id == event->context_id;
+}
+
+CUresult flyt_event_record(CUevent handle, CUstream stream_handle, unsigned flags)
+{
+    struct flyt_stream *stream;
+    CUresult result = flyt_client_enter();
+    struct flyt_event *event = flyt_event_find(handle);
+    if (!result && !event)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (!result && flags) /* "external" is for streams that are being captured */
+        result = flags == CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_stream_get(stream_handle, &stream);
+    if (!result && !is_of_context(event, stream))
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (!result)
+        result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    flyt_event_record_args args = {.thread = flyt_thread_number(),
+                                   .event_id = event->record.minted_id,
+                                   .stream_id = stream->stream_id,
+                                   .flags = flags};
+    uint64_t sequence = 0;
+    /* Before the new sequence number: whoever asks in between must not find an empty cover. */
+    flyt_cover_set(&event->cover, &stream->cover);
+    result = flyt_client_status(flyt_send_event_record(flyt_client.channel, &args, &sequence), "event_record");
+    if (result)
+        return result;
+    flyt_stream_sent(stream, sequence);
+    atomic_store(&event->recorded_sequence, sequence);
+    return CUDA_SUCCESS;
+}
+
+static bool is_known_complete(const struct flyt_event *event)
+{
+    return flyt_channel_progress(flyt_client.channel).completed >= atomic_load(&event->recorded_sequence);
+}
+
+CUresult flyt_event_query(CUevent handle)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    struct flyt_event *event = flyt_event_find(handle);
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!is_known_complete(event)) {
+        flyt_event_query_args args = {.thread = flyt_thread_number(), .event_id = event->record.minted_id};
+        flyt_event_query_res res = {0};
+        int status = flyt_call_event_query(flyt_client.channel, &args, &res);
+        result = flyt_client_reply(status, res.result, "event_query");
+    }
+    if (!result && !flyt_cover_is_done(&event->cover))
+        result = CUDA_ERROR_NOT_READY;
+    return result;
+}
+
+CUresult flyt_event_synchronize(CUevent handle)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    struct flyt_event *event = flyt_event_find(handle);
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    struct flyt_cover cover = {0};
+    flyt_cover_set(&cover, &event->cover);
+    /* Asked even where the event is known to be complete: the server passes device printf on at synchronizations. */
+    if (atomic_load(&event->recorded_sequence)) {
+        flyt_event_synchronize_args args = {.thread = flyt_thread_number(), .event_id = event->record.minted_id};
+        flyt_event_synchronize_res res = {0};
+        int status = flyt_call_event_synchronize(flyt_client.channel, &args, &res);
+        result = flyt_client_reply(status, res.result, "event_synchronize");
+    }
+    if (!result)
+        result = flyt_cover_wait(&cover);
+    flyt_cover_clear(&cover);
+    return result ? result : flyt_client_enter();
+}
+
+CUresult flyt_event_elapsed(CUevent start, CUevent end, float *ret_elapsed_ms)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    struct flyt_event *first = flyt_event_find(start), *last = flyt_event_find(end);
+    if (!first || !last)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!ret_elapsed_ms)
+        return CUDA_ERROR_INVALID_VALUE;
+    bool has_times = !((first->flags | last->flags) & CU_EVENT_DISABLE_TIMING);
+    if (!has_times || !atomic_load(&first->recorded_sequence) || !atomic_load(&last->recorded_sequence))
+        return CUDA_ERROR_INVALID_HANDLE;
+    flyt_event_elapsed_args args = {
+        .thread = flyt_thread_number(), .start_id = first->record.minted_id, .end_id = last->record.minted_id};
+    flyt_event_elapsed_res res = {0};
+    int status = flyt_call_event_elapsed(flyt_client.channel, &args, &res);
+    result = flyt_client_reply(status, res.result, "event_elapsed");
+    if (!result)
+        *ret_elapsed_ms = res.elapsed_ms;
+    return result;
+}

@@ -1,0 +1,26 @@
+/*
+ * The client's record of an event, for the sources of this library that order streams by events.
+ */
+#ifndef FLYT_CLIENT_EVENT_RECORD_H
+#define FLYT_CLIENT_EVENT_RECORD_H
+
+#include <stdbool.h>
+#include "cpu/client/event.h"
+#include "cpu/client/table.h"
+#include "cpu/client/transfer.h"
+
+struct flyt_event {
+    struct flyt_record record;
+    uint64_t context_id;
+    int device;
+    unsigned flags;
+    _Atomic uint64_t recorded_sequence; /* of the last event_record; 0: never recorded */
+    struct flyt_cover cover;            /* what its stream covered then */
+};
+
+/* NULL: unknown. */
+struct flyt_event *flyt_event_find(CUevent event);
+/* Destroys the events of a context; is_on_server false: the server has done so already. */
+void flyt_event_clear(uint64_t context_id, bool is_on_server);
+
+#endif

@@ -1,0 +1,106 @@
+#include "cpu/client/fake_channel.h"
+
+#include <string.h>
+
+struct fake_channel fake;
+
+static struct flyt_channel_info info = {.session_id = 1, .device_count = 2, .driver_version = 13000};
+
+int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_error *err,
+                      struct flyt_channel **ret_channel)
+{
+    fake.handlers = config->handlers;
+    fake.user = config->user;
+    *ret_channel = (struct flyt_channel *)(void *)&fake;
+    return 0;
+}
+
+struct flyt_channel *flyt_channel_close(struct flyt_channel *channel)
+{
+    return NULL;
+}
+
+void flyt_channel_abandon(struct flyt_channel *channel)
+{
+}
+
+const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *channel)
+{
+    return &info;
+}
+
+bool flyt_channel_is_lost(const struct flyt_channel *channel)
+{
+    return fake.is_lost;
+}
+
+bool flyt_channel_has(const struct flyt_channel *channel, unsigned procedure)
+{
+    return true;
+}
+
+static int run(unsigned procedure, const void *args, void *res, void *data)
+{
+    if (fake.is_lost)
+        return FLYT_CHANNEL_LOST;
+    fake.sequence++;
+    fake.call_count[procedure]++;
+    if (fake.serve)
+        fake.serve(procedure, args, res, data);
+    return fake.is_lost ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
+}
+
+int flyt_channel_send(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                      uint64_t *ret_sequence)
+{
+    int status = run(procedure, args, NULL, NULL);
+    if (!status && ret_sequence)
+        *ret_sequence = fake.sequence;
+    return status;
+}
+
+int flyt_channel_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                      xdrproc_t xdr_res, void *res)
+{
+    return run(procedure, args, res, NULL);
+}
+
+int flyt_channel_call_payload(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                              xdrproc_t xdr_res, void *res, void *data, size_t data_bytes)
+{
+    return run(procedure, args, res, data);
+}
+
+int flyt_channel_flush(struct flyt_channel *channel)
+{
+    return fake.is_lost ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
+}
+
+flyt_progress flyt_channel_progress(const struct flyt_channel *channel)
+{
+    return fake.progress;
+}
+
+int flyt_channel_send_data(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes)
+{
+    fake.data_transfer_id = transfer_id;
+    fake.data_bytes = bytes;
+    fake.data_count++;
+    return FLYT_CHANNEL_OK;
+}
+
+int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes,
+                                 void (*done)(void *user, uint64_t transfer_id, int status), void *user)
+{
+    flyt_channel_send_data(channel, transfer_id, data, bytes);
+    fake.held_done = done;
+    fake.held_user = user;
+    if (!fake.is_data_held)
+        done(user, transfer_id, FLYT_CHANNEL_OK);
+    return FLYT_CHANNEL_OK;
+}
+
+struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channel)
+{
+    return (struct flyt_channel_counts){.calls = fake.sequence};
+}

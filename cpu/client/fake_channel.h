@@ -1,0 +1,30 @@
+/*
+ * A channel without a server, for tests: what the client sends goes to the test's function, which also fills replies,
+ * and the test plays the server's part by calling the handlers. One channel at a time.
+ */
+#ifndef FLYT_CLIENT_FAKE_CHANNEL_H
+#define FLYT_CLIENT_FAKE_CHANNEL_H
+
+#include "rpc/transport/channel.h"
+
+struct fake_channel {
+    /* Every call; it fails where this sets is_lost. `res` is NULL for one-way calls, else zeroed; `data` is where a
+     * payload goes. */
+    void (*serve)(unsigned procedure, const void *args, void *res, void *data);
+    uint64_t sequence;         /* of the last call */
+    flyt_progress progress;    /* what flyt_channel_progress answers */
+    unsigned call_count[256];  /* by procedure */
+    uint64_t data_transfer_id; /* of the last flyt_channel_send_data(_later) */
+    uint64_t data_bytes;
+    unsigned data_count; /* how often they were called */
+    bool is_data_held;   /* _later does not finish by itself: the test calls held_done */
+    void (*held_done)(void *user, uint64_t transfer_id, int status);
+    void *held_user;
+    bool is_lost;
+    const struct flyt_channel_handlers *handlers; /* what the client gave */
+    void *user;
+};
+
+extern struct fake_channel fake;
+
+#endif

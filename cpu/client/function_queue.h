@@ -1,0 +1,17 @@
+/*
+ * Host functions inside the library: what the server's calls lead to, and whether one is still to run.
+ */
+#ifndef FLYT_CLIENT_FUNCTION_QUEUE_H
+#define FLYT_CLIENT_FUNCTION_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Handler of the channel: a stream has reached the function. Queues it for the callback thread. */
+void flyt_function_reached(void *user, uint64_t function_id, int status);
+/* Whether a host function was issued that has not finished: it may write any host memory. */
+bool flyt_function_is_pending(void);
+/* The connection is lost or the context dead: callbacks that will never be reached run with that status. */
+void flyt_function_wake(void);
+
+#endif

@@ -1,0 +1,239 @@
+#include "cpu/client/kernel.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "cpu/client/context.h"
+#include "cpu/client/device.h"
+#include "cpu/client/instance.h"
+#include "cpu/client/kernel_record.h"
+#include "cpu/client/thread.h"
+
+CUresult flyt_kernel_get(CUfunction function, struct flyt_kernel **ret_kernel)
+{
+    struct flyt_library *library;
+    struct flyt_kernel *kernel = flyt_kernel_find((uint64_t)(uintptr_t)function, &library);
+    if (!kernel)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *ret_kernel = kernel;
+    return flyt_library_load_now(library);
+}
+
+void flyt_kernel_fini(struct flyt_kernel *kernel)
+{
+    for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++)
+        free(kernel->devices[i]);
+    free(kernel->name);
+    free(kernel->params);
+}
+
+/* The record for a device, made empty where there is none; NULL: no memory. */
+static struct flyt_kernel_device *get_record(struct flyt_kernel *kernel, int device)
+{
+    struct flyt_kernel_device *known = atomic_load_explicit(&kernel->devices[device], memory_order_acquire);
+    if (known)
+        return known;
+    struct flyt_kernel_device *fresh = calloc(1, sizeof *fresh);
+    if (!fresh)
+        return NULL;
+    pthread_mutex_init(&fresh->mutex, NULL);
+    fresh->cache_config = -1;
+    /* Of two threads that come at once the first one's stays. Release pairs with the acquire above. */
+    if (atomic_compare_exchange_strong(&kernel->devices[device], &known, fresh))
+        return fresh;
+    free(fresh);
+    return known;
+}
+
+static void fill(struct flyt_kernel_device *info, const flyt_kernel_info_res *res)
+{
+    pthread_mutex_lock(&info->mutex);
+    info->attribute_count = res->attributes.attributes_len;
+    memcpy(info->attributes, res->attributes.attributes_val, info->attribute_count * sizeof(int));
+    info->max_block_threads = info->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+    info->max_dynamic_shared_bytes = info->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+    atomic_store_explicit(&info->is_known, true, memory_order_release);
+    pthread_mutex_unlock(&info->mutex);
+}
+
+CUresult flyt_kernel_device(struct flyt_kernel *kernel, int device, struct flyt_kernel_device **ret_info)
+{
+    struct flyt_kernel_device *info = get_record(kernel, device);
+    if (!info)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *ret_info = info;
+    if (atomic_load_explicit(&info->is_known, memory_order_acquire))
+        return CUDA_SUCCESS;
+    flyt_kernel_info_args args = {
+        .thread = flyt_thread_number(), .kernel_id = kernel->kernel_id, .device = (unsigned)device};
+    flyt_kernel_info_res res = {0};
+    int status = flyt_call_kernel_info(flyt_client.channel, &args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "kernel_info");
+    if (!result)
+        fill(info, &res);
+    xdr_free((xdrproc_t)xdr_flyt_kernel_info_res, (char *)&res);
+    return result;
+}
+
+bool flyt_kernel_is_used(const struct flyt_kernel *kernel, int device)
+{
+    const struct flyt_kernel_device *info = atomic_load_explicit(&kernel->devices[device], memory_order_acquire);
+    return info && atomic_load(&info->is_known);
+}
+
+void flyt_kernel_forget(struct flyt_kernel *kernel, int device)
+{
+    struct flyt_kernel_device *info = atomic_load_explicit(&kernel->devices[device], memory_order_acquire);
+    if (!info)
+        return;
+    pthread_mutex_lock(&info->mutex);
+    atomic_store(&info->is_known, false);
+    info->changed_attributes = 0;
+    info->cache_config = -1;
+    info->occupancy_count = 0;
+    pthread_mutex_unlock(&info->mutex);
+}
+
+/* What questions about a kernel on a device begin with; device −1 is the current one. */
+static CUresult enter(CUfunction function, int device, struct flyt_kernel **ret_kernel, int *ret_device)
+{
+    uint64_t context_id;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_kernel_get(function, ret_kernel);
+    if (!result && device < 0)
+        result = flyt_context_get(&context_id, &device);
+    else if (!result)
+        result = flyt_device_check(device);
+    *ret_device = device;
+    return result;
+}
+
+CUresult flyt_kernel_name(CUfunction function, const char **ret_name)
+{
+    struct flyt_kernel *kernel;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_kernel_get(function, &kernel);
+    if (!result && !ret_name)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        *ret_name = kernel->name;
+    return result;
+}
+
+CUresult flyt_kernel_param_at(CUfunction function, size_t index, size_t *ret_offset_bytes, size_t *ret_bytes)
+{
+    struct flyt_kernel *kernel;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_kernel_get(function, &kernel);
+    if (!result && index >= kernel->param_count)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result && ret_offset_bytes)
+        *ret_offset_bytes = kernel->params[index].offset_bytes;
+    if (!result && ret_bytes)
+        *ret_bytes = kernel->params[index].bytes;
+    return result;
+}
+
+CUresult flyt_kernel_attribute(CUfunction function, int device, CUfunction_attribute attribute, int *ret_value)
+{
+    struct flyt_kernel *kernel;
+    struct flyt_kernel_device *info;
+    CUresult result = enter(function, device, &kernel, &device);
+    if (!result && !ret_value)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_kernel_device(kernel, device, &info);
+    if (result)
+        return result;
+    if ((unsigned)attribute >= info->attribute_count || attribute >= CU_FUNC_ATTRIBUTE_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&info->mutex);
+    *ret_value = info->attributes[attribute];
+    pthread_mutex_unlock(&info->mutex);
+    return CUDA_SUCCESS;
+}
+
+/* The server has taken the value: our copies follow, and occupancy may be another now. */
+static void note_attribute(struct flyt_kernel_device *info, CUfunction_attribute attribute, int value)
+{
+    pthread_mutex_lock(&info->mutex);
+    info->attributes[attribute] = value;
+    info->changed_attributes |= 1ull << attribute;
+    info->occupancy_count = 0;
+    if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+        info->max_dynamic_shared_bytes = value;
+    pthread_mutex_unlock(&info->mutex);
+}
+
+CUresult flyt_kernel_attribute_set(CUfunction function, int device, CUfunction_attribute attribute, int value)
+{
+    struct flyt_kernel *kernel;
+    struct flyt_kernel_device *info;
+    CUresult result = enter(function, device, &kernel, &device);
+    if (!result)
+        result = flyt_kernel_device(kernel, device, &info);
+    if (result)
+        return result;
+    if ((unsigned)attribute >= info->attribute_count || attribute >= CU_FUNC_ATTRIBUTE_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    flyt_kernel_attribute_set_args args = {.thread = flyt_thread_number(),
+                                           .kernel_id = kernel->kernel_id,
+                                           .device = (unsigned)device,
+                                           .attribute = attribute,
+                                           .value = value};
+    flyt_kernel_attribute_set_res res = {0};
+    int status = flyt_call_kernel_attribute_set(flyt_client.channel, &args, &res);
+    result = flyt_client_reply(status, res.result, "kernel_attribute_set");
+    if (!result)
+        note_attribute(info, attribute, value);
+    return result;
+}
+
+CUresult flyt_kernel_cache_config_set(CUfunction function, int device, CUfunc_cache config)
+{
+    struct flyt_kernel *kernel;
+    struct flyt_kernel_device *info;
+    CUresult result = enter(function, device, &kernel, &device);
+    if (!result && (unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_kernel_device(kernel, device, &info);
+    if (result)
+        return result;
+    pthread_mutex_lock(&info->mutex);
+    info->cache_config = (int)config;
+    info->occupancy_count = 0;
+    pthread_mutex_unlock(&info->mutex);
+    flyt_kernel_cache_config_set_args args = {.thread = flyt_thread_number(),
+                                              .kernel_id = kernel->kernel_id,
+                                              .device = (unsigned)device,
+                                              .cache_config = (unsigned)config};
+    return flyt_client_status(flyt_send_kernel_cache_config_set(flyt_client.channel, &args, NULL),
+                              "kernel_cache_config_set");
+}
+
+CUresult flyt_kernel_shared_config_set(CUfunction function, CUsharedconfig config)
+{
+    struct flyt_kernel *kernel;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_kernel_get(function, &kernel);
+    if (!result && (unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE)
+        result = CUDA_ERROR_INVALID_VALUE;
+    return result;
+}
+
+CUresult flyt_kernel_is_loaded(CUfunction function, CUfunctionLoadingState *ret_state)
+{
+    struct flyt_kernel *kernel;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_kernel_get(function, &kernel);
+    if (!result && !ret_state)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        *ret_state = CU_FUNCTION_LOADING_STATE_LOADED;
+    return result;
+}

@@ -1,0 +1,237 @@
+/*
+ * The launch path: checks that the driver makes at once, the parameters laid out straight into the call's buffer, one
+ * one-way call. No lock, no allocation (but for parameters above PARAMS_ON_STACK_BYTES).
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "cpu/client/context.h"
+#include "cpu/client/device.h"
+#include "cpu/client/instance.h"
+#include "cpu/client/kernel_record.h"
+#include "cpu/client/stream_record.h"
+#include "cpu/client/thread.h"
+
+enum { PARAMS_ON_STACK_BYTES = 4096 };
+
+_Static_assert(sizeof(CUlaunchAttributeValue) >= sizeof(((flyt_launch_attribute *)0)->value),
+               "the wire carries the first 32 bytes of an attribute's value");
+
+/* ---- checks ---- */
+
+static bool is_inside(const struct flyt_device_info *info, const unsigned grid[3], const unsigned block[3])
+{
+    static const CUdevice_attribute grid_limits[3] = {
+        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z};
+    static const CUdevice_attribute block_limits[3] = {
+        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z};
+    for (int i = 0; i < 3; i++) {
+        if (!grid[i] || grid[i] > (unsigned)info->attributes[grid_limits[i]])
+            return false;
+        if (!block[i] || block[i] > (unsigned)info->attributes[block_limits[i]])
+            return false;
+    }
+    uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+    return threads <= (uint64_t)info->attributes[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+}
+
+CUresult flyt_kernel_check_dimensions(const unsigned grid[3], const unsigned block[3])
+{
+    uint64_t context_id;
+    int device;
+    const struct flyt_device_info *info;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_context_get(&context_id, &device);
+    if (!result)
+        result = flyt_device_info(device, &info);
+    if (!result && !is_inside(info, grid, block))
+        result = CUDA_ERROR_INVALID_VALUE;
+    return result;
+}
+
+/* A cooperative grid must be resident as a whole. */
+static CUresult check_cooperative(const struct flyt_launch *launch, struct flyt_kernel *kernel, int device,
+                                  const struct flyt_device_info *info)
+{
+    int blocks;
+    int threads = (int)(launch->block[0] * launch->block[1] * launch->block[2]);
+    CUresult result = flyt_kernel_ask_occupancy(kernel, device, threads, launch->dynamic_shared_bytes, 0, &blocks);
+    if (result)
+        return result;
+    uint64_t room = (uint64_t)blocks * (uint64_t)info->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    uint64_t wanted = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+    return wanted > room ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
+}
+
+static CUresult check(const struct flyt_launch *launch, struct flyt_kernel *kernel, int device)
+{
+    const struct flyt_device_info *info;
+    struct flyt_kernel_device *known;
+    CUresult result = flyt_device_info(device, &info);
+    if (!result)
+        result = flyt_kernel_device(kernel, device, &known);
+    if (result)
+        return result;
+    if (!is_inside(info, launch->grid, launch->block))
+        return CUDA_ERROR_INVALID_VALUE;
+    unsigned threads = launch->block[0] * launch->block[1] * launch->block[2];
+    if (threads > (unsigned)atomic_load_explicit(&known->max_block_threads, memory_order_relaxed))
+        return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    int shared = atomic_load_explicit(&known->max_dynamic_shared_bytes, memory_order_relaxed);
+    if (launch->dynamic_shared_bytes > (unsigned)shared)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; !result && i < launch->attribute_count; i++)
+        if (launch->attributes[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && launch->attributes[i].value.cooperative)
+            result = check_cooperative(launch, kernel, device, info);
+    return result;
+}
+
+/* ---- encoding ---- */
+
+void flyt_kernel_pack(const struct flyt_kernel *kernel, void *const *params, void *buffer)
+{
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < kernel->param_count; i++) {
+        const struct flyt_kernel_param_place *place = &kernel->params[i];
+        char *to = (char *)buffer + place->offset_bytes;
+        if (place->offset_bytes > end)
+            memset((char *)buffer + end, 0, place->offset_bytes - end); /* padding must not carry our stack away */
+        switch (place->bytes) {                                         /* constant sizes become one move */
+        case 8:
+            memcpy(to, params[i], 8);
+            break;
+        case 4:
+            memcpy(to, params[i], 4);
+            break;
+        default:
+            memcpy(to, params[i], place->bytes);
+        }
+        end = place->offset_bytes + place->bytes;
+    }
+}
+
+CUresult flyt_kernel_wire_attributes(const struct flyt_launch *launch, flyt_launch_attribute *ret_attributes)
+{
+    if (launch->attribute_count > FLYT_LAUNCH_ATTRIBUTES_MAX || (launch->attribute_count && !launch->attributes))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < launch->attribute_count; i++) {
+        ret_attributes[i].id = launch->attributes[i].id;
+        memcpy(ret_attributes[i].value, &launch->attributes[i].value, sizeof ret_attributes[i].value);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The newest attribute that the driver served here knows; later ones and nonsense are refused at once. */
+enum { LAUNCH_ATTRIBUTE_LAST = CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING };
+
+/* Refuses what no driver knows, and attributes whose values name the client's objects, which the server cannot look up
+ * in 32 bytes. */
+static CUresult check_attributes(const struct flyt_launch *launch)
+{
+    for (unsigned i = 0; i < launch->attribute_count && launch->attributes; i++) {
+        if ((unsigned)launch->attributes[i].id > LAUNCH_ATTRIBUTE_LAST)
+            return CUDA_ERROR_INVALID_VALUE;
+        switch (launch->attributes[i].id) {
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+            return flyt_not_supported("launch attribute that names an event or a graph node");
+        default:
+            break;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The kernel's parameter buffer: the program's own where it gave a whole one, else made in `room` or, where that is too
+ * small, *ret_owned. */
+static CUresult get_params(const struct flyt_launch *launch, const struct flyt_kernel *kernel, char *room,
+                           const void **ret_params, uint32_t *ret_bytes, char **ret_owned)
+{
+    *ret_bytes = kernel->param_bytes;
+    if (launch->param_buffer && launch->param_buffer_bytes == kernel->param_bytes) {
+        *ret_params = launch->param_buffer;
+        return CUDA_SUCCESS;
+    }
+    /* NVIDIA's driver takes a shorter buffer (what is missing is 0 here) and refuses a longer one, with this code. */
+    if (launch->param_buffer && launch->param_buffer_bytes > kernel->param_bytes)
+        return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    if (!launch->param_buffer && kernel->param_count && !launch->params)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (uint32_t i = 0; i < kernel->param_count && !launch->param_buffer; i++)
+        if (!launch->params[i])
+            return CUDA_ERROR_INVALID_VALUE;
+    if (kernel->param_bytes > PARAMS_ON_STACK_BYTES) {
+        room = *ret_owned = malloc(kernel->param_bytes);
+        if (!room)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (launch->param_buffer) {
+        memset(room, 0, kernel->param_bytes);
+        memcpy(room, launch->param_buffer, launch->param_buffer_bytes);
+    } else {
+        flyt_kernel_pack(kernel, launch->params, room);
+    }
+    *ret_params = room;
+    return CUDA_SUCCESS;
+}
+
+static CUresult send_launch(const struct flyt_launch *launch, const struct flyt_kernel *kernel,
+                            struct flyt_stream *stream)
+{
+    char room[PARAMS_ON_STACK_BYTES];
+    flyt_launch_attribute attributes[FLYT_LAUNCH_ATTRIBUTES_MAX];
+    flyt_kernel_launch_args args;
+    char *owned = NULL;
+    const void *params = NULL;
+    uint32_t param_bytes = 0;
+    uint64_t sequence = 0;
+    CUresult result = flyt_kernel_wire_attributes(launch, attributes);
+    if (!result)
+        result = get_params(launch, kernel, room, &params, &param_bytes, &owned);
+    if (!result)
+        result = flyt_stream_begin(stream);
+    if (!result) {
+        args.thread = flyt_thread_number();
+        args.stream_id = stream->stream_id;
+        args.kernel_id = kernel->kernel_id;
+        memcpy(args.grid, launch->grid, sizeof args.grid);
+        memcpy(args.block, launch->block, sizeof args.block);
+        args.dynamic_shared_bytes = launch->dynamic_shared_bytes;
+        args.attributes.attributes_len = launch->attribute_count;
+        args.attributes.attributes_val = attributes;
+        args.params.params_len = param_bytes;
+        args.params.params_val = (char *)(uintptr_t)params;
+        result = flyt_client_status(flyt_send_kernel_launch(flyt_client.channel, &args, &sequence), "kernel_launch");
+        flyt_stream_sent(stream, sequence);
+        atomic_fetch_add_explicit(&flyt_client.launch_count, 1, memory_order_relaxed);
+    }
+    free(owned);
+    return result;
+}
+
+CUresult flyt_kernel_launch(const struct flyt_launch *launch)
+{
+    struct flyt_kernel *kernel;
+    struct flyt_stream *stream;
+    uint64_t context_id;
+    int device;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_kernel_get(launch->function, &kernel);
+    if (!result)
+        result = flyt_context_get(&context_id, &device);
+    if (!result)
+        result = flyt_stream_get(launch->stream, &stream);
+    if (result)
+        return result;
+    if (stream->device != device)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (__builtin_expect(launch->attribute_count != 0, 0)) {
+        result = check_attributes(launch);
+        if (result)
+            return result;
+    }
+    result = check(launch, kernel, device);
+    return result ? result : send_launch(launch, kernel, stream);
+}

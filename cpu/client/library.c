@@ -1,0 +1,385 @@
+#include "cpu/client/library.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "cpu/client/context.h"
+#include "cpu/client/image.h"
+#include "cpu/client/instance.h"
+#include "cpu/client/jit.h"
+#include "cpu/client/link_call.h"
+#include "cpu/client/range.h"
+#include "cpu/client/thread.h"
+#include "rpc/base/fatbin.h"
+
+static struct flyt_table library_table = FLYT_TABLE_INIT(FLYT_ID_LIBRARY, struct flyt_library, 1);
+
+struct flyt_library *flyt_library_find(uint64_t library_id)
+{
+    return flyt_table_find(&library_table, library_id);
+}
+
+struct flyt_kernel *flyt_kernel_find(uint64_t kernel_id, struct flyt_library **ret_library)
+{
+    if (flyt_id_type(kernel_id) != FLYT_ID_KERNEL)
+        return NULL;
+    struct flyt_library *library = flyt_library_find(flyt_kernel_library_id(kernel_id));
+    uint32_t index = flyt_kernel_index(kernel_id);
+    if (!library)
+        return NULL;
+    /* Pairs with the release in accept_reply; a library that was reset keeps its kernels. */
+    atomic_load_explicit(&library->state, memory_order_acquire);
+    if (index >= library->kernel_count)
+        return NULL;
+    if (ret_library)
+        *ret_library = library;
+    return &library->kernels[index];
+}
+
+/* ---- records ---- */
+
+static void free_kernels(struct flyt_library *library)
+{
+    for (uint32_t i = 0; i < library->kernel_count; i++)
+        flyt_kernel_fini(&library->kernels[i]);
+    library->kernel_count = 0;
+    free(library->kernels);
+    free(library->by_name);
+    library->kernels = NULL;
+    library->by_name = NULL;
+}
+
+static void free_variables(struct flyt_library *library)
+{
+    while (library->variables) {
+        struct flyt_variable *one = library->variables;
+        library->variables = one->next;
+        free(one);
+    }
+}
+
+static struct flyt_library *new_library(void)
+{
+    struct flyt_library *library = flyt_table_new(&library_table);
+    if (!library)
+        return NULL;
+    if (!library->has_mutex)
+        pthread_mutex_init(&library->mutex, NULL);
+    library->has_mutex = true;
+    free_kernels(library); /* of the slot's last user: kept until now for lookups that raced with its end */
+    atomic_store(&library->state, FLYT_LIBRARY_NEW);
+    library->load_result = CUDA_SUCCESS;
+    library->is_module = false;
+    library->context_id = 0;
+    library->image = NULL;
+    library->owned_image = NULL;
+    library->numbers = (struct flyt_jit_numbers){0};
+    library->variables = NULL;
+    return library;
+}
+
+/* Gives back a record that nobody finds any more. */
+static void free_library(struct flyt_library *library)
+{
+    flyt_range_forget_variables(library->record.minted_id, -1);
+    free_variables(library);
+    free(library->owned_image);
+    flyt_jit_numbers_fini(&library->numbers);
+    library->owned_image = NULL;
+    flyt_table_free(&library_table, &library->record);
+}
+
+/* ---- loading ---- */
+
+static int compare_names(const void *left, const void *right, void *user)
+{
+    const struct flyt_kernel *kernels = user;
+    return strcmp(kernels[*(const uint32_t *)left].name, kernels[*(const uint32_t *)right].name);
+}
+
+static bool fill_kernel(struct flyt_kernel *kernel, const flyt_kernel_info *info)
+{
+    kernel->name = strdup(info->name);
+    kernel->param_count = info->params.params_len;
+    kernel->params = calloc(kernel->param_count + 1, sizeof *kernel->params);
+    if (!kernel->name || !kernel->params)
+        return false;
+    for (uint32_t i = 0; i < kernel->param_count; i++) {
+        const flyt_kernel_param *param = &info->params.params_val[i];
+        /* What the server says is checked: a launch writes by these numbers. */
+        if (param->size_bytes > FLYT_PARAM_BYTES_MAX || param->offset_bytes > FLYT_PARAM_BYTES_MAX - param->size_bytes)
+            return false;
+        kernel->params[i] = (struct flyt_kernel_param_place){param->offset_bytes, param->size_bytes};
+        if (param->offset_bytes + param->size_bytes > kernel->param_bytes)
+            kernel->param_bytes = param->offset_bytes + param->size_bytes;
+    }
+    return true;
+}
+
+/* Takes over the kernels of the reply; after a reset they are there already. */
+static CUresult accept_kernels(struct flyt_library *library, const flyt_library_load_res *res)
+{
+    uint32_t count = res->kernels.kernels_len;
+    if (library->kernels)
+        return library->kernel_count == count ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    struct flyt_kernel *kernels = calloc(count + 1, sizeof *kernels);
+    uint32_t *by_name = calloc(count + 1, sizeof *by_name);
+    bool is_good = kernels && by_name;
+    for (uint32_t i = 0; is_good && i < count; i++) {
+        kernels[i].kernel_id = flyt_kernel_id(library->record.minted_id, i);
+        is_good = fill_kernel(&kernels[i], &res->kernels.kernels_val[i]);
+        by_name[i] = i;
+    }
+    library->kernels = kernels;
+    library->by_name = by_name;
+    library->kernel_count = kernels ? count : 0;
+    if (!is_good) {
+        free_kernels(library);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    qsort_r(by_name, count, sizeof *by_name, compare_names, kernels);
+    return CUDA_SUCCESS;
+}
+
+static CUresult send_load(struct flyt_library *library, const struct flyt_jit_logs *logs)
+{
+    flyt_library_load_args args = {.thread = flyt_thread_number(), .library_id = library->record.minted_id};
+    flyt_library_load_res res = {0};
+    memcpy(args.image_hash, library->image_hash, FLYT_HASH_BYTES);
+    args.options.options_len = library->numbers.count;
+    args.options.options_val = library->numbers.values;
+    int status = flyt_call_library_load(flyt_client.channel, &args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "library_load");
+    if (status == FLYT_CHANNEL_OK)
+        flyt_jit_logs_give(logs, res.info_log, res.error_log);
+    if (!result)
+        result = accept_kernels(library, &res);
+    xdr_free((xdrproc_t)xdr_flyt_library_load_res, (char *)&res);
+    return result;
+}
+
+/* Has the node hold the image that is to be loaded, and notes its hash: the best of those in the program's image, or,
+ * of relocatable device code whose linked image does not suit, what its units make when they are linked. */
+static CUresult prepare_image(struct flyt_library *library, const struct flyt_jit_logs *logs)
+{
+    struct flyt_image image;
+    uint64_t context_id;
+    int device = 0;
+    flyt_context_get(&context_id, &device); /* without a current context device 0 decides */
+    const void *const *units = flyt_fatbin_units(library->image);
+    CUresult result = flyt_image_choose(library->image, device, &image);
+    if (result == CUDA_ERROR_NO_BINARY_FOR_GPU && units)
+        return flyt_link_units(units, device, &library->numbers, logs, library->image_hash);
+    if (!result)
+        result = flyt_image_send(&image, library->image_hash);
+    flyt_image_fini(&image);
+    return result;
+}
+
+static CUresult load_locked(struct flyt_library *library, const struct flyt_jit_options *options)
+{
+    struct flyt_jit_logs logs;
+    flyt_jit_logs_init(&logs, options);
+    CUresult result = prepare_image(library, &logs);
+    return result ? result : send_load(library, &logs);
+}
+
+/* Errors that another attempt would meet again. */
+static bool is_permanent(CUresult result)
+{
+    return result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+           result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
+           result == CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult load(struct flyt_library *library, const struct flyt_jit_options *options)
+{
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&library->mutex);
+    if (library->state == FLYT_LIBRARY_FAILED) {
+        result = library->load_result;
+    } else if (library->state == FLYT_LIBRARY_NEW) {
+        result = load_locked(library, options);
+        library->load_result = result;
+        /* Release: who sees LOADED sees the kernels (flyt_kernel_find). */
+        if (!result)
+            atomic_store_explicit(&library->state, FLYT_LIBRARY_LOADED, memory_order_release);
+        else if (is_permanent(result))
+            atomic_store(&library->state, FLYT_LIBRARY_FAILED);
+    }
+    pthread_mutex_unlock(&library->mutex);
+    return result;
+}
+
+CUresult flyt_library_load_now(struct flyt_library *library)
+{
+    if (atomic_load_explicit(&library->state, memory_order_acquire) == FLYT_LIBRARY_LOADED)
+        return CUDA_SUCCESS;
+    return load(library, NULL);
+}
+
+/* A library that is loaded at once. `owned` (may be NULL) is taken over, also on failure. */
+static CUresult load_at_once(const void *image, char *owned, const struct flyt_jit_options *options,
+                             uint64_t context_id, bool keeps_image, uint64_t *ret_library_id)
+{
+    struct flyt_library *library = image ? new_library() : NULL;
+    if (!library) {
+        free(owned);
+        return image ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+    }
+    library->image = image;
+    library->owned_image = owned;
+    library->is_module = context_id != 0;
+    library->context_id = context_id;
+    CUresult result = flyt_jit_numbers_init(&library->numbers, options);
+    if (!result && keeps_image && !owned) { /* a device reset loads it again, when the program's may be gone */
+        result = flyt_image_copy(image, &library->owned_image);
+        library->image = library->owned_image;
+    }
+    if (!result)
+        result = load(library, options);
+    if (result) {
+        free_library(library);
+        return result;
+    }
+    flyt_table_publish(&library->record);
+    *ret_library_id = library->record.minted_id;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_library_load(const void *image, const struct flyt_jit_options *options, CUlibrary *ret_library)
+{
+    uint64_t id;
+    CUresult result = flyt_client_enter();
+    if (!result && !ret_library)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = load_at_once(image, NULL, options, 0, true, &id);
+    if (!result)
+        *ret_library = (CUlibrary)(uintptr_t)id;
+    return result;
+}
+
+CUresult flyt_library_load_file(const char *path, const struct flyt_jit_options *options, CUlibrary *ret_library)
+{
+    uint64_t id;
+    char *data;
+    CUresult result = flyt_client_enter();
+    if (!result && !ret_library)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_image_read(path, &data, NULL);
+    if (!result)
+        result = load_at_once(data, data, options, 0, true, &id);
+    if (!result)
+        *ret_library = (CUlibrary)(uintptr_t)id;
+    return result;
+}
+
+CUresult flyt_library_load_module(const void *image, const struct flyt_jit_options *options, uint64_t context_id,
+                                  uint64_t *ret_library_id)
+{
+    return load_at_once(image, NULL, options, context_id, false, ret_library_id);
+}
+
+CUresult flyt_library_open_lazy(const void *image, CUlibrary *ret_library)
+{
+    if (!image || !ret_library)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct flyt_library *library = new_library();
+    if (!library)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    library->image = image;
+    flyt_table_publish(&library->record);
+    *ret_library = (CUlibrary)(uintptr_t)library->record.minted_id;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_library_ensure(CUlibrary handle)
+{
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    struct flyt_library *library = flyt_library_find((uint64_t)(uintptr_t)handle);
+    return library ? flyt_library_load_now(library) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* ---- unloading ---- */
+
+static void send_unload(const struct flyt_library *library)
+{
+    flyt_library_unload_args args = {.thread = flyt_thread_number(), .library_id = library->record.minted_id};
+    if (atomic_load(&library->state) == FLYT_LIBRARY_LOADED && flyt_client_is_usable())
+        flyt_send_library_unload(flyt_client.channel, &args, NULL); /* a loss shows at the next call */
+}
+
+static bool unload(uint64_t library_id, bool is_on_server)
+{
+    struct flyt_library *library = flyt_table_take(&library_table, library_id);
+    if (!library)
+        return false;
+    if (is_on_server)
+        send_unload(library);
+    free_library(library);
+    return true;
+}
+
+CUresult flyt_library_unload(CUlibrary handle)
+{
+    uint64_t id = (uint64_t)(uintptr_t)handle;
+    if (flyt_client_is_forked())
+        return CUDA_ERROR_NOT_INITIALIZED;
+    const struct flyt_library *library = flyt_library_find(id);
+    if (!library || library->is_module)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return unload(id, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult flyt_library_unload_module(uint64_t library_id)
+{
+    const struct flyt_library *library = flyt_library_find(library_id);
+    if (!library)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!library->is_module)
+        return CUDA_ERROR_NOT_PERMITTED;
+    return unload(library_id, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+void flyt_library_clear(uint64_t context_id, bool is_on_server)
+{
+    uint32_t slot = 0;
+    const struct flyt_library *library;
+    while ((library = flyt_table_next(&library_table, &slot)))
+        if (library->is_module && library->context_id == context_id)
+            unload(library->record.minted_id, is_on_server);
+}
+
+static bool is_used_elsewhere_locked(const struct flyt_library *library, int device)
+{
+    for (const struct flyt_variable *one = library->variables; one; one = one->next)
+        if (one->device != device)
+            return true;
+    for (uint32_t i = 0; i < library->kernel_count; i++)
+        for (int other = 0; other < (int)flyt_client.device_count; other++)
+            if (other != device && flyt_kernel_is_used(&library->kernels[i], other))
+                return true;
+    return false;
+}
+
+void flyt_library_reset(int device)
+{
+    uint32_t slot = 0;
+    struct flyt_library *library;
+    while ((library = flyt_table_next(&library_table, &slot))) {
+        pthread_mutex_lock(&library->mutex);
+        bool is_loaded = !library->is_module && atomic_load(&library->state) == FLYT_LIBRARY_LOADED;
+        for (uint32_t i = 0; is_loaded && i < library->kernel_count; i++)
+            flyt_kernel_forget(&library->kernels[i], device);
+        if (is_loaded && !is_used_elsewhere_locked(library, device)) {
+            send_unload(library);
+            free_variables(library);
+            flyt_range_forget_variables(library->record.minted_id, -1);
+            atomic_store(&library->state, FLYT_LIBRARY_NEW);
+        }
+        pthread_mutex_unlock(&library->mutex);
+    }
+}

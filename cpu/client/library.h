@@ -1,0 +1,84 @@
+/*
+ * The client's record of a library and of its kernels, for the sources of this library.
+ *
+ * A library is NEW (nothing sent), LOADED, or FAILED (a lazy one: the same error every time). After a device reset it
+ * is NEW again and will be loaded under the same id, so that kernel ids stay good.
+ */
+#ifndef FLYT_CLIENT_LIBRARY_H
+#define FLYT_CLIENT_LIBRARY_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include "cpu/client/jit.h"
+#include "cpu/client/module.h"
+#include "cpu/client/table.h"
+#include "rpc/proto/limits.h"
+
+struct flyt_kernel_param_place {
+    uint32_t offset_bytes, bytes;
+};
+
+struct flyt_kernel_device; /* what was asked about a kernel on one device (kernel.c) */
+
+struct flyt_kernel {
+    uint64_t kernel_id;
+    char *name;
+    uint32_t param_count, param_bytes; /* bytes of the whole parameter buffer */
+    struct flyt_kernel_param_place *params;
+    struct flyt_kernel_device *_Atomic devices[FLYT_DEVICES_MAX];
+};
+
+struct flyt_variable {
+    struct flyt_variable *next;
+    int device;
+    uint64_t address, bytes;
+    char name[];
+};
+
+enum flyt_library_state { FLYT_LIBRARY_NEW = 0, FLYT_LIBRARY_LOADED, FLYT_LIBRARY_FAILED };
+
+struct flyt_library {
+    struct flyt_record record;
+    pthread_mutex_t mutex; /* loading and variables; held across calls */
+    bool has_mutex;        /* it was initialised when the slot was first used, for ever */
+    _Atomic int state;     /* enum flyt_library_state; LOADED is stored after kernels, with release */
+    CUresult load_result;  /* of a FAILED one */
+    bool is_module;        /* belongs to a context and goes with it */
+    uint64_t context_id;   /* of a module, else 0 */
+    const void *image;     /* what makes it again: the program's (lazy) or owned_image */
+    char *owned_image;
+    unsigned char image_hash[FLYT_HASH_BYTES];
+    struct flyt_jit_numbers numbers; /* the options that are kept for loading it again */
+    struct flyt_kernel *kernels;     /* by index; kept until the slot is used again */
+    uint32_t kernel_count;
+    uint32_t *by_name; /* indices in the order of names */
+    struct flyt_variable *variables;
+};
+
+/* NULL: unknown. */
+struct flyt_library *flyt_library_find(uint64_t library_id);
+/* The record of a kernel whose library is loaded, or that was loaded before a device reset: NULL is an unknown handle,
+ * *ret_library (may be NULL) its library. Takes no lock. */
+struct flyt_kernel *flyt_kernel_find(uint64_t kernel_id, struct flyt_library **ret_library);
+/* Loads it where it is not; without entering. */
+CUresult flyt_library_load_now(struct flyt_library *library);
+/* flyt_module_load and flyt_module_unload without entering. CUDA_ERROR_NOT_PERMITTED: a library that is no module. */
+CUresult flyt_library_load_module(const void *image, const struct flyt_jit_options *options, uint64_t context_id,
+                                  uint64_t *ret_library_id);
+CUresult flyt_library_unload_module(uint64_t library_id);
+/* Unloads the modules of a context; is_on_server false: the server has done so already. */
+void flyt_library_clear(uint64_t context_id, bool is_on_server);
+/*
+ * A device is about to be reset: unloads the libraries that no other device uses and makes them NEW. One that is in use
+ * elsewhere stays, and its variables on this device keep their values: on the server a library is loaded for all
+ * devices.
+ */
+void flyt_library_reset(int device);
+
+/* kernel.c: frees what is known about a kernel; whether it was used on a device; forgets what was asked and set there.
+ */
+void flyt_kernel_fini(struct flyt_kernel *kernel);
+bool flyt_kernel_is_used(const struct flyt_kernel *kernel, int device);
+void flyt_kernel_forget(struct flyt_kernel *kernel, int device);
+
+#endif

@@ -1,0 +1,18 @@
+/*
+ * The one place that turns a failure to reach the server, or to keep it, into a CUDA code. After a loss every call of
+ * every thread gives the same code for ever; the process itself goes on.
+ */
+#ifndef FLYT_CLIENT_LOST_H
+#define FLYT_CLIENT_LOST_H
+
+#include <stdbool.h>
+#include <cuda.h>
+
+/* For the negative errno of flyt_channel_open, and -ENODATA where no server is configured. */
+CUresult flyt_lost_connect_code(int error);
+/* For a connection that ended in the middle. */
+CUresult flyt_lost_code(void);
+/* Whether CUDA treats this result of a call as the end of the context. */
+bool flyt_lost_is_fatal(CUresult result);
+
+#endif

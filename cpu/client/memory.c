@@ -1,0 +1,107 @@
+#include "cpu/client/memory.h"
+
+#include "cpu/client/context.h"
+#include "cpu/client/instance.h"
+#include "cpu/client/range.h"
+#include "cpu/client/thread.h"
+#include "rpc/base/id.h"
+
+/* Rows begin at multiples of this, as the driver makes them (CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT). */
+enum { PITCH_BYTES = 512 };
+
+CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
+{
+    struct flyt_range range = {.kind = FLYT_RANGE_ALLOCATION, .bytes = bytes};
+    CUresult result = flyt_client_enter();
+    if (!result && (!ret_address || !bytes))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_context_get(&range.context_id, &range.device);
+    if (result)
+        return result;
+    flyt_memory_alloc_args args = {.thread = flyt_thread_number(), .device = (unsigned)range.device, .bytes = bytes};
+    flyt_memory_alloc_res res = {0};
+    int status = flyt_call_memory_alloc(flyt_client.channel, &args, &res);
+    result = flyt_client_reply(status, res.result, "memory_alloc");
+    if (result)
+        return result;
+    range.base = res.address;
+    /* Nowhere else may device memory be: the program's own memory would be taken for it. */
+    if (flyt_window_device(res.address) != range.device ||
+        bytes > flyt_window_base((unsigned)range.device) + FLYT_WINDOW_BYTES - res.address)
+        return CUDA_ERROR_UNKNOWN;
+    if (flyt_range_insert(&range)) {
+        flyt_memory_free_args undo = {.thread = args.thread, .address = res.address};
+        flyt_send_memory_free(flyt_client.channel, &undo, NULL);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_address = res.address;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_memory_alloc_pitch(size_t width_bytes, size_t height, unsigned element_bytes, CUdeviceptr *ret_address,
+                                 size_t *ret_pitch_bytes)
+{
+    size_t bytes;
+    bool is_element = element_bytes == 4 || element_bytes == 8 || element_bytes == 16;
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    if (!ret_address || !ret_pitch_bytes || !width_bytes || !height || !is_element ||
+        width_bytes > SIZE_MAX - PITCH_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t pitch_bytes = (width_bytes + PITCH_BYTES - 1) / PITCH_BYTES * PITCH_BYTES;
+    if (__builtin_mul_overflow(pitch_bytes, height, &bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = flyt_memory_alloc(bytes, ret_address);
+    if (!result)
+        *ret_pitch_bytes = pitch_bytes;
+    return result;
+}
+
+CUresult flyt_memory_free(CUdeviceptr address)
+{
+    CUresult result = flyt_client_enter_release();
+    if (result || !address)
+        return result;
+    if (!flyt_range_remove(address, FLYT_RANGE_ALLOCATION, NULL))
+        return CUDA_ERROR_INVALID_VALUE;
+    flyt_memory_free_args args = {.thread = flyt_thread_number(), .address = address};
+    return flyt_client_status(flyt_send_memory_free(flyt_client.channel, &args, NULL), "memory_free");
+}
+
+CUresult flyt_memory_range(CUdeviceptr address, CUdeviceptr *ret_base, size_t *ret_bytes)
+{
+    struct flyt_range range;
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    if (!flyt_range_find(address, &range) || flyt_range_is_host(&range))
+        return CUDA_ERROR_NOT_FOUND;
+    if (ret_base)
+        *ret_base = range.base;
+    if (ret_bytes)
+        *ret_bytes = range.bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_pointer_find(const void *address, struct flyt_pointer *ret_pointer)
+{
+    struct flyt_range range;
+    *ret_pointer = (struct flyt_pointer){.kind = FLYT_POINTER_UNKNOWN, .device = -1};
+    if (flyt_client_is_forked() || !flyt_range_find((uint64_t)(uintptr_t)address, &range))
+        return CUDA_SUCCESS;
+    uint64_t owner = range.context_id ? range.context_id : flyt_primary_context_id(range.device);
+    *ret_pointer = (struct flyt_pointer){
+        .kind = flyt_range_is_host(&range) ? FLYT_POINTER_HOST : FLYT_POINTER_DEVICE,
+        .is_variable = range.kind == FLYT_RANGE_VARIABLE,
+        .is_registered = range.kind == FLYT_RANGE_HOST_REGISTERED,
+        .device = range.device,
+        .context = (CUcontext)(uintptr_t)owner,
+        .base = range.base,
+        .bytes = range.bytes,
+        .buffer_id = range.buffer_id,
+        .flags = range.flags,
+    };
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,46 @@
+/*
+ * Which address belongs to what: device allocations, variables of modules, pinned host memory. Ranges do not overlap
+ * (device addresses lie in the window, which no host memory can enter; variables may lie anywhere else and yield to
+ * what is there). A tree ordered by address, under a reader-writer lock of its own.
+ */
+#ifndef FLYT_CLIENT_RANGE_H
+#define FLYT_CLIENT_RANGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum flyt_range_kind { FLYT_RANGE_ALLOCATION, FLYT_RANGE_VARIABLE, FLYT_RANGE_HOST_ALLOC, FLYT_RANGE_HOST_REGISTERED };
+
+struct flyt_range {
+    uint64_t base, bytes;
+    enum flyt_range_kind kind;
+    int device;
+    uint64_t context_id; /* that made it; for variables 0 */
+    uint64_t library_id; /* of variables, else 0 */
+    uint64_t buffer_id;  /* set by insert: unique in the process */
+    unsigned flags;      /* of host memory, as given */
+};
+
+static inline bool flyt_range_is_host(const struct flyt_range *range)
+{
+    return range->kind == FLYT_RANGE_HOST_ALLOC || range->kind == FLYT_RANGE_HOST_REGISTERED;
+}
+
+/* Adds a copy. 0; -EEXIST: it overlaps another; -EINVAL: no bytes, or more than there are addresses; -ENOMEM. */
+int flyt_range_insert(const struct flyt_range *range);
+/* The range that holds the address. */
+bool flyt_range_find(uint64_t address, struct flyt_range *ret_range);
+/* Whether one host range holds all of [address, address + bytes). */
+bool flyt_range_is_pinned(uint64_t address, uint64_t bytes);
+/* Whether the process has memory at an address that is in no range: then it is the program's own, pageable memory. Else
+ * it may be a variable of a module whose address only device code knows. Asks the kernel. */
+bool flyt_range_is_foreign(uint64_t address);
+/* Removes the range of that kind that begins at `base`; false: there is none. ret_range may be NULL. */
+bool flyt_range_remove(uint64_t base, enum flyt_range_kind kind, struct flyt_range *ret_range);
+/* Frees the device memory of a context (is_on_server false: the server has done so already) and forgets it. Pinned host
+ * memory stays: freeing it is the program's. */
+void flyt_range_clear(uint64_t context_id, bool is_on_server);
+/* Forgets the variables of a library; 0: those of all libraries on `device`. */
+void flyt_range_forget_variables(uint64_t library_id, int device);
+
+#endif

@@ -1,0 +1,502 @@
+#include "cpu/client/stream.h"
+
+#include <stdlib.h>
+#include "cpu/client/context.h"
+#include "cpu/client/device.h"
+#include "cpu/client/event_record.h"
+#include "cpu/client/instance.h"
+#include "cpu/client/stream_record.h"
+#include "cpu/client/thread.h"
+
+static struct flyt_table stream_table = FLYT_TABLE_INIT(FLYT_ID_STREAM, struct flyt_stream, FLYT_STREAM_NUMBER_FIRST);
+static struct flyt_stream legacy_streams[FLYT_DEVICES_MAX];
+
+/* The last call on any blocking stream of a device: what the legacy stream is ordered behind. */
+static _Atomic uint64_t blocking_sequences[FLYT_DEVICES_MAX];
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    _Atomic unsigned waiter_count;
+} credit = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static CUstream handle_of(const struct flyt_stream *stream)
+{
+    return (CUstream)(uintptr_t)stream->stream_id;
+}
+
+static void raise_to(_Atomic uint64_t *place, uint64_t value)
+{
+    uint64_t old = atomic_load_explicit(place, memory_order_relaxed);
+    while (old < value && !atomic_compare_exchange_weak(place, &old, value))
+        ;
+}
+
+/* ---- finding ---- */
+
+void flyt_stream_init(void)
+{
+    for (int device = 0; device < FLYT_DEVICES_MAX; device++) {
+        legacy_streams[device].device = device;
+        legacy_streams[device].is_legacy = true;
+        legacy_streams[device].stream_id = flyt_legacy_stream_id((unsigned)device);
+    }
+}
+
+static struct flyt_stream *legacy(int device)
+{
+    return &legacy_streams[device];
+}
+
+struct flyt_stream *flyt_stream_find(uint64_t stream_id)
+{
+    uint64_t number = flyt_id_number(stream_id);
+    if (flyt_id_type(stream_id) == FLYT_ID_STREAM && number >= 1 && number <= FLYT_DEVICES_MAX)
+        return legacy((int)number - 1);
+    return flyt_table_find(&stream_table, stream_id);
+}
+
+static CUresult create(uint64_t context_id, int device, unsigned flags, int priority, uint32_t owner_thread,
+                       struct flyt_stream **ret_stream)
+{
+    struct flyt_stream *stream = flyt_table_new(&stream_table);
+    if (!stream)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    stream->stream_id = stream->record.minted_id;
+    stream->context_id = context_id;
+    stream->device = device;
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->owner_thread = owner_thread;
+    flyt_cover_clear(&stream->cover);
+    atomic_store(&stream->issued_calls, 0);
+    atomic_store(&stream->executed_calls, 0);
+    atomic_store(&stream->last_sequence, 0);
+    flyt_stream_create_args args = {.thread = flyt_thread_number(),
+                                    .stream_id = stream->stream_id,
+                                    .device = (unsigned)device,
+                                    .flags = flags,
+                                    .priority = priority};
+    CUresult result = flyt_client_status(flyt_send_stream_create(flyt_client.channel, &args, NULL), "stream_create");
+    if (result) {
+        flyt_table_free(&stream_table, &stream->record);
+        return result;
+    }
+    flyt_table_publish(&stream->record);
+    *ret_stream = stream;
+    return CUDA_SUCCESS;
+}
+
+/* Whether a record is still the thread's default stream in that context: after a reset its id may be another's. */
+static bool is_of_thread(const struct flyt_stream *stream, const struct flyt_thread *thread, uint64_t context_id)
+{
+    return stream && stream->owner_thread == thread->number && stream->context_id == context_id;
+}
+
+/* The place of the thread's stream for a context, of one whose context is gone, or behind the last. */
+static unsigned find_place(const struct flyt_thread *thread, uint64_t context_id)
+{
+    unsigned stale = thread->stream_count;
+    for (unsigned i = 0; i < thread->stream_count; i++) {
+        const struct flyt_thread_stream *one = &thread->streams[i];
+        if (one->context_id == context_id)
+            return i;
+        if (!is_of_thread(flyt_table_find(&stream_table, one->stream_id), thread, one->context_id))
+            stale = i;
+    }
+    return stale;
+}
+
+/* The calling thread's default stream in a context, made at first use. */
+static CUresult per_thread(uint64_t context_id, int device, struct flyt_stream **ret_stream)
+{
+    struct flyt_thread *thread = flyt_thread_self;
+    unsigned place = find_place(thread, context_id);
+    if (place < thread->stream_count) {
+        *ret_stream = flyt_table_find(&stream_table, thread->streams[place].stream_id);
+        if (is_of_thread(*ret_stream, thread, context_id))
+            return CUDA_SUCCESS; /* else its context was reset meanwhile */
+    } else if (thread->stream_count == thread->stream_capacity) {
+        unsigned capacity = thread->stream_capacity ? 2 * thread->stream_capacity : 4;
+        struct flyt_thread_stream *more = realloc(thread->streams, capacity * sizeof *more);
+        if (!more)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        thread->streams = more;
+        thread->stream_capacity = capacity;
+    }
+    CUresult result = create(context_id, device, 0, 0, thread->number, ret_stream);
+    if (result)
+        return result;
+    thread->streams[place] = (struct flyt_thread_stream){context_id, (*ret_stream)->stream_id};
+    if (place == thread->stream_count)
+        thread->stream_count++;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_stream_get(CUstream handle, struct flyt_stream **ret_stream)
+{
+    if ((uintptr_t)handle > (uintptr_t)CU_STREAM_PER_THREAD) {
+        struct flyt_stream *stream = flyt_stream_find((uint64_t)(uintptr_t)handle);
+        if (!stream || stream->is_legacy)
+            return CUDA_ERROR_INVALID_HANDLE;
+        *ret_stream = stream;
+        return CUDA_SUCCESS;
+    }
+    uint64_t context_id;
+    int device;
+    CUresult result = flyt_context_get(&context_id, &device);
+    if (result)
+        return result;
+    if (handle == CU_STREAM_PER_THREAD)
+        return per_thread(context_id, device, ret_stream);
+    *ret_stream = legacy(device);
+    return CUDA_SUCCESS;
+}
+
+/* ---- flow control ---- */
+
+static bool has_credit(const struct flyt_stream *stream)
+{
+    uint64_t issued = atomic_load_explicit(&stream->issued_calls, memory_order_relaxed);
+    uint64_t executed = atomic_load_explicit(&stream->executed_calls, memory_order_relaxed);
+    return issued < executed + FLYT_STREAM_CREDIT_CALLS;
+}
+
+/*
+ * The server credits while it works. Should the last credits have been for fewer calls than were counted here (it
+ * credits in steps), its progress says that the stream has caught up: then the count starts from there.
+ */
+static bool has_caught_up(struct flyt_stream *stream)
+{
+    uint64_t issued = atomic_load(&stream->issued_calls);
+    uint64_t last = atomic_load(&stream->last_sequence);
+    if (flyt_channel_progress(flyt_client.channel).executed < last)
+        return false;
+    raise_to(&stream->executed_calls, issued);
+    return true;
+}
+
+static CUresult wait_for_credit(struct flyt_stream *stream)
+{
+    enum { LOOK_AGAIN_MS = 5 };
+    CUresult result = flyt_client_status(flyt_channel_flush(flyt_client.channel), "flush");
+    atomic_fetch_add(&credit.waiter_count, 1); /* before the check below: pairs with flyt_stream_credit */
+    pthread_mutex_lock(&credit.mutex);
+    while (!result && !has_credit(stream) && !has_caught_up(stream)) {
+        struct timespec until = flyt_deadline_ms(LOOK_AGAIN_MS);
+        pthread_cond_clockwait(&credit.changed, &credit.mutex, CLOCK_MONOTONIC, &until);
+        result = flyt_client_broken();
+    }
+    pthread_mutex_unlock(&credit.mutex);
+    atomic_fetch_sub(&credit.waiter_count, 1);
+    return result;
+}
+
+void flyt_stream_wake(void)
+{
+    pthread_mutex_lock(&credit.mutex);
+    pthread_cond_broadcast(&credit.changed);
+    pthread_mutex_unlock(&credit.mutex);
+}
+
+void flyt_stream_credit(uint64_t stream_id, uint64_t executed_calls)
+{
+    struct flyt_stream *stream = flyt_stream_find(stream_id);
+    /* More than was issued: a late word about a stream that had the same id, or nonsense. */
+    if (!stream || executed_calls > atomic_load(&stream->issued_calls))
+        return;
+    raise_to(&stream->executed_calls, executed_calls);
+    if (atomic_load(&credit.waiter_count))
+        flyt_stream_wake();
+}
+
+static void join_covers(struct flyt_stream *stream)
+{
+    if (stream->flags & CU_STREAM_NON_BLOCKING)
+        return;
+    if (!stream->is_legacy) {
+        flyt_cover_merge(&stream->cover, &legacy(stream->device)->cover);
+        return;
+    }
+    uint32_t slot = 0;
+    struct flyt_stream *other;
+    while ((other = flyt_table_next(&stream_table, &slot)))
+        if (other->device == stream->device && !(other->flags & CU_STREAM_NON_BLOCKING))
+            flyt_cover_merge(&stream->cover, &other->cover);
+}
+
+void flyt_stream_join_covers(struct flyt_stream *stream)
+{
+    if (__builtin_expect(atomic_load_explicit(&flyt_transfer_out_count, memory_order_relaxed) != 0, 0))
+        join_covers(stream);
+}
+
+CUresult flyt_stream_begin(struct flyt_stream *stream)
+{
+    if (__builtin_expect(!has_credit(stream), 0)) {
+        CUresult result = wait_for_credit(stream);
+        if (result)
+            return result;
+    }
+    atomic_fetch_add_explicit(&stream->issued_calls, 1, memory_order_relaxed);
+    flyt_stream_join_covers(stream);
+    return CUDA_SUCCESS;
+}
+
+void flyt_stream_sent(struct flyt_stream *stream, uint64_t sequence)
+{
+    raise_to(&stream->last_sequence, sequence);
+    if (!stream->is_legacy && !(stream->flags & CU_STREAM_NON_BLOCKING))
+        raise_to(&blocking_sequences[stream->device], sequence);
+}
+
+/* ---- waiting and asking ---- */
+
+bool flyt_stream_is_known_complete(struct flyt_stream *stream)
+{
+    uint64_t last = atomic_load(&stream->last_sequence);
+    if (stream->is_legacy) {
+        uint64_t blocking = atomic_load(&blocking_sequences[stream->device]);
+        last = blocking > last ? blocking : last;
+    }
+    return flyt_channel_progress(flyt_client.channel).completed >= last;
+}
+
+CUresult flyt_stream_wait(struct flyt_stream *stream)
+{
+    CUresult result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    /* Taken now: what other threads issue while this one waits may depend on what it does next. */
+    struct flyt_cover cover = {0};
+    flyt_cover_set(&cover, &stream->cover);
+    flyt_stream_synchronize_args args = {.thread = flyt_thread_number(), .stream_id = stream->stream_id};
+    flyt_stream_synchronize_res res = {0};
+    int status = flyt_call_stream_synchronize(flyt_client.channel, &args, &res);
+    result = flyt_client_reply(status, res.result, "stream_synchronize");
+    if (!result)
+        result = flyt_cover_wait(&cover);
+    flyt_cover_clear(&cover);
+    return result;
+}
+
+CUresult flyt_stream_synchronize(CUstream handle)
+{
+    struct flyt_stream *stream;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_stream_get(handle, &stream);
+    if (!result)
+        result = flyt_stream_wait(stream);
+    /* What the wait brought to light of this thread's earlier calls belongs to it. */
+    return result ? result : flyt_client_enter();
+}
+
+CUresult flyt_stream_query(CUstream handle)
+{
+    struct flyt_stream *stream;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_stream_get(handle, &stream);
+    if (result)
+        return result;
+    if (stream->is_legacy) /* it has work wherever another blocking stream has */
+        flyt_stream_join_covers(stream);
+    if (!flyt_stream_is_known_complete(stream)) {
+        result = flyt_stream_begin(stream);
+        if (result)
+            return result;
+        flyt_stream_query_args args = {.thread = flyt_thread_number(), .stream_id = stream->stream_id};
+        flyt_stream_query_res res = {0};
+        int status = flyt_call_stream_query(flyt_client.channel, &args, &res);
+        result = flyt_client_reply(status, res.result, "stream_query");
+        if (result)
+            return result;
+        result = flyt_client_enter();
+    }
+    if (!result && !flyt_cover_is_done(&stream->cover))
+        result = CUDA_ERROR_NOT_READY;
+    return result;
+}
+
+/* ---- the rest of the API ---- */
+
+CUresult flyt_stream_create(unsigned flags, int priority, CUstream *ret_stream)
+{
+    uint64_t context_id;
+    int device;
+    const struct flyt_device_info *info;
+    struct flyt_stream *stream;
+    CUresult result = flyt_client_enter();
+    if (!result && (!ret_stream || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING)))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_context_get(&context_id, &device);
+    if (!result && priority) {
+        result = flyt_device_info(device, &info);
+        if (!result && priority < info->greatest_priority)
+            priority = info->greatest_priority;
+        if (!result && priority > info->least_priority)
+            priority = info->least_priority;
+    }
+    if (!result)
+        result = create(context_id, device, flags, priority, 0, &stream);
+    if (!result)
+        *ret_stream = handle_of(stream);
+    return result;
+}
+
+/* Takes the stream out of the table and gives its record back. */
+static void destroy(struct flyt_stream *stream, bool is_on_server)
+{
+    if (!flyt_table_take(&stream_table, stream->stream_id))
+        return;
+    flyt_stream_destroy_args args = {.thread = flyt_thread_number(), .stream_id = stream->stream_id};
+    if (is_on_server && flyt_client_is_usable())
+        flyt_send_stream_destroy(flyt_client.channel, &args, NULL); /* a loss shows at the next call */
+    /* Its work goes on, and the legacy stream stays ordered behind it. */
+    if (!(stream->flags & CU_STREAM_NON_BLOCKING))
+        flyt_cover_merge(&legacy(stream->device)->cover, &stream->cover);
+    flyt_cover_clear(&stream->cover);
+    flyt_table_free(&stream_table, &stream->record);
+}
+
+CUresult flyt_stream_destroy(CUstream handle)
+{
+    CUresult result = flyt_client_enter_release();
+    if (result)
+        return result;
+    struct flyt_stream *stream = flyt_table_find(&stream_table, (uint64_t)(uintptr_t)handle);
+    if (!stream || stream->owner_thread)
+        return CUDA_ERROR_INVALID_HANDLE;
+    destroy(stream, true);
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_stream_wait_event(CUstream handle, CUevent event_handle, unsigned flags)
+{
+    struct flyt_stream *stream;
+    CUresult result = flyt_client_enter();
+    struct flyt_event *event = flyt_event_find(event_handle);
+    if (!result && !event)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    if (!result && flags) /* "external" is for streams that are being captured */
+        result = flags == CU_EVENT_WAIT_EXTERNAL ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_stream_get(handle, &stream);
+    if (result || !atomic_load(&event->recorded_sequence))
+        return result; /* never recorded: complete */
+    result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    flyt_stream_wait_event_args args = {.thread = flyt_thread_number(),
+                                        .stream_id = stream->stream_id,
+                                        .event_id = event->record.minted_id,
+                                        .flags = flags};
+    uint64_t sequence = 0;
+    result =
+        flyt_client_status(flyt_send_stream_wait_event(flyt_client.channel, &args, &sequence), "stream_wait_event");
+    flyt_stream_sent(stream, sequence);
+    if (atomic_load_explicit(&flyt_transfer_out_count, memory_order_relaxed))
+        flyt_cover_merge(&stream->cover, &event->cover);
+    return result;
+}
+
+/* What the four questions below begin with. */
+static CUresult get_to_ask(CUstream handle, const void *ret_value, struct flyt_stream **ret_stream)
+{
+    CUresult result = flyt_client_enter();
+    if (!result && !ret_value)
+        result = CUDA_ERROR_INVALID_VALUE;
+    return result ? result : flyt_stream_get(handle, ret_stream);
+}
+
+CUresult flyt_stream_flags(CUstream handle, unsigned *ret_flags)
+{
+    struct flyt_stream *stream;
+    CUresult result = get_to_ask(handle, ret_flags, &stream);
+    if (!result)
+        *ret_flags = stream->flags;
+    return result;
+}
+
+CUresult flyt_stream_priority(CUstream handle, int *ret_priority)
+{
+    struct flyt_stream *stream;
+    CUresult result = get_to_ask(handle, ret_priority, &stream);
+    if (!result)
+        *ret_priority = stream->priority;
+    return result;
+}
+
+CUresult flyt_stream_number(CUstream handle, unsigned long long *ret_number)
+{
+    struct flyt_stream *stream;
+    CUresult result = get_to_ask(handle, ret_number, &stream);
+    if (!result)
+        *ret_number = flyt_id_number(stream->stream_id);
+    return result;
+}
+
+CUresult flyt_stream_context(CUstream handle, CUcontext *ret_context)
+{
+    struct flyt_stream *stream;
+    CUresult result = get_to_ask(handle, ret_context, &stream);
+    if (!result && stream->is_legacy)
+        return flyt_context_current(ret_context);
+    if (!result)
+        *ret_context = (CUcontext)(uintptr_t)stream->context_id;
+    return result;
+}
+
+CUresult flyt_stream_device(CUstream handle, int *ret_device)
+{
+    struct flyt_stream *stream;
+    CUresult result = get_to_ask(handle, ret_device, &stream);
+    if (!result)
+        *ret_device = stream->device;
+    return result;
+}
+
+CUresult flyt_capture_mode_exchange(CUstreamCaptureMode *mode)
+{
+    CUresult result = flyt_client_enter_device();
+    if (result)
+        return result;
+    if (!mode)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUstreamCaptureMode old = flyt_thread_self->capture_mode;
+    flyt_thread_self->capture_mode = *mode;
+    *mode = old;
+    return CUDA_SUCCESS;
+}
+
+/* ---- the end of contexts and threads ---- */
+
+void flyt_stream_clear(uint64_t context_id, bool is_on_server)
+{
+    uint32_t slot = 0;
+    struct flyt_stream *stream;
+    while ((stream = flyt_table_next(&stream_table, &slot)))
+        if (stream->context_id == context_id)
+            destroy(stream, is_on_server);
+}
+
+void flyt_stream_reset_legacy(int device)
+{
+    struct flyt_stream *stream = legacy(device);
+    flyt_cover_clear(&stream->cover);
+    atomic_store(&stream->issued_calls, 0);
+    atomic_store(&stream->executed_calls, 0);
+}
+
+void flyt_stream_end_thread(struct flyt_thread *thread)
+{
+    if (!flyt_client_is_usable())
+        return; /* nobody to tell; in a forked child the locks may be another process's */
+    for (unsigned i = 0; i < thread->stream_count; i++) {
+        struct flyt_stream *stream = flyt_table_find(&stream_table, thread->streams[i].stream_id);
+        if (is_of_thread(stream, thread, thread->streams[i].context_id))
+            destroy(stream, true);
+    }
+}

@@ -1,0 +1,81 @@
+#include "cpu/client/table.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Memory for the chunk that `slot` opens, where it does. The caller holds the mutex. */
+static bool grow_locked(struct flyt_table *table, uint32_t slot)
+{
+    _Atomic(char *) *chunk = &table->chunks[slot >> FLYT_TABLE_CHUNK_BITS];
+    if (atomic_load_explicit(chunk, memory_order_relaxed))
+        return true;
+    char *memory = calloc((size_t)1 << FLYT_TABLE_CHUNK_BITS, table->record_bytes);
+    /* Pairs with the acquire in flyt_table_slot: who sees the chunk sees its zeroes. */
+    atomic_store_explicit(chunk, memory, memory_order_release);
+    return memory != NULL;
+}
+
+static struct flyt_record *new_locked(struct flyt_table *table)
+{
+    struct flyt_record *record = table->free_first;
+    uint32_t slot = atomic_load_explicit(&table->slot_count, memory_order_relaxed);
+    if (slot < table->first_slot)
+        slot = table->first_slot;
+    if (table->free_count > FLYT_TABLE_REST || (record && slot >= FLYT_TABLE_SLOTS_MAX)) {
+        table->free_first = record->next_free;
+        table->free_count--;
+        return record;
+    }
+    if (slot >= FLYT_TABLE_SLOTS_MAX || !grow_locked(table, slot))
+        return NULL;
+    atomic_store_explicit(&table->slot_count, slot + 1, memory_order_release);
+    record = flyt_table_slot(table, slot);
+    record->minted_id = flyt_id(table->type, slot);
+    return record;
+}
+
+void *flyt_table_new(struct flyt_table *table)
+{
+    pthread_mutex_lock(&table->mutex);
+    struct flyt_record *record = new_locked(table);
+    pthread_mutex_unlock(&table->mutex);
+    return record;
+}
+
+void flyt_table_publish(struct flyt_record *record)
+{
+    /* Pairs with the acquire in flyt_table_find. */
+    atomic_store_explicit(&record->id, record->minted_id, memory_order_release);
+}
+
+void *flyt_table_take(struct flyt_table *table, uint64_t id)
+{
+    struct flyt_record *record = flyt_table_find(table, id);
+    uint64_t expected = id;
+    return record && atomic_compare_exchange_strong(&record->id, &expected, 0) ? record : NULL;
+}
+
+void flyt_table_free(struct flyt_table *table, struct flyt_record *record)
+{
+    if (!record)
+        return;
+    pthread_mutex_lock(&table->mutex);
+    record->next_free = NULL;
+    *(table->free_first ? &table->free_last->next_free : &table->free_first) = record;
+    table->free_last = record;
+    table->free_count++;
+    pthread_mutex_unlock(&table->mutex);
+}
+
+void *flyt_table_next(struct flyt_table *table, uint32_t *slot)
+{
+    uint32_t end = atomic_load_explicit(&table->slot_count, memory_order_acquire);
+    if (*slot < table->first_slot)
+        *slot = table->first_slot;
+    while (*slot < end) {
+        struct flyt_record *record = flyt_table_slot(table, (*slot)++);
+        if (record && atomic_load_explicit(&record->id, memory_order_acquire))
+            return record;
+    }
+    return NULL;
+}

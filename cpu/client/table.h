@@ -1,0 +1,79 @@
+/*
+ * Records of live objects, found by the id that the program holds, without a lock: the id's number is the slot of its
+ * record, so that numbers stay small and dense, as the server's tables want them. A destroyed or invented handle is
+ * recognised; a slot is used again only when FLYT_TABLE_REST others have become free after it, so that a handle that a
+ * program uses too late is recognised too. Memory of records is never given back: a lookup that races with a destroy
+ * reads a stale record but never foreign memory.
+ *
+ * A record type begins with struct flyt_record. Life: flyt_table_new (private to the caller), flyt_table_publish (found
+ * from now on), flyt_table_take (exactly one caller gets it; no longer found), flyt_table_free.
+ */
+#ifndef FLYT_CLIENT_TABLE_H
+#define FLYT_CLIENT_TABLE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "rpc/base/id.h"
+
+enum {
+    FLYT_TABLE_CHUNK_BITS = 9,
+    FLYT_TABLE_CHUNKS = 2048,
+    FLYT_TABLE_SLOTS_MAX = FLYT_TABLE_CHUNKS << FLYT_TABLE_CHUNK_BITS,
+    FLYT_TABLE_REST = 256
+};
+
+struct flyt_record {
+    _Atomic uint64_t id; /* 0 while not published */
+    uint64_t minted_id;  /* what publish will store */
+    struct flyt_record *next_free;
+};
+
+struct flyt_table {
+    enum flyt_id_type type;
+    uint32_t first_slot; /* lower ones stay unused; at least 1 */
+    size_t record_bytes;
+    _Atomic uint32_t slot_count;                /* slots below this have memory; 0: none yet */
+    struct flyt_record *free_first, *free_last; /* a queue */
+    uint32_t free_count;
+    pthread_mutex_t mutex;
+    _Atomic(char *) chunks[FLYT_TABLE_CHUNKS];
+};
+
+/* For a static initialiser. */
+#define FLYT_TABLE_INIT(id_type, record_type, first)                                                                   \
+    {                                                                                                                  \
+        .type = (id_type), .first_slot = (first), .record_bytes = sizeof(record_type),                                 \
+        .mutex = PTHREAD_MUTEX_INITIALIZER                                                                             \
+    }
+
+static inline struct flyt_record *flyt_table_slot(struct flyt_table *table, uint32_t slot)
+{
+    char *chunk = atomic_load_explicit(&table->chunks[slot >> FLYT_TABLE_CHUNK_BITS], memory_order_acquire);
+    size_t place = slot & ((1u << FLYT_TABLE_CHUNK_BITS) - 1);
+    return chunk ? (struct flyt_record *)(void *)(chunk + place * table->record_bytes) : NULL;
+}
+
+/* The record that `id` names, or NULL. Takes no lock. */
+static inline void *flyt_table_find(struct flyt_table *table, uint64_t id)
+{
+    if (flyt_id_type(id) != (unsigned)table->type || flyt_id_number(id) >= FLYT_TABLE_SLOTS_MAX)
+        return NULL;
+    struct flyt_record *record = flyt_table_slot(table, (uint32_t)flyt_id_number(id));
+    return record && atomic_load_explicit(&record->id, memory_order_acquire) == id ? record : NULL;
+}
+
+/* A record whose bytes after struct flyt_record are as the slot's last user left them (zero at first use), with
+ * minted_id set; NULL: no memory, or too many. */
+void *flyt_table_new(struct flyt_table *table);
+void flyt_table_publish(struct flyt_record *record);
+/* The record, which nobody finds any more; NULL: unknown, or another thread was first. */
+void *flyt_table_take(struct flyt_table *table, uint64_t id);
+/* Gives back a record that is not published. NULL is allowed. */
+void flyt_table_free(struct flyt_table *table, struct flyt_record *record);
+/* The published record with the lowest slot at or above *slot, which is moved behind it; NULL at the end. Start with 0.
+ * Records that come or go meanwhile may be missed. */
+void *flyt_table_next(struct flyt_table *table, uint32_t *slot);
+
+#endif

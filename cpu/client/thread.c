@@ -1,0 +1,114 @@
+#include "cpu/client/thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include "cpu/client/stream_record.h"
+
+__thread struct flyt_thread *flyt_thread_self __attribute__((tls_model("initial-exec")));
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_once_t once;
+    pthread_key_t key;
+    bool has_key;
+    struct flyt_thread *first;
+    _Atomic uint32_t last_number;
+} threads = {.mutex = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+
+static void unlink_thread(struct flyt_thread *thread)
+{
+    pthread_mutex_lock(&threads.mutex);
+    *(thread->previous ? &thread->previous->next : &threads.first) = thread->next;
+    if (thread->next)
+        thread->next->previous = thread->previous;
+    pthread_mutex_unlock(&threads.mutex);
+}
+
+/* The destructor of the key: the thread ends. */
+static void end_thread(void *data)
+{
+    struct flyt_thread *thread = data;
+    flyt_thread_self = thread; /* destroying its streams may ask who calls */
+    flyt_stream_end_thread(thread);
+    unlink_thread(thread);
+    free(thread->contexts);
+    free(thread->streams);
+    free(thread);
+    flyt_thread_self = NULL;
+}
+
+static void make_key(void)
+{
+    threads.has_key = pthread_key_create(&threads.key, end_thread) == 0;
+}
+
+struct flyt_thread *flyt_thread_make(void)
+{
+    pthread_once(&threads.once, make_key);
+    struct flyt_thread *thread = calloc(1, sizeof *thread);
+    /* Without the destructor the record would outlive its thread and then another's number would be its own. */
+    if (!thread || !threads.has_key || pthread_setspecific(threads.key, thread) != 0) {
+        free(thread);
+        return NULL;
+    }
+    thread->number = atomic_fetch_add(&threads.last_number, 1) + 1;
+    pthread_mutex_lock(&threads.mutex);
+    thread->next = threads.first;
+    if (thread->next)
+        thread->next->previous = thread;
+    threads.first = thread;
+    pthread_mutex_unlock(&threads.mutex);
+    flyt_thread_self = thread;
+    return thread;
+}
+
+void flyt_thread_set_pending(uint32_t number, CUresult result)
+{
+    pthread_mutex_lock(&threads.mutex);
+    for (struct flyt_thread *one = threads.first; one; one = one->next) {
+        int none = CUDA_SUCCESS;
+        if (one->number == number)
+            atomic_compare_exchange_strong(&one->pending, &none, (int)result);
+    }
+    pthread_mutex_unlock(&threads.mutex);
+}
+
+bool flyt_thread_push(struct flyt_thread *thread, uint64_t context_id)
+{
+    if (thread->context_count == thread->context_capacity) {
+        unsigned capacity = thread->context_capacity ? 2 * thread->context_capacity : 8;
+        uint64_t *more = realloc(thread->contexts, capacity * sizeof *more);
+        if (!more)
+            return false;
+        thread->contexts = more;
+        thread->context_capacity = capacity;
+    }
+    thread->contexts[thread->context_count++] = context_id;
+    return true;
+}
+
+void flyt_thread_forked(void)
+{
+    pthread_mutex_init(&threads.mutex, NULL);
+    threads.first = flyt_thread_self;
+    if (threads.first)
+        threads.first->next = threads.first->previous = NULL;
+}
+
+int flyt_thread_start(const char *name, void *(*run)(void *), void *user)
+{
+    sigset_t all, old;
+    pthread_attr_t attributes;
+    pthread_t id;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* the new thread inherits it */
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    int error = pthread_create(&id, &attributes, run, user);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!error)
+        pthread_setname_np(id, name);
+    return -error;
+}

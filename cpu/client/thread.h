@@ -1,0 +1,59 @@
+/*
+ * What the library keeps per thread of the program: made at the thread's first call, freed when the thread ends.
+ * Fields without a note belong to the thread alone.
+ */
+#ifndef FLYT_CLIENT_THREAD_H
+#define FLYT_CLIENT_THREAD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <cuda.h>
+
+/* A per-thread default stream: one per context in which the thread used it. */
+struct flyt_thread_stream {
+    uint64_t context_id, stream_id;
+};
+
+struct flyt_thread {
+    uint32_t number;     /* sent as `thread` in every call; from 1, never used twice */
+    _Atomic int pending; /* the first unreported error of its one-way calls; set by whoever reads the channel */
+    bool is_callback;    /* runs host functions: may not call CUDA */
+    int device;          /* what flyt_runtime_device_set was given, else 0 */
+    CUstreamCaptureMode capture_mode;
+    uint64_t *contexts; /* stack of context ids, the current one last */
+    unsigned context_count, context_capacity;
+    struct flyt_thread_stream *streams;
+    unsigned stream_count, stream_capacity;
+    struct flyt_thread *next, *previous; /* list of all; under the list's lock */
+};
+
+/* Initial-exec: one load from the thread pointer; the launch path asks for it several times. */
+extern __thread struct flyt_thread *flyt_thread_self __attribute__((tls_model("initial-exec")));
+
+/* Makes the calling thread's record; NULL: no memory. */
+struct flyt_thread *flyt_thread_make(void);
+
+static inline struct flyt_thread *flyt_thread_get(void)
+{
+    return flyt_thread_self ? flyt_thread_self : flyt_thread_make();
+}
+
+/* For the args of a call: 0 where the thread has no record. */
+static inline uint32_t flyt_thread_number(void)
+{
+    return flyt_thread_self ? flyt_thread_self->number : 0;
+}
+
+/* Notes an error for the thread with that number, unless it has one already or is gone. From any thread. */
+void flyt_thread_set_pending(uint32_t number, CUresult result);
+/* Pushes a context id; false: no memory. */
+bool flyt_thread_push(struct flyt_thread *thread, uint64_t context_id);
+/* In a forked child: the locks start afresh; records of threads that do not exist any more are forgotten. */
+void flyt_thread_forked(void);
+
+/* Starts a detached thread that blocks every signal: handlers belong to the program's own threads. 0 or a negative
+ * errno. `name` has at most 15 characters. */
+int flyt_thread_start(const char *name, void *(*run)(void *), void *user);
+
+#endif

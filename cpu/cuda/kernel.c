@@ -1,0 +1,297 @@
+/*
+ * Kernels: attributes, occupancy, launch. A CUkernel and its CUfunction are the same id, in every context.
+ */
+#include "cpu/cuda/driver.h"
+#include "cpu/client/kernel.h"
+#include "cpu/client/module.h"
+
+enum { CURRENT_DEVICE = -1 };
+
+static CUfunction as_function(CUkernel kernel)
+{
+    return (CUfunction)kernel;
+}
+
+/* ---- functions ---- */
+
+CUresult CUDAAPI cuFuncGetAttribute(int *ret_value, CUfunction_attribute attribute, CUfunction function)
+{
+    FLYT_CUDA_ENTER();
+    return ret_value ? flyt_kernel_attribute(function, CURRENT_DEVICE, attribute, ret_value) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+    FLYT_CUDA_ENTER();
+    return flyt_kernel_attribute_set(function, CURRENT_DEVICE, attribute, value);
+}
+
+CUresult CUDAAPI cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config)
+{
+    FLYT_CUDA_ENTER();
+    return flyt_kernel_cache_config_set(function, CURRENT_DEVICE, config);
+}
+
+CUresult CUDAAPI cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config)
+{
+    FLYT_CUDA_ENTER();
+    return flyt_kernel_shared_config_set(function, config);
+}
+
+CUresult CUDAAPI cuFuncGetModule(CUmodule *ret_module, CUfunction function)
+{
+    FLYT_CUDA_ENTER();
+    return ret_module && function ? flyt_kernel_module(function, ret_module) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuFuncGetName(const char **ret_name, CUfunction function)
+{
+    FLYT_CUDA_ENTER();
+    return ret_name && function ? flyt_kernel_name(function, ret_name) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ret_bytes may be NULL. */
+CUresult CUDAAPI cuFuncGetParamInfo(CUfunction function, size_t index, size_t *ret_offset_bytes, size_t *ret_bytes)
+{
+    FLYT_CUDA_ENTER();
+    return ret_offset_bytes ? flyt_kernel_param_at(function, index, ret_offset_bytes, ret_bytes)
+                            : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuFuncIsLoaded(CUfunctionLoadingState *ret_state, CUfunction function)
+{
+    FLYT_CUDA_ENTER();
+    return ret_state ? flyt_kernel_is_loaded(function, ret_state) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* A function that has a handle is loaded: only the handle is to be checked. */
+CUresult CUDAAPI cuFuncLoad(CUfunction function)
+{
+    FLYT_CUDA_ENTER();
+    CUfunctionLoadingState state;
+    return flyt_kernel_is_loaded(function, &state);
+}
+
+/* ---- kernels ---- */
+
+CUresult CUDAAPI cuKernelGetFunction(CUfunction *ret_function, CUkernel kernel)
+{
+    FLYT_CUDA_ENTER();
+    CUresult result = flyt_cuda_need_context();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!ret_function)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUlibrary library;
+    result = flyt_kernel_library(kernel, &library);
+    if (result == CUDA_SUCCESS)
+        *ret_function = as_function(kernel);
+    return result;
+}
+
+CUresult CUDAAPI cuKernelGetLibrary(CUlibrary *ret_library, CUkernel kernel)
+{
+    FLYT_CUDA_ENTER();
+    return ret_library ? flyt_kernel_library(kernel, ret_library) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuKernelGetName(const char **ret_name, CUkernel kernel)
+{
+    return cuFuncGetName(ret_name, as_function(kernel));
+}
+
+CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *ret_offset_bytes, size_t *ret_bytes)
+{
+    return cuFuncGetParamInfo(as_function(kernel), index, ret_offset_bytes, ret_bytes);
+}
+
+/* These three name their device; −1 is none. */
+
+CUresult CUDAAPI cuKernelGetAttribute(int *ret_value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device)
+{
+    FLYT_CUDA_ENTER();
+    if (!ret_value)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device < 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return flyt_kernel_attribute(as_function(kernel), device, attribute, ret_value);
+}
+
+CUresult CUDAAPI cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device)
+{
+    FLYT_CUDA_ENTER();
+    if (device < 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return flyt_kernel_attribute_set(as_function(kernel), device, attribute, value);
+}
+
+CUresult CUDAAPI cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice device)
+{
+    FLYT_CUDA_ENTER();
+    if (device < 0)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return flyt_kernel_cache_config_set(as_function(kernel), device, config);
+}
+
+/* ---- occupancy ---- */
+
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *ret_block_count, CUfunction function,
+                                                                      int block_threads, size_t dynamic_shared_bytes,
+                                                                      unsigned flags)
+{
+    FLYT_CUDA_ENTER();
+    if (!ret_block_count)
+        return flyt_cuda_invalid_value();
+    return flyt_cuda_context_first(
+        flyt_kernel_occupancy(function, block_threads, dynamic_shared_bytes, flags, ret_block_count));
+}
+
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *ret_block_count, CUfunction function,
+                                                             int block_threads, size_t dynamic_shared_bytes)
+{
+    return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(ret_block_count, function, block_threads,
+                                                                dynamic_shared_bytes, CU_OCCUPANCY_DEFAULT);
+}
+
+CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(int *ret_min_grid, int *ret_block_threads,
+                                                           CUfunction function, CUoccupancyB2DSize block_to_shared,
+                                                           size_t dynamic_shared_bytes, int block_limit, unsigned flags)
+{
+    FLYT_CUDA_ENTER();
+    if (!ret_min_grid || !ret_block_threads)
+        return flyt_cuda_invalid_value();
+    return flyt_kernel_potential_block(function, block_to_shared, dynamic_shared_bytes, block_limit, flags,
+                                       ret_min_grid, ret_block_threads);
+}
+
+CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *ret_min_grid, int *ret_block_threads, CUfunction function,
+                                                  CUoccupancyB2DSize block_to_shared, size_t dynamic_shared_bytes,
+                                                  int block_limit)
+{
+    return cuOccupancyMaxPotentialBlockSizeWithFlags(ret_min_grid, ret_block_threads, function, block_to_shared,
+                                                     dynamic_shared_bytes, block_limit, CU_OCCUPANCY_DEFAULT);
+}
+
+CUresult CUDAAPI cuOccupancyAvailableDynamicSMemPerBlock(size_t *ret_bytes, CUfunction function, int block_count,
+                                                         int block_threads)
+{
+    FLYT_CUDA_ENTER();
+    return ret_bytes ? flyt_kernel_available_shared(function, block_count, block_threads, ret_bytes)
+                     : flyt_cuda_invalid_value();
+}
+
+/* ---- launch ---- */
+
+static struct flyt_launch launch_of_config(const CUlaunchConfig *config, CUfunction function)
+{
+    return (struct flyt_launch){
+        .function = function,
+        .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+        .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+        .dynamic_shared_bytes = config->sharedMemBytes,
+        .stream = config->hStream,
+        .attributes = config->attrs,
+        .attribute_count = config->numAttrs,
+    };
+}
+
+static bool config_is_valid(const CUlaunchConfig *config)
+{
+    return config && (config->attrs || !config->numAttrs);
+}
+
+CUresult CUDAAPI cuOccupancyMaxPotentialClusterSize(int *ret_cluster_blocks, CUfunction function,
+                                                    const CUlaunchConfig *config)
+{
+    FLYT_CUDA_ENTER();
+    if (!ret_cluster_blocks || !config_is_valid(config))
+        return flyt_cuda_invalid_value();
+    struct flyt_launch launch = launch_of_config(config, function);
+    return flyt_kernel_max_cluster_size(&launch, ret_cluster_blocks);
+}
+
+CUresult CUDAAPI cuOccupancyMaxActiveClusters(int *ret_clusters, CUfunction function, const CUlaunchConfig *config)
+{
+    FLYT_CUDA_ENTER();
+    if (!ret_clusters || !config_is_valid(config))
+        return flyt_cuda_invalid_value();
+    struct flyt_launch launch = launch_of_config(config, function);
+    return flyt_kernel_max_active_clusters(&launch, ret_clusters);
+}
+
+/* The pairs of `extra`: a parameter buffer and its size, in either order, up to CU_LAUNCH_PARAM_END. */
+static CUresult launch_set_params(struct flyt_launch *launch, void **params, void **extra)
+{
+    for (; extra && extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
+        if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            launch->param_buffer = extra[1];
+        else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[1])
+            launch->param_buffer_bytes = *(const size_t *)extra[1];
+        else
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (launch->param_buffer && params)
+        return CUDA_ERROR_INVALID_VALUE;
+    launch->params = params;
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch_with(struct flyt_launch *launch, void **params, void **extra)
+{
+    CUresult result = launch_set_params(launch, params, extra);
+    return result == CUDA_SUCCESS ? flyt_cuda_context_first(flyt_kernel_launch(launch)) : flyt_cuda_invalid_value();
+}
+
+CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
+{
+    FLYT_CUDA_ENTER();
+    if (!config_is_valid(config))
+        return flyt_cuda_invalid_value();
+    struct flyt_launch launch = launch_of_config(config, function);
+    return launch_with(&launch, params, extra);
+}
+
+CUresult CUDAAPI cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
+{
+    FLYT_CUDA_ENTER();
+    if (!config_is_valid(config))
+        return flyt_cuda_invalid_value();
+    struct flyt_launch launch = launch_of_config(config, function);
+    launch.stream = flyt_stream_per_thread(launch.stream);
+    return launch_with(&launch, params, extra);
+}
+
+#define LAUNCH_PARAMETERS                                                                                              \
+    CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,        \
+        unsigned block_z, unsigned dynamic_shared_bytes, CUstream stream, void **params
+#define LAUNCH_ARGUMENTS_PER_THREAD                                                                                    \
+    function, grid_x, grid_y, grid_z, block_x, block_y, block_z, dynamic_shared_bytes, flyt_stream_per_thread(stream), \
+        params
+
+CUresult CUDAAPI cuLaunchKernel(LAUNCH_PARAMETERS, void **extra)
+{
+    FLYT_CUDA_ENTER();
+    struct flyt_launch launch = {.function = function,
+                                 .grid = {grid_x, grid_y, grid_z},
+                                 .block = {block_x, block_y, block_z},
+                                 .dynamic_shared_bytes = dynamic_shared_bytes,
+                                 .stream = stream};
+    return launch_with(&launch, params, extra);
+}
+FLYT_CUDA_PTSZ(cuLaunchKernel, (LAUNCH_PARAMETERS, void **extra), (LAUNCH_ARGUMENTS_PER_THREAD, extra))
+
+CUresult CUDAAPI cuLaunchCooperativeKernel(LAUNCH_PARAMETERS)
+{
+    FLYT_CUDA_ENTER();
+    const CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value = {.cooperative = 1}};
+    struct flyt_launch launch = {.function = function,
+                                 .grid = {grid_x, grid_y, grid_z},
+                                 .block = {block_x, block_y, block_z},
+                                 .dynamic_shared_bytes = dynamic_shared_bytes,
+                                 .stream = stream,
+                                 .params = params,
+                                 .attributes = &cooperative,
+                                 .attribute_count = 1};
+    return flyt_cuda_context_first(flyt_kernel_launch(&launch));
+}
+FLYT_CUDA_PTSZ(cuLaunchCooperativeKernel, (LAUNCH_PARAMETERS), (LAUNCH_ARGUMENTS_PER_THREAD))

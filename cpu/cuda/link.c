@@ -1,0 +1,46 @@
+/*
+ * cuLink*: images that were compiled apart are linked on the node. The older interfaces without _v2 are refused by
+ * name.
+ */
+#include "cpu/cuda/driver.h"
+#include "cpu/client/link.h"
+
+CUresult CUDAAPI cuLinkCreate_v2(unsigned option_count, CUjit_option *options, void **option_values,
+                                 CUlinkState *ret_state)
+{
+    FLYT_CUDA_ENTER();
+    if (!ret_state || (option_count && (!options || !option_values)))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct flyt_jit_options jit = {.count = option_count, .options = options, .values = option_values};
+    return flyt_link_create(&jit, ret_state);
+}
+
+CUresult CUDAAPI cuLinkAddData_v2(CUlinkState state, CUjitInputType kind, void *data, size_t bytes, const char *name,
+                                  unsigned option_count, CUjit_option *options, void **option_values)
+{
+    FLYT_CUDA_ENTER();
+    struct flyt_jit_options jit = {.count = option_count, .options = options, .values = option_values};
+    return flyt_link_add(state, kind, data, bytes, name, &jit);
+}
+
+CUresult CUDAAPI cuLinkAddFile_v2(CUlinkState state, CUjitInputType kind, const char *path, unsigned option_count,
+                                  CUjit_option *options, void **option_values)
+{
+    FLYT_CUDA_ENTER();
+    if (!path)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct flyt_jit_options jit = {.count = option_count, .options = options, .values = option_values};
+    return flyt_link_add_file(state, kind, path, &jit);
+}
+
+CUresult CUDAAPI cuLinkComplete(CUlinkState state, void **ret_image, size_t *ret_bytes)
+{
+    FLYT_CUDA_ENTER();
+    return flyt_link_complete(state, ret_image, ret_bytes);
+}
+
+CUresult CUDAAPI cuLinkDestroy(CUlinkState state)
+{
+    FLYT_CUDA_ENTER();
+    return flyt_link_destroy(state);
+}

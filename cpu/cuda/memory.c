@@ -1,0 +1,235 @@
+/*
+ * Device memory, pinned host memory, and what is known of a pointer.
+ */
+#include "cpu/cuda/driver.h"
+#include <string.h>
+#include "cpu/client/device.h"
+#include "cpu/client/host.h"
+#include "cpu/client/memory.h"
+
+/* ---- device memory ---- */
+
+CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *ret_address, size_t bytes)
+{
+    FLYT_CUDA_ENTER();
+    return ret_address && bytes ? flyt_memory_alloc(bytes, ret_address) : flyt_cuda_invalid_value();
+}
+
+CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *ret_address, size_t *ret_pitch_bytes, size_t width_bytes,
+                                    size_t height, unsigned element_bytes)
+{
+    FLYT_CUDA_ENTER();
+    if (!ret_address || !ret_pitch_bytes || !width_bytes || !height)
+        return flyt_cuda_invalid_value();
+    return flyt_memory_alloc_pitch(width_bytes, height, element_bytes, ret_address, ret_pitch_bytes);
+}
+
+CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
+{
+    FLYT_CUDA_ENTER();
+    CUresult result = flyt_cuda_need_context();
+    return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? result : flyt_memory_free(address);
+}
+
+/* Either result may be NULL. */
+CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_bytes, CUdeviceptr address)
+{
+    FLYT_CUDA_ENTER();
+    CUresult result = flyt_cuda_need_context();
+    return result != CUDA_SUCCESS ? result : flyt_memory_range(address, ret_base, ret_bytes);
+}
+
+/* Either result may be NULL. */
+CUresult CUDAAPI cuMemGetInfo_v2(size_t *ret_free_bytes, size_t *ret_total_bytes)
+{
+    FLYT_CUDA_ENTER();
+    size_t free_bytes, total_bytes;
+    CUresult result = flyt_device_memory_info(&free_bytes, &total_bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (ret_free_bytes)
+        *ret_free_bytes = free_bytes;
+    if (ret_total_bytes)
+        *ret_total_bytes = total_bytes;
+    return CUDA_SUCCESS;
+}
+
+/* ---- pinned host memory ---- */
+
+/* No bytes: success and a null pointer, as NVIDIA's driver answers. */
+CUresult CUDAAPI cuMemHostAlloc(void **ret_address, size_t bytes, unsigned flags)
+{
+    FLYT_CUDA_ENTER();
+    if (!ret_address)
+        return flyt_cuda_invalid_value();
+    if (bytes)
+        return flyt_host_alloc(bytes, flags, ret_address);
+    CUresult result = flyt_cuda_need_context();
+    if (result == CUDA_SUCCESS)
+        *ret_address = NULL;
+    return result;
+}
+
+CUresult CUDAAPI cuMemAllocHost_v2(void **ret_address, size_t bytes)
+{
+    return cuMemHostAlloc(ret_address, bytes, 0);
+}
+
+CUresult CUDAAPI cuMemAllocHost(void **ret_address, unsigned bytes)
+{
+    return cuMemHostAlloc(ret_address, bytes, 0);
+}
+
+CUresult CUDAAPI cuMemFreeHost(void *address)
+{
+    FLYT_CUDA_ENTER();
+    if (!address)
+        return CUDA_SUCCESS;
+    CUresult result = flyt_cuda_need_context();
+    return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? result : flyt_host_free(address);
+}
+
+CUresult CUDAAPI cuMemHostGetFlags(unsigned *ret_flags, void *address)
+{
+    FLYT_CUDA_ENTER();
+    return ret_flags ? flyt_host_flags(address, ret_flags) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *ret_device_address, void *address, unsigned flags)
+{
+    FLYT_CUDA_ENTER();
+    return ret_device_address ? flyt_host_device_pointer(address, flags, ret_device_address)
+                              : flyt_cuda_invalid_value();
+}
+
+CUresult CUDAAPI cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags)
+{
+    FLYT_CUDA_ENTER();
+    return address && bytes ? flyt_host_register(address, bytes, flags) : flyt_cuda_invalid_value();
+}
+FLYT_CUDA_SAME(cuMemHostRegister, cuMemHostRegister_v2);
+
+CUresult CUDAAPI cuMemHostUnregister(void *address)
+{
+    FLYT_CUDA_ENTER();
+    return flyt_host_unregister(address);
+}
+
+/* ---- pointers ---- */
+
+enum { ORDINAL_UNKNOWN = -2 }; /* what cuPointerGetAttributes says of memory that CUDA does not know */
+
+/* An attribute's value as the program's variable holds it. */
+struct attribute_value {
+    union {
+        unsigned u32;
+        int s32;
+        uint64_t u64;
+        void *pointer;
+    };
+    size_t bytes;
+};
+
+#define VALUE_U32(x)     ((struct attribute_value){.u32 = (x), .bytes = 4})
+#define VALUE_S32(x)     ((struct attribute_value){.s32 = (x), .bytes = 4})
+#define VALUE_U64(x)     ((struct attribute_value){.u64 = (x), .bytes = 8})
+#define VALUE_POINTER(x) ((struct attribute_value){.pointer = (x), .bytes = sizeof(void *)})
+
+/* CUDA_ERROR_INVALID_VALUE: the pointer has no such attribute; *ret_value is then what a list of attributes gets. */
+static CUresult pointer_attribute(CUpointer_attribute attribute, const struct flyt_pointer *pointer, uint64_t address,
+                                  struct attribute_value *ret_value)
+{
+    bool is_known = pointer->kind != FLYT_POINTER_UNKNOWN, is_device = pointer->kind == FLYT_POINTER_DEVICE;
+    bool has_it = is_known;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        *ret_value = VALUE_POINTER(is_known ? pointer->context : NULL);
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *ret_value = VALUE_U32(is_device ? CU_MEMORYTYPE_DEVICE : is_known ? CU_MEMORYTYPE_HOST : 0);
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* pinned memory is not mapped into the device */
+        has_it = is_device;
+        *ret_value = VALUE_U64(has_it ? address : 0);
+        break;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        has_it = pointer->kind == FLYT_POINTER_HOST;
+        *ret_value = VALUE_U64(has_it ? address : 0);
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *ret_value = VALUE_U64(is_known ? pointer->buffer_id : 0);
+        break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *ret_value = VALUE_S32(is_known ? pointer->device : ORDINAL_UNKNOWN);
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        *ret_value = VALUE_U64(is_known ? pointer->base : 0);
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        *ret_value = VALUE_U64(is_known ? pointer->bytes : 0);
+        break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *ret_value = VALUE_U32(is_known);
+        break;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *ret_value =
+            VALUE_U32(is_known ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: /* no memory can be exported */
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *ret_value = VALUE_U64(0);
+        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        *ret_value = VALUE_U32(0);
+        break;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        return flyt_not_supported("cuPointerGetAttribute of CU_POINTER_ATTRIBUTE_P2P_TOKENS");
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        return flyt_not_supported("cuPointerGetAttribute of CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID");
+    default:
+        *ret_value = (struct attribute_value){.bytes = 0};
+        has_it = false;
+    }
+    return has_it ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuPointerGetAttribute(void *ret_data, CUpointer_attribute attribute, CUdeviceptr address)
+{
+    FLYT_CUDA_ENTER();
+    if (!ret_data || !address)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct flyt_pointer pointer;
+    struct attribute_value value;
+    CUresult result = flyt_pointer_find((const void *)address, &pointer);
+    if (result == CUDA_SUCCESS)
+        result = pointer_attribute(attribute, &pointer, address, &value);
+    if (result == CUDA_SUCCESS)
+        memcpy(ret_data, &value, value.bytes);
+    return result;
+}
+
+/* An attribute that the pointer lacks is no error here: it reads as zero, the ordinal as ORDINAL_UNKNOWN. */
+CUresult CUDAAPI cuPointerGetAttributes(unsigned attribute_count, CUpointer_attribute *attributes, void **ret_data,
+                                        CUdeviceptr address)
+{
+    FLYT_CUDA_ENTER();
+    if (!attribute_count || !attributes || !ret_data)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct flyt_pointer pointer;
+    CUresult result = flyt_pointer_find((const void *)address, &pointer);
+    for (unsigned i = 0; result == CUDA_SUCCESS && i < attribute_count; i++) {
+        struct attribute_value value;
+        result = pointer_attribute(attributes[i], &pointer, address, &value);
+        if (result == CUDA_ERROR_INVALID_VALUE && value.bytes)
+            result = CUDA_SUCCESS;
+        if (result == CUDA_SUCCESS)
+            memcpy(ret_data[i], &value, value.bytes);
+    }
+    return result;
+}

@@ -1,0 +1,315 @@
+/*
+ * Copies and fills of memory in one, two and three dimensions. Each synchronous call, its asynchronous counterpart and
+ * the variants of both for per-thread default streams end in one function: what differs is the stream and whether the
+ * call waits. The synchronous calls work in the default stream.
+ */
+#include "cpu/cudart/copy.h"
+
+#include "cpu/client/device.h"
+#include "cpu/cudart/cudart.h"
+
+#define PER_THREAD CU_STREAM_PER_THREAD
+
+cudaError_t flyt_cudart_places(enum cudaMemcpyKind kind, struct flyt_copy *copy)
+{
+    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
+        return cudaErrorInvalidMemcpyDirection;
+    copy->dst.place = copy->src.place = FLYT_PLACE_ANY;
+    if (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice)
+        copy->dst.place = FLYT_PLACE_DEVICE;
+    if (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)
+        copy->src.place = FLYT_PLACE_DEVICE;
+    return cudaSuccess;
+}
+
+static cudaError_t run_copy(const struct flyt_copy *copy, cudaStream_t stream, bool is_async)
+{
+    CUresult result = flyt_cudart_enter();
+
+    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_copy(copy, stream, is_async));
+}
+
+/* ---- one dimension ---- */
+
+static cudaError_t copy_plain(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream,
+                              bool is_async)
+{
+    struct flyt_copy copy = flyt_copy_plain(FLYT_PLACE_ANY, (uintptr_t)dst, FLYT_PLACE_ANY, (uintptr_t)src, count);
+    cudaError_t error = count > 0 ? flyt_cudart_places(kind, &copy) : cudaSuccess;
+
+    return error != cudaSuccess ? flyt_cudart_fail(error) : run_copy(&copy, stream, is_async);
+}
+
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind)
+{
+    return copy_plain(dst, src, count, kind, NULL, false);
+}
+
+FLYT_CUDART_PTDS(cudaMemcpy, (void *dst, const void *src, size_t count, enum cudaMemcpyKind kind),
+                 copy_plain(dst, src, count, kind, PER_THREAD, false))
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    return copy_plain(dst, src, count, kind, stream, true);
+}
+
+FLYT_CUDART_PTSZ(cudaMemcpyAsync,
+                 (void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream),
+                 (dst, src, count, kind, flyt_stream_per_thread(stream)))
+
+/* ---- between devices: addresses say which, so the ordinals are only checked ---- */
+
+static CUresult check_devices(int dst_device, int src_device)
+{
+    CUresult result = flyt_device_check(dst_device);
+
+    return result != CUDA_SUCCESS ? result : flyt_device_check(src_device);
+}
+
+static cudaError_t copy_peer(void *dst, int dst_device, const void *src, int src_device, size_t count,
+                             cudaStream_t stream, bool is_async)
+{
+    CUresult result = check_devices(dst_device, src_device);
+
+    if (result != CUDA_SUCCESS)
+        return flyt_cudart_result(result);
+    return copy_plain(dst, src, count, cudaMemcpyDeviceToDevice, stream, is_async);
+}
+
+cudaError_t cudaMemcpyPeer(void *dst, int dstDevice, const void *src, int srcDevice, size_t count)
+{
+    return copy_peer(dst, dstDevice, src, srcDevice, count, NULL, false);
+}
+
+cudaError_t cudaMemcpyPeerAsync(void *dst, int dstDevice, const void *src, int srcDevice, size_t count,
+                                cudaStream_t stream)
+{
+    return copy_peer(dst, dstDevice, src, srcDevice, count, stream, true);
+}
+
+/* ---- two dimensions ---- */
+
+static cudaError_t copy_2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                           enum cudaMemcpyKind kind, cudaStream_t stream, bool is_async)
+{
+    struct flyt_copy copy = {.dst = {FLYT_PLACE_ANY, (uintptr_t)dst, dpitch, 0},
+                             .src = {FLYT_PLACE_ANY, (uintptr_t)src, spitch, 0},
+                             .width_bytes = width,
+                             .height = height,
+                             .depth = 1};
+    cudaError_t error = cudaSuccess;
+
+    if (width > 0 && height > 0) {
+        /* One row has no use for a pitch, and still must fit it. */
+        if (width > dpitch || width > spitch)
+            error = height > 1 ? cudaErrorInvalidPitchValue : cudaErrorInvalidValue;
+        else
+            error = flyt_cudart_places(kind, &copy);
+    }
+    return error != cudaSuccess ? flyt_cudart_fail(error) : run_copy(&copy, stream, is_async);
+}
+
+cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                         enum cudaMemcpyKind kind)
+{
+    return copy_2d(dst, dpitch, src, spitch, width, height, kind, NULL, false);
+}
+
+FLYT_CUDART_PTDS(cudaMemcpy2D,
+                 (void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                  enum cudaMemcpyKind kind),
+                 copy_2d(dst, dpitch, src, spitch, width, height, kind, PER_THREAD, false))
+
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                              enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    return copy_2d(dst, dpitch, src, spitch, width, height, kind, stream, true);
+}
+
+FLYT_CUDART_PTSZ(cudaMemcpy2DAsync,
+                 (void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                  enum cudaMemcpyKind kind, cudaStream_t stream),
+                 (dst, dpitch, src, spitch, width, height, kind, flyt_stream_per_thread(stream)))
+
+/* ---- three dimensions ---- */
+
+/* One side of a 3D copy without arrays, in which positions and widths count bytes. */
+static cudaError_t side_3d(const struct cudaPitchedPtr *memory, const struct cudaPos *pos,
+                           const struct cudaExtent *extent, struct flyt_copy_side *ret_side)
+{
+    uint64_t slice_bytes = (uint64_t)memory->pitch * memory->ysize;
+    bool has_rows = extent->height > 1 || extent->depth > 1, has_slices = extent->depth > 1;
+
+    if (!memory->ptr)
+        return cudaErrorInvalidValue;
+    if ((has_rows && extent->width > memory->pitch) || (has_slices && extent->height > memory->ysize))
+        return cudaErrorInvalidPitchValue;
+    /* A row may not run into the next, nor a slice into the next slice. */
+    if (extent->width > memory->pitch || pos->x > memory->pitch - extent->width)
+        return cudaErrorInvalidValue;
+    if (has_slices && pos->y > memory->ysize - extent->height)
+        return cudaErrorInvalidValue;
+    *ret_side = (struct flyt_copy_side){FLYT_PLACE_ANY,
+                                        (uintptr_t)memory->ptr + pos->z * slice_bytes + pos->y * memory->pitch + pos->x,
+                                        memory->pitch, slice_bytes};
+    return cudaSuccess;
+}
+
+static cudaError_t copy_3d(const struct cudaMemcpy3DParms *p, const char *name, cudaStream_t stream, bool is_async)
+{
+    struct flyt_copy copy = {0};
+    cudaError_t error = cudaSuccess;
+
+    if (!p || (p->srcArray && p->srcPtr.ptr) || (p->dstArray && p->dstPtr.ptr))
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    if (p->srcArray || p->dstArray)
+        return flyt_cudart_not_supported(name);
+    copy.width_bytes = p->extent.width;
+    copy.height = p->extent.height;
+    copy.depth = p->extent.depth;
+    if (copy.width_bytes > 0 && copy.height > 0 && copy.depth > 0) {
+        error = side_3d(&p->dstPtr, &p->dstPos, &p->extent, &copy.dst);
+        if (error == cudaSuccess)
+            error = side_3d(&p->srcPtr, &p->srcPos, &p->extent, &copy.src);
+        if (error == cudaSuccess)
+            error = flyt_cudart_places(p->kind, &copy);
+    }
+    return error != cudaSuccess ? flyt_cudart_fail(error) : run_copy(&copy, stream, is_async);
+}
+
+cudaError_t cudaMemcpy3D(const struct cudaMemcpy3DParms *p)
+{
+    return copy_3d(p, "cudaMemcpy3D of arrays", NULL, false);
+}
+
+FLYT_CUDART_PTDS(cudaMemcpy3D, (const struct cudaMemcpy3DParms *p),
+                 copy_3d(p, "cudaMemcpy3D of arrays", PER_THREAD, false))
+
+cudaError_t cudaMemcpy3DAsync(const struct cudaMemcpy3DParms *p, cudaStream_t stream)
+{
+    return copy_3d(p, "cudaMemcpy3DAsync of arrays", stream, true);
+}
+
+FLYT_CUDART_PTSZ(cudaMemcpy3DAsync, (const struct cudaMemcpy3DParms *p, cudaStream_t stream),
+                 (p, flyt_stream_per_thread(stream)))
+
+static cudaError_t copy_3d_peer(const struct cudaMemcpy3DPeerParms *p, const char *name, cudaStream_t stream,
+                                bool is_async)
+{
+    struct cudaMemcpy3DParms plain;
+    CUresult result;
+
+    if (!p)
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    result = check_devices(p->dstDevice, p->srcDevice);
+    if (result != CUDA_SUCCESS)
+        return flyt_cudart_result(result);
+    plain = (struct cudaMemcpy3DParms){.srcArray = p->srcArray,
+                                       .srcPos = p->srcPos,
+                                       .srcPtr = p->srcPtr,
+                                       .dstArray = p->dstArray,
+                                       .dstPos = p->dstPos,
+                                       .dstPtr = p->dstPtr,
+                                       .extent = p->extent,
+                                       .kind = cudaMemcpyDeviceToDevice};
+    return copy_3d(&plain, name, stream, is_async);
+}
+
+cudaError_t cudaMemcpy3DPeer(const struct cudaMemcpy3DPeerParms *p)
+{
+    return copy_3d_peer(p, "cudaMemcpy3DPeer of arrays", NULL, false);
+}
+
+FLYT_CUDART_PTDS(cudaMemcpy3DPeer, (const struct cudaMemcpy3DPeerParms *p),
+                 copy_3d_peer(p, "cudaMemcpy3DPeer of arrays", PER_THREAD, false))
+
+cudaError_t cudaMemcpy3DPeerAsync(const struct cudaMemcpy3DPeerParms *p, cudaStream_t stream)
+{
+    return copy_3d_peer(p, "cudaMemcpy3DPeerAsync of arrays", stream, true);
+}
+
+FLYT_CUDART_PTSZ(cudaMemcpy3DPeerAsync, (const struct cudaMemcpy3DPeerParms *p, cudaStream_t stream),
+                 (p, flyt_stream_per_thread(stream)))
+
+/* ---- fills: bytes, as the runtime API has no other element ---- */
+
+static cudaError_t run_fill(const struct flyt_fill *fill, cudaStream_t stream, bool is_async)
+{
+    CUresult result = flyt_cudart_enter();
+
+    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_fill(fill, stream, is_async));
+}
+
+static cudaError_t fill_3d(void *memory, size_t pitch, size_t rows_per_slice, int value, struct cudaExtent extent,
+                           cudaStream_t stream, bool is_async)
+{
+    struct flyt_fill fill = {.address = (uintptr_t)memory,
+                             .width = extent.width,
+                             .height = extent.height,
+                             .depth = extent.depth,
+                             .pitch_bytes = pitch,
+                             .slice_bytes = (uint64_t)pitch * rows_per_slice,
+                             .element_bytes = 1,
+                             .value = (unsigned char)value};
+
+    if (extent.depth > 1 && extent.height > rows_per_slice)
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    return run_fill(&fill, stream, is_async);
+}
+
+static cudaError_t fill_2d(void *memory, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream,
+                           bool is_async)
+{
+    return fill_3d(memory, pitch, height, value, (struct cudaExtent){width, height, 1}, stream, is_async);
+}
+
+cudaError_t cudaMemset(void *devPtr, int value, size_t count)
+{
+    return fill_2d(devPtr, count, value, count, 1, NULL, false);
+}
+
+FLYT_CUDART_PTDS(cudaMemset, (void *devPtr, int value, size_t count),
+                 fill_2d(devPtr, count, value, count, 1, PER_THREAD, false))
+
+cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count, cudaStream_t stream)
+{
+    return fill_2d(devPtr, count, value, count, 1, stream, true);
+}
+
+FLYT_CUDART_PTSZ(cudaMemsetAsync, (void *devPtr, int value, size_t count, cudaStream_t stream),
+                 (devPtr, value, count, flyt_stream_per_thread(stream)))
+
+cudaError_t cudaMemset2D(void *devPtr, size_t pitch, int value, size_t width, size_t height)
+{
+    return fill_2d(devPtr, pitch, value, width, height, NULL, false);
+}
+
+FLYT_CUDART_PTDS(cudaMemset2D, (void *devPtr, size_t pitch, int value, size_t width, size_t height),
+                 fill_2d(devPtr, pitch, value, width, height, PER_THREAD, false))
+
+cudaError_t cudaMemset2DAsync(void *devPtr, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)
+{
+    return fill_2d(devPtr, pitch, value, width, height, stream, true);
+}
+
+FLYT_CUDART_PTSZ(cudaMemset2DAsync,
+                 (void *devPtr, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream),
+                 (devPtr, pitch, value, width, height, flyt_stream_per_thread(stream)))
+
+cudaError_t cudaMemset3D(struct cudaPitchedPtr pitchedDevPtr, int value, struct cudaExtent extent)
+{
+    return fill_3d(pitchedDevPtr.ptr, pitchedDevPtr.pitch, pitchedDevPtr.ysize, value, extent, NULL, false);
+}
+
+FLYT_CUDART_PTDS(cudaMemset3D, (struct cudaPitchedPtr pitchedDevPtr, int value, struct cudaExtent extent),
+                 fill_3d(pitchedDevPtr.ptr, pitchedDevPtr.pitch, pitchedDevPtr.ysize, value, extent, PER_THREAD, false))
+
+cudaError_t cudaMemset3DAsync(struct cudaPitchedPtr pitchedDevPtr, int value, struct cudaExtent extent,
+                              cudaStream_t stream)
+{
+    return fill_3d(pitchedDevPtr.ptr, pitchedDevPtr.pitch, pitchedDevPtr.ysize, value, extent, stream, true);
+}
+
+FLYT_CUDART_PTSZ(cudaMemset3DAsync,
+                 (struct cudaPitchedPtr pitchedDevPtr, int value, struct cudaExtent extent, cudaStream_t stream),
+                 (pitchedDevPtr, value, extent, flyt_stream_per_thread(stream)))

@@ -1,0 +1,18 @@
+/*
+ * The direction of a copy as the runtime API names it, in the core's terms.
+ *
+ * With unified addressing an address says by itself where it is, and NVIDIA's runtime hardly looks at the kind: a side
+ * called "host" may be device memory, and one called "device" pinned host memory. Pageable memory of the host called
+ * "device" is refused.
+ */
+#ifndef FLYT_CUDART_COPY_H
+#define FLYT_CUDART_COPY_H
+
+#include <driver_types.h>
+
+#include "cpu/client/copy.h"
+
+/* Sets the places of a copy whose addresses are set. cudaErrorInvalidMemcpyDirection: no such kind. */
+cudaError_t flyt_cudart_places(enum cudaMemcpyKind kind, struct flyt_copy *copy);
+
+#endif

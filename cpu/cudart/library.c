@@ -1,0 +1,159 @@
+/* Libraries that a program loads by itself. Their kernels are handles that every call takes in a host function's place.
+ */
+#include "cpu/client/module.h"
+
+#include "cpu/cudart/cudart.h"
+
+static CUlibrary driver_library(cudaLibrary_t library)
+{
+    return (CUlibrary)(void *)library;
+}
+
+/* CUDA_SUCCESS where the options of the library itself are ones that need nothing done. */
+static CUresult check_options(const enum cudaLibraryOption *options, unsigned option_count, bool is_file)
+{
+    if (option_count > 0 && !options)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < option_count; i++) {
+        switch (options[i]) {
+        case cudaLibraryBinaryIsPreserved:
+            /* Allows not to copy the image; a file's image is not the program's to preserve. */
+            if (is_file)
+                return CUDA_ERROR_INVALID_VALUE;
+            break;
+        case cudaLibraryHostUniversalFunctionAndDataTable:
+            return flyt_not_supported("cudaLibraryHostUniversalFunctionAndDataTable");
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* enum cudaJitOption has the numbers of CUjit_option. */
+static struct flyt_jit_options jit_options(enum cudaJitOption *options, void **values, unsigned count)
+{
+    return (struct flyt_jit_options){
+        .count = count, .options = (const CUjit_option *)(const void *)options, .values = values};
+}
+
+cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jitOptions,
+                                void **jitOptionsValues, unsigned int numJitOptions,
+                                enum cudaLibraryOption *libraryOptions, void **libraryOptionValues,
+                                unsigned int numLibraryOptions)
+{
+    struct flyt_jit_options jit = jit_options(jitOptions, jitOptionsValues, numJitOptions);
+    CUlibrary loaded;
+    CUresult result;
+
+    if (!library || !code || (numJitOptions > 0 && (!jitOptions || !jitOptionsValues)))
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    result = flyt_cudart_enter();
+    if (result == CUDA_SUCCESS)
+        result = check_options(libraryOptions, numLibraryOptions, false);
+    if (result == CUDA_SUCCESS)
+        result = flyt_library_load(code, &jit, &loaded);
+    if (result == CUDA_SUCCESS)
+        *library = (cudaLibrary_t)(void *)loaded;
+    return flyt_cudart_result(result);
+}
+
+cudaError_t cudaLibraryLoadFromFile(cudaLibrary_t *library, const char *fileName, enum cudaJitOption *jitOptions,
+                                    void **jitOptionsValues, unsigned int numJitOptions,
+                                    enum cudaLibraryOption *libraryOptions, void **libraryOptionValues,
+                                    unsigned int numLibraryOptions)
+{
+    struct flyt_jit_options jit = jit_options(jitOptions, jitOptionsValues, numJitOptions);
+    CUlibrary loaded;
+    CUresult result;
+
+    if (!library || !fileName || (numJitOptions > 0 && (!jitOptions || !jitOptionsValues)))
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    result = flyt_cudart_enter();
+    if (result == CUDA_SUCCESS)
+        result = check_options(libraryOptions, numLibraryOptions, true);
+    if (result == CUDA_SUCCESS)
+        result = flyt_library_load_file(fileName, &jit, &loaded);
+    if (result == CUDA_SUCCESS)
+        *library = (cudaLibrary_t)(void *)loaded;
+    return flyt_cudart_result(result);
+}
+
+cudaError_t cudaLibraryUnload(cudaLibrary_t library)
+{
+    return flyt_cudart_result(flyt_library_unload(driver_library(library)));
+}
+
+cudaError_t cudaLibraryGetKernel(cudaKernel_t *pKernel, cudaLibrary_t library, const char *name)
+{
+    CUkernel kernel;
+    CUresult result;
+
+    if (!pKernel || !name)
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    result = flyt_cudart_enter();
+    if (result == CUDA_SUCCESS)
+        result = flyt_library_kernel(driver_library(library), name, &kernel);
+    if (result == CUDA_SUCCESS)
+        *pKernel = (cudaKernel_t)(void *)kernel;
+    return flyt_cudart_result(result);
+}
+
+cudaError_t cudaLibraryGetKernelCount(unsigned int *count, cudaLibrary_t lib)
+{
+    CUresult result;
+
+    if (!count)
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    result = flyt_cudart_enter();
+    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_library_kernel_count(driver_library(lib), count));
+}
+
+cudaError_t cudaLibraryEnumerateKernels(cudaKernel_t *kernels, unsigned int numKernels, cudaLibrary_t lib)
+{
+    CUresult result;
+
+    if (!kernels)
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    result = flyt_cudart_enter();
+    if (result == CUDA_SUCCESS && numKernels > 0)
+        result = flyt_library_kernels(driver_library(lib), numKernels, (CUkernel *)(void *)kernels);
+    return flyt_cudart_result(result);
+}
+
+/* There are none without devices that have unified function pointers, which NVIDIA's runtime calls an invalid value. */
+cudaError_t cudaLibraryGetUnifiedFunction(void **fptr, cudaLibrary_t library, const char *symbol)
+{
+    unsigned kernel_count;
+    CUresult result;
+
+    if (!fptr || !symbol)
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    result = flyt_cudart_enter();
+    if (result == CUDA_SUCCESS)
+        result = flyt_library_kernel_count(driver_library(library), &kernel_count);
+    return flyt_cudart_result(result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE);
+}
+
+cudaError_t cudaLibraryGetGlobal(void **dptr, size_t *bytes, cudaLibrary_t library, const char *name)
+{
+    CUdeviceptr address;
+    size_t found_bytes;
+    CUresult result;
+    int device;
+
+    if ((!dptr && !bytes) || !name)
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    result = flyt_cudart_enter();
+    if (result == CUDA_SUCCESS)
+        result = flyt_cudart_device(&device);
+    if (result == CUDA_SUCCESS)
+        result = flyt_library_global(driver_library(library), name, device, &address, &found_bytes);
+    if (result != CUDA_SUCCESS)
+        return flyt_cudart_result(result);
+    if (dptr)
+        *dptr = (void *)address;
+    if (bytes)
+        *bytes = found_bytes;
+    return cudaSuccess;
+}
