@@ -1,0 +1,138 @@
+/* The allocator of address ranges, against a plain list of what is taken. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "cpu/server/allocator.h"
+
+enum { QUANTUM = 512 };
+#define BASE 0x200000000000ull
+
+static void joins_neighbours(void **state)
+{
+    struct flyt_allocator allocator;
+    uint64_t a, b, c, all;
+    flyt_allocator_init(&allocator, QUANTUM);
+    assert_int_equal(flyt_allocator_add(&allocator, BASE, 64 * QUANTUM), 0);
+    assert_int_equal(flyt_allocator_take(&allocator, 1, &a), 0);
+    assert_int_equal(flyt_allocator_take(&allocator, QUANTUM + 1, &b), 0);
+    assert_int_equal(flyt_allocator_take(&allocator, 61 * QUANTUM, &c), 0);
+    assert_int_equal(allocator.free_bytes, 0);
+    assert_int_equal(flyt_allocator_take(&allocator, 1, &all), -ENOSPC);
+    flyt_allocator_free(&allocator, a);
+    flyt_allocator_free(&allocator, c);
+    assert_int_equal(flyt_allocator_take(&allocator, 62 * QUANTUM, &all), -ENOSPC);
+    flyt_allocator_free(&allocator, b);
+    assert_int_equal(flyt_allocator_take(&allocator, 64 * QUANTUM, &all), 0);
+    assert_int_equal(all, BASE);
+    flyt_allocator_fini(&allocator);
+}
+
+static void finds_any_address_of_a_block(void **state)
+{
+    struct flyt_allocator allocator;
+    uint64_t a, start, bytes;
+    flyt_allocator_init(&allocator, QUANTUM);
+    assert_int_equal(flyt_allocator_add(&allocator, BASE, 64 * QUANTUM), 0);
+    assert_int_equal(flyt_allocator_take(&allocator, 3 * QUANTUM, &a), 0);
+    assert_true(flyt_allocator_find(&allocator, a + 3 * QUANTUM - 1, &start, &bytes));
+    assert_int_equal(start, a);
+    assert_int_equal(bytes, 3 * QUANTUM);
+    assert_false(flyt_allocator_find(&allocator, a + 3 * QUANTUM, &start, &bytes));
+    assert_false(flyt_allocator_find(&allocator, BASE - 1, &start, &bytes));
+    assert_int_equal(flyt_allocator_retire(&allocator, a + 1, &bytes), -ENOENT);
+    assert_int_equal(flyt_allocator_retire(&allocator, a, &bytes), 0);
+    assert_false(flyt_allocator_find(&allocator, a, &start, &bytes));
+    assert_false(flyt_allocator_is_free(&allocator, a, bytes));
+    assert_int_equal(flyt_allocator_retire(&allocator, a, &bytes), -ENOENT);
+    flyt_allocator_free(&allocator, a);
+    assert_true(flyt_allocator_is_free(&allocator, a, bytes));
+    flyt_allocator_fini(&allocator);
+}
+
+static void takes_ranges_away(void **state)
+{
+    struct flyt_allocator allocator;
+    uint64_t a;
+    flyt_allocator_init(&allocator, QUANTUM);
+    assert_int_equal(flyt_allocator_add(&allocator, BASE, 8 * QUANTUM), 0);
+    assert_int_equal(flyt_allocator_add(&allocator, BASE + 8 * QUANTUM, 8 * QUANTUM), 0);
+    assert_int_equal(flyt_allocator_take(&allocator, QUANTUM, &a), 0);
+    assert_int_equal(a, BASE);
+    assert_int_equal(flyt_allocator_remove(&allocator, BASE, 8 * QUANTUM), -EBUSY);
+    assert_int_equal(flyt_allocator_remove(&allocator, BASE + 4 * QUANTUM, 8 * QUANTUM), 0);
+    assert_int_equal(allocator.total_bytes, 8 * QUANTUM);
+    assert_int_equal(allocator.free_bytes, 7 * QUANTUM);
+    assert_int_equal(flyt_allocator_take(&allocator, 5 * QUANTUM, &a), -ENOSPC);
+    assert_int_equal(flyt_allocator_take(&allocator, 4 * QUANTUM, &a), 0);
+    assert_int_equal(a, BASE + 12 * QUANTUM);
+    flyt_allocator_fini(&allocator);
+}
+
+static void refuses_absurd_sizes(void **state)
+{
+    struct flyt_allocator allocator;
+    uint64_t a;
+    flyt_allocator_init(&allocator, QUANTUM);
+    assert_int_equal(flyt_allocator_add(&allocator, BASE, 1ull << 40), 0);
+    assert_int_equal(flyt_allocator_take(&allocator, 0, &a), -ENOSPC);
+    assert_int_equal(flyt_allocator_take(&allocator, UINT64_MAX, &a), -ENOSPC);
+    assert_int_equal(flyt_allocator_take(&allocator, 1ull << 63, &a), -ENOSPC);
+    assert_int_equal(flyt_allocator_take(&allocator, (1ull << 40) + 1, &a), -ENOSPC);
+    assert_int_equal(flyt_allocator_take(&allocator, 1ull << 40, &a), 0);
+    flyt_allocator_fini(&allocator);
+}
+
+/* Ten thousand random steps: nothing overlaps, nothing is lost. */
+static void keeps_its_books(void **state)
+{
+    enum { BLOCKS = 200, STEPS = 10000 };
+    struct {
+        uint64_t address, bytes;
+    } blocks[BLOCKS] = {0};
+    struct flyt_allocator allocator;
+    uint64_t used_bytes = 0;
+    const uint64_t total = 4096 * QUANTUM;
+    flyt_allocator_init(&allocator, QUANTUM);
+    assert_int_equal(flyt_allocator_add(&allocator, BASE, total), 0);
+    srandom(7);
+    for (int step = 0; step < STEPS; step++) {
+        unsigned i = (unsigned)random() % BLOCKS;
+        if (blocks[i].bytes) {
+            flyt_allocator_free(&allocator, blocks[i].address);
+            used_bytes -= blocks[i].bytes;
+            blocks[i].bytes = 0;
+        } else {
+            uint64_t bytes = 1 + (uint64_t)random() % (64 * QUANTUM), address;
+            if (flyt_allocator_take(&allocator, bytes, &address) != 0)
+                continue;
+            bytes = (bytes + QUANTUM - 1) / QUANTUM * QUANTUM;
+            assert_true(address >= BASE && address + bytes <= BASE + total && address % QUANTUM == 0);
+            for (unsigned k = 0; k < BLOCKS; k++)
+                assert_true(!blocks[k].bytes || blocks[k].address + blocks[k].bytes <= address ||
+                            address + bytes <= blocks[k].address);
+            blocks[i].address = address;
+            blocks[i].bytes = bytes;
+            used_bytes += bytes;
+        }
+        assert_int_equal(allocator.free_bytes + used_bytes, total);
+    }
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (blocks[i].bytes)
+            flyt_allocator_free(&allocator, blocks[i].address);
+    assert_true(flyt_allocator_is_free(&allocator, BASE, total));
+    flyt_allocator_fini(&allocator);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(joins_neighbours),  cmocka_unit_test(finds_any_address_of_a_block),
+        cmocka_unit_test(takes_ranges_away), cmocka_unit_test(refuses_absurd_sizes),
+        cmocka_unit_test(keeps_its_books),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,110 @@
+#include "cpu/server/attach.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/server/session.h"
+#include "flyt_signatures.h"
+#include "rpc/base/log.h"
+#include "rpc/transport/handshake.h"
+
+const char flyt_build_name[] = FLYT_BUILD_NAME;
+
+enum { DATA_STREAMS = 4 };
+
+/* Fills the answer. Everything that it points to is malloc'ed: rpcgen's dispatch frees it. */
+static void answer(struct flyt_session *session, const flyt_handshake_args *args, flyt_handshake_res *res)
+{
+    struct flyt_error err = {0};
+    memset(res, 0, sizeof *res);
+    res->status = FLYT_HANDSHAKE_OK;
+    if (flyt_handshake_check(args, flyt_build_name, &err) != 0)
+        res->status = FLYT_HANDSHAKE_BASE_DIFFERS;
+    res->message = strdup(err.text);
+    res->build = strdup(flyt_build_name);
+    res->token.token_val = malloc(FLYT_TOKEN_BYTES);
+    res->accepted.accepted_val = calloc(args->procedures.procedures_len + 1, sizeof *res->accepted.accepted_val);
+    if (!res->token.token_val || !res->accepted.accepted_val || res->status != FLYT_HANDSHAKE_OK)
+        return;
+    res->token.token_len = FLYT_TOKEN_BYTES;
+    memcpy(res->token.token_val, session->token, FLYT_TOKEN_BYTES);
+    res->accepted.accepted_len =
+        flyt_handshake_accept(args, flyt_signatures, flyt_signature_count, res->accepted.accepted_val);
+    res->session_id = session->session_id;
+    res->device_count = session->device_count;
+    res->driver_version = (u_int)session->driver_version;
+    res->data_streams = DATA_STREAMS;
+}
+
+/* Control characters would break the log's lines. */
+static void keep_name(struct flyt_session *session, const char *name)
+{
+    size_t bytes = 0;
+    for (; name[bytes] && bytes < sizeof session->client_name - 1; bytes++)
+        session->client_name[bytes] = name[bytes] > ' ' && name[bytes] < 0x7f ? name[bytes] : '_';
+    session->client_name[bytes] = 0;
+}
+
+bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, struct svc_req *req)
+{
+    struct flyt_session *session = flyt_connection_user(req->rq_xprt);
+    answer(session, args, res);
+    if (session->client_name[0] || res->status != FLYT_HANDSHAKE_OK) {
+        /* The listener has looked at it already: only a second handshake comes here with something wrong. */
+        session->is_ended = true;
+        return TRUE;
+    }
+    session->client_pid = (pid_t)args->pid;
+    keep_name(session, *args->program_name ? args->program_name : "?");
+    flyt_info("session %llu: started, client_pid=%d program=%s cuda=%u", (unsigned long long)session->session_id,
+              (int)session->client_pid, session->client_name, args->cuda_version);
+    return TRUE;
+}
+
+void flyt_attach_dispatch_data(struct svc_req *request, SVCXPRT *xprt)
+{
+    struct flyt_reader *reader = flyt_connection_user(xprt);
+    if (request->rq_proc != FLYT_HANDSHAKE) {
+        svcerr_noproc(xprt);
+        return;
+    }
+    flyt_handshake_args args = {0};
+    flyt_handshake_res res;
+    if (!svc_getargs(xprt, (xdrproc_t)xdr_flyt_handshake_args, (caddr_t)&args)) {
+        svcerr_decode(xprt);
+        return;
+    }
+    answer(reader->session, &args, &res);
+    svc_sendreply(xprt, (xdrproc_t)xdr_flyt_handshake_res, (caddr_t)&res);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
+    svc_freeargs(xprt, (xdrproc_t)xdr_flyt_handshake_args, (caddr_t)&args);
+}
+
+/* ---- the other procedures that are not in a table ---- */
+
+bool_t flyt_null_1_svc(void *args, void *res, struct svc_req *req)
+{
+    return TRUE;
+}
+
+bool_t flyt_query_1_svc(void *args, flyt_query_res *res, struct svc_req *req)
+{
+    const struct flyt_session *session = flyt_connection_user(req->rq_xprt);
+    memset(res, 0, sizeof *res);
+    res->build = strdup(flyt_build_name);
+    res->device_count = session->device_count;
+    res->session_count = 1;
+    return TRUE;
+}
+
+/* Chunks are read by the connection, which never dispatches them. */
+bool_t flyt_chunk_1_svc(flyt_chunk *args, void *res, struct svc_req *req)
+{
+    return FALSE;
+}
+
+int flyt_program_1_freeresult(SVCXPRT *xprt, xdrproc_t xdr_res, caddr_t res)
+{
+    xdr_free(xdr_res, res);
+    return TRUE;
+}

@@ -1,0 +1,34 @@
+/*
+ * Copies between host and device memory, within device memory, and memory_set. Data travels packed: the rows of a box
+ * one behind the other, without what its pitch leaves between them.
+ */
+#ifndef FLYT_SERVER_COPY_H
+#define FLYT_SERVER_COPY_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "flyt.h"
+
+struct flyt_device;
+struct flyt_session;
+struct flyt_stream;
+
+/*
+ * Whether a box lies in one allocation of the session; *ret_bytes is what it holds, packed (0: it is empty),
+ * *ret_device where it is. CUDA_SUCCESS or CUDA_ERROR_INVALID_VALUE.
+ */
+CUresult flyt_box_check(struct flyt_session *session, const flyt_box *box, uint64_t *ret_bytes,
+                        struct flyt_device **ret_device);
+
+/*
+ * Submits the copy of `bytes` of the packed box, from offset_bytes on, between `host` and the device; one or more
+ * driver calls between flyt_stream_enter and _leave. The box was checked and is on `device`; the range lies in it. The
+ * driver's error.
+ */
+CUresult flyt_copy_packed(struct flyt_stream *stream, struct flyt_device *device, const flyt_box *box, void *host,
+                          uint64_t offset_bytes, uint64_t bytes, bool to_device);
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * A device of the session: its context, limited to the session's SMs, its legacy default stream and its memory.
+ */
+#ifndef FLYT_SERVER_DEVICE_H
+#define FLYT_SERVER_DEVICE_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu/server/memory.h"
+#include "cpu/server/moment.h"
+#include "rpc/base/error.h"
+
+struct flyt_session;
+struct flyt_stream;
+
+struct flyt_device {
+    struct flyt_session *session;
+    unsigned ordinal;
+    CUdevice cu_device;
+    bool is_made;            /* the contexts below exist */
+    CUcontext cu_primary;    /* limits and cache preferences belong to it */
+    CUgreenCtx cu_green;     /* the session's SMs; every stream is made in it */
+    CUcontext cu_context;    /* cu_green as a context: current whenever the device is used */
+    CUstream cu_idle_stream; /* never has work (print.c); NULL until it is needed */
+    struct flyt_stream *legacy;
+    struct flyt_stream *carrier; /* does what other devices' streams have to do here (order.c); NULL: not needed yet */
+    /* Blocking streams that have got work since the legacy stream last waited for them (order.c). */
+    struct flyt_stream *dirty_first;
+    /* What the legacy stream waits for: jobs that hold blocking streams, and parked calls that name them. */
+    unsigned blocking_job_count, blocking_parked_count;
+    uint64_t blocking_pass; /* as flyt_object.blocked_pass, for the blocking streams together */
+    struct flyt_moment_pool moments;
+    struct flyt_memory memory;
+    uint32_t peer_mask; /* devices that may access this one's memory, one bit each */
+};
+
+/* Reserves the device's window; to be done for every device before any context is made. 0, or a negative errno with a
+ * sentence in *err. */
+int flyt_device_init(struct flyt_device *device, struct flyt_session *session, unsigned ordinal,
+                     struct flyt_error *err);
+
+/* Makes the contexts and the legacy stream, unless that was done, and makes the context current. The driver's error. */
+CUresult flyt_device_make(struct flyt_device *device);
+
+/* Frees what the server keeps of the device in host memory; its streams and events are gone. */
+void flyt_device_fini(struct flyt_device *device);
+
+/* Makes the device's context current, which must be made. Cheap where it is current. The driver's error. */
+CUresult flyt_device_use(struct flyt_device *device);
+
+#endif

@@ -1,0 +1,239 @@
+#include "cpu/server/image_cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rpc/base/descriptors.h"
+#include "rpc/base/sha256.h"
+#include "rpc/proto/limits.h"
+
+static const char folder_prefix[] = "flyt-images-";
+
+enum { NAME_BYTES = 2 * FLYT_SHA256_BYTES + 1 };
+
+static void name_of(const unsigned char *hash, char *name)
+{
+    for (unsigned i = 0; i < FLYT_SHA256_BYTES; i++)
+        sprintf(name + 2 * i, "%02x", hash[i]);
+}
+
+/* ---- the folder ---- */
+
+static void empty_folder(int folder_fd)
+{
+    int fd = dup(folder_fd);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder) {
+        flyt_close(fd);
+        return;
+    }
+    rewinddir(folder);
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(folder_fd, entry->d_name, 0);
+    closedir(folder);
+}
+
+static int open_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+/* Each listener holds a lock on its folder: one that can be locked belongs to nobody any more. */
+static void remove_orphans(const char *parent)
+{
+    DIR *folder = opendir(parent);
+    if (!folder)
+        return;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        char path[PATH_MAX];
+        struct stat info;
+        if (strncmp(entry->d_name, folder_prefix, sizeof folder_prefix - 1) != 0 ||
+            (size_t)snprintf(path, sizeof path, "%s/%s", parent, entry->d_name) >= sizeof path)
+            continue;
+        flyt_auto_close int fd = open_folder(path);
+        if (fd < 0 || fstat(fd, &info) != 0 || info.st_uid != geteuid() || flock(fd, LOCK_EX | LOCK_NB) != 0)
+            continue;
+        empty_folder(fd);
+        rmdir(path);
+    }
+    closedir(folder);
+}
+
+int flyt_image_cache_make(struct flyt_image_cache *cache, struct flyt_error *err, char *ret_path, size_t path_bytes)
+{
+    const char *parent = getenv("TMPDIR");
+    if (!parent || !*parent)
+        parent = "/var/tmp";
+    remove_orphans(parent);
+    if ((size_t)snprintf(ret_path, path_bytes, "%s/%sXXXXXX", parent, folder_prefix) >= path_bytes)
+        return flyt_error_set(err, -ENAMETOOLONG, "the folder for temporary files has too long a name: %s", parent);
+    if (!mkdtemp(ret_path))
+        return flyt_error_set(err, -errno, "no folder for module images can be made in %s: %m", parent);
+    int fd = open_folder(ret_path);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int status = fd < 0 ? fd : -errno;
+        flyt_close(fd);
+        rmdir(ret_path);
+        return flyt_error_set(err, status, "the folder %s cannot be used: %s", ret_path, strerror(-status));
+    }
+    cache->folder_fd = fd;
+    return 0;
+}
+
+void flyt_image_cache_remove(struct flyt_image_cache *cache, const char *path)
+{
+    empty_folder(cache->folder_fd);
+    rmdir(path);
+    cache->folder_fd = flyt_close(cache->folder_fd);
+}
+
+int flyt_image_cache_open(struct flyt_image_cache *cache, const char *path)
+{
+    int fd = open_folder(path);
+    if (fd < 0)
+        return fd;
+    cache->folder_fd = fd;
+    return 0;
+}
+
+/* ---- images ---- */
+
+bool flyt_image_cache_has(const struct flyt_image_cache *cache, const unsigned char *hash)
+{
+    char name[NAME_BYTES];
+    name_of(hash, name);
+    /* It will be asked for: the time stamp keeps it from being removed until then. */
+    return utimensat(cache->folder_fd, name, NULL, 0) == 0;
+}
+
+/* Finds the image that was used the longest ago and what all take together. False: there is none to be removed. */
+static bool find_oldest(int folder_fd, char *ret_name, uint64_t *ret_total_bytes)
+{
+    int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder) {
+        flyt_close(fd);
+        return false;
+    }
+    time_t oldest = time(NULL) - FLYT_IMAGE_KEEP_S;
+    bool is_found = false;
+    *ret_total_bytes = 0;
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        struct stat info;
+        /* What a killed process has left unfinished counts, too, and goes in its turn. */
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            fstatat(folder_fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        *ret_total_bytes += (uint64_t)info.st_size;
+        if (info.st_mtime < oldest && strlen(entry->d_name) < NAME_BYTES) {
+            oldest = info.st_mtime;
+            strcpy(ret_name, entry->d_name);
+            is_found = true;
+        }
+    }
+    closedir(folder);
+    return is_found;
+}
+
+static void make_room(int folder_fd, uint64_t bytes)
+{
+    char name[NAME_BYTES];
+    uint64_t total_bytes;
+    while (find_oldest(folder_fd, name, &total_bytes) && total_bytes + bytes > FLYT_IMAGE_CACHE_BYTES_MAX)
+        unlinkat(folder_fd, name, 0);
+}
+
+static int write_all(int fd, const char *data, uint64_t bytes)
+{
+    while (bytes) {
+        ssize_t step = write(fd, data, bytes);
+        if (step < 0 && errno == EINTR)
+            continue;
+        if (step < 0)
+            return -errno;
+        data += step;
+        bytes -= (uint64_t)step;
+    }
+    return 0;
+}
+
+int flyt_image_cache_put(const struct flyt_image_cache *cache, const unsigned char *hash, const void *image,
+                         uint64_t bytes)
+{
+    unsigned char real_hash[FLYT_SHA256_BYTES];
+    char name[NAME_BYTES], part[64];
+    flyt_sha256_of(image, bytes, real_hash);
+    if (memcmp(hash, real_hash, sizeof real_hash) != 0)
+        return -EBADMSG;
+    name_of(hash, name);
+    make_room(cache->folder_fd, bytes);
+    snprintf(part, sizeof part, ".part-%d-%.16s", (int)getpid(), name);
+    flyt_auto_close int fd = openat(cache->folder_fd, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    int status = write_all(fd, image, bytes);
+    if (status == 0 && renameat(cache->folder_fd, part, cache->folder_fd, name) != 0)
+        status = -errno;
+    if (status)
+        unlinkat(cache->folder_fd, part, 0);
+    return status;
+}
+
+int flyt_image_cache_get(const struct flyt_image_cache *cache, const unsigned char *hash, char **ret_image,
+                         uint64_t *ret_bytes)
+{
+    char name[NAME_BYTES];
+    struct stat info;
+    name_of(hash, name);
+    flyt_auto_close int fd = openat(cache->folder_fd, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &info) != 0)
+        return -errno;
+    futimens(fd, NULL);
+    uint64_t bytes = (uint64_t)info.st_size, have = 0;
+    char *image = bytes <= FLYT_IMAGE_BYTES_MAX ? malloc(bytes + 1) : NULL;
+    if (!image)
+        return -ENOMEM;
+    while (have < bytes) {
+        ssize_t step = read(fd, image + have, bytes - have);
+        if (step < 0 && errno == EINTR)
+            continue;
+        if (step <= 0) {
+            free(image);
+            return step < 0 ? -errno : -EIO;
+        }
+        have += (uint64_t)step;
+    }
+    image[bytes] = 0;
+    *ret_image = image;
+    *ret_bytes = bytes;
+    return 0;
+}
+
+ssize_t flyt_image_cache_read(const struct flyt_image_cache *cache, const unsigned char *hash, uint64_t offset_bytes,
+                              void *data, size_t bytes)
+{
+    char name[NAME_BYTES];
+    name_of(hash, name);
+    flyt_auto_close int fd = openat(cache->folder_fd, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    if (offset_bytes > FLYT_IMAGE_BYTES_MAX)
+        return 0;
+    futimens(fd, NULL);
+    ssize_t have;
+    do
+        have = pread(fd, data, bytes, (off_t)offset_bytes);
+    while (have < 0 && errno == EINTR);
+    return have < 0 ? -errno : have;
+}

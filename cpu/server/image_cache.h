@@ -1,0 +1,45 @@
+/*
+ * Module images that clients have sent, by their SHA-256: files in a folder that all server processes of one
+ * flyt-server share, so that a program's second run sends nothing. The listener makes the folder and removes it.
+ *
+ * A file appears under its name only when it is complete and its hash was checked. Each function may be called from any
+ * thread and process at any time.
+ */
+#ifndef FLYT_SERVER_IMAGE_CACHE_H
+#define FLYT_SERVER_IMAGE_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "rpc/base/error.h"
+
+/* Beyond this, images that were not used for longest go; never those used in the last FLYT_IMAGE_KEEP_S seconds. */
+#define FLYT_IMAGE_CACHE_BYTES_MAX (4ull << 30)
+enum { FLYT_IMAGE_KEEP_S = 60 };
+
+struct flyt_image_cache {
+    int folder_fd;
+};
+
+/* Makes a private folder under $TMPDIR or /var/tmp, removes those of servers that are gone, and opens it. ret_path has
+ * `path_bytes` of room. 0 or a negative errno with a sentence in *err. */
+int flyt_image_cache_make(struct flyt_image_cache *cache, struct flyt_error *err, char *ret_path, size_t path_bytes);
+/* Removes the folder that _make made. */
+void flyt_image_cache_remove(struct flyt_image_cache *cache, const char *path);
+/* In a server process. 0 or a negative errno. */
+int flyt_image_cache_open(struct flyt_image_cache *cache, const char *path);
+
+bool flyt_image_cache_has(const struct flyt_image_cache *cache, const unsigned char *hash);
+/* Keeps an image. 0; -EBADMSG: it has another hash; another negative errno: it cannot be written. */
+int flyt_image_cache_put(const struct flyt_image_cache *cache, const unsigned char *hash, const void *image,
+                         uint64_t bytes);
+/* A copy of the image with a NUL byte behind it, to be freed by the caller. 0, -ENOENT, or another negative errno. */
+int flyt_image_cache_get(const struct flyt_image_cache *cache, const unsigned char *hash, char **ret_image,
+                         uint64_t *ret_bytes);
+/* Reads up to `bytes` bytes of an image from an offset. How many, 0 at its end; or a negative errno. */
+ssize_t flyt_image_cache_read(const struct flyt_image_cache *cache, const unsigned char *hash, uint64_t offset_bytes,
+                              void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,184 @@
+/* Calls about kernels: attributes, occupancy, launch. */
+#include <stdlib.h>
+
+#include "cpu/server/call.h"
+#include "cpu/server/session.h"
+#include "flyt_serve.h"
+
+CUresult flyt_serve_kernel_info(struct flyt_call *call, const flyt_kernel_info_args *args, struct flyt_kernel *kernel,
+                                flyt_kernel_info_res *res)
+{
+    struct flyt_device *device;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    res->attributes.attributes_val = calloc(CU_FUNC_ATTRIBUTE_MAX, sizeof(int));
+    if (!res->attributes.attributes_val)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    res->attributes.attributes_len = CU_FUNC_ATTRIBUTE_MAX;
+    for (int attribute = 0; attribute < CU_FUNC_ATTRIBUTE_MAX && result == CUDA_SUCCESS; attribute++) {
+        int value = 0;
+        result = call->session->driver->cuKernelGetAttribute(&value, (CUfunction_attribute)attribute, kernel->cu_kernel,
+                                                             device->cu_device);
+        res->attributes.attributes_val[attribute] = value;
+        /* Attributes that this driver does not know are 0. */
+        if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED)
+            result = CUDA_SUCCESS;
+    }
+    return result;
+}
+
+CUresult flyt_serve_kernel_attribute_set(struct flyt_call *call, const flyt_kernel_attribute_set_args *args,
+                                         struct flyt_kernel *kernel, flyt_kernel_attribute_set_res *res)
+{
+    struct flyt_device *device;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return call->session->driver->cuKernelSetAttribute((CUfunction_attribute)args->attribute, args->value,
+                                                       kernel->cu_kernel, device->cu_device);
+}
+
+CUresult flyt_serve_kernel_cache_config_set(struct flyt_call *call, const flyt_kernel_cache_config_set_args *args,
+                                            struct flyt_kernel *kernel)
+{
+    struct flyt_device *device;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return call->session->driver->cuKernelSetCacheConfig(kernel->cu_kernel, (CUfunc_cache)args->cache_config,
+                                                         device->cu_device);
+}
+
+/* The kernel as a function of the device's context, for the occupancy calculators. */
+static CUresult enter(struct flyt_call *call, uint32_t ordinal, struct flyt_kernel *kernel, CUfunction *ret_function)
+{
+    struct flyt_device *device;
+    CUresult result = flyt_session_use_device(call->session, ordinal, &device);
+    if (result == CUDA_SUCCESS)
+        result = call->session->driver->cuKernelGetFunction(ret_function, kernel->cu_kernel);
+    return result;
+}
+
+CUresult flyt_serve_kernel_occupancy(struct flyt_call *call, const flyt_kernel_occupancy_args *args,
+                                     struct flyt_kernel *kernel, flyt_kernel_occupancy_res *res)
+{
+    CUfunction function;
+    CUresult result = enter(call, args->device, kernel, &function);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return call->session->driver->cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        &res->block_count, function, args->block_threads, args->dynamic_shared_bytes, args->flags);
+}
+
+CUresult flyt_serve_kernel_available_shared(struct flyt_call *call, const flyt_kernel_available_shared_args *args,
+                                            struct flyt_kernel *kernel, flyt_kernel_available_shared_res *res)
+{
+    CUfunction function;
+    size_t bytes = 0;
+    CUresult result = enter(call, args->device, kernel, &function);
+    if (result == CUDA_SUCCESS)
+        result = call->session->driver->cuOccupancyAvailableDynamicSMemPerBlock(&bytes, function, args->block_count,
+                                                                                args->block_threads);
+    res->dynamic_shared_bytes = bytes;
+    return result;
+}
+
+/* Launch attributes that are values. Those that name events or nodes, and unknown ones, are refused. */
+static CUresult take_attributes(const flyt_launch_attribute *attributes, unsigned count, CUlaunchAttribute *ret_taken)
+{
+    for (unsigned i = 0; i < count; i++) {
+        switch (attributes[i].id) {
+        case CU_LAUNCH_ATTRIBUTE_IGNORE:
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+            break;
+        default:
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        ret_taken[i] = (CUlaunchAttribute){.id = (CUlaunchAttributeID)attributes[i].id};
+        memcpy(&ret_taken[i].value, attributes[i].value, sizeof attributes[i].value);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_serve_kernel_cluster_occupancy(struct flyt_call *call, const flyt_kernel_cluster_occupancy_args *args,
+                                             struct flyt_kernel *kernel, flyt_kernel_cluster_occupancy_res *res)
+{
+    const struct flyt_driver *driver = call->session->driver;
+    CUlaunchAttribute attributes[FLYT_LAUNCH_ATTRIBUTES_MAX];
+    CUfunction function;
+    CUresult result = take_attributes(args->attributes.attributes_val, args->attributes.attributes_len, attributes);
+    if (result == CUDA_SUCCESS)
+        result = enter(call, args->device, kernel, &function);
+    if (result != CUDA_SUCCESS)
+        return result;
+    const CUlaunchConfig config = {
+        .gridDimX = args->grid[0],
+        .gridDimY = args->grid[1],
+        .gridDimZ = args->grid[2],
+        .blockDimX = args->block[0],
+        .blockDimY = args->block[1],
+        .blockDimZ = args->block[2],
+        .sharedMemBytes = args->dynamic_shared_bytes,
+        .hStream = call->session->current_device->legacy->cu_stream,
+        .attrs = attributes,
+        .numAttrs = args->attributes.attributes_len,
+    };
+    return args->kind == 0 ? driver->cuOccupancyMaxPotentialClusterSize(&res->count, function, &config)
+                           : driver->cuOccupancyMaxActiveClusters(&res->count, function, &config);
+}
+
+static CUresult launch_with_attributes(struct flyt_stream *stream, const flyt_kernel_launch_args *args,
+                                       CUfunction function, void **extra)
+{
+    CUlaunchAttribute attributes[FLYT_LAUNCH_ATTRIBUTES_MAX];
+    CUresult result = take_attributes(args->attributes.attributes_val, args->attributes.attributes_len, attributes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    const CUlaunchConfig config = {
+        .gridDimX = args->grid[0],
+        .gridDimY = args->grid[1],
+        .gridDimZ = args->grid[2],
+        .blockDimX = args->block[0],
+        .blockDimY = args->block[1],
+        .blockDimZ = args->block[2],
+        .sharedMemBytes = args->dynamic_shared_bytes,
+        .hStream = stream->cu_stream,
+        .attrs = attributes,
+        .numAttrs = args->attributes.attributes_len,
+    };
+    return stream->device->session->driver->cuLaunchKernelEx(&config, function, NULL, extra);
+}
+
+CUresult flyt_serve_kernel_launch(struct flyt_call *call, const flyt_kernel_launch_args *args,
+                                  struct flyt_stream *stream, struct flyt_kernel *kernel)
+{
+    /* A shorter buffer would be read beyond its end. */
+    if (args->params.params_len < kernel->param_bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_stream_enter(stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    size_t param_bytes = kernel->param_bytes;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, args->params.params_val, CU_LAUNCH_PARAM_BUFFER_SIZE, &param_bytes,
+                     CU_LAUNCH_PARAM_END};
+    /* The driver takes a CUkernel in the place of a CUfunction and finds the stream's context by itself. */
+    CUfunction function = (CUfunction)kernel->cu_kernel;
+    if (args->attributes.attributes_len)
+        result = launch_with_attributes(stream, args, function, param_bytes ? extra : NULL);
+    else
+        result = call->session->driver->cuLaunchKernel(
+            function, args->grid[0], args->grid[1], args->grid[2], args->block[0], args->block[1], args->block[2],
+            args->dynamic_shared_bytes, stream->cu_stream, NULL, param_bytes ? extra : NULL);
+    return flyt_stream_leave(stream, call->sequence, result);
+}

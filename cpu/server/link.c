@@ -1,0 +1,194 @@
+/* Linking of images that were compiled apart: on the worker's thread, like loading. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cpu/server/call.h"
+#include "cpu/server/jit.h"
+#include "cpu/server/session.h"
+#include "flyt_serve.h"
+#include "rpc/base/log.h"
+#include "rpc/base/sha256.h"
+
+struct link_job {
+    struct flyt_job job;
+    struct flyt_task task;
+    struct flyt_jit jit;
+    flyt_link_input *inputs; /* copies of the call's */
+    unsigned input_count;
+    bool is_trial;
+    flyt_image_link_res res;
+    CUresult result; /* of the task */
+};
+
+static void free_inputs(flyt_link_input *inputs, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        free(inputs[i].name);
+        free(inputs[i].options.options_val);
+    }
+    free(inputs);
+}
+
+/* The call's arguments go when its handler returns. */
+static CUresult copy_inputs(struct link_job *self, const flyt_image_link_args *args)
+{
+    unsigned count = args->inputs.inputs_len;
+    self->inputs = calloc(count + 1, sizeof *self->inputs);
+    if (!self->inputs)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (self->input_count = 0; self->input_count < count; self->input_count++) {
+        const flyt_link_input *from = &args->inputs.inputs_val[self->input_count];
+        flyt_link_input *to = &self->inputs[self->input_count];
+        size_t option_bytes = from->options.options_len * sizeof *from->options.options_val;
+        *to = *from;
+        to->name = strdup(from->name);
+        to->options.options_val = malloc(option_bytes + 1);
+        if (!to->name || !to->options.options_val) {
+            self->input_count++;
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        if (option_bytes)
+            memcpy(to->options.options_val, from->options.options_val, option_bytes);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_input(struct link_job *self, CUlinkState state, const flyt_link_input *input)
+{
+    const struct flyt_session *session = self->job.session;
+    char *image;
+    uint64_t bytes;
+    int status = flyt_image_cache_get(&session->images, (const unsigned char *)input->image_hash, &image, &bytes);
+    if (status)
+        return status == -ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_OUT_OF_MEMORY;
+    struct flyt_jit *jit = calloc(1, sizeof *jit);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (jit)
+        result = flyt_jit_init(jit, input->options.options_val, input->options.options_len, false);
+    if (result == CUDA_SUCCESS) /* PTX is counted with its NUL, which the copy has */
+        result = session->driver->cuLinkAddData(state, (CUjitInputType)input->kind, image,
+                                                bytes + (input->kind == CU_JIT_INPUT_PTX), input->name,
+                                                jit->option_count, jit->options, jit->values);
+    free(jit);
+    free(image);
+    return result;
+}
+
+/* Keeps the linked image, which belongs to the state. */
+static CUresult keep_image(struct link_job *self, const void *image, size_t bytes)
+{
+    unsigned char hash[FLYT_HASH_BYTES];
+    if (!bytes || bytes > FLYT_IMAGE_BYTES_MAX)
+        return CUDA_ERROR_INVALID_IMAGE;
+    flyt_sha256_of(image, bytes, hash);
+    int status = flyt_image_cache_put(&self->job.session->images, hash, image, bytes);
+    if (status) {
+        flyt_warn("session %llu: a linked image of %zu bytes is not kept: %s",
+                  (unsigned long long)self->job.session->session_id, bytes, strerror(-status));
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(self->res.image_hash, hash, sizeof hash);
+    self->res.bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult link_images(struct link_job *self)
+{
+    const struct flyt_session *session = self->job.session;
+    const struct flyt_driver *driver = session->driver;
+    struct flyt_jit *jit = &self->jit;
+    CUlinkState state;
+    void *image;
+    size_t bytes;
+    CUresult result = driver->cuCtxSetCurrent(session->devices[0].cu_context);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuLinkCreate(jit->option_count, jit->options, jit->values, &state);
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (unsigned i = 0; i < self->input_count && result == CUDA_SUCCESS; i++)
+        result = add_input(self, state, &self->inputs[i]);
+    if (result == CUDA_SUCCESS && !self->is_trial) {
+        result = driver->cuLinkComplete(state, &image, &bytes);
+        if (result == CUDA_SUCCESS)
+            result = keep_image(self, image, bytes);
+    }
+    CUresult destroyed = driver->cuLinkDestroy(state);
+    return result == CUDA_SUCCESS ? destroyed : result;
+}
+
+static void link_run(struct flyt_task *task)
+{
+    struct link_job *self = (struct link_job *)((char *)task - offsetof(struct link_job, task));
+    self->result = link_images(self);
+}
+
+static CUresult link_advance(struct flyt_job *job)
+{
+    struct link_job *self = (struct link_job *)job;
+    job->needs_poll = false;
+    if (!atomic_load_explicit(&self->task.is_done, memory_order_acquire))
+        return CUDA_ERROR_NOT_READY;
+    return self->result;
+}
+
+static void link_finish(struct flyt_job *job, CUresult result)
+{
+    struct link_job *self = (struct link_job *)job;
+    struct flyt_session *session = job->session;
+    self->res.result = (int)result;
+    self->res.progress = flyt_session_progress(session);
+    self->res.info_log = self->jit.info_log;
+    self->res.error_log = self->jit.error_log;
+    if (result != CUDA_SUCCESS)
+        flyt_debug("session %llu: images are not linked, cuda_result=%d: %s", (unsigned long long)session->session_id,
+                   (int)result, self->jit.error_log);
+    flyt_connection_reply(session->connection, job->xid, (xdrproc_t)xdr_flyt_image_link_res, &self->res, NULL, 0);
+}
+
+static void link_free(struct flyt_job *job)
+{
+    struct link_job *self = (struct link_job *)job;
+    free_inputs(self->inputs, self->input_count);
+    free(self);
+}
+
+static const struct flyt_job_ops link_ops = {link_advance, link_finish, link_free};
+
+CUresult flyt_serve_image_link(struct flyt_call *call, const flyt_image_link_args *args, flyt_image_link_res *res)
+{
+    struct link_job *self = calloc(1, sizeof *self);
+    if (!self)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = flyt_jit_init(&self->jit, args->options.options_val, args->options.options_len, true);
+    if (result == CUDA_SUCCESS)
+        result = copy_inputs(self, args);
+    if (result != CUDA_SUCCESS) {
+        link_free(&self->job);
+        return result;
+    }
+    self->is_trial = args->is_trial;
+    self->task.run = link_run;
+    flyt_job_start(&self->job, &link_ops, call, NULL);
+    self->job.is_unexecuted = true;
+    if (flyt_worker_submit(&call->session->worker, &self->task) != 0) {
+        self->result = CUDA_ERROR_OUT_OF_MEMORY;
+        atomic_store(&self->task.is_done, true);
+    }
+    return FLYT_CALL_DEFERRED;
+}
+
+CUresult flyt_serve_image_fetch(struct flyt_call *call, const flyt_image_fetch_args *args, flyt_image_fetch_res *res)
+{
+    char *data = malloc(FLYT_INLINE_BYTES_MAX);
+    if (!data)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    ssize_t bytes = flyt_image_cache_read(&call->session->images, (const unsigned char *)args->image_hash,
+                                          args->offset_bytes, data, FLYT_INLINE_BYTES_MAX);
+    if (bytes < 0) {
+        free(data);
+        return bytes == -ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_UNKNOWN;
+    }
+    res->data.data_val = data;
+    res->data.data_len = (u_int)bytes;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,154 @@
+/*
+ * The submission thread's loop.
+ *
+ * It never blocks in the driver. What waits for the GPU is a job whose moments are polled: without a pause at first,
+ * because most waits are short and every wake-up from the kernel costs more than they take, then at intervals that
+ * grow with the wait, to one part in POLL_PART of it, so that a long kernel costs neither a core nor noticeable delay.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cpu/server/call.h"
+#include "cpu/server/session.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+
+enum {
+    CALLS_PER_ROUND_MAX = 64,
+    SPIN_NS = 60 * 1000,         /* without work, before the thread sleeps */
+    SPIN_FEW_CPUS_NS = 5 * 1000, /* where spinning takes a core that others need */
+    FEW_CPUS = 4,
+    POLL_PART = 64,
+    POLL_MIN_NS = 20 * 1000,
+    POLL_MAX_NS = 250 * 1000,
+};
+
+struct idle {
+    uint64_t since_ns; /* 0: the last round had work */
+    uint64_t spin_ns;
+    bool is_yielding;
+};
+
+/* Calls that came in. Returns whether there were any. */
+static bool take_calls(struct flyt_session *session)
+{
+    struct flyt_error err = {0};
+    int count = flyt_connection_receive(session->connection, false, CALLS_PER_ROUND_MAX, &err);
+    if (count >= 0)
+        return true;
+    if (count == -EAGAIN)
+        return false;
+    session->is_ended = true;
+    if (count != -EPIPE)
+        flyt_warn("session %llu: bad message, the connection is closed, client_pid=%d: %s",
+                  (unsigned long long)session->session_id, (int)session->client_pid, err.text);
+    return false;
+}
+
+static void take_kick(struct flyt_session *session)
+{
+    uint64_t count;
+    if (!atomic_load(&session->is_kicked))
+        return;
+    if (read(session->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
+        flyt_warn("session %llu: eventfd: %m", (unsigned long long)session->session_id);
+    /* After the read, before the work is looked for: pairs with the exchange in flyt_session_kick. */
+    atomic_store(&session->is_kicked, false);
+    if (atomic_load(&session->transfers.is_broken))
+        session->is_ended = true;
+}
+
+/* Jobs, full streams, parked calls. Returns whether something happened; *ret_needs_poll: time can bring more. */
+static bool advance(struct flyt_session *session, bool *ret_needs_poll)
+{
+    bool needs_poll;
+    bool is_changed = flyt_jobs_advance(session, &needs_poll);
+    needs_poll |= flyt_stream_poll_full(session);
+    needs_poll |= flyt_staging_reap(&session->staging);
+    if (session->is_scan_due) {
+        flyt_park_scan(session);
+        is_changed = true;
+    } else if (session->is_retry_due) {
+        flyt_park_scan(session);
+    }
+    *ret_needs_poll = needs_poll || session->is_retry_due;
+    return is_changed;
+}
+
+/* A client that does not read its notices must not stop its own calls: the rest of the buffer is for replies. */
+static bool can_tell(const struct flyt_session *session)
+{
+    struct pollfd out = {.fd = flyt_connection_fd(session->connection), .events = POLLOUT};
+    return poll(&out, 1, 0) == 1;
+}
+
+/* The queue has run empty: the client hears of it once, so that calls never wait in its buffer meanwhile. Returns
+ * whether it has still to be told. */
+static bool tell_progress(struct flyt_session *session)
+{
+    if (!session->is_notice_due)
+        return false;
+    if (!can_tell(session))
+        return true;
+    session->is_notice_due = false;
+    struct flyt_stream *next;
+    for (struct flyt_stream *stream = session->busy_first; stream; stream = next) {
+        next = stream->busy_next;
+        flyt_stream_poll(stream);
+    }
+    flyt_progress progress = flyt_session_progress(session);
+    flyt_connection_call_back(session->connection, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
+    return false;
+}
+
+static void rest(struct flyt_session *session, struct idle *idle, bool needs_poll)
+{
+    uint64_t now_ns = flyt_clock_ns();
+    if (!idle->since_ns)
+        idle->since_ns = now_ns;
+    uint64_t waited_ns = now_ns - idle->since_ns;
+    if (waited_ns < idle->spin_ns) {
+        if (idle->is_yielding)
+            sched_yield();
+        return;
+    }
+    struct timespec pause = {0};
+    if (needs_poll) {
+        uint64_t ns = waited_ns / POLL_PART;
+        pause.tv_nsec = (long)(ns < POLL_MIN_NS ? POLL_MIN_NS : ns > POLL_MAX_NS ? POLL_MAX_NS : ns);
+    }
+    struct pollfd polls[] = {{.fd = flyt_connection_fd(session->connection), .events = POLLIN},
+                             {.fd = session->wake_fd, .events = POLLIN}};
+    if (ppoll(polls, 2, needs_poll ? &pause : NULL, NULL) < 0 && errno != EINTR) {
+        flyt_fail("session %llu: poll: %m", (unsigned long long)session->session_id);
+        session->is_ended = true;
+    }
+}
+
+void flyt_session_run(struct flyt_session *session)
+{
+    bool has_few_cpus = sysconf(_SC_NPROCESSORS_ONLN) <= FEW_CPUS;
+    struct idle idle = {.spin_ns = has_few_cpus ? SPIN_FEW_CPUS_NS : SPIN_NS, .is_yielding = has_few_cpus};
+    /* The kernel's default slack of 50 µs would more than double the shortest pauses. */
+    prctl(PR_SET_TIMERSLACK, 1000);
+    while (!session->is_ended) {
+        bool needs_poll;
+        bool is_busy = take_calls(session);
+        take_kick(session);
+        is_busy |= advance(session, &needs_poll);
+        if (!is_busy)
+            needs_poll |= tell_progress(session);
+        if (flyt_connection_flush(session->connection) != 0)
+            session->is_ended = true;
+        if (is_busy)
+            idle.since_ns = 0;
+        else if (!session->is_ended)
+            rest(session, &idle, needs_poll);
+    }
+    /* The client hears of the end now, however long the rest takes. */
+    shutdown(flyt_connection_fd(session->connection), SHUT_RDWR);
+}

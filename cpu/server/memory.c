@@ -1,0 +1,414 @@
+#include "cpu/server/memory.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cpu/server/call.h"
+#include "cpu/server/session.h"
+#include "flyt_serve.h"
+#include "rpc/base/id.h"
+#include "rpc/base/log.h"
+
+/* Physical memory, mapped into the window as one piece. */
+struct flyt_extent {
+    struct flyt_extent *next;
+    uint64_t address, bytes;
+    CUmemGenericAllocationHandle handle;
+    struct flyt_allocator *arena; /* that divides it: small or large */
+};
+
+struct flyt_pending_free {
+    struct flyt_pending_free *next;
+    struct flyt_allocator *arena;
+    uint64_t address, bytes;
+    struct flyt_moment_set work; /* submitted before */
+};
+
+int flyt_memory_init(struct flyt_device *device, struct flyt_error *err)
+{
+    const struct flyt_driver *driver = device->session->driver;
+    struct flyt_memory *memory = &device->memory;
+    uint64_t base = flyt_window_base(device->ordinal);
+    flyt_allocator_init(&memory->addresses, FLYT_GRANULE_BYTES);
+    flyt_allocator_init(&memory->small, FLYT_SMALL_ALIGN_BYTES);
+    flyt_allocator_init(&memory->large, FLYT_GRANULE_BYTES);
+    CUdeviceptr address = 0;
+    CUresult result = driver->cuMemAddressReserve(&address, FLYT_WINDOW_BYTES, FLYT_GRANULE_BYTES, base, 0);
+    if (result != CUDA_SUCCESS || address != base)
+        return flyt_error_set(err, -EADDRINUSE,
+                              "device %u: the address window at 0x%llx cannot be reserved, cuda_result=%d",
+                              device->ordinal, (unsigned long long)base, (int)result);
+    if (flyt_allocator_add(&memory->addresses, base, FLYT_WINDOW_BYTES) != 0)
+        return flyt_error_set(err, -ENOMEM, "device %u: out of host memory", device->ordinal);
+    return 0;
+}
+
+/* ---- extents ---- */
+
+static CUresult allow(struct flyt_device *device, uint64_t address, uint64_t bytes)
+{
+    struct flyt_session *session = device->session;
+    CUmemAccessDesc access[FLYT_DEVICES_MAX];
+    size_t count = 0;
+    for (unsigned i = 0; i < session->device_count; i++)
+        if (i == device->ordinal || device->peer_mask & 1u << i)
+            access[count++] = (CUmemAccessDesc){
+                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = session->devices[i].cu_device},
+                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    return session->driver->cuMemSetAccess(address, bytes, access, count);
+}
+
+/* Creates physical memory and maps it at the address. On failure nothing is left behind. */
+static CUresult map(struct flyt_device *device, struct flyt_extent *extent)
+{
+    const struct flyt_driver *driver = device->session->driver;
+    const CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->cu_device},
+    };
+    CUresult result = driver->cuMemCreate(&extent->handle, extent->bytes, &properties, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuMemMap(extent->address, extent->bytes, 0, extent->handle, 0);
+    if (result == CUDA_SUCCESS) {
+        result = allow(device, extent->address, extent->bytes);
+        if (result == CUDA_SUCCESS)
+            return CUDA_SUCCESS;
+        driver->cuMemUnmap(extent->address, extent->bytes);
+    }
+    driver->cuMemRelease(extent->handle);
+    return result;
+}
+
+static void unmap(struct flyt_device *device, const struct flyt_extent *extent)
+{
+    const struct flyt_driver *driver = device->session->driver;
+    CUresult result = driver->cuMemUnmap(extent->address, extent->bytes);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemRelease(extent->handle);
+    flyt_session_check(device->session, result);
+}
+
+/* Maps a new extent of `bytes`, multiples of the granule, and gives it to the arena. */
+static CUresult grow(struct flyt_device *device, struct flyt_allocator *arena, uint64_t bytes)
+{
+    struct flyt_memory *memory = &device->memory;
+    struct flyt_extent *extent = calloc(1, sizeof *extent);
+    if (!extent || memory->extent_count >= FLYT_EXTENTS_MAX ||
+        flyt_allocator_take(&memory->addresses, bytes, &extent->address) != 0) {
+        free(extent);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    extent->bytes = bytes;
+    extent->arena = arena;
+    CUresult result = map(device, extent);
+    if (result == CUDA_SUCCESS && flyt_allocator_add(arena, extent->address, bytes) != 0) {
+        unmap(device, extent);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        flyt_allocator_free(&memory->addresses, extent->address);
+        free(extent);
+        return result;
+    }
+    extent->next = memory->extents;
+    memory->extents = extent;
+    memory->extent_count++;
+    return CUDA_SUCCESS;
+}
+
+/* Gives free extents back to the driver until at most kept_bytes of mapped memory are free. */
+static void shrink(struct flyt_device *device, uint64_t kept_bytes)
+{
+    struct flyt_memory *memory = &device->memory;
+    for (struct flyt_extent **link = &memory->extents; *link;) {
+        struct flyt_extent *extent = *link;
+        if (memory->small.free_bytes + memory->large.free_bytes <= kept_bytes)
+            break;
+        if (flyt_allocator_remove(extent->arena, extent->address, extent->bytes) != 0) {
+            link = &extent->next;
+            continue;
+        }
+        unmap(device, extent);
+        flyt_allocator_free(&memory->addresses, extent->address);
+        *link = extent->next;
+        free(extent);
+        memory->extent_count--;
+    }
+}
+
+CUresult flyt_memory_set_peer(struct flyt_device *device, const struct flyt_device *peer, bool is_enabled)
+{
+    uint32_t bit = 1u << peer->ordinal;
+    device->peer_mask = is_enabled ? device->peer_mask | bit : device->peer_mask & ~bit;
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = peer->cu_device},
+                                    .flags = is_enabled ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                        : CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    CUresult result = CUDA_SUCCESS;
+    for (struct flyt_extent *extent = device->memory.extents; extent && result == CUDA_SUCCESS; extent = extent->next)
+        result = device->session->driver->cuMemSetAccess(extent->address, extent->bytes, &access, 1);
+    return result;
+}
+
+/* ---- allocations ---- */
+
+static uint64_t round_up(uint64_t bytes, uint64_t quantum_bytes)
+{
+    return (bytes + quantum_bytes - 1) / quantum_bytes * quantum_bytes;
+}
+
+/* How much to map for a request that no free range can take: the more, the more is mapped already, so that any number
+ * of allocations takes few extents. */
+static uint64_t extent_bytes(const struct flyt_memory *memory, const struct flyt_allocator *arena, uint64_t bytes)
+{
+    bool is_large = arena == &memory->large;
+    uint64_t share = arena->total_bytes / (is_large ? 32 : 4);
+    uint64_t share_max = is_large ? FLYT_CACHED_BYTES_MAX / 4 : 32 * FLYT_GRANULE_BYTES;
+    uint64_t wanted = share < share_max ? share : share_max;
+    return round_up(bytes > wanted ? bytes : wanted, FLYT_GRANULE_BYTES);
+}
+
+CUresult flyt_memory_alloc(struct flyt_device *device, uint64_t bytes, uint64_t *ret_address)
+{
+    struct flyt_memory *memory = &device->memory;
+    if (!bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > FLYT_WINDOW_BYTES)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct flyt_allocator *arena = bytes <= FLYT_SMALL_BYTES_MAX ? &memory->small : &memory->large;
+    if (memory->pending_first)
+        flyt_memory_reap(device);
+    if (flyt_allocator_take(arena, bytes, ret_address) == 0)
+        return CUDA_SUCCESS;
+    CUresult result = grow(device, arena, extent_bytes(memory, arena, bytes));
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        shrink(device, 0);
+        result = grow(device, arena, round_up(bytes, FLYT_GRANULE_BYTES));
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && memory->pending_first)
+        return CUDA_ERROR_NOT_READY;
+    if (result != CUDA_SUCCESS)
+        return result;
+    return flyt_allocator_take(arena, bytes, ret_address) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static struct flyt_allocator *arena_of(struct flyt_memory *memory, uint64_t address, uint64_t *ret_address,
+                                       uint64_t *ret_bytes)
+{
+    if (flyt_allocator_find(&memory->small, address, ret_address, ret_bytes))
+        return &memory->small;
+    return flyt_allocator_find(&memory->large, address, ret_address, ret_bytes) ? &memory->large : NULL;
+}
+
+CUresult flyt_memory_free(struct flyt_device *device, uint64_t address)
+{
+    struct flyt_memory *memory = &device->memory;
+    uint64_t start, bytes;
+    struct flyt_allocator *arena = arena_of(memory, address, &start, &bytes);
+    if (!arena || start != address)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct flyt_pending_free *pending = calloc(1, sizeof *pending);
+    if (!pending)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    /* Any stream's work may use the memory, that of peers included. */
+    CUresult result = flyt_stream_mark_busy(device->session, NULL, &pending->work);
+    if (result != CUDA_SUCCESS) {
+        flyt_moment_set_fini(&pending->work);
+        free(pending);
+        return result;
+    }
+    flyt_allocator_retire(arena, address, &bytes);
+    pending->arena = arena;
+    pending->address = address;
+    pending->bytes = bytes;
+    *(memory->pending_first ? &memory->pending_last->next : &memory->pending_first) = pending;
+    memory->pending_last = pending;
+    memory->pending_bytes += bytes;
+    flyt_memory_reap(device);
+    return CUDA_SUCCESS;
+}
+
+void flyt_memory_reap(struct flyt_device *device)
+{
+    struct flyt_memory *memory = &device->memory;
+    struct flyt_pending_free *pending;
+    while ((pending = memory->pending_first)) {
+        /* After a fault nothing runs any more: then, too, the memory is free. */
+        if (flyt_moment_set_poll(&pending->work) == CUDA_ERROR_NOT_READY)
+            break;
+        flyt_allocator_free(pending->arena, pending->address);
+        memory->pending_bytes -= pending->bytes;
+        memory->pending_first = pending->next;
+        flyt_moment_set_fini(&pending->work);
+        free(pending);
+    }
+    if (memory->small.free_bytes + memory->large.free_bytes > FLYT_CACHED_BYTES_MAX)
+        shrink(device, FLYT_CACHED_BYTES_MAX);
+}
+
+static void drop_pending(struct flyt_memory *memory)
+{
+    struct flyt_pending_free *pending;
+    while ((pending = memory->pending_first)) {
+        memory->pending_first = pending->next;
+        flyt_moment_set_fini(&pending->work);
+        free(pending);
+    }
+    memory->pending_bytes = 0;
+}
+
+void flyt_memory_reset(struct flyt_device *device)
+{
+    struct flyt_memory *memory = &device->memory;
+    drop_pending(memory);
+    flyt_allocator_fini(&memory->small);
+    flyt_allocator_fini(&memory->large);
+    struct flyt_extent *extent;
+    while ((extent = memory->extents)) {
+        memory->extents = extent->next;
+        unmap(device, extent);
+        flyt_allocator_free(&memory->addresses, extent->address);
+        free(extent);
+    }
+    memory->extent_count = 0;
+}
+
+void flyt_memory_fini(struct flyt_device *device)
+{
+    struct flyt_memory *memory = &device->memory;
+    drop_pending(memory);
+    flyt_allocator_fini(&memory->small);
+    flyt_allocator_fini(&memory->large);
+    flyt_allocator_fini(&memory->addresses);
+    struct flyt_extent *extent;
+    while ((extent = memory->extents)) {
+        memory->extents = extent->next;
+        free(extent);
+    }
+}
+
+CUresult flyt_memory_info(struct flyt_device *device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes)
+{
+    struct flyt_memory *memory = &device->memory;
+    size_t free_bytes, total_bytes;
+    flyt_memory_reap(device);
+    CUresult result = device->session->driver->cuMemGetInfo(&free_bytes, &total_bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *ret_free_bytes = free_bytes + memory->small.free_bytes + memory->large.free_bytes + memory->pending_bytes;
+    *ret_total_bytes = total_bytes;
+    return CUDA_SUCCESS;
+}
+
+/* A range outside of the window: module variables, which the driver places. It must say itself that it is device
+ * memory: an address of this process must never be taken for one. */
+static bool is_variable(struct flyt_session *session, uint64_t address, uint64_t bytes, struct flyt_device **ret_device)
+{
+    const struct flyt_driver *driver = session->driver;
+    unsigned type = 0, ordinal = 0;
+    CUdeviceptr start = 0;
+    size_t range_bytes = 0;
+    if (driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS ||
+        type != CU_MEMORYTYPE_DEVICE ||
+        driver->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS ||
+        driver->cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) != CUDA_SUCCESS ||
+        driver->cuPointerGetAttribute(&range_bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address) != CUDA_SUCCESS)
+        return false;
+    if (ordinal >= session->device_count || address < start || address - start > range_bytes ||
+        bytes > range_bytes - (address - start))
+        return false;
+    *ret_device = &session->devices[ordinal];
+    return true;
+}
+
+bool flyt_memory_covers(struct flyt_session *session, uint64_t address, uint64_t bytes, struct flyt_device **ret_device)
+{
+    int ordinal = flyt_window_device(address);
+    if (ordinal < 0)
+        return is_variable(session, address, bytes, ret_device);
+    if ((unsigned)ordinal >= session->device_count)
+        return false;
+    struct flyt_device *device = &session->devices[ordinal];
+    uint64_t start, block_bytes;
+    if (!arena_of(&device->memory, address, &start, &block_bytes) || bytes > block_bytes - (address - start))
+        return false;
+    *ret_device = device;
+    return true;
+}
+
+/* ---- calls ---- */
+
+/* An allocation that must wait for freed memory: for work that may still use it, or for a call that frees some and
+ * waits itself. */
+struct alloc_job {
+    struct flyt_job job;
+    struct flyt_device *device;
+    uint64_t bytes, address;
+};
+
+/* `sequence` is that of the call: what frees memory before it must be waited for, as CUDA's own functions do. */
+static CUresult try_alloc(struct flyt_device *device, uint64_t sequence, uint64_t bytes, uint64_t *ret_address)
+{
+    CUresult result = flyt_memory_alloc(device, bytes, ret_address);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && flyt_park_has(device->session, FLYT_MEMORY_FREE, sequence))
+        return CUDA_ERROR_NOT_READY;
+    return result;
+}
+
+static CUresult alloc_advance(struct flyt_job *job)
+{
+    struct alloc_job *self = (struct alloc_job *)job;
+    if (job->session->fatal != CUDA_SUCCESS)
+        return job->session->fatal;
+    CUresult result = flyt_device_use(self->device);
+    return result == CUDA_SUCCESS ? try_alloc(self->device, job->sequence, self->bytes, &self->address) : result;
+}
+
+static void alloc_finish(struct flyt_job *job, CUresult result)
+{
+    struct alloc_job *self = (struct alloc_job *)job;
+    flyt_memory_alloc_res res = {
+        .result = (int)result, .progress = flyt_session_progress(job->session), .address = self->address};
+    flyt_connection_reply(job->session->connection, job->xid, (xdrproc_t)xdr_flyt_memory_alloc_res, &res, NULL, 0);
+}
+
+static void alloc_free(struct flyt_job *job)
+{
+    free(job);
+}
+
+static const struct flyt_job_ops alloc_ops = {alloc_advance, alloc_finish, alloc_free};
+
+CUresult flyt_serve_memory_alloc(struct flyt_call *call, const flyt_memory_alloc_args *args, flyt_memory_alloc_res *res)
+{
+    struct flyt_device *device;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    if (result == CUDA_SUCCESS)
+        result = try_alloc(device, call->sequence, args->bytes, &res->address);
+    if (result != CUDA_ERROR_NOT_READY)
+        return result;
+    struct alloc_job *self = calloc(1, sizeof *self);
+    if (!self)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    self->device = device;
+    self->bytes = args->bytes;
+    flyt_job_start(&self->job, &alloc_ops, call, NULL);
+    return FLYT_CALL_DEFERRED;
+}
+
+CUresult flyt_serve_memory_free(struct flyt_call *call, const flyt_memory_free_args *args)
+{
+    int ordinal = flyt_window_device(args->address);
+    if (ordinal < 0 || (unsigned)ordinal >= call->session->device_count)
+        return CUDA_ERROR_INVALID_VALUE;
+    return flyt_memory_free(&call->session->devices[ordinal], args->address);
+}
+
+CUresult flyt_serve_device_memory_info(struct flyt_call *call, const flyt_device_memory_info_args *args,
+                                       flyt_device_memory_info_res *res)
+{
+    struct flyt_device *device;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    return result == CUDA_SUCCESS ? flyt_memory_info(device, &res->free_bytes, &res->total_bytes) : result;
+}

@@ -1,0 +1,70 @@
+/*
+ * Device memory: the device's window of addresses, the extents of physical memory that are mapped into it, and their
+ * division into the program's allocations.
+ *
+ * The window is reserved at the same place in the program and in its server, before any context is made. Extents are
+ * created exportable. Allocations of up to 1 MiB share extents; larger ones are whole multiples of 2 MiB. Memory that
+ * the program frees is used again when all work that was submitted before is done, and some of it stays mapped, so that
+ * allocating and freeing in turn costs no driver call.
+ */
+#ifndef FLYT_SERVER_MEMORY_H
+#define FLYT_SERVER_MEMORY_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu/server/allocator.h"
+#include "flyt.h"
+#include "rpc/base/error.h"
+
+struct flyt_device;
+struct flyt_session;
+
+enum { FLYT_EXTENTS_MAX = 4096 };
+
+#define FLYT_GRANULE_BYTES     (2ull << 20) /* of mapping */
+#define FLYT_SMALL_BYTES_MAX   (1ull << 20)
+#define FLYT_SMALL_ALIGN_BYTES 512ull
+#define FLYT_CACHED_BYTES_MAX  (1ull << 30) /* free, but mapped */
+
+struct flyt_extent;
+struct flyt_pending_free;
+
+struct flyt_memory {
+    struct flyt_allocator addresses;    /* of the window, in granules */
+    struct flyt_allocator small, large; /* of what is mapped */
+    struct flyt_extent *extents;
+    unsigned extent_count;
+    struct flyt_pending_free *pending_first, *pending_last; /* freed, but work may still use it */
+    uint64_t pending_bytes;
+};
+
+/* Reserves the device's window. 0, or -EADDRINUSE with a sentence in *err. */
+int flyt_memory_init(struct flyt_device *device, struct flyt_error *err);
+
+/* Frees the books; what is mapped goes with the process. */
+void flyt_memory_fini(struct flyt_device *device);
+
+/* CUDA_SUCCESS and *ret_address; CUDA_ERROR_INVALID_VALUE: no bytes; CUDA_ERROR_OUT_OF_MEMORY: nothing is left behind;
+ * CUDA_ERROR_NOT_READY: not now, but freed memory is still to come. The device's context is current. */
+CUresult flyt_memory_alloc(struct flyt_device *device, uint64_t bytes, uint64_t *ret_address);
+/* CUDA_SUCCESS or CUDA_ERROR_INVALID_VALUE: no allocation begins there. */
+CUresult flyt_memory_free(struct flyt_device *device, uint64_t address);
+/* Frees all allocations of the device, on which no work is running any more. */
+void flyt_memory_reset(struct flyt_device *device);
+/* Takes back freed memory that no work uses any more. */
+void flyt_memory_reap(struct flyt_device *device);
+/* Memory that could still be allocated, and the device's in all. The driver's error. */
+CUresult flyt_memory_info(struct flyt_device *device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
+/* Lets another device (or no longer) access all memory of this one. The driver's error. */
+CUresult flyt_memory_set_peer(struct flyt_device *device, const struct flyt_device *peer, bool is_enabled);
+
+/*
+ * Whether the range lies in one allocation or variable of the session, so that the driver may be given it; the device
+ * that it is on is *ret_device. bytes = 0 is in every allocation.
+ */
+bool flyt_memory_covers(struct flyt_session *session, uint64_t address, uint64_t bytes,
+                        struct flyt_device **ret_device);
+
+#endif

@@ -1,0 +1,395 @@
+#include "cpu/server/module.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "cpu/server/call.h"
+#include "cpu/server/jit.h"
+#include "cpu/server/session.h"
+#include "flyt_serve.h"
+#include "rpc/base/log.h"
+
+struct flyt_kernel *flyt_library_kernel(struct flyt_library *library, uint32_t index)
+{
+    return index < library->kernel_count ? &library->kernels[index] : NULL;
+}
+
+/* Unloads and frees a library that is in no table. NULL is allowed. */
+static void free_library(struct flyt_library *library)
+{
+    if (!library)
+        return;
+    if (library->cu_library)
+        flyt_session_check(library->session, library->session->driver->cuLibraryUnload(library->cu_library));
+    free(library->kernels);
+    free(library);
+}
+
+void flyt_library_destroy(struct flyt_library *library)
+{
+    flyt_object_remove(&library->session->objects, &library->object);
+    free_library(library);
+}
+
+/* ---- images ---- */
+
+CUresult flyt_serve_image_find(struct flyt_call *call, const flyt_image_find_args *args, flyt_image_find_res *res)
+{
+    res->is_known = flyt_image_cache_has(&call->session->images, (const unsigned char *)args->image_hash);
+    return CUDA_SUCCESS;
+}
+
+struct store_job {
+    struct flyt_job job;
+    struct flyt_task task;
+    struct flyt_transfer *transfer; /* NULL: all is there */
+    unsigned char hash[FLYT_HASH_BYTES];
+    char *image;
+    uint64_t bytes, have_bytes;
+    int status; /* of the task */
+    bool is_submitted;
+};
+
+static void store_run(struct flyt_task *task)
+{
+    struct store_job *self = (struct store_job *)((char *)task - offsetof(struct store_job, task));
+    self->status = flyt_image_cache_put(&self->job.session->images, self->hash, self->image, self->bytes);
+}
+
+static CUresult store_gather(struct store_job *self)
+{
+    struct flyt_session *session = self->job.session;
+    struct flyt_piece *piece;
+    while (self->have_bytes < self->bytes && (piece = flyt_transfer_take(session, self->transfer))) {
+        bool is_inside = piece->offset_bytes <= self->bytes && piece->bytes <= self->bytes - piece->offset_bytes;
+        if (is_inside)
+            memcpy(self->image + piece->offset_bytes, piece->buffer->data, piece->bytes);
+        self->have_bytes += piece->bytes;
+        flyt_piece_free(session, piece);
+        if (!is_inside)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (self->have_bytes < self->bytes)
+        return CUDA_ERROR_NOT_READY;
+    flyt_transfer_close(session, self->transfer, true);
+    self->transfer = NULL;
+    return CUDA_SUCCESS;
+}
+
+static CUresult store_advance(struct flyt_job *job)
+{
+    struct store_job *self = (struct store_job *)job;
+    job->needs_poll = false;
+    if (self->transfer) {
+        CUresult result = store_gather(self);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    if (!self->is_submitted) {
+        self->task.run = store_run;
+        if (flyt_worker_submit(&job->session->worker, &self->task) != 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        self->is_submitted = true;
+    }
+    if (!atomic_load_explicit(&self->task.is_done, memory_order_acquire))
+        return CUDA_ERROR_NOT_READY;
+    if (self->status == 0)
+        return CUDA_SUCCESS;
+    flyt_warn("session %llu: a module image of %llu bytes is not kept: %s",
+              (unsigned long long)job->session->session_id, (unsigned long long)self->bytes, strerror(-self->status));
+    return self->status == -EBADMSG ? CUDA_ERROR_INVALID_IMAGE : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void store_free(struct flyt_job *job)
+{
+    struct store_job *self = (struct store_job *)job;
+    if (self->transfer)
+        flyt_transfer_close(job->session, self->transfer, false);
+    free(self->image);
+    free(self);
+}
+
+static const struct flyt_job_ops store_ops = {store_advance, flyt_job_reply, store_free};
+
+CUresult flyt_serve_image_store(struct flyt_call *call, const flyt_image_store_args *args, flyt_image_store_res *res)
+{
+    if (!args->bytes || args->bytes > FLYT_IMAGE_BYTES_MAX) {
+        flyt_transfer_drop(call->session, args->transfer_id, args->bytes);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct store_job *self = calloc(1, sizeof *self);
+    if (self)
+        self->image = malloc(args->bytes);
+    if (self && self->image)
+        self->transfer = flyt_transfer_open(call->session, args->transfer_id, args->bytes);
+    if (!self || !self->transfer) {
+        if (self)
+            free(self->image);
+        free(self);
+        flyt_transfer_drop(call->session, args->transfer_id, args->bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    self->bytes = args->bytes;
+    memcpy(self->hash, args->image_hash, sizeof self->hash);
+    flyt_job_start(&self->job, &store_ops, call, NULL);
+    self->job.is_unexecuted = true;
+    return FLYT_CALL_DEFERRED;
+}
+
+/* ---- loading ---- */
+
+struct load_job {
+    struct flyt_job job;
+    struct flyt_task task;
+    struct flyt_library *library;
+    unsigned char hash[FLYT_HASH_BYTES];
+    struct flyt_jit jit;
+    bool can_print;
+    flyt_library_load_res res;
+    unsigned kernel_room; /* entries of res.kernels that are to be freed */
+    CUresult result;      /* of the task */
+};
+
+/* The parameters of a kernel, for the reply and for the check of every launch. */
+static CUresult describe_kernel(const struct flyt_driver *driver, struct flyt_kernel *kernel,
+                                flyt_kernel_info *ret_info)
+{
+    const char *name;
+    CUresult result = driver->cuKernelGetName(&name, kernel->cu_kernel);
+    if (result != CUDA_SUCCESS)
+        return result;
+    ret_info->name = strdup(name);
+    if (!ret_info->name)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    size_t room = 0, offset, bytes;
+    u_int count = 0;
+    while (count < FLYT_KERNEL_PARAMS_MAX &&
+           (result = driver->cuKernelGetParamInfo(kernel->cu_kernel, count, &offset, &bytes)) == CUDA_SUCCESS) {
+        if (count == room) {
+            room = room ? 2 * room : 8;
+            flyt_kernel_param *params = reallocarray(ret_info->params.params_val, room, sizeof *params);
+            if (!params)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+            ret_info->params.params_val = params;
+        }
+        ret_info->params.params_val[count++] =
+            (flyt_kernel_param){.offset_bytes = (u_int)offset, .size_bytes = (u_int)bytes};
+        ret_info->params.params_len = count;
+        if (offset + bytes > kernel->param_bytes)
+            kernel->param_bytes = (uint32_t)(offset + bytes);
+    }
+    /* The end of the parameters is told by this code. */
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
+}
+
+static CUresult describe(struct load_job *self)
+{
+    const struct flyt_driver *driver = self->job.session->driver;
+    struct flyt_library *library = self->library;
+    unsigned count = 0;
+    CUresult result = driver->cuLibraryGetKernelCount(&count, library->cu_library);
+    if (result != CUDA_SUCCESS || !count)
+        return result;
+    if (count > FLYT_KERNELS_MAX)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUkernel *cu_kernels = calloc(count, sizeof *cu_kernels);
+    library->kernels = calloc(count, sizeof *library->kernels);
+    self->res.kernels.kernels_val = calloc(count, sizeof *self->res.kernels.kernels_val);
+    result = cu_kernels && library->kernels && self->res.kernels.kernels_val
+                 ? driver->cuLibraryEnumerateKernels(cu_kernels, count, library->cu_library)
+                 : CUDA_ERROR_OUT_OF_MEMORY;
+    self->kernel_room = self->res.kernels.kernels_val ? count : 0;
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        library->kernels[i].cu_kernel = cu_kernels[i];
+        result = describe_kernel(driver, &library->kernels[i], &self->res.kernels.kernels_val[i]);
+        library->kernel_count = self->res.kernels.kernels_len = i + 1;
+    }
+    free(cu_kernels);
+    return result;
+}
+
+static CUresult load(struct load_job *self)
+{
+    struct flyt_session *session = self->job.session;
+    const struct flyt_driver *driver = session->driver;
+    char *image;
+    uint64_t bytes;
+    int status = flyt_image_cache_get(&session->images, self->hash, &image, &bytes);
+    if (status)
+        return status == -ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_OUT_OF_MEMORY;
+    /* Managed memory comes with a later version: a module that has some is refused, not run without. */
+    static const char managed[] = ".attribute(.managed";
+    CUresult result = CUDA_SUCCESS;
+    if (memmem(image, bytes, managed, sizeof managed - 1))
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    self->can_print = flyt_print_can(image, bytes);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuCtxSetCurrent(session->devices[0].cu_context);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuLibraryLoadData(&self->library->cu_library, image, self->jit.options, self->jit.values,
+                                           self->jit.option_count, NULL, NULL, 0);
+    free(image);
+    /* Compiles and places it now, on this thread, not at the first launch on the submission thread. */
+    CUmodule module;
+    if (result == CUDA_SUCCESS)
+        result = driver->cuLibraryGetModule(&module, self->library->cu_library);
+    return result == CUDA_SUCCESS ? describe(self) : result;
+}
+
+static void load_run(struct flyt_task *task)
+{
+    struct load_job *self = (struct load_job *)((char *)task - offsetof(struct load_job, task));
+    self->result = load(self);
+}
+
+static CUresult load_advance(struct flyt_job *job)
+{
+    struct load_job *self = (struct load_job *)job;
+    job->needs_poll = false;
+    if (!atomic_load_explicit(&self->task.is_done, memory_order_acquire))
+        return CUDA_ERROR_NOT_READY;
+    CUresult result = self->result;
+    if (result == CUDA_SUCCESS)
+        result = flyt_session_insert(job->session, &self->library->object, FLYT_ID_LIBRARY);
+    if (result == CUDA_SUCCESS) {
+        self->library = NULL;
+        job->session->print.is_used |= self->can_print;
+    }
+    return result;
+}
+
+static void load_finish(struct flyt_job *job, CUresult result)
+{
+    struct load_job *self = (struct load_job *)job;
+    struct flyt_session *session = job->session;
+    self->res.result = (int)result;
+    self->res.progress = flyt_session_progress(session);
+    self->res.info_log = self->jit.info_log;
+    self->res.error_log = self->jit.error_log;
+    if (result != CUDA_SUCCESS) {
+        flyt_debug("session %llu: a module is not loaded, cuda_result=%d: %s", (unsigned long long)session->session_id,
+                   (int)result, self->jit.error_log);
+        self->res.kernels.kernels_len = 0;
+    }
+    flyt_connection_reply(session->connection, job->xid, (xdrproc_t)xdr_flyt_library_load_res, &self->res, NULL, 0);
+}
+
+static void load_free(struct flyt_job *job)
+{
+    struct load_job *self = (struct load_job *)job;
+    for (unsigned i = 0; i < self->kernel_room; i++) {
+        free(self->res.kernels.kernels_val[i].name);
+        free(self->res.kernels.kernels_val[i].params.params_val);
+    }
+    free(self->res.kernels.kernels_val);
+    free_library(self->library);
+    free(self);
+}
+
+static const struct flyt_job_ops load_ops = {load_advance, load_finish, load_free};
+
+CUresult flyt_serve_library_load(struct flyt_call *call, const flyt_library_load_args *args, flyt_library_load_res *res)
+{
+    struct load_job *self = calloc(1, sizeof *self);
+    struct flyt_library *library = calloc(1, sizeof *library);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (self && library)
+        result = flyt_jit_init(&self->jit, args->options.options_val, args->options.options_len, true);
+    if (result == CUDA_SUCCESS) {
+        library->object.id = args->library_id;
+        library->session = call->session;
+        self->library = library;
+        self->task.run = load_run;
+        memcpy(self->hash, args->image_hash, sizeof self->hash);
+        flyt_job_start(&self->job, &load_ops, call, NULL);
+        self->job.is_unexecuted = true;
+        if (flyt_worker_submit(&call->session->worker, &self->task) == 0)
+            return FLYT_CALL_DEFERRED;
+        self->result = CUDA_ERROR_OUT_OF_MEMORY;
+        atomic_store(&self->task.is_done, true);
+        return FLYT_CALL_DEFERRED;
+    }
+    free(library);
+    free(self);
+    return result;
+}
+
+/* ---- unloading ---- */
+
+struct unload_job {
+    struct flyt_job job;
+    struct flyt_task task;
+    struct flyt_library *library;
+    struct flyt_moment_set work; /* that may run its kernels */
+    bool is_submitted;
+    CUresult result; /* of the task */
+};
+
+/* On the worker's thread: the driver waits for all that runs by then, be it of other libraries. */
+static void unload_run(struct flyt_task *task)
+{
+    struct unload_job *self = (struct unload_job *)((char *)task - offsetof(struct unload_job, task));
+    const struct flyt_session *session = self->job.session;
+    self->result = session->driver->cuCtxSetCurrent(session->devices[0].cu_context);
+    if (self->result == CUDA_SUCCESS)
+        self->result = session->driver->cuLibraryUnload(self->library->cu_library);
+    self->library->cu_library = NULL;
+}
+
+static CUresult unload_advance(struct flyt_job *job)
+{
+    struct unload_job *self = (struct unload_job *)job;
+    if (!self->is_submitted) {
+        CUresult result = flyt_moment_set_poll(&self->work);
+        if (result != CUDA_SUCCESS)
+            return result;
+        self->task.run = unload_run;
+        if (flyt_worker_submit(&job->session->worker, &self->task) != 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        self->is_submitted = true;
+        job->needs_poll = false;
+    }
+    return atomic_load_explicit(&self->task.is_done, memory_order_acquire) ? self->result : CUDA_ERROR_NOT_READY;
+}
+
+static void unload_free(struct flyt_job *job)
+{
+    struct unload_job *self = (struct unload_job *)job;
+    flyt_moment_set_fini(&self->work);
+    free_library(self->library);
+    free(self);
+}
+
+static const struct flyt_job_ops unload_ops = {unload_advance, NULL, unload_free};
+
+CUresult flyt_serve_library_unload(struct flyt_call *call, const flyt_library_unload_args *args,
+                                   struct flyt_library *library)
+{
+    struct unload_job *self = calloc(1, sizeof *self);
+    if (!self)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = flyt_stream_mark_busy(call->session, NULL, &self->work);
+    if (result != CUDA_SUCCESS) {
+        flyt_moment_set_fini(&self->work);
+        free(self);
+        return result;
+    }
+    flyt_object_remove(&call->session->objects, &library->object);
+    self->library = library;
+    flyt_job_start(&self->job, &unload_ops, call, NULL);
+    return FLYT_CALL_DEFERRED;
+}
+
+CUresult flyt_serve_library_global(struct flyt_call *call, const flyt_library_global_args *args,
+                                   struct flyt_library *library, flyt_library_global_res *res)
+{
+    struct flyt_device *device;
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    if (result == CUDA_SUCCESS)
+        result = call->session->driver->cuLibraryGetGlobal(&address, &bytes, library->cu_library, args->name);
+    res->address = address;
+    res->bytes = bytes;
+    return result;
+}

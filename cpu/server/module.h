@@ -1,0 +1,34 @@
+/*
+ * Libraries (modules too, on the wire) and their kernels. A library is loaded once for all devices; the driver puts it
+ * on a device when it is first used there. Loading happens on the worker's thread: nothing else waits for a compiler.
+ */
+#ifndef FLYT_SERVER_MODULE_H
+#define FLYT_SERVER_MODULE_H
+
+#include <cuda.h>
+#include <stdint.h>
+
+#include "cpu/server/object.h"
+
+struct flyt_session;
+
+struct flyt_kernel {
+    CUkernel cu_kernel;
+    uint32_t param_bytes; /* of the parameter buffer */
+};
+
+struct flyt_library {
+    struct flyt_object object;
+    struct flyt_session *session;
+    CUlibrary cu_library;
+    struct flyt_kernel *kernels;
+    uint32_t kernel_count;
+};
+
+/* The kernel at a place in the reply of library_load, or NULL. */
+struct flyt_kernel *flyt_library_kernel(struct flyt_library *library, uint32_t index);
+
+/* Takes the library out of the session's table, unloads and frees it. No kernel of it is running. */
+void flyt_library_destroy(struct flyt_library *library);
+
+#endif

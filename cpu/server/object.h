@@ -1,0 +1,40 @@
+/*
+ * The objects that a session's client named with ids: streams, events and libraries, by session and type. (Kernels are
+ * found in their library, module.h.) Only the submission thread uses it.
+ */
+#ifndef FLYT_SERVER_OBJECT_H
+#define FLYT_SERVER_OBJECT_H
+
+#include <stdint.h>
+
+#include "rpc/base/id.h"
+#include "rpc/base/idtable.h"
+
+/* A session may have this many objects of a type; more is CUDA_ERROR_OUT_OF_MEMORY. */
+enum { FLYT_OBJECTS_MAX = 1 << 20 };
+
+/* First member of every object. */
+struct flyt_object {
+    uint64_t id;           /* its top byte is the type (enum flyt_id_type) */
+    unsigned parked_count; /* calls that name the object and are parked */
+    uint64_t blocked_pass; /* the last pass over the parked calls in which one that names it stayed (park.h) */
+};
+
+struct flyt_objects {
+    struct flyt_idtable streams, events, libraries;
+};
+
+void flyt_objects_init(struct flyt_objects *objects);
+void flyt_objects_fini(struct flyt_objects *objects);
+
+/* The object of an id of any of the types; NULL: unknown. */
+struct flyt_object *flyt_object_find(struct flyt_objects *objects, uint64_t id);
+
+/* Enters the object under object->id. 0; -EEXIST: the id is taken; -EINVAL: the id is not of type `type` or no number
+ * that a table holds; -ENOSPC: FLYT_OBJECTS_MAX; -ENOMEM. */
+int flyt_object_insert(struct flyt_objects *objects, struct flyt_object *object, enum flyt_id_type type);
+
+/* Takes the object out; it must be in. The caller frees it. */
+void flyt_object_remove(struct flyt_objects *objects, struct flyt_object *object);
+
+#endif

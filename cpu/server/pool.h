@@ -1,0 +1,59 @@
+/*
+ * The listener's server processes: some warm, each of which serves the next client that comes, the others each serving
+ * one. The pool starts new ones when warm ones are used up, and forgets those that ended, however they did.
+ *
+ * Single-threaded; never waits for a server process.
+ */
+#ifndef FLYT_SERVER_POOL_H
+#define FLYT_SERVER_POOL_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "flyt.h"
+
+enum { FLYT_POOL_CHILDREN_MAX = 1024, FLYT_POOL_WAITING_MAX = 256, FLYT_POOL_WAIT_MS = 30000 };
+
+struct flyt_pool_config {
+    unsigned warm_per_device;
+    char *const *child_argv; /* of a server process, which finds its control socket at FLYT_CHILD_CONTROL_FD */
+};
+
+struct flyt_child_entry;
+struct flyt_waiting;
+
+struct flyt_pool {
+    struct flyt_pool_config config;
+    struct flyt_child_entry *children;
+    unsigned child_count, warm_count, starting_count, serving_count;
+    struct flyt_waiting *waiting_first, *waiting_last; /* clients for whom no server is warm yet */
+    unsigned waiting_count;
+    unsigned device_count;   /* as the last ready server said; 0: none was */
+    uint64_t session_count;  /* so far */
+    uint64_t start_after_ms; /* after a failure: not at once again */
+    bool has_failed;         /* the last server that was started could not be prepared */
+    char failure[FLYT_STRING_BYTES_MAX];
+};
+
+void flyt_pool_init(struct flyt_pool *pool, const struct flyt_pool_config *config);
+/* Ends and reaps all server processes. */
+void flyt_pool_fini(struct flyt_pool *pool);
+
+/* Starts what is missing. Returns for how many milliseconds at most the caller may sleep (-1: any time). */
+int flyt_pool_fill(struct flyt_pool *pool);
+
+/* Descriptors to wait for, with room for FLYT_POOL_CHILDREN_MAX; returns how many. After poll(2): _process with them.
+ */
+unsigned flyt_pool_polls(const struct flyt_pool *pool, struct pollfd *polls);
+void flyt_pool_process(struct flyt_pool *pool, const struct pollfd *polls, unsigned count);
+
+/* Reaps server processes that ended (SIGCHLD). */
+void flyt_pool_reap(struct flyt_pool *pool);
+
+/* A client's handshake: hands it to a warm server, or to the one that its token names; refuses it where that cannot
+ * be. Takes over fd. */
+void flyt_pool_hand_over(struct flyt_pool *pool, int fd, const void *record, size_t bytes);
+
+#endif

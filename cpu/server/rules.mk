@@ -1,0 +1,23 @@
+# flyt-server. It links no CUDA library: the driver is loaded at run time (driver.c).
+
+server_sources := $(filter-out %_test.c cpu/server/fake_driver.c,$(wildcard cpu/server/*.c))
+server_objs := $(call objs,$(server_sources)) $(GEN)/flyt_serve.o $(GEN)/flyt_svc.o
+
+cpu_server_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
+
+# rpcgen puts the dispatch of both programs into one file. The server serves one of them: the other is left out.
+$(GEN)/flyt_svc.o: CFLAGS += -ffunction-sections
+
+$(B)/bin/flyt-server: $(server_objs) $(RPC_OBJS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -Wl,--gc-sections -o $@ $^ $(RPC_LIBS) -ldl
+
+SERVER += $(B)/bin/flyt-server
+
+# Tests: the whole server but its main, over a driver that does nothing.
+server_tests := $(patsubst %.c,$(B)/%,$(wildcard cpu/server/*_test.c))
+server_test_objs := $(filter-out $(B)/cpu/server/main.o,$(server_objs)) $(B)/cpu/server/fake_driver.o
+$(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -Wl,--gc-sections -o $@ $^ $(RPC_LIBS) -ldl -lcmocka
+UNIT_TESTS += $(server_tests)

@@ -1,0 +1,166 @@
+#include "cpu/server/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "cpu/server/call.h"
+#include "rpc/base/log.h"
+
+static int init_devices(struct flyt_session *session, struct flyt_error *err)
+{
+    const struct flyt_driver *driver = session->driver;
+    int count = 0;
+    CUresult result = driver->cuInit(0);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuDriverGetVersion(&session->driver_version);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuDeviceGetCount(&count);
+    if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && count < 1))
+        return flyt_error_set(err, -ENODEV, "the CUDA driver finds no device");
+    if (result != CUDA_SUCCESS)
+        return flyt_error_set(err, -ENODEV, "the CUDA driver does not start, cuda_result=%d", (int)result);
+    session->device_count = count < FLYT_DEVICES_MAX ? (unsigned)count : FLYT_DEVICES_MAX;
+    /* All windows first: contexts take addresses, too. */
+    for (unsigned i = 0; i < session->device_count; i++) {
+        int status = flyt_device_init(&session->devices[i], session, i, err);
+        if (status)
+            return status;
+    }
+    result = flyt_device_make(&session->devices[0]);
+    if (result != CUDA_SUCCESS)
+        return flyt_error_set(err, -ENODEV, "device 0: no context can be made, cuda_result=%d", (int)result);
+    return 0;
+}
+
+int flyt_session_init(struct flyt_session *session, const struct flyt_driver *driver, struct flyt_error *err)
+{
+    *session = (struct flyt_session){.driver = driver, .wake_fd = -1, .print = {.output.fd = -1, .error.fd = -1}};
+    flyt_objects_init(&session->objects);
+    flyt_worker_init(&session->worker, session);
+    flyt_staging_init(&session->staging, session);
+    flyt_transfers_init(&session->transfers, session);
+    session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (session->wake_fd < 0)
+        return flyt_error_set(err, -errno, "no eventfd: %m");
+    int status = flyt_print_init(&session->print);
+    if (status)
+        return flyt_error_set(err, status, "standard output cannot be redirected: %m");
+    return init_devices(session, err);
+}
+
+static int drop_stream(void *user, uint64_t number, void *object)
+{
+    flyt_stream_remove(object);
+    flyt_stream_free(object);
+    return 0;
+}
+
+static int drop_event(void *user, uint64_t number, void *object)
+{
+    flyt_event_destroy(object);
+    return 0;
+}
+
+static int drop_library(void *user, uint64_t number, void *object)
+{
+    flyt_library_destroy(object);
+    return 0;
+}
+
+void flyt_session_fini(struct flyt_session *session)
+{
+    flyt_transfers_fini(&session->transfers);
+    flyt_worker_fini(&session->worker);
+    flyt_jobs_fini(session);
+    flyt_park_fini(session);
+    flyt_staging_fini(&session->staging);
+    flyt_idtable_each(&session->objects.libraries, drop_library, NULL);
+    flyt_idtable_each(&session->objects.events, drop_event, NULL);
+    flyt_idtable_each(&session->objects.streams, drop_stream, NULL);
+    for (unsigned i = 0; i < session->device_count; i++)
+        flyt_device_fini(&session->devices[i]);
+    session->connection = flyt_connection_free(session->connection);
+    flyt_objects_fini(&session->objects);
+    flyt_print_fini(&session->print);
+    if (session->wake_fd >= 0)
+        close(session->wake_fd);
+}
+
+void flyt_session_kick(struct flyt_session *session)
+{
+    if (atomic_exchange(&session->is_kicked, true))
+        return;
+    uint64_t one = 1;
+    /* The counter cannot be full: the loop empties it before it lets the next kick through. */
+    if (write(session->wake_fd, &one, sizeof one) < 0)
+        flyt_fail("session %llu: the submission thread cannot be woken: %m", (unsigned long long)session->session_id);
+}
+
+CUresult flyt_session_check(struct flyt_session *session, CUresult result)
+{
+    if (session->fatal != CUDA_SUCCESS || !flyt_driver_is_fatal(result))
+        return result;
+    session->fatal = result;
+    session->is_scan_due = true;
+    flyt_warn("session %llu: the context is lost, client_pid=%d program=%s cuda_result=%d: %s",
+              (unsigned long long)session->session_id, (int)session->client_pid, session->client_name, (int)result,
+              flyt_driver_fatal_cause(result));
+    if (session->connection) {
+        flyt_print_flush(session);
+        char *cause = (char *)flyt_driver_fatal_cause(result);
+        flyt_back_fatal back = {.result = (int)result, .cause = cause};
+        flyt_connection_call_back(session->connection, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
+    }
+    return result;
+}
+
+void flyt_session_call_error(struct flyt_session *session, uint64_t sequence, uint32_t thread, CUresult result)
+{
+    flyt_session_check(session, result);
+    flyt_back_call_error back = {.sequence = sequence, .thread = thread, .result = (int)result};
+    flyt_connection_call_back(session->connection, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &back);
+}
+
+flyt_progress flyt_session_progress(const struct flyt_session *session)
+{
+    uint64_t executed = session->received_sequence;
+    if (session->park.first && flyt_park_first_sequence(session) - 1 < executed)
+        executed = flyt_park_first_sequence(session) - 1;
+    if (session->jobs.first) {
+        uint64_t job = flyt_jobs_unexecuted(session, false);
+        if (job - 1 < executed)
+            executed = job - 1;
+    }
+    /* A stream's work is done up to its last marker that was reached; calls of other streams do not matter to it. */
+    uint64_t completed = executed;
+    for (const struct flyt_stream *stream = session->busy_first; stream; stream = stream->busy_next)
+        if (stream->completed_sequence < completed)
+            completed = stream->completed_sequence;
+    return (flyt_progress){.received = session->received_sequence, .executed = executed, .completed = completed};
+}
+
+CUresult flyt_session_insert(struct flyt_session *session, struct flyt_object *object, enum flyt_id_type type)
+{
+    switch (flyt_object_insert(&session->objects, object, type)) {
+    case 0:
+        return CUDA_SUCCESS;
+    case -ENOSPC:
+    case -ENOMEM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    default:
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+}
+
+CUresult flyt_session_use_device(struct flyt_session *session, uint32_t ordinal, struct flyt_device **ret_device)
+{
+    if (ordinal >= session->device_count)
+        return CUDA_ERROR_INVALID_DEVICE;
+    struct flyt_device *device = &session->devices[ordinal];
+    CUresult result = flyt_device_make(device);
+    if (result == CUDA_SUCCESS)
+        *ret_device = device;
+    return result;
+}

@@ -1,0 +1,105 @@
+/*
+ * A session: what one client process has on this node. A server process serves exactly one, and ends with it.
+ *
+ * Threads: the submission thread owns the session, makes (nearly) all driver calls and is the only one that touches
+ * what is not marked otherwise. Others help it: readers of data streams and the sender of chunks (transfer.h), and the
+ * worker that loads modules (worker.h). They hand over through mutexes of their own modules, then call
+ * flyt_session_kick.
+ *
+ * The submission thread's loop (loop.c): take calls from the main connection and execute them, in order of arrival
+ * but for those that have to wait (park.h); advance jobs, i.e. what takes time (job.h); tell the client how far things
+ * have come.
+ */
+#ifndef FLYT_SERVER_SESSION_H
+#define FLYT_SERVER_SESSION_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu/server/device.h"
+#include "cpu/server/driver.h"
+#include "cpu/server/image_cache.h"
+#include "cpu/server/job.h"
+#include "cpu/server/object.h"
+#include "cpu/server/print.h"
+#include "cpu/server/park.h"
+#include "cpu/server/staging.h"
+#include "cpu/server/transfer.h"
+#include "cpu/server/worker.h"
+#include "rpc/transport/connection.h"
+
+struct flyt_session {
+    const struct flyt_driver *driver;
+    struct flyt_connection *connection; /* the main one */
+    uint64_t session_id;
+    unsigned char token[FLYT_TOKEN_BYTES];
+    pid_t client_pid;
+    char client_name[FLYT_STRING_BYTES_MAX + 1];
+
+    struct flyt_device devices[FLYT_DEVICES_MAX];
+    unsigned device_count;
+    int driver_version;
+    struct flyt_device *current_device; /* whose context the submission thread has current; NULL: none */
+
+    struct flyt_objects objects;
+    struct flyt_stream *busy_first, *busy_last; /* streams whose work is not known to be complete */
+    struct flyt_stream *full_first;             /* streams that take no more work until the GPU has done some */
+    struct flyt_park park;
+    struct flyt_jobs jobs;
+    struct flyt_staging staging;
+    struct flyt_transfers transfers;
+    struct flyt_worker worker;
+    struct flyt_print print;
+    struct flyt_image_cache images;
+
+    uint64_t received_sequence; /* calls so far */
+    bool is_notice_due;         /* one-way calls came since the client was last told of the progress */
+    bool is_scan_due;           /* a parked call may have become runnable */
+    bool is_retry_due;          /* a parked call waits for a buffer: nothing announces that, so it is tried again */
+    bool is_ended;              /* the client is gone, or sent what cannot be understood */
+    CUresult fatal;             /* why the context is lost, for ever; CUDA_SUCCESS: it is not */
+
+    int wake_fd;           /* eventfd: other threads wake the loop */
+    atomic_bool is_kicked; /* pairs the exchange in flyt_session_kick with that in loop.c */
+
+    uint64_t call_count;
+    uint64_t in_bytes, out_bytes; /* of copies */
+};
+
+/*
+ * Prepares a session before its client is there: loads nothing, but initialises the driver, reserves the window of
+ * every device and makes the context of device 0. 0 or a negative errno with a sentence in *err; flyt_session_fini is
+ * to be called in both cases.
+ */
+int flyt_session_init(struct flyt_session *session, const struct flyt_driver *driver, struct flyt_error *err);
+/* Ends the threads that help and frees what is in host memory. A server process does not call it: its own end is the
+ * faster way, and the only one that waits for no kernel. */
+void flyt_session_fini(struct flyt_session *session);
+
+/* Serves the client until it is gone (loop.c). session->connection is set. */
+void flyt_session_run(struct flyt_session *session);
+
+/* Wakes the submission thread. From any thread. */
+void flyt_session_kick(struct flyt_session *session);
+
+/* Looks at a result of the driver: a fatal one makes the session fatal and tells the client, once. Returns it. */
+CUresult flyt_session_check(struct flyt_session *session, CUresult result);
+
+/* Tells the client that a one-way call failed. */
+void flyt_session_call_error(struct flyt_session *session, uint64_t sequence, uint32_t thread, CUresult result);
+
+/* How far the session's calls have come; asks nobody. */
+flyt_progress flyt_session_progress(const struct flyt_session *session);
+
+/* Enters an object that the client has named. CUDA_SUCCESS; CUDA_ERROR_INVALID_HANDLE: the id is taken, or not one of
+ * the type; CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult flyt_session_insert(struct flyt_session *session, struct flyt_object *object, enum flyt_id_type type);
+
+/* The device of an ordinal, with its context made and current on this (the submission) thread.
+ * CUDA_ERROR_INVALID_DEVICE, or why the context cannot be made. */
+CUresult flyt_session_use_device(struct flyt_session *session, uint32_t ordinal, struct flyt_device **ret_device);
+
+#endif

@@ -1,0 +1,708 @@
+/*
+ * A session over a socket pair and a driver that does nothing: which calls wait for which, what the client is told, and
+ * what is freed when. The test is the client; it speaks the wire's format by itself.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "cpu/server/fake_driver.h"
+#include "cpu/server/stream.h"
+#include "cpu/server/session.h"
+
+void flyt_program_1(struct svc_req *request, SVCXPRT *xprt);
+
+enum { MESSAGE_BYTES_MAX = 1 << 20, REPLY_HEAD_BYTES = 24, CALL_HEAD_BYTES = 40 };
+
+struct fixture {
+    struct flyt_session session;
+    pthread_t thread;
+    int fd;
+    uint32_t xid;
+    char message[MESSAGE_BYTES_MAX];
+    size_t message_bytes;
+};
+
+static void *serve(void *user)
+{
+    flyt_session_run(&((struct fixture *)user)->session);
+    return NULL;
+}
+
+static int set_up(void **state)
+{
+    struct fixture *self = calloc(1, sizeof *self);
+    struct flyt_error err = {0};
+    int fds[2];
+    assert_non_null(self);
+    assert_int_equal(flyt_session_init(&self->session, flyt_fake_driver(), &err), 0);
+    /* The session takes the standard descriptors for what kernels say; the test's own lines still belong outside. */
+    dup2(self->session.print.output.before_fd, STDOUT_FILENO);
+    dup2(self->session.print.error.before_fd, STDERR_FILENO);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    const struct flyt_connection_config config = {.dispatch = flyt_program_1,
+                                                  .program = FLYT_PROGRAM,
+                                                  .version = FLYT_VERSION,
+                                                  .user = &self->session,
+                                                  .record_bytes_max = FLYT_RECORD_BYTES_MAX,
+                                                  .chunk_place = flyt_transfers_main_place,
+                                                  .chunk_done = flyt_transfers_main_done};
+    assert_int_equal(flyt_connection_new(fds[1], &config, &self->session.connection), 0);
+    self->fd = fds[0];
+    const struct timeval limit = {.tv_sec = 20};
+    setsockopt(self->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    assert_int_equal(pthread_create(&self->thread, NULL, serve, self), 0);
+    *state = self;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *self = *state;
+    close(self->fd);
+    pthread_join(self->thread, NULL);
+    flyt_session_fini(&self->session);
+    free(self);
+    return 0;
+}
+
+/* ---- the client's side of the wire ---- */
+
+static void put(char **at, uint32_t value)
+{
+    value = htonl(value);
+    memcpy(*at, &value, sizeof value);
+    *at += sizeof value;
+}
+
+static uint32_t get(const struct fixture *self, size_t offset)
+{
+    uint32_t value;
+    assert_true(offset + sizeof value <= self->message_bytes);
+    memcpy(&value, self->message + offset, sizeof value);
+    return ntohl(value);
+}
+
+/* Sends a call; returns its xid, which is its sequence number. */
+static uint32_t send_call(struct fixture *self, uint32_t procedure, xdrproc_t xdr_args, const void *args)
+{
+    static char record[MESSAGE_BYTES_MAX];
+    char *at = record + 4;
+    const uint32_t head[] = {++self->xid, 0, 2, FLYT_PROGRAM, FLYT_VERSION, procedure, 0, 0, 0, 0};
+    for (size_t i = 0; i < sizeof head / sizeof head[0]; i++)
+        put(&at, head[i]);
+    XDR xdrs;
+    xdrmem_create(&xdrs, at, (u_int)(sizeof record - CALL_HEAD_BYTES - 4), XDR_ENCODE);
+    assert_true(xdr_args(&xdrs, (void *)args));
+    size_t bytes = CALL_HEAD_BYTES + xdr_getpos(&xdrs);
+    at = record;
+    put(&at, 0x80000000u | (uint32_t)bytes);
+    assert_int_equal(send(self->fd, record, bytes + 4, MSG_NOSIGNAL), bytes + 4);
+    return self->xid;
+}
+
+/* The next message of the server. False: the connection is closed. */
+static bool receive(struct fixture *self)
+{
+    uint32_t mark;
+    if (recv(self->fd, &mark, sizeof mark, MSG_WAITALL) != (ssize_t)sizeof mark)
+        return false;
+    self->message_bytes = ntohl(mark) & 0x7fffffff;
+    assert_true(self->message_bytes <= sizeof self->message);
+    return recv(self->fd, self->message, self->message_bytes, MSG_WAITALL) == (ssize_t)self->message_bytes;
+}
+
+/* Skips progress notices and credits up to the reply to xid, which is decoded. */
+static void await_reply(struct fixture *self, uint32_t xid, xdrproc_t xdr_res, void *res)
+{
+    for (;;) {
+        assert_true(receive(self));
+        if (get(self, 4) == 1 && get(self, 0) == xid)
+            break;
+        uint32_t procedure = get(self, 20);
+        assert_true(get(self, 4) == 0 && (procedure == FLYT_BACK_PROGRESS || procedure == FLYT_BACK_CREDIT));
+    }
+    XDR xdrs;
+    xdrmem_create(&xdrs, self->message + REPLY_HEAD_BYTES, (u_int)(self->message_bytes - REPLY_HEAD_BYTES), XDR_DECODE);
+    assert_true(xdr_res(&xdrs, res));
+}
+
+/* Skips progress notices up to a call of `procedure`, whose arguments are decoded. */
+static void await_back(struct fixture *self, uint32_t procedure, xdrproc_t xdr_args, void *args)
+{
+    do
+        assert_true(receive(self) && get(self, 4) == 0);
+    while (get(self, 20) == FLYT_BACK_PROGRESS && procedure != FLYT_BACK_PROGRESS);
+    assert_int_equal(get(self, 20), procedure);
+    XDR xdrs;
+    xdrmem_create(&xdrs, self->message + CALL_HEAD_BYTES, (u_int)(self->message_bytes - CALL_HEAD_BYTES), XDR_DECODE);
+    assert_true(xdr_args(&xdrs, args));
+}
+
+#define SEND(self, PROCEDURE, name, ...)                                                                               \
+    send_call(self, PROCEDURE, (xdrproc_t)xdr_flyt_##name##_args, &(flyt_##name##_args){__VA_ARGS__})
+
+static uint64_t stream_id(unsigned number)
+{
+    return flyt_id(FLYT_ID_STREAM, FLYT_STREAM_NUMBER_FIRST + number);
+}
+
+static uint64_t event_id(unsigned number)
+{
+    return flyt_id(FLYT_ID_EVENT, number);
+}
+
+static const uint64_t legacy = (uint64_t)FLYT_ID_STREAM << 56 | 1;
+
+static flyt_box range(uint64_t address, uint64_t bytes)
+{
+    return (flyt_box){
+        .address = address, .width_bytes = bytes, .height = 1, .depth = 1, .pitch_bytes = bytes, .slice_bytes = bytes};
+}
+
+static uint64_t alloc(struct fixture *self, uint64_t bytes, int want)
+{
+    flyt_memory_alloc_res res;
+    uint32_t xid = SEND(self, FLYT_MEMORY_ALLOC, memory_alloc, .bytes = bytes);
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_memory_alloc_res, &res);
+    assert_int_equal(res.result, want);
+    return res.address;
+}
+
+static void create(struct fixture *self, unsigned number, unsigned flags)
+{
+    SEND(self, FLYT_STREAM_CREATE, stream_create, .stream_id = stream_id(number), .flags = flags);
+}
+
+static void set(struct fixture *self, uint64_t stream, uint64_t address)
+{
+    SEND(self, FLYT_MEMORY_SET, memory_set, .stream_id = stream, .dst = range(address, 64), .element_bytes = 1);
+}
+
+static int synchronize(struct fixture *self, uint64_t stream)
+{
+    flyt_stream_synchronize_res res;
+    uint32_t xid = SEND(self, FLYT_STREAM_SYNCHRONIZE, stream_synchronize, .stream_id = stream);
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_stream_synchronize_res, &res);
+    return res.result;
+}
+
+static int query(struct fixture *self, uint64_t stream)
+{
+    flyt_stream_query_res res;
+    uint32_t xid = SEND(self, FLYT_STREAM_QUERY, stream_query, .stream_id = stream);
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_stream_query_res, &res);
+    return res.result;
+}
+
+static flyt_progress barrier(struct fixture *self)
+{
+    flyt_session_barrier_res res;
+    uint32_t xid = SEND(self, FLYT_SESSION_BARRIER, session_barrier, .thread = 1);
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_session_barrier_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    return res.progress;
+}
+
+static void send_chunk(struct fixture *self, uint64_t transfer_id, uint64_t offset_bytes, unsigned bytes)
+{
+    static char data[100000];
+    flyt_chunk chunk = {
+        .transfer_id = transfer_id, .offset_bytes = offset_bytes, .data = {.data_len = bytes, .data_val = data}};
+    send_call(self, FLYT_CHUNK, (xdrproc_t)xdr_flyt_chunk, &chunk);
+    self->xid--; /* chunks have no number */
+}
+
+static unsigned count_in_log(const char *word)
+{
+    static char log[65536];
+    unsigned count = 0;
+    flyt_fake_log(log, sizeof log);
+    for (const char *at = log; (at = strstr(at, word)); at++)
+        count++;
+    return count;
+}
+
+static void assert_log(const char *want)
+{
+    char log[4096];
+    flyt_fake_log(log, sizeof log);
+    assert_string_equal(log, want);
+}
+
+/* ---- tests ---- */
+
+static void counts_progress(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address);
+    flyt_progress progress = barrier(self);
+    assert_int_equal(progress.received, 4);
+    assert_int_equal(progress.executed, 4);
+    assert_int_equal(progress.completed, 2); /* the memset, number 3, is not done */
+    assert_int_equal(query(self, stream_id(0)), CUDA_ERROR_NOT_READY);
+    flyt_fake_release(1);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    assert_int_equal(barrier(self).completed, 7);
+}
+
+/* A stream that begins with a wait for the legacy stream has completed what came before, all the same. */
+static void progress_never_goes_back(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, 0);
+    for (unsigned i = 0; i < 3; i++)
+        set(self, stream_id(0), address);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    flyt_fake_hold(0);
+    set(self, legacy, address);
+    assert_int_equal(barrier(self).completed, 6);
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address);
+    assert_int_equal(barrier(self).completed, 6);
+    flyt_fake_release(0);
+    SEND(self, FLYT_MEMORY_FREE, memory_free, .address = address); /* looks at all streams */
+    assert_int_equal(barrier(self).completed, 8);                  /* the blocking stream's memset is the ninth call */
+}
+
+static void legacy_stream_waits_where_there_is_work(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, 0);                      /* driver stream 1 */
+    create(self, 1, 0);                      /* 2 */
+    create(self, 2, CU_STREAM_NON_BLOCKING); /* 3 */
+    for (unsigned i = 1; i < 4; i++)
+        flyt_fake_hold(i);
+    set(self, stream_id(0), address);
+    set(self, stream_id(2), address);
+    flyt_fake_hold(0);
+    set(self, legacy, address);
+    set(self, legacy, address);
+    set(self, stream_id(1), address);
+    set(self, stream_id(1), address);
+    set(self, stream_id(2), address);
+    barrier(self);
+    assert_log("memset:1 memset:3 wait:0<1 memset:0 memset:0 wait:2<0 memset:2 memset:2 memset:3");
+}
+
+static void finished_work_is_not_waited_for(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, 0);
+    set(self, stream_id(0), address);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    set(self, legacy, address);
+    assert_int_equal(synchronize(self, legacy), CUDA_SUCCESS);
+    set(self, stream_id(0), address);
+    barrier(self);
+    assert_log("memset:1 memset:0 memset:1");
+}
+
+static void host_function_holds_its_stream_only(void **state)
+{
+    struct fixture *self = *state;
+    flyt_back_host_function back;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    create(self, 1, CU_STREAM_NON_BLOCKING);
+    SEND(self, FLYT_HOST_FUNCTION_LAUNCH, host_function_launch, .stream_id = stream_id(0), .function_id = 77);
+    set(self, stream_id(0), address);
+    await_back(self, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &back);
+    assert_int_equal(back.function_id, 77);
+    set(self, stream_id(1), address);
+    assert_int_equal(synchronize(self, stream_id(1)), CUDA_SUCCESS);
+    assert_log("memset:2");
+    assert_int_equal(query(self, stream_id(0)), CUDA_ERROR_NOT_READY);
+    SEND(self, FLYT_HOST_FUNCTION_DONE, host_function_done, .function_id = 77);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    assert_log("memset:2 memset:1");
+}
+
+static void host_function_holds_by_legacy_rules(void **state)
+{
+    struct fixture *self = *state;
+    flyt_back_host_function back;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, 0);
+    create(self, 1, 0);
+    create(self, 2, CU_STREAM_NON_BLOCKING);
+    SEND(self, FLYT_HOST_FUNCTION_LAUNCH, host_function_launch, .stream_id = stream_id(0), .function_id = 5);
+    set(self, legacy, address);
+    set(self, stream_id(1), address);
+    set(self, stream_id(2), address);
+    await_back(self, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &back);
+    assert_int_equal(synchronize(self, stream_id(2)), CUDA_SUCCESS);
+    assert_log("memset:3");
+    SEND(self, FLYT_HOST_FUNCTION_DONE, host_function_done, .function_id = 5);
+    barrier(self);
+    /* The legacy stream's work comes before that of the other blocking stream, which was issued later. */
+    char log[256];
+    flyt_fake_log(log, sizeof log);
+    assert_non_null(strstr(log, "memset:0"));
+    assert_true(strstr(log, "memset:0") < strstr(log, "memset:2"));
+}
+
+static void events_carry_the_order_of_parked_calls(void **state)
+{
+    struct fixture *self = *state;
+    flyt_back_host_function back;
+    flyt_event_query_res res;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    create(self, 1, CU_STREAM_NON_BLOCKING);
+    SEND(self, FLYT_EVENT_CREATE, event_create, .event_id = event_id(1), .flags = CU_EVENT_DISABLE_TIMING);
+    SEND(self, FLYT_HOST_FUNCTION_LAUNCH, host_function_launch, .stream_id = stream_id(0), .function_id = 1);
+    SEND(self, FLYT_EVENT_RECORD, event_record, .event_id = event_id(1), .stream_id = stream_id(0));
+    SEND(self, FLYT_STREAM_WAIT_EVENT, stream_wait_event, .stream_id = stream_id(1), .event_id = event_id(1));
+    set(self, stream_id(1), address);
+    await_back(self, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &back);
+    uint32_t xid = SEND(self, FLYT_EVENT_QUERY, event_query, .event_id = event_id(1));
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_event_query_res, &res);
+    assert_int_equal(res.result, CUDA_ERROR_NOT_READY);
+    assert_log("");
+    assert_int_equal(res.progress.executed, 4); /* the host function, number 5, has not run */
+    SEND(self, FLYT_HOST_FUNCTION_DONE, host_function_done, .function_id = 1);
+    assert_int_equal(synchronize(self, stream_id(1)), CUDA_SUCCESS);
+    assert_log("wait:2<1 memset:2");
+}
+
+/* A client that reads nothing while it sends: notices must not fill what replies need. */
+static void notices_wait_for_the_reader(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    for (unsigned i = 0; i < 2000; i++) {
+        set(self, stream_id(0), address);
+        if (i % 16 == 0)
+            usleep(200); /* the server's queue runs empty */
+    }
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    flyt_progress progress = barrier(self);
+    assert_int_equal(progress.completed, progress.received);
+}
+
+static int query_event(struct fixture *self, unsigned number)
+{
+    flyt_event_query_res res;
+    uint32_t xid = SEND(self, FLYT_EVENT_QUERY, event_query, .event_id = event_id(number));
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_event_query_res, &res);
+    return res.result;
+}
+
+/* What has been recorded is asked for, recorded again, and waited for, although a call waits that waits for it. */
+static void an_event_is_not_held_by_who_waits_for_it(void **state)
+{
+    struct fixture *self = *state;
+    flyt_back_host_function back;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    for (unsigned i = 0; i < 3; i++)
+        create(self, i, CU_STREAM_NON_BLOCKING);
+    SEND(self, FLYT_EVENT_CREATE, event_create, .event_id = event_id(1), .flags = CU_EVENT_DISABLE_TIMING);
+    SEND(self, FLYT_HOST_FUNCTION_LAUNCH, host_function_launch, .stream_id = stream_id(1), .function_id = 1);
+    await_back(self, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &back);
+    SEND(self, FLYT_EVENT_RECORD, event_record, .event_id = event_id(1), .stream_id = stream_id(0));
+    SEND(self, FLYT_STREAM_WAIT_EVENT, stream_wait_event, .stream_id = stream_id(1), .event_id = event_id(1));
+    assert_int_equal(query_event(self, 1), CUDA_SUCCESS);
+    SEND(self, FLYT_EVENT_RECORD, event_record, .event_id = event_id(1), .stream_id = stream_id(2));
+    set(self, stream_id(2), address);
+    assert_int_equal(synchronize(self, stream_id(2)), CUDA_SUCCESS);
+    assert_log("memset:3");
+    SEND(self, FLYT_HOST_FUNCTION_DONE, host_function_done, .function_id = 1);
+    assert_int_equal(synchronize(self, stream_id(1)), CUDA_SUCCESS);
+}
+
+/* A record that waits is what later waits mean, even if another stream records the event in between. */
+static void waits_mean_the_record_before_them(void **state)
+{
+    struct fixture *self = *state;
+    flyt_back_host_function back;
+    flyt_event_synchronize_res res;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    for (unsigned i = 0; i < 3; i++)
+        create(self, i, CU_STREAM_NON_BLOCKING);
+    SEND(self, FLYT_EVENT_CREATE, event_create, .event_id = event_id(1), .flags = CU_EVENT_DISABLE_TIMING);
+    SEND(self, FLYT_HOST_FUNCTION_LAUNCH, host_function_launch, .stream_id = stream_id(0), .function_id = 1);
+    await_back(self, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &back);
+    SEND(self, FLYT_EVENT_RECORD, event_record, .event_id = event_id(1), .stream_id = stream_id(0));
+    SEND(self, FLYT_STREAM_WAIT_EVENT, stream_wait_event, .stream_id = stream_id(1), .event_id = event_id(1));
+    uint32_t xid = SEND(self, FLYT_EVENT_SYNCHRONIZE, event_synchronize, .event_id = event_id(1));
+    assert_int_equal(query_event(self, 1), CUDA_ERROR_NOT_READY);
+    SEND(self, FLYT_EVENT_RECORD, event_record, .event_id = event_id(1), .stream_id = stream_id(2));
+    assert_int_equal(query_event(self, 1), CUDA_SUCCESS);
+    SEND(self, FLYT_EVENT_DESTROY, event_destroy, .event_id = event_id(1));
+    set(self, stream_id(1), address);
+    assert_int_equal(query(self, stream_id(1)), CUDA_ERROR_NOT_READY);
+    assert_log("");
+    SEND(self, FLYT_HOST_FUNCTION_DONE, host_function_done, .function_id = 1);
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_event_synchronize_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    assert_int_equal(synchronize(self, stream_id(1)), CUDA_SUCCESS);
+    assert_log("wait:2<1 memset:2");
+}
+
+static void a_full_stream_stops_no_other(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    create(self, 1, CU_STREAM_NON_BLOCKING);
+    flyt_fake_hold(1);
+    for (unsigned i = 0; i < FLYT_STREAM_DEPTH_MAX + 100; i++)
+        set(self, stream_id(0), address);
+    set(self, stream_id(1), address);
+    assert_int_equal(synchronize(self, stream_id(1)), CUDA_SUCCESS);
+    assert_int_equal(count_in_log("memset:1"), FLYT_STREAM_DEPTH_MAX);
+    flyt_fake_release(1);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+}
+
+static void freed_memory_waits_for_work(void **state)
+{
+    struct fixture *self = *state;
+    const uint64_t big = 64ull << 20;
+    flyt_fake_set_memory(big);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    uint64_t address = alloc(self, big, CUDA_SUCCESS);
+    alloc(self, big, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(flyt_fake_used_memory(), big);
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address);
+    SEND(self, FLYT_MEMORY_FREE, memory_free, .address = address);
+    /* The reply comes when the work is done that may use the freed memory. */
+    uint32_t xid = SEND(self, FLYT_MEMORY_ALLOC, memory_alloc, .bytes = big);
+    assert_int_equal(query(self, stream_id(0)), CUDA_ERROR_NOT_READY);
+    flyt_fake_release(1);
+    flyt_memory_alloc_res res;
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_memory_alloc_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    assert_int_equal(flyt_fake_used_memory(), big);
+    alloc(self, 0, CUDA_ERROR_INVALID_VALUE);
+    alloc(self, UINT64_MAX, CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void an_allocation_waits_for_a_free_that_waits(void **state)
+{
+    struct fixture *self = *state;
+    const uint64_t big = 64ull << 20;
+    flyt_back_host_function back;
+    flyt_memory_alloc_res res;
+    flyt_fake_set_memory(big);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    uint64_t address = alloc(self, big, CUDA_SUCCESS);
+    SEND(self, FLYT_HOST_FUNCTION_LAUNCH, host_function_launch, .stream_id = stream_id(0), .function_id = 3);
+    await_back(self, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &back);
+    SEND(self, FLYT_MEMORY_FREE, memory_free, .address = address);
+    uint32_t xid = SEND(self, FLYT_MEMORY_ALLOC, memory_alloc, .bytes = big);
+    assert_int_equal(query(self, stream_id(0)), CUDA_ERROR_NOT_READY);
+    SEND(self, FLYT_HOST_FUNCTION_DONE, host_function_done, .function_id = 3);
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_memory_alloc_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+}
+
+static void many_allocations_take_few_extents(void **state)
+{
+    struct fixture *self = *state;
+    flyt_fake_set_memory(16ull << 30);
+    for (unsigned i = 0; i < FLYT_EXTENTS_MAX + 100; i++)
+        alloc(self, 2 << 20, CUDA_SUCCESS);
+}
+
+static void the_last_memory_is_given_out(void **state)
+{
+    struct fixture *self = *state;
+    flyt_fake_set_memory(10 << 20);
+    for (unsigned i = 0; i < 10; i++)
+        alloc(self, 1 << 20, CUDA_SUCCESS);
+    alloc(self, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(flyt_fake_used_memory(), 10 << 20);
+}
+
+static void one_way_errors_name_their_thread(void **state)
+{
+    struct fixture *self = *state;
+    flyt_back_call_error back;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    SEND(self, FLYT_MEMORY_FREE, memory_free, .thread = 9, .address = address + 512);
+    await_back(self, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &back);
+    assert_int_equal(back.sequence, 2);
+    assert_int_equal(back.thread, 9);
+    assert_int_equal(back.result, CUDA_ERROR_INVALID_VALUE);
+    SEND(self, FLYT_STREAM_DESTROY, stream_destroy, .stream_id = 12345);
+    await_back(self, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &back);
+    assert_int_equal(back.result, CUDA_ERROR_INVALID_HANDLE);
+    /* A range that leaves its allocation. */
+    SEND(self, FLYT_MEMORY_SET, memory_set, .stream_id = legacy, .dst = range(address, 1 << 20), .element_bytes = 1);
+    await_back(self, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &back);
+    assert_int_equal(back.result, CUDA_ERROR_INVALID_VALUE);
+    /* An address of the server's own memory. */
+    SEND(self, FLYT_MEMORY_SET, memory_set, .stream_id = legacy, .dst = range((uint64_t)(uintptr_t)self, 64),
+         .element_bytes = 1);
+    await_back(self, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &back);
+    assert_int_equal(back.result, CUDA_ERROR_INVALID_VALUE);
+}
+
+static void a_fault_is_for_ever(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address);
+    uint32_t xid = SEND(self, FLYT_STREAM_SYNCHRONIZE, stream_synchronize, .stream_id = stream_id(0));
+    flyt_fake_fail(CUDA_ERROR_ILLEGAL_ADDRESS);
+    flyt_back_fatal back = {0};
+    await_back(self, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
+    assert_int_equal(back.result, CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_non_null(strstr(back.cause, "illegal address"));
+    xdr_free((xdrproc_t)xdr_flyt_back_fatal, &back);
+    flyt_stream_synchronize_res res;
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_stream_synchronize_res, &res);
+    assert_int_equal(res.result, CUDA_ERROR_ILLEGAL_ADDRESS);
+    alloc(self, 64, CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+static void small_copies_travel_in_the_reply(void **state)
+{
+    struct fixture *self = *state;
+    flyt_copy_out_res res = {0};
+    uint64_t address = alloc(self, 4096, CUDA_SUCCESS);
+    uint32_t xid = SEND(self, FLYT_COPY_OUT, copy_out, .stream_id = legacy, .src = range(address, 100));
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_copy_out_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    assert_int_equal(res.data.data_len, 100);
+    assert_int_equal(res.data.data_val[99], 0x5a);
+    xdr_free((xdrproc_t)xdr_flyt_copy_out_res, &res);
+}
+
+static void chunks_may_come_before_their_call(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address = alloc(self, 4096, CUDA_SUCCESS);
+    send_chunk(self, 42, 0, 600);
+    SEND(self, FLYT_COPY_IN_TRANSFER, copy_in_transfer, .stream_id = legacy, .dst = range(address, 1000),
+         .transfer_id = 42, .bytes = 1000);
+    create(self, 0, 0);
+    assert_int_equal(query(self, legacy), CUDA_ERROR_NOT_READY);
+    send_chunk(self, 42, 600, 400);
+    barrier(self);
+    assert_int_equal(synchronize(self, legacy), CUDA_SUCCESS);
+    assert_log("in:0 in:0");
+}
+
+/* The copy of a stream that the GPU keeps busy takes neither the buffers that others need, nor, with ordinary memory,
+ * the thread. */
+static void a_copy_to_a_busy_stream_stops_no_other(void **state)
+{
+    struct fixture *self = *state;
+    const unsigned chunks = FLYT_STAGING_LARGE_MAX + 4;
+    uint64_t address = alloc(self, 1 << 20, CUDA_SUCCESS);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    create(self, 1, CU_STREAM_NON_BLOCKING);
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address);
+    SEND(self, FLYT_COPY_IN_TRANSFER, copy_in_transfer, .stream_id = stream_id(0), .dst = range(address, chunks * 100),
+         .transfer_id = 1, .bytes = chunks * 100);
+    for (unsigned i = 0; i < chunks; i++)
+        send_chunk(self, 1, i * 100, 100);
+    SEND(self, FLYT_COPY_IN_TRANSFER, copy_in_transfer, .stream_id = stream_id(1), .dst = range(address, 100),
+         .transfer_id = 2, .bytes = 100);
+    send_chunk(self, 2, 0, 100);
+    assert_int_equal(synchronize(self, stream_id(1)), CUDA_SUCCESS);
+    assert_int_equal(count_in_log("in:2"), 1);
+    assert_int_equal(count_in_log("pageable:1"), 0);
+    flyt_fake_release(1);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    assert_int_equal(count_in_log("in:1") + count_in_log("pageable:1"), chunks);
+}
+
+static void a_copy_from_a_busy_stream_stops_no_other(void **state)
+{
+    struct fixture *self = *state;
+    const uint64_t big = (uint64_t)FLYT_CHUNK_BYTES_MAX * (FLYT_STAGING_LARGE_MAX + 1);
+    uint64_t address = alloc(self, big, CUDA_SUCCESS);
+    flyt_chunk chunk = {0};
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    create(self, 1, CU_STREAM_NON_BLOCKING);
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address);
+    SEND(self, FLYT_COPY_OUT_TRANSFER, copy_out_transfer, .stream_id = stream_id(0), .src = range(address, big),
+         .transfer_id = 1, .bytes = big);
+    SEND(self, FLYT_COPY_OUT_TRANSFER, copy_out_transfer, .stream_id = stream_id(1), .src = range(address, 100000),
+         .transfer_id = 2, .bytes = 100000);
+    await_back(self, FLYT_BACK_CHUNK, (xdrproc_t)xdr_flyt_chunk, &chunk);
+    assert_int_equal(chunk.transfer_id, 2);
+    assert_int_equal(chunk.data.data_len, 100000);
+    xdr_free((xdrproc_t)xdr_flyt_chunk, &chunk);
+}
+
+static void without_page_locked_memory_copies_fail(void **state)
+{
+    struct fixture *self = *state;
+    flyt_copy_out_res res = {0};
+    flyt_back_transfer_failed failed;
+    uint64_t address = alloc(self, 1 << 20, CUDA_SUCCESS);
+    flyt_fake_fail_host_memory();
+    uint32_t xid = SEND(self, FLYT_COPY_OUT, copy_out, .stream_id = legacy, .src = range(address, 100));
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_copy_out_res, &res);
+    assert_int_equal(res.result, CUDA_ERROR_OUT_OF_MEMORY);
+    SEND(self, FLYT_COPY_OUT_TRANSFER, copy_out_transfer, .stream_id = legacy, .src = range(address, 100000),
+         .transfer_id = 2, .bytes = 100000);
+    await_back(self, FLYT_BACK_TRANSFER_FAILED, (xdrproc_t)xdr_flyt_back_transfer_failed, &failed);
+    assert_int_equal(failed.result, CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void a_bad_message_ends_the_session(void **state)
+{
+    struct fixture *self = *state;
+    const uint32_t garbage[] = {htonl(0x80000008), htonl(1), htonl(0)};
+    alloc(self, 64, CUDA_SUCCESS);
+    assert_int_equal(send(self->fd, garbage, sizeof garbage, 0), sizeof garbage);
+    while (receive(self))
+        ;
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(counts_progress),
+        TEST(progress_never_goes_back),
+        TEST(legacy_stream_waits_where_there_is_work),
+        TEST(finished_work_is_not_waited_for),
+        TEST(host_function_holds_its_stream_only),
+        TEST(host_function_holds_by_legacy_rules),
+        TEST(events_carry_the_order_of_parked_calls),
+        TEST(notices_wait_for_the_reader),
+        TEST(an_event_is_not_held_by_who_waits_for_it),
+        TEST(waits_mean_the_record_before_them),
+        TEST(a_full_stream_stops_no_other),
+        TEST(freed_memory_waits_for_work),
+        TEST(an_allocation_waits_for_a_free_that_waits),
+        TEST(many_allocations_take_few_extents),
+        TEST(the_last_memory_is_given_out),
+        TEST(one_way_errors_name_their_thread),
+        TEST(a_fault_is_for_ever),
+        TEST(small_copies_travel_in_the_reply),
+        TEST(chunks_may_come_before_their_call),
+        TEST(a_copy_to_a_busy_stream_stops_no_other),
+        TEST(a_copy_from_a_busy_stream_stops_no_other),
+        TEST(without_page_locked_memory_copies_fail),
+        TEST(a_bad_message_ends_the_session),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

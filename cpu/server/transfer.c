@@ -1,0 +1,411 @@
+#include "cpu/server/transfer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "cpu/server/attach.h"
+#include "cpu/server/session.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+
+/* ---- arriving chunks ---- */
+
+static struct flyt_transfer *find_locked(struct flyt_transfers *transfers, uint64_t transfer_id)
+{
+    struct flyt_transfer *transfer = transfers->first;
+    while (transfer && transfer->transfer_id != transfer_id)
+        transfer = transfer->next;
+    return transfer;
+}
+
+static struct flyt_transfer *find_or_make_locked(struct flyt_transfers *transfers, uint64_t transfer_id)
+{
+    struct flyt_transfer *transfer = find_locked(transfers, transfer_id);
+    if (transfer || transfers->count >= FLYT_TRANSFERS_MAX)
+        return transfer;
+    transfer = calloc(1, sizeof *transfer);
+    if (!transfer)
+        return NULL;
+    transfer->transfer_id = transfer_id;
+    transfer->next = transfers->first;
+    transfers->first = transfer;
+    transfers->count++;
+    return transfer;
+}
+
+/* Frees a transfer that nothing more can come for. */
+static void settle_locked(struct flyt_transfers *transfers, struct flyt_transfer *transfer)
+{
+    if (!transfer->is_dropped || transfer->reader_count || transfer->arrived_bytes < transfer->expected_bytes)
+        return;
+    struct flyt_transfer **link = &transfers->first;
+    while (*link != transfer)
+        link = &(*link)->next;
+    *link = transfer->next;
+    transfers->count--;
+    free(transfer);
+}
+
+static void mark_broken(struct flyt_transfers *transfers, const char *cause)
+{
+    if (!atomic_exchange(&transfers->is_broken, true) && cause)
+        flyt_warn("session %llu: %s", (unsigned long long)transfers->session->session_id, cause);
+    flyt_session_kick(transfers->session);
+}
+
+/* Where the payload of a chunk goes; NULL: it is thrown away. */
+static void *place(struct flyt_reader *reader, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes)
+{
+    struct flyt_transfers *transfers = &reader->session->transfers;
+    pthread_mutex_lock(&transfers->mutex);
+    struct flyt_transfer *transfer = find_or_make_locked(transfers, transfer_id);
+    if (transfer)
+        transfer->reader_count++;
+    bool is_dropped = transfer && transfer->is_dropped;
+    pthread_mutex_unlock(&transfers->mutex);
+    if (!transfer) {
+        mark_broken(transfers, "too many transfers at once");
+        return NULL;
+    }
+    reader->transfer = transfer;
+    if (is_dropped)
+        return NULL;
+    struct flyt_piece *piece = calloc(1, sizeof *piece);
+    struct flyt_buffer *buffer =
+        piece ? flyt_staging_take_chunk(&reader->session->staging, bytes, &transfer->is_turn, reader->may_wait) : NULL;
+    if (!buffer) {
+        free(piece);
+        mark_broken(transfers, "no memory for data that came before its turn");
+        return NULL;
+    }
+    *piece = (struct flyt_piece){.buffer = buffer, .offset_bytes = offset_bytes, .bytes = bytes};
+    reader->piece = piece;
+    return buffer->data;
+}
+
+static void done(struct flyt_reader *reader, size_t bytes)
+{
+    struct flyt_transfers *transfers = &reader->session->transfers;
+    struct flyt_transfer *transfer = reader->transfer;
+    struct flyt_piece *piece = reader->piece;
+    reader->transfer = NULL;
+    reader->piece = NULL;
+    if (!transfer)
+        return;
+    pthread_mutex_lock(&transfers->mutex);
+    transfer->reader_count--;
+    transfer->arrived_bytes += bytes;
+    if (piece && !transfer->is_dropped) {
+        *(transfer->first ? &transfer->last->next : &transfer->first) = piece;
+        transfer->last = piece;
+        piece = NULL;
+    }
+    settle_locked(transfers, transfer);
+    pthread_mutex_unlock(&transfers->mutex);
+    flyt_piece_free(reader->session, piece);
+    flyt_session_kick(reader->session);
+}
+
+void *flyt_transfers_main_place(void *user, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes)
+{
+    struct flyt_session *session = user;
+    void *data = place(&session->transfers.main_reader, transfer_id, offset_bytes, bytes);
+    session->current_device = NULL; /* making a buffer may have changed the context */
+    return data;
+}
+
+void flyt_transfers_main_done(void *session, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes)
+{
+    done(&((struct flyt_session *)session)->transfers.main_reader, bytes);
+}
+
+static void *stream_place(void *reader, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes)
+{
+    return place(reader, transfer_id, offset_bytes, bytes);
+}
+
+static void stream_done(void *reader, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes)
+{
+    done(reader, bytes);
+}
+
+/* ---- leaving chunks ---- */
+
+struct sender {
+    struct flyt_transfers *transfers;
+    struct flyt_connection *connection;
+};
+
+static void *send_pieces(void *user)
+{
+    struct sender sender = *(struct sender *)user;
+    struct flyt_transfers *transfers = sender.transfers;
+    free(user);
+    pthread_mutex_lock(&transfers->mutex);
+    for (;;) {
+        while (!transfers->queue_first && !transfers->is_stopping)
+            pthread_cond_wait(&transfers->queued, &transfers->mutex);
+        if (transfers->is_stopping)
+            break;
+        struct flyt_piece *piece = transfers->queue_first;
+        transfers->queue_first = piece->next;
+        pthread_mutex_unlock(&transfers->mutex);
+        int status = flyt_connection_send_chunk(sender.connection, piece->transfer_id, piece->offset_bytes,
+                                                piece->buffer->data, piece->bytes);
+        flyt_piece_free(transfers->session, piece);
+        flyt_session_kick(transfers->session);
+        if (status)
+            mark_broken(transfers, NULL);
+        pthread_mutex_lock(&transfers->mutex);
+        if (status)
+            break;
+    }
+    pthread_mutex_unlock(&transfers->mutex);
+    return NULL;
+}
+
+static int start_sender(struct flyt_transfers *transfers, struct flyt_connection *connection, pthread_t *ret_thread)
+{
+    struct sender *sender = malloc(sizeof *sender);
+    if (!sender)
+        return -ENOMEM;
+    *sender = (struct sender){transfers, connection};
+    int status = pthread_create(ret_thread, NULL, send_pieces, sender);
+    if (status)
+        free(sender);
+    return -status;
+}
+
+bool flyt_transfers_send(struct flyt_session *session, uint64_t transfer_id, uint64_t offset_bytes,
+                         struct flyt_buffer *buffer, size_t bytes)
+{
+    struct flyt_transfers *transfers = &session->transfers;
+    struct flyt_piece *piece = calloc(1, sizeof *piece);
+    if (!piece)
+        return false;
+    *piece =
+        (struct flyt_piece){.buffer = buffer, .transfer_id = transfer_id, .offset_bytes = offset_bytes, .bytes = bytes};
+    pthread_mutex_lock(&transfers->mutex);
+    /* The client may have opened no data stream (yet): then the main connection carries what is there. */
+    if (!transfers->stream_count && !transfers->has_main_sender)
+        transfers->has_main_sender = start_sender(transfers, session->connection, &transfers->main_sender_thread) == 0;
+    bool has_sender = transfers->stream_count || transfers->has_main_sender;
+    if (has_sender) {
+        *(transfers->queue_first ? &transfers->queue_last->next : &transfers->queue_first) = piece;
+        transfers->queue_last = piece;
+        pthread_cond_signal(&transfers->queued);
+    }
+    pthread_mutex_unlock(&transfers->mutex);
+    if (!has_sender)
+        free(piece);
+    return has_sender;
+}
+
+void flyt_transfers_fail(struct flyt_session *session, uint64_t transfer_id, int result)
+{
+    flyt_back_transfer_failed back = {.transfer_id = transfer_id, .result = result};
+    flyt_connection_call_back(session->connection, FLYT_BACK_TRANSFER_FAILED, (xdrproc_t)xdr_flyt_back_transfer_failed,
+                              &back);
+}
+
+/* ---- data streams ---- */
+
+static void *read_stream(void *user)
+{
+    struct flyt_reader *reader = user;
+    struct flyt_transfers *transfers = &reader->session->transfers;
+    struct flyt_error err = {0};
+    int status;
+    do {
+        status = flyt_connection_receive(reader->connection, true, 0, &err);
+        if (status > 0)
+            flyt_connection_flush(reader->connection); /* the answer to the handshake */
+    } while (status >= 0 || status == -EAGAIN);
+    /* A stream that ends between two chunks was closed by the client; in a chunk, data is missing for ever. */
+    if (status != -EPIPE)
+        mark_broken(transfers, err.text);
+    else if (reader->transfer)
+        mark_broken(transfers, "a data stream ended in the middle of a chunk");
+    flyt_piece_free(reader->session, reader->piece);
+    reader->piece = NULL;
+    return NULL;
+}
+
+int flyt_transfers_adopt(struct flyt_transfers *transfers, int fd, const void *data, size_t bytes)
+{
+    int status = -ENOSPC;
+    pthread_mutex_lock(&transfers->mutex);
+    struct flyt_data_stream *stream = &transfers->streams[transfers->stream_count];
+    if (transfers->is_stopping || transfers->stream_count == FLYT_DATA_STREAMS_MAX) {
+        flyt_close(fd);
+        goto unlock;
+    }
+    *stream = (struct flyt_data_stream){.reader = {.session = transfers->session, .may_wait = true}};
+    const struct flyt_connection_config config = {
+        .dispatch = flyt_attach_dispatch_data,
+        .program = FLYT_PROGRAM,
+        .version = FLYT_VERSION,
+        .user = &stream->reader,
+        .record_bytes_max = FLYT_RECORD_BYTES_MAX,
+        .chunk_place = stream_place,
+        .chunk_done = stream_done,
+    };
+    status = flyt_connection_new(fd, &config, &stream->reader.connection);
+    if (status == 0)
+        status = flyt_connection_preload(stream->reader.connection, data, bytes);
+    if (status == 0)
+        status = start_sender(transfers, stream->reader.connection, &stream->sender_thread);
+    stream->has_sender_thread = status == 0;
+    if (status == 0)
+        status = -pthread_create(&stream->reader_thread, NULL, read_stream, &stream->reader);
+    stream->has_reader_thread = status == 0;
+    /* Half of a stream is kept until the end, too: its sender thread names it. */
+    if (stream->has_sender_thread)
+        transfers->stream_count++;
+    else
+        stream->reader.connection = flyt_connection_free(stream->reader.connection);
+unlock:
+    pthread_mutex_unlock(&transfers->mutex);
+    return status;
+}
+
+void flyt_transfers_init(struct flyt_transfers *transfers, struct flyt_session *session)
+{
+    *transfers = (struct flyt_transfers){.session = session, .main_reader = {.session = session}};
+    pthread_mutex_init(&transfers->mutex, NULL);
+    pthread_cond_init(&transfers->queued, NULL);
+}
+
+void flyt_transfers_fini(struct flyt_transfers *transfers)
+{
+    struct flyt_session *session = transfers->session;
+    pthread_mutex_lock(&transfers->mutex);
+    transfers->is_stopping = true;
+    pthread_cond_broadcast(&transfers->queued);
+    pthread_mutex_unlock(&transfers->mutex);
+    flyt_staging_stop(&session->staging);
+    /* Threads may be in the middle of reading or writing: a socket that is shut down lets go of them. */
+    if (session->connection)
+        shutdown(flyt_connection_fd(session->connection), SHUT_RDWR);
+    for (unsigned i = 0; i < transfers->stream_count; i++)
+        shutdown(flyt_connection_fd(transfers->streams[i].reader.connection), SHUT_RDWR);
+    if (transfers->has_main_sender)
+        pthread_join(transfers->main_sender_thread, NULL);
+    for (unsigned i = 0; i < transfers->stream_count; i++) {
+        struct flyt_data_stream *stream = &transfers->streams[i];
+        if (stream->has_sender_thread)
+            pthread_join(stream->sender_thread, NULL);
+        if (stream->has_reader_thread)
+            pthread_join(stream->reader_thread, NULL);
+        flyt_connection_free(stream->reader.connection);
+    }
+    struct flyt_piece *piece;
+    while ((piece = transfers->queue_first)) {
+        transfers->queue_first = piece->next;
+        flyt_piece_free(session, piece);
+    }
+    struct flyt_transfer *transfer;
+    while ((transfer = transfers->first)) {
+        transfers->first = transfer->next;
+        while ((piece = transfer->first)) {
+            transfer->first = piece->next;
+            flyt_piece_free(session, piece);
+        }
+        free(transfer);
+    }
+    pthread_cond_destroy(&transfers->queued);
+    pthread_mutex_destroy(&transfers->mutex);
+}
+
+/* ---- the submission thread's side ---- */
+
+struct flyt_transfer *flyt_transfer_open_early(struct flyt_session *session, uint64_t transfer_id, uint64_t bytes)
+{
+    struct flyt_transfers *transfers = &session->transfers;
+    pthread_mutex_lock(&transfers->mutex);
+    struct flyt_transfer *transfer = find_or_make_locked(transfers, transfer_id);
+    if (transfer && (transfer->is_dropped || transfer->expected_bytes))
+        transfer = NULL; /* the id is in use */
+    if (transfer)
+        transfer->expected_bytes = bytes;
+    pthread_mutex_unlock(&transfers->mutex);
+    return transfer;
+}
+
+void flyt_transfer_begin(struct flyt_session *session, struct flyt_transfer *transfer)
+{
+    atomic_store(&transfer->is_turn, true);
+    flyt_staging_wake(&session->staging);
+}
+
+struct flyt_transfer *flyt_transfer_open(struct flyt_session *session, uint64_t transfer_id, uint64_t bytes)
+{
+    struct flyt_transfer *transfer = flyt_transfer_open_early(session, transfer_id, bytes);
+    if (transfer)
+        flyt_transfer_begin(session, transfer);
+    return transfer;
+}
+
+/* The first chunk, or the first in page-locked memory. */
+static struct flyt_piece *take(struct flyt_session *session, struct flyt_transfer *transfer, bool locked_only)
+{
+    pthread_mutex_lock(&session->transfers.mutex);
+    struct flyt_piece *before = NULL, *piece = transfer->first;
+    while (piece && locked_only && piece->buffer->kind == FLYT_BUFFER_SPILL) {
+        before = piece;
+        piece = piece->next;
+    }
+    if (piece) {
+        *(before ? &before->next : &transfer->first) = piece->next;
+        if (transfer->last == piece)
+            transfer->last = before;
+    }
+    pthread_mutex_unlock(&session->transfers.mutex);
+    if (piece)
+        piece->next = NULL;
+    return piece;
+}
+
+struct flyt_piece *flyt_transfer_take(struct flyt_session *session, struct flyt_transfer *transfer)
+{
+    return take(session, transfer, false);
+}
+
+struct flyt_piece *flyt_transfer_take_locked_pages(struct flyt_session *session, struct flyt_transfer *transfer)
+{
+    return take(session, transfer, true);
+}
+
+void flyt_transfer_close(struct flyt_session *session, struct flyt_transfer *transfer, bool has_all)
+{
+    struct flyt_transfers *transfers = &session->transfers;
+    pthread_mutex_lock(&transfers->mutex);
+    struct flyt_piece *left = transfer->first;
+    transfer->first = NULL;
+    transfer->is_dropped = true;
+    if (has_all)
+        transfer->expected_bytes = 0;
+    settle_locked(transfers, transfer);
+    pthread_mutex_unlock(&transfers->mutex);
+    while (left) {
+        struct flyt_piece *piece = left;
+        left = piece->next;
+        flyt_piece_free(session, piece);
+    }
+}
+
+void flyt_transfer_drop(struct flyt_session *session, uint64_t transfer_id, uint64_t bytes)
+{
+    struct flyt_transfer *transfer = flyt_transfer_open(session, transfer_id, bytes);
+    if (transfer)
+        flyt_transfer_close(session, transfer, false);
+}
+
+void flyt_piece_free(struct flyt_session *session, struct flyt_piece *piece)
+{
+    if (!piece)
+        return;
+    flyt_staging_release(&session->staging, piece->buffer);
+    free(piece);
+}

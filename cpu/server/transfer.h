@@ -1,0 +1,115 @@
+/*
+ * Bulk data on its way: transfers, which come from the client in chunks, and chunks that go to it.
+ *
+ * Chunks travel on the session's data streams, further connections of the client, each with a thread that reads
+ * straight into staging buffers and one that sends; or on the main connection where the client has opened no other.
+ * They may come before the call that says what they are for, and in any order.
+ *
+ * The submission thread opens a transfer when its call is executed, says when its turn has come, i.e. when nothing but
+ * the data is missing, and takes chunks as they arrive. Before its turn a transfer gets only what others do not need.
+ */
+#ifndef FLYT_SERVER_TRANSFER_H
+#define FLYT_SERVER_TRANSFER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu/server/staging.h"
+#include "rpc/transport/connection.h"
+
+struct flyt_session;
+
+enum { FLYT_TRANSFERS_MAX = 65536 };
+
+/* A chunk: in a transfer's list as it arrived, or in the queue of what is to be sent. */
+struct flyt_piece {
+    struct flyt_piece *next;
+    struct flyt_buffer *buffer;
+    uint64_t transfer_id; /* to be sent only */
+    uint64_t offset_bytes;
+    size_t bytes;
+};
+
+struct flyt_transfer {
+    struct flyt_transfer *next;
+    uint64_t transfer_id;
+    atomic_bool is_turn;     /* nothing but data is missing */
+    bool is_dropped;         /* what still comes is thrown away */
+    uint64_t expected_bytes; /* once opened */
+    uint64_t arrived_bytes;  /* pieces in the list included */
+    unsigned reader_count;   /* readers that have a place in it now */
+    struct flyt_piece *first, *last;
+};
+
+/* Who reads chunks off a connection. */
+struct flyt_reader {
+    struct flyt_session *session;
+    struct flyt_connection *connection;
+    struct flyt_transfer *transfer; /* of the chunk that is being read */
+    struct flyt_piece *piece;
+    bool may_wait;
+};
+
+struct flyt_data_stream {
+    struct flyt_reader reader;
+    pthread_t reader_thread, sender_thread;
+    bool has_reader_thread, has_sender_thread;
+};
+
+struct flyt_transfers {
+    struct flyt_session *session;
+    pthread_mutex_t mutex; /* transfers and their pieces, the queue, the data streams */
+    pthread_cond_t queued;
+    struct flyt_transfer *first;
+    unsigned count;
+    struct flyt_piece *queue_first, *queue_last;
+    struct flyt_data_stream streams[FLYT_DATA_STREAMS_MAX];
+    unsigned stream_count;
+    struct flyt_reader main_reader;
+    pthread_t main_sender_thread;
+    bool has_main_sender;
+    bool is_stopping;
+    atomic_bool is_broken; /* a data stream was lost, or carried what cannot be: the session must end */
+};
+
+void flyt_transfers_init(struct flyt_transfers *transfers, struct flyt_session *session);
+/* Ends all threads and closes the data streams. */
+void flyt_transfers_fini(struct flyt_transfers *transfers);
+
+/* Takes over a connection whose handshake names this session: `data` is what was read of it. From any thread. 0 or a
+ * negative errno; fd is closed on failure. */
+int flyt_transfers_adopt(struct flyt_transfers *transfers, int fd, const void *data, size_t bytes);
+
+/* Members of flyt_connection_config for the main connection, whose user is the session. */
+void *flyt_transfers_main_place(void *session, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes);
+void flyt_transfers_main_done(void *session, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes);
+
+/* ---- for the submission thread ---- */
+
+/* A transfer whose turn has come. NULL: too many transfers, or no memory. */
+struct flyt_transfer *flyt_transfer_open(struct flyt_session *session, uint64_t transfer_id, uint64_t bytes);
+/* One whose turn flyt_transfer_begin will tell. NULL: likewise. */
+struct flyt_transfer *flyt_transfer_open_early(struct flyt_session *session, uint64_t transfer_id, uint64_t bytes);
+void flyt_transfer_begin(struct flyt_session *session, struct flyt_transfer *transfer);
+/* A chunk that has arrived, in no particular order; NULL: none now. The caller owns it: flyt_piece_free. */
+struct flyt_piece *flyt_transfer_take(struct flyt_session *session, struct flyt_transfer *transfer);
+/* Likewise, but only chunks in page-locked memory: what the driver may be given before the GPU has reached the copy. */
+struct flyt_piece *flyt_transfer_take_locked_pages(struct flyt_session *session, struct flyt_transfer *transfer);
+/* The transfer is over; what is still to come is thrown away. has_all: nothing is. */
+void flyt_transfer_close(struct flyt_session *session, struct flyt_transfer *transfer, bool has_all);
+/* Throws away a transfer that will not be used: its call failed. */
+void flyt_transfer_drop(struct flyt_session *session, uint64_t transfer_id, uint64_t bytes);
+/* Frees the chunk; its buffer (unless taken out of it) goes back. NULL is allowed. */
+void flyt_piece_free(struct flyt_session *session, struct flyt_piece *piece);
+
+/* Sends the first `bytes` of the buffer as a chunk, in the background, and gives the buffer back then. False: no
+ * memory; the buffer stays the caller's. */
+bool flyt_transfers_send(struct flyt_session *session, uint64_t transfer_id, uint64_t offset_bytes,
+                         struct flyt_buffer *buffer, size_t bytes);
+/* Tells the client that a transfer will not be. */
+void flyt_transfers_fail(struct flyt_session *session, uint64_t transfer_id, int result);
+
+#endif
