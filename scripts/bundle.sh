@@ -1,0 +1,41 @@
+#!/bin/sh
+# usage: bundle.sh BUILD_FOLDER CUDA_PATH VERSION
+# Makes BUILD_FOLDER/bundle/flyt: one relocatable folder with the programs, the libraries and everything that they
+# need but glibc, the test programs and the benchmarks. Runs on x86-64 Linux with glibc 2.36 or later.
+set -eu
+build=$1 cuda=$2 version=$3
+out=$build/bundle/flyt
+rm -rf "$out.new"
+mkdir -p "$out.new/bin" "$out.new/lib" "$out.new/native" "$out.new/tests" "$out.new/bench"
+
+cp "$build"/bin/flyt-server scripts/flyt-run scripts/flyt-client-lib scripts/flyt-gpu-test "$out.new/bin/"
+cp -L "$build"/lib/libflyt-client.so.1 "$build"/lib/libcudart.so.13 "$build"/lib/libcuda.so.1 "$build"/lib/libflyt-softgpu.so "$out.new/lib/"
+cp -L "$cuda/lib64/libcudart.so.13" "$out.new/native/"
+find "$build/tests/apps" -maxdepth 1 -type f ! -name '*.o' ! -name '*.d' -exec cp {} "$out.new/tests/" \;
+cp tests/bench/run "$out.new/bench/"
+find "$build/tests/bench" -maxdepth 1 -type f -perm -u+x -exec cp {} "$out.new/bench/" \;
+echo "$version" >"$out.new/VERSION"
+cp LICENSE "$out.new/"
+
+# Everything that the objects need beside glibc's own libraries comes along.
+for object in "$out.new"/bin/flyt-server "$out.new"/lib/*.so*; do
+    ldd "$object" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p'
+done | sort -u | while read -r needed; do
+    name=$(basename "$needed")
+    case $name in
+    libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libresolv.so.* | ld-linux* | libflyt-* | libcuda*) ;;
+    *) cp -L "$needed" "$out.new/lib/" ;;
+    esac
+done
+for object in "$out.new"/lib/*.so*; do
+    chmod u+w "$object"
+    patchelf --set-rpath '$ORIGIN' "$object"
+done
+patchelf --set-rpath '$ORIGIN/../lib' "$out.new/bin/flyt-server"
+find "$out.new/lib" "$out.new/bin" -type f -exec sh -c 'strip --strip-debug "$1" 2>/dev/null || true' sh {} \;
+
+kbytes=$(du -sk "$out.new" | cut -f1)
+[ "$kbytes" -le 49152 ] || { echo "bundle.sh: $kbytes KiB is more than 48 MiB" >&2; exit 1; }
+rm -rf "$out"
+mv "$out.new" "$out"
+echo "bundle: $out ($kbytes KiB)"
