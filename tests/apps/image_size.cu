@@ -1,0 +1,4 @@
+// A fat binary in which everything is compressed for size.
+// nvcc: -compress-mode=size -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90
+#define EXPECTED_ON_SOFT cudaSuccess
+#include "image.h"

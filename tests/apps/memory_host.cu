@@ -1,0 +1,96 @@
+// Pinned host memory: cudaHostAlloc with its flags, cudaHostRegister, their use in asynchronous copies and
+// their errors. Mapped memory works where canMapHostMemory is 1 and is refused by name where it is 0.
+#include "check.h"
+
+__global__ void increment(int *values, int count)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+    if (i < count)
+        values[i]++;
+}
+
+enum { COUNT = 5000 };
+
+/* Sends the pinned buffer through the device and back. */
+static void round_trip(int *pinned)
+{
+    int *device;
+    cudaStream_t stream;
+
+    for (int i = 0; i < COUNT; i++)
+        pinned[i] = i * 3;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaMalloc(&device, COUNT * sizeof(int)));
+    CHECK(cudaMemcpyAsync(device, pinned, COUNT * sizeof(int), cudaMemcpyHostToDevice, stream));
+    increment<<<(COUNT + 127) / 128, 128, 0, stream>>>(device, COUNT);
+    CHECK_LAUNCH();
+    CHECK(cudaMemcpyAsync(pinned, device, COUNT * sizeof(int), cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    for (int i = 0; i < COUNT; i++)
+        EXPECT_EQ(pinned[i], i * 3 + 1);
+    CHECK(cudaFree(device));
+    CHECK(cudaStreamDestroy(stream));
+}
+
+static void check_mapped(int can_map)
+{
+    int *host, *device;
+
+    if (!can_map) {
+        EXPECT_ERR(cudaHostAlloc(&host, 4096, cudaHostAllocMapped), cudaErrorNotSupported);
+        return;
+    }
+    CHECK(cudaHostAlloc(&host, COUNT * sizeof(int), cudaHostAllocMapped));
+    CHECK(cudaHostGetDevicePointer(&device, host, 0));
+    for (int i = 0; i < COUNT; i++)
+        host[i] = i;
+    increment<<<(COUNT + 127) / 128, 128>>>(device, COUNT);
+    CHECK_LAUNCH();
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; i < COUNT; i++)
+        EXPECT_EQ(host[i], i + 1);
+    CHECK(cudaFreeHost(host));
+}
+
+static void check_register(void)
+{
+    const size_t bytes = (COUNT * sizeof(int) + 4095) / 4096 * 4096;
+    int *memory = (int *)aligned_alloc(4096, bytes);
+
+    CHECK(cudaHostRegister(memory, bytes, cudaHostRegisterDefault));
+    EXPECT_ERR(cudaHostRegister(memory, bytes, cudaHostRegisterDefault), cudaErrorHostMemoryAlreadyRegistered);
+    round_trip(memory);
+    CHECK(cudaHostUnregister(memory));
+    EXPECT_ERR(cudaHostUnregister(memory), cudaErrorHostMemoryNotRegistered);
+    round_trip(memory);
+    free(memory);
+}
+
+int main(void)
+{
+    int can_map = -1, local = 0;
+    unsigned flags = 0;
+    int *pinned;
+
+    CHECK(cudaDeviceGetAttribute(&can_map, cudaDevAttrCanMapHostMemory, 0));
+    CHECK(cudaMallocHost(&pinned, COUNT * sizeof(int)));
+    round_trip(pinned);
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaHostAlloc(&pinned, COUNT * sizeof(int), cudaHostAllocPortable));
+    round_trip(pinned);
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaHostAlloc(&pinned, COUNT * sizeof(int), cudaHostAllocWriteCombined));
+    CHECK(cudaHostGetFlags(&flags, pinned));
+    EXPECT(flags & cudaHostAllocWriteCombined, "0x%x", flags);
+    round_trip(pinned);
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaFreeHost(NULL));
+    EXPECT_ERR(cudaHostAlloc(&pinned, 4096, 0x7000), cudaErrorInvalidValue);
+    EXPECT_ERR(cudaHostGetFlags(&flags, &local), cudaErrorInvalidValue);
+    EXPECT_ERR(cudaFreeHost(&local), cudaErrorInvalidValue);
+    check_mapped(can_map);
+    check_register();
+    CHECK(cudaGetLastError());
+    return 0;
+}

@@ -1,0 +1,6 @@
+# Mutating tests of decoders: a few seconds each among the unit tests, as long as one likes by hand.
+
+$(B)/tests/fuzz/wire-fuzz: $(B)/tests/fuzz/wire_fuzz.o $(TEST_PEER_OBJS) $(RPC_OBJS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS)
+UNIT_TESTS += $(B)/tests/fuzz/wire-fuzz

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Checks who includes whom: a folder is a layer, and includes run one way. Prints each offence; exit status 1 if any.
+set -u
+cd "$(dirname "$0")/.."
+status=0
+
+# forbid FOLDER PATTERN REASON
+forbid() {
+    offences=$(grep -rnE "^#include \"($2)" "$1" --include='*.c' --include='*.h' 2>/dev/null)
+    if [ -n "$offences" ]; then
+        echo "$offences" | sed "s|$| <- $3|"
+        status=1
+    fi
+}
+forbid rpc/base 'cpu/|control/|rpc/(transport|gen|api)' 'rpc/base includes nothing above it'
+forbid rpc/transport 'cpu/|control/' 'the transport knows no CUDA and no program'
+forbid cpu/client 'cpu/(server|softgpu|cuda|cudart|nvml|lib)/|control/' 'the client core knows no server and no surface'
+forbid cpu/server 'cpu/(client|softgpu|cuda|cudart|nvml|lib)/|control/' 'the server knows no client'
+forbid cpu/cuda 'cpu/(server|softgpu|cudart)/|rpc/transport|control/' 'a replaced library lowers to cpu/client'
+forbid cpu/cudart 'cpu/(server|softgpu|cuda)/|rpc/transport|control/' 'a replaced library lowers to cpu/client'
+forbid cpu/softgpu 'cpu/(server|client|cuda|cudart)/|rpc/transport|control/' 'the software GPU knows nothing above it'
+if grep -rnE '#include <cuda' rpc/base rpc/transport --include='*.c' --include='*.h'; then
+    echo 'rpc/base and rpc/transport know no CUDA'
+    status=1
+fi
+for folder in rpc rpc/base rpc/proto rpc/api rpc/gen rpc/transport cpu cpu/client cpu/cuda cpu/cudart cpu/server cpu/softgpu tests tests/apps scripts config submodules; do
+    [ -e "$folder/README.md" ] || { echo "$folder has no README.md"; status=1; }
+done
+exit $status

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""The client libraries built with address and undefined-behaviour sanitizers, in ordinary programs: no report."""
+import os
+import re
+import subprocess
+
+import harness
+from harness import app, environment, expect, expect_equal, main, run, scenario, server, skip
+
+SANITIZED = os.path.join(harness.ROOT, "build-address-undefined")
+REPORT = re.compile(r"ERROR: (Address|Leak)Sanitizer|runtime error:")
+PROGRAMS = ("memory", "memory_2d", "memory_async", "bulk_copies", "streams", "stream_legacy", "events", "host_functions",
+            "launch", "launch_driver", "launch_large_parameters", "module_driver", "module_dlopen", "library_driver",
+            "symbols", "errors", "contexts", "not_supported", "threads_own_streams", "threads_shared_streams",
+            "pinned_chain", "fork_child", "process_ends", "fault_address")
+
+
+def sanitizer_libraries():
+    """The run-time libraries, which must come before everything else in a program that was built without them."""
+    found = [subprocess.run(["gcc", "-print-file-name=" + name], capture_output=True, text=True, check=True).stdout.strip()
+             for name in ("libasan.so", "libubsan.so")]
+    return [os.path.realpath(path) for path in found]
+
+
+@scenario
+def programs():
+    libraries = os.path.join(SANITIZED, "lib")
+    preload = ":".join(sanitizer_libraries() + [os.path.join(libraries, n) for n in ("libcudart.so.13", "libcuda.so.1")])
+    with server("unix") as s:
+        # Leaks are the programs' own business: many end in the middle of their work.
+        env = environment(FLYT_SERVER=s.url, FLYT_TEST_FORWARDED="1", LD_PRELOAD=preload, LD_LIBRARY_PATH=libraries,
+                          ASAN_OPTIONS="detect_leaks=0:verify_asan_link_order=0", UBSAN_OPTIONS="print_stacktrace=1")
+        for name in PROGRAMS:
+            result = run([app(name)], env, timeout=120)
+            expect(result.status == 0 and not REPORT.search(result.err), name, result)
+
+
+if not os.path.exists(os.path.join(SANITIZED, "lib", "libcudart.so.13")):
+    skip("the libraries are not built with sanitizers (make SANITIZE=address,undefined client)")
+main()

@@ -1,0 +1,344 @@
+#!/usr/bin/env python3
+"""flyt-server against clients that do not follow the rules: garbage, truncated and oversized records, handles that are
+unknown, of the wrong type or another session's, absurd sizes, ends in the middle. That session ends or gets the CUDA
+error; the listener and all other sessions go on, and nothing stays behind. Speaks the wire's format by itself."""
+import contextlib
+import glob
+import hashlib
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+import harness
+from harness import Failed, expect, expect_equal, is_alive, main, run, scenario, server, within
+
+sys.path.insert(0, os.path.join(harness.ROOT, "rpc", "gen"))
+import wire  # noqa: E402
+
+PROGRAM, VERSION = 0x20000F17, 1
+HANDSHAKE, QUERY, CHUNK = 1, 2, 3
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_HANDLE = 1, 2, 400
+STREAM_ID, EVENT_ID = 0x11 << 56, 0x12 << 56
+WINDOW = 0x200000000000
+
+
+def procedures():
+    tables = wire.load(glob.glob(os.path.join(harness.ROOT, "rpc", "api", "*.api")))
+    return {p.name: p for p in tables.procedures}
+
+
+PROCEDURES = procedures()
+PROTO = Path(harness.ROOT) / "rpc" / "proto"
+BASE_HASH = hashlib.sha256((PROTO / "flyt.x").read_bytes() + (PROTO / "limits.h").read_bytes()).digest()
+
+
+def u32(*values):
+    return struct.pack(">%dI" % len(values), *values)
+
+
+def u64(*values):
+    return struct.pack(">%dQ" % len(values), *values)
+
+
+def opaque(data):
+    return u32(len(data)) + data + bytes(-len(data) % 4)
+
+
+def box(address, width, height=1, depth=1, pitch=None, slice_bytes=None):
+    return u64(address, width, height, depth, width if pitch is None else pitch,
+               width if slice_bytes is None else slice_bytes)
+
+
+def handshake(base_hash=BASE_HASH, kind=0, token=b""):
+    rows = b"".join(u32(p.number) + u64(p.signature()) for p in PROCEDURES.values())
+    return (base_hash + u32(len(PROCEDURES)) + rows + opaque(b"a test") + u32(13000, os.getpid()) + opaque(b"raw") +
+            u32(kind) + opaque(token) + opaque(b""))
+
+
+class Client:
+    """One connection. Calls go out as given; replies are (result, rest); what the server calls is passed over."""
+
+    def __init__(self, url):
+        host, port = url.removeprefix("tcp://").rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.xid = 0
+
+    def record(self, procedure, args):
+        self.xid += 1
+        body = u32(self.xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0) + args
+        return u32(0x80000000 | len(body)) + body
+
+    def send(self, procedure, args):
+        self.socket.sendall(self.record(procedure, args))
+
+    def exactly(self, count):
+        data = b""
+        while len(data) < count:
+            part = self.socket.recv(count - len(data))
+            if not part:
+                raise EOFError
+            data += part
+        return data
+
+    def reply(self):
+        while True:
+            mark = struct.unpack(">I", self.exactly(4))[0]
+            body = self.exactly(mark & 0x7FFFFFFF)
+            xid, direction = struct.unpack(">2I", body[:8])
+            if direction == 1 and xid == self.xid:
+                return body[24:]
+
+    def open(self, **named):
+        """Makes the handshake; returns its status and token."""
+        self.send(HANDSHAKE, handshake(**named))
+        body = self.reply()
+        status, length = struct.unpack(">2I", body[:8])
+        at = 8 + length + -length % 4 + 8
+        bytes_ = struct.unpack(">I", body[at:at + 4])[0]
+        return status, body[at + 4:at + 4 + bytes_]
+
+    def call(self, name, args=b""):
+        """A call of the tables with a reply: its result and what follows the progress."""
+        self.send(PROCEDURES[name].number, u32(1) + args)
+        body = self.reply()
+        return struct.unpack(">i", body[:4])[0], body[28:]
+
+    def is_closed(self):
+        try:
+            while self.socket.recv(65536):
+                pass
+        except (ConnectionError, EOFError):
+            pass
+        except TimeoutError:
+            return False
+        return True
+
+
+def session(url):
+    client = Client(url)
+    status, client.token = client.open()
+    expect_equal(status, 0, "status of the handshake")
+    return client
+
+
+def serves(s):
+    """A well-behaved session works."""
+    client = session(s.url)
+    result, rest = client.call("memory_alloc", u32(0) + u64(4096))
+    expect_equal(result, 0, "an allocation")
+    expect(struct.unpack(">Q", rest)[0] >= WINDOW, "its address is in the window")
+    client.socket.close()
+
+
+@scenario
+def garbage_at_the_door():
+    with server() as s:
+        before = s.settle()
+        for data in (b"GET / HTTP/1.0\r\n\r\n", os.urandom(4096), u32(0xFFFFFFFF) + bytes(100), u32(0x80000004) + bytes(4)):
+            client = Client(s.url)
+            client.socket.sendall(data)
+            with contextlib.suppress(OSError):  # closed already
+                client.socket.shutdown(socket.SHUT_WR)
+            expect(client.is_closed(), "the connection ends after", data[:16])
+        serves(s)
+        expect_equal(s.settle(), before, "processes")
+
+
+@scenario
+def bad_records_in_a_session():
+    with server() as s:
+        before, bystander = s.settle(), session(s.url)
+        alloc = PROCEDURES["memory_alloc"].number
+        for name, data in (
+            ("a record of random bytes", u32(0x80000000 | 64) + os.urandom(64)),
+            ("arguments that are cut off", u32(0x80000000 | 44) + u32(2, 0, 2, PROGRAM, VERSION, alloc, 0, 0, 0, 0, 1)),
+            ("arguments that are too long", u32(0x80000000 | 60) + u32(2, 0, 2, PROGRAM, VERSION, alloc, *([0] * 9))),
+            ("a record longer than any", u32(0xFFFFFFFF) + bytes(1 << 16)),
+            ("a second handshake", None),
+        ):
+            client = session(s.url)
+            client.socket.sendall(data or client.record(HANDSHAKE, handshake()))
+            expect(client.is_closed(), "the connection ends after", name)
+            expect_equal(bystander.call("memory_alloc", u32(0) + u64(64))[0], 0, "another session after", name)
+        bystander.socket.close()
+        serves(s)
+        expect_equal(s.settle(), before, "processes")
+
+
+@scenario
+def handles_that_are_not_the_sessions():
+    with server() as s:
+        one, other = session(s.url), session(s.url)
+        one.send(PROCEDURES["stream_create"].number, u32(1) + u64(STREAM_ID | 99) + u32(0, 0, 0))
+        expect_equal(one.call("stream_synchronize", u64(STREAM_ID | 99))[0], 0, "the session's own stream")
+        for name, handle in (("another session's stream", STREAM_ID | 99), ("an unknown stream", STREAM_ID | 1 << 40),
+                             ("an event for a stream", EVENT_ID | 99), ("zero", 0), ("all ones", (1 << 64) - 1)):
+            expect_equal(other.call("stream_synchronize", u64(handle))[0], INVALID_HANDLE, name)
+        expect_equal(other.call("event_query", u64(STREAM_ID | 1))[0], INVALID_HANDLE, "a stream for an event")
+        expect_equal(other.call("library_global", u64(0x13 << 56 | 5) + opaque(b"x") + u32(0))[0], INVALID_HANDLE, "a library")
+        expect_equal(other.call("device_memory_info", u32(77))[0], 101, "an unknown device")
+        serves(s)
+
+
+@scenario
+def absurd_sizes():
+    with server() as s:
+        client = session(s.url)
+        result, rest = client.call("memory_alloc", u32(0) + u64(4096))
+        expect_equal(result, 0, "an allocation")
+        address = struct.unpack(">Q", rest)[0]
+        for count in (1 << 40, 1 << 63, (1 << 64) - 1):
+            expect_equal(client.call("memory_alloc", u32(0) + u64(count))[0], OUT_OF_MEMORY, "an allocation of", count)
+        huge = 1 << 62
+        for name, where in (("a range beyond its allocation", box(address, 8192)),
+                            ("nobody's memory", box(WINDOW + (1 << 39), 16)), ("address zero", box(0, 16)),
+                            ("an address of the host", box(0x7FFFF0000000, 16)),
+                            ("rows that overflow", box(address, 16, huge, huge, huge, huge)),
+                            ("slices that overflow", box(address, 16, 2, 1 << 60, 16, 1 << 60))):
+            result, _ = client.call("copy_out", u64(STREAM_ID | 1) + where)
+            expect_equal(result, INVALID_VALUE, name)
+        expect_equal(client.call("device_memory_info", u32(0))[0], 0, "the session afterwards")
+
+
+@scenario
+def refused_handshakes():
+    with server() as s:
+        expect_equal(Client(s.url).open(base_hash=bytes(32))[0], 1, "another base protocol")
+        expect_equal(Client(s.url).open(kind=1, token=os.urandom(32))[0], 3, "a data stream of no session")
+        expect_equal(Client(s.url).open(kind=1)[0], 3, "a data stream without a token")
+        serves(s)
+
+
+@scenario
+def ends_in_the_middle_of_a_transfer():
+    with server() as s:
+        before = s.settle()
+        client = session(s.url)
+        data = Client(s.url)
+        expect_equal(data.open(kind=1, token=client.token)[0], 0, "a data stream")
+        body = u32(7, 0, 2, PROGRAM, VERSION, CHUNK, 0, 0, 0, 0) + u64(1, 0) + u32(4 << 20)
+        data.socket.sendall(u32(0x80000000 | len(body) + (4 << 20)) + body + bytes(100000))
+        expect_equal(client.call("memory_alloc", u32(0) + u64(64))[0], 0, "the session beside its unfinished chunk")
+        data.socket.close()
+        expect(client.is_closed(), "a session that lost data ends")
+        client = session(s.url)
+        client.socket.sendall(client.record(CHUNK, u64(1, 0) + u32(1 << 20) + bytes(1 << 20))[:5000])
+        client.socket.close()
+        serves(s)
+        within(10, lambda: len(s.children()) == before, "the processes are those of the beginning")
+
+
+@scenario
+def a_server_process_is_killed():
+    with server() as s:
+        before = s.settle()
+        client, bystander = session(s.url), session(s.url)
+        serving = within(10, lambda: [p for p in s.children() if s.log().count("session") >= 2], "both are served")
+        expect(len(serving) >= before, "one process for each session and the warm ones")
+        for pid in s.children():
+            if harness.socket_inodes(pid) & set(harness.peers_of(os.getpid())):
+                os.kill(pid, signal.SIGKILL)
+                break
+        else:
+            raise Failed("no server process has a connection of this test")
+        within(10, lambda: sum(c.is_closed() for c in (client, bystander) if c.socket.settimeout(0.2) is None) == 1,
+               "one of the two sessions has ended")
+        serves(s)
+        # A process that has ended this moment may not have been waited for yet.
+        within(10, lambda: not zombies_of(s.pid), "every process that ended has been waited for")
+
+
+def zombies_of(listener_pid):
+    return [p for p in os.listdir("/proc") if p.isdigit() and parent(p) == listener_pid and not is_alive(int(p))]
+
+
+def parent(pid):
+    try:
+        with open("/proc/%s/stat" % pid) as f:
+            return int(f.read().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return None
+
+
+@scenario
+def sigterm_leaves_nothing():
+    with server(kind="unix") as s:
+        folder = glob.glob(os.path.join(harness.WORK, "flyt-images-*"))
+        expect_equal(len(folder), 1, "folders of images")
+        children = s.children()
+        begin = time.monotonic()
+        os.kill(s.pid, signal.SIGTERM)
+        expect_equal(s.process.wait(10), 0, "exit status")
+        expect(time.monotonic() - begin < 5, "it took", time.monotonic() - begin)
+        expect_equal([p for p in children if is_alive(p)], [], "processes")
+        expect(not os.path.exists(s.url.removeprefix("unix://")), "the socket's file is there")
+        expect_equal(glob.glob(os.path.join(harness.WORK, "flyt-images-*")), [], "folders of images")
+
+
+def timers(port):
+    """Kinds and seconds of the timers of the established connections to a port (proc(5), /proc/net/tcp: tr, tm->when)."""
+    with open("/proc/net/tcp") as f:
+        rows = [line.split() for line in f.read().splitlines()[1:]]
+    return [(int(r[5].split(":")[0], 16), int(r[5].split(":")[1], 16) / os.sysconf("SC_CLK_TCK"))
+            for r in rows if int(r[1].rsplit(":", 1)[1], 16) == port and r[3] == "01"]
+
+
+@scenario
+def silent_clients_are_missed():
+    keepalive = 2
+    with server() as s:
+        client = session(s.url)
+        found = timers(int(s.url.rsplit(":", 1)[1]))
+        expect(any(kind == keepalive and seconds <= 20 for kind, seconds in found), "timers of the server's end:", found)
+        client.socket.close()
+
+
+@scenario
+def a_stopped_server_process_stops_nobody():
+    with server() as s:
+        s.settle()
+        client = session(s.url)
+        for pid in s.children():
+            if harness.socket_inodes(pid) & set(harness.peers_of(os.getpid())):
+                os.kill(pid, signal.SIGSTOP)
+        streams = []
+        for _ in range(256):
+            streams.append(Client(s.url))
+            streams[-1].send(HANDSHAKE, handshake(kind=1, token=client.token))
+        serves(s)
+        for c in (client, *streams):
+            c.socket.close()
+
+
+@scenario
+def unfinished_images_go_with_the_server():
+    with server(kind="unix") as s:
+        folder = glob.glob(os.path.join(harness.WORK, "flyt-images-*"))[0]
+        with open(os.path.join(folder, ".part-1-0123456789abcdef"), "w") as f:
+            f.write("a process was killed while it wrote this")
+        os.kill(s.pid, signal.SIGTERM)
+        expect_equal(s.process.wait(10), 0, "exit status")
+        expect(not os.path.exists(folder), "the folder of images is there:", folder)
+
+
+@scenario
+def options():
+    program = os.path.join(harness.BUILD, "bin", "flyt-server")
+    for wrong in ([], ["--listen", "nonsense"], ["--listen", "tcp://:0", "--soft", "0"], ["--warm"],
+                  ["--listen", "tcp://:0", "--warm", "x"], ["--listen", "tcp://:0", "more"]):
+        result = run([program, *wrong])
+        expect(result.status in (1, 2), wrong, result)
+        expect_equal(len(harness.lines(result.err)), 1, "lines on stderr of", wrong, result)
+    expect("--soft-memory" in run([program, "--help"]).out, "--help lists the options")
+    expect(run([program, "--version"]).out.startswith("flyt-server "), "--version")
+    if not glob.glob("/dev/nvidia[0-9]*"):
+        result = run([program, "--listen", "tcp://127.0.0.1:0"])
+        expect_equal(result.status, 1, "without a driver", result)
+        expect("--soft" in result.err, "says what to do", result)
+
+
+main()

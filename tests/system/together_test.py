@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Many programs on one server at once, some of which end badly: the others are correct, and nothing is left."""
+import os
+import signal
+import subprocess
+import time
+
+import harness
+from harness import (app, environment, expect, expect_equal, finish, helper, lines, main, run, scenario, server, start,
+                     through_flyt, within)
+
+GOOD = ("threads_own_streams", "threads_shared_streams", "matrix", "sort", "reduce_scan", "events", "host_functions",
+        "memory_async", "bulk_copies")
+FAULTY = ("fault_address", "device_assert", "process_ends", "fork_child")
+
+
+def begin(url, program, *arguments):
+    return start(through_flyt(url, program, *arguments), environment(FLYT_TEST_FORWARDED="1"), stdout=subprocess.PIPE,
+                 stderr=subprocess.PIPE)
+
+
+@scenario
+def a_crowd():
+    """Fifteen programs at once: nine ordinary ones, four that fault, fork or exit in the middle, two that are killed."""
+    for kind in ("tcp", "unix"):
+        with server(kind) as s:
+            at_start = s.settle()
+            running = [(name, begin(s.url, app(name))) for name in GOOD + FAULTY]
+            victims = [begin(s.url, helper("until_lost"), way) for way in ("copy", "threads")]
+            for victim in victims:
+                expect_equal(victim.stdout.readline(), b"working\n", "a victim's first line")
+                victim.kill()
+                expect_equal(finish(victim).status, -signal.SIGKILL, "the victim's end")
+            for name, program in running:
+                result = finish(program, 120)
+                expect(result.status == 0, kind, name, result)
+            within(10, lambda: len(s.children()) <= at_start,
+                   "the end of the serving processes (%d at the start)" % at_start)
+            last = run(through_flyt(s.url, app("memory")))
+            expect_equal(last.status, 0, "a program afterwards", last)
+
+
+@scenario
+def a_driver_that_does_not_return():
+    """What the driver keeps waiting for a kernel without end stops neither other streams nor the end of its process."""
+    with server() as s:
+        at_start = s.settle()
+        victim = begin(s.url, helper("stuck"))
+        expect_equal(victim.stdout.readline(), b"working\n", "the victim's first line")
+        time.sleep(0.5)  # the driver begins to wait at some time after that
+        victim.kill()
+        finish(victim)
+        within(15, lambda: len(s.children()) <= at_start, "the end of the serving process")
+
+
+class Steady:
+    """A program that works in rounds until it is killed; its output goes to a file."""
+
+    def __init__(self, url, name):
+        self.path = os.path.join(harness.WORK, name)
+        with open(self.path, "wb") as out:
+            self.program = start(through_flyt(url, helper("endless")), stdout=out, stderr=subprocess.STDOUT)
+        self.goes_on("in the beginning")
+
+    def rounds(self):
+        with open(self.path) as f:
+            return f.read().count("round")
+
+    def goes_on(self, when):
+        rounds = self.rounds()
+        within(20, lambda: self.rounds() > rounds + 1, "two further rounds of the steady program " + when)
+
+    def kill(self):
+        self.program.kill()
+        expect_equal(self.program.wait(10), -signal.SIGKILL, "the steady program's end")
+
+
+@scenario
+def beside_faults():
+    """Another program's faults, each fatal to its own context, and its SIGKILL disturb nobody."""
+    with server() as s:
+        at_start = s.settle()
+        steady = Steady(s.url, "steady")
+        for fault in ("fault_address", "fault_misaligned", "device_assert", "device_trap"):
+            result = run(through_flyt(s.url, app(fault)))
+            expect_equal(result.status, 0, fault, result)
+            steady.goes_on("after " + fault)
+        victim = Steady(s.url, "victim")
+        victim.kill()
+        steady.goes_on("after another's SIGKILL")
+        expect_equal(run(through_flyt(s.url, app("memory"))).status, 0, "a new program")
+        steady.kill()
+        within(10, lambda: len(s.children()) <= at_start, "the end of the serving processes")
+
+
+def memory_kb(pid, name):
+    with open("/proc/%d/status" % pid) as f:
+        return int(next(line for line in f if line.startswith(name)).split()[1])
+
+
+def open_files(pid):
+    return len(os.listdir("/proc/%d/fd" % pid))
+
+
+@scenario
+def listener_does_not_grow():
+    """Neither memory nor descriptors of the listening process depend on how many programs have come and gone."""
+    programs = 1000 if os.environ.get("FLYT_SOAK") else 40
+    with server() as s:
+        for _ in range(10):
+            expect_equal(run(through_flyt(s.url, helper("echo"))).status, 0, "a program")
+        at_start = s.settle()
+        files, memory = open_files(s.pid), memory_kb(s.pid, "VmRSS")
+        for i in range(programs):
+            if i % 4 == 3:
+                victim = begin(s.url, helper("until_lost"), "launch")
+                victim.stdout.readline()
+                victim.kill()
+                finish(victim)
+            else:
+                result = run(through_flyt(s.url, helper("echo")))
+                expect_equal(result.status, 0, "program", i, result)
+        within(10, lambda: len(s.children()) <= at_start, "the end of the serving processes")
+        # A little later than their processes, what the listener held for them goes.
+        within(10, lambda: open_files(s.pid) <= files, "no more than %d descriptors" % files)
+        grown_kb = memory_kb(s.pid, "VmRSS") - memory
+        expect(grown_kb < 512 + programs, "the listener has grown by %d KiB in %d programs" % (grown_kb, programs))
+
+
+@scenario
+def soak_all_programs_at_once():
+    """FLYT_SOAK=1: all test programs, four at a time, again and again for five minutes, on one server."""
+    if not os.environ.get("FLYT_SOAK"):
+        return
+    with server("unix") as s:
+        at_start = s.settle()
+        until, rounds = time.monotonic() + 300, 0
+        while time.monotonic() < until:
+            result = run([os.path.join(harness.ROOT, "tests", "apps", "run"), "--server", s.url, "--build", harness.BUILD,
+                          "-j", "4"], timeout=300)
+            expect_equal(result.status, 0, "round", rounds, result)
+            rounds += 1
+        within(20, lambda: len(s.children()) <= at_start, "the end of the serving processes")
+
+
+main()
