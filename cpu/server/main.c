@@ -285,6 +285,7 @@ static int listen_and_serve(struct flyt_server *server)
                                 getenv("FLYT_SOFT_DEVICES"),
                                 NULL};
     const struct flyt_pool_config config = {.warm_per_device = server->options.warm_per_device,
+                                            .starts_max = flyt_pool_starts_max(),
                                             .child_argv = child_argv};
     flyt_pool_init(&server->pool, &config);
     int status = run(server);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,14 @@ struct flyt_waiting {
     size_t bytes;
     unsigned char record[];
 };
+
+unsigned flyt_pool_starts_max(void)
+{
+    cpu_set_t cpus;
+    /* Fails where there are more than CPU_SETSIZE: then nothing is known but that they are many. */
+    int count = sched_getaffinity(0, sizeof cpus, &cpus) ? CPU_SETSIZE : CPU_COUNT(&cpus);
+    return count > FLYT_POOL_STARTS_MIN ? (unsigned)count : FLYT_POOL_STARTS_MIN;
+}
 
 void flyt_pool_init(struct flyt_pool *pool, const struct flyt_pool_config *config)
 {
@@ -118,6 +127,7 @@ static void start(struct flyt_pool *pool)
     pool->children = child;
     pool->child_count++;
     pool->starting_count++;
+    flyt_debug("server process %d: starts, starting_count=%u", (int)pid, pool->starting_count);
 }
 
 void flyt_pool_fini(struct flyt_pool *pool)
@@ -323,8 +333,8 @@ int flyt_pool_fill(struct flyt_pool *pool)
     }
     if (pool->start_after_ms > now_ms)
         return (int)(pool->start_after_ms - now_ms);
-    while (pool->warm_count + pool->starting_count < target && pool->child_count < FLYT_POOL_CHILDREN_MAX &&
-           pool->start_after_ms <= now_ms)
+    while (pool->warm_count + pool->starting_count < target && pool->starting_count < pool->config.starts_max &&
+           pool->child_count < FLYT_POOL_CHILDREN_MAX && pool->start_after_ms <= now_ms)
         start(pool);
     return pool->waiting_first || pool->starting_count || pool->start_after_ms > now_ms ? RESTART_PAUSE_MS : -1;
 }
@@ -352,6 +362,7 @@ static void hear(struct flyt_pool *pool, struct flyt_child_entry *child)
         pool->device_count = message.device_count;
         pool->has_failed = false;
         set_state(pool, child, WARM);
+        flyt_debug("server process %d: ready, starting_count=%u", (int)child->pid, pool->starting_count);
         serve_waiting(pool);
         return;
     }

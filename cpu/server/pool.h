@@ -14,12 +14,22 @@
 
 #include "flyt.h"
 
-enum { FLYT_POOL_CHILDREN_MAX = 1024, FLYT_POOL_WAITING_MAX = 256, FLYT_POOL_WAIT_MS = 30000 };
+enum {
+    FLYT_POOL_CHILDREN_MAX = 1024,
+    FLYT_POOL_WAITING_MAX = 256, /* clients for whom no server is warm yet; further ones are refused */
+    FLYT_POOL_WAIT_MS = 9000, /* each waits so long at most: a program gives up by itself after 10 s, without a cause */
+    FLYT_POOL_STARTS_MIN = 2, /* servers that may start at the same time, however few CPUs there are */
+};
 
 struct flyt_pool_config {
     unsigned warm_per_device;
+    unsigned starts_max;     /* servers that start at the same time, at most; at least 1 (flyt_pool_starts_max) */
     char *const *child_argv; /* of a server process, which finds its control socket at FLYT_CHILD_CONTROL_FD */
 };
+
+/* As many as the CPUs that this process may use, at least FLYT_POOL_STARTS_MIN: starting one is mostly work of a CPU,
+ * so that more at once would only make each of them late. */
+unsigned flyt_pool_starts_max(void);
 
 struct flyt_child_entry;
 struct flyt_waiting;
@@ -41,7 +51,8 @@ void flyt_pool_init(struct flyt_pool *pool, const struct flyt_pool_config *confi
 /* Ends and reaps all server processes. */
 void flyt_pool_fini(struct flyt_pool *pool);
 
-/* Starts what is missing. Returns for how many milliseconds at most the caller may sleep (-1: any time). */
+/* Starts what is missing, as far as starts_max allows; clients for whom there is none wait. Returns for how many
+ * milliseconds at most the caller may sleep (-1: any time). */
 int flyt_pool_fill(struct flyt_pool *pool);
 
 /* Descriptors to wait for, with room for FLYT_POOL_CHILDREN_MAX; returns how many. After poll(2): _process with them.

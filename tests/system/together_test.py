@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Many programs on one server at once, some of which end badly: the others are correct, and nothing is left."""
 import os
+import re
 import signal
 import subprocess
 import time
@@ -51,6 +52,38 @@ def a_driver_that_does_not_return():
         victim.kill()
         finish(victim)
         within(15, lambda: len(s.children()) <= at_start, "the end of the serving process")
+
+
+def starting_at_once(log):
+    """How many server processes were starting at the same time at most, and how many were started: from the log's lines,
+    not from the count that the server keeps."""
+    starting, most, started = set(), 0, 0
+    for pid, what in re.findall(r"server process (\d+): (starts|ready)", log):
+        if what == "starts":
+            started += 1
+            starting.add(pid)
+        else:
+            starting.discard(pid)
+        most = max(most, len(starting))
+    return most, started
+
+
+@scenario
+def a_burst():
+    """64 programs at the same moment on a server with one warm process: all are served, each by a process of its own,
+    of which only as many start at once as there are CPUs (2 at least)."""
+    programs, starts_max = 64, max(2, len(os.sched_getaffinity(0)))
+    with server("unix", ("--soft", "1", "--warm", "1"), environment(FLYT_LOG="debug")) as s:
+        at_start = s.settle()
+        running = [begin(s.url, helper("echo"), str(i)) for i in range(programs)]
+        for i, program in enumerate(running):
+            result = finish(program, 120)
+            expect_equal((result.status, result.out), (0, "[%d]\n" % i), "program", i, result)
+        within(10, lambda: len(s.children()) <= at_start, "the end of the serving processes")
+        most, started = starting_at_once(s.log())
+        expect(started >= programs, "the log names", started, "server processes only")
+        expect(most <= starts_max, most, "server processes were starting at once, instead of", starts_max)
+        expect_equal(run(through_flyt(s.url, helper("echo"))).status, 0, "a program afterwards")
 
 
 class Steady:
