@@ -1,0 +1,23 @@
+/*
+ * A thread for work that blocks (the store, NVML, name resolution): jobs go in by a queue, are done one after another,
+ * and their ends come back on the loop (eventfd). Bounded: jobs_max waiting ones.
+ */
+#ifndef FLYT_CONTROL_WORKER_H
+#define FLYT_CONTROL_WORKER_H
+
+#include <stddef.h>
+#include <systemd/sd-event.h>
+
+struct flyt_worker;
+
+/* 0 or a negative errno. `name` is the thread's (15 characters). */
+int flyt_worker_new(sd_event *event, const char *name, size_t jobs_max, struct flyt_worker **ret_worker);
+/* Waits for the job under way, then calls `done` of that and of all waiting ones with is_cancelled. NULL is allowed. */
+struct flyt_worker *flyt_worker_free(struct flyt_worker *worker);
+
+/* `work` runs on the worker's thread, then `done` on the loop's. 0, -EAGAIN (queue full) or -ENOMEM. */
+int flyt_worker_do(struct flyt_worker *worker, void (*work)(void *job), void (*done)(void *job, int is_cancelled),
+                   void *job);
+size_t flyt_worker_waiting(const struct flyt_worker *worker);
+
+#endif

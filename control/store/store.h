@@ -1,0 +1,74 @@
+/*
+ * Where the cluster manager keeps what must outlive it: documents in collections, each with a revision. Two
+ * implementations: a SQLite file (sqlite.c) and MongoDB (mongodb.c); one test suite runs over both.
+ *
+ * The unit is one document. put and delete succeed only at the revision that the caller has read (compare and set);
+ * there are no transactions, so every invariant must hold within one document.
+ *
+ * All calls block (the store has a thread of its own, control/base/worker.h) up to the time-out that the store was
+ * opened with (2,000–3,000 ms), and are made from one thread. After FLYT_STORE_UNKNOWN the document may or may not have
+ * been written: read it again before replying to anybody.
+ *
+ * A document is a cJSON object. Its members "_id" (string, or any BSON value for documents that people insert into
+ * MongoDB; then its relaxed extended JSON), and "revision" (integer, absent in hand-written documents: 0) belong to the
+ * store. Integers are exact up to 2^53.
+ */
+#ifndef FLYT_CONTROL_STORE_H
+#define FLYT_CONTROL_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cjson/cJSON.h>
+
+#include "rpc/base/error.h"
+
+struct flyt_store;
+
+enum flyt_store_result {
+    FLYT_STORE_OK = 0,
+    FLYT_STORE_NOT_FOUND = 1,
+    FLYT_STORE_CONFLICT = 2,    /* another revision is there */
+    FLYT_STORE_UNAVAILABLE = 3, /* down, slow, no primary: nothing was changed */
+    FLYT_STORE_UNKNOWN = 4,     /* a write whose outcome is not known */
+    FLYT_STORE_BROKEN = 5,      /* a document cannot be understood, disk full, wrong schema: *err says which */
+};
+
+enum { FLYT_STORE_SCHEMA = 1, FLYT_STORE_DOCUMENT_BYTES_MAX = 4 << 20 };
+
+/*
+ * Opens "sqlite:///PATH" or a "mongodb://…/DATABASE" URI. SQLite: makes the file (mode 0600), holds a lock on it for
+ * its lifetime: -EBUSY names the manager that has it (pid, since when). Both: checks the schema's version and migrates
+ * forward; a newer one is -EPROTO. MongoDB that cannot be reached now is no error: the calls say UNAVAILABLE until it
+ * is there. timeout_ms: of every later call. 0 and *ret_store, or a negative errno and *err.
+ */
+int flyt_store_open(const char *uri, unsigned timeout_ms, struct flyt_error *err, struct flyt_store **ret_store);
+/* NULL is allowed. Returns NULL. */
+struct flyt_store *flyt_store_close(struct flyt_store *store);
+/* Whether several managers may share it: leadership by lease, documents changed by others' hands. */
+bool flyt_store_is_shared(const struct flyt_store *store);
+
+/* *ret_document belongs to the caller (cJSON_Delete). */
+enum flyt_store_result flyt_store_get(struct flyt_store *store, const char *collection, const char *id,
+                                      struct flyt_error *err, cJSON **ret_document);
+/* An array of all documents of a collection with an _id greater than `after` (NULL: from the first), by _id, at most
+ * `limit` (0: all). *ret_documents belongs to the caller. */
+enum flyt_store_result flyt_store_list(struct flyt_store *store, const char *collection, const char *after,
+                                       unsigned limit, struct flyt_error *err, cJSON **ret_documents);
+/*
+ * Writes a document if the one that is there has this revision; 0: if there is none (or one without a revision, that
+ * somebody wrote by hand: then its body must still be `seen`, NULL where none was seen). Its revision becomes
+ * revision + 1, which is also set in `document`, in which "_id" is set to id.
+ */
+enum flyt_store_result flyt_store_put(struct flyt_store *store, const char *collection, const char *id,
+                                      uint64_t revision, const cJSON *seen, cJSON *document, struct flyt_error *err);
+enum flyt_store_result flyt_store_delete(struct flyt_store *store, const char *collection, const char *id,
+                                         uint64_t revision, struct flyt_error *err);
+
+/*
+ * A consistent copy of everything into a new file at path (SQLite: its online backup; MongoDB: extended JSON, one
+ * document per line with its collection). -EEXIST: the file is there. 0 or a negative errno.
+ */
+int flyt_store_backup(struct flyt_store *store, const char *path, struct flyt_error *err);
+
+#endif
