@@ -31,12 +31,16 @@ LDFLAGS  += -pthread $(sanitize) -Wl,--as-needed -Wl,-z,relro -Wl,-z,now
 # What the folders' rules.mk add to.
 #   ALL         what `make all` builds            UNIT_TESTS  cmocka programs, run by `make test`
 #   CLIENT      the client's part of ALL          SERVER      the server's part of ALL
+#   CONTROL     the control plane's part of ALL: needs no CUDA toolkit
 #   GENERATED   headers that sources include: made before any object is compiled
+#   WIRE        those of them that need no CUDA toolkit: all that rpc/ and control/ include
 ALL :=
 CLIENT :=
 SERVER :=
+CONTROL :=
 UNIT_TESTS :=
 GENERATED :=
+WIRE :=
 TEST_DEPS :=
 
 # $(call objs,SOURCES) names the objects of SOURCES.
@@ -47,19 +51,24 @@ FRAGMENTS := $(sort $(wildcard rpc/*/rules.mk))
 FRAGMENTS += $(filter-out $(FRAGMENTS),$(sort $(wildcard */rules.mk */*/rules.mk)))
 include $(FRAGMENTS)
 
-.PHONY: all client server
-all: $(ALL) $(CLIENT) $(SERVER)
+.PHONY: all client server control
+all: $(ALL) $(CLIENT) $(SERVER) $(CONTROL)
 client: $(CLIENT)
 server: $(SERVER)
+control: $(CONTROL)
 
 # Generated sources are not ours to format: they have their own warning flags (no -Werror on style).
-$(GEN)/%.o: $(GEN)/%.c | $(GENERATED)
+$(GEN)/%.o: $(GEN)/%.c | $(WIRE)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -Wno-error -w -MMD -MP -c -o $@ $<
 
+compile = @mkdir -p $(@D); printf "%s\n" "$(notdir $(CC)) $<"; $(CC) $(CPPFLAGS) $(CFLAGS) $($(subst /,_,$(dir $<))CFLAGS) -MMD -MP -c -o $@ $<
 $(B)/%.o: %.c Makefile | $(GENERATED) toolkit
-	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $($(subst /,_,$(dir $<))CFLAGS) -MMD -MP -c -o $@ $<
+	$(compile)
+$(B)/rpc/%.o: rpc/%.c Makefile | $(WIRE)
+	$(compile)
+$(B)/control/%.o: control/%.c Makefile | $(WIRE)
+	$(compile)
 
 .PHONY: toolkit
 toolkit:
@@ -137,6 +146,7 @@ lint: all
 
 help:
 	@echo 'make all                 everything, in $(B)/'
+	@echo 'make control             the control plane: managers and flytctl; needs no CUDA toolkit'
 	@echo 'make client | server     the libraries for programs | flyt-server and the software GPU'
 	@echo 'make demo                builds and runs CUDA programs through Flyt, on the GPU or without one'
 	@echo 'make test                all tests that take seconds each (no GPU needed)'

@@ -27,7 +27,21 @@ $(GEN)/flyt_svc.c: $(GEN)/flyt.x rpc/gen/rules.mk
 	rm -f $@ && cd $(GEN) && rpcgen -M -C -m -o flyt_svc.c flyt_forward.x
 	sed -i 's/flyt_forward\.h/flyt.h/' $@
 
-GENERATED += $(GEN)/flyt.h $(GEN_FROM_TABLES)
+WIRE += $(GEN)/flyt.h $(GEN_FROM_TABLES)
+
+# The control plane's programs: XDR routines only, their dispatch is a table (control/base/peer.h).
+$(GEN)/control.x: rpc/proto/control.x rpc/proto/control_limits.h
+	@mkdir -p $(GEN)
+	cp rpc/proto/control_limits.h $(GEN)/flyt_control_limits.h
+	cp rpc/proto/control.x $@
+$(GEN)/control.h: $(GEN)/control.x
+	rm -f $@ && cd $(GEN) && rpcgen -M -C -h -o control.h control.x
+$(GEN)/control_xdr.c: $(GEN)/control.x
+	rm -f $@ && cd $(GEN) && rpcgen -M -C -c -o control_xdr.c control.x
+$(GEN)/control_xdr.o: CPPFLAGS += -Dxdr_string=flyt_xdr_string
+
+WIRE += $(GEN)/control.h
+GENERATED += $(WIRE)
 
 # Tables and toolkit -> version scripts, refusing stubs, the table of cuGetProcAddress, names of errors, coverage.
 SYMBOL_MAKERS := $(filter-out rpc/gen/generate.py rpc/gen/test_values.py %_test.py,$(wildcard rpc/gen/*.py))
