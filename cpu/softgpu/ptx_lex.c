@@ -1,6 +1,7 @@
 #include "cpu/softgpu/ptx_lex.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,8 @@ static void fail(struct ptx_lexer *lexer, const char *what)
     flyt_ptx_build_fail(lexer->build, CUDA_ERROR_INVALID_PTX, lexer->line, "%s", what);
 }
 
-static void skip_blanks(struct ptx_lexer *lexer)
+/* False: a comment has no end. */
+static bool skip_blanks(struct ptx_lexer *lexer)
 {
     while (lexer->at < lexer->end) {
         char c = *lexer->at;
@@ -33,11 +35,16 @@ static void skip_blanks(struct ptx_lexer *lexer)
                 if (lexer->at[0] == '*' && lexer->at[1] == '/')
                     break;
             }
-            lexer->at = lexer->at + 1 < lexer->end ? lexer->at + 2 : lexer->end;
+            if (lexer->at + 1 >= lexer->end) {
+                lexer->at = lexer->end;
+                return false;
+            }
+            lexer->at += 2;
         } else {
-            return;
+            return true;
         }
     }
+    return true;
 }
 
 static void take_word(struct ptx_lexer *lexer)
@@ -65,6 +72,7 @@ static bool decode_number(struct ptx_token *token, const char *digits)
     char prefix = digits[0] == '0' ? (char)tolower((unsigned char)digits[1]) : 0;
 
     token->number_kind = PTX_NUMBER_INT;
+    errno = 0;
     if (prefix == 'f' || prefix == 'd') {
         token->number_kind = prefix == 'f' ? PTX_NUMBER_F32 : PTX_NUMBER_F64;
         token->bits = strtoull(digits + 2, &rest, 16);
@@ -83,7 +91,7 @@ static bool decode_number(struct ptx_token *token, const char *digits)
         token->bits = strtoull(digits, &rest, 0);
     if (*rest == 'U')
         rest++;
-    return rest != digits && !*rest;
+    return rest != digits && !*rest && !errno; /* nothing that 64 bits cannot hold */
 }
 
 static void take_number(struct ptx_lexer *lexer)
@@ -127,7 +135,8 @@ void flyt_ptx_lexer_next(struct ptx_lexer *lexer)
 {
     struct ptx_token *token = &lexer->token;
 
-    skip_blanks(lexer);
+    if (!skip_blanks(lexer))
+        fail(lexer, "unterminated comment");
     *token = (struct ptx_token){.line = lexer->line, .text = lexer->at};
     if (lexer->at >= lexer->end || *lexer->at == 0) {
         lexer->at = lexer->end;
@@ -164,8 +173,8 @@ bool flyt_ptx_lexer_is_ptx(const char *text, size_t text_bytes)
     struct ptx_lexer lexer = {.at = text, .end = text + text_bytes, .line = 1};
     size_t bytes = sizeof word - 1;
 
-    skip_blanks(&lexer);
-    return (size_t)(lexer.end - lexer.at) > bytes && !memcmp(lexer.at, word, bytes) && !is_word_char(lexer.at[bytes]);
+    return skip_blanks(&lexer) && (size_t)(lexer.end - lexer.at) > bytes && !memcmp(lexer.at, word, bytes) &&
+           !is_word_char(lexer.at[bytes]);
 }
 
 void flyt_ptx_lexer_init(struct ptx_lexer *lexer, struct ptx_build *build, const char *text, size_t text_bytes)

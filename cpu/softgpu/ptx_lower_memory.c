@@ -158,6 +158,8 @@ static void lower_load(struct ptx_lower *lower)
         uint8_t have =
             targets[i].kind == PTX_OPERAND_SINK ? register_bytes : flyt_ptx_lower_register_bytes(lower, &targets[i]);
 
+        if (!have && targets[i].kind != PTX_OPERAND_SINK)
+            flyt_ptx_lower_invalid(lower, "a predicate where data is expected");
         if (register_bytes && have != register_bytes)
             flyt_ptx_lower_invalid(lower, "registers of different sizes");
         register_bytes = have;

@@ -214,10 +214,12 @@ static void parse_name(struct ptx_parser *parser, struct ptx_operand *operand)
 static void parse_operand(struct ptx_parser *parser, struct ptx_operand *operand, unsigned depth);
 
 /* [base], [base+offset], [number]; and [texture, {coordinates}], which is kept only as one element too many. */
-static void parse_address(struct ptx_parser *parser, struct ptx_operand *operand)
+static void parse_address(struct ptx_parser *parser, struct ptx_operand *operand, unsigned depth)
 {
     struct ptx_operand *base = scratch(parser, sizeof *base);
 
+    if (depth > 1)
+        flyt_ptx_parser_fail(parser, "operands are nested too deeply");
     operand->kind = PTX_OPERAND_ADDRESS;
     operand->elements = base;
     operand->element_count = 1;
@@ -233,7 +235,7 @@ static void parse_address(struct ptx_parser *parser, struct ptx_operand *operand
     while (flyt_ptx_parser_accept(parser, ',')) {
         struct ptx_operand coordinates;
 
-        parse_operand(parser, &coordinates, 1);
+        parse_operand(parser, &coordinates, depth + 1);
         operand->has_more = true;
     }
     flyt_ptx_parser_expect(parser, ']');
@@ -261,7 +263,7 @@ static void parse_operand(struct ptx_parser *parser, struct ptx_operand *operand
 {
     memset(operand, 0, sizeof *operand);
     if (flyt_ptx_parser_is(parser, '[')) {
-        parse_address(parser, operand);
+        parse_address(parser, operand, depth);
         return;
     }
     if (flyt_ptx_parser_accept(parser, '{')) {
