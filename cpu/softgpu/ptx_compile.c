@@ -17,6 +17,7 @@ struct reach {
     uint32_t *constants; /* module variables in .const space named */
     size_t constant_count, constant_capacity;
     bool calls_indirectly, is_address_taken;
+    bool has_alloca;
     uint8_t state;        /* of a walk: 0 not seen, 1 on the path, 2 done */
     uint64_t stack_bytes; /* with what it calls; UINT64_MAX: unbounded */
 };
@@ -79,6 +80,7 @@ static void note_function(struct compile *compile, struct reach *reach)
     for (const struct ptx_statement *statement = reach->function->first; statement; statement = statement->next) {
         bool is_call = statement->text && !strcmp(statement->modifiers[0], "call");
 
+        reach->has_alloca |= statement->text && !strcmp(statement->modifiers[0], "alloca");
         for (unsigned i = 0; i < statement->operand_count; i++) {
             const struct ptx_operand *operand = &statement->operands[i];
 
@@ -127,7 +129,7 @@ static void mark_reachable(struct compile *compile, uint32_t index, uint8_t *mar
     }
 }
 
-/* Stack that a call of function `index` needs; calls by address and recursion make it unbounded. */
+/* Stack that a call of function `index` needs; calls by address, recursion and alloca make it unbounded. */
 static uint64_t stack_bytes(struct compile *compile, uint32_t index, unsigned depth)
 {
     struct reach *reach = &compile->reaches[index];
@@ -135,7 +137,7 @@ static uint64_t stack_bytes(struct compile *compile, uint32_t index, unsigned de
 
     if (reach->state == 2)
         return reach->stack_bytes;
-    if (reach->state == 1 || reach->calls_indirectly || depth > 500)
+    if (reach->state == 1 || reach->calls_indirectly || reach->has_alloca || depth > 500)
         return UINT64_MAX;
     reach->state = 1;
     for (size_t i = 0; i < reach->callee_count && deepest != UINT64_MAX; i++) {

@@ -82,6 +82,7 @@ const struct ptx_insn *flyt_ptx_exec_branch_table(struct ptx_warp *w, const stru
         left &= ~same;
         if (left) {
             flyt_ptx_warp_split(w, same, in->table[which]);
+            w->limit = NULL; /* which group goes on is looked at when this one leaves */
         } else {
             w->groups[w->current].pc = in->table[which];
         }

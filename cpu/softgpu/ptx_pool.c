@@ -16,7 +16,7 @@
 #include <time.h>
 
 enum {
-    RESIDENT_MAX = 4096, /* blocks of one worker */
+    RESIDENT_FIRST = 64, /* blocks that a worker has room for at first */
     SHARE_SLICES = 8,    /* slices after which a launch without any running block gets one */
     IDLE_ROUNDS = 64,    /* rounds of nothing but waiting after which a worker sleeps between rounds */
 };
@@ -51,7 +51,7 @@ struct resident {
 struct worker {
     struct flyt_ptx_pool *pool;
     struct resident *residents;
-    unsigned count, next;
+    unsigned count, room, next;
     unsigned slices; /* since a block was taken */
     unsigned waits;  /* consecutive slices that only waited */
 };
@@ -117,6 +117,23 @@ static void start_block(struct worker *worker, struct task *task, uint64_t index
     pthread_mutex_unlock(&worker->pool->mutex);
 }
 
+/* Makes room for one more block. All blocks of a cooperative launch may wait for each other, and one worker may have to
+ * hold them all: only memory bounds their number. */
+static bool make_room(struct worker *worker)
+{
+    unsigned room = worker->room ? 2 * worker->room : RESIDENT_FIRST;
+    struct resident *grown;
+
+    if (worker->count < worker->room)
+        return true;
+    grown = reallocarray(worker->residents, room, sizeof *grown);
+    if (!grown)
+        return false;
+    worker->residents = grown;
+    worker->room = room;
+    return true;
+}
+
 /* Takes one more block, if there is one. */
 static bool take_block(struct worker *worker, bool only_idle)
 {
@@ -124,7 +141,7 @@ static bool take_block(struct worker *worker, bool only_idle)
     struct task *task = NULL;
     uint64_t index = 0;
 
-    if (worker->count == RESIDENT_MAX)
+    if (!make_room(worker))
         return false;
     pthread_mutex_lock(&pool->mutex);
     task = choose_task_locked(pool, only_idle);
@@ -205,8 +222,6 @@ static void *work(void *argument)
     struct worker worker = {.pool = pool};
     bool is_stopping = false;
 
-    worker.residents = malloc(RESIDENT_MAX * sizeof *worker.residents);
-    assert(worker.residents);
     while (!is_stopping) {
         if (worker.count) {
             run_slice(&worker);

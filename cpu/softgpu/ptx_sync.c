@@ -338,10 +338,26 @@ static void arrive(struct ptx_warp *w, unsigned number, uint32_t lanes, uint32_t
         barrier->padding_threads += PTX_LANES - (uint32_t)__builtin_popcount(w->live);
 }
 
+/* Lanes that name another barrier than the first one take their turn at `in` later. Returns the barrier's number. */
+static uint32_t choose_barrier(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    const uint32_t *numbers = ptx_lanes(w, in->op[1]);
+    uint32_t number = numbers[__builtin_ctz(w->mask)], others = 0;
+
+    PTX_EACH_LANE(lane, w->mask)
+    others |= (uint32_t)(numbers[lane] != number) << lane;
+    if (others) {
+        flyt_ptx_warp_split(w, others, in);
+        w->mask &= ~others;
+        w->limit = NULL; /* the next end of a block looks at the groups anew */
+    }
+    return number;
+}
+
 /* bar.sync, bar.arrive, bar.red: see its lowering for the operands. */
 const struct ptx_insn *flyt_ptx_exec_barrier(struct ptx_warp *w, const struct ptx_insn *in)
 {
-    uint32_t number = *((const uint32_t *)ptx_lanes(w, in->op[1]) + __builtin_ctz(w->mask));
+    uint32_t number = choose_barrier(w, in);
     uint32_t expected =
         in->op[2] == PTX_NO_OP ? 0 : *((const uint32_t *)ptx_lanes(w, in->op[2]) + __builtin_ctz(w->mask));
     uint32_t pred = in->op[3] == PTX_NO_OP ? 0 : ptx_pred(w, in->op[3]);
