@@ -137,16 +137,19 @@ EACH_INTEGER(FROM_FLOAT, bf16, float, uint16_t, AS_BF16, NAN_FROM_NARROW, f)
 #define TO_FLOAT_ROWS(s, ST, SR, ...)                                                                                  \
     {"cvt.f32." #s, cvt_f32_##s, "w=" SHAPE_##s}, {"cvt.f64." #s, cvt_f64_##s, "d=" SHAPE_##s},                        \
         HALF_ROWS(rn, s) HALF_ROWS(rz, s) HALF_ROWS(rm, s) HALF_ROWS(rp, s)
-#define MODE_ROWS(mode, d, s, key, shape)                                                                              \
-    {"cvt." #mode "." key, cvt_##mode##_##d##_##s, SHAPE_##d "=" shape},                                               \
-        {"cvt." #mode ".sat." key, cvt_##mode##_##d##_##s, SHAPE_##d "=" shape},
-#define ALL_MODES(d, s, key, shape)                                                                                    \
-    MODE_ROWS(rni, d, s, key, shape)                                                                                   \
-    MODE_ROWS(rzi, d, s, key, shape) MODE_ROWS(rmi, d, s, key, shape) MODE_ROWS(rpi, d, s, key, shape)
+/* before: what stands between rounding and saturation */
+#define MODE_ROWS(mode, d, s, before, key, shape)                                                                      \
+    {"cvt." #mode before "." key, cvt_##mode##_##d##_##s, SHAPE_##d "=" shape},                                        \
+        {"cvt." #mode before ".sat." key, cvt_##mode##_##d##_##s, SHAPE_##d "=" shape},
+#define ALL_MODES(d, s, before, key, shape)                                                                            \
+    MODE_ROWS(rni, d, s, before, key, shape)                                                                           \
+    MODE_ROWS(rzi, d, s, before, key, shape)                                                                           \
+    MODE_ROWS(rmi, d, s, before, key, shape) MODE_ROWS(rpi, d, s, before, key, shape)
 #define FROM_FLOAT_ROWS(d, ...)                                                                                        \
-    ALL_MODES(d, f32, #d ".f32", "w")                                                                                  \
-    ALL_MODES(d, ftz, "ftz." #d ".f32", "w")                                                                           \
-    ALL_MODES(d, f64, #d ".f64", "d") ALL_MODES(d, f16, #d ".f16", "h") ALL_MODES(d, bf16, #d ".bf16", "h")
+    ALL_MODES(d, f32, "", #d ".f32", "w")                                                                              \
+    ALL_MODES(d, ftz, ".ftz", #d ".f32", "w")                                                                          \
+    ALL_MODES(d, f64, "", #d ".f64", "d")                                                                              \
+    ALL_MODES(d, f16, "", #d ".f16", "h") ALL_MODES(d, bf16, "", #d ".bf16", "h")
 
 static const struct ptx_op_row rows[] = {EACH_INTEGER(BETWEEN_ROWS, u8) EACH_INTEGER(BETWEEN_ROWS, s8)
                                              EACH_INTEGER(BETWEEN_ROWS, u16) EACH_INTEGER(BETWEEN_ROWS, s16)
