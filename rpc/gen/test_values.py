@@ -10,6 +10,7 @@ BASE = ("handshake_args", "handshake_res", "query_res", "chunk", "progress", "bo
         "back_transfer_failed")
 DECLARATION = re.compile(r"^(unsigned hyper|unsigned|hyper|int|float|double|opaque|string|flyt_\w+)\s+(\w+)"
                          r"(?:\[(\w+)\]|<(\w+)>)?$")
+LATE = "flyt_late_bytes"  # of fields at the end of a struct, which an older peer's record may lack
 SCALAR = {"unsigned": "u_int", "unsigned hyper": "uint64_t", "int": "int", "hyper": "int64_t", "float": "float",
           "double": "double"}
 
@@ -29,6 +30,10 @@ def fill_statement(kind, name, fixed, bound):
         return f"    value->{name} = flyt_test_string(random, {bound});"
     if kind == "opaque" and fixed:
         return f"    flyt_test_bytes(random, value->{name}, sizeof value->{name});"
+    if kind == LATE:
+        return (f"    value->{name}.{LATE}_len = flyt_test_count(random, FLYT_LATE_BYTES_MAX);\n"
+                f"    value->{name}.{LATE}_val = calloc(value->{name}.{LATE}_len + 1, 1);\n"
+                f"    flyt_test_bytes(random, value->{name}.{LATE}_val, value->{name}.{LATE}_len);")
     if bound:
         element = f"value->{name}.{name}_val[i]"
         out = [f"    value->{name}.{name}_len = flyt_test_count(random, {bound});",
@@ -53,13 +58,13 @@ def type_code(name, declarations):
     for text in declarations:
         kind, field, fixed, bound = DECLARATION.match(text).groups()
         fills.append(fill_statement(kind, field, fixed, bound))
-        if not bound:
-            continue
-        if kind == "string":
-            fields.append(f"    {{offsetof(flyt_{name}, {field}), {bound}, 1, true}},")
-        else:
+        if kind == LATE:
+            fields.append(f"    {{offsetof(flyt_{name}, {field}), FLYT_LATE_BYTES_MAX, 1, false, true}},")
+        elif kind == "string" and bound:
+            fields.append(f"    {{offsetof(flyt_{name}, {field}), {bound}, 1, true, false}},")
+        elif bound:
             fields.append(f"    {{offsetof(flyt_{name}, {field}), {bound}, "
-                          f"sizeof *((flyt_{name} *)0)->{field}.{field}_val, false}},")
+                          f"sizeof *((flyt_{name} *)0)->{field}.{field}_val, false, false}},")
     out = [f"static void fill_{name}(struct flyt_test_random *random, void *into)\n{{\n    flyt_{name} *value = into;\n"]
     out += fills + ["}", ""]
     if fields:

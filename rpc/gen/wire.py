@@ -272,7 +272,8 @@ def signatures_h(banner):
 #include "flyt.h"
 #include <stdbool.h>
 
-/* SHA-256 of rpc/proto/flyt.x and rpc/proto/limits.h: equal on both sides or the handshake is refused. */
+/* SHA-256 of rpc/proto/flyt.x and rpc/proto/limits.h but for what is of the handshake: equal on both sides or the
+ * handshake is refused. */
 extern const unsigned char flyt_base_hash[32];
 /* Every procedure of the tables with its row's hash, by rising number. */
 extern const struct flyt_signature flyt_signatures[];

@@ -37,4 +37,10 @@
 /* Calls of one stream that a client may have sent beyond what the server has credited. */
 #define FLYT_STREAM_CREDIT_CALLS 1024
 
+/* ---- the handshake: no part of the base hash ---- */
+
+#define FLYT_LATE_BYTES_MAX  256 /* a field that was added later */
+#define FLYT_PROOF_BYTES     32
+#define FLYT_CHALLENGE_BYTES 32
+
 #endif

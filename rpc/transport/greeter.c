@@ -7,19 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/transport/handshake.h"
 #include "rpc/transport/listen.h"
 #include "rpc/transport/message.h"
 
 enum {
     LISTENERS_MAX = 8,
     MARK_BYTES = 4,
-    FRAGMENTS_MAX = 64,
-    RAW_BYTES_MAX = FLYT_HANDSHAKE_BYTES_MAX + FRAGMENTS_MAX * MARK_BYTES,
     HURRIED_TIME_MS = 1000, /* what remains of the time limit while the greeter is full */
     TICK_MS = 250,
     ANSWERS_MAX = 100 /* null calls and queries on one connection */
@@ -35,6 +35,13 @@ struct guest {
     size_t fragment_end; /* where it ends in raw; 0: its mark is not there yet */
     unsigned fragment_count, answer_count;
     bool is_last;
+    struct challenge *challenge; /* NULL: none was sent */
+};
+
+struct challenge {
+    unsigned char bytes[FLYT_CHALLENGE_BYTES];
+    unsigned char record_hash[FLYT_HASH_BYTES];
+    flyt_handshake_args args; /* of the first handshake */
 };
 
 struct flyt_greeter {
@@ -86,6 +93,14 @@ static void set_full(struct flyt_greeter *greeter, bool is_full)
     }
 }
 
+static struct challenge *free_challenge(struct challenge *challenge)
+{
+    if (challenge)
+        xdr_free((xdrproc_t)xdr_flyt_handshake_args, &challenge->args);
+    free(challenge);
+    return NULL;
+}
+
 /* Forgets a guest. Returns its descriptor. */
 static int let_go(struct flyt_greeter *greeter, struct guest *guest)
 {
@@ -93,6 +108,7 @@ static int let_go(struct flyt_greeter *greeter, struct guest *guest)
 
     unwatch(greeter, fd);
     free(guest->raw);
+    free_challenge(guest->challenge);
     *guest = (struct guest){.fd = -1};
     if (!--greeter->guest_count)
         set_timer(greeter, false);
@@ -160,7 +176,7 @@ static bool take_mark(struct guest *guest)
     guest->fragment_count++;
     guest->fragment_end = guest->mark_offset + MARK_BYTES + mark;
     size_t record_bytes = guest->fragment_end - guest->fragment_count * (size_t)MARK_BYTES;
-    return record_bytes <= FLYT_HANDSHAKE_BYTES_MAX && guest->fragment_count <= FRAGMENTS_MAX;
+    return record_bytes <= FLYT_HANDSHAKE_BYTES_MAX && guest->fragment_count <= FLYT_GREETER_FRAGMENTS_MAX;
 }
 
 static bool make_room(struct guest *guest, size_t bytes)
@@ -276,6 +292,78 @@ static void fill_reply(struct flyt_greeter *greeter, const struct flyt_call_head
     }
 }
 
+static void hand_over(struct flyt_greeter *greeter, struct guest *guest, const void *raw, size_t raw_bytes)
+{
+    int fd = let_go(greeter, guest);
+
+    flyt_socket_tune(fd);
+    greeter->config.handshake(greeter->config.user, fd, raw, raw_bytes);
+}
+
+/* Sends a challenge, or turns the guest away; takes over *args. */
+static void challenge(struct flyt_greeter *greeter, struct guest *guest, uint32_t xid, flyt_handshake_args *args,
+                      const void *raw, size_t raw_bytes)
+{
+    struct challenge *sent = calloc(1, sizeof *sent);
+
+    if (!sent) {
+        xdr_free((xdrproc_t)xdr_flyt_handshake_args, args);
+        turn_away(greeter, guest);
+        return;
+    }
+    sent->args = *args;
+    guest->challenge = sent;
+    if (getrandom(sent->bytes, sizeof sent->bytes, 0) != (ssize_t)sizeof sent->bytes ||
+        flyt_handshake_hash(raw, raw_bytes, sent->record_hash) || flyt_handshake_challenge(guest->fd, xid, sent->bytes))
+        turn_away(greeter, guest);
+    else
+        expect_record(guest);
+}
+
+/* The second handshake. */
+static void take_answer(struct flyt_greeter *greeter, struct guest *guest, uint32_t xid,
+                        const flyt_handshake_args *args, const void *raw, size_t raw_bytes)
+{
+    struct challenge *sent = guest->challenge;
+    struct flyt_greeter_answer answer = {.xid = xid, .args = args};
+    bool is_same = flyt_handshake_is_same(&sent->args, args);
+
+    memcpy(answer.challenge, sent->bytes, sizeof answer.challenge);
+    memcpy(answer.record_hash, sent->record_hash, sizeof answer.record_hash);
+    int fd = let_go(greeter, guest);
+    if (!is_same) {
+        flyt_handshake_refuse(fd, xid, FLYT_HANDSHAKE_DENIED, "the second handshake is not that of the first");
+        flyt_close(fd);
+        return;
+    }
+    flyt_socket_tune(fd);
+    greeter->config.answer(greeter->config.user, fd, &answer, raw, raw_bytes);
+}
+
+static void serve_handshake(struct flyt_greeter *greeter, struct guest *guest, const void *raw, size_t raw_bytes)
+{
+    flyt_handshake_args args;
+    uint32_t xid;
+
+    if (!greeter->config.is_challenged) {
+        hand_over(greeter, guest, raw, raw_bytes);
+        return;
+    }
+    if (flyt_handshake_decode(raw, raw_bytes, &xid, &args)) {
+        turn_away(greeter, guest);
+        return;
+    }
+    if (!guest->challenge && greeter->config.is_challenged(greeter->config.user, &args)) {
+        challenge(greeter, guest, xid, &args, raw, raw_bytes);
+        return;
+    }
+    if (guest->challenge)
+        take_answer(greeter, guest, xid, &args, raw, raw_bytes);
+    else
+        hand_over(greeter, guest, raw, raw_bytes);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
+}
+
 /* A record is complete: hands the guest over or answers it. */
 static void serve(struct flyt_greeter *greeter, struct guest *guest)
 {
@@ -296,9 +384,7 @@ static void serve(struct flyt_greeter *greeter, struct guest *guest)
                    head.version == FLYT_VERSION &&
                    (head.credential_flavor == AUTH_NONE || head.credential_flavor == AUTH_SYS);
     if (is_ours && head.procedure == FLYT_HANDSHAKE) {
-        int fd = let_go(greeter, guest);
-        flyt_socket_tune(fd);
-        greeter->config.handshake(greeter->config.user, fd, raw, raw_bytes);
+        serve_handshake(greeter, guest, raw, raw_bytes);
     } else if (is_call && guest->answer_count++ < ANSWERS_MAX) {
         fill_reply(greeter, &head, &query, &reply);
         expect_record(guest);
@@ -416,6 +502,7 @@ struct flyt_greeter *flyt_greeter_free(struct flyt_greeter *greeter)
     for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++) {
         flyt_close(greeter->guests[i].fd);
         free(greeter->guests[i].raw);
+        free_challenge(greeter->guests[i].challenge);
     }
     flyt_close(greeter->timer_fd);
     flyt_close(greeter->epoll_fd);

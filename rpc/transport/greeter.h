@@ -19,12 +19,28 @@
 #ifndef FLYT_TRANSPORT_GREETER_H
 #define FLYT_TRANSPORT_GREETER_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "flyt.h"
 
-enum { FLYT_GREETER_CONNECTIONS_MAX = 64, FLYT_GREETER_TIME_MS = 10000 };
+enum {
+    FLYT_GREETER_CONNECTIONS_MAX = 64,
+    FLYT_GREETER_TIME_MS = 10000,
+    FLYT_GREETER_FRAGMENTS_MAX = 64,
+    /* A handshake's record with its marks. */
+    FLYT_GREETER_RECORD_BYTES_MAX = FLYT_HANDSHAKE_BYTES_MAX + 4 * FLYT_GREETER_FRAGMENTS_MAX
+};
 
 struct flyt_greeter;
+
+/* A handshake that answers a challenge; everything is valid during the call. */
+struct flyt_greeter_answer {
+    unsigned char challenge[FLYT_CHALLENGE_BYTES]; /* of this connection, never used again */
+    unsigned char record_hash[FLYT_HASH_BYTES];    /* SHA-256 of the first record, without marks */
+    uint32_t xid;
+    const flyt_handshake_args *args; /* equal to those of the first handshake but for the proof */
+};
 
 struct flyt_greeter_config {
     /* Fills the zeroed answer to a query; strings must stay valid until the next call and are not freed. */
@@ -35,6 +51,14 @@ struct flyt_greeter_config {
      * flyt_connection_preload) is valid during the call. The greeter may be freed only after the call.
      */
     void (*handshake)(void *user, int fd, const void *record, size_t bytes);
+    /*
+     * NULL: nobody is challenged. A connection's first handshake, decoded: whether it is to prove its credentials. If
+     * not, it is handed over. If so, the greeter sends a challenge and keeps the connection, within the bounds that it
+     * had from the beginning; a second handshake, which must be equal but for its proof, comes to `answer`, like
+     * `handshake` (then `record` is the second one).
+     */
+    bool (*is_challenged)(void *user, const flyt_handshake_args *args);
+    void (*answer)(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes);
     void *user;
 };
 

@@ -19,6 +19,7 @@
 #include <rpc/rpc.h>
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/sha256.h"
 #include "rpc/base/url.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
@@ -99,6 +100,9 @@ struct door {
     int fd; /* of the last one */
     unsigned char record[70000];
     size_t bytes;
+    unsigned answers;
+    struct flyt_greeter_answer answer; /* of the last one, without args */
+    unsigned char proof;
 };
 
 static void fill_query(void *user, flyt_query_res *res)
@@ -117,10 +121,31 @@ static void take_handshake(void *user, int fd, const void *record, size_t bytes)
     door->bytes = bytes;
 }
 
-static struct door *new_door(const char *url)
+/* Whoever has credentials is to prove them. */
+static bool has_credentials(void *user, const flyt_handshake_args *args)
+{
+    return args->credentials.credentials_len > 0;
+}
+
+static void take_answer(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
+{
+    struct door *door = user;
+
+    take_handshake(user, fd, record, bytes);
+    door->answers++;
+    door->answer = *answer;
+    door->proof =
+        answer->args->proof.flyt_late_bytes_len ? (unsigned char)answer->args->proof.flyt_late_bytes_val[0] : 0;
+}
+
+static struct door *new_door_with(const char *url, bool is_challenging)
 {
     struct door *door = calloc(1, sizeof *door);
-    struct flyt_greeter_config config = {.query = fill_query, .handshake = take_handshake, .user = door};
+    struct flyt_greeter_config config = {.query = fill_query,
+                                         .handshake = take_handshake,
+                                         .is_challenged = is_challenging ? has_credentials : NULL,
+                                         .answer = take_answer,
+                                         .user = door};
     struct flyt_error err;
 
     door->fd = -1;
@@ -128,6 +153,11 @@ static struct door *new_door(const char *url)
     assert_int_equal(flyt_greeter_new(&config, &door->greeter), 0);
     assert_int_equal(flyt_greeter_listen(door->greeter, door->listen_fd), 0);
     return door;
+}
+
+static struct door *new_door(const char *url)
+{
+    return new_door_with(url, false);
 }
 
 static void free_door(struct door *door)
@@ -158,7 +188,7 @@ static void settle(struct door *door)
         assert_int_equal(flyt_greeter_process(door->greeter), 0);
 }
 
-static struct flyt_bytes make_handshake(unsigned procedure_count)
+static struct flyt_bytes make_handshake_with(unsigned procedure_count, const char *credentials, const char *proof)
 {
     flyt_handshake_args args = {.build = "b", .program_name = "p"};
     struct flyt_bytes bytes = {.bytes_max = 1 << 20};
@@ -168,6 +198,10 @@ static struct flyt_bytes make_handshake(unsigned procedure_count)
     memcpy(args.base_hash, flyt_base_hash, sizeof args.base_hash);
     args.procedures.procedures_val = many;
     args.procedures.procedures_len = procedure_count;
+    args.credentials.credentials_val = (char *)credentials;
+    args.credentials.credentials_len = (u_int)strlen(credentials);
+    args.proof.flyt_late_bytes_val = (char *)proof;
+    args.proof.flyt_late_bytes_len = (u_int)strlen(proof);
     assert_true(flyt_bytes_reserve(&bytes, 4));
     bytes.used = 4;
     flyt_xdr_encode_init(&xdrs, &bytes);
@@ -177,6 +211,11 @@ static struct flyt_bytes make_handshake(unsigned procedure_count)
     memcpy(bytes.data, &mark, 4);
     free(many);
     return bytes;
+}
+
+static struct flyt_bytes make_handshake(unsigned procedure_count)
+{
+    return make_handshake_with(procedure_count, "", "");
 }
 
 /* Whether the greeter has closed the connection. */
@@ -340,7 +379,166 @@ static void test_guests_are_few(void **state)
     free_door(door);
 }
 
+/* Reads the greeter's answer, which has come. False: it has closed the connection instead. */
+static bool read_answer(int fd, flyt_handshake_res *ret_res)
+{
+    unsigned char reply[2000];
+    XDR xdrs;
+
+    ssize_t bytes = recv(fd, reply, sizeof reply, MSG_DONTWAIT);
+    if (bytes <= 0)
+        return false;
+    assert_true(bytes > 4 + FLYT_REPLY_HEAD_BYTES);
+    flyt_xdr_decode_init(&xdrs, reply + 4 + FLYT_REPLY_HEAD_BYTES, (size_t)bytes - 4 - FLYT_REPLY_HEAD_BYTES, NULL);
+    memset(ret_res, 0, sizeof *ret_res);
+    assert_true(xdr_flyt_handshake_res(&xdrs, ret_res));
+    return true;
+}
+
+/* Makes the first handshake of a connection, which is challenged. Returns the descriptor. */
+static int be_challenged(struct door *door, const struct flyt_bytes *call, unsigned char *ret_challenge)
+{
+    flyt_handshake_res res;
+    int fd = connect_to(door);
+
+    assert_int_equal(send(fd, call->data, call->used, 0), call->used);
+    settle(door);
+    assert_true(read_answer(fd, &res));
+    assert_int_equal(res.status, FLYT_HANDSHAKE_CHALLENGE);
+    assert_int_equal(res.challenge.flyt_late_bytes_len, FLYT_CHALLENGE_BYTES);
+    memcpy(ret_challenge, res.challenge.flyt_late_bytes_val, FLYT_CHALLENGE_BYTES);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
+    return fd;
+}
+
+static void test_challenge_and_answer(void **state)
+{
+    struct flyt_bytes call = make_handshake_with(10, "who", ""), second = make_handshake_with(10, "who", "P");
+    unsigned char challenge[FLYT_CHALLENGE_BYTES], other[FLYT_CHALLENGE_BYTES], hash[FLYT_HASH_BYTES];
+    char url[100];
+
+    unix_url(url, sizeof url);
+    struct door *door = new_door_with(url, true);
+    int fd = be_challenged(door, &call, challenge);
+    assert_int_equal(door->handshakes, 0);
+    flyt_sha256_of(call.data + 4, call.used - 4, hash);
+    assert_int_equal(send(fd, second.data, 9, 0), 9);
+    settle(door);
+    assert_int_equal(send(fd, second.data + 9, second.used - 9, 0), second.used - 9);
+    settle(door);
+    assert_int_equal(door->answers, 1);
+    assert_memory_equal(door->answer.challenge, challenge, sizeof challenge);
+    assert_memory_equal(door->answer.record_hash, hash, sizeof hash);
+    assert_int_equal(door->answer.xid, 5);
+    assert_int_equal(door->proof, 'P');
+    assert_int_equal(door->bytes, second.used);
+    assert_memory_equal(door->record, second.data, second.used);
+    close(fd);
+    close(door->fd);
+    /* Another connection, another challenge. */
+    fd = be_challenged(door, &call, other);
+    assert_memory_not_equal(challenge, other, sizeof other);
+    close(fd);
+    settle(door);
+    door->fd = -1;
+    flyt_bytes_fini(&call);
+    flyt_bytes_fini(&second);
+    free_door(door);
+}
+
+static void test_answer_must_be_of_the_same_handshake(void **state)
+{
+    struct flyt_bytes call = make_handshake_with(10, "who", "");
+    struct flyt_bytes others[] = {make_handshake_with(11, "who", "P"), make_handshake_with(10, "him", "P")};
+    unsigned char challenge[FLYT_CHALLENGE_BYTES];
+    flyt_handshake_res res;
+    char url[100];
+
+    unix_url(url, sizeof url);
+    struct door *door = new_door_with(url, true);
+    for (unsigned i = 0; i < 2; i++) {
+        int fd = be_challenged(door, &call, challenge);
+        assert_int_equal(send(fd, others[i].data, others[i].used, 0), others[i].used);
+        settle(door);
+        assert_true(read_answer(fd, &res));
+        assert_int_equal(res.status, FLYT_HANDSHAKE_DENIED);
+        xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
+        assert_true(is_closed(fd));
+        close(fd);
+        flyt_bytes_fini(&others[i]);
+    }
+    assert_int_equal(door->answers, 0);
+    assert_int_equal(door->handshakes, 0);
+    /* Who has no credentials is not challenged. */
+    struct flyt_bytes plain = make_handshake(10);
+    int fd = connect_to(door);
+    assert_int_equal(send(fd, plain.data, plain.used, 0), plain.used);
+    settle(door);
+    assert_int_equal(door->handshakes, 1);
+    assert_int_equal(door->answers, 0);
+    close(fd);
+    flyt_bytes_fini(&plain);
+    flyt_bytes_fini(&call);
+    free_door(door);
+}
+
+/* Being challenged makes a connection live no longer than any other. */
+static void test_challenged_guests_are_few(void **state)
+{
+    enum { MANY = FLYT_GREETER_CONNECTIONS_MAX };
+    struct flyt_bytes call = make_handshake_with(10, "who", ""), plain = make_handshake(10);
+    unsigned char challenge[FLYT_CHALLENGE_BYTES];
+    char url[100];
+    int fds[MANY];
+
+    unix_url(url, sizeof url);
+    struct door *door = new_door_with(url, true);
+    for (int i = 0; i < MANY; i++)
+        fds[i] = be_challenged(door, &call, challenge);
+    int last = connect_to(door);
+    assert_int_equal(send(last, plain.data, plain.used, 0), plain.used);
+    settle(door);
+    assert_int_equal(door->handshakes, 0);
+    uint64_t end_ms = flyt_clock_ms() + 8000;
+    while (!door->handshakes && flyt_clock_ms() < end_ms) {
+        struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
+        poll(&ready, 1, 100);
+        assert_int_equal(flyt_greeter_process(door->greeter), 0);
+    }
+    assert_int_equal(door->handshakes, 1);
+    assert_true(is_closed(fds[0]));
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
+    close(last);
+    flyt_bytes_fini(&call);
+    flyt_bytes_fini(&plain);
+    free_door(door);
+}
+
 /* ---- the handshake's helpers ---- */
+
+/* An older client's record ends before the proof, a newer one's goes on behind it. */
+static void test_handshake_of_other_builds(void **state)
+{
+    struct flyt_bytes call = make_handshake_with(5, "who", "");
+    flyt_handshake_args args;
+    uint32_t xid, mark;
+
+    mark = htonl(0x80000000u | (uint32_t)(call.used - 8));
+    memcpy(call.data, &mark, 4);
+    assert_int_equal(flyt_handshake_decode(call.data, call.used - 4, &xid, &args), 0);
+    assert_int_equal(args.proof.flyt_late_bytes_len, 0);
+    assert_memory_equal(args.credentials.credentials_val, "who", 3);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
+    assert_true(flyt_bytes_reserve(&call, 8));
+    memset(call.data + call.used, 7, 8);
+    mark = htonl(0x80000000u | (uint32_t)(call.used + 4));
+    memcpy(call.data, &mark, 4);
+    assert_int_equal(flyt_handshake_decode(call.data, call.used + 8, &xid, &args), 0);
+    assert_int_equal(args.procedures.procedures_len, 5);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
+    flyt_bytes_fini(&call);
+}
 
 static void test_handshake_decode_takes_nothing_bad(void **state)
 {
@@ -399,6 +597,10 @@ int main(void)
         cmocka_unit_test(test_stock_client_needs_no_session),
         cmocka_unit_test(test_bad_guests_are_turned_away),
         cmocka_unit_test(test_guests_are_few),
+        cmocka_unit_test(test_challenge_and_answer),
+        cmocka_unit_test(test_answer_must_be_of_the_same_handshake),
+        cmocka_unit_test(test_challenged_guests_are_few),
+        cmocka_unit_test(test_handshake_of_other_builds),
         cmocka_unit_test(test_handshake_decode_takes_nothing_bad),
         cmocka_unit_test(test_handshake_accepts_equal_signatures),
         cmocka_unit_test(test_handshake_reply_is_bounded),

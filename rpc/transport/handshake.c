@@ -6,12 +6,41 @@
 #include <string.h>
 #include <sys/socket.h>
 #include "flyt_signatures.h"
+#include "rpc/base/sha256.h"
 #include "rpc/transport/input.h"
 #include "rpc/transport/message.h"
 
 enum { MARK_BYTES = 4 };
 
 /* ---- the call ---- */
+
+/* The record without its marks, in *input, which is to be ended (flyt_input_fini) where this succeeds. */
+static int unmark(const void *record, size_t bytes, struct flyt_input *input, struct flyt_input_record *ret_whole)
+{
+    int status = flyt_input_init(input, -1, FLYT_HANDSHAKE_BYTES_MAX, 0, NULL, NULL);
+
+    if (status)
+        return status;
+    status = flyt_input_preload(input, record, bytes);
+    if (!status)
+        status = flyt_input_next(input, ret_whole) == 1 ? 0 : -EBADMSG;
+    if (status)
+        flyt_input_fini(input);
+    return status;
+}
+
+int flyt_handshake_hash(const void *record, size_t bytes, unsigned char *ret_hash)
+{
+    struct flyt_input_record whole;
+    struct flyt_input input;
+    int status = unmark(record, bytes, &input, &whole);
+
+    if (status)
+        return status;
+    flyt_sha256_of(whole.data, whole.bytes, ret_hash);
+    flyt_input_fini(&input);
+    return 0;
+}
 
 int flyt_handshake_decode(const void *record, size_t bytes, uint32_t *ret_xid, flyt_handshake_args *ret_args)
 {
@@ -21,14 +50,10 @@ int flyt_handshake_decode(const void *record, size_t bytes, uint32_t *ret_xid, f
     flyt_handshake_args args = {0};
     XDR xdrs;
 
-    int status = flyt_input_init(&input, -1, FLYT_HANDSHAKE_BYTES_MAX, 0, NULL, NULL);
+    int status = unmark(record, bytes, &input, &whole);
     if (status)
         return status;
-    status = flyt_input_preload(&input, record, bytes);
-    if (!status)
-        status = flyt_input_next(&input, &whole) == 1 ? 0 : -EBADMSG;
-    if (!status)
-        status = flyt_call_head_get(whole.data, whole.bytes, &head);
+    status = flyt_call_head_get(whole.data, whole.bytes, &head);
     if (!status && (head.rpc_version != RPC_MSG_VERSION || head.program != FLYT_PROGRAM ||
                     head.version != FLYT_VERSION || head.procedure != FLYT_HANDSHAKE))
         status = -EBADMSG;
@@ -45,6 +70,29 @@ int flyt_handshake_decode(const void *record, size_t bytes, uint32_t *ret_xid, f
     }
     flyt_input_fini(&input);
     return status;
+}
+
+static bool put_args(const flyt_handshake_args *args, struct flyt_bytes *bytes)
+{
+    flyt_handshake_args without_proof = *args;
+    XDR xdrs;
+
+    without_proof.proof = (flyt_late_bytes){0};
+    *bytes = (struct flyt_bytes){.bytes_max = FLYT_HANDSHAKE_BYTES_MAX + 4};
+    flyt_xdr_encode_init(&xdrs, bytes);
+    return xdr_flyt_handshake_args(&xdrs, &without_proof);
+}
+
+bool flyt_handshake_is_same(const flyt_handshake_args *first, const flyt_handshake_args *second)
+{
+    struct flyt_bytes one, other;
+    bool is_put = put_args(first, &one);
+
+    is_put = put_args(second, &other) && is_put;
+    bool is_same = is_put && one.used == other.used && !memcmp(one.data, other.data, one.used);
+    flyt_bytes_fini(&one);
+    flyt_bytes_fini(&other);
+    return is_same;
 }
 
 int flyt_handshake_check(const flyt_handshake_args *args, const char *own_build, struct flyt_error *err)
@@ -102,19 +150,36 @@ int flyt_handshake_encode_reply(uint32_t xid, flyt_handshake_res *res, void **re
     return 0;
 }
 
-int flyt_handshake_refuse(int fd, uint32_t xid, flyt_handshake_status status, const char *sentence)
+static int send_reply(int fd, uint32_t xid, flyt_handshake_res *res)
 {
-    char message[FLYT_STRING_BYTES_MAX + 1] = "";
-    flyt_handshake_res res = {.status = status, .message = message, .build = ""};
     void *record;
     size_t bytes;
 
-    strncat(message, sentence, sizeof message - 1);
-    int code = flyt_handshake_encode_reply(xid, &res, &record, &bytes);
+    int code = flyt_handshake_encode_reply(xid, res, &record, &bytes);
     if (code)
         return code;
     ssize_t sent = send(fd, record, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     code = sent == (ssize_t)bytes ? 0 : sent < 0 ? -errno : -EAGAIN;
     free(record);
     return code;
+}
+
+int flyt_handshake_challenge(int fd, uint32_t xid, const unsigned char *challenge)
+{
+    char bytes[FLYT_CHALLENGE_BYTES];
+    flyt_handshake_res res = {.status = FLYT_HANDSHAKE_CHALLENGE, .message = (char *)"", .build = (char *)""};
+
+    memcpy(bytes, challenge, sizeof bytes);
+    res.challenge.flyt_late_bytes_val = bytes;
+    res.challenge.flyt_late_bytes_len = sizeof bytes;
+    return send_reply(fd, xid, &res);
+}
+
+int flyt_handshake_refuse(int fd, uint32_t xid, flyt_handshake_status status, const char *sentence)
+{
+    char message[FLYT_STRING_BYTES_MAX + 1] = "";
+    flyt_handshake_res res = {.status = status, .message = message, .build = (char *)""};
+
+    strncat(message, sentence, sizeof message - 1);
+    return send_reply(fd, xid, &res);
 }

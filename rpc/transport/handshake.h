@@ -9,6 +9,7 @@
 #ifndef FLYT_TRANSPORT_HANDSHAKE_H
 #define FLYT_TRANSPORT_HANDSHAKE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "flyt.h"
@@ -19,6 +20,12 @@
  * xdr_free(xdr_flyt_handshake_args), and *ret_xid names the call; -EBADMSG: the record is none, nothing to be freed.
  */
 int flyt_handshake_decode(const void *record, size_t bytes, uint32_t *ret_xid, flyt_handshake_args *ret_args);
+
+/* SHA-256 of a record without its marks, which a proof is computed of. 0, -EBADMSG (no complete record) or -ENOMEM. */
+int flyt_handshake_hash(const void *record, size_t bytes, unsigned char *ret_hash);
+
+/* Whether two handshakes of a connection ask for the same: all that is known of them but the proofs is equal. */
+bool flyt_handshake_is_same(const flyt_handshake_args *first, const flyt_handshake_args *second);
 
 /* 0, or -EPROTO where the client's base protocol differs; `err` then says which side is to be upgraded. */
 int flyt_handshake_check(const flyt_handshake_args *args, const char *own_build, struct flyt_error *err);
@@ -33,6 +40,9 @@ unsigned flyt_handshake_accept(const flyt_handshake_args *args, const flyt_signa
 /* Encodes the reply to call xid, record mark included. *ret_record is malloc'ed. 0, -EINVAL (a value is out of its
  * bounds) or -ENOMEM. */
 int flyt_handshake_encode_reply(uint32_t xid, flyt_handshake_res *res, void **ret_record, size_t *ret_bytes);
+
+/* Answers call xid on fd with a challenge of FLYT_CHALLENGE_BYTES. As flyt_handshake_refuse. */
+int flyt_handshake_challenge(int fd, uint32_t xid, const unsigned char *challenge);
 
 /* Answers call xid on fd with a status other than OK and one sentence. Does not block long: a peer that does not read
  * gets no answer. The descriptor stays open. 0 or a negative errno. */

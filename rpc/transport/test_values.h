@@ -27,6 +27,7 @@ struct flyt_test_field {
     unsigned bound;
     size_t element_bytes;
     bool is_string;
+    bool is_late; /* the record may end before it */
 };
 
 struct flyt_test_type {
