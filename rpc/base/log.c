@@ -14,6 +14,7 @@ enum { LINE_BYTES_MAX = 2048 };
 static _Atomic(const char *) log_program = "flyt";
 static atomic_int log_fd = STDERR_FILENO;
 static _Atomic(int) log_level = FLYT_LOG_WARN;
+static atomic_bool log_has_priorities;
 
 void flyt_log_init(const char *program, enum flyt_log_level default_level)
 {
@@ -45,6 +46,11 @@ static void flatten(char *line, size_t bytes)
     }
 }
 
+void flyt_log_set_priorities(bool is_on)
+{
+    atomic_store_explicit(&log_has_priorities, is_on, memory_order_relaxed);
+}
+
 void flyt_log_set_fd(int fd)
 {
     atomic_store_explicit(&log_fd, fd, memory_order_relaxed);
@@ -59,7 +65,10 @@ void flyt_log(enum flyt_log_level level, const char *format, ...)
     if (!flyt_log_is_on(level))
         return;
     const char *program = atomic_load_explicit(&log_program, memory_order_relaxed);
-    int head = snprintf(line, sizeof line, "%s: ", program);
+    /* LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG of syslog(3) */
+    static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>", "<7>"};
+    bool has_priority = atomic_load_explicit(&log_has_priorities, memory_order_relaxed);
+    int head = snprintf(line, sizeof line, "%s%s: ", has_priority ? priorities[level] : "", program);
     if (head < 0 || (size_t)head >= sizeof line)
         head = 0;
     errno = saved_errno; /* for %m in the caller's format */

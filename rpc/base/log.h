@@ -17,6 +17,8 @@ enum flyt_log_level { FLYT_LOG_ERROR, FLYT_LOG_WARN, FLYT_LOG_INFO, FLYT_LOG_DEB
 void flyt_log_init(const char *program, enum flyt_log_level default_level);
 /* Lines go to this descriptor from now on (at first: 2), which the caller keeps open. */
 void flyt_log_set_fd(int fd);
+/* Puts "<N>" before each line, as the journal reads priorities from a stream (sd-daemon(3)). */
+void flyt_log_set_priorities(bool is_on);
 bool flyt_log_is_on(enum flyt_log_level level);
 /* Writes one line with one write(2). `format` has no newline; errno is kept. */
 void flyt_log(enum flyt_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,0 +1,97 @@
+/* The worker: order, threads, the bound, and jobs at its end. */
+#include "control/base/worker.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+struct job {
+    int number;
+    int *order;
+    int *count;
+    pthread_t worked_on;
+    int is_cancelled;
+    sem_t *gate;
+    sd_event *event;
+};
+
+static void work(void *user)
+{
+    struct job *job = user;
+    job->worked_on = pthread_self();
+    if (job->gate)
+        sem_wait(job->gate);
+}
+
+static void done(void *user, int is_cancelled)
+{
+    struct job *job = user;
+    job->is_cancelled = is_cancelled;
+    job->order[(*job->count)++] = job->number;
+    if (job->event && job->number == 99)
+        sd_event_exit(job->event, 0);
+}
+
+static void jobs_end_in_order_on_the_loop(void **state)
+{
+    sd_event *event;
+    struct flyt_worker *worker;
+    struct job jobs[100];
+    int order[100], count = 0;
+    assert_true(sd_event_new(&event) >= 0);
+    assert_int_equal(flyt_worker_new(event, "test", 100, &worker), 0);
+    for (int i = 0; i < 100; i++) {
+        jobs[i] = (struct job){.number = i, .order = order, .count = &count, .event = event};
+        assert_int_equal(flyt_worker_do(worker, work, done, &jobs[i]), 0);
+    }
+    assert_int_equal(count, 0);
+    assert_true(sd_event_loop(event) >= 0);
+    assert_int_equal(count, 100);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(order[i], i);
+        assert_false(jobs[i].is_cancelled);
+        assert_false(pthread_equal(jobs[i].worked_on, pthread_self()));
+    }
+    assert_int_equal(flyt_worker_waiting(worker), 0);
+    assert_null(flyt_worker_free(worker));
+    sd_event_unref(event);
+}
+
+static void queue_is_bounded_and_ends_whole(void **state)
+{
+    sd_event *event;
+    struct flyt_worker *worker;
+    sem_t gate;
+    struct job jobs[4];
+    int order[4], count = 0;
+    sem_init(&gate, 0, 0);
+    assert_true(sd_event_new(&event) >= 0);
+    assert_int_equal(flyt_worker_new(event, "test", 3, &worker), 0);
+    for (int i = 0; i < 4; i++)
+        jobs[i] = (struct job){.number = i, .order = order, .count = &count, .gate = &gate};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(flyt_worker_do(worker, work, done, &jobs[i]), 0);
+    assert_int_equal(flyt_worker_do(worker, work, done, &jobs[3]), -EAGAIN);
+    assert_int_equal(flyt_worker_waiting(worker), 3);
+    for (int i = 0; i < 3; i++)
+        sem_post(&gate);
+    assert_null(flyt_worker_free(worker));
+    assert_int_equal(count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_true(jobs[i].is_cancelled);
+    sd_event_unref(event);
+    sem_destroy(&gate);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_end_in_order_on_the_loop),
+        cmocka_unit_test(queue_is_bounded_and_ends_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
