@@ -100,7 +100,8 @@ struct CUctx_st {
     atomic_uint refs; /* one of its owner, one per stream, event wait and thread that has it current */
     struct flyt_soft_device *device;
     struct CUctx_st *next_in_device;
-    struct CUgreenCtx_st *green; /* NULL: not of a green context */
+    struct CUgreenCtx_st *green; /* NULL: not of a green context, or it has been destroyed */
+    bool is_green;               /* made for a green context: its streams may outlive it */
     unsigned flags;
     unsigned sm_count; /* that its streams run on */
     uint64_t id;

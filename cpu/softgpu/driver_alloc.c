@@ -161,6 +161,22 @@ static bool is_mappable(uint64_t start, uint64_t bytes)
            !((start | bytes) & (FLYT_SOFT_GRANULE_BYTES - 1));
 }
 
+/*
+ * Whether the program may register [start, start + bytes): memory of its own. In the span of device addresses that is
+ * only what it has put into the last part, at addresses that it has not reserved for devices.
+ */
+static CUresult register_check_locked(const struct flyt_soft_space *space, uint64_t start, uint64_t bytes)
+{
+    uint64_t last = start + bytes - 1;
+
+    if (start - FLYT_SOFT_HOST_BASE < FLYT_SOFT_HOST_BYTES || last - FLYT_SOFT_HOST_BASE < FLYT_SOFT_HOST_BYTES ||
+        flyt_soft_ranges_find_any(&space->registered, start, bytes))
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (start < FLYT_SOFT_FIXED_BASE && last >= FLYT_SOFT_SPAN_BASE)
+        return CUDA_ERROR_INVALID_VALUE;
+    return flyt_soft_ranges_find_any(&space->fixed, start, bytes) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
 static void allow_all_locked(uint64_t start, uint64_t bytes, uint8_t access)
 {
     struct flyt_soft_driver *driver = flyt_soft_driver();
@@ -176,7 +192,6 @@ FLYT_SOFT_API cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
     struct flyt_soft_range *range;
     uint64_t start = (uint64_t)p;
     CUresult r = flyt_soft_enter(&ctx);
-    int e;
 
     if (r != CUDA_SUCCESS)
         return r;
@@ -187,13 +202,10 @@ FLYT_SOFT_API cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
     if (Flags & ~(unsigned)HOST_REGISTER_FLAGS)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver->mutex);
-    e = flyt_soft_ranges_take_at(&driver->space.registered, start, bytesize, &range);
-    if (e < 0) {
-        r = flyt_soft_ranges_find(&driver->space.registered, start) ||
-                    flyt_soft_ranges_find(&driver->space.registered, start + bytesize - 1)
-                ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-                : CUDA_ERROR_INVALID_VALUE;
-    } else {
+    r = register_check_locked(&driver->space, start, bytesize);
+    if (r == CUDA_SUCCESS && flyt_soft_ranges_take_at(&driver->space.registered, start, bytesize, &range) < 0)
+        r = CUDA_ERROR_INVALID_VALUE;
+    if (r == CUDA_SUCCESS) {
         range->owner = flags_owner(Flags);
         if (is_mappable(start, bytesize))
             allow_all_locked(start, bytesize, FLYT_SOFT_ACCESS_READ_WRITE);

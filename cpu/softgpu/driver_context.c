@@ -105,6 +105,7 @@ struct CUctx_st *flyt_soft_context_new(struct flyt_soft_device *device, struct C
     atomic_init(&ctx->refs, 1);
     ctx->device = device;
     ctx->green = green;
+    ctx->is_green = green != NULL;
     ctx->flags = flags;
     ctx->sm_count = sm_count;
     ctx->id = flyt_soft_id_new();
@@ -170,10 +171,7 @@ void flyt_soft_context_retire(struct CUctx_st *ctx)
     flyt_soft_context_drain(ctx);
     flyt_soft_print_flush(ctx->device);
     atomic_store(&ctx->is_dead, true);
-    if (ctx->legacy)
-        flyt_soft_stream_retire(ctx->legacy);
-    if (ctx->per_thread)
-        flyt_soft_stream_retire(ctx->per_thread);
+    flyt_soft_context_drop_streams(ctx);
     flyt_soft_context_unref(ctx);
 }
 

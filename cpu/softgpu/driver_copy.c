@@ -13,7 +13,7 @@ struct side {
     uint64_t address;
     uint64_t pitch_bytes;
     uint64_t slice_bytes;
-    bool is_device; /* must be device memory; else the process's memory, which is not checked */
+    bool is_device; /* must be device memory; else the process's memory, of which only NULL is refused */
 };
 
 struct box {
@@ -54,7 +54,7 @@ static bool side_is_valid(const struct side *side, const struct box *box)
 
     if (!side_extent(side, box, &bytes))
         return false;
-    return !side->is_device || flyt_soft_is_device_memory(side->address, bytes);
+    return side->is_device ? flyt_soft_is_device_memory(side->address, bytes) : side->address != 0;
 }
 
 static bool is_empty(const struct box *box)

@@ -221,8 +221,7 @@ FLYT_SOFT_API cuModuleUnload(CUmodule hmod)
         return r;
     if (!flyt_soft_is(hmod, FLYT_SOFT_MODULE))
         return CUDA_ERROR_INVALID_HANDLE;
-    /* A library's module goes with its library. */
-    if (hmod->function_count && hmod->functions[0].kernel)
+    if (hmod->is_of_library)
         return CUDA_ERROR_INVALID_HANDLE;
     flyt_soft_device_drain(ctx->device);
     flyt_soft_print_flush(ctx->device);
@@ -328,6 +327,7 @@ static CUresult library_module_locked(struct CUlib_st *library, struct flyt_soft
     if (r != CUDA_SUCCESS)
         return r;
     *ret_module = *place;
+    (*place)->is_of_library = true;
     for (unsigned i = 0; library->kernels && i < (*place)->function_count; i++)
         (*place)->functions[i].kernel = &library->kernels[i];
     return CUDA_SUCCESS;

@@ -33,6 +33,7 @@ struct CUmod_st {
     struct flyt_ptx_module *ptx;
     uint64_t globals;    /* address of the block that holds its variables; 0: it has none */
     uint64_t *addresses; /* of each variable */
+    bool is_of_library;  /* goes with its library */
     unsigned function_count;
     struct CUfunc_st *functions;
 };

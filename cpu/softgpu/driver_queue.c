@@ -339,6 +339,22 @@ static struct CUstream_st *own_stream(struct CUctx_st *ctx, struct CUstream_st *
     return stream;
 }
 
+void flyt_soft_context_drop_streams(struct CUctx_st *ctx)
+{
+    struct flyt_soft_queue *queue = the_queue();
+    struct CUstream_st *legacy, *per_thread;
+
+    pthread_mutex_lock(&queue->mutex);
+    legacy = ctx->legacy;
+    per_thread = ctx->per_thread;
+    ctx->legacy = ctx->per_thread = NULL; /* streams that outlive the context do not join with freed ones */
+    pthread_mutex_unlock(&queue->mutex);
+    if (legacy)
+        flyt_soft_stream_retire(legacy);
+    if (per_thread)
+        flyt_soft_stream_retire(per_thread);
+}
+
 CUresult flyt_soft_stream_find(struct CUctx_st *ctx, CUstream handle, struct CUstream_st **ret_stream)
 {
     struct CUstream_st *stream = handle;
@@ -349,6 +365,8 @@ CUresult flyt_soft_stream_find(struct CUctx_st *ctx, CUstream handle, struct CUs
         stream = own_stream(ctx, &ctx->per_thread, false);
     else if (!flyt_soft_is(handle, FLYT_SOFT_STREAM) || handle->is_destroyed)
         return CUDA_ERROR_INVALID_HANDLE;
+    else if (atomic_load(&handle->ctx->is_dead) && !handle->ctx->is_green)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *ret_stream = stream;

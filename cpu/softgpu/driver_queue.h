@@ -82,7 +82,8 @@ void flyt_soft_stream_retire(struct CUstream_st *stream);
 /*
  * The stream of a handle in the current context: 0 and CU_STREAM_LEGACY are the context's legacy stream,
  * CU_STREAM_PER_THREAD its stream for all threads, both made at first use. CUDA_ERROR_INVALID_HANDLE,
- * CUDA_ERROR_OUT_OF_MEMORY. *ret_stream is borrowed.
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED (the stream's own, unless that was a green one's), CUDA_ERROR_OUT_OF_MEMORY.
+ * *ret_stream is borrowed.
  */
 CUresult flyt_soft_stream_find(struct CUctx_st *ctx, CUstream handle, struct CUstream_st **ret_stream);
 
@@ -107,6 +108,8 @@ CUresult flyt_soft_stream_finish(struct CUstream_st *stream, uint64_t number);
 uint64_t flyt_soft_stream_last(struct CUstream_st *stream);
 bool flyt_soft_stream_is_idle(struct CUstream_st *stream);
 
+/* Takes the context's own two streams away from it and retires them. */
+void flyt_soft_context_drop_streams(struct CUctx_st *ctx);
 /* Blocks until every stream of the context has done what it had when called. */
 void flyt_soft_context_drain(struct CUctx_st *ctx);
 /* Completes *ret_record when all streams of the context have done what they have now. */

@@ -494,7 +494,7 @@ static bool is_mapped_locked(const struct flyt_soft_space *space, uint64_t start
 {
     const struct flyt_soft_range *mapping;
 
-    if (!covers_whole_mappings_locked(space, start, bytes))
+    if (start + bytes < start || !covers_whole_mappings_locked(space, start, bytes))
         return false;
     for (uint64_t at = start; at < start + bytes; at = mapping->start + mapping->bytes) {
         mapping = flyt_soft_ranges_find(&space->mappings, at);
