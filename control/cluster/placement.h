@@ -1,0 +1,63 @@
+/*
+ * Which GPUs a request gets. A pure function over plain structures; any thread. It reads every GPU once (8,000 in far
+ * less than a millisecond) and makes text only for a refusal.
+ *
+ * All devices of a request come from different GPUs of one node. Among what fits, in this order: a node on the machine
+ * that the request prefers, the fewest SMs over what was asked, then the policy (binpack: the GPU with the least left,
+ * spread: that with the most), then the first by node and index.
+ */
+#ifndef FLYT_CLUSTER_PLACEMENT_H
+#define FLYT_CLUSTER_PLACEMENT_H
+
+#include "control/cluster/capacity.h"
+
+enum flyt_policy { FLYT_POLICY_BINPACK, FLYT_POLICY_SPREAD };
+
+/* A node with its GPUs; all pointers are borrowed. */
+struct flyt_place_node {
+    const char *name, *host_ip;
+    bool is_up;
+    enum flyt_schedule schedule;
+    struct flyt_capacity *gpus;
+    unsigned gpu_count;
+};
+
+struct flyt_name_list {
+    char **names;
+    unsigned count;
+};
+
+struct flyt_place_request {
+    unsigned device_count;  /* 1 to FLYT_SLOTS_MAX */
+    unsigned sm_count;      /* of each device, at least 1 */
+    uint64_t memory_bytes;  /* of each device */
+    unsigned session_count; /* client slots on each GPU */
+    enum flyt_isolation isolation;
+    enum flyt_policy policy;
+    const char *host_ip; /* preferred machine, NULL: none */
+    /* Types: a part of the name, in any case ("h200"). GPUs: NODE:INDEX, UUID or its beginning. Empty: no condition. */
+    struct flyt_name_list include_types, exclude_types, include_gpus, exclude_gpus;
+};
+
+struct flyt_place_slot {
+    unsigned gpu; /* of the node's array */
+    unsigned sm_count;
+    struct flyt_groupset groups;
+};
+
+struct flyt_placement {
+    unsigned node; /* of the nodes given */
+    unsigned slot_count;
+    struct flyt_place_slot slots[FLYT_SLOTS_MAX];
+};
+
+/* 0 and *ret_placement; or -ENOSPC and in `reason` (reason_bytes of room, at least 1) why, GPUs with the same reason
+ * together. Nothing is charged. */
+int flyt_place(struct flyt_place_node *const *nodes, unsigned node_count, const struct flyt_place_request *request,
+               struct flyt_placement *ret_placement, char *reason, size_t reason_bytes);
+
+/* Why one GPU is not possible for this request, in `reason`; false (and "") where it is. */
+bool flyt_place_refuses(const struct flyt_place_node *node, const struct flyt_capacity *gpu,
+                        const struct flyt_place_request *request, char *reason, size_t reason_bytes);
+
+#endif

@@ -1,0 +1,9 @@
+# flyt-cluster-manager. CLUSTER_OBJS: everything of it but main, for tests.
+
+CLUSTER_OBJS := $(call objs,$(filter-out %_test.c control/cluster/main.c,$(wildcard control/cluster/*.c)))
+CLUSTER_PURE_OBJS := $(call objs,$(addprefix control/cluster/,capacity.c placement.c quota.c desired.c watch.c))
+
+cluster_pure_tests := $(addprefix $(B)/control/cluster/,capacity_test placement_test quota_test desired_test)
+$(cluster_pure_tests): $(B)/%: $(B)/%.o $(CLUSTER_PURE_OBJS) $(BASE_OBJS)
+	$(CC) $(LDFLAGS) -o $@ $^ -lcjson -lm -lcmocka
+UNIT_TESTS += $(cluster_pure_tests)
