@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include "flyt.h"
 #include "rpc/base/error.h"
+#include "rpc/base/ticket.h"
 
 struct flyt_channel;
 
@@ -44,13 +45,21 @@ struct flyt_channel_handlers {
     void (*lost)(void *user, const char *cause);
 };
 
+/* What proves to a node that the program may have a session there (rpc/base/ticket.h). */
+struct flyt_channel_credentials {
+    const void *data; /* sent with the handshake, at most FLYT_CREDENTIALS_BYTES_MAX */
+    size_t bytes;
+    unsigned char secret[FLYT_TICKET_KEY_BYTES]; /* answers the challenge; is not sent */
+};
+
 struct flyt_channel_config {
     const char *url;                              /* tcp://HOST:PORT or unix:///PATH */
     unsigned cuda_version;                        /* e.g. 13000 */
     const struct flyt_channel_handlers *handlers; /* outlives the channel; no member is NULL */
     void *user;
-    unsigned connect_timeout_ms;             /* 0: 10,000 */
-    const struct flyt_signature *signatures; /* NULL: this build's tables (another set is for tests) */
+    unsigned connect_timeout_ms;                        /* 0: 10,000 */
+    const struct flyt_channel_credentials *credentials; /* copied; NULL: none, and a challenge cannot be answered */
+    const struct flyt_signature *signatures;            /* NULL: this build's tables (another set is for tests) */
     unsigned signature_count;
 };
 

@@ -12,6 +12,7 @@
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/sha256.h"
 #include "rpc/transport/listen.h"
 
 enum {
@@ -23,23 +24,32 @@ enum {
 
 /* ---- the handshake ---- */
 
-static int send_handshake(struct flyt_output *output, flyt_handshake_args *args)
+/* Encodes the call, sends it, and tells the hash of its record. 0 or a negative errno. */
+static int send_handshake(struct flyt_output *output, flyt_handshake_args *args, unsigned char *ret_hash)
 {
+    struct flyt_bytes call = {.bytes_max = FLYT_HANDSHAKE_BYTES_MAX};
     XDR xdrs;
 
+    flyt_xdr_encode_init(&xdrs, &call);
+    if (!flyt_call_head_put(&xdrs, 0, FLYT_PROGRAM, FLYT_VERSION, FLYT_HANDSHAKE) ||
+        !xdr_flyt_handshake_args(&xdrs, args)) {
+        flyt_bytes_fini(&call);
+        return -EINVAL;
+    }
+    flyt_sha256_of(call.data, call.used, ret_hash);
     flyt_output_lock(output);
     int status = flyt_output_begin_locked(output, true, &xdrs);
     if (!status) {
-        if (flyt_call_head_put(&xdrs, 0, FLYT_PROGRAM, FLYT_VERSION, FLYT_HANDSHAKE) &&
-            xdr_flyt_handshake_args(&xdrs, args)) {
+        if (xdr_opaque(&xdrs, (char *)call.data, (u_int)call.used)) {
             flyt_output_end_locked(output);
             status = flyt_output_flush_locked(output, true);
         } else {
             flyt_output_cancel_locked(output);
-            status = -EINVAL;
+            status = -ENOMEM;
         }
     }
     flyt_output_unlock(output);
+    flyt_bytes_fini(&call);
     return status;
 }
 
@@ -94,14 +104,14 @@ static int status_code(flyt_handshake_status status)
     }
 }
 
-/* Makes the handshake. 0 and *res filled (xdr_free), or a negative errno with the cause in *err and *res freed. */
-static int make_handshake(struct flyt_output *output, struct flyt_input *input, flyt_handshake_args *args,
-                          uint64_t deadline_ms, int cancel_fd, flyt_handshake_res *res, struct flyt_error *err)
+/* One call and its answer. 0 and *res filled (xdr_free), or a negative errno with the cause in *err and *res freed. */
+static int ask(struct flyt_output *output, struct flyt_input *input, flyt_handshake_args *args, uint64_t deadline_ms,
+               int cancel_fd, unsigned char *ret_hash, flyt_handshake_res *res, struct flyt_error *err)
 {
     struct flyt_input_record record;
 
     memset(res, 0, sizeof *res);
-    int status = send_handshake(output, args);
+    int status = send_handshake(output, args, ret_hash);
     if (!status)
         status = receive_first(input, deadline_ms, cancel_fd, &record);
     if (status == -EPIPE)
@@ -113,11 +123,53 @@ static int make_handshake(struct flyt_output *output, struct flyt_input *input, 
                               status == -EMSGSIZE || status == -EBADMSG ? "its answer is not that of a Flyt server"
                                                                         : strerror(-status));
     status = decode_reply(&record, res, err);
-    if (!status && res->status != FLYT_HANDSHAKE_OK)
-        status = flyt_error_set(err, status_code(res->status), "%.400s",
-                                res->message && *res->message ? res->message : "it refused");
     if (status)
         xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
+    return status;
+}
+
+/* Answers the challenge in *res: the same handshake with a proof. *res is replaced. As ask. */
+static int prove(const struct flyt_channel_credentials *credentials, struct flyt_output *output,
+                 struct flyt_input *input, flyt_handshake_args *args, uint64_t deadline_ms, int cancel_fd,
+                 const unsigned char *hash, flyt_handshake_res *res, struct flyt_error *err)
+{
+    unsigned char proof[FLYT_TICKET_KEY_BYTES], second_hash[FLYT_SHA256_BYTES];
+    bool can_answer = credentials->data && res->challenge.flyt_late_bytes_len == FLYT_TICKET_NONCE_BYTES;
+
+    if (can_answer)
+        flyt_ticket_proof(credentials->secret, (unsigned char *)res->challenge.flyt_late_bytes_val, hash, proof);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
+    if (!can_answer)
+        return flyt_error_set(err, -EACCES, "%s",
+                              credentials->data ? "its challenge cannot be answered by this version"
+                                                : "it wants credentials, which a client manager gives to programs of "
+                                                  "its VM");
+    args->proof.flyt_late_bytes_val = (char *)proof;
+    args->proof.flyt_late_bytes_len = sizeof proof;
+    int status = ask(output, input, args, deadline_ms, cancel_fd, second_hash, res, err);
+    args->proof.flyt_late_bytes_val = NULL;
+    args->proof.flyt_late_bytes_len = 0;
+    return status;
+}
+
+/* Makes the handshake, with its challenge where there is one. 0 and *res filled (xdr_free), or a negative errno with
+ * the cause in *err and *res freed. */
+static int make_handshake(const struct flyt_channel *channel, struct flyt_output *output, struct flyt_input *input,
+                          flyt_handshake_args *args, uint64_t deadline_ms, int cancel_fd, flyt_handshake_res *res,
+                          struct flyt_error *err)
+{
+    unsigned char hash[FLYT_SHA256_BYTES];
+
+    int status = ask(output, input, args, deadline_ms, cancel_fd, hash, res, err);
+    if (!status && res->status == FLYT_HANDSHAKE_CHALLENGE)
+        status = prove(&channel->credentials, output, input, args, deadline_ms, cancel_fd, hash, res, err);
+    if (status)
+        return status;
+    if (res->status != FLYT_HANDSHAKE_OK) {
+        status = flyt_error_set(err, status_code(res->status), "%.400s",
+                                res->message && *res->message ? res->message : "it refused");
+        xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
+    }
     return status;
 }
 
@@ -130,6 +182,8 @@ static void fill_args(const struct flyt_channel *channel, flyt_connection_kind k
         .program_name = (char *)channel->program_name,
         .kind = kind,
         .token = {.token_len = channel->token_bytes, .token_val = (char *)channel->token},
+        .credentials = {.credentials_len = (u_int)channel->credentials.bytes,
+                        .credentials_val = (char *)channel->credentials.data},
     };
     memcpy(args->base_hash, flyt_base_hash, sizeof args->base_hash);
 }
@@ -174,7 +228,7 @@ static int open_session(struct flyt_channel *channel, const struct flyt_channel_
     fill_args(channel, FLYT_CONNECTION_SESSION, &args);
     args.procedures.procedures_val = (flyt_signature *)(config->signatures ? config->signatures : flyt_signatures);
     args.procedures.procedures_len = config->signatures ? config->signature_count : flyt_signature_count;
-    int status = make_handshake(&channel->output, &channel->input, &args, deadline_ms, -1, &res, err);
+    int status = make_handshake(channel, &channel->output, &channel->input, &args, deadline_ms, -1, &res, err);
     if (status)
         return status;
     status = take_answer(channel, &res, err);
@@ -200,7 +254,21 @@ static void free_channel(struct flyt_channel *channel)
     pthread_mutex_destroy(&channel->mutex);
     pthread_cond_destroy(&channel->reader_left);
     free(channel->accepted);
+    explicit_bzero(channel->credentials.secret, sizeof channel->credentials.secret);
+    free((void *)channel->credentials.data);
     free(channel);
+}
+
+static bool take_credentials(struct flyt_channel *channel, const struct flyt_channel_credentials *credentials)
+{
+    if (!credentials)
+        return true;
+    void *copy = malloc(credentials->bytes ? credentials->bytes : 1);
+    if (!copy)
+        return false;
+    channel->credentials = *credentials;
+    channel->credentials.data = memcpy(copy, credentials->data, credentials->bytes);
+    return true;
 }
 
 static struct flyt_channel *make_channel(const struct flyt_channel_config *config, int fd)
@@ -228,7 +296,7 @@ static struct flyt_channel *make_channel(const struct flyt_channel_config *confi
     int status = flyt_input_init(&channel->input, fd, FLYT_RECORD_BYTES_MAX, FLYT_CHANNEL_READ_AHEAD_BYTES,
                                  flyt_channel_split, channel);
     status = status ? status : flyt_output_init(&channel->output, fd);
-    if (status || channel->wake_fd < 0 || channel->lost_fd < 0) {
+    if (status || channel->wake_fd < 0 || channel->lost_fd < 0 || !take_credentials(channel, config->credentials)) {
         free_channel(channel);
         return NULL;
     }
@@ -286,7 +354,7 @@ int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *la
     if (status)
         goto fini_output;
     fill_args(channel, FLYT_CONNECTION_DATA, &args);
-    status = make_handshake(&lane->output, &lane->input, &args, deadline_ms, channel->lost_fd, &res, err);
+    status = make_handshake(channel, &lane->output, &lane->input, &args, deadline_ms, channel->lost_fd, &res, err);
     if (status)
         goto fini_input;
     xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);

@@ -84,6 +84,7 @@ struct flyt_channel {
     unsigned connect_timeout_ms, cuda_version, data_stream_count;
     unsigned char token[FLYT_TOKEN_BYTES];
     unsigned token_bytes;
+    struct flyt_channel_credentials credentials; /* data: malloc'ed, NULL: none */
     bool *accepted; /* by procedure, flyt_procedure_end of them */
     int fd;
 
