@@ -9,11 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cpu/server/control.h"
 #include "cpu/server/session.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
+#include "rpc/transport/server_link.h"
 
 /* rpcgen's dispatch of the session's calls (flyt_svc.c). */
 void flyt_program_1(struct svc_req *request, SVCXPRT *xprt);
@@ -25,16 +25,14 @@ struct child {
     int control_fd;
     struct flyt_driver driver;
     struct flyt_session session;
-    struct flyt_control message; /* of the main thread; then of the one that watches */
+    struct flyt_server_link_message message; /* of the main thread; then of the one that watches */
 };
 
 static void report_failure(struct child *child, const struct flyt_error *err)
 {
-    struct flyt_control *message = &child->message;
-    message->kind = FLYT_CONTROL_FAILED;
-    message->data_bytes = (uint32_t)strlen(err->text);
-    memcpy(message->data, err->text, message->data_bytes);
-    flyt_control_send(child->control_fd, message, -1);
+    child->message.kind = FLYT_SERVER_LINK_FAILED;
+    flyt_server_link_say(&child->message, err->text);
+    flyt_server_link_send(child->control_fd, &child->message, NULL, 0);
 }
 
 static int prepare(struct child *child, bool is_soft, const char *image_folder)
@@ -56,25 +54,39 @@ static int prepare(struct child *child, bool is_soft, const char *image_folder)
      * tools. */
     if (geteuid() == 0)
         prctl(PR_SET_DUMPABLE, 0);
-    child->message.kind = FLYT_CONTROL_READY;
-    child->message.device_count = child->session.device_count;
+    child->message.kind = FLYT_SERVER_LINK_READY;
+    child->message.ready = (struct flyt_server_link_ready){.version = FLYT_SERVER_LINK_VERSION,
+                                                           .device_count = child->session.device_count};
     child->message.data_bytes = 0;
-    return flyt_control_send(child->control_fd, &child->message, -1);
+    return flyt_server_link_send(child->control_fd, &child->message, NULL, 0);
+}
+
+/* Receives a message that comes with one descriptor: a client's connection. -EBADMSG: something else came. */
+static int receive(struct child *child, enum flyt_server_link_kind kind, int *ret_fd)
+{
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+    int status = flyt_server_link_receive(child->control_fd, &child->message, fds, &fd_count);
+    if (status)
+        return status;
+    if (child->message.kind == kind && fd_count == 1) {
+        *ret_fd = fds[0];
+        return 0;
+    }
+    while (fd_count)
+        flyt_close(fds[--fd_count]);
+    return -EBADMSG;
 }
 
 static int accept_client(struct child *child)
 {
     struct flyt_session *session = &child->session;
     int fd;
-    int status = flyt_control_receive(child->control_fd, &child->message, &fd);
+    int status = receive(child, FLYT_SERVER_LINK_SESSION, &fd);
     if (status)
         return status;
-    if (child->message.kind != FLYT_CONTROL_SESSION || fd < 0) {
-        flyt_close(fd);
-        return -EBADMSG;
-    }
-    session->session_id = child->message.session_id;
-    memcpy(session->token, child->message.token, sizeof session->token);
+    session->session_id = child->message.session.session_id;
+    memcpy(session->token, child->message.session.token, sizeof session->token);
     const struct flyt_connection_config config = {
         .dispatch = flyt_program_1,
         .program = FLYT_PROGRAM,
@@ -94,13 +106,10 @@ static int accept_client(struct child *child)
 static bool take_data_stream(struct child *child)
 {
     int fd;
-    if (flyt_control_receive(child->control_fd, &child->message, &fd) != 0)
-        return false;
-    if (child->message.kind != FLYT_CONTROL_DATA || fd < 0) {
-        flyt_close(fd);
-        return true;
-    }
-    int status = flyt_transfers_adopt(&child->session.transfers, fd, child->message.data, child->message.data_bytes);
+    int status = receive(child, FLYT_SERVER_LINK_DATA, &fd);
+    if (status)
+        return status == -EBADMSG;
+    status = flyt_transfers_adopt(&child->session.transfers, fd, child->message.data, child->message.data_bytes);
     if (status)
         flyt_warn("session %llu: a data stream is not taken: %s", (unsigned long long)child->session.session_id,
                   strerror(-status));

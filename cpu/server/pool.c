@@ -16,11 +16,11 @@
 
 #include "cpu/server/attach.h"
 #include "cpu/server/child.h"
-#include "cpu/server/control.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
+#include "rpc/transport/server_link.h"
 
 enum {
     RESTART_PAUSE_MS = 1000,
@@ -184,16 +184,17 @@ static void refuse(int fd, uint32_t xid, flyt_handshake_status status, const cha
 /* Hands a client to a warm server. False: that server is gone. */
 static bool hand_to(struct flyt_pool *pool, struct flyt_child_entry *child, int fd, const void *record, size_t bytes)
 {
-    static struct flyt_control message; /* 64 KiB: too much for the stack of every caller */
-    message.kind = FLYT_CONTROL_SESSION;
-    message.session_id = pool->session_count + 1;
+    static struct flyt_server_link_message message; /* 64 KiB: too much for the stack of every caller */
+    struct flyt_server_link_session *session = &message.session;
+    message.kind = FLYT_SERVER_LINK_SESSION;
+    *session = (struct flyt_server_link_session){.session_id = pool->session_count + 1};
     message.data_bytes = (uint32_t)bytes;
     memcpy(message.data, record, bytes);
-    if (getrandom(message.token, sizeof message.token, 0) != (ssize_t)sizeof message.token)
+    if (getrandom(session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
         return false;
-    if (flyt_control_send(child->control_fd, &message, fd) != 0)
+    if (flyt_server_link_send(child->control_fd, &message, &fd, 1) != 0)
         return false;
-    memcpy(child->token, message.token, sizeof child->token);
+    memcpy(child->token, session->token, sizeof child->token);
     pool->session_count++;
     set_state(pool, child, SERVING);
     close(fd);
@@ -260,15 +261,15 @@ static bool is_token(const unsigned char *left, const unsigned char *right)
 static void hand_data_stream(struct flyt_pool *pool, int fd, uint32_t xid, const flyt_handshake_args *args,
                              const void *record, size_t bytes)
 {
-    static struct flyt_control message;
+    static struct flyt_server_link_message message;
     for (struct flyt_child_entry *child = pool->children; child; child = child->next) {
         if (child->state != SERVING || args->token.token_len != FLYT_TOKEN_BYTES ||
             !is_token(child->token, (const unsigned char *)args->token.token_val))
             continue;
-        message.kind = FLYT_CONTROL_DATA;
+        message.kind = FLYT_SERVER_LINK_DATA;
         message.data_bytes = (uint32_t)bytes;
         memcpy(message.data, record, bytes);
-        if (flyt_control_send(child->control_fd, &message, fd) != 0)
+        if (flyt_server_link_send(child->control_fd, &message, &fd, 1) != 0)
             break;
         close(fd);
         return;
@@ -281,7 +282,7 @@ void flyt_pool_hand_over(struct flyt_pool *pool, int fd, const void *record, siz
     flyt_handshake_args args = {0};
     struct flyt_error err = {0};
     uint32_t xid;
-    if (bytes > FLYT_HANDSHAKE_BYTES_MAX || flyt_handshake_decode(record, bytes, &xid, &args) != 0) {
+    if (bytes > FLYT_SERVER_LINK_DATA_BYTES_MAX || flyt_handshake_decode(record, bytes, &xid, &args) != 0) {
         close(fd);
         return;
     }
@@ -350,16 +351,18 @@ unsigned flyt_pool_polls(const struct flyt_pool *pool, struct pollfd *polls)
 
 static void hear(struct flyt_pool *pool, struct flyt_child_entry *child)
 {
-    static struct flyt_control message;
-    int fd;
-    int status = flyt_control_receive(child->control_fd, &message, &fd);
+    static struct flyt_server_link_message message;
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+    int status = flyt_server_link_receive(child->control_fd, &message, fds, &fd_count);
     if (status) {
         child->control_fd = flyt_close(child->control_fd); /* SIGCHLD says the rest */
         return;
     }
-    flyt_close(fd);
-    if (message.kind == FLYT_CONTROL_READY) {
-        pool->device_count = message.device_count;
+    while (fd_count)
+        flyt_close(fds[--fd_count]);
+    if (message.kind == FLYT_SERVER_LINK_READY) {
+        pool->device_count = message.ready.device_count;
         pool->has_failed = false;
         set_state(pool, child, WARM);
         flyt_debug("server process %d: ready, starting_count=%u", (int)child->pid, pool->starting_count);

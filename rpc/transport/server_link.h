@@ -1,0 +1,250 @@
+/*
+ * What a server process and whoever starts it (the node manager, or flyt-server's listener in direct mode) say to each
+ * other: messages with fixed layouts and descriptors over a SOCK_SEQPACKET unix socket. A server is started with its
+ * end of a socket pair; one that serves a session and loses it because the node manager was restarted connects to
+ * the path that SESSION named, and says REJOIN first. Both live on one machine: numbers are in host order.
+ *
+ * A server's life: READY or FAILED; SESSION; then DATA, LIMIT, SM, KILL as they come, answered by LIMIT_DONE, SM_DONE;
+ * EXTENT and EXTENT_GONE as memory comes and goes, USE from time to time, RETURN at the end of the session; the process
+ * ends after that. In direct mode there are READY, FAILED, SESSION (one slot for each device without limits, no
+ * ledgers, no rejoining) and DATA only.
+ *
+ * Functions keep no state and may be called from any thread; who sends from several threads serialises them only where
+ * the order matters, for a message is sent whole or not at all.
+ */
+#ifndef FLYT_TRANSPORT_SERVER_LINK_H
+#define FLYT_TRANSPORT_SERVER_LINK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rpc/proto/control_limits.h"
+#include "rpc/proto/limits.h"
+#include "rpc/transport/greeter.h"
+
+enum {
+    FLYT_SERVER_LINK_VERSION = 1, /* servers outlive the node manager, an updated one included: layouts only grow */
+    FLYT_SERVER_LINK_DATA_BYTES_MAX = FLYT_GREETER_RECORD_BYTES_MAX,
+    FLYT_SERVER_LINK_DESCRIPTORS_MAX = 1 + FLYT_SLOTS_MAX,
+    FLYT_SERVER_LINK_SECRET_BYTES = 32,
+    FLYT_SERVER_LINK_PATH_BYTES = 108, /* sun_path, unix(7) */
+    FLYT_SERVER_LINK_GROUP_BYTES = FLYT_GROUPS_MAX / 8,
+};
+
+enum flyt_server_link_kind {
+    /* To the manager. READY: `ready`; FAILED: `data` is one sentence. Then only FAILED ends the process. */
+    FLYT_SERVER_LINK_READY = 1,
+    FLYT_SERVER_LINK_FAILED = 2,
+    /*
+     * To the server. `session`, `data` is the record that was read of the client's connection, marks included.
+     * Descriptors: the client's socket, then the ledger of each slot (ledger_count of them: none or slot_count).
+     */
+    FLYT_SERVER_LINK_SESSION = 3,
+    /* To the server: a data stream of the session. `data` is its record; descriptor: its socket. */
+    FLYT_SERVER_LINK_DATA = 4,
+    /* To the manager: memory was made, which the manager is to hold too, and it is no more. `extent`; descriptor: the
+     * memory, with EXTENT only. The server has charged its ledger entry before it made it. */
+    FLYT_SERVER_LINK_EXTENT = 5,
+    FLYT_SERVER_LINK_EXTENT_GONE = 6,
+    /* To the server: the manager has let go of that extent and credited the ledger. `extent`. */
+    FLYT_SERVER_LINK_EXTENT_CREDITED = 7,
+    /* To the server: a slot's memory limit is to become `limit`: give back what is cached. Answered by LIMIT_DONE with
+     * the same revision. The manager sets the limit in the ledger. */
+    FLYT_SERVER_LINK_LIMIT = 8,
+    FLYT_SERVER_LINK_LIMIT_DONE = 9,
+    /* To the server: a slot's SM groups. Answered by SM_DONE twice with the same revision: when new work goes to the
+     * new groups (FLYT_SERVER_LINK_SWITCHED), and when old work has left the others (FLYT_SERVER_LINK_VACATED). */
+    FLYT_SERVER_LINK_SM = 10,
+    FLYT_SERVER_LINK_SM_DONE = 11,
+    /* To the manager, every FLYT_SERVER_LINK_USE_MS where something has changed. `use`; `data`: why it is not
+     * replaceable, one sentence or nothing. */
+    FLYT_SERVER_LINK_USE = 12,
+    /* To the manager: the session has ended; `data` is a sentence, empty where the program has ended as it should. */
+    FLYT_SERVER_LINK_RETURN = 13,
+    /* To the manager, first on a new connection. `rejoin`; descriptors: the ledgers of its slots. */
+    FLYT_SERVER_LINK_REJOIN = 14,
+    /* To the server: goes on as before. `welcome`. */
+    FLYT_SERVER_LINK_WELCOME = 15,
+    /* To the server: nobody knows it; it ends. `data` is a sentence for its program. */
+    FLYT_SERVER_LINK_GO = 16,
+    /* To the server: the session is to end now; `data` is a sentence for its program. */
+    FLYT_SERVER_LINK_KILL = 17,
+    FLYT_SERVER_LINK_KINDS
+};
+
+enum { FLYT_SERVER_LINK_USE_MS = 1000 };
+
+/* What a server found. SM groups are those into which the driver splits the GPU for a group size of group_size. */
+struct flyt_server_link_ready {
+    uint32_t version;      /* FLYT_SERVER_LINK_VERSION */
+    uint32_t device_count; /* that it can use */
+    uint32_t sm_count;     /* these of the GPU that it was started for (the first) */
+    uint32_t group_size, group_count;
+    uint32_t compute_major, compute_minor;
+    uint32_t driver_version;
+    uint64_t memory_bytes;
+    uint64_t reserve_bytes; /* what the context takes of the GPU */
+    unsigned char gpu_uuid[FLYT_UUID_BYTES];
+    char name[96];
+    uint16_t group_sms[FLYT_GROUPS_MAX];
+};
+
+/* A device of the session. */
+struct flyt_server_link_slot {
+    unsigned char gpu_uuid[FLYT_UUID_BYTES];
+    uint32_t device_index; /* as the program numbers it */
+    uint32_t sm_count;     /* 0: all (direct mode) */
+    uint64_t memory_bytes; /* limit; 0: none (direct mode) */
+    uint64_t revision;
+    uint32_t minimum_share_pct, maximum_share_pct; /* of time; 0: not limited */
+    uint32_t window_ms;
+    int32_t priority;
+    unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES]; /* bit i % 8 of byte i / 8: group i */
+};
+
+struct flyt_server_link_session {
+    uint64_t session_id;
+    uint64_t server_id; /* its entry in the ledgers, and who it is for REJOIN; 0 in direct mode */
+    uint64_t allocation_id;
+    unsigned char token[FLYT_TOKEN_BYTES];
+    unsigned char rejoin_secret[FLYT_SERVER_LINK_SECRET_BYTES];
+    unsigned char channel_key[FLYT_KEY_BYTES];
+    uint32_t is_encrypted; /* 0 or 1: the channel begins TLS with channel_key before it answers the handshake */
+    uint32_t slot_count, ledger_count;
+    uint32_t group_size;
+    char rejoin_path[FLYT_SERVER_LINK_PATH_BYTES]; /* empty: the server does not outlive this socket */
+    uint32_t reserved;
+    struct flyt_server_link_slot slots[FLYT_SLOTS_MAX];
+};
+
+struct flyt_server_link_extent {
+    uint64_t extent_id; /* of this server, never used again */
+    uint64_t bytes;
+    uint64_t address; /* where it is mapped, the same everywhere; 0: in several places or nowhere */
+    uint32_t slot;
+    uint32_t reserved;
+};
+
+struct flyt_server_link_limit {
+    uint64_t memory_bytes;
+    uint64_t revision;
+    uint32_t slot;
+    uint32_t when_free; /* 0 or 1 */
+};
+
+struct flyt_server_link_limit_done {
+    uint64_t revision;
+    uint64_t used_bytes; /* of this server, after what it has given back */
+    uint32_t slot;
+    int32_t outcome; /* 0 or a negative errno */
+};
+
+struct flyt_server_link_sm {
+    uint64_t revision;
+    uint32_t slot;
+    uint32_t sm_count;
+    unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];
+};
+
+enum { FLYT_SERVER_LINK_SWITCHED = 1, FLYT_SERVER_LINK_VACATED = 2 };
+
+struct flyt_server_link_sm_done {
+    uint64_t revision;
+    uint32_t slot;
+    int32_t state; /* FLYT_SERVER_LINK_SWITCHED, _VACATED, or a negative errno: nothing has changed */
+};
+
+struct flyt_server_link_use {
+    uint64_t call_count;
+    uint64_t memory_bytes;
+    uint64_t gpu_time_us;
+    uint64_t in_bytes, out_bytes;
+    uint32_t is_replaceable; /* 0 or 1 */
+    uint32_t reserved;
+};
+
+struct flyt_server_link_rejoin {
+    uint32_t version;
+    uint32_t client_pid;
+    uint64_t started_ms; /* of the session, wall */
+    uint64_t extent_count;
+    struct flyt_server_link_session session; /* as it is now */
+    char program[FLYT_NAME_BYTES_MAX + 1];
+    char client_address[FLYT_NAME_BYTES_MAX + 1];
+};
+
+struct flyt_server_link_welcome {
+    uint32_t send_extents; /* 1: the manager does not hold them any more: EXTENT for each */
+    uint32_t reserved;
+};
+
+struct flyt_server_link_message {
+    uint32_t kind;
+    uint32_t data_bytes;
+    union {
+        struct flyt_server_link_ready ready;
+        struct flyt_server_link_session session;
+        struct flyt_server_link_extent extent;
+        struct flyt_server_link_limit limit;
+        struct flyt_server_link_limit_done limit_done;
+        struct flyt_server_link_sm sm;
+        struct flyt_server_link_sm_done sm_done;
+        struct flyt_server_link_use use;
+        struct flyt_server_link_rejoin rejoin;
+        struct flyt_server_link_welcome welcome;
+    };
+    unsigned char data[FLYT_SERVER_LINK_DATA_BYTES_MAX + 1]; /* a NUL follows what was received */
+};
+
+_Static_assert(sizeof(struct flyt_server_link_ready) == 672, "link layout");
+_Static_assert(offsetof(struct flyt_server_link_ready, group_sms) == 160, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_slot) == 88, "link layout");
+_Static_assert(offsetof(struct flyt_server_link_slot, groups) == 56, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_session) == 1568, "link layout");
+_Static_assert(offsetof(struct flyt_server_link_session, slots) == 248, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_extent) == 32, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_limit) == 24, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_limit_done) == 24, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_sm) == 48, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_sm_done) == 16, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_use) == 48, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_rejoin) == 2104, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
+_Static_assert(offsetof(struct flyt_server_link_message, session) == 8, "link layout");
+
+static inline int flyt_server_link_has_group(const unsigned char *groups, unsigned group)
+{
+    return groups[group / 8] >> (group % 8) & 1;
+}
+
+static inline void flyt_server_link_add_group(unsigned char *groups, unsigned group)
+{
+    groups[group / 8] |= (unsigned char)(1u << (group % 8));
+}
+
+/* Puts a sentence (or nothing: NULL) into `data`, cut where it is too long. */
+void flyt_server_link_say(struct flyt_server_link_message *message, const char *sentence);
+
+/*
+ * Sends the message's part for its kind and its data, with fd_count descriptors, which stay open here. Waits as the
+ * socket does. 0; -EPIPE: the other side is gone; -EAGAIN; -EINVAL: no such message; another negative errno.
+ */
+int flyt_server_link_send(int socket_fd, const struct flyt_server_link_message *message, const int *fds,
+                          unsigned fd_count);
+
+/*
+ * Receives one; waits as the socket does. Everything that could make its reader go astray has been checked: the kind,
+ * lengths, counts, slots, strings' ends, and that exactly the descriptors of its kind came. ret_fds has
+ * FLYT_SERVER_LINK_DESCRIPTORS_MAX of room; they belong to the caller. What a newer sender added to a part is left
+ * out, what an older one lacks is zero. 0; -EPIPE: the other side is gone; -EAGAIN; -EBADMSG: it does not speak this;
+ * another negative errno.
+ */
+int flyt_server_link_receive(int socket_fd, struct flyt_server_link_message *ret_message, int *ret_fds,
+                             unsigned *ret_fd_count);
+
+/* Listens at a path (replacing what nobody listens at) with mode 0600, and connects to one. A descriptor, close-on-exec
+ * and, of the listener, non-blocking; or a negative errno. */
+int flyt_server_link_listen(const char *path);
+int flyt_server_link_connect(const char *path);
+
+#endif

@@ -1,0 +1,268 @@
+/* Tests of the messages between a node manager and its server processes: what is sent arrives, and nothing bad does. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "rpc/base/descriptors.h"
+#include "rpc/transport/server_link.h"
+
+enum { MAX = FLYT_SERVER_LINK_DESCRIPTORS_MAX };
+
+struct ends {
+    int fds[2];
+    struct flyt_server_link_message sent, got;
+    int got_fds[MAX];
+    unsigned got_count;
+};
+
+static int set_up(void **state)
+{
+    struct ends *ends = calloc(1, sizeof *ends);
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends->fds), 0);
+    *state = ends;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct ends *ends = *state;
+
+    flyt_close(ends->fds[0]);
+    flyt_close(ends->fds[1]);
+    free(ends);
+    return 0;
+}
+
+static void fill(void *part, size_t bytes)
+{
+    unsigned char *at = part;
+
+    for (size_t i = 0; i < bytes; i++)
+        at[i] = (unsigned char)(i * 37 + 11);
+}
+
+static int receive(struct ends *ends)
+{
+    return flyt_server_link_receive(ends->fds[1], &ends->got, ends->got_fds, &ends->got_count);
+}
+
+static unsigned open_descriptors(void)
+{
+    unsigned count = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+static void test_session_with_all_its_descriptors(void **state)
+{
+    struct ends *ends = *state;
+    struct flyt_server_link_session *session = &ends->sent.session;
+    int fds[MAX];
+    struct stat one, other;
+
+    fill(session, sizeof *session);
+    ends->sent.kind = FLYT_SERVER_LINK_SESSION;
+    session->is_encrypted = 1;
+    session->slot_count = session->ledger_count = FLYT_SLOTS_MAX;
+    strcpy(session->rejoin_path, "/run/flyt/link.sock");
+    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
+        session->slots[i].device_index = i;
+    ends->sent.data_bytes = FLYT_SERVER_LINK_DATA_BYTES_MAX;
+    fill(ends->sent.data, ends->sent.data_bytes);
+    for (unsigned i = 0; i < MAX; i++)
+        fds[i] = memfd_create("x", MFD_CLOEXEC);
+    assert_int_equal(flyt_server_link_send(ends->fds[0], &ends->sent, fds, MAX), 0);
+    assert_int_equal(receive(ends), 0);
+    assert_int_equal(ends->got.kind, FLYT_SERVER_LINK_SESSION);
+    assert_memory_equal(&ends->got.session, session, sizeof *session);
+    assert_int_equal(ends->got.data_bytes, FLYT_SERVER_LINK_DATA_BYTES_MAX);
+    assert_memory_equal(ends->got.data, ends->sent.data, ends->sent.data_bytes);
+    assert_int_equal(ends->got.data[FLYT_SERVER_LINK_DATA_BYTES_MAX], 0);
+    assert_int_equal(ends->got_count, MAX);
+    for (unsigned i = 0; i < MAX; i++) {
+        assert_int_equal(fstat(fds[i], &one) | fstat(ends->got_fds[i], &other), 0);
+        assert_int_equal(one.st_ino, other.st_ino); /* in their order */
+        assert_true(fcntl(ends->got_fds[i], F_GETFD) & FD_CLOEXEC);
+        close(fds[i]);
+        close(ends->got_fds[i]);
+    }
+}
+
+static void test_every_kind_arrives(void **state)
+{
+    struct ends *ends = *state;
+
+    for (uint32_t kind = 1; kind < FLYT_SERVER_LINK_KINDS; kind++) {
+        bool has_fd =
+            kind == FLYT_SERVER_LINK_SESSION || kind == FLYT_SERVER_LINK_DATA || kind == FLYT_SERVER_LINK_EXTENT;
+        int fd = has_fd ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+        memset(&ends->sent, 0, sizeof ends->sent);
+        ends->sent.kind = kind;
+        flyt_server_link_say(&ends->sent, "why it is so");
+        int status = flyt_server_link_send(ends->fds[0], &ends->sent, &fd, has_fd);
+        if (status || receive(ends))
+            fail_msg("kind %u: does not arrive", kind);
+        assert_int_equal(ends->got.kind, kind);
+        assert_string_equal((char *)ends->got.data, "why it is so");
+        assert_int_equal(ends->got_count, has_fd);
+        if (has_fd)
+            close(ends->got_fds[0]);
+        flyt_close(fd);
+    }
+}
+
+static void test_nothing_bad_is_sent(void **state)
+{
+    struct ends *ends = *state;
+    int fd = ends->fds[0];
+
+    ends->sent.kind = FLYT_SERVER_LINK_KINDS;
+    assert_int_equal(flyt_server_link_send(fd, &ends->sent, NULL, 0), -EINVAL);
+    ends->sent.kind = FLYT_SERVER_LINK_EXTENT; /* without its descriptor */
+    assert_int_equal(flyt_server_link_send(fd, &ends->sent, NULL, 0), -EINVAL);
+    assert_int_equal(flyt_server_link_send(fd, &ends->sent, &fd, 1), 0);
+    assert_int_equal(receive(ends), 0);
+    close(ends->got_fds[0]);
+    ends->sent.extent.slot = FLYT_SLOTS_MAX;
+    assert_int_equal(flyt_server_link_send(fd, &ends->sent, &fd, 1), -EINVAL);
+    ends->sent.kind = FLYT_SERVER_LINK_SM_DONE;
+    ends->sent.sm_done.slot = 0;
+    ends->sent.sm_done.state = 3;
+    assert_int_equal(flyt_server_link_send(fd, &ends->sent, NULL, 0), -EINVAL);
+}
+
+/* The raw form: head of kind, part's length, data's length, reserved; then both. */
+static void send_raw(struct ends *ends, uint32_t kind, uint32_t part_bytes, uint32_t data_bytes, size_t bytes,
+                     const void *part, const int *fds, unsigned fd_count)
+{
+    unsigned char raw[20000] = {0};
+
+    memcpy(raw, (uint32_t[4]){kind, part_bytes, data_bytes, 0}, 16);
+    if (part)
+        memcpy(raw + 16, part, part_bytes);
+    assert_int_equal(flyt_descriptors_send(ends->fds[0], raw, bytes, fds, fd_count), 0);
+}
+
+static void test_nothing_bad_is_received(void **state)
+{
+    struct ends *ends = *state;
+    struct flyt_server_link_session session = {.slot_count = 1, .ledger_count = 1};
+    struct flyt_server_link_ready ready = {.group_count = FLYT_GROUPS_MAX + 1};
+    int fds[] = {ends->fds[0], ends->fds[0], ends->fds[0]};
+    unsigned before = open_descriptors();
+
+    send_raw(ends, 0, 0, 0, 16, NULL, NULL, 0);
+    assert_int_equal(receive(ends), -EBADMSG);
+    send_raw(ends, FLYT_SERVER_LINK_KINDS, 0, 0, 16, NULL, fds, 1);
+    assert_int_equal(receive(ends), -EBADMSG);
+    send_raw(ends, FLYT_SERVER_LINK_RETURN, 0, 0, 7, NULL, NULL, 0); /* shorter than a head */
+    assert_int_equal(receive(ends), -EBADMSG);
+    send_raw(ends, FLYT_SERVER_LINK_RETURN, 0, 5, 16, NULL, NULL, 0); /* shorter than it says */
+    assert_int_equal(receive(ends), -EBADMSG);
+    send_raw(ends, FLYT_SERVER_LINK_RETURN, 0, 0, 17, NULL, NULL, 0); /* longer */
+    assert_int_equal(receive(ends), -EBADMSG);
+    send_raw(ends, FLYT_SERVER_LINK_RETURN, 0xfffffff0, 0, 16, NULL, NULL, 0);
+    assert_int_equal(receive(ends), -EBADMSG);
+    send_raw(ends, FLYT_SERVER_LINK_RETURN, 0, 0xffffffff, 16, NULL, NULL, 0);
+    assert_int_equal(receive(ends), -EBADMSG);
+    send_raw(ends, FLYT_SERVER_LINK_RETURN, 0, 0, 16, NULL, fds, 3); /* descriptors that it has not */
+    assert_int_equal(receive(ends), -EBADMSG);
+    send_raw(ends, FLYT_SERVER_LINK_SESSION, sizeof session, 4, 16 + sizeof session + 4, &session, fds, 3);
+    assert_int_equal(receive(ends), -EBADMSG);
+    session.slot_count = FLYT_SLOTS_MAX + 1;
+    session.ledger_count = 0;
+    send_raw(ends, FLYT_SERVER_LINK_SESSION, sizeof session, 4, 16 + sizeof session + 4, &session, fds, 1);
+    assert_int_equal(receive(ends), -EBADMSG);
+    session.slot_count = 2;
+    session.ledger_count = 1;
+    send_raw(ends, FLYT_SERVER_LINK_SESSION, sizeof session, 4, 16 + sizeof session + 4, &session, fds, 2);
+    assert_int_equal(receive(ends), -EBADMSG);
+    session.ledger_count = 0;
+    memset(session.rejoin_path, 'x', sizeof session.rejoin_path);
+    send_raw(ends, FLYT_SERVER_LINK_SESSION, sizeof session, 4, 16 + sizeof session + 4, &session, fds, 1);
+    assert_int_equal(receive(ends), -EBADMSG);
+    send_raw(ends, FLYT_SERVER_LINK_READY, sizeof ready, 0, 16 + sizeof ready, &ready, NULL, 0);
+    assert_int_equal(receive(ends), -EBADMSG);
+    assert_int_equal(open_descriptors(), before); /* what came with them was closed */
+    assert_int_equal(receive(ends), -EAGAIN);
+    ends->fds[0] = flyt_close(ends->fds[0]);
+    assert_int_equal(receive(ends), -EPIPE);
+}
+
+/* A server that was started by an older or a newer build. */
+static void test_parts_grow(void **state)
+{
+    struct ends *ends = *state;
+    unsigned char part[sizeof(struct flyt_server_link_use) + 100];
+    struct flyt_server_link_use use = {.call_count = 5, .memory_bytes = 6, .gpu_time_us = 7};
+
+    memset(part, 0xee, sizeof part);
+    memcpy(part, &use, sizeof use);
+    send_raw(ends, FLYT_SERVER_LINK_USE, sizeof part, 0, 16 + sizeof part, part, NULL, 0);
+    assert_int_equal(receive(ends), 0);
+    assert_memory_equal(&ends->got.use, &use, sizeof use);
+    send_raw(ends, FLYT_SERVER_LINK_USE, 16, 0, 32, part, NULL, 0);
+    assert_int_equal(receive(ends), 0);
+    assert_int_equal(ends->got.use.memory_bytes, 6);
+    assert_int_equal(ends->got.use.gpu_time_us, 0);
+}
+
+static void test_path(void **state)
+{
+    char path[100], longest[200];
+    struct stat info;
+
+    snprintf(path, sizeof path, "/tmp/flyt-link-test-%d", (int)getpid());
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    assert_int_equal(flyt_server_link_connect(longest), -ENAMETOOLONG);
+    assert_int_equal(flyt_server_link_connect(path), -ENOENT);
+    int listen_fd = flyt_server_link_listen(path);
+    assert_true(listen_fd >= 0);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(flyt_server_link_listen(path), -EADDRINUSE);
+    int fd = flyt_server_link_connect(path);
+    assert_true(fd >= 0);
+    close(fd);
+    close(listen_fd); /* as a manager that was killed leaves it */
+    assert_int_equal(flyt_server_link_connect(path), -ECONNREFUSED);
+    listen_fd = flyt_server_link_listen(path);
+    assert_true(listen_fd >= 0);
+    close(listen_fd);
+    unlink(path);
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600); /* somebody's file stays */
+    close(fd);
+    assert_int_equal(flyt_server_link_listen(path), -EADDRINUSE);
+    assert_int_equal(stat(path, &info), 0);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_session_with_all_its_descriptors, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_every_kind_arrives, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nothing_bad_is_sent, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nothing_bad_is_received, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_parts_grow, set_up, tear_down),
+        cmocka_unit_test(test_path),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
