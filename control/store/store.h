@@ -9,9 +9,19 @@
  * opened with (2,000–3,000 ms), and are made from one thread. After FLYT_STORE_UNKNOWN the document may or may not have
  * been written: read it again before replying to anybody.
  *
- * A document is a cJSON object. Its members "_id" (string, or any BSON value for documents that people insert into
- * MongoDB; then its relaxed extended JSON), and "revision" (integer, absent in hand-written documents: 0) belong to the
- * store. Integers are exact up to 2^53.
+ * A document is a cJSON object. Its members "_id" (a string) and "revision" (integer, absent or no positive integer in
+ * documents that people wrote by hand: 0) belong to the store. Integers are exact up to 2^53, doubles are kept bit for
+ * bit; what JSON has no word for (dates, ObjectIds, integers beyond 2^53, NaN) stands there as MongoDB's relaxed
+ * extended JSON ({"$date": …}) and is written back as what it was. People who change documents in MongoDB do not raise
+ * the revision: who looks for changes compares documents, not revisions.
+ *
+ * An _id that is no string (ObjectId, number: documents that people insert) appears as its canonical extended JSON
+ * ({"$oid":"…"}, {"$value":true}), which every call takes as `id` too. Text that begins with {"$ is therefore no id of
+ * a string.
+ *
+ * A document that cannot be understood (longer than FLYT_STORE_DOCUMENT_BYTES_MAX, nested deeper than
+ * FLYT_STORE_DEPTH_MAX, damaged text) does not hide the others: flyt_store_list gives {"_id", "revision", "_broken":
+ * sentence} in its place. Who decides from a collection must look for "_broken". flyt_store_get says BROKEN.
  */
 #ifndef FLYT_CONTROL_STORE_H
 #define FLYT_CONTROL_STORE_H
@@ -31,24 +41,39 @@ enum flyt_store_result {
     FLYT_STORE_CONFLICT = 2,    /* another revision is there */
     FLYT_STORE_UNAVAILABLE = 3, /* down, slow, no primary: nothing was changed */
     FLYT_STORE_UNKNOWN = 4,     /* a write whose outcome is not known */
-    FLYT_STORE_BROKEN = 5,      /* a document cannot be understood, disk full, wrong schema: *err says which */
+    FLYT_STORE_BROKEN = 5, /* a document cannot be understood or is not allowed, disk full, damaged file, wrong schema:
+                              nothing was changed, *err says which */
 };
 
-enum { FLYT_STORE_SCHEMA = 1, FLYT_STORE_DOCUMENT_BYTES_MAX = 4 << 20 };
+enum {
+    FLYT_STORE_SCHEMA = 1,
+    FLYT_STORE_DOCUMENT_BYTES_MAX = 4 << 20, /* as JSON text */
+    FLYT_STORE_DEPTH_MAX = 64,               /* objects and arrays inside each other, the document included */
+    FLYT_STORE_ID_BYTES_MAX = 512,
+    FLYT_STORE_COLLECTION_BYTES_MAX = 64, /* letters, digits, '_' */
+};
 
 /*
  * Opens "sqlite:///PATH" or a "mongodb://…/DATABASE" URI. SQLite: makes the file (mode 0600), holds a lock on it for
- * its lifetime: -EBUSY names the manager that has it (pid, since when). Both: checks the schema's version and migrates
- * forward; a newer one is -EPROTO. MongoDB that cannot be reached now is no error: the calls say UNAVAILABLE until it
- * is there. timeout_ms: of every later call. 0 and *ret_store, or a negative errno and *err.
+ * its lifetime: -EBUSY names the manager that has it (pid, since when); a damaged file is -EUCLEAN. Both: checks the
+ * schema's version and migrates forward; a newer one is -EPROTO. MongoDB that cannot be reached now is no error: the
+ * calls say UNAVAILABLE until it is there (and BROKEN if its schema is then a newer one). timeout_ms: of every later
+ * call. -EINVAL: the URI is bad. 0 and *ret_store, or a negative errno and *err.
  */
 int flyt_store_open(const char *uri, unsigned timeout_ms, struct flyt_error *err, struct flyt_store **ret_store);
 /* NULL is allowed. Returns NULL. */
 struct flyt_store *flyt_store_close(struct flyt_store *store);
 /* Whether several managers may share it: leadership by lease, documents changed by others' hands. */
 bool flyt_store_is_shared(const struct flyt_store *store);
+/* For people: "sqlite /var/lib/flyt/store.db", "mongodb host1,host2/flyt". Never a password. The store's. */
+const char *flyt_store_name(const struct flyt_store *store);
+/* "not found", "conflict", … : the word for a result. */
+const char *flyt_store_result_name(enum flyt_store_result result);
 
-/* *ret_document belongs to the caller (cJSON_Delete). */
+/* What every call may say besides what stands at it: OK, UNAVAILABLE, BROKEN. *err is filled whenever the result is not
+ * OK; outputs are untouched then. err NULL is allowed. */
+
+/* NOT_FOUND. *ret_document belongs to the caller (cJSON_Delete). */
 enum flyt_store_result flyt_store_get(struct flyt_store *store, const char *collection, const char *id,
                                       struct flyt_error *err, cJSON **ret_document);
 /* An array of all documents of a collection with an _id greater than `after` (NULL: from the first), by _id, at most
@@ -57,17 +82,21 @@ enum flyt_store_result flyt_store_list(struct flyt_store *store, const char *col
                                        unsigned limit, struct flyt_error *err, cJSON **ret_documents);
 /*
  * Writes a document if the one that is there has this revision; 0: if there is none (or one without a revision, that
- * somebody wrote by hand: then its body must still be `seen`, NULL where none was seen). Its revision becomes
- * revision + 1, which is also set in `document`, in which "_id" is set to id.
+ * somebody wrote by hand: then its body must still be `seen`, NULL where none was seen). `seen` given with a revision:
+ * its body must still be that too, so that changes by hand, which keep the revision, are not lost. Its revision becomes
+ * revision + 1, which is also set in `document`, in which "_id" is set to id; on failure `document` is untouched.
+ * CONFLICT: another revision or body is there, or one where none was seen. NOT_FOUND: there is none any more. UNKNOWN.
  */
 enum flyt_store_result flyt_store_put(struct flyt_store *store, const char *collection, const char *id,
                                       uint64_t revision, const cJSON *seen, cJSON *document, struct flyt_error *err);
+/* Removes a document that has this revision (0: none). CONFLICT, NOT_FOUND, UNKNOWN. */
 enum flyt_store_result flyt_store_delete(struct flyt_store *store, const char *collection, const char *id,
                                          uint64_t revision, struct flyt_error *err);
 
 /*
  * A consistent copy of everything into a new file at path (SQLite: its online backup; MongoDB: extended JSON, one
- * document per line with its collection). -EEXIST: the file is there. 0 or a negative errno.
+ * document per line with its collection). -EEXIST: the file is there. 0 or a negative errno and *err; then there is no
+ * file. Its mode is 0600.
  */
 int flyt_store_backup(struct flyt_store *store, const char *path, struct flyt_error *err);
 
