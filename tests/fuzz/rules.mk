@@ -4,3 +4,8 @@ $(B)/tests/fuzz/wire-fuzz: $(B)/tests/fuzz/wire_fuzz.o $(TEST_PEER_OBJS) $(RPC_O
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS)
 UNIT_TESTS += $(B)/tests/fuzz/wire-fuzz
+
+$(B)/tests/fuzz/ptx-fuzz: $(B)/tests/fuzz/ptx_fuzz.o $(call objs,$(SOFTGPU_PTX_SRCS))
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -lm
+UNIT_TESTS += $(B)/tests/fuzz/ptx-fuzz
