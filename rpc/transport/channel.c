@@ -27,15 +27,6 @@ bool flyt_channel_has(const struct flyt_channel *channel, unsigned procedure)
     return procedure < flyt_procedure_end && channel->accepted[procedure];
 }
 
-flyt_progress flyt_channel_progress(const struct flyt_channel *channel)
-{
-    return (flyt_progress){
-        .received = atomic_load_explicit(&channel->received, memory_order_acquire),
-        .executed = atomic_load_explicit(&channel->executed, memory_order_acquire),
-        .completed = atomic_load_explicit(&channel->completed, memory_order_acquire),
-    };
-}
-
 struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channel)
 {
     struct flyt_channel_counts counts = {
@@ -44,6 +35,7 @@ struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channe
         .sent_bytes = atomic_load(&channel->output.sent_bytes),
         .received_bytes = atomic_load(&channel->input.received_bytes),
         .writes = atomic_load(&channel->output.write_count),
+        .page_answers = atomic_load(&channel->page_answer_count),
     };
     struct flyt_data *data = (struct flyt_data *)&channel->data;
 

@@ -112,8 +112,24 @@ int flyt_channel_call(struct flyt_channel *channel, unsigned procedure, xdrproc_
 int flyt_channel_call_payload(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
                               xdrproc_t xdr_res, void *res, void *data, size_t data_bytes);
 int flyt_channel_flush(struct flyt_channel *channel);
-/* The last that the server told: executed and completed sequence numbers. */
+/* The most that the server has told, in replies and notices or in its progress page: sequence numbers. */
 flyt_progress flyt_channel_progress(const struct flyt_channel *channel);
+
+/*
+ * What is known here, without a message, about calls that were sent. UNKNOWN: nothing, so ask; always so after a loss.
+ * DONE: complete, and every error that came before has been given to call_error or fatal. PENDING: not complete when
+ * the server wrote the progress page last (progress_page.h), which it does every few dozen microseconds while there is
+ * something to tell; what still waited in the buffer has then been written out. A server that has no such stream, or
+ * has forgotten to publish, leaves the answer at PENDING for ever: who goes on asking has to ask the server now and
+ * then. No system call but for that writing, and on machines with few cores, where the server may need this one, a
+ * sched_yield(2) for PENDING.
+ */
+enum flyt_channel_known { FLYT_CHANNEL_UNKNOWN, FLYT_CHANNEL_PENDING, FLYT_CHANNEL_DONE };
+/* Of the calls that name the stream with this number (flyt_id_number), up to `sequence`. */
+enum flyt_channel_known flyt_channel_stream_known(struct flyt_channel *channel, uint64_t stream_number,
+                                                  uint64_t sequence);
+/* Of the calls that name any blocking stream of the device, up to `sequence`. */
+enum flyt_channel_known flyt_channel_blocking_known(struct flyt_channel *channel, unsigned device, uint64_t sequence);
 
 /*
  * Sends `bytes` of data under transfer_id in chunks over the data streams (opened at first use), or over the main
@@ -128,6 +144,7 @@ int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer
 /* Sums since the channel was opened, for reports. */
 struct flyt_channel_counts {
     uint64_t calls, replies, sent_bytes, received_bytes, writes;
+    uint64_t page_answers; /* questions that the progress page has answered */
 };
 struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channel);
 

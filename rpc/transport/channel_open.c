@@ -12,6 +12,7 @@
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
 #include "rpc/base/sha256.h"
 #include "rpc/transport/listen.h"
 
@@ -53,17 +54,64 @@ static int send_handshake(struct flyt_output *output, flyt_handshake_args *args,
     return status;
 }
 
-/* The first record that comes, within the deadline. 0 or a negative errno. */
-static int receive_first(struct flyt_input *input, uint64_t deadline_ms, int cancel_fd,
-                         struct flyt_input_record *ret_record)
+static bool is_unix_socket(int fd)
 {
+    int domain = 0;
+    socklen_t bytes = sizeof domain;
+
+    return !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) && domain == AF_UNIX;
+}
+
+/* The handshake of one connection. */
+struct greeting {
+    struct flyt_output *output;
+    struct flyt_input *input;
+    uint64_t deadline_ms;
+    int cancel_fd;
+    bool takes_page; /* looks for a descriptor with the answers: over a unix socket */
+    bool is_odd;     /* there was more than one */
+    int page_fd;     /* the one that came, or -1; the caller closes it, also where the handshake fails */
+};
+
+/*
+ * Reads once from a unix socket, and takes the descriptor that came with the bytes: descriptors travel with the first
+ * byte of the record that they belong to, and a read that does not ask for them throws them away, as every later one
+ * does. Bytes read or a negative errno.
+ */
+static int fill_with_descriptor(struct greeting *greeting)
+{
+    struct flyt_input *input = greeting->input;
+    char bytes[4096];
+    int fds[FLYT_DESCRIPTORS_MAX];
+    unsigned count = 0;
+    int received = flyt_descriptors_receive(input->fd, bytes, sizeof bytes, fds, FLYT_DESCRIPTORS_MAX, &count);
+
+    if (received <= 0)
+        return received == -ECONNRESET || !received ? -EPIPE : received;
+    greeting->is_odd = greeting->is_odd || count > 1 || (count && greeting->page_fd >= 0);
+    for (unsigned i = 0; i < count; i++) {
+        flyt_close(greeting->page_fd);
+        greeting->page_fd = fds[i];
+    }
+    if (greeting->is_odd)
+        greeting->page_fd = flyt_close(greeting->page_fd);
+    atomic_fetch_add_explicit(&input->received_bytes, (uint64_t)received, memory_order_relaxed);
+    int status = flyt_input_preload(input, bytes, (size_t)received);
+    return status ? status : received;
+}
+
+/* The first record that comes, within the deadline. 0 or a negative errno. */
+static int receive_first(struct greeting *greeting, struct flyt_input_record *ret_record)
+{
+    struct flyt_input *input = greeting->input;
+
     for (;;) {
         int status = flyt_input_next(input, ret_record);
         if (status)
             return status < 0 ? status : 0;
-        status = flyt_wait_ready(input->fd, POLLIN, deadline_ms, cancel_fd);
+        status = flyt_wait_ready(input->fd, POLLIN, greeting->deadline_ms, greeting->cancel_fd);
         if (!status)
-            status = flyt_input_fill(input, false);
+            status = greeting->takes_page ? fill_with_descriptor(greeting) : flyt_input_fill(input, false);
         if (status < 0 && status != -EAGAIN)
             return status;
     }
@@ -105,15 +153,15 @@ static int status_code(flyt_handshake_status status)
 }
 
 /* One call and its answer. 0 and *res filled (xdr_free), or a negative errno with the cause in *err and *res freed. */
-static int ask(struct flyt_output *output, struct flyt_input *input, flyt_handshake_args *args, uint64_t deadline_ms,
-               int cancel_fd, unsigned char *ret_hash, flyt_handshake_res *res, struct flyt_error *err)
+static int ask(struct greeting *greeting, flyt_handshake_args *args, unsigned char *ret_hash, flyt_handshake_res *res,
+               struct flyt_error *err)
 {
     struct flyt_input_record record;
 
     memset(res, 0, sizeof *res);
-    int status = send_handshake(output, args, ret_hash);
+    int status = send_handshake(greeting->output, args, ret_hash);
     if (!status)
-        status = receive_first(input, deadline_ms, cancel_fd, &record);
+        status = receive_first(greeting, &record);
     if (status == -EPIPE)
         return flyt_error_set(err, -ECONNREFUSED, "it closed the connection instead of answering");
     if (status == -ETIMEDOUT)
@@ -129,9 +177,8 @@ static int ask(struct flyt_output *output, struct flyt_input *input, flyt_handsh
 }
 
 /* Answers the challenge in *res: the same handshake with a proof. *res is replaced. As ask. */
-static int prove(const struct flyt_channel_credentials *credentials, struct flyt_output *output,
-                 struct flyt_input *input, flyt_handshake_args *args, uint64_t deadline_ms, int cancel_fd,
-                 const unsigned char *hash, flyt_handshake_res *res, struct flyt_error *err)
+static int prove(const struct flyt_channel_credentials *credentials, struct greeting *greeting,
+                 flyt_handshake_args *args, const unsigned char *hash, flyt_handshake_res *res, struct flyt_error *err)
 {
     unsigned char proof[FLYT_TICKET_KEY_BYTES], second_hash[FLYT_SHA256_BYTES];
     bool can_answer = credentials->data && res->challenge.flyt_late_bytes_len == FLYT_TICKET_NONCE_BYTES;
@@ -146,7 +193,7 @@ static int prove(const struct flyt_channel_credentials *credentials, struct flyt
                                                   "its VM");
     args->proof.flyt_late_bytes_val = (char *)proof;
     args->proof.flyt_late_bytes_len = sizeof proof;
-    int status = ask(output, input, args, deadline_ms, cancel_fd, second_hash, res, err);
+    int status = ask(greeting, args, second_hash, res, err);
     args->proof.flyt_late_bytes_val = NULL;
     args->proof.flyt_late_bytes_len = 0;
     return status;
@@ -154,15 +201,14 @@ static int prove(const struct flyt_channel_credentials *credentials, struct flyt
 
 /* Makes the handshake, with its challenge where there is one. 0 and *res filled (xdr_free), or a negative errno with
  * the cause in *err and *res freed. */
-static int make_handshake(const struct flyt_channel *channel, struct flyt_output *output, struct flyt_input *input,
-                          flyt_handshake_args *args, uint64_t deadline_ms, int cancel_fd, flyt_handshake_res *res,
-                          struct flyt_error *err)
+static int make_handshake(const struct flyt_channel *channel, struct greeting *greeting, flyt_handshake_args *args,
+                          flyt_handshake_res *res, struct flyt_error *err)
 {
     unsigned char hash[FLYT_SHA256_BYTES];
 
-    int status = ask(output, input, args, deadline_ms, cancel_fd, hash, res, err);
+    int status = ask(greeting, args, hash, res, err);
     if (!status && res->status == FLYT_HANDSHAKE_CHALLENGE)
-        status = prove(&channel->credentials, output, input, args, deadline_ms, cancel_fd, hash, res, err);
+        status = prove(&channel->credentials, greeting, args, hash, res, err);
     if (status)
         return status;
     if (res->status != FLYT_HANDSHAKE_OK) {
@@ -219,26 +265,46 @@ static int take_answer(struct flyt_channel *channel, const flyt_handshake_res *r
     return take_accepted(channel, res) ? 0 : flyt_error_set(err, -ENOMEM, "no memory");
 }
 
+/* Where the page is announced and did not come, or is not what it should be, it goes on without. */
+static void take_page(struct flyt_channel *channel, const flyt_handshake_res *res, const struct greeting *greeting)
+{
+    if (!(res->features & FLYT_FEATURE_PROGRESS_PAGE) || !greeting->takes_page)
+        return;
+    int status = greeting->page_fd < 0 ? -ENODATA : flyt_progress_page_map(greeting->page_fd, &channel->page);
+    if (status)
+        flyt_debug("no progress page server=%s: %s", channel->url, strerror(-status));
+}
+
 static int open_session(struct flyt_channel *channel, const struct flyt_channel_config *config, struct flyt_error *err)
 {
-    uint64_t deadline_ms = flyt_clock_ms() + channel->connect_timeout_ms;
+    struct greeting greeting = {.output = &channel->output,
+                                .input = &channel->input,
+                                .deadline_ms = flyt_clock_ms() + channel->connect_timeout_ms,
+                                .cancel_fd = -1,
+                                .takes_page = is_unix_socket(channel->fd),
+                                .page_fd = -1};
     flyt_handshake_args args;
     flyt_handshake_res res;
 
     fill_args(channel, FLYT_CONNECTION_SESSION, &args);
     args.procedures.procedures_val = (flyt_signature *)(config->signatures ? config->signatures : flyt_signatures);
     args.procedures.procedures_len = config->signatures ? config->signature_count : flyt_signature_count;
-    int status = make_handshake(channel, &channel->output, &channel->input, &args, deadline_ms, -1, &res, err);
-    if (status)
-        return status;
-    status = take_answer(channel, &res, err);
-    xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
+    int status = make_handshake(channel, &greeting, &args, &res, err);
+    if (!status) {
+        status = take_answer(channel, &res, err);
+        if (!status)
+            take_page(channel, &res, &greeting);
+        xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
+    }
+    flyt_close(greeting.page_fd);
     return status;
 }
 
 static void close_descriptors(struct flyt_channel *channel)
 {
     flyt_data_close(&channel->data);
+    flyt_progress_page_unmap(channel->page);
+    channel->page = NULL;
     flyt_close(channel->wake_fd);
     flyt_close(channel->lost_fd);
     flyt_close(channel->fd);
@@ -354,7 +420,12 @@ int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *la
     if (status)
         goto fini_output;
     fill_args(channel, FLYT_CONNECTION_DATA, &args);
-    status = make_handshake(channel, &lane->output, &lane->input, &args, deadline_ms, channel->lost_fd, &res, err);
+    struct greeting greeting = {.output = &lane->output,
+                                .input = &lane->input,
+                                .deadline_ms = deadline_ms,
+                                .cancel_fd = channel->lost_fd,
+                                .page_fd = -1};
+    status = make_handshake(channel, &greeting, &args, &res, err);
     if (status)
         goto fini_input;
     xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);

@@ -146,6 +146,12 @@ static int take_reply(struct flyt_channel *channel, const struct flyt_input_reco
 
 /* ---- what the server calls ---- */
 
+/* After the handler: pairs with the look at it in channel_progress.c, behind which the error must be found. */
+static void count_error(struct flyt_channel *channel)
+{
+    atomic_fetch_add_explicit(&channel->error_count, 1, memory_order_release);
+}
+
 static void hand_over(struct flyt_channel *channel, unsigned procedure, void *args)
 {
     const struct flyt_channel_handlers *handlers = channel->handlers;
@@ -171,11 +177,13 @@ static void hand_over(struct flyt_channel *channel, unsigned procedure, void *ar
     case FLYT_BACK_CALL_ERROR: {
         const flyt_back_call_error *call = args;
         handlers->call_error(channel->user, call->sequence, call->thread, call->result);
+        count_error(channel);
         break;
     }
     case FLYT_BACK_FATAL: {
         const flyt_back_fatal *call = args;
         handlers->fatal(channel->user, call->result, call->cause);
+        count_error(channel);
         break;
     }
     case FLYT_BACK_CREDIT: {

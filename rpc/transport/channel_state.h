@@ -5,6 +5,7 @@
  *   channel_open.c      opening, handshake, closing
  *   channel_receive.c   records that come in; who reads; the background thread
  *   channel_data.c      data streams
+ *   channel_progress.c  what is known of the server's progress
  *   channel_client.c    a CLIENT of the RPC library over it
  *
  * Locks, in the order in which they may be taken: output.mutex, mutex; data.mutex alone.
@@ -25,6 +26,7 @@
 #include "rpc/transport/input.h"
 #include "rpc/transport/message.h"
 #include "rpc/transport/output.h"
+#include "rpc/transport/progress_page.h"
 
 enum {
     FLYT_CHANNEL_READ_AHEAD_BYTES = 64 * 1024,
@@ -101,6 +103,9 @@ struct flyt_channel {
      * is_waiting: one of them sees that the server is idle, and writes. */
     _Atomic(uint64_t) received, executed, completed;
     _Atomic(uint64_t) call_count, reply_count;
+    const struct flyt_progress_page *page; /* from the handshake on; NULL: there is none */
+    _Atomic(uint64_t) error_count;         /* calls of call_error and fatal that have been handed over */
+    _Atomic(uint64_t) page_answer_count;
     _Atomic(unsigned) user_count; /* threads inside a function of the channel: closing waits for them */
 
     pthread_mutex_t mutex;

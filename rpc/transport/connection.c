@@ -8,6 +8,7 @@
 #include <rpc/rpc.h>
 #include "flyt_signatures.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/transport/handshake.h"
 #include "rpc/transport/input.h"
 #include "rpc/transport/message.h"
 #include "rpc/transport/output.h"
@@ -475,6 +476,30 @@ int flyt_connection_reply(struct flyt_connection *connection, uint32_t xid, xdrp
     else
         status = reply_locked(output, xid, xdr_res, res, data, data_bytes);
     flyt_output_unlock(output);
+    return as_pipe_status(status);
+}
+
+int flyt_connection_reply_handshake(struct flyt_connection *connection, uint32_t xid, flyt_handshake_res *res, int fd)
+{
+    struct flyt_output *output = &connection->output;
+    void *record;
+    size_t bytes;
+    int status = flyt_handshake_encode_reply(xid, res, &record, &bytes);
+
+    if (status)
+        return status;
+    flyt_output_lock(output);
+    status = flyt_output_flush_locked(output, true);
+    if (!status)
+        status = flyt_output_take_writer_locked(output);
+    if (!status) {
+        flyt_output_unlock(output);
+        status = flyt_descriptors_send(connection->fd, record, bytes, &fd, 1);
+        flyt_output_lock(output);
+        flyt_output_leave_writer_locked(output);
+    }
+    flyt_output_unlock(output);
+    free(record);
     return as_pipe_status(status);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "flyt_signatures.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/listen.h"
 
@@ -35,6 +36,7 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
     res->device_count = 2;
     res->driver_version = 13000;
     res->data_streams = peer->data_streams;
+    res->features = peer->features;
     res->token.token_val = calloc(1, FLYT_TOKEN_BYTES);
     res->token.token_len = FLYT_TOKEN_BYTES;
     memset(res->token.token_val, 0x5a, FLYT_TOKEN_BYTES);
@@ -48,6 +50,26 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
     res->accepted.accepted_val = calloc(args->procedures.procedures_len + 1, sizeof(u_int));
     res->accepted.accepted_len =
         flyt_handshake_accept(args, peer->signatures, peer->signature_count, res->accepted.accepted_val);
+}
+
+/* Sends the answer with descriptors: one as a server does, any number as none should. */
+static void send_handshake(struct test_link *link, flyt_handshake_res *res)
+{
+    struct test_peer *peer = link->peer;
+    uint32_t xid = flyt_connection_xid(link->connection);
+    void *record;
+    size_t bytes;
+
+    if (peer->handshake_fd_count == 1) {
+        if (flyt_connection_reply_handshake(link->connection, xid, res, peer->handshake_fds[0]))
+            fail("handshake");
+        return;
+    }
+    if (flyt_handshake_encode_reply(xid, res, &record, &bytes) ||
+        flyt_descriptors_send(flyt_connection_fd(link->connection), record, bytes, peer->handshake_fds,
+                              peer->handshake_fd_count))
+        fail("handshake");
+    free(record);
 }
 
 static flyt_progress progress_of(const struct test_link *link)
@@ -100,7 +122,10 @@ bool_t flyt_test_serve(unsigned procedure, void *args, void *res, size_t res_byt
         return TRUE;
     if (procedure == FLYT_HANDSHAKE) {
         answer_handshake(link, args, res);
-        return TRUE;
+        if (!peer->handshake_fd_count)
+            return TRUE;
+        send_handshake(link, res);
+        return FALSE;
     }
     if (procedure == FLYT_QUERY) {
         ((flyt_query_res *)res)->build = strdup("test peer");

@@ -34,6 +34,9 @@ struct test_peer {
     unsigned signature_count;
     const unsigned char *base_hash; /* another one makes it refuse */
     bool is_mute;                   /* sends no idle notices */
+    unsigned features;              /* what its answers to handshakes announce */
+    const int *handshake_fds;       /* descriptors that travel with them, over unix sockets; the test's */
+    unsigned handshake_fd_count;
     /* Called for every call of a table's procedure before it is answered; returns false where it answers by itself or
      * not at all. May be NULL. */
     bool (*serve)(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
