@@ -603,6 +603,33 @@ static void chunks_may_come_before_their_call(void **state)
     assert_log("in:0 in:0");
 }
 
+static void a_copy_of_pieces_is_complete_with_the_last(void **state)
+{
+    struct fixture *self = *state;
+    flyt_progress progress;
+    uint64_t address = alloc(self, 4096, CUDA_SUCCESS);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    create(self, 1, CU_STREAM_NON_BLOCKING);
+    uint32_t copy = SEND(self, FLYT_COPY_IN_TRANSFER, copy_in_transfer, .stream_id = stream_id(0),
+                         .dst = range(address, 1000), .transfer_id = 42, .bytes = 1000);
+    send_chunk(self, 42, 0, 600);
+    while (count_in_log("in:1") < 1)
+        assert_int_equal(query(self, stream_id(0)), CUDA_ERROR_NOT_READY);
+    usleep(1000); /* its marker may be looked at before the next piece comes, or after */
+    flyt_fake_hold(1);
+    send_chunk(self, 42, 600, 400);
+    while (count_in_log("in:1") < 2)
+        assert_int_equal(query(self, stream_id(0)), CUDA_ERROR_NOT_READY);
+    set(self, stream_id(1), address); /* is followed by a notice, for which all streams are looked at */
+    do
+        await_back(self, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
+    while (progress.received < self->xid);
+    assert_int_equal(progress.completed, copy - 1);
+    flyt_fake_release(1);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    assert_true(barrier(self).completed >= copy);
+}
+
 /* The copy of a stream that the GPU keeps busy takes neither the buffers that others need, nor, with ordinary memory,
  * the thread. */
 static void a_copy_to_a_busy_stream_stops_no_other(void **state)
@@ -699,6 +726,7 @@ int main(void)
         TEST(a_fault_is_for_ever),
         TEST(small_copies_travel_in_the_reply),
         TEST(chunks_may_come_before_their_call),
+        TEST(a_copy_of_pieces_is_complete_with_the_last),
         TEST(a_copy_to_a_busy_stream_stops_no_other),
         TEST(a_copy_from_a_busy_stream_stops_no_other),
         TEST(without_page_locked_memory_copies_fail),

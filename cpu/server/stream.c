@@ -142,6 +142,18 @@ CUresult flyt_stream_mark(struct flyt_stream *stream, struct flyt_moment **ret_m
     return CUDA_SUCCESS;
 }
 
+/* The call up to which the stream is done when this marker is reached and no later one is. A call of several pieces
+ * has a marker for each, and is done with the last. */
+static uint64_t reached_sequence(const struct flyt_stream *stream, const struct flyt_stream_marker *marker)
+{
+    uint64_t next = stream->submitted_sequence;
+    if (stream->marker_count > 1)
+        next = stream->markers[(stream->marker_first + 1) % stream->marker_room].sequence;
+    bool is_last = marker->number == stream->submitted || next != marker->sequence;
+    bool has_more = stream->job && stream->job->sequence == marker->sequence;
+    return is_last && !has_more ? marker->sequence : marker->sequence - 1;
+}
+
 bool flyt_stream_poll(struct flyt_stream *stream)
 {
     while (stream->marker_count) {
@@ -149,7 +161,7 @@ bool flyt_stream_poll(struct flyt_stream *stream)
         if (flyt_moment_poll(marker->moment) == CUDA_ERROR_NOT_READY)
             break;
         stream->completed = marker->number;
-        stream->completed_sequence = marker->sequence;
+        stream->completed_sequence = reached_sequence(stream, marker);
         flyt_moment_unref(marker->moment);
         stream->marker_first = (stream->marker_first + 1) % stream->marker_room;
         stream->marker_count--;
