@@ -2,9 +2,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "cpu/server/session.h"
 #include "flyt_signatures.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
 
@@ -45,6 +47,31 @@ static void keep_name(struct flyt_session *session, const char *name)
     session->client_name[bytes] = 0;
 }
 
+/*
+ * Where the client is on this host, its answer goes out here, together with the progress page. False: there is no page,
+ * and rpcgen's dispatch answers as everywhere else.
+ */
+static bool reply_with_page(struct flyt_session *session, struct flyt_connection *connection, flyt_handshake_res *res)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t bytes = sizeof address;
+    flyt_auto_close int fd = -1;
+    if (getsockname(flyt_connection_fd(connection), (struct sockaddr *)&address, &bytes) ||
+        address.ss_family != AF_UNIX)
+        return false;
+    int status = flyt_page_open(&session->page, &fd);
+    if (status) {
+        flyt_warn("session %llu: no progress page, its client asks instead: %s",
+                  (unsigned long long)session->session_id, strerror(-status));
+        return false;
+    }
+    res->features |= FLYT_FEATURE_PROGRESS_PAGE;
+    status = flyt_connection_reply_handshake(connection, flyt_connection_xid(connection), res, fd);
+    if (status)
+        session->is_ended = true; /* the client is gone, or what was to be said to it cannot be said */
+    return true;
+}
+
 bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, struct svc_req *req)
 {
     struct flyt_session *session = flyt_connection_user(req->rq_xprt);
@@ -58,7 +85,7 @@ bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, 
     keep_name(session, *args->program_name ? args->program_name : "?");
     flyt_info("session %llu: started, client_pid=%d program=%s cuda=%u", (unsigned long long)session->session_id,
               (int)session->client_pid, session->client_name, args->cuda_version);
-    return TRUE;
+    return !reply_with_page(session, flyt_connection_of(req->rq_xprt), res);
 }
 
 void flyt_attach_dispatch_data(struct svc_req *request, SVCXPRT *xprt)

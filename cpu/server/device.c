@@ -49,6 +49,8 @@ CUresult flyt_device_make(struct flyt_device *device)
     result = flyt_stream_new(device, flyt_legacy_stream_id(device->ordinal), 0, 0, true, &device->legacy);
     if (result == CUDA_SUCCESS)
         result = flyt_session_insert(session, &device->legacy->object, FLYT_ID_STREAM);
+    if (result == CUDA_SUCCESS)
+        flyt_page_add_stream(session, device->legacy);
     device->is_made = result == CUDA_SUCCESS;
     return result;
 }

@@ -105,6 +105,15 @@ static bool tell_progress(struct flyt_session *session)
     return false;
 }
 
+/* Publishes the progress. Returns whether time can bring more of it. */
+static bool publish(struct flyt_session *session, const struct idle *idle, bool is_busy)
+{
+    if (!session->page.shared)
+        return false;
+    uint64_t now_ns = flyt_clock_ns();
+    return flyt_page_publish(session, now_ns, is_busy ? 0 : idle->since_ns ? now_ns - idle->since_ns : 1);
+}
+
 static void rest(struct flyt_session *session, struct idle *idle, bool needs_poll)
 {
     uint64_t now_ns = flyt_clock_ns();
@@ -142,6 +151,7 @@ void flyt_session_run(struct flyt_session *session)
         is_busy |= advance(session, &needs_poll);
         if (!is_busy)
             needs_poll |= tell_progress(session);
+        needs_poll |= publish(session, &idle, is_busy);
         if (flyt_connection_flush(session->connection) != 0)
             session->is_ended = true;
         if (is_busy)

@@ -83,6 +83,7 @@ void flyt_session_fini(struct flyt_session *session)
         flyt_device_fini(&session->devices[i]);
     session->connection = flyt_connection_free(session->connection);
     flyt_objects_fini(&session->objects);
+    flyt_page_close(&session->page);
     flyt_print_fini(&session->print);
     if (session->wake_fd >= 0)
         close(session->wake_fd);
@@ -111,6 +112,7 @@ CUresult flyt_session_check(struct flyt_session *session, CUresult result)
         flyt_print_flush(session);
         char *cause = (char *)flyt_driver_fatal_cause(result);
         flyt_back_fatal back = {.result = (int)result, .cause = cause};
+        flyt_page_count_error(&session->page);
         flyt_connection_call_back(session->connection, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
     }
     return result;
@@ -120,6 +122,7 @@ void flyt_session_call_error(struct flyt_session *session, uint64_t sequence, ui
 {
     flyt_session_check(session, result);
     flyt_back_call_error back = {.sequence = sequence, .thread = thread, .result = (int)result};
+    flyt_page_count_error(&session->page);
     flyt_connection_call_back(session->connection, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &back);
 }
 

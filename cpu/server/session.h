@@ -24,6 +24,7 @@
 #include "cpu/server/image_cache.h"
 #include "cpu/server/job.h"
 #include "cpu/server/object.h"
+#include "cpu/server/page.h"
 #include "cpu/server/print.h"
 #include "cpu/server/park.h"
 #include "cpu/server/staging.h"
@@ -54,6 +55,7 @@ struct flyt_session {
     struct flyt_worker worker;
     struct flyt_print print;
     struct flyt_image_cache images;
+    struct flyt_page page;
 
     uint64_t received_sequence; /* calls so far */
     bool is_notice_due;         /* one-way calls came since the client was last told of the progress */

@@ -16,6 +16,8 @@
 #include "cpu/server/fake_driver.h"
 #include "cpu/server/stream.h"
 #include "cpu/server/session.h"
+#include "flyt_signatures.h"
+#include "rpc/base/descriptors.h"
 
 void flyt_program_1(struct svc_req *request, SVCXPRT *xprt);
 
@@ -702,6 +704,151 @@ static void a_bad_message_ends_the_session(void **state)
         ;
 }
 
+/* ---- the progress page ---- */
+
+/* Makes the handshake as a client on the same host does, and maps the page that comes with the answer. */
+static const struct flyt_progress_page *open_page(struct fixture *self)
+{
+    flyt_handshake_args args = {.build = "test", .program_name = "session_test", .pid = 1};
+    const struct flyt_progress_page *page;
+    flyt_handshake_res res = {0};
+    unsigned fd_count = 0;
+    uint32_t mark;
+    int fd;
+    memcpy(args.base_hash, flyt_base_hash, sizeof args.base_hash);
+    uint32_t xid = send_call(self, FLYT_HANDSHAKE, (xdrproc_t)xdr_flyt_handshake_args, &args);
+    self->xid--; /* it has no number */
+    assert_int_equal(flyt_descriptors_receive(self->fd, &mark, sizeof mark, &fd, 1, &fd_count), sizeof mark);
+    assert_int_equal(fd_count, 1);
+    self->message_bytes = ntohl(mark) & 0x7fffffff;
+    assert_int_equal(recv(self->fd, self->message, self->message_bytes, MSG_WAITALL), self->message_bytes);
+    assert_int_equal(get(self, 0), xid);
+    XDR xdrs;
+    xdrmem_create(&xdrs, self->message + REPLY_HEAD_BYTES, (u_int)(self->message_bytes - REPLY_HEAD_BYTES), XDR_DECODE);
+    assert_true(xdr_flyt_handshake_res(&xdrs, &res));
+    assert_int_equal(res.status, FLYT_HANDSHAKE_OK);
+    assert_int_equal(res.features, FLYT_FEATURE_PROGRESS_PAGE);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
+    assert_int_equal(flyt_progress_page_map(fd, &page), 0);
+    close(fd);
+    return page;
+}
+
+/* Waits until the server has published this much, while the client says nothing. */
+static void await_number(const _Atomic(uint64_t) *place, uint64_t sequence)
+{
+    for (unsigned i = 0; atomic_load(place) < sequence; i++) {
+        assert_true(i < 20000);
+        usleep(1000);
+    }
+}
+
+static const _Atomic(uint64_t) *place_of(const struct flyt_progress_page *page, uint64_t stream)
+{
+    return &page->streams[flyt_id_number(stream)];
+}
+
+static void the_page_tells_what_is_complete(void **state)
+{
+    struct fixture *self = *state;
+    const struct flyt_progress_page *page = open_page(self);
+    const _Atomic(uint64_t) *place = place_of(page, stream_id(0)), *other = place_of(page, stream_id(1));
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, 0);                      /* driver stream 1 */
+    create(self, 1, CU_STREAM_NON_BLOCKING); /* 2 */
+    SEND(self, FLYT_EVENT_CREATE, event_create, .event_id = event_id(1), .flags = CU_EVENT_DISABLE_TIMING);
+    set(self, stream_id(0), address);
+    uint32_t record = SEND(self, FLYT_EVENT_RECORD, event_record, .event_id = event_id(1), .stream_id = stream_id(0));
+    await_number(place, record);
+    await_number(&page->completed, record);
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address);
+    set(self, stream_id(1), address);
+    await_number(other, self->xid); /* whatever the first stream still does */
+    uint32_t last = self->xid;
+    await_number(&page->executed, last);
+    assert_int_equal(atomic_load(place), last - 2);
+    assert_int_equal(atomic_load(&page->completed), last - 2);
+    assert_in_range(atomic_load(&page->blocking[0]), 1, last - 2);
+    flyt_fake_release(1);
+    await_number(place, last);
+    await_number(&page->blocking[0], last);
+    await_number(&page->completed, last);
+    flyt_progress_page_unmap(page);
+}
+
+static void the_page_waits_for_host_functions(void **state)
+{
+    struct fixture *self = *state;
+    const struct flyt_progress_page *page = open_page(self);
+    const _Atomic(uint64_t) *place = place_of(page, stream_id(0));
+    flyt_back_host_function back;
+    create(self, 0, 0);
+    create(self, 1, CU_STREAM_NON_BLOCKING);
+    uint32_t launch =
+        SEND(self, FLYT_HOST_FUNCTION_LAUNCH, host_function_launch, .stream_id = stream_id(0), .function_id = 9);
+    await_back(self, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &back);
+    assert_int_equal(query(self, stream_id(1)), CUDA_SUCCESS);
+    await_number(place_of(page, stream_id(1)), launch + 1); /* a whole round has been published since */
+    assert_true(atomic_load(place) < launch);
+    assert_true(atomic_load(&page->blocking[0]) < launch);
+    SEND(self, FLYT_HOST_FUNCTION_DONE, host_function_done, .function_id = 9);
+    await_number(place, launch);
+    await_number(&page->blocking[0], launch);
+    flyt_progress_page_unmap(page);
+}
+
+/* An event of the old stream must not look complete because the new one has nothing to do. */
+static void a_number_that_is_used_again_waits_for_the_old_stream(void **state)
+{
+    struct fixture *self = *state;
+    const struct flyt_progress_page *page = open_page(self);
+    const _Atomic(uint64_t) *place = place_of(page, stream_id(0)), *other = place_of(page, stream_id(1));
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    create(self, 1, CU_STREAM_NON_BLOCKING);
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address);
+    uint32_t last = self->xid;
+    SEND(self, FLYT_STREAM_DESTROY, stream_destroy, .stream_id = stream_id(0));
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    set(self, stream_id(0), address);
+    assert_int_equal(synchronize(self, stream_id(0)), CUDA_SUCCESS);
+    await_number(other, self->xid);
+    assert_int_equal(atomic_load(place), last - 1);
+    flyt_fake_release(1);
+    await_number(place, self->xid);
+    flyt_progress_page_unmap(page);
+}
+
+static void errors_are_on_the_page_before_what_follows(void **state)
+{
+    struct fixture *self = *state;
+    const struct flyt_progress_page *page = open_page(self);
+    const _Atomic(uint64_t) *place = place_of(page, stream_id(0));
+    flyt_back_fatal fatal = {0};
+    flyt_back_call_error back;
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    create(self, 0, CU_STREAM_NON_BLOCKING);
+    await_number(place, self->xid);
+    assert_int_equal(atomic_load(&page->error_count), 0);
+    set(self, stream_id(0), 0x1000);
+    await_number(place, self->xid);
+    assert_int_equal(atomic_load(&page->error_count), 1);
+    await_back(self, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &back);
+    /* After a fault nothing is published: the polled end of the work is none. The client hears of it unasked. */
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address);
+    barrier(self);
+    flyt_fake_fail(CUDA_ERROR_ILLEGAL_ADDRESS);
+    await_back(self, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &fatal);
+    xdr_free((xdrproc_t)xdr_flyt_back_fatal, &fatal);
+    alloc(self, 64, CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_int_equal(atomic_load(&page->error_count), 2);
+    assert_in_range(atomic_load(place), 1, self->xid - 3);
+    flyt_progress_page_unmap(page);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
@@ -731,6 +878,10 @@ int main(void)
         TEST(a_copy_from_a_busy_stream_stops_no_other),
         TEST(without_page_locked_memory_copies_fail),
         TEST(a_bad_message_ends_the_session),
+        TEST(the_page_tells_what_is_complete),
+        TEST(the_page_waits_for_host_functions),
+        TEST(a_number_that_is_used_again_waits_for_the_old_stream),
+        TEST(errors_are_on_the_page_before_what_follows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,6 +64,7 @@ static void leave_full(struct flyt_stream *stream)
 void flyt_stream_remove(struct flyt_stream *stream)
 {
     flyt_object_remove(&stream->device->session->objects, &stream->object);
+    stream->is_removed = true;
     /* Parked calls that still name it will not find it, and will not count themselves off. */
     if (stream->is_blocking)
         stream->device->blocking_parked_count -= stream->object.parked_count;
@@ -73,6 +74,7 @@ struct flyt_stream *flyt_stream_free(struct flyt_stream *stream)
 {
     if (!stream)
         return NULL;
+    flyt_page_remove_stream(stream->device->session, stream);
     flyt_order_forget(stream);
     leave_busy(stream);
     leave_full(stream);
@@ -309,7 +311,9 @@ CUresult flyt_serve_stream_create(struct flyt_call *call, const flyt_stream_crea
     if (result != CUDA_SUCCESS)
         return flyt_session_check(session, result);
     result = flyt_session_insert(session, &stream->object, FLYT_ID_STREAM);
-    if (result != CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS)
+        flyt_page_add_stream(session, stream);
+    else
         flyt_stream_free(stream);
     return result;
 }

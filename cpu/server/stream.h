@@ -41,6 +41,7 @@ struct flyt_stream {
     CUstream cu_stream;
     bool is_blocking; /* ordered with the legacy stream */
     bool is_legacy;
+    bool is_removed; /* its id is not, or no longer, in the session's table */
 
     uint64_t submitted, marked,
         completed; /* operations: given to the driver; of those covered by a marker; known done */

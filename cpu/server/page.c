@@ -1,0 +1,123 @@
+#include "cpu/server/page.h"
+
+#include "cpu/server/call.h"
+#include "cpu/server/session.h"
+
+enum {
+    BUSY_INTERVAL_NS = 20 * 1000, /* while calls come */
+    /* So long without a call before the end of a stream's work is marked: less often than every few launches of a
+     * program that launches one by one, and soon enough for one that asks. */
+    MARK_IDLE_NS = 5 * 1000,
+    /* Markers in a stream beyond which no further one is set for the page: they take room in the driver's queue. */
+    MARKERS_MAX = 32,
+};
+
+int flyt_page_open(struct flyt_page *page, int *ret_fd)
+{
+    return flyt_progress_page_new(&page->shared, ret_fd);
+}
+
+void flyt_page_close(struct flyt_page *page)
+{
+    flyt_progress_page_unmap(page->shared);
+    page->shared = NULL;
+}
+
+void flyt_page_add_stream(struct flyt_session *session, struct flyt_stream *stream)
+{
+    struct flyt_page *page = &session->page;
+    uint64_t number = flyt_id_number(stream->object.id);
+    if (number >= FLYT_PROGRESS_STREAMS_MAX || page->streams[number])
+        return;
+    page->streams[number] = stream;
+    if (number >= page->end)
+        page->end = (unsigned)number + 1;
+}
+
+void flyt_page_remove_stream(struct flyt_session *session, const struct flyt_stream *stream)
+{
+    struct flyt_page *page = &session->page;
+    uint64_t number = flyt_id_number(stream->object.id);
+    if (number >= FLYT_PROGRESS_STREAMS_MAX || page->streams[number] != stream)
+        return;
+    page->streams[number] = NULL;
+    struct flyt_stream *next = (struct flyt_stream *)flyt_object_find(&session->objects, stream->object.id);
+    if (next)
+        flyt_page_add_stream(session, next);
+}
+
+void flyt_page_count_error(struct flyt_page *page)
+{
+    page->error_count++;
+    /* Seen by whoever sees a number that is published later: raise_to() stores with release. */
+    if (page->shared)
+        atomic_store_explicit(&page->shared->error_count, page->error_count, memory_order_relaxed);
+}
+
+/* Pairs with the acquiring look in channel_progress.c. */
+static void raise_to(_Atomic(uint64_t) *place, uint64_t sequence)
+{
+    if (atomic_load_explicit(place, memory_order_relaxed) < sequence)
+        atomic_store_explicit(place, sequence, memory_order_release);
+}
+
+/* The calls that name the stream, or did when it had its number, and are complete. Between two calls only. */
+static uint64_t completed_sequence(const struct flyt_session *session, const struct flyt_stream *stream)
+{
+    if (stream->job) /* pieces of its call may be marked as the call itself */
+        return stream->completed_sequence < stream->job->sequence ? stream->completed_sequence
+                                                                  : stream->job->sequence - 1;
+    if (stream->is_busy || stream->object.parked_count)
+        return stream->completed_sequence;
+    /* Nothing is left of what came: not even what was refused, or needed nothing of the GPU. A stream without a name
+     * has no part in what came since. */
+    return stream->is_removed ? stream->submitted_sequence : session->received_sequence;
+}
+
+/* Devices whose blocking streams, the destroyed ones among them, have nothing left to do. */
+static void publish_blocking(struct flyt_session *session)
+{
+    bool is_busy[FLYT_PROGRESS_DEVICES_MAX] = {false};
+    for (const struct flyt_stream *stream = session->busy_first; stream; stream = stream->busy_next)
+        if (stream->is_blocking)
+            is_busy[stream->device->ordinal] = true;
+    for (unsigned i = 0; i < session->device_count; i++) {
+        const struct flyt_device *device = &session->devices[i];
+        if (!is_busy[i] && !device->blocking_job_count && !device->blocking_parked_count)
+            raise_to(&session->page.shared->blocking[i], session->received_sequence);
+    }
+}
+
+/* Polls the busy streams, after marking the end of their work where that is wanted. */
+static void poll_streams(struct flyt_session *session, bool is_end_marked)
+{
+    struct flyt_stream *next;
+    for (struct flyt_stream *stream = session->busy_first; stream; stream = next) {
+        next = stream->busy_next;
+        if (flyt_stream_poll(stream) || !is_end_marked || stream->marker_count >= MARKERS_MAX)
+            continue;
+        struct flyt_moment *moment;
+        if (flyt_stream_mark(stream, &moment) == CUDA_SUCCESS)
+            flyt_moment_unref(moment);
+    }
+}
+
+bool flyt_page_publish(struct flyt_session *session, uint64_t now_ns, uint64_t idle_ns)
+{
+    struct flyt_page *page = &session->page;
+    if (!page->shared || (!idle_ns && now_ns - page->published_ns < BUSY_INTERVAL_NS))
+        return false;
+    page->published_ns = now_ns;
+    poll_streams(session, idle_ns >= MARK_IDLE_NS);
+    if (session->fatal != CUDA_SUCCESS) /* what looks like an end is none */
+        return false;
+    for (unsigned i = 0; i < page->end; i++)
+        if (page->streams[i])
+            raise_to(&page->shared->streams[i], completed_sequence(session, page->streams[i]));
+    publish_blocking(session);
+    flyt_progress progress = flyt_session_progress(session);
+    raise_to(&page->shared->completed, progress.completed);
+    raise_to(&page->shared->executed, progress.executed);
+    raise_to(&page->shared->received, progress.received);
+    return session->busy_first != NULL;
+}
