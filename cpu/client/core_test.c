@@ -233,6 +233,106 @@ static void test_queries_are_answered_from_progress(void **state)
     assert_int_equal(flyt_event_destroy(event), CUDA_SUCCESS);
 }
 
+static uint32_t thread_number;
+
+static void learn_thread(unsigned procedure, const void *args, void *res, void *data)
+{
+    if (procedure == FLYT_STREAM_SYNCHRONIZE)
+        thread_number = ((const flyt_stream_synchronize_args *)args)->thread;
+}
+
+/* An error that is heard of while the page is looked at. */
+static void fail_meanwhile(void)
+{
+    fake.handlers->call_error(fake.user, 1, thread_number, CUDA_ERROR_INVALID_VALUE);
+}
+
+/* What the page says of a stream and of its event is the answer, for as long as patience lasts. */
+static void test_the_page_answers_queries(void **state)
+{
+    CUstream stream;
+    CUevent event;
+    assert_int_equal(flyt_stream_create(CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_create(0, &event), CUDA_SUCCESS);
+    unsigned streams = fake.call_count[FLYT_STREAM_QUERY], events = fake.call_count[FLYT_EVENT_QUERY];
+    fake.progress.completed = 0;
+    fake.page_says = FLYT_CHANNEL_PENDING;
+    assert_int_equal(flyt_event_record(event, stream, 0), CUDA_SUCCESS);
+    uint64_t sequence = fake.sequence;
+    assert_int_equal(flyt_event_query(event), CUDA_ERROR_NOT_READY);
+    assert_int_equal(fake.asked_number, flyt_id_number((uint64_t)(uintptr_t)stream));
+    assert_int_equal(fake.asked_sequence, sequence);
+    assert_int_equal(flyt_stream_query(stream), CUDA_ERROR_NOT_READY);
+    assert_int_equal(fake.asked_sequence, sequence);
+    assert_int_equal(fake.call_count[FLYT_STREAM_QUERY] - streams, 0);
+    assert_int_equal(fake.call_count[FLYT_EVENT_QUERY] - events, 0);
+    /* The server, which is asked in the end, knows better. */
+    unsigned polls = 0;
+    while (flyt_stream_query(stream) == CUDA_ERROR_NOT_READY)
+        polls++;
+    assert_int_equal(fake.call_count[FLYT_STREAM_QUERY] - streams, 1);
+    while (flyt_event_query(event) == CUDA_ERROR_NOT_READY)
+        polls++;
+    assert_int_equal(fake.call_count[FLYT_EVENT_QUERY] - events, 1);
+    assert_true(polls > 0);
+    /* A new record starts afresh. */
+    assert_int_equal(flyt_event_record(event, stream, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_query(event), CUDA_ERROR_NOT_READY);
+    fake.page_says = FLYT_CHANNEL_DONE;
+    assert_int_equal(flyt_event_query(event), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_query(stream), CUDA_SUCCESS);
+    assert_int_equal(fake.call_count[FLYT_STREAM_QUERY] - streams, 1);
+    assert_int_equal(fake.call_count[FLYT_EVENT_QUERY] - events, 1);
+    fake.page_says = FLYT_CHANNEL_UNKNOWN;
+    assert_int_equal(flyt_event_destroy(event), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_destroy(stream), CUDA_SUCCESS);
+}
+
+/* The legacy stream is done when every blocking stream is, and only then. */
+static void test_the_page_answers_for_the_legacy_stream(void **state)
+{
+    CUstream stream;
+    CUevent event;
+    assert_int_equal(flyt_stream_create(0, 0, &stream), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_create(0, &event), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_record(event, NULL, 0), CUDA_SUCCESS);
+    fake.progress.completed = fake.sequence;
+    assert_int_equal(flyt_event_record(event, stream, 0), CUDA_SUCCESS);
+    fake.page_says = FLYT_CHANNEL_PENDING;
+    assert_int_equal(flyt_stream_query(NULL), CUDA_ERROR_NOT_READY);
+    assert_int_equal(fake.asked_sequence, fake.sequence - 1);
+    assert_int_equal(fake.asked_blocking_sequence, fake.sequence);
+    fake.page_says = FLYT_CHANNEL_DONE;
+    assert_int_equal(flyt_stream_query(NULL), CUDA_SUCCESS);
+    fake.page_says = FLYT_CHANNEL_UNKNOWN;
+    assert_int_equal(flyt_event_destroy(event), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_destroy(stream), CUDA_SUCCESS);
+}
+
+/* "Done" does not overtake the error of an earlier call of the same thread. */
+static void test_an_error_comes_before_the_page(void **state)
+{
+    CUstream stream;
+    CUevent event;
+    fake.serve = learn_thread;
+    assert_int_equal(flyt_stream_synchronize(NULL), CUDA_SUCCESS);
+    fake.serve = serve;
+    assert_int_equal(flyt_stream_create(CU_STREAM_NON_BLOCKING, 0, &stream), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_create(0, &event), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_record(event, stream, 0), CUDA_SUCCESS);
+    fake.progress.completed = 0;
+    fake.page_says = FLYT_CHANNEL_DONE;
+    fake.on_page = fail_meanwhile;
+    assert_int_equal(flyt_stream_query(stream), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_event_query(event), CUDA_ERROR_INVALID_VALUE);
+    fake.page_says = FLYT_CHANNEL_PENDING;
+    assert_int_equal(flyt_event_query(event), CUDA_ERROR_INVALID_VALUE);
+    fake.on_page = NULL;
+    fake.page_says = FLYT_CHANNEL_UNKNOWN;
+    assert_int_equal(flyt_event_destroy(event), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_destroy(stream), CUDA_SUCCESS);
+}
+
 static void test_garbage_handles(void **state)
 {
     static const uint64_t garbage[] = {3,
@@ -552,6 +652,9 @@ int main(void)
         cmocka_unit_test(test_primary_context),
         cmocka_unit_test(test_a_stream_without_credit_waits),
         cmocka_unit_test(test_queries_are_answered_from_progress),
+        cmocka_unit_test(test_the_page_answers_queries),
+        cmocka_unit_test(test_the_page_answers_for_the_legacy_stream),
+        cmocka_unit_test(test_an_error_comes_before_the_page),
         cmocka_unit_test(test_garbage_handles),
         cmocka_unit_test(test_pinned_source_is_pulled_while_a_writer_is_pending),
         cmocka_unit_test(test_synchronizing_waits_for_the_bytes),

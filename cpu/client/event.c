@@ -40,6 +40,8 @@ CUresult flyt_event_create(unsigned flags, CUevent *ret_event)
     event->flags = flags;
     flyt_cover_clear(&event->cover);
     atomic_store(&event->recorded_sequence, 0);
+    atomic_store(&event->recorded_place, 0);
+    flyt_patience_reset(&event->patience);
     flyt_event_create_args args = {.thread = flyt_thread_number(),
                                    .event_id = event->record.minted_id,
                                    .device = (unsigned)device,
@@ -94,6 +96,15 @@ static bool is_of_context(const struct flyt_event *event, const struct flyt_stre
     return context_id == event->context_id;
 }
 
+enum { NUMBER_BITS = 16 };
+
+/* 0 where one of the two does not fit. */
+static uint64_t pack_place(uint64_t stream_number, uint64_t sequence)
+{
+    bool fits = stream_number >> NUMBER_BITS == 0 && sequence >> (64 - NUMBER_BITS) == 0;
+    return fits ? sequence << NUMBER_BITS | stream_number : 0;
+}
+
 CUresult flyt_event_record(CUevent handle, CUstream stream_handle, unsigned flags)
 {
     struct flyt_stream *stream;
@@ -122,13 +133,28 @@ CUresult flyt_event_record(CUevent handle, CUstream stream_handle, unsigned flag
     if (result)
         return result;
     flyt_stream_sent(stream, sequence);
+    atomic_store(&event->recorded_place, pack_place(flyt_id_number(stream->stream_id), sequence));
     atomic_store(&event->recorded_sequence, sequence);
+    flyt_patience_reset(&event->patience);
     return CUDA_SUCCESS;
 }
 
-static bool is_known_complete(const struct flyt_event *event)
+/* Whether the last record is complete, as far as that is known without asking. */
+static enum flyt_channel_known is_complete(struct flyt_event *event)
 {
-    return flyt_channel_progress(flyt_client.channel).completed >= atomic_load(&event->recorded_sequence);
+    struct flyt_channel *channel = flyt_client.channel;
+    uint64_t place = atomic_load(&event->recorded_place);
+    if (!place)
+        return flyt_channel_progress(channel).completed >= atomic_load(&event->recorded_sequence)
+                   ? FLYT_CHANNEL_DONE
+                   : FLYT_CHANNEL_UNKNOWN;
+    enum flyt_channel_known known =
+        flyt_channel_stream_known(channel, place & ((1u << NUMBER_BITS) - 1), place >> NUMBER_BITS);
+    if (known != FLYT_CHANNEL_PENDING)
+        flyt_patience_reset(&event->patience);
+    else if (!flyt_patience_lasts(&event->patience))
+        known = FLYT_CHANNEL_UNKNOWN;
+    return known;
 }
 
 CUresult flyt_event_query(CUevent handle)
@@ -139,12 +165,18 @@ CUresult flyt_event_query(CUevent handle)
     struct flyt_event *event = flyt_event_find(handle);
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!is_known_complete(event)) {
+    enum flyt_channel_known known = is_complete(event);
+    if (known == FLYT_CHANNEL_UNKNOWN) {
         flyt_event_query_args args = {.thread = flyt_thread_number(), .event_id = event->record.minted_id};
         flyt_event_query_res res = {0};
         int status = flyt_call_event_query(flyt_client.channel, &args, &res);
         result = flyt_client_reply(status, res.result, "event_query");
+        if (result)
+            return result;
     }
+    result = flyt_client_enter(); /* errors of earlier calls, which have been heard of by now */
+    if (!result && known == FLYT_CHANNEL_PENDING)
+        result = CUDA_ERROR_NOT_READY;
     if (!result && !flyt_cover_is_done(&event->cover))
         result = CUDA_ERROR_NOT_READY;
     return result;

@@ -15,7 +15,7 @@ FLYT_API CUresult flyt_event_destroy(CUevent event);
 /* flags: CU_EVENT_RECORD_DEFAULT; CU_EVENT_RECORD_EXTERNAL is CUDA_ERROR_INVALID_VALUE outside of capture. Event and
  * stream of different devices are CUDA_ERROR_INVALID_HANDLE. */
 FLYT_API CUresult flyt_event_record(CUevent event, CUstream stream, unsigned flags);
-/* CUDA_SUCCESS or CUDA_ERROR_NOT_READY; without a round trip where the last progress notice tells. */
+/* CUDA_SUCCESS or CUDA_ERROR_NOT_READY; without a round trip where the last notice or the progress page tells. */
 FLYT_API CUresult flyt_event_query(CUevent event);
 FLYT_API CUresult flyt_event_synchronize(CUevent event);
 /* CUDA_ERROR_INVALID_HANDLE: one was never recorded or has no timing; _NOT_READY: one is not complete. */

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include "cpu/client/event.h"
+#include "cpu/client/patience.h"
 #include "cpu/client/table.h"
 #include "cpu/client/transfer.h"
 
@@ -15,7 +16,11 @@ struct flyt_event {
     int device;
     unsigned flags;
     _Atomic uint64_t recorded_sequence; /* of the last event_record; 0: never recorded */
-    struct flyt_cover cover;            /* what its stream covered then */
+    /* The same with the number of the stream, in one word so that both are of one record: flyt_event_record packs it,
+     * is_complete takes it apart. 0: not known. */
+    _Atomic uint64_t recorded_place;
+    struct flyt_patience patience; /* with the page's answers to queries */
+    struct flyt_cover cover;       /* what its stream covered then */
 };
 
 /* NULL: unknown. */

@@ -81,6 +81,22 @@ flyt_progress flyt_channel_progress(const struct flyt_channel *channel)
     return fake.progress;
 }
 
+enum flyt_channel_known flyt_channel_stream_known(struct flyt_channel *channel, uint64_t stream_number,
+                                                  uint64_t sequence)
+{
+    fake.asked_number = stream_number;
+    fake.asked_sequence = sequence;
+    if (fake.on_page)
+        fake.on_page();
+    return fake.progress.completed >= sequence ? FLYT_CHANNEL_DONE : fake.page_says;
+}
+
+enum flyt_channel_known flyt_channel_blocking_known(struct flyt_channel *channel, unsigned device, uint64_t sequence)
+{
+    fake.asked_blocking_sequence = sequence;
+    return fake.progress.completed >= sequence ? FLYT_CHANNEL_DONE : fake.page_says;
+}
+
 int flyt_channel_send_data(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes)
 {
     fake.data_transfer_id = transfer_id;

@@ -11,8 +11,12 @@ struct fake_channel {
     /* Every call; it fails where this sets is_lost. `res` is NULL for one-way calls, else zeroed; `data` is where a
      * payload goes. */
     void (*serve)(unsigned procedure, const void *args, void *res, void *data);
-    uint64_t sequence;         /* of the last call */
-    flyt_progress progress;    /* what flyt_channel_progress answers */
+    uint64_t sequence;                 /* of the last call */
+    flyt_progress progress;            /* what flyt_channel_progress answers */
+    enum flyt_channel_known page_says; /* of what `progress` says nothing about */
+    void (*on_page)(void);             /* called when it is asked; may be NULL */
+    /* What was asked last. */
+    uint64_t asked_number, asked_sequence, asked_blocking_sequence;
     unsigned call_count[256];  /* by procedure */
     uint64_t data_transfer_id; /* of the last flyt_channel_send_data(_later) */
     uint64_t data_bytes;

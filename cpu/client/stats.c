@@ -20,11 +20,11 @@ void flyt_stats_report(void)
     int bytes =
         snprintf(line, sizeof line,
                  "program=%s device=\"%s\" calls=%llu replies=%llu sent_bytes=%llu received_bytes=%llu "
-                 "launches=%llu wall_ms=%.3f\n",
+                 "launches=%llu page_answers=%llu wall_ms=%.3f\n",
                  program_invocation_short_name, flyt_device_known_name(0), (unsigned long long)counts.calls,
                  (unsigned long long)counts.replies, (unsigned long long)counts.sent_bytes,
                  (unsigned long long)counts.received_bytes, (unsigned long long)atomic_load(&flyt_client.launch_count),
-                 (double)(flyt_clock_ns() - flyt_client.start_ns) / 1e6);
+                 (unsigned long long)counts.page_answers, (double)(flyt_clock_ns() - flyt_client.start_ns) / 1e6);
     if (bytes >= (int)sizeof line)
         bytes = sizeof line - 1;
     bool is_stderr = strcmp(path, "-") == 0;

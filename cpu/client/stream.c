@@ -72,6 +72,7 @@ static CUresult create(uint64_t context_id, int device, unsigned flags, int prio
     atomic_store(&stream->issued_calls, 0);
     atomic_store(&stream->executed_calls, 0);
     atomic_store(&stream->last_sequence, 0);
+    flyt_patience_reset(&stream->patience);
     flyt_stream_create_args args = {.thread = flyt_thread_number(),
                                     .stream_id = stream->stream_id,
                                     .device = (unsigned)device,
@@ -252,14 +253,21 @@ void flyt_stream_sent(struct flyt_stream *stream, uint64_t sequence)
 
 /* ---- waiting and asking ---- */
 
-bool flyt_stream_is_known_complete(struct flyt_stream *stream)
+/* Whether everything issued so far is complete, as far as that is known without asking. */
+static enum flyt_channel_known is_complete(struct flyt_stream *stream)
 {
+    struct flyt_channel *channel = flyt_client.channel;
     uint64_t last = atomic_load(&stream->last_sequence);
-    if (stream->is_legacy) {
-        uint64_t blocking = atomic_load(&blocking_sequences[stream->device]);
-        last = blocking > last ? blocking : last;
+    enum flyt_channel_known known = flyt_channel_stream_known(channel, flyt_id_number(stream->stream_id), last);
+    if (stream->is_legacy && known == FLYT_CHANNEL_DONE) {
+        last = atomic_load(&blocking_sequences[stream->device]);
+        known = flyt_channel_blocking_known(channel, (unsigned)stream->device, last);
     }
-    return flyt_channel_progress(flyt_client.channel).completed >= last;
+    if (known != FLYT_CHANNEL_PENDING)
+        flyt_patience_reset(&stream->patience);
+    else if (!flyt_patience_lasts(&stream->patience))
+        known = FLYT_CHANNEL_UNKNOWN;
+    return known;
 }
 
 CUresult flyt_stream_wait(struct flyt_stream *stream)
@@ -302,7 +310,8 @@ CUresult flyt_stream_query(CUstream handle)
         return result;
     if (stream->is_legacy) /* it has work wherever another blocking stream has */
         flyt_stream_join_covers(stream);
-    if (!flyt_stream_is_known_complete(stream)) {
+    enum flyt_channel_known known = is_complete(stream);
+    if (known == FLYT_CHANNEL_UNKNOWN) {
         result = flyt_stream_begin(stream);
         if (result)
             return result;
@@ -312,8 +321,10 @@ CUresult flyt_stream_query(CUstream handle)
         result = flyt_client_reply(status, res.result, "stream_query");
         if (result)
             return result;
-        result = flyt_client_enter();
     }
+    result = flyt_client_enter(); /* errors of earlier calls, which have been heard of by now */
+    if (!result && known == FLYT_CHANNEL_PENDING)
+        result = CUDA_ERROR_NOT_READY;
     if (!result && !flyt_cover_is_done(&stream->cover))
         result = CUDA_ERROR_NOT_READY;
     return result;

@@ -28,7 +28,7 @@ FLYT_API CUresult flyt_stream_create(unsigned flags, int priority, CUstream *ret
 /* cuStreamDestroy: returns at once, work already issued goes on. The default streams are CUDA_ERROR_INVALID_HANDLE. */
 FLYT_API CUresult flyt_stream_destroy(CUstream stream);
 /* CUDA_SUCCESS: all work is done and all its bytes are in host memory; CUDA_ERROR_NOT_READY: not yet. Answered without
- * a round trip where the last progress notice tells. */
+ * a round trip where the last notice or the progress page tells; polling costs no messages then. */
 FLYT_API CUresult flyt_stream_query(CUstream stream);
 FLYT_API CUresult flyt_stream_synchronize(CUstream stream);
 /* flags: CU_EVENT_WAIT_DEFAULT; CU_EVENT_WAIT_EXTERNAL is CUDA_ERROR_INVALID_VALUE outside of capture. */

@@ -11,6 +11,7 @@
 #define FLYT_CLIENT_STREAM_RECORD_H
 
 #include <stdbool.h>
+#include "cpu/client/patience.h"
 #include "cpu/client/stream.h"
 #include "cpu/client/table.h"
 #include "cpu/client/transfer.h"
@@ -29,6 +30,7 @@ struct flyt_stream {
     _Atomic uint64_t issued_calls;   /* that name this stream, since its creation */
     _Atomic uint64_t executed_calls; /* of these, as the server last told */
     _Atomic uint64_t last_sequence;  /* of the last one-way call on it */
+    struct flyt_patience patience;   /* with the page's answers to queries */
     struct flyt_cover cover;         /* device-to-host transfers that a synchronization with it must see */
 };
 
@@ -50,8 +52,6 @@ CUresult flyt_stream_wait(struct flyt_stream *stream);
 void flyt_stream_credit(uint64_t stream_id, uint64_t executed_calls);
 /* Wakes the threads that wait for credit, to look at the sticky code. */
 void flyt_stream_wake(void);
-/* Whether everything issued so far is known to be complete without asking. */
-bool flyt_stream_is_known_complete(struct flyt_stream *stream);
 /* Adds to the stream's cover what it is ordered behind now by the rules of the legacy default stream. */
 void flyt_stream_join_covers(struct flyt_stream *stream);
 

@@ -7,7 +7,7 @@ import harness
 from harness import environment, expect, expect_equal, app, helper, lines, main, run, scenario, server, through_flyt, within
 
 STATS = re.compile(r'^program=(\S+) device="([^"]*)" calls=(\d+) replies=(\d+) sent_bytes=(\d+) received_bytes=(\d+) '
-                   r'launches=(\d+) wall_ms=(\d+\.\d+)$')
+                   r'launches=(\d+) page_answers=(\d+) wall_ms=(\d+\.\d+)$')
 
 
 @scenario

@@ -1,0 +1,41 @@
+/*
+ * How long the progress page's word that something is not complete is taken for an answer. That word is right while
+ * the server publishes what was asked about; for an id that it could not make, or never gave a place, the page would
+ * say so for ever. So who goes on asking asks the server itself now and then, whose answer is always right.
+ */
+#ifndef FLYT_CLIENT_PATIENCE_H
+#define FLYT_CLIENT_PATIENCE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "rpc/base/clock.h"
+
+enum { FLYT_PATIENCE_MS = 10 };
+
+/* Of one stream or event: since when the page has been saying "not complete" without the server having been asked, in
+ * ns; 0: it has not. Any thread. */
+struct flyt_patience {
+    _Atomic uint64_t since_ns;
+};
+
+/* The page has said it again. False: ask the server now; the time starts afresh. */
+static inline bool flyt_patience_lasts(struct flyt_patience *patience)
+{
+    uint64_t now_ns = flyt_clock_ns();
+    uint64_t since_ns = atomic_load_explicit(&patience->since_ns, memory_order_relaxed);
+
+    if (since_ns && now_ns - since_ns < FLYT_PATIENCE_MS * 1000000ull)
+        return true;
+    atomic_store_explicit(&patience->since_ns, now_ns, memory_order_relaxed);
+    return !since_ns;
+}
+
+/* Something new was issued, or is complete. */
+static inline void flyt_patience_reset(struct flyt_patience *patience)
+{
+    if (atomic_load_explicit(&patience->since_ns, memory_order_relaxed))
+        atomic_store_explicit(&patience->since_ns, 0, memory_order_relaxed);
+}
+
+#endif
