@@ -18,6 +18,7 @@ CLIENT += $(B)/lib/libflyt-client.so.1 $(B)/lib/libflyt-client.so
 # Unit tests: everything of this folder over a channel without a server.
 cpu_client_tests := $(patsubst %.c,$(B)/%,$(wildcard cpu/client/*_test.c))
 $(cpu_client_tests): $(B)/%: $(B)/%.o $(B)/cpu/client/fake_channel.o $(CLIENT_OBJS) $$(RPC_GEN_OBJS) \
+		$(B)/rpc/transport/xdr_late.o $(B)/rpc/transport/xdr_buffer.o \
 		$$(BASE_OBJS) $$(FATBIN_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(FATBIN_LIBS) -lcmocka
 UNIT_TESTS += $(cpu_client_tests)
