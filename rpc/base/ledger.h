@@ -1,0 +1,78 @@
+/*
+ * The memory ledger of one device slot of an allocation: how much of a GPU's memory the servers of a VM may have
+ * together, and how much each has, in memory that they share (a memfd). Any number of processes and threads.
+ *
+ * One entry for each server, because a process may be killed at any instruction: what it has is one word, and the sum
+ * is always computed anew, never stored. A mutex that survives its owner's death (pthread_mutexattr_setrobust) makes
+ * "compare with the limit and charge" one step. Who dies inside leaves the entry charged or not charged; what it had is
+ * taken back by flyt_ledger_reclaim when the memory is known to be gone.
+ *
+ * The limit is set by the node manager alone. Nobody holds the mutex for longer than it takes to add
+ * FLYT_LEDGER_ENTRIES_MAX numbers; a holder that was stopped makes others fail with -ETIMEDOUT after
+ * FLYT_LEDGER_WAIT_MS. Reading takes no lock.
+ */
+#ifndef FLYT_BASE_LEDGER_H
+#define FLYT_BASE_LEDGER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    FLYT_LEDGER_ENTRIES_MAX = 124, /* servers of a VM on one GPU: more than MPS has clients */
+    FLYT_LEDGER_WAIT_MS = 2000,
+};
+
+struct flyt_ledger;
+
+/* A new one, without entries, with this limit in bytes. 0 or a negative errno. */
+int flyt_ledger_new(uint64_t limit_bytes, struct flyt_ledger **ret_ledger);
+/* The ledger in a descriptor that was handed over, which stays the caller's. 0; -EBADMSG: it is none, or may still be
+ * cut short; another negative errno. */
+int flyt_ledger_open(int fd, struct flyt_ledger **ret_ledger);
+/* Closes this process's view of it. NULL is allowed. Returns NULL. */
+struct flyt_ledger *flyt_ledger_close(struct flyt_ledger *ledger);
+/* To be handed over; the ledger's. */
+int flyt_ledger_fd(const struct flyt_ledger *ledger);
+
+/*
+ * Each of these: 0; -ETIMEDOUT: a holder of the mutex does not go on; or what is said there. server_id is not 0 and
+ * unique among those that live.
+ */
+
+/* Makes an entry. -EEXIST: there is one; -ENOSPC: no more entries. */
+int flyt_ledger_join(struct flyt_ledger *ledger, uint64_t server_id);
+/* Takes `bytes` for the server. -ENOMEM: beyond the limit, nothing has changed (it is counted); -ENOENT: no entry. */
+int flyt_ledger_charge(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
+/* Gives them back. -ERANGE: more than the server has; -ENOENT. */
+int flyt_ledger_release(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
+/* Sets what the server has besides what it charged: what the driver takes for modules and libraries. -ENOMEM: beyond
+ * the limit (only when it rises); -ENOENT. */
+int flyt_ledger_reserve(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
+/* Takes back the whole entry of a server that is gone; *ret_bytes (may be NULL) is what it had. -ENOENT. */
+int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t *ret_bytes);
+/*
+ * A new limit and its revision. Below what is in use: -EBUSY, unless when_free: then nothing more is granted until so
+ * much was given back, and the limit that holds sinks with what is in use. *ret_used_bytes (may be NULL) is set in
+ * every case but -ETIMEDOUT. -ESTALE: the revision is lower than the last one.
+ */
+int flyt_ledger_set_limit(struct flyt_ledger *ledger, uint64_t limit_bytes, uint64_t revision, bool when_free,
+                          uint64_t *ret_used_bytes);
+
+struct flyt_ledger_state {
+    uint64_t limit_bytes;   /* that was set */
+    uint64_t holding_bytes; /* that holds now: more than limit_bytes where it is still sinking */
+    uint64_t limit_revision;
+    uint64_t used_bytes; /* charged and reserved, of all */
+    uint64_t peak_bytes;
+    uint64_t refused_count;
+    unsigned entry_count;
+};
+
+/* Never waits; what is in use may be off by what is charged at this moment. */
+void flyt_ledger_read(const struct flyt_ledger *ledger, struct flyt_ledger_state *ret_state);
+/* What one server has, 0 without an entry. Never waits. */
+uint64_t flyt_ledger_used(const struct flyt_ledger *ledger, uint64_t server_id);
+/* The peak begins anew with what is in use. */
+void flyt_ledger_forget_peak(struct flyt_ledger *ledger);
+
+#endif
