@@ -77,6 +77,23 @@ static void loads_want_data_registers(void **state)
     refuse(BODY("ld.global.v2.u32 {_, %p2}, [%rd1];"), "predicate");
 }
 
+/* A result that does not fit would be lost in silence. */
+static void results_want_registers_of_their_size(void **state)
+{
+    (void)state;
+    refuse(BODY("activemask.b32 %rd2;"), "size");
+    refuse(BODY("shfl.sync.idx.b32 %rd2, %r1, 0, 31, -1;"), "size");
+    refuse(BODY("shfl.sync.idx.b32 %r2|%r3, %r1, 0, 31, -1;"), "size");
+    refuse(BODY("vote.sync.ballot.b32 %h1, %p1, -1;"), "size");
+    refuse(BODY("vote.sync.all.pred %r1, %p1, -1;"), "size");
+    refuse(BODY("match.any.sync.b64 %rd2, %rd1, -1;"), "size");
+    refuse(BODY("redux.sync.add.s32 %rd2, %r1, -1;"), "size");
+    refuse(BODY("elect.sync %rd2|%p1, -1;"), "size");
+    refuse(BODY("bar.red.popc.u32 %rd2, 0, %p1;"), "size");
+    refuse(BODY("alloca.u64 %r1, 16;"), "size");
+    refuse(BODY("stacksave.u64 %r1;"), "size");
+}
+
 static void numbers_have_bounds(void **state)
 {
     uint64_t *out = flyt_ptx_harness_alloc(&harness, 8);
@@ -128,9 +145,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_opened_must_end),
-        cmocka_unit_test(numbers_have_bounds),
-        cmocka_unit_test(loads_want_data_registers),
+        cmocka_unit_test(what_is_opened_must_end),   cmocka_unit_test(numbers_have_bounds),
+        cmocka_unit_test(loads_want_data_registers), cmocka_unit_test(results_want_registers_of_their_size),
         cmocka_unit_test(nesting_is_bounded),
     };
 
