@@ -139,6 +139,13 @@ static void printf_formats_like_c(void **state)
     snprintf(wanted, sizeof wanted, "%d %5d|%-5d|%05d %x %#o %u %lld %c %s %% %5.2f %e %g %*d\n", 42, 42, 42, 42, 255,
              8, 4000000000u, 1ll << 40, 'z', "text", 3.14159, 1e10, 0.5, 6, 7);
     assert_string_equal(harness.text, wanted);
+    for (int n = -70000; n <= 70000; n += 28000) {
+        harness.text_bytes = 0;
+        RUN("prints_narrow", 1, 1, (uint32_t)n);
+        snprintf(wanted, sizeof wanted, "%hd|%hu|%hhd|%02hhx|%hX|%.*f|%*d|%.*d\n", (short)n, (unsigned short)n,
+                 (signed char)n, (unsigned char)n, (unsigned short)n, -1, 2.5, -6, n, 8, n);
+        assert_string_equal(harness.text, wanted);
+    }
 }
 
 static void atomics_lose_nothing(void **state)

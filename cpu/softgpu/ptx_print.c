@@ -82,6 +82,7 @@ struct conversion {
     char spec[64];
     size_t used;
     bool is_long;
+    unsigned short_count; /* h: as a short; hh: as a char */
 };
 
 /* `*` takes a number from the arguments; anything absurd is bounded, so that a kernel cannot ask for gigabytes. */
@@ -120,13 +121,21 @@ static bool parse_conversion(const char **format, struct arguments *arguments, s
     if (!parse_number(format, arguments, conversion))
         return false;
     if (**format == '.') {
+        size_t before = conversion->used;
+
         (*format)++;
         conversion->spec[conversion->used++] = '.';
         if (!parse_number(format, arguments, conversion))
             return false;
+        if (conversion->spec[before + 1] == '-') { /* a negative precision is as none */
+            memset(conversion->spec + before, 0, conversion->used - before);
+            conversion->used = before;
+        }
     }
-    for (; **format && strchr("hlLqjzt", **format); (*format)++)
+    for (; **format && strchr("hlLqjzt", **format); (*format)++) {
         conversion->is_long |= **format != 'h';
+        conversion->short_count += **format == 'h';
+    }
     return true;
 }
 
@@ -139,6 +148,17 @@ static const char *with(struct conversion *conversion, const char *ending)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-security"
+
+/* The argument as the type that the conversion's length says. */
+static uint64_t fit_integer(uint64_t value, bool is_signed, const struct conversion *conversion)
+{
+    unsigned spare_bits = conversion->is_long            ? 0
+                          : conversion->short_count == 0 ? 32
+                          : conversion->short_count == 1 ? 48
+                                                         : 56;
+
+    return is_signed ? (uint64_t)((int64_t)(value << spare_bits) >> spare_bits) : value << spare_bits >> spare_bits;
+}
 
 /* Formats one argument with the conversion letter. False after a fault. */
 static bool convert(struct text *text, char letter, struct conversion *conversion, struct arguments *arguments)
@@ -156,8 +176,7 @@ static bool convert(struct text *text, char letter, struct conversion *conversio
     case 'o':
         if (!take_argument(arguments, conversion->is_long ? 8 : 4, &value))
             return false;
-        if ((letter == 'd' || letter == 'i') && !conversion->is_long)
-            value = (uint64_t)(int64_t)(int32_t)value;
+        value = fit_integer(value, letter == 'd' || letter == 'i', conversion);
         snprintf(ending, sizeof ending, "ll%c", letter);
         append(text, with(conversion, ending), (long long)value);
         return true;

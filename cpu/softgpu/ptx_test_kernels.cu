@@ -171,6 +171,10 @@ KERNEL prints(int n)
     printf("%d %5d|%-5d|%05d %x %#o %u %lld %c %s %% %5.2f %e %g %*d\n", n, n, n, n, 255, 8, 4000000000u, 1ll << 40, 'z',
            "text", 3.14159, 1e10, 0.5, 6, 7);
 }
+KERNEL prints_narrow(int n)
+{
+    printf("%hd|%hu|%hhd|%02hhx|%hX|%.*f|%*d|%.*d\n", n, n, n, n, n, -1, 2.5, -6, n, 8, n);
+}
 
 // ---- atomics ----
 
