@@ -1,6 +1,7 @@
 /* Calls that a sound program does not make: each is an error, and the process and its other objects are unharmed. */
 #include <string.h>
 
+#include "cpu/softgpu/driver.h"
 #include "cpu/softgpu/driver_test.h"
 
 #define WINDOW  ((CUdeviceptr)0x200000000000)
@@ -148,6 +149,38 @@ static void registrations_do_not_overlap(void **state)
     assert_ok(cuMemAddressFree(reserved, GRANULE));
 }
 
+enum { HEAP_ROUNDS = 300000 };
+
+static void *ask_for_too_much(void *argument)
+{
+    for (int i = 0; i < HEAP_ROUNDS; i++)
+        if (flyt_soft_heap_alloc(argument, (uint64_t)1 << 40))
+            return argument;
+    return NULL;
+}
+
+/* Device malloc: a request that cannot be met does not make another thread's fail. */
+static void a_request_that_fails_takes_nothing(void **state)
+{
+    struct flyt_soft_device *device = &flyt_soft_driver()->devices[0];
+    pthread_t thread;
+    void *met;
+
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_too_much, device), 0);
+    for (int i = 0; i < HEAP_ROUNDS; i++) {
+        uint64_t address = flyt_soft_heap_alloc(device, 64);
+
+        assert_true(address != 0);
+        flyt_soft_heap_free(device, address);
+        flyt_soft_heap_free(device, address + 16); /* no start of a piece: nothing happens */
+    }
+    pthread_join(thread, &met);
+    assert_null(met);
+    assert_int_equal(atomic_load(&device->map.heap_used_bytes), 0);
+    assert_int_equal(flyt_soft_heap_alloc(device, UINT64_MAX), 0);
+    assert_int_equal(flyt_soft_heap_alloc(device, 0), 0);
+}
+
 static int set_up(void **state)
 {
     test_start();
@@ -162,6 +195,7 @@ int main(void)
         cmocka_unit_test(registrations_do_not_overlap),
         cmocka_unit_test(streams_end_with_their_context),
         cmocka_unit_test(sizes_do_not_wrap),
+        cmocka_unit_test(a_request_that_fails_takes_nothing),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -322,12 +322,13 @@ static CUresult library_module_locked(struct CUlib_st *library, struct flyt_soft
     struct CUmod_st **place = &library->modules[device->index];
     CUresult r = CUDA_SUCCESS;
 
-    if (!*place)
+    if (!*place) {
         r = module_new(device, library->ptx, library->ptx_bytes, diag, place);
-    if (r != CUDA_SUCCESS)
-        return r;
+        if (r != CUDA_SUCCESS)
+            return r;
+        (*place)->is_of_library = true;
+    }
     *ret_module = *place;
-    (*place)->is_of_library = true;
     for (unsigned i = 0; library->kernels && i < (*place)->function_count; i++)
         (*place)->functions[i].kernel = &library->kernels[i];
     return CUDA_SUCCESS;

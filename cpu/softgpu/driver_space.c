@@ -286,10 +286,15 @@ uint64_t flyt_soft_heap_alloc(void *user, uint64_t bytes)
     uint64_t need = (bytes + FLYT_SOFT_HEAP_ALIGN - 1) & ~(uint64_t)(FLYT_SOFT_HEAP_ALIGN - 1);
     uint64_t address;
 
-    if (!bytes || need < bytes)
+    uint64_t used = atomic_load(&map->heap_used_bytes);
+
+    if (!bytes || need < bytes || need > limit)
         return 0;
-    if (atomic_fetch_add(&map->heap_used_bytes, need) + need <= limit &&
-        flyt_soft_pool_alloc(&map->heap, bytes, FLYT_SOFT_HEAP_ALIGN, NULL, &address) == CUDA_SUCCESS)
+    do { /* not added and taken back: meanwhile others would find the heap full */
+        if (used > limit - need)
+            return 0;
+    } while (!atomic_compare_exchange_weak(&map->heap_used_bytes, &used, used + need));
+    if (flyt_soft_pool_alloc(&map->heap, bytes, FLYT_SOFT_HEAP_ALIGN, NULL, &address) == CUDA_SUCCESS)
         return address;
     atomic_fetch_sub(&map->heap_used_bytes, need);
     return 0;
