@@ -46,6 +46,9 @@ void flyt_call_count(struct flyt_call *call)
         return;
     flyt_back_credit credit = {.stream_id = stream->object.id, .executed_calls = stream->executed_calls};
     flyt_connection_call_back(call->session->connection, FLYT_BACK_CREDIT, (xdrproc_t)xdr_flyt_back_credit, &credit);
+    flyt_progress progress = flyt_session_progress(call->session);
+    flyt_connection_call_back(call->session->connection, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
+    call->session->told_sequence = call->session->received_sequence;
 }
 
 bool_t flyt_call_end(struct flyt_call *call, CUresult result, int *ret_result, flyt_progress *ret_progress)

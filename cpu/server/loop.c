@@ -86,8 +86,14 @@ static bool can_tell(const struct flyt_session *session)
     return poll(&out, 1, 0) == 1;
 }
 
-/* The queue has run empty: the client hears of it once, so that calls never wait in its buffer meanwhile. Returns
- * whether it has still to be told. */
+/* Whether so many calls came since the last notice that one is due though more are there. */
+static bool is_notice_overdue(const struct flyt_session *session)
+{
+    return session->received_sequence - session->told_sequence >= FLYT_PROGRESS_CALLS;
+}
+
+/* The queue has run empty, or has not for long: the client hears of it once, so that calls never wait in its buffer
+ * meanwhile, nor are kept for longer than needed. Returns whether it has still to be told. */
 static bool tell_progress(struct flyt_session *session)
 {
     if (!session->is_notice_due)
@@ -95,6 +101,7 @@ static bool tell_progress(struct flyt_session *session)
     if (!can_tell(session))
         return true;
     session->is_notice_due = false;
+    session->told_sequence = session->received_sequence;
     struct flyt_stream *next;
     for (struct flyt_stream *stream = session->busy_first; stream; stream = next) {
         next = stream->busy_next;
@@ -149,7 +156,7 @@ void flyt_session_run(struct flyt_session *session)
         bool is_busy = take_calls(session);
         take_kick(session);
         is_busy |= advance(session, &needs_poll);
-        if (!is_busy)
+        if (!is_busy || is_notice_overdue(session))
             needs_poll |= tell_progress(session);
         needs_poll |= publish(session, &idle, is_busy);
         if (flyt_connection_flush(session->connection) != 0)

@@ -58,6 +58,7 @@ struct flyt_session {
     struct flyt_page page;
 
     uint64_t received_sequence; /* calls so far */
+    uint64_t told_sequence;     /* calls received when the client was last told by a notice */
     bool is_notice_due;         /* one-way calls came since the client was last told of the progress */
     bool is_scan_due;           /* a parked call may have become runnable */
     bool is_retry_due;          /* a parked call waits for a buffer: nothing announces that, so it is tried again */

@@ -92,21 +92,29 @@ static uint32_t get(const struct fixture *self, size_t offset)
     return ntohl(value);
 }
 
-/* Sends a call; returns its xid, which is its sequence number. */
-static uint32_t send_call(struct fixture *self, uint32_t procedure, xdrproc_t xdr_args, const void *args)
+/* Encodes a call with its record mark; its xid is self->xid, which is its sequence number. Returns bytes. */
+static size_t encode_call(struct fixture *self, char *record, size_t room_bytes, uint32_t procedure, xdrproc_t xdr_args,
+                          const void *args)
 {
-    static char record[MESSAGE_BYTES_MAX];
     char *at = record + 4;
     const uint32_t head[] = {++self->xid, 0, 2, FLYT_PROGRAM, FLYT_VERSION, procedure, 0, 0, 0, 0};
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++)
         put(&at, head[i]);
     XDR xdrs;
-    xdrmem_create(&xdrs, at, (u_int)(sizeof record - CALL_HEAD_BYTES - 4), XDR_ENCODE);
+    xdrmem_create(&xdrs, at, (u_int)(room_bytes - CALL_HEAD_BYTES - 4), XDR_ENCODE);
     assert_true(xdr_args(&xdrs, (void *)args));
     size_t bytes = CALL_HEAD_BYTES + xdr_getpos(&xdrs);
     at = record;
     put(&at, 0x80000000u | (uint32_t)bytes);
-    assert_int_equal(send(self->fd, record, bytes + 4, MSG_NOSIGNAL), bytes + 4);
+    return bytes + 4;
+}
+
+/* Sends a call; returns its xid. */
+static uint32_t send_call(struct fixture *self, uint32_t procedure, xdrproc_t xdr_args, const void *args)
+{
+    static char record[MESSAGE_BYTES_MAX];
+    size_t bytes = encode_call(self, record, sizeof record, procedure, xdr_args, args);
+    assert_int_equal(send(self->fd, record, bytes, MSG_NOSIGNAL), bytes);
     return self->xid;
 }
 
@@ -454,6 +462,34 @@ static void waits_mean_the_record_before_them(void **state)
     assert_int_equal(res.result, CUDA_SUCCESS);
     assert_int_equal(synchronize(self, stream_id(1)), CUDA_SUCCESS);
     assert_log("wait:2<1 memset:2");
+}
+
+/* Calls that come without a pause: the client hears of the progress before the last of them. */
+static void progress_is_told_while_calls_keep_coming(void **state)
+{
+    enum { CALLS = 12000, BYTES_MAX = 100 * CALLS };
+    struct fixture *self = *state;
+    char *records = malloc(BYTES_MAX);
+    flyt_progress progress = {0};
+    uint64_t told = 0;
+    size_t bytes = 0;
+    for (unsigned i = 0; i < CALLS; i++) {
+        flyt_event_create_args create_args = {.event_id = event_id(1)};
+        flyt_event_destroy_args destroy_args = {.event_id = event_id(1)};
+        bytes += i % 2 ? encode_call(self, records + bytes, BYTES_MAX - bytes, FLYT_EVENT_DESTROY,
+                                     (xdrproc_t)xdr_flyt_event_destroy_args, &destroy_args)
+                       : encode_call(self, records + bytes, BYTES_MAX - bytes, FLYT_EVENT_CREATE,
+                                     (xdrproc_t)xdr_flyt_event_create_args, &create_args);
+    }
+    assert_int_equal(send(self->fd, records, bytes, MSG_NOSIGNAL), bytes);
+    while (progress.received < self->xid) {
+        await_back(self, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
+        assert_in_range(progress.received - told, 1, FLYT_PROGRESS_CALLS + 64); /* 64: a round of the loop */
+        assert_int_equal(progress.executed, progress.received);
+        told = progress.received;
+    }
+    assert_int_equal(told, self->xid);
+    free(records);
 }
 
 static void a_full_stream_stops_no_other(void **state)
@@ -864,6 +900,7 @@ int main(void)
         TEST(notices_wait_for_the_reader),
         TEST(an_event_is_not_held_by_who_waits_for_it),
         TEST(waits_mean_the_record_before_them),
+        TEST(progress_is_told_while_calls_keep_coming),
         TEST(a_full_stream_stops_no_other),
         TEST(freed_memory_waits_for_work),
         TEST(an_allocation_waits_for_a_free_that_waits),

@@ -36,6 +36,12 @@
 #define FLYT_OUTPUT_BYTES_MAX      65536 /* device printf in one record */
 /* Calls of one stream that a client may have sent beyond what the server has credited. */
 #define FLYT_STREAM_CREDIT_CALLS 1024
+/* The server tells its progress with every credit, and at the latest after so many calls that it has received, even if
+ * its queue never runs empty: the client can let go of what it keeps. */
+#define FLYT_PROGRESS_CALLS 2048
+/* What a client keeps of the calls that it has sent and that are not executed yet, to send them again after a move. */
+#define FLYT_KEPT_BYTES_MAX 4194304
+#define FLYT_KEPT_CALLS_MAX 32768
 
 /* ---- the handshake: no part of the base hash ---- */
 
