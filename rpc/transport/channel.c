@@ -94,6 +94,9 @@ void flyt_channel_lose(struct flyt_channel *channel, const char *cause)
     eventfd_write(channel->lost_fd, 1);
     shutdown(channel->fd, SHUT_RDWR);
     flyt_output_fail(&channel->output, -EPIPE);
+    flyt_output_lock(&channel->output);
+    flyt_kept_fini(&channel->kept); /* nothing is written any more: nothing is added */
+    flyt_output_unlock(&channel->output);
     flyt_data_shutdown(channel);
     flyt_channel_kick(channel);
 }
@@ -196,7 +199,11 @@ static void enter_waiter(struct flyt_channel *channel, struct flyt_waiter *waite
     waiter->next = channel->first_waiter;
     if (waiter->next)
         waiter->next->previous = waiter;
+    else
+        channel->last_waiter = waiter;
     channel->first_waiter = waiter;
+    if (waiter->sequence && atomic_load(&channel->first_awaited) == UINT64_MAX)
+        atomic_store(&channel->first_awaited, waiter->sequence);
     pthread_mutex_unlock(&channel->mutex);
 }
 
@@ -216,6 +223,7 @@ static int make_call(struct flyt_channel *channel, struct flyt_waiter *waiter, x
         end_write(channel, cause);
         return status;
     }
+    waiter->sequence = waiter->procedure >= FLYT_CHANNEL_TABLE_FIRST ? channel->sequence : 0;
     enter_waiter(channel, waiter); /* before the reply can come */
     flyt_output_end_locked(output);
     status = flyt_channel_write_locked(channel, true);

@@ -25,7 +25,7 @@
 
 struct flyt_channel;
 
-enum { FLYT_CHANNEL_OK = 0, FLYT_CHANNEL_LOST = -1, FLYT_CHANNEL_UNSUPPORTED = -2 };
+enum { FLYT_CHANNEL_OK = 0, FLYT_CHANNEL_LOST = -1, FLYT_CHANNEL_UNSUPPORTED = -2, FLYT_CHANNEL_GONE = -3 };
 
 /* What the server asks of the client. `user` is flyt_channel_config.user. */
 struct flyt_channel_handlers {
@@ -140,6 +140,37 @@ int flyt_channel_send_data(struct flyt_channel *channel, uint64_t transfer_id, c
  * FLYT_CHANNEL_LOST; not where this function itself returns other than FLYT_CHANNEL_OK. May be called in a handler. */
 int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes,
                                  void (*done)(void *user, uint64_t transfer_id, int status), void *user);
+
+/*
+ * The calls that were sent and are not known to be executed are kept, as they were encoded, for sending them again
+ * after a move; so are calls whose reply is waited for, until it comes. Chunks are not kept: their bytes are found
+ * again by who sent them. Nobody ever waits for room: the newest FLYT_KEPT_BYTES_MAX and FLYT_KEPT_CALLS_MAX are kept,
+ * and while older ones are not executed the set is without its beginning (see rpc/transport/kept.h for why).
+ */
+struct flyt_channel_kept_call {
+    uint64_t sequence;
+    unsigned procedure;
+    const void *record; /* the RPC message (RFC 5531) without record mark, aligned to 4 bytes; valid during the call */
+    size_t bytes;
+    bool is_awaited; /* its reply has not come */
+};
+
+/*
+ * Calls `each` (may be NULL: only the outcome is wanted) for every call with a number above `after`, in the order of
+ * their numbers and without a hole, those that still wait in the buffer included; before them for those up to `after`
+ * that are kept and whose reply is waited for. `each` must not use the channel, which stands still meanwhile, and
+ * returns false to end the walk.
+ * FLYT_CHANNEL_OK; _GONE: calls above `after` are no longer kept, `each` was not called; _LOST.
+ */
+int flyt_channel_kept(struct flyt_channel *channel, uint64_t after,
+                      bool (*each)(void *user, const struct flyt_channel_kept_call *call), void *user);
+
+struct flyt_channel_kept_sums {
+    uint64_t gone; /* calls up to this number are not kept; more than executed: a move would lose calls */
+    uint64_t last; /* number of the last call that was made */
+    size_t bytes;  /* memory held by written buffers, at most FLYT_KEPT_BYTES_MAX */
+};
+struct flyt_channel_kept_sums flyt_channel_kept_sums(struct flyt_channel *channel);
 
 /* Sums since the channel was opened, for reports. */
 struct flyt_channel_counts {

@@ -317,6 +317,7 @@ static void free_channel(struct flyt_channel *channel)
     flyt_data_fini(&channel->data);
     flyt_input_fini(&channel->input);
     flyt_output_fini(&channel->output);
+    flyt_kept_fini(&channel->kept);
     pthread_mutex_destroy(&channel->mutex);
     pthread_cond_destroy(&channel->reader_left);
     free(channel->accepted);
@@ -353,6 +354,8 @@ static struct flyt_channel *make_channel(const struct flyt_channel_config *confi
     channel->cuda_version = config->cuda_version;
     channel->connect_timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : DEFAULT_TIMEOUT_MS;
     channel->plain_xid = UINT32_MAX;
+    channel->first_awaited = UINT64_MAX;
+    flyt_kept_init(&channel->kept);
     channel->may_spin = sysconf(_SC_NPROCESSORS_ONLN) >= 4;
     pthread_mutex_init(&channel->mutex, NULL);
     pthread_cond_init(&channel->reader_left, NULL);
@@ -384,6 +387,7 @@ int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_erro
         return flyt_error_set(err, -ENOMEM, "cannot use the server at %s: no memory", config->url);
     status = open_session(channel, config, &cause);
     if (!status) {
+        flyt_channel_keep(channel);
         status = flyt_channel_start_thread(&channel->background, "flyt-receive", flyt_channel_background, channel);
         if (status)
             flyt_error_set(&cause, status, "cannot start a thread: %s", strerror(-status));

@@ -39,10 +39,19 @@ static void remove_waiter_locked(struct flyt_channel *channel, struct flyt_waite
 {
     if (waiter->next)
         waiter->next->previous = waiter->previous;
+    else
+        channel->last_waiter = waiter->previous;
     if (waiter->previous)
         waiter->previous->next = waiter->next;
     else
         channel->first_waiter = waiter->next;
+    if (waiter->sequence != atomic_load(&channel->first_awaited))
+        return;
+    /* They were entered in the order of their numbers. */
+    const struct flyt_waiter *oldest = channel->last_waiter;
+    while (oldest && !oldest->sequence)
+        oldest = oldest->previous;
+    atomic_store(&channel->first_awaited, oldest ? oldest->sequence : UINT64_MAX);
 }
 
 /* Marks the waiter as being filled: it stays until it is done. NULL: there is none. */

@@ -6,6 +6,7 @@
  *   channel_receive.c   records that come in; who reads; the background thread
  *   channel_data.c      data streams
  *   channel_progress.c  what is known of the server's progress
+ *   channel_kept.c      calls that may have to be sent again
  *   channel_client.c    a CLIENT of the RPC library over it
  *
  * Locks, in the order in which they may be taken: output.mutex, mutex; data.mutex alone.
@@ -24,6 +25,7 @@
 #include "rpc/base/error.h"
 #include "rpc/transport/channel.h"
 #include "rpc/transport/input.h"
+#include "rpc/transport/kept.h"
 #include "rpc/transport/message.h"
 #include "rpc/transport/output.h"
 #include "rpc/transport/progress_page.h"
@@ -41,6 +43,7 @@ struct flyt_waiter {
     struct flyt_waiter *next, *previous;
     pthread_cond_t answered;
     uint32_t xid;
+    uint64_t sequence; /* 0: a call without a number */
     unsigned procedure;
     xdrproc_t xdr_res;
     void *res;
@@ -95,6 +98,7 @@ struct flyt_channel {
     uint64_t sequence;
     uint32_t plain_xid; /* of calls without a sequence number, counted down from the top so as not to meet others */
     _Atomic(uint64_t) written_sequence;
+    struct flyt_kept kept; /* freed when the connection is lost */
 
     struct flyt_input input; /* the reader's */
     struct flyt_chunk_head chunk;
@@ -110,8 +114,9 @@ struct flyt_channel {
 
     pthread_mutex_t mutex;
     pthread_cond_t reader_left;
-    struct flyt_waiter *first_waiter;
-    struct flyt_waiter *busy_waiter; /* the reader is filling its result: it must not go away */
+    struct flyt_waiter *first_waiter, *last_waiter; /* the last call first */
+    _Atomic(uint64_t) first_awaited;                /* number of the first call whose reply is waited for; UINT64_MAX */
+    struct flyt_waiter *busy_waiter;                /* the reader is filling its result: it must not go away */
     bool has_reader;
     _Atomic(pthread_t) reader; /* valid while has_reader */
     unsigned recent_calls;     /* readers that came and went since the background thread last looked */
@@ -164,6 +169,9 @@ int flyt_channel_wait(struct flyt_channel *channel, struct flyt_waiter *waiter);
  * splits records with split_fn and user. */
 int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *lane, flyt_input_split_fn split_fn,
                               struct flyt_error *err);
+
+/* channel_kept.c: begins to keep calls: after the handshake, before threads use the channel. */
+void flyt_channel_keep(struct flyt_channel *channel);
 
 /* channel_data.c */
 void flyt_data_init(struct flyt_data *data);

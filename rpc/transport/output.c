@@ -150,11 +150,14 @@ static ssize_t send_parts(struct flyt_output *output, struct iovec *parts, size_
     return total;
 }
 
-/* The writer empties `out`, of which nothing is left, and takes what was filled meanwhile. */
-static void take_filled_locked(struct flyt_output *output)
+/* The writer empties `out`, of which nothing is left, and takes what was filled meanwhile: record_bytes of whole
+ * records, and maybe the head of a bulk record. */
+static void take_filled_locked(struct flyt_output *output, size_t record_bytes)
 {
     struct flyt_bytes empty = output->out;
 
+    if (output->turn)
+        output->turn(output->turn_user, &empty, record_bytes);
     if (empty.capacity > KEPT_BYTES_MAX)
         flyt_bytes_fini(&empty);
     empty.used = 0;
@@ -202,7 +205,7 @@ int flyt_output_flush_locked(struct flyt_output *output, bool may_wait)
                 break;
             if (!output->fill.used)
                 break;
-            take_filled_locked(output);
+            take_filled_locked(output, output->fill.used);
             is_all_taken = true;
             output->is_wanted_again = false;
         }
@@ -240,7 +243,7 @@ int flyt_output_write_payload_locked(struct flyt_output *output, const void *dat
     size_t padding = -bytes & 3;
 
     put_mark_locked(output, bytes + padding);
-    take_filled_locked(output);
+    take_filled_locked(output, output->record_begin);
     output->is_wanted_again = false;
     int status = write_out_locked(output, true, data, bytes, padding);
     bool is_wanted_again = output->is_wanted_again;

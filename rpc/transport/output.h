@@ -33,6 +33,11 @@ struct flyt_output {
     _Atomic(bool) is_waiting; /* whether something is to be written and nobody is at it */
     _Atomic(bool) is_stuck;   /* and the socket did not take all when a writer tried: poll for POLLOUT */
     _Atomic(uint64_t) sent_bytes, write_count;
+    /* What becomes of a written buffer; set by the owner before others use the output, NULL: it is filled again. Called
+     * with the mutex held, before the next buffer is written, of which next_bytes are whole records (the rest is the
+     * head of a bulk record). On return `written` is empty: with the same memory, with other memory, or with none. */
+    void (*turn)(void *user, struct flyt_bytes *written, size_t next_bytes);
+    void *turn_user;
 };
 
 int flyt_output_init(struct flyt_output *output, int fd);

@@ -54,6 +54,7 @@ struct test_peer {
     unsigned link_count;
     _Atomic(unsigned) next_chunk_link;
     _Atomic(uint64_t) call_count, chunk_bytes;
+    _Atomic(uint64_t) executed_max; /* tells no higher number as executed; UINT64_MAX at first */
 };
 
 void test_peer_init(struct test_peer *peer);
