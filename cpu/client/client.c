@@ -14,11 +14,12 @@
 #include "cpu/client/thread.h"
 #include "cpu/client/transfer.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
 enum { CUDA_VERSION_SERVED = 13000 };
 
-struct flyt_client flyt_client = {.connect_mutex = PTHREAD_MUTEX_INITIALIZER};
+struct flyt_client flyt_client = {.connect_mutex = PTHREAD_MUTEX_INITIALIZER, .local = {.fd = -1}};
 
 /* ---- what the server calls (from whichever thread reads the channel) ---- */
 
@@ -114,6 +115,7 @@ static void fork_child(void)
         return;
     atomic_store(&flyt_client.state, FLYT_CLIENT_FORKED);
     flyt_channel_abandon(flyt_client.channel);
+    flyt_client.local.fd = flyt_close(flyt_client.local.fd); /* or the parent's end would not be seen */
 }
 
 static CUresult connect_failed(int error, const char *sentence)
@@ -122,20 +124,66 @@ static CUresult connect_failed(int error, const char *sentence)
     return flyt_lost_connect_code(error);
 }
 
+/* The server that FLYT_SERVER names. */
+static int open_named(struct flyt_channel_config *config, struct flyt_error *err)
+{
+    config->url = getenv("FLYT_SERVER");
+    return flyt_channel_open(config, err, &flyt_client.channel);
+}
+
+/* One of the addresses that the client manager gave; the last one's error counts. */
+static int open_granted(struct flyt_channel_config *config, struct flyt_error *err)
+{
+    const struct flyt_local *grant = &flyt_client.local;
+    struct flyt_channel_credentials credentials = {.data = grant->credentials, .bytes = grant->credentials_bytes};
+    memcpy(credentials.secret, grant->secret, sizeof credentials.secret);
+    config->credentials = &credentials;
+    int status = -ENODEV;
+    for (unsigned i = 0; status && i < grant->url_count; i++) {
+        config->url = grant->urls[i];
+        status = flyt_channel_open(config, err, &flyt_client.channel);
+    }
+    explicit_bzero(&credentials, sizeof credentials);
+    config->credentials = NULL;
+    return status;
+}
+
+/*
+ * Asks the VM's client manager. Where the node does not take what it gave (the allocation has moved or ended
+ * meanwhile), asks once more: that makes the client manager ask anew.
+ */
+static int open_by_client_manager(struct flyt_channel_config *config, struct flyt_error *err)
+{
+    int status = -EACCES;
+    for (int i = 0; i < 2 && (status == -EACCES || status == -ECONNREFUSED); i++) {
+        status = flyt_local_attach(&flyt_client.local, err);
+        if (status)
+            break;
+        status = open_granted(config, err);
+    }
+    if (status == -ENOENT)
+        flyt_error_set(err, status,
+                       "no server: set FLYT_SERVER to tcp://HOST:PORT or unix:///PATH, or start "
+                       "flyt-client-manager (%s is not there)",
+                       flyt_local_path());
+    if (status)
+        flyt_local_close(&flyt_client.local);
+    return status;
+}
+
 static CUresult open_locked(void)
 {
     struct flyt_error err = {0};
     const char *url = getenv("FLYT_SERVER");
-    if (!url || !*url)
-        return connect_failed(-ENODATA, "no server: set FLYT_SERVER to tcp://HOST:PORT or unix:///PATH");
+    bool is_named = url && *url;
     pthread_atfork(fork_prepare, fork_parent, fork_child); /* before a fork can catch anything of ours in the middle */
     if (reserve_window())
         return connect_failed(-EEXIST, "the program has memory of its own in the window of device addresses "
                                        "(0x200000000000 to 0x2effffffffff)");
     flyt_stream_init();
     struct flyt_channel_config config = {
-        .url = url, .cuda_version = CUDA_VERSION_SERVED, .handlers = &handlers, .user = &flyt_client};
-    int error = flyt_channel_open(&config, &err, &flyt_client.channel);
+        .cuda_version = CUDA_VERSION_SERVED, .handlers = &handlers, .user = &flyt_client};
+    int error = is_named ? open_named(&config, &err) : open_by_client_manager(&config, &err);
     if (error)
         return connect_failed(error, err.text);
     const struct flyt_channel_info *info = flyt_channel_info(flyt_client.channel);
@@ -178,6 +226,15 @@ CUresult flyt_client_broken(void)
 {
     CUresult result = state_code();
     return result ? result : (CUresult)atomic_load_explicit(&flyt_client.fatal, memory_order_relaxed);
+}
+
+bool flyt_client_has_changed(void)
+{
+    if (!flyt_client_is_usable() || pthread_mutex_trylock(&flyt_client.connect_mutex) != 0)
+        return false;
+    bool has_changed = flyt_local_has_changed(&flyt_client.local);
+    pthread_mutex_unlock(&flyt_client.connect_mutex);
+    return has_changed;
 }
 
 bool flyt_client_is_forked(void)

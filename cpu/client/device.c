@@ -148,6 +148,32 @@ CUresult flyt_device_info(int device, const struct flyt_device_info **ret_info)
     return CUDA_SUCCESS;
 }
 
+/* What an operator can change while programs run. Other threads may be reading: each value is one word. */
+static void take_changes(struct flyt_device_info *info, const struct flyt_device_info *fresh)
+{
+    static const CUdevice_attribute changing[] = {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT};
+    __atomic_store_n(&info->total_bytes, fresh->total_bytes, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < sizeof changing / sizeof changing[0]; i++)
+        __atomic_store_n(&info->attributes[changing[i]], fresh->attributes[changing[i]], __ATOMIC_RELAXED);
+}
+
+static void refresh_all(void)
+{
+    struct flyt_device_info fresh = {0};
+    for (int device = 0; device < (int)flyt_client.device_count; device++) {
+        struct flyt_device_info *info = atomic_load_explicit(&infos[device], memory_order_acquire);
+        if (info && ask_info(device, &fresh) == CUDA_SUCCESS)
+            take_changes(info, &fresh);
+    }
+}
+
+CUresult flyt_device_info_now(int device, const struct flyt_device_info **ret_info)
+{
+    if (flyt_client_has_changed())
+        refresh_all();
+    return flyt_device_info(device, ret_info);
+}
+
 const char *flyt_device_known_name(int device)
 {
     const struct flyt_device_info *info = atomic_load(&infos[device]);
@@ -157,7 +183,8 @@ const char *flyt_device_known_name(int device)
 CUresult flyt_device_attribute(int device, CUdevice_attribute attribute, int *ret_value)
 {
     const struct flyt_device_info *info;
-    CUresult result = flyt_device_info(device, &info);
+    CUresult result = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? flyt_device_info_now(device, &info)
+                                                                            : flyt_device_info(device, &info);
     if (result)
         return result;
     if (!ret_value || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX || attribute >= FLYT_ATTRIBUTES_MAX)

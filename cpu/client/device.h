@@ -33,6 +33,9 @@ FLYT_API CUresult flyt_device_count(int *ret_count);
 FLYT_API CUresult flyt_device_check(int device);
 /* *ret_info is owned by the library and valid until the process ends. The first call for a device asks the server. */
 FLYT_API CUresult flyt_device_info(int device, const struct flyt_device_info **ret_info);
+/* The same for who wants to know what the device has now: an operator may have changed its memory or its number of SMs.
+ * Costs a system call, and a question to the server after a change. */
+FLYT_API CUresult flyt_device_info_now(int device, const struct flyt_device_info **ret_info);
 /* cuDeviceGetAttribute. CUDA_ERROR_INVALID_VALUE: no such attribute. */
 FLYT_API CUresult flyt_device_attribute(int device, CUdevice_attribute attribute, int *ret_value);
 /* [domain:]bus:device[.function] in hexadecimal. CUDA_ERROR_INVALID_DEVICE: none has it; _INVALID_VALUE: NULL. */

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "cpu/client/client.h"
+#include "cpu/client/local.h"
 #include "flyt_client_calls.h"
 
 enum flyt_client_state {
@@ -26,6 +27,7 @@ struct flyt_client {
     struct flyt_channel *channel;
     unsigned device_count;
     pthread_mutex_t connect_mutex;
+    struct flyt_local local; /* under connect_mutex; the client manager, where it has named the server */
     _Atomic uint64_t launch_count;
     uint64_t start_ns; /* when the connection was made, for the report */
 };
@@ -54,6 +56,9 @@ void flyt_client_set_fatal(CUresult result);
 
 /* The sticky code, CUDA_SUCCESS while all is well. For loops that wait for something the server would bring. */
 CUresult flyt_client_broken(void);
+
+/* Whether the client manager has told of a change of what this program's VM may use since this was asked last. */
+bool flyt_client_has_changed(void);
 
 /* What the destructor does to print FLYT_STATS (stats.c). Never blocks on the network. */
 void flyt_stats_report(void);

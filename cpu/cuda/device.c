@@ -64,7 +64,7 @@ CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *ret_bytes, CUdevice device)
     if (!ret_bytes)
         return CUDA_ERROR_INVALID_VALUE;
     const struct flyt_device_info *info;
-    CUresult result = flyt_device_info(device, &info);
+    CUresult result = flyt_device_info_now(device, &info);
     if (result == CUDA_SUCCESS)
         *ret_bytes = info->total_bytes;
     return result;

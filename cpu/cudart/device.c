@@ -165,7 +165,7 @@ cudaError_t cudaGetDeviceFlags(unsigned int *flags)
 static CUresult properties(int device, struct cudaDeviceProp *ret_properties)
 {
     const struct flyt_device_info *info;
-    CUresult result = flyt_device_info(device, &info);
+    CUresult result = flyt_device_info_now(device, &info);
 
     if (result != CUDA_SUCCESS)
         return result;

@@ -2,10 +2,12 @@
 
 rpc_transport_CFLAGS := -DFLYT_BUILD='"$(VERSION)"'
 
-TRANSPORT_OBJS := $(call objs,$(filter-out %_test.c %_bench.c rpc/transport/test_% %/xdr_string.c,$(wildcard rpc/transport/*.c)))
-RPC_GEN_OBJS := $(GEN)/flyt_xdr.o $(GEN)/flyt_signatures.o $(GEN)/flyt_procedures.o $(B)/rpc/transport/xdr_string.o
+TRANSPORT_OBJS := $(call objs,$(filter-out %_test.c %_bench.c rpc/transport/test_% %/xdr_string.c %/xdr_late.c,$(wildcard rpc/transport/*.c)))
+RPC_GEN_OBJS := $(GEN)/flyt_xdr.o $(GEN)/flyt_signatures.o $(GEN)/flyt_procedures.o $(B)/rpc/transport/xdr_string.o $(B)/rpc/transport/xdr_late.o
 RPC_OBJS := $(BASE_OBJS) $(TRANSPORT_OBJS) $(RPC_GEN_OBJS)
 RPC_LIBS := -ltirpc
+# What needs neither a channel nor a connection: blocking sockets and heads of messages.
+SOCKET_OBJS := $(call objs,rpc/transport/listen.c rpc/transport/message.c rpc/transport/xdr_buffer.c)
 
 $(GEN)/flyt_xdr.o: CPPFLAGS += -Dxdr_string=flyt_xdr_string
 $(GEN)/flyt_xdr.o: rpc/transport/rules.mk
