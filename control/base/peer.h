@@ -6,10 +6,15 @@
  *
  * Everything here belongs to the loop's thread and never blocks. A call that is served may be answered later, after
  * its connection has gone too; a call that is made ends exactly once: with its result, at its deadline, or when the
- * connection ends. Bounds: FLYT_CONTROL_HELLO_BYTES_MAX for a record before the peer has an identity,
- * record_bytes_max afterwards; FLYT_PEER_SERVING_MAX calls of a peer at once (reading stops until one was answered);
- * FLYT_PEER_OUTPUT_BYTES_MAX of unsent output and FLYT_PEER_STALL_MS without the peer reading any of it, beyond which
- * the connection is closed. Anonymous connections are few and short (struct flyt_door_config).
+ * connection ends.
+ *
+ * Bounds. A record: FLYT_CONTROL_HELLO_BYTES_MAX before the peer has an identity, record_bytes_max afterwards. Calls of
+ * a peer served at once: FLYT_PEER_SERVING_MAX, then reading stops until one was answered. So that replies are never
+ * stuck behind calls, no more of our own calls are on the wire at once; further ones wait here, in order. Unsent
+ * output: FLYT_PEER_OUTPUT_BYTES_MAX, beyond which a call is refused and a reply closes the connection, and
+ * FLYT_PEER_STALL_MS without the peer reading any of it. Connections without an identity are few and short (struct
+ * flyt_door_config). A message that is no RPC, or whose arguments or results cannot be decoded, ends its connection
+ * (after the answer GARBAGE_ARGS, where it was a call).
  */
 #ifndef FLYT_CONTROL_PEER_H
 #define FLYT_CONTROL_PEER_H
@@ -28,6 +33,7 @@ enum {
     FLYT_PEER_SERVING_MAX = 64,
     FLYT_PEER_OUTPUT_BYTES_MAX = 64 << 20,
     FLYT_PEER_STALL_MS = 30000,
+    FLYT_PEER_SETUP_MS = 10000, /* from connected to ready, where nobody says otherwise */
 };
 
 struct flyt_peer;
@@ -36,18 +42,19 @@ struct flyt_tls; /* control/base/tls.h */
 
 /* Roles: who may make a call. Bits, so that a procedure may list several. */
 enum flyt_role {
-    FLYT_ROLE_ANONYMOUS = 1 << 0, /* TLS without a client certificate */
+    FLYT_ROLE_ANONYMOUS = 1 << 0, /* TLS without a client certificate; in clear over tcp, until it is set */
     FLYT_ROLE_NODE = 1 << FLYT_PEER_NODE,
     FLYT_ROLE_VM = 1 << FLYT_PEER_VM,
     FLYT_ROLE_OPERATOR = 1 << FLYT_PEER_OPERATOR,
     FLYT_ROLE_VIEWER = 1 << FLYT_PEER_VIEWER,
+    FLYT_ROLE_MANAGER = 1 << 7, /* what we have connected to */
     FLYT_ROLE_ANY = 0xff,
 };
 
 /* Who is at the other end. */
 struct flyt_identity {
     enum flyt_role role;
-    char name[FLYT_NAME_BYTES_MAX + 1];    /* node, vm_ip, operator; empty for FLYT_ROLE_ANONYMOUS */
+    char name[FLYT_NAME_BYTES_MAX + 1];    /* node, vm_ip, operator ("uid=N" on a unix socket); empty: not known */
     char serial[64];                       /* of the certificate, hexadecimal; empty without one */
     char address[FLYT_NAME_BYTES_MAX + 1]; /* numeric address and port, or "unix uid=N pid=N" */
     uid_t uid;                             /* unix only, else -1 */
@@ -77,32 +84,38 @@ struct flyt_program {
 struct flyt_peer_config {
     sd_event *event;
     const struct flyt_program *serves; /* one; NULL: calls from the peer are refused (PROG_UNAVAIL) */
-    size_t record_bytes_max;
-    void *user; /* flyt_peer_user gives it back */
+    size_t record_bytes_max;           /* received and sent; 0: FLYT_CONTROL_RECORD_BYTES_MAX */
+    uint64_t stall_ms;                 /* 0: FLYT_PEER_STALL_MS */
+    void *user; /* flyt_peer_user gives it back; what all of these functions get until it is set anew */
     /* The connection can be used (TLS included). May be NULL. */
     void (*ready)(struct flyt_peer *peer, void *user);
     /*
      * It has ended: by the other end, by an error (`cause` is a sentence) or because connecting failed; never after
-     * flyt_peer_close. All calls that were under way have ended before. The peer is freed after this returns.
+     * flyt_peer_close, and of a door's connections only for those that were ready. All calls that were under way have
+     * ended before. The peer is freed after this returns.
      */
     void (*ended)(struct flyt_peer *peer, const struct flyt_error *cause, void *user);
-    /* For metrics, may be NULL: a call was served or made, how long it took, whether it failed on the wire. */
+    /* For metrics, may be NULL: a call was served or made, how long it took, whether it failed on the wire. The name
+     * is that of the table for served calls, of flyt_control_procedure_name for others. */
     void (*measured)(const char *procedure, bool is_served, uint64_t took_us, bool has_failed, void *user);
 };
 
 /*
- * Connects to tcp://HOST:PORT or unix:///PATH, names looked up on another thread. `tls` (borrowed until the peer has
- * ended) is required for tcp unless it is NULL and the host is a loopback address. Returns at once; then `ready` or
- * `ended`. 0 and *ret_peer, or a negative errno and a sentence in *err: the URL is bad.
+ * Connects to tcp://HOST:PORT or unix:///PATH, names looked up on another thread. Over tcp in clear (`tls` NULL)
+ * loopback addresses only. Over a unix socket `tls` is not used. Returns at once; then `ready` or, not later than
+ * timeout_ms (0: FLYT_PEER_SETUP_MS), `ended`. 0 and *ret_peer, or a negative errno and a sentence in *err: the URL is
+ * bad. Calls may be made before it is ready: they wait.
  */
 int flyt_peer_connect(const char *url, struct flyt_tls *tls, const struct flyt_peer_config *config, uint64_t timeout_ms,
                       struct flyt_error *err, struct flyt_peer **ret_peer);
-/* A connected socket, e.g. accepted; takes over fd in every case. `tls` NULL: in clear. 0 or a negative errno. */
+/* A connected socket, e.g. accepted; takes over fd in every case. `tls` NULL: in clear; else is_server must be set (who
+ * connects with TLS needs to know the host: flyt_peer_connect). `ready` is called later. 0 or a negative errno. */
 int flyt_peer_new(int fd, struct flyt_tls *tls, bool is_server, const struct flyt_peer_config *config,
                   struct flyt_peer **ret_peer);
 /* Ends calls under way with -ECANCELED, closes, frees. No `ended`. NULL is allowed. Returns NULL. */
 struct flyt_peer *flyt_peer_close(struct flyt_peer *peer);
-/* Sends what is waiting, then closes (a reply before the end). `ended` is not called. */
+/* Sends what is waiting, then closes (a reply before the end). `ended` is not called; the peer is not to be used any
+ * more. Calls under way end with -ECANCELED before this returns. */
 void flyt_peer_close_when_sent(struct flyt_peer *peer);
 
 void *flyt_peer_user(const struct flyt_peer *peer);
@@ -119,8 +132,13 @@ void flyt_peer_set_identity(struct flyt_peer *peer, enum flyt_role role, const c
  */
 typedef void (*flyt_call_done_fn)(void *user, int status, void *result);
 
-/* Makes a call; `args` has been read when this returns. done (NULL: a one-way call, no reply is expected) is called
- * later, never from inside. 0 or a negative errno: then done is not called. result_bytes: size of the result's type. */
+/*
+ * Makes a call; `args` (NULL with xdr_args NULL: void) has been read when this returns. done (NULL: a one-way call, no
+ * reply is expected) is called later, never from inside. timeout_ms 0: no deadline but the connection's end.
+ * result_bytes: size of the result's type. 0; or a negative errno, then done is not called: -EINVAL (a value is out of
+ * its bounds, or all is longer than a record may be), -EPIPE (the connection has ended), -ENOBUFS (too much is
+ * unsent), -ENOMEM.
+ */
 int flyt_peer_call(struct flyt_peer *peer, uint32_t program, uint32_t version, uint32_t procedure, xdrproc_t xdr_args,
                    const void *args, xdrproc_t xdr_res, size_t result_bytes, uint64_t timeout_ms,
                    flyt_call_done_fn done, void *user);
@@ -133,28 +151,37 @@ const struct flyt_identity *flyt_call_identity(const struct flyt_call *call); /*
 void flyt_call_reply(struct flyt_call *call, const void *result);
 /* Ends a call without a reply (one-way). */
 void flyt_call_done(struct flyt_call *call);
-/* Ends a call with an RPC error instead of a result: SYSTEM_ERR. */
+/* Ends a call with an RPC error instead of a result: SYSTEM_ERR. Also what a result that cannot be encoded gives. */
 void flyt_call_fail(struct flyt_call *call);
+
+/* "node_heartbeat", "order_apply", "local_attach": what is called by these numbers; "other" where nothing is. */
+const char *flyt_control_procedure_name(uint32_t program, uint32_t procedure);
 
 /* ---- listening ---- */
 
 struct flyt_door;
 
+enum { FLYT_DOOR_PEERS_MAX = 4096, FLYT_DOOR_ANONYMOUS_MAX = 64 };
+
 struct flyt_door_config {
     struct flyt_peer_config peer; /* of each accepted connection */
-    unsigned peers_max;           /* all at once */
-    unsigned anonymous_max;       /* without an identity, all at once (e.g. 64) */
-    unsigned anonymous_ms;        /* and how long each may be (e.g. 10000) */
-    unsigned per_address_max;     /* connections of one address at once; 0: peers_max */
-    /* Asked for each connection with an identity from a certificate or the kernel: false closes it. May set the role.
-     */
+    unsigned peers_max;           /* all at once; 0: FLYT_DOOR_PEERS_MAX */
+    unsigned anonymous_max;       /* without an identity, all at once; 0: FLYT_DOOR_ANONYMOUS_MAX */
+    unsigned anonymous_ms;        /* and how long each may be; 0: FLYT_PEER_SETUP_MS */
+    unsigned per_address_max;     /* connections of one address (unix: of one uid) at once; 0: peers_max */
+    /* Asked for each connection with an identity from a certificate or the kernel (unix: FLYT_ROLE_OPERATOR): false
+     * closes it. May set role and name. `user` is peer.user. */
     bool (*admit)(struct flyt_identity *identity, void *user);
 };
 
-/* Accepts on listen_fd (made non-blocking, stays the caller's). 0 or a negative errno. */
+/*
+ * Accepts on listen_fd (made non-blocking, stays the caller's). With `tls`, which outlives the door, a client needs a
+ * certificate, unless a procedure of the served program lists FLYT_ROLE_ANONYMOUS. Connections beyond a bound are
+ * closed at once. 0 or a negative errno.
+ */
 int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_config *config,
                   struct flyt_door **ret_door);
-/* Closes its connections too. NULL is allowed. Returns NULL. */
+/* Closes its connections too, without `ended` (flyt_door_each visits them before). NULL is allowed. Returns NULL. */
 struct flyt_door *flyt_door_free(struct flyt_door *door);
 /* Calls visit for each connection that is ready. visit may close the one that it is given. */
 void flyt_door_each(struct flyt_door *door, void (*visit)(struct flyt_peer *peer, void *user), void *user);

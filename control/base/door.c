@@ -1,0 +1,180 @@
+/* A listening socket and the connections that came through it: how many, from where, how long without an identity. */
+#include "control/base/peer_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "rpc/base/log.h"
+
+enum { ACCEPTS_PER_TURN = 64, NO_DESCRIPTORS_MS = 100 };
+
+struct flyt_door {
+    struct flyt_door_config config;
+    struct flyt_tls *tls;
+    int listen_fd;
+    sd_event_source *io, *pause;
+    LIST_HEAD(, flyt_peer) peers;
+    unsigned peer_count, anonymous_count;
+    bool is_full_logged; /* one line for each time that it is full */
+};
+
+bool flyt_door_admits(const struct flyt_door *door, struct flyt_peer *peer)
+{
+    return !door->config.admit || door->config.admit(&peer->identity, door->config.peer.user);
+}
+
+void flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer)
+{
+    if (peer->is_counted_anonymous)
+        door->anonymous_count--;
+    peer->is_counted_anonymous = false;
+}
+
+void flyt_door_forget(struct flyt_door *door, struct flyt_peer *peer)
+{
+    flyt_door_identified(door, peer);
+    LIST_REMOVE(peer, door_link);
+    peer->door = NULL;
+    door->peer_count--;
+    door->is_full_logged = false;
+}
+
+static unsigned count_from(const struct flyt_door *door, const char *address)
+{
+    const struct flyt_peer *peer;
+    unsigned count = 0;
+
+    LIST_FOREACH(peer, &door->peers, door_link)
+    count += !strcmp(peer->door_address, address);
+    return count;
+}
+
+/* NULL, or which bound another connection would pass. */
+static const char *bound_passed(const struct flyt_door *door, const struct flyt_peer *peer)
+{
+    unsigned per_address_max = door->config.per_address_max;
+
+    if (door->peer_count >= door->config.peers_max)
+        return "too many connections";
+    if (!peer->has_identity && door->anonymous_count >= door->config.anonymous_max)
+        return "too many connections without an identity";
+    if (per_address_max && count_from(door, peer->door_address) >= per_address_max)
+        return "too many connections from there";
+    return NULL;
+}
+
+static void let_in(struct flyt_door *door, int fd)
+{
+    struct flyt_peer *peer;
+
+    int status = flyt_peer_new(fd, door->tls, true, &door->config.peer, &peer);
+    if (status < 0) {
+        flyt_warn("connection refused: %s", strerror(-status));
+        return;
+    }
+    const char *bound = bound_passed(door, peer);
+    if (!bound && flyt_peer_limit_setup(peer, door->config.anonymous_ms) < 0)
+        bound = "out of memory";
+    if (bound) {
+        if (!door->is_full_logged)
+            flyt_warn("connection refused: address=%s: %s; further ones are not logged", peer->identity.address, bound);
+        door->is_full_logged = true;
+        flyt_peer_close(peer);
+        return;
+    }
+    peer->door = door;
+    peer->is_counted_anonymous = !peer->has_identity;
+    door->anonymous_count += peer->is_counted_anonymous;
+    door->peer_count++;
+    LIST_INSERT_HEAD(&door->peers, peer, door_link);
+}
+
+static int on_pause_over(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_door *door = user;
+
+    door->pause = sd_event_source_disable_unref(door->pause);
+    return sd_event_source_set_enabled(door->io, SD_EVENT_ON);
+}
+
+/* Out of descriptors or memory: the listening socket would wake the loop for ever. */
+static int pause_accepting(struct flyt_door *door)
+{
+    flyt_warn("accepting paused: ms=%d: %m", NO_DESCRIPTORS_MS);
+    int status = sd_event_add_time_relative(door->config.peer.event, &door->pause, CLOCK_MONOTONIC,
+                                            NO_DESCRIPTORS_MS * 1000, 1000, on_pause_over, door);
+    return status < 0 ? 0 : sd_event_source_set_enabled(door->io, SD_EVENT_OFF);
+}
+
+static int on_knock(sd_event_source *source, int listen_fd, uint32_t events, void *user)
+{
+    struct flyt_door *door = user;
+
+    for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
+        int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            let_in(door, fd);
+        else if (errno == EAGAIN)
+            break;
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            return pause_accepting(door);
+        /* Others are of the connection that has gone again before it was accepted, accept(2). */
+    }
+    return 0;
+}
+
+int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_config *config,
+                  struct flyt_door **ret_door)
+{
+    int flags = fcntl(listen_fd, F_GETFL);
+
+    if (flags < 0 || fcntl(listen_fd, F_SETFL, flags | O_NONBLOCK))
+        return -errno;
+    struct flyt_door *door = calloc(1, sizeof *door);
+    if (!door)
+        return -ENOMEM;
+    *door = (struct flyt_door){.config = *config, .tls = tls, .listen_fd = listen_fd};
+    LIST_INIT(&door->peers);
+    if (!door->config.peers_max)
+        door->config.peers_max = FLYT_DOOR_PEERS_MAX;
+    if (!door->config.anonymous_max)
+        door->config.anonymous_max = FLYT_DOOR_ANONYMOUS_MAX;
+    if (!door->config.anonymous_ms)
+        door->config.anonymous_ms = FLYT_PEER_SETUP_MS;
+    int status = sd_event_add_io(config->peer.event, &door->io, listen_fd, EPOLLIN, on_knock, door);
+    if (status < 0) {
+        free(door);
+        return status;
+    }
+    *ret_door = door;
+    return 0;
+}
+
+struct flyt_door *flyt_door_free(struct flyt_door *door)
+{
+    struct flyt_peer *peer;
+
+    if (!door)
+        return NULL;
+    sd_event_source_disable_unref(door->io);
+    sd_event_source_disable_unref(door->pause);
+    while ((peer = LIST_FIRST(&door->peers)))
+        flyt_peer_close(peer);
+    free(door);
+    return NULL;
+}
+
+void flyt_door_each(struct flyt_door *door, void (*visit)(struct flyt_peer *peer, void *user), void *user)
+{
+    struct flyt_peer *peer, *next;
+
+    for (peer = LIST_FIRST(&door->peers); peer; peer = next) {
+        next = LIST_NEXT(peer, door_link);
+        if (peer->phase == FLYT_PEER_READY)
+            visit(peer, user);
+    }
+}

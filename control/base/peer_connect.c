@@ -1,0 +1,370 @@
+/*
+ * Connecting: the host's addresses, looked up by a thread of its own, are tried one after another. The thread shares
+ * nothing with the peer but what it was given, so that a peer can be closed while a resolver hangs.
+ */
+#include "control/base/peer_state.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/url.h"
+
+enum { FULL_QUEUE_MS = 5, PORT_TEXT_BYTES = 8 };
+
+/* What thread and peer share; the last one frees it. */
+struct lookup {
+    _Atomic(int) ref_count;
+    int done_fd; /* eventfd: readable once status and list are there */
+    char host[FLYT_URL_HOST_BYTES_MAX + 1];
+    char port[PORT_TEXT_BYTES];
+    int status; /* of getaddrinfo(3) */
+    int error;  /* errno, for EAI_SYSTEM */
+    struct addrinfo *list;
+};
+
+struct flyt_connecting {
+    struct flyt_url url;
+    uint64_t deadline_ms;
+    struct lookup *lookup;
+    const struct addrinfo *next; /* to be tried */
+    bool is_looked_up;
+    int fd; /* being connected, -1: none */
+    int status;
+    sd_event_source *attempt; /* the deadline of this one, or until it is tried again */
+};
+
+/* ---- looking up ---- */
+
+static struct lookup *lookup_unref(struct lookup *lookup)
+{
+    if (!lookup || atomic_fetch_sub_explicit(&lookup->ref_count, 1, memory_order_acq_rel) > 1)
+        return NULL;
+    if (lookup->list)
+        freeaddrinfo(lookup->list);
+    flyt_close(lookup->done_fd);
+    free(lookup);
+    return NULL;
+}
+
+static void look_up(struct lookup *lookup, int flags)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
+
+    lookup->status = getaddrinfo(*lookup->host ? lookup->host : NULL, lookup->port, &hints, &lookup->list);
+    lookup->error = errno;
+}
+
+static void *lookup_main(void *user)
+{
+    struct lookup *lookup = user;
+
+    look_up(lookup, 0);
+    eventfd_write(lookup->done_fd, 1);
+    lookup_unref(lookup);
+    return NULL;
+}
+
+static int lookup_start_thread(struct lookup *lookup)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_t thread;
+
+    int status = pthread_attr_init(&attributes);
+    if (status)
+        return -status;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    atomic_fetch_add_explicit(&lookup->ref_count, 1, memory_order_relaxed);
+    status = pthread_create(&thread, &attributes, lookup_main, lookup);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (status)
+        lookup_unref(lookup);
+    return -status;
+}
+
+static struct lookup *lookup_new(const struct flyt_url *url)
+{
+    struct lookup *lookup = calloc(1, sizeof *lookup);
+
+    if (!lookup)
+        return NULL;
+    lookup->ref_count = 1;
+    lookup->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (lookup->done_fd < 0) {
+        free(lookup);
+        return NULL;
+    }
+    memcpy(lookup->host, url->host, sizeof lookup->host);
+    snprintf(lookup->port, sizeof lookup->port, "%u", url->port);
+    return lookup;
+}
+
+/* Numbers are known at once, names come from a thread. */
+static void lookup_start(struct flyt_peer *peer)
+{
+    struct flyt_connecting *connecting = peer->connecting;
+    struct lookup *lookup = lookup_new(&connecting->url);
+
+    if (!lookup) {
+        flyt_peer_fail(peer, -ENOMEM, "out of memory");
+        return;
+    }
+    connecting->lookup = lookup;
+    look_up(lookup, *lookup->host ? AI_NUMERICHOST : 0);
+    if (lookup->status != EAI_NONAME) {
+        connecting->is_looked_up = true;
+        connecting->next = lookup->list;
+        return;
+    }
+    int status = lookup_start_thread(lookup);
+    if (!status)
+        status = flyt_peer_watch(peer, lookup->done_fd, EPOLLIN);
+    if (status)
+        flyt_peer_fail(peer, status, "cannot look up '%s': %s", lookup->host, strerror(-status));
+}
+
+static void lookup_end(struct flyt_peer *peer)
+{
+    struct flyt_connecting *connecting = peer->connecting;
+    struct lookup *lookup = connecting->lookup;
+    eventfd_t count;
+
+    if (eventfd_read(lookup->done_fd, &count)) /* not yet */
+        return;
+    peer->io = sd_event_source_disable_unref(peer->io);
+    connecting->is_looked_up = true;
+    connecting->next = lookup->status ? NULL : lookup->list;
+    if (lookup->status)
+        flyt_peer_fail(peer, -EHOSTUNREACH, "cannot find the host '%s': %s", lookup->host,
+                       lookup->status == EAI_SYSTEM ? strerror(lookup->error) : gai_strerror(lookup->status));
+}
+
+/* ---- connecting ---- */
+
+static bool is_loopback(const struct sockaddr *address)
+{
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    uint32_t four;
+
+    if (address->sa_family == AF_INET) {
+        four = ((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr;
+    } else {
+        if (IN6_IS_ADDR_LOOPBACK(six))
+            return true;
+        if (!IN6_IS_ADDR_V4MAPPED(six))
+            return false;
+        memcpy(&four, six->s6_addr + 12, sizeof four);
+    }
+    return ntohl(four) >> 24 == IN_LOOPBACKNET;
+}
+
+static int on_attempt_over(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_peer *peer = user;
+    struct flyt_connecting *connecting = peer->connecting;
+
+    connecting->attempt = sd_event_source_disable_unref(connecting->attempt);
+    if (connecting->fd >= 0) {
+        peer->io = sd_event_source_disable_unref(peer->io);
+        connecting->fd = flyt_close(connecting->fd);
+        connecting->status = -ETIMEDOUT;
+    }
+    flyt_peer_wake(peer);
+    return 0;
+}
+
+/* Begins to connect to one address. 0: wait; 1: connected; or a negative errno. */
+static int attempt(struct flyt_peer *peer, const struct sockaddr *address, socklen_t bytes, uint64_t within_ms)
+{
+    struct flyt_connecting *connecting = peer->connecting;
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return -errno;
+    int status = connect(fd, address, bytes) ? errno : 0;
+    if (status == EAGAIN) { /* a unix listener's queue is full, unix(7): there is nothing to wait for */
+        close(fd);
+        status = flyt_peer_timer(peer, &connecting->attempt, FULL_QUEUE_MS, on_attempt_over);
+        return status < 0 ? status : 0;
+    }
+    if (status && status != EINPROGRESS && status != EINTR) {
+        close(fd);
+        return -status;
+    }
+    connecting->fd = fd;
+    if (!status)
+        return 1;
+    status = flyt_peer_timer(peer, &connecting->attempt, within_ms, on_attempt_over);
+    return status < 0 ? status : flyt_peer_watch(peer, fd, EPOLLOUT);
+}
+
+static int attempt_unix(struct flyt_peer *peer)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    memcpy(address.sun_path, peer->connecting->url.path, strlen(peer->connecting->url.path) + 1);
+    return attempt(peer, (const struct sockaddr *)&address, sizeof address, 0);
+}
+
+/* The next address; each gets its share of the time that is left. */
+static int attempt_next(struct flyt_peer *peer)
+{
+    struct flyt_connecting *connecting = peer->connecting;
+    const struct addrinfo *address = connecting->next;
+    uint64_t left_ms = (uint64_t)flyt_clock_left_ms(connecting->deadline_ms), count = 0;
+
+    for (const struct addrinfo *one = address; one; one = one->ai_next)
+        count++;
+    connecting->next = address->ai_next;
+    if (!peer->tls && !is_loopback(address->ai_addr))
+        return -EPERM;
+    return attempt(peer, address->ai_addr, address->ai_addrlen, left_ms / count + 1);
+}
+
+/* What became of an attempt that was under way: 0: connected. */
+static int attempt_outcome(struct flyt_connecting *connecting)
+{
+    int error = 0;
+    socklen_t bytes = sizeof error;
+
+    return getsockopt(connecting->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) ? -errno : -error;
+}
+
+static void connected(struct flyt_peer *peer)
+{
+    struct flyt_connecting *connecting = peer->connecting;
+    int fd = connecting->fd;
+
+    connecting->fd = -1;
+    connecting->attempt = sd_event_source_disable_unref(connecting->attempt);
+    int status = flyt_peer_attach(peer, fd);
+    if (status)
+        flyt_peer_fail(peer, status, "out of memory");
+    else
+        flyt_peer_proceed(peer);
+}
+
+static void try_on(struct flyt_peer *peer)
+{
+    struct flyt_connecting *connecting = peer->connecting;
+    int status = 0;
+
+    if (connecting->fd >= 0) {
+        status = attempt_outcome(connecting);
+        if (!status) {
+            connected(peer);
+            return;
+        }
+        peer->io = sd_event_source_disable_unref(peer->io);
+        connecting->fd = flyt_close(connecting->fd);
+        connecting->attempt = sd_event_source_disable_unref(connecting->attempt);
+        connecting->status = status;
+    }
+    if (connecting->url.scheme == FLYT_URL_UNIX) {
+        status = connecting->status ? connecting->status : attempt_unix(peer);
+    } else {
+        for (status = -EHOSTUNREACH; status < 0 && connecting->next;)
+            connecting->status = status = attempt_next(peer);
+        if (status < 0 && connecting->status)
+            status = connecting->status;
+    }
+    if (status > 0)
+        connected(peer);
+    else if (status == -EPERM && !peer->tls)
+        flyt_peer_fail(peer, status, "without TLS only this machine's own (loopback) addresses can be connected to");
+    else if (status)
+        flyt_peer_fail(peer, status, "%s", strerror(-status));
+}
+
+void flyt_peer_connect_on(struct flyt_peer *peer)
+{
+    struct flyt_connecting *connecting = peer->connecting;
+
+    if (connecting->url.scheme == FLYT_URL_TCP && !connecting->lookup)
+        lookup_start(peer);
+    else if (connecting->url.scheme == FLYT_URL_TCP && !connecting->is_looked_up)
+        lookup_end(peer);
+    if (!peer->cause.code && (connecting->is_looked_up || connecting->url.scheme == FLYT_URL_UNIX))
+        try_on(peer);
+}
+
+void flyt_peer_connect_forget(struct flyt_peer *peer)
+{
+    struct flyt_connecting *connecting = peer->connecting;
+
+    if (!connecting)
+        return;
+    sd_event_source_disable_unref(connecting->attempt);
+    flyt_close(connecting->fd);
+    lookup_unref(connecting->lookup);
+    free(connecting);
+    peer->connecting = NULL;
+}
+
+const char *flyt_peer_connect_host(const struct flyt_peer *peer)
+{
+    return peer->connecting->url.host;
+}
+
+/* Whether a host in clear is worth trying: numbers must be loopback; names show it when they were looked up. */
+static bool may_be_clear(const char *host)
+{
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6};
+
+    if (inet_pton(AF_INET, host, &four.sin_addr) == 1)
+        return is_loopback((const struct sockaddr *)&four);
+    if (inet_pton(AF_INET6, host, &six.sin6_addr) == 1)
+        return is_loopback((const struct sockaddr *)&six);
+    return true;
+}
+
+int flyt_peer_connect(const char *url_text, struct flyt_tls *tls, const struct flyt_peer_config *config,
+                      uint64_t timeout_ms, struct flyt_error *err, struct flyt_peer **ret_peer)
+{
+    struct flyt_peer *peer;
+    struct flyt_url url;
+    int status = flyt_url_parse(url_text, err, &url);
+
+    if (status)
+        return status;
+    if (url.scheme == FLYT_URL_TCP && (!*url.host || !url.port))
+        return flyt_error_set(err, -EINVAL, "'%s' has no host or no port to connect to", url_text);
+    if (url.scheme == FLYT_URL_TCP && !tls && !may_be_clear(url.host))
+        return flyt_error_set(err, -EINVAL, "'%s' needs TLS: without it only loopback addresses can be connected to",
+                              url_text);
+    status = flyt_peer_alloc(config, url.scheme == FLYT_URL_TCP ? tls : NULL, false, &peer);
+    if (status)
+        return flyt_error_set(err, status, "out of memory");
+    if (!timeout_ms)
+        timeout_ms = FLYT_PEER_SETUP_MS;
+    peer->connecting = calloc(1, sizeof *peer->connecting);
+    if (!peer->connecting || flyt_peer_limit_setup(peer, timeout_ms) < 0) {
+        flyt_peer_close(peer);
+        return flyt_error_set(err, -ENOMEM, "out of memory");
+    }
+    peer->connecting->url = url;
+    peer->connecting->fd = -1;
+    peer->connecting->deadline_ms = flyt_clock_ms() + timeout_ms;
+    snprintf(peer->identity.address, sizeof peer->identity.address, "%.255s", url_text);
+    flyt_peer_wake(peer);
+    *ret_peer = peer;
+    return 0;
+}

@@ -1,0 +1,130 @@
+/* A peer's bytes: reading and sending, in clear or through TLS; what the kernel knows of the other end. */
+#include "control/base/peer_state.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "control/base/tls_state.h"
+#include "rpc/base/clock.h"
+
+enum { TLS_RECORD_BYTES = 16384 };
+
+int flyt_peer_receive(struct flyt_peer *peer, struct flyt_error *err)
+{
+    unsigned char data[TLS_RECORD_BYTES];
+
+    if (!peer->ssl) {
+        int received = flyt_input_fill(&peer->input, false);
+        if (received < 0 && received != -EAGAIN)
+            flyt_error_set(err, received, "%s", received == -EPIPE ? "it closed the connection" : strerror(-received));
+        return received;
+    }
+    peer->wants_write = false;
+    int received = flyt_tls_read(peer->ssl, data, sizeof data, &peer->wants_write, err);
+    if (received <= 0)
+        return received;
+    int status = flyt_input_preload(&peer->input, data, (size_t)received);
+    return status ? flyt_error_set(err, status, "out of memory") : received;
+}
+
+static int send_some(struct flyt_peer *peer, const void *data, size_t bytes, struct flyt_error *err)
+{
+    ssize_t sent;
+
+    if (peer->ssl)
+        return flyt_tls_write(peer->ssl, data, bytes, &peer->wants_write, err);
+    do {
+        sent = send(peer->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } while (sent < 0 && errno == EINTR);
+    if (sent < 0 && errno != EAGAIN)
+        return flyt_error_set(err, errno == ECONNRESET ? -EPIPE : -errno, "sending failed: %m");
+    return sent < 0 ? -EAGAIN : (int)sent;
+}
+
+int flyt_peer_send(struct flyt_peer *peer, struct flyt_error *err)
+{
+    struct flyt_outgoing *record;
+
+    while ((record = STAILQ_FIRST(&peer->output))) {
+        int sent = send_some(peer, record->data + record->sent_bytes, record->bytes - record->sent_bytes, err);
+        if (sent < 0)
+            return sent;
+        peer->progress_ms = flyt_clock_ms();
+        record->sent_bytes += (size_t)sent;
+        if (record->sent_bytes < record->bytes)
+            continue;
+        STAILQ_REMOVE_HEAD(&peer->output, link);
+        peer->unsent_bytes -= flyt_outgoing_cost(record);
+        flyt_outgoing_free(record);
+    }
+    return 0;
+}
+
+struct flyt_outgoing *flyt_outgoing_free(struct flyt_outgoing *record)
+{
+    if (record) {
+        free(record->data);
+        free(record);
+    }
+    return NULL;
+}
+
+void flyt_peer_queue(struct flyt_peer *peer, struct flyt_outgoing *record)
+{
+    if (STAILQ_EMPTY(&peer->output))
+        peer->progress_ms = flyt_clock_ms();
+    STAILQ_INSERT_TAIL(&peer->output, record, link);
+    peer->unsent_bytes += flyt_outgoing_cost(record);
+    flyt_peer_wake(peer);
+}
+
+/* ---- who is there ---- */
+
+static void describe_unix(struct flyt_peer *peer)
+{
+    struct ucred credentials = {.uid = (uid_t)-1};
+    socklen_t bytes = sizeof credentials;
+    struct flyt_identity *identity = &peer->identity;
+
+    if (getsockopt(peer->fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes))
+        return;
+    identity->uid = credentials.uid;
+    identity->pid = credentials.pid;
+    snprintf(identity->address, sizeof identity->address, "unix uid=%u pid=%d", credentials.uid, credentials.pid);
+    snprintf(peer->door_address, sizeof peer->door_address, "uid=%u", credentials.uid);
+    identity->role = peer->is_server ? FLYT_ROLE_OPERATOR : FLYT_ROLE_MANAGER;
+    if (peer->is_server)
+        snprintf(identity->name, sizeof identity->name, "uid=%u", credentials.uid);
+    peer->has_identity = true;
+}
+
+void flyt_peer_describe(struct flyt_peer *peer)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t bytes = sizeof address;
+    struct flyt_identity *identity = &peer->identity;
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+
+    *identity = (struct flyt_identity){.role = FLYT_ROLE_ANONYMOUS, .uid = (uid_t)-1};
+    if (getpeername(peer->fd, (struct sockaddr *)&address, &bytes))
+        return;
+    if (address.ss_family == AF_UNIX) {
+        describe_unix(peer);
+        return;
+    }
+    if (getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV))
+        return;
+    const char *numbers = strncmp(host, "::ffff:", 7) ? host : host + 7; /* IPv4 on an IPv6 socket */
+    snprintf(identity->address, sizeof identity->address, strchr(numbers, ':') ? "[%.200s]:%s" : "%.200s:%s", numbers,
+             port);
+    snprintf(peer->door_address, sizeof peer->door_address, "%.200s", numbers);
+    if (!peer->is_server && !peer->tls) {
+        identity->role = FLYT_ROLE_MANAGER; /* over loopback it is believed */
+        peer->has_identity = true;
+    }
+}
