@@ -4,6 +4,7 @@
 usage: symbols_test.py CUDA_PATH
 """
 import ctypes
+import re
 import subprocess
 import sys
 import tempfile
@@ -94,6 +95,24 @@ class Rows(unittest.TestCase):
         for line in ("entry cuda none cuA", "entry cuda manual cuA", "entry cuda often cuA", "entry cuda local"):
             with self.assertRaises(wire.TableError):
                 wire.parse_entry(line.split(), line, "f", "p")
+
+    def test_bad_tables(self):
+        head = "family t\n"
+        cases = {"family\n": ":1: expected `family t`", "family u\n": ":1: expected `family t`",
+                 head + "proc x copy sync\n": ":2: expected `proc", head + "proc -1 copy sync\n": ":2: expected `proc",
+                 head + "proc 20\n": ":2: expected `proc", head + "arg u32 a\n": ":2: arg before any proc",
+                 head + "proc 20 copy sync\narg\n": ":3: expected `arg TYPE NAME",
+                 head + "proc 20 copy sync\nnew stream\n": ":3: expected `new HANDLE",
+                 head + "proc 20 copy sync\narg u32 a 0\n": ":3: an array of nothing",
+                 head + "proc 20 copy sync\narg u32 a\narg s32 a\n": ":2: two fields have one name",
+                 head + "proc 20 copy sync\nret payload p\n": ":2: bulk calls, and only they",
+                 head + "proc 20 copy sync\narg u32 a \\\n": ":3: the last row ends in a backslash"}
+        with tempfile.TemporaryDirectory() as folder:
+            table = Path(folder) / "t.api"
+            for text, sentence in cases.items():
+                table.write_text(text)
+                with self.subTest(text=text), self.assertRaisesRegex(wire.TableError, re.escape("t.api" + sentence)):
+                    wire.load([table])
 
 
 class Output(unittest.TestCase):

@@ -114,11 +114,16 @@ def parse_field(words, place):
         raise TableError(f"{place}: unknown type {words[1]}")
     if words[1] in OPAQUES and len(words) == 4:
         raise TableError(f"{place}: {words[1]} takes no count")
+    if len(words) == 4 and words[3] == "0":
+        raise TableError(f"{place}: an array of nothing")
     return Field(words[1], words[2], words[3] if len(words) == 4 else None)
 
 
 def check_procedure(proc):
     for fields in (proc.args, proc.rets):
+        names = [one.name for one in fields]
+        if len(set(names)) != len(names):
+            raise TableError(f"{proc.place}: two fields have one name")
         for index, one in enumerate(fields):
             if one.type == "payload" and index != len(fields) - 1:
                 raise TableError(f"{proc.place}: a payload is the last field")
@@ -154,6 +159,8 @@ def logical_lines(path):
         if (held + line).strip():
             yield start, held + line
         held = ""
+    if held:
+        raise TableError(f"{path}:{start}: the last row ends in a backslash")
 
 
 def parse_table(path, tables):
@@ -161,10 +168,10 @@ def parse_table(path, tables):
     for number, line in logical_lines(path):
         place, words = f"{path}:{number}", line.split()
         if words[0] == "family":
-            if words[1] != path.stem:
-                raise TableError(f"{place}: family {words[1]} belongs in {words[1]}.api")
+            if words[1:] != [path.stem]:
+                raise TableError(f"{place}: expected `family {path.stem}`, as the file is called")
         elif words[0] == "proc":
-            if len(words) != 4 or words[3] not in CLASSES:
+            if len(words) != 4 or not words[1].isdecimal() or words[3] not in CLASSES:
                 raise TableError(f"{place}: expected `proc NUMBER NAME CLASS`")
             proc = Procedure(int(words[1]), words[2], words[3], family, place)
             tables.procedures.append(proc)
