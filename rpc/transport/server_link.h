@@ -4,6 +4,9 @@
  * end of a socket pair; one that serves a session and loses it because the node manager was restarted connects to
  * the path that SESSION named, and says REJOIN first. Both live on one machine: numbers are in host order.
  *
+ * The node manager starts a server as `flyt-server --serve FOLDER --gpu INDEX --group-size SMS [--soft COUNT]` with its
+ * end at FLYT_SERVER_LINK_FD. It makes its context on that GPU, splits its SMs into groups of that size, and is ready.
+ *
  * A server's life: READY or FAILED; SESSION; then DATA, LIMIT, SM, KILL as they come, answered by LIMIT_DONE, SM_DONE;
  * EXTENT and EXTENT_GONE as memory comes and goes, USE from time to time, RETURN at the end of the session; the process
  * ends after that. In direct mode there are READY, FAILED, SESSION (one slot for each device without limits, no
@@ -28,6 +31,8 @@ enum {
     FLYT_SERVER_LINK_DESCRIPTORS_MAX = 1 + FLYT_SLOTS_MAX,
     FLYT_SERVER_LINK_SECRET_BYTES = 32,
     FLYT_SERVER_LINK_PATH_BYTES = 108, /* sun_path, unix(7) */
+    FLYT_SERVER_LINK_FOLDER_BYTES = 256,
+    FLYT_SERVER_LINK_FD = 3, /* where a server that was started finds its end */
     FLYT_SERVER_LINK_GROUP_BYTES = FLYT_GROUPS_MAX / 8,
 };
 
@@ -91,7 +96,9 @@ struct flyt_server_link_ready {
 
 /* A device of the session. */
 struct flyt_server_link_slot {
-    unsigned char gpu_uuid[FLYT_UUID_BYTES];
+    unsigned char gpu_uuid[FLYT_UUID_BYTES]; /* as the node tells it of its GPU; a software GPU has another itself */
+    uint32_t gpu_index;                      /* of the node, which is the driver's with CUDA_DEVICE_ORDER=PCI_BUS_ID */
+    uint32_t reserved;
     uint32_t device_index; /* as the program numbers it */
     uint32_t sm_count;     /* 0: all (direct mode) */
     uint64_t memory_bytes; /* limit; 0: none (direct mode) */
@@ -112,8 +119,10 @@ struct flyt_server_link_session {
     uint32_t is_encrypted; /* 0 or 1: the channel begins TLS with channel_key before it answers the handshake */
     uint32_t slot_count, ledger_count;
     uint32_t group_size;
-    char rejoin_path[FLYT_SERVER_LINK_PATH_BYTES]; /* empty: the server does not outlive this socket */
-    uint32_t reserved;
+    char rejoin_path[FLYT_SERVER_LINK_PATH_BYTES];    /* empty: the server does not outlive this socket */
+    uint32_t client_lost_s;                           /* a silent client has gone after this; 0: never */
+    uint64_t image_bytes_max;                         /* of image_folder; 0: the server's own bound */
+    char image_folder[FLYT_SERVER_LINK_FOLDER_BYTES]; /* of this VM; empty: the one that the server was started with */
     struct flyt_server_link_slot slots[FLYT_SLOTS_MAX];
 };
 
@@ -198,17 +207,17 @@ struct flyt_server_link_message {
 
 _Static_assert(sizeof(struct flyt_server_link_ready) == 672, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_ready, group_sms) == 160, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_slot) == 88, "link layout");
-_Static_assert(offsetof(struct flyt_server_link_slot, groups) == 56, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_session) == 1568, "link layout");
-_Static_assert(offsetof(struct flyt_server_link_session, slots) == 248, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_slot) == 96, "link layout");
+_Static_assert(offsetof(struct flyt_server_link_slot, groups) == 64, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_session) == 1952, "link layout");
+_Static_assert(offsetof(struct flyt_server_link_session, slots) == 512, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_extent) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_limit) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_limit_done) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_sm) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_sm_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_use) == 48, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_rejoin) == 2104, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_rejoin) == 2488, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_message, session) == 8, "link layout");
 
