@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Many programs on one server at once, some of which end badly: the others are correct, and nothing is left."""
+import ctypes
+import errno
 import os
 import re
 import signal
@@ -7,7 +9,7 @@ import subprocess
 import time
 
 import harness
-from harness import (app, environment, expect, expect_equal, finish, helper, lines, main, run, scenario, server, start,
+from harness import (app, environment, expect, expect_equal, finish, helper, is_alive, lines, main, run, scenario, server, start,
                      through_flyt, within)
 
 GOOD = ("threads_own_streams", "threads_shared_streams", "matrix", "sort", "reduce_scan", "events", "host_functions",
@@ -52,6 +54,46 @@ def a_driver_that_does_not_return():
         victim.kill()
         finish(victim)
         within(15, lambda: len(s.children()) <= at_start, "the end of the serving process")
+
+
+PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
+
+
+def stop_main_thread(pid):
+    """Stops the process's main thread, and only that one, until this test ends. False: that is not permitted here."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
+        if libc.ptrace(request, ctypes.c_long(pid), ctypes.c_void_p(0), ctypes.c_void_p(0)) != 0:
+            expect_equal(ctypes.get_errno(), errno.EPERM, "errno of ptrace")
+            return False
+    expect(os.WIFSTOPPED(os.waitpid(pid, WALL)[1]), "the thread of process", pid, "does not stop")
+    return True
+
+
+@scenario
+def a_submission_thread_that_hangs():
+    """As if the driver never came back to it (it is stopped, its process's other threads are not): the program's end ends
+    the serving process after a few seconds all the same, and nobody else is concerned."""
+    with server(env=environment(FLYT_LOG="info")) as s:
+        at_start = s.settle()
+        env = environment(FLYT_SERVER=s.url, LD_LIBRARY_PATH=os.path.join(harness.BUILD, "lib"))
+        victim = start([helper("until_lost"), "synchronize"], env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        expect_equal(victim.stdout.readline(), b"working\n", "the victim's first line")
+        serving = within(10, lambda: s.serving(victim.pid), "the process that serves the victim")
+        if not stop_main_thread(serving):
+            print("skip a_submission_thread_that_hangs: a thread of another process may not be stopped here")
+            return
+        victim.kill()
+        finish(victim)
+        expect_equal(run(through_flyt(s.url, helper("echo"))).status, 0, "a program meanwhile")
+        expect(is_alive(serving), "the serving process has ended although its submission thread could not see the end")
+        within(20, lambda: not is_alive(serving), "the end of the serving process")
+        os.waitpid(serving, WALL)  # who has stopped a thread hears of its end before the parent does
+        within(10, lambda: len(s.children()) <= at_start, "the end of the serving processes")
+        within(10, lambda: not os.path.exists("/proc/%d" % serving), "the listener's noticing it")
+        expect("ended in the middle of a call to the driver, client_pid=%d" % victim.pid in s.log(),
+               "the log does not name the session:", s.log())
+        expect_equal(run(through_flyt(s.url, helper("echo"))).status, 0, "a program afterwards")
 
 
 def starting_at_once(log):
