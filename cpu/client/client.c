@@ -13,6 +13,7 @@
 #include "cpu/client/stream_record.h"
 #include "cpu/client/thread.h"
 #include "cpu/client/transfer.h"
+#include "rpc/api/fatal.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -27,7 +28,7 @@ static void note_call_error(void *user, uint64_t sequence, uint32_t thread, int 
 {
     flyt_debug("one-way call failed sequence=%llu result=%d", (unsigned long long)sequence, result);
     CUresult code = flyt_client_code(result);
-    if (flyt_lost_is_fatal(code))
+    if (flyt_fatal_is(code))
         flyt_client_set_fatal(code);
     else
         flyt_thread_set_pending(thread, code);
@@ -321,7 +322,7 @@ CUresult flyt_client_reply(int channel_status, int result, const char *procedure
     if (channel_status != FLYT_CHANNEL_OK)
         return flyt_client_status(channel_status, procedure);
     CUresult code = flyt_client_code(result);
-    if (flyt_lost_is_fatal(code))
+    if (flyt_fatal_is(code))
         flyt_client_set_fatal(code);
     return code;
 }

@@ -5,14 +5,11 @@
 #ifndef FLYT_CLIENT_LOST_H
 #define FLYT_CLIENT_LOST_H
 
-#include <stdbool.h>
 #include <cuda.h>
 
 /* For the negative errno of flyt_channel_open, and -ENODATA where no server is configured. */
 CUresult flyt_lost_connect_code(int error);
 /* For a connection that ended in the middle. */
 CUresult flyt_lost_code(void);
-/* Whether CUDA treats this result of a call as the end of the context. */
-bool flyt_lost_is_fatal(CUresult result);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "cpu/cudart/cudart.h"
 #include "flyt_error_names.h"
+#include "rpc/api/fatal.h"
 
 /* The thread's last error. The dynamic model of access: the library may be opened late, when no static space is left.
  */
@@ -40,26 +41,13 @@ static bool is_state(CUresult result)
     case CUDA_ERROR_DEINITIALIZED:
     case CUDA_ERROR_DEVICE_UNAVAILABLE:
     case CUDA_ERROR_NO_DEVICE:
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_CONTAINED:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
     case CUDA_ERROR_NOT_PERMITTED:
     case CUDA_ERROR_SYSTEM_NOT_READY:
     case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
     case CUDA_ERROR_MPS_CLIENT_TERMINATED:
         return true;
     default:
-        return false;
+        return flyt_fatal_is(result);
     }
 }
 

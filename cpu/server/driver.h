@@ -111,11 +111,4 @@ struct flyt_driver {
  */
 int flyt_driver_load(bool is_soft, struct flyt_error *err, struct flyt_driver *ret_driver);
 
-/* Whether a result says that the context is lost: every later call in it fails, whoever makes it (cuda.h: "leaves the
- * process in an inconsistent state", and errors of the hardware). */
-bool flyt_driver_is_fatal(CUresult result);
-
-/* "an illegal memory access was encountered" and the like, for the results of flyt_driver_is_fatal. Never NULL. */
-const char *flyt_driver_fatal_cause(CUresult result);
-
 #endif

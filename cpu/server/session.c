@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cpu/server/call.h"
+#include "rpc/api/fatal.h"
 #include "rpc/base/log.h"
 
 static int init_devices(struct flyt_session *session, struct flyt_error *err)
@@ -101,17 +102,17 @@ void flyt_session_kick(struct flyt_session *session)
 
 CUresult flyt_session_check(struct flyt_session *session, CUresult result)
 {
-    if (session->fatal != CUDA_SUCCESS || !flyt_driver_is_fatal(result))
+    const char *cause = flyt_fatal_cause(result);
+    if (session->fatal != CUDA_SUCCESS || !cause)
         return result;
     session->fatal = result;
     session->is_scan_due = true;
     flyt_warn("session %llu: the context is lost, client_pid=%d program=%s cuda_result=%d: %s",
               (unsigned long long)session->session_id, (int)session->client_pid, session->client_name, (int)result,
-              flyt_driver_fatal_cause(result));
+              cause);
     if (session->connection) {
         flyt_print_flush(session);
-        char *cause = (char *)flyt_driver_fatal_cause(result);
-        flyt_back_fatal back = {.result = (int)result, .cause = cause};
+        flyt_back_fatal back = {.result = (int)result, .cause = (char *)cause};
         flyt_page_count_error(&session->page);
         flyt_connection_call_back(session->connection, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
     }
