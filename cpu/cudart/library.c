@@ -30,11 +30,33 @@ static CUresult check_options(const enum cudaLibraryOption *options, unsigned op
     return CUDA_SUCCESS;
 }
 
-/* enum cudaJitOption has the numbers of CUjit_option. */
-static struct flyt_jit_options jit_options(enum cudaJitOption *options, void **values, unsigned count)
+/* What a library is loaded from: an image in memory, or a file. */
+struct source {
+    const void *code;
+    const char *path; /* NULL: `code` it is */
+};
+
+static cudaError_t load(cudaLibrary_t *library, const struct source *source, enum cudaJitOption *jit_options,
+                        void **jit_values, unsigned jit_count, const enum cudaLibraryOption *options,
+                        unsigned option_count)
 {
-    return (struct flyt_jit_options){
-        .count = count, .options = (const CUjit_option *)(const void *)options, .values = values};
+    /* enum cudaJitOption has the numbers of CUjit_option. */
+    const struct flyt_jit_options jit = {
+        .count = jit_count, .options = (const CUjit_option *)(const void *)jit_options, .values = jit_values};
+    CUlibrary loaded;
+    CUresult result;
+
+    if (!library || (!source->path && !source->code) || (jit_count > 0 && (!jit_options || !jit_values)))
+        return flyt_cudart_fail(cudaErrorInvalidValue);
+    result = flyt_cudart_enter();
+    if (result == CUDA_SUCCESS)
+        result = check_options(options, option_count, source->path != NULL);
+    if (result == CUDA_SUCCESS)
+        result = source->path ? flyt_library_load_file(source->path, &jit, &loaded)
+                              : flyt_library_load(source->code, &jit, &loaded);
+    if (result == CUDA_SUCCESS)
+        *library = (cudaLibrary_t)(void *)loaded;
+    return flyt_cudart_result(result);
 }
 
 cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jitOptions,
@@ -42,20 +64,8 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum c
                                 enum cudaLibraryOption *libraryOptions, void **libraryOptionValues,
                                 unsigned int numLibraryOptions)
 {
-    struct flyt_jit_options jit = jit_options(jitOptions, jitOptionsValues, numJitOptions);
-    CUlibrary loaded;
-    CUresult result;
-
-    if (!library || !code || (numJitOptions > 0 && (!jitOptions || !jitOptionsValues)))
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    if (result == CUDA_SUCCESS)
-        result = check_options(libraryOptions, numLibraryOptions, false);
-    if (result == CUDA_SUCCESS)
-        result = flyt_library_load(code, &jit, &loaded);
-    if (result == CUDA_SUCCESS)
-        *library = (cudaLibrary_t)(void *)loaded;
-    return flyt_cudart_result(result);
+    return load(library, &(struct source){.code = code}, jitOptions, jitOptionsValues, numJitOptions, libraryOptions,
+                numLibraryOptions);
 }
 
 cudaError_t cudaLibraryLoadFromFile(cudaLibrary_t *library, const char *fileName, enum cudaJitOption *jitOptions,
@@ -63,20 +73,8 @@ cudaError_t cudaLibraryLoadFromFile(cudaLibrary_t *library, const char *fileName
                                     enum cudaLibraryOption *libraryOptions, void **libraryOptionValues,
                                     unsigned int numLibraryOptions)
 {
-    struct flyt_jit_options jit = jit_options(jitOptions, jitOptionsValues, numJitOptions);
-    CUlibrary loaded;
-    CUresult result;
-
-    if (!library || !fileName || (numJitOptions > 0 && (!jitOptions || !jitOptionsValues)))
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    if (result == CUDA_SUCCESS)
-        result = check_options(libraryOptions, numLibraryOptions, true);
-    if (result == CUDA_SUCCESS)
-        result = flyt_library_load_file(fileName, &jit, &loaded);
-    if (result == CUDA_SUCCESS)
-        *library = (cudaLibrary_t)(void *)loaded;
-    return flyt_cudart_result(result);
+    return load(library, &(struct source){.path = fileName}, jitOptions, jitOptionsValues, numJitOptions,
+                libraryOptions, numLibraryOptions);
 }
 
 cudaError_t cudaLibraryUnload(cudaLibrary_t library)
