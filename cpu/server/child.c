@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
+#include "rpc/transport/listen.h"
 #include "rpc/transport/server_link.h"
 
 /* rpcgen's dispatch of the session's calls (flyt_svc.c). */
@@ -124,12 +126,21 @@ static void *watch(void *user)
 {
     struct child *child = user;
     int main_fd = flyt_connection_fd(child->session.connection);
+    struct flyt_peer client = {0};
     struct pollfd polls[] = {{.fd = main_fd, .events = POLLRDHUP}, {.fd = child->control_fd, .events = POLLIN}};
     while (!polls[0].revents) {
-        if (poll(polls, 2, -1) < 0 && errno != EINTR)
+        int count = poll(polls, 2, FLYT_PEER_CHECK_MS);
+        if (count < 0 && errno != EINTR)
             return NULL;
-        if (polls[1].revents && !take_data_stream(child))
+        if (count > 0 && polls[1].revents && !take_data_stream(child))
             polls[1].fd = -1;
+        /* Its host has vanished with data unacknowledged. The next round, and the submission thread, see the end. */
+        if (count == 0 && flyt_peer_is_lost(&client, main_fd)) {
+            flyt_warn("session %llu: the client has not answered for %d s, client_pid=%d program=%s",
+                      (unsigned long long)child->session.session_id, FLYT_PEER_SILENT_MS / 1000,
+                      (int)child->session.client_pid, child->session.client_name);
+            shutdown(main_fd, SHUT_RDWR);
+        }
     }
     const struct timespec pause = {.tv_sec = GONE_S};
     nanosleep(&pause, NULL);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include "rpc/base/clock.h"
+#include "rpc/transport/listen.h"
 
 enum {
     SPIN_NS = 30 * 1000,            /* a reply that comes at all soon comes within this */
@@ -469,6 +470,8 @@ struct watch {
     bool is_aside, is_timed;
     bool was_kicked, had_waiting;
     uint64_t attentive_until_ns;
+    uint64_t checked_ns; /* when it last looked after the server */
+    struct flyt_peer server;
 };
 
 /* Decides under the mutex. False: the channel is at its end. */
@@ -505,13 +508,25 @@ static void read_in_background(struct flyt_channel *channel)
     pthread_mutex_unlock(&channel->mutex);
 }
 
+/* A server that has vanished while it owes an answer to what was sent: nobody else would notice (listen.h). */
+static void check_server(struct flyt_channel *channel, struct watch *watch)
+{
+    uint64_t now_ns = flyt_clock_ns();
+
+    if (now_ns - watch->checked_ns < FLYT_PEER_CHECK_MS * UINT64_C(1000000))
+        return;
+    watch->checked_ns = now_ns;
+    if (flyt_peer_is_lost(&watch->server, channel->fd))
+        flyt_channel_lose(channel, "the server has not answered for a minute");
+}
+
 static void watch_once(struct flyt_channel *channel, struct watch *watch)
 {
     struct pollfd ready[2] = {{.fd = channel->wake_fd, .events = POLLIN}, {.fd = channel->fd}};
     eventfd_t kicks;
 
     ready[1].events = (short)((watch->is_aside ? 0 : POLLIN) | (atomic_load(&channel->output.is_stuck) ? POLLOUT : 0));
-    int count = poll(ready, ready[1].events ? 2 : 1, watch->is_timed ? TICK_MS : -1);
+    int count = poll(ready, ready[1].events ? 2 : 1, watch->is_timed ? TICK_MS : FLYT_PEER_CHECK_MS);
     watch->was_kicked = count > 0 && ready[0].revents;
     if (watch->was_kicked)
         eventfd_read(channel->wake_fd, &kicks);
@@ -531,8 +546,10 @@ void *flyt_channel_background(void *argument)
     struct flyt_channel *channel = argument;
     struct watch watch = {0};
 
-    while (decide(channel, &watch))
+    while (decide(channel, &watch)) {
         watch_once(channel, &watch);
+        check_server(channel, &watch);
+    }
     /* Nobody may be in a handler, or in the program's memory, when `lost` tells that it is over. */
     pthread_mutex_lock(&channel->mutex);
     while (channel->has_reader)

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,9 +17,10 @@
 
 enum { BACKLOG = 256, UNIX_BUFFER_BYTES = 4 * 1024 * 1024 };
 
-/* A peer that vanished without a word is missed after 20 s + 4 × 10 s: a virtual machine may stand still for a while.
- */
+/* Keepalive: a virtual machine may stand still for a while. */
 enum { SILENT_S = 20, PROBE_INTERVAL_S = 10, PROBE_COUNT = 4 };
+_Static_assert((SILENT_S + PROBE_INTERVAL_S * PROBE_COUNT) * 1000 == FLYT_PEER_SILENT_MS,
+               "an idle peer is missed as soon as one that owes an answer");
 
 void flyt_socket_tune(int fd)
 {
@@ -31,7 +32,6 @@ void flyt_socket_tune(int fd)
     if (family == AF_INET || family == AF_INET6) {
         /* TCP's buffers are left alone: setting them would end the kernel's own tuning, which goes higher. */
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        /* Not TCP_USER_TIMEOUT: it ends the connections of a peer that lives but does not read (a debugger). */
         setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &silent_s, sizeof silent_s);
         setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
         setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
@@ -39,6 +39,26 @@ void flyt_socket_tune(int fd)
     } else if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes)) {
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); /* cut to net.core.wmem_max */
     }
+}
+
+/* One probe of a closed window may stay without an answer, or lose it, and the next one may be two minutes away. */
+enum { UNANSWERED_PROBES_MIN = 2 };
+
+bool flyt_peer_is_lost(struct flyt_peer *peer, int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes))
+        return false;
+    /* Counts since the last answer: both are 0 again when one comes. */
+    bool owes = (info.tcpi_unacked && info.tcpi_retransmits) || info.tcpi_probes >= UNANSWERED_PROBES_MIN;
+    if (owes && info.tcpi_segs_in == peer->heard_segments)
+        peer->silent_checks++;
+    else
+        peer->silent_checks = 0;
+    peer->heard_segments = info.tcpi_segs_in;
+    return peer->silent_checks >= FLYT_PEER_CHECKS;
 }
 
 /* ---- unix ---- */

@@ -171,16 +171,17 @@ def is_alive(pid):
 
 
 class Server:
-    """A flyt-server on software GPUs, listening where the kernel chose; `url` is its address."""
+    """A flyt-server on software GPUs, listening where the kernel chose; `url` is its address. `prefix` is a command that
+    executes what follows it (ip netns exec NAME), `address` one to listen on there."""
 
-    def __init__(self, kind="tcp", arguments=("--soft", "1"), env=None, build=BUILD):
+    def __init__(self, kind="tcp", arguments=("--soft", "1"), env=None, build=BUILD, prefix=(), address="127.0.0.1"):
         program = os.path.join(build, "bin", "flyt-server")
         expect(os.access(program, os.X_OK), program, "is not built")
         self.folder = tempfile.mkdtemp(prefix="server-", dir=WORK)
-        listen = "tcp://127.0.0.1:0" if kind == "tcp" else "unix://%s/s.sock" % self.folder
+        listen = "tcp://%s:0" % address if kind == "tcp" else "unix://%s/s.sock" % self.folder
         self.log_path = os.path.join(self.folder, "log")
         with open(self.log_path, "wb") as log:
-            self.process = start([program, "--listen", listen, *arguments], env or environment(),
+            self.process = start([*prefix, program, "--listen", listen, *arguments], env or environment(),
                                  stdout=subprocess.PIPE, stderr=log)
         self.pid = self.process.pid
         _servers.append(self)

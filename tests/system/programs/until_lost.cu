@@ -1,6 +1,6 @@
 // Works in one way until a CUDA call fails, prints "working" once it has begun; then prints "NAME CODE" for the call
 // that failed and for calls after it, from this and from another thread, and returns 7. An exit handler prints
-// "atexit". usage: until_lost synchronize | launch | copy | threads | callback
+// "atexit". usage: until_lost synchronize | launch | copy | threads | callback | long | late
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +43,33 @@ static cudaError_t synchronize(cudaStream_t stream)
         say_working();
     } while (!error);
     return error;
+}
+
+__global__ void step_long(volatile unsigned *values)
+{
+    for (int i = 0; i < 20000000; i++)
+        values[i % 2] += i;
+}
+
+/* Mostly waiting for one kernel that takes seconds: nothing is under way meanwhile. */
+static cudaError_t long_kernels(cudaStream_t stream)
+{
+    cudaError_t error;
+    do {
+        step_long<<<1, 1, 0, stream>>>(device);
+        error = cudaStreamSynchronize(stream);
+        say_working();
+    } while (!error);
+    return error;
+}
+
+/* Does nothing until standard input says something or ends; then works. */
+static cudaError_t late(cudaStream_t stream)
+{
+    cudaError_t error = cudaStreamSynchronize(stream);
+    say_working();
+    getchar();
+    return error ? error : synchronize(stream);
 }
 
 static cudaError_t launch(cudaStream_t stream)
@@ -120,6 +147,8 @@ int main(int argc, char **argv)
         cudaError_t (*work)(cudaStream_t);
     } ways[] = {
         {"synchronize", synchronize}, {"launch", launch}, {"copy", copy}, {"threads", threads}, {"callback", callback},
+        {"long", long_kernels},
+        {"late", late},
     };
     cudaStream_t stream;
     pthread_t thread;
