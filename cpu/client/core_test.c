@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -52,6 +53,26 @@ static void serve_device_info(flyt_device_info_res *res)
     res->greatest_priority = -5;
 }
 
+/* How many kernels a library shall have beyond the first one; the server's answer when it is asked for them: one after
+ * the other, none, or more than there are. */
+static struct {
+    unsigned more_count;
+    enum { ONE_BY_ONE, NONE, TOO_MANY } way;
+    unsigned asked_count, unloaded_count;
+} parts;
+
+static void serve_library_kernels(const flyt_library_kernels_args *args, flyt_library_kernels_res *res)
+{
+    char name[16];
+    parts.asked_count++;
+    res->kernels.kernels_len = parts.way == ONE_BY_ONE ? 1 : parts.way == NONE ? 0 : parts.more_count + 1;
+    res->kernels.kernels_val = calloc(res->kernels.kernels_len + 1, sizeof *res->kernels.kernels_val);
+    for (unsigned i = 0; i < res->kernels.kernels_len; i++) {
+        snprintf(name, sizeof name, "kernel%u", args->first + i);
+        res->kernels.kernels_val[i].name = strdup(name);
+    }
+}
+
 /* One kernel: an int at 0, a pointer at 8, a char at 16. */
 static void serve_library_load(flyt_library_load_res *res)
 {
@@ -59,6 +80,7 @@ static void serve_library_load(flyt_library_load_res *res)
     res->info_log = strdup("");
     res->error_log = strdup("");
     res->kernels.kernels_len = 1;
+    res->kernel_count = 1 + parts.more_count;
     res->kernels.kernels_val = calloc(1, sizeof *res->kernels.kernels_val);
     res->kernels.kernels_val[0].name = strdup("kernel");
     res->kernels.kernels_val[0].params.params_len = 3;
@@ -89,6 +111,12 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         break;
     case FLYT_LIBRARY_LOAD:
         serve_library_load(res);
+        break;
+    case FLYT_LIBRARY_KERNELS:
+        serve_library_kernels(args, res);
+        break;
+    case FLYT_LIBRARY_UNLOAD:
+        parts.unloaded_count++;
         break;
     case FLYT_KERNEL_INFO:
         serve_kernel_info(res);
@@ -492,6 +520,34 @@ static CUfunction load_kernel(void)
     return function;
 }
 
+static void test_kernels_come_in_several_replies(void **state)
+{
+    static const char image[] = "// PTX\n.version 8.0";
+    CUlibrary library;
+    CUkernel first, last, all[4];
+    unsigned count;
+    parts.more_count = 3;
+    parts.asked_count = parts.unloaded_count = 0;
+    assert_int_equal(flyt_library_load(image, NULL, &library), CUDA_SUCCESS);
+    assert_int_equal(parts.asked_count, 3);
+    assert_int_equal(flyt_library_kernel_count(library, &count), CUDA_SUCCESS);
+    assert_int_equal(count, 4);
+    assert_int_equal(flyt_library_kernel(library, "kernel", &first), CUDA_SUCCESS);
+    assert_int_equal(flyt_library_kernel(library, "kernel3", &last), CUDA_SUCCESS);
+    assert_int_equal(flyt_library_kernels(library, 4, all), CUDA_SUCCESS);
+    assert_ptr_equal(all[0], first);
+    assert_ptr_equal(all[3], last);
+    assert_int_equal(flyt_library_unload(library), CUDA_SUCCESS);
+    assert_int_equal(parts.unloaded_count, 1);
+    /* A server that contradicts itself: an error, and what it loaded is unloaded. */
+    for (parts.way = NONE; parts.way <= TOO_MANY; parts.way++)
+        assert_int_equal(flyt_library_load(image, NULL, &library), CUDA_ERROR_UNKNOWN);
+    assert_int_equal(parts.unloaded_count, 3);
+    parts.more_count = UINT32_MAX - 1;
+    assert_int_equal(flyt_library_load(image, NULL, &library), CUDA_ERROR_UNKNOWN);
+    parts.more_count = 0;
+}
+
 static void test_parameters_are_packed_by_layout(void **state)
 {
     int number = 0x01020304;
@@ -661,6 +717,7 @@ int main(void)
         cmocka_unit_test(test_synchronizing_waits_for_the_bytes),
         cmocka_unit_test(test_output_into_a_box_with_gaps),
         cmocka_unit_test(test_copies_stay_inside_allocations),
+        cmocka_unit_test(test_kernels_come_in_several_replies),
         cmocka_unit_test(test_parameters_are_packed_by_layout),
         cmocka_unit_test(test_bad_launches_are_refused_at_once),
         cmocka_unit_test(test_properties_are_masked),

@@ -115,29 +115,83 @@ static bool fill_kernel(struct flyt_kernel *kernel, const flyt_kernel_info *info
     return true;
 }
 
-/* Takes over the kernels of the reply; after a reset they are there already. */
-static CUresult accept_kernels(struct flyt_library *library, const flyt_library_load_res *res)
+_Static_assert(FLYT_LIBRARY_KERNELS_MAX == 1 << FLYT_ID_KERNEL_INDEX_BITS, "each kernel of a library has an id");
+
+/* Makes room for all kernels; after a reset they are there already. */
+static CUresult make_room(struct flyt_library *library, uint32_t count)
 {
-    uint32_t count = res->kernels.kernels_len;
     if (library->kernels)
         return library->kernel_count == count ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
-    struct flyt_kernel *kernels = calloc(count + 1, sizeof *kernels);
-    uint32_t *by_name = calloc(count + 1, sizeof *by_name);
-    bool is_good = kernels && by_name;
-    for (uint32_t i = 0; is_good && i < count; i++) {
-        kernels[i].kernel_id = flyt_kernel_id(library->record.minted_id, i);
-        is_good = fill_kernel(&kernels[i], &res->kernels.kernels_val[i]);
-        by_name[i] = i;
-    }
-    library->kernels = kernels;
-    library->by_name = by_name;
-    library->kernel_count = kernels ? count : 0;
-    if (!is_good) {
-        free_kernels(library);
+    if (count > FLYT_LIBRARY_KERNELS_MAX)
+        return CUDA_ERROR_UNKNOWN;
+    library->kernels = calloc((size_t)count + 1, sizeof *library->kernels);
+    library->by_name = calloc((size_t)count + 1, sizeof *library->by_name);
+    if (!library->kernels || !library->by_name)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    qsort_r(by_name, count, sizeof *by_name, compare_names, kernels);
+    library->kernel_count = count;
     return CUDA_SUCCESS;
+}
+
+/* What the server told of the kernels from `first` on. Those that are there already, since before a reset, stay. */
+static CUresult accept_kernels(struct flyt_library *library, uint32_t first, const flyt_kernel_info *infos,
+                               uint32_t count)
+{
+    if (count > library->kernel_count - first || (!count && first < library->kernel_count))
+        return CUDA_ERROR_UNKNOWN;
+    for (uint32_t i = 0; i < count; i++) {
+        struct flyt_kernel *kernel = &library->kernels[first + i];
+        if (kernel->name)
+            continue;
+        kernel->kernel_id = flyt_kernel_id(library->record.minted_id, first + i);
+        if (!fill_kernel(kernel, &infos[i]))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Asks for the kernels that did not fit into earlier replies. */
+static CUresult ask_kernels(struct flyt_library *library, uint32_t *in_out_told)
+{
+    flyt_library_kernels_args args = {
+        .thread = flyt_thread_number(), .library_id = library->record.minted_id, .first = *in_out_told};
+    flyt_library_kernels_res res = {0};
+    int status = flyt_call_library_kernels(flyt_client.channel, &args, &res);
+    CUresult result = flyt_client_reply(status, res.result, "library_kernels");
+    if (!result)
+        result = accept_kernels(library, *in_out_told, res.kernels.kernels_val, res.kernels.kernels_len);
+    if (!result)
+        *in_out_told += res.kernels.kernels_len;
+    xdr_free((xdrproc_t)xdr_flyt_library_kernels_res, (char *)&res);
+    return result;
+}
+
+/* Learns all kernels of a library that the server has loaded. */
+static CUresult learn_kernels(struct flyt_library *library, const flyt_library_load_res *res)
+{
+    bool was_known = library->kernels != NULL;
+    uint32_t told = res->kernels.kernels_len;
+    CUresult result = make_room(library, res->kernel_count);
+    if (!result)
+        result = accept_kernels(library, 0, res->kernels.kernels_val, told);
+    while (!result && told < library->kernel_count)
+        result = ask_kernels(library, &told);
+    if (was_known)
+        return result;
+    if (result) {
+        free_kernels(library);
+        return result;
+    }
+    for (uint32_t i = 0; i < library->kernel_count; i++)
+        library->by_name[i] = i;
+    qsort_r(library->by_name, library->kernel_count, sizeof *library->by_name, compare_names, library->kernels);
+    return CUDA_SUCCESS;
+}
+
+static void send_unload(const struct flyt_library *library)
+{
+    flyt_library_unload_args args = {.thread = flyt_thread_number(), .library_id = library->record.minted_id};
+    if (flyt_client_is_usable())
+        flyt_send_library_unload(flyt_client.channel, &args, NULL); /* a loss shows at the next call */
 }
 
 static CUresult send_load(struct flyt_library *library, const struct flyt_jit_logs *logs)
@@ -151,8 +205,11 @@ static CUresult send_load(struct flyt_library *library, const struct flyt_jit_lo
     CUresult result = flyt_client_reply(status, res.result, "library_load");
     if (status == FLYT_CHANNEL_OK)
         flyt_jit_logs_give(logs, res.info_log, res.error_log);
-    if (!result)
-        result = accept_kernels(library, &res);
+    if (!result) {
+        result = learn_kernels(library, &res);
+        if (result)
+            send_unload(library);
+    }
     xdr_free((xdrproc_t)xdr_flyt_library_load_res, (char *)&res);
     return result;
 }
@@ -305,19 +362,12 @@ CUresult flyt_library_ensure(CUlibrary handle)
 
 /* ---- unloading ---- */
 
-static void send_unload(const struct flyt_library *library)
-{
-    flyt_library_unload_args args = {.thread = flyt_thread_number(), .library_id = library->record.minted_id};
-    if (atomic_load(&library->state) == FLYT_LIBRARY_LOADED && flyt_client_is_usable())
-        flyt_send_library_unload(flyt_client.channel, &args, NULL); /* a loss shows at the next call */
-}
-
 static bool unload(uint64_t library_id, bool is_on_server)
 {
     struct flyt_library *library = flyt_table_take(&library_table, library_id);
     if (!library)
         return false;
-    if (is_on_server)
+    if (is_on_server && atomic_load(&library->state) == FLYT_LIBRARY_LOADED)
         send_unload(library);
     free_library(library);
     return true;

@@ -14,6 +14,15 @@ struct flyt_kernel *flyt_library_kernel(struct flyt_library *library, uint32_t i
     return index < library->kernel_count ? &library->kernels[index] : NULL;
 }
 
+static void free_infos(flyt_kernel_info *infos, uint32_t count)
+{
+    for (uint32_t i = 0; infos && i < count; i++) {
+        free(infos[i].name);
+        free(infos[i].params.params_val);
+    }
+    free(infos);
+}
+
 /* Unloads and frees a library that is in no table. NULL is allowed. */
 static void free_library(struct flyt_library *library)
 {
@@ -21,6 +30,7 @@ static void free_library(struct flyt_library *library)
         return;
     if (library->cu_library)
         flyt_session_check(library->session, library->session->driver->cuLibraryUnload(library->cu_library));
+    free_infos(library->infos, library->kernel_count);
     free(library->kernels);
     free(library);
 }
@@ -141,13 +151,12 @@ CUresult flyt_serve_image_store(struct flyt_call *call, const flyt_image_store_a
 struct load_job {
     struct flyt_job job;
     struct flyt_task task;
-    struct flyt_library *library;
+    struct flyt_library *library; /* until it is the session's */
     unsigned char hash[FLYT_HASH_BYTES];
     struct flyt_jit jit;
     bool can_print;
     flyt_library_load_res res;
-    unsigned kernel_room; /* entries of res.kernels that are to be freed */
-    CUresult result;      /* of the task */
+    CUresult result; /* of the task */
 };
 
 /* The parameters of a kernel, for the reply and for the check of every launch. */
@@ -158,6 +167,8 @@ static CUresult describe_kernel(const struct flyt_driver *driver, struct flyt_ke
     CUresult result = driver->cuKernelGetName(&name, kernel->cu_kernel);
     if (result != CUDA_SUCCESS)
         return result;
+    if (strlen(name) > FLYT_SYMBOL_BYTES_MAX)
+        return CUDA_ERROR_NOT_SUPPORTED;
     ret_info->name = strdup(name);
     if (!ret_info->name)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -190,22 +201,55 @@ static CUresult describe(struct load_job *self)
     CUresult result = driver->cuLibraryGetKernelCount(&count, library->cu_library);
     if (result != CUDA_SUCCESS || !count)
         return result;
-    if (count > FLYT_KERNELS_MAX)
+    if (count > FLYT_LIBRARY_KERNELS_MAX) {
+        flyt_warn("session %llu: a library with %u kernels is not loaded: there may be %d at most",
+                  (unsigned long long)self->job.session->session_id, count, FLYT_LIBRARY_KERNELS_MAX);
         return CUDA_ERROR_NOT_SUPPORTED;
+    }
     CUkernel *cu_kernels = calloc(count, sizeof *cu_kernels);
     library->kernels = calloc(count, sizeof *library->kernels);
-    self->res.kernels.kernels_val = calloc(count, sizeof *self->res.kernels.kernels_val);
-    result = cu_kernels && library->kernels && self->res.kernels.kernels_val
+    library->infos = calloc(count, sizeof *library->infos);
+    library->kernel_count = library->infos ? count : 0;
+    result = cu_kernels && library->kernels && library->infos
                  ? driver->cuLibraryEnumerateKernels(cu_kernels, count, library->cu_library)
                  : CUDA_ERROR_OUT_OF_MEMORY;
-    self->kernel_room = self->res.kernels.kernels_val ? count : 0;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         library->kernels[i].cu_kernel = cu_kernels[i];
-        result = describe_kernel(driver, &library->kernels[i], &self->res.kernels.kernels_val[i]);
-        library->kernel_count = self->res.kernels.kernels_len = i + 1;
+        result = describe_kernel(driver, &library->kernels[i], &library->infos[i]);
     }
     free(cu_kernels);
     return result;
+}
+
+/* On the wire, at most. */
+static size_t info_bytes(const flyt_kernel_info *info)
+{
+    return strlen(info->name) + info->params.params_len * sizeof(flyt_kernel_param) + 3 * sizeof(u_int);
+}
+
+/* Moves what is to be told next into an array of its own, which xdr_free can free: as much as a reply holds. */
+static CUresult take_infos(struct flyt_library *library, u_int *ret_count, flyt_kernel_info **ret_infos)
+{
+    flyt_kernel_info *infos = library->infos + library->told_count;
+    uint32_t left = library->kernel_count - library->told_count, count = 0;
+    size_t bytes = 0;
+    while (count < left && count < FLYT_KERNELS_MAX && bytes < FLYT_KERNELS_PART_BYTES)
+        bytes += info_bytes(&infos[count++]);
+    flyt_kernel_info *part = calloc(count + 1, sizeof *part);
+    if (!part)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (count) { /* else there may be no array at all */
+        memcpy(part, infos, count * sizeof *part);
+        memset(infos, 0, count * sizeof *infos);
+    }
+    library->told_count += count;
+    if (count == left) {
+        free(library->infos);
+        library->infos = NULL;
+    }
+    *ret_infos = part;
+    *ret_count = count;
+    return CUDA_SUCCESS;
 }
 
 static CUresult load(struct load_job *self)
@@ -249,6 +293,10 @@ static CUresult load_advance(struct flyt_job *job)
     if (!atomic_load_explicit(&self->task.is_done, memory_order_acquire))
         return CUDA_ERROR_NOT_READY;
     CUresult result = self->result;
+    if (result == CUDA_SUCCESS) {
+        self->res.kernel_count = self->library->kernel_count;
+        result = take_infos(self->library, &self->res.kernels.kernels_len, &self->res.kernels.kernels_val);
+    }
     if (result == CUDA_SUCCESS)
         result = flyt_session_insert(job->session, &self->library->object, FLYT_ID_LIBRARY);
     if (result == CUDA_SUCCESS) {
@@ -266,22 +314,16 @@ static void load_finish(struct flyt_job *job, CUresult result)
     self->res.progress = flyt_session_progress(session);
     self->res.info_log = self->jit.info_log;
     self->res.error_log = self->jit.error_log;
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         flyt_debug("session %llu: a module is not loaded, cuda_result=%d: %s", (unsigned long long)session->session_id,
                    (int)result, self->jit.error_log);
-        self->res.kernels.kernels_len = 0;
-    }
     flyt_connection_reply(session->connection, job->xid, (xdrproc_t)xdr_flyt_library_load_res, &self->res, NULL, 0);
 }
 
 static void load_free(struct flyt_job *job)
 {
     struct load_job *self = (struct load_job *)job;
-    for (unsigned i = 0; i < self->kernel_room; i++) {
-        free(self->res.kernels.kernels_val[i].name);
-        free(self->res.kernels.kernels_val[i].params.params_val);
-    }
-    free(self->res.kernels.kernels_val);
+    free_infos(self->res.kernels.kernels_val, self->res.kernels.kernels_len);
     free_library(self->library);
     free(self);
 }
@@ -312,6 +354,14 @@ CUresult flyt_serve_library_load(struct flyt_call *call, const flyt_library_load
     free(library);
     free(self);
     return result;
+}
+
+CUresult flyt_serve_library_kernels(struct flyt_call *call, const flyt_library_kernels_args *args,
+                                    struct flyt_library *library, flyt_library_kernels_res *res)
+{
+    if (!library->infos || args->first != library->told_count)
+        return CUDA_ERROR_INVALID_VALUE;
+    return take_infos(library, &res->kernels.kernels_len, &res->kernels.kernels_val);
 }
 
 /* ---- unloading ---- */

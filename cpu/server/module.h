@@ -23,9 +23,11 @@ struct flyt_library {
     CUlibrary cu_library;
     struct flyt_kernel *kernels;
     uint32_t kernel_count;
+    struct flyt_kernel_info *infos; /* by index: what has still to be told of the kernels; NULL: nothing */
+    uint32_t told_count;
 };
 
-/* The kernel at a place in the reply of library_load, or NULL. */
+/* The kernel at a place among those that the client was told, or NULL. */
 struct flyt_kernel *flyt_library_kernel(struct flyt_library *library, uint32_t index);
 
 /* Takes the library out of the session's table, unloads and frees it. No kernel of it is running. */

@@ -3,7 +3,7 @@
  * program holds as its CUDA handle (CUstream, cudaEvent_t, CUfunction …), so it fits a pointer and is never 0, 1 or 2.
  *
  * Layout, from the top: 8 bits type, 56 bits number. Kernels are numbered by rule, without asking the server:
- * 36 bits number of their library, 20 bits place in the reply of library_load.
+ * 36 bits number of their library, 20 bits place among its kernels as the server told them.
  */
 #ifndef FLYT_BASE_ID_H
 #define FLYT_BASE_ID_H

@@ -19,14 +19,16 @@
 #define FLYT_TOKEN_BYTES           32
 #define FLYT_CREDENTIALS_BYTES_MAX 4096
 #define FLYT_PROCEDURES_MAX        4096
-#define FLYT_STRING_BYTES_MAX      1024  /* names of programs, builds, devices; messages */
-#define FLYT_SYMBOL_BYTES_MAX      65536 /* a mangled C++ name */
-#define FLYT_LOG_BYTES_MAX         65536 /* a compiler log */
-#define FLYT_OPTIONS_MAX           64    /* load options of an image */
-#define FLYT_LINK_INPUTS_MAX       4096  /* images that are linked into one */
-#define FLYT_KERNELS_MAX           65536 /* kernels in one library */
-#define FLYT_KERNEL_PARAMS_MAX     8192  /* parameters of one kernel: 32,764 bytes of 4 */
-#define FLYT_PARAM_BYTES_MAX       32764 /* parameter buffer of one launch */
+#define FLYT_STRING_BYTES_MAX      1024    /* names of programs, builds, devices; messages */
+#define FLYT_SYMBOL_BYTES_MAX      65536   /* a mangled C++ name */
+#define FLYT_LOG_BYTES_MAX         65536   /* a compiler log */
+#define FLYT_OPTIONS_MAX           64      /* load options of an image */
+#define FLYT_LINK_INPUTS_MAX       4096    /* images that are linked into one */
+#define FLYT_KERNELS_MAX           65536   /* kernels in one reply, */
+#define FLYT_KERNELS_PART_BYTES    1048576 /* which has no further one when it is so long already */
+#define FLYT_LIBRARY_KERNELS_MAX   1048576 /* kernels in one library */
+#define FLYT_KERNEL_PARAMS_MAX     8192    /* parameters of one kernel: 32,764 bytes of 4 */
+#define FLYT_PARAM_BYTES_MAX       32764   /* parameter buffer of one launch */
 #define FLYT_LAUNCH_ATTRIBUTES_MAX 16
 #define FLYT_ATTRIBUTES_MAX        512        /* device attributes, by CUdevice_attribute */
 #define FLYT_KERNEL_ATTRIBUTES_MAX 64         /* kernel attributes, by CUfunction_attribute */
