@@ -2,6 +2,7 @@
  * that wait for all their blocks; and what ends a launch. */
 #include "cpu/softgpu/ptx_harness.h"
 
+#include <fenv.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -136,6 +137,21 @@ static void what_cannot_go_on_ends_the_launch(void **state)
     }
 }
 
+/* Threads inherit the floating-point environment of whoever makes them, and programs set it as they like. */
+static void rounding_is_not_the_programs(void **state)
+{
+    static struct flyt_ptx_harness other;
+    uint64_t one = 0x3f800000, little = 0x33000000 /* 2^-25 */, sum = 0;
+
+    (void)state;
+    assert_int_equal(fesetround(FE_UPWARD), 0);
+    flyt_ptx_harness_init(&other, 1);
+    fesetround(FE_TONEAREST);
+    assert_int_equal(flyt_ptx_harness_apply(&other, "add.f32", "f=ff", 1, &one, &little, NULL, &sum), CUDA_SUCCESS);
+    flyt_ptx_harness_fini(&other);
+    assert_int_equal(sum, one);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -155,7 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stack_is_given_out_and_back),     cmocka_unit_test(lanes_meet_behind_a_table),
         cmocka_unit_test(lanes_choose_their_barrier),      cmocka_unit_test(what_cannot_go_on_ends_the_launch),
-        cmocka_unit_test(a_grid_waits_for_all_its_blocks),
+        cmocka_unit_test(a_grid_waits_for_all_its_blocks), cmocka_unit_test(rounding_is_not_the_programs),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

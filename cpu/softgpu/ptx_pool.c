@@ -9,6 +9,7 @@
 #include "cpu/softgpu/ptx_block.h"
 
 #include <assert.h>
+#include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -222,6 +223,7 @@ static void *work(void *argument)
     struct worker worker = {.pool = pool};
     bool is_stopping = false;
 
+    fesetenv(FE_DFL_ENV); /* not what the program has set: its rounding, its flushing of subnormals */
     while (!is_stopping) {
         if (worker.count) {
             run_slice(&worker);
