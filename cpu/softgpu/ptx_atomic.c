@@ -68,11 +68,24 @@ EXTREMES(s64, int64_t)
 ATOMIC(inc_u32, uint32_t, UPDATE(uint32_t, old >= b ? 0 : old + 1))
 ATOMIC(dec_u32, uint32_t, UPDATE(uint32_t, old == 0 || old > b ? b : old - 1))
 
-static uint32_t add_f32_bits(uint32_t a, uint32_t b)
+static uint32_t flush_bits(uint32_t bits)
 {
-    float sum = flyt_bits_float(a) + flyt_bits_float(b);
+    return bits & 0x7f800000u ? bits : bits & 0x80000000u;
+}
 
-    return sum == sum ? flyt_float_bits(sum) : 0x7fffffffu;
+static bool is_shared(const struct ptx_warp *w, const void *at)
+{
+    return (uintptr_t)at - (uintptr_t)w->block->shared < w->run->shared_bytes;
+}
+
+/* Subnormals count as zeros, but in shared memory (PTX ISA, atom). */
+static uint32_t add_f32_bits(uint32_t a, uint32_t b, bool keeps_subnormals)
+{
+    float sum = keeps_subnormals ? flyt_bits_float(a) + flyt_bits_float(b)
+                                 : flyt_bits_float(flush_bits(a)) + flyt_bits_float(flush_bits(b));
+    uint32_t bits = sum == sum ? flyt_float_bits(sum) : 0x7fffffffu;
+
+    return keeps_subnormals ? bits : flush_bits(bits);
 }
 
 static uint64_t add_f64_bits(uint64_t a, uint64_t b)
@@ -100,7 +113,7 @@ static uint32_t add_pair(uint32_t a, uint32_t b, uint16_t (*add)(uint16_t, uint1
 {
     return add((uint16_t)a, (uint16_t)b) | (uint32_t)add((uint16_t)(a >> 16), (uint16_t)(b >> 16)) << 16;
 }
-ATOMIC(add_f32, uint32_t, UPDATE(uint32_t, add_f32_bits(old, b)))
+ATOMIC(add_f32, uint32_t, UPDATE(uint32_t, add_f32_bits(old, b, is_shared(w, at))))
 ATOMIC(add_f64, uint64_t, UPDATE(uint64_t, add_f64_bits(old, b)))
 ATOMIC(add_f16, uint16_t, UPDATE(uint16_t, add_f16_bits(old, b)))
 ATOMIC(add_bf16, uint16_t, UPDATE(uint16_t, add_bf16_bits(old, b)))

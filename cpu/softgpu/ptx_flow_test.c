@@ -137,6 +137,42 @@ static void what_cannot_go_on_ends_the_launch(void **state)
     }
 }
 
+/* Sums of f32 in memory take subnormals for zeros, in shared memory they keep them: what an H200 left behind. */
+static void sums_in_memory_flush_subnormals(void **state)
+{
+    static const struct {
+        uint32_t before, after;
+        const char *addend;
+    } cases[] = {{1, 0, "0f00000001"},
+                 {0x00800001, 0, "0f80800000"},
+                 {0x80000001, 0x80000000, "0f80000001"},
+                 {1, 0, "0f80000000"},
+                 {0x3f800000, 0x40000000, "0f3f800000"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[2048];
+
+        snprintf(text, sizeof text,
+                 "%satom.global.add.f32 %%f1, [%%rd1], %s;\nmov.b32 %%r2, %%f1;\nst.global.u32 [%%rd1+4], %%r2;\n"
+                 "red.add.f32 [%%rd1+8], %s;\nret; }\n",
+                 HEAD ".visible .entry k(.param .u64 out) {\n.reg .f32 %f<2>;\n" REGISTERS, cases[i].addend,
+                 cases[i].addend);
+        load(text);
+        out[0] = out[2] = cases[i].before;
+        assert_int_equal(run(1, 1), CUDA_SUCCESS);
+        assert_int_equal(out[0], cases[i].after);
+        assert_int_equal(out[1], cases[i].before);
+        assert_int_equal(out[2], cases[i].after);
+    }
+    load(HEAD KERNEL(".shared .align 4 .b32 s[2];\n.reg .f32 %f<2>;\nst.shared.u32 [s+4], 1;\n"
+                     "mov.u64 %rd3, s;\ncvta.shared.u64 %rd3, %rd3;\n"
+                     "atom.shared.add.f32 %f1, [s+4], 0f00000001;\natom.add.f32 %f1, [%rd3+4], 0f00000001;\n"
+                     "ld.shared.u32 %r2, [s+4];\nst.global.u32 [%rd1], %r2;"));
+    assert_int_equal(run(1, 1), CUDA_SUCCESS);
+    assert_int_equal(out[0], 3);
+}
+
 /* Threads inherit the floating-point environment of whoever makes them, and programs set it as they like. */
 static void rounding_is_not_the_programs(void **state)
 {
@@ -172,6 +208,7 @@ int main(void)
         cmocka_unit_test(stack_is_given_out_and_back),     cmocka_unit_test(lanes_meet_behind_a_table),
         cmocka_unit_test(lanes_choose_their_barrier),      cmocka_unit_test(what_cannot_go_on_ends_the_launch),
         cmocka_unit_test(a_grid_waits_for_all_its_blocks), cmocka_unit_test(rounding_is_not_the_programs),
+        cmocka_unit_test(sums_in_memory_flush_subnormals),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
