@@ -106,7 +106,7 @@ static inline float flush(float x)
                                                                              : (DT)(x))
 #define TOP(DT)             ((uint64_t)1 << (8 * sizeof(DT) - 1))
 #define NAN_FROM_NARROW(DT) (sizeof(DT) == 8 ? TOP(DT) : 0)
-#define NAN_FROM_WIDE(DT)   (sizeof(DT) >= 4 ? TOP(DT) : 0)
+#define NAN_FROM_WIDE(DT)   TOP(DT)
 
 #define ROUNDED(d, DT, DR, s, F, SR, IN, nan, mode, function)                                                          \
     static inline DT mode##_##d##_##s(SR source)                                                                       \

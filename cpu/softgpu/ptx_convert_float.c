@@ -27,10 +27,10 @@ static inline double flush_f64(double x)
 PTX_OP1(f32_f32, float, float, a[i])
 PTX_OP1(f64_f64, double, double, a[i])
 PTX_OP1(f64_f32, double, float, (double)a[i])
-PTX_OP1(f32_f64, float, double, one_nan((float)a[i]))
+PTX_OP1(f32_f64, float, double, (float)a[i]) /* a NaN keeps its sign and the top of its payload */
 PTX_OP1(ftz_f32_f32, float, float, flush(a[i]))
 PTX_OP1(ftz_f64_f32, double, float, (double)flush(a[i]))
-PTX_OP1(ftz_f32_f64, float, double, flush(one_nan((float)a[i])))
+PTX_OP1(ftz_f32_f64, float, double, flush((float)a[i]))
 
 #define INTEGRAL(mode, function)                                                                                       \
     PTX_OP1(mode##_f32, float, float, one_nan(__builtin_##function##f(a[i])))                                          \
@@ -46,9 +46,10 @@ INTEGRAL(rpi, ceil)
 
 /* ---- to f16 and bf16 in every rounding ---- */
 
+/* −0 becomes +0 too. */
 static inline float relu(float x)
 {
-    return x < 0 ? 0.0f : x;
+    return x <= 0 ? 0.0f : x;
 }
 
 static inline float saturate(float x)

@@ -154,6 +154,43 @@ static void floats_become_integers(void **state)
     }
 }
 
+/* Zeros and NaNs by their bits, as an H200 has them. */
+static void zeros_and_nans_are_a_gpus(void **state)
+{
+    static const struct {
+        const char *instruction, *shape;
+        uint64_t x, y, z, wanted;
+    } cases[] = {
+        {"cvt.rzi.u8.f64", "w=g", 0x7ff8000000000123, 0, 0, 0x80},
+        {"cvt.rzi.s8.f64", "w=g", 0x7ff8000000000123, 0, 0, 0xffffff80},
+        {"cvt.rzi.u16.f64", "h=g", 0x7ff8000000000123, 0, 0, 0x8000},
+        {"cvt.rzi.s16.f64", "h=g", 0x7ff8000000000123, 0, 0, 0x8000},
+        {"cvt.rzi.s32.f64", "w=g", 0x7ff8000000000123, 0, 0, 0x80000000},
+        {"cvt.rzi.s16.f32", "h=f", 0x7fc00123, 0, 0, 0},
+        {"cvt.rn.f32.f64", "f=g", 0x7ff8002460000000, 0, 0, 0x7fc00123},
+        {"cvt.rn.f32.f64", "f=g", 0xfff8002460000000, 0, 0, 0xffc00123},
+        {"cvt.rn.f32.f64", "f=g", 0x7ff0000000000001, 0, 0, 0x7fc00000},
+        {"cvt.rn.ftz.f32.f64", "f=g", 0x7ff8002460000000, 0, 0, 0x7fc00123},
+        {"cvt.rni.f32.f32", "f=f", 0x7fc00123, 0, 0, 0x7fffffff},
+        {"cvt.rn.f16.f32", "h=f", 0x7fc00123, 0, 0, 0x7fff},
+        {"cvt.rn.relu.f16x2.f32", "w=ff", 0x80000000, 0x80000000, 0, 0},
+        {"cvt.rn.relu.bf16x2.f32", "w=ff", 0x80000000, 0x80000000, 0, 0},
+        {"fma.rn.relu.f16x2", "w=www", 0x80008000, 0x3c003c00, 0x80008000, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t result = 0;
+
+        if (flyt_ptx_harness_apply(&harness, cases[i].instruction, cases[i].shape, 1, &cases[i].x, &cases[i].y,
+                                   &cases[i].z, &result))
+            fail_msg("%s: %s", cases[i].instruction, harness.diag.text);
+        if (result != cases[i].wanted)
+            fail_msg("%s: %llx, wanted %llx", cases[i].instruction, (unsigned long long)result,
+                     (unsigned long long)cases[i].wanted);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -173,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(integers_become_floats),
         cmocka_unit_test(floats_become_integers),
+        cmocka_unit_test(zeros_and_nans_are_a_gpus),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -47,12 +47,12 @@ static inline uint16_t f16_saturated_out(float x)
 
 static inline uint16_t f16_relu_out(float x)
 {
-    return flyt_half_from_float(x < 0 ? 0.0f : x);
+    return flyt_half_from_float(x <= 0 ? 0.0f : x); /* −0 becomes +0 too */
 }
 
 static inline uint16_t bf16_relu_out(float x)
 {
-    return flyt_bfloat_from_float(x < 0 ? 0.0f : x);
+    return flyt_bfloat_from_float(x <= 0 ? 0.0f : x);
 }
 
 static inline float least(float a, float b)
