@@ -254,7 +254,7 @@ static bool may_take_record(const struct flyt_peer *peer)
     case FLYT_PEER_GUARDED:
     case FLYT_PEER_CONFIRMING:
     case FLYT_PEER_READY:
-        return !peer->cause.code && peer->serving_count < FLYT_PEER_SERVING_MAX;
+        return !peer->cause.code && (!peer->held.data || peer->serving_count < FLYT_PEER_SERVING_MAX);
     default:
         return false;
     }
@@ -331,10 +331,12 @@ static void take_record(struct flyt_peer *peer, const unsigned char *record, siz
         if (peer->phase != FLYT_PEER_READY)
             return;
     }
-    if (flyt_message_is_call(record, bytes))
-        flyt_peer_take_call(peer, record, bytes);
-    else
+    if (!flyt_message_is_call(record, bytes))
         flyt_peer_take_reply(peer, record, bytes);
+    else if (peer->serving_count < FLYT_PEER_SERVING_MAX)
+        flyt_peer_take_call(peer, record, bytes);
+    else /* its bytes stay where they are: nothing else is read */
+        peer->held = (struct flyt_input_record){.data = record, .bytes = bytes};
 }
 
 static void take_records(struct flyt_peer *peer)
@@ -342,6 +344,12 @@ static void take_records(struct flyt_peer *peer)
     struct flyt_input_record record;
 
     while (may_take_record(peer)) {
+        if (peer->held.data) {
+            record = peer->held;
+            peer->held.data = NULL;
+            take_record(peer, record.data, record.bytes);
+            continue;
+        }
         int status = flyt_input_next(&peer->input, &record);
         if (!status)
             return;

@@ -9,9 +9,9 @@
  * connection ends.
  *
  * Bounds. A record: FLYT_CONTROL_HELLO_BYTES_MAX before the peer has an identity, record_bytes_max afterwards. Calls of
- * a peer served at once: FLYT_PEER_SERVING_MAX, then reading stops until one was answered. So that replies are never
- * stuck behind calls, no more of our own calls are on the wire at once; further ones wait here, in order. Unsent
- * output: FLYT_PEER_OUTPUT_BYTES_MAX, beyond which a call is refused and a reply closes the connection, and
+ * a peer served at once: FLYT_PEER_SERVING_MAX; at a further one reading stops until one was answered. So that replies
+ * are never stuck behind calls, no more of our own calls are on the wire at once; further ones wait here, in order.
+ * Unsent output: FLYT_PEER_OUTPUT_BYTES_MAX, beyond which a call is refused and a reply closes the connection, and
  * FLYT_PEER_STALL_MS without the peer reading any of it. Connections without an identity are few and short (struct
  * flyt_door_config). A message that is no RPC, or whose arguments or results cannot be decoded, ends its connection
  * (after the answer GARBAGE_ARGS, where it was a call).

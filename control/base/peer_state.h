@@ -90,6 +90,7 @@ struct flyt_peer {
 
     struct flyt_input input;
     bool has_input;
+    struct flyt_input_record held; /* with data: a call that must wait until another was answered; reading stops */
     struct flyt_outgoing_list output, waiting; /* waiting: calls that may not be on the wire yet */
     size_t unsent_bytes;                       /* of both */
     uint64_t progress_ms;                      /* when the other end has last read something */

@@ -26,15 +26,12 @@ static void serve_echo(struct flyt_call *call, void *args)
     flyt_call_reply(call, args);
 }
 
-/* The arguments live as long as the call: the answer is made of them. */
-static flyt_event *kept_args[TEST_CALLS_MAX];
-
 static void serve_keep(struct flyt_call *call, void *args)
 {
     struct test_side *side = side_of(call);
 
     assert_true(side->kept_count < TEST_CALLS_MAX);
-    kept_args[side->kept_count] = args;
+    side->kept_args[side->kept_count] = args; /* lives as long as the call: the answer is made of it */
     side->kept[side->kept_count++] = call;
 }
 
@@ -42,11 +39,11 @@ void test_answer(struct test_side *side)
 {
     assert_true(side->kept_count > 0);
     struct flyt_call *call = side->kept[0];
-    flyt_event *args = kept_args[0];
+    flyt_event *args = side->kept_args[0];
 
     side->kept_count--;
     memmove(side->kept, side->kept + 1, side->kept_count * sizeof side->kept[0]);
-    memmove(kept_args, kept_args + 1, side->kept_count * sizeof kept_args[0]);
+    memmove(side->kept_args, side->kept_args + 1, side->kept_count * sizeof side->kept_args[0]);
     flyt_call_reply(call, args);
 }
 

@@ -37,6 +37,7 @@ struct test_side {
     unsigned ready_count, ended_count;
     struct flyt_error cause;
     struct flyt_call *kept[TEST_CALLS_MAX];
+    flyt_event *kept_args[TEST_CALLS_MAX];
     unsigned kept_count, note_count, served_count, measured_count, failed_count;
     uint64_t last_note;
 };
