@@ -44,9 +44,10 @@ static struct flyt_kernel_device *get_record(struct flyt_kernel *kernel, int dev
     return known;
 }
 
-static void fill(struct flyt_kernel_device *info, const flyt_kernel_info_res *res)
+static void fill(struct flyt_kernel_device *info, uint64_t kernel_id, const flyt_kernel_info_res *res)
 {
     pthread_mutex_lock(&info->mutex);
+    info->kernel_id = kernel_id;
     info->attribute_count = res->attributes.attributes_len;
     memcpy(info->attributes, res->attributes.attributes_val, info->attribute_count * sizeof(int));
     info->max_block_threads = info->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
@@ -63,13 +64,16 @@ CUresult flyt_kernel_device(struct flyt_kernel *kernel, int device, struct flyt_
     *ret_info = info;
     if (atomic_load_explicit(&info->is_known, memory_order_acquire))
         return CUDA_SUCCESS;
-    flyt_kernel_info_args args = {
-        .thread = flyt_thread_number(), .kernel_id = kernel->kernel_id, .device = (unsigned)device};
+    uint64_t kernel_id;
+    CUresult result = flyt_library_kernel_on(kernel, device, &kernel_id);
+    if (result)
+        return result;
+    flyt_kernel_info_args args = {.thread = flyt_thread_number(), .kernel_id = kernel_id, .device = (unsigned)device};
     flyt_kernel_info_res res = {0};
     int status = flyt_call_kernel_info(flyt_client.channel, &args, &res);
-    CUresult result = flyt_client_reply(status, res.result, "kernel_info");
+    result = flyt_client_reply(status, res.result, "kernel_info");
     if (!result)
-        fill(info, &res);
+        fill(info, kernel_id, &res);
     xdr_free((xdrproc_t)xdr_flyt_kernel_info_res, (char *)&res);
     return result;
 }
@@ -179,7 +183,7 @@ CUresult flyt_kernel_attribute_set(CUfunction function, int device, CUfunction_a
     if ((unsigned)attribute >= info->attribute_count || attribute >= CU_FUNC_ATTRIBUTE_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     flyt_kernel_attribute_set_args args = {.thread = flyt_thread_number(),
-                                           .kernel_id = kernel->kernel_id,
+                                           .kernel_id = info->kernel_id,
                                            .device = (unsigned)device,
                                            .attribute = attribute,
                                            .value = value};
@@ -207,7 +211,7 @@ CUresult flyt_kernel_cache_config_set(CUfunction function, int device, CUfunc_ca
     info->occupancy_count = 0;
     pthread_mutex_unlock(&info->mutex);
     flyt_kernel_cache_config_set_args args = {.thread = flyt_thread_number(),
-                                              .kernel_id = kernel->kernel_id,
+                                              .kernel_id = info->kernel_id,
                                               .device = (unsigned)device,
                                               .cache_config = (unsigned)config};
     return flyt_client_status(flyt_send_kernel_cache_config_set(flyt_client.channel, &args, NULL),

@@ -63,7 +63,7 @@ static CUresult check_cooperative(const struct flyt_launch *launch, struct flyt_
     return wanted > room ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
 
-static CUresult check(const struct flyt_launch *launch, struct flyt_kernel *kernel, int device)
+static CUresult check(const struct flyt_launch *launch, struct flyt_kernel *kernel, int device, uint64_t *ret_kernel_id)
 {
     const struct flyt_device_info *info;
     struct flyt_kernel_device *known;
@@ -72,6 +72,7 @@ static CUresult check(const struct flyt_launch *launch, struct flyt_kernel *kern
         result = flyt_kernel_device(kernel, device, &known);
     if (result)
         return result;
+    *ret_kernel_id = known->kernel_id;
     if (!is_inside(info, launch->grid, launch->block))
         return CUDA_ERROR_INVALID_VALUE;
     unsigned threads = launch->block[0] * launch->block[1] * launch->block[2];
@@ -176,7 +177,7 @@ static CUresult get_params(const struct flyt_launch *launch, const struct flyt_k
     return CUDA_SUCCESS;
 }
 
-static CUresult send_launch(const struct flyt_launch *launch, const struct flyt_kernel *kernel,
+static CUresult send_launch(const struct flyt_launch *launch, const struct flyt_kernel *kernel, uint64_t kernel_id,
                             struct flyt_stream *stream)
 {
     char room[PARAMS_ON_STACK_BYTES];
@@ -194,7 +195,7 @@ static CUresult send_launch(const struct flyt_launch *launch, const struct flyt_
     if (!result) {
         args.thread = flyt_thread_number();
         args.stream_id = stream->stream_id;
-        args.kernel_id = kernel->kernel_id;
+        args.kernel_id = kernel_id;
         memcpy(args.grid, launch->grid, sizeof args.grid);
         memcpy(args.block, launch->block, sizeof args.block);
         args.dynamic_shared_bytes = launch->dynamic_shared_bytes;
@@ -232,6 +233,7 @@ CUresult flyt_kernel_launch(const struct flyt_launch *launch)
         if (result)
             return result;
     }
-    result = check(launch, kernel, device);
-    return result ? result : send_launch(launch, kernel, stream);
+    uint64_t kernel_id;
+    result = check(launch, kernel, device, &kernel_id);
+    return result ? result : send_launch(launch, kernel, kernel_id, stream);
 }

@@ -74,6 +74,8 @@ static struct flyt_library *new_library(void)
     library->owned_image = NULL;
     library->numbers = (struct flyt_jit_numbers){0};
     library->variables = NULL;
+    for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++)
+        atomic_store(&library->own[i], NULL);
     return library;
 }
 
@@ -362,11 +364,35 @@ CUresult flyt_library_ensure(CUlibrary handle)
 
 /* ---- unloading ---- */
 
+/* Ends what a device has instead of the library. */
+static void end_own(struct flyt_library *library, int device, bool is_on_server)
+{
+    struct flyt_library *own = atomic_exchange(&library->own[device], NULL);
+    if (!own)
+        return;
+    if (is_on_server && atomic_load(&own->state) == FLYT_LIBRARY_LOADED)
+        send_unload(own);
+    own->numbers = (struct flyt_jit_numbers){0}; /* the library's */
+    free_library(own);
+}
+
+static void end_all_own(struct flyt_library *library, bool is_on_server)
+{
+    for (int device = 0; device < FLYT_DEVICES_MAX; device++)
+        end_own(library, device, is_on_server);
+}
+
+struct flyt_library *flyt_library_on(const struct flyt_library *library, int device)
+{
+    return atomic_load_explicit(&library->own[device], memory_order_acquire);
+}
+
 static bool unload(uint64_t library_id, bool is_on_server)
 {
     struct flyt_library *library = flyt_table_take(&library_table, library_id);
     if (!library)
         return false;
+    end_all_own(library, is_on_server);
     if (is_on_server && atomic_load(&library->state) == FLYT_LIBRARY_LOADED)
         send_unload(library);
     free_library(library);
@@ -403,16 +429,67 @@ void flyt_library_clear(uint64_t context_id, bool is_on_server)
             unload(library->record.minted_id, is_on_server);
 }
 
-static bool is_used_elsewhere_locked(const struct flyt_library *library, int device)
+static bool is_used_on_locked(const struct flyt_library *library, int device)
 {
     for (const struct flyt_variable *one = library->variables; one; one = one->next)
-        if (one->device != device)
+        if (one->device == device)
             return true;
     for (uint32_t i = 0; i < library->kernel_count; i++)
-        for (int other = 0; other < (int)flyt_client.device_count; other++)
-            if (other != device && flyt_kernel_is_used(&library->kernels[i], other))
-                return true;
+        if (flyt_kernel_is_used(&library->kernels[i], device))
+            return true;
     return false;
+}
+
+static bool is_used_elsewhere_locked(const struct flyt_library *library, int device)
+{
+    for (int other = 0; other < (int)flyt_client.device_count; other++)
+        if (other != device && is_used_on_locked(library, other))
+            return true;
+    return false;
+}
+
+static void forget_variables_locked(struct flyt_library *library, int device)
+{
+    for (struct flyt_variable **link = &library->variables; *link;) {
+        struct flyt_variable *one = *link;
+        if (one->device == device) {
+            *link = one->next;
+            free(one);
+        } else {
+            link = &one->next;
+        }
+    }
+    flyt_range_forget_variables(library->record.minted_id, device);
+}
+
+/* Others go on with the library. Where there is no memory for another one, this device goes on with it, too. */
+static void reset_alone_locked(struct flyt_library *library, int device)
+{
+    struct flyt_library *own = new_library();
+    if (!own)
+        return;
+    own->image = library->image;
+    own->numbers = library->numbers; /* borrowed */
+    end_own(library, device, true);
+    forget_variables_locked(library, device);
+    /* Release: who finds it sees what it is made of (flyt_library_on). */
+    atomic_store_explicit(&library->own[device], own, memory_order_release);
+}
+
+static void reset_locked(struct flyt_library *library, int device)
+{
+    bool was_used = is_used_on_locked(library, device);
+    for (uint32_t i = 0; i < library->kernel_count; i++)
+        flyt_kernel_forget(&library->kernels[i], device);
+    if (!is_used_elsewhere_locked(library, device)) {
+        end_all_own(library, true);
+        send_unload(library);
+        free_variables(library);
+        flyt_range_forget_variables(library->record.minted_id, -1);
+        atomic_store(&library->state, FLYT_LIBRARY_NEW);
+    } else if (was_used) {
+        reset_alone_locked(library, device);
+    }
 }
 
 void flyt_library_reset(int device)
@@ -421,15 +498,8 @@ void flyt_library_reset(int device)
     struct flyt_library *library;
     while ((library = flyt_table_next(&library_table, &slot))) {
         pthread_mutex_lock(&library->mutex);
-        bool is_loaded = !library->is_module && atomic_load(&library->state) == FLYT_LIBRARY_LOADED;
-        for (uint32_t i = 0; is_loaded && i < library->kernel_count; i++)
-            flyt_kernel_forget(&library->kernels[i], device);
-        if (is_loaded && !is_used_elsewhere_locked(library, device)) {
-            send_unload(library);
-            free_variables(library);
-            flyt_range_forget_variables(library->record.minted_id, -1);
-            atomic_store(&library->state, FLYT_LIBRARY_NEW);
-        }
+        if (!library->is_module && atomic_load(&library->state) == FLYT_LIBRARY_LOADED)
+            reset_locked(library, device);
         pthread_mutex_unlock(&library->mutex);
     }
 }

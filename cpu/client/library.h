@@ -53,6 +53,9 @@ struct flyt_library {
     uint32_t kernel_count;
     uint32_t *by_name; /* indices in the order of names */
     struct flyt_variable *variables;
+    /* By device: what is there instead, since a reset of that device while others went on; NULL: nothing. Never
+     * published: programs know only this library and its kernels. */
+    struct flyt_library *_Atomic own[FLYT_DEVICES_MAX];
 };
 
 /* NULL: unknown. */
@@ -69,11 +72,15 @@ CUresult flyt_library_unload_module(uint64_t library_id);
 /* Unloads the modules of a context; is_on_server false: the server has done so already. */
 void flyt_library_clear(uint64_t context_id, bool is_on_server);
 /*
- * A device is about to be reset: unloads the libraries that no other device uses and makes them NEW. One that is in use
- * elsewhere stays, and its variables on this device keep their values: on the server a library is loaded for all
- * devices.
+ * A device is about to be reset: its variables shall be new. A library that no other device uses is unloaded and NEW.
+ * One that is in use elsewhere stays, because on the server a library is loaded for all devices; for this device it is
+ * loaded once more, under an id of its own, when it is used there again.
  */
 void flyt_library_reset(int device);
+/* What a device has instead of the library (load it before use), or NULL: the library itself. */
+struct flyt_library *flyt_library_on(const struct flyt_library *library, int device);
+/* symbol.c: what a kernel is called on the wire on a device, its library loaded there. The errors of loading. */
+CUresult flyt_library_kernel_on(const struct flyt_kernel *kernel, int device, uint64_t *ret_kernel_id);
 
 /* kernel.c: frees what is known about a kernel; whether it was used on a device; forgets what was asked and set there.
  */

@@ -38,7 +38,7 @@ CUresult flyt_kernel_ask_occupancy(struct flyt_kernel *kernel, int device, int b
     if (is_kept)
         return CUDA_SUCCESS;
     flyt_kernel_occupancy_args args = {.thread = flyt_thread_number(),
-                                       .kernel_id = kernel->kernel_id,
+                                       .kernel_id = info->kernel_id,
                                        .device = (unsigned)device,
                                        .block_threads = block_threads,
                                        .dynamic_shared_bytes = dynamic_shared_bytes,
@@ -130,14 +130,17 @@ CUresult flyt_kernel_potential_block(CUfunction function, CUoccupancyB2DSize blo
 CUresult flyt_kernel_available_shared(CUfunction function, int block_count, int block_threads, size_t *ret_bytes)
 {
     struct flyt_kernel *kernel;
+    struct flyt_kernel_device *info;
     int device;
     CUresult result = enter(function, ret_bytes, &kernel, &device);
     if (!result && (block_count <= 0 || block_threads <= 0))
         result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_kernel_device(kernel, device, &info);
     if (result)
         return result;
     flyt_kernel_available_shared_args args = {.thread = flyt_thread_number(),
-                                              .kernel_id = kernel->kernel_id,
+                                              .kernel_id = info->kernel_id,
                                               .device = (unsigned)device,
                                               .block_count = block_count,
                                               .block_threads = block_threads};
@@ -155,15 +158,18 @@ enum cluster_question { CLUSTER_MAX_SIZE = 0, CLUSTER_MAX_ACTIVE = 1 };
 static CUresult ask_cluster(const struct flyt_launch *launch, enum cluster_question kind, int *ret_count)
 {
     struct flyt_kernel *kernel;
+    struct flyt_kernel_device *info;
     flyt_launch_attribute attributes[FLYT_LAUNCH_ATTRIBUTES_MAX];
     int device;
     CUresult result = enter(launch->function, ret_count, &kernel, &device);
     if (!result)
         result = flyt_kernel_wire_attributes(launch, attributes);
+    if (!result)
+        result = flyt_kernel_device(kernel, device, &info);
     if (result)
         return result;
     flyt_kernel_cluster_occupancy_args args = {.thread = flyt_thread_number(),
-                                               .kernel_id = kernel->kernel_id,
+                                               .kernel_id = info->kernel_id,
                                                .device = (unsigned)device,
                                                .kind = kind,
                                                .grid = {launch->grid[0], launch->grid[1], launch->grid[2]},

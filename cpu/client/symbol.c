@@ -20,6 +20,7 @@ static CUresult enter(CUlibrary handle, struct flyt_library **ret_library)
     return flyt_library_load_now(library);
 }
 
+/* NULL: it has none of that name. */
 static const struct flyt_kernel *find_kernel(const struct flyt_library *library, const char *name)
 {
     uint32_t low = 0, high = library->kernel_count;
@@ -52,6 +53,22 @@ CUresult flyt_library_kernel(CUlibrary handle, const char *name, CUkernel *ret_k
     return CUDA_SUCCESS;
 }
 
+CUresult flyt_library_kernel_on(const struct flyt_kernel *kernel, int device, uint64_t *ret_kernel_id)
+{
+    struct flyt_library *own = flyt_library_on(flyt_library_find(flyt_kernel_library_id(kernel->kernel_id)), device);
+    const struct flyt_kernel *there = kernel;
+    if (own) {
+        CUresult result = flyt_library_load_now(own);
+        if (result)
+            return result;
+        there = find_kernel(own, kernel->name);
+    }
+    if (!there)
+        return CUDA_ERROR_NOT_FOUND;
+    *ret_kernel_id = there->kernel_id;
+    return CUDA_SUCCESS;
+}
+
 CUresult flyt_library_kernel_count(CUlibrary handle, unsigned *ret_count)
 {
     struct flyt_library *library;
@@ -78,16 +95,20 @@ CUresult flyt_library_kernels(CUlibrary handle, unsigned count, CUkernel *ret_ke
 static CUresult ask_variable_locked(struct flyt_library *library, const char *name, int device,
                                     struct flyt_variable **ret_variable)
 {
+    struct flyt_library *own = flyt_library_on(library, device);
+    CUresult result = own ? flyt_library_load_now(own) : CUDA_SUCCESS;
+    if (result)
+        return result;
     struct flyt_variable *variable = calloc(1, sizeof *variable + strlen(name) + 1);
     if (!variable)
         return CUDA_ERROR_OUT_OF_MEMORY;
     flyt_library_global_args args = {.thread = flyt_thread_number(),
-                                     .library_id = library->record.minted_id,
+                                     .library_id = (own ? own : library)->record.minted_id,
                                      .name = (char *)(uintptr_t)name,
                                      .device = (unsigned)device};
     flyt_library_global_res res = {0};
     int status = flyt_call_library_global(flyt_client.channel, &args, &res);
-    CUresult result = flyt_client_reply(status, res.result, "library_global");
+    result = flyt_client_reply(status, res.result, "library_global");
     if (result) {
         free(variable);
         return result;
