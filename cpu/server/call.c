@@ -60,6 +60,7 @@ bool_t flyt_call_end(struct flyt_call *call, CUresult result, int *ret_result, f
     flyt_call_count(call);
     if (result == FLYT_CALL_DEFERRED)
         return FALSE;
+    flyt_page_write(call->session);
     *ret_result = (int)flyt_session_check(call->session, result);
     *ret_progress = flyt_session_progress(call->session);
     call->session->is_notice_due = false;

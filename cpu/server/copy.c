@@ -263,6 +263,8 @@ static void out_reply_finish(struct flyt_job *job, CUresult result)
     struct flyt_session *session = job->session;
     size_t bytes = result == CUDA_SUCCESS ? self->bytes : 0;
     flyt_print_flush(session);
+    flyt_session_poll_streams(session);
+    flyt_page_write(session);
     flyt_copy_out_res res = {.result = (int)result, .progress = flyt_session_progress(session)};
     flyt_connection_reply(session->connection, job->xid, (xdrproc_t)xdr_flyt_copy_out_res, &res, self->buffer->data,
                           bytes);

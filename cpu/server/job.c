@@ -89,6 +89,8 @@ void flyt_jobs_fini(struct flyt_session *session)
 void flyt_job_reply(struct flyt_job *job, CUresult result)
 {
     struct flyt_session *session = job->session;
+    flyt_session_poll_streams(session);
+    flyt_page_write(session);
     /* The results of all calls that answer with nothing else have this layout. */
     flyt_stream_synchronize_res res = {.result = (int)result, .progress = flyt_session_progress(session)};
     flyt_connection_reply(session->connection, job->xid, (xdrproc_t)xdr_flyt_stream_synchronize_res, &res, NULL, 0);
@@ -111,10 +113,6 @@ static void reply_finish(struct flyt_job *job, CUresult result)
 {
     /* What kernels printed before this point must be there when the program goes on. */
     flyt_print_flush(job->session);
-    for (struct flyt_stream *stream = job->session->busy_first, *next; stream; stream = next) {
-        next = stream->busy_next;
-        flyt_stream_poll(stream);
-    }
     flyt_job_reply(job, result == CUDA_SUCCESS ? job->session->fatal : result);
 }
 

@@ -102,11 +102,7 @@ static bool tell_progress(struct flyt_session *session)
         return true;
     session->is_notice_due = false;
     session->told_sequence = session->received_sequence;
-    struct flyt_stream *next;
-    for (struct flyt_stream *stream = session->busy_first; stream; stream = next) {
-        next = stream->busy_next;
-        flyt_stream_poll(stream);
-    }
+    flyt_session_poll_streams(session);
     flyt_progress progress = flyt_session_progress(session);
     flyt_connection_call_back(session->connection, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
     return false;

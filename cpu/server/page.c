@@ -102,15 +102,11 @@ static void poll_streams(struct flyt_session *session, bool is_end_marked)
     }
 }
 
-bool flyt_page_publish(struct flyt_session *session, uint64_t now_ns, uint64_t idle_ns)
+void flyt_page_write(struct flyt_session *session)
 {
     struct flyt_page *page = &session->page;
-    if (!page->shared || (!idle_ns && now_ns - page->published_ns < BUSY_INTERVAL_NS))
-        return false;
-    page->published_ns = now_ns;
-    poll_streams(session, idle_ns >= MARK_IDLE_NS);
-    if (session->fatal != CUDA_SUCCESS) /* what looks like an end is none */
-        return false;
+    if (!page->shared || session->fatal != CUDA_SUCCESS) /* what looks like an end is none */
+        return;
     for (unsigned i = 0; i < page->end; i++)
         if (page->streams[i])
             raise_to(&page->shared->streams[i], completed_sequence(session, page->streams[i]));
@@ -119,5 +115,15 @@ bool flyt_page_publish(struct flyt_session *session, uint64_t now_ns, uint64_t i
     raise_to(&page->shared->completed, progress.completed);
     raise_to(&page->shared->executed, progress.executed);
     raise_to(&page->shared->received, progress.received);
-    return session->busy_first != NULL;
+}
+
+bool flyt_page_publish(struct flyt_session *session, uint64_t now_ns, uint64_t idle_ns)
+{
+    struct flyt_page *page = &session->page;
+    if (!page->shared || (!idle_ns && now_ns - page->published_ns < BUSY_INTERVAL_NS))
+        return false;
+    page->published_ns = now_ns;
+    poll_streams(session, idle_ns >= MARK_IDLE_NS);
+    flyt_page_write(session);
+    return session->fatal == CUDA_SUCCESS && session->busy_first != NULL;
 }

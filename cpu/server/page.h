@@ -40,6 +40,13 @@ void flyt_page_remove_stream(struct flyt_session *session, const struct flyt_str
 void flyt_page_count_error(struct flyt_page *page);
 
 /*
+ * Publishes what is known already, without asking the GPU. To be called before every reply whose progress the client
+ * may rely on: a query after a synchronization must not find an older page. Calls that are being served count as done,
+ * so only when that is true.
+ */
+void flyt_page_write(struct flyt_session *session);
+
+/*
  * Looks how far the streams have come and publishes it; not too often while calls come without a pause. idle_ns: for
  * how long none has come. Returns whether the GPU has work whose end is to be published: time alone can bring more.
  */

@@ -127,6 +127,15 @@ void flyt_session_call_error(struct flyt_session *session, uint64_t sequence, ui
     flyt_connection_call_back(session->connection, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &back);
 }
 
+void flyt_session_poll_streams(struct flyt_session *session)
+{
+    struct flyt_stream *next;
+    for (struct flyt_stream *stream = session->busy_first; stream; stream = next) {
+        next = stream->busy_next;
+        flyt_stream_poll(stream);
+    }
+}
+
 flyt_progress flyt_session_progress(const struct flyt_session *session)
 {
     uint64_t executed = session->received_sequence;

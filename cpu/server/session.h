@@ -96,6 +96,8 @@ void flyt_session_call_error(struct flyt_session *session, uint64_t sequence, ui
 
 /* How far the session's calls have come; asks nobody. */
 flyt_progress flyt_session_progress(const struct flyt_session *session);
+/* Asks the driver how far each busy stream has come. */
+void flyt_session_poll_streams(struct flyt_session *session);
 
 /* Enters an object that the client has named. CUDA_SUCCESS; CUDA_ERROR_INVALID_HANDLE: the id is taken, or not one of
  * the type; CUDA_ERROR_OUT_OF_MEMORY. */
