@@ -1,0 +1,99 @@
+/*
+ * The client manager's parts, which one struct holds together. Everything belongs to the event loop's thread.
+ */
+#ifndef FLYT_CONTROL_CLIENT_H
+#define FLYT_CONTROL_CLIENT_H
+
+#include "control/base/daemon.h"
+#include "control/base/metrics.h"
+#include "control/base/tls.h"
+#include "control/base/uplink.h"
+
+enum flyt_attach_time { FLYT_ATTACH_FIRST_USE, FLYT_ATTACH_START };
+
+struct flyt_client_settings {
+    struct flyt_strings managers;
+    char *vm_ip;
+    char *socket;
+    struct flyt_strings allow_users, allow_groups;
+    int attach; /* enum flyt_attach_time */
+    uint64_t attach_timeout_ms;
+    uint64_t programs_max;
+    char *state_dir;
+    char *authority, *certificate, *key;
+    char *metrics;
+};
+
+struct flyt_program_entry;
+struct flyt_waiting_program;
+
+/* Made at the first answer (status.c). */
+struct flyt_client_gauges {
+    struct flyt_metric *up, *connects, *programs, *memory, *sms, *expiry;
+};
+
+struct flyt_client_manager {
+    struct flyt_daemon *daemon;
+    const struct flyt_client_settings *settings;
+    const char *join_token; /* --join */
+    struct flyt_tls *tls;   /* NULL: in clear */
+    struct flyt_uplink *uplink;
+    struct flyt_door *door;
+    int listen_fd;
+    bool owns_socket; /* not passed by the service manager */
+
+    /* grant.c */
+    flyt_grant *grants; /* malloc'ed array; the strings in it are the result's that it was taken from */
+    unsigned grant_count;
+    bool is_asking;
+    bool must_ask; /* the next program must not be served from what is here */
+    struct flyt_waiting_program *waiting;
+    sd_event_source *waiting_timer;
+
+    /* program.c */
+    struct flyt_program_entry *programs;
+    unsigned program_count;
+    sd_event_source *report_timer;
+
+    /* status.c */
+    uint64_t started_ms;
+    struct flyt_metrics *metrics;
+    struct flyt_metrics_server *metrics_server;
+    struct flyt_client_gauges gauges;
+    struct flyt_metric *attach_count, *attach_seconds, *refused_count, *change_count, *call_seconds;
+};
+
+/* ---- grant.c ---- */
+
+/* Answers a program's FLYT_LOCAL_ATTACH, now or when the cluster manager has answered. has_failed: what this program
+ * got before was no good. */
+void flyt_grant_serve(struct flyt_client_manager *manager, struct flyt_call *call, bool has_failed);
+/* The cluster manager can be reached (again). */
+void flyt_grant_up(struct flyt_client_manager *manager);
+/* FLYT_ORDER_CHANGED. Takes the grants out of *args. */
+void flyt_grant_change(struct flyt_client_manager *manager, flyt_changed_args *args);
+void flyt_grant_fini(struct flyt_client_manager *manager);
+
+/* ---- program.c ---- */
+
+/* Listens and serves. 0 or negative and *err. */
+int flyt_programs_init(struct flyt_client_manager *manager, struct flyt_error *err);
+void flyt_programs_fini(struct flyt_client_manager *manager);
+/* Tells every program that what it has was changed. */
+void flyt_programs_notify(struct flyt_client_manager *manager, uint64_t revision, const char *text);
+/* Tells the cluster manager how many there are, soon. */
+void flyt_programs_report(struct flyt_client_manager *manager);
+/* A JSON array of them; cJSON_Delete. */
+struct cJSON *flyt_programs_json(const struct flyt_client_manager *manager);
+
+/* ---- status.c ---- */
+
+int flyt_status_init(struct flyt_client_manager *manager, struct flyt_error *err);
+void flyt_status_fini(struct flyt_client_manager *manager);
+/* Serves FLYT_LOCAL_STATUS. */
+void flyt_status_serve(struct flyt_client_manager *manager, struct flyt_call *call);
+/* A program was answered after so long. */
+void flyt_status_attached(struct flyt_client_manager *manager, uint64_t took_us, flyt_status status);
+void flyt_status_measured(const char *procedure, bool is_served, uint64_t took_us, bool has_failed, void *user);
+
+#endif

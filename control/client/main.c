@@ -1,0 +1,263 @@
+/*
+ * flyt-client-manager: the VM's door to its GPU. One thread, one event loop.
+ *
+ * - One connection to the cluster manager that leads (uplink.h): HELLO as this VM, attach, reports; the cluster
+ *   manager's orders come on the same connection.
+ * - One listening unix socket for the VM's CUDA programs and flytctl (program.c). A program keeps its connection as
+ * long as it uses its GPU; its calls go to the node directly and never pass here.
+ * - What was granted is kept in memory only (grant.c): the ticket key is worth nothing on a disk.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/base/enrol.h"
+#include "control/client/client.h"
+#include "rpc/base/log.h"
+
+#define AT(field) offsetof(struct flyt_client_settings, field)
+
+static const char *const attach_times[] = {"first-use", "start", NULL};
+
+static const struct flyt_setting settings[] = {
+    {.path = "managers",
+     .kind = FLYT_SETTING_STRINGS,
+     .offset = AT(managers),
+     .is_live = true,
+     .help = "addresses of the cluster managers, tcp://HOST:PORT"},
+    {.path = "vm_ip", .kind = FLYT_SETTING_STRING, .offset = AT(vm_ip), .help = "this VM's name in the cluster"},
+    {.path = "socket",
+     .kind = FLYT_SETTING_STRING,
+     .offset = AT(socket),
+     .fallback = "/run/flyt/client.sock",
+     .help = "where CUDA programs ask"},
+    {.path = "allow_users",
+     .kind = FLYT_SETTING_STRINGS,
+     .offset = AT(allow_users),
+     .fallback = "",
+     .is_live = true,
+     .help = "who may use the GPU: names or numbers; nobody named: everybody"},
+    {.path = "allow_groups",
+     .kind = FLYT_SETTING_STRINGS,
+     .offset = AT(allow_groups),
+     .fallback = "",
+     .is_live = true,
+     .help = "and members of these groups"},
+    {.path = "attach",
+     .kind = FLYT_SETTING_CHOICE,
+     .offset = AT(attach),
+     .fallback = "first-use",
+     .choices = attach_times,
+     .is_live = true,
+     .help = "when to ask for the allocation"},
+    {.path = "attach_timeout",
+     .kind = FLYT_SETTING_SECONDS,
+     .offset = AT(attach_timeout_ms),
+     .fallback = "10",
+     .minimum = 100,
+     .maximum = 600000,
+     .is_live = true,
+     .help = "how long a program waits for the cluster manager"},
+    {.path = "programs_max",
+     .kind = FLYT_SETTING_NUMBER,
+     .offset = AT(programs_max),
+     .fallback = "4096",
+     .minimum = 1,
+     .maximum = 65536,
+     .help = "programs at once"},
+    {.path = "state_dir",
+     .kind = FLYT_SETTING_STRING,
+     .offset = AT(state_dir),
+     .fallback = "/var/lib/flyt/client",
+     .help = "where --join puts certificate and key"},
+    {.path = "tls.authority",
+     .kind = FLYT_SETTING_STRING,
+     .offset = AT(authority),
+     .fallback = "",
+     .help = "CA's certificate (PEM); without it and without state_dir's the connection is in clear: loopback only"},
+    {.path = "tls.certificate",
+     .kind = FLYT_SETTING_STRING,
+     .offset = AT(certificate),
+     .fallback = "",
+     .help = "this VM's certificate (PEM)"},
+    {.path = "tls.key", .kind = FLYT_SETTING_STRING, .offset = AT(key), .fallback = "", .help = "its key (PEM, 0600)"},
+    {.path = "metrics",
+     .kind = FLYT_SETTING_STRING,
+     .offset = AT(metrics),
+     .fallback = "127.0.0.1:9403",
+     .help = "address for Prometheus"},
+    {0},
+};
+
+static const struct flyt_daemon_option options[] = {
+    {"join", "TOKEN", "enrol this VM with the first of the managers, then exit"},
+    {0},
+};
+
+static int take_option(void *user, const char *name, const char *value)
+{
+    ((struct flyt_client_manager *)user)->join_token = value;
+    return 0;
+}
+
+static int check(const void *user, struct flyt_error *err)
+{
+    const struct flyt_client_settings *s = user;
+    if (!s->managers.count)
+        return flyt_error_set(err, -EINVAL, "managers must name at least one cluster manager");
+    if (!!s->authority != !!s->certificate || !!s->authority != !!s->key)
+        return flyt_error_set(err, -EINVAL, "tls needs authority, certificate and key, or none of them");
+    return 0;
+}
+
+/* ---- orders of the cluster manager ---- */
+
+static void serve_changed(struct flyt_call *call, void *args)
+{
+    struct flyt_client_manager *manager = flyt_uplink_user(call);
+    flyt_outcome outcome = {.text = (char *)""};
+    if (manager)
+        flyt_grant_change(manager, args);
+    flyt_call_reply(call, &outcome);
+}
+
+static void serve_leader(struct flyt_call *call, void *args)
+{
+    const flyt_leader_args *leader = args;
+    struct flyt_client_manager *manager = flyt_uplink_user(call);
+    flyt_outcome outcome = {.text = (char *)""};
+    flyt_call_reply(call, &outcome);
+    if (manager)
+        flyt_uplink_follow(manager->uplink, leader->leaders.leaders_val, leader->leaders.leaders_len);
+}
+
+static const struct flyt_procedure order_procedures[] = {
+    {FLYT_ORDER_CHANGED, "order_changed", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_changed_args, sizeof(flyt_changed_args),
+     (xdrproc_t)xdr_flyt_outcome, serve_changed},
+    {FLYT_ORDER_LEADER, "order_leader", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_leader_args, sizeof(flyt_leader_args),
+     (xdrproc_t)xdr_flyt_outcome, serve_leader},
+    {.serve = NULL},
+};
+static const struct flyt_program orders = {FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, order_procedures};
+
+static void up(void *user, uint64_t epoch)
+{
+    struct flyt_client_manager *manager = user;
+    flyt_daemon_status(manager->daemon, "connected to the cluster manager");
+    flyt_grant_up(manager);
+    flyt_programs_report(manager);
+}
+
+static void down(void *user)
+{
+    struct flyt_client_manager *manager = user;
+    flyt_daemon_status(manager->daemon, "the cluster manager is not reachable; programs go on");
+}
+
+/* ---- start and end ---- */
+
+/* The files of the settings, or else those that --join has written. */
+static int open_tls(struct flyt_client_manager *manager, struct flyt_error *err)
+{
+    const struct flyt_client_settings *s = manager->settings;
+    struct flyt_tls_files files = {.authority = s->authority, .certificate = s->certificate, .key = s->key};
+    char paths[3][4096];
+    if (!files.authority) {
+        static const char *const names[] = {"authority.pem", "certificate.pem", "key.pem"};
+        for (int i = 0; i < 3; i++)
+            snprintf(paths[i], sizeof paths[i], "%s/%s", s->state_dir, names[i]);
+        if (access(paths[1], F_OK) != 0)
+            return 0;
+        files = (struct flyt_tls_files){.authority = paths[0], .certificate = paths[1], .key = paths[2]};
+    }
+    return flyt_tls_new(&files, false, err, &manager->tls);
+}
+
+static int join(struct flyt_client_manager *manager, struct flyt_error *err)
+{
+    char name[FLYT_NAME_BYTES_MAX + 1];
+    int status =
+        flyt_enrol(manager->settings->managers.items[0], manager->join_token, manager->settings->state_dir, err, name);
+    if (status)
+        return status;
+    printf("enrolled as VM %s; certificate and key are in %s\n", name, manager->settings->state_dir);
+    if (strcmp(name, manager->settings->vm_ip) != 0)
+        printf("note: vm_ip in the configuration is %s; it must be %s\n", manager->settings->vm_ip, name);
+    flyt_daemon_exit(manager->daemon, 0);
+    return 0;
+}
+
+static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
+{
+    struct flyt_client_manager *manager = user;
+    manager->daemon = daemon;
+    manager->settings = flyt_daemon_settings(daemon);
+    if (manager->join_token)
+        return join(manager, err);
+    int status = open_tls(manager, err);
+    if (!status)
+        status = flyt_status_init(manager, err);
+    if (!status)
+        status = flyt_programs_init(manager, err);
+    if (status)
+        return status;
+    const struct flyt_uplink_config config = {
+        .event = flyt_daemon_event(daemon),
+        .managers = &manager->settings->managers,
+        .tls = manager->tls,
+        .kind = FLYT_PEER_VM,
+        .name = manager->settings->vm_ip,
+        .orders = &orders,
+        .user = manager,
+        .up = up,
+        .down = down,
+        .measured = flyt_status_measured,
+    };
+    status = flyt_uplink_new(&config, &manager->uplink);
+    if (status)
+        return flyt_error_set(err, status, "no connection can be made: %s", strerror(-status));
+    flyt_daemon_ready(daemon, "serving programs");
+    flyt_info("vm %s: programs at %s", manager->settings->vm_ip, manager->settings->socket);
+    return 0;
+}
+
+static void reload(void *user)
+{
+    struct flyt_client_manager *manager = user;
+    struct flyt_error err = {0};
+    if (manager->tls && flyt_tls_reload(manager->tls, &err) != 0)
+        flyt_fail("certificates stay as they were: %s", err.text);
+}
+
+static void stop(void *user)
+{
+    struct flyt_client_manager *manager = user;
+    if (manager->join_token)
+        return;
+    flyt_grant_fini(manager);
+    flyt_programs_fini(manager);
+    manager->uplink = flyt_uplink_free(manager->uplink);
+    flyt_status_fini(manager);
+    manager->tls = flyt_tls_free(manager->tls);
+}
+
+int main(int argc, char **argv)
+{
+    struct flyt_client_manager manager = {.listen_fd = -1};
+    const struct flyt_daemon_config config = {
+        .name = "flyt-client-manager",
+        .summary = "Gives the CUDA programs of this VM the GPU that the cluster manager has granted it.",
+        .default_file = "/etc/flyt/client.conf",
+        .settings = settings,
+        .settings_bytes = sizeof(struct flyt_client_settings),
+        .options = options,
+        .option = take_option,
+        .check = check,
+        .start = start,
+        .reload = reload,
+        .stop = stop,
+        .user = &manager,
+    };
+    return flyt_daemon_run(&config, argc, argv);
+}
