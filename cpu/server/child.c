@@ -126,7 +126,7 @@ static void *watch(void *user)
 {
     struct child *child = user;
     int main_fd = flyt_connection_fd(child->session.connection);
-    struct flyt_peer client = {0};
+    struct flyt_vigil client = {0};
     struct pollfd polls[] = {{.fd = main_fd, .events = POLLRDHUP}, {.fd = child->control_fd, .events = POLLIN}};
     while (!polls[0].revents) {
         int count = poll(polls, 2, FLYT_PEER_CHECK_MS);
@@ -135,7 +135,7 @@ static void *watch(void *user)
         if (count > 0 && polls[1].revents && !take_data_stream(child))
             polls[1].fd = -1;
         /* Its host has vanished with data unacknowledged. The next round, and the submission thread, see the end. */
-        if (count == 0 && flyt_peer_is_lost(&client, main_fd)) {
+        if (count == 0 && flyt_vigil_is_lost(&client, main_fd)) {
             flyt_warn("session %llu: the client has not answered for %d s, client_pid=%d program=%s",
                       (unsigned long long)child->session.session_id, FLYT_PEER_SILENT_MS / 1000,
                       (int)child->session.client_pid, child->session.client_name);

@@ -471,7 +471,7 @@ struct watch {
     bool was_kicked, had_waiting;
     uint64_t attentive_until_ns;
     uint64_t checked_ns; /* when it last looked after the server */
-    struct flyt_peer server;
+    struct flyt_vigil server;
 };
 
 /* Decides under the mutex. False: the channel is at its end. */
@@ -516,7 +516,7 @@ static void check_server(struct flyt_channel *channel, struct watch *watch)
     if (now_ns - watch->checked_ns < FLYT_PEER_CHECK_MS * UINT64_C(1000000))
         return;
     watch->checked_ns = now_ns;
-    if (flyt_peer_is_lost(&watch->server, channel->fd))
+    if (flyt_vigil_is_lost(&watch->server, channel->fd))
         flyt_channel_lose(channel, "the server has not answered for a minute");
 }
 

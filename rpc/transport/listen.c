@@ -44,7 +44,7 @@ void flyt_socket_tune(int fd)
 /* One probe of a closed window may stay without an answer, or lose it, and the next one may be two minutes away. */
 enum { UNANSWERED_PROBES_MIN = 2 };
 
-bool flyt_peer_is_lost(struct flyt_peer *peer, int fd)
+bool flyt_vigil_is_lost(struct flyt_vigil *peer, int fd)
 {
     struct tcp_info info = {0};
     socklen_t bytes = sizeof info;

@@ -45,7 +45,7 @@ int flyt_wait_ready(int fd, short events, uint64_t deadline_ms, int cancel_fd);
  * A peer that has vanished without a word (its machine lost power, its network is gone) is lost after
  * FLYT_PEER_SILENT_MS. While nothing is under way the kernel sees to that (keepalive, set by flyt_socket_tune). It does
  * not probe while data is unacknowledged, and would go on sending that for a quarter of an hour: then it takes somebody
- * who calls flyt_peer_is_lost every FLYT_PEER_CHECK_MS. TCP_USER_TIMEOUT is no way: it also ends the connection of a
+ * who calls flyt_vigil_is_lost every FLYT_PEER_CHECK_MS. TCP_USER_TIMEOUT is no way: it also ends the connection of a
  * peer that lives and only does not read, because a debugger has stopped it or a long kernel keeps its queue full.
  */
 enum {
@@ -54,8 +54,8 @@ enum {
     FLYT_PEER_CHECKS = FLYT_PEER_SILENT_MS / FLYT_PEER_CHECK_MS
 };
 
-/* Begins as {0}. */
-struct flyt_peer {
+/* What is remembered of one connection between two checks. Begins as {0}. */
+struct flyt_vigil {
     uint32_t heard_segments; /* received so far, acknowledgements included */
     unsigned silent_checks;  /* in succession */
 };
@@ -64,7 +64,7 @@ struct flyt_peer {
  * an answer, to data that was sent again or to probes of its closed window (which are sent ever more rarely). Checks
  * are counted, not time: where this machine itself stood still, no peer is lost. Never for an idle connection, for a
  * peer that answers but does not read, and for other than TCP sockets. Does not block. */
-bool flyt_peer_is_lost(struct flyt_peer *peer, int fd);
+bool flyt_vigil_is_lost(struct flyt_vigil *peer, int fd);
 
 /* Sets what a channel's socket needs, on either end: no delay of small records, large buffers, keepalive. Failures do
  * no harm. */

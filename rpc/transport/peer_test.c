@@ -77,10 +77,10 @@ static void fill(int fd)
 }
 
 /* How many checks it takes until the peer counts as lost; 0: it never does. */
-static int checks_until_lost(struct flyt_peer *peer, int fd)
+static int checks_until_lost(struct flyt_vigil *peer, int fd)
 {
     for (int i = 1; i <= PATIENCE; i++) {
-        if (flyt_peer_is_lost(peer, fd))
+        if (flyt_vigil_is_lost(peer, fd))
             return i;
         poll(NULL, 0, PAUSE_MS);
     }
@@ -89,13 +89,13 @@ static int checks_until_lost(struct flyt_peer *peer, int fd)
 
 static void test_unacknowledged_data(void **state)
 {
-    struct flyt_peer peer = {0};
+    struct flyt_vigil peer = {0};
     struct pair pair;
 
     need_network();
     connect_pair(&pair);
     assert_int_equal(send(pair.near, "first", 5, 0), 5);
-    assert_false(flyt_peer_is_lost(&peer, pair.near));
+    assert_false(flyt_vigil_is_lost(&peer, pair.near));
     assert_true(set_loopback(false));
     assert_int_equal(send(pair.near, "second", 6, 0), 6);
     int checks = checks_until_lost(&peer, pair.near);
@@ -105,7 +105,7 @@ static void test_unacknowledged_data(void **state)
 
 static void test_comes_back_in_time(void **state)
 {
-    struct flyt_peer peer = {0};
+    struct flyt_vigil peer = {0};
     struct pair pair;
     char bytes[8];
 
@@ -114,13 +114,13 @@ static void test_comes_back_in_time(void **state)
     assert_true(set_loopback(false));
     assert_int_equal(send(pair.near, "data", 4, 0), 4);
     while (peer.silent_checks < FLYT_PEER_CHECKS - 1) {
-        assert_false(flyt_peer_is_lost(&peer, pair.near));
+        assert_false(flyt_vigil_is_lost(&peer, pair.near));
         poll(NULL, 0, PAUSE_MS);
     }
     assert_true(set_loopback(true));
     assert_int_equal(recv(pair.far, bytes, sizeof bytes, 0), 4);
     poll(NULL, 0, PAUSE_MS);
-    assert_false(flyt_peer_is_lost(&peer, pair.near));
+    assert_false(flyt_vigil_is_lost(&peer, pair.near));
     assert_int_equal(peer.silent_checks, 0);
     close_pair(&pair);
 }
@@ -128,14 +128,14 @@ static void test_comes_back_in_time(void **state)
 /* It answers the probes of its window, though not each. */
 static void test_lives_but_does_not_read(void **state)
 {
-    struct flyt_peer peer = {0};
+    struct flyt_vigil peer = {0};
     struct pair pair;
 
     need_network();
     connect_pair(&pair);
     fill(pair.near);
     for (int i = 0; i < 100; i++) {
-        assert_false(flyt_peer_is_lost(&peer, pair.near));
+        assert_false(flyt_vigil_is_lost(&peer, pair.near));
         poll(NULL, 0, PAUSE_MS);
     }
     close_pair(&pair);
@@ -143,7 +143,7 @@ static void test_lives_but_does_not_read(void **state)
 
 static void test_vanishes_with_a_closed_window(void **state)
 {
-    struct flyt_peer peer = {0};
+    struct flyt_vigil peer = {0};
     struct pair pair;
 
     need_network();
@@ -157,7 +157,7 @@ static void test_vanishes_with_a_closed_window(void **state)
 
 static void test_owes_nothing(void **state)
 {
-    struct flyt_peer peer = {0};
+    struct flyt_vigil peer = {0};
     struct pair pair;
     int sockets[2];
 
@@ -166,8 +166,8 @@ static void test_owes_nothing(void **state)
     assert_true(set_loopback(false));
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
     for (int i = 0; i < 3 * FLYT_PEER_CHECKS; i++) {
-        assert_false(flyt_peer_is_lost(&peer, pair.near)); /* keepalive's business */
-        assert_false(flyt_peer_is_lost(&peer, sockets[0]));
+        assert_false(flyt_vigil_is_lost(&peer, pair.near)); /* keepalive's business */
+        assert_false(flyt_vigil_is_lost(&peer, sockets[0]));
         poll(NULL, 0, PAUSE_MS / 10);
     }
     close(sockets[0]);
