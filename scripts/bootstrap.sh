@@ -3,7 +3,7 @@
 # missing; where it cannot install, it says exactly what to type. Run by `make demo` and `make test`.
 set -eu
 
-packages="gcc make python3 pkg-config libtirpc-dev rpcsvc-proto libsystemd-dev libconfig-dev libcjson-dev libsqlite3-dev libmicrohttpd-dev libssl-dev libcmocka-dev libzstd-dev liblz4-dev patchelf util-linux procps"
+packages="gcc make python3 pkg-config libtirpc-dev rpcsvc-proto libsystemd-dev libconfig-dev libcjson-dev libsqlite3-dev libmongoc-dev libmicrohttpd-dev libssl-dev libcmocka-dev libzstd-dev liblz4-dev patchelf util-linux procps"
 cuda=${CUDA_PATH:-/usr/local/cuda}
 
 if ! [ -x "$cuda/bin/nvcc" ] || ! [ -e "$cuda/include/cuda.h" ]; then
@@ -16,7 +16,7 @@ if ! command -v dpkg-query >/dev/null 2>&1; then
     for tool in gcc make python3 rpcgen patchelf pkg-config; do
         command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
     done
-    for module in libtirpc libsystemd libconfig libcjson sqlite3 libmicrohttpd openssl cmocka libzstd liblz4; do
+    for module in libtirpc libsystemd libconfig libcjson sqlite3 libmongoc-1.0 libmicrohttpd openssl cmocka libzstd liblz4; do
         pkg-config --exists "$module" 2>/dev/null || missing="$missing $module"
     done
     [ -z "$missing" ] && exit 0

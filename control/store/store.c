@@ -143,6 +143,11 @@ enum flyt_store_result flyt_store_put(struct flyt_store *store, const char *coll
     if (!cJSON_IsObject(document) || revision >= FLYT_JSON_INTEGER_MAX)
         return flyt_store_fail(err, FLYT_STORE_BROKEN, "%s/%s: no object, or its revision is beyond 2^53", collection,
                                id);
+    /* MongoDB takes such names for operators; and what a list says in the place of a document must not replace it. */
+    for (const cJSON *member = document->child; member; member = member->next)
+        if (member->string[0] == '$' || strcmp(member->string, "_broken") == 0)
+            return flyt_store_fail(err, FLYT_STORE_BROKEN, "%s/%s: a document has no member \"%.80s\"", collection, id,
+                                   member->string);
     /* Both members are made before the write, so that nothing can fail after it. */
     members = cJSON_CreateObject();
     if (!members || !flyt_json_set_store_members(members, id, revision + 1)) {

@@ -15,6 +15,8 @@
  * extended JSON ({"$date": …}) and is written back as what it was. People who change documents in MongoDB do not raise
  * the revision: who looks for changes compares documents, not revisions.
  *
+ * The outermost members of a document that is put are not called "_broken" and do not begin with '$'.
+ *
  * An _id that is no string (ObjectId, number: documents that people insert) appears as its canonical extended JSON
  * ({"$oid":"…"}, {"$value":true}), which every call takes as `id` too. Text that begins with {"$ is therefore no id of
  * a string.
@@ -95,8 +97,8 @@ enum flyt_store_result flyt_store_delete(struct flyt_store *store, const char *c
 
 /*
  * A consistent copy of everything into a new file at path (SQLite: its online backup; MongoDB: extended JSON, one
- * document per line with its collection). -EEXIST: the file is there. 0 or a negative errno and *err; then there is no
- * file. Its mode is 0600.
+ * document per line with its collection, each document as it was at some time during the call). -EEXIST: the file is
+ * there. 0 or a negative errno and *err; then there is no file. Its mode is 0600.
  */
 int flyt_store_backup(struct flyt_store *store, const char *path, struct flyt_error *err);
 

@@ -12,10 +12,11 @@
 #include <cmocka.h>
 
 #include "control/store/json.h"
+#include "control/store/test_mongod.h"
 #include "control/store/test_store.h"
 
 struct fixture {
-    char folder[PATH_MAX], uri[PATH_MAX + 64];
+    char folder[PATH_MAX], uri[PATH_MAX + 64], database[64]; /* one of folder and database */
     struct flyt_store *store;
 };
 
@@ -30,12 +31,26 @@ static int set_up_sqlite(void **state)
     return 0;
 }
 
+static int set_up_mongodb(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+
+    test_mongod_database(f->database, sizeof f->database);
+    test_mongod_uri(f->database, f->uri, sizeof f->uri);
+    f->store = test_open(f->uri);
+    *state = f;
+    return 0;
+}
+
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
 
     f->store = flyt_store_close(f->store);
-    test_folder_remove(f->folder);
+    if (*f->folder)
+        test_folder_remove(f->folder);
+    else
+        test_mongod_drop(f->database);
     free(f);
     return 0;
 }
@@ -297,11 +312,20 @@ static void test_lists_page_by_id(void **state)
 
 int main(void)
 {
-#define SQLITE(function) cmocka_unit_test_setup_teardown(function, set_up_sqlite, tear_down)
+#define SQLITE(function)  cmocka_unit_test_setup_teardown(function, set_up_sqlite, tear_down)
+#define MONGODB(function) cmocka_unit_test_setup_teardown(function, set_up_mongodb, tear_down)
     const struct CMUnitTest on_sqlite[] = {
         SQLITE(test_results), SQLITE(test_seen_is_compared), SQLITE(test_values_are_exact),
         SQLITE(test_bounds),  SQLITE(test_odd_names),        SQLITE(test_lists_page_by_id),
     };
+    const struct CMUnitTest on_mongodb[] = {
+        MONGODB(test_results), MONGODB(test_seen_is_compared), MONGODB(test_values_are_exact),
+        MONGODB(test_bounds),  MONGODB(test_odd_names),        MONGODB(test_lists_page_by_id),
+    };
 
-    return cmocka_run_group_tests_name("sqlite", on_sqlite, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("sqlite", on_sqlite, NULL, NULL);
+    test_mongod_start();
+    failed += cmocka_run_group_tests_name("mongodb", on_mongodb, NULL, NULL);
+    test_mongod_stop();
+    return failed;
 }
