@@ -46,6 +46,7 @@ static void serve_device_info(flyt_device_info_res *res)
     attributes[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = 1024;
     attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = 4;
     attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1;
+    attributes[CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH] = 1;
     res->attributes.attributes_len = 200;
     res->attributes.attributes_val = malloc(sizeof attributes);
     memcpy(res->attributes.attributes_val, attributes, sizeof attributes);
@@ -88,12 +89,19 @@ static void serve_library_load(flyt_library_load_res *res)
     memcpy(res->kernels.kernels_val[0].params.params_val, places, sizeof places);
 }
 
+static int required_cluster_width;
+
 static void serve_kernel_info(flyt_kernel_info_res *res)
 {
     res->attributes.attributes_len = CU_FUNC_ATTRIBUTE_MAX;
     res->attributes.attributes_val = calloc(CU_FUNC_ATTRIBUTE_MAX, sizeof(int));
     res->attributes.attributes_val[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = 512;
     res->attributes.attributes_val[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = 49152;
+    if (required_cluster_width) {
+        res->attributes.attributes_val[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] = required_cluster_width;
+        res->attributes.attributes_val[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT] = 1;
+        res->attributes.attributes_val[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH] = 1;
+    }
 }
 
 static void serve(unsigned procedure, const void *args, void *res, void *data)
@@ -603,6 +611,65 @@ static void test_bad_launches_are_refused_at_once(void **state)
     assert_int_equal(flyt_kernel_launch(&bad), CUDA_SUCCESS);
 }
 
+struct cluster_case {
+    unsigned grid[3], cluster[3];
+    CUresult result;
+};
+
+static void check_cluster_cases(CUfunction function, const struct cluster_case *cases, size_t count)
+{
+    int value[2] = {0};
+    void *params[] = {value, value, value};
+    for (size_t i = 0; i < count; i++) {
+        const unsigned *cluster = cases[i].cluster;
+        CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                                       .value.clusterDim = {cluster[0], cluster[1], cluster[2]}};
+        struct flyt_launch launch = {
+            .function = function, .block = {1, 1, 1}, .params = params, .attributes = &attribute, .attribute_count = 1};
+        memcpy(launch.grid, cases[i].grid, sizeof launch.grid);
+        unsigned before = fake.call_count[FLYT_KERNEL_LAUNCH];
+        assert_int_equal(flyt_kernel_launch(&launch), cases[i].result);
+        assert_int_equal(fake.call_count[FLYT_KERNEL_LAUNCH], before + (cases[i].result == CUDA_SUCCESS));
+    }
+}
+
+/* What an H200 answered. */
+static void test_bad_clusters_are_refused_at_once(void **state)
+{
+    static const struct cluster_case plain_cases[] = {
+        {{8, 1, 1}, {2, 1, 1}, CUDA_SUCCESS},
+        {{8, 1, 1}, {0, 0, 0}, CUDA_SUCCESS},
+        {{7, 1, 1}, {1, 1, 1}, CUDA_SUCCESS},
+        {{7, 1, 1}, {7, 1, 1}, CUDA_SUCCESS},
+        {{8, 4, 1}, {2, 2, 1}, CUDA_SUCCESS},
+        {{0, 1, 1}, {2, 1, 1}, CUDA_ERROR_INVALID_VALUE},
+        {{7, 1, 1}, {2, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {{8, 3, 1}, {2, 2, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {{8, 1, 1}, {0, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {{8, 1, 1}, {2, 0, 0}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {{4, 1, 1}, {8, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {{8, 1, 1}, {UINT32_MAX, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {{16, 1, 1}, {16, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {{8, 4, 4}, {2, 2, 4}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+    };
+    static const struct cluster_case required_cases[] = {
+        {{8, 1, 1}, {2, 1, 1}, CUDA_SUCCESS},
+        {{8, 1, 1}, {0, 0, 0}, CUDA_SUCCESS},
+        {{7, 1, 1}, {0, 0, 0}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {{8, 1, 1}, {4, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+        {{8, 1, 1}, {1, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
+    };
+    static const struct cluster_case large[] = {{{16, 1, 1}, {16, 1, 1}, CUDA_SUCCESS}};
+    CUfunction function = load_kernel();
+    check_cluster_cases(function, plain_cases, sizeof plain_cases / sizeof plain_cases[0]);
+    assert_int_equal(flyt_kernel_attribute_set(function, -1, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+                     CUDA_SUCCESS);
+    check_cluster_cases(function, large, 1);
+    required_cluster_width = 2;
+    check_cluster_cases(load_kernel(), required_cases, sizeof required_cases / sizeof required_cases[0]);
+    required_cluster_width = 0;
+}
+
 static void test_properties_are_masked(void **state)
 {
     int value;
@@ -720,6 +787,7 @@ int main(void)
         cmocka_unit_test(test_kernels_come_in_several_replies),
         cmocka_unit_test(test_parameters_are_packed_by_layout),
         cmocka_unit_test(test_bad_launches_are_refused_at_once),
+        cmocka_unit_test(test_bad_clusters_are_refused_at_once),
         cmocka_unit_test(test_properties_are_masked),
         cmocka_unit_test(test_host_function_runs_and_may_not_call),
         cmocka_unit_test(test_one_way_error_reaches_its_thread_once),

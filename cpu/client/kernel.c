@@ -8,6 +8,10 @@
 #include "cpu/client/kernel_record.h"
 #include "cpu/client/thread.h"
 
+_Static_assert(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + 1 &&
+                   CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + 2,
+               "width, height, depth follow each other");
+
 CUresult flyt_kernel_get(CUfunction function, struct flyt_kernel **ret_kernel)
 {
     struct flyt_library *library;
@@ -50,6 +54,10 @@ static void fill(struct flyt_kernel_device *info, uint64_t kernel_id, const flyt
     info->kernel_id = kernel_id;
     info->attribute_count = res->attributes.attributes_len;
     memcpy(info->attributes, res->attributes.attributes_val, info->attribute_count * sizeof(int));
+    for (int i = 0; i < 3; i++) {
+        int blocks = info->attributes[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i];
+        info->required_cluster[i] = blocks > 0 ? (unsigned)blocks : 0;
+    }
     info->max_block_threads = info->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
     info->max_dynamic_shared_bytes = info->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
     atomic_store_explicit(&info->is_known, true, memory_order_release);

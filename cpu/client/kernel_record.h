@@ -23,8 +23,9 @@ struct flyt_kernel_device {
     _Atomic bool is_known;         /* false again after a device reset, until it is asked anew */
     _Atomic int max_block_threads; /* CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK */
     _Atomic int max_dynamic_shared_bytes;
-    uint64_t kernel_id;    /* what the kernel is called on the wire there; set before is_known */
-    pthread_mutex_t mutex; /* for what follows */
+    uint64_t kernel_id;           /* what the kernel is called on the wire there; set before is_known */
+    unsigned required_cluster[3]; /* __cluster_dims__; [0] is 0: none. Set before is_known */
+    pthread_mutex_t mutex;        /* for what follows */
     int attributes[FLYT_KERNEL_ATTRIBUTES_MAX];
     unsigned attribute_count;
     uint64_t changed_attributes; /* bit per attribute that the program set: what makes it again */

@@ -63,6 +63,50 @@ static CUresult check_cooperative(const struct flyt_launch *launch, struct flyt_
     return wanted > room ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
 
+/* Blocks of a cluster that every GPU with clusters runs (CUDA C++ Programming Guide, thread block clusters). */
+enum { PORTABLE_CLUSTER_BLOCKS = 8 };
+
+static bool may_be_nonportable(struct flyt_kernel_device *known)
+{
+    pthread_mutex_lock(&known->mutex);
+    bool may = known->attributes[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] != 0;
+    pthread_mutex_unlock(&known->mutex);
+    return may;
+}
+
+/* A kernel's own clusters, or those of the launch. How large one may be at most the server says: it depends on the GPU
+ * and on the SMs that the session has. The answers are those of an H200. */
+static CUresult check_cluster(const struct flyt_launch *launch, struct flyt_kernel_device *known,
+                              const struct flyt_device_info *info)
+{
+    unsigned cluster[3] = {known->required_cluster[0], known->required_cluster[1], known->required_cluster[2]};
+    for (unsigned i = 0; i < launch->attribute_count && launch->attributes; i++) {
+        if (launch->attributes[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            continue;
+        const CUlaunchAttributeValue *value = &launch->attributes[i].value;
+        const unsigned wanted[3] = {value->clusterDim.x, value->clusterDim.y, value->clusterDim.z};
+        if (!wanted[0] && !wanted[1] && !wanted[2])
+            continue; /* says nothing */
+        if (cluster[0] && memcmp(cluster, wanted, sizeof cluster) != 0)
+            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        memcpy(cluster, wanted, sizeof cluster);
+        if (!cluster[0])
+            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    }
+    if (!cluster[0])
+        return CUDA_SUCCESS;
+    uint64_t blocks = 1;
+    for (int i = 0; i < 3; i++) {
+        if (!cluster[i] || launch->grid[i] % cluster[i])
+            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        blocks *= cluster[i]; /* a divisor of the grid's size: fits */
+    }
+    bool is_possible = blocks == 1 || info->attributes[CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH];
+    if (!is_possible || (blocks > PORTABLE_CLUSTER_BLOCKS && !may_be_nonportable(known)))
+        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    return CUDA_SUCCESS;
+}
+
 static CUresult check(const struct flyt_launch *launch, struct flyt_kernel *kernel, int device, uint64_t *ret_kernel_id)
 {
     const struct flyt_device_info *info;
@@ -75,6 +119,11 @@ static CUresult check(const struct flyt_launch *launch, struct flyt_kernel *kern
     *ret_kernel_id = known->kernel_id;
     if (!is_inside(info, launch->grid, launch->block))
         return CUDA_ERROR_INVALID_VALUE;
+    if (__builtin_expect(launch->attribute_count || known->required_cluster[0], 0)) {
+        result = check_cluster(launch, known, info);
+        if (result)
+            return result;
+    }
     unsigned threads = launch->block[0] * launch->block[1] * launch->block[2];
     if (threads > (unsigned)atomic_load_explicit(&known->max_block_threads, memory_order_relaxed))
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
@@ -137,6 +186,11 @@ static CUresult check_attributes(const struct flyt_launch *launch)
         case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
         case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
             return flyt_not_supported("launch attribute that names an event or a graph node");
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+            if ((unsigned)launch->attributes[i].value.clusterSchedulingPolicyPreference >
+                CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING)
+                return CUDA_ERROR_INVALID_VALUE;
+            break;
         default:
             break;
         }

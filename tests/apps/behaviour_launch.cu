@@ -55,6 +55,38 @@ static void launches(void)
     RT(0, cudaDeviceSynchronize());
 }
 
+/* What is wrong with a cluster whatever the GPU; what needs one that has clusters is for those only. */
+static void launches_in_clusters(void)
+{
+    static const unsigned cases[][7] = {
+        /* grid, cluster, code */
+        {7, 1, 1, 2, 1, 1, 912}, {8, 3, 1, 2, 2, 1, 912},   {8, 1, 1, 0, 1, 1, 912},  {8, 1, 1, 2, 0, 0, 912},
+        {4, 1, 1, 8, 1, 1, 912}, {16, 1, 1, 16, 1, 1, 912}, {8, 4, 4, 2, 2, 4, 912},  {0, 1, 1, 2, 1, 1, 1},
+        {7, 1, 1, 1, 1, 1, 0},   {8, 1, 1, 0, 0, 0, 0},     {8, 1, 1, ~0u, 1, 1, 912}, {8, 1, 1, 2, 1, 1, 0},
+        {8, 4, 1, 2, 2, 1, 0},   {9, 1, 1, 3, 1, 1, 0},
+    };
+    const unsigned needing = 11; /* the first of those that need clusters */
+    int *memory = NULL, has_clusters = 0;
+    void *arguments[] = {&memory};
+
+    RT(0, cudaDeviceGetAttribute(&has_clusters, cudaDevAttrClusterLaunch, 0));
+    for (unsigned i = 0; i < (has_clusters ? sizeof(cases) / sizeof(cases[0]) : needing); i++) {
+        const unsigned *c = cases[i];
+        cudaLaunchAttribute attribute = {};
+        cudaLaunchConfig_t config = {};
+        attribute.id = cudaLaunchAttributeClusterDimension;
+        attribute.val.clusterDim.x = c[3];
+        attribute.val.clusterDim.y = c[4];
+        attribute.val.clusterDim.z = c[5];
+        config.gridDim = dim3(c[0], c[1], c[2]);
+        config.blockDim = dim3(32);
+        config.attrs = &attribute;
+        config.numAttrs = 1;
+        RT((int)c[6], cudaLaunchKernelExC(&config, (void *)plain, arguments));
+    }
+    RT(0, cudaDeviceSynchronize());
+}
+
 static void launches_with_attributes(void)
 {
     int *memory = NULL;
@@ -296,5 +328,6 @@ static void driver_functions(void)
     DR(1, cuOccupancyMaxActiveClusters(NULL, function, &config));
 }
 
-BEHAVIOUR_MAIN({"launches", launches}, {"launches with attributes", launches_with_attributes}, {"functions", functions},
+BEHAVIOUR_MAIN({"launches", launches}, {"launches with attributes", launches_with_attributes},
+               {"launches in clusters", launches_in_clusters}, {"functions", functions},
                {"occupancy", occupancy}, {"driver launches", driver_launches}, {"driver functions", driver_functions})
