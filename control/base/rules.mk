@@ -9,3 +9,6 @@ control_base_tests := $(patsubst %.c,$(B)/%,$(wildcard control/base/*_test.c))
 $(control_base_tests): $(B)/%: $(B)/%.o $(call objs,$(wildcard control/base/test_*.c)) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lcmocka
 UNIT_TESTS += $(control_base_tests)
+
+# Certificates of tests come from the script that makes everybody's.
+$(B)/control/base/tls_test.o: CPPFLAGS += -DFLYT_PKI='"$(CURDIR)/scripts/flyt-pki"'

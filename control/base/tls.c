@@ -101,7 +101,7 @@ static int verify_joining(X509_STORE_CTX *store, void *user)
     }
     int is_good = 0;
     if (!trusted || !sk_X509_num(trusted)) {
-        X509_STORE_CTX_set_error(store, X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN);
+        X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_UNTRUSTED);
     } else {
         X509_STORE_CTX_set0_trusted_stack(store, trusted);
         is_good = X509_verify_cert(store) > 0;
@@ -188,7 +188,7 @@ static int load(const struct flyt_tls *tls, SSL_CTX *context, struct flyt_error 
                               tls->certificate, last_reason());
     /* The chain up to the CA's own certificate, which joining clients look for. An expired one is for others to
      * refuse. */
-    SSL_CTX_build_cert_chain(context, SSL_BUILD_CHAIN_FLAG_CHECK | SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR |
+    SSL_CTX_build_cert_chain(context, SSL_BUILD_CHAIN_FLAG_UNTRUSTED | SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR |
                                           SSL_BUILD_CHAIN_FLAG_CLEAR_ERROR);
     return 0;
 }
