@@ -54,7 +54,7 @@ int flyt_uplink_call(struct flyt_uplink *uplink, uint32_t procedure, xdrproc_t x
 
 /*
  * An answer said NOT_LEADER, or an order FLYT_ORDER_LEADER came: leaves this manager for the first of these (copied;
- * count 0: whoever of the configured ones leads). Inside `done` or `serve` is allowed.
+ * count 0: whoever of the configured ones leads). Inside `done` or `serve` is allowed, before the call is answered.
  */
 void flyt_uplink_follow(struct flyt_uplink *uplink, char *const *leaders, size_t count);
 

@@ -127,9 +127,9 @@ static void serve_leader(struct flyt_call *call, void *args)
     const flyt_leader_args *leader = args;
     struct flyt_client_manager *manager = flyt_uplink_user(call);
     flyt_outcome outcome = {.text = (char *)""};
-    flyt_call_reply(call, &outcome);
     if (manager)
         flyt_uplink_follow(manager->uplink, leader->leaders.leaders_val, leader->leaders.leaders_len);
+    flyt_call_reply(call, &outcome);
 }
 
 static const struct flyt_procedure order_procedures[] = {
