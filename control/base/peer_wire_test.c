@@ -372,6 +372,8 @@ static void test_more_calls_than_are_served(void **state)
     while (f->door.side.kept_count)
         test_answer(&f->door.side);
     test_run_until(f->event, f->door.side.ended_count);
+    while (f->door.side.kept_count) /* served of what had come before the end */
+        test_answer(&f->door.side);
 }
 
 static size_t big_call(unsigned char *data, size_t room, uint32_t bytes)

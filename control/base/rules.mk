@@ -11,4 +11,4 @@ $(control_base_tests): $(B)/%: $(B)/%.o $(call objs,$(wildcard control/base/test
 UNIT_TESTS += $(control_base_tests)
 
 # Certificates of tests come from the script that makes everybody's.
-$(B)/control/base/tls_test.o: CPPFLAGS += -DFLYT_PKI='"$(CURDIR)/scripts/flyt-pki"'
+$(B)/control/base/tls_test.o $(B)/control/base/tls_enrol_test.o: CPPFLAGS += -DFLYT_PKI='"$(CURDIR)/scripts/flyt-pki"'
