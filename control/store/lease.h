@@ -9,7 +9,7 @@
  * On a store that is not shared there is no contender: taking it succeeds at once, raises the epoch as any other, and
  * never runs out.
  *
- *                      step: there is none, released, or unchanged for long enough: put (epoch + 1) is OK
+ *                      step: released, own, or unchanged (absent) for long enough: put (epoch + 1) is OK
  *      WATCHING ────────────────────────────────────────────────────────────────────────► LEADING
  *         ▲  ▲                                                                               │ │
  *         │  └────────── lease_ms since the last confirmed renewal was sent (by itself) ◄────┘ │
