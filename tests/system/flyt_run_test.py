@@ -4,6 +4,7 @@ import os
 import pty
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -60,10 +61,43 @@ def help_and_bad_options():
 
 @scenario
 def no_server_named():
-    result = run([FLYT_RUN, helper("echo")])
+    result = run([FLYT_RUN, helper("echo")], environment(FLYT_CLIENT_SOCKET="/nowhere"))
     expect_equal(result.status, 2, "exit status", result)
     expect_equal(len(lines(result.err)), 1, "lines on stderr", result)
     expect("FLYT_SERVER" in result.err and "--soft" in result.err, result)
+
+
+@scenario
+def client_manager_of_the_vm():
+    """Without an address: whoever listens where the client manager does is asked; what is no socket is nobody."""
+    path = os.path.join(harness.WORK, "client.sock")
+    nobody = environment(FLYT_CLIENT_SOCKET=path)
+    for make in (lambda: None, lambda: open(path, "w").close()):
+        make()
+        result = run([FLYT_RUN, helper("echo")], nobody)
+        expect_equal(result.status, 2, "exit status without a client manager", result)
+        expect(len(lines(result.err)) == 1 and path in result.err, result)
+    os.unlink(path)
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(path)
+        s.listen(4)
+        shown = dict(line.split("=", 1) for line in lines(run([FLYT_RUN, "env"], environment(FLYT_CLIENT_SOCKET=path,
+                                                                                          FLYT_SERVER="")).out))
+        expect("FLYT_SERVER" not in shown and "libcudart" in shown["LD_PRELOAD"], shown)
+        program = start([FLYT_RUN, helper("echo")], environment(FLYT_CLIENT_SOCKET=path), stderr=subprocess.DEVNULL)
+        s.settimeout(20)
+        s.accept()[0].close()       # the program has asked
+        expect(finish(program).status != 0, "a program without a GPU says so")
+        with server() as direct:
+            named = run([FLYT_RUN, helper("echo")], environment(FLYT_CLIENT_SOCKET=path, FLYT_SERVER=direct.url))
+            expect_equal(named.status, 0, "FLYT_SERVER before the client manager", named)
+        s.setblocking(False)
+        try:
+            s.accept()
+            expect(False, "a program with FLYT_SERVER asked the client manager")
+        except BlockingIOError:
+            pass
+    os.unlink(path)
 
 
 @scenario
