@@ -15,6 +15,7 @@
 #include "control/base/tls.h"
 #include "control/base/tls_role.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/transport/listen.h"
 
 enum { PATH_BYTES = 256 };
 
@@ -553,6 +554,121 @@ static void test_large_answers_and_many_calls(void **state)
     assert_int_equal(small.good_count, SMALL);
 }
 
+/* ---- a line that breaks ---- */
+
+/* Between a client and the door: passes bytes on until the `at`th of one direction, which it spoils or cuts off. */
+struct relay {
+    int listen_fd, fds[2]; /* the client's end, the door's end */
+    char url[300];
+    unsigned direction; /* 0: what the client sends */
+    size_t at, passed_bytes[2];
+    bool is_cut;
+};
+
+static void relay_open(struct relay *relay, unsigned direction, size_t at, bool is_cut)
+{
+    struct flyt_error err;
+
+    *relay = (struct relay){.fds = {-1, -1}, .direction = direction, .at = at, .is_cut = is_cut};
+    assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &relay->listen_fd, relay->url), 0);
+}
+
+static void relay_close(struct relay *relay)
+{
+    for (unsigned i = 0; i < 2; i++)
+        relay->fds[i] = flyt_close(relay->fds[i]);
+    relay->listen_fd = flyt_close(relay->listen_fd);
+}
+
+static void relay_pass(struct relay *relay, unsigned from)
+{
+    unsigned char data[1024];
+    ssize_t bytes = recv(relay->fds[from], data, sizeof data, MSG_DONTWAIT);
+
+    if (!bytes)
+        shutdown(relay->fds[!from], SHUT_WR);
+    if (bytes <= 0)
+        return;
+    size_t before = relay->passed_bytes[from], after = before + (size_t)bytes;
+    relay->passed_bytes[from] = after;
+    if (from == relay->direction && before <= relay->at && relay->at < after) {
+        data[relay->at - before] ^= 1;
+        if (relay->is_cut)
+            bytes = (ssize_t)(relay->at - before);
+    }
+    assert_true(send(relay->fds[!from], data, (size_t)bytes, MSG_NOSIGNAL) == bytes || errno == EPIPE ||
+                errno == ECONNRESET);
+    if (relay->is_cut && from == relay->direction && relay->at < after) {
+        for (unsigned i = 0; i < 2; i++)
+            shutdown(relay->fds[i], SHUT_RDWR);
+    }
+}
+
+static void relay_run(struct relay *relay, const char *door_url)
+{
+    if (relay->fds[0] < 0) {
+        relay->fds[0] = accept4(relay->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (relay->fds[0] >= 0)
+            relay->fds[1] = test_raw_connect(door_url);
+        return;
+    }
+    relay_pass(relay, 0);
+    relay_pass(relay, 1);
+}
+
+/* One connection and one call through a line that breaks; the call fails, or survives with the right answer. Whether it
+ * broke before the answer was there. */
+static bool try_broken_line(struct fixture *f, unsigned direction, size_t at, bool is_cut, unsigned *survived_count)
+{
+    struct test_outcomes outcomes = {0};
+    struct flyt_error err;
+    struct flyt_peer *peer;
+    struct relay relay;
+
+    f->client.ended_count = 0;
+    relay_open(&relay, direction, at, is_cut);
+    assert_int_equal(flyt_peer_connect(relay.url, f->client_tls, &f->client.config, 1000, &err, &peer), 0);
+    assert_int_equal(test_call(peer, TEST_ECHO, at, 2000, &outcomes), 0);
+    while (!outcomes.done_count) {
+        sd_event_run(f->event, 200);
+        relay_run(&relay, f->door.url);
+    }
+    bool is_broken = relay.at < relay.passed_bytes[direction];
+    assert_true(outcomes.good_count || is_broken);
+    if (outcomes.good_count)
+        assert_int_equal(outcomes.last_sequence, at);
+    if (is_broken)
+        *survived_count += outcomes.good_count;
+    if (!f->client.ended_count)
+        flyt_peer_close(peer);
+    f->client.peer = NULL;
+    relay_close(&relay);
+    test_run_idle(f->event);
+    return is_broken;
+}
+
+static void test_lines_that_break_at_any_byte(void **state)
+{
+    enum { STEP = 23 };
+    struct fixture *f = *state;
+    size_t at;
+
+    f->door.config.anonymous_ms = 1000;
+    open_door(f, "ca/ca.pem", "ca/manager-m1");
+    f->client_tls = tls_of("ca/ca.pem", "ca/node-n1", false);
+    for (unsigned direction = 0; direction < 2; direction++) {
+        for (unsigned is_cut = 0; is_cut < 2; is_cut++) {
+            unsigned survived_count = 0;
+            for (at = 0; try_broken_line(f, direction, at, is_cut, &survived_count); at += STEP)
+                assert_true(at < 20000);
+            assert_true(at > 1000); /* certificates went both ways */
+            /* Not every bit that goes in clear has a meaning: verifier, versions in heads of TLS records. */
+            assert_in_range(survived_count, 0, is_cut ? 0 : 3);
+        }
+    }
+    test_run_until(f->event, f->door.side.ended_count == f->door.side.ready_count);
+}
+
 /* ---- files ---- */
 
 static void expect_not_loaded(const char *authority, const char *certificate, const char *key, const char *words)
@@ -639,6 +755,7 @@ int main(void)
         TEST(test_client_with_tls_refuses_a_clear_door),
         TEST(test_tls_1_3_and_sunrpc_only),
         TEST(test_large_answers_and_many_calls),
+        TEST(test_lines_that_break_at_any_byte),
         TEST(test_files_that_cannot_be_used),
         TEST(test_renewed_files_are_used_from_then_on),
     };
