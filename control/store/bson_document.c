@@ -76,9 +76,9 @@ static cJSON *extended_item(const bson_iter_t *iter, bool is_canonical)
 
 static cJSON *integer_item(const bson_iter_t *iter)
 {
-    int64_t value = bson_iter_as_int64(iter);
+    int64_t value = bson_iter_as_int64(iter), most = (int64_t)FLYT_JSON_INTEGER_MAX;
 
-    if (fabs((double)value) <= FLYT_JSON_INTEGER_MAX)
+    if (value >= -most && value <= most)
         return cJSON_CreateNumber((double)value);
     return extended_item(iter, true);
 }

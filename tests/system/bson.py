@@ -284,7 +284,8 @@ def order(value):
     if isinstance(value, str):
         return (3, value.encode("utf-8", "surrogateescape"))
     if isinstance(value, dict):
-        return (4, tuple((order(v)[0], k.encode("utf-8", "surrogateescape"), order(v)) for k, v in value.items()))
+        members = ((k.encode("utf-8", "surrogateescape"), order(v)) for k, v in value.items())
+        return (4, tuple((key[0], name, key) for name, key in members))
     if isinstance(value, list):
         return (5, tuple(order(v) for v in value))
     if isinstance(value, ObjectId):
