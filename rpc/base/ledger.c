@@ -369,6 +369,18 @@ uint64_t flyt_ledger_used(const struct flyt_ledger *ledger, uint64_t server_id)
     return entry ? add(load(&entry->used_bytes), load(&entry->reserve_bytes)) : 0;
 }
 
+unsigned flyt_ledger_list(const struct flyt_ledger *ledger, uint64_t *ret_ids)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < FLYT_LEDGER_ENTRIES_MAX; i++) {
+        uint64_t server_id = load(&ledger->shared->entries[i].server_id);
+        if (server_id)
+            ret_ids[count++] = server_id;
+    }
+    return count;
+}
+
 void flyt_ledger_forget_peak(struct flyt_ledger *ledger)
 {
     if (lock(ledger->shared))

@@ -72,6 +72,8 @@ struct flyt_ledger_state {
 void flyt_ledger_read(const struct flyt_ledger *ledger, struct flyt_ledger_state *ret_state);
 /* What one server has, 0 without an entry. Never waits. */
 uint64_t flyt_ledger_used(const struct flyt_ledger *ledger, uint64_t server_id);
+/* The servers that have entries, into ret_ids (FLYT_LEDGER_ENTRIES_MAX). Returns how many. Never waits. */
+unsigned flyt_ledger_list(const struct flyt_ledger *ledger, uint64_t *ret_ids);
 /* The peak begins anew with what is in use. */
 void flyt_ledger_forget_peak(struct flyt_ledger *ledger);
 

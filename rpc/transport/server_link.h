@@ -42,7 +42,8 @@ enum flyt_server_link_kind {
     FLYT_SERVER_LINK_FAILED = 2,
     /*
      * To the server. `session`, `data` is the record that was read of the client's connection, marks included.
-     * Descriptors: the client's socket, then the ledger of each slot (ledger_count of them: none or slot_count).
+     * Descriptors: the client's socket, then the ledger of each slot (ledger_count of them: none or slot_count), in
+     * which the server's entry, server_id, is made already.
      */
     FLYT_SERVER_LINK_SESSION = 3,
     /* To the server: a data stream of the session. `data` is its record; descriptor: its socket. */

@@ -1,0 +1,82 @@
+/*
+ * Allocations that this node holds: their state as ordered, a memory ledger and SM groups for each slot, and their
+ * sessions. Orders are absolute states at a revision; applying one twice changes nothing.
+ */
+#ifndef FLYT_NODE_ALLOCATION_H
+#define FLYT_NODE_ALLOCATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "control/node/node.h"
+#include "rpc/base/ledger.h"
+#include "rpc/transport/server_link.h"
+
+struct flyt_node_slot {
+    struct flyt_node_gpu *gpu;  /* NULL: the node has it no more */
+    struct flyt_ledger *ledger; /* NULL: servers of before a restart have it, and may still bring it */
+    unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];  /* that were ordered */
+    unsigned char holding[FLYT_SERVER_LINK_GROUP_BYTES]; /* these and those that have not been vacated */
+    unsigned sm_count_now;
+    flyt_switch_state switch_state;
+    uint64_t groups_revision;
+};
+
+struct flyt_node_pending;
+
+struct flyt_node_allocation {
+    struct flyt_node_allocation *next;
+    flyt_allocation now; /* as applied; owned */
+    struct flyt_node_slot slots[FLYT_SLOTS_MAX];
+    unsigned session_count;
+    bool is_removed;                   /* goes with its last session */
+    uint64_t tokens_mil;               /* thousandths of programs that may begin now */
+    uint64_t tokens_ms;                /* when that was true */
+    struct flyt_node_pending *pending; /* an order that waits for servers to give back memory; NULL: none */
+};
+
+struct flyt_node_allocation *flyt_node_allocation_find(const struct flyt_node *node, uint64_t id);
+/* From the state file, or as a server that came back describes it. Takes over the parts of *allocation where it
+ * succeeds. 0 or a negative errno. */
+int flyt_node_allocation_add(struct flyt_node *node, flyt_allocation *allocation,
+                             struct flyt_node_allocation **ret_allocation);
+/* Frees it; it has no sessions. Its ledgers leave the descriptor store where is_final. */
+void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocation *allocation, bool is_final);
+
+/* Makes the ledgers that are not there. 0 or a negative errno. */
+int flyt_node_allocation_make_ledgers(struct flyt_node *node, struct flyt_node_allocation *allocation);
+/* Those that a server brought back, ledger_count descriptors by slot, which stay the caller's. 0; -ESTALE: there are
+ * others by now; another negative errno. */
+int flyt_node_allocation_take_ledgers(struct flyt_node *node, struct flyt_node_allocation *allocation, const int *fds,
+                                      unsigned count);
+/* Whether sessions may be made: all ledgers are there. */
+bool flyt_node_allocation_is_complete(const struct flyt_node_allocation *allocation);
+
+/* Whether a program may begin now (sessions, attach rate, state, client slots); takes one from the rate. 0; or a
+ * negative errno and one sentence in *err. */
+int flyt_node_allocation_admit(struct flyt_node *node, struct flyt_node_allocation *allocation, struct flyt_error *err);
+/* A session has begun or ended. An allocation that was removed may be freed by the latter. */
+void flyt_node_allocation_join(struct flyt_node_allocation *allocation);
+void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocation *allocation);
+
+/* Fills the slots of a session. */
+void flyt_node_allocation_fill(const struct flyt_node_allocation *allocation, struct flyt_server_link_session *session);
+
+/* The servers' progress with new groups, or a server's end: computes the slots' states anew. */
+void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocation *allocation);
+/* A server has given back memory: an order may go on. */
+void flyt_node_allocation_retry(struct flyt_node *node, struct flyt_node_allocation *allocation);
+
+/* What has come of it; *ret_use owns nothing but its slots (FLYT_SLOTS_MAX in `slots`) and its outcome's text, which
+ * is `text` (malloc'ed or NULL, taken over). */
+void flyt_node_allocation_use(const struct flyt_node_allocation *allocation, flyt_status status, char *text,
+                              flyt_allocation_use *ret_use);
+
+/* `res` is freed after this returns. */
+typedef void (*flyt_node_applied_fn)(void *user, flyt_apply_res *res);
+/* Carries out an order; `done` is called once, at once or later. */
+void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_node_applied_fn done, void *user);
+/* Without an order's frame: allocations that the store does not know. */
+void flyt_node_allocation_set_orphan(struct flyt_node *node, struct flyt_node_allocation *allocation);
+
+#endif

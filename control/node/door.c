@@ -1,0 +1,255 @@
+#include "control/node/door.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "control/node/allocation.h"
+#include "control/node/pool.h"
+#include "flyt_signatures.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+#include "rpc/base/ticket.h"
+#include "rpc/transport/greeter.h"
+#include "rpc/transport/handshake.h"
+#include "rpc/transport/listen.h"
+
+/* ---- for anybody ---- */
+
+static void answer_query(void *user, flyt_query_res *res)
+{
+    const struct flyt_node *node = user;
+
+    res->build = (char *)FLYT_BUILD_NAME;
+    res->uptime_ms = flyt_clock_ms() - node->started_ms;
+    res->device_count = node->gpus.count;
+    for (unsigned i = 0; i < node->gpus.count; i++) {
+        res->session_count += node->starts[i].serving;
+        res->warm_count += node->starts[i].warm;
+    }
+}
+
+static void refuse(struct flyt_node *node, int fd, uint32_t xid, flyt_handshake_status status, const char *sentence)
+{
+    node->sessions_refused++;
+    flyt_debug("a program is refused: %s", sentence);
+    flyt_handshake_refuse(fd, xid, status, sentence);
+    close(fd);
+}
+
+static bool has_credentials(void *user, const flyt_handshake_args *args)
+{
+    return args->credentials.credentials_len > 0;
+}
+
+/* A handshake without credentials. */
+static void take_stranger(void *user, int fd, const void *record, size_t bytes)
+{
+    flyt_handshake_args args;
+    uint32_t xid;
+
+    if (flyt_handshake_decode(record, bytes, &xid, &args)) {
+        close(fd);
+        return;
+    }
+    xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
+    refuse(user, fd, xid, FLYT_HANDSHAKE_DENIED,
+           "this node serves programs of VMs with an allocation only, which their client manager tells the way here");
+}
+
+/* ---- tickets ---- */
+
+static void print_address(int fd, char *text, size_t bytes)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof address;
+    char host[INET6_ADDRSTRLEN + 32], port[16];
+
+    if (getpeername(fd, (struct sockaddr *)&address, &length) || address.ss_family == AF_UNIX ||
+        getnameinfo((struct sockaddr *)&address, length, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV))
+        snprintf(text, bytes, "local");
+    else
+        snprintf(text, bytes, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+/* Whether the proof is that of the credentials under this node's key, and the credentials are of today. NULL, or why
+ * not. *ret_channel_key is set where it is. */
+static const char *verify(const struct flyt_node *node, const struct flyt_credentials *credentials,
+                          const struct flyt_greeter_answer *answer, unsigned char *ret_channel_key)
+{
+    unsigned char key[FLYT_TICKET_KEY_BYTES], secret[FLYT_TICKET_KEY_BYTES], proof[FLYT_TICKET_KEY_BYTES];
+    const flyt_late_bytes *theirs = &answer->args->proof;
+
+    flyt_ticket_key(node->state.node_key, credentials, key);
+    flyt_ticket_secret(key, credentials->program_number, secret);
+    flyt_ticket_proof(secret, answer->challenge, answer->record_hash, proof);
+    bool is_proved = theirs->flyt_late_bytes_len == sizeof proof &&
+                     flyt_equal_in_constant_time(proof, theirs->flyt_late_bytes_val, sizeof proof);
+    if (is_proved)
+        flyt_ticket_channel_key(secret, answer->challenge, answer->record_hash, ret_channel_key);
+    explicit_bzero(key, sizeof key);
+    explicit_bzero(secret, sizeof secret);
+    if (!is_proved)
+        return "the ticket is not one of this node's";
+    if (credentials->key_number != node->state.key_number)
+        return "the ticket was made with an earlier key of this node";
+    return NULL;
+}
+
+static const char *check_allocation(const struct flyt_node_allocation *allocation,
+                                    const struct flyt_credentials *credentials)
+{
+    if (!allocation)
+        return "the ticket's allocation is not on this node (any more)";
+    if (strcmp(allocation->now.vm_ip, credentials->vm_ip) != 0)
+        return "the ticket's allocation is another VM's";
+    if (allocation->now.generation != credentials->generation)
+        return "the ticket was revoked";
+    return NULL;
+}
+
+static void take_data_stream(struct flyt_node *node, const struct flyt_node_allocation *allocation, int fd,
+                             const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
+{
+    struct flyt_node_server *server =
+        flyt_node_server_find_token(node, answer->args->token.token_val, answer->args->token.token_len);
+
+    if (!server || server->allocation != allocation)
+        refuse(node, fd, answer->xid, FLYT_HANDSHAKE_NO_SESSION, "the session is not there (any more)");
+    else if (flyt_node_server_add_stream(server, fd, record, bytes))
+        refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, "the session's server takes no data stream now");
+}
+
+static void take_session(struct flyt_node *node, struct flyt_node_allocation *allocation, int fd,
+                         const struct flyt_greeter_answer *answer, const unsigned char *channel_key, const void *record,
+                         size_t bytes)
+{
+    struct flyt_node_ticket ticket = {
+        .allocation_id = allocation->now.id, .xid = answer->xid, .client_pid = answer->args->pid};
+    struct flyt_error err = {0};
+
+    int status = flyt_handshake_check(answer->args, FLYT_BUILD_NAME, &err);
+    if (status) {
+        refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BASE_DIFFERS, err.text);
+        return;
+    }
+    status = flyt_node_allocation_admit(node, allocation, &err);
+    if (status) {
+        refuse(node, fd, answer->xid,
+               status == -EBUSY    ? FLYT_HANDSHAKE_BUSY
+               : status == -ENODEV ? FLYT_HANDSHAKE_NO_DEVICE
+                                   : FLYT_HANDSHAKE_DENIED,
+               err.text);
+        return;
+    }
+    flyt_node_clean_name(answer->args->program_name, ticket.program, sizeof ticket.program);
+    print_address(fd, ticket.client_address, sizeof ticket.client_address);
+    memcpy(ticket.channel_key, channel_key, sizeof ticket.channel_key);
+    flyt_node_pool_serve(node, allocation, &ticket, fd, record, bytes);
+    explicit_bzero(&ticket, sizeof ticket);
+}
+
+static void take_answer(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
+{
+    struct flyt_node *node = user;
+    struct flyt_credentials credentials;
+    unsigned char channel_key[FLYT_TICKET_KEY_BYTES] = {0};
+
+    if (flyt_credentials_get(answer->args->credentials.credentials_val, answer->args->credentials.credentials_len,
+                             &credentials)) {
+        refuse(node, fd, answer->xid, FLYT_HANDSHAKE_DENIED, "the credentials are not of a kind that this node knows");
+        return;
+    }
+    struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, credentials.allocation_id);
+    const char *reason = verify(node, &credentials, answer, channel_key);
+    if (!reason)
+        reason = check_allocation(allocation, &credentials);
+    if (reason)
+        refuse(node, fd, answer->xid, FLYT_HANDSHAKE_DENIED, reason);
+    else if (answer->args->kind == FLYT_CONNECTION_DATA)
+        take_data_stream(node, allocation, fd, answer, record, bytes);
+    else
+        take_session(node, allocation, fd, answer, channel_key, record, bytes);
+    explicit_bzero(channel_key, sizeof channel_key);
+}
+
+/* ---- listening ---- */
+
+static int on_greeter(sd_event_source *source, int fd, uint32_t events, void *user)
+{
+    struct flyt_node *node = user;
+
+    int status = flyt_greeter_process(node->greeter);
+    if (status)
+        flyt_fail("the listening sockets are broken: %s", strerror(-status));
+    return status;
+}
+
+/* From systemd, from before a restart, or anew. */
+static int open_listener(struct flyt_node *node, unsigned index, struct flyt_error *err)
+{
+    const char *url = node->settings->listen.items[index];
+    char name[16], text[FLYT_URL_TEXT_BYTES];
+    int fd = -1;
+
+    snprintf(name, sizeof name, "data-%u", index);
+    if (node->daemon)
+        fd = flyt_daemon_take(node->daemon, name);
+    snprintf(text, sizeof text, "%s", url);
+    if (fd < 0) {
+        int status = flyt_listen(url, err, &fd, text);
+        if (status)
+            return status;
+        flyt_node_keep(node, name, fd);
+    }
+    node->listen_fds[node->listen_count] = fd;
+    snprintf(node->listen_urls[node->listen_count], sizeof node->listen_urls[0], "%s", text);
+    node->listen_count++;
+    int status = flyt_greeter_listen(node->greeter, fd);
+    return status ? flyt_error_set(err, status, "%s: %s", url, strerror(-status)) : 0;
+}
+
+int flyt_node_door_open(struct flyt_node *node, struct flyt_error *err)
+{
+    const struct flyt_greeter_config config = {.query = answer_query,
+                                               .handshake = take_stranger,
+                                               .is_challenged = has_credentials,
+                                               .answer = take_answer,
+                                               .user = node};
+
+    int status = flyt_greeter_new(&config, &node->greeter);
+    if (!status)
+        status = sd_event_add_io(node->event, &node->greeter_source, flyt_greeter_fd(node->greeter), EPOLLIN,
+                                 on_greeter, node);
+    if (status < 0)
+        return flyt_error_set(err, status, "the listening sockets: %s", strerror(-status));
+    for (unsigned i = 0; i < node->settings->listen.count; i++) {
+        status = open_listener(node, i, err);
+        if (status)
+            return status;
+        flyt_info("listening %s", node->listen_urls[i]);
+    }
+    return 0;
+}
+
+void flyt_node_door_close(struct flyt_node *node)
+{
+    sd_event_source_disable_unref(node->greeter_source);
+    node->greeter_source = NULL;
+    node->greeter = flyt_greeter_free(node->greeter);
+    for (unsigned i = 0; i < node->listen_count; i++) {
+        flyt_close(node->listen_fds[i]);
+        if (!node->daemon)
+            flyt_unlisten(node->listen_urls[i]);
+    }
+    node->listen_count = 0;
+}

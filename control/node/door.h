@@ -1,0 +1,16 @@
+/*
+ * Where programs connect: null calls and queries for anybody, and for sessions and data streams a handshake whose
+ * credentials are proved (rpc/base/ticket.h) in answer to a challenge of this connection. Nothing is said of what the
+ * node has to anybody who cannot prove a ticket.
+ */
+#ifndef FLYT_NODE_DOOR_H
+#define FLYT_NODE_DOOR_H
+
+#include "control/node/node.h"
+
+/* Listens at the settings' URLs, with sockets that systemd passed ("data-0", "data-1" …) where there are some. 0, or a
+ * negative errno and *err. */
+int flyt_node_door_open(struct flyt_node *node, struct flyt_error *err);
+void flyt_node_door_close(struct flyt_node *node);
+
+#endif

@@ -1,0 +1,391 @@
+/*
+ * A server process without CUDA, for tests: speaks rpc/transport/server_link.h, answers its client's handshake, and
+ * then does what the client's lines say. Each is answered with one line, a number or text.
+ *
+ *   charge SLOT BYTES | release SLOT BYTES    of the ledger
+ *   extent ID SLOT BYTES | drop ID SLOT BYTES memory that the manager holds too; drop waits for the credit
+ *   cache SLOT BYTES                          charged, and given back when a lower limit is wanted
+ *   groups SLOT                               the groups as hexadecimal digits of its first four bytes
+ *   limit SLOT                                the limit as it was last told
+ *   sluggish 0|1                              1: new groups are switched to, but the old ones not vacated
+ *   stubborn                                  a KILL is not heard
+ *   die | quit                                by SIGKILL | after RETURN
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rpc/base/ledger.h"
+#include "rpc/transport/handshake.h"
+#include "rpc/transport/server_link.h"
+
+enum { EXTENTS_MAX = 64 };
+
+struct fake {
+    int link_fd, client_fd;
+    struct flyt_server_link_message message;
+    struct flyt_server_link_session session;
+    struct flyt_ledger *ledgers[FLYT_SLOTS_MAX];
+    uint64_t cached[FLYT_SLOTS_MAX];
+    uint64_t limits[FLYT_SLOTS_MAX];
+    char program[FLYT_NAME_BYTES_MAX + 1];
+    struct {
+        struct flyt_server_link_extent extent;
+        int fd; /* 0: none */
+    } extents[EXTENTS_MAX];
+    bool is_stubborn, is_sluggish;
+    char line[512];
+    size_t line_bytes;
+};
+
+static void put(struct fake *fake)
+{
+    if (flyt_server_link_send(fake->link_fd, &fake->message, NULL, 0) && errno != EPIPE)
+        fprintf(stderr, "fake server: nothing can be sent\n");
+}
+
+static void answer(struct fake *fake, const char *text)
+{
+    char line[600];
+    int bytes = snprintf(line, sizeof line, "%s\n", text);
+
+    if (send(fake->client_fd, line, (size_t)bytes, MSG_NOSIGNAL) != bytes)
+        _exit(0);
+}
+
+static void answer_number(struct fake *fake, int64_t number)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%" PRId64, number);
+    answer(fake, text);
+}
+
+/* ---- the manager's side ---- */
+
+static void say_ready(struct fake *fake, unsigned gpu, unsigned group_size, unsigned sm_count, uint64_t memory_bytes)
+{
+    struct flyt_server_link_ready *ready = &fake->message.ready;
+
+    fake->message.kind = FLYT_SERVER_LINK_READY;
+    *ready = (struct flyt_server_link_ready){.version = FLYT_SERVER_LINK_VERSION,
+                                             .device_count = gpu + 1,
+                                             .sm_count = sm_count,
+                                             .group_size = group_size,
+                                             .compute_major = 9,
+                                             .memory_bytes = memory_bytes,
+                                             .reserve_bytes = 1 << 20};
+    /* The rest that makes no group of its own goes to the last one, as the driver does it. */
+    ready->group_count = sm_count / group_size;
+    for (unsigned i = 0; i < ready->group_count; i++)
+        ready->group_sms[i] = (uint16_t)group_size;
+    ready->group_sms[ready->group_count - 1] = (uint16_t)(group_size + sm_count % group_size);
+    if (group_size == 8 && sm_count == 132) { /* clusters: an H200 gives 15 groups of 8 and one of 12 */
+        ready->group_count = 16;
+        ready->group_sms[15] = 12;
+    }
+    strcpy(ready->name, "fake");
+    put(fake);
+}
+
+static void end(struct fake *fake, const char *sentence)
+{
+    fake->message.kind = FLYT_SERVER_LINK_RETURN;
+    flyt_server_link_say(&fake->message, sentence);
+    put(fake);
+    _exit(0);
+}
+
+static void give_back_cache(struct fake *fake, unsigned slot)
+{
+    if (fake->cached[slot] && !flyt_ledger_release(fake->ledgers[slot], fake->session.server_id, fake->cached[slot]))
+        fake->cached[slot] = 0;
+}
+
+static void on_limit(struct fake *fake)
+{
+    const struct flyt_server_link_limit limit = fake->message.limit;
+
+    fake->limits[limit.slot] = limit.memory_bytes;
+    fake->session.slots[limit.slot].memory_bytes = limit.memory_bytes;
+    give_back_cache(fake, limit.slot);
+    fake->message.kind = FLYT_SERVER_LINK_LIMIT_DONE;
+    fake->message.limit_done = (struct flyt_server_link_limit_done){
+        limit.revision, flyt_ledger_used(fake->ledgers[limit.slot], fake->session.server_id), limit.slot, 0};
+    put(fake);
+}
+
+static void on_groups(struct fake *fake)
+{
+    const struct flyt_server_link_sm sm = fake->message.sm;
+
+    memcpy(fake->session.slots[sm.slot].groups, sm.groups, sizeof sm.groups);
+    fake->message.kind = FLYT_SERVER_LINK_SM_DONE;
+    fake->message.sm_done = (struct flyt_server_link_sm_done){sm.revision, sm.slot, FLYT_SERVER_LINK_SWITCHED};
+    put(fake);
+    if (fake->is_sluggish)
+        return;
+    fake->message.sm_done.state = FLYT_SERVER_LINK_VACATED;
+    put(fake);
+}
+
+static unsigned count_extents(const struct fake *fake)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < EXTENTS_MAX; i++)
+        count += fake->extents[i].fd != 0;
+    return count;
+}
+
+static int send_extent(struct fake *fake, unsigned index);
+
+static void on_welcome(struct fake *fake)
+{
+    if (!fake->message.welcome.send_extents)
+        return;
+    for (unsigned i = 0; i < EXTENTS_MAX; i++)
+        if (fake->extents[i].fd)
+            send_extent(fake, i);
+}
+
+static void rejoin(struct fake *fake)
+{
+    int fds[FLYT_SLOTS_MAX];
+    struct flyt_server_link_rejoin *rejoin = &fake->message.rejoin;
+
+    close(fake->link_fd);
+    for (unsigned i = 0; i < 2000; i++) {
+        fake->link_fd = flyt_server_link_connect(fake->session.rejoin_path);
+        if (fake->link_fd >= 0)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    if (fake->link_fd < 0)
+        _exit(0);
+    fake->message.kind = FLYT_SERVER_LINK_REJOIN;
+    fake->message.data_bytes = 0;
+    *rejoin = (struct flyt_server_link_rejoin){.version = FLYT_SERVER_LINK_VERSION,
+                                               .client_pid = 7,
+                                               .extent_count = count_extents(fake),
+                                               .session = fake->session};
+    snprintf(rejoin->program, sizeof rejoin->program, "%s", fake->program);
+    for (unsigned i = 0; i < fake->session.slot_count; i++)
+        fds[i] = flyt_ledger_fd(fake->ledgers[i]);
+    flyt_server_link_send(fake->link_fd, &fake->message, fds, fake->session.slot_count);
+}
+
+/* Hears one message. Returns its kind, 0 where the link had to be made anew. */
+static uint32_t hear(struct fake *fake)
+{
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned count = 0;
+
+    int status = flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count);
+    if (status == -EPIPE) {
+        rejoin(fake);
+        return 0;
+    }
+    if (status)
+        _exit(1);
+    uint32_t kind = fake->message.kind;
+    while (count)
+        close(fds[--count]);
+    if (kind == FLYT_SERVER_LINK_LIMIT)
+        on_limit(fake);
+    if (kind == FLYT_SERVER_LINK_SM)
+        on_groups(fake);
+    if (kind == FLYT_SERVER_LINK_WELCOME)
+        on_welcome(fake);
+    if (kind == FLYT_SERVER_LINK_GO)
+        _exit(0);
+    if (kind == FLYT_SERVER_LINK_KILL && !fake->is_stubborn) {
+        char text[500];
+        snprintf(text, sizeof text, "killed: %.400s", (const char *)fake->message.data);
+        answer(fake, text);
+        end(fake, "");
+    }
+    return kind;
+}
+
+/* ---- the client's side ---- */
+
+static int send_extent(struct fake *fake, unsigned index)
+{
+    fake->message.kind = FLYT_SERVER_LINK_EXTENT;
+    fake->message.data_bytes = 0;
+    fake->message.extent = fake->extents[index].extent;
+    return flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, 1);
+}
+
+static void make_extent(struct fake *fake, uint64_t id, unsigned slot, uint64_t bytes)
+{
+    int status = flyt_ledger_charge(fake->ledgers[slot], fake->session.server_id, bytes);
+    unsigned index = (unsigned)id % EXTENTS_MAX;
+
+    if (!status) {
+        fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
+        fake->extents[index].extent = (struct flyt_server_link_extent){.extent_id = id, .bytes = bytes, .slot = slot};
+        status = send_extent(fake, index);
+    }
+    answer_number(fake, status);
+}
+
+static void drop_extent(struct fake *fake, uint64_t id)
+{
+    unsigned index = (unsigned)id % EXTENTS_MAX;
+
+    close(fake->extents[index].fd);
+    fake->extents[index].fd = 0;
+    fake->message.kind = FLYT_SERVER_LINK_EXTENT_GONE;
+    fake->message.data_bytes = 0;
+    fake->message.extent = (struct flyt_server_link_extent){.extent_id = id};
+    put(fake);
+    while (hear(fake) != FLYT_SERVER_LINK_EXTENT_CREDITED)
+        continue;
+    answer_number(fake, (int64_t)fake->message.extent.bytes);
+}
+
+static void obey(struct fake *fake, const char *line)
+{
+    uint64_t a = 0, b = 0, c = 0;
+    char word[32] = "", text[64];
+
+    sscanf(line, "%31s %" SCNu64 " %" SCNu64 " %" SCNu64, word, &a, &b, &c);
+    struct flyt_ledger *ledger = fake->ledgers[a < FLYT_SLOTS_MAX ? a : 0];
+    if (!strcmp(word, "charge")) {
+        answer_number(fake, flyt_ledger_charge(ledger, fake->session.server_id, b));
+    } else if (!strcmp(word, "release")) {
+        answer_number(fake, flyt_ledger_release(ledger, fake->session.server_id, b));
+    } else if (!strcmp(word, "cache")) {
+        int status = flyt_ledger_charge(ledger, fake->session.server_id, b);
+        fake->cached[a] += status ? 0 : b;
+        answer_number(fake, status);
+    } else if (!strcmp(word, "extent")) {
+        make_extent(fake, a, (unsigned)b, c);
+    } else if (!strcmp(word, "drop")) {
+        drop_extent(fake, a);
+    } else if (!strcmp(word, "groups")) {
+        const unsigned char *groups = fake->session.slots[a].groups;
+        snprintf(text, sizeof text, "%02x%02x%02x%02x", groups[3], groups[2], groups[1], groups[0]);
+        answer(fake, text);
+    } else if (!strcmp(word, "limit")) {
+        answer_number(fake, (int64_t)fake->limits[a]);
+    } else if (!strcmp(word, "sluggish") || !strcmp(word, "stubborn")) {
+        fake->is_sluggish = *(word + 1) == 'l' && a;
+        fake->is_stubborn |= *(word + 1) == 't';
+        answer(fake, "0");
+    } else if (!strcmp(word, "die")) {
+        raise(SIGKILL);
+    } else if (!strcmp(word, "quit")) {
+        end(fake, "");
+    } else {
+        answer(fake, "what?");
+    }
+}
+
+static void read_client(struct fake *fake)
+{
+    ssize_t bytes =
+        recv(fake->client_fd, fake->line + fake->line_bytes, sizeof fake->line - 1 - fake->line_bytes, MSG_DONTWAIT);
+    char *newline;
+
+    if (bytes < 0 && errno == EAGAIN)
+        return;
+    if (bytes <= 0)
+        end(fake, ""); /* its program has gone */
+    fake->line_bytes += (size_t)bytes;
+    fake->line[fake->line_bytes] = 0;
+    while ((newline = strchr(fake->line, '\n'))) {
+        *newline = 0;
+        obey(fake, fake->line);
+        memmove(fake->line, newline + 1, strlen(newline + 1) + 1);
+        fake->line_bytes = strlen(fake->line);
+    }
+}
+
+static void answer_handshake(struct fake *fake)
+{
+    flyt_handshake_args args = {0};
+    flyt_handshake_res res = {.message = (char *)"", .build = (char *)"fake", .device_count = fake->session.slot_count};
+    void *record;
+    size_t bytes;
+    uint32_t xid;
+
+    if (flyt_handshake_decode(fake->message.data, fake->message.data_bytes, &xid, &args))
+        _exit(1);
+    snprintf(fake->program, sizeof fake->program, "%.200s", args.program_name);
+    res.session_id = fake->session.session_id;
+    res.token.token_val = (char *)fake->session.token;
+    res.token.token_len = sizeof fake->session.token;
+    if (flyt_handshake_encode_reply(xid, &res, &record, &bytes) ||
+        send(fake->client_fd, record, bytes, MSG_NOSIGNAL) != (ssize_t)bytes)
+        _exit(1);
+    free(record);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
+}
+
+static void take_session(struct fake *fake)
+{
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned count = 0;
+
+    if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count) ||
+        fake->message.kind != FLYT_SERVER_LINK_SESSION)
+        _exit(0); /* a warm server that nobody needs */
+    fake->client_fd = fds[0];
+    fake->session = fake->message.session;
+    for (unsigned i = 0; i < fake->session.slot_count; i++) {
+        if (flyt_ledger_open(fds[1 + i], &fake->ledgers[i]))
+            _exit(1);
+        close(fds[1 + i]);
+        fake->limits[i] = fake->session.slots[i].memory_bytes;
+    }
+    answer_handshake(fake);
+}
+
+int main(int argc, char **argv)
+{
+    struct fake *fake = calloc(1, sizeof *fake);
+    unsigned gpu = 0, group_size = 8, sms = 132;
+    uint64_t memory_kib = 4 << 20;
+
+    for (int i = 1; fake && i + 1 < argc; i++) {
+        if (!strcmp(argv[i], "--gpu"))
+            gpu = (unsigned)atoi(argv[i + 1]);
+        if (!strcmp(argv[i], "--group-size"))
+            group_size = (unsigned)atoi(argv[i + 1]);
+        if (!strcmp(argv[i], "--soft-sms"))
+            sms = (unsigned)atoi(argv[i + 1]);
+        if (!strcmp(argv[i], "--soft-memory"))
+            memory_kib = strtoull(argv[i + 1], NULL, 10);
+    }
+    if (!fake)
+        return 1;
+    fake->link_fd = FLYT_SERVER_LINK_FD;
+    if (getenv("FLYT_FAKE_FAILURE")) {
+        fake->message.kind = FLYT_SERVER_LINK_FAILED;
+        flyt_server_link_say(&fake->message, getenv("FLYT_FAKE_FAILURE"));
+        put(fake);
+        return 1;
+    }
+    say_ready(fake, gpu, group_size, sms, memory_kib << 10);
+    take_session(fake);
+    for (;;) {
+        struct pollfd polls[] = {{.fd = fake->client_fd, .events = POLLIN}, {.fd = fake->link_fd, .events = POLLIN}};
+        poll(polls, 2, -1);
+        if (polls[0].revents)
+            read_client(fake);
+        if (polls[1].revents)
+            hear(fake);
+    }
+}

@@ -1,0 +1,190 @@
+#include "control/node/hear.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "control/node/allocation.h"
+#include "control/node/pool.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+
+static void on_ready(struct flyt_node_server *server, const struct flyt_server_link_message *message)
+{
+    struct flyt_node *node = server->node;
+    struct flyt_error err = {0};
+
+    if (server->state != FLYT_NODE_SERVER_STARTING)
+        return;
+    if (flyt_node_gpu_learn(server->gpu, &message->ready, &err)) {
+        flyt_node_server_end(server, NULL);
+        flyt_node_pool_failed(node, server->gpu, err.text);
+        return;
+    }
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_WARM);
+    flyt_debug("server process %d: ready, gpu=%u", (int)server->pid, server->gpu->index);
+    flyt_node_pool_ready(node, server->gpu);
+}
+
+static void on_failed(struct flyt_node_server *server, const struct flyt_server_link_message *message)
+{
+    struct flyt_node_gpu *gpu = server->gpu;
+    struct flyt_node *node = server->node;
+
+    if (server->state != FLYT_NODE_SERVER_STARTING)
+        return;
+    flyt_node_server_end(server, NULL);
+    flyt_node_pool_failed(node, gpu, (const char *)message->data);
+}
+
+/* Only a session's server may hold memory, and only on the session's devices. */
+static void on_extent(struct flyt_node_server *server, const struct flyt_server_link_message *message, int fd)
+{
+    const struct flyt_server_link_extent *extent = &message->extent;
+
+    if (!server->allocation || extent->slot >= server->allocation->now.slots.slots_len) {
+        flyt_close(fd);
+        return;
+    }
+    int status = flyt_node_extent_add(server->node, &server->extents, server->server_id, extent->extent_id,
+                                      extent->slot, extent->bytes, fd);
+    if (status && status != -EEXIST) /* after a restart it may be there already */
+        flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", server->session_id, strerror(-status));
+}
+
+static void on_extent_gone(struct flyt_node_server *server, struct flyt_server_link_message *message)
+{
+    unsigned slot;
+    uint64_t bytes;
+
+    if (!server->allocation || flyt_node_extent_remove(server->node, &server->extents, server->server_id,
+                                                       message->extent.extent_id, &slot, &bytes))
+        return;
+    if (slot < server->allocation->now.slots.slots_len && server->allocation->slots[slot].ledger) {
+        int status = flyt_ledger_release(server->allocation->slots[slot].ledger, server->server_id, bytes);
+        if (status)
+            flyt_warn("session %016" PRIx64 ": memory that it gave back was not charged: %s", server->session_id,
+                      strerror(-status));
+    }
+    message->kind = FLYT_SERVER_LINK_EXTENT_CREDITED;
+    message->extent.slot = slot;
+    message->extent.bytes = bytes;
+    message->data_bytes = 0;
+    flyt_server_link_send(server->link_fd, message, NULL, 0);
+    flyt_node_allocation_retry(server->node, server->allocation);
+}
+
+static void on_sm_done(struct flyt_node_server *server, const struct flyt_server_link_sm_done *done)
+{
+    if (!server->allocation || done->revision != server->sm_revision[done->slot])
+        return; /* of an earlier order */
+    if (done->state < 0) {
+        flyt_warn("session %016" PRIx64 ": its SMs are not changed: %s", server->session_id, strerror(-done->state));
+        flyt_node_tell(server->node, "session.resize_failed", "", "session %016" PRIx64 ": %s", server->session_id,
+                       strerror(-done->state));
+        return;
+    }
+    server->sm_state[done->slot] = done->state == FLYT_SERVER_LINK_VACATED ? FLYT_SWITCH_VACATED : FLYT_SWITCH_SWITCHED;
+    flyt_node_allocation_look(server->node, server->allocation);
+}
+
+static void on_use(struct flyt_node_server *server, const struct flyt_server_link_message *message)
+{
+    server->use = message->use;
+    snprintf(server->why_not, sizeof server->why_not, "%.*s", (int)sizeof server->why_not - 1,
+             (const char *)message->data);
+}
+
+static void hear(struct flyt_node_server *server, struct flyt_server_link_message *message, int fd)
+{
+    switch (message->kind) {
+    case FLYT_SERVER_LINK_READY:
+        on_ready(server, message);
+        break;
+    case FLYT_SERVER_LINK_FAILED:
+        on_failed(server, message);
+        break;
+    case FLYT_SERVER_LINK_EXTENT:
+        on_extent(server, message, fd);
+        break;
+    case FLYT_SERVER_LINK_EXTENT_GONE:
+        on_extent_gone(server, message);
+        break;
+    case FLYT_SERVER_LINK_LIMIT_DONE:
+        if (server->allocation)
+            flyt_node_allocation_retry(server->node, server->allocation);
+        break;
+    case FLYT_SERVER_LINK_SM_DONE:
+        on_sm_done(server, &message->sm_done);
+        break;
+    case FLYT_SERVER_LINK_USE:
+        on_use(server, message);
+        break;
+    case FLYT_SERVER_LINK_RETURN:
+        if (message->data_bytes && !*server->end_reason)
+            snprintf(server->end_reason, sizeof server->end_reason, "%.*s", (int)sizeof server->end_reason - 1,
+                     (const char *)message->data);
+        flyt_node_server_returned(server);
+        break;
+    default:
+        flyt_warn("server process %d: says what a server does not say, kind=%u", (int)server->pid, message->kind);
+    }
+}
+
+/* One message. 1; 0: there is none; -1: the socket has ended. */
+static int hear_one(struct flyt_node_server *server)
+{
+    static struct flyt_server_link_message message; /* the loop's thread only */
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+
+    int status = flyt_server_link_receive(server->link_fd, &message, fds, &fd_count);
+    if (status == -EAGAIN || status == -EINTR || status == -ENOMEM)
+        return 0;
+    if (status == -EBADMSG) {
+        flyt_warn("server process %d: sends what is no message of ours", (int)server->pid);
+        return 1;
+    }
+    if (status)
+        return -1;
+    bool has_extent = message.kind == FLYT_SERVER_LINK_EXTENT;
+    hear(server, &message, has_extent ? fds[0] : -1);
+    for (unsigned i = has_extent; i < fd_count; i++)
+        flyt_close(fds[i]);
+    return 1;
+}
+
+void flyt_node_server_hear_all(struct flyt_node_server *server)
+{
+    while (server->link_fd >= 0 && hear_one(server) > 0)
+        continue;
+}
+
+static int on_link(sd_event_source *source, int fd, uint32_t events, void *user)
+{
+    struct flyt_node_server *server = user;
+
+    if (hear_one(server) < 0)
+        flyt_node_server_hang_up(server); /* its process's end says the rest */
+    return 0;
+}
+
+void flyt_node_server_hang_up(struct flyt_node_server *server)
+{
+    sd_event_source_disable_unref(server->link_source);
+    server->link_source = NULL;
+    server->link_fd = flyt_close(server->link_fd);
+}
+
+int flyt_node_server_watch(struct flyt_node_server *server)
+{
+    sd_event *event = server->node->event;
+
+    int status = sd_event_add_io(event, &server->pid_source, server->pid_fd, EPOLLIN, flyt_node_server_on_exit, server);
+    if (status >= 0)
+        status = sd_event_add_io(event, &server->link_source, server->link_fd, EPOLLIN, on_link, server);
+    return status;
+}

@@ -1,0 +1,18 @@
+/*
+ * The folders in which servers keep the module images of a VM, STATE_DIR/images/…: one for each VM, so that none can
+ * find out what another uses or push its images out.
+ */
+#ifndef FLYT_NODE_IMAGES_H
+#define FLYT_NODE_IMAGES_H
+
+#include "control/node/node.h"
+
+/* Makes STATE_DIR/images and the empty folder that warm servers begin with. 0 or a negative errno and *err. */
+int flyt_node_images_init(struct flyt_node *node, struct flyt_error *err);
+/* A VM's folder (NULL: that of warm servers), made where it is not there. ret_path has FLYT_SERVER_LINK_FOLDER_BYTES.
+ * 0 or a negative errno. */
+int flyt_node_images_folder(struct flyt_node *node, const char *vm_ip, char *ret_path);
+/* A VM has nothing here any more. */
+void flyt_node_images_remove(struct flyt_node *node, const char *vm_ip);
+
+#endif

@@ -1,0 +1,305 @@
+#include "control/node/mps.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "control/base/worker.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+
+extern char **environ;
+
+enum { PATH_BYTES = 512, OUTPUT_BYTES = 4096, CONTROL_MS = 5000, JOBS_MAX = 512 };
+
+struct flyt_node_mps {
+    const struct flyt_node_settings *settings;
+    struct flyt_worker *worker;
+    sd_event_source *timer;
+    char pipe_variable[PATH_BYTES], log_variable[PATH_BYTES];
+    bool is_watching, was_running, is_running;
+};
+
+int flyt_node_mps_make_dirs(const struct flyt_node_settings *settings)
+{
+    static const char *const names[] = {"", "/pipe", "/log", "/none"};
+    char path[PATH_BYTES];
+
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(path, sizeof path, "%s%s", settings->mps_dir, names[i]);
+        if (mkdir(path, 0700) && errno != EEXIST)
+            return -errno;
+    }
+    return 0;
+}
+
+void flyt_node_mps_pipe_dir(const struct flyt_node *node, flyt_isolation isolation, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/%s", node->settings->mps_dir, isolation == FLYT_ISOLATION_STRICT ? "none" : "pipe");
+}
+
+/* ---- the control program: on the worker, or at the start ---- */
+
+/* The environment with MPS's folders in front, malloc'ed. */
+static char **make_environment(const struct flyt_node_mps *mps)
+{
+    size_t count = 0;
+
+    while (environ[count])
+        count++;
+    char **envp = calloc(count + 4, sizeof *envp);
+    if (!envp)
+        return NULL;
+    envp[0] = (char *)mps->pipe_variable;
+    envp[1] = (char *)mps->log_variable;
+    envp[2] = (char *)"CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING=1";
+    memcpy(envp + 3, environ, count * sizeof *envp);
+    return envp;
+}
+
+static pid_t spawn(const struct flyt_node_mps *mps, const char *option, int in_fd, int out_fd)
+{
+    char *argv[] = {mps->settings->mps_control, (char *)option, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    pid_t pid = -1;
+
+    char **envp = make_environment(mps);
+    if (!envp || posix_spawn_file_actions_init(&actions)) {
+        free(envp);
+        return -1;
+    }
+    sigemptyset(&none);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawn_file_actions_adddup2(&actions, in_fd, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out_fd, STDERR_FILENO);
+    int status = posix_spawnp(&pid, argv[0], &actions, &attributes, argv, envp);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    free(envp);
+    return status ? -1 : pid;
+}
+
+/* Waits for its end; kills it at the deadline. 0 where it ended well. */
+static int reap(pid_t pid, uint64_t deadline_ms)
+{
+    int pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd ready = {.fd = pid_fd, .events = POLLIN};
+    int status;
+
+    bool is_late = pid_fd >= 0 && poll(&ready, 1, flyt_clock_left_ms(deadline_ms)) == 0;
+    if (is_late)
+        kill(pid, SIGKILL);
+    flyt_close(pid_fd);
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return -errno;
+    return is_late ? -ETIMEDOUT : WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -EIO;
+}
+
+static void read_output(int fd, char *output, uint64_t deadline_ms)
+{
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    size_t used = 0;
+
+    while (used < OUTPUT_BYTES - 1 && poll(&ready, 1, flyt_clock_left_ms(deadline_ms)) > 0) {
+        ssize_t step = read(fd, output + used, OUTPUT_BYTES - 1 - used);
+        if (step <= 0)
+            break;
+        used += (size_t)step;
+    }
+    output[used] = 0;
+}
+
+/* Runs it with a command on its input (NULL: with option -d, which starts the daemon). `output` has OUTPUT_BYTES. 0 or
+ * a negative errno. */
+static int run_control(const struct flyt_node_mps *mps, const char *command, char *output)
+{
+    uint64_t deadline_ms = flyt_clock_ms() + CONTROL_MS;
+    int in[2], out[2];
+
+    *output = 0;
+    if (pipe2(in, O_CLOEXEC))
+        return -errno;
+    if (pipe2(out, O_CLOEXEC)) {
+        flyt_close(in[0]);
+        flyt_close(in[1]);
+        return -errno;
+    }
+    pid_t pid = spawn(mps, command ? NULL : "-d", in[0], out[1]);
+    flyt_close(in[0]);
+    flyt_close(out[1]);
+    int status = pid < 0 ? -ENOENT : 0;
+    /* Shorter than a pipe holds: it never waits. */
+    if (pid >= 0 && command && write(in[1], command, strlen(command)) < 0)
+        status = -errno;
+    flyt_close(in[1]);
+    if (pid >= 0 && command)
+        read_output(out[0], output, deadline_ms);
+    flyt_close(out[0]);
+    if (pid >= 0) {
+        int ended = reap(pid, deadline_ms);
+        status = status ? status : ended;
+    }
+    return status;
+}
+
+static bool is_daemon_there(const struct flyt_node_mps *mps)
+{
+    char output[OUTPUT_BYTES];
+
+    return !run_control(mps, "get_server_list\n", output) && !strstr(output, "Cannot find MPS control daemon");
+}
+
+/* Whether it runs at the end. */
+static bool watch_or_start(const struct flyt_node_mps *mps)
+{
+    char output[OUTPUT_BYTES];
+
+    if (is_daemon_there(mps))
+        return true;
+    return mps->settings->mps == FLYT_NODE_MPS_START && !run_control(mps, NULL, output) && is_daemon_there(mps);
+}
+
+/* ---- watching ---- */
+
+static void watch_work(void *job)
+{
+    struct flyt_node_mps *mps = job;
+
+    mps->is_running = watch_or_start(mps);
+}
+
+static void watch_done(void *job, int is_cancelled)
+{
+    struct flyt_node_mps *mps = job;
+
+    mps->is_watching = false;
+    if (is_cancelled || mps->is_running == mps->was_running)
+        return;
+    mps->was_running = mps->is_running;
+    if (mps->is_running)
+        flyt_info("mps: the control daemon is there again");
+    else
+        flyt_fail("mps: the control daemon does not answer: no program can begin on shared GPUs");
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_mps *mps = user;
+
+    if (!mps->is_watching)
+        mps->is_watching = !flyt_worker_do(mps->worker, watch_work, watch_done, mps);
+    sd_event_source_set_time_relative(source, FLYT_NODE_MPS_WATCH_MS * 1000);
+    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    return 0;
+}
+
+int flyt_node_mps_new(sd_event *event, const struct flyt_node_settings *settings, struct flyt_error *err,
+                      struct flyt_node_mps **ret_mps)
+{
+    *ret_mps = NULL;
+    if (settings->mps == FLYT_NODE_MPS_OFF)
+        return 0;
+    struct flyt_node_mps *mps = calloc(1, sizeof *mps);
+    if (!mps)
+        return flyt_error_set(err, -ENOMEM, "no memory");
+    mps->settings = settings;
+    snprintf(mps->pipe_variable, PATH_BYTES, "CUDA_MPS_PIPE_DIRECTORY=%s/pipe", settings->mps_dir);
+    snprintf(mps->log_variable, PATH_BYTES, "CUDA_MPS_LOG_DIRECTORY=%s/log", settings->mps_dir);
+    int status = flyt_node_mps_make_dirs(settings);
+    if (status) {
+        free(mps);
+        return flyt_error_set(err, status, "%s cannot be made: %s", settings->mps_dir, strerror(-status));
+    }
+    mps->is_running = mps->was_running = watch_or_start(mps);
+    if (!mps->is_running) {
+        flyt_node_mps_free(mps);
+        return flyt_error_set(err, -ENOENT,
+                              settings->mps == FLYT_NODE_MPS_START
+                                  ? "the MPS control daemon cannot be started with %s"
+                                  : "no MPS control daemon runs in %s/pipe: start its unit, or set mps = \"start\"",
+                              settings->mps == FLYT_NODE_MPS_START ? settings->mps_control : settings->mps_dir);
+    }
+    status = flyt_worker_new(event, "mps", JOBS_MAX, &mps->worker);
+    if (status >= 0)
+        status = sd_event_add_time_relative(event, &mps->timer, CLOCK_MONOTONIC, FLYT_NODE_MPS_WATCH_MS * 1000, 100000,
+                                            on_timer, mps);
+    if (status < 0) {
+        flyt_node_mps_free(mps);
+        return flyt_error_set(err, status, "MPS cannot be watched: %s", strerror(-status));
+    }
+    *ret_mps = mps;
+    return 0;
+}
+
+struct flyt_node_mps *flyt_node_mps_free(struct flyt_node_mps *mps)
+{
+    if (!mps)
+        return NULL;
+    sd_event_source_disable_unref(mps->timer);
+    flyt_worker_free(mps->worker);
+    free(mps);
+    return NULL;
+}
+
+/* ---- ending clients ---- */
+
+struct ending {
+    struct flyt_node_mps *mps;
+    pid_t pid;
+    int pid_fd;
+};
+
+static void end_work(void *job)
+{
+    struct ending *ending = job;
+    char servers[OUTPUT_BYTES], output[OUTPUT_BYTES], command[96], *rest = servers;
+
+    /* One MPS server for each uid: the client is one of them's, the others refuse. */
+    if (run_control(ending->mps, "get_server_list\n", servers))
+        return;
+    for (char *line; (line = strtok_r(rest, "\n", &rest));) {
+        if (atoi(line) <= 0)
+            continue;
+        snprintf(command, sizeof command, "terminate_client %d %d\n", atoi(line), (int)ending->pid);
+        run_control(ending->mps, command, output);
+    }
+}
+
+static void end_done(void *job, int is_cancelled)
+{
+    struct ending *ending = job;
+
+    syscall(SYS_pidfd_send_signal, ending->pid_fd, SIGKILL, NULL, 0);
+    flyt_close(ending->pid_fd);
+    free(ending);
+}
+
+void flyt_node_mps_end_client(struct flyt_node *node, pid_t pid, int pid_fd)
+{
+    struct ending *ending = calloc(1, sizeof *ending);
+
+    if (ending) {
+        *ending = (struct ending){node->mps, pid, fcntl(pid_fd, F_DUPFD_CLOEXEC, 0)};
+        if (ending->pid_fd >= 0 && !flyt_worker_do(node->mps->worker, end_work, end_done, ending))
+            return;
+        flyt_close(ending->pid_fd);
+        free(ending);
+    }
+    syscall(SYS_pidfd_send_signal, pid_fd, SIGKILL, NULL, 0);
+}

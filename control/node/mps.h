@@ -1,0 +1,30 @@
+/*
+ * NVIDIA's Multi-Process Service: its control daemon is watched and, where that is configured, started; its clients are
+ * ended through it. Its control program may wait, so it is run on a thread.
+ */
+#ifndef FLYT_NODE_MPS_H
+#define FLYT_NODE_MPS_H
+
+#include <sys/types.h>
+
+#include "control/node/node.h"
+
+enum { FLYT_NODE_MPS_WATCH_MS = 10000 };
+
+/* With `mps` "off" *ret_mps is NULL. Else looks at once, and starts the daemon where it is to. Blocks for a moment. 0,
+ * or a negative errno and *err: it does not run and is not to be started. */
+int flyt_node_mps_new(sd_event *event, const struct flyt_node_settings *settings, struct flyt_error *err,
+                      struct flyt_node_mps **ret_mps);
+/* The daemon goes on: a restart harms nobody. NULL is allowed. Returns NULL. */
+struct flyt_node_mps *flyt_node_mps_free(struct flyt_node_mps *mps);
+
+/* CUDA_MPS_PIPE_DIRECTORY of servers of a class: an empty folder for strict ones, which so find no daemon. */
+void flyt_node_mps_pipe_dir(const struct flyt_node *node, flyt_isolation isolation, char *path, size_t bytes);
+/* Makes that empty folder. 0 or a negative errno. */
+int flyt_node_mps_make_dirs(const struct flyt_node_settings *settings);
+
+/* Asks MPS to end its client of this process id (terminate_client), then kills the process. Comes back at once. pid_fd
+ * stays the caller's. */
+void flyt_node_mps_end_client(struct flyt_node *node, pid_t pid, int pid_fd);
+
+#endif

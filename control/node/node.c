@@ -1,0 +1,256 @@
+#include "control/node/node.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "control/node/allocation.h"
+#include "control/node/door.h"
+#include "control/node/images.h"
+#include "control/node/pool.h"
+#include "control/node/server.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+
+uint64_t flyt_node_wall_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+}
+
+uint64_t flyt_node_random(void)
+{
+    uint64_t number = 0;
+
+    /* Never less than asked for, up to 256 bytes (getrandom(2)). */
+    while (!number)
+        if (getrandom(&number, sizeof number, 0) < 0 && errno != EINTR)
+            abort();
+    return number;
+}
+
+void flyt_node_clean_name(const char *from, char *ret_name, size_t bytes)
+{
+    size_t used = 0;
+
+    for (; from[used] && used < bytes - 1; used++)
+        ret_name[used] = from[used] > ' ' && from[used] < 0x7f ? from[used] : '_';
+    ret_name[used] = 0;
+    if (!used)
+        snprintf(ret_name, bytes, "?");
+}
+
+/* ---- keeping ---- */
+
+int flyt_node_save(struct flyt_node *node)
+{
+    const flyt_allocation **all = calloc(node->allocation_count + 1, sizeof *all);
+    struct flyt_error err = {.code = -ENOMEM, .text = "no memory"};
+    unsigned count = 0;
+
+    for (const struct flyt_node_allocation *allocation = node->allocations; all && allocation;
+         allocation = allocation->next)
+        all[count++] = &allocation->now;
+    int status = all ? flyt_node_state_write(node->settings->state_dir, &node->state, all, count, &err) : -ENOMEM;
+    free(all);
+    if (status)
+        flyt_fail("the state cannot be kept: %s", err.text);
+    return status;
+}
+
+int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch)
+{
+    uint64_t before = node->state.epoch;
+
+    if (epoch < before)
+        return -ESTALE;
+    if (epoch == before)
+        return 0;
+    node->state.epoch = epoch;
+    int status = flyt_node_save(node);
+    if (status)
+        node->state.epoch = before;
+    return status;
+}
+
+void flyt_node_keep(struct flyt_node *node, const char *name, int fd)
+{
+    int status = node->daemon ? flyt_daemon_keep(node->daemon, name, &fd, 1) : 0;
+
+    if (status && status != -ENOTCONN)
+        flyt_warn("%s will not outlive a restart: %s", name, strerror(-status));
+}
+
+void flyt_node_forget(struct flyt_node *node, const char *name)
+{
+    if (node->daemon)
+        flyt_daemon_forget(node->daemon, name);
+}
+
+/* ---- hooks ---- */
+
+void flyt_node_tell(struct flyt_node *node, const char *kind, const char *object, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+
+    if (!node->hooks.event)
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    node->hooks.event(node->hooks.user, kind, object, text);
+}
+
+void flyt_node_changed(struct flyt_node *node)
+{
+    if (node->hooks.changed)
+        node->hooks.changed(node->hooks.user);
+}
+
+/* ---- start ---- */
+
+static void set_group_sizes(struct flyt_node *node)
+{
+    for (unsigned i = 0; i < node->state.group_size_count; i++) {
+        struct flyt_node_gpu *gpu = flyt_node_gpus_find(&node->gpus, node->state.group_sizes[i].uuid);
+        if (gpu)
+            gpu->group_size = node->state.group_sizes[i].group_size;
+    }
+}
+
+/* No server of before the restart comes back any more. */
+static void end_rejoining(struct flyt_node *node)
+{
+    node->is_rejoining = false;
+    flyt_node_extents_forget_passed(node);
+    for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+        flyt_node_allocation_make_ledgers(node, allocation);
+    /* Entries of servers that have died meanwhile, in ledgers that were kept. */
+    for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+        for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
+            uint64_t ids[FLYT_LEDGER_ENTRIES_MAX];
+            unsigned count = allocation->slots[i].ledger ? flyt_ledger_list(allocation->slots[i].ledger, ids) : 0;
+            for (unsigned j = 0; j < count; j++) {
+                const struct flyt_node_server *server = node->servers;
+                while (server && server->server_id != ids[j])
+                    server = server->next;
+                if (!server)
+                    flyt_ledger_reclaim(allocation->slots[i].ledger, ids[j], NULL);
+            }
+        }
+    flyt_node_changed(node);
+    flyt_node_pool_fill(node);
+}
+
+static int on_rejoin_over(sd_event_source *source, uint64_t usec, void *user)
+{
+    end_rejoining(user);
+    return 0;
+}
+
+static int take_allocations(struct flyt_node *node, struct flyt_error *err)
+{
+    char boot_id[sizeof node->state.boot_id];
+
+    for (unsigned i = 0; i < node->state.allocation_count; i++) {
+        struct flyt_node_allocation *allocation;
+        flyt_allocation *from = &node->state.allocations[i];
+        if (from->state == FLYT_ALLOCATION_ENDING)
+            continue; /* its order is given again where it was not carried out */
+        int status = flyt_node_allocation_add(node, from, &allocation);
+        if (status)
+            return flyt_error_set(err, status, "the allocations cannot be taken: %s", strerror(-status));
+    }
+    flyt_node_state_fini(&node->state);
+    /* After a reboot nobody can come back. */
+    flyt_node_boot_id(boot_id);
+    node->is_rejoining = node->allocations && *boot_id && !strcmp(boot_id, node->state.boot_id);
+    strcpy(node->state.boot_id, boot_id);
+    return flyt_node_save(node) ? flyt_error_set(err, -EIO, "%s cannot be written", node->settings->state_dir) : 0;
+}
+
+static int prepare(struct flyt_node *node, struct flyt_node_gpus *gpus, struct flyt_error *err)
+{
+    bool is_new;
+
+    if (node->settings->name)
+        snprintf(node->name, sizeof node->name, "%s", node->settings->name);
+    else if (gethostname(node->name, sizeof node->name - 1))
+        return flyt_error_set(err, -errno, "this machine has no name: set `name`");
+    snprintf(node->link_path, sizeof node->link_path, "%s/link.sock", node->settings->state_dir);
+    int status = flyt_node_state_read(node->settings->state_dir, err, &node->state, &is_new);
+    if (status)
+        return status;
+    if (gpus->count) {
+        node->gpus = *gpus;
+        *gpus = (struct flyt_node_gpus){0};
+    } else {
+        status = flyt_node_gpus_make_software(&node->gpus, node->settings, node->name);
+        if (status)
+            return flyt_error_set(err, status, "no memory");
+    }
+    flyt_node_gpus_set_isolation(&node->gpus, node->settings);
+    set_group_sizes(node);
+    status = flyt_node_images_init(node, err);
+    return status ? status : take_allocations(node, err);
+}
+
+int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *daemon,
+                   const struct flyt_node_settings *settings, struct flyt_node_gpus *gpus,
+                   const struct flyt_node_hooks *hooks, struct flyt_error *err)
+{
+    struct flyt_node_mps *mps = node->mps;
+
+    *node = (struct flyt_node){.event = event, .daemon = daemon, .settings = settings, .link_fd = -1, .mps = mps};
+    node->started_ms = flyt_clock_ms();
+    node->client_lost_s = (unsigned)(settings->client_lost_ms / 1000);
+    if (hooks)
+        node->hooks = *hooks;
+    int status = prepare(node, gpus, err);
+    if (status)
+        return status;
+    status = flyt_node_rejoin_listen(node);
+    if (status)
+        return flyt_error_set(err, status, "%s: %s%s", node->link_path, strerror(-status),
+                              status == -EADDRINUSE ? ": another node manager runs" : "");
+    status = flyt_node_door_open(node, err);
+    if (status)
+        return status;
+    if (!node->is_rejoining)
+        end_rejoining(node);
+    else if (sd_event_add_time_relative(event, &node->rejoin_timer, CLOCK_MONOTONIC, settings->rejoin_ms * 1000, 1000,
+                                        on_rejoin_over, node) < 0)
+        return flyt_error_set(err, -ENOMEM, "no memory");
+    flyt_node_pool_fill(node);
+    return 0;
+}
+
+void flyt_node_fini(struct flyt_node *node)
+{
+    node->hooks = (struct flyt_node_hooks){0};
+    if (node->settings) {
+        flyt_node_door_close(node);
+        flyt_node_pool_fini(node);
+    }
+    sd_event_source_disable_unref(node->link_source);
+    sd_event_source_disable_unref(node->rejoin_timer);
+    if (node->link_fd >= 0 && !node->daemon)
+        unlink(node->link_path);
+    flyt_close(node->settings ? node->link_fd : -1);
+    while (node->servers)
+        flyt_node_server_free(node->servers);
+    while (node->allocations)
+        flyt_node_allocation_free(node, node->allocations, false);
+    flyt_node_state_fini(&node->state);
+    explicit_bzero(node->state.node_key, sizeof node->state.node_key);
+    flyt_node_gpus_fini(&node->gpus);
+}

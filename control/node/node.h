@@ -1,0 +1,116 @@
+/*
+ * One node manager: what all its parts share. Everything belongs to the loop's thread but what nvml.h and mps.h do on
+ * threads of their own.
+ *
+ *   door ──► allocation ──► pool ──► server (a process, its session, its extents)
+ *    ▲            ▲                     │
+ *   programs    manager (cluster) ◄── report
+ *
+ * It works without `daemon` (no descriptor store) and without hooks: so do its tests.
+ */
+#ifndef FLYT_NODE_NODE_H
+#define FLYT_NODE_NODE_H
+
+#include <systemd/sd-event.h>
+
+#include "control/base/daemon.h"
+#include "control/node/gpu.h"
+#include "control/node/settings.h"
+#include "control/node/state.h"
+
+struct flyt_node_allocation;
+struct flyt_node_server;
+struct flyt_node_waiting;
+struct flyt_node_mps;
+struct flyt_greeter;
+
+enum {
+    FLYT_NODE_SERVERS_MAX = 4096,
+    FLYT_NODE_WAITING_MAX = 256, /* programs for whom no server is warm yet; further ones are refused */
+    FLYT_NODE_WAIT_MS = 9000, /* each waits so long at most: a program gives up by itself after 10 s, without a cause */
+    FLYT_NODE_START_MS = 60000, /* a server that is not ready by then hangs in the driver */
+};
+
+/* Who is told of what happens. */
+struct flyt_node_hooks {
+    void *user;
+    /* Something that a person may want to know. `object` names what it is about. */
+    void (*event)(void *user, const char *kind, const char *object, const char *text);
+    /* What a heartbeat tells has changed in a way that somebody waits for. */
+    void (*changed)(void *user);
+};
+
+/* The greatest of what happened at one GPU when servers start: after a failure the next waits. */
+struct flyt_node_starts {
+    unsigned starting, warm, serving; /* servers of this GPU in these states */
+    unsigned failures;                /* in a row */
+    uint64_t after_ms;                /* not before */
+};
+
+struct flyt_node {
+    sd_event *event;
+    struct flyt_daemon *daemon; /* NULL: no descriptor store */
+    const struct flyt_node_settings *settings;
+    struct flyt_node_hooks hooks;
+    struct flyt_node_mps *mps; /* NULL: no MPS */
+    char name[FLYT_NAME_BYTES_MAX + 1];
+    uint64_t started_ms;
+    unsigned client_lost_s;
+
+    struct flyt_node_state state; /* without its allocations */
+    struct flyt_node_gpus gpus;
+    struct flyt_node_starts starts[FLYT_GPUS_MAX]; /* by GPU */
+    struct flyt_node_allocation *allocations;
+    unsigned allocation_count;
+    struct flyt_node_server *servers;
+    unsigned server_count, starting_count;
+    struct flyt_node_waiting *waiting_first, *waiting_last;
+    unsigned waiting_count;
+    sd_event_source *pool_timer;
+
+    struct flyt_greeter *greeter;
+    sd_event_source *greeter_source;
+    int listen_fds[FLYT_URLS_MAX];
+    char listen_urls[FLYT_URLS_MAX][FLYT_URL_BYTES_MAX + 1];
+    unsigned listen_count;
+
+    char link_path[FLYT_SERVER_LINK_PATH_BYTES];
+    int link_fd; /* servers come back here */
+    sd_event_source *link_source, *rejoin_timer;
+    bool is_rejoining; /* servers of before the restart may still come */
+
+    uint64_t sessions_started, sessions_refused; /* since the start, for metrics */
+};
+
+/*
+ * Reads the state, knows the GPUs (`gpus` is taken over; nothing in it: the software GPUs of the settings), takes
+ * ledgers and extents from the descriptor store, listens, and starts warm servers. 0, or a negative errno and *err;
+ * then flyt_node_fini is still to be called.
+ */
+int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *daemon,
+                   const struct flyt_node_settings *settings, struct flyt_node_gpus *gpus,
+                   const struct flyt_node_hooks *hooks, struct flyt_error *err);
+/* Ends warm servers; those with sessions go on by themselves and look for the next node manager. */
+void flyt_node_fini(struct flyt_node *node);
+
+/* Writes the state file. 0, or a negative errno, which is logged. */
+int flyt_node_save(struct flyt_node *node);
+/* An epoch was seen. 0; -ESTALE: it is lower than the highest; another negative errno: it cannot be kept. */
+int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch);
+/* Hooks, with a printf-like text. */
+void flyt_node_tell(struct flyt_node *node, const char *kind, const char *object, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void flyt_node_changed(struct flyt_node *node);
+
+/* The descriptor store; nothing happens without it. Names: letters, digits, '-'. */
+void flyt_node_keep(struct flyt_node *node, const char *name, int fd);
+void flyt_node_forget(struct flyt_node *node, const char *name);
+
+/* A name that a tenant chose, without what could break the log's lines; "?" for none. */
+void flyt_node_clean_name(const char *from, char *ret_name, size_t bytes);
+/* Milliseconds since 1970. */
+uint64_t flyt_node_wall_ms(void);
+/* A random number that is not 0. */
+uint64_t flyt_node_random(void);
+
+#endif

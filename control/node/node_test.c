@@ -1,0 +1,520 @@
+/* Tests of the node manager with fake servers: tickets, limits, SM groups, extents, deaths, restarts. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "control/node/pool.h"
+#include "control/node/test_node.h"
+
+#define MIB (1ull << 20)
+
+static const struct test_wish one = {.id = 0x11,
+                                     .revision = 1,
+                                     .epoch = 1,
+                                     .vm_ip = "10.0.0.1",
+                                     .generation = 1,
+                                     .sessions_max = 8,
+                                     .memory_bytes = 100 * MIB,
+                                     .group_count = 4};
+static const struct test_wish other = {.id = 0x22,
+                                       .revision = 1,
+                                       .epoch = 1,
+                                       .vm_ip = "10.0.0.2",
+                                       .generation = 1,
+                                       .sessions_max = 8,
+                                       .memory_bytes = 100 * MIB,
+                                       .first_group = 4,
+                                       .group_count = 4};
+
+static int set_up(void **state)
+{
+    struct test_node *test = test_node_new();
+
+    test_node_start(test);
+    test_node_until_warm(test);
+    *state = test;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct test_node *test = *state;
+
+    while (test->node.servers && test->node.servers->allocation) {
+        kill(test->node.servers->pid, SIGKILL);
+        test_node_run(test, 20);
+    }
+    test_node_stop(test);
+    test_node_free(test);
+    return 0;
+}
+
+static void grant(struct test_node *test, const struct test_wish *wish)
+{
+    struct test_outcome outcome = test_node_order(test, wish);
+
+    if (outcome.status != FLYT_STATUS_OK)
+        fail_msg("not granted: %s", outcome.text);
+}
+
+static struct test_program enter(struct test_node *test, const struct test_wish *wish)
+{
+    const struct flyt_credentials credentials = test_node_credentials(wish);
+    struct test_program program = test_node_connect(test, &credentials, NULL, false);
+
+    if (program.status != FLYT_HANDSHAKE_OK)
+        fail_msg("refused: %s", program.message);
+    return program;
+}
+
+static void is_refused(struct test_node *test, const struct flyt_credentials *credentials, bool is_forged,
+                       flyt_handshake_status status, const char *words)
+{
+    struct test_program program = test_node_connect(test, credentials, NULL, is_forged);
+
+    assert_int_equal(program.status, status);
+    if (!strstr(program.message, words))
+        fail_msg("not \"%s\": %s", words, program.message);
+}
+
+static bool has_no_sessions(struct test_node *test, void *user)
+{
+    const struct test_wish *wish = user;
+    struct flyt_node_allocation *allocation = flyt_node_allocation_find(&test->node, wish->id);
+
+    return !allocation || !allocation->session_count;
+}
+
+/* ---- the door ---- */
+
+static void test_tickets(void **state)
+{
+    struct test_node *test = *state;
+    struct flyt_credentials credentials = test_node_credentials(&one);
+
+    is_refused(test, NULL, false, FLYT_HANDSHAKE_DENIED, "client manager");
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "not on this node");
+    grant(test, &one);
+    is_refused(test, &credentials, true, FLYT_HANDSHAKE_DENIED, "not one of this node's");
+    credentials.generation = 0;
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "revoked");
+    credentials = test_node_credentials(&one);
+    credentials.key_number = 0;
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "earlier key");
+    credentials = test_node_credentials(&one);
+    strcpy(credentials.vm_ip, "10.0.0.2");
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "another VM's");
+
+    struct test_program program = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &program, "groups 0"), "0000000f");
+    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    struct test_wish revoked = one;
+    revoked.revision = revoked.generation = 2;
+    grant(test, &revoked);
+    credentials = test_node_credentials(&one);
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "revoked");
+    assert_string_equal(test_program_ask(test, &program, "groups 0"), "0000000f"); /* who runs goes on */
+    close(program.fd);
+}
+
+static void test_bounds_of_a_vm(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish two = one;
+    const struct flyt_credentials credentials = test_node_credentials(&one);
+
+    two.sessions_max = 2;
+    grant(test, &two);
+    struct test_program first = enter(test, &one), second = enter(test, &one);
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_BUSY, "as many as its allocation allows");
+    close(first.fd);
+    close(second.fd);
+    test_node_until(test, has_no_sessions, (void *)&one, "the sessions' ends");
+    two.revision = 2;
+    two.state = FLYT_ALLOCATION_BLOCKED;
+    grant(test, &two);
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "blocked");
+    two.revision = 3;
+    two.state = FLYT_ALLOCATION_ACTIVE;
+    grant(test, &two);
+    test->settings.vm_attach_rate = 1;
+    test->settings.vm_attach_burst = 1;
+    first = enter(test, &one);
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_BUSY, "in a second");
+    close(first.fd);
+}
+
+static void test_data_streams_go_to_their_session(void **state)
+{
+    struct test_node *test = *state;
+    unsigned char wrong[FLYT_TOKEN_BYTES] = {1};
+
+    grant(test, &one);
+    grant(test, &other);
+    struct test_program program = enter(test, &one);
+    const struct flyt_credentials own = test_node_credentials(&one), foreign = test_node_credentials(&other);
+    assert_int_equal(test_node_connect(test, &own, wrong, false).status, FLYT_HANDSHAKE_NO_SESSION);
+    /* Another VM's token does not help. */
+    assert_int_equal(test_node_connect(test, &foreign, program.token, false).status, FLYT_HANDSHAKE_NO_SESSION);
+    close(program.fd);
+}
+
+static void test_programs_wait_for_servers(void **state)
+{
+    enum { MANY = 6 };
+    struct test_node *test = *state;
+    struct test_program programs[MANY];
+
+    grant(test, &one);
+    for (unsigned i = 0; i < MANY; i++)
+        programs[i] = enter(test, &one); /* one is warm: the others are started for them */
+    assert_int_equal(test_node_use(test, one.id).session_count, MANY);
+    for (unsigned i = 0; i < MANY; i++) {
+        for (unsigned j = 0; j < i; j++)
+            assert_true(programs[i].session_id != programs[j].session_id);
+        close(programs[i].fd);
+    }
+    test_node_until(test, has_no_sessions, (void *)&one, "the sessions' ends");
+    test_node_until_warm(test);
+}
+
+/* ---- memory ---- */
+
+static void test_programs_of_a_vm_share_its_memory(void **state)
+{
+    struct test_node *test = *state;
+    char refused[16];
+
+    snprintf(refused, sizeof refused, "%d", -ENOMEM);
+    grant(test, &one);
+    struct test_program first = enter(test, &one), second = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &first, "charge 0 73400320"), "0");
+    assert_string_equal(test_program_ask(test, &second, "charge 0 41943040"), refused);
+    assert_string_equal(test_program_ask(test, &second, "charge 0 31457280"), "0");
+    struct test_outcome use = test_node_use(test, one.id);
+    assert_int_equal(use.slot.memory_used_bytes, 100 * MIB);
+    assert_int_equal(use.slot.memory_refused_count, 1);
+    /* The first is killed: what it had is there again for the second. */
+    test_program_ask(test, &first, "die");
+    close(first.fd);
+    while (test_node_use(test, one.id).session_count != 1)
+        test_node_run(test, 20);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 30 * MIB);
+    assert_string_equal(test_program_ask(test, &second, "charge 0 41943040"), "0");
+    close(second.fd);
+    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_peak_bytes, 100 * MIB);
+}
+
+static void test_limits_change(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish wish = one;
+    char refused[16];
+
+    snprintf(refused, sizeof refused, "%d", -ENOMEM);
+    grant(test, &one);
+    struct test_program program = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &program, "charge 0 62914560"), "0");
+    wish.revision = 2;
+    wish.memory_bytes = 50 * MIB;
+    struct test_outcome outcome = test_node_order(test, &wish);
+    assert_int_equal(outcome.status, FLYT_STATUS_IN_USE);
+    assert_non_null(strstr(outcome.text, "in use"));
+    assert_int_equal(outcome.revision, 1); /* nothing has changed */
+    assert_int_equal(outcome.slot.memory_bytes, 100 * MIB);
+    /* What is only cached is given back for it. */
+    assert_string_equal(test_program_ask(test, &program, "release 0 20971520"), "0");
+    assert_string_equal(test_program_ask(test, &program, "cache 0 31457280"), "0");
+    outcome = test_node_order(test, &wish);
+    assert_int_equal(outcome.status, FLYT_STATUS_OK);
+    assert_int_equal(outcome.slot.memory_bytes, 50 * MIB);
+    assert_int_equal(outcome.slot.memory_used_bytes, 40 * MIB);
+    assert_string_equal(test_program_ask(test, &program, "charge 0 20971520"), refused);
+    /* When free: sinks as it is released. */
+    wish.revision = 3;
+    wish.memory_bytes = 10 * MIB;
+    wish.when_free = true;
+    outcome = test_node_order(test, &wish);
+    assert_int_equal(outcome.status, FLYT_STATUS_OK);
+    assert_int_equal(outcome.slot.memory_bytes, 40 * MIB);
+    assert_string_equal(test_program_ask(test, &program, "charge 0 1"), refused);
+    assert_string_equal(test_program_ask(test, &program, "release 0 36700160"), "0");
+    assert_int_equal(test_node_use(test, one.id).slot.memory_bytes, 10 * MIB);
+    assert_string_equal(test_program_ask(test, &program, "limit 0"), "10485760");
+    close(program.fd);
+}
+
+static void test_extents_outlive_nobody(void **state)
+{
+    struct test_node *test = *state;
+
+    grant(test, &one);
+    struct test_program program = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &program, "extent 1 0 8388608"), "0");
+    assert_string_equal(test_program_ask(test, &program, "extent 2 0 4194304"), "0");
+    struct flyt_node_server *server = flyt_node_server_find(&test->node, program.session_id);
+    while (server->extents.count < 2)
+        test_node_run(test, 10);
+    assert_int_equal(server->extents.bytes, 12 * MIB);
+    /* Credited when the manager has let go. */
+    assert_string_equal(test_program_ask(test, &program, "drop 1"), "8388608");
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 4 * MIB);
+    assert_int_equal(server->extents.count, 1);
+    int fd = server->extents.first->fd;
+    test_program_ask(test, &program, "die");
+    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
+    assert_int_equal(fcntl(fd, F_GETFD), -1);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
+    assert_non_null(strstr(test->last_event, "session.ended"));
+    assert_non_null(strstr(test->last_event, "signal 9"));
+    close(program.fd);
+}
+
+/* ---- SMs ---- */
+
+static void test_groups_are_given_when_vacated(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish small = one, big = other;
+
+    grant(test, &one);
+    grant(test, &other);
+    struct test_program program = enter(test, &one);
+    assert_int_equal(test_node_use(test, one.id).slot.sm_count, 32);
+    big.revision = 2;
+    big.first_group = 2;
+    big.group_count = 6;
+    struct test_outcome outcome = test_node_order(test, &big);
+    assert_int_equal(outcome.status, FLYT_STATUS_CONFLICT);
+    assert_non_null(strstr(outcome.text, "10.0.0.1"));
+    assert_string_equal(test_program_ask(test, &program, "sluggish 1"), "0");
+    small.revision = 2;
+    small.group_count = 2;
+    assert_int_equal(test_node_order(test, &small).status, FLYT_STATUS_OK);
+    while (test_node_use(test, one.id).slot.switch_state == FLYT_SWITCH_TARGET)
+        test_node_run(test, 10);
+    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_SWITCHED);
+    assert_int_equal(test_node_use(test, one.id).slot.sm_count, 16);
+    assert_string_equal(test_program_ask(test, &program, "groups 0"), "00000003");
+    /* Old work still runs there. */
+    assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_CONFLICT);
+    close(program.fd);
+    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
+    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_VACATED);
+    assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_OK);
+    /* Who begins now begins with the new ones, and the last group has 12. */
+    small.revision = 3;
+    small.first_group = 15;
+    small.group_count = 1;
+    grant(test, &small);
+    program = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &program, "groups 0"), "00008000");
+    assert_int_equal(test_node_use(test, one.id).slot.sm_count, 12);
+    small.revision = 4;
+    small.first_group = 16;
+    assert_int_equal(test_node_order(test, &small).status, FLYT_STATUS_INVALID);
+    close(program.fd);
+}
+
+/* ---- orders ---- */
+
+static void test_orders_are_absolute(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish wish = one;
+
+    wish.epoch = wish.revision = 5;
+    assert_int_equal(test_node_order(test, &wish).status, FLYT_STATUS_OK);
+    assert_int_equal(test_node_order(test, &wish).status, FLYT_STATUS_OK); /* again */
+    wish.epoch = 4;
+    assert_int_equal(test_node_order(test, &wish).status, FLYT_STATUS_STALE);
+    wish.epoch = 6;
+    wish.revision = 4;
+    struct test_outcome outcome = test_node_order(test, &wish);
+    assert_int_equal(outcome.order, FLYT_STATUS_OK);
+    assert_int_equal(outcome.status, FLYT_STATUS_STALE);
+    assert_int_equal(outcome.revision, 5);
+    assert_int_equal(test->node.state.epoch, 6);
+    wish.revision = 7;
+    wish.gpu = 5;
+    assert_int_equal(test_node_order(test, &wish).status, FLYT_STATUS_NOT_FOUND);
+    /* Another GPU, while nobody runs. */
+    wish.gpu = 1;
+    assert_int_equal(test_node_order(test, &wish).status, FLYT_STATUS_OK);
+    wish.generation = 1;
+    struct test_program program = enter(test, &wish);
+    assert_int_equal(flyt_node_server_find(&test->node, program.session_id)->gpu->index, 1);
+    wish.revision = 8;
+    wish.gpu = 0;
+    assert_int_equal(test_node_order(test, &wish).status, FLYT_STATUS_IN_USE);
+    close(program.fd);
+}
+
+static void test_sessions_are_ended(void **state)
+{
+    struct test_node *test = *state;
+
+    grant(test, &one);
+    struct test_program first = enter(test, &one), second = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &second, "stubborn"), "0");
+    flyt_node_server_end(flyt_node_server_find(&test->node, first.session_id), "an operator wants it so");
+    assert_string_equal(test_program_ask(test, &first, NULL), "killed: an operator wants it so");
+    while (test_node_use(test, one.id).session_count > 1)
+        test_node_run(test, 10);
+    assert_non_null(strstr(test->last_event, "an operator wants it so"));
+    /* The other does not hear, and its allocation is taken back: it is killed after its grace. */
+    test_node_remove(test, one.id);
+    const struct flyt_credentials credentials = test_node_credentials(&one);
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "taken back");
+    assert_string_equal(test_program_ask(test, &second, NULL), "gone");
+    while (test->node.allocations)
+        test_node_run(test, 10);
+    close(first.fd);
+    close(second.fd);
+    test_node_stop(test);
+    test_node_start(test);
+    assert_null(test->node.allocations); /* nor is it there after a restart */
+    test_node_until_warm(test);
+}
+
+/* ---- restarts ---- */
+
+static void test_restart_harms_nobody(void **state)
+{
+    struct test_node *test = *state;
+    unsigned char key[FLYT_TICKET_KEY_BYTES];
+    char refused[16];
+
+    snprintf(refused, sizeof refused, "%d", -ENOMEM);
+    grant(test, &one);
+    grant(test, &other);
+    struct test_program stays = enter(test, &one), dies = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &stays, "charge 0 62914560"), "0");
+    assert_string_equal(test_program_ask(test, &stays, "extent 3 0 4194304"), "0");
+    assert_string_equal(test_program_ask(test, &dies, "charge 0 20971520"), "0");
+    memcpy(key, test->node.state.node_key, sizeof key);
+    pid_t dying = flyt_node_server_find(&test->node, dies.session_id)->pid;
+    test_node_stop(test);
+    kill(dying, SIGKILL);
+    test_node_start(test);
+    assert_memory_equal(key, test->node.state.node_key, sizeof key);
+    assert_true(test->node.is_rejoining);
+    while (!flyt_node_server_find(&test->node, stays.session_id))
+        test_node_run(test, 10);
+    /* It is told to send its memory again, for there was no descriptor store. */
+    struct flyt_node_server *server = flyt_node_server_find(&test->node, stays.session_id);
+    assert_string_equal(server->ticket.program, "test_program");
+    assert_false(server->is_child);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 84 * MIB);
+    while (!server->extents.count)
+        test_node_run(test, 10);
+    assert_int_equal(server->extents.bytes, 4 * MIB);
+    while (test->node.is_rejoining)
+        test_node_run(test, 20);
+    /* The one that died meanwhile is no longer charged, and the limit still holds for both. */
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 64 * MIB);
+    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    struct test_program fresh = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &fresh, "charge 0 41943040"), refused);
+    assert_string_equal(test_program_ask(test, &stays, "charge 0 1048576"), "0");
+    assert_string_equal(test_program_ask(test, &fresh, "charge 0 37748736"), refused);
+    /* Data streams find it by its token. */
+    assert_ptr_equal(flyt_node_server_find_token(&test->node, stays.token, sizeof stays.token), server);
+    /* Killing it works, too. */
+    flyt_node_server_end(server, "enough");
+    assert_string_equal(test_program_ask(test, &stays, NULL), "killed: enough");
+    while (test_node_use(test, one.id).session_count > 1)
+        test_node_run(test, 10);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
+    close(stays.fd);
+    close(dies.fd);
+    close(fresh.fd);
+}
+
+static void test_orphans_and_strangers(void **state)
+{
+    struct test_node *test = *state;
+    char path[128];
+
+    grant(test, &one);
+    struct test_program program = enter(test, &one);
+    test_node_stop(test);
+    /* The state is lost but for the key: the allocation comes back with its server. */
+    snprintf(path, sizeof path, "%s/state.json", test->folder);
+    struct flyt_node_state kept;
+    struct flyt_error err;
+    bool is_new;
+    assert_int_equal(flyt_node_state_read(test->folder, &err, &kept, &is_new), 0);
+    assert_false(is_new);
+    assert_int_equal(flyt_node_state_write(test->folder, &kept, NULL, 0, &err), 0);
+    flyt_node_state_fini(&kept);
+    test_node_start(test);
+    while (!flyt_node_server_find(&test->node, program.session_id))
+        test_node_run(test, 10);
+    assert_int_equal(flyt_node_allocation_find(&test->node, one.id)->now.state, FLYT_ALLOCATION_ORPHAN);
+    /* The cluster manager takes it in. */
+    grant(test, &one);
+    assert_int_equal(flyt_node_allocation_find(&test->node, one.id)->now.state, FLYT_ALLOCATION_ACTIVE);
+    assert_string_equal(test_program_ask(test, &program, "charge 0 1048576"), "0");
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, MIB);
+    test_node_stop(test);
+    /* With another key nobody can prove who it is: its server is told to go. */
+    unlink(path);
+    test_node_start(test);
+    assert_string_equal(test_program_ask(test, &program, NULL), "gone");
+    assert_null(test->node.allocations);
+    close(program.fd);
+}
+
+static void test_gpu_that_does_not_work(void **state)
+{
+    struct test_node *test = *state;
+
+    grant(test, &one);
+    setenv("FLYT_FAKE_FAILURE", "the driver says 999", 1);
+    flyt_node_pool_renew(&test->node, &test->node.gpus.items[0]);
+    while (test->node.gpus.items[0].health != FLYT_HEALTH_FAILED)
+        test_node_run(test, 20);
+    assert_string_equal(test->node.gpus.items[0].health_text, "the driver says 999");
+    const struct flyt_credentials credentials = test_node_credentials(&one);
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_NO_DEVICE, "the driver says 999");
+    unsetenv("FLYT_FAKE_FAILURE");
+    while (test->node.gpus.items[0].health != FLYT_HEALTH_OK)
+        test_node_run(test, 20);
+    struct test_program program = enter(test, &one);
+    close(program.fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_tickets, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bounds_of_a_vm, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_data_streams_go_to_their_session, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_programs_wait_for_servers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_programs_of_a_vm_share_its_memory, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_limits_change, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_extents_outlive_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_groups_are_given_when_vacated, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_orders_are_absolute, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sessions_are_ended, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_harms_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_orphans_and_strangers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_gpu_that_does_not_work, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

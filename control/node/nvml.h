@@ -1,0 +1,29 @@
+/*
+ * The machine's GPUs by NVML, which is loaded at run time (libnvidia-ml.so.1): the few documented functions that are
+ * needed are declared in nvml.c. NVML may wait for the driver, so after the start it is asked on a thread of its own.
+ */
+#ifndef FLYT_NODE_NVML_H
+#define FLYT_NODE_NVML_H
+
+#include <systemd/sd-event.h>
+
+#include "control/node/gpu.h"
+#include "rpc/base/error.h"
+
+struct flyt_node_nvml;
+
+/* Loads the library (NULL: the system's) and initialises it. Blocks. 0, or a negative errno and *err: -ENOENT where
+ * there is none. */
+int flyt_node_nvml_open(const char *library, sd_event *event, struct flyt_error *err, struct flyt_node_nvml **ret_nvml);
+/* Waits for what its thread does. NULL is allowed. Returns NULL. */
+struct flyt_node_nvml *flyt_node_nvml_close(struct flyt_node_nvml *nvml);
+
+/* All GPUs, with UUID, name and memory. Blocks. 0 or a negative errno and *err. */
+int flyt_node_nvml_list(struct flyt_node_nvml *nvml, unsigned group_size, struct flyt_error *err,
+                        struct flyt_node_gpus *ret_gpus);
+
+/* Measures all GPUs of the list on the thread, then, on the loop, puts the figures and a lost GPU's health into them.
+ * Nothing happens while the last measurement is under way. `gpus` outlives the nvml. */
+void flyt_node_nvml_measure(struct flyt_node_nvml *nvml, struct flyt_node_gpus *gpus);
+
+#endif

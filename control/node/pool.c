@@ -1,0 +1,258 @@
+#include "control/node/pool.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control/node/allocation.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+#include "rpc/transport/handshake.h"
+
+enum { STARTS_MIN = 2, PAUSE_MS = 1000, PAUSE_MS_MAX = 30000, TICK_MS = 250, FAILURES_FOR_FAILED = 3 };
+
+struct flyt_node_waiting {
+    struct flyt_node_waiting *next;
+    struct flyt_node_ticket ticket;
+    int fd;
+    uint64_t until_ms;
+    size_t bytes;
+    unsigned char record[];
+};
+
+static void refuse(struct flyt_node *node, int fd, uint32_t xid, flyt_handshake_status status, const char *sentence)
+{
+    node->sessions_refused++;
+    flyt_handshake_refuse(fd, xid, status, sentence);
+    close(fd);
+}
+
+static unsigned starts_max(const struct flyt_node *node)
+{
+    cpu_set_t cpus;
+
+    if (node->settings->starts_max)
+        return (unsigned)node->settings->starts_max;
+    int count = sched_getaffinity(0, sizeof cpus, &cpus) ? CPU_SETSIZE : CPU_COUNT(&cpus);
+    return count > STARTS_MIN ? (unsigned)count : STARTS_MIN;
+}
+
+static struct flyt_node_gpu *gpu_of(const struct flyt_node_allocation *allocation)
+{
+    return allocation->now.slots.slots_len ? allocation->slots[0].gpu : NULL;
+}
+
+static struct flyt_node_server *find_warm(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
+{
+    struct flyt_node_server *server = node->servers;
+
+    while (server && (server->state != FLYT_NODE_SERVER_WARM || server->gpu != gpu))
+        server = server->next;
+    return server;
+}
+
+/* Hands over to any warm server. False: there is none. */
+static bool hand_over(struct flyt_node *node, struct flyt_node_allocation *allocation,
+                      const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
+{
+    struct flyt_node_server *server;
+
+    if (!flyt_node_allocation_is_complete(allocation))
+        return false; /* until its ledgers have come back */
+    while ((server = find_warm(node, gpu_of(allocation))))
+        if (!flyt_node_server_serve(server, allocation, ticket, fd, record, bytes))
+            return true;
+    return false;
+}
+
+void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *allocation,
+                          const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
+{
+    if (hand_over(node, allocation, ticket, fd, record, bytes)) {
+        flyt_node_pool_fill(node);
+        return;
+    }
+    struct flyt_node_waiting *waiting =
+        node->waiting_count < FLYT_NODE_WAITING_MAX ? malloc(sizeof *waiting + bytes) : NULL;
+    if (!waiting) {
+        refuse(node, fd, ticket->xid, FLYT_HANDSHAKE_BUSY, "too many programs wait for a server process");
+        return;
+    }
+    *waiting = (struct flyt_node_waiting){
+        .ticket = *ticket, .fd = fd, .until_ms = flyt_clock_ms() + FLYT_NODE_WAIT_MS, .bytes = bytes};
+    memcpy(waiting->record, record, bytes);
+    *(node->waiting_first ? &node->waiting_last->next : &node->waiting_first) = waiting;
+    node->waiting_last = waiting;
+    node->waiting_count++;
+    flyt_node_pool_fill(node);
+}
+
+/* Serves or refuses one of those that wait. False: it goes on waiting. */
+static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, uint64_t now_ms)
+{
+    struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, waiting->ticket.allocation_id);
+
+    if (!allocation || allocation->is_removed || !gpu_of(allocation)) {
+        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED, "the allocation was taken back");
+        return true;
+    }
+    if (allocation->now.sessions_max && allocation->session_count >= allocation->now.sessions_max) {
+        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY,
+               "other programs of this VM have taken the last of its sessions");
+        return true;
+    }
+    if (hand_over(node, allocation, &waiting->ticket, waiting->fd, waiting->record, waiting->bytes))
+        return true;
+    if (gpu_of(allocation)->health == FLYT_HEALTH_FAILED) {
+        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_NO_DEVICE, gpu_of(allocation)->health_text);
+        return true;
+    }
+    if (waiting->until_ms <= now_ms) {
+        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY, "no server process became ready in time");
+        return true;
+    }
+    return false;
+}
+
+static void settle_all(struct flyt_node *node)
+{
+    uint64_t now_ms = flyt_clock_ms();
+    struct flyt_node_waiting **link = &node->waiting_first, *waiting, *last = NULL;
+
+    while ((waiting = *link)) {
+        if (!settle(node, waiting, now_ms)) {
+            last = waiting;
+            link = &waiting->next;
+            continue;
+        }
+        *link = waiting->next;
+        node->waiting_count--;
+        free(waiting);
+    }
+    node->waiting_last = last;
+}
+
+static unsigned waiting_for(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting; waiting = waiting->next) {
+        const struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, waiting->ticket.allocation_id);
+        count += allocation && gpu_of(allocation) == gpu;
+    }
+    return count;
+}
+
+/* Servers that do not get ready, and warm ones beyond what is wanted: who was waited for may have gone. */
+static void end_superfluous(struct flyt_node *node, struct flyt_node_gpu *gpu, unsigned target, uint64_t now_ms)
+{
+    for (struct flyt_node_server *server = node->servers; server; server = server->next) {
+        if (server->gpu != gpu)
+            continue;
+        if (server->state == FLYT_NODE_SERVER_STARTING && now_ms - server->started_ms > FLYT_NODE_START_MS) {
+            flyt_node_server_end(server, NULL);
+            flyt_node_pool_failed(node, gpu, "a server process was not ready after 60 s");
+        } else if (server->state == FLYT_NODE_SERVER_WARM && node->starts[gpu->index].warm > target) {
+            flyt_node_server_end(server, NULL);
+        }
+    }
+}
+
+static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
+{
+    struct flyt_node_starts *starts = &node->starts[gpu->index];
+    unsigned target = (unsigned)node->settings->warm + waiting_for(node, gpu);
+
+    end_superfluous(node, gpu, target, now_ms);
+    while (starts->warm + starts->starting < target && node->starting_count < starts_max(node) &&
+           starts->warm + starts->starting + starts->serving < node->settings->client_slots &&
+           node->server_count < FLYT_NODE_SERVERS_MAX && starts->after_ms <= now_ms) {
+        if (flyt_node_server_start(node, gpu)) {
+            flyt_node_pool_failed(node, gpu, "no server process can be started");
+            return;
+        }
+    }
+}
+
+static bool needs_ticks(const struct flyt_node *node)
+{
+    if (node->waiting_first || node->starting_count)
+        return true;
+    for (unsigned i = 0; i < node->gpus.count; i++)
+        if (node->starts[i].warm < node->settings->warm &&
+            node->starts[i].warm + node->starts[i].serving < node->settings->client_slots)
+            return true;
+    return false;
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *user)
+{
+    flyt_node_pool_fill(user);
+    return 0;
+}
+
+void flyt_node_pool_fill(struct flyt_node *node)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    settle_all(node);
+    for (unsigned i = 0; i < node->gpus.count; i++)
+        fill_gpu(node, &node->gpus.items[i], now_ms);
+    if (!node->pool_timer && sd_event_add_time_relative(node->event, &node->pool_timer, CLOCK_MONOTONIC, TICK_MS * 1000,
+                                                        10000, on_timer, node) < 0)
+        return;
+    sd_event_source_set_time_relative(node->pool_timer, TICK_MS * 1000);
+    sd_event_source_set_enabled(node->pool_timer, needs_ticks(node) ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
+}
+
+void flyt_node_pool_ready(struct flyt_node *node, struct flyt_node_gpu *gpu)
+{
+    node->starts[gpu->index].failures = 0;
+    node->starts[gpu->index].after_ms = 0;
+    flyt_node_gpu_set_health(gpu, FLYT_HEALTH_OK, "");
+    flyt_node_changed(node);
+    flyt_node_pool_fill(node);
+}
+
+void flyt_node_pool_failed(struct flyt_node *node, struct flyt_node_gpu *gpu, const char *why)
+{
+    struct flyt_node_starts *starts = &node->starts[gpu->index];
+    unsigned shift = starts->failures < 5 ? starts->failures : 5;
+    uint64_t pause_ms = (uint64_t)PAUSE_MS << shift;
+
+    starts->failures++;
+    starts->after_ms = flyt_clock_ms() + (pause_ms < PAUSE_MS_MAX ? pause_ms : PAUSE_MS_MAX);
+    /* One failure may be that process's own; without any server that was ever ready it is the GPU's. */
+    bool is_lost = !gpu->is_known || starts->failures >= FAILURES_FOR_FAILED;
+    flyt_node_gpu_set_health(gpu, is_lost ? FLYT_HEALTH_FAILED : FLYT_HEALTH_DEGRADED, why);
+    if (is_lost && starts->failures <= FAILURES_FOR_FAILED)
+        flyt_node_tell(node, "gpu.failed", gpu->uuid, "%s", why);
+    flyt_node_changed(node);
+    flyt_node_pool_fill(node);
+}
+
+void flyt_node_pool_renew(struct flyt_node *node, struct flyt_node_gpu *gpu)
+{
+    for (struct flyt_node_server *server = node->servers; server; server = server->next)
+        if (server->gpu == gpu &&
+            (server->state == FLYT_NODE_SERVER_WARM || server->state == FLYT_NODE_SERVER_STARTING))
+            flyt_node_server_end(server, NULL);
+    flyt_node_pool_fill(node);
+}
+
+void flyt_node_pool_fini(struct flyt_node *node)
+{
+    struct flyt_node_waiting *waiting;
+
+    sd_event_source_disable_unref(node->pool_timer);
+    node->pool_timer = NULL;
+    while ((waiting = node->waiting_first)) {
+        node->waiting_first = waiting->next;
+        close(waiting->fd);
+        free(waiting);
+    }
+    node->waiting_count = 0;
+}

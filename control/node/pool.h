@@ -1,0 +1,24 @@
+/*
+ * Warm servers: so many for each GPU, started as they are used up, a few at once, and programs that wait for one.
+ */
+#ifndef FLYT_NODE_POOL_H
+#define FLYT_NODE_POOL_H
+
+#include "control/node/server.h"
+
+/* Starts what is missing, ends what is too much, refuses who has waited too long. Arms its own timer. */
+void flyt_node_pool_fill(struct flyt_node *node);
+/* Ends the warm servers of a GPU, which are started anew: its group size has changed. */
+void flyt_node_pool_renew(struct flyt_node *node, struct flyt_node_gpu *gpu);
+void flyt_node_pool_fini(struct flyt_node *node);
+
+/* A program's connection for an allocation that has admitted it: to a warm server, now or within FLYT_NODE_WAIT_MS, or
+ * refused. Takes over fd. */
+void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *allocation,
+                          const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes);
+
+/* A server became ready on the GPU; one failed, and why. */
+void flyt_node_pool_ready(struct flyt_node *node, struct flyt_node_gpu *gpu);
+void flyt_node_pool_failed(struct flyt_node *node, struct flyt_node_gpu *gpu, const char *why);
+
+#endif

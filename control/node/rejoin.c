@@ -1,0 +1,236 @@
+/*
+ * Servers that come back after the node manager was restarted: they connect to STATE_DIR/link.sock and prove with a
+ * secret, which is made of the node's key, that they are who they say.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "control/node/allocation.h"
+#include "control/node/server.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+
+enum { GUEST_MS = 5000 };
+
+/* A connection that has not said who it is. */
+struct guest {
+    struct flyt_node *node;
+    int fd;
+    sd_event_source *source, *timer;
+};
+
+static void free_guest(struct guest *guest)
+{
+    sd_event_source_disable_unref(guest->source);
+    sd_event_source_disable_unref(guest->timer);
+    flyt_close(guest->fd);
+    free(guest);
+}
+
+static void send_away(int fd, const char *sentence)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+
+    if (!message)
+        return;
+    message->kind = FLYT_SERVER_LINK_GO;
+    flyt_server_link_say(message, sentence);
+    flyt_server_link_send(fd, message, NULL, 0);
+    free(message);
+}
+
+/* What the store does not know yet, as its server describes it: an orphan until the cluster manager says otherwise. */
+static struct flyt_node_allocation *make_orphan(struct flyt_node *node, const struct flyt_server_link_session *session)
+{
+    flyt_allocation from = {.id = session->allocation_id, .state = FLYT_ALLOCATION_ORPHAN, .revision = 0};
+    struct flyt_node_allocation *allocation = NULL;
+
+    from.vm_ip = strdup("unknown");
+    from.tenant = strdup("");
+    from.slots.slots_val = calloc(FLYT_SLOTS_MAX, sizeof *from.slots.slots_val);
+    bool is_good = from.vm_ip && from.tenant && from.slots.slots_val;
+    for (unsigned i = 0; is_good && i < session->slot_count; i++) {
+        const struct flyt_server_link_slot *its = &session->slots[i];
+        flyt_slot *slot = &from.slots.slots_val[from.slots.slots_len++];
+        char uuid[FLYT_NODE_UUID_BYTES];
+        flyt_node_uuid_print(its->gpu_uuid, uuid);
+        slot->gpu_uuid = strdup(uuid);
+        slot->device_index = its->device_index;
+        slot->sm_count = its->sm_count;
+        slot->memory_bytes = its->memory_bytes;
+        slot->sm_groups.sm_groups_val = calloc(FLYT_GROUPS_MAX, sizeof(u_int));
+        is_good = slot->gpu_uuid && slot->sm_groups.sm_groups_val;
+        for (unsigned group = 0; is_good && group < FLYT_GROUPS_MAX; group++)
+            if (flyt_server_link_has_group(its->groups, group))
+                slot->sm_groups.sm_groups_val[slot->sm_groups.sm_groups_len++] = group;
+    }
+    if (!is_good || flyt_node_allocation_add(node, &from, &allocation)) {
+        xdr_free((xdrproc_t)xdr_flyt_allocation, &from);
+        return NULL;
+    }
+    flyt_warn("allocation %016" PRIx64 ": a server has come back with it, an orphan", session->allocation_id);
+    return allocation;
+}
+
+static const char *check(const struct flyt_node *node, const struct flyt_server_link_rejoin *rejoin)
+{
+    unsigned char secret[FLYT_SERVER_LINK_SECRET_BYTES];
+    const struct flyt_server_link_session *session = &rejoin->session;
+
+    flyt_node_server_secret(node, session->server_id, session->session_id, session->allocation_id, secret);
+    if (!session->server_id || !flyt_equal_in_constant_time(secret, session->rejoin_secret, sizeof secret))
+        return "this node manager does not know the server";
+    if (rejoin->version > FLYT_SERVER_LINK_VERSION || !session->slot_count ||
+        session->ledger_count != session->slot_count)
+        return "this node manager does not understand the server";
+    if (flyt_node_server_find(node, session->session_id))
+        return "the session is there already";
+    return NULL;
+}
+
+/* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
+static const char *take_back(struct guest *guest, const struct flyt_server_link_rejoin *rejoin, const int *ledgers,
+                             unsigned ledger_count)
+{
+    const struct flyt_server_link_session *session = &rejoin->session;
+    struct flyt_node *node = guest->node;
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+
+    const char *reason = check(node, rejoin);
+    if (reason)
+        return reason;
+    struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, session->allocation_id);
+    if (!allocation)
+        allocation = make_orphan(node, session);
+    if (!allocation || !allocation->slots[0].gpu)
+        return "the node has its GPU no more";
+    if (allocation->is_removed)
+        return "the allocation of this VM was taken back";
+    if (flyt_node_allocation_take_ledgers(node, allocation, ledgers, ledger_count))
+        return "it has come back too late: its memory is accounted for no more";
+    if (getsockopt(guest->fd, SOL_SOCKET, SO_PEERCRED, &peer, &length))
+        return "the kernel does not say which process it is";
+    int pid_fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    if (pid_fd < 0)
+        return "its process has gone";
+    struct flyt_node_server *server =
+        flyt_node_server_adopt(node, allocation->slots[0].gpu, peer.pid, pid_fd, guest->fd);
+    guest->fd = -1;
+    if (!server)
+        return "the node manager has no memory";
+    server->allocation = allocation;
+    server->server_id = session->server_id;
+    server->session_id = session->session_id;
+    memcpy(server->token, session->token, sizeof server->token);
+    server->session_started_ms = rejoin->started_ms;
+    server->is_encrypted = session->is_encrypted;
+    server->ticket.allocation_id = session->allocation_id;
+    server->ticket.client_pid = rejoin->client_pid;
+    flyt_node_clean_name(rejoin->program, server->ticket.program, sizeof server->ticket.program);
+    flyt_node_clean_name(rejoin->client_address, server->ticket.client_address, sizeof server->ticket.client_address);
+    flyt_node_allocation_join(allocation);
+    flyt_node_extents_restore(node, &server->extents, server->server_id);
+    const unsigned restored = server->extents.count;
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    if (message) {
+        message->kind = FLYT_SERVER_LINK_WELCOME;
+        message->welcome.send_extents = restored < rejoin->extent_count;
+        flyt_server_link_send(server->link_fd, message, NULL, 0);
+        free(message);
+    }
+    /* It may have missed an order. */
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
+        if (!memcmp(session->slots[i].groups, allocation->slots[i].groups, sizeof session->slots[i].groups)) {
+            server->sm_revision[i] = allocation->slots[i].groups_revision;
+            server->sm_state[i] = FLYT_SWITCH_VACATED;
+        } else {
+            flyt_node_server_tell_groups(server, i);
+        }
+        if (session->slots[i].memory_bytes != allocation->now.slots.slots_val[i].memory_bytes)
+            flyt_node_server_tell_limit(server, i, allocation->now.slots.slots_val[i].memory_bytes,
+                                        allocation->now.revision, true);
+    }
+    flyt_node_allocation_look(node, allocation);
+    flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session_id,
+              allocation->now.vm_ip, server->ticket.program, (int)peer.pid, server->extents.count);
+    return NULL;
+}
+
+static int on_guest(sd_event_source *source, int fd, uint32_t events, void *user)
+{
+    static struct flyt_server_link_message message; /* the loop's thread only */
+    struct guest *guest = user;
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+
+    int status = flyt_server_link_receive(fd, &message, fds, &fd_count);
+    if (status == -EAGAIN)
+        return 0;
+    const char *reason = NULL;
+    if (!status) {
+        /* The server's own source watches the descriptor from now on. */
+        guest->source = sd_event_source_disable_unref(guest->source);
+        reason = message.kind == FLYT_SERVER_LINK_REJOIN ? take_back(guest, &message.rejoin, fds, fd_count)
+                                                         : "a server that comes back says so first";
+    }
+    if (reason && guest->fd >= 0) {
+        flyt_warn("a server that came back is sent away: %s", reason);
+        send_away(guest->fd, reason);
+    }
+    while (fd_count)
+        flyt_close(fds[--fd_count]);
+    free_guest(guest);
+    return 0;
+}
+
+static int on_guest_timeout(sd_event_source *source, uint64_t usec, void *user)
+{
+    free_guest(user);
+    return 0;
+}
+
+static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void *user)
+{
+    struct flyt_node *node = user;
+    struct ucred peer = {.uid = (uid_t)-1};
+    socklen_t length = sizeof peer;
+
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return 0;
+    struct guest *guest = NULL;
+    if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) && (peer.uid == geteuid() || !peer.uid))
+        guest = calloc(1, sizeof *guest);
+    if (!guest) {
+        flyt_close(fd);
+        return 0;
+    }
+    *guest = (struct guest){.node = node, .fd = fd};
+    if (sd_event_add_io(node->event, &guest->source, fd, EPOLLIN, on_guest, guest) < 0 ||
+        sd_event_add_time_relative(node->event, &guest->timer, CLOCK_MONOTONIC, GUEST_MS * 1000, 1000, on_guest_timeout,
+                                   guest) < 0)
+        free_guest(guest);
+    return 0;
+}
+
+int flyt_node_rejoin_listen(struct flyt_node *node)
+{
+    if (node->daemon)
+        node->link_fd = flyt_daemon_take(node->daemon, "link");
+    if (node->link_fd < 0) {
+        node->link_fd = flyt_server_link_listen(node->link_path);
+        if (node->link_fd < 0)
+            return node->link_fd;
+        flyt_node_keep(node, "link", node->link_fd);
+    }
+    int status = sd_event_add_io(node->event, &node->link_source, node->link_fd, EPOLLIN, on_link, node);
+    return status < 0 ? status : 0;
+}

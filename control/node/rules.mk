@@ -1,0 +1,15 @@
+# flyt-node-manager. NODE_OBJS: everything of it but main, for tests.
+
+control_node_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
+
+NODE_OBJS := $(call objs,$(filter-out %_test.c control/node/test_% control/node/fake_% control/node/main.c,$(wildcard control/node/*.c)))
+
+control_node_tests := $(patsubst %.c,$(B)/%,$(wildcard control/node/*_test.c))
+$(control_node_tests): $(B)/%: $(B)/%.o $(call objs,$(wildcard control/node/test_*.c)) $(NODE_OBJS) $(CONTROL_OBJS)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CONTROL_LIBS) -ldl -lcmocka
+UNIT_TESTS += $(control_node_tests)
+
+# A server without CUDA, for tests.
+$(B)/control/node/fake-server: $(B)/control/node/fake_server.o $(RPC_OBJS)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(RPC_LIBS)
+$(B)/control/node/node_test: $(B)/control/node/fake-server

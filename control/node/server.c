@@ -1,0 +1,564 @@
+#include "control/node/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/personality.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "control/node/allocation.h"
+#include "control/node/hear.h"
+#include "control/node/images.h"
+#include "control/node/mps.h"
+#include "control/node/pool.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+#include "rpc/base/ticket.h"
+
+extern char **environ;
+
+enum { ARGUMENTS_MAX = 16, VARIABLES_MAX = 8, TEXT_BYTES = 512 };
+
+/* ---- states ---- */
+
+void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_server_state state)
+{
+    struct flyt_node *node = server->node;
+    struct flyt_node_starts *starts = &node->starts[server->gpu->index];
+    unsigned *const counts[] = {&starts->starting, &starts->warm, &starts->serving, NULL};
+
+    if (counts[server->state])
+        --*counts[server->state];
+    node->starting_count -= server->state == FLYT_NODE_SERVER_STARTING;
+    server->state = state;
+    if (counts[state])
+        ++*counts[state];
+    node->starting_count += state == FLYT_NODE_SERVER_STARTING;
+}
+
+/* ---- starting ---- */
+
+/* Everything that the new process needs, made before fork(2), because this process has threads. */
+struct start {
+    char texts[ARGUMENTS_MAX][TEXT_BYTES];
+    char *argv[ARGUMENTS_MAX + 1];
+    unsigned argc;
+    char variables[VARIABLES_MAX][TEXT_BYTES];
+    unsigned variable_count;
+    char **envp;
+};
+
+static void add_argument(struct start *start, const char *text)
+{
+    snprintf(start->texts[start->argc], TEXT_BYTES, "%s", text);
+    start->argv[start->argc] = start->texts[start->argc];
+    start->argc++;
+}
+
+static void add_number(struct start *start, const char *option, uint64_t value)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    add_argument(start, option);
+    add_argument(start, text);
+}
+
+static void set_variable(struct start *start, const char *name, const char *value)
+{
+    snprintf(start->variables[start->variable_count++], TEXT_BYTES, "%s=%s", name, value);
+}
+
+/* The environment with what was set in front of it, so that it is found first, and without what it replaces. */
+static int make_environment(struct start *start)
+{
+    size_t count = 0, used = 0;
+
+    while (environ[count])
+        count++;
+    start->envp = calloc(count + start->variable_count + 1, sizeof *start->envp);
+    if (!start->envp)
+        return -ENOMEM;
+    for (unsigned i = 0; i < start->variable_count; i++)
+        start->envp[used++] = start->variables[i];
+    for (size_t i = 0; i < count; i++) {
+        bool is_replaced = !strncmp(environ[i], "NOTIFY_SOCKET=", 14) || !strncmp(environ[i], "WATCHDOG_", 9);
+        for (unsigned j = 0; j < start->variable_count; j++)
+            is_replaced |= !strncmp(environ[i], start->variables[j], strcspn(start->variables[j], "=") + 1);
+        if (!is_replaced)
+            start->envp[used++] = environ[i];
+    }
+    return 0;
+}
+
+static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, struct start *start)
+{
+    const struct flyt_node_settings *settings = node->settings;
+    char folder[FLYT_SERVER_LINK_FOLDER_BYTES], text[32];
+
+    int status = flyt_node_images_folder(node, NULL, folder);
+    if (status)
+        return status;
+    add_argument(start, settings->server);
+    add_argument(start, "--serve");
+    add_argument(start, folder);
+    add_number(start, "--gpu", gpu->index);
+    add_number(start, "--group-size", gpu->group_size);
+    if (gpu->is_software) {
+        add_number(start, "--soft", node->gpus.count);
+        add_number(start, "--soft-sms", settings->software_sms);
+        snprintf(text, sizeof text, "%" PRIu64 "K", settings->software_memory_bytes >> 10);
+        add_argument(start, "--soft-memory");
+        add_argument(start, text);
+    }
+    set_variable(start, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    /* A strict GPU's servers find no MPS daemon there: an empty folder. */
+    if (node->mps || gpu->isolation == FLYT_ISOLATION_STRICT) {
+        flyt_node_mps_pipe_dir(node, gpu->isolation, folder, sizeof folder);
+        set_variable(start, "CUDA_MPS_PIPE_DIRECTORY", folder);
+    }
+    return make_environment(start);
+}
+
+/* In the new process, before exec. No server is to end with the node manager: it outlives a restart. The driver shall
+ * find the same addresses free in every server: what a program keeps of the addresses of module variables then has a
+ * chance to hold in another one. */
+static void become_server(const struct start *start, int link_fd)
+{
+    int persona = personality(0xffffffff);
+    sigset_t none;
+
+    if (persona >= 0)
+        personality((unsigned long)persona | ADDR_NO_RANDOMIZE); /* where it is not permitted, we do without */
+    setpgid(0, 0);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null_fd >= 0)
+        dup2(null_fd, STDIN_FILENO);
+    if (link_fd == FLYT_SERVER_LINK_FD)
+        fcntl(link_fd, F_SETFD, 0);
+    else if (dup2(link_fd, FLYT_SERVER_LINK_FD) < 0)
+        _exit(127);
+    execve(start->argv[0], start->argv, start->envp);
+    _exit(127);
+}
+
+static struct flyt_node_server *new_server(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid, int pid_fd,
+                                           int link_fd)
+{
+    struct flyt_node_server *server = calloc(1, sizeof *server);
+
+    if (!server)
+        return NULL;
+    *server = (struct flyt_node_server){.node = node,
+                                        .gpu = gpu,
+                                        .pid = pid,
+                                        .pid_fd = pid_fd,
+                                        .link_fd = link_fd,
+                                        .state = FLYT_NODE_SERVER_ENDING,
+                                        .started_ms = flyt_clock_ms()};
+    if (flyt_node_server_watch(server) < 0) {
+        sd_event_source_disable_unref(server->pid_source);
+        sd_event_source_disable_unref(server->link_source);
+        free(server);
+        return NULL;
+    }
+    server->next = node->servers;
+    node->servers = server;
+    node->server_count++;
+    return server;
+}
+
+static int start_process(const struct start *start, int *ret_link_fd, pid_t *ret_pid)
+{
+    int fds[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds))
+        return -errno;
+    /* A server that does not read, because somebody has stopped it, must not stop us. */
+    pid_t pid = fcntl(fds[0], F_SETFL, O_NONBLOCK) ? -1 : fork();
+    if (pid == 0)
+        become_server(start, fds[1]);
+    int status = pid < 0 ? -errno : 0;
+    close(fds[1]);
+    if (status) {
+        close(fds[0]);
+        return status;
+    }
+    *ret_link_fd = fds[0];
+    *ret_pid = pid;
+    return 0;
+}
+
+int flyt_node_server_start(struct flyt_node *node, struct flyt_node_gpu *gpu)
+{
+    struct start *start = calloc(1, sizeof *start);
+    struct flyt_node_server *server = NULL;
+    int link_fd = -1, pid_fd = -1;
+    pid_t pid = -1;
+
+    int status = start ? make_start(node, gpu, start) : -ENOMEM;
+    if (!status)
+        status = start_process(start, &link_fd, &pid);
+    if (start)
+        free(start->envp);
+    free(start);
+    if (!status) {
+        pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+        status = pid_fd < 0 ? -errno : 0;
+    }
+    if (!status && !(server = new_server(node, gpu, pid, pid_fd, link_fd)))
+        status = -ENOMEM;
+    if (status) {
+        flyt_fail("gpu %u: no server process can be started: %s", gpu->index, strerror(-status));
+        if (pid > 0) {
+            kill(pid, SIGKILL);
+            waitpid(pid, NULL, 0);
+        }
+        flyt_close(pid_fd);
+        flyt_close(link_fd);
+        return status;
+    }
+    server->is_child = true;
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_STARTING);
+    flyt_debug("server process %d: starts, gpu=%u", (int)pid, gpu->index);
+    return 0;
+}
+
+struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid,
+                                                int pid_fd, int link_fd)
+{
+    struct flyt_node_server *server = new_server(node, gpu, pid, pid_fd, link_fd);
+
+    if (server) {
+        flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
+        return server;
+    }
+    flyt_close(pid_fd);
+    flyt_close(link_fd);
+    return NULL;
+}
+
+/* ---- sessions ---- */
+
+void flyt_node_server_secret(const struct flyt_node *node, uint64_t server_id, uint64_t session_id,
+                             uint64_t allocation_id, unsigned char *ret_secret)
+{
+    struct {
+        char what[16];
+        uint64_t ids[3];
+    } text = {"flyt rejoin", {server_id, session_id, allocation_id}};
+
+    flyt_hmac(node->state.node_key, sizeof node->state.node_key, &text, sizeof text, ret_secret);
+}
+
+struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uint64_t session_id)
+{
+    struct flyt_node_server *server = node->servers;
+
+    while (server && (!server->allocation || server->session_id != session_id))
+        server = server->next;
+    return server;
+}
+
+struct flyt_node_server *flyt_node_server_find_token(const struct flyt_node *node, const void *token, size_t bytes)
+{
+    for (struct flyt_node_server *server = node->servers; server; server = server->next)
+        if (server->state == FLYT_NODE_SERVER_SERVING && bytes == sizeof server->token &&
+            flyt_equal_in_constant_time(server->token, token, bytes))
+            return server;
+    return NULL;
+}
+
+static void leave_ledgers(struct flyt_node_server *server)
+{
+    for (unsigned i = 0; i < server->allocation->now.slots.slots_len; i++)
+        if (server->allocation->slots[i].ledger)
+            flyt_ledger_reclaim(server->allocation->slots[i].ledger, server->server_id, NULL);
+}
+
+static int fill_session(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
+                        const struct flyt_node_ticket *ticket, struct flyt_server_link_session *session)
+{
+    struct flyt_node *node = server->node;
+
+    *session = (struct flyt_server_link_session){
+        .session_id = flyt_node_random(),
+        .server_id = flyt_node_random(),
+        .is_encrypted = node->settings->is_encrypted,
+        .group_size = server->gpu->group_size,
+        .client_lost_s = node->client_lost_s,
+        .image_bytes_max = node->settings->vm_image_bytes_max,
+    };
+    flyt_node_allocation_fill(allocation, session);
+    if (getrandom(session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
+        return -EIO;
+    if (node->settings->is_encrypted)
+        memcpy(session->channel_key, ticket->channel_key, sizeof session->channel_key);
+    strcpy(session->rejoin_path, node->link_path);
+    flyt_node_server_secret(node, session->server_id, session->session_id, session->allocation_id,
+                            session->rejoin_secret);
+    return flyt_node_images_folder(node, allocation->now.vm_ip, session->image_folder);
+}
+
+/* Notes what the server has from now on. */
+static void begin(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
+                  const struct flyt_node_ticket *ticket, const struct flyt_server_link_session *session)
+{
+    struct flyt_node *node = server->node;
+
+    server->allocation = allocation;
+    server->server_id = session->server_id;
+    server->session_id = session->session_id;
+    memcpy(server->token, session->token, sizeof server->token);
+    server->ticket = *ticket;
+    memset(server->ticket.channel_key, 0, sizeof server->ticket.channel_key);
+    server->session_started_ms = flyt_node_wall_ms();
+    server->is_encrypted = session->is_encrypted;
+    for (unsigned i = 0; i < session->slot_count; i++) {
+        server->sm_revision[i] = allocation->slots[i].groups_revision;
+        server->sm_state[i] = FLYT_SWITCH_VACATED;
+    }
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
+    flyt_node_allocation_join(allocation);
+    node->sessions_started++;
+    char id[20];
+    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    flyt_info("session %s: started, vm=%s program=%s client=%s client_pid=%u gpu=%u server_pid=%d", id,
+              allocation->now.vm_ip, ticket->program, ticket->client_address, ticket->client_pid, server->gpu->index,
+              (int)server->pid);
+    flyt_node_tell(node, "session.started", id, "program %s of VM %s", ticket->program, allocation->now.vm_ip);
+}
+
+int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
+                           const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
+{
+    static struct flyt_server_link_message message; /* 64 KiB: too much for a stack; the loop's thread only */
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+
+    message.kind = FLYT_SERVER_LINK_SESSION;
+    message.data_bytes = (uint32_t)bytes;
+    memcpy(message.data, record, bytes);
+    int status = fill_session(server, allocation, ticket, &message.session);
+    fds[fd_count++] = fd;
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
+        fds[fd_count++] = flyt_ledger_fd(allocation->slots[i].ledger);
+    /* The server finds its entries made: none is left without a name in case it dies. */
+    server->allocation = allocation;
+    server->server_id = message.session.server_id;
+    for (unsigned i = 0; !status && i < allocation->now.slots.slots_len; i++)
+        status = flyt_ledger_join(allocation->slots[i].ledger, server->server_id);
+    if (!status)
+        status = flyt_server_link_send(server->link_fd, &message, fds, fd_count);
+    if (status) {
+        leave_ledgers(server);
+        server->allocation = NULL;
+        flyt_warn("server process %d: takes no session: %s", (int)server->pid, strerror(-status));
+        flyt_node_server_end(server, NULL);
+    } else {
+        begin(server, allocation, ticket, &message.session);
+        close(fd);
+    }
+    explicit_bzero(message.session.channel_key, sizeof message.session.channel_key);
+    return status;
+}
+
+int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const void *record, size_t bytes)
+{
+    static struct flyt_server_link_message message;
+
+    message.kind = FLYT_SERVER_LINK_DATA;
+    message.data_bytes = (uint32_t)bytes;
+    memcpy(message.data, record, bytes);
+    int status = flyt_server_link_send(server->link_fd, &message, &fd, 1);
+    if (!status)
+        close(fd);
+    return status;
+}
+
+static void send_or_warn(struct flyt_node_server *server, const struct flyt_server_link_message *message)
+{
+    int status = server->link_fd < 0 ? -EPIPE : flyt_server_link_send(server->link_fd, message, NULL, 0);
+
+    if (status && status != -EPIPE) /* where it has gone, that is said elsewhere */
+        flyt_warn("session %016" PRIx64 ": its server process %d does not listen: %s", server->session_id,
+                  (int)server->pid, strerror(-status));
+}
+
+void flyt_node_server_tell_limit(struct flyt_node_server *server, unsigned slot, uint64_t bytes, uint64_t revision,
+                                 bool when_free)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+
+    if (!message)
+        return;
+    message->kind = FLYT_SERVER_LINK_LIMIT;
+    message->limit = (struct flyt_server_link_limit){bytes, revision, slot, when_free};
+    send_or_warn(server, message);
+    free(message);
+}
+
+void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot)
+{
+    const struct flyt_node_slot *from = &server->allocation->slots[slot];
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+
+    if (!message)
+        return;
+    message->kind = FLYT_SERVER_LINK_SM;
+    message->sm.revision = from->groups_revision;
+    message->sm.slot = slot;
+    message->sm.sm_count = flyt_node_gpu_sms(server->gpu, from->groups);
+    memcpy(message->sm.groups, from->groups, sizeof message->sm.groups);
+    server->sm_revision[slot] = from->groups_revision;
+    server->sm_state[slot] = FLYT_SWITCH_TARGET;
+    send_or_warn(server, message);
+    free(message);
+}
+
+/* ---- ending ---- */
+
+static int on_grace_over(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_server *server = user;
+
+    server->was_killed = true;
+    /* Under MPS a client's sudden death may harm its neighbours: MPS is asked to end it first, then kills it. */
+    if (server->node->mps && server->gpu->isolation == FLYT_ISOLATION_SHARED)
+        flyt_node_mps_end_client(server->node, server->pid, server->pid_fd);
+    else
+        syscall(SYS_pidfd_send_signal, server->pid_fd, SIGKILL, NULL, 0);
+    return 0;
+}
+
+void flyt_node_server_end(struct flyt_node_server *server, const char *reason)
+{
+    static struct flyt_server_link_message message;
+    bool was_serving = server->state == FLYT_NODE_SERVER_SERVING;
+    uint64_t grace_ms = server->state == FLYT_NODE_SERVER_STARTING ? 0 : server->node->settings->kill_grace_ms;
+
+    if (server->state == FLYT_NODE_SERVER_ENDING)
+        return;
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
+    if (reason)
+        snprintf(server->end_reason, sizeof server->end_reason, "%s", reason);
+    message.kind = FLYT_SERVER_LINK_KILL;
+    flyt_server_link_say(&message, reason);
+    if (was_serving && server->link_fd >= 0)
+        flyt_server_link_send(server->link_fd, &message, NULL, 0);
+    else
+        flyt_node_server_hang_up(server); /* a warm one ends by itself */
+    if (sd_event_add_time_relative(server->node->event, &server->timer, CLOCK_MONOTONIC, grace_ms * 1000, 1000,
+                                   on_grace_over, server) < 0)
+        on_grace_over(NULL, 0, server);
+}
+
+void flyt_node_server_returned(struct flyt_node_server *server)
+{
+    if (server->state == FLYT_NODE_SERVER_ENDING)
+        return;
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
+    if (sd_event_add_time_relative(server->node->event, &server->timer, CLOCK_MONOTONIC,
+                                   server->node->settings->kill_grace_ms * 1000, 1000, on_grace_over, server) < 0)
+        on_grace_over(NULL, 0, server);
+}
+
+static void forget(struct flyt_node_server *server)
+{
+    struct flyt_node *node = server->node;
+    struct flyt_node_server **link = &node->servers;
+
+    while (*link != server)
+        link = &(*link)->next;
+    *link = server->next;
+    node->server_count--;
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
+    sd_event_source_disable_unref(server->timer);
+    sd_event_source_disable_unref(server->pid_source);
+    sd_event_source_disable_unref(server->link_source);
+    flyt_close(server->link_fd);
+    flyt_close(server->pid_fd);
+    free(server);
+}
+
+/* How a process ended, for the log and for whoever asks what became of a session. */
+static void describe_end(struct flyt_node_server *server, char *text, size_t bytes)
+{
+    siginfo_t info = {0};
+
+    *text = 0;
+    if (!server->is_child || waitid(P_PIDFD, (id_t)server->pid_fd, &info, WEXITED) != 0)
+        return;
+    if (info.si_code != CLD_EXITED && !server->was_killed)
+        snprintf(text, bytes, "its server process ended by signal %d", info.si_status);
+    else if (info.si_code == CLD_EXITED && info.si_status)
+        snprintf(text, bytes, "its server process ended with status %d", info.si_status);
+}
+
+static void end_session(struct flyt_node_server *server, const char *how)
+{
+    struct flyt_node_allocation *allocation = server->allocation;
+    struct flyt_node *node = server->node;
+    char id[20];
+
+    /* First the memory, then its charge: nobody is granted what is not free yet. */
+    flyt_node_extents_drop(node, &server->extents, server->server_id);
+    leave_ledgers(server);
+    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    const char *reason = *server->end_reason ? server->end_reason : how;
+    flyt_info("session %s: ended, vm=%s program=%s calls=%" PRIu64 " gpu_time_us=%" PRIu64 " duration_ms=%" PRIu64
+              "%s%s",
+              id, allocation->now.vm_ip, server->ticket.program, server->use.call_count, server->use.gpu_time_us,
+              flyt_node_wall_ms() - server->session_started_ms, *reason ? ": " : "", reason);
+    flyt_node_tell(node, "session.ended", id, "program %s of VM %s%s%s", server->ticket.program, allocation->now.vm_ip,
+                   *reason ? ": " : "", reason);
+    server->allocation = NULL;
+    flyt_node_allocation_leave(node, allocation);
+}
+
+int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, void *user)
+{
+    struct flyt_node_server *server = user;
+    struct flyt_node *node = server->node;
+    bool was_starting = server->state == FLYT_NODE_SERVER_STARTING;
+    struct flyt_node_gpu *gpu = server->gpu;
+    char how[128];
+
+    /* What it said last is still to be read: why it ended, for one. */
+    flyt_node_server_hear_all(server);
+    describe_end(server, how, sizeof how);
+    was_starting = was_starting && server->state == FLYT_NODE_SERVER_STARTING;
+    if (server->allocation)
+        end_session(server, how);
+    else if (*how && server->state != FLYT_NODE_SERVER_ENDING && !was_starting)
+        flyt_warn("gpu %u: a warm server ended: %s", gpu->index, how);
+    forget(server);
+    if (was_starting)
+        flyt_node_pool_failed(node, gpu, *how ? how : "a server process ended before it was ready");
+    flyt_node_pool_fill(node);
+    return 0;
+}
+
+void flyt_node_server_free(struct flyt_node_server *server)
+{
+    if (server->allocation) {
+        /* It goes on, with its memory and its charge, and looks for the next node manager. */
+        flyt_node_extents_leave(&server->extents);
+    } else if (server->is_child) {
+        syscall(SYS_pidfd_send_signal, server->pid_fd, SIGKILL, NULL, 0);
+        waitid(P_PIDFD, (id_t)server->pid_fd, NULL, WEXITED);
+    }
+    forget(server);
+}

@@ -1,0 +1,97 @@
+/*
+ * One server process: started on a GPU, warm, then serving one session of an allocation until it ends. The node manager
+ * holds its socket (rpc/transport/server_link.h), its pidfd, and a descriptor of each extent of device memory that it
+ * has, which so outlives it. When the process is gone its extents are let go of, then its entries in the ledgers.
+ */
+#ifndef FLYT_NODE_SERVER_H
+#define FLYT_NODE_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "control/node/extent.h"
+#include "control/node/node.h"
+#include "rpc/transport/server_link.h"
+
+enum flyt_node_server_state {
+    FLYT_NODE_SERVER_STARTING,
+    FLYT_NODE_SERVER_WARM,
+    FLYT_NODE_SERVER_SERVING,
+    FLYT_NODE_SERVER_ENDING, /* was told to end, or has ended its session */
+};
+
+/* What a program showed at the door. */
+struct flyt_node_ticket {
+    uint64_t allocation_id;
+    uint32_t xid;
+    uint32_t client_pid;
+    char program[FLYT_NAME_BYTES_MAX + 1];
+    char client_address[FLYT_NAME_BYTES_MAX + 1];
+    unsigned char channel_key[FLYT_TICKET_KEY_BYTES];
+};
+
+struct flyt_node_server {
+    struct flyt_node_server *next;
+    struct flyt_node *node;
+    struct flyt_node_gpu *gpu;
+    enum flyt_node_server_state state;
+    pid_t pid;
+    int pid_fd, link_fd; /* link_fd -1: it has hung up */
+    bool is_child;       /* else it was started by an earlier node manager */
+    bool was_killed;
+    sd_event_source *pid_source, *link_source, *timer;
+    uint64_t started_ms;
+
+    /* Its session. */
+    struct flyt_node_allocation *allocation; /* NULL: none */
+    uint64_t server_id, session_id;
+    unsigned char token[FLYT_TOKEN_BYTES];
+    struct flyt_node_ticket ticket;
+    uint64_t session_started_ms; /* wall */
+    bool is_encrypted, is_returned;
+    struct flyt_server_link_use use;
+    char why_not[FLYT_NAME_BYTES_MAX + 1];
+    char end_reason[512];
+    /* By slot: the last revision of SM groups that it was told, and how far it has come. */
+    uint64_t sm_revision[FLYT_SLOTS_MAX];
+    flyt_switch_state sm_state[FLYT_SLOTS_MAX];
+    struct flyt_node_extents extents;
+};
+
+/* Starts one on a GPU. 0 or a negative errno, which is logged. */
+int flyt_node_server_start(struct flyt_node *node, struct flyt_node_gpu *gpu);
+/* Ends it and forgets it at once (at the node manager's end); a session's server is left alone. */
+void flyt_node_server_free(struct flyt_node_server *server);
+
+/* Hands a program's connection to a warm server. 0: fd and record belong to the server (fd is closed here); or a
+ * negative errno: nothing has changed but that the server is of no use and is ended. */
+int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
+                           const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes);
+/* A further data stream of its session. 0 (fd is closed here) or a negative errno. */
+int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const void *record, size_t bytes);
+/*
+ * Ends it: is told so (with a sentence for its program, may be NULL), has kill_grace, then is taken from MPS and
+ * killed. Comes back at once; the server goes when its process has.
+ */
+void flyt_node_server_end(struct flyt_node_server *server, const char *reason);
+/* A slot's limit or groups have changed. */
+void flyt_node_server_tell_limit(struct flyt_node_server *server, unsigned slot, uint64_t bytes, uint64_t revision,
+                                 bool when_free);
+void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot);
+
+/* By a session's id or token; NULL: none. */
+struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uint64_t session_id);
+struct flyt_node_server *flyt_node_server_find_token(const struct flyt_node *node, const void *token, size_t bytes);
+
+/* What a server that comes back has to know: HMAC of the node's key and what it says it is. */
+void flyt_node_server_secret(const struct flyt_node *node, uint64_t server_id, uint64_t session_id,
+                             uint64_t allocation_id, unsigned char *ret_secret);
+/* Listens for servers that come back, at node->link_path. 0 or a negative errno. */
+int flyt_node_rejoin_listen(struct flyt_node *node);
+/* Makes a server of one that came back, whose identity was checked; takes over pid_fd and link_fd in every case. NULL:
+ * no memory. */
+struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid,
+                                                int pid_fd, int link_fd);
+
+#endif

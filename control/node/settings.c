@@ -1,0 +1,92 @@
+#include "control/node/settings.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "rpc/base/url.h"
+#include "rpc/proto/control_limits.h"
+#include "rpc/transport/server_link.h"
+
+#define AT(field) offsetof(struct flyt_node_settings, field)
+
+static const char *const mps_choices[] = {"off", "watch", "start", NULL};
+static const char *const isolation_choices[] = {"shared", "strict", NULL};
+
+/* clang-format off */
+const struct flyt_setting flyt_node_setting_table[] = {
+    {.path = "name", .kind = FLYT_SETTING_STRING, .offset = AT(name), .fallback = "", .help = "the node's name; the host's by default"},
+    {.path = "managers", .kind = FLYT_SETTING_STRINGS, .offset = AT(managers), .fallback = "", .help = "cluster managers, tcp://HOST:PORT; none: serves what its state file has"},
+    {.path = "listen", .kind = FLYT_SETTING_STRINGS, .offset = AT(listen), .fallback = "tcp://:9810", .help = "where programs connect"},
+    {.path = "data_urls", .kind = FLYT_SETTING_STRINGS, .offset = AT(data_urls), .fallback = "", .help = "what programs are told; by default `listen` with host_ip"},
+    {.path = "host_ip", .kind = FLYT_SETTING_STRING, .offset = AT(host_ip), .fallback = "", .help = "this machine's address, for data_urls and placement near a VM"},
+    {.path = "tls.authority", .kind = FLYT_SETTING_STRING, .offset = AT(authority), .fallback = "", .help = "the CA's certificates; none: in clear, with managers on loopback only"},
+    {.path = "tls.certificate", .kind = FLYT_SETTING_STRING, .offset = AT(certificate), .fallback = "", .help = "this node's certificate"},
+    {.path = "tls.key", .kind = FLYT_SETTING_STRING, .offset = AT(key), .fallback = "", .help = "its key"},
+    {.path = "state_dir", .kind = FLYT_SETTING_STRING, .offset = AT(state_dir), .fallback = "/var/lib/flyt/node", .help = "state, the servers' socket, module images"},
+    {.path = "server", .kind = FLYT_SETTING_STRING, .offset = AT(server), .fallback = "/usr/local/bin/flyt-server", .help = "the server program"},
+    {.path = "software_gpus", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_gpus), .fallback = "0", .maximum = 15, .help = "software GPUs in place of the machine's"},
+    {.path = "software_sms", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_sms), .fallback = "132", .minimum = 1, .maximum = 1024, .help = "SMs of each"},
+    {.path = "software_memory", .kind = FLYT_SETTING_SIZE, .offset = AT(software_memory_bytes), .fallback = "4G", .minimum = 16 << 20, .maximum = 1ull << 40, .help = "memory of each"},
+    {.path = "mps", .kind = FLYT_SETTING_CHOICE, .offset = AT(mps), .fallback = "off", .choices = mps_choices, .help = "whether servers run under MPS: off; watch a daemon that another unit runs; start one"},
+    {.path = "mps_control", .kind = FLYT_SETTING_STRING, .offset = AT(mps_control), .fallback = "nvidia-cuda-mps-control", .help = "NVIDIA's control program"},
+    {.path = "mps_dir", .kind = FLYT_SETTING_STRING, .offset = AT(mps_dir), .fallback = "/run/flyt/mps", .help = "folder of MPS's pipes and logs"},
+    {.path = "isolation", .kind = FLYT_SETTING_CHOICE, .offset = AT(isolation), .fallback = "shared", .choices = isolation_choices, .help = "what GPUs serve"},
+    {.path = "strict_gpus", .kind = FLYT_SETTING_STRINGS, .offset = AT(strict_gpus), .fallback = "", .help = "GPUs (UUID or index) that serve strict VMs all the same"},
+    {.path = "warm", .kind = FLYT_SETTING_NUMBER, .offset = AT(warm), .fallback = "1", .minimum = 1, .maximum = 64, .is_live = true, .help = "server processes kept ready for each GPU"},
+    {.path = "starts_max", .kind = FLYT_SETTING_NUMBER, .offset = AT(starts_max), .fallback = "0", .maximum = 1024, .is_live = true, .help = "server processes that start at once; 0: as many as there are CPUs"},
+    {.path = "client_slots", .kind = FLYT_SETTING_NUMBER, .offset = AT(client_slots), .fallback = "48", .minimum = 2, .maximum = 124, .help = "servers of a GPU, warm ones included (MPS has 48)"},
+    {.path = "group_size", .kind = FLYT_SETTING_NUMBER, .offset = AT(group_size), .fallback = "8", .minimum = 2, .maximum = 8, .help = "SMs of a group, 2 or 8, where none was set since"},
+    {.path = "encrypt", .kind = FLYT_SETTING_BOOL, .offset = AT(is_encrypted), .fallback = "false", .help = "whether programs' channels are encrypted"},
+    {.path = "vm.sessions", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_sessions_max), .fallback = "48", .minimum = 1, .maximum = 4096, .is_live = true, .help = "sessions of a VM at once"},
+    {.path = "vm.attach_rate", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_attach_rate), .fallback = "20", .minimum = 1, .maximum = 100000, .is_live = true, .help = "programs of a VM that may begin in a second"},
+    {.path = "vm.attach_burst", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_attach_burst), .fallback = "64", .minimum = 1, .maximum = 100000, .is_live = true, .help = "and at once"},
+    {.path = "vm.image_cache", .kind = FLYT_SETTING_SIZE, .offset = AT(vm_image_bytes_max), .fallback = "4G", .minimum = 1 << 20, .maximum = 1ull << 44, .is_live = true, .help = "module images that are kept for a VM"},
+    {.path = "client_lost", .kind = FLYT_SETTING_SECONDS, .offset = AT(client_lost_ms), .fallback = "60", .minimum = 5000, .maximum = 86400000, .is_live = true, .help = "a silent program is lost after this, where the cluster manager says nothing else"},
+    {.path = "kill_grace", .kind = FLYT_SETTING_SECONDS, .offset = AT(kill_grace_ms), .fallback = "2", .minimum = 10, .maximum = 600000, .is_live = true, .help = "a server that is to end has so long"},
+    {.path = "rejoin", .kind = FLYT_SETTING_SECONDS, .offset = AT(rejoin_ms), .fallback = "10", .minimum = 10, .maximum = 600000, .is_live = true, .help = "after a restart servers have so long to come back"},
+    {.path = "limit_wait", .kind = FLYT_SETTING_SECONDS, .offset = AT(limit_wait_ms), .fallback = "5", .minimum = 10, .maximum = 600000, .is_live = true, .help = "servers have so long to give back what they cache for a lower limit"},
+    {.path = "metrics", .kind = FLYT_SETTING_STRING, .offset = AT(metrics), .fallback = "", .help = "ADDRESS:PORT of Prometheus metrics; none by default"},
+    {.path = NULL},
+};
+/* clang-format on */
+
+static int check_urls(const struct flyt_strings *urls, const char *setting, struct flyt_error *err)
+{
+    struct flyt_url url;
+    struct flyt_error cause;
+
+    for (size_t i = 0; i < urls->count; i++)
+        if (flyt_url_parse(urls->items[i], &cause, &url))
+            return flyt_error_set(err, -EINVAL, "%s: %.400s", setting, cause.text);
+    return 0;
+}
+
+int flyt_node_settings_check(const void *user, struct flyt_error *err)
+{
+    const struct flyt_node_settings *settings = user;
+    unsigned files = !!settings->authority + !!settings->certificate + !!settings->key;
+
+    int status = check_urls(&settings->managers, "managers", err);
+    if (!status)
+        status = check_urls(&settings->listen, "listen", err);
+    if (!status)
+        status = check_urls(&settings->data_urls, "data_urls", err);
+    if (status)
+        return status;
+    if (!settings->listen.count || settings->listen.count > FLYT_URLS_MAX || settings->data_urls.count > FLYT_URLS_MAX)
+        return flyt_error_set(err, -EINVAL, "listen and data_urls take 1 to %d addresses each", FLYT_URLS_MAX);
+    if (settings->managers.count > FLYT_MANAGERS_MAX)
+        return flyt_error_set(err, -EINVAL, "managers takes %d addresses at most", FLYT_MANAGERS_MAX);
+    if (files != 0 && files != 3)
+        return flyt_error_set(err, -EINVAL, "tls needs authority, certificate and key, all three");
+    if (settings->group_size != 2 && settings->group_size != 8)
+        return flyt_error_set(err, -EINVAL, "group_size is 2 or 8");
+    if (settings->name && strlen(settings->name) > FLYT_NAME_BYTES_MAX)
+        return flyt_error_set(err, -EINVAL, "name is longer than %d bytes", FLYT_NAME_BYTES_MAX);
+    if (!settings->state_dir || strlen(settings->state_dir) + sizeof "/link.sock" > FLYT_SERVER_LINK_PATH_BYTES)
+        return flyt_error_set(err, -EINVAL, "state_dir is missing or longer than a socket's path allows");
+    if (settings->software_gpus && settings->mps != FLYT_NODE_MPS_OFF)
+        return flyt_error_set(err, -EINVAL, "software GPUs have no MPS: mps must be \"off\"");
+    return 0;
+}

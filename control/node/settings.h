@@ -1,0 +1,37 @@
+/*
+ * What /etc/flyt/node.conf says: the table of settings and the structure that it fills (control/base/config.h).
+ */
+#ifndef FLYT_NODE_SETTINGS_H
+#define FLYT_NODE_SETTINGS_H
+
+#include "control/base/config.h"
+
+enum flyt_node_mps_mode { FLYT_NODE_MPS_OFF, FLYT_NODE_MPS_WATCH, FLYT_NODE_MPS_START };
+
+struct flyt_node_settings {
+    char *name; /* NULL: the host's */
+    struct flyt_strings managers;
+    struct flyt_strings listen;
+    struct flyt_strings data_urls; /* none: those of `listen`, with host_ip where they name no host */
+    char *host_ip;
+    char *authority, *certificate, *key; /* NULL: no TLS, for loopback only */
+    char *state_dir;
+    char *server; /* flyt-server */
+    uint64_t software_gpus, software_sms, software_memory_bytes;
+    int mps; /* enum flyt_node_mps_mode */
+    char *mps_control, *mps_dir;
+    int isolation;                   /* FLYT_ISOLATION_… of every GPU … */
+    struct flyt_strings strict_gpus; /* … but of these, by UUID or index */
+    uint64_t warm, starts_max, client_slots, group_size;
+    bool is_encrypted;
+    uint64_t vm_sessions_max, vm_attach_rate, vm_attach_burst, vm_image_bytes_max;
+    uint64_t client_lost_ms, kill_grace_ms, rejoin_ms, limit_wait_ms;
+    char *metrics; /* NULL: none */
+};
+
+extern const struct flyt_setting flyt_node_setting_table[];
+
+/* What the table cannot say. 0 or negative and *err. */
+int flyt_node_settings_check(const void *settings, struct flyt_error *err);
+
+#endif

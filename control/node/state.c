@@ -1,0 +1,318 @@
+#include "control/node/state.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rpc/base/descriptors.h"
+#include "rpc/transport/xdr_buffer.h"
+
+static const char file_name[] = "state.json";
+
+enum { VERSION = 1, STATE_BYTES_MAX = 64 << 20 };
+
+/* ---- numbers as text: JSON's own are doubles ---- */
+
+static bool put_number(cJSON *object, const char *name, uint64_t value)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    return cJSON_AddStringToObject(object, name, text);
+}
+
+static bool get_number(const cJSON *object, const char *name, uint64_t max, uint64_t *ret_value)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+    char *end;
+
+    if (!text || !*text || *text == '-')
+        return false;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (errno || *end || value > max)
+        return false;
+    *ret_value = value;
+    return true;
+}
+
+static void print_hex(const unsigned char *bytes, size_t count, char *text)
+{
+    for (size_t i = 0; i < count; i++)
+        sprintf(text + 2 * i, "%02x", bytes[i]);
+}
+
+static bool get_hex(const cJSON *object, const char *name, unsigned char *bytes, size_t count)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+
+    if (!text || strlen(text) != 2 * count || strspn(text, "0123456789abcdef") != 2 * count)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        unsigned value;
+        sscanf(text + 2 * i, "%2x", &value);
+        bytes[i] = (unsigned char)value;
+    }
+    return true;
+}
+
+/* ---- allocations, as the protocol encodes them: one description of their fields is enough ---- */
+
+int flyt_node_allocation_copy(const flyt_allocation *from, flyt_allocation *ret_copy)
+{
+    struct flyt_bytes bytes = {.bytes_max = 1 << 20};
+    flyt_allocation copy = {0};
+    XDR xdrs;
+
+    flyt_xdr_encode_init(&xdrs, &bytes);
+    bool is_good = xdr_flyt_allocation(&xdrs, (flyt_allocation *)from);
+    if (is_good) {
+        flyt_xdr_decode_init(&xdrs, bytes.data, bytes.used, NULL);
+        is_good = xdr_flyt_allocation(&xdrs, &copy);
+    }
+    flyt_bytes_fini(&bytes);
+    if (!is_good) {
+        xdr_free((xdrproc_t)xdr_flyt_allocation, &copy);
+        return -ENOMEM;
+    }
+    *ret_copy = copy;
+    return 0;
+}
+
+/* Readable members for people, `xdr` for us. */
+static bool put_allocation(cJSON *array, const flyt_allocation *allocation)
+{
+    struct flyt_bytes bytes = {.bytes_max = 1 << 20};
+    cJSON *object = cJSON_CreateObject();
+    char id[20];
+    XDR xdrs;
+
+    flyt_xdr_encode_init(&xdrs, &bytes);
+    bool is_good = object && cJSON_AddItemToArray(array, object);
+    is_good = is_good && xdr_flyt_allocation(&xdrs, (flyt_allocation *)allocation);
+    char *hex = is_good ? malloc(2 * bytes.used + 1) : NULL;
+    if (hex) {
+        print_hex(bytes.data, bytes.used, hex);
+        snprintf(id, sizeof id, "%016" PRIx64, (uint64_t)allocation->id);
+        is_good = cJSON_AddStringToObject(object, "id", id) &&
+                  cJSON_AddStringToObject(object, "vm_ip", allocation->vm_ip) &&
+                  put_number(object, "revision", allocation->revision) && cJSON_AddStringToObject(object, "xdr", hex);
+    }
+    is_good = is_good && hex;
+    free(hex);
+    flyt_bytes_fini(&bytes);
+    return is_good;
+}
+
+static bool get_allocation(const cJSON *object, flyt_allocation *ret_allocation)
+{
+    const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "xdr"));
+    size_t bytes = hex ? strlen(hex) / 2 : 0;
+    unsigned char *data = bytes ? malloc(bytes) : NULL;
+    flyt_allocation allocation = {0};
+    bool is_good = data && get_hex(object, "xdr", data, bytes);
+    XDR xdrs;
+
+    if (is_good) {
+        flyt_xdr_decode_init(&xdrs, data, bytes, NULL);
+        is_good = xdr_flyt_allocation(&xdrs, &allocation) && !flyt_xdr_left(&xdrs);
+        if (is_good)
+            *ret_allocation = allocation;
+        else
+            xdr_free((xdrproc_t)xdr_flyt_allocation, &allocation);
+    }
+    free(data);
+    return is_good;
+}
+
+/* ---- reading ---- */
+
+static int read_file(const char *path, char **ret_text)
+{
+    flyt_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+
+    if (fd < 0 || fstat(fd, &info))
+        return -errno;
+    if (info.st_size > STATE_BYTES_MAX)
+        return -EFBIG;
+    char *text = malloc((size_t)info.st_size + 1);
+    if (!text)
+        return -ENOMEM;
+    size_t have = 0;
+    while (have < (size_t)info.st_size) {
+        ssize_t step = read(fd, text + have, (size_t)info.st_size - have);
+        if (step < 0 && errno == EINTR)
+            continue;
+        if (step <= 0) {
+            free(text);
+            return step < 0 ? -errno : -EIO;
+        }
+        have += (size_t)step;
+    }
+    text[have] = 0;
+    *ret_text = text;
+    return 0;
+}
+
+static bool get_group_sizes(const cJSON *array, struct flyt_node_state *state)
+{
+    const cJSON *item;
+    uint64_t number;
+
+    cJSON_ArrayForEach(item, array)
+    {
+        const char *uuid = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "uuid"));
+        if (state->group_size_count == FLYT_GPUS_MAX || !uuid || !get_number(item, "group_size", 64, &number))
+            return false;
+        struct flyt_node_group_size *size = &state->group_sizes[state->group_size_count++];
+        snprintf(size->uuid, sizeof size->uuid, "%s", uuid);
+        size->group_size = (unsigned)number;
+    }
+    return true;
+}
+
+static bool get_all(const cJSON *root, struct flyt_node_state *state)
+{
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(root, "allocations"), *item;
+    const char *boot_id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "boot_id"));
+    uint64_t number;
+    int count = cJSON_GetArraySize(array);
+
+    if (!get_number(root, "version", VERSION, &number) || !boot_id || !cJSON_IsArray(array) ||
+        count > FLYT_ALLOCATIONS_MAX || !get_hex(root, "node_key", state->node_key, sizeof state->node_key) ||
+        !get_number(root, "epoch", UINT64_MAX, &state->epoch))
+        return false;
+    if (!get_number(root, "key_number", UINT32_MAX, &number))
+        return false;
+    state->key_number = (uint32_t)number;
+    snprintf(state->boot_id, sizeof state->boot_id, "%s", boot_id);
+    if (!get_group_sizes(cJSON_GetObjectItemCaseSensitive(root, "group_sizes"), state))
+        return false;
+    state->allocations = calloc((size_t)count + 1, sizeof *state->allocations);
+    if (!state->allocations)
+        return false;
+    cJSON_ArrayForEach(item, array)
+    {
+        if (!get_allocation(item, &state->allocations[state->allocation_count]))
+            return false;
+        state->allocation_count++;
+    }
+    return true;
+}
+
+int flyt_node_state_read(const char *folder, struct flyt_error *err, struct flyt_node_state *ret_state,
+                         bool *ret_is_new)
+{
+    struct flyt_node_state state = {.key_number = 1};
+    char path[PATH_MAX], *text = NULL;
+
+    snprintf(path, sizeof path, "%s/%s", folder, file_name);
+    int status = read_file(path, &text);
+    if (status && status != -ENOENT)
+        return flyt_error_set(err, status, "%s cannot be read: %s", path, strerror(-status));
+    if (status) {
+        if (getrandom(state.node_key, sizeof state.node_key, 0) != (ssize_t)sizeof state.node_key)
+            return flyt_error_set(err, -EIO, "no key can be made: the kernel gives no random numbers");
+    } else {
+        cJSON *root = cJSON_Parse(text);
+        bool is_good = root && get_all(root, &state);
+        cJSON_Delete(root);
+        free(text);
+        if (!is_good) {
+            flyt_node_state_fini(&state);
+            return flyt_error_set(err, -EBADMSG,
+                                  "%s is damaged: move it away, and the node registers as an empty one with a new key",
+                                  path);
+        }
+    }
+    *ret_state = state;
+    *ret_is_new = status != 0;
+    return 0;
+}
+
+void flyt_node_state_fini(struct flyt_node_state *state)
+{
+    for (unsigned i = 0; i < state->allocation_count; i++)
+        xdr_free((xdrproc_t)xdr_flyt_allocation, &state->allocations[i]);
+    free(state->allocations);
+    state->allocations = NULL;
+    state->allocation_count = 0;
+}
+
+void flyt_node_boot_id(char *ret_id)
+{
+    flyt_auto_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = fd < 0 ? 0 : read(fd, ret_id, 63);
+
+    ret_id[bytes > 0 ? bytes : 0] = 0;
+    ret_id[strcspn(ret_id, "\n")] = 0;
+}
+
+/* ---- writing ---- */
+
+static char *print(const struct flyt_node_state *state, const flyt_allocation *const *allocations, unsigned count)
+{
+    cJSON *root = cJSON_CreateObject();
+    char key[2 * FLYT_TICKET_KEY_BYTES + 1];
+
+    print_hex(state->node_key, sizeof state->node_key, key);
+    bool is_good = root && put_number(root, "version", VERSION) && cJSON_AddStringToObject(root, "node_key", key) &&
+                   put_number(root, "key_number", state->key_number) && put_number(root, "epoch", state->epoch) &&
+                   cJSON_AddStringToObject(root, "boot_id", state->boot_id);
+    cJSON *sizes = is_good ? cJSON_AddArrayToObject(root, "group_sizes") : NULL;
+    for (unsigned i = 0; sizes && i < state->group_size_count; i++) {
+        cJSON *item = cJSON_CreateObject();
+        is_good = item && cJSON_AddItemToArray(sizes, item) &&
+                  cJSON_AddStringToObject(item, "uuid", state->group_sizes[i].uuid) &&
+                  put_number(item, "group_size", state->group_sizes[i].group_size) && is_good;
+    }
+    cJSON *array = sizes ? cJSON_AddArrayToObject(root, "allocations") : NULL;
+    for (unsigned i = 0; array && i < count; i++)
+        is_good = put_allocation(array, allocations[i]) && is_good;
+    char *text = array && is_good ? cJSON_Print(root) : NULL;
+    cJSON_Delete(root);
+    return text;
+}
+
+static int write_durably(int folder_fd, const char *text)
+{
+    static const char part[] = "state.json.part";
+    size_t left = strlen(text);
+    flyt_auto_close int fd = openat(folder_fd, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    if (fd < 0)
+        return -errno;
+    while (left) {
+        ssize_t step = write(fd, text, left);
+        if (step < 0 && errno == EINTR)
+            continue;
+        if (step < 0)
+            return -errno;
+        text += step;
+        left -= (size_t)step;
+    }
+    if (fsync(fd) || renameat(folder_fd, part, folder_fd, file_name) || fsync(folder_fd))
+        return -errno;
+    return 0;
+}
+
+int flyt_node_state_write(const char *folder, const struct flyt_node_state *state,
+                          const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err)
+{
+    flyt_auto_close int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char *text = folder_fd < 0 ? NULL : print(state, allocations, count);
+    int status = folder_fd < 0 ? -errno : !text ? -ENOMEM : write_durably(folder_fd, text);
+
+    free(text);
+    return status ? flyt_error_set(err, status, "%s/%s cannot be written: %s", folder, file_name, strerror(-status))
+                  : 0;
+}

@@ -1,0 +1,48 @@
+/*
+ * What a node manager keeps over restarts, in STATE_DIR/state.json: the node's key and its number, the highest epoch,
+ * the boot in which this was written, group sizes, and all allocations. Written whole, atomically (write, fsync,
+ * rename, fsync of the folder) before anybody is told of a change.
+ */
+#ifndef FLYT_NODE_STATE_H
+#define FLYT_NODE_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "control.h"
+#include "rpc/base/error.h"
+#include "rpc/base/ticket.h"
+
+struct flyt_node_group_size {
+    char uuid[48];
+    unsigned group_size;
+};
+
+struct flyt_node_state {
+    unsigned char node_key[FLYT_TICKET_KEY_BYTES];
+    uint32_t key_number;
+    uint64_t epoch;
+    char boot_id[64];
+    struct flyt_node_group_size group_sizes[FLYT_GPUS_MAX];
+    unsigned group_size_count;
+    flyt_allocation *allocations; /* of flyt_node_state_read; the caller's */
+    unsigned allocation_count;
+};
+
+/* Reads the file; where there is none, makes a key. ret_is_new tells which. boot_id is that of the file (empty: new).
+ * 0, or a negative errno and *err: it is damaged, or cannot be read. */
+int flyt_node_state_read(const char *folder, struct flyt_error *err, struct flyt_node_state *ret_state,
+                         bool *ret_is_new);
+/* `allocations`: pointers, so that their owner keeps them as he likes. 0 or a negative errno and *err: the file is what
+ * it was. */
+int flyt_node_state_write(const char *folder, const struct flyt_node_state *state,
+                          const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err);
+void flyt_node_state_fini(struct flyt_node_state *state);
+
+/* This boot's id (/proc/sys/kernel/random/boot_id), empty where it cannot be read. */
+void flyt_node_boot_id(char *ret_id /* 64 */);
+
+/* A copy that owns all its parts, to be freed with xdr_free(xdr_flyt_allocation). 0 or -ENOMEM. */
+int flyt_node_allocation_copy(const flyt_allocation *from, flyt_allocation *ret_copy);
+
+#endif

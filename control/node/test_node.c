@@ -1,0 +1,341 @@
+#include "control/node/test_node.h"
+
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "control/base/config.h"
+#include "flyt_signatures.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/sha256.h"
+#include "rpc/transport/handshake.h"
+#include "rpc/transport/listen.h"
+#include "rpc/transport/message.h"
+
+enum { PATIENCE_MS = 10000, STEP_US = 20000 };
+
+/* ---- the node ---- */
+
+static void note_event(void *user, const char *kind, const char *object, const char *text)
+{
+    struct test_node *test = user;
+
+    test->event_count++;
+    snprintf(test->last_event, sizeof test->last_event, "%.60s %.180s", kind, text);
+}
+
+struct test_node *test_node_new(void)
+{
+    struct test_node *test = calloc(1, sizeof *test);
+    struct flyt_error err;
+    char program[512];
+
+    assert_non_null(test);
+    assert_int_equal(flyt_config_read(NULL, flyt_node_setting_table, &test->settings, &err), 0);
+    strcpy(test->folder, "/tmp/flyt-node-test-XXXXXX");
+    assert_non_null(mkdtemp(test->folder));
+    ssize_t bytes = readlink("/proc/self/exe", program, sizeof program - 32);
+    assert_true(bytes > 0);
+    program[bytes] = 0;
+    strcpy(strrchr(program, '/') + 1, "fake-server");
+    free(test->settings.server);
+    free(test->settings.state_dir);
+    free(test->settings.listen.items[0]);
+    free(test->settings.name);
+    test->settings.server = strdup(program);
+    test->settings.state_dir = strdup(test->folder);
+    test->settings.name = strdup("testnode");
+    test->settings.software_gpus = 2;
+    test->settings.software_memory_bytes = 1 << 30;
+    test->settings.kill_grace_ms = 200;
+    test->settings.rejoin_ms = 3000;
+    test->settings.limit_wait_ms = 300;
+    test->settings.listen.items[0] = strdup("tcp://127.0.0.1:0");
+    assert_true(sd_event_new(&test->event) >= 0);
+    return test;
+}
+
+void test_node_start(struct test_node *test)
+{
+    const struct flyt_node_hooks hooks = {.user = test, .event = note_event};
+    struct flyt_node_gpus none = {0};
+    struct flyt_error err = {0};
+
+    memset(&test->node, 0, sizeof test->node);
+    if (flyt_node_init(&test->node, test->event, NULL, &test->settings, &none, &hooks, &err))
+        fail_msg("the node does not start: %s", err.text);
+}
+
+void test_node_stop(struct test_node *test)
+{
+    flyt_node_fini(&test->node);
+}
+
+void test_node_free(struct test_node *test)
+{
+    char command[128];
+
+    sd_event_unref(test->event);
+    flyt_config_free(flyt_node_setting_table, &test->settings);
+    snprintf(command, sizeof command, "rm -rf %s", test->folder);
+    assert_int_equal(system(command), 0);
+    free(test);
+}
+
+void test_node_until(struct test_node *test, bool (*holds)(struct test_node *test, void *user), void *user,
+                     const char *what)
+{
+    uint64_t end_ms = flyt_clock_ms() + PATIENCE_MS;
+
+    while (!holds(test, user)) {
+        if (flyt_clock_ms() > end_ms)
+            fail_msg("not within ten seconds: %s", what);
+        assert_true(sd_event_run(test->event, STEP_US) >= 0);
+    }
+}
+
+bool test_node_readable(struct test_node *test, int fd)
+{
+    uint64_t end_ms = flyt_clock_ms() + PATIENCE_MS;
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+
+    while (poll(&ready, 1, 0) == 0) {
+        if (flyt_clock_ms() > end_ms)
+            return false;
+        assert_true(sd_event_run(test->event, STEP_US) >= 0);
+    }
+    return true;
+}
+
+void test_node_run(struct test_node *test, unsigned ms)
+{
+    uint64_t end_ms = flyt_clock_ms() + ms;
+
+    while (flyt_clock_ms() < end_ms)
+        assert_true(sd_event_run(test->event, STEP_US / 4) >= 0);
+}
+
+static bool are_warm(struct test_node *test, void *user)
+{
+    for (unsigned i = 0; i < test->node.gpus.count; i++)
+        if (!test->node.starts[i].warm)
+            return false;
+    return true;
+}
+
+void test_node_until_warm(struct test_node *test)
+{
+    test_node_until(test, are_warm, NULL, "a warm server on each GPU");
+}
+
+/* ---- orders ---- */
+
+static void note_outcome(void *user, flyt_apply_res *res)
+{
+    struct test_outcome *outcome = user;
+
+    outcome->order = res->outcome.status;
+    if (!res->uses.uses_len) {
+        outcome->status = res->outcome.status;
+        return;
+    }
+    const flyt_allocation_use *use = &res->uses.uses_val[0];
+    outcome->status = use->outcome.status;
+    outcome->revision = use->revision;
+    outcome->session_count = use->session_count;
+    snprintf(outcome->text, sizeof outcome->text, "%s", use->outcome.text);
+    if (use->slots.slots_len)
+        outcome->slot = use->slots.slots_val[0];
+}
+
+static bool has_outcome(struct test_node *test, void *user)
+{
+    return ((struct test_outcome *)user)->order != (flyt_status)-1;
+}
+
+struct test_outcome test_node_order(struct test_node *test, const struct test_wish *wish)
+{
+    u_int groups[FLYT_GROUPS_MAX];
+    char uuid[FLYT_NODE_UUID_BYTES] = "GPU-none";
+    flyt_slot slot = {.gpu_uuid = uuid,
+                      .memory_bytes = wish->memory_bytes,
+                      .sm_groups = {wish->group_count, groups},
+                      .sm_count = 8 * wish->group_count};
+    flyt_allocation allocation = {.id = wish->id,
+                                  .vm_ip = (char *)wish->vm_ip,
+                                  .tenant = (char *)"",
+                                  .state = wish->state ? wish->state : FLYT_ALLOCATION_ACTIVE,
+                                  .revision = wish->revision,
+                                  .generation = wish->generation,
+                                  .sessions_max = wish->sessions_max,
+                                  .when_free = wish->when_free,
+                                  .slots = {1, &slot}};
+    const flyt_apply_args args = {.epoch = wish->epoch, .allocations = {1, &allocation}};
+    struct test_outcome outcome = {.order = (flyt_status)-1};
+
+    for (unsigned i = 0; i < wish->group_count; i++)
+        groups[i] = wish->first_group + i;
+    if (wish->gpu < test->node.gpus.count)
+        strcpy(uuid, test->node.gpus.items[wish->gpu].uuid);
+    flyt_node_apply(&test->node, &args, note_outcome, &outcome);
+    test_node_until(test, has_outcome, &outcome, "the order's outcome");
+    return outcome;
+}
+
+void test_node_remove(struct test_node *test, uint64_t id)
+{
+    uint64_t ids[] = {id};
+    const flyt_apply_args args = {.epoch = test->node.state.epoch, .removed = {1, ids}};
+    struct test_outcome outcome = {.order = (flyt_status)-1};
+
+    flyt_node_apply(&test->node, &args, note_outcome, &outcome);
+    assert_int_equal(outcome.order, FLYT_STATUS_OK);
+}
+
+struct test_outcome test_node_use(struct test_node *test, uint64_t id)
+{
+    struct flyt_node_allocation *allocation = flyt_node_allocation_find(&test->node, id);
+    struct test_outcome outcome = {0};
+    flyt_allocation_use use;
+
+    if (!allocation)
+        fail_msg("the allocation is not there");
+    flyt_node_allocation_use(allocation, FLYT_STATUS_OK, strdup(""), &use);
+    outcome.revision = use.revision;
+    outcome.session_count = use.session_count;
+    outcome.slot = use.slots.slots_val[0];
+    xdr_free((xdrproc_t)xdr_flyt_allocation_use, &use);
+    return outcome;
+}
+
+/* ---- programs ---- */
+
+struct flyt_credentials test_node_credentials(const struct test_wish *wish)
+{
+    struct flyt_credentials credentials = {
+        .allocation_id = wish->id, .generation = wish->generation, .key_number = 1, .program_number = 77};
+
+    snprintf(credentials.vm_ip, sizeof credentials.vm_ip, "%s", wish->vm_ip);
+    return credentials;
+}
+
+static void send_handshake(int fd, flyt_handshake_args *args, unsigned char *ret_hash)
+{
+    struct flyt_bytes bytes = {.bytes_max = 1 << 20};
+    XDR xdrs;
+
+    assert_true(flyt_bytes_reserve(&bytes, 4));
+    bytes.used = 4;
+    flyt_xdr_encode_init(&xdrs, &bytes);
+    assert_true(flyt_call_head_put(&xdrs, 3, FLYT_PROGRAM, FLYT_VERSION, FLYT_HANDSHAKE));
+    assert_true(xdr_flyt_handshake_args(&xdrs, args));
+    uint32_t mark = htonl(0x80000000u | (uint32_t)(bytes.used - 4));
+    memcpy(bytes.data, &mark, 4);
+    flyt_sha256_of(bytes.data + 4, bytes.used - 4, ret_hash);
+    assert_int_equal(send(fd, bytes.data, bytes.used, MSG_NOSIGNAL), bytes.used);
+    flyt_bytes_fini(&bytes);
+}
+
+static void read_answer(struct test_node *test, int fd, flyt_handshake_res *res)
+{
+    unsigned char reply[4096];
+    uint32_t mark;
+    XDR xdrs;
+
+    if (!test_node_readable(test, fd))
+        fail_msg("no answer to the handshake");
+    assert_int_equal(recv(fd, &mark, 4, MSG_WAITALL), 4);
+    size_t bytes = ntohl(mark) & 0x7fffffffu;
+    assert_true(bytes <= sizeof reply);
+    assert_int_equal(recv(fd, reply, bytes, MSG_WAITALL), bytes);
+    flyt_xdr_decode_init(&xdrs, reply + FLYT_REPLY_HEAD_BYTES, bytes - FLYT_REPLY_HEAD_BYTES, NULL);
+    memset(res, 0, sizeof *res);
+    assert_true(xdr_flyt_handshake_res(&xdrs, res));
+}
+
+/* Answers a challenge in *res, which is replaced. */
+static void prove(struct test_node *test, int fd, flyt_handshake_args *args, const struct flyt_credentials *credentials,
+                  const unsigned char *hash, bool is_forged, flyt_handshake_res *res)
+{
+    unsigned char key[FLYT_TICKET_KEY_BYTES], secret[FLYT_TICKET_KEY_BYTES], proof[FLYT_TICKET_KEY_BYTES], unused[32];
+
+    assert_int_equal(res->challenge.flyt_late_bytes_len, FLYT_TICKET_NONCE_BYTES);
+    flyt_ticket_key(test->node.state.node_key, credentials, key);
+    flyt_ticket_secret(key, credentials->program_number, secret);
+    secret[5] ^= is_forged;
+    flyt_ticket_proof(secret, (unsigned char *)res->challenge.flyt_late_bytes_val, hash, proof);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
+    args->proof.flyt_late_bytes_val = (char *)proof;
+    args->proof.flyt_late_bytes_len = sizeof proof;
+    send_handshake(fd, args, unused);
+    read_answer(test, fd, res);
+}
+
+struct test_program test_node_connect(struct test_node *test, const struct flyt_credentials *credentials,
+                                      const unsigned char *token, bool is_forged)
+{
+    struct test_program program = {.fd = -1};
+    flyt_handshake_args args = {.build = (char *)"b", .program_name = (char *)"test program", .pid = 99};
+    unsigned char data[320], hash[FLYT_SHA256_BYTES];
+    flyt_handshake_res res;
+    struct flyt_error err;
+
+    memcpy(args.base_hash, flyt_base_hash, sizeof args.base_hash);
+    if (credentials) {
+        args.credentials.credentials_val = (char *)data;
+        args.credentials.credentials_len = (u_int)flyt_credentials_put(credentials, data);
+    }
+    if (token) {
+        args.kind = FLYT_CONNECTION_DATA;
+        args.token.token_val = (char *)token;
+        args.token.token_len = FLYT_TOKEN_BYTES;
+    }
+    assert_int_equal(flyt_connect(test->node.listen_urls[0], 2000, &err, &program.fd), 0);
+    send_handshake(program.fd, &args, hash);
+    read_answer(test, program.fd, &res);
+    if (res.status == FLYT_HANDSHAKE_CHALLENGE)
+        prove(test, program.fd, &args, credentials, hash, is_forged, &res);
+    program.status = res.status;
+    program.session_id = res.session_id;
+    snprintf(program.message, sizeof program.message, "%s", res.message);
+    if (res.token.token_len == sizeof program.token)
+        memcpy(program.token, res.token.token_val, sizeof program.token);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
+    if (program.status != FLYT_HANDSHAKE_OK) {
+        close(program.fd);
+        program.fd = -1;
+    }
+    return program;
+}
+
+const char *test_program_ask(struct test_node *test, struct test_program *program, const char *line)
+{
+    static char text[600];
+    char whole[200];
+    size_t used = 0;
+
+    if (line) {
+        snprintf(whole, sizeof whole, "%s\n", line);
+        assert_int_equal(send(program->fd, whole, strlen(whole), MSG_NOSIGNAL), strlen(whole));
+    }
+    while (used < sizeof text - 1) {
+        if (!test_node_readable(test, program->fd))
+            fail_msg("no answer to %s", line ? line : "nothing");
+        if (recv(program->fd, text + used, 1, 0) != 1)
+            return "gone";
+        if (text[used] == '\n')
+            break;
+        used++;
+    }
+    text[used] = 0;
+    return text;
+}
