@@ -567,8 +567,14 @@ static void test_backup_is_equal(void **state)
     size_t bytes = 0;
     unsigned lines = 0;
 
+    char *rows = NULL;
+    size_t rows_bytes = 0;
+    FILE *list = open_memstream(&rows, &rows_bytes);
     for (unsigned i = 0; i < 1500; i++)
-        test_mongod_hand(f->database, "{\"insert\":\"events\",\"documents\":[{\"_id\":\"%06u\",\"n\":%u}]}", i, i);
+        fprintf(list, "%s{\"_id\":\"%06u\",\"n\":%u}", i ? "," : "", i, i);
+    fclose(list);
+    test_mongod_hand(f->database, "{\"insert\":\"events\",\"documents\":[%s]}", rows);
+    free(rows);
     test_mongod_hand(f->database, "{\"insert\":\"vms\",\"documents\":[{\"_id\":{\"$oid\":\"0123456789abcdef01234567\"},"
                                   "\"when\":{\"$date\":{\"$numberLong\":\"5\"}},\"memory\":{\"$numberDouble\":\"4.0\"},"
                                   "\"text\":\"line\\nbreak \\\"木\\\"\"}]}");

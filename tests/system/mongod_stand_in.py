@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A stand-in for MongoDB, for tests. It is NOT MongoDB: documents live in this process's memory, there are no indexes,
-no sessions, no authentication, and only the commands below, as far as Flyt and its tests use them. It speaks the wire
+no transactions, no authentication, sessions are not looked at, and only the commands below, as far as Flyt and its tests use them. It speaks the wire
 protocol (OP_MSG, and OP_QUERY for the first greeting) and announces itself as the primary of a replica set of one
 member, so that drivers accept majority concerns.
 
@@ -301,7 +301,7 @@ class StandIn:
                  "secondary": not self.is_primary, "setName": "standin", "setVersion": 1, "hosts": [me], "me": me,
                  "maxBsonObjectSize": DOCUMENT_BYTES_MAX, "maxMessageSizeBytes": MESSAGE_BYTES_MAX,
                  "maxWriteBatchSize": 100000, "localTime": bson.Date(int(time.time() * 1000)),
-                 "minWireVersion": 0, "maxWireVersion": 17, "readOnly": False,
+                 "logicalSessionTimeoutMinutes": 30, "minWireVersion": 0, "maxWireVersion": 17, "readOnly": False,
                  "msg": "a stand-in for tests, not MongoDB"}
         if self.is_primary:
             reply["primary"] = me
