@@ -1,0 +1,13 @@
+# What goes where on each kind of machine (config/install.sh). Units lie where systemd looks: PREFIX/lib/systemd/system
+# for /usr and /usr/local, else /etc/systemd/system.
+
+UNIT_DIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),$(PREFIX)/lib,/etc)/systemd/system
+install_kind = @B='$(B)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' UNIT_DIR='$(UNIT_DIR)' sh config/install.sh
+
+.PHONY: install-cluster install-node install-client
+install-cluster: control
+	$(install_kind) cluster
+install-node: control server
+	$(install_kind) node
+install-client: control client
+	$(install_kind) client

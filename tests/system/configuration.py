@@ -1,0 +1,46 @@
+"""What the tests know of the daemons' settings: their tables, as --help prints them, and the files' form."""
+import os
+import re
+import subprocess
+
+import harness
+
+KINDS = [kind for kind in ("cluster", "node", "client")
+         if os.path.exists(os.path.join(harness.ROOT, "control", kind, "main.c"))]
+
+
+def daemon(kind):
+    return os.path.join(harness.BUILD, "bin", "flyt-%s-manager" % kind)
+
+
+def settings(kind):
+    """{path: (kind, default)} of a daemon's table; the default of a required setting is None."""
+    help_text = subprocess.run([daemon(kind), "--help"], check=True, capture_output=True, text=True).stdout
+    table = {}
+    for line in help_text.split("\nSettings:\n")[1].split("\n\n")[0].splitlines():
+        match = re.fullmatch(r"  (\S+) .*\((\w+)(?:, (?:default (.*)|(required)))?\)", line)
+        harness.expect(match, "a line of --help is not understood:", line)
+        path, what, default, required = match.groups()
+        table[path] = (what, None if required else default or "")
+    return table
+
+
+def parse(text):
+    """{path: value as text} of a file in libconfig's form with simple values; lists are lists of texts."""
+    values, groups = {}, []
+    for line in text.splitlines():
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        if match := re.fullmatch(r"(\w+): \{", line):
+            groups.append(match[1])
+        elif line == "};":
+            groups.pop()
+        else:
+            match = re.fullmatch(r"(\w+) = (.*);", line)
+            harness.expect(match, "not understood:", line)
+            path, value = ".".join(groups + [match[1]]), match[2]
+            harness.expect(path not in values, path, "twice")
+            values[path] = re.findall(r'"([^"]*)"', value) if value.startswith("[") else value.strip('"')
+    harness.expect(not groups, "an open group:", groups)
+    return values

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""What an operator installs: the example configurations know every setting and its default, and make install-KIND puts
+everything where it belongs, again and again, without touching what was changed."""
+import filecmp
+import os
+import re
+import shutil
+import tempfile
+
+import configuration
+import harness
+from configuration import KINDS, daemon, parse, settings
+from harness import ROOT, expect, expect_equal, main, run, scenario
+
+EXAMPLES = os.path.join(ROOT, "config", "examples")
+
+
+def read(path):
+    with open(path) as f:
+        return f.read()
+
+
+def uncommented(text):
+    """The example with its defaults active."""
+    return re.sub(r"^#( *\w+ = .*;|\w+: \{|\};)$", r"\1", text, flags=re.M)
+
+
+def check_config(kind, text):
+    path = os.path.join(harness.WORK, kind + ".conf")
+    with open(path, "w") as f:
+        f.write(text)
+    return run([daemon(kind), "--config", path, "--check-config"])
+
+
+@scenario
+def examples_are_right():
+    expect(KINDS, "no daemon is built")
+    for kind in KINDS:
+        text = read(os.path.join(EXAMPLES, kind + ".conf"))
+        for variant in (text, uncommented(text)):
+            result = check_config(kind, variant)
+            expect_equal((result.status, result.err), (0, ""), kind, result)
+        result = check_config(kind, text + "nonsense = 1;\n")
+        expect(result.status == 2 and "nonsense" in result.err, "an unknown setting of", kind, result)
+
+
+@scenario
+def examples_know_every_setting():
+    for kind in KINDS:
+        text = read(os.path.join(EXAMPLES, kind + ".conf"))
+        table, shown, active = settings(kind), parse(uncommented(text)), parse(text)
+        expect_equal(sorted(shown), sorted(table), kind, "settings in the example")
+        for path, (what, default) in table.items():
+            if default is None:
+                expect(active.get(path), kind, path, "is required and must have a value in the example")
+            elif path not in active:
+                value = shown[path]
+                expect_equal(", ".join(value) if isinstance(value, list) else value, default, kind, path, "default")
+
+
+INSTALLED = [kind for kind in KINDS if kind == "node" or os.path.exists(os.path.join(ROOT, "control/flytctl/rules.mk"))]
+
+
+def install(kind, root, prefix="/usr/local"):
+    result = run(["make", "-s", "--no-print-directory", "-C", ROOT, "install-" + kind, "DESTDIR=" + root,
+                  "PREFIX=" + prefix, "B=" + os.path.relpath(harness.BUILD, ROOT)], timeout=250,
+                 env={k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))})
+    expect_equal(result.status, 0, "make install-" + kind, result)
+    return result
+
+
+def files(root):
+    return sorted(os.path.relpath(os.path.join(folder, name), root) for folder, _, names in os.walk(root)
+                  for name in names)
+
+
+EXPECTED = {
+    "cluster": ["etc/flyt/cluster.conf", "{p}/bin/flyt-cluster-manager", "{p}/bin/flytctl", "{p}/bin/flyt-pki",
+                "{u}/systemd/system/flyt-cluster-manager.service", "{u}/sysusers.d/flyt-cluster.conf",
+                "{u}/tmpfiles.d/flyt.conf", "{p}/share/doc/flyt/flyt.json", "{p}/share/doc/flyt/flyt-alerts.yml",
+                "{p}/share/man/man1/flyt-pki.1"],
+    "node": ["etc/flyt/node.conf", "{p}/bin/flyt-node-manager", "{p}/bin/flyt-server", "{p}/lib/flyt/libflyt-softgpu.so",
+             "{u}/systemd/system/flyt-node-manager.service", "{u}/systemd/system/flyt-node-manager.socket",
+             "{u}/systemd/system/flyt-mps.service", "{u}/sysusers.d/flyt-node.conf", "{u}/tmpfiles.d/flyt.conf",
+             "{p}/share/man/man1/flyt-server.1"],
+    "client": ["etc/flyt/client.conf", "{p}/bin/flyt-client-manager", "{p}/bin/flytctl", "{p}/bin/flyt-run",
+               "{p}/bin/flyt-client-lib", "{p}/lib/flyt/libflyt-client.so.1", "{p}/lib/flyt/libcudart.so.13",
+               "{p}/lib/flyt/libcuda.so.1", "{u}/systemd/system/flyt-client-manager.service",
+               "{u}/systemd/system/flyt-client-manager.socket", "{u}/sysusers.d/flyt-client.conf",
+               "{p}/share/man/man1/flyt-run.1"],
+}
+
+
+@scenario
+def install_twice():
+    for kind, prefix, units in [(k, "/usr/local", "usr/local/lib") for k in INSTALLED] + \
+            [(k, "/opt/flyt", "etc") for k in INSTALLED[-1:]]:
+        root = tempfile.mkdtemp(prefix="root-", dir=harness.WORK)
+        install(kind, root, prefix)
+        there = files(root)
+        wanted = [name.format(p=prefix[1:], u=units) for name in EXPECTED[kind]]
+        expect(set(wanted) <= set(there), "missing:", set(wanted) - set(there))
+        conf = "etc/flyt/%s.conf" % kind
+        result = run([daemon(kind), "--config", os.path.join(root, conf), "--check-config"])
+        expect_equal(result.status, 0, "the installed configuration", result)
+        for name in there:
+            if "systemd/system" in name:
+                content = read(os.path.join(root, name))
+                expect("@" not in content.replace("@system-service", "").replace("@privileged", "")
+                       .replace("@resources", ""), name, "has an @ left")
+                expect(not name.endswith("-manager.service") or prefix + "/bin/flyt-" in content, name, "without", prefix)
+        before = tempfile.mkdtemp(prefix="before-", dir=harness.WORK)
+        shutil.copytree(root, before, dirs_exist_ok=True)
+        with open(os.path.join(root, conf), "a") as f:
+            f.write("# mine\n")
+        os.unlink(os.path.join(root, wanted[1]))        # what is not there comes again
+        result = install(kind, root, prefix)
+        expect("stays as it is" in result.out, result)
+        expect_equal(files(root), there, kind, "files after the second time")
+        differing = [n for n in there if not filecmp.cmp(os.path.join(root, n), os.path.join(before, n), shallow=False)]
+        expect_equal(differing, [conf], kind, "files that differ after the second time")
+
+
+@scenario
+def installed_programs_run():
+    """From where they were installed, without the build's folders in the environment."""
+    if "client" not in INSTALLED:
+        return
+    root = tempfile.mkdtemp(prefix="root-", dir=harness.WORK)
+    install("client", root)
+    programs = os.path.join(root, "usr/local/bin")
+    expect_equal(run([os.path.join(programs, "flyt-client-manager"), "--version"], {}).status, 0, "flyt-client-manager")
+    with harness.server() as s:
+        result = run([os.path.join(programs, "flyt-run"), "--server", s.url, harness.helper("echo")],
+                     harness.environment(FLYT_LIB_DIR=None, FLYT_BUILD=None))
+        expect_equal(result.status, 0, "a program through the installed flyt-run", result)
+        expect("session 1" in s.log(), "no session at the server")
+    expect("install-client " in run(["make", "-s", "-C", ROOT, "help"]).out, "make help is silent")
+
+
+main()
