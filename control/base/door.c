@@ -19,7 +19,7 @@ struct flyt_door {
     sd_event_source *io, *pause;
     LIST_HEAD(, flyt_peer) peers;
     unsigned peer_count, anonymous_count;
-    bool is_full_logged; /* one line for each time that it is full */
+    bool is_full_logged, is_pause_logged; /* one line for each time */
 };
 
 bool flyt_door_admits(const struct flyt_door *door, struct flyt_peer *peer)
@@ -95,19 +95,22 @@ static void let_in(struct flyt_door *door, int fd)
 
 static int on_pause_over(sd_event_source *source, uint64_t usec, void *user)
 {
-    struct flyt_door *door = user;
+    const struct flyt_door *door = user;
 
-    door->pause = sd_event_source_disable_unref(door->pause);
     return sd_event_source_set_enabled(door->io, SD_EVENT_ON);
 }
 
-/* Out of descriptors or memory: the listening socket would wake the loop for ever. */
+/* Out of descriptors or memory: the listening socket would wake the loop for ever. The timer is there from the
+ * beginning: the loop's first one needs a descriptor itself. */
 static int pause_accepting(struct flyt_door *door)
 {
-    flyt_warn("accepting paused: ms=%d: %m", NO_DESCRIPTORS_MS);
-    int status = sd_event_add_time_relative(door->config.peer.event, &door->pause, CLOCK_MONOTONIC,
-                                            NO_DESCRIPTORS_MS * 1000, 1000, on_pause_over, door);
-    return status < 0 ? 0 : sd_event_source_set_enabled(door->io, SD_EVENT_OFF);
+    if (!door->is_pause_logged)
+        flyt_warn("accepting paused until it works again: %m");
+    door->is_pause_logged = true;
+    int status = sd_event_source_set_time_relative(door->pause, NO_DESCRIPTORS_MS * 1000);
+    if (status >= 0)
+        status = sd_event_source_set_enabled(door->pause, SD_EVENT_ONESHOT);
+    return status < 0 ? status : sd_event_source_set_enabled(door->io, SD_EVENT_OFF);
 }
 
 static int on_knock(sd_event_source *source, int listen_fd, uint32_t events, void *user)
@@ -116,12 +119,14 @@ static int on_knock(sd_event_source *source, int listen_fd, uint32_t events, voi
 
     for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
         int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
+        if (fd >= 0) {
+            door->is_pause_logged = false;
             let_in(door, fd);
-        else if (errno == EAGAIN)
+        } else if (errno == EAGAIN) {
             break;
-        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             return pause_accepting(door);
+        }
         /* Others are of the connection that has gone again before it was accepted, accept(2). */
     }
     return 0;
@@ -145,8 +150,13 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
         door->config.anonymous_max = FLYT_DOOR_ANONYMOUS_MAX;
     if (!door->config.anonymous_ms)
         door->config.anonymous_ms = FLYT_PEER_SETUP_MS;
-    int status = sd_event_add_io(config->peer.event, &door->io, listen_fd, EPOLLIN, on_knock, door);
+    int status = sd_event_add_time(config->peer.event, &door->pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, door);
+    if (status >= 0)
+        status = sd_event_source_set_enabled(door->pause, SD_EVENT_OFF);
+    if (status >= 0)
+        status = sd_event_add_io(config->peer.event, &door->io, listen_fd, EPOLLIN, on_knock, door);
     if (status < 0) {
+        sd_event_source_disable_unref(door->pause);
         free(door);
         return status;
     }

@@ -151,11 +151,12 @@ void flyt_peer_take_call(struct flyt_peer *peer, const unsigned char *record, si
 
 /* ---- peer_call.c ---- */
 
-/* Encodes a record: room for the mark, what `head` puts, what `body` puts (may be NULL). 0, -EINVAL or -ENOMEM. */
+/* What stands before a call's arguments; of a reply: xid only. */
 struct flyt_record_head {
     bool is_reply;
     uint32_t xid, program, version, procedure;
 };
+/* Encodes a record: room for the mark, what `head` puts, what `body` puts (may be NULL). 0, -EINVAL or -ENOMEM. */
 int flyt_peer_encode(const struct flyt_peer *peer, const struct flyt_record_head *head, xdrproc_t xdr, const void *body,
                      struct flyt_outgoing **ret_record);
 /* Queues a record of plain words. False: no memory, and the connection is to end. */

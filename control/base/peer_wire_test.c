@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "rpc/transport/message.h"
@@ -546,6 +547,33 @@ static void test_all_connections_are_bounded(void **state)
     close(fd);
 }
 
+static void test_door_without_descriptors_waits(void **state)
+{
+    enum { SPARE = 40 };
+    struct fixture *f = *state;
+    struct rlimit before, tight;
+    int spare[2 * SPARE];
+    unsigned count = 0;
+
+    open_door(f);
+    int fd = test_raw_connect(f->door.url); /* the kernel accepts it until we do */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    tight = (struct rlimit){.rlim_cur = (rlim_t)fd + SPARE, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    while (count < 2 * SPARE && (spare[count] = dup(fd)) >= 0)
+        count++;
+    assert_int_equal(errno, EMFILE);
+    test_run_idle(f->event); /* which ends: nobody is woken for ever */
+    assert_int_equal(f->door.side.ready_count, 0);
+    while (count)
+        close(spare[--count]);
+    test_run_until(f->event, f->door.side.ready_count == 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    test_raw_write(f->event, fd, f->record, f->record_bytes);
+    expect_echo(f, fd);
+    close(fd);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -571,6 +599,7 @@ int main(void)
         TEST(test_anonymous_connections_are_short),
         TEST(test_connections_of_one_address_are_bounded),
         TEST(test_all_connections_are_bounded),
+        TEST(test_door_without_descriptors_waits),
     };
 
     return cmocka_run_group_tests_name("peer wire", tests, NULL, NULL);
