@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -313,9 +314,14 @@ static int resolve(const char *path, char *ret_path, struct flyt_error *err)
 {
     char folder[PATH_MAX], resolved[PATH_MAX];
     const char *slash = strrchr(path, '/');
+    struct stat status;
 
-    if (realpath(path, ret_path))
+    if (realpath(path, ret_path)) {
+        /* Before a lock is made beside it. */
+        if (stat(ret_path, &status) == 0 && !S_ISREG(status.st_mode))
+            return flyt_error_set(err, -EINVAL, "store %s: this is no regular file", path);
         return 0;
+    }
     if (errno != ENOENT)
         return flyt_error_set(err, -errno, "store %s: %s", path, strerror(errno));
     if (!slash[1] || snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path) >= (int)sizeof folder)
