@@ -1,0 +1,962 @@
+/* Allocations: placed, written into their GPUs' documents, ordered to their node, blocked, ended. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "control/cluster/cluster.h"
+#include "rpc/base/log.h"
+
+enum { STRICT_WINDOW_MS = 100, MEND_MS = 5000 };
+
+struct flyt_order_waiter {
+    uint64_t revision;
+    flyt_order_done_fn done;
+    void *user;
+    STAILQ_ENTRY(flyt_order_waiter) entry;
+};
+
+static const char *const state_names[] = {"", "active", "blocked", "ending", "orphan"};
+
+struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id)
+{
+    char text[17];
+
+    snprintf(text, sizeof text, "%016" PRIx64, id);
+    return flyt_table_find(&cluster->held, text);
+}
+
+static struct flyt_held *held_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip, const char *tenant,
+                                  unsigned part_count)
+{
+    struct flyt_held *held = calloc(1, sizeof *held + part_count * sizeof *held->parts);
+
+    if (!held)
+        return NULL;
+    held->key = held->id_text;
+    snprintf(held->id_text, sizeof held->id_text, "%016" PRIx64, id);
+    held->id = id;
+    held->cluster = cluster;
+    held->vm_ip = strdup(vm_ip);
+    held->tenant = strdup(tenant);
+    held->part_count = part_count;
+    held->state = FLYT_ALLOCATION_ACTIVE;
+    held->revision = held->generation = 1;
+    STAILQ_INIT(&held->order_waiters);
+    if (!held->vm_ip || !held->tenant || flyt_table_add(&cluster->held, held)) {
+        free(held->vm_ip);
+        free(held->tenant);
+        free(held);
+        return NULL;
+    }
+    return held;
+}
+
+static void tell_orders(struct flyt_held *held, uint64_t revision, int status, const flyt_outcome *outcome)
+{
+    STAILQ_HEAD(, flyt_order_waiter) told = STAILQ_HEAD_INITIALIZER(told);
+    struct flyt_order_waiter *waiter, *next;
+
+    for (waiter = STAILQ_FIRST(&held->order_waiters); waiter; waiter = next) {
+        next = STAILQ_NEXT(waiter, entry);
+        if (waiter->revision > revision)
+            continue;
+        STAILQ_REMOVE(&held->order_waiters, waiter, flyt_order_waiter, entry);
+        STAILQ_INSERT_TAIL(&told, waiter, entry);
+    }
+    /* held may go while they are told. */
+    while ((waiter = STAILQ_FIRST(&told))) {
+        STAILQ_REMOVE_HEAD(&told, entry);
+        waiter->done(waiter->user, status, outcome);
+        free(waiter);
+    }
+}
+
+void flyt_held_free(struct flyt_held *held)
+{
+    tell_orders(held, UINT64_MAX, -ECANCELED, NULL);
+    free(held->vm_ip);
+    free(held->tenant);
+    free(held->use_text);
+    free(held);
+}
+
+void flyt_held_charge(struct flyt_held *held, bool is_taken)
+{
+    struct flyt_tenant *tenant = flyt_tenant_get(held->cluster, held->tenant);
+    struct flyt_quota sum = {.session_count = (uint64_t)held->sessions_max * held->part_count, .vm_count = 1};
+
+    if (!tenant || held->state == FLYT_ALLOCATION_ORPHAN)
+        return;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        sum.sm_count += held->parts[i].sm_count;
+        sum.memory_bytes += held->parts[i].memory_bytes;
+    }
+    if (is_taken) {
+        tenant->used.sm_count += sum.sm_count;
+        tenant->used.memory_bytes += sum.memory_bytes;
+        tenant->used.session_count += sum.session_count;
+        tenant->used.vm_count += sum.vm_count;
+    } else {
+        tenant->used.sm_count -= sum.sm_count;
+        tenant->used.memory_bytes -= sum.memory_bytes;
+        tenant->used.session_count -= sum.session_count;
+        tenant->used.vm_count -= sum.vm_count;
+    }
+}
+
+static void recount(struct flyt_held *held)
+{
+    for (unsigned i = 0; i < held->part_count; i++)
+        if (held->parts[i].card)
+            flyt_gpu_count(held->parts[i].card);
+}
+
+/* Forgets it; its GPUs' documents are written without it. */
+static void forget(struct flyt_held *held, bool is_written)
+{
+    struct flyt_vm *vm = held->vm;
+
+    if (vm)
+        flyt_resize_cancel(vm, "the allocation has ended");
+    flyt_held_charge(held, false);
+    flyt_table_remove(&held->cluster->held, held);
+    if (vm && vm->held == held)
+        vm->held = NULL;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        struct flyt_card *card = held->parts[i].card;
+        if (!card)
+            continue;
+        flyt_gpu_detach(card, held);
+        if (is_written)
+            flyt_kept_change(card->kept, NULL, NULL);
+    }
+    flyt_held_free(held);
+}
+
+void flyt_held_drop(struct flyt_held *held)
+{
+    forget(held, held->state != FLYT_ALLOCATION_ORPHAN);
+}
+
+/* ---- documents ---- */
+
+static void add_groups(cJSON *object, const char *name, const struct flyt_groupset *groups)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, name);
+
+    for (unsigned i = 0; i < FLYT_GROUPS_MAX; i++)
+        if (flyt_groupset_has(groups, i))
+            cJSON_AddItemToArray(array, cJSON_CreateNumber(i));
+}
+
+cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card)
+{
+    const struct flyt_part *part = NULL;
+    unsigned slot = 0;
+
+    for (; slot < held->part_count && !part; slot++)
+        if (held->parts[slot].card == card)
+            part = &held->parts[slot];
+    cJSON *entry = part ? cJSON_CreateObject() : NULL;
+    if (!entry)
+        return NULL;
+    cJSON_AddStringToObject(entry, "id", held->id_text);
+    cJSON_AddStringToObject(entry, "vm_ip", held->vm_ip);
+    cJSON_AddStringToObject(entry, "tenant", held->tenant);
+    cJSON_AddStringToObject(entry, "state", state_names[held->state]);
+    cJSON_AddStringToObject(entry, "isolation", held->isolation == FLYT_ISOLATION_STRICT ? "strict" : "shared");
+    cJSON_AddNumberToObject(entry, "revision", (double)held->revision);
+    cJSON_AddNumberToObject(entry, "generation", held->generation);
+    cJSON_AddNumberToObject(entry, "slot", slot - 1);
+    cJSON_AddNumberToObject(entry, "slot_count", held->part_count);
+    add_groups(entry, "sm_groups", &part->groups);
+    cJSON_AddNumberToObject(entry, "sm_count", part->sm_count);
+    cJSON_AddNumberToObject(entry, "wanted_sms", part->wanted_sms);
+    cJSON_AddNumberToObject(entry, "memory_bytes", (double)part->memory_bytes);
+    if (flyt_groupset_count(&part->leaving))
+        add_groups(entry, "leaving_groups", &part->leaving);
+    if (part->leaving_bytes)
+        cJSON_AddNumberToObject(entry, "leaving_bytes", (double)part->leaving_bytes);
+    cJSON_AddNumberToObject(entry, "sessions", held->sessions_max);
+    cJSON_AddNumberToObject(entry, "priority", held->priority);
+    cJSON_AddBoolToObject(entry, "reserved", held->is_reserved);
+    cJSON_AddBoolToObject(entry, "when_free", held->when_free);
+    cJSON_AddNumberToObject(entry, "created_ms", (double)held->created_ms);
+    cJSON_AddNumberToObject(entry, "idle_since_ms", (double)held->idle_since_ms);
+    return entry;
+}
+
+static double number(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+static const char *text(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    return cJSON_IsString(item) ? item->valuestring : "";
+}
+
+static void read_groups(const cJSON *object, const char *name, struct flyt_groupset *groups)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(object, name))
+    {
+        if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < FLYT_GROUPS_MAX)
+            flyt_groupset_add(groups, (unsigned)item->valuedouble);
+    }
+}
+
+static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *entry, uint64_t id, unsigned part_count)
+{
+    struct flyt_held *held = held_new(cluster, id, text(entry, "vm_ip"), text(entry, "tenant"), part_count);
+
+    if (!held)
+        return NULL;
+    for (unsigned i = FLYT_ALLOCATION_ACTIVE; i <= FLYT_ALLOCATION_ENDING; i++)
+        if (!strcmp(text(entry, "state"), state_names[i]))
+            held->state = (enum flyt_allocation_state)i;
+    held->isolation = strcmp(text(entry, "isolation"), "strict") ? FLYT_ISOLATION_SHARED : FLYT_ISOLATION_STRICT;
+    held->generation = (unsigned)number(entry, "generation");
+    held->sessions_max = (unsigned)number(entry, "sessions");
+    held->priority = (int)number(entry, "priority");
+    held->is_reserved = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "reserved"));
+    held->when_free = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "when_free"));
+    held->created_ms = (uint64_t)number(entry, "created_ms");
+    held->idle_since_ms = (uint64_t)number(entry, "idle_since_ms");
+    held->revision = 0;
+    return held;
+}
+
+int flyt_held_load(struct flyt_card *card, const cJSON *entry)
+{
+    struct flyt_cluster *cluster = card->node->cluster;
+    unsigned slot_count = (unsigned)number(entry, "slot_count"), slot = (unsigned)number(entry, "slot");
+    uint64_t id = strtoull(text(entry, "id"), NULL, 16), revision = (uint64_t)number(entry, "revision");
+
+    if (!id || !*text(entry, "vm_ip") || !slot_count || slot_count > FLYT_SLOTS_MAX || slot >= slot_count)
+        return -EINVAL;
+    struct flyt_held *held = flyt_held_find(cluster, id);
+    if (!held && !(held = load_new(cluster, entry, id, slot_count)))
+        return -ENOMEM;
+    if (slot_count != held->part_count || held->parts[slot].card)
+        return -EINVAL;
+    /* Entries of one allocation may differ by a write that was cut off: the newest one's revision goes on. */
+    if (revision > held->revision)
+        held->revision = revision;
+    struct flyt_part *part = &held->parts[slot];
+    part->card = card;
+    part->device_index = slot;
+    part->sm_count = (unsigned)number(entry, "sm_count");
+    part->wanted_sms = (unsigned)number(entry, "wanted_sms");
+    part->memory_bytes = (uint64_t)number(entry, "memory_bytes");
+    part->leaving_bytes = (uint64_t)number(entry, "leaving_bytes");
+    read_groups(entry, "sm_groups", &part->groups);
+    read_groups(entry, "leaving_groups", &part->leaving);
+    held->node = card->node;
+    return flyt_gpu_attach(card, held);
+}
+
+void flyt_held_loaded(struct flyt_cluster *cluster)
+{
+    for (size_t i = cluster->held.count; i-- > 0;) {
+        struct flyt_held *held = cluster->held.items[i];
+        bool is_complete = true;
+        for (unsigned j = 0; j < held->part_count; j++)
+            is_complete &= held->parts[j].card && held->parts[j].card->node == held->node;
+        flyt_held_charge(held, true);
+        if (!is_complete) {
+            flyt_event_add(cluster, "allocation.taken_back", "manager", held->id_text, NULL, NULL,
+                           "allocation %s of VM %s was not written completely before a restart", held->id_text,
+                           held->vm_ip);
+            flyt_held_drop(held);
+            continue;
+        }
+        held->is_granted = true;
+        held->written_revision = held->revision;
+        held->is_leaving = held->state == FLYT_ALLOCATION_ENDING;
+        struct flyt_vm *vm = held->is_leaving ? NULL : flyt_vm_get(cluster, held->vm_ip);
+        if (vm && !vm->held) {
+            held->vm = vm;
+            vm->held = held;
+        }
+    }
+}
+
+/* ---- writing ---- */
+
+struct writing {
+    struct flyt_cluster *cluster;
+    uint64_t id, revision;
+    unsigned left;
+    enum flyt_store_result result;
+    char err[256];
+    void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err);
+    void *user;
+};
+
+static void part_written(void *user, enum flyt_store_result result, const char *err)
+{
+    struct writing *writing = user;
+
+    if (result != FLYT_STORE_OK && writing->result == FLYT_STORE_OK) {
+        writing->result = result;
+        snprintf(writing->err, sizeof writing->err, "%s", err);
+    }
+    if (--writing->left)
+        return;
+    struct flyt_held *held = flyt_held_find(writing->cluster, writing->id);
+    if (held && writing->result == FLYT_STORE_OK && writing->revision > held->written_revision)
+        held->written_revision = writing->revision;
+    if (writing->done)
+        writing->done(writing->user, held, writing->result, writing->err);
+    free(writing);
+}
+
+void flyt_held_write(struct flyt_held *held,
+                     void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err),
+                     void *user)
+{
+    struct writing *writing = calloc(1, sizeof *writing);
+
+    if (!writing) {
+        if (done)
+            done(user, held, FLYT_STORE_UNAVAILABLE, "no memory");
+        return;
+    }
+    *writing = (struct writing){.cluster = held->cluster,
+                                .id = held->id,
+                                .revision = held->revision,
+                                .left = held->part_count + 1,
+                                .result = FLYT_STORE_OK,
+                                .done = done,
+                                .user = user};
+    struct flyt_card *cards[FLYT_SLOTS_MAX];
+    unsigned count = held->part_count;
+    for (unsigned i = 0; i < count; i++)
+        cards[i] = held->parts[i].card;
+    for (unsigned i = 0; i < count; i++)
+        flyt_kept_change(cards[i]->kept, part_written, writing);
+    part_written(writing, FLYT_STORE_OK, "");
+}
+
+/* ---- orders ---- */
+
+int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire)
+{
+    flyt_allocation wire = {.id = held->id,
+                            .vm_ip = held->vm_ip,
+                            .tenant = held->tenant,
+                            .state = held->state,
+                            .isolation = held->isolation,
+                            .revision = held->revision,
+                            .generation = held->generation,
+                            .sessions_max = held->sessions_max,
+                            .when_free = held->when_free};
+
+    wire.slots.slots_val = calloc(held->part_count, sizeof *wire.slots.slots_val);
+    if (!wire.slots.slots_val)
+        return -ENOMEM;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        const struct flyt_part *part = &held->parts[i];
+        flyt_slot *slot = &wire.slots.slots_val[i];
+        unsigned group_count = flyt_groupset_count(&part->groups), sms = flyt_gpu_capacity(part->card)->sms_total;
+        slot->gpu_uuid = (char *)part->card->key;
+        slot->device_index = part->device_index;
+        slot->sm_count = part->sm_count;
+        slot->memory_bytes = part->memory_bytes;
+        slot->priority = held->priority;
+        if (held->isolation == FLYT_ISOLATION_STRICT && sms) {
+            /* Without MPS, SMs are granted as a share of the time. */
+            slot->minimum_share_pct = slot->maximum_share_pct = (part->sm_count * 100 + sms - 1) / sms;
+            slot->window_ms = STRICT_WINDOW_MS;
+        }
+        slot->sm_groups.sm_groups_val = calloc(group_count + 1, sizeof *slot->sm_groups.sm_groups_val);
+        wire.slots.slots_len = i + 1;
+        if (!slot->sm_groups.sm_groups_val) {
+            flyt_held_wire_free(&wire);
+            return -ENOMEM;
+        }
+        for (unsigned group = 0; group < FLYT_GROUPS_MAX; group++)
+            if (flyt_groupset_has(&part->groups, group))
+                slot->sm_groups.sm_groups_val[slot->sm_groups.sm_groups_len++] = group;
+    }
+    *ret_wire = wire;
+    return 0;
+}
+
+void flyt_held_wire_free(flyt_allocation *wire)
+{
+    for (unsigned i = 0; i < wire->slots.slots_len; i++)
+        free(wire->slots.slots_val[i].sm_groups.sm_groups_val);
+    free(wire->slots.slots_val);
+    memset(wire, 0, sizeof *wire);
+}
+
+struct ordering {
+    struct flyt_cluster *cluster;
+    uint64_t id, revision;
+    bool is_removal;
+};
+
+static void send_order(struct flyt_held *held);
+
+/* The node is gone, or the order went wrong on the way: it is given again when the node registers or asks. */
+static void order_failed(struct flyt_held *held, uint64_t revision, int status)
+{
+    flyt_debug("allocation %s: order to node %s failed: %s", held->id_text, held->node->key, strerror(-status));
+    tell_orders(held, revision, status, NULL);
+}
+
+static void removed(struct flyt_held *held)
+{
+    flyt_event_add(held->cluster, "allocation.removed", "manager", held->id_text, flyt_held_json(held), NULL,
+                   "allocation %s of VM %s has ended", held->id_text, held->vm_ip);
+    flyt_held_drop(held);
+}
+
+static void order_answered(void *user, int status, void *result)
+{
+    struct ordering *ordering = user;
+    struct flyt_cluster *cluster = ordering->cluster;
+    struct flyt_held *held = flyt_held_find(cluster, ordering->id);
+    uint64_t revision = ordering->revision;
+    bool is_removal = ordering->is_removal;
+    flyt_apply_res *res = result;
+
+    free(ordering);
+    if (!held)
+        return;
+    held->is_ordering = false;
+    if (status) {
+        order_failed(held, revision, status);
+        return;
+    }
+    if (res->outcome.status == FLYT_STATUS_STALE && res->epoch > cluster->epoch) {
+        tell_orders(held, revision, -ESTALE, &res->outcome);
+        flyt_lead_lost(cluster, res->epoch, "a node refused an order: it has seen a higher epoch");
+        return;
+    }
+    if (res->outcome.status != FLYT_STATUS_OK) {
+        tell_orders(held, revision, 0, &res->outcome);
+        return;
+    }
+    if (is_removal) {
+        removed(held);
+        return;
+    }
+    const flyt_allocation_use *use = NULL;
+    for (unsigned i = 0; i < res->uses.uses_len && !use; i++)
+        if (res->uses.uses_val[i].id == held->id)
+            use = &res->uses.uses_val[i];
+    if (use && use->outcome.status == FLYT_STATUS_STALE && use->revision >= held->revision) {
+        held->revision = use->revision + 1;
+        flyt_held_write(held, NULL, NULL);
+        send_order(held);
+        return;
+    }
+    flyt_outcome outcome = use ? use->outcome : res->outcome;
+    if (use)
+        flyt_held_used(held, use);
+    tell_orders(held, revision, 0, &outcome);
+    held = flyt_held_find(cluster, use ? use->id : 0);
+    if (held && !held->is_ordering && held->revision > revision)
+        send_order(held);
+}
+
+/* Sends what holds now. One order of an allocation is under way at a time: a later change is sent after it. */
+static void send_order(struct flyt_held *held)
+{
+    struct flyt_node *node = held->node;
+    struct ordering *ordering;
+    flyt_allocation wire;
+    u_quad_t id = held->id;
+    flyt_apply_args args = {.epoch = held->cluster->epoch};
+    int status = -ENOTCONN;
+
+    if (held->is_ordering)
+        return;
+    bool is_removal = held->state == FLYT_ALLOCATION_ENDING || held->is_leaving;
+    if (!node->is_registered || !node->link) {
+        order_failed(held, held->revision, status);
+        return;
+    }
+    ordering = calloc(1, sizeof *ordering);
+    if (!ordering || (!is_removal && flyt_held_wire(held, &wire))) {
+        free(ordering);
+        order_failed(held, held->revision, -ENOMEM);
+        return;
+    }
+    *ordering = (struct ordering){held->cluster, held->id, held->revision, is_removal};
+    if (is_removal) {
+        args.removed.removed_val = &id;
+        args.removed.removed_len = 1;
+    } else {
+        args.allocations.allocations_val = &wire;
+        args.allocations.allocations_len = 1;
+    }
+    held->is_ordering = true;
+    status = flyt_peer_call(node->link->peer, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, FLYT_ORDER_APPLY,
+                            (xdrproc_t)xdr_flyt_apply_args, &args, (xdrproc_t)xdr_flyt_apply_res,
+                            sizeof(flyt_apply_res), held->cluster->settings->order_ms, order_answered, ordering);
+    if (!is_removal)
+        flyt_held_wire_free(&wire);
+    if (!status)
+        return;
+    held->is_ordering = false;
+    free(ordering);
+    order_failed(held, held->revision, status);
+}
+
+void flyt_held_order(struct flyt_held *held, flyt_order_done_fn done, void *user)
+{
+    struct flyt_order_waiter *waiter = done ? calloc(1, sizeof *waiter) : NULL;
+
+    if (done && !waiter) {
+        done(user, -ENOMEM, NULL);
+        return;
+    }
+    if (waiter) {
+        *waiter = (struct flyt_order_waiter){.revision = held->revision, .done = done, .user = user};
+        STAILQ_INSERT_TAIL(&held->order_waiters, waiter, entry);
+    }
+    send_order(held);
+}
+
+/* What was taken away is free once the node says that nothing runs there any more. */
+static bool release_left(struct flyt_held *held)
+{
+    bool has_released = false;
+
+    if (held->applied_revision < held->revision)
+        return false;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        struct flyt_part *part = &held->parts[i];
+        const struct flyt_slot_use *use = i < held->use_count ? &held->uses[i] : NULL;
+        if (flyt_groupset_count(&part->leaving) &&
+            (!held->session_count || (use && use->switch_state == FLYT_SWITCH_VACATED))) {
+            memset(&part->leaving, 0, sizeof part->leaving);
+            has_released = true;
+        }
+        if (part->leaving_bytes && use && use->memory_bytes <= part->memory_bytes) {
+            part->leaving_bytes = 0;
+            has_released = true;
+        }
+    }
+    return has_released;
+}
+
+static void set_idle(struct flyt_held *held, unsigned session_count)
+{
+    bool was_idle = held->idle_since_ms != 0;
+
+    held->session_count = session_count;
+    if (session_count)
+        held->idle_since_ms = 0;
+    else if (!was_idle)
+        held->idle_since_ms = flyt_wall_ms();
+}
+
+void flyt_held_used(struct flyt_held *held, const flyt_allocation_use *use)
+{
+    for (unsigned i = 0; i < held->part_count && i < FLYT_SLOTS_MAX; i++)
+        held->uses[i] = i < use->slots.slots_len ? use->slots.slots_val[i] : (struct flyt_slot_use){0};
+    held->use_count = use->slots.slots_len < held->part_count ? use->slots.slots_len : held->part_count;
+    held->use_status = use->outcome.status;
+    if (strcmp(held->use_text ? held->use_text : "", use->outcome.text))
+        flyt_text_set(&held->use_text, use->outcome.text);
+    held->applied_revision = use->revision;
+    set_idle(held, use->session_count);
+    if (release_left(held)) {
+        recount(held);
+        if (held->state != FLYT_ALLOCATION_ORPHAN)
+            flyt_held_write(held, NULL, NULL);
+    }
+    flyt_resize_used(held);
+}
+
+/* ---- placing ---- */
+
+static uint64_t random_id(struct flyt_cluster *cluster)
+{
+    uint64_t id = 0;
+
+    while (!id || flyt_held_find(cluster, id))
+        if (getrandom(&id, sizeof id, 0) != sizeof id)
+            id = 0;
+    return id;
+}
+
+cJSON *flyt_held_json(const struct flyt_held *held)
+{
+    cJSON *object = cJSON_CreateObject(), *slots;
+
+    cJSON_AddStringToObject(object, "id", held->id_text);
+    cJSON_AddStringToObject(object, "vm_ip", held->vm_ip);
+    cJSON_AddStringToObject(object, "state", state_names[held->state]);
+    cJSON_AddNumberToObject(object, "revision", (double)held->revision);
+    slots = cJSON_AddArrayToObject(object, "slots");
+    for (unsigned i = 0; i < held->part_count; i++) {
+        cJSON *slot = cJSON_CreateObject();
+        cJSON_AddStringToObject(slot, "gpu", held->parts[i].card ? held->parts[i].card->key : "");
+        cJSON_AddNumberToObject(slot, "sms", held->parts[i].sm_count);
+        cJSON_AddNumberToObject(slot, "memory_bytes", (double)held->parts[i].memory_bytes);
+        cJSON_AddItemToArray(slots, slot);
+    }
+    return object;
+}
+
+static void node_answered(void *user, int status, const flyt_outcome *outcome)
+{
+    struct flyt_vm *vm = user;
+    struct flyt_held *held = vm->held;
+    char sentence[512];
+
+    vm->is_placing = false;
+    if (status == -ECANCELED || !held) {
+        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, "the allocation was taken back while it was being made");
+    } else if (status) {
+        /* It is recorded and charged. The next attach, or the node when it registers, gets the order again. */
+        snprintf(sentence, sizeof sentence, "allocation %s is recorded, but node %s did not answer: %s", held->id_text,
+                 held->node->key, strerror(-status));
+        flyt_vm_answer(vm, status == -ETIMEDOUT ? FLYT_STATUS_TIMEOUT : FLYT_STATUS_UNAVAILABLE, sentence);
+    } else if (outcome->status != FLYT_STATUS_OK) {
+        snprintf(sentence, sizeof sentence, "node %s refused: %.300s", held->node->key, outcome->text);
+        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
+        flyt_vm_set_reason(vm, sentence);
+        if (held->applied_revision == 0)
+            flyt_held_end(held, "manager", "its node refused it");
+    } else {
+        flyt_vm_answer(vm, FLYT_STATUS_OK, "");
+    }
+}
+
+static void grant_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+{
+    struct flyt_vm *vm = user;
+    char sentence[512];
+
+    if (!held) {
+        vm->is_placing = false;
+        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, "the allocation was taken back while it was being made");
+        return;
+    }
+    if (result != FLYT_STORE_OK) {
+        vm->is_placing = false;
+        vm->held = NULL;
+        held->vm = NULL;
+        forget(held, true);
+        snprintf(sentence, sizeof sentence, "the store did not take the allocation: %.300s", err);
+        flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
+        return;
+    }
+    held->is_granted = true;
+    flyt_vm_set_reason(vm, NULL);
+    flyt_event_add(held->cluster, "allocation.granted", "manager", held->id_text, NULL, flyt_held_json(held),
+                   "VM %s: %u SMs and %.6g GiB on %s:%u%s", held->vm_ip, held->parts[0].sm_count,
+                   (double)held->parts[0].memory_bytes / 1073741824.0, held->node->key,
+                   flyt_gpu_capacity(held->parts[0].card)->index, held->part_count > 1 ? " and further GPUs" : "");
+    flyt_held_order(held, node_answered, vm);
+}
+
+int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err)
+{
+    struct flyt_cluster *cluster = vm->cluster;
+    const char *tenant_name = vm->desired.tenant ? vm->desired.tenant : cluster->settings->tenant;
+    struct flyt_tenant *tenant = flyt_tenant_get(cluster, tenant_name);
+    struct flyt_place_request request;
+    struct flyt_placement placement;
+    struct flyt_quota more = {0};
+    char reason[sizeof err->text];
+
+    if (!tenant)
+        return flyt_error_set(err, -ENOMEM, "the cluster manager has no memory");
+    flyt_vm_request(vm, &request);
+    if (flyt_place(cluster->place_nodes, (unsigned)cluster->nodes.count, &request, &placement, reason, sizeof reason)) {
+        flyt_measure_limit(cluster, "capacity");
+        return flyt_error_set(err, -ENOSPC, "%s", reason);
+    }
+    for (unsigned i = 0; i < placement.slot_count; i++)
+        more.sm_count += placement.slots[i].sm_count;
+    more.memory_bytes = request.memory_bytes * placement.slot_count;
+    more.session_count = (uint64_t)request.session_count * placement.slot_count;
+    more.vm_count = 1;
+    if (!flyt_quota_allows(tenant_name, &tenant->quota, &tenant->used, &more, reason, sizeof reason)) {
+        flyt_measure_limit(cluster, "quota");
+        return flyt_error_set(err, -EDQUOT, "%s", reason);
+    }
+    struct flyt_held *held = held_new(cluster, random_id(cluster), vm->key, tenant_name, placement.slot_count);
+    if (!held)
+        return flyt_error_set(err, -ENOMEM, "the cluster manager has no memory");
+    held->node = cluster->nodes.items[placement.node];
+    held->isolation = request.isolation;
+    held->sessions_max = request.session_count;
+    held->priority = vm->desired.priority;
+    held->is_reserved = vm->desired.is_reserved;
+    held->created_ms = held->idle_since_ms = flyt_wall_ms();
+    held->vm = vm;
+    vm->held = held;
+    for (unsigned i = 0; i < placement.slot_count; i++) {
+        struct flyt_card *card = held->node->cards[placement.slots[i].gpu];
+        held->parts[i] = (struct flyt_part){.card = card,
+                                            .device_index = i,
+                                            .wanted_sms = request.sm_count,
+                                            .sm_count = placement.slots[i].sm_count,
+                                            .groups = placement.slots[i].groups,
+                                            .memory_bytes = request.memory_bytes};
+    }
+    flyt_held_charge(held, true);
+    for (unsigned i = 0; i < held->part_count; i++)
+        if (flyt_gpu_attach(held->parts[i].card, held)) {
+            forget(held, false);
+            return flyt_error_set(err, -ENOMEM, "the cluster manager has no memory");
+        }
+    vm->is_placing = true;
+    flyt_held_write(held, grant_written, vm);
+    return 0;
+}
+
+struct flyt_held *flyt_held_orphan(struct flyt_node *node, const flyt_allocation *wire)
+{
+    struct flyt_cluster *cluster = node->cluster;
+    unsigned count = wire->slots.slots_len;
+
+    if (!count || count > FLYT_SLOTS_MAX || flyt_held_find(cluster, wire->id))
+        return NULL;
+    for (unsigned i = 0; i < count; i++) {
+        struct flyt_card *card = flyt_table_find(&cluster->cards, wire->slots.slots_val[i].gpu_uuid);
+        if (!card || card->node != node)
+            return NULL;
+    }
+    struct flyt_held *held = held_new(cluster, wire->id, wire->vm_ip, wire->tenant, count);
+    if (!held)
+        return NULL;
+    held->state = FLYT_ALLOCATION_ORPHAN;
+    held->is_granted = true;
+    held->node = node;
+    held->isolation = wire->isolation;
+    held->revision = wire->revision;
+    held->generation = wire->generation;
+    held->sessions_max = wire->sessions_max;
+    held->created_ms = flyt_wall_ms();
+    for (unsigned i = 0; i < count; i++) {
+        const flyt_slot *slot = &wire->slots.slots_val[i];
+        struct flyt_part *part = &held->parts[i];
+        part->card = flyt_table_find(&cluster->cards, slot->gpu_uuid);
+        part->device_index = slot->device_index;
+        part->wanted_sms = part->sm_count = slot->sm_count;
+        part->memory_bytes = slot->memory_bytes;
+        held->priority = slot->priority;
+        for (unsigned j = 0; j < slot->sm_groups.sm_groups_len; j++)
+            if (slot->sm_groups.sm_groups_val[j] < FLYT_GROUPS_MAX)
+                flyt_groupset_add(&part->groups, slot->sm_groups.sm_groups_val[j]);
+        if (flyt_gpu_attach(part->card, held))
+            flyt_warn("allocation %s: no memory to charge it", held->id_text);
+    }
+    return held;
+}
+
+/* ---- states and the end ---- */
+
+static void state_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+{
+    /* What was not written is written again and ordered then, by the look that is taken every second. */
+    if (held && result == FLYT_STORE_OK)
+        flyt_held_order(held, NULL, NULL);
+}
+
+void flyt_held_set_state(struct flyt_held *held, enum flyt_allocation_state state)
+{
+    if (held->state == state)
+        return;
+    held->state = state;
+    held->revision++;
+    flyt_held_write(held, state_written, NULL);
+}
+
+void flyt_held_end(struct flyt_held *held, const char *who, const char *why)
+{
+    if (held->is_leaving)
+        return;
+    held->is_leaving = true;
+    if (held->vm) {
+        flyt_resize_cancel(held->vm, "the allocation is being ended");
+        if (held->vm->held == held)
+            held->vm->held = NULL; /* the next program places anew */
+        held->vm = NULL;
+    }
+    flyt_event_add(held->cluster, "allocation.ending", who, held->id_text, flyt_held_json(held), NULL, "%s", why);
+    if (held->state == FLYT_ALLOCATION_ORPHAN) {
+        flyt_held_order(held, NULL, NULL);
+        return;
+    }
+    flyt_held_set_state(held, FLYT_ALLOCATION_ENDING);
+}
+
+/* The node has been told to let no new program in; whether there is one by now decides. */
+static void blocked_idle(void *user, int status, const flyt_outcome *outcome)
+{
+    struct flyt_vm *vm = user;
+    struct flyt_held *held = vm->held;
+
+    if (status || !held || !held->is_blocked_idle || outcome->status != FLYT_STATUS_OK)
+        return;
+    held->is_blocked_idle = false;
+    if (held->session_count) {
+        flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
+        return;
+    }
+    flyt_held_end(held, "manager", "no session for as long as allocation_linger_s says");
+    flyt_vm_tell(vm, "the allocation was idle");
+}
+
+static void block_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+{
+    if (!held || !held->vm || held->vm->held != held || !held->is_blocked_idle)
+        return;
+    if (result == FLYT_STORE_OK)
+        flyt_held_order(held, blocked_idle, held->vm);
+    else
+        held->is_blocked_idle = false; /* the state is put right by the next look at it */
+}
+
+/* Store and node are to have what there is here: what failed on the way is tried again. */
+static void mend(struct flyt_held *held, uint64_t now_ms)
+{
+    bool is_wrong = held->is_leaving || held->applied_revision < held->revision;
+
+    if (!is_wrong || held->is_ordering || held->resize || !held->is_granted || now_ms < held->mend_ms)
+        return;
+    if (held->state == FLYT_ALLOCATION_ORPHAN && !held->is_leaving)
+        return;
+    held->mend_ms = now_ms + MEND_MS;
+    if (held->state != FLYT_ALLOCATION_ORPHAN && held->written_revision < held->revision)
+        flyt_held_write(held, state_written, NULL);
+    else if (held->node->is_registered)
+        flyt_held_order(held, NULL, NULL);
+}
+
+void flyt_held_tick(struct flyt_cluster *cluster)
+{
+    uint64_t now_ms = flyt_wall_ms();
+
+    if (!cluster->is_store_available)
+        return;
+    for (size_t i = cluster->held.count; i-- > 0;) {
+        struct flyt_held *held = cluster->held.items[i];
+        struct flyt_vm *vm = held->vm;
+        mend(held, now_ms);
+        bool is_quiet = held->is_granted && held->idle_since_ms && !held->session_count && held->applied_revision &&
+                        held->node->is_registered && !held->is_leaving;
+        if (!is_quiet || held->state == FLYT_ALLOCATION_ORPHAN || held->state == FLYT_ALLOCATION_ENDING)
+            continue;
+        if (held->state == FLYT_ALLOCATION_BLOCKED && !held->is_blocked_idle && vm && vm->is_deleted) {
+            flyt_held_end(held, "manager", "its VM was removed and no program is left");
+            continue;
+        }
+        if (held->is_reserved || held->resize || held->is_blocked_idle ||
+            now_ms < held->idle_since_ms + cluster->settings->allocation_linger_ms)
+            continue;
+        if (!vm) {
+            flyt_held_end(held, "manager", "nobody uses it");
+            continue;
+        }
+        held->is_blocked_idle = true;
+        held->state = FLYT_ALLOCATION_BLOCKED;
+        held->revision++;
+        flyt_held_write(held, block_written, NULL);
+    }
+}
+
+/* ---- adopt, kill ---- */
+
+struct adoption {
+    struct flyt_call *call;
+    struct flyt_cluster *cluster;
+    char who[FLYT_NAME_BYTES_MAX + 1];
+};
+
+static void adopted(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+{
+    struct adoption *adoption = user;
+
+    if (held && result == FLYT_STORE_OK) {
+        flyt_event_add(adoption->cluster, "allocation.adopted", adoption->who, held->id_text, NULL,
+                       flyt_held_json(held), "VM %s has it now", held->vm_ip);
+        flyt_held_order(held, NULL, NULL);
+        if (held->vm)
+            flyt_vm_tell(held->vm, "the allocation was adopted");
+        flyt_call_outcome(adoption->call, FLYT_STATUS_OK, "%s", "");
+    } else {
+        if (held) {
+            flyt_held_charge(held, false);
+            held->state = FLYT_ALLOCATION_ORPHAN;
+            if (held->vm && held->vm->held == held)
+                held->vm->held = NULL;
+            held->vm = NULL;
+        }
+        flyt_call_outcome(adoption->call, FLYT_STATUS_UNAVAILABLE, "the store did not take it: %s", err);
+    }
+    free(adoption);
+}
+
+static void adopt(struct flyt_call *call, struct flyt_held *held)
+{
+    struct flyt_vm *vm = flyt_vm_get(held->cluster, held->vm_ip);
+    struct adoption *adoption = calloc(1, sizeof *adoption);
+
+    if (!vm || !adoption) {
+        free(adoption);
+        flyt_call_fail(call);
+        return;
+    }
+    if (vm->held) {
+        free(adoption);
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "VM %s has allocation %s already", vm->key, vm->held->id_text);
+        return;
+    }
+    adoption->call = call;
+    adoption->cluster = held->cluster;
+    flyt_call_who(call, adoption->who);
+    held->state = vm->has_desired ? FLYT_ALLOCATION_ACTIVE : FLYT_ALLOCATION_BLOCKED;
+    held->vm = vm;
+    vm->held = held;
+    held->revision++;
+    flyt_held_charge(held, true);
+    flyt_held_write(held, adopted, adoption);
+}
+
+void flyt_serve_allocation(struct flyt_call *call, void *data)
+{
+    const flyt_allocation_args *args = data;
+    struct flyt_cluster *cluster = flyt_call_cluster(call);
+    char who[FLYT_NAME_BYTES_MAX + 1];
+
+    if (!flyt_lead_may(cluster, call))
+        return;
+    struct flyt_held *held = flyt_held_find(cluster, args->id);
+    if (!held) {
+        flyt_call_outcome(call, FLYT_STATUS_NOT_FOUND, "there is no allocation %016" PRIx64, (uint64_t)args->id);
+    } else if (args->action == FLYT_ALLOCATION_ADOPT && held->state != FLYT_ALLOCATION_ORPHAN) {
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "allocation %s is no orphan", held->id_text);
+    } else if (args->action == FLYT_ALLOCATION_ADOPT && held->is_leaving) {
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "allocation %s is being ended", held->id_text);
+    } else if (args->action == FLYT_ALLOCATION_ADOPT) {
+        adopt(call, held);
+    } else if (args->action == FLYT_ALLOCATION_KILL) {
+        struct flyt_vm *vm = held->vm;
+        flyt_held_end(held, flyt_call_who(call, who), "an operator ended it");
+        if (vm)
+            flyt_vm_tell(vm, "an operator ended the allocation");
+        flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
+    } else {
+        flyt_call_outcome(call, FLYT_STATUS_INVALID, "there is no action %d", (int)args->action);
+    }
+}

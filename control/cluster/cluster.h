@@ -1,0 +1,438 @@
+/*
+ * The registry in memory: nodes, GPUs, VMs, allocations, tenants, members, events. It is built from the store at start
+ * and from what nodes report, and belongs to the loop's thread. What must outlive the process is in the store before
+ * anybody is told of it (keep.h); groups, memory and client slots are charged as soon as they are chosen, so that two
+ * decisions never choose the same.
+ *
+ * Files by family, each with the functions below its heading: node.c, gpu.c, vm.c, allocation.c, resize.c, session.c,
+ * event.c, view.c, member.c, leader.c, serve.c.
+ */
+#ifndef FLYT_CLUSTER_CLUSTER_H
+#define FLYT_CLUSTER_CLUSTER_H
+
+#include <cjson/cJSON.h>
+#include <sys/queue.h>
+
+#include "control/base/daemon.h"
+#include "control/base/metrics.h"
+#include "control/base/peer.h"
+#include "control/base/tls.h"
+#include "control/cluster/desired.h"
+#include "control/cluster/keep.h"
+#include "control/cluster/settings.h"
+#include "control/cluster/table.h"
+
+struct flyt_cluster;
+struct flyt_node;
+struct flyt_vm;
+struct flyt_held;
+struct flyt_resize;
+
+/* What the pointer of a connection's user says first: the cluster itself before `ready`, a link afterwards. */
+enum flyt_user_kind { FLYT_USER_CLUSTER, FLYT_USER_LINK };
+
+/* A connection that said HELLO, or has not yet. */
+struct flyt_link {
+    enum flyt_user_kind user_kind;
+    struct flyt_cluster *cluster;
+    struct flyt_peer *peer;
+    enum flyt_peer_kind kind; /* 0: no HELLO yet */
+    bool is_clear;            /* HELLO is believed */
+    char name[FLYT_NAME_BYTES_MAX + 1];
+    char build[FLYT_NAME_BYTES_MAX + 1];
+    char address[FLYT_NAME_BYTES_MAX + 1];
+    unsigned char instance[FLYT_INSTANCE_BYTES];
+    struct flyt_node *node; /* the one that it is, or NULL */
+    struct flyt_vm *vm;
+    TAILQ_ENTRY(flyt_link) entry;
+};
+
+struct flyt_tenant {
+    const char *key; /* name */
+    struct flyt_quota quota;
+    bool has_document;
+    struct flyt_quota used; /* by its allocations; vm_count: VMs that have one */
+};
+
+/* A GPU. What it has to give is in its node's array (flyt_gpu_capacity). */
+struct flyt_card {
+    const char *key; /* UUID */
+    char *type;
+    struct flyt_node *node;
+    unsigned place; /* in the node's arrays */
+    unsigned group_size, compute_major, compute_minor;
+    enum flyt_health health;
+    char *health_text;
+    bool is_reported;        /* by the node's last registration */
+    struct flyt_gpu_use use; /* of the last heartbeat; its strings are not kept */
+    struct flyt_kept *kept;
+    struct flyt_held **held; /* allocations with a part here */
+    unsigned held_count, held_room;
+};
+
+struct flyt_node {
+    const char *key; /* name */
+    struct flyt_cluster *cluster;
+    struct flyt_place_node place;
+    bool is_fenced, is_known_lost;
+    bool is_registered; /* on the link that it has */
+    char *boot_id, *host_ip, *build;
+    char *data_urls[FLYT_URLS_MAX];
+    unsigned data_url_count;
+    unsigned char node_key[FLYT_KEY_BYTES]; /* never leaves the memory */
+    unsigned key_number;
+    bool has_key;
+    uint64_t last_seen_ms;  /* wall */
+    uint64_t last_heard_ms; /* monotonic; of the start where the store knows the node only */
+    struct flyt_link *link;
+    struct flyt_card **cards; /* parallel to place.gpus */
+    struct flyt_session_use *sessions;
+    unsigned session_count;
+    struct flyt_kept *kept;
+};
+
+/* What an allocation has of one GPU. */
+struct flyt_part {
+    struct flyt_card *card;
+    unsigned device_index;
+    unsigned wanted_sms; /* what was asked for; sm_count is whole groups */
+    unsigned sm_count;
+    struct flyt_groupset groups;
+    struct flyt_groupset leaving; /* taken away, but programs may still run there: charged */
+    uint64_t memory_bytes;
+    uint64_t leaving_bytes; /* above memory_bytes, not given back yet: charged */
+};
+
+struct flyt_order_waiter;
+
+/* An allocation. */
+struct flyt_held {
+    const char *key; /* id_text */
+    char id_text[17];
+    uint64_t id;
+    struct flyt_cluster *cluster;
+    char *vm_ip, *tenant;
+    struct flyt_vm *vm; /* NULL: the VM is not known (an orphan's) */
+    struct flyt_node *node;
+    enum flyt_allocation_state state;
+    enum flyt_isolation isolation;
+    uint64_t revision;
+    unsigned generation, sessions_max;
+    int priority;
+    bool is_reserved, when_free;
+    bool is_granted;      /* written to all its GPUs; else it is being made */
+    bool is_leaving;      /* being taken away */
+    bool is_blocked_idle; /* blocked to be taken away, if no program comes before the node knows */
+    uint64_t written_revision, mend_ms;
+    uint64_t created_ms;
+    uint64_t idle_since_ms; /* wall; 0: it has sessions */
+    /* what the node says */
+    uint64_t applied_revision;
+    unsigned session_count;
+    unsigned use_count;
+    struct flyt_slot_use uses[FLYT_SLOTS_MAX];
+    enum flyt_status use_status;
+    char *use_text;
+    bool is_ordering;
+    STAILQ_HEAD(, flyt_order_waiter) order_waiters;
+    struct flyt_resize *resize; /* under way */
+    unsigned part_count;
+    struct flyt_part parts[];
+};
+
+/* A desired document. */
+struct flyt_wish {
+    const char *key; /* _id */
+    char *vm_ip;     /* whose it is, also where it is malformed; NULL: nobody's */
+    bool is_malformed;
+    bool is_fresh; /* desired is to be taken over, which empties it */
+    struct flyt_desired desired;
+    cJSON *document;
+};
+
+struct flyt_vm_call {
+    struct flyt_call *call;
+    uint64_t start_ns;
+    STAILQ_ENTRY(flyt_vm_call) entry;
+};
+
+struct flyt_vm {
+    const char *key; /* vm_ip */
+    struct flyt_cluster *cluster;
+    bool has_desired;    /* an accepted document */
+    bool is_deleted;     /* it had one */
+    unsigned wish_count; /* documents that name it, malformed ones too */
+    struct flyt_desired desired;
+    struct flyt_held *held;
+    struct flyt_link *link;
+    unsigned program_count;
+    bool is_placing;
+    char *reason; /* why it has not what it should have */
+    STAILQ_HEAD(, flyt_vm_call) attaching;
+    TAILQ_HEAD(, flyt_resize) resizes; /* the first is under way */
+    bool wants_again;                  /* its document changed meanwhile */
+};
+
+struct flyt_member {
+    const char *key; /* "node:NAME" */
+    char *serial;
+    uint64_t enrolled_ms;
+    struct flyt_kept *kept;
+};
+
+struct flyt_token {
+    const char *key; /* SHA-256 of the secret */
+    enum flyt_peer_kind kind;
+    char *name;
+    uint64_t expires_ms;
+    struct flyt_kept *kept;
+};
+
+/* Events in memory: a ring of the last ones. */
+struct flyt_event_log {
+    struct flyt_event *items;
+    size_t room, count, first;
+    uint64_t next_sequence;
+    uint64_t saved_next;   /* the first that the store does not have */
+    uint64_t stored_first; /* the oldest that it has */
+    bool is_saving;
+    struct flyt_event_waiter *waiting;
+    unsigned waiting_count;
+};
+
+struct flyt_cluster {
+    enum flyt_user_kind user_kind;
+    struct flyt_daemon *daemon;
+    sd_event *event;
+    const struct flyt_cluster_settings *settings;
+    struct flyt_keeper *keeper;
+    bool is_shared_store, is_loaded, is_leader, is_polling, polls_again;
+    bool is_store_available;
+    uint64_t epoch;
+    uint64_t started_ms; /* monotonic */
+    struct flyt_tls *tls;
+    int tcp_fd, unix_fd;
+    struct flyt_door *tcp_door, *unix_door;
+    TAILQ_HEAD(, flyt_link) links;
+    struct flyt_table nodes, cards, vms, held, tenants, wishes, members, tokens;
+    struct flyt_place_node **place_nodes; /* parallel to nodes.items */
+    size_t place_room;
+    struct flyt_watch *wish_watch, *tenant_watch, *member_watch; /* used on the store's thread */
+    struct flyt_event_log events;
+    sd_event_source *tick_timer, *poll_timer;
+    uint64_t poll_count;
+    struct flyt_metrics *metrics;
+    struct flyt_metrics_server *metrics_server;
+    struct flyt_cluster_metrics *measures;
+    int backup_fd;
+    uint64_t backup_bytes;
+    bool is_backing_up;
+    struct flyt_lead *lead; /* leader.c */
+};
+
+/* ---- common ---- */
+
+uint64_t flyt_wall_ms(void);
+/* Replies with an outcome alone: for procedures whose result is a flyt_outcome or begins with one. */
+void flyt_call_outcome(struct flyt_call *call, flyt_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* "operator:alice": who makes a call. `who` has room for FLYT_NAME_BYTES_MAX + 1 bytes. */
+const char *flyt_call_who(const struct flyt_call *call, char *who);
+/* Replaces *text by a copy (NULL is allowed). 0 or -ENOMEM: then *text stays. */
+int flyt_text_set(char **text, const char *value);
+
+/* ---- gpu.c ---- */
+
+struct flyt_capacity *flyt_gpu_capacity(const struct flyt_card *card);
+/* Counts anew what is taken of it. */
+void flyt_gpu_count(struct flyt_card *card);
+/* From the store's document. 0 or a negative errno. */
+int flyt_gpu_load(struct flyt_cluster *cluster, const cJSON *document);
+/* From a node's report; writes the document where something in it has changed. */
+int flyt_gpu_report(struct flyt_node *node, const struct flyt_gpu *report);
+/* node:index, UUID or its unique beginning; NULL and *err: none or several. */
+struct flyt_card *flyt_gpu_find(struct flyt_cluster *cluster, const char *name, struct flyt_error *err);
+int flyt_gpu_attach(struct flyt_card *card, struct flyt_held *held);
+void flyt_gpu_detach(struct flyt_card *card, struct flyt_held *held);
+void flyt_gpu_set_health(struct flyt_card *card, enum flyt_health health, const char *text);
+void flyt_gpu_free(struct flyt_card *card);
+void flyt_serve_gpu_set(struct flyt_call *call, void *args);
+void flyt_serve_schedule(struct flyt_call *call, void *args);
+
+/* ---- node.c ---- */
+
+struct flyt_node *flyt_node_get(struct flyt_cluster *cluster, const char *name); /* makes it; NULL: no memory */
+int flyt_node_load(struct flyt_cluster *cluster, const cJSON *document);
+bool flyt_node_is_up(const struct flyt_node *node);
+int flyt_node_add_card(struct flyt_node *node, struct flyt_card *card);
+void flyt_node_remove_card(struct flyt_node *node, struct flyt_card *card);
+/* Its connection has ended. */
+void flyt_node_unlinked(struct flyt_node *node, const char *cause);
+/* Looks which are lost; every second. */
+void flyt_node_tick(struct flyt_cluster *cluster);
+void flyt_node_free(struct flyt_node *node);
+void flyt_serve_node_register(struct flyt_call *call, void *args);
+void flyt_serve_node_heartbeat(struct flyt_call *call, void *args);
+void flyt_serve_node_fence(struct flyt_call *call, void *args);
+
+/* ---- allocation.c ---- */
+
+struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id);
+/* From one GPU's document: an entry of `allocations`. */
+int flyt_held_load(struct flyt_card *card, const cJSON *entry);
+/* After all GPUs were loaded: takes back what is not complete. */
+void flyt_held_loaded(struct flyt_cluster *cluster);
+cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card);
+/* Places a VM and writes the allocation; then done. *err says why not at once. */
+int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err);
+/* What goes to a node. flyt_held_wire_free frees. */
+int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire);
+void flyt_held_wire_free(flyt_allocation *wire);
+/* Writes it into all its GPUs' documents; done is told once, the worst result. */
+void flyt_held_write(struct flyt_held *held,
+                     void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err),
+                     void *user);
+/* Orders the node to hold what there is now. done (may be NULL): status 0 and the node's outcome, or a negative errno
+ * where the node cannot be asked; called once, also when the allocation goes (-ECANCELED). */
+typedef void (*flyt_order_done_fn)(void *user, int status, const flyt_outcome *outcome);
+void flyt_held_order(struct flyt_held *held, flyt_order_done_fn done, void *user);
+/* A node's word on it. */
+void flyt_held_used(struct flyt_held *held, const flyt_allocation_use *use);
+/* Takes it away: its sessions end on the node, then the store forgets it. */
+void flyt_held_end(struct flyt_held *held, const char *who, const char *why);
+/* An allocation that the store does not know; charged. NULL: no memory, or nothing of it is on this node. */
+struct flyt_held *flyt_held_orphan(struct flyt_node *node, const flyt_allocation *wire);
+void flyt_held_set_state(struct flyt_held *held, enum flyt_allocation_state state);
+/* Charges its tenant (or takes the charge back). Around every change of parts. */
+void flyt_held_charge(struct flyt_held *held, bool is_taken);
+/* Idle ones; every second. */
+void flyt_held_tick(struct flyt_cluster *cluster);
+/* Forgets it at once, here and in the store. */
+void flyt_held_drop(struct flyt_held *held);
+void flyt_held_free(struct flyt_held *held);
+cJSON *flyt_held_json(const struct flyt_held *held);
+void flyt_serve_allocation(struct flyt_call *call, void *args);
+
+/* ---- vm.c ---- */
+
+struct flyt_vm *flyt_vm_get(struct flyt_cluster *cluster, const char *vm_ip); /* makes it; NULL: no memory */
+/* vm_ip or a unique name. */
+struct flyt_vm *flyt_vm_find(struct flyt_cluster *cluster, const char *name, struct flyt_error *err);
+void flyt_vm_set_reason(struct flyt_vm *vm, const char *reason);
+/* What placement is asked for a VM. */
+void flyt_vm_request(const struct flyt_vm *vm, struct flyt_place_request *ret_request);
+/* Answers who waits for a grant. status OK: the grant. */
+void flyt_vm_answer(struct flyt_vm *vm, flyt_status status, const char *text);
+/* Tells the client manager what its VM has now. */
+void flyt_vm_tell(struct flyt_vm *vm, const char *reason);
+void flyt_vm_unlinked(struct flyt_vm *vm);
+/* Frees those that nothing holds any more; every second. */
+void flyt_vm_tick(struct flyt_cluster *cluster);
+void flyt_vm_free(struct flyt_vm *vm);
+void flyt_serve_vm_attach(struct flyt_call *call, void *args);
+void flyt_serve_vm_report(struct flyt_call *call, void *args);
+void flyt_serve_vm_set(struct flyt_call *call, void *args);
+void flyt_serve_vm_remove(struct flyt_call *call, void *args);
+
+/* ---- wish.c ---- */
+
+/* Changed documents of vm_required_resources and of tenants. */
+void flyt_wish_changed(struct flyt_cluster *cluster, const struct flyt_change *change);
+void flyt_tenant_changed(struct flyt_cluster *cluster, const struct flyt_change *change);
+struct flyt_tenant *flyt_tenant_get(struct flyt_cluster *cluster, const char *name);
+/* Reads the desired documents now; again where a reading is under way. */
+void flyt_wish_poll(struct flyt_cluster *cluster);
+void flyt_wish_free(struct flyt_wish *wish);
+/* The one document of a VM that counts, NULL: none or several. */
+struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip);
+void flyt_serve_tenant_set(struct flyt_call *call, void *args);
+
+/* ---- resize.c ---- */
+
+/* A VM's document wants other SMs or memory than are granted. */
+void flyt_resize_wanted(struct flyt_vm *vm);
+void flyt_resize_used(struct flyt_held *held);
+/* The allocation goes: what is under way fails. */
+void flyt_resize_cancel(struct flyt_vm *vm, const char *why);
+void flyt_serve_resize(struct flyt_call *call, void *args);
+
+/* ---- session.c ---- */
+
+void flyt_serve_session_kill(struct flyt_call *call, void *args);
+struct flyt_session_use *flyt_session_find(struct flyt_cluster *cluster, uint64_t id, struct flyt_node **ret_node);
+
+/* ---- event.c ---- */
+
+/* Something that a person may want to know later. before and after: JSON objects, which are taken over, or NULL. */
+void flyt_event_add(struct flyt_cluster *cluster, const char *kind, const char *who, const char *object, cJSON *before,
+                    cJSON *after, const char *format, ...) __attribute__((format(printf, 7, 8)));
+int flyt_event_load(struct flyt_cluster *cluster, const cJSON *document);
+void flyt_event_fini(struct flyt_cluster *cluster);
+void flyt_event_save(struct flyt_cluster *cluster);
+/* Answers FLYT_VIEW of events, now or when there are new ones. */
+void flyt_event_view(struct flyt_cluster *cluster, struct flyt_call *call, const flyt_view_args *args);
+void flyt_event_tick(struct flyt_cluster *cluster);
+void flyt_serve_node_event(struct flyt_call *call, void *args);
+
+/* ---- view.c, explain.c ---- */
+
+void flyt_serve_view(struct flyt_call *call, void *args);
+/* An array of sentences' objects, NULL: no memory. */
+cJSON *flyt_explain(struct flyt_vm *vm);
+cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session_use *session);
+cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part);
+/* Replies with an array, which is freed. */
+void flyt_view_reply(struct flyt_call *call, flyt_status status, const char *text, cJSON *array, uint64_t next);
+
+/* ---- member.c ---- */
+
+bool flyt_member_admit(struct flyt_identity *identity, void *cluster);
+int flyt_member_load(struct flyt_cluster *cluster, const cJSON *document);
+int flyt_token_load(struct flyt_cluster *cluster, const cJSON *document);
+void flyt_member_changed(struct flyt_cluster *cluster, const struct flyt_change *change);
+void flyt_member_free(struct flyt_member *member);
+void flyt_token_free(struct flyt_token *token);
+const char *flyt_kind_name(enum flyt_peer_kind kind);
+void flyt_serve_enrol(struct flyt_call *call, void *args);
+void flyt_serve_join_token(struct flyt_call *call, void *args);
+void flyt_serve_revoke(struct flyt_call *call, void *args);
+
+/* ---- leader.c ---- */
+
+/* Loads the store and begins to decide, when it may; calls ready once. */
+int flyt_lead_start(struct flyt_cluster *cluster, struct flyt_error *err);
+/* Releases the lease; then the keeper goes, then flyt_lead_free. */
+void flyt_lead_stop(struct flyt_cluster *cluster);
+void flyt_lead_free(struct flyt_cluster *cluster);
+/* A higher epoch was seen: somebody else leads. */
+void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *why);
+/* Whether decisions may be made and changed now; else replies. */
+bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call);
+/* The leaders' addresses, at most FLYT_MANAGERS_MAX; borrowed. */
+unsigned flyt_lead_addresses(const struct flyt_cluster *cluster, flyt_url_text *ret_urls);
+
+/* ---- serve.c ---- */
+
+extern const struct flyt_program flyt_cluster_program;
+void flyt_link_ready(struct flyt_peer *peer, void *user);
+void flyt_link_ended(struct flyt_peer *peer, const struct flyt_error *cause, void *user);
+/* Enters what said HELLO into the registry; nothing happens where this manager does not lead. */
+void flyt_link_enter(struct flyt_link *link);
+struct flyt_link *flyt_call_link(const struct flyt_call *call);
+struct flyt_cluster *flyt_call_cluster(const struct flyt_call *call);
+/* Closes a connection from this side; the link is freed. */
+void flyt_link_close(struct flyt_link *link, const char *why);
+/* Everything in memory but connections is forgotten. */
+void flyt_cluster_forget(struct flyt_cluster *cluster);
+
+/* ---- measure.c ---- */
+
+int flyt_measure_start(struct flyt_cluster *cluster, struct flyt_error *err);
+void flyt_measure_stop(struct flyt_cluster *cluster);
+void flyt_measure_call(const char *procedure, bool is_served, uint64_t took_us, bool has_failed, void *user);
+void flyt_measure_store(const char *operation, bool has_failed, uint64_t took_us, void *user);
+void flyt_measure_attach(struct flyt_cluster *cluster, uint64_t took_us, bool has_failed);
+void flyt_measure_limit(struct flyt_cluster *cluster, const char *limit);
+void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node);
+
+#endif

@@ -1,0 +1,96 @@
+/* What all files of the cluster manager use. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "control/cluster/cluster.h"
+
+uint64_t flyt_wall_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static flyt_outcome outcome_of(flyt_status status, const char *format, va_list args)
+{
+    char text[FLYT_TEXT_BYTES_MAX];
+
+    vsnprintf(text, sizeof text, format, args);
+    return (flyt_outcome){.status = status, .text = strdup(text)};
+}
+
+/* Every result begins with an outcome; all else zero is a valid, empty result. */
+union any_result {
+    flyt_outcome outcome;
+    flyt_hello_res hello;
+    flyt_enrol_res enrol;
+    flyt_register_res registration;
+    flyt_heartbeat_res heartbeat;
+    flyt_attach_res attach;
+    flyt_view_res view;
+    flyt_resize_res resize;
+    flyt_token_res token;
+    flyt_backup_res backup;
+};
+
+void flyt_call_outcome(struct flyt_call *call, flyt_status status, const char *format, ...)
+{
+    static char empty[] = "";
+    union any_result result;
+    va_list args;
+
+    /* Strings must be there, and an enumeration must have one of its values: both results that have such members. */
+    memset(&result, 0, sizeof result);
+    va_start(args, format);
+    flyt_outcome outcome = outcome_of(status, format, args);
+    va_end(args);
+    char *text = outcome.text;
+    if (!outcome.text)
+        outcome.text = empty;
+    result.outcome = outcome;
+    flyt_call_reply(call, &result);
+    free(text);
+}
+
+const char *flyt_kind_name(enum flyt_peer_kind kind)
+{
+    switch (kind) {
+    case FLYT_PEER_NODE:
+        return "node";
+    case FLYT_PEER_VM:
+        return "vm";
+    case FLYT_PEER_OPERATOR:
+        return "operator";
+    case FLYT_PEER_VIEWER:
+        return "viewer";
+    }
+    return "nobody";
+}
+
+const char *flyt_call_who(const struct flyt_call *call, char *who)
+{
+    const struct flyt_identity *identity = flyt_call_identity(call);
+    const char *role = "nobody";
+
+    for (unsigned kind = FLYT_PEER_NODE; kind <= FLYT_PEER_VIEWER; kind++)
+        if (identity->role == (enum flyt_role)(1 << kind))
+            role = flyt_kind_name((enum flyt_peer_kind)kind);
+    snprintf(who, FLYT_NAME_BYTES_MAX + 1, "%s:%.240s", role, identity->name);
+    return who;
+}
+
+int flyt_text_set(char **text, const char *value)
+{
+    char *copy = value ? strdup(value) : NULL;
+
+    if (value && !copy)
+        return -ENOMEM;
+    free(*text);
+    *text = copy;
+    return 0;
+}

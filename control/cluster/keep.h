@@ -1,0 +1,81 @@
+/*
+ * The store's thread, and documents that are kept in the store as the model changes.
+ *
+ * A kept document belongs to an object of the model, which can make it at any time. A change of the object is followed
+ * by flyt_kept_change: the document is written (compare and set), and each who asked is told. Changes that come while a
+ * write is under way share the next one. Who is told of a failure takes his change back before the next write begins;
+ * what was not written and not taken back is tried again every second, so that store and model meet in the end.
+ *
+ * After an unknown outcome the document is read again, and only then is anybody told. Everything here belongs to the
+ * loop's thread, and callbacks come from the loop.
+ */
+#ifndef FLYT_CLUSTER_KEEP_H
+#define FLYT_CLUSTER_KEEP_H
+
+#include <cjson/cJSON.h>
+#include <systemd/sd-event.h>
+
+#include "control/store/store.h"
+
+struct flyt_keeper;
+struct flyt_kept;
+
+struct flyt_keeper_config {
+    sd_event *event;
+    struct flyt_store *store; /* taken over: closed at the end, used on the store's thread only */
+    void *user;
+    /* Somebody else has written a kept document with a higher epoch: this manager leads no longer. */
+    void (*overruled)(uint64_t epoch, void *user);
+    /* The store answers, or not any more (`cause`). */
+    void (*turned)(bool is_available, const char *cause, void *user);
+    /* For metrics: one operation and how long it took. */
+    void (*measured)(const char *operation, bool has_failed, uint64_t took_us, void *user);
+};
+
+int flyt_keeper_new(const struct flyt_keeper_config *config, struct flyt_keeper **ret_keeper);
+/* Waits for what is under way; nobody is told of anything any more. Kept documents must not be used afterwards. */
+struct flyt_keeper *flyt_keeper_free(struct flyt_keeper *keeper);
+/* For its thread (flyt_keeper_do). */
+struct flyt_store *flyt_keeper_store(struct flyt_keeper *keeper);
+bool flyt_keeper_is_available(const struct flyt_keeper *keeper);
+/* The epoch of this manager, written into documents that have one, and compared. */
+void flyt_keeper_set_epoch(struct flyt_keeper *keeper, uint64_t epoch);
+/* Nothing is written any more (another leads), or again. */
+void flyt_keeper_hold(struct flyt_keeper *keeper, bool is_held);
+/* Writes that wait. */
+size_t flyt_keeper_waiting(const struct flyt_keeper *keeper);
+
+/* `err`: why, "" where result is OK. */
+typedef void (*flyt_kept_done_fn)(void *user, enum flyt_store_result result, const char *err);
+
+/* make: the document of `object`, NULL where there is no memory. revision: what the store has, 0: nothing. The
+ * collection's name is borrowed, id copied. NULL: no memory. */
+struct flyt_kept *flyt_kept_new(struct flyt_keeper *keeper, const char *collection, const char *id, uint64_t revision,
+                                cJSON *(*make)(void *object), void *object);
+/* The object goes: nothing is made of it any more, and who waits is told UNAVAILABLE from inside. The document stays.
+ * NULL is allowed. */
+struct flyt_kept *flyt_kept_free(struct flyt_kept *kept);
+/* Writes the document. done (may be NULL) is told once. */
+void flyt_kept_change(struct flyt_kept *kept, flyt_kept_done_fn done, void *user);
+/* Deletes it, then frees kept; done (may be NULL) is told, also where there was none (OK). The object may go at once.
+ */
+void flyt_kept_delete(struct flyt_kept *kept, flyt_kept_done_fn done, void *user);
+
+/*
+ * Any other work on the store's thread: work, then done on the loop (with is_cancelled at the end of the keeper: then
+ * it only frees). work returns what the store said last, for the keeper's view of its health. 0 or a negative errno.
+ */
+int flyt_keeper_do(struct flyt_keeper *keeper, const char *operation,
+                   enum flyt_store_result (*work)(struct flyt_store *store, void *job),
+                   void (*done)(void *job, int is_cancelled), void *job);
+
+/*
+ * On the store's thread: reads a document, lets `edit` change it (*document NULL: there is none; NULL afterwards: to
+ * be deleted), and writes it if nobody else did meanwhile, else again. edit returns 0, or negative and *err. Returns
+ * the store's result; *ret_status is what edit returned.
+ */
+enum flyt_store_result flyt_store_edit(struct flyt_store *store, const char *collection, const char *id,
+                                       int (*edit)(cJSON **document, void *user, struct flyt_error *err), void *user,
+                                       struct flyt_error *err, int *ret_status);
+
+#endif

@@ -1,0 +1,252 @@
+#include <errno.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "control/cluster/cluster.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+#include "rpc/transport/listen.h"
+
+enum { TICK_MS = 1000 };
+
+static int on_tick(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_cluster *cluster = user;
+
+    if (cluster->is_leader) {
+        flyt_node_tick(cluster);
+        flyt_held_tick(cluster);
+        flyt_vm_tick(cluster);
+        flyt_event_tick(cluster);
+    }
+    sd_event_source_set_time_relative(source, TICK_MS * 1000);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+static int on_poll(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_cluster *cluster = user;
+
+    flyt_wish_poll(cluster);
+    sd_event_source_set_time_relative(source, cluster->settings->desired_poll_ms * 1000);
+    return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+static void store_overruled(uint64_t epoch, void *user)
+{
+    flyt_lead_lost(user, epoch, "a GPU's document has a higher epoch: another manager leads");
+}
+
+static void store_turned(bool is_available, const char *cause, void *user)
+{
+    struct flyt_cluster *cluster = user;
+
+    cluster->is_store_available = is_available;
+    if (is_available)
+        flyt_info("the store answers again");
+    else
+        flyt_fail("the store does not answer: %s", cause);
+}
+
+static int open_store(struct flyt_cluster *cluster, struct flyt_error *err)
+{
+    struct flyt_store *store = NULL;
+    int status = flyt_store_open(cluster->settings->store, (unsigned)cluster->settings->store_timeout_ms, err, &store);
+
+    if (status)
+        return status;
+    cluster->is_shared_store = flyt_store_is_shared(store);
+    cluster->is_store_available = true;
+    struct flyt_keeper_config config = {.event = cluster->event,
+                                        .store = store,
+                                        .user = cluster,
+                                        .overruled = store_overruled,
+                                        .turned = store_turned,
+                                        .measured = flyt_measure_store};
+    status = flyt_keeper_new(&config, &cluster->keeper);
+    if (!status)
+        return 0;
+    flyt_store_close(store);
+    return flyt_error_set(err, status, "the store's thread could not be started: %s", strerror(-status));
+}
+
+static int open_door(struct flyt_cluster *cluster, const char *url, struct flyt_tls *tls, int *fd,
+                     struct flyt_door **ret_door, struct flyt_error *err)
+{
+    char text[FLYT_URL_TEXT_BYTES];
+    struct flyt_door_config config = {.peer = {.event = cluster->event,
+                                               .serves = &flyt_cluster_program,
+                                               .record_bytes_max = FLYT_CONTROL_RECORD_BYTES_MAX,
+                                               .user = cluster,
+                                               .ready = flyt_link_ready,
+                                               .ended = flyt_link_ended,
+                                               .measured = flyt_measure_call},
+                                      .peers_max = (unsigned)cluster->settings->connections_max,
+                                      .admit = flyt_member_admit};
+    int status = flyt_listen(url, err, fd, text);
+
+    if (status)
+        return status;
+    status = flyt_door_new(*fd, tls, &config, ret_door);
+    if (status)
+        return flyt_error_set(err, status, "%s cannot be served: %s", url, strerror(-status));
+    flyt_info("listens on %s%s", text, tls ? " with TLS" : ", in clear");
+    return 0;
+}
+
+/* Operators of this machine: the file's permissions say who. */
+static void set_socket_mode(const char *path, const char *group_name)
+{
+    const struct group *group = group_name ? getgrnam(group_name) : NULL;
+
+    if (group && chown(path, (uid_t)-1, group->gr_gid))
+        flyt_warn("%s: its group could not be set to %s: %m", path, group_name);
+    if (chmod(path, 0660))
+        flyt_warn("%s: its mode could not be set to 0660: %m", path);
+}
+
+static int open_doors(struct flyt_cluster *cluster, struct flyt_error *err)
+{
+    const struct flyt_cluster_settings *settings = cluster->settings;
+    struct flyt_tls_files files = {settings->tls.authority, settings->tls.certificate, settings->tls.key};
+    char url[FLYT_URL_BYTES_MAX + 1];
+    int status = 0;
+
+    if (files.certificate)
+        status = flyt_tls_new(&files, true, err, &cluster->tls);
+    if (!status && settings->listen)
+        status = open_door(cluster, settings->listen, cluster->tls, &cluster->tcp_fd, &cluster->tcp_door, err);
+    if (status || !settings->socket)
+        return status;
+    snprintf(url, sizeof url, "unix://%s", settings->socket);
+    status = open_door(cluster, url, NULL, &cluster->unix_fd, &cluster->unix_door, err);
+    if (!status)
+        set_socket_mode(settings->socket, settings->socket_group);
+    return status;
+}
+
+static int start_cluster(struct flyt_cluster *cluster, struct flyt_error *err)
+{
+    int status = open_store(cluster, err);
+
+    if (!status)
+        status = flyt_measure_start(cluster, err);
+    if (!status)
+        status = flyt_lead_start(cluster, err);
+    if (!status)
+        status = open_doors(cluster, err);
+    if (!status)
+        status = sd_event_add_time_relative(cluster->event, &cluster->tick_timer, CLOCK_MONOTONIC, TICK_MS * 1000, 0,
+                                            on_tick, cluster);
+    if (status >= 0)
+        status = sd_event_add_time_relative(cluster->event, &cluster->poll_timer, CLOCK_MONOTONIC,
+                                            cluster->settings->desired_poll_ms * 1000, 0, on_poll, cluster);
+    if (status < 0 && !err->code)
+        flyt_error_set(err, status, "a timer could not be made: %s", strerror(-status));
+    return status < 0 ? status : 0;
+}
+
+static void stop(void *user)
+{
+    struct flyt_cluster *cluster = user;
+    struct flyt_link *link;
+
+    sd_event_source_disable_unref(cluster->tick_timer);
+    sd_event_source_disable_unref(cluster->poll_timer);
+    if (cluster->keeper) {
+        flyt_lead_stop(cluster);
+        flyt_cluster_forget(cluster);
+    }
+    cluster->tcp_door = flyt_door_free(cluster->tcp_door);
+    cluster->unix_door = flyt_door_free(cluster->unix_door);
+    while ((link = TAILQ_FIRST(&cluster->links))) {
+        TAILQ_REMOVE(&cluster->links, link, entry);
+        free(link);
+    }
+    if (cluster->unix_fd >= 0) {
+        unlink(cluster->settings->socket);
+        close(cluster->unix_fd);
+    }
+    if (cluster->tcp_fd >= 0)
+        close(cluster->tcp_fd);
+    if (cluster->backup_fd >= 0)
+        close(cluster->backup_fd);
+    cluster->keeper = flyt_keeper_free(cluster->keeper);
+    flyt_lead_free(cluster);
+    flyt_watch_free(cluster->wish_watch);
+    flyt_watch_free(cluster->tenant_watch);
+    flyt_watch_free(cluster->member_watch);
+    flyt_measure_stop(cluster);
+    cluster->tls = flyt_tls_free(cluster->tls);
+}
+
+static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
+{
+    struct flyt_cluster *cluster = user;
+
+    cluster->daemon = daemon;
+    cluster->event = flyt_daemon_event(daemon);
+    cluster->settings = flyt_daemon_settings(daemon);
+    cluster->started_ms = flyt_clock_ms();
+    return start_cluster(cluster, err);
+}
+
+static void reload(void *user)
+{
+    struct flyt_cluster *cluster = user;
+    struct flyt_error err = {0};
+
+    if (cluster->tls && flyt_tls_reload(cluster->tls, &err))
+        flyt_fail("the certificate was not read again: %s", err.text);
+    for (size_t i = 0; i < cluster->tenants.count; i++) {
+        struct flyt_tenant *tenant = cluster->tenants.items[i];
+        if (!tenant->has_document)
+            tenant->quota = cluster->settings->quota;
+    }
+}
+
+/*
+ * The cluster manager: decides who gets which GPU, and tells nodes and VMs.
+ *
+ *   nodes ──tcp, TLS──┐                                        ┌── flytctl, tcp, TLS
+ *   VMs  ──tcp, TLS──►├── doors ──► serve.c ──► the registry ◄─┴── flytctl, unix socket
+ *                     └◄─ orders ─────────────────┘   │ ▲
+ *                                                     ▼ │  keep.c: documents out, documents in
+ *                                               the store's thread ──► SQLite or MongoDB
+ *
+ * Two threads. The loop's thread has everything but the store: connections, the registry (cluster.h), timers, metrics.
+ * The store's thread does one job after another (keep.c): kept documents, the reading of desired documents every two
+ * seconds (wish.c), the lease (leader.c), events (event.c). The lease and the watches belong to that thread.
+ *
+ * Ownership: struct flyt_cluster is main's. It owns the keeper (which owns the store), the doors (which own the
+ * connections) and the tables. A link belongs to its connection. Nodes own their GPUs' capacity, the tables own nodes,
+ * GPUs, VMs, allocations, documents, tenants, members and tokens; all are freed together when this manager ceases to
+ * lead (flyt_cluster_forget), and read anew from the store when it leads again.
+ */
+int main(int argc, char **argv)
+{
+    struct flyt_cluster cluster = {.user_kind = FLYT_USER_CLUSTER,
+                                   .tcp_fd = -1,
+                                   .unix_fd = -1,
+                                   .backup_fd = -1,
+                                   .events = {.next_sequence = 1, .saved_next = 1}};
+    const struct flyt_daemon_config config = {
+        .name = "flyt-cluster-manager",
+        .summary = "Decides which virtual machine gets which GPU, and how much of it.",
+        .default_file = "/etc/flyt/cluster.conf",
+        .settings = flyt_cluster_settings_table,
+        .settings_bytes = sizeof(struct flyt_cluster_settings),
+        .check = flyt_cluster_settings_check,
+        .start = start,
+        .reload = reload,
+        .stop = stop,
+        .user = &cluster,
+    };
+
+    TAILQ_INIT(&cluster.links);
+    return flyt_daemon_run(&config, argc, argv);
+}

@@ -1,0 +1,218 @@
+/* Measurements of the cluster manager (Prometheus). Those of sessions are the nodes'. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/cluster/cluster.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+
+struct flyt_cluster_metrics {
+    struct flyt_metric *gpu_sms, *gpu_sms_allocated, *gpu_memory, *gpu_memory_allocated, *gpu_memory_used, *gpu_slots,
+        *gpu_slots_allocated, *gpu_healthy;
+    struct flyt_metric *allocation_sms, *allocation_memory, *allocation_used, *allocation_sessions, *allocation_refused;
+    struct flyt_metric *node_up, *node_silence, *leader, *epoch, *store_up, *store_waiting, *vms, *connections,
+        *certificate;
+    struct flyt_metric *limits, *heartbeats, *attach_seconds, *attaches, *call_seconds, *call_errors, *store_seconds,
+        *store_errors;
+};
+
+static void refresh_gpus(struct flyt_cluster *cluster)
+{
+    struct flyt_cluster_metrics *m = cluster->measures;
+
+    for (size_t i = 0; i < cluster->cards.count; i++) {
+        const struct flyt_card *card = cluster->cards.items[i];
+        const struct flyt_capacity *gpu = flyt_gpu_capacity(card);
+        const char *labels[] = {card->node->key, card->key};
+        flyt_metric_set(m->gpu_sms, labels, gpu->sms_total);
+        flyt_metric_set(m->gpu_sms_allocated, labels, gpu->sms_total - gpu->sms_free);
+        flyt_metric_set(m->gpu_memory, labels, (double)gpu->memory_bytes);
+        flyt_metric_set(m->gpu_memory_allocated, labels, (double)(gpu->memory_bytes - gpu->memory_free_bytes));
+        flyt_metric_set(m->gpu_memory_used, labels, (double)card->use.memory_used_bytes);
+        flyt_metric_set(m->gpu_slots, labels, gpu->client_slots);
+        flyt_metric_set(m->gpu_slots_allocated, labels, gpu->client_slots - gpu->slots_free);
+        flyt_metric_set(m->gpu_healthy, labels, !gpu->is_unhealthy);
+    }
+}
+
+/* Zero from an allocation's creation on, so that rates have a beginning. */
+static void refresh_allocations(struct flyt_cluster *cluster)
+{
+    struct flyt_cluster_metrics *m = cluster->measures;
+    struct flyt_metric *all[] = {m->allocation_sms, m->allocation_memory, m->allocation_used, m->allocation_refused,
+                                 m->allocation_sessions};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        flyt_metric_forget(all[i], NULL);
+    for (size_t i = 0; i < cluster->held.count; i++) {
+        const struct flyt_held *held = cluster->held.items[i];
+        flyt_metric_set(m->allocation_sessions, (const char *[]){held->id_text, held->vm_ip, held->tenant},
+                        held->session_count);
+        for (unsigned j = 0; j < held->part_count; j++) {
+            const struct flyt_slot_use none = {0}, *use = j < held->use_count ? &held->uses[j] : &none;
+            const char *labels[] = {held->id_text, held->vm_ip, held->tenant, held->parts[j].card->key};
+            flyt_metric_set(m->allocation_sms, labels, held->parts[j].sm_count);
+            flyt_metric_set(m->allocation_memory, labels, (double)held->parts[j].memory_bytes);
+            flyt_metric_set(m->allocation_used, labels, (double)use->memory_used_bytes);
+            flyt_metric_set(m->allocation_refused, labels, (double)use->memory_refused_count);
+        }
+    }
+}
+
+static void refresh(void *user)
+{
+    struct flyt_cluster *cluster = user;
+    struct flyt_cluster_metrics *m = cluster->measures;
+    uint64_t now_ms = flyt_clock_ms(), vms = 0, links = 0;
+    struct flyt_link *link;
+    struct flyt_metric *gpus[] = {
+        m->gpu_sms,         m->gpu_sms_allocated, m->gpu_memory,          m->gpu_memory_allocated,
+        m->gpu_memory_used, m->gpu_slots,         m->gpu_slots_allocated, m->gpu_healthy,
+        m->node_up,         m->node_silence};
+
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
+        flyt_metric_forget(gpus[i], NULL);
+    refresh_gpus(cluster);
+    refresh_allocations(cluster);
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        const struct flyt_node *node = cluster->nodes.items[i];
+        flyt_metric_set(m->node_up, (const char *[]){node->key}, node->place.is_up);
+        flyt_metric_set(m->node_silence, (const char *[]){node->key}, (double)(now_ms - node->last_heard_ms) / 1000);
+    }
+    for (size_t i = 0; i < cluster->vms.count; i++)
+        vms += ((struct flyt_vm *)cluster->vms.items[i])->has_desired;
+    TAILQ_FOREACH(link, &cluster->links, entry)
+    links++;
+    flyt_metric_set(m->leader, NULL, cluster->is_leader);
+    flyt_metric_set(m->epoch, NULL, (double)cluster->epoch);
+    flyt_metric_set(m->store_up, NULL, cluster->is_store_available);
+    flyt_metric_set(m->store_waiting, NULL, (double)flyt_keeper_waiting(cluster->keeper));
+    flyt_metric_set(m->vms, NULL, (double)vms);
+    flyt_metric_set(m->connections, NULL, (double)links);
+    flyt_metric_set(m->certificate, NULL, cluster->tls ? (double)flyt_tls_expires(cluster->tls) : 0);
+}
+
+static int make(struct flyt_cluster *cluster)
+{
+    struct flyt_cluster_metrics *m = cluster->measures;
+    struct flyt_metrics *all = cluster->metrics;
+    static const char gpu[] = "node gpu", allocation[] = "allocation vm_ip tenant gpu";
+
+    const struct {
+        struct flyt_metric **metric;
+        enum flyt_metric_kind kind;
+        const char *name, *labels, *help;
+    } rows[] = {
+        {&m->gpu_sms, FLYT_GAUGE, "flyt_gpu_sms", gpu, "SMs that a GPU has"},
+        {&m->gpu_sms_allocated, FLYT_GAUGE, "flyt_gpu_sms_allocated", gpu, "SMs that are charged"},
+        {&m->gpu_memory, FLYT_GAUGE, "flyt_gpu_memory_bytes", gpu, "Memory that a GPU has"},
+        {&m->gpu_memory_allocated, FLYT_GAUGE, "flyt_gpu_memory_allocated_bytes", gpu,
+         "Memory that is charged, servers' reserve included"},
+        {&m->gpu_memory_used, FLYT_GAUGE, "flyt_gpu_memory_used_bytes", gpu, "Memory in use as the driver counts"},
+        {&m->gpu_slots, FLYT_GAUGE, "flyt_gpu_client_slots", gpu, "Client slots that a GPU has"},
+        {&m->gpu_slots_allocated, FLYT_GAUGE, "flyt_gpu_client_slots_allocated", gpu, "Client slots that are charged"},
+        {&m->gpu_healthy, FLYT_GAUGE, "flyt_gpu_healthy", gpu, "1: it may be used"},
+        {&m->allocation_sms, FLYT_GAUGE, "flyt_allocation_sms", allocation, "SMs of an allocation"},
+        {&m->allocation_memory, FLYT_GAUGE, "flyt_allocation_memory_bytes", allocation, "Its memory limit"},
+        {&m->allocation_used, FLYT_GAUGE, "flyt_allocation_memory_used_bytes", allocation, "Memory in use"},
+        {&m->allocation_refused, FLYT_GAUGE, "flyt_allocation_memory_refused", allocation,
+         "Allocations of memory that its limit refused"},
+        {&m->allocation_sessions, FLYT_GAUGE, "flyt_allocation_sessions", "allocation vm_ip tenant",
+         "Programs that run"},
+        {&m->node_up, FLYT_GAUGE, "flyt_node_up", "node", "1: heartbeats arrive"},
+        {&m->node_silence, FLYT_GAUGE, "flyt_node_silence_seconds", "node", "Since the last heartbeat"},
+        {&m->leader, FLYT_GAUGE, "flyt_manager_leader", "", "1: this manager decides"},
+        {&m->epoch, FLYT_GAUGE, "flyt_manager_epoch", "", "Rises with each new leader"},
+        {&m->store_up, FLYT_GAUGE, "flyt_store_up", "", "1: the store answers"},
+        {&m->store_waiting, FLYT_GAUGE, "flyt_store_waiting", "", "Documents that wait to be written"},
+        {&m->vms, FLYT_GAUGE, "flyt_vms", "", "VMs with a document"},
+        {&m->connections, FLYT_GAUGE, "flyt_manager_connections", "", "Connections"},
+        {&m->certificate, FLYT_GAUGE, "flyt_manager_certificate_expiry_seconds", "",
+         "When this manager's certificate ends, since 1970; 0: none"},
+        {&m->limits, FLYT_COUNTER, "flyt_limits_hit_total", "limit", "Refusals by the limit that was hit"},
+        {&m->heartbeats, FLYT_COUNTER, "flyt_heartbeats_total", "node", "Heartbeats of a node"},
+        {&m->attach_seconds, FLYT_HISTOGRAM, "flyt_attach_duration_seconds", "", "From a VM's question to its grant"},
+        {&m->attaches, FLYT_COUNTER, "flyt_attaches_total", "outcome", "Answers to VMs"},
+        {&m->call_seconds, FLYT_HISTOGRAM, "flyt_call_duration_seconds", "procedure direction", "Calls"},
+        {&m->call_errors, FLYT_COUNTER, "flyt_call_errors_total", "procedure direction", "Calls that failed"},
+        {&m->store_seconds, FLYT_HISTOGRAM, "flyt_store_duration_seconds", "operation", "Operations of the store"},
+        {&m->store_errors, FLYT_COUNTER, "flyt_store_errors_total", "operation", "Those that failed"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        *rows[i].metric = flyt_metric_new(all, rows[i].kind, rows[i].name, rows[i].labels, rows[i].help, NULL);
+        if (!*rows[i].metric)
+            return -ENOMEM;
+    }
+    static const char *const limits[] = {"capacity", "quota"};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        flyt_metric_add(m->limits, &limits[i], 0);
+    return 0;
+}
+
+int flyt_measure_start(struct flyt_cluster *cluster, struct flyt_error *err)
+{
+    cluster->metrics = flyt_metrics_new();
+    cluster->measures = calloc(1, sizeof *cluster->measures);
+    if (!cluster->metrics || !cluster->measures || make(cluster))
+        return flyt_error_set(err, -ENOMEM, "no memory");
+    if (!cluster->settings->metrics)
+        return 0;
+    return flyt_metrics_serve(cluster->metrics, cluster->event, cluster->settings->metrics, refresh, cluster, err,
+                              &cluster->metrics_server);
+}
+
+void flyt_measure_stop(struct flyt_cluster *cluster)
+{
+    cluster->metrics_server = flyt_metrics_server_free(cluster->metrics_server);
+    cluster->metrics = flyt_metrics_free(cluster->metrics);
+    free(cluster->measures);
+    cluster->measures = NULL;
+}
+
+void flyt_measure_call(const char *procedure, bool is_served, uint64_t took_us, bool has_failed, void *user)
+{
+    enum flyt_user_kind *kind = user;
+    struct flyt_cluster *cluster = *kind == FLYT_USER_LINK ? ((struct flyt_link *)user)->cluster : user;
+    const char *labels[] = {procedure, is_served ? "served" : "made"};
+
+    if (!cluster->measures)
+        return;
+    flyt_metric_observe(cluster->measures->call_seconds, labels, (double)took_us / 1e6);
+    if (has_failed)
+        flyt_metric_add(cluster->measures->call_errors, labels, 1);
+}
+
+void flyt_measure_store(const char *operation, bool has_failed, uint64_t took_us, void *user)
+{
+    struct flyt_cluster *cluster = user;
+
+    if (!cluster->measures)
+        return;
+    flyt_metric_observe(cluster->measures->store_seconds, &operation, (double)took_us / 1e6);
+    if (has_failed)
+        flyt_metric_add(cluster->measures->store_errors, &operation, 1);
+}
+
+void flyt_measure_attach(struct flyt_cluster *cluster, uint64_t took_us, bool has_failed)
+{
+    const char *outcome = has_failed ? "refused" : "granted";
+
+    if (!cluster->measures)
+        return;
+    flyt_metric_observe(cluster->measures->attach_seconds, NULL, (double)took_us / 1e6);
+    flyt_metric_add(cluster->measures->attaches, &outcome, 1);
+}
+
+void flyt_measure_limit(struct flyt_cluster *cluster, const char *limit)
+{
+    if (cluster->measures)
+        flyt_metric_add(cluster->measures->limits, &limit, 1);
+}
+
+void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node)
+{
+    if (cluster->measures)
+        flyt_metric_add(cluster->measures->heartbeats, &node, 1);
+}

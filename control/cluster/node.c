@@ -1,0 +1,543 @@
+/* Nodes: registration, heartbeats, loss and fencing. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/cluster/cluster.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+
+bool flyt_node_is_up(const struct flyt_node *node)
+{
+    return node->place.is_up;
+}
+
+static const char *state_name(const struct flyt_node *node)
+{
+    return node->place.is_up ? "up" : node->is_fenced ? "fenced" : "lost";
+}
+
+static cJSON *make_document(void *object)
+{
+    static const char *const schedules[] = {"active", "cordoned", "draining"};
+    struct flyt_node *node = object;
+    cJSON *document = cJSON_CreateObject(), *urls;
+
+    cJSON_AddStringToObject(document, "state", state_name(node));
+    cJSON_AddStringToObject(document, "schedule", schedules[node->place.schedule]);
+    cJSON_AddStringToObject(document, "boot_id", node->boot_id ? node->boot_id : "");
+    cJSON_AddStringToObject(document, "host_ip", node->host_ip ? node->host_ip : "");
+    cJSON_AddStringToObject(document, "build", node->build ? node->build : "");
+    cJSON_AddNumberToObject(document, "last_seen_ms", (double)node->last_seen_ms);
+    urls = cJSON_AddArrayToObject(document, "data_urls");
+    for (unsigned i = 0; i < node->data_url_count; i++)
+        cJSON_AddItemToArray(urls, cJSON_CreateString(node->data_urls[i]));
+    if (!urls) {
+        cJSON_Delete(document);
+        return NULL;
+    }
+    return document;
+}
+
+static struct flyt_node *node_new(struct flyt_cluster *cluster, const char *name, uint64_t revision)
+{
+    struct flyt_node *node = calloc(1, sizeof *node);
+
+    if (!node)
+        return NULL;
+    node->cluster = cluster;
+    node->key = strdup(name);
+    node->last_heard_ms = flyt_clock_ms();
+    node->kept = node->key ? flyt_kept_new(cluster->keeper, "nodes", name, revision, make_document, node) : NULL;
+    if (!node->kept)
+        goto failed;
+    node->place.name = node->key;
+    if (cluster->nodes.count == cluster->place_room) {
+        size_t room = cluster->place_room ? 2 * cluster->place_room : 16;
+        struct flyt_place_node **list = realloc(cluster->place_nodes, room * sizeof *list);
+        if (!list)
+            goto failed;
+        cluster->place_nodes = list;
+        cluster->place_room = room;
+    }
+    size_t place = flyt_table_place(&cluster->nodes, name), count = cluster->nodes.count;
+    if (flyt_table_add(&cluster->nodes, node))
+        goto failed;
+    memmove(cluster->place_nodes + place + 1, cluster->place_nodes + place,
+            (count - place) * sizeof *cluster->place_nodes);
+    cluster->place_nodes[place] = &node->place;
+    return node;
+failed:
+    flyt_node_free(node);
+    return NULL;
+}
+
+struct flyt_node *flyt_node_get(struct flyt_cluster *cluster, const char *name)
+{
+    struct flyt_node *node = flyt_table_find(&cluster->nodes, name);
+
+    return node ? node : node_new(cluster, name, 0);
+}
+
+static void free_sessions(struct flyt_node *node)
+{
+    for (unsigned i = 0; i < node->session_count; i++)
+        xdr_free((xdrproc_t)xdr_flyt_session_use, (char *)&node->sessions[i]);
+    free(node->sessions);
+    node->sessions = NULL;
+    node->session_count = 0;
+}
+
+void flyt_node_free(struct flyt_node *node)
+{
+    if (!node)
+        return;
+    flyt_kept_free(node->kept);
+    free_sessions(node);
+    for (unsigned i = 0; i < node->data_url_count; i++)
+        free(node->data_urls[i]);
+    free((char *)node->key);
+    free(node->boot_id);
+    free(node->host_ip);
+    free(node->build);
+    free(node->place.gpus);
+    free(node->cards);
+    explicit_bzero(node->node_key, sizeof node->node_key);
+    free(node);
+}
+
+int flyt_node_load(struct flyt_cluster *cluster, const cJSON *document)
+{
+    const cJSON *id = cJSON_GetObjectItemCaseSensitive(document, "_id");
+    const cJSON *revision = cJSON_GetObjectItemCaseSensitive(document, "revision");
+    const cJSON *state = cJSON_GetObjectItemCaseSensitive(document, "state");
+    const cJSON *schedule = cJSON_GetObjectItemCaseSensitive(document, "schedule");
+    const cJSON *seen = cJSON_GetObjectItemCaseSensitive(document, "last_seen_ms");
+    const cJSON *host_ip = cJSON_GetObjectItemCaseSensitive(document, "host_ip");
+
+    if (!cJSON_IsString(id))
+        return -EINVAL;
+    struct flyt_node *node =
+        node_new(cluster, id->valuestring, cJSON_IsNumber(revision) ? (uint64_t)revision->valuedouble : 0);
+    if (!node)
+        return -ENOMEM;
+    node->is_fenced = cJSON_IsString(state) && !strcmp(state->valuestring, "fenced");
+    if (cJSON_IsString(schedule))
+        node->place.schedule = !strcmp(schedule->valuestring, "cordoned")   ? FLYT_SCHEDULE_CORDONED
+                               : !strcmp(schedule->valuestring, "draining") ? FLYT_SCHEDULE_DRAINING
+                                                                            : FLYT_SCHEDULE_ACTIVE;
+    node->last_seen_ms = cJSON_IsNumber(seen) && seen->valuedouble > 0 ? (uint64_t)seen->valuedouble : 0;
+    if (cJSON_IsString(host_ip) && !flyt_text_set(&node->host_ip, host_ip->valuestring))
+        node->place.host_ip = node->host_ip;
+    return 0;
+}
+
+int flyt_node_add_card(struct flyt_node *node, struct flyt_card *card)
+{
+    unsigned count = node->place.gpu_count;
+
+    if (count >= FLYT_GPUS_MAX)
+        return -E2BIG;
+    struct flyt_capacity *gpus = realloc(node->place.gpus, (count + 1) * sizeof *gpus);
+    if (gpus)
+        node->place.gpus = gpus;
+    struct flyt_card **cards = realloc(node->cards, (count + 1) * sizeof(struct flyt_card *));
+    if (cards)
+        node->cards = cards;
+    if (!gpus || !cards)
+        return -ENOMEM;
+    memset(&gpus[count], 0, sizeof *gpus);
+    gpus[count].uuid = card->key;
+    gpus[count].type = card->type;
+    cards[count] = card;
+    card->place = count;
+    node->place.gpu_count++;
+    return 0;
+}
+
+void flyt_node_remove_card(struct flyt_node *node, struct flyt_card *card)
+{
+    unsigned last = --node->place.gpu_count;
+
+    node->place.gpus[card->place] = node->place.gpus[last];
+    node->cards[card->place] = node->cards[last];
+    node->cards[card->place]->place = card->place;
+}
+
+/* ---- registration ---- */
+
+static int take_urls(struct flyt_node *node, const flyt_register_args *args)
+{
+    char *urls[FLYT_URLS_MAX] = {0};
+    unsigned count = args->data_urls.data_urls_len;
+
+    for (unsigned i = 0; i < count; i++) {
+        urls[i] = strdup(args->data_urls.data_urls_val[i]);
+        if (urls[i])
+            continue;
+        while (i--)
+            free(urls[i]);
+        return -ENOMEM;
+    }
+    for (unsigned i = 0; i < node->data_url_count; i++)
+        free(node->data_urls[i]);
+    memcpy(node->data_urls, urls, sizeof urls);
+    node->data_url_count = count;
+    return 0;
+}
+
+static int take_gpus(struct flyt_node *node, const flyt_register_args *args, struct flyt_error *err)
+{
+    for (unsigned i = 0; i < node->place.gpu_count; i++)
+        node->cards[i]->is_reported = false;
+    for (unsigned i = 0; i < args->gpus.gpus_len; i++) {
+        const struct flyt_gpu *report = &args->gpus.gpus_val[i];
+        if (!*report->uuid)
+            return flyt_error_set(err, -EINVAL, "GPU %u has no UUID", report->index);
+        int status = flyt_gpu_report(node, report);
+        if (status == -EEXIST)
+            return flyt_error_set(
+                err, status, "GPU %s is in node %s, which is up", report->uuid,
+                ((struct flyt_card *)flyt_table_find(&node->cluster->cards, report->uuid))->node->key);
+        if (status)
+            return flyt_error_set(err, status, "GPU %s could not be entered: %s", report->uuid, strerror(-status));
+    }
+    for (unsigned i = 0; i < node->place.gpu_count; i++)
+        if (!node->cards[i]->is_reported)
+            flyt_gpu_set_health(node->cards[i], FLYT_HEALTH_FAILED, "its node does not report it any more");
+    return 0;
+}
+
+/* What the node has that the store does not know stays, charged, until an operator decides. */
+static void take_allocations(struct flyt_node *node, const flyt_register_args *args)
+{
+    struct flyt_cluster *cluster = node->cluster;
+
+    for (unsigned i = 0; i < args->allocations.allocations_len; i++) {
+        const flyt_allocation *wire = &args->allocations.allocations_val[i];
+        struct flyt_held *held = flyt_held_find(cluster, wire->id);
+        if (held && held->node == node && held->state != FLYT_ALLOCATION_ORPHAN) {
+            if (wire->revision > held->revision || wire->generation > held->generation) {
+                /* The store is older than the node, e.g. restored: it goes on above what the node has. */
+                held->revision = wire->revision > held->revision ? wire->revision + 1 : held->revision + 1;
+                if (wire->generation > held->generation)
+                    held->generation = wire->generation;
+                flyt_held_write(held, NULL, NULL);
+            }
+            continue;
+        }
+        if (held)
+            continue; /* an orphan that is known */
+        held = flyt_held_orphan(node, wire);
+        if (!held)
+            continue;
+        flyt_event_add(cluster, "allocation.orphan", "node", held->id_text, NULL, flyt_held_json(held),
+                       "node %s has allocation %s of VM %s, which the store does not know; `flytctl allocation adopt` "
+                       "or `kill` decides",
+                       node->key, held->id_text, held->vm_ip);
+    }
+    /* Orphans that the node has no more. */
+    for (size_t i = cluster->held.count; i-- > 0;) {
+        struct flyt_held *held = cluster->held.items[i];
+        bool is_there = false;
+        if (held->node != node || held->state != FLYT_ALLOCATION_ORPHAN)
+            continue;
+        for (unsigned j = 0; j < args->allocations.allocations_len && !is_there; j++)
+            is_there = args->allocations.allocations_val[j].id == held->id;
+        if (!is_there)
+            flyt_held_drop(held);
+    }
+}
+
+static void take_uses(struct flyt_node *node, const flyt_allocation_use *uses, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct flyt_held *held = flyt_held_find(node->cluster, uses[i].id);
+        if (held && held->node == node)
+            flyt_held_used(held, &uses[i]);
+    }
+}
+
+/* Takes the decoded list over. */
+static void take_sessions(struct flyt_node *node, struct flyt_session_use **list, u_int *count)
+{
+    free_sessions(node);
+    node->sessions = *list;
+    node->session_count = *count;
+    *list = NULL;
+    *count = 0;
+}
+
+static void answer_registration(struct flyt_node *node, struct flyt_call *call)
+{
+    struct flyt_cluster *cluster = node->cluster;
+    static char empty[] = "";
+    flyt_register_res res = {.outcome = {FLYT_STATUS_OK, empty},
+                             .epoch = cluster->epoch,
+                             .heartbeat_ms = (unsigned)cluster->settings->heartbeat_ms,
+                             .client_lost_s = (unsigned)(cluster->settings->client_lost_ms / 1000)};
+    unsigned count = 0;
+
+    for (size_t i = 0; i < cluster->held.count; i++)
+        count += ((struct flyt_held *)cluster->held.items[i])->node == node;
+    if (count > FLYT_ALLOCATIONS_MAX)
+        count = FLYT_ALLOCATIONS_MAX;
+    flyt_allocation *wires = calloc(count + 1, sizeof *wires);
+    u_quad_t *orphans = calloc(count + 1, sizeof *orphans);
+    bool has_failed = !wires || !orphans;
+    for (size_t i = 0; i < cluster->held.count && !has_failed; i++) {
+        struct flyt_held *held = cluster->held.items[i];
+        if (held->node != node || res.allocations.allocations_len + res.orphans.orphans_len >= count)
+            continue;
+        if (held->state == FLYT_ALLOCATION_ORPHAN)
+            orphans[res.orphans.orphans_len++] = held->id;
+        else if (held->is_granted)
+            has_failed = flyt_held_wire(held, &wires[res.allocations.allocations_len++]) != 0;
+    }
+    res.allocations.allocations_val = wires;
+    res.orphans.orphans_val = orphans;
+    if (has_failed)
+        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
+    else
+        flyt_call_reply(call, &res);
+    for (unsigned i = 0; wires && i < res.allocations.allocations_len; i++)
+        flyt_held_wire_free(&wires[i]);
+    free(wires);
+    free(orphans);
+}
+
+/* What was to be ordered while the node was away, or is to go. */
+static void order_pending(struct flyt_node *node)
+{
+    struct flyt_cluster *cluster = node->cluster;
+
+    for (size_t i = 0; i < cluster->held.count; i++) {
+        struct flyt_held *held = cluster->held.items[i];
+        if (held->node == node && held->is_granted && (held->state != FLYT_ALLOCATION_ORPHAN || held->is_leaving) &&
+            (held->is_leaving || held->state == FLYT_ALLOCATION_ENDING || held->applied_revision < held->revision))
+            flyt_held_order(held, NULL, NULL);
+    }
+}
+
+static void bring_up(struct flyt_node *node, struct flyt_link *link)
+{
+    struct flyt_cluster *cluster = node->cluster;
+    bool was_up = node->place.is_up;
+
+    node->place.is_up = node->is_registered = true;
+    node->is_fenced = node->is_known_lost = false;
+    node->last_heard_ms = flyt_clock_ms();
+    node->last_seen_ms = flyt_wall_ms();
+    flyt_kept_change(node->kept, NULL, NULL);
+    if (!was_up)
+        flyt_event_add(cluster, "node.up", "manager", node->key, NULL, NULL, "node %s registered from %s with %u GPUs",
+                       node->key, link->address, node->place.gpu_count);
+}
+
+void flyt_serve_node_register(struct flyt_call *call, void *data)
+{
+    flyt_register_args *args = data;
+    struct flyt_link *link = flyt_call_link(call);
+    struct flyt_cluster *cluster = link->cluster;
+    struct flyt_node *node = link->node;
+    struct flyt_error err = {0};
+
+    if (!flyt_lead_may(cluster, call))
+        return;
+    if (!node) {
+        flyt_call_outcome(call, FLYT_STATUS_INVALID, "HELLO comes first");
+        return;
+    }
+    if (args->epoch_seen > cluster->epoch) {
+        flyt_call_outcome(call, FLYT_STATUS_STALE,
+                          "node %s has seen epoch %" PRIu64 ", this manager has %" PRIu64
+                          ": another manager leads, or the store is an old copy",
+                          node->key, (uint64_t)args->epoch_seen, cluster->epoch);
+        flyt_lead_lost(cluster, args->epoch_seen, "a node has seen a higher epoch");
+        return;
+    }
+    int status = take_gpus(node, args, &err);
+    if (!status)
+        status = take_urls(node, args);
+    if (!status)
+        status = flyt_text_set(&node->boot_id, args->boot_id);
+    if (!status)
+        status = flyt_text_set(&node->host_ip, args->host_ip);
+    if (!status)
+        status = flyt_text_set(&node->build, link->build);
+    node->place.host_ip = node->host_ip;
+    if (status) {
+        flyt_warn("node %s: registration refused: %s", node->key, err.code ? err.text : strerror(-status));
+        flyt_call_outcome(call, FLYT_STATUS_INVALID, "%s", err.code ? err.text : strerror(-status));
+        return;
+    }
+    memcpy(node->node_key, args->node_key, sizeof node->node_key);
+    node->key_number = args->key_number;
+    node->has_key = true;
+    bring_up(node, link);
+    take_allocations(node, args);
+    /* What holds now is what the node says now; what it does not have was never applied. */
+    for (size_t i = 0; i < cluster->held.count; i++) {
+        struct flyt_held *held = cluster->held.items[i];
+        if (held->node == node)
+            held->applied_revision = 0;
+    }
+    take_sessions(node, &args->sessions.sessions_val, &args->sessions.sessions_len);
+    take_uses(node, args->uses.uses_val, args->uses.uses_len);
+    answer_registration(node, call);
+    order_pending(node);
+}
+
+void flyt_serve_node_heartbeat(struct flyt_call *call, void *data)
+{
+    static char empty[] = "";
+    flyt_heartbeat_args *args = data;
+    struct flyt_link *link = flyt_call_link(call);
+    struct flyt_cluster *cluster = link->cluster;
+    struct flyt_node *node = link->node;
+
+    if (!node || !node->is_registered) {
+        flyt_call_outcome(call, FLYT_STATUS_NOT_FOUND, "register again");
+        return;
+    }
+    node->last_heard_ms = flyt_clock_ms();
+    node->last_seen_ms = flyt_wall_ms();
+    if (node->is_known_lost)
+        bring_up(node, link);
+    for (unsigned i = 0; i < args->gpus.gpus_len; i++) {
+        const struct flyt_gpu_use *use = &args->gpus.gpus_val[i];
+        struct flyt_card *card = flyt_table_find(&cluster->cards, use->uuid);
+        if (!card || card->node != node)
+            continue;
+        if (use->health != card->health || strcmp(use->health_text, card->health_text ? card->health_text : ""))
+            flyt_gpu_set_health(card, use->health, use->health_text);
+        card->use = *use;
+        card->use.uuid = card->use.health_text = NULL;
+    }
+    take_sessions(node, &args->sessions.sessions_val, &args->sessions.sessions_len);
+    take_uses(node, args->uses.uses_val, args->uses.uses_len);
+    flyt_measure_heartbeat(cluster, node->key);
+    flyt_call_reply(call, &(flyt_heartbeat_res){.outcome = {FLYT_STATUS_OK, empty}, .epoch = cluster->epoch});
+}
+
+/* ---- loss ---- */
+
+static void set_lost(struct flyt_node *node, const char *cause)
+{
+    if (!node->place.is_up)
+        return;
+    node->place.is_up = false;
+    node->is_known_lost = true;
+    flyt_warn("node %s is lost: %s", node->key, cause);
+    flyt_event_add(node->cluster, "node.lost", "manager", node->key, NULL, NULL, "%s; its allocations stay bound to it",
+                   cause);
+    flyt_kept_change(node->kept, NULL, NULL);
+}
+
+void flyt_node_unlinked(struct flyt_node *node, const char *cause)
+{
+    node->link = NULL;
+    node->is_registered = false;
+    flyt_debug("node %s: connection ended: %s", node->key, cause);
+}
+
+/* Its allocations are free: it is known to be dead, or has ended its servers by itself. */
+static void fence(struct flyt_node *node, const char *who, const char *why)
+{
+    struct flyt_cluster *cluster = node->cluster;
+    unsigned count = 0;
+
+    node->is_fenced = true;
+    node->place.is_up = false;
+    for (size_t i = cluster->held.count; i-- > 0;) {
+        struct flyt_held *held = cluster->held.items[i];
+        if (held->node != node)
+            continue;
+        struct flyt_vm *vm = held->vm;
+        count++;
+        flyt_event_add(cluster, "allocation.removed", who, held->id_text, flyt_held_json(held), NULL,
+                       "allocation %s of VM %s was on node %s, which is fenced", held->id_text, held->vm_ip, node->key);
+        held->vm = NULL;
+        if (vm) {
+            flyt_resize_cancel(vm, "its node was fenced");
+            vm->held = vm->held == held ? NULL : vm->held;
+        }
+        flyt_held_drop(held);
+        if (vm)
+            flyt_vm_tell(vm, "its node was fenced");
+    }
+    free_sessions(node);
+    flyt_event_add(cluster, "node.fenced", who, node->key, NULL, NULL, "%s; %u allocations freed", why, count);
+    flyt_kept_change(node->kept, NULL, NULL);
+}
+
+void flyt_node_tick(struct flyt_cluster *cluster)
+{
+    const struct flyt_cluster_settings *settings = cluster->settings;
+    uint64_t now_ms = flyt_clock_ms();
+    char cause[128];
+
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        struct flyt_node *node = cluster->nodes.items[i];
+        uint64_t silent_ms = now_ms - node->last_heard_ms;
+        if (node->place.is_up && silent_ms > settings->node_lost_ms) {
+            snprintf(cause, sizeof cause, "no heartbeat for %.1f s", (double)silent_ms / 1000);
+            set_lost(node, cause);
+        }
+        if (!node->place.is_up && !node->is_fenced && settings->fence_after_ms && silent_ms > settings->fence_after_ms)
+            fence(node, "manager", "it was silent for so long that it has fenced itself");
+    }
+}
+
+struct fencing {
+    struct flyt_call *call;
+    struct flyt_cluster *cluster;
+};
+
+static void fence_written(void *user, enum flyt_store_result result, const char *err)
+{
+    struct fencing *fencing = user;
+
+    if (result == FLYT_STORE_OK)
+        flyt_call_outcome(fencing->call, FLYT_STATUS_OK, "%s", "");
+    else
+        flyt_call_outcome(fencing->call, FLYT_STATUS_UNAVAILABLE,
+                          "fenced, but the store has not recorded it yet and is tried again: %s", err);
+    free(fencing);
+}
+
+void flyt_serve_node_fence(struct flyt_call *call, void *data)
+{
+    const flyt_fence_args *args = data;
+    struct flyt_cluster *cluster = flyt_call_cluster(call);
+    char who[FLYT_NAME_BYTES_MAX + 1];
+
+    if (!flyt_lead_may(cluster, call))
+        return;
+    struct flyt_node *node = flyt_table_find(&cluster->nodes, args->node);
+    if (!node) {
+        flyt_call_outcome(call, FLYT_STATUS_NOT_FOUND, "there is no node %s", args->node);
+    } else if (node->place.is_up || flyt_clock_ms() - node->last_heard_ms < cluster->settings->node_lost_ms) {
+        /* After a start of the manager too: nodes need a moment to come back. */
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT,
+                          "node %s may be up, last heard of (or waited for) %.1f s ago: fencing it would give its GPUs "
+                          "away under running "
+                          "programs",
+                          node->key, (double)(flyt_clock_ms() - node->last_heard_ms) / 1000);
+    } else if (!args->is_confirmed_dead) {
+        flyt_call_outcome(call, FLYT_STATUS_INVALID,
+                          "fencing frees the allocations of node %s: confirm that it is dead (--confirmed-dead)",
+                          node->key);
+    } else {
+        struct fencing *fencing = calloc(1, sizeof *fencing);
+        if (!fencing) {
+            flyt_call_fail(call);
+            return;
+        }
+        *fencing = (struct fencing){call, cluster};
+        fence(node, flyt_call_who(call, who), "an operator confirmed that it is dead");
+        flyt_kept_change(node->kept, fence_written, fencing);
+    }
+}

@@ -1,0 +1,558 @@
+/*
+ * Resizing what a VM has: recorded with a revision, checked against what there is, ordered to the node, answered when
+ * the node and its running servers have taken it. One at a time for each VM.
+ *
+ * A resize by FLYT_RESIZE begins with the VM's document, so that after a crash the next manager carries on with it; one
+ * that an operator wrote by hand is there already. Groups that are taken away stay charged until the node says that
+ * nothing runs there, memory until its limit holds.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/cluster/cluster.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+
+enum { TIMEOUT_MS = 30000, TIMEOUT_MAX_MS = 600000 };
+
+struct flyt_resize {
+    struct flyt_cluster *cluster;
+    struct flyt_vm *vm;
+    struct flyt_call *call; /* NULL: answered, or from a document */
+    char who[FLYT_NAME_BYTES_MAX + 1];
+    flyt_set_number sms, memory_bytes;
+    bool when_free, force, is_from_document;
+    bool is_recorded; /* in the GPUs' documents */
+    flyt_status refusal;
+    char refusal_text[512];
+    bool is_taken_back; /* the node refused: what was before is written and ordered */
+    bool is_running;
+    uint64_t timeout_ms, revision;
+    sd_event_source *timer;
+    struct flyt_part *before; /* parts as they were */
+    bool when_free_before;
+    cJSON *document_before;
+    /* of the edit of the document */
+    struct flyt_error err;
+    enum flyt_store_result result;
+    int edit_status;
+    char id[2 * FLYT_NAME_BYTES_MAX];
+    bool puts_back;
+    bool is_editing, is_over;
+    TAILQ_ENTRY(flyt_resize) entry;
+};
+
+static void begin(struct flyt_resize *resize);
+
+static void resize_free(struct flyt_resize *resize)
+{
+    sd_event_source_disable_unref(resize->timer);
+    free(resize->before);
+    cJSON_Delete(resize->document_before);
+    free(resize);
+}
+
+static void reply(struct flyt_resize *resize, flyt_status status, const char *text)
+{
+    struct flyt_held *held = resize->vm->held;
+    flyt_allocation_use use = {0};
+    static char empty[] = "";
+    flyt_resize_res res = {.outcome = {status, (char *)text}, .revision = resize->revision};
+
+    if (!resize->call)
+        return;
+    if (held && held->use_count) {
+        use.id = held->id;
+        use.revision = held->applied_revision;
+        use.outcome = (flyt_outcome){held->use_status, held->use_text ? held->use_text : empty};
+        use.session_count = held->session_count;
+        use.slots.slots_len = held->use_count;
+        use.slots.slots_val = held->uses;
+        res.uses.uses_len = 1;
+        res.uses.uses_val = &use;
+    }
+    flyt_call_reply(resize->call, &res);
+    resize->call = NULL;
+}
+
+/* It has ended, in whatever way; the next one of the VM begins. */
+static void finish(struct flyt_resize *resize, flyt_status status, const char *text)
+{
+    struct flyt_vm *vm = resize->vm;
+
+    reply(resize, status, text);
+    if (vm->held && vm->held->resize == resize)
+        vm->held->resize = NULL;
+    if (status != FLYT_STATUS_OK && status != FLYT_STATUS_TIMEOUT) {
+        if (resize->is_from_document)
+            flyt_vm_set_reason(vm, text);
+        flyt_event_add(resize->cluster, "vm.resize_refused", resize->who, vm->key, NULL, NULL, "%s", text);
+    }
+    TAILQ_REMOVE(&vm->resizes, resize, entry);
+    resize->is_over = true;
+    if (!resize->is_editing)
+        resize_free(resize);
+    if (TAILQ_FIRST(&vm->resizes)) {
+        begin(TAILQ_FIRST(&vm->resizes));
+    } else if (vm->wants_again) {
+        vm->wants_again = false;
+        flyt_resize_wanted(vm);
+    }
+}
+
+/* ---- the VM's document ---- */
+
+static int edit_document(cJSON **document, void *user, struct flyt_error *err)
+{
+    struct flyt_resize *resize = user;
+
+    if (!*document)
+        return flyt_error_set(err, -ENOENT, "the VM's document has gone meanwhile");
+    if (!resize->puts_back) {
+        cJSON_Delete(resize->document_before);
+        resize->document_before = cJSON_Duplicate(*document, true);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        const char *name = i ? "memory" : "compute_units";
+        const flyt_set_number *number = i ? &resize->memory_bytes : &resize->sms;
+        if (!number->is_set)
+            continue;
+        const cJSON *old = resize->puts_back ? cJSON_GetObjectItemCaseSensitive(resize->document_before, name) : NULL;
+        cJSON_DeleteItemFromObjectCaseSensitive(*document, name);
+        if (resize->puts_back && old)
+            cJSON_AddItemToObject(*document, name, cJSON_Duplicate(old, true));
+        else if (!resize->puts_back)
+            cJSON_AddNumberToObject(*document, name, i ? (double)number->value / 1073741824.0 : (double)number->value);
+    }
+    return 0;
+}
+
+static enum flyt_store_result run_edit(struct flyt_store *store, void *user)
+{
+    struct flyt_resize *resize = user;
+
+    resize->result = flyt_store_edit(store, "vm_required_resources", resize->id, edit_document, resize, &resize->err,
+                                     &resize->edit_status);
+    return resize->result;
+}
+
+static void put_back_done(void *user, int is_cancelled)
+{
+    struct flyt_resize *resize = user;
+    struct flyt_cluster *cluster = resize->cluster;
+
+    resize->is_editing = false;
+    if (!is_cancelled && resize->result != FLYT_STORE_OK)
+        flyt_warn("vm %s: its document could not be put back after a refused resize: %s", resize->id, resize->err.text);
+    if (is_cancelled || resize->is_over)
+        resize_free(resize);
+    if (!is_cancelled)
+        flyt_wish_poll(cluster);
+}
+
+/* The wish in the document goes back to what it was; in memory at once, so that its next reading changes nothing. */
+static void put_document_back(struct flyt_resize *resize)
+{
+    struct flyt_desired old;
+
+    if (!resize->document_before || resize->is_from_document || resize->is_editing)
+        return;
+    if (!flyt_desired_read(resize->document_before, NULL, &old)) {
+        resize->vm->desired.sm_count = old.sm_count;
+        resize->vm->desired.memory_bytes = old.memory_bytes;
+        flyt_desired_free(&old);
+    }
+    resize->puts_back = true;
+    resize->is_editing = !flyt_keeper_do(resize->cluster->keeper, "resize", run_edit, put_back_done, resize);
+}
+
+static void refuse(struct flyt_resize *resize, flyt_status status, const char *text)
+{
+    put_document_back(resize);
+    finish(resize, status, text);
+}
+
+/* ---- what is granted ---- */
+
+static int keep_parts(struct flyt_resize *resize, const struct flyt_held *held)
+{
+    resize->before = calloc(held->part_count, sizeof *resize->before);
+    if (!resize->before)
+        return -ENOMEM;
+    memcpy(resize->before, held->parts, held->part_count * sizeof *resize->before);
+    resize->when_free_before = held->when_free;
+    return 0;
+}
+
+static void count_all(struct flyt_held *held)
+{
+    for (unsigned i = 0; i < held->part_count; i++)
+        flyt_gpu_count(held->parts[i].card);
+}
+
+static void put_parts_back(struct flyt_resize *resize, struct flyt_held *held)
+{
+    flyt_held_charge(held, false);
+    for (unsigned i = 0; i < held->part_count; i++) {
+        struct flyt_part *part = &held->parts[i];
+        /* What the resize had added may be in use by now: it leaves like any other. */
+        struct flyt_part old = resize->before[i];
+        for (unsigned word = 0; word < FLYT_GROUP_WORDS; word++)
+            old.leaving.words[word] |= (part->groups.words[word] | part->leaving.words[word]) & ~old.groups.words[word];
+        *part = old;
+    }
+    held->when_free = resize->when_free_before;
+    flyt_held_charge(held, true);
+    count_all(held);
+}
+
+/* What a part would be; false and *err: the GPU has not so much. */
+static bool change_part(struct flyt_held *held, struct flyt_part *part, unsigned sms, uint64_t memory_bytes,
+                        struct flyt_error *err)
+{
+    struct flyt_capacity *gpu = flyt_gpu_capacity(part->card);
+    struct flyt_groupset own = part->groups, chosen;
+    char need[32], most[32];
+    uint64_t own_bytes = part->memory_bytes + part->leaving_bytes;
+
+    for (unsigned i = 0; i < FLYT_GROUP_WORDS; i++)
+        own.words[i] |= part->leaving.words[i];
+    if (sms != part->wanted_sms) {
+        unsigned got = flyt_capacity_choose(gpu, &own, sms, &chosen);
+        if (!got) {
+            flyt_error_set(err, -ENOSPC, "GPU %s has not so many SMs: %u wanted, %u its own and %u free",
+                           part->card->key, sms, part->sm_count, gpu->sms_free);
+            return false;
+        }
+        for (unsigned i = 0; i < FLYT_GROUP_WORDS; i++)
+            part->leaving.words[i] = own.words[i] & ~chosen.words[i];
+        part->groups = chosen;
+        part->sm_count = got;
+        part->wanted_sms = sms;
+    }
+    if (memory_bytes > own_bytes && memory_bytes - own_bytes > gpu->memory_free_bytes) {
+        flyt_error_set(err, -ENOSPC, "GPU %s has not so much memory: %s wanted, %s more than there is free",
+                       part->card->key, flyt_size_text(memory_bytes, need),
+                       flyt_size_text(memory_bytes - own_bytes - gpu->memory_free_bytes, most));
+        return false;
+    }
+    part->leaving_bytes = own_bytes > memory_bytes ? own_bytes - memory_bytes : 0;
+    part->memory_bytes = memory_bytes;
+    return true;
+}
+
+static bool within_quota(struct flyt_resize *resize, const struct flyt_held *held, struct flyt_error *err)
+{
+    struct flyt_tenant *tenant = flyt_tenant_get(resize->cluster, held->tenant);
+    struct flyt_quota more = {0}, used;
+    char reason[sizeof err->text];
+
+    if (!tenant || resize->force)
+        return true;
+    used = tenant->used;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        const struct flyt_part *now = &held->parts[i], *old = &resize->before[i];
+        more.sm_count += now->sm_count > old->sm_count ? now->sm_count - old->sm_count : 0;
+        more.memory_bytes += now->memory_bytes > old->memory_bytes ? now->memory_bytes - old->memory_bytes : 0;
+    }
+    if (flyt_quota_allows(held->tenant, &tenant->quota, &used, &more, reason, sizeof reason))
+        return true;
+    flyt_measure_limit(resize->cluster, "quota");
+    flyt_error_set(err, -EDQUOT, "%s", reason);
+    return false;
+}
+
+static void node_answered(void *user, int status, const flyt_outcome *outcome);
+
+static void parts_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+{
+    struct flyt_cluster *cluster = user;
+    struct flyt_resize *resize = held ? held->resize : NULL;
+    char sentence[512];
+
+    if (!resize || !cluster)
+        return;
+    if (resize->is_taken_back) {
+        flyt_held_order(held, NULL, NULL);
+        finish(resize, resize->refusal, resize->refusal_text);
+        return;
+    }
+    if (result != FLYT_STORE_OK) {
+        put_parts_back(resize, held);
+        snprintf(sentence, sizeof sentence, "the store did not take it: %.300s", err);
+        refuse(resize, FLYT_STATUS_UNAVAILABLE, sentence);
+        return;
+    }
+    resize->is_recorded = true;
+    resize->revision = held->revision;
+    cJSON *before = cJSON_CreateObject();
+    cJSON_AddNumberToObject(before, "sms", resize->before[0].sm_count);
+    cJSON_AddNumberToObject(before, "memory_bytes", (double)resize->before[0].memory_bytes);
+    cJSON *after = cJSON_CreateObject();
+    cJSON_AddNumberToObject(after, "sms", held->parts[0].sm_count);
+    cJSON_AddNumberToObject(after, "memory_bytes", (double)held->parts[0].memory_bytes);
+    flyt_event_add(cluster, "vm.resized", resize->who, held->vm_ip, before, after,
+                   "VM %s: %u SMs and %.6g GiB on each GPU, revision %" PRIu64, held->vm_ip, held->parts[0].sm_count,
+                   (double)held->parts[0].memory_bytes / 1073741824.0, held->revision);
+    flyt_held_order(held, node_answered, held->vm);
+}
+
+/* The node holds it no longer back: what was before is written and ordered. */
+static void take_back(struct flyt_resize *resize, struct flyt_held *held, flyt_status status, const char *text)
+{
+    put_parts_back(resize, held);
+    resize->is_taken_back = true;
+    resize->refusal = status;
+    snprintf(resize->refusal_text, sizeof resize->refusal_text, "%s", text);
+    held->revision++;
+    resize->revision = held->revision;
+    put_document_back(resize);
+    flyt_held_write(held, parts_written, resize->cluster);
+}
+
+static void node_answered(void *user, int status, const flyt_outcome *outcome)
+{
+    struct flyt_vm *vm = user;
+    struct flyt_held *held = vm->held;
+    struct flyt_resize *resize = held ? held->resize : NULL;
+    char sentence[512];
+
+    if (!resize || !resize->is_recorded || resize->is_taken_back)
+        return;
+    if (status) {
+        snprintf(sentence, sizeof sentence,
+                 "recorded at revision %" PRIu64 ", not acknowledged: node %s did not answer (%s); it takes hold when "
+                 "the node is back",
+                 resize->revision, held->node->key, strerror(-status));
+        finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+    } else if (outcome->status != FLYT_STATUS_OK) {
+        snprintf(sentence, sizeof sentence, "%.500s", *outcome->text ? outcome->text : "the node refused");
+        take_back(resize, held, outcome->status, sentence);
+    } else {
+        flyt_vm_tell(vm, "resized");
+        flyt_resize_used(held);
+    }
+}
+
+void flyt_resize_used(struct flyt_held *held)
+{
+    struct flyt_resize *resize = held->resize;
+
+    if (!resize || !resize->is_recorded || resize->is_taken_back || held->is_ordering ||
+        held->applied_revision < resize->revision || held->use_status != FLYT_STATUS_OK)
+        return;
+    flyt_vm_set_reason(held->vm, NULL);
+    finish(resize, FLYT_STATUS_OK, "");
+}
+
+static int on_timeout(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_resize *resize = user;
+    char sentence[256];
+
+    /* The order goes on; who asked hears what is known now. */
+    if (resize->is_recorded) {
+        snprintf(sentence, sizeof sentence,
+                 "recorded at revision %" PRIu64 ", not acknowledged by the node and its servers yet",
+                 resize->revision);
+        finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+    } else if (resize->call) {
+        reply(resize, FLYT_STATUS_TIMEOUT, "whether it will be recorded is not known yet: the store is slow");
+    }
+    return 0;
+}
+
+/* ---- the way of one ---- */
+
+static void change_parts(struct flyt_resize *resize)
+{
+    struct flyt_vm *vm = resize->vm;
+    struct flyt_held *held = vm->held;
+    struct flyt_error err = {0};
+
+    if (!held || !held->is_granted || held->is_leaving) {
+        if (!resize->is_from_document)
+            flyt_wish_poll(resize->cluster);
+        finish(resize, FLYT_STATUS_OK, "");
+        return;
+    }
+    held->resize = resize;
+    if (keep_parts(resize, held)) {
+        refuse(resize, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
+        return;
+    }
+    bool is_possible = true, is_change = false;
+    flyt_held_charge(held, false);
+    for (unsigned i = 0; i < held->part_count && is_possible; i++) {
+        struct flyt_part *part = &held->parts[i];
+        unsigned sms = resize->sms.is_set ? (unsigned)resize->sms.value : part->wanted_sms;
+        uint64_t memory_bytes = resize->memory_bytes.is_set ? resize->memory_bytes.value : part->memory_bytes;
+        is_change |= sms != part->wanted_sms || memory_bytes != part->memory_bytes;
+        is_possible = change_part(held, part, sms, memory_bytes, &err);
+    }
+    if (!is_possible)
+        memcpy(held->parts, resize->before, held->part_count * sizeof *held->parts);
+    flyt_held_charge(held, true);
+    if (is_possible && !within_quota(resize, held, &err)) {
+        flyt_held_charge(held, false);
+        memcpy(held->parts, resize->before, held->part_count * sizeof *held->parts);
+        flyt_held_charge(held, true);
+        is_possible = false;
+    }
+    count_all(held);
+    if (!is_possible) {
+        refuse(resize, err.code == -EDQUOT ? FLYT_STATUS_QUOTA : FLYT_STATUS_NO_CAPACITY, err.text);
+        return;
+    }
+    if (!is_change && held->when_free == resize->when_free) {
+        resize->revision = held->revision;
+        finish(resize, FLYT_STATUS_OK, "");
+        return;
+    }
+    held->when_free = resize->when_free;
+    held->revision++;
+    flyt_held_write(held, parts_written, resize->cluster);
+}
+
+static void document_written(void *user, int is_cancelled)
+{
+    struct flyt_resize *resize = user;
+    char sentence[600];
+
+    resize->is_editing = false;
+    if (is_cancelled || resize->is_over) {
+        resize_free(resize);
+        return;
+    }
+    if (resize->result == FLYT_STORE_OK && !resize->edit_status) {
+        if (resize->sms.is_set)
+            resize->vm->desired.sm_count = (unsigned)resize->sms.value;
+        if (resize->memory_bytes.is_set)
+            resize->vm->desired.memory_bytes = resize->memory_bytes.value;
+        change_parts(resize);
+        return;
+    }
+    snprintf(sentence, sizeof sentence, "%s%s",
+             resize->edit_status ? "" : "the store did not take it: ", resize->err.text);
+    finish(resize,
+           resize->edit_status                    ? FLYT_STATUS_NOT_FOUND
+           : resize->result == FLYT_STORE_UNKNOWN ? FLYT_STATUS_TIMEOUT
+                                                  : FLYT_STATUS_UNAVAILABLE,
+           sentence);
+}
+
+static void begin(struct flyt_resize *resize)
+{
+    struct flyt_wish *wish = flyt_wish_of(resize->cluster, resize->vm->key);
+
+    if (resize->is_running)
+        return;
+    resize->is_running = true;
+    if (sd_event_add_time_relative(resize->cluster->event, &resize->timer, CLOCK_MONOTONIC, resize->timeout_ms * 1000,
+                                   0, on_timeout, resize) < 0)
+        resize->timer = NULL;
+    if (resize->is_from_document) {
+        change_parts(resize);
+        return;
+    }
+    if (!wish) {
+        finish(resize, FLYT_STATUS_CONFLICT, "the VM has no document, or several");
+        return;
+    }
+    snprintf(resize->id, sizeof resize->id, "%s", wish->key);
+    resize->is_editing = !flyt_keeper_do(resize->cluster->keeper, "resize", run_edit, document_written, resize);
+    if (!resize->is_editing)
+        finish(resize, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
+}
+
+static struct flyt_resize *resize_new(struct flyt_vm *vm, const char *who, uint64_t timeout_ms)
+{
+    struct flyt_resize *resize = calloc(1, sizeof *resize);
+
+    if (!resize)
+        return NULL;
+    resize->cluster = vm->cluster;
+    resize->vm = vm;
+    resize->timeout_ms = timeout_ms ? (timeout_ms < TIMEOUT_MAX_MS ? timeout_ms : TIMEOUT_MAX_MS) : TIMEOUT_MS;
+    snprintf(resize->who, sizeof resize->who, "%s", who);
+    TAILQ_INSERT_TAIL(&vm->resizes, resize, entry);
+    return resize;
+}
+
+void flyt_resize_wanted(struct flyt_vm *vm)
+{
+    struct flyt_held *held = vm->held;
+    bool is_other = false;
+
+    if (!held || !held->is_granted || held->is_leaving)
+        return;
+    for (unsigned i = 0; i < held->part_count; i++)
+        is_other |= held->parts[i].wanted_sms != vm->desired.sm_count ||
+                    held->parts[i].memory_bytes != vm->desired.memory_bytes;
+    if (!is_other)
+        return;
+    if (!TAILQ_EMPTY(&vm->resizes)) {
+        vm->wants_again = true; /* the one under way has written this document, or it is looked at afterwards */
+        return;
+    }
+    struct flyt_resize *resize = resize_new(vm, "document", TIMEOUT_MS);
+    if (!resize)
+        return;
+    resize->is_from_document = true;
+    resize->sms = (flyt_set_number){true, vm->desired.sm_count};
+    resize->memory_bytes = (flyt_set_number){true, vm->desired.memory_bytes};
+    begin(resize);
+}
+
+void flyt_resize_cancel(struct flyt_vm *vm, const char *why)
+{
+    struct flyt_resize *resize, *next;
+
+    if (vm->held)
+        vm->held->resize = NULL;
+    for (resize = TAILQ_FIRST(&vm->resizes); resize; resize = next) {
+        next = TAILQ_NEXT(resize, entry);
+        reply(resize, FLYT_STATUS_CONFLICT, why);
+        TAILQ_REMOVE(&vm->resizes, resize, entry);
+        resize->is_over = true;
+        if (!resize->is_editing)
+            resize_free(resize);
+    }
+}
+
+void flyt_serve_resize(struct flyt_call *call, void *data)
+{
+    const flyt_resize_args *args = data;
+    struct flyt_cluster *cluster = flyt_call_cluster(call);
+    struct flyt_error err = {0};
+    char who[FLYT_NAME_BYTES_MAX + 1];
+
+    if (!flyt_lead_may(cluster, call))
+        return;
+    struct flyt_vm *vm = flyt_vm_find(cluster, args->vm, &err);
+    if (!vm) {
+        flyt_call_outcome(call, err.code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND, "%s", err.text);
+        return;
+    }
+    if ((args->compute_units.is_set && (!args->compute_units.value || args->compute_units.value > 1 << 20)) ||
+        (args->memory_bytes.is_set && (!args->memory_bytes.value || args->memory_bytes.value > 1ull << 53)) ||
+        (!args->compute_units.is_set && !args->memory_bytes.is_set)) {
+        flyt_call_outcome(call, FLYT_STATUS_INVALID, "a resize names SMs (at least 1) or memory (at least 1 byte)");
+        return;
+    }
+    struct flyt_resize *resize = resize_new(vm, flyt_call_who(call, who), args->timeout_ms);
+    if (!resize) {
+        flyt_call_fail(call);
+        return;
+    }
+    resize->call = call;
+    resize->sms = args->compute_units;
+    resize->memory_bytes = args->memory_bytes;
+    resize->when_free = args->when_free;
+    resize->force = args->force;
+    if (TAILQ_FIRST(&vm->resizes) == resize)
+        begin(resize);
+}

@@ -1,0 +1,450 @@
+/* Connections: who they are, what each may call, and what happens when they end. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "control/cluster/cluster.h"
+#include "rpc/base/log.h"
+
+enum { PROBE_MS = 2000, BACKUP_CHUNK_BYTES = 1 << 20 };
+
+struct flyt_link *flyt_call_link(const struct flyt_call *call)
+{
+    return flyt_peer_user(flyt_call_peer(call));
+}
+
+struct flyt_cluster *flyt_call_cluster(const struct flyt_call *call)
+{
+    return flyt_call_link(call)->cluster;
+}
+
+void flyt_link_ready(struct flyt_peer *peer, void *user)
+{
+    struct flyt_cluster *cluster = user;
+    struct flyt_link *link = calloc(1, sizeof *link);
+
+    if (!link) {
+        flyt_peer_close(peer);
+        return;
+    }
+    const struct flyt_identity *identity = flyt_peer_identity(peer);
+    link->user_kind = FLYT_USER_LINK;
+    link->cluster = cluster;
+    link->peer = peer;
+    link->is_clear = !identity->serial[0] && !(cluster->tls && identity->uid == (uid_t)-1);
+    snprintf(link->address, sizeof link->address, "%s", identity->address);
+    TAILQ_INSERT_TAIL(&cluster->links, link, entry);
+    flyt_peer_set_user(peer, link);
+}
+
+static void link_free(struct flyt_link *link, const char *cause)
+{
+    if (link->node && link->node->link == link)
+        flyt_node_unlinked(link->node, cause);
+    if (link->vm && link->vm->link == link)
+        flyt_vm_unlinked(link->vm);
+    TAILQ_REMOVE(&link->cluster->links, link, entry);
+    free(link);
+}
+
+void flyt_link_ended(struct flyt_peer *peer, const struct flyt_error *cause, void *user)
+{
+    enum flyt_user_kind *kind = user;
+
+    if (*kind == FLYT_USER_LINK)
+        link_free(user, cause->text);
+    else
+        flyt_debug("a connection ended before it was ready: %s", cause->text);
+}
+
+void flyt_link_close(struct flyt_link *link, const char *why)
+{
+    struct flyt_peer *peer = link->peer;
+
+    flyt_info("%s %s at %s: connection closed: %s", link->kind ? flyt_kind_name(link->kind) : "peer", link->name,
+              link->address, why);
+    /* What is under way on it ends first, and may still look at the link. */
+    flyt_peer_close(peer);
+    link_free(link, why);
+}
+
+void flyt_link_enter(struct flyt_link *link)
+{
+    struct flyt_cluster *cluster = link->cluster;
+
+    if (!cluster->is_leader)
+        return;
+    if (link->kind == FLYT_PEER_NODE && !link->node && (link->node = flyt_node_get(cluster, link->name)))
+        link->node->link = link;
+    if (link->kind == FLYT_PEER_VM && !link->vm && (link->vm = flyt_vm_get(cluster, link->name)))
+        link->vm->link = link;
+}
+
+/* ---- HELLO ---- */
+
+static void reply_hello(struct flyt_call *call, struct flyt_cluster *cluster)
+{
+    static char empty[] = "";
+    flyt_url_text urls[FLYT_MANAGERS_MAX];
+    flyt_hello_res res = {.outcome = {FLYT_STATUS_OK, empty},
+                          .build = (char *)FLYT_BUILD_NAME,
+                          .epoch = cluster->epoch,
+                          .is_leader = cluster->is_leader,
+                          .leaders.leaders_val = urls};
+
+    res.leaders.leaders_len = flyt_lead_addresses(cluster, urls);
+    flyt_call_reply(call, &res);
+}
+
+static void refuse_hello(struct flyt_call *call, flyt_status status, const char *sentence)
+{
+    static char empty[] = "";
+
+    flyt_call_reply(call, &(flyt_hello_res){.outcome = {status, (char *)sentence}, .build = empty});
+}
+
+static void accept_hello(struct flyt_call *call, struct flyt_link *link, const flyt_hello_args *args)
+{
+    link->kind = args->kind;
+    snprintf(link->name, sizeof link->name, "%s", args->name);
+    snprintf(link->build, sizeof link->build, "%s", args->build);
+    memcpy(link->instance, args->instance, sizeof link->instance);
+    if (link->is_clear)
+        flyt_peer_set_identity(link->peer, (enum flyt_role)(1 << args->kind), args->name);
+    flyt_link_enter(link);
+    reply_hello(call, link->cluster);
+}
+
+/* Who has this identity now, on another connection. */
+static struct flyt_link *find_holder(struct flyt_link *link, const flyt_hello_args *args)
+{
+    struct flyt_link *other;
+
+    if (args->kind != FLYT_PEER_NODE && args->kind != FLYT_PEER_VM)
+        return NULL;
+    TAILQ_FOREACH(other, &link->cluster->links, entry)
+    {
+        if (other != link && other->kind == args->kind && !strcmp(other->name, args->name))
+            return other;
+    }
+    return NULL;
+}
+
+struct probing {
+    struct flyt_call *call;
+    struct flyt_cluster *cluster;
+    const flyt_hello_args *args;
+    struct flyt_link *holder;
+};
+
+/* The one that has the identity was asked whether it lives. Where its connection has ended meanwhile, it does not. */
+static void probed(void *user, int status, void *result)
+{
+    struct probing *probing = user;
+    struct flyt_peer *peer = flyt_call_peer(probing->call);
+    struct flyt_link *link = peer ? flyt_peer_user(peer) : NULL, *holder = NULL;
+    char sentence[1024];
+
+    holder = link ? find_holder(link, probing->args) : NULL;
+    if (!link) {
+        refuse_hello(probing->call, FLYT_STATUS_UNAVAILABLE, "the connection has ended");
+    } else if (!status && holder) {
+        snprintf(sentence, sizeof sentence, "%s %s is connected from %s already; this is another one, from %s",
+                 flyt_kind_name(probing->args->kind), probing->args->name, holder->address, link->address);
+        flyt_warn("%s", sentence);
+        if (probing->cluster->is_leader)
+            flyt_event_add(probing->cluster, "identity.held", "manager", probing->args->name, NULL, NULL, "%s",
+                           sentence);
+        refuse_hello(probing->call, FLYT_STATUS_HELD, sentence);
+    } else {
+        /* -EPIPE, -ECANCELED: it is ending by itself, and its end must not be reported for the new one. */
+        if (holder && status != -EPIPE && status != -ECANCELED)
+            flyt_link_close(holder, "it does not answer, and another one came in its place");
+        else if (holder && holder->node)
+            holder->node->link = NULL, holder->node = NULL;
+        else if (holder && holder->vm)
+            holder->vm->link = NULL, holder->vm = NULL;
+        accept_hello(probing->call, link, probing->args);
+    }
+    free(probing);
+}
+
+static void settle_holder(struct flyt_call *call, struct flyt_link *link, const flyt_hello_args *args,
+                          struct flyt_link *holder)
+{
+    if (!memcmp(holder->instance, args->instance, sizeof holder->instance)) {
+        flyt_link_close(holder, "the same process has connected again");
+        accept_hello(call, link, args);
+        return;
+    }
+    struct probing *probing = calloc(1, sizeof *probing);
+    if (!probing) {
+        flyt_call_fail(call);
+        return;
+    }
+    *probing = (struct probing){call, link->cluster, args, holder};
+    int status = flyt_peer_call(holder->peer, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, FLYT_ORDER_NULL, NULL, NULL, NULL,
+                                0, PROBE_MS, probed, probing);
+    if (!status)
+        return;
+    free(probing);
+    flyt_link_close(holder, "it cannot be asked any more, and another one came in its place");
+    accept_hello(call, link, args);
+}
+
+static void serve_hello(struct flyt_call *call, void *data)
+{
+    const flyt_hello_args *args = data;
+    struct flyt_link *link = flyt_call_link(call);
+    const struct flyt_identity *identity = flyt_call_identity(call);
+    char sentence[1024];
+
+    if (args->protocol != FLYT_CONTROL_PROTOCOL) {
+        snprintf(sentence, sizeof sentence, "protocol %u, this manager (%s) speaks %d: upgrade the older one",
+                 args->protocol, FLYT_BUILD_NAME, FLYT_CONTROL_PROTOCOL);
+        refuse_hello(call, FLYT_STATUS_NOT_SUPPORTED, sentence);
+        return;
+    }
+    if (args->kind < FLYT_PEER_NODE || args->kind > FLYT_PEER_VIEWER || !*args->name) {
+        refuse_hello(call, FLYT_STATUS_INVALID, "HELLO names a node, vm, operator or viewer");
+        return;
+    }
+    if (link->kind && (link->kind != args->kind || strcmp(link->name, args->name))) {
+        refuse_hello(call, FLYT_STATUS_CONFLICT, "this connection said HELLO as somebody else");
+        return;
+    }
+    if (!link->is_clear &&
+        (identity->role != (enum flyt_role)(1 << args->kind) || strcmp(identity->name, args->name))) {
+        snprintf(sentence, sizeof sentence, "the certificate is of another role or name (%s), not of %s %s",
+                 identity->role == FLYT_ROLE_ANONYMOUS ? "there is none" : identity->name, flyt_kind_name(args->kind),
+                 args->name);
+        refuse_hello(call, FLYT_STATUS_DENIED, sentence);
+        return;
+    }
+    struct flyt_link *holder = find_holder(link, args);
+    if (holder)
+        settle_holder(call, link, args, holder);
+    else
+        accept_hello(call, link, args);
+}
+
+static void serve_null(struct flyt_call *call, void *args)
+{
+    flyt_call_reply(call, NULL);
+}
+
+/* ---- backup ---- */
+
+struct backing_up {
+    struct flyt_call *call;
+    struct flyt_cluster *cluster;
+    char path[256];
+    struct flyt_error err;
+    int status;
+};
+
+static enum flyt_store_result run_backup(struct flyt_store *store, void *user)
+{
+    struct backing_up *backing_up = user;
+
+    backing_up->status = flyt_store_backup(store, backing_up->path, &backing_up->err);
+    return FLYT_STORE_OK; /* a full disk says nothing about the store */
+}
+
+static void reply_backup(struct flyt_call *call, struct flyt_cluster *cluster, uint64_t offset_bytes)
+{
+    static char empty[] = "";
+    flyt_backup_res res = {.outcome = {FLYT_STATUS_OK, empty}, .total_bytes = cluster->backup_bytes};
+    char *chunk = malloc(BACKUP_CHUNK_BYTES);
+    ssize_t bytes = chunk ? pread(cluster->backup_fd, chunk, BACKUP_CHUNK_BYTES, (off_t)offset_bytes) : -1;
+
+    if (bytes < 0) {
+        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "the copy cannot be read: %s", strerror(errno));
+    } else {
+        res.data.data_val = chunk;
+        res.data.data_len = (u_int)bytes;
+        flyt_call_reply(call, &res);
+    }
+    free(chunk);
+}
+
+static void backup_done(void *user, int is_cancelled)
+{
+    struct backing_up *backing_up = user;
+    struct flyt_cluster *cluster = backing_up->cluster;
+    struct stat about;
+
+    if (!is_cancelled) {
+        cluster->is_backing_up = false;
+        int fd = backing_up->status ? -1 : open(backing_up->path, O_RDONLY | O_CLOEXEC);
+        unlink(backing_up->path);
+        if (fd < 0 || fstat(fd, &about)) {
+            flyt_call_outcome(backing_up->call, FLYT_STATUS_UNAVAILABLE, "no backup could be made: %s",
+                              backing_up->status ? backing_up->err.text : strerror(errno));
+            if (fd >= 0)
+                close(fd);
+        } else {
+            if (cluster->backup_fd >= 0)
+                close(cluster->backup_fd);
+            cluster->backup_fd = fd;
+            cluster->backup_bytes = (uint64_t)about.st_size;
+            reply_backup(backing_up->call, cluster, 0);
+        }
+    } else {
+        unlink(backing_up->path);
+    }
+    free(backing_up);
+}
+
+static void serve_backup(struct flyt_call *call, void *data)
+{
+    const flyt_backup_args *args = data;
+    struct flyt_cluster *cluster = flyt_call_cluster(call);
+    struct backing_up *backing_up;
+    char folder[] = "/tmp/flyt-backup-XXXXXX";
+
+    if (!flyt_lead_may(cluster, call))
+        return;
+    if (args->offset_bytes) {
+        if (cluster->backup_fd < 0 || args->offset_bytes > cluster->backup_bytes)
+            flyt_call_outcome(call, FLYT_STATUS_INVALID, "there is no backup under way; begin at offset 0");
+        else
+            reply_backup(call, cluster, args->offset_bytes);
+        return;
+    }
+    if (cluster->is_backing_up) {
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "a backup is being made for somebody else");
+        return;
+    }
+    backing_up = calloc(1, sizeof *backing_up);
+    int fd = backing_up ? mkostemp(folder, O_CLOEXEC) : -1;
+    if (fd < 0) {
+        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "no file for a backup: %s", strerror(errno));
+        free(backing_up);
+        return;
+    }
+    /* The store makes the file itself; the name is ours, random, and its content readable by this user only. */
+    close(fd);
+    unlink(folder);
+    backing_up->call = call;
+    backing_up->cluster = cluster;
+    snprintf(backing_up->path, sizeof backing_up->path, "%s", folder);
+    cluster->is_backing_up = !flyt_keeper_do(cluster->keeper, "backup", run_backup, backup_done, backing_up);
+    if (cluster->is_backing_up)
+        return;
+    flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
+    free(backing_up);
+}
+
+/* ---- the table ---- */
+
+#define ROW(number_, name_, roles_, args_, res_, serve_)                                                               \
+    {                                                                                                                  \
+        .number = number_, .name = name_, .roles = roles_, .xdr_args = (xdrproc_t)xdr_##args_,                         \
+        .args_bytes = sizeof(args_), .xdr_res = (xdrproc_t)xdr_##res_, .serve = serve_                                 \
+    }
+
+enum {
+    NODE = FLYT_ROLE_NODE,
+    VM = FLYT_ROLE_VM,
+    OPERATOR = FLYT_ROLE_OPERATOR,
+    VIEWER = FLYT_ROLE_OPERATOR | FLYT_ROLE_VIEWER,
+    ANY = FLYT_ROLE_ANY,
+};
+
+static const struct flyt_procedure procedures[] = {
+    {.number = FLYT_CONTROL_NULL, .name = "null", .roles = FLYT_ROLE_ANY, .serve = serve_null},
+    ROW(FLYT_HELLO, "hello", ANY, flyt_hello_args, flyt_hello_res, serve_hello),
+    ROW(FLYT_ENROL, "enrol", ANY, flyt_enrol_args, flyt_enrol_res, flyt_serve_enrol),
+    ROW(FLYT_NODE_REGISTER, "node_register", NODE, flyt_register_args, flyt_register_res, flyt_serve_node_register),
+    ROW(FLYT_NODE_HEARTBEAT, "node_heartbeat", NODE, flyt_heartbeat_args, flyt_heartbeat_res,
+        flyt_serve_node_heartbeat),
+    ROW(FLYT_NODE_EVENT, "node_event", NODE, flyt_event, flyt_outcome, flyt_serve_node_event),
+    ROW(FLYT_VM_ATTACH, "vm_attach", VM, flyt_attach_args, flyt_attach_res, flyt_serve_vm_attach),
+    ROW(FLYT_VM_REPORT, "vm_report", VM, flyt_vm_report_args, flyt_outcome, flyt_serve_vm_report),
+    ROW(FLYT_VIEW, "view", VIEWER, flyt_view_args, flyt_view_res, flyt_serve_view),
+    ROW(FLYT_VM_SET, "vm_set", OPERATOR, flyt_vm_set_args, flyt_outcome, flyt_serve_vm_set),
+    ROW(FLYT_VM_REMOVE, "vm_remove", OPERATOR, flyt_vm_remove_args, flyt_outcome, flyt_serve_vm_remove),
+    ROW(FLYT_TENANT_SET, "tenant_set", OPERATOR, flyt_tenant_set_args, flyt_outcome, flyt_serve_tenant_set),
+    ROW(FLYT_RESIZE, "resize", OPERATOR, flyt_resize_args, flyt_resize_res, flyt_serve_resize),
+    ROW(FLYT_SCHEDULE, "schedule", OPERATOR, flyt_schedule_args, flyt_view_res, flyt_serve_schedule),
+    ROW(FLYT_GPU_SET, "gpu_set", OPERATOR, flyt_gpu_set_args, flyt_outcome, flyt_serve_gpu_set),
+    ROW(FLYT_ALLOCATION, "allocation", OPERATOR, flyt_allocation_args, flyt_outcome, flyt_serve_allocation),
+    ROW(FLYT_NODE_FENCE, "node_fence", OPERATOR, flyt_fence_args, flyt_outcome, flyt_serve_node_fence),
+    ROW(FLYT_JOIN_TOKEN, "join_token", OPERATOR, flyt_token_args, flyt_token_res, flyt_serve_join_token),
+    ROW(FLYT_SESSION_KILL, "session_kill", OPERATOR, flyt_session_args, flyt_outcome, flyt_serve_session_kill),
+    ROW(FLYT_BACKUP, "backup", OPERATOR, flyt_backup_args, flyt_backup_res, serve_backup),
+    ROW(FLYT_REVOKE, "revoke", OPERATOR, flyt_revoke_args, flyt_outcome, flyt_serve_revoke),
+    {0},
+};
+
+const struct flyt_program flyt_cluster_program = {FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, procedures};
+
+/* ---- the end of a reign ---- */
+
+static void forget_vms(struct flyt_cluster *cluster)
+{
+    struct flyt_table vms = cluster->vms;
+
+    cluster->vms = (struct flyt_table){0};
+    for (size_t i = 0; i < vms.count; i++) {
+        struct flyt_vm *vm = vms.items[i];
+        flyt_resize_cancel(vm, "this manager does not lead any more");
+        flyt_vm_answer(vm, FLYT_STATUS_NOT_LEADER, "this manager does not lead any more");
+        flyt_vm_free(vm);
+    }
+    flyt_table_fini(&vms);
+}
+
+/* Calls free for each of a table that nobody finds anything in any more. */
+#define FORGET(table_, type_, free_)                                                                                   \
+    do {                                                                                                               \
+        struct flyt_table old = (table_);                                                                              \
+        (table_) = (struct flyt_table){0};                                                                             \
+        for (size_t i = 0; i < old.count; i++)                                                                         \
+            free_((type_ *)old.items[i]);                                                                              \
+        flyt_table_fini(&old);                                                                                         \
+    } while (0)
+
+static void tenant_free(struct flyt_tenant *tenant)
+{
+    free((char *)tenant->key);
+    free(tenant);
+}
+
+void flyt_cluster_forget(struct flyt_cluster *cluster)
+{
+    struct flyt_table cards = cluster->cards;
+    struct flyt_link *link;
+
+    TAILQ_FOREACH(link, &cluster->links, entry)
+    {
+        link->node = NULL;
+        link->vm = NULL;
+    }
+    for (size_t i = 0; i < cluster->vms.count; i++) {
+        struct flyt_vm *vm = cluster->vms.items[i];
+        vm->held = NULL;
+        vm->link = NULL;
+    }
+    /* Who waits for a write is told while VMs are there still, and finds neither GPUs nor allocations. */
+    cluster->cards = (struct flyt_table){0};
+    FORGET(cluster->held, struct flyt_held, flyt_held_free);
+    for (size_t i = 0; i < cards.count; i++)
+        flyt_gpu_free(cards.items[i]);
+    flyt_table_fini(&cards);
+    forget_vms(cluster);
+    FORGET(cluster->nodes, struct flyt_node, flyt_node_free);
+    free(cluster->place_nodes);
+    cluster->place_nodes = NULL;
+    cluster->place_room = 0;
+    FORGET(cluster->wishes, struct flyt_wish, flyt_wish_free);
+    FORGET(cluster->members, struct flyt_member, flyt_member_free);
+    FORGET(cluster->tokens, struct flyt_token, flyt_token_free);
+    FORGET(cluster->tenants, struct flyt_tenant, tenant_free);
+    flyt_event_fini(cluster);
+}

@@ -1,0 +1,37 @@
+/* The settings of /etc/flyt/cluster.conf. */
+#ifndef FLYT_CLUSTER_SETTINGS_H
+#define FLYT_CLUSTER_SETTINGS_H
+
+#include "control/base/config.h"
+#include "control/cluster/quota.h"
+
+struct flyt_cluster_settings {
+    char *name;
+    char *listen;
+    char *socket;
+    char *socket_group;
+    char *store;
+    uint64_t store_timeout_ms;
+    char *advertise;
+    struct flyt_strings managers;
+    struct {
+        char *authority, *certificate, *key, *authority_key;
+        uint64_t valid_days;
+    } tls;
+    int policy;
+    int isolation;
+    uint64_t sessions;
+    char *tenant;
+    bool is_encrypted;
+    struct flyt_quota quota;
+    uint64_t client_lost_ms, allocation_linger_ms, desired_poll_ms, heartbeat_ms, node_lost_ms, fence_after_ms,
+        lease_ms, lease_renew_ms, order_ms;
+    uint64_t events_max, connections_max;
+    char *metrics;
+};
+
+extern const struct flyt_setting flyt_cluster_settings_table[];
+/* What the table cannot say. 0 or negative and *err. */
+int flyt_cluster_settings_check(const void *settings, struct flyt_error *err);
+
+#endif

@@ -1,0 +1,436 @@
+/* What flytctl sees: arrays of flat objects (control/README.md). */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/cluster/cluster.h"
+#include "rpc/base/clock.h"
+
+enum { PAGE_OBJECTS = 1000 };
+
+static const char *const health_names[] = {"ok", "degraded", "failed"};
+static const char *const schedule_names[] = {"active", "cordoned", "draining"};
+static const char *const state_names[] = {"", "active", "blocked", "ending", "orphan"};
+static const char *const switch_names[] = {"target", "switched", "vacated"};
+
+static void add_text(cJSON *object, const char *name, const char *text)
+{
+    if (text && *text)
+        cJSON_AddStringToObject(object, name, text);
+    else
+        cJSON_AddNullToObject(object, name);
+}
+
+static void add_number(cJSON *object, const char *name, uint64_t number)
+{
+    cJSON_AddNumberToObject(object, name, (double)number);
+}
+
+static void add_time(cJSON *object, const char *name, uint64_t time_ms)
+{
+    if (time_ms)
+        add_number(object, name, time_ms);
+    else
+        cJSON_AddNullToObject(object, name);
+}
+
+static void add_id(cJSON *object, const char *name, uint64_t id)
+{
+    char text[17];
+
+    snprintf(text, sizeof text, "%016" PRIx64, id);
+    cJSON_AddStringToObject(object, name, text);
+}
+
+static void add_names(cJSON *object, const char *name, const struct flyt_name_list *list)
+{
+    if (list->count)
+        cJSON_AddItemToObject(object, name,
+                              cJSON_CreateStringArray((const char *const *)list->names, (int)list->count));
+}
+
+void flyt_view_reply(struct flyt_call *call, flyt_status status, const char *text, cJSON *array, uint64_t next)
+{
+    char *json = array ? cJSON_PrintUnformatted(array) : NULL;
+    flyt_view_res res = {.outcome = {status, (char *)text}, .next = next};
+
+    cJSON_Delete(array);
+    if (!json || strlen(json) > FLYT_VIEW_BYTES_MAX) {
+        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "the answer is too long, or there is no memory for it");
+        free(json);
+        return;
+    }
+    res.json.json_val = json;
+    res.json.json_len = (u_int)strlen(json);
+    flyt_call_reply(call, &res);
+    free(json);
+}
+
+/* ---- one object each; the selector has been looked at where it can be before the object is made ---- */
+
+static bool begins(const char *text, const char *selector)
+{
+    return text && !strncmp(text, selector, strlen(selector));
+}
+
+static cJSON *view_node(struct flyt_cluster *cluster, void *item, const char *selector)
+{
+    const struct flyt_node *node = item;
+    unsigned held_count = 0;
+
+    if (*selector && strcmp(node->key, selector))
+        return NULL;
+    for (size_t i = 0; i < cluster->held.count; i++)
+        held_count += ((struct flyt_held *)cluster->held.items[i])->node == node;
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "name", node->key);
+    cJSON_AddStringToObject(object, "state", node->place.is_up ? "up" : node->is_fenced ? "fenced" : "lost");
+    cJSON_AddStringToObject(object, "schedule", schedule_names[node->place.schedule]);
+    add_number(object, "gpus", node->place.gpu_count);
+    add_number(object, "allocations", held_count);
+    add_number(object, "sessions", node->session_count);
+    add_text(object, "host_ip", node->host_ip);
+    cJSON_AddItemToObject(object, "data_urls",
+                          cJSON_CreateStringArray((const char *const *)node->data_urls, (int)node->data_url_count));
+    add_text(object, "build", node->build);
+    add_time(object, "last_seen_ms", node->last_seen_ms);
+    add_text(object, "address", node->link ? node->link->address : NULL);
+    return object;
+}
+
+static cJSON *view_gpu(struct flyt_cluster *cluster, void *item, const char *selector)
+{
+    const struct flyt_card *card = item;
+    const struct flyt_capacity *gpu = flyt_gpu_capacity(card);
+    char place[FLYT_NAME_BYTES_MAX + 16];
+
+    snprintf(place, sizeof place, "%s:%u", card->node->key, gpu->index);
+    if (*selector && !begins(card->key, selector) && strcmp(place, selector) && strcmp(card->node->key, selector))
+        return NULL;
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "uuid", card->key);
+    cJSON_AddStringToObject(object, "node", card->node->key);
+    add_number(object, "index", gpu->index);
+    cJSON_AddStringToObject(object, "type", card->type);
+    cJSON_AddStringToObject(object, "health", health_names[card->health]);
+    add_text(object, "health_text", card->health_text);
+    cJSON_AddStringToObject(object, "schedule", schedule_names[gpu->schedule]);
+    cJSON_AddStringToObject(object, "isolation", gpu->isolation == FLYT_ISOLATION_STRICT ? "strict" : "shared");
+    add_number(object, "group_size", card->group_size);
+    add_number(object, "sms", gpu->sms_total);
+    add_number(object, "sms_allocated", gpu->sms_total - gpu->sms_free);
+    add_number(object, "groups", gpu->group_count);
+    add_number(object, "groups_allocated", flyt_groupset_count(&gpu->taken));
+    add_number(object, "memory_bytes", gpu->memory_bytes);
+    add_number(object, "memory_allocated_bytes", gpu->memory_bytes - gpu->memory_free_bytes);
+    add_number(object, "memory_used_bytes", card->use.memory_used_bytes);
+    add_number(object, "server_reserve_bytes", gpu->server_reserve_bytes);
+    add_number(object, "client_slots", gpu->client_slots);
+    add_number(object, "client_slots_allocated", gpu->client_slots - gpu->slots_free);
+    add_number(object, "busy_pct", card->use.busy_pct);
+    add_number(object, "power_w", card->use.power_w);
+    add_number(object, "temperature_c", card->use.temperature_c);
+    add_number(object, "warm", card->use.warm_count);
+    add_number(object, "servers", card->use.server_count);
+    add_number(object, "allocations", card->held_count);
+    return object;
+}
+
+static const char *vm_state(const struct flyt_vm *vm)
+{
+    if (vm->held && vm->held->is_granted)
+        return vm->held->state == FLYT_ALLOCATION_BLOCKED && !vm->held->is_blocked_idle ? "blocked" : "granted";
+    if (!vm->has_desired && !vm->wish_count)
+        return "blocked";
+    return vm->reason ? "refused" : "waiting";
+}
+
+static cJSON *view_vm(struct flyt_cluster *cluster, void *item, const char *selector)
+{
+    const struct flyt_vm *vm = item;
+    const struct flyt_desired *desired = &vm->desired;
+
+    if (*selector && strcmp(vm->key, selector) && (!desired->name || strcmp(desired->name, selector)))
+        return NULL;
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "vm_ip", vm->key);
+    add_text(object, "name", desired->name);
+    cJSON_AddStringToObject(object, "tenant", desired->tenant ? desired->tenant : cluster->settings->tenant);
+    add_text(object, "host_ip", desired->host_ip);
+    add_number(object, "sms", desired->sm_count);
+    add_number(object, "memory_bytes", desired->memory_bytes);
+    add_number(object, "devices", desired->device_count);
+    add_number(object, "sessions_max", desired->session_count ? desired->session_count : cluster->settings->sessions);
+    cJSON_AddStringToObject(object, "state", vm_state(vm));
+    add_text(object, "reason", vm->reason);
+    cJSON_AddBoolToObject(object, "connected", vm->link != NULL);
+    add_text(object, "address", vm->link ? vm->link->address : NULL);
+    add_text(object, "allocation", vm->held ? vm->held->id_text : NULL);
+    add_text(object, "node", vm->held ? vm->held->node->key : NULL);
+    add_number(object, "programs", vm->program_count);
+    if (desired->policy >= 0)
+        cJSON_AddStringToObject(object, "policy", desired->policy ? "spread" : "binpack");
+    if (desired->isolation >= 0)
+        cJSON_AddStringToObject(object, "isolation", desired->isolation ? "strict" : "shared");
+    if (desired->priority)
+        cJSON_AddNumberToObject(object, "priority", desired->priority);
+    if (desired->is_reserved)
+        cJSON_AddBoolToObject(object, "reserved", true);
+    add_names(object, "include_types", &desired->include_types);
+    add_names(object, "exclude_types", &desired->exclude_types);
+    add_names(object, "include_gpus", &desired->include_gpus);
+    add_names(object, "exclude_gpus", &desired->exclude_gpus);
+    return object;
+}
+
+cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part)
+{
+    unsigned slot = (unsigned)(part - held->parts);
+    const struct flyt_slot_use *use = slot < held->use_count ? &held->uses[slot] : NULL;
+    cJSON *object = cJSON_CreateObject(), *groups;
+
+    cJSON_AddStringToObject(object, "id", held->id_text);
+    cJSON_AddStringToObject(object, "vm_ip", held->vm_ip);
+    cJSON_AddStringToObject(object, "tenant", held->tenant);
+    cJSON_AddStringToObject(object, "node", held->node->key);
+    cJSON_AddStringToObject(object, "gpu", part->card->key);
+    add_number(object, "slot", part->device_index);
+    cJSON_AddStringToObject(object, "state", held->is_leaving ? "ending" : state_names[held->state]);
+    add_number(object, "revision", held->revision);
+    add_number(object, "revision_applied", held->applied_revision);
+    add_number(object, "generation", held->generation);
+    add_number(object, "sms", part->sm_count);
+    add_number(object, "sms_now", use ? use->sm_count : 0);
+    add_text(object, "switch_state",
+             use && use->switch_state <= FLYT_SWITCH_VACATED ? switch_names[use->switch_state] : NULL);
+    groups = cJSON_AddArrayToObject(object, "sm_groups");
+    for (unsigned i = 0; i < FLYT_GROUPS_MAX; i++)
+        if (flyt_groupset_has(&part->groups, i))
+            cJSON_AddItemToArray(groups, cJSON_CreateNumber(i));
+    add_number(object, "memory_bytes", part->memory_bytes);
+    add_number(object, "memory_now_bytes", use ? use->memory_bytes : 0);
+    add_number(object, "memory_used_bytes", use ? use->memory_used_bytes : 0);
+    add_number(object, "memory_peak_bytes", use ? use->memory_peak_bytes : 0);
+    add_number(object, "memory_refused", use ? use->memory_refused_count : 0);
+    add_number(object, "sessions", held->session_count);
+    add_number(object, "sessions_max", held->sessions_max);
+    cJSON_AddBoolToObject(object, "reserved", held->is_reserved);
+    add_time(object, "created_ms", held->created_ms);
+    add_time(object, "idle_since_ms", held->idle_since_ms);
+    add_text(object, "outcome", held->use_text);
+    return object;
+}
+
+cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session_use *session)
+{
+    struct flyt_held *held = flyt_held_find(node->cluster, session->allocation_id);
+    cJSON *object = cJSON_CreateObject();
+
+    add_id(object, "id", session->id);
+    add_id(object, "allocation", session->allocation_id);
+    add_text(object, "vm_ip", held ? held->vm_ip : NULL);
+    cJSON_AddStringToObject(object, "node", node->key);
+    add_text(object, "program", session->program_name);
+    add_number(object, "client_pid", session->client_pid);
+    add_text(object, "client_address", session->client_address);
+    add_number(object, "server_pid", session->server_pid);
+    add_time(object, "started_ms", session->started_ms);
+    add_number(object, "calls", session->call_count);
+    add_number(object, "memory_bytes", session->memory_bytes);
+    add_number(object, "gpu_time_us", session->gpu_time_us);
+    cJSON_AddBoolToObject(object, "encrypted", session->is_encrypted);
+    cJSON_AddBoolToObject(object, "replaceable", session->is_replaceable);
+    add_text(object, "why_not", session->why_not);
+    return object;
+}
+
+static cJSON *view_tenant(struct flyt_cluster *cluster, void *item, const char *selector)
+{
+    const struct flyt_tenant *tenant = item;
+
+    if (*selector && strcmp(tenant->key, selector))
+        return NULL;
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "name", tenant->key);
+    add_time(object, "compute_units", tenant->quota.sm_count);
+    add_time(object, "memory_bytes", tenant->quota.memory_bytes);
+    add_time(object, "sessions", tenant->quota.session_count);
+    add_time(object, "vms", tenant->quota.vm_count);
+    add_number(object, "sms_allocated", tenant->used.sm_count);
+    add_number(object, "memory_allocated_bytes", tenant->used.memory_bytes);
+    add_number(object, "sessions_allocated", tenant->used.session_count);
+    add_number(object, "vms_allocated", tenant->used.vm_count);
+    return object;
+}
+
+static cJSON *view_member(struct flyt_cluster *cluster, void *item, const char *selector)
+{
+    const struct flyt_member *member = item;
+
+    if (*selector && !begins(member->key, selector))
+        return NULL;
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "member", member->key);
+    add_text(object, "serial", member->serial);
+    add_time(object, "enrolled_ms", member->enrolled_ms);
+    return object;
+}
+
+/* ---- lists ---- */
+
+/* A page of a table. `after` is the place where it goes on: what was added or removed before it in the meantime may
+ * show one object twice or not at all, as in any list that is read in pages. */
+static void reply_table(struct flyt_call *call, struct flyt_cluster *cluster, const struct flyt_table *table,
+                        const flyt_view_args *args,
+                        cJSON *(*view)(struct flyt_cluster *cluster, void *item, const char *selector))
+{
+    cJSON *array = cJSON_CreateArray();
+    size_t place = args->after < table->count ? (size_t)args->after : table->count;
+    unsigned count = 0;
+
+    for (; place < table->count && count < PAGE_OBJECTS; place++) {
+        cJSON *object = view(cluster, table->items[place], args->selector);
+        if (!object)
+            continue;
+        cJSON_AddItemToArray(array, object);
+        count++;
+    }
+    flyt_view_reply(call, FLYT_STATUS_OK, "", array, place < table->count ? place : 0);
+}
+
+static void reply_allocations(struct flyt_call *call, struct flyt_cluster *cluster, const flyt_view_args *args)
+{
+    cJSON *array = cJSON_CreateArray();
+    size_t place = args->after < cluster->held.count ? (size_t)args->after : cluster->held.count;
+    unsigned count = 0;
+
+    for (; place < cluster->held.count && count < PAGE_OBJECTS; place++) {
+        const struct flyt_held *held = cluster->held.items[place];
+        if (*args->selector && !begins(held->key, args->selector) && strcmp(held->vm_ip, args->selector) &&
+            strcmp(held->node->key, args->selector))
+            continue;
+        for (unsigned i = 0; i < held->part_count; i++, count++)
+            cJSON_AddItemToArray(array, flyt_view_held(held, &held->parts[i]));
+    }
+    flyt_view_reply(call, FLYT_STATUS_OK, "", array, place < cluster->held.count ? place : 0);
+}
+
+static bool selects_session(struct flyt_cluster *cluster, const struct flyt_node *node,
+                            const struct flyt_session_use *session, const char *selector)
+{
+    char id[17];
+
+    snprintf(id, sizeof id, "%016" PRIx64, (uint64_t)session->id);
+    if (!*selector || begins(id, selector) || !strcmp(node->key, selector))
+        return true;
+    const struct flyt_held *held = flyt_held_find(cluster, session->allocation_id);
+    return held && (!strcmp(held->vm_ip, selector) || begins(held->key, selector) ||
+                    (held->vm && held->vm->desired.name && !strcmp(held->vm->desired.name, selector)));
+}
+
+static void reply_sessions(struct flyt_call *call, struct flyt_cluster *cluster, const flyt_view_args *args)
+{
+    cJSON *array = cJSON_CreateArray();
+    uint64_t place = 0, next = 0;
+    unsigned count = 0;
+
+    for (size_t i = 0; i < cluster->nodes.count && !next; i++) {
+        const struct flyt_node *node = cluster->nodes.items[i];
+        for (unsigned j = 0; j < node->session_count && !next; j++, place++) {
+            if (place < args->after || !selects_session(cluster, node, &node->sessions[j], args->selector))
+                continue;
+            if (count++ == PAGE_OBJECTS)
+                next = place;
+            else
+                cJSON_AddItemToArray(array, flyt_view_session(node, &node->sessions[j]));
+        }
+    }
+    flyt_view_reply(call, FLYT_STATUS_OK, "", array, next);
+}
+
+static void reply_status(struct flyt_call *call, struct flyt_cluster *cluster)
+{
+    cJSON *array = cJSON_CreateArray(), *object = cJSON_CreateObject();
+    uint64_t nodes_up = 0, healthy = 0, sessions = 0, sms = 0, sms_taken = 0, bytes = 0, bytes_taken = 0, vms = 0;
+
+    for (size_t i = 0; i < cluster->nodes.count; i++) {
+        const struct flyt_node *node = cluster->nodes.items[i];
+        nodes_up += node->place.is_up;
+        sessions += node->session_count;
+        for (unsigned j = 0; j < node->place.gpu_count; j++) {
+            const struct flyt_capacity *gpu = &node->place.gpus[j];
+            healthy += !gpu->is_unhealthy;
+            sms += gpu->sms_total;
+            sms_taken += gpu->sms_total - gpu->sms_free;
+            bytes += gpu->memory_bytes;
+            bytes_taken += gpu->memory_bytes - gpu->memory_free_bytes;
+        }
+    }
+    for (size_t i = 0; i < cluster->vms.count; i++)
+        vms += ((struct flyt_vm *)cluster->vms.items[i])->has_desired;
+    cJSON_AddItemToArray(array, object);
+    cJSON_AddStringToObject(object, "manager", cluster->settings->name);
+    cJSON_AddStringToObject(object, "build", FLYT_BUILD_NAME);
+    add_number(object, "epoch", cluster->epoch);
+    cJSON_AddBoolToObject(object, "leader", cluster->is_leader);
+    cJSON_AddStringToObject(object, "store", cluster->is_shared_store ? "mongodb" : "sqlite");
+    cJSON_AddBoolToObject(object, "store_ok", cluster->is_store_available);
+    add_number(object, "uptime_ms", flyt_clock_ms() - cluster->started_ms);
+    add_number(object, "nodes", cluster->nodes.count);
+    add_number(object, "nodes_up", nodes_up);
+    add_number(object, "gpus", cluster->cards.count);
+    add_number(object, "gpus_healthy", healthy);
+    add_number(object, "vms", vms);
+    add_number(object, "allocations", cluster->held.count);
+    add_number(object, "sessions", sessions);
+    add_number(object, "sms_total", sms);
+    add_number(object, "sms_allocated", sms_taken);
+    add_number(object, "memory_total_bytes", bytes);
+    add_number(object, "memory_allocated_bytes", bytes_taken);
+    flyt_view_reply(call, FLYT_STATUS_OK, "", array, 0);
+}
+
+static void reply_explain(struct flyt_call *call, struct flyt_cluster *cluster, const flyt_view_args *args)
+{
+    struct flyt_error err = {0};
+    struct flyt_vm *vm = flyt_vm_find(cluster, args->selector, &err);
+
+    if (vm)
+        flyt_view_reply(call, FLYT_STATUS_OK, "", flyt_explain(vm), 0);
+    else
+        flyt_call_outcome(call, err.code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND,
+                          "%s; `flytctl vm add` makes one", err.text);
+}
+
+void flyt_serve_view(struct flyt_call *call, void *data)
+{
+    const flyt_view_args *args = data;
+    struct flyt_cluster *cluster = flyt_call_cluster(call);
+
+    if (!strcmp(args->view, "status"))
+        reply_status(call, cluster);
+    else if (!cluster->is_leader)
+        flyt_lead_may(cluster, call); /* says who is asked instead */
+    else if (!strcmp(args->view, "nodes"))
+        reply_table(call, cluster, &cluster->nodes, args, view_node);
+    else if (!strcmp(args->view, "gpus"))
+        reply_table(call, cluster, &cluster->cards, args, view_gpu);
+    else if (!strcmp(args->view, "vms"))
+        reply_table(call, cluster, &cluster->vms, args, view_vm);
+    else if (!strcmp(args->view, "tenants"))
+        reply_table(call, cluster, &cluster->tenants, args, view_tenant);
+    else if (!strcmp(args->view, "members"))
+        reply_table(call, cluster, &cluster->members, args, view_member);
+    else if (!strcmp(args->view, "allocations"))
+        reply_allocations(call, cluster, args);
+    else if (!strcmp(args->view, "sessions"))
+        reply_sessions(call, cluster, args);
+    else if (!strcmp(args->view, "events"))
+        flyt_event_view(cluster, call, args);
+    else if (!strcmp(args->view, "explain"))
+        reply_explain(call, cluster, args);
+    else
+        flyt_call_outcome(call, FLYT_STATUS_INVALID, "there is no view %s", args->view);
+}

@@ -1,0 +1,423 @@
+/* Desired documents: read regularly, taken over where they changed; and tenants' quotas. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/cluster/cluster.h"
+#include "rpc/base/log.h"
+
+enum { MEMBER_POLLS = 5 }; /* members are read each so many times: few are removed by hand */
+
+void flyt_wish_free(struct flyt_wish *wish)
+{
+    flyt_desired_free(&wish->desired);
+    cJSON_Delete(wish->document);
+    free((char *)wish->key);
+    free(wish->vm_ip);
+    free(wish);
+}
+
+struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip)
+{
+    struct flyt_wish *found = NULL;
+
+    for (size_t i = 0; i < cluster->wishes.count; i++) {
+        struct flyt_wish *wish = cluster->wishes.items[i];
+        if (!wish->vm_ip || strcmp(wish->vm_ip, vm_ip))
+            continue;
+        if (found)
+            return NULL;
+        found = wish;
+    }
+    return found;
+}
+
+static bool same_text(const char *one, const char *other)
+{
+    return one == other || (one && other && !strcmp(one, other));
+}
+
+/* Whether what is granted has to be changed, or only what a later placement reads. */
+static void apply(struct flyt_vm *vm, struct flyt_desired *desired)
+{
+    bool is_first = !vm->has_desired;
+    struct flyt_held *held = vm->held;
+
+    if (!is_first && !same_text(vm->desired.tenant, desired->tenant) && held)
+        flyt_info("vm %s: its tenant changes with its next allocation", vm->key);
+    flyt_desired_free(&vm->desired);
+    vm->desired = *desired;
+    memset(desired, 0, sizeof *desired);
+    vm->has_desired = true;
+    vm->is_deleted = false;
+    flyt_vm_set_reason(vm, NULL);
+    if (!held)
+        return;
+    if (held->is_reserved != vm->desired.is_reserved && held->is_granted) {
+        held->is_reserved = vm->desired.is_reserved;
+        flyt_held_write(held, NULL, NULL);
+    }
+    if (held->state == FLYT_ALLOCATION_BLOCKED && !held->is_blocked_idle) {
+        flyt_held_set_state(held, FLYT_ALLOCATION_ACTIVE);
+        flyt_vm_tell(vm, "the VM has a document again");
+    }
+    flyt_resize_wanted(vm);
+}
+
+static void withdraw(struct flyt_vm *vm)
+{
+    if (!vm->has_desired && !vm->held)
+        return;
+    flyt_desired_free(&vm->desired);
+    vm->desired.policy = vm->desired.isolation = -1;
+    vm->has_desired = false;
+    vm->is_deleted = true;
+    flyt_vm_set_reason(vm, "its document was deleted");
+    if (!vm->held)
+        return;
+    vm->held->is_blocked_idle = false;
+    if (vm->held->state == FLYT_ALLOCATION_ACTIVE) {
+        flyt_held_set_state(vm->held, FLYT_ALLOCATION_BLOCKED);
+        flyt_event_add(vm->cluster, "allocation.blocked", "manager", vm->held->id_text, NULL, NULL,
+                       "VM %s has no document any more: running programs go on, new ones are not let in", vm->key);
+    }
+    flyt_vm_tell(vm, "the VM's document was deleted");
+}
+
+/* Looks at all documents of a VM after one of them has changed. */
+static void settle(struct flyt_cluster *cluster, const char *vm_ip, const struct flyt_wish *changed)
+{
+    struct flyt_wish *valid = NULL, *other = NULL;
+    unsigned count = 0;
+    char sentence[700];
+
+    for (size_t i = 0; i < cluster->wishes.count; i++) {
+        struct flyt_wish *wish = cluster->wishes.items[i];
+        if (!wish->vm_ip || strcmp(wish->vm_ip, vm_ip))
+            continue;
+        count++;
+        if (wish != changed)
+            other = wish;
+        if (!wish->is_malformed)
+            valid = wish;
+    }
+    struct flyt_vm *vm = count ? flyt_vm_get(cluster, vm_ip) : flyt_table_find(&cluster->vms, vm_ip);
+    if (!vm)
+        return;
+    vm->wish_count = count;
+    if (!count) {
+        withdraw(vm);
+    } else if (count > 1) {
+        snprintf(sentence, sizeof sentence,
+                 "documents %.255s and %.255s both have vm_ip %s: neither changes anything until one is removed",
+                 changed ? changed->key : "?", other ? other->key : "?", vm_ip);
+        flyt_event_add(cluster, "document.doubled", "manager", vm_ip, NULL, NULL, "%s", sentence);
+        flyt_vm_set_reason(vm, sentence);
+    } else if (valid) {
+        /* The registry keeps the document's fields for this moment only: a copy would be of no use. */
+        if (valid->is_fresh)
+            apply(vm, &valid->desired);
+        valid->is_fresh = false;
+    }
+}
+
+/* One of two was removed: the other one counts now, and must be read again. */
+static void read_again(struct flyt_cluster *cluster, const char *vm_ip)
+{
+    struct flyt_wish *left = flyt_wish_of(cluster, vm_ip);
+
+    if (left && !left->is_malformed && !left->is_fresh && left->document &&
+        !flyt_desired_read(left->document, NULL, &left->desired))
+        left->is_fresh = true;
+}
+
+static int take_document(struct flyt_cluster *cluster, struct flyt_wish *wish, cJSON *document)
+{
+    struct flyt_error err = {0};
+    const char *vm_ip = flyt_desired_vm_ip(document);
+    struct flyt_desired desired;
+    int status = flyt_desired_read(document, &err, &desired);
+
+    cJSON_Delete(wish->document);
+    wish->document = document;
+    wish->is_malformed = status != 0;
+    if (status) {
+        flyt_event_add(cluster, "document.malformed", "manager", wish->key, NULL, NULL,
+                       "document %s of vm_required_resources changes nothing: %s", wish->key, err.text);
+        if (vm_ip)
+            flyt_text_set(&wish->vm_ip, vm_ip);
+        struct flyt_vm *vm = wish->vm_ip ? flyt_vm_get(cluster, wish->vm_ip) : NULL;
+        if (vm)
+            flyt_vm_set_reason(vm, err.text);
+        return status;
+    }
+    flyt_desired_free(&wish->desired);
+    wish->desired = desired;
+    wish->is_fresh = true;
+    return flyt_text_set(&wish->vm_ip, desired.vm_ip);
+}
+
+void flyt_wish_changed(struct flyt_cluster *cluster, const struct flyt_change *change)
+{
+    struct flyt_wish *wish = flyt_table_find(&cluster->wishes, change->id);
+    char *old_ip = wish && wish->vm_ip ? strdup(wish->vm_ip) : NULL;
+
+    if (!wish && change->document) {
+        wish = calloc(1, sizeof *wish);
+        if (wish && !(wish->key = strdup(change->id))) {
+            free(wish);
+            wish = NULL;
+        }
+        if (!wish || flyt_table_add(&cluster->wishes, wish)) {
+            flyt_fail("document %s: no memory to take it over", change->id);
+            if (wish)
+                flyt_wish_free(wish);
+            return;
+        }
+    }
+    if (!wish) {
+        free(old_ip);
+        return;
+    }
+    if (change->document) {
+        take_document(cluster, wish, cJSON_Duplicate(change->document, true));
+    } else {
+        flyt_table_remove(&cluster->wishes, wish);
+        flyt_wish_free(wish);
+        wish = NULL;
+    }
+    if (old_ip && (!wish || !wish->vm_ip || strcmp(old_ip, wish->vm_ip))) {
+        read_again(cluster, old_ip);
+        settle(cluster, old_ip, NULL);
+    }
+    if (wish && wish->vm_ip)
+        settle(cluster, wish->vm_ip, wish);
+    free(old_ip);
+}
+
+/* ---- tenants ---- */
+
+struct flyt_tenant *flyt_tenant_get(struct flyt_cluster *cluster, const char *name)
+{
+    struct flyt_tenant *tenant = flyt_table_find(&cluster->tenants, name);
+
+    if (tenant)
+        return tenant;
+    tenant = calloc(1, sizeof *tenant);
+    if (!tenant)
+        return NULL;
+    tenant->key = strdup(name);
+    tenant->quota = cluster->settings->quota;
+    if (!tenant->key || flyt_table_add(&cluster->tenants, tenant)) {
+        free((char *)tenant->key);
+        free(tenant);
+        return NULL;
+    }
+    return tenant;
+}
+
+void flyt_tenant_changed(struct flyt_cluster *cluster, const struct flyt_change *change)
+{
+    struct flyt_tenant *tenant = flyt_tenant_get(cluster, change->id);
+    struct flyt_quota quota = cluster->settings->quota;
+    struct flyt_error err = {0};
+
+    if (!tenant)
+        return;
+    if (change->document && flyt_quota_read(change->document, &err, &quota)) {
+        flyt_event_add(cluster, "document.malformed", "manager", change->id, NULL, NULL,
+                       "document %s of tenants changes nothing: %s", change->id, err.text);
+        return;
+    }
+    tenant->quota = quota;
+    tenant->has_document = change->document != NULL;
+}
+
+struct tenant_edit {
+    struct flyt_call *call;
+    struct flyt_cluster *cluster;
+    const flyt_tenant_set_args *args;
+    char who[FLYT_NAME_BYTES_MAX + 1];
+    cJSON *before, *after;
+    struct flyt_error err;
+    enum flyt_store_result result;
+    int status;
+};
+
+static void put_quota(cJSON *document, const char *name, const flyt_set_number *number, double unit)
+{
+    if (!number->is_set)
+        return;
+    cJSON_DeleteItemFromObjectCaseSensitive(document, name);
+    cJSON_AddNumberToObject(document, name, (double)number->value / unit);
+}
+
+static int edit_tenant(cJSON **document, void *user, struct flyt_error *err)
+{
+    struct tenant_edit *edit = user;
+    struct flyt_quota quota;
+
+    cJSON_Delete(edit->before);
+    cJSON_Delete(edit->after);
+    edit->before = *document ? cJSON_Duplicate(*document, true) : NULL;
+    edit->after = NULL;
+    if (edit->args->remove) {
+        if (!*document)
+            return flyt_error_set(err, -ENOENT, "tenant %s has no document", edit->args->tenant);
+        cJSON_Delete(*document);
+        *document = NULL;
+        return 0;
+    }
+    if (!*document && !(*document = cJSON_CreateObject()))
+        return flyt_error_set(err, -ENOMEM, "no memory");
+    put_quota(*document, "compute_units", &edit->args->compute_units, 1);
+    put_quota(*document, "memory", &edit->args->memory_bytes, 1073741824.0);
+    put_quota(*document, "sessions", &edit->args->sessions_max, 1);
+    put_quota(*document, "vms", &edit->args->vm_count, 1);
+    edit->after = cJSON_Duplicate(*document, true);
+    return flyt_quota_read(*document, err, &quota);
+}
+
+static enum flyt_store_result run_tenant(struct flyt_store *store, void *user)
+{
+    struct tenant_edit *edit = user;
+
+    edit->result = flyt_store_edit(store, "tenants", edit->args->tenant, edit_tenant, edit, &edit->err, &edit->status);
+    return edit->result;
+}
+
+static void tenant_done(void *user, int is_cancelled)
+{
+    struct tenant_edit *edit = user;
+    struct flyt_cluster *cluster = edit->cluster;
+
+    if (!is_cancelled && edit->result == FLYT_STORE_OK && !edit->status) {
+        flyt_event_add(cluster, "tenant.set", edit->who, edit->args->tenant, edit->before, edit->after,
+                       "quotas of tenant %s %s", edit->args->tenant, edit->args->remove ? "removed" : "set");
+        edit->before = edit->after = NULL;
+        flyt_call_outcome(edit->call, FLYT_STATUS_OK, "%s", "");
+    } else if (!is_cancelled && edit->status) {
+        flyt_call_outcome(edit->call, edit->status == -ENOENT ? FLYT_STATUS_NOT_FOUND : FLYT_STATUS_INVALID, "%s",
+                          edit->err.text);
+    } else if (!is_cancelled) {
+        flyt_call_outcome(edit->call,
+                          edit->result == FLYT_STORE_UNKNOWN ? FLYT_STATUS_TIMEOUT : FLYT_STATUS_UNAVAILABLE,
+                          "the store did not take it: %s", edit->err.text);
+    }
+    if (!is_cancelled)
+        flyt_wish_poll(cluster);
+    cJSON_Delete(edit->before);
+    cJSON_Delete(edit->after);
+    free(edit);
+}
+
+void flyt_serve_tenant_set(struct flyt_call *call, void *data)
+{
+    const flyt_tenant_set_args *args = data;
+    struct flyt_cluster *cluster = flyt_call_cluster(call);
+
+    if (!flyt_lead_may(cluster, call))
+        return;
+    if (!*args->tenant) {
+        flyt_call_outcome(call, FLYT_STATUS_INVALID, "a tenant has a name");
+        return;
+    }
+    struct tenant_edit *edit = calloc(1, sizeof *edit);
+    if (!edit) {
+        flyt_call_fail(call);
+        return;
+    }
+    edit->call = call;
+    edit->cluster = cluster;
+    edit->args = args;
+    flyt_call_who(call, edit->who);
+    if (!flyt_keeper_do(cluster->keeper, "tenant", run_tenant, tenant_done, edit))
+        return;
+    flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
+    free(edit);
+}
+
+/* ---- the regular reading ---- */
+
+struct reading {
+    struct flyt_cluster *cluster;
+    uint64_t epoch;
+    bool with_members;
+    enum flyt_store_result result;
+    int status;
+    struct flyt_changes wishes, tenants, members;
+};
+
+static enum flyt_store_result read_one(struct flyt_store *store, const char *collection, struct flyt_watch *watch,
+                                       struct flyt_changes *changes, int *status)
+{
+    struct flyt_error err = {0};
+    cJSON *documents = NULL;
+    enum flyt_store_result result = flyt_store_list(store, collection, NULL, 0, &err, &documents);
+
+    if (result == FLYT_STORE_OK)
+        *status = flyt_watch_compare(watch, documents, changes);
+    else if (result == FLYT_STORE_BROKEN)
+        flyt_fail("store: %s cannot be read: %s", collection, err.text);
+    cJSON_Delete(documents);
+    return result;
+}
+
+static enum flyt_store_result run_reading(struct flyt_store *store, void *user)
+{
+    struct reading *reading = user;
+    struct flyt_cluster *cluster = reading->cluster; /* its watches only: they belong to this thread */
+
+    reading->result = read_one(store, "tenants", cluster->tenant_watch, &reading->tenants, &reading->status);
+    if (reading->result == FLYT_STORE_OK)
+        reading->result =
+            read_one(store, "vm_required_resources", cluster->wish_watch, &reading->wishes, &reading->status);
+    if (reading->result == FLYT_STORE_OK && reading->with_members)
+        reading->result = read_one(store, "members", cluster->member_watch, &reading->members, &reading->status);
+    return reading->result;
+}
+
+static void reading_done(void *user, int is_cancelled)
+{
+    struct reading *reading = user;
+    struct flyt_cluster *cluster = reading->cluster;
+
+    if (!is_cancelled) {
+        cluster->is_polling = false;
+        /* What was found must be taken over now: the watch has it behind it. Whoever stopped leading meanwhile builds
+         * everything anew, with new watches. */
+        if (cluster->is_leader && reading->epoch == cluster->epoch) {
+            for (size_t i = 0; i < reading->tenants.count; i++)
+                flyt_tenant_changed(cluster, &reading->tenants.items[i]);
+            for (size_t i = 0; i < reading->wishes.count; i++)
+                flyt_wish_changed(cluster, &reading->wishes.items[i]);
+            for (size_t i = 0; i < reading->members.count; i++)
+                flyt_member_changed(cluster, &reading->members.items[i]);
+        }
+        if (cluster->polls_again)
+            flyt_wish_poll(cluster);
+    }
+    flyt_changes_free(&reading->wishes);
+    flyt_changes_free(&reading->tenants);
+    flyt_changes_free(&reading->members);
+    free(reading);
+}
+
+void flyt_wish_poll(struct flyt_cluster *cluster)
+{
+    if (!cluster->is_leader)
+        return;
+    cluster->polls_again = cluster->is_polling;
+    if (cluster->is_polling)
+        return;
+    struct reading *reading = calloc(1, sizeof *reading);
+    if (!reading)
+        return;
+    reading->cluster = cluster;
+    reading->epoch = cluster->epoch;
+    reading->with_members = cluster->poll_count++ % MEMBER_POLLS == 0;
+    cluster->is_polling = !flyt_keeper_do(cluster->keeper, "poll", run_reading, reading_done, reading);
+    if (!cluster->is_polling)
+        free(reading);
+}
