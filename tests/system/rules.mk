@@ -7,6 +7,13 @@ $(B)/tests/system/%: tests/system/programs/%.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart $(if $(filter static_%,$*),static,shared) -o $@ $<
 
+# Without CUDA: what stands in for nodes, VMs and operators before the cluster manager.
+CLUSTER_HELPERS := $(B)/tests/system/simulated_node $(B)/tests/system/cluster_call
+$(CLUSTER_HELPERS): $(B)/tests/system/%: $(B)/tests/system/programs/%.o $(CONTROL_OBJS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS)
+test-apps: $(CLUSTER_HELPERS)
+
 # The tests also use the measuring programs and make a bundle of everything.
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)
