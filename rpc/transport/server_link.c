@@ -30,6 +30,7 @@ static int part_bytes_of(uint32_t kind)
     static const int bytes[FLYT_SERVER_LINK_KINDS] = {
         [FLYT_SERVER_LINK_READY] = sizeof(struct flyt_server_link_ready),
         [FLYT_SERVER_LINK_SESSION] = sizeof(struct flyt_server_link_session),
+        [FLYT_SERVER_LINK_DATA] = sizeof(struct flyt_server_link_stream),
         [FLYT_SERVER_LINK_EXTENT] = sizeof(struct flyt_server_link_extent),
         [FLYT_SERVER_LINK_EXTENT_GONE] = sizeof(struct flyt_server_link_extent),
         [FLYT_SERVER_LINK_EXTENT_CREDITED] = sizeof(struct flyt_server_link_extent),

@@ -46,13 +46,14 @@ enum flyt_server_link_kind {
      * which the server's entry, server_id, is made already.
      */
     FLYT_SERVER_LINK_SESSION = 3,
-    /* To the server: a data stream of the session. `data` is its record; descriptor: its socket. */
+    /* To the server: a data stream of the session. `stream`; `data` is its record; descriptor: its socket. */
     FLYT_SERVER_LINK_DATA = 4,
     /* To the manager: memory was made, which the manager is to hold too, and it is no more. `extent`; descriptor: the
      * memory, with EXTENT only. The server has charged its ledger entry before it made it. */
     FLYT_SERVER_LINK_EXTENT = 5,
     FLYT_SERVER_LINK_EXTENT_GONE = 6,
-    /* To the server: the manager has let go of that extent and credited the ledger. `extent`. */
+    /* To the server, for every EXTENT_GONE: the manager has let go of that extent and credited the ledger. `extent`;
+     * bytes 0: it did not hold it and has credited nothing; then the server does. */
     FLYT_SERVER_LINK_EXTENT_CREDITED = 7,
     /* To the server: a slot's memory limit is to become `limit`: give back what is cached. Answered by LIMIT_DONE with
      * the same revision. The manager sets the limit in the ledger. */
@@ -127,6 +128,11 @@ struct flyt_server_link_session {
     struct flyt_server_link_slot slots[FLYT_SLOTS_MAX];
 };
 
+/* Of an encrypted session; else zero. Every connection has made its own challenge, so that it has a key of its own. */
+struct flyt_server_link_stream {
+    unsigned char channel_key[FLYT_KEY_BYTES];
+};
+
 struct flyt_server_link_extent {
     uint64_t extent_id; /* of this server, never used again */
     uint64_t bytes;
@@ -194,6 +200,7 @@ struct flyt_server_link_message {
     union {
         struct flyt_server_link_ready ready;
         struct flyt_server_link_session session;
+        struct flyt_server_link_stream stream;
         struct flyt_server_link_extent extent;
         struct flyt_server_link_limit limit;
         struct flyt_server_link_limit_done limit_done;
@@ -212,6 +219,7 @@ _Static_assert(sizeof(struct flyt_server_link_slot) == 96, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_slot, groups) == 64, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_session) == 1952, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_session, slots) == 512, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_stream) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_extent) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_limit) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_limit_done) == 24, "link layout");
