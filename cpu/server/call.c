@@ -20,7 +20,7 @@ bool flyt_call_begin(struct flyt_call *call, struct svc_req *req, uint32_t threa
         call->sequence = dispatched->sequence;
     } else {
         call->sequence = ++session->received_sequence;
-        session->call_count++;
+        flyt_session_count(&session->call_count, 1);
         /* A query does not wait, but finds that calls naming its stream do. */
         if (session->fatal == CUDA_SUCCESS && call->procedure != FLYT_STREAM_QUERY &&
             flyt_park_must_wait(session, call->procedure, ids, id_count, is_after_all)) {

@@ -1,94 +1,146 @@
 #include "cpu/server/child.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "cpu/server/grant.h"
+#include "cpu/server/ready.h"
 #include "cpu/server/session.h"
+#include "cpu/server/watch.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
-#include "rpc/transport/listen.h"
+#include "rpc/transport/handshake.h"
 #include "rpc/transport/server_link.h"
 
 /* rpcgen's dispatch of the session's calls (flyt_svc.c). */
 void flyt_program_1(struct svc_req *request, SVCXPRT *xprt);
 
-/* How long the session may go on when its client is gone: it still executes what had been sent. */
-enum { GONE_S = 5 };
-
 struct child {
-    int control_fd;
+    const struct flyt_child_options *options;
     struct flyt_driver driver;
     struct flyt_session session;
-    struct flyt_server_link_message message; /* of the main thread; then of the one that watches */
+    struct flyt_manager manager;
+    struct flyt_watch watch;
+    struct flyt_server_link_message message;
 };
 
 static void report_failure(struct child *child, const struct flyt_error *err)
 {
     child->message.kind = FLYT_SERVER_LINK_FAILED;
     flyt_server_link_say(&child->message, err->text);
-    flyt_server_link_send(child->control_fd, &child->message, NULL, 0);
+    flyt_server_link_send(FLYT_SERVER_LINK_FD, &child->message, NULL, 0);
 }
 
-static int prepare(struct child *child, bool is_soft, const char *image_folder)
+/*
+ * A service keeps its clients' data out of core files and from tracers, and can gain nothing by what it executes. A
+ * user's own server stays open to his tools.
+ */
+static void close_up(const struct flyt_child_options *options)
 {
-    struct flyt_error err = {0};
-    int status = flyt_driver_load(is_soft, &err, &child->driver);
-    if (status == 0)
-        status = flyt_session_init(&child->session, &child->driver, &err);
+    bool is_node = options->gpu >= 0;
+    if (is_node || geteuid() == 0)
+        prctl(PR_SET_DUMPABLE, 0);
+    if (!is_node)
+        return;
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    /* It outlives the node manager, however that ends. */
+    prctl(PR_SET_PDEATHSIG, 0);
+    setsid(); /* fails where it leads a process group: then that is its own already */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+}
+
+static int init_session(struct child *child, struct flyt_error *err)
+{
+    const struct flyt_child_options *options = child->options;
+    int status = options->gpu < 0
+                     ? flyt_session_init(&child->session, &child->driver, err)
+                     : flyt_session_init_warm(&child->session, &child->driver, (unsigned)options->gpu, err);
     if (status == 0) {
-        status = flyt_image_cache_open(&child->session.images, image_folder);
+        status = flyt_image_cache_open(&child->session.images, options->image_folder);
         if (status)
-            flyt_error_set(&err, status, "the folder of module images cannot be opened: %s", strerror(-status));
+            flyt_error_set(err, status, "the folder of module images cannot be opened: %s", strerror(-status));
     }
+    return status;
+}
+
+/* What the context takes is the difference of what is in use: too much where others start at the same time. */
+static uint64_t used_bytes(const struct child *child)
+{
+    CUdevice cu_device;
+    if (child->options->gpu < 0 || child->driver.cuInit(0) != CUDA_SUCCESS ||
+        child->driver.cuDeviceGet(&cu_device, child->options->gpu) != CUDA_SUCCESS)
+        return 0;
+    return flyt_ready_used_bytes(&child->driver, cu_device);
+}
+
+static int prepare(struct child *child)
+{
+    const struct flyt_child_options *options = child->options;
+    struct flyt_error err = {0};
+    struct flyt_server_link_ready ready = {.version = FLYT_SERVER_LINK_VERSION};
+    int driver_count = 0;
+    int status = flyt_driver_load(options->is_soft, &err, &child->driver);
+    uint64_t before_bytes = status == 0 ? used_bytes(child) : 0;
+    if (status == 0)
+        status = init_session(child, &err);
+    if (status == 0 && options->gpu >= 0)
+        status =
+            flyt_ready_fill(&child->driver, child->session.devices[0].cu_device, options->group_size, &err, &ready);
     if (status) {
         report_failure(child, &err);
         return status;
     }
-    /* A service keeps its clients' data out of core files and from tracers. A user's own server stays open to his
-     * tools. */
-    if (geteuid() == 0)
-        prctl(PR_SET_DUMPABLE, 0);
+    uint64_t after_bytes = used_bytes(child);
+    ready.reserve_bytes = after_bytes > before_bytes ? after_bytes - before_bytes : 0;
+    ready.device_count = child->session.device_count;
+    if (options->gpu >= 0 && child->driver.cuDeviceGetCount(&driver_count) == CUDA_SUCCESS)
+        ready.device_count = (uint32_t)driver_count;
     child->message.kind = FLYT_SERVER_LINK_READY;
-    child->message.ready = (struct flyt_server_link_ready){.version = FLYT_SERVER_LINK_VERSION,
-                                                           .device_count = child->session.device_count};
+    child->message.ready = ready;
     child->message.data_bytes = 0;
-    return flyt_server_link_send(child->control_fd, &child->message, NULL, 0);
+    return flyt_server_link_send(FLYT_SERVER_LINK_FD, &child->message, NULL, 0);
 }
 
-/* Receives a message that comes with one descriptor: a client's connection. -EBADMSG: something else came. */
-static int receive(struct child *child, enum flyt_server_link_kind kind, int *ret_fd)
+/* The client's handshake cannot be answered by a session: it hears why, and so does who sent it. */
+static void refuse(struct child *child, int fd, const struct flyt_error *err)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
-    unsigned fd_count = 0;
-    int status = flyt_server_link_receive(child->control_fd, &child->message, fds, &fd_count);
-    if (status)
-        return status;
-    if (child->message.kind == kind && fd_count == 1) {
-        *ret_fd = fds[0];
-        return 0;
+    flyt_handshake_args args = {0};
+    uint32_t xid;
+    flyt_fail("session %llu: %s", (unsigned long long)child->message.session.session_id, err->text);
+    if (flyt_handshake_decode(child->message.data, child->message.data_bytes, &xid, &args) == 0) {
+        flyt_handshake_refuse(fd, xid, FLYT_HANDSHAKE_NO_DEVICE, err->text);
+        xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
     }
-    while (fd_count)
-        flyt_close(fds[--fd_count]);
-    return -EBADMSG;
+    flyt_close(fd);
+    child->message.kind = FLYT_SERVER_LINK_RETURN;
+    flyt_server_link_say(&child->message, err->text);
+    flyt_server_link_send(FLYT_SERVER_LINK_FD, &child->message, NULL, 0);
 }
 
-static int accept_client(struct child *child)
+static int open_session(struct child *child, const int *fds, struct flyt_error *err)
 {
     struct flyt_session *session = &child->session;
-    int fd;
-    int status = receive(child, FLYT_SERVER_LINK_SESSION, &fd);
-    if (status)
-        return status;
-    session->session_id = child->message.session.session_id;
-    memcpy(session->token, child->message.session.token, sizeof session->token);
+    const struct flyt_server_link_session *granted = &child->message.session;
+    if (child->options->gpu >= 0) {
+        int status = flyt_manager_open(&child->manager, FLYT_SERVER_LINK_FD, granted, fds + 1);
+        if (status)
+            return flyt_error_set(err, status, "the allocation's memory ledgers cannot be used: %s", strerror(-status));
+        session->manager = &child->manager;
+    }
+    return flyt_grant_take(session, granted, err);
+}
+
+static int open_connection(struct child *child, int fd)
+{
+    struct flyt_session *session = &child->session;
     const struct flyt_connection_config config = {
         .dispatch = flyt_program_1,
         .program = FLYT_PROGRAM,
@@ -98,72 +150,58 @@ static int accept_client(struct child *child)
         .chunk_place = flyt_transfers_main_place,
         .chunk_done = flyt_transfers_main_done,
     };
-    status = flyt_connection_new(fd, &config, &session->connection);
+    int status = flyt_connection_new(fd, &config, &session->connection);
     if (status == 0)
         status = flyt_connection_preload(session->connection, child->message.data, child->message.data_bytes);
     return status;
 }
 
-/* Takes over a data stream that the client opened. False: the listener is gone. */
-static bool take_data_stream(struct child *child)
+/* Waits for a client. Another status than 0: there is none; whoever started the process has gone, for one. */
+static int accept_client(struct child *child)
 {
-    int fd;
-    int status = receive(child, FLYT_SERVER_LINK_DATA, &fd);
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+    struct flyt_error err = {0};
+    int status = flyt_server_link_receive(FLYT_SERVER_LINK_FD, &child->message, fds, &fd_count);
     if (status)
-        return status == -EBADMSG;
-    status = flyt_transfers_adopt(&child->session.transfers, fd, child->message.data, child->message.data_bytes);
+        return status;
+    bool is_session = child->message.kind == FLYT_SERVER_LINK_SESSION;
+    if (is_session)
+        status = open_session(child, fds, &err);
+    for (unsigned i = is_session; i < fd_count; i++)
+        flyt_close(fds[i]); /* ledgers are mapped by now */
+    if (!is_session)
+        return -EBADMSG;
     if (status)
-        flyt_warn("session %llu: a data stream is not taken: %s", (unsigned long long)child->session.session_id,
-                  strerror(-status));
-    return true;
+        refuse(child, fds[0], &err);
+    else
+        status = open_connection(child, fds[0]);
+    child->watch = (struct flyt_watch){.session = &child->session,
+                                       .link_fd = FLYT_SERVER_LINK_FD,
+                                       .client_fd = fds[0],
+                                       .is_node = child->options->gpu >= 0,
+                                       .silent_checks_max = FLYT_PEER_CHECKS};
+    if (child->options->gpu >= 0)
+        child->watch.silent_checks_max = child->message.session.client_lost_s * 1000 / FLYT_PEER_CHECK_MS;
+    explicit_bzero(&child->message, sizeof child->message);
+    return status;
 }
 
-/*
- * The thread beside the session's own: data streams, and the client's end. The submission thread sees that end, too,
- * unless the driver keeps it waiting for a kernel that runs for ever: then the process ends all the same.
- */
-static void *watch(void *user)
-{
-    struct child *child = user;
-    int main_fd = flyt_connection_fd(child->session.connection);
-    struct flyt_vigil client = {0};
-    struct pollfd polls[] = {{.fd = main_fd, .events = POLLRDHUP}, {.fd = child->control_fd, .events = POLLIN}};
-    while (!polls[0].revents) {
-        int count = poll(polls, 2, FLYT_PEER_CHECK_MS);
-        if (count < 0 && errno != EINTR)
-            return NULL;
-        if (count > 0 && polls[1].revents && !take_data_stream(child))
-            polls[1].fd = -1;
-        /* Its host has vanished with data unacknowledged. The next round, and the submission thread, see the end. */
-        if (count == 0 && flyt_vigil_is_lost(&client, main_fd)) {
-            flyt_warn("session %llu: the client has not answered for %d s, client_pid=%d program=%s",
-                      (unsigned long long)child->session.session_id, FLYT_PEER_SILENT_MS / 1000,
-                      (int)child->session.client_pid, child->session.client_name);
-            shutdown(main_fd, SHUT_RDWR);
-        }
-    }
-    const struct timespec pause = {.tv_sec = GONE_S};
-    nanosleep(&pause, NULL);
-    flyt_warn("session %llu: ended in the middle of a call to the driver, client_pid=%d program=%s",
-              (unsigned long long)child->session.session_id, (int)child->session.client_pid,
-              child->session.client_name);
-    _exit(0);
-}
-
-int flyt_child_run(int control_fd, bool is_soft, const char *image_folder)
+int flyt_child_run(const struct flyt_child_options *options)
 {
     struct child *child = calloc(1, sizeof *child);
     if (!child)
         return 1;
-    child->control_fd = control_fd;
-    if (prepare(child, is_soft, image_folder) != 0)
+    child->options = options;
+    close_up(options);
+    if (prepare(child) != 0)
         return 1;
     /* The listener that ends before it has a client for this process closes the socket: nothing to do then. */
     if (accept_client(child) != 0)
         return 0;
     struct flyt_session *session = &child->session;
     pthread_t thread;
-    if (pthread_create(&thread, NULL, watch, child) != 0)
+    if (pthread_create(&thread, NULL, flyt_watch_run, &child->watch) != 0)
         flyt_warn("session %llu: no thread for data streams: large copies will be slow",
                   (unsigned long long)session->session_id);
     uint64_t started_ms = flyt_clock_ms();
@@ -172,6 +210,7 @@ int flyt_child_run(int control_fd, bool is_soft, const char *image_folder)
               (unsigned long long)session->session_id, (int)session->client_pid, session->client_name,
               (unsigned long long)session->call_count, (unsigned long long)session->in_bytes,
               (unsigned long long)session->out_bytes, (unsigned long long)(flyt_clock_ms() - started_ms));
+    flyt_watch_tell_end(&child->watch);
     /* The process's end frees everything, on the GPU too, and waits for no kernel. */
     _exit(0);
 }

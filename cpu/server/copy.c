@@ -61,7 +61,7 @@ CUresult flyt_serve_copy_in(struct flyt_call *call, const flyt_copy_in_args *arg
     result = flyt_stream_enter(stream);
     if (result != CUDA_SUCCESS)
         return result;
-    session->in_bytes += bytes;
+    flyt_session_count(&session->in_bytes, bytes);
     /* Up to 64 KiB of ordinary memory have been read when the driver returns. For other shapes that is not promised. */
     if (box.height == 1 && box.depth == 1)
         return flyt_stream_leave(stream, call->sequence,
@@ -237,7 +237,7 @@ CUresult flyt_serve_copy_in_transfer(struct flyt_call *call, const flyt_copy_in_
     self->bytes = bytes;
     self->transfer_id = args->transfer_id;
     self->is_pull = args->is_pull;
-    session->in_bytes += bytes;
+    flyt_session_count(&session->in_bytes, bytes);
     flyt_job_start(&self->job, &in_ops, call, stream);
     in_reach(self); /* for the data that comes right behind; in_advance asks again and looks at the answer */
     return FLYT_CALL_DEFERRED;
@@ -313,7 +313,7 @@ CUresult flyt_serve_copy_out(struct flyt_call *call, const flyt_copy_out_args *a
     }
     self->buffer = buffer;
     self->bytes = bytes;
-    session->out_bytes += bytes;
+    flyt_session_count(&session->out_bytes, bytes);
     flyt_job_start(&self->job, &out_reply_ops, call, NULL);
     return FLYT_CALL_DEFERRED;
 }
@@ -456,7 +456,7 @@ CUresult flyt_serve_copy_out_transfer(struct flyt_call *call, const flyt_copy_ou
     self->box = box;
     self->bytes = bytes;
     self->transfer_id = args->transfer_id;
-    call->session->out_bytes += bytes;
+    flyt_session_count(&call->session->out_bytes, bytes);
     flyt_job_start(&self->job, &out_ops, call, stream);
     return FLYT_CALL_DEFERRED;
 }

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cpu/server/account.h"
 #include "cpu/server/call.h"
+#include "cpu/server/partition.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
 
@@ -11,38 +13,40 @@ int flyt_device_init(struct flyt_device *device, struct flyt_session *session, u
 {
     device->session = session;
     device->ordinal = ordinal;
-    CUresult result = session->driver->cuDeviceGet(&device->cu_device, (int)ordinal);
-    if (result != CUDA_SUCCESS)
-        return flyt_error_set(err, -ENODEV, "device %u cannot be opened, cuda_result=%d", ordinal, (int)result);
     return flyt_memory_init(device, err);
 }
 
-/* A session without a limit has all SMs. Its streams are in a green context all the same, so that a limit can come. */
-static CUresult make_green(struct flyt_device *device)
+int flyt_device_open(struct flyt_device *device, unsigned gpu, struct flyt_error *err)
 {
-    const struct flyt_driver *driver = device->session->driver;
-    CUdevResource sms;
-    CUdevResourceDesc desc;
-    CUresult result = driver->cuDeviceGetDevResource(device->cu_device, &sms, CU_DEV_RESOURCE_TYPE_SM);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuDevResourceGenerateDesc(&desc, &sms, 1);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuGreenCtxCreate(&device->cu_green, desc, device->cu_device, CU_GREEN_CTX_DEFAULT_STREAM);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuCtxFromGreenCtx(&device->cu_context, device->cu_green);
-    return result;
+    CUresult result = device->session->driver->cuDeviceGet(&device->cu_device, (int)gpu);
+    if (result != CUDA_SUCCESS)
+        return flyt_error_set(err, -ENODEV, "GPU %u cannot be opened, cuda_result=%d", gpu, (int)result);
+    return 0;
+}
+
+CUresult flyt_device_warm(struct flyt_device *device)
+{
+    if (device->cu_primary)
+        return CUDA_SUCCESS;
+    return device->session->driver->cuDevicePrimaryCtxRetain(&device->cu_primary, device->cu_device);
 }
 
 CUresult flyt_device_make(struct flyt_device *device)
 {
     struct flyt_session *session = device->session;
+    const struct flyt_driver *driver = session->driver;
     if (device->is_made)
         return flyt_device_use(device);
-    CUresult result = session->driver->cuDevicePrimaryCtxRetain(&device->cu_primary, device->cu_device);
+    CUresult result = flyt_device_warm(device);
+    /* A session without a limit has all SMs. Its streams are in a green context all the same, so that a limit can
+     * come. */
     if (result == CUDA_SUCCESS)
-        result = make_green(device);
+        result = flyt_partition_make(driver, device->cu_device, device->group_size, device->groups, &device->cu_green,
+                                     &device->sm_count);
     if (result == CUDA_SUCCESS)
-        result = session->driver->cuCtxSetCurrent(device->cu_context);
+        result = driver->cuCtxFromGreenCtx(&device->cu_context, device->cu_green);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuCtxSetCurrent(device->cu_context);
     if (result != CUDA_SUCCESS)
         return result;
     session->current_device = device;
@@ -131,7 +135,7 @@ CUresult flyt_serve_device_info(struct flyt_call *call, const flyt_device_info_a
         return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(res->uuid, uuid.bytes, sizeof res->uuid);
     res->is_software = driver->is_soft;
-    res->total_bytes = total_bytes;
+    res->total_bytes = flyt_account_total(device, total_bytes);
     res->attributes.attributes_len = CU_DEVICE_ATTRIBUTE_MAX;
     for (int attribute = 1; attribute < CU_DEVICE_ATTRIBUTE_MAX; attribute++) {
         int value = 0;
@@ -140,6 +144,9 @@ CUresult flyt_serve_device_info(struct flyt_call *call, const flyt_device_info_a
             driver->cuDeviceGetAttribute(&value, (CUdevice_attribute)attribute, device->cu_device) == CUDA_SUCCESS)
             res->attributes.attributes_val[attribute] = value;
     }
+    /* The GPU, for the program, is what it was given of it. */
+    if (device->group_size)
+        res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = (int)device->sm_count;
     return CUDA_SUCCESS;
 }
 

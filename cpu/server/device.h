@@ -11,6 +11,8 @@
 #include "cpu/server/memory.h"
 #include "cpu/server/moment.h"
 #include "rpc/base/error.h"
+#include "rpc/base/ledger.h"
+#include "rpc/transport/server_link.h"
 
 struct flyt_session;
 struct flyt_stream;
@@ -19,7 +21,7 @@ struct flyt_device {
     struct flyt_session *session;
     unsigned ordinal;
     CUdevice cu_device;
-    bool is_made;            /* the contexts below exist */
+    bool is_made;            /* the contexts below exist; cu_primary may be there before */
     CUcontext cu_primary;    /* limits and cache preferences belong to it */
     CUgreenCtx cu_green;     /* the session's SMs; every stream is made in it */
     CUcontext cu_context;    /* cu_green as a context: current whenever the device is used */
@@ -34,12 +36,25 @@ struct flyt_device {
     struct flyt_moment_pool moments;
     struct flyt_memory memory;
     uint32_t peer_mask; /* devices that may access this one's memory, one bit each */
+
+    /* What the session was granted of the GPU (flyt_session_grant); all zero: everything. */
+    unsigned slot;              /* of the allocation */
+    struct flyt_ledger *ledger; /* the VM's account of this GPU's memory; NULL: no limit */
+    unsigned group_size;        /* of SM groups; 0: no limit */
+    unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];
+    unsigned sm_count; /* that cu_green has */
 };
 
 /* Reserves the device's window; to be done for every device before any context is made. 0, or a negative errno with a
  * sentence in *err. */
 int flyt_device_init(struct flyt_device *device, struct flyt_session *session, unsigned ordinal,
                      struct flyt_error *err);
+
+/* Which GPU it is, as the driver numbers them. 0, or a negative errno with a sentence in *err. */
+int flyt_device_open(struct flyt_device *device, unsigned gpu, struct flyt_error *err);
+
+/* Makes the primary context, which takes longest, unless that was done. The driver's error. */
+CUresult flyt_device_warm(struct flyt_device *device);
 
 /* Makes the contexts and the legacy stream, unless that was done, and makes the context current. The driver's error. */
 CUresult flyt_device_make(struct flyt_device *device);

@@ -28,6 +28,7 @@
     X(cuDeviceCanAccessPeer)                                                                                           \
     X(cuDeviceGetP2PAttribute)                                                                                         \
     X(cuDeviceGetDevResource)                                                                                          \
+    X(cuDevSmResourceSplitByCount)                                                                                     \
     X(cuDevResourceGenerateDesc)                                                                                       \
     X(cuGreenCtxCreate)                                                                                                \
     X(cuGreenCtxStreamCreate)                                                                                          \
@@ -57,6 +58,7 @@
     X(cuMemMap)                                                                                                        \
     X(cuMemUnmap)                                                                                                      \
     X(cuMemSetAccess)                                                                                                  \
+    X(cuMemExportToShareableHandle)                                                                                    \
     X(cuPointerGetAttribute)                                                                                           \
     X(cuMemcpyHtoDAsync)                                                                                               \
     X(cuMemcpyDtoHAsync)                                                                                               \

@@ -88,6 +88,18 @@ static CUresult fake_resource(CUdevice device, CUdevResource *ret_resource, CUde
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_split(CUdevResource *ret_groups, unsigned *count, const CUdevResource *all, CUdevResource *rest,
+                           unsigned flags, unsigned min)
+{
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult fake_export(void *ret_handle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                            unsigned long long flags)
+{
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static CUresult fake_desc(CUdevResourceDesc *ret_desc, CUdevResource *resources, unsigned count)
 {
     *ret_desc = (CUdevResourceDesc)(uintptr_t)1;
@@ -296,6 +308,8 @@ static const struct flyt_driver table = {
     .cuDeviceGetCount = fake_int,
     .cuDeviceGet = fake_device_get,
     .cuDeviceGetDevResource = fake_resource,
+    .cuDevSmResourceSplitByCount = fake_split,
+    .cuMemExportToShareableHandle = fake_export,
     .cuDevResourceGenerateDesc = fake_desc,
     .cuGreenCtxCreate = fake_green,
     .cuGreenCtxStreamCreate = fake_stream_create,

@@ -107,6 +107,11 @@ int flyt_image_cache_open(struct flyt_image_cache *cache, const char *path)
     return 0;
 }
 
+void flyt_image_cache_close(struct flyt_image_cache *cache)
+{
+    cache->folder_fd = flyt_close(cache->folder_fd);
+}
+
 /* ---- images ---- */
 
 bool flyt_image_cache_has(const struct flyt_image_cache *cache, const unsigned char *hash)
@@ -146,12 +151,12 @@ static bool find_oldest(int folder_fd, char *ret_name, uint64_t *ret_total_bytes
     return is_found;
 }
 
-static void make_room(int folder_fd, uint64_t bytes)
+static void make_room(const struct flyt_image_cache *cache, uint64_t bytes)
 {
     char name[NAME_BYTES];
-    uint64_t total_bytes;
-    while (find_oldest(folder_fd, name, &total_bytes) && total_bytes + bytes > FLYT_IMAGE_CACHE_BYTES_MAX)
-        unlinkat(folder_fd, name, 0);
+    uint64_t total_bytes, bytes_max = cache->bytes_max ? cache->bytes_max : FLYT_IMAGE_CACHE_BYTES_MAX;
+    while (find_oldest(cache->folder_fd, name, &total_bytes) && total_bytes + bytes > bytes_max)
+        unlinkat(cache->folder_fd, name, 0);
 }
 
 static int write_all(int fd, const char *data, uint64_t bytes)
@@ -177,7 +182,7 @@ int flyt_image_cache_put(const struct flyt_image_cache *cache, const unsigned ch
     if (memcmp(hash, real_hash, sizeof real_hash) != 0)
         return -EBADMSG;
     name_of(hash, name);
-    make_room(cache->folder_fd, bytes);
+    make_room(cache, bytes);
     snprintf(part, sizeof part, ".part-%d-%.16s", (int)getpid(), name);
     flyt_auto_close int fd = openat(cache->folder_fd, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)

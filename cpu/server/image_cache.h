@@ -21,6 +21,7 @@ enum { FLYT_IMAGE_KEEP_S = 60 };
 
 struct flyt_image_cache {
     int folder_fd;
+    uint64_t bytes_max; /* 0: FLYT_IMAGE_CACHE_BYTES_MAX */
 };
 
 /* Makes a private folder under $TMPDIR or /var/tmp, removes those of servers that are gone, and opens it. ret_path has
@@ -30,6 +31,7 @@ int flyt_image_cache_make(struct flyt_image_cache *cache, struct flyt_error *err
 void flyt_image_cache_remove(struct flyt_image_cache *cache, const char *path);
 /* In a server process. 0 or a negative errno. */
 int flyt_image_cache_open(struct flyt_image_cache *cache, const char *path);
+void flyt_image_cache_close(struct flyt_image_cache *cache);
 
 bool flyt_image_cache_has(const struct flyt_image_cache *cache, const unsigned char *hash);
 /* Keeps an image. 0; -EBADMSG: it has another hash; another negative errno: it cannot be written. */

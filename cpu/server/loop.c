@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ struct idle {
     uint64_t since_ns; /* 0: the last round had work */
     uint64_t spin_ns;
     bool is_yielding;
+    uint64_t gpu_since_ns; /* 0: the GPU had nothing to do in the last round */
 };
 
 /* Calls that came in. Returns whether there were any. */
@@ -43,6 +45,8 @@ static bool take_calls(struct flyt_session *session)
     if (count == -EAGAIN)
         return false;
     session->is_ended = true;
+    if (count != -EPIPE)
+        snprintf(session->end_reason, sizeof session->end_reason, "bad message: %.400s", err.text);
     if (count != -EPIPE)
         flyt_warn("session %llu: bad message, the connection is closed, client_pid=%d: %s",
                   (unsigned long long)session->session_id, (int)session->client_pid, err.text);
@@ -58,8 +62,11 @@ static void take_kick(struct flyt_session *session)
         flyt_warn("session %llu: eventfd: %m", (unsigned long long)session->session_id);
     /* After the read, before the work is looked for: pairs with the exchange in flyt_session_kick. */
     atomic_store(&session->is_kicked, false);
-    if (atomic_load(&session->transfers.is_broken))
+    if (atomic_load(&session->transfers.is_broken)) {
         session->is_ended = true;
+        snprintf(session->end_reason, sizeof session->end_reason, "a data stream was lost");
+    }
+    flyt_manager_process(session);
 }
 
 /* Jobs, full streams, parked calls. Returns whether something happened; *ret_needs_poll: time can bring more. */
@@ -108,13 +115,29 @@ static bool tell_progress(struct flyt_session *session)
     return false;
 }
 
-/* Publishes the progress. Returns whether time can bring more of it. */
-static bool publish(struct flyt_session *session, const struct idle *idle, bool is_busy)
+/*
+ * GPU time, for the node manager: the time in which any stream had work whose end had not been seen. It is an upper
+ * bound: an end is seen by the next poll, and work that waits for other sessions counts as well.
+ */
+static void measure(struct flyt_session *session, struct idle *idle, uint64_t now_ns)
 {
-    if (!session->page.shared)
+    if (idle->gpu_since_ns)
+        flyt_session_count(&session->gpu_time_ns, now_ns - idle->gpu_since_ns);
+    idle->gpu_since_ns = session->busy_first ? now_ns : 0;
+}
+
+/* Publishes the progress. Returns whether time can bring more of it. */
+static bool publish(struct flyt_session *session, struct idle *idle, bool is_busy)
+{
+    if (!session->page.shared && !session->manager)
         return false;
     uint64_t now_ns = flyt_clock_ns();
-    return flyt_page_publish(session, now_ns, is_busy ? 0 : idle->since_ns ? now_ns - idle->since_ns : 1);
+    uint64_t idle_ns = is_busy ? 0 : idle->since_ns ? now_ns - idle->since_ns : 1;
+    bool needs_poll =
+        session->page.shared ? flyt_page_publish(session, now_ns, idle_ns) : flyt_page_look(session, idle_ns);
+    if (session->manager)
+        measure(session, idle, now_ns);
+    return needs_poll;
 }
 
 static void rest(struct flyt_session *session, struct idle *idle, bool needs_poll)

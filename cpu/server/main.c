@@ -4,10 +4,11 @@
  * - The listener is the process that a person starts. No CUDA, one thread. It accepts connections and answers what
  *   needs no session (rpc/transport/greeter.h), hands each client to a warm server process together with its socket,
  *   starts new ones and reaps those that ended (pool.h). It owns the listening sockets and the folder of module images.
- * - Server processes, one per client (child.h), are this program again, with --serve. Each initialises the driver and
+ * - Server processes, one per client (child.h), are this program again, with --serve; a node manager starts them, too,
+ *   with --gpu (rpc/transport/server_link.h), and there is no listener then. Each initialises the driver and
  *   makes a context before its client is there, serves exactly one, and frees everything by its end. Its threads: the
  *   submission thread (session.h), those of data streams (transfer.h), the worker (worker.h), and one that watches
- *   (child.c).
+ *   (watch.h).
  *
  * A server process that crashes takes its own client's session with it and nothing else.
  */
@@ -28,10 +29,11 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
+#include "rpc/proto/control_limits.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/listen.h"
 
-enum { LISTEN_MAX = 8, WARM_MAX = 64, SOFT_MAX = FLYT_DEVICES_MAX };
+enum { LISTEN_MAX = 8, WARM_MAX = 64, SOFT_MAX = FLYT_DEVICES_MAX, SMS_MAX = 1024 };
 
 struct options {
     const char *urls[LISTEN_MAX];
@@ -39,7 +41,7 @@ struct options {
     unsigned warm_per_device;
     bool is_soft;
     bool is_child;
-    const char *image_folder; /* --serve only */
+    struct flyt_child_options child; /* --serve only */
 };
 
 struct flyt_server {
@@ -119,7 +121,7 @@ static int take_option(struct options *options, int option, const char *value)
     case 's':
         if (number(value, 1, SOFT_MAX) < 0)
             return complain("--soft takes a number from 1 to 15, not '%s'", value);
-        options->is_soft = true;
+        options->is_soft = options->child.is_soft = true;
         setenv("FLYT_SOFT_DEVICES", value, 1);
         return 0;
     case 'S':
@@ -130,7 +132,15 @@ static int take_option(struct options *options, int option, const char *value)
         return set_soft("soft-cc", "FLYT_SOFT_CC", value);
     case 'c':
         options->is_child = true;
-        options->image_folder = value;
+        options->child.image_folder = value;
+        return 0;
+    case 'g':
+        options->child.gpu = (int)number(value, 0, FLYT_GPUS_MAX - 1);
+        return options->child.gpu < 0 ? complain("--gpu takes the number of a GPU, not '%s'", value) : 0;
+    case 'G':
+        if (number(value, 1, SMS_MAX) < 0)
+            return complain("--group-size takes a number of SMs, not '%s'", value);
+        options->child.group_size = (unsigned)number(value, 1, SMS_MAX);
         return 0;
     default:
         return complain("unknown or incomplete option%s", "");
@@ -144,10 +154,11 @@ static int parse(int argc, char **argv, struct options *options)
         {"listen", required_argument, NULL, 'l'},      {"warm", required_argument, NULL, 'w'},
         {"soft", required_argument, NULL, 's'},        {"soft-sms", required_argument, NULL, 'S'},
         {"soft-memory", required_argument, NULL, 'M'}, {"soft-cc", required_argument, NULL, 'C'},
-        {"serve", required_argument, NULL, 'c'},       {"help", no_argument, NULL, 'h'},
+        {"serve", required_argument, NULL, 'c'},       {"gpu", required_argument, NULL, 'g'},
+        {"group-size", required_argument, NULL, 'G'},  {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'v'},           {NULL, 0, NULL, 0},
     };
-    *options = (struct options){.warm_per_device = 1};
+    *options = (struct options){.warm_per_device = 1, .child.gpu = -1};
     opterr = 0;
     int option;
     while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
@@ -307,7 +318,7 @@ int main(int argc, char **argv)
     flyt_log_init("flyt-server", FLYT_LOG_INFO);
     int status = parse(argc, argv, &server->options);
     if (status == 0 && server->options.is_child)
-        status = flyt_child_run(FLYT_CHILD_CONTROL_FD, server->options.is_soft, server->options.image_folder);
+        status = flyt_child_run(&server->options.child);
     else if (status == 0)
         status = listen_and_serve(server);
     free(server);

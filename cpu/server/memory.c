@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cpu/server/account.h"
 #include "cpu/server/call.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
@@ -15,6 +16,7 @@ struct flyt_extent {
     uint64_t address, bytes;
     CUmemGenericAllocationHandle handle;
     struct flyt_allocator *arena; /* that divides it: small or large */
+    uint64_t extent_id;           /* as the node manager knows it; 0: it does not */
 };
 
 struct flyt_pending_free {
@@ -59,7 +61,7 @@ static CUresult allow(struct flyt_device *device, uint64_t address, uint64_t byt
 }
 
 /* Creates physical memory and maps it at the address. On failure nothing is left behind. */
-static CUresult map(struct flyt_device *device, struct flyt_extent *extent)
+static CUresult create(struct flyt_device *device, struct flyt_extent *extent)
 {
     const struct flyt_driver *driver = device->session->driver;
     const CUmemAllocationProp properties = {
@@ -81,17 +83,34 @@ static CUresult map(struct flyt_device *device, struct flyt_extent *extent)
     return result;
 }
 
+/* The same with its charge. is_last_try: as flyt_account_charge. */
+static CUresult map(struct flyt_device *device, struct flyt_extent *extent, bool is_last_try)
+{
+    CUresult result = flyt_account_charge(device, extent->bytes, is_last_try);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = create(device, extent);
+    if (result == CUDA_SUCCESS)
+        extent->extent_id = flyt_account_tell_extent(device, 0, extent->address, extent->bytes, extent->handle);
+    else
+        flyt_account_uncharge(device, extent->bytes);
+    return result;
+}
+
 static void unmap(struct flyt_device *device, const struct flyt_extent *extent)
 {
     const struct flyt_driver *driver = device->session->driver;
     CUresult result = driver->cuMemUnmap(extent->address, extent->bytes);
     if (result == CUDA_SUCCESS)
         result = driver->cuMemRelease(extent->handle);
+    /* What the driver has not taken back is still in use, and charged. */
+    if (result == CUDA_SUCCESS)
+        flyt_account_drop_extent(device, extent->extent_id, extent->address, extent->bytes);
     flyt_session_check(device->session, result);
 }
 
 /* Maps a new extent of `bytes`, multiples of the granule, and gives it to the arena. */
-static CUresult grow(struct flyt_device *device, struct flyt_allocator *arena, uint64_t bytes)
+static CUresult grow(struct flyt_device *device, struct flyt_allocator *arena, uint64_t bytes, bool is_last_try)
 {
     struct flyt_memory *memory = &device->memory;
     struct flyt_extent *extent = calloc(1, sizeof *extent);
@@ -102,7 +121,7 @@ static CUresult grow(struct flyt_device *device, struct flyt_allocator *arena, u
     }
     extent->bytes = bytes;
     extent->arena = arena;
-    CUresult result = map(device, extent);
+    CUresult result = map(device, extent, is_last_try);
     if (result == CUDA_SUCCESS && flyt_allocator_add(arena, extent->address, bytes) != 0) {
         unmap(device, extent);
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -115,6 +134,7 @@ static CUresult grow(struct flyt_device *device, struct flyt_allocator *arena, u
     extent->next = memory->extents;
     memory->extents = extent;
     memory->extent_count++;
+    memory->extent_bytes += bytes;
     return CUDA_SUCCESS;
 }
 
@@ -133,8 +153,9 @@ static void shrink(struct flyt_device *device, uint64_t kept_bytes)
         unmap(device, extent);
         flyt_allocator_free(&memory->addresses, extent->address);
         *link = extent->next;
-        free(extent);
         memory->extent_count--;
+        memory->extent_bytes -= extent->bytes;
+        free(extent);
     }
 }
 
@@ -181,10 +202,10 @@ CUresult flyt_memory_alloc(struct flyt_device *device, uint64_t bytes, uint64_t 
         flyt_memory_reap(device);
     if (flyt_allocator_take(arena, bytes, ret_address) == 0)
         return CUDA_SUCCESS;
-    CUresult result = grow(device, arena, extent_bytes(memory, arena, bytes));
+    CUresult result = grow(device, arena, extent_bytes(memory, arena, bytes), false);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         shrink(device, 0);
-        result = grow(device, arena, round_up(bytes, FLYT_GRANULE_BYTES));
+        result = grow(device, arena, round_up(bytes, FLYT_GRANULE_BYTES), !memory->pending_first);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY && memory->pending_first)
         return CUDA_ERROR_NOT_READY;
@@ -243,8 +264,34 @@ void flyt_memory_reap(struct flyt_device *device)
         flyt_moment_set_fini(&pending->work);
         free(pending);
     }
-    if (memory->small.free_bytes + memory->large.free_bytes > FLYT_CACHED_BYTES_MAX)
-        shrink(device, FLYT_CACHED_BYTES_MAX);
+    if (memory->is_sinking)
+        memory->is_sinking = flyt_account_is_over(device);
+    uint64_t kept_bytes = memory->is_sinking ? 0 : FLYT_CACHED_BYTES_MAX;
+    if (memory->small.free_bytes + memory->large.free_bytes > kept_bytes)
+        shrink(device, kept_bytes);
+}
+
+void flyt_memory_give_back(struct flyt_device *device, bool when_free)
+{
+    device->memory.is_sinking |= when_free;
+    flyt_memory_reap(device);
+    shrink(device, 0);
+}
+
+void flyt_memory_settle(struct flyt_device *device)
+{
+    if (device->memory.is_sinking)
+        flyt_memory_reap(device);
+    flyt_account_settle(device);
+}
+
+void flyt_memory_tell_extents(struct flyt_device *device, bool holds_nothing)
+{
+    /* Also those that it was told of: what was under way when it ended may never have been read. */
+    for (struct flyt_extent *extent = device->memory.extents; extent; extent = extent->next)
+        extent->extent_id =
+            flyt_account_tell_extent(device, extent->extent_id, extent->address, extent->bytes, extent->handle);
+    flyt_account_retell_debts(device, holds_nothing);
 }
 
 static void drop_pending(struct flyt_memory *memory)
@@ -272,6 +319,7 @@ void flyt_memory_reset(struct flyt_device *device)
         free(extent);
     }
     memory->extent_count = 0;
+    memory->extent_bytes = 0;
 }
 
 void flyt_memory_fini(struct flyt_device *device)
@@ -281,6 +329,7 @@ void flyt_memory_fini(struct flyt_device *device)
     flyt_allocator_fini(&memory->small);
     flyt_allocator_fini(&memory->large);
     flyt_allocator_fini(&memory->addresses);
+    flyt_account_fini(device);
     struct flyt_extent *extent;
     while ((extent = memory->extents)) {
         memory->extents = extent->next;
@@ -296,8 +345,9 @@ CUresult flyt_memory_info(struct flyt_device *device, uint64_t *ret_free_bytes, 
     CUresult result = device->session->driver->cuMemGetInfo(&free_bytes, &total_bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    *ret_free_bytes = free_bytes + memory->small.free_bytes + memory->large.free_bytes + memory->pending_bytes;
-    *ret_total_bytes = total_bytes;
+    *ret_free_bytes = flyt_account_left(device, free_bytes) + memory->small.free_bytes + memory->large.free_bytes +
+                      memory->pending_bytes;
+    *ret_total_bytes = flyt_account_total(device, total_bytes);
     return CUDA_SUCCESS;
 }
 
@@ -315,10 +365,13 @@ static bool is_variable(struct flyt_session *session, uint64_t address, uint64_t
         driver->cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) != CUDA_SUCCESS ||
         driver->cuPointerGetAttribute(&range_bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address) != CUDA_SUCCESS)
         return false;
-    if (ordinal >= session->device_count || address < start || address - start > range_bytes ||
+    unsigned i = 0;
+    while (i < session->device_count && session->devices[i].cu_device != (CUdevice)ordinal)
+        i++;
+    if (i == session->device_count || address < start || address - start > range_bytes ||
         bytes > range_bytes - (address - start))
         return false;
-    *ret_device = &session->devices[ordinal];
+    *ret_device = &session->devices[i];
     return true;
 }
 

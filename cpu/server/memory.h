@@ -28,6 +28,7 @@ enum { FLYT_EXTENTS_MAX = 4096 };
 #define FLYT_SMALL_ALIGN_BYTES 512ull
 #define FLYT_CACHED_BYTES_MAX  (1ull << 30) /* free, but mapped */
 
+struct flyt_account_debt;
 struct flyt_extent;
 struct flyt_pending_free;
 
@@ -36,8 +37,11 @@ struct flyt_memory {
     struct flyt_allocator small, large; /* of what is mapped */
     struct flyt_extent *extents;
     unsigned extent_count;
+    uint64_t extent_bytes;                                  /* of all of them */
     struct flyt_pending_free *pending_first, *pending_last; /* freed, but work may still use it */
     uint64_t pending_bytes;
+    struct flyt_account_debt *debts; /* extents that were given back and are not credited (account.h) */
+    bool is_sinking;                 /* more is in use than a lowered limit allows: nothing is kept for later */
 };
 
 /* Reserves the device's window. 0, or -EADDRINUSE with a sentence in *err. */
@@ -55,7 +59,14 @@ CUresult flyt_memory_free(struct flyt_device *device, uint64_t address);
 void flyt_memory_reset(struct flyt_device *device);
 /* Takes back freed memory that no work uses any more. */
 void flyt_memory_reap(struct flyt_device *device);
-/* Memory that could still be allocated, and the device's in all. The driver's error. */
+/* Gives back what is free. when_free: also what is freed from now on, as long as more is in use than is allowed. */
+void flyt_memory_give_back(struct flyt_device *device, bool when_free);
+/* To be called now and then: for what else would wait for the program's next call. */
+void flyt_memory_settle(struct flyt_device *device);
+/* The node manager is back: tells it of all extents. holds_nothing: it has let go of all that it held. */
+void flyt_memory_tell_extents(struct flyt_device *device, bool holds_nothing);
+/* Memory that could still be allocated, and the device's in all: of the session's allocation, where it has one. The
+ * driver's error. */
 CUresult flyt_memory_info(struct flyt_device *device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
 /* Lets another device (or no longer) access all memory of this one. The driver's error. */
 CUresult flyt_memory_set_peer(struct flyt_device *device, const struct flyt_device *peer, bool is_enabled);

@@ -8,6 +8,7 @@ enum {
     /* So long without a call before the end of a stream's work is marked: less often than every few launches of a
      * program that launches one by one, and soon enough for one that asks. */
     MARK_IDLE_NS = 5 * 1000,
+    LOOK_IDLE_NS = 1000 * 1000, /* where there is no page */
     /* Markers in a stream beyond which no further one is set for the page: they take room in the driver's queue. */
     MARKERS_MAX = 32,
 };
@@ -126,4 +127,11 @@ bool flyt_page_publish(struct flyt_session *session, uint64_t now_ns, uint64_t i
     poll_streams(session, idle_ns >= MARK_IDLE_NS);
     flyt_page_write(session);
     return session->fatal == CUDA_SUCCESS && session->busy_first != NULL;
+}
+
+bool flyt_page_look(struct flyt_session *session, uint64_t idle_ns)
+{
+    if (idle_ns && session->busy_first)
+        poll_streams(session, idle_ns >= LOOK_IDLE_NS);
+    return session->busy_first && session->fatal == CUDA_SUCCESS;
 }

@@ -52,4 +52,8 @@ void flyt_page_write(struct flyt_session *session);
  */
 bool flyt_page_publish(struct flyt_session *session, uint64_t now_ns, uint64_t idle_ns);
 
+/* Looks how far the streams have come where there is no page and the GPU's time is measured: so seldom that it costs
+ * nothing, for what ends without the client's asking. Returns as flyt_page_publish. */
+bool flyt_page_look(struct flyt_session *session, uint64_t idle_ns);
+
 #endif

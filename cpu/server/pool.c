@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "cpu/server/attach.h"
-#include "cpu/server/child.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -88,9 +87,9 @@ static void become_child(const struct flyt_pool *pool, int control_fd, pid_t lis
     int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd >= 0)
         dup2(null_fd, STDIN_FILENO);
-    if (control_fd == FLYT_CHILD_CONTROL_FD)
+    if (control_fd == FLYT_SERVER_LINK_FD)
         fcntl(control_fd, F_SETFD, 0);
-    else if (dup2(control_fd, FLYT_CHILD_CONTROL_FD) < 0)
+    else if (dup2(control_fd, FLYT_SERVER_LINK_FD) < 0)
         _exit(127);
     execv("/proc/self/exe", pool->config.child_argv);
     _exit(127);

@@ -24,7 +24,7 @@ enum {
 struct flyt_pool_config {
     unsigned warm_per_device;
     unsigned starts_max;     /* servers that start at the same time, at most; at least 1 (flyt_pool_starts_max) */
-    char *const *child_argv; /* of a server process, which finds its control socket at FLYT_CHILD_CONTROL_FD */
+    char *const *child_argv; /* of a server process, which finds its control socket at FLYT_SERVER_LINK_FD */
 };
 
 /* As many as the CPUs that this process may use, at least FLYT_POOL_STARTS_MIN: starting one is mostly work of a CPU,

@@ -1,6 +1,6 @@
 # flyt-server. It links no CUDA library: the driver is loaded at run time (driver.c).
 
-server_sources := $(filter-out %_test.c cpu/server/fake_driver.c,$(wildcard cpu/server/*.c))
+server_sources := $(filter-out %_test.c cpu/server/fake_%.c,$(wildcard cpu/server/*.c))
 server_objs := $(call objs,$(server_sources)) $(GEN)/flyt_serve.o $(GEN)/flyt_svc.o
 
 cpu_server_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
@@ -15,9 +15,15 @@ $(B)/bin/flyt-server: $(server_objs) $(RPC_OBJS)
 SERVER += $(B)/bin/flyt-server
 
 # Tests: the whole server but its main, over a driver that does nothing.
-server_tests := $(patsubst %.c,$(B)/%,$(wildcard cpu/server/*_test.c))
+server_tests := $(patsubst %.c,$(B)/%,$(filter-out cpu/server/node_test.c,$(wildcard cpu/server/*_test.c)))
 server_test_objs := $(filter-out $(B)/cpu/server/main.o,$(server_objs)) $(B)/cpu/server/fake_driver.o
 $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -Wl,--gc-sections -o $@ $^ $(RPC_LIBS) -ldl -lcmocka
 UNIT_TESTS += $(server_tests)
+
+# This one starts flyt-server itself, as a node manager does.
+$(B)/cpu/server/node_test: $(call objs,cpu/server/node_test.c cpu/server/fake_manager.c rpc/transport/test_client.c) \
+		$(GEN)/flyt_clnt.o $(RPC_OBJS) | $(B)/bin/flyt-server $(B)/lib/libflyt-softgpu.so
+	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) -lcmocka
+UNIT_TESTS += $(B)/cpu/server/node_test

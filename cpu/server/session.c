@@ -1,6 +1,7 @@
 #include "cpu/server/session.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -9,7 +10,7 @@
 #include "rpc/api/fatal.h"
 #include "rpc/base/log.h"
 
-static int init_devices(struct flyt_session *session, struct flyt_error *err)
+static int init_driver(struct flyt_session *session, struct flyt_error *err, unsigned *ret_count)
 {
     const struct flyt_driver *driver = session->driver;
     int count = 0;
@@ -22,20 +23,23 @@ static int init_devices(struct flyt_session *session, struct flyt_error *err)
         return flyt_error_set(err, -ENODEV, "the CUDA driver finds no device");
     if (result != CUDA_SUCCESS)
         return flyt_error_set(err, -ENODEV, "the CUDA driver does not start, cuda_result=%d", (int)result);
-    session->device_count = count < FLYT_DEVICES_MAX ? (unsigned)count : FLYT_DEVICES_MAX;
-    /* All windows first: contexts take addresses, too. */
+    *ret_count = (unsigned)count;
+    return 0;
+}
+
+/* All windows first: contexts take addresses, too. */
+static int init_devices(struct flyt_session *session, unsigned count, struct flyt_error *err)
+{
+    session->device_count = count < FLYT_DEVICES_MAX ? count : FLYT_DEVICES_MAX;
     for (unsigned i = 0; i < session->device_count; i++) {
         int status = flyt_device_init(&session->devices[i], session, i, err);
         if (status)
             return status;
     }
-    result = flyt_device_make(&session->devices[0]);
-    if (result != CUDA_SUCCESS)
-        return flyt_error_set(err, -ENODEV, "device 0: no context can be made, cuda_result=%d", (int)result);
     return 0;
 }
 
-int flyt_session_init(struct flyt_session *session, const struct flyt_driver *driver, struct flyt_error *err)
+static int init_host(struct flyt_session *session, const struct flyt_driver *driver, struct flyt_error *err)
 {
     *session = (struct flyt_session){.driver = driver, .wake_fd = -1, .print = {.output.fd = -1, .error.fd = -1}};
     flyt_objects_init(&session->objects);
@@ -48,7 +52,47 @@ int flyt_session_init(struct flyt_session *session, const struct flyt_driver *dr
     int status = flyt_print_init(&session->print);
     if (status)
         return flyt_error_set(err, status, "standard output cannot be redirected: %m");
-    return init_devices(session, err);
+    return 0;
+}
+
+int flyt_session_init(struct flyt_session *session, const struct flyt_driver *driver, struct flyt_error *err)
+{
+    unsigned count;
+    int status = init_host(session, driver, err);
+    if (status == 0)
+        status = init_driver(session, err, &count);
+    if (status == 0)
+        status = init_devices(session, count, err);
+    for (unsigned i = 0; status == 0 && i < session->device_count; i++)
+        status = flyt_device_open(&session->devices[i], i, err);
+    if (status)
+        return status;
+    CUresult result = flyt_device_make(&session->devices[0]);
+    if (result != CUDA_SUCCESS)
+        return flyt_error_set(err, -ENODEV, "device 0: no context can be made, cuda_result=%d", (int)result);
+    return 0;
+}
+
+int flyt_session_init_warm(struct flyt_session *session, const struct flyt_driver *driver, unsigned gpu,
+                           struct flyt_error *err)
+{
+    unsigned count;
+    int status = init_host(session, driver, err);
+    if (status == 0)
+        status = init_driver(session, err, &count);
+    if (status == 0 && gpu >= count)
+        return flyt_error_set(err, -ENODEV, "the CUDA driver has no GPU %u, only %u", gpu, count);
+    if (status == 0)
+        status = init_devices(session, FLYT_DEVICES_MAX, err);
+    if (status == 0)
+        status = flyt_device_open(&session->devices[0], gpu, err);
+    if (status)
+        return status;
+    session->device_count = 1;
+    CUresult result = flyt_device_warm(&session->devices[0]);
+    if (result != CUDA_SUCCESS)
+        return flyt_error_set(err, -ENODEV, "GPU %u: no context can be made, cuda_result=%d", gpu, (int)result);
+    return 0;
 }
 
 static int drop_stream(void *user, uint64_t number, void *object)
@@ -117,6 +161,20 @@ CUresult flyt_session_check(struct flyt_session *session, CUresult result)
         flyt_connection_call_back(session->connection, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
     }
     return result;
+}
+
+void flyt_session_kill(struct flyt_session *session, const char *sentence)
+{
+    session->is_ended = true;
+    if (!*session->end_reason)
+        snprintf(session->end_reason, sizeof session->end_reason, "%s", sentence);
+    if (session->fatal != CUDA_SUCCESS || !session->connection)
+        return;
+    session->fatal = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    flyt_print_flush(session);
+    flyt_back_fatal back = {.result = (int)session->fatal, .cause = session->end_reason};
+    flyt_page_count_error(&session->page);
+    flyt_connection_call_back(session->connection, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
 }
 
 void flyt_session_call_error(struct flyt_session *session, uint64_t sequence, uint32_t thread, CUresult result)

@@ -23,6 +23,7 @@
 #include "cpu/server/driver.h"
 #include "cpu/server/image_cache.h"
 #include "cpu/server/job.h"
+#include "cpu/server/manager.h"
 #include "cpu/server/object.h"
 #include "cpu/server/page.h"
 #include "cpu/server/print.h"
@@ -56,6 +57,7 @@ struct flyt_session {
     struct flyt_print print;
     struct flyt_image_cache images;
     struct flyt_page page;
+    struct flyt_manager *manager; /* the link to the node manager; NULL: direct mode */
 
     uint64_t received_sequence; /* calls so far */
     uint64_t told_sequence;     /* calls received when the client was last told by a notice */
@@ -68,9 +70,20 @@ struct flyt_session {
     int wake_fd;           /* eventfd: other threads wake the loop */
     atomic_bool is_kicked; /* pairs the exchange in flyt_session_kick with that in loop.c */
 
-    uint64_t call_count;
-    uint64_t in_bytes, out_bytes; /* of copies */
+    char end_reason[512]; /* why it has ended, one sentence; empty: the program ended as it should */
+
+    /* Read by other threads, too; counted with flyt_session_count. */
+    _Atomic(uint64_t) call_count;
+    _Atomic(uint64_t) in_bytes, out_bytes; /* of copies */
+    _Atomic(uint64_t) gpu_time_ns;         /* with a node manager only: how long there was work on the GPU (loop.c) */
 };
+
+/* Only the submission thread counts. */
+static inline void flyt_session_count(_Atomic(uint64_t) *counter, uint64_t more)
+{
+    uint64_t before = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, before + more, memory_order_relaxed);
+}
 
 /*
  * Prepares a session before its client is there: loads nothing, but initialises the driver, reserves the window of
@@ -78,6 +91,10 @@ struct flyt_session {
  * to be called in both cases.
  */
 int flyt_session_init(struct flyt_session *session, const struct flyt_driver *driver, struct flyt_error *err);
+/* The same for a server that is to get its devices later (flyt_grant_take): makes the primary context of one GPU, as
+ * the driver numbers them, which becomes device 0. */
+int flyt_session_init_warm(struct flyt_session *session, const struct flyt_driver *driver, unsigned gpu,
+                           struct flyt_error *err);
 /* Ends the threads that help and frees what is in host memory. A server process does not call it: its own end is the
  * faster way, and the only one that waits for no kernel. */
 void flyt_session_fini(struct flyt_session *session);
@@ -90,6 +107,9 @@ void flyt_session_kick(struct flyt_session *session);
 
 /* Looks at a result of the driver: a fatal one makes the session fatal and tells the client, once. Returns it. */
 CUresult flyt_session_check(struct flyt_session *session, CUresult result);
+
+/* Ends the session: its client gets an error for ever, and the sentence. */
+void flyt_session_kill(struct flyt_session *session, const char *sentence);
 
 /* Tells the client that a one-way call failed. */
 void flyt_session_call_error(struct flyt_session *session, uint64_t sequence, uint32_t thread, CUresult result);

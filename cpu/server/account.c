@@ -1,0 +1,200 @@
+#include "cpu/server/account.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/server/session.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+
+static uint64_t server_id(const struct flyt_device *device)
+{
+    return device->session->manager->granted.server_id;
+}
+
+static void warn(const struct flyt_device *device, const char *what, int status)
+{
+    flyt_warn("session %llu: device %u: %s: %s", (unsigned long long)device->session->session_id, device->ordinal, what,
+              strerror(-status));
+}
+
+CUresult flyt_account_charge(struct flyt_device *device, uint64_t bytes, bool is_last_try)
+{
+    struct flyt_ledger_state state;
+    if (!device->ledger)
+        return CUDA_SUCCESS;
+    flyt_ledger_read(device->ledger, &state);
+    bool is_over = state.used_bytes > state.limit_bytes || bytes > state.limit_bytes - state.used_bytes;
+    if (is_over && device->memory.debts)
+        return CUDA_ERROR_NOT_READY;
+    if (is_over && !is_last_try)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    int status = flyt_ledger_charge(device->ledger, server_id(device), bytes);
+    if (status && status != -ENOMEM)
+        warn(device, "memory cannot be charged", status);
+    return status ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+void flyt_account_uncharge(struct flyt_device *device, uint64_t bytes)
+{
+    if (!device->ledger || !bytes)
+        return;
+    int status = flyt_ledger_release(device->ledger, server_id(device), bytes);
+    if (status)
+        warn(device, "memory cannot be credited", status);
+}
+
+uint64_t flyt_account_tell_extent(struct flyt_device *device, uint64_t extent_id, uint64_t address, uint64_t bytes,
+                                  CUmemGenericAllocationHandle handle)
+{
+    struct flyt_manager *manager = device->session->manager;
+    int fd = -1;
+    if (!manager)
+        return 0;
+    CUresult result =
+        device->session->driver->cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result != CUDA_SUCCESS) {
+        flyt_warn("session %llu: device %u: memory cannot be handed to the node manager, cuda_result=%d",
+                  (unsigned long long)device->session->session_id, device->ordinal, (int)result);
+        return 0;
+    }
+    const struct flyt_server_link_extent extent = {.extent_id = extent_id ? extent_id : ++manager->last_extent_id,
+                                                   .bytes = bytes,
+                                                   .address = address,
+                                                   .slot = device->slot};
+    bool is_told = flyt_manager_tell(manager, FLYT_SERVER_LINK_EXTENT, &extent, sizeof extent, NULL, &fd, 1);
+    flyt_close(fd);
+    /* One that is away is told when it is back. */
+    if (!is_told)
+        return extent_id;
+    if (!extent_id)
+        atomic_fetch_add(&manager->extent_count, 1);
+    return extent.extent_id;
+}
+
+void flyt_account_drop_extent(struct flyt_device *device, uint64_t extent_id, uint64_t address, uint64_t bytes)
+{
+    struct flyt_manager *manager = device->session->manager;
+    if (!manager)
+        return;
+    struct flyt_account_debt *debt = extent_id ? calloc(1, sizeof *debt) : NULL;
+    if (extent_id)
+        atomic_fetch_sub(&manager->extent_count, 1);
+    if (!extent_id) {
+        flyt_account_uncharge(device, bytes);
+        return;
+    }
+    const struct flyt_server_link_extent extent = {
+        .extent_id = extent_id, .bytes = bytes, .address = address, .slot = device->slot};
+    if (debt && device->ledger) {
+        *debt = (struct flyt_account_debt){.next = device->memory.debts, .extent = extent, .since_ms = flyt_clock_ms()};
+        device->memory.debts = debt;
+        atomic_fetch_add(&manager->debt_count, 1);
+    } else {
+        free(debt);
+    }
+    flyt_manager_tell(manager, FLYT_SERVER_LINK_EXTENT_GONE, &extent, sizeof extent, NULL, NULL, 0);
+}
+
+/* Takes a debt out of the list. */
+static void forget(struct flyt_device *device, struct flyt_account_debt **link)
+{
+    struct flyt_account_debt *debt = *link;
+    *link = debt->next;
+    free(debt);
+    atomic_fetch_sub(&device->session->manager->debt_count, 1);
+}
+
+void flyt_account_take_credit(struct flyt_device *device, const struct flyt_server_link_extent *extent)
+{
+    struct flyt_account_debt **link = &device->memory.debts;
+    while (*link && (*link)->extent.extent_id != extent->extent_id)
+        link = &(*link)->next;
+    struct flyt_account_debt *debt = *link;
+    if (!debt)
+        return;
+    if (!extent->bytes)
+        flyt_account_uncharge(device, debt->extent.bytes);
+    forget(device, link);
+}
+
+/* Makes the ledger's entry what it has to be. */
+static void correct(struct flyt_device *device, uint64_t bytes)
+{
+    uint64_t charged_bytes = flyt_ledger_used(device->ledger, server_id(device));
+    if (charged_bytes > bytes)
+        flyt_account_uncharge(device, charged_bytes - bytes);
+}
+
+void flyt_account_retell_debts(struct flyt_device *device, bool holds_nothing)
+{
+    if (!device->ledger)
+        return;
+    if (holds_nothing) {
+        flyt_account_fini(device);
+        correct(device, device->memory.extent_bytes);
+        return;
+    }
+    for (struct flyt_account_debt *debt = device->memory.debts; debt; debt = debt->next) {
+        debt->since_ms = flyt_clock_ms();
+        flyt_manager_tell(device->session->manager, FLYT_SERVER_LINK_EXTENT_GONE, &debt->extent, sizeof debt->extent,
+                          NULL, NULL, 0);
+    }
+}
+
+void flyt_account_settle(struct flyt_device *device)
+{
+    struct flyt_manager *manager = device->session->manager;
+    uint64_t now_ms = flyt_clock_ms();
+    if (!manager || !device->ledger)
+        return;
+    pthread_mutex_lock(&manager->mutex);
+    bool is_away = manager->fd < 0;
+    pthread_mutex_unlock(&manager->mutex);
+    for (struct flyt_account_debt **link = &device->memory.debts; *link;) {
+        struct flyt_account_debt *debt = *link;
+        if (is_away || now_ms - debt->since_ms < FLYT_ACCOUNT_CREDIT_MS) {
+            link = &debt->next;
+            continue;
+        }
+        warn(device, "the node manager does not say that it has let go of memory", -ETIMEDOUT);
+        flyt_account_uncharge(device, debt->extent.bytes);
+        forget(device, link);
+    }
+}
+
+void flyt_account_fini(struct flyt_device *device)
+{
+    while (device->memory.debts)
+        forget(device, &device->memory.debts);
+}
+
+uint64_t flyt_account_total(const struct flyt_device *device, uint64_t gpu_bytes)
+{
+    struct flyt_ledger_state state;
+    if (!device->ledger)
+        return gpu_bytes;
+    flyt_ledger_read(device->ledger, &state);
+    return state.limit_bytes;
+}
+
+uint64_t flyt_account_left(const struct flyt_device *device, uint64_t gpu_bytes)
+{
+    struct flyt_ledger_state state;
+    if (!device->ledger)
+        return gpu_bytes;
+    flyt_ledger_read(device->ledger, &state);
+    uint64_t left = state.limit_bytes > state.used_bytes ? state.limit_bytes - state.used_bytes : 0;
+    return left < gpu_bytes ? left : gpu_bytes;
+}
+
+bool flyt_account_is_over(const struct flyt_device *device)
+{
+    struct flyt_ledger_state state;
+    if (!device->ledger)
+        return false;
+    flyt_ledger_read(device->ledger, &state);
+    return state.used_bytes > state.limit_bytes;
+}

@@ -1,0 +1,85 @@
+/*
+ * For tests: a node manager that starts real servers on the software GPU, hands them programs, and does with their
+ * memory what a node manager does. Functions fail the running test where something is not as it should be.
+ */
+#ifndef FLYT_SERVER_FAKE_MANAGER_H
+#define FLYT_SERVER_FAKE_MANAGER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "rpc/base/ledger.h"
+#include "rpc/base/url.h"
+#include "rpc/transport/greeter.h"
+#include "rpc/transport/server_link.h"
+#include "rpc/transport/test_client.h"
+
+enum { FAKE_EXTENTS_MAX = 256 };
+
+struct fake_extent {
+    uint64_t extent_id, bytes, address;
+    unsigned slot;
+    int fd;
+};
+
+/* One server process and the thread that listens to it. */
+struct fake_server {
+    pid_t pid;
+    int link_fd;
+    pthread_t thread;
+    bool has_thread;
+    struct flyt_ledger *ledgers[FLYT_SLOTS_MAX];
+    uint64_t server_id;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    /* Under the mutex. */
+    bool is_ready, is_failed, is_returned, is_hung_up;
+    bool holds_credits; /* says nothing to EXTENT_GONE */
+    struct flyt_server_link_ready ready;
+    char sentence[1024]; /* of FAILED or RETURN */
+    struct fake_extent extents[FAKE_EXTENTS_MAX];
+    unsigned extent_count, extents_told;
+    struct flyt_server_link_use use;
+    unsigned use_count, limit_done_count, sm_done_count;
+    struct flyt_server_link_limit_done limit_done;
+    struct flyt_server_link_sm_done sm_done;
+};
+
+/* Where programs come: hands each to the server that is next, with what `session` says. */
+struct fake_door {
+    struct flyt_greeter *greeter;
+    int listen_fd;
+    char url[FLYT_URL_TEXT_BYTES];
+    pthread_t thread;
+    atomic_bool is_ending;
+    struct fake_server *server; /* set while no program comes */
+    struct flyt_server_link_session session;
+    bool is_challenging;
+    unsigned char secret[FLYT_TICKET_KEY_BYTES];
+    _Atomic(unsigned) stream_count; /* data streams that came */
+};
+
+/* Starts one with these further arguments (NULL at their end) and waits until it has said READY or FAILED. */
+void fake_server_start(struct fake_server *server, const char *const *arguments);
+/* Listens to it at another descriptor, which is taken over. */
+void fake_server_listen(struct fake_server *server, int link_fd);
+/* Closes the link as the end of a node manager does; what it held of memory is kept. */
+void fake_server_leave(struct fake_server *server);
+/* Waits until the process has ended, and closes everything. Its wait status. */
+int fake_server_end(struct fake_server *server);
+void fake_server_send(struct fake_server *server, enum flyt_server_link_kind kind, const void *part, size_t part_bytes,
+                      const char *sentence);
+/* Waits until `*number`, a member, is at least `expected`. */
+void fake_server_wait(struct fake_server *server, const unsigned *number, unsigned expected);
+void fake_server_wait_true(struct fake_server *server, const bool *what);
+
+/* A session of one slot on software GPU 0 with this limit, in `ledger`. */
+void fake_door_grant(struct fake_door *door, struct fake_server *server, struct flyt_ledger *ledger,
+                     uint64_t limit_bytes);
+void fake_door_open(struct fake_door *door);
+void fake_door_close(struct fake_door *door);
+
+#endif

@@ -1,0 +1,96 @@
+#include "cpu/server/grant.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "cpu/server/session.h"
+
+/* The GPU's number for the driver: by UUID, which names it wherever it is; a software GPU's is that of every node. */
+static int find_gpu(const struct flyt_session *session, const struct flyt_server_link_slot *slot, unsigned *ret_gpu)
+{
+    const struct flyt_driver *driver = session->driver;
+    int count = 0;
+    if (driver->cuDeviceGetCount(&count) != CUDA_SUCCESS)
+        return -ENODEV;
+    for (int i = 0; i < count && !driver->is_soft; i++) {
+        CUdevice cu_device;
+        CUuuid uuid;
+        if (driver->cuDeviceGet(&cu_device, i) != CUDA_SUCCESS ||
+            driver->cuDeviceGetUuid(&uuid, cu_device) != CUDA_SUCCESS ||
+            memcmp(uuid.bytes, slot->gpu_uuid, sizeof uuid.bytes) != 0)
+            continue;
+        *ret_gpu = (unsigned)i;
+        return 0;
+    }
+    if (!driver->is_soft || slot->gpu_index >= (unsigned)count)
+        return -ENODEV;
+    *ret_gpu = slot->gpu_index;
+    return 0;
+}
+
+static int take_slot(struct flyt_session *session, const struct flyt_server_link_session *granted, unsigned i,
+                     struct flyt_error *err)
+{
+    const struct flyt_server_link_slot *slot = &granted->slots[i];
+    struct flyt_device *device = &session->devices[slot->device_index];
+    CUdevice warm_device = session->devices[0].cu_device;
+    unsigned gpu;
+    int status = find_gpu(session, slot, &gpu);
+    if (status)
+        return flyt_error_set(err, status, "device %u of the allocation: the node's driver has no such GPU",
+                              slot->device_index);
+    status = flyt_device_open(device, gpu, err);
+    if (status)
+        return status;
+    /* The warm context is of use where the first device is on the GPU that the server was started for. */
+    if (slot->device_index == 0 && device->cu_device != warm_device)
+        device->cu_primary = NULL;
+    device->slot = i;
+    device->ledger = granted->ledger_count ? session->manager->ledgers[i] : NULL;
+    device->group_size = slot->sm_count ? granted->group_size : 0;
+    memcpy(device->groups, slot->groups, sizeof device->groups);
+    return 0;
+}
+
+static int take_slots(struct flyt_session *session, const struct flyt_server_link_session *granted,
+                      struct flyt_error *err)
+{
+    bool is_taken[FLYT_DEVICES_MAX] = {false};
+    for (unsigned i = 0; i < granted->slot_count; i++) {
+        unsigned index = granted->slots[i].device_index;
+        if (index >= granted->slot_count || is_taken[index])
+            return flyt_error_set(err, -EINVAL, "the allocation's devices are not numbered from 0 on");
+        is_taken[index] = true;
+    }
+    session->device_count = granted->slot_count;
+    for (unsigned i = 0; i < granted->slot_count; i++) {
+        int status = take_slot(session, granted, i, err);
+        if (status)
+            return status;
+    }
+    /* The first one last: its context is then current. */
+    for (unsigned i = session->device_count; i-- > 0;) {
+        CUresult result = flyt_device_make(&session->devices[i]);
+        if (result != CUDA_SUCCESS)
+            return flyt_error_set(err, -ENODEV, "device %u: no context can be made, cuda_result=%d", i, (int)result);
+    }
+    return 0;
+}
+
+int flyt_grant_take(struct flyt_session *session, const struct flyt_server_link_session *granted,
+                    struct flyt_error *err)
+{
+    session->session_id = granted->session_id;
+    memcpy(session->token, granted->token, sizeof session->token);
+    if (*granted->image_folder) {
+        struct flyt_image_cache images = {.bytes_max = granted->image_bytes_max};
+        int status = flyt_image_cache_open(&images, granted->image_folder);
+        if (status)
+            return flyt_error_set(err, status, "the folder of the VM's module images cannot be opened: %s",
+                                  strerror(-status));
+        flyt_image_cache_close(&session->images);
+        session->images = images;
+    }
+    return granted->slot_count ? take_slots(session, granted, err) : 0;
+}

@@ -1,0 +1,21 @@
+/*
+ * What a session may have, as the node manager says it: its devices, which are the slots of its VM's allocation, with
+ * their SMs and the ledgers of their memory; its token, its folder of images, its link.
+ */
+#ifndef FLYT_SERVER_GRANT_H
+#define FLYT_SERVER_GRANT_H
+
+#include "rpc/base/error.h"
+#include "rpc/transport/server_link.h"
+
+struct flyt_session;
+
+/*
+ * Takes it over, for a session that was made with flyt_session_init (no slots in *granted: all devices are the
+ * program's) or flyt_session_init_warm (session->manager is open), and makes the contexts of all its devices.
+ * 0, or a negative errno with a sentence for the program in *err.
+ */
+int flyt_grant_take(struct flyt_session *session, const struct flyt_server_link_session *granted,
+                    struct flyt_error *err);
+
+#endif

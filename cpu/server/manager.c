@@ -1,0 +1,202 @@
+#include "cpu/server/manager.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "cpu/server/account.h"
+#include "cpu/server/session.h"
+#include "rpc/base/log.h"
+
+struct flyt_manager_order {
+    struct flyt_manager_order *next;
+    uint32_t kind;
+    union {
+        struct flyt_server_link_extent extent;
+        struct flyt_server_link_limit limit;
+        struct flyt_server_link_sm sm;
+        struct flyt_server_link_welcome welcome;
+    };
+    char sentence[FLYT_STRING_BYTES_MAX + 1];
+};
+
+static void bound_sending(int fd)
+{
+    const struct timeval limit = {.tv_sec = FLYT_MANAGER_SEND_MS / 1000};
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+int flyt_manager_open(struct flyt_manager *manager, int fd, const struct flyt_server_link_session *granted,
+                      const int *ledger_fds)
+{
+    struct timespec now;
+    manager->fd = fd;
+    manager->granted = *granted;
+    explicit_bzero(manager->granted.channel_key, sizeof manager->granted.channel_key);
+    pthread_mutex_init(&manager->mutex, NULL);
+    clock_gettime(CLOCK_REALTIME, &now);
+    manager->started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    bound_sending(fd);
+    for (unsigned i = 0; i < granted->ledger_count; i++) {
+        int status = flyt_ledger_open(ledger_fds[i], &manager->ledgers[i]);
+        /* Whoever made the ledger may have made our entry, too. */
+        if (status == 0)
+            status = flyt_ledger_join(manager->ledgers[i], granted->server_id);
+        if (status && status != -EEXIST)
+            return status;
+    }
+    return 0;
+}
+
+bool flyt_manager_tell(struct flyt_manager *manager, enum flyt_server_link_kind kind, const void *part,
+                       size_t part_bytes, const char *sentence, const int *fds, unsigned fd_count)
+{
+    int status = -EPIPE;
+    pthread_mutex_lock(&manager->mutex);
+    manager->out.kind = kind;
+    if (part)
+        memcpy(&manager->out.ready, part, part_bytes);
+    flyt_server_link_say(&manager->out, sentence);
+    if (manager->fd >= 0)
+        status = flyt_server_link_send(manager->fd, &manager->out, fds, fd_count);
+    /* A message is lost: the other side must not go on as if it had it. The watching thread sees the end. */
+    if (status && status != -EPIPE) {
+        flyt_warn("the node manager cannot be told, kind=%d: %s", (int)kind, strerror(-status));
+        shutdown(manager->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&manager->mutex);
+    return status == 0;
+}
+
+int flyt_manager_leave_order(struct flyt_manager *manager, const struct flyt_server_link_message *message)
+{
+    struct flyt_manager_order *order = calloc(1, sizeof *order);
+    int status = order ? 0 : -ENOMEM;
+    if (!order)
+        return status;
+    order->kind = message->kind;
+    _Static_assert(sizeof order->sm >= sizeof order->extent && sizeof order->sm >= sizeof order->limit, "largest");
+    memcpy(&order->sm, &message->sm, sizeof order->sm);
+    size_t bytes = message->data_bytes < sizeof order->sentence ? message->data_bytes : sizeof order->sentence - 1;
+    memcpy(order->sentence, message->data, bytes);
+    pthread_mutex_lock(&manager->mutex);
+    if (manager->order_count >= FLYT_MANAGER_ORDERS_MAX) {
+        status = -ENOSPC;
+    } else {
+        *(manager->first ? &manager->last->next : &manager->first) = order;
+        manager->last = order;
+        manager->order_count++;
+        order = NULL;
+        atomic_store(&manager->has_orders, true);
+    }
+    pthread_mutex_unlock(&manager->mutex);
+    free(order);
+    return status;
+}
+
+int flyt_manager_change_link(struct flyt_manager *manager, int fd)
+{
+    if (fd >= 0)
+        bound_sending(fd);
+    pthread_mutex_lock(&manager->mutex);
+    int before = manager->fd;
+    manager->fd = fd;
+    pthread_mutex_unlock(&manager->mutex);
+    return before;
+}
+
+/* ---- the submission thread's side ---- */
+
+static struct flyt_device *device_of_slot(struct flyt_session *session, uint32_t slot)
+{
+    for (unsigned i = 0; i < session->device_count; i++)
+        if (session->devices[i].slot == slot)
+            return &session->devices[i];
+    return NULL;
+}
+
+static void take_limit(struct flyt_session *session, const struct flyt_server_link_limit *limit)
+{
+    struct flyt_manager *manager = session->manager;
+    struct flyt_device *device = device_of_slot(session, limit->slot);
+    struct flyt_server_link_limit_done done = {.revision = limit->revision, .slot = limit->slot};
+    if (!device || !device->ledger) {
+        done.outcome = -EINVAL;
+    } else {
+        flyt_memory_give_back(device, limit->when_free);
+        done.used_bytes = device->memory.extent_bytes;
+        pthread_mutex_lock(&manager->mutex);
+        manager->granted.slots[limit->slot].memory_bytes = limit->memory_bytes;
+        pthread_mutex_unlock(&manager->mutex);
+    }
+    flyt_manager_tell(manager, FLYT_SERVER_LINK_LIMIT_DONE, &done, sizeof done, NULL, NULL, 0);
+}
+
+/* Streams stay in the green context that they were made in: only what changes nothing is done. */
+static void take_groups(struct flyt_session *session, const struct flyt_server_link_sm *sm)
+{
+    struct flyt_device *device = device_of_slot(session, sm->slot);
+    struct flyt_server_link_sm_done done = {.revision = sm->revision, .slot = sm->slot, .state = -EOPNOTSUPP};
+    bool is_same = device && device->group_size && memcmp(device->groups, sm->groups, sizeof device->groups) == 0;
+    if (!is_same) {
+        flyt_manager_tell(session->manager, FLYT_SERVER_LINK_SM_DONE, &done, sizeof done, NULL, NULL, 0);
+        return;
+    }
+    for (int state = FLYT_SERVER_LINK_SWITCHED; state <= FLYT_SERVER_LINK_VACATED; state++) {
+        done.state = state;
+        flyt_manager_tell(session->manager, FLYT_SERVER_LINK_SM_DONE, &done, sizeof done, NULL, NULL, 0);
+    }
+}
+
+static void take_order(struct flyt_session *session, const struct flyt_manager_order *order)
+{
+    switch (order->kind) {
+    case FLYT_SERVER_LINK_LIMIT:
+        take_limit(session, &order->limit);
+        break;
+    case FLYT_SERVER_LINK_SM:
+        take_groups(session, &order->sm);
+        break;
+    case FLYT_SERVER_LINK_EXTENT_CREDITED: {
+        struct flyt_device *device = device_of_slot(session, order->extent.slot);
+        if (device)
+            flyt_account_take_credit(device, &order->extent);
+        break;
+    }
+    case FLYT_SERVER_LINK_WELCOME:
+        for (unsigned i = 0; i < session->device_count; i++)
+            flyt_memory_tell_extents(&session->devices[i], order->welcome.send_extents);
+        break;
+    case FLYT_SERVER_LINK_KILL:
+    case FLYT_SERVER_LINK_GO:
+        flyt_session_kill(session, *order->sentence ? order->sentence : "the session was ended by its node");
+        break;
+    case FLYT_SERVER_LINK_USE: /* left by the watching thread: so much time has passed */
+        for (unsigned i = 0; i < session->device_count; i++)
+            flyt_memory_settle(&session->devices[i]);
+        break;
+    default:
+        flyt_warn("session %llu: the node manager says what is not for a server, kind=%u",
+                  (unsigned long long)session->session_id, order->kind);
+    }
+}
+
+void flyt_manager_process(struct flyt_session *session)
+{
+    struct flyt_manager *manager = session->manager;
+    if (!manager || !atomic_exchange(&manager->has_orders, false))
+        return;
+    pthread_mutex_lock(&manager->mutex);
+    struct flyt_manager_order *order = manager->first;
+    manager->first = NULL;
+    manager->order_count = 0;
+    pthread_mutex_unlock(&manager->mutex);
+    while (order) {
+        struct flyt_manager_order *next = order->next;
+        take_order(session, order);
+        free(order);
+        order = next;
+    }
+}

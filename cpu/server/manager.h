@@ -1,0 +1,66 @@
+/*
+ * The server's end of its link to the node manager (rpc/transport/server_link.h) while it has a session: what is sent,
+ * and the orders that came for the submission thread. It may be away: then what is sent is dropped, and told anew when
+ * the link is back (rejoining: watch.c).
+ *
+ * Threads: the watching thread (watch.c) receives, hangs up and rejoins; it and the submission thread send. In direct
+ * mode there is no manager (session->manager is NULL).
+ */
+#ifndef FLYT_SERVER_MANAGER_H
+#define FLYT_SERVER_MANAGER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rpc/base/ledger.h"
+#include "rpc/transport/server_link.h"
+
+struct flyt_session;
+struct flyt_manager_order;
+
+enum {
+    FLYT_MANAGER_SEND_MS = 5000, /* one that takes no message for so long counts as away */
+    FLYT_MANAGER_ORDERS_MAX = 16384,
+};
+
+struct flyt_manager {
+    pthread_mutex_t mutex;
+    /* Under the mutex. */
+    int fd;                                  /* -1: away. Closed by the watching thread alone. */
+    struct flyt_server_link_session granted; /* as it is now */
+    struct flyt_server_link_message out;     /* what is being sent */
+    struct flyt_manager_order *first, *last;
+    unsigned order_count;
+
+    atomic_bool has_orders;
+    struct flyt_ledger *ledgers[FLYT_SLOTS_MAX]; /* by slot; set before the session runs */
+    uint64_t last_extent_id;                     /* the submission thread's */
+    _Atomic(uint64_t) extent_count;              /* that the manager was told of and are there */
+    _Atomic(unsigned) debt_count;                /* extents that were given back and are not credited */
+    uint64_t started_ms;                         /* of the session, wall */
+};
+
+/* `fd` is taken over; *granted is copied; ledger_fds has granted->ledger_count descriptors, which stay the caller's.
+ * 0 or a negative errno. */
+int flyt_manager_open(struct flyt_manager *manager, int fd, const struct flyt_server_link_session *granted,
+                      const int *ledger_fds);
+
+/*
+ * Sends a message: its part of part_bytes (NULL: none), a sentence (NULL: none) and fd_count descriptors, which stay
+ * the caller's. False: the manager is away, and does not know it. Any thread; blocks FLYT_MANAGER_SEND_MS at most.
+ */
+bool flyt_manager_tell(struct flyt_manager *manager, enum flyt_server_link_kind kind, const void *part,
+                       size_t part_bytes, const char *sentence, const int *fds, unsigned fd_count);
+
+/* The watching thread: leaves a message for the submission thread, which is then to be kicked. 0, -ENOMEM or -ENOSPC.
+ */
+int flyt_manager_leave_order(struct flyt_manager *manager, const struct flyt_server_link_message *message);
+/* The watching thread: another link, or none (-1), from now on. The old one, to be closed. */
+int flyt_manager_change_link(struct flyt_manager *manager, int fd);
+
+/* The submission thread: does what was ordered. Nothing where nothing was. */
+void flyt_manager_process(struct flyt_session *session);
+
+#endif

@@ -1,0 +1,502 @@
+/*
+ * flyt-server under a node manager: real server processes on the software GPU, a node manager that the test plays
+ * (fake_manager.h), and programs that speak through a channel as the client library does.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <errno.h>
+#include <cuda.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "cpu/server/fake_manager.h"
+#include "flyt_procedures.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/id.h"
+
+enum { MIB = 1 << 20, SERVERS = 8 };
+
+static const char *const one_gpu[] = {"--soft", "1", "--soft-memory", "256M", NULL};
+static const char *const two_gpus[] = {"--soft", "2", "--soft-memory", "256M", NULL};
+
+struct fixture {
+    struct fake_door door;
+    struct fake_server server;
+    struct test_client client;
+    struct flyt_ledger *ledger;
+};
+
+static const uint64_t legacy = (uint64_t)FLYT_ID_STREAM << 56 | 1;
+
+/* ---- a program ---- */
+
+static int alloc(struct test_client *client, uint64_t bytes, uint64_t *ret_address)
+{
+    flyt_memory_alloc_args args = {.bytes = bytes};
+    flyt_memory_alloc_res res;
+    assert_int_equal(flyt_channel_call(client->channel, FLYT_MEMORY_ALLOC, (xdrproc_t)xdr_flyt_memory_alloc_args, &args,
+                                       (xdrproc_t)xdr_flyt_memory_alloc_res, &res),
+                     FLYT_CHANNEL_OK);
+    *ret_address = res.address;
+    return res.result;
+}
+
+static void give_back(struct test_client *client, uint64_t address)
+{
+    flyt_memory_free_args args = {.address = address};
+    assert_int_equal(
+        flyt_channel_send(client->channel, FLYT_MEMORY_FREE, (xdrproc_t)xdr_flyt_memory_free_args, &args, NULL),
+        FLYT_CHANNEL_OK);
+}
+
+static void set(struct test_client *client, uint64_t address, uint64_t bytes, unsigned value)
+{
+    flyt_memory_set_args args = {.stream_id = legacy, .element_bytes = 1, .value = value};
+    flyt_stream_synchronize_args wait = {.stream_id = legacy};
+    flyt_stream_synchronize_res res;
+    args.dst = (flyt_box){address, bytes, 1, 1, bytes, bytes};
+    assert_int_equal(
+        flyt_channel_send(client->channel, FLYT_MEMORY_SET, (xdrproc_t)xdr_flyt_memory_set_args, &args, NULL),
+        FLYT_CHANNEL_OK);
+    assert_int_equal(flyt_channel_call(client->channel, FLYT_STREAM_SYNCHRONIZE,
+                                       (xdrproc_t)xdr_flyt_stream_synchronize_args, &wait,
+                                       (xdrproc_t)xdr_flyt_stream_synchronize_res, &res),
+                     FLYT_CHANNEL_OK);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+}
+
+static void info(struct test_client *client, unsigned device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes)
+{
+    flyt_device_memory_info_args args = {.device = device};
+    flyt_device_memory_info_res res;
+    assert_int_equal(flyt_channel_call(client->channel, FLYT_DEVICE_MEMORY_INFO,
+                                       (xdrproc_t)xdr_flyt_device_memory_info_args, &args,
+                                       (xdrproc_t)xdr_flyt_device_memory_info_res, &res),
+                     FLYT_CHANNEL_OK);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    *ret_free_bytes = res.free_bytes;
+    *ret_total_bytes = res.total_bytes;
+}
+
+static uint64_t used(const struct fixture *self)
+{
+    struct flyt_ledger_state state;
+    flyt_ledger_read(self->ledger, &state);
+    return state.used_bytes;
+}
+
+/* ---- before and after ---- */
+
+static int set_up(void **state)
+{
+    struct fixture *self = calloc(1, sizeof *self);
+    assert_non_null(self);
+    fake_door_open(&self->door);
+    test_client_init(&self->client);
+    *state = self;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *self = *state;
+    fake_door_close(&self->door);
+    test_client_fini(&self->client);
+    flyt_ledger_close(self->ledger);
+    free(self);
+    return 0;
+}
+
+/* A server with a session of one GPU whose memory is limited. */
+static void begin(struct fixture *self, uint64_t limit_bytes)
+{
+    fake_server_start(&self->server, one_gpu);
+    assert_true(self->server.is_ready);
+    assert_int_equal(flyt_ledger_new(limit_bytes, &self->ledger), 0);
+    fake_door_grant(&self->door, &self->server, self->ledger, limit_bytes);
+}
+
+static void finish(struct fixture *self)
+{
+    self->client.channel = flyt_channel_close(self->client.channel);
+    fake_server_wait_true(&self->server, &self->server.is_returned);
+    assert_string_equal(self->server.sentence, "");
+    assert_int_equal(fake_server_end(&self->server), 0);
+}
+
+/* ---- tests ---- */
+
+static void a_session_has_the_slots_of_its_allocation(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_ledger *second;
+    uint64_t free_bytes, total_bytes;
+    fake_server_start(&self->server, two_gpus);
+    assert_true(self->server.is_ready);
+    assert_int_equal(self->server.ready.sm_count, 132);
+    assert_int_equal(self->server.ready.group_size, 8);
+    assert_int_equal(self->server.ready.group_count, 16);
+    assert_int_equal(self->server.ready.group_sms[14], 8);
+    assert_int_equal(self->server.ready.group_sms[15], 12);
+    assert_int_equal(self->server.ready.memory_bytes, 256 * MIB);
+    assert_int_equal(self->server.ready.device_count, 2);
+
+    assert_int_equal(flyt_ledger_new(64 * MIB, &self->ledger), 0);
+    assert_int_equal(flyt_ledger_new(32 * MIB, &second), 0);
+    fake_door_grant(&self->door, &self->server, self->ledger, 64 * MIB);
+    assert_int_equal(flyt_ledger_join(second, self->server.server_id), 0);
+    self->server.ledgers[1] = second;
+    self->door.session.slot_count = self->door.session.ledger_count = 2;
+    self->door.session.slots[1].device_index = 1;
+    self->door.session.slots[1].gpu_index = 1;
+    test_client_open(&self->client, self->door.url);
+    assert_int_equal(flyt_channel_info(self->client.channel)->device_count, 2);
+    info(&self->client, 0, &free_bytes, &total_bytes);
+    assert_int_equal(total_bytes, 64 * MIB);
+    assert_int_equal(free_bytes, 64 * MIB);
+    info(&self->client, 1, &free_bytes, &total_bytes);
+    assert_int_equal(total_bytes, 32 * MIB);
+
+    for (unsigned i = 0; i < 2; i++) {
+        flyt_device_info_args args = {.device = i};
+        flyt_device_info_res res;
+        assert_int_equal(flyt_channel_call(self->client.channel, FLYT_DEVICE_INFO, (xdrproc_t)xdr_flyt_device_info_args,
+                                           &args, (xdrproc_t)xdr_flyt_device_info_res, &res),
+                         FLYT_CHANNEL_OK);
+        assert_int_equal(res.result, CUDA_SUCCESS);
+        assert_int_equal(res.total_bytes, (i ? 32 : 64) * MIB);
+        assert_int_equal(res.attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT], i ? 132 : 24);
+        xdr_free((xdrproc_t)xdr_flyt_device_info_res, &res);
+    }
+    finish(self);
+    flyt_ledger_close(second);
+}
+
+static void the_limit_holds(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t addresses[4], address, free_bytes, total_bytes;
+    begin(self, 16 * MIB);
+    test_client_open(&self->client, self->door.url);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(alloc(&self->client, 4 * MIB, &addresses[i]), CUDA_SUCCESS);
+    assert_int_equal(used(self), 16 * MIB);
+    info(&self->client, 0, &free_bytes, &total_bytes);
+    assert_int_equal(free_bytes, 0);
+    assert_int_equal(alloc(&self->client, 1, &address), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(used(self), 16 * MIB);
+    /* What is free again is free for another size, too: its extents go back first. */
+    give_back(&self->client, addresses[1]);
+    give_back(&self->client, addresses[3]);
+    assert_int_equal(alloc(&self->client, 8 * MIB, &address), CUDA_SUCCESS);
+    assert_int_equal(used(self), 16 * MIB);
+    assert_int_equal(alloc(&self->client, 4 * MIB, &address), CUDA_ERROR_OUT_OF_MEMORY);
+    struct flyt_ledger_state ledger;
+    flyt_ledger_read(self->ledger, &ledger);
+    assert_int_equal(ledger.refused_count, 2);
+    assert_int_equal(ledger.peak_bytes, 16 * MIB);
+    finish(self);
+}
+
+/* The node manager holds what it was given: memory counts as free only when it has let go. */
+static void memory_waits_for_the_node_manager(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address;
+    begin(self, 8 * MIB);
+    test_client_open(&self->client, self->door.url);
+    assert_int_equal(alloc(&self->client, 6 * MIB, &address), CUDA_SUCCESS);
+    fake_server_wait(&self->server, &self->server.extents_told, 1);
+    assert_int_equal(self->server.extents[0].bytes, 6 * MIB);
+    assert_int_equal(self->server.extents[0].address, address);
+    self->server.holds_credits = true;
+    give_back(&self->client, address);
+    /* Never answered: after a while the server takes it that its manager had not got the memory. */
+    assert_int_equal(alloc(&self->client, 8 * MIB, &address), CUDA_SUCCESS);
+    assert_int_equal(used(self), 8 * MIB);
+    finish(self);
+}
+
+static void a_limit_below_use_is_refused_or_sinks(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t kept, freed, address, used_bytes;
+    struct flyt_server_link_limit limit = {.memory_bytes = 8 * MIB, .revision = 5};
+    begin(self, 32 * MIB);
+    test_client_open(&self->client, self->door.url);
+    assert_int_equal(alloc(&self->client, 6 * MIB, &kept), CUDA_SUCCESS);
+    assert_int_equal(alloc(&self->client, 10 * MIB, &freed), CUDA_SUCCESS);
+    assert_int_equal(alloc(&self->client, 4 * MIB, &address), CUDA_SUCCESS);
+    give_back(&self->client, address); /* stays cached until it is asked for */
+    assert_int_equal(alloc(&self->client, 1, &address), CUDA_SUCCESS);
+    fake_server_send(&self->server, FLYT_SERVER_LINK_LIMIT, &limit, sizeof limit, NULL);
+    fake_server_wait(&self->server, &self->server.limit_done_count, 1);
+    assert_int_equal(self->server.limit_done.revision, 5);
+    assert_int_equal(self->server.limit_done.outcome, 0);
+    assert_int_equal(self->server.limit_done.used_bytes, 18 * MIB);
+    assert_int_equal(flyt_ledger_set_limit(self->ledger, 8 * MIB, 5, false, &used_bytes), -EBUSY);
+    assert_int_equal(used_bytes, 18 * MIB);
+
+    limit.when_free = 1;
+    limit.revision = 6;
+    assert_int_equal(flyt_ledger_set_limit(self->ledger, 8 * MIB, 6, true, NULL), 0);
+    fake_server_send(&self->server, FLYT_SERVER_LINK_LIMIT, &limit, sizeof limit, NULL);
+    fake_server_wait(&self->server, &self->server.limit_done_count, 2);
+    assert_int_equal(alloc(&self->client, 2 * MIB, &address), CUDA_ERROR_OUT_OF_MEMORY);
+    give_back(&self->client, freed);
+    /* Nothing is asked of the server any more: it gives back by itself. */
+    for (unsigned i = 0; used(self) > 8 * MIB && i < 600; i++)
+        usleep(100000);
+    assert_int_equal(used(self), 8 * MIB);
+    limit.memory_bytes = 16 * MIB;
+    assert_int_equal(flyt_ledger_set_limit(self->ledger, 16 * MIB, 7, false, NULL), 0);
+    assert_int_equal(alloc(&self->client, 8 * MIB, &address), CUDA_SUCCESS);
+    finish(self);
+}
+
+struct crowd_member {
+    struct fake_server server;
+    struct fake_door door;
+    struct test_client client;
+    unsigned count;
+    pthread_t thread;
+};
+
+static void *take_all(void *user)
+{
+    struct crowd_member *self = user;
+    flyt_memory_alloc_args args = {.bytes = 2 * MIB};
+    flyt_memory_alloc_res res = {0};
+    while (flyt_channel_call(self->client.channel, FLYT_MEMORY_ALLOC, (xdrproc_t)xdr_flyt_memory_alloc_args, &args,
+                             (xdrproc_t)xdr_flyt_memory_alloc_res, &res) == FLYT_CHANNEL_OK &&
+           res.result == CUDA_SUCCESS)
+        self->count++;
+    if (res.result != CUDA_ERROR_OUT_OF_MEMORY)
+        self->count = 100000;
+    return NULL;
+}
+
+static void many_servers_never_pass_the_limit(void **state)
+{
+    struct fixture *self = *state;
+    struct crowd_member *crowd = calloc(SERVERS, sizeof *crowd);
+    struct flyt_ledger_state ledger;
+    unsigned count = 0;
+    assert_non_null(crowd);
+    assert_int_equal(flyt_ledger_new(100 * MIB, &self->ledger), 0);
+    for (unsigned i = 0; i < SERVERS; i++) {
+        fake_server_start(&crowd[i].server, one_gpu);
+        fake_door_open(&crowd[i].door);
+        fake_door_grant(&crowd[i].door, &crowd[i].server, self->ledger, 100 * MIB);
+        test_client_init(&crowd[i].client);
+        test_client_open(&crowd[i].client, crowd[i].door.url);
+    }
+    for (unsigned i = 0; i < SERVERS; i++)
+        assert_int_equal(pthread_create(&crowd[i].thread, NULL, take_all, &crowd[i]), 0);
+    for (unsigned i = 0; i < SERVERS; i++) {
+        pthread_join(crowd[i].thread, NULL);
+        count += crowd[i].count;
+    }
+    flyt_ledger_read(self->ledger, &ledger);
+    assert_int_equal(count, 50);
+    assert_int_equal(ledger.used_bytes, 100 * MIB);
+    assert_int_equal(ledger.peak_bytes, 100 * MIB);
+    for (unsigned i = 0; i < SERVERS; i++) {
+        flyt_channel_close(crowd[i].client.channel);
+        assert_int_equal(fake_server_end(&crowd[i].server), 0);
+        fake_door_close(&crowd[i].door);
+        test_client_fini(&crowd[i].client);
+    }
+    free(crowd);
+}
+
+static void a_killed_session_tells_its_program_why(void **state)
+{
+    struct fixture *self = *state;
+    begin(self, 16 * MIB);
+    test_client_open(&self->client, self->door.url);
+    fake_server_send(&self->server, FLYT_SERVER_LINK_KILL, NULL, 0, "an operator has ended it");
+    test_client_wait(&self->client, &self->client.lost_count, 1);
+    assert_non_null(strstr(self->client.notices, "fatal 709 an operator has ended it; "));
+    fake_server_wait_true(&self->server, &self->server.is_returned);
+    assert_string_equal(self->server.sentence, "an operator has ended it");
+    flyt_channel_close(self->client.channel);
+    assert_int_equal(fake_server_end(&self->server), 0);
+}
+
+static void use_is_reported(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address;
+    begin(self, 16 * MIB);
+    test_client_open(&self->client, self->door.url);
+    assert_int_equal(alloc(&self->client, 4 * MIB, &address), CUDA_SUCCESS);
+    set(&self->client, address, 4 * MIB, 1);
+    finish(self);
+    assert_true(self->server.use.call_count >= 3);
+    assert_int_equal(self->server.use.memory_bytes, 4 * MIB);
+    assert_true(self->server.use.gpu_time_us > 0);
+}
+
+/* A new node manager at the old one's path: accepts the server and reads its REJOIN. */
+static int accept_rejoin(struct fixture *self, int listen_fd, uint64_t extent_count)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    struct pollfd ready = {.fd = listen_fd, .events = POLLIN};
+    struct flyt_ledger *ledger;
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+    assert_int_equal(poll(&ready, 1, 60000), 1);
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(flyt_server_link_receive(fd, message, fds, &fd_count), 0);
+    const struct flyt_server_link_rejoin *rejoin = &message->rejoin;
+    assert_int_equal(message->kind, FLYT_SERVER_LINK_REJOIN);
+    assert_int_equal(rejoin->session.session_id, self->door.session.session_id);
+    assert_int_equal(rejoin->session.server_id, self->door.session.server_id);
+    assert_memory_equal(rejoin->session.rejoin_secret, self->door.session.rejoin_secret, 32);
+    assert_memory_equal(rejoin->session.token, self->door.session.token, FLYT_TOKEN_BYTES);
+    assert_int_equal(rejoin->client_pid, getpid());
+    assert_string_equal(rejoin->program, "node_test");
+    assert_int_equal(strncmp(rejoin->client_address, "127.0.0.1:", 10), 0);
+    assert_int_equal(rejoin->extent_count, extent_count);
+    assert_int_equal(fd_count, 1);
+    assert_int_equal(flyt_ledger_open(fds[0], &ledger), 0);
+    assert_int_equal(flyt_ledger_used(ledger, self->server.server_id),
+                     flyt_ledger_used(self->ledger, self->server.server_id));
+    flyt_ledger_close(ledger);
+    close(fds[0]);
+    free(message);
+    return fd;
+}
+
+static void a_session_outlives_the_node_manager(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_server_link_welcome welcome = {0};
+    uint64_t first, second, third;
+    char path[64];
+    snprintf(path, sizeof path, "%s/link", getenv("FAKE_IMAGES"));
+    begin(self, 16 * MIB);
+    snprintf(self->door.session.rejoin_path, sizeof self->door.session.rejoin_path, "%s", path);
+    test_client_open(&self->client, self->door.url);
+    assert_int_equal(alloc(&self->client, 4 * MIB, &first), CUDA_SUCCESS);
+    fake_server_wait(&self->server, &self->server.extents_told, 1);
+    fake_server_leave(&self->server);
+
+    /* Alone, it serves on, within the limit. */
+    assert_int_equal(alloc(&self->client, 6 * MIB, &second), CUDA_SUCCESS);
+    set(&self->client, second, 6 * MIB, 2);
+    assert_int_equal(alloc(&self->client, 8 * MIB, &third), CUDA_ERROR_OUT_OF_MEMORY);
+    int listen_fd = flyt_server_link_listen(path);
+    assert_true(listen_fd >= 0);
+    int fd = accept_rejoin(self, listen_fd, 1);
+    fake_server_listen(&self->server, fd);
+    fake_server_send(&self->server, FLYT_SERVER_LINK_WELCOME, &welcome, sizeof welcome, NULL);
+    fake_server_wait(&self->server, &self->server.extents_told, 3); /* the first one again */
+    assert_int_equal(self->server.extent_count, 2);
+    assert_int_equal(self->server.extents[1].address, second);
+    give_back(&self->client, first);
+    give_back(&self->client, second);
+    assert_int_equal(alloc(&self->client, 16 * MIB, &third), CUDA_SUCCESS);
+
+    /* The next one has lost everything, and knows no such session. */
+    fake_server_leave(&self->server);
+    fake_server_listen(&self->server, accept_rejoin(self, listen_fd, 1));
+    fake_server_send(&self->server, FLYT_SERVER_LINK_GO, NULL, 0, "nobody knows it");
+    test_client_wait(&self->client, &self->client.lost_count, 1);
+    assert_non_null(strstr(self->client.notices, "fatal 709 nobody knows it; "));
+    flyt_channel_close(self->client.channel);
+    assert_int_equal(fake_server_end(&self->server), 0);
+    close(listen_fd);
+    unlink(path);
+}
+
+static void a_warm_server_ends_with_the_node_manager(void **state)
+{
+    struct fixture *self = *state;
+    fake_server_start(&self->server, one_gpu);
+    fake_server_leave(&self->server);
+    assert_int_equal(fake_server_end(&self->server), 0);
+}
+
+static void memory_outlives_its_server(void **state)
+{
+    struct fixture *self = *state;
+    uint64_t address;
+    begin(self, 16 * MIB);
+    test_client_open(&self->client, self->door.url);
+    assert_int_equal(alloc(&self->client, 4 * MIB, &address), CUDA_SUCCESS);
+    set(&self->client, address + 1000, 3 * MIB, 0xab);
+    fake_server_wait(&self->server, &self->server.extents_told, 1);
+    kill(self->server.pid, SIGKILL);
+    test_client_wait(&self->client, &self->client.lost_count, 1);
+    fake_server_wait_true(&self->server, &self->server.is_hung_up);
+    unsigned char *memory = mmap(NULL, 4 * MIB, PROT_READ, MAP_SHARED, self->server.extents[0].fd, 0);
+    assert_true(memory != MAP_FAILED);
+    for (unsigned i = 0; i < 4 * MIB; i++)
+        if (memory[i] != (i >= 1000 && i < 1000 + 3 * MIB ? 0xab : 0))
+            fail_msg("byte %u is %u", i, memory[i]);
+    munmap(memory, 4 * MIB);
+    flyt_channel_close(self->client.channel);
+    int status = fake_server_end(&self->server);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(used(self), 4 * MIB); /* until the node manager reclaims it */
+}
+
+static void a_server_that_cannot_be_says_why(void **state)
+{
+    struct fixture *self = *state;
+    static const char *const wrong[] = {"--soft", "1", "--gpu", "5", NULL};
+    fake_server_start(&self->server, wrong);
+    assert_true(self->server.is_failed);
+    assert_non_null(strstr(self->server.sentence, "no GPU 5"));
+    assert_int_equal(WEXITSTATUS(fake_server_end(&self->server)), 1);
+
+    /* The program hears what is wrong with its session, in clear. */
+    struct flyt_error err = {0};
+    begin(self, 16 * MIB);
+    self->door.session.slots[0].gpu_index = 3;
+    self->client.config.url = self->door.url;
+    assert_int_equal(flyt_channel_open(&self->client.config, &err, &self->client.channel), -ENODEV);
+    assert_non_null(strstr(err.text, "no such GPU"));
+    fake_server_wait_true(&self->server, &self->server.is_returned);
+    assert_int_equal(fake_server_end(&self->server), 0);
+}
+
+int main(void)
+{
+    char folder[] = "/var/tmp/flyt-node-test-XXXXXX";
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_session_has_the_slots_of_its_allocation),
+        TEST(the_limit_holds),
+        TEST(memory_waits_for_the_node_manager),
+        TEST(a_limit_below_use_is_refused_or_sinks),
+        TEST(many_servers_never_pass_the_limit),
+        TEST(a_killed_session_tells_its_program_why),
+        TEST(use_is_reported),
+        TEST(a_session_outlives_the_node_manager),
+        TEST(a_warm_server_ends_with_the_node_manager),
+        TEST(memory_outlives_its_server),
+        TEST(a_server_that_cannot_be_says_why),
+    };
+    if (!mkdtemp(folder))
+        return 1;
+    setenv("FAKE_IMAGES", folder, 1);
+    setenv("FLYT_LOG", "warn", 0);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    rmdir(folder);
+    return failed;
+}

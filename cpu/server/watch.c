@@ -1,0 +1,305 @@
+#include "cpu/server/watch.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cpu/server/account.h"
+#include "cpu/server/session.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+
+enum {
+    GONE_MS = 5000, /* how long the session may go on when its client is gone: it still executes what had been sent */
+    REJOIN_MIN_MS = 200,
+    REJOIN_MAX_MS = 2000,
+    ANSWER_MS = 10000, /* a node manager that does not answer REJOIN by then is asked again */
+};
+
+static const char why_not_replaceable[] = "its state is kept by its server process alone";
+
+static unsigned long long session_id(const struct flyt_watch *watch)
+{
+    return (unsigned long long)watch->session->session_id;
+}
+
+/* ---- reports ---- */
+
+static void report(struct flyt_watch *watch)
+{
+    struct flyt_session *session = watch->session;
+    struct flyt_server_link_use use = {
+        .call_count = atomic_load_explicit(&session->call_count, memory_order_relaxed),
+        .in_bytes = atomic_load_explicit(&session->in_bytes, memory_order_relaxed),
+        .out_bytes = atomic_load_explicit(&session->out_bytes, memory_order_relaxed),
+        .gpu_time_us = atomic_load_explicit(&session->gpu_time_ns, memory_order_relaxed) / 1000,
+    };
+    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
+        if (session->manager->ledgers[i])
+            use.memory_bytes += flyt_ledger_used(session->manager->ledgers[i], session->manager->granted.server_id);
+    if (memcmp(&use, &watch->told, sizeof use) == 0)
+        return;
+    if (flyt_manager_tell(session->manager, FLYT_SERVER_LINK_USE, &use, sizeof use, why_not_replaceable, NULL, 0))
+        watch->told = use;
+}
+
+void flyt_watch_tell_end(struct flyt_watch *watch)
+{
+    if (!watch->is_node)
+        return;
+    report(watch);
+    flyt_manager_tell(watch->session->manager, FLYT_SERVER_LINK_RETURN, NULL, 0, watch->session->end_reason, NULL, 0);
+}
+
+static void leave_order(struct flyt_watch *watch, const struct flyt_server_link_message *message)
+{
+    int status = flyt_manager_leave_order(watch->session->manager, message);
+    if (status)
+        flyt_fail("session %llu: an order of the node manager is lost, kind=%u: %s", session_id(watch), message->kind,
+                  strerror(-status));
+    flyt_session_kick(watch->session);
+}
+
+/* The submission thread looks now and then at what would otherwise wait for a call. */
+static void tick(struct flyt_watch *watch)
+{
+    report(watch);
+    watch->message.kind = FLYT_SERVER_LINK_USE;
+    watch->message.data_bytes = 0;
+    /* Reading what the submission thread owns: an order too many does no harm. */
+    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++) {
+        struct flyt_ledger_state state;
+        if (!watch->session->manager->ledgers[i])
+            continue;
+        flyt_ledger_read(watch->session->manager->ledgers[i], &state);
+        if (state.used_bytes > state.limit_bytes || atomic_load(&watch->session->manager->debt_count)) {
+            leave_order(watch, &watch->message);
+            return;
+        }
+    }
+}
+
+/* ---- the link ---- */
+
+static uint64_t pause_ms(void)
+{
+    uint32_t random = 0;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        random = (uint32_t)flyt_clock_ns();
+    return REJOIN_MIN_MS + random % (REJOIN_MAX_MS - REJOIN_MIN_MS);
+}
+
+static void hang_up(struct flyt_watch *watch)
+{
+    if (watch->is_node) {
+        bool can_rejoin = *watch->session->manager->granted.rejoin_path;
+        if (!watch->is_asking) {
+            flyt_manager_change_link(watch->session->manager, -1);
+            flyt_warn("session %llu: the node manager is away", session_id(watch));
+        }
+        watch->rejoin_ms = can_rejoin ? flyt_clock_ms() + pause_ms() : 0;
+    }
+    watch->is_asking = false;
+    watch->link_fd = flyt_close(watch->link_fd);
+}
+
+/* Where the client is, as text. */
+static void print_client(int fd, char *text, size_t bytes)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t address_bytes = sizeof address;
+    char host[128], port[16];
+    *text = 0;
+    if (getpeername(fd, (struct sockaddr *)&address, &address_bytes) != 0)
+        return;
+    if (address.ss_family == AF_UNIX)
+        snprintf(text, bytes, "unix");
+    else if (getnameinfo((struct sockaddr *)&address, address_bytes, host, sizeof host, port, sizeof port,
+                         NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+        snprintf(text, bytes, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+static int send_rejoin(struct flyt_watch *watch, int fd)
+{
+    struct flyt_session *session = watch->session;
+    struct flyt_manager *manager = session->manager;
+    struct flyt_server_link_rejoin *rejoin = &watch->message.rejoin;
+    const struct timeval limit = {.tv_sec = FLYT_MANAGER_SEND_MS / 1000};
+    int fds[FLYT_SLOTS_MAX];
+    watch->message.kind = FLYT_SERVER_LINK_REJOIN;
+    watch->message.data_bytes = 0;
+    *rejoin = (struct flyt_server_link_rejoin){.version = FLYT_SERVER_LINK_VERSION,
+                                               .client_pid = (uint32_t)session->client_pid,
+                                               .started_ms = manager->started_ms,
+                                               .extent_count = atomic_load(&manager->extent_count)};
+    pthread_mutex_lock(&manager->mutex);
+    rejoin->session = manager->granted;
+    pthread_mutex_unlock(&manager->mutex);
+    for (unsigned i = 0; i < rejoin->session.ledger_count; i++)
+        fds[i] = flyt_ledger_fd(manager->ledgers[i]);
+    snprintf(rejoin->program, sizeof rejoin->program, "%.*s", FLYT_NAME_BYTES_MAX, session->client_name);
+    print_client(watch->client_fd, rejoin->client_address, sizeof rejoin->client_address);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    int status = flyt_server_link_send(fd, &watch->message, fds, rejoin->session.ledger_count);
+    explicit_bzero(rejoin, sizeof *rejoin);
+    return status;
+}
+
+static void try_rejoin(struct flyt_watch *watch)
+{
+    uint64_t now_ms = flyt_clock_ms();
+    watch->rejoin_ms = now_ms + pause_ms();
+    int fd = flyt_server_link_connect(watch->session->manager->granted.rejoin_path);
+    if (fd < 0)
+        return;
+    if (send_rejoin(watch, fd) != 0) {
+        flyt_close(fd);
+        return;
+    }
+    watch->link_fd = fd;
+    watch->is_asking = true;
+    watch->rejoin_ms = now_ms + ANSWER_MS;
+}
+
+static void take_welcome(struct flyt_watch *watch)
+{
+    if (!watch->is_asking)
+        return;
+    watch->is_asking = false;
+    watch->rejoin_ms = 0;
+    flyt_manager_change_link(watch->session->manager, watch->link_fd);
+    flyt_info("session %llu: the node manager is back", session_id(watch));
+    watch->told = (struct flyt_server_link_use){0};
+    watch->report_ms = flyt_clock_ms();
+    leave_order(watch, &watch->message);
+}
+
+static void take_data_stream(struct flyt_watch *watch, int fd)
+{
+    int status = flyt_transfers_adopt(&watch->session->transfers, fd, watch->message.data, watch->message.data_bytes);
+    if (status)
+        flyt_warn("session %llu: a data stream is not taken: %s", session_id(watch), strerror(-status));
+}
+
+static void take_message(struct flyt_watch *watch, int fd)
+{
+    uint32_t kind = watch->message.kind;
+    if (kind == FLYT_SERVER_LINK_DATA) {
+        take_data_stream(watch, fd);
+    } else if (!watch->is_node) {
+        flyt_warn("session %llu: the listener says what is not for a server, kind=%u", session_id(watch), kind);
+    } else if (kind == FLYT_SERVER_LINK_WELCOME) {
+        take_welcome(watch);
+    } else {
+        leave_order(watch, &watch->message);
+        if (kind == FLYT_SERVER_LINK_KILL || kind == FLYT_SERVER_LINK_GO)
+            watch->give_up_ms = flyt_clock_ms() + GONE_MS;
+    }
+}
+
+static void listen_to_link(struct flyt_watch *watch)
+{
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+    int status = flyt_server_link_receive(watch->link_fd, &watch->message, fds, &fd_count);
+    if (status == -EBADMSG || status == -EINTR || status == -EAGAIN || status == -ENOMEM) {
+        flyt_warn("session %llu: a message of whoever started the server is lost: %s", session_id(watch),
+                  strerror(-status));
+        return;
+    }
+    if (status) {
+        hang_up(watch);
+        return;
+    }
+    bool has_stream = watch->message.kind == FLYT_SERVER_LINK_DATA && fd_count == 1;
+    if (!has_stream)
+        while (fd_count)
+            flyt_close(fds[--fd_count]);
+    take_message(watch, has_stream ? fds[0] : -1);
+}
+
+/* ---- the thread ---- */
+
+/* Its host has vanished with data unacknowledged. The next round, and the submission thread, see the end. */
+static void check_client(struct flyt_watch *watch)
+{
+    struct flyt_session *session = watch->session;
+    flyt_vigil_is_lost(&watch->client, watch->client_fd);
+    if (!watch->silent_checks_max || watch->client.silent_checks < watch->silent_checks_max)
+        return;
+    flyt_warn("session %llu: the client has not answered for %u s, client_pid=%d program=%s", session_id(watch),
+              watch->silent_checks_max * FLYT_PEER_CHECK_MS / 1000, (int)session->client_pid, session->client_name);
+    shutdown(flyt_connection_fd(session->connection), SHUT_RDWR);
+}
+
+/* Does what it is time for. How long there is nothing to do. */
+static int keep_time(struct flyt_watch *watch)
+{
+    uint64_t now_ms = flyt_clock_ms();
+    if (now_ms >= watch->peer_check_ms) {
+        watch->peer_check_ms = now_ms + FLYT_PEER_CHECK_MS;
+        check_client(watch);
+    }
+    if (watch->is_node && now_ms >= watch->report_ms) {
+        watch->report_ms = now_ms + FLYT_SERVER_LINK_USE_MS;
+        tick(watch);
+    }
+    if (watch->rejoin_ms && now_ms >= watch->rejoin_ms) {
+        if (watch->is_asking)
+            hang_up(watch);
+        else
+            try_rejoin(watch);
+    }
+    uint64_t next_ms = watch->peer_check_ms;
+    if (watch->is_node && watch->report_ms < next_ms)
+        next_ms = watch->report_ms;
+    if (watch->rejoin_ms && watch->rejoin_ms < next_ms)
+        next_ms = watch->rejoin_ms;
+    return flyt_clock_left_ms(next_ms);
+}
+
+static void end_process(struct flyt_watch *watch)
+{
+    struct flyt_session *session = watch->session;
+    flyt_warn("session %llu: ended in the middle of a call to the driver, client_pid=%d program=%s", session_id(watch),
+              (int)session->client_pid, session->client_name);
+    flyt_watch_tell_end(watch);
+    _exit(0);
+}
+
+void *flyt_watch_run(void *user)
+{
+    struct flyt_watch *watch = user;
+    int main_fd = flyt_connection_fd(watch->session->connection);
+    bool is_gone = false;
+    watch->peer_check_ms = flyt_clock_ms() + FLYT_PEER_CHECK_MS;
+    watch->report_ms = flyt_clock_ms() + FLYT_SERVER_LINK_USE_MS;
+    for (;;) {
+        int timeout_ms = keep_time(watch);
+        if (watch->give_up_ms && flyt_clock_ms() >= watch->give_up_ms)
+            end_process(watch);
+        if (watch->give_up_ms && flyt_clock_left_ms(watch->give_up_ms) < timeout_ms)
+            timeout_ms = flyt_clock_left_ms(watch->give_up_ms);
+        struct pollfd polls[] = {{.fd = is_gone ? -1 : main_fd, .events = POLLRDHUP},
+                                 {.fd = watch->link_fd, .events = POLLIN}};
+        int count = poll(polls, 2, timeout_ms + 1);
+        if (count < 0 && errno != EINTR)
+            return NULL;
+        if (count <= 0)
+            continue;
+        if (polls[1].revents)
+            listen_to_link(watch);
+        if (polls[0].revents) {
+            is_gone = true;
+            if (!watch->give_up_ms)
+                watch->give_up_ms = flyt_clock_ms() + GONE_MS;
+        }
+    }
+}

@@ -1,0 +1,41 @@
+/*
+ * The thread beside a session's own: it watches the client's end, listens to whoever started the server (data streams,
+ * orders), reports what the session uses, and looks for a node manager that was restarted.
+ *
+ * The submission thread sees the client's end, too, unless the driver keeps it waiting for a kernel that runs for ever:
+ * then this thread ends the process.
+ */
+#ifndef FLYT_SERVER_WATCH_H
+#define FLYT_SERVER_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rpc/transport/listen.h"
+#include "rpc/transport/server_link.h"
+
+struct flyt_session;
+
+struct flyt_watch {
+    struct flyt_session *session;
+    int link_fd;   /* -1: away */
+    int client_fd; /* the client's socket, which is not the connection's own where that is encrypted */
+    bool is_node;  /* the link leads to a node manager, not to a listener */
+    bool is_encrypted;
+    unsigned silent_checks_max; /* of a vanished client (listen.h); 0: it may be silent for ever */
+
+    /* Own. */
+    struct flyt_vigil client;
+    uint64_t peer_check_ms, report_ms, rejoin_ms, give_up_ms; /* when it is time; 0: never */
+    bool is_asking;                                           /* REJOIN was sent, and has no answer */
+    struct flyt_server_link_use told;
+    struct flyt_server_link_message message;
+};
+
+/* Runs it (pthread_create's function); `watch` lives as long as the process. */
+void *flyt_watch_run(void *watch);
+
+/* The last words to a node manager: what was used, and the end with its reason. */
+void flyt_watch_tell_end(struct flyt_watch *watch);
+
+#endif
