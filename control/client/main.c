@@ -85,7 +85,7 @@ static const struct flyt_setting settings[] = {
     {.path = "metrics",
      .kind = FLYT_SETTING_STRING,
      .offset = AT(metrics),
-     .fallback = "127.0.0.1:9403",
+     .fallback = "127.0.0.1:9405",
      .help = "address for Prometheus"},
     {0},
 };
