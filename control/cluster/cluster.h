@@ -211,6 +211,7 @@ struct flyt_cluster {
     uint64_t epoch;
     uint64_t started_ms; /* monotonic */
     struct flyt_tls *tls;
+    char listen_url[FLYT_URL_BYTES_MAX + 1]; /* with the port that the kernel chose; empty: none */
     int tcp_fd, unix_fd;
     struct flyt_door *tcp_door, *unix_door;
     TAILQ_HEAD(, flyt_link) links;

@@ -94,6 +94,8 @@ static int open_door(struct flyt_cluster *cluster, const char *url, struct flyt_
     status = flyt_door_new(*fd, tls, &config, ret_door);
     if (status)
         return flyt_error_set(err, status, "%s cannot be served: %s", url, strerror(-status));
+    if (!strncmp(text, "tcp:", 4))
+        snprintf(cluster->listen_url, sizeof cluster->listen_url, "%.*s", FLYT_URL_BYTES_MAX, text);
     flyt_info("listens on %s%s", text, tls ? " with TLS" : ", in clear");
     return 0;
 }
@@ -136,9 +138,9 @@ static int start_cluster(struct flyt_cluster *cluster, struct flyt_error *err)
     if (!status)
         status = flyt_measure_start(cluster, err);
     if (!status)
-        status = flyt_lead_start(cluster, err);
-    if (!status)
         status = open_doors(cluster, err);
+    if (!status)
+        status = flyt_lead_start(cluster, err);
     if (!status)
         status = sd_event_add_time_relative(cluster->event, &cluster->tick_timer, CLOCK_MONOTONIC, TICK_MS * 1000, 0,
                                             on_tick, cluster);

@@ -332,7 +332,6 @@ static void node_answered(void *user, int status, const flyt_outcome *outcome)
         snprintf(sentence, sizeof sentence, "%.500s", *outcome->text ? outcome->text : "the node refused");
         take_back(resize, held, outcome->status, sentence);
     } else {
-        flyt_vm_tell(vm, "resized");
         flyt_resize_used(held);
     }
 }
@@ -345,6 +344,7 @@ void flyt_resize_used(struct flyt_held *held)
         held->applied_revision < resize->revision || held->use_status != FLYT_STATUS_OK)
         return;
     flyt_vm_set_reason(held->vm, NULL);
+    flyt_vm_tell(held->vm, "resized");
     finish(resize, FLYT_STATUS_OK, "");
 }
 

@@ -1,0 +1,483 @@
+#!/usr/bin/env python3
+"""The cluster manager with simulated nodes, VMs and operators: grants, documents, resizes, quotas, restarts, losses.
+
+FLYT_CLUSTER_BUILD=build-address-undefined takes the manager of another build.
+"""
+import contextlib
+import json
+import os
+import queue
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+
+import harness
+from harness import BUILD, expect, expect_equal, helper, main, scenario, start, within
+
+GIB = 1 << 30
+MANAGER = os.path.join(harness.ROOT, os.environ.get("FLYT_CLUSTER_BUILD", BUILD), "bin", "flyt-cluster-manager")
+
+
+class Lines:
+    """A process that is spoken to by lines."""
+
+    def __init__(self, command):
+        self.process = start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self.seen, self._queue = [], queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.seen.append(line.rstrip("\n"))
+            self._queue.put(line.rstrip("\n"))
+
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def next(self, what, seconds=20):
+        try:
+            return self._queue.get(timeout=seconds)
+        except queue.Empty:
+            raise harness.Failed("nothing came within %g s: %s" % (seconds, what)) from None
+
+    def kill(self):
+        harness.kill_group(self.process)
+        self.process.wait()
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        self.process.wait(timeout=20)
+
+
+class Node(Lines):
+    def __init__(self, manager, name, *options):
+        super().__init__([helper("simulated_node"), "--manager", manager.url, "--name", name, *options])
+        self.name = name
+
+    def tell(self, line):
+        self.say(line)
+        within(10, lambda: "done " + line in self.seen, "the node takes '%s'" % line)
+
+    def has(self, beginning):
+        return [line for line in self.seen if line.startswith(beginning)]
+
+    def wait(self, beginning, count=1, seconds=20):
+        return within(seconds, lambda: len(self.has(beginning)) >= count and self.has(beginning),
+                      "node says %s %d times, said %s" % (beginning, count, self.seen))
+
+
+class Caller(Lines):
+    def __init__(self, url, kind, name):
+        super().__init__([helper("cluster_call"), url, kind, name])
+        self.orders = []
+        self.hello = self.answer("HELLO")
+
+    def answer(self, what):
+        while True:
+            answer = json.loads(self.next(what, 60))
+            if "order" not in answer:
+                return answer
+            self.orders.append(answer)
+
+    def call(self, line, status="OK"):
+        self.say(line)
+        answer = self.answer(line)
+        expect_equal(answer["status"], status, line, answer["text"])
+        return answer
+
+    def view(self, line):
+        return self.call("view " + line)["view"]
+
+    def order(self, reason):
+        """Waits for an order whose reason has this word."""
+        def came():
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    self.orders.append(json.loads(self._queue.get_nowait()))
+            return [o for o in self.orders if reason in o.get("reason", "")]
+        return within(10, came, "an order '%s' came" % reason)
+
+
+class Manager:
+    def __init__(self, **settings):
+        self.folder = tempfile.mkdtemp(prefix="cluster-", dir=harness.WORK)
+        self.socket = "unix://%s/sock" % self.folder
+        self.database = os.path.join(self.folder, "db")
+        self.log_path = os.path.join(self.folder, "log")
+        self.settings = dict(store='"sqlite://%s"' % self.database, socket='"%s/sock"' % self.folder,
+                             listen='"tcp://127.0.0.1:0"', metrics='"127.0.0.1:0"', desired_poll_s=0.3,
+                             heartbeat_s=0.2, node_lost_s=2.0, allocation_linger_s=600)
+        self.settings.update(settings)
+        self.process = None
+        self.start()
+        harness._servers.append(self)
+
+    def start(self):
+        path = os.path.join(self.folder, "conf")
+        with open(path, "w") as f:
+            for name, value in self.settings.items():
+                f.write("%s = %s;\n" % (name, value))
+        with open(self.log_path, "ab") as log:
+            begin = log.tell()
+            self.process = start([MANAGER, "--config", path], stderr=log, env=harness.environment(FLYT_LOG="debug"))
+
+        def listening():
+            expect(self.process.poll() is None, "the manager ended:", self.log())
+            said = self.log()[begin:]
+            ports = [line.split("listens on ")[1].split(",")[0] for line in said.splitlines() if "listens on tcp" in line]
+            return "listens on unix" in said and ports
+        self.url = within(20, listening, "the manager listens")[0]
+        # The port stays the same after a restart: nodes come back to it.
+        self.settings["listen"] = '"%s"' % self.url
+
+    def log(self):
+        with open(self.log_path, errors="replace") as f:
+            return f.read()
+
+    def operator(self):
+        caller = Caller(self.socket, "operator", "tester")
+        within(20, lambda: caller.view("status")[0]["leader"], "the manager leads")
+        return caller
+
+    def restart(self, with_signal=signal.SIGKILL):
+        os.kill(self.process.pid, with_signal)
+        self.process.wait(timeout=20)
+        self.start()
+
+    def close(self):
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGTERM)
+        status = self.process.wait(timeout=30)
+        expect("ERROR: " not in self.log(), "the manager was found faulty:\n" + self.log()[-3000:])
+        expect_equal(status, 0, "exit status of the manager", self.log()[-2000:])
+
+
+@contextlib.contextmanager
+def cluster(*nodes, **settings):
+    """A manager with simulated nodes (name, options…), all registered, and an operator."""
+    manager = Manager(**settings)
+    fleet = [Node(manager, *node) for node in nodes]
+    for node in fleet:
+        node.wait("registered")
+    operator = manager.operator()
+    yield (manager, operator, *fleet)
+    for process in [operator, *fleet]:
+        process.kill()
+    manager.close()
+
+
+def one(rows, **wanted):
+    found = [row for row in rows if all(row[k] == v for k, v in wanted.items())]
+    expect_equal(len(found), 1, "rows with", wanted, "of", rows)
+    return found[0]
+
+
+def attach(manager, vm_ip, status="OK"):
+    vm = Caller(manager.url, "vm", vm_ip)
+    answer = vm.call("attach", status)
+    return vm, (answer["grants"][0] if status == "OK" else answer["text"])
+
+
+def documents(manager, collection="gpus"):
+    """The documents as another process sees them in the file."""
+    with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % manager.database, uri=True, timeout=10)) as db:
+        for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall():
+            columns = [row[1] for row in db.execute("PRAGMA table_info(%s)" % table)]
+            if "collection" not in columns:
+                continue
+            body = [c for c in columns if c in ("document", "body", "json")][0]
+            return [json.loads(row[0]) for row in
+                    db.execute("SELECT %s FROM %s WHERE collection=?" % (body, table), (collection,))]
+    raise harness.Failed("no table of documents in " + manager.database)
+
+
+@scenario
+def grant_and_end():
+    """A VM gets whole groups, the node holds them, the store knows them; they go after lingering."""
+    with cluster(("n1",), allocation_linger_s=1) as (manager, operator, node):
+        operator.call("vm-add 10.0.0.7 compute_units=20 memory_bytes=%d name=alice sessions=3" % GIB)
+        within(10, lambda: operator.view("vms alice"), "the document is read")
+        vm, grant = attach(manager, "10.0.0.7")
+        expect_equal((grant["node"], grant["slots"][0]["sms"], len(grant["slots"][0]["groups"])), ("n1", 24, 3), grant)
+        expect_equal(len(node.has("held n1 %s 10.0.0.7 1 1 1 24 %d" % (grant["id"], GIB))), 1, node.seen)
+        entries = [entry for gpu in documents(manager) for entry in gpu["allocations"]]
+        expect_equal([(e["id"], e["sm_count"], e["sessions"]) for e in entries], [(grant["id"], 24, 3)])
+        again = vm.call("attach")["grants"][0]
+        expect_equal((again["id"], again["ticket_key"]), (grant["id"], grant["ticket_key"]))
+        node.tell("sessions 10.0.0.7 2")
+        within(10, lambda: one(operator.view("vms"), vm_ip="10.0.0.7") and len(operator.view("sessions")) == 2,
+               "sessions are shown")
+        time.sleep(2.5)  # longer than allocation_linger_s: a used one stays
+        expect_equal(len(operator.view("allocations")), 1)
+        node.tell("sessions 10.0.0.7 0")
+        node.wait("removed n1 " + grant["id"])
+        within(10, lambda: not operator.view("allocations"), "it is forgotten")
+        expect_equal([e for gpu in documents(manager) for e in gpu["allocations"]], [])
+        vm.order("idle")
+        fresh = vm.call("attach")["grants"][0]
+        expect(fresh["id"] != grant["id"], "a new allocation")
+
+
+@scenario
+def never_more_than_there_is():
+    """Many VMs at once on few groups: no group twice, refusals with reasons."""
+    with cluster(("n1", "--gpus", "1", "--groups", "8", "--memory", "8G", "--slots", "8")) as (manager, operator, node):
+        for i in range(12):
+            operator.call("vm-add 10.0.1.%d compute_units=8 memory_bytes=%d sessions=1" % (i, GIB // 2))
+        within(10, lambda: len(operator.view("vms")) == 12, "all documents are read")
+        vms = [Caller(manager.url, "vm", "10.0.1.%d" % i) for i in range(12)]
+        for vm in vms:
+            vm.say("attach")
+        answers = [vm.answer("attach") for vm in vms]
+        granted = [a for a in answers if a["status"] == "OK"]
+        refused = [a for a in answers if a["status"] == "NO_CAPACITY"]
+        expect_equal((len(granted), len(refused)), (8, 4), answers)
+        groups = [g for a in granted for g in a["grants"][0]["slots"][0]["groups"]]
+        expect_equal(sorted(groups), list(range(8)))
+        expect("1 of 1 GPU: not enough SMs (needs 8, 0 free at most)" in refused[0]["text"], refused[0])
+        stored = [g for gpu in documents(manager) for e in gpu["allocations"] for g in e["sm_groups"]]
+        expect_equal(sorted(stored), list(range(8)))
+
+
+@scenario
+def several_gpus():
+    with cluster(("n1", "--gpus", "1"), ("n2", "--gpus", "3")) as (manager, operator, first, second):
+        operator.call("vm-add 10.0.0.7 compute_units=8 memory_bytes=%d devices=3" % GIB)
+        within(10, lambda: operator.view("vms"), "the document is read")
+        vm, grant = attach(manager, "10.0.0.7")
+        expect_equal((grant["node"], len({s["gpu"] for s in grant["slots"]})), ("n2", 3), grant)
+        operator.call("vm-add 10.0.0.8 compute_units=8 memory_bytes=%d devices=4" % GIB)
+        within(10, lambda: len(operator.view("vms")) == 2, "the document is read")
+        _, text = attach(manager, "10.0.0.8", "NO_CAPACITY")
+        expect("no node has 4 of them" in text, text)
+
+
+@scenario
+def resize():
+    with cluster(("n1", "--gpus", "1", "--groups", "8", "--memory", "8G")) as (manager, operator, node):
+        operator.call("vm-add 10.0.0.7 compute_units=16 memory_bytes=%d" % (2 * GIB))
+        operator.call("vm-add 10.0.0.8 compute_units=16 memory_bytes=%d" % (2 * GIB))
+        within(10, lambda: len(operator.view("vms")) == 2, "the documents are read")
+        vm, grant = attach(manager, "10.0.0.7")
+        attach(manager, "10.0.0.8")
+        answer = operator.call("resize 10.0.0.7 compute_units=32 memory_bytes=%d" % (4 * GIB))
+        expect_equal(answer["revision"], 2, answer)
+        node.wait("held n1 %s 10.0.0.7 2 1 1 32 %d" % (grant["id"], 4 * GIB))
+        vm.order("resized")
+        # More than there is: refused, and everything is as before, the document too.
+        text = operator.call("resize 10.0.0.7 compute_units=56", "NO_CAPACITY")["text"]
+        expect("56 wanted, 32 its own and 16 free" in text, text)
+        text = operator.call("resize 10.0.0.7 memory_bytes=%d" % (7 * GIB), "NO_CAPACITY")["text"]
+        expect("more than there is free" in text, text)
+        within(10, lambda: one(documents(manager, "vm_required_resources"), vm_ip="10.0.0.7")["memory"] == 4,
+               "the document is put back")
+        # Less than is in use: the node refuses with figures, the record is put back.
+        node.tell("sessions 10.0.0.7 1")
+        node.tell("use 10.0.0.7 %d" % (3 * GIB))
+        text = operator.call("resize 10.0.0.7 memory_bytes=%d" % GIB, "IN_USE")["text"]
+        expect(str(3 * GIB) in text and str(GIB) in text, text)
+        within(10, lambda: one(operator.view("allocations"), id=grant["id"])["revision_applied"] == 4, "put back")
+        row = one(operator.view("allocations"), id=grant["id"])
+        expect_equal((row["memory_bytes"], row["sms"]), (4 * GIB, 32))
+        # When it is free: taken, charged until it is.
+        operator.call("resize 10.0.0.7 memory_bytes=%d when_free" % GIB)
+        gpu = operator.view("gpus")[0]
+        expect_equal(gpu["memory_allocated_bytes"], 6 * GIB, "charged while in use")
+        node.tell("use 10.0.0.7 0")
+        within(10, lambda: operator.view("gpus")[0]["memory_allocated_bytes"] == 3 * GIB, "free when it is given back")
+        # Groups that programs have not left are not given to others.
+        node.tell("vacate off")
+        operator.call("resize 10.0.0.7 compute_units=8")
+        expect_equal(operator.view("gpus")[0]["groups_allocated"], 6)
+        node.tell("vacate on")
+        within(10, lambda: operator.view("gpus")[0]["groups_allocated"] == 3, "free when they are left")
+        # A node that does not answer: recorded, and taken when it is back.
+        node.tell("mute")
+        answer = operator.call("resize 10.0.0.7 compute_units=24 timeout=500", "TIMEOUT")
+        expect("recorded at revision" in answer["text"], answer)
+        node.tell("speak")
+        node.tell("reconnect")
+        within(20, lambda: one(operator.view("allocations"), id=grant["id"])["sms_now"] == 24, "taken when it is back")
+        # Several at once are done one after another; the last one holds.
+        others = [Caller(manager.socket, "operator", "o%d" % i) for i in range(5)]
+        for i, caller in enumerate(others):
+            caller.say("resize 10.0.0.7 compute_units=%d" % (8 * (i % 3 + 1)))
+        expect_equal({c.answer("resize")["status"] for c in others}, {"OK"})
+        document = one(documents(manager, "vm_required_resources"), vm_ip="10.0.0.7")
+        expect_equal(one(operator.view("allocations"), id=grant["id"])["sms"], document["compute_units"])
+
+
+@scenario
+def deleted_and_killed():
+    with cluster(("n1",)) as (manager, operator, node):
+        for i in (7, 8):
+            operator.call("vm-add 10.0.0.%d compute_units=8 memory_bytes=%d name=vm%d" % (i, GIB, i))
+        within(10, lambda: len(operator.view("vms")) == 2, "the documents are read")
+        vm, grant = attach(manager, "10.0.0.7")
+        other, kept = attach(manager, "10.0.0.8")
+        for i in (7, 8):
+            node.tell("sessions 10.0.0.%d 1" % i)
+        operator.call("vm-remove vm7")
+        within(10, lambda: one(operator.view("vms"), vm_ip="10.0.0.7")["state"] == "blocked", "new programs are blocked")
+        expect_equal(vm.call("attach", "DENIED")["status"], "DENIED")
+        time.sleep(1.5)
+        expect_equal(len(node.has("removed")), 0, "nothing was ended")
+        operator.call("vm-add 10.0.0.7 compute_units=8 memory_bytes=%d" % GIB)
+        within(10, lambda: one(operator.view("vms"), vm_ip="10.0.0.7")["state"] == "granted", "unblocked")
+        expect_equal(vm.call("attach")["grants"][0]["id"], grant["id"])
+        session = operator.view("sessions 10.0.0.8")[0]["id"]
+        operator.call("session-kill " + session)
+        node.wait("killed n1 " + session)
+        operator.call("session-kill 0000000000000001", "NOT_FOUND")
+        operator.call("vm-remove 10.0.0.8 kill")
+        node.wait("removed n1 " + kept["id"])
+
+
+@scenario
+def quotas_cordon_drain_groups():
+    with cluster(("n1", "--gpus", "2")) as (manager, operator, node):
+        operator.call("tenant-set red compute_units=16 vms=2")
+        for i in range(2):
+            operator.call("vm-add 10.0.2.%d compute_units=16 memory_bytes=%d tenant=red" % (i, GIB))
+        within(10, lambda: len(operator.view("vms")) == 2, "the documents are read")
+        text = operator.call("vm-add 10.0.2.3 compute_units=8 memory_bytes=1 tenant=red", "QUOTA")["text"]
+        expect("may have 2 VMs" in text, text)
+        attach(manager, "10.0.2.0")
+        vm, text = attach(manager, "10.0.2.1", "QUOTA")
+        expect_equal(text, "tenant red may have 16 SMs: 16 in use, 16 more wanted")
+        operator.call("tenant-set red compute_units=32")
+        within(10, lambda: one(operator.view("tenants"), name="red")["compute_units"] == 32, "read")
+        operator.call("schedule gpu n1:0 1")
+        answer = operator.call("schedule gpu GPU-n1-1 2")
+        expect_equal(answer["view"], [], "nothing to drain there")
+        text = vm.call("attach", "NO_CAPACITY")["text"]
+        expect_equal(text, "1 of 2 GPUs: cordoned; 1 of 2 GPUs: draining")
+        answer = operator.call("schedule node n1 2")
+        expect_equal([row["vm_ip"] for row in answer["view"]], ["10.0.2.0"], "what must end or move")
+        operator.call("gpu-set n1:0 2", "IN_USE")
+        operator.call("gpu-set n1:1 2")
+        expect_equal(one(operator.view("gpus"), index=1)["groups"], 64)
+        for target in ("node n1", "gpu n1:0", "gpu n1:1"):
+            operator.call("schedule %s 0" % target)
+        sentences = [row["sentence"] for row in operator.view("explain 10.0.2.1")]
+        expect(any("would get GPU n1:0" in s for s in sentences), sentences)
+
+
+@scenario
+def killed_at_any_moment():
+    """SIGKILL while VMs attach: what was acknowledged is there, nothing is given twice, the rest is taken back."""
+    with cluster(("n1", "--gpus", "2", "--groups", "24")) as (manager, operator, node):
+        for i in range(24):
+            operator.call("vm-add 10.0.3.%d compute_units=8 memory_bytes=%d sessions=1 devices=%d"
+                          % (i, GIB // 4, 1 + i % 2))
+        within(10, lambda: len(operator.view("vms")) == 24, "the documents are read")
+        granted = {}
+        for round_number in range(4):
+            vms = [Caller(manager.url, "vm", "10.0.3.%d" % i) for i in range(6 * round_number, 6 * round_number + 6)]
+            for vm in vms:
+                vm.say("attach")
+            time.sleep(0.002 * round_number)
+            manager.restart()
+            for i, vm in enumerate(vms):
+                for line in list(vm.seen):
+                    answer = json.loads(line)
+                    if answer.get("grants"):
+                        granted["10.0.3.%d" % (6 * round_number + i)] = answer["grants"][0]
+                vm.kill()
+            node.wait("registered", round_number + 2)
+        operator = manager.operator()
+        rows = within(10, lambda: operator.view("allocations"), "allocations are there")
+        for vm_ip, grant in granted.items():
+            expect_equal({r["id"] for r in rows if r["vm_ip"] == vm_ip}, {grant["id"]}, "what was acknowledged is there")
+        taken = [(r["gpu"], g) for r in rows for g in r["sm_groups"]]
+        expect_equal(len(taken), len(set(taken)), "no group was given twice")
+        for i in range(24):
+            _, grant = attach(manager, "10.0.3.%d" % i)
+            expect_equal(len(grant["slots"]), 1 + i % 2)
+        expect(operator.view("status")[0]["epoch"] >= 5, "each start has a higher epoch")
+
+
+@scenario
+def lost_and_fenced():
+    with cluster(("n1",), ("n2",)) as (manager, operator, first, second):
+        operator.call("vm-add 10.0.0.7 compute_units=8 memory_bytes=%d include_gpus=GPU-n1-0" % GIB)
+        within(10, lambda: operator.view("vms"), "the document is read")
+        vm, grant = attach(manager, "10.0.0.7")
+        operator.call("fence n1 confirmed", "CONFLICT")
+        first.kill()
+        within(20, lambda: one(operator.view("nodes"), name="n1")["state"] == "lost", "the node is lost")
+        expect_equal(one(operator.view("allocations"), vm_ip="10.0.0.7")["id"], grant["id"], "it stays bound")
+        expect(vm.call("attach", "UNAVAILABLE")["text"].startswith("node n1, which has the allocation"), "said so")
+        operator.call("fence n1", "INVALID")
+        operator.call("fence n1 confirmed")
+        expect_equal(operator.view("allocations"), [])
+        vm.order("fenced")
+        operator.call("vm-set 10.0.0.7 include_gpus=")
+        within(10, lambda: "include_gpus" not in one(operator.view("vms"), vm_ip="10.0.0.7"), "read")
+        expect_equal(vm.call("attach")["grants"][0]["node"], "n2")
+
+
+@scenario
+def orphans_and_holders():
+    with cluster(("n1",)) as (manager, operator, node):
+        for vm_ip, number in (("10.0.0.9", "00000000000000aa"), ("10.0.0.10", "00000000000000bb")):
+            node.tell("orphan %s %s" % (number, vm_ip))
+            node.tell("reconnect")
+            row = within(10, lambda: [r for r in operator.view("allocations") if r["id"] == number], "it is shown")[0]
+            expect_equal((row["state"], row["sms"]), ("orphan", 8))
+            if vm_ip == "10.0.0.9":
+                expect_equal(operator.view("gpus n1:0")[0]["groups_allocated"], 1, "charged")
+                operator.call("allocation %s adopt" % number)
+                within(10, lambda: one(operator.view("allocations"), id=number)["state"] != "orphan", "adopted")
+        operator.call("allocation 00000000000000bb kill")
+        node.wait("removed n1 00000000000000bb")
+        # A second one with the same name, while the first lives.
+        pretender = Node(manager, "n1")
+        event = within(10, lambda: [e for e in operator.view("events") if e["kind"] == "identity.held"], "it is refused")
+        expect("127.0.0.1" in event[0]["text"], event)
+        expect(not pretender.has("registered"), pretender.seen)
+        pretender.kill()
+        vm = Caller(manager.url, "vm", "10.0.0.20")
+        expect_equal(vm.hello["status"], "OK")
+        expect_equal(Caller(manager.url, "vm", "10.0.0.20").hello["status"], "HELD")
+
+
+@scenario
+def roles_views_events_metrics():
+    with cluster(("n1",), events_max=16) as (manager, operator, node):
+        viewer = Caller(manager.url, "viewer", "guest")
+        viewer.call("view nodes")
+        viewer.say("vm-remove 10.0.0.7")
+        expect_equal(viewer.answer("remove")["status"], "WIRE", "a viewer changes nothing")
+        operator.call("view nonsense", "INVALID")
+        expect_equal(operator.call("view gpus - 1")["view"][0]["uuid"], "GPU-n1-1", "a page goes on")
+        last = operator.call("view events")["next"]
+        waiting = Caller(manager.socket, "operator", "follower")
+        waiting.say("view events - %d 20000" % last)
+        operator.call("schedule node n1 1")
+        answer = waiting.answer("events")
+        expect_equal([e["kind"] for e in answer["view"]], ["node.schedule"], answer)
+        expect_equal(answer["view"][0]["who"], "operator:tester")
+        for i in range(40):
+            operator.call("schedule node n1 %d" % (i % 2))
+        expect_equal(len(operator.view("events")), 16)
+        within(10, lambda: len(documents(manager, "events")) == 16, "the oldest are deleted in the store")
+        newest = operator.view("events")[-1]["sequence"]
+        manager.restart(signal.SIGTERM)
+        operator = manager.operator()
+        expect(operator.view("events")[-1]["sequence"] > newest, "numbers go on")
+        port = [line.split()[-1] for line in manager.log().splitlines() if "metrics: on port" in line][-1]
+        text = urllib.request.urlopen("http://127.0.0.1:%s/metrics" % port, timeout=10).read().decode()
+        expect('flyt_gpu_sms{node="n1",gpu="GPU-n1-0"} 128' in text, text)
+        total = operator.call("backup 0")
+        expect(bytes.fromhex(total["data"]).startswith(b"SQLite format 3"), "a backup is a database")
+
+
+if __name__ == "__main__":
+    main()
