@@ -13,3 +13,8 @@ UNIT_TESTS += $(control_node_tests)
 $(B)/control/node/fake-server: $(B)/control/node/fake_server.o $(RPC_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(RPC_LIBS)
 $(B)/control/node/node_test: $(B)/control/node/fake-server
+
+$(B)/bin/flyt-node-manager: $(B)/control/node/main.o $(NODE_OBJS) $(CONTROL_OBJS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -ldl
+ALL += $(B)/bin/flyt-node-manager

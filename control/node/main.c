@@ -1,0 +1,275 @@
+/*
+ * flyt-node-manager: one machine with GPUs.
+ *
+ * - One loop (sd-event, control/base/daemon.h) on the main thread does everything but what blocks: NVML and MPS's
+ *   control program each have a thread (nvml.h, mps.h).
+ * - Sockets: `listen`, where programs come in (door.h); STATE_DIR/link.sock, where servers come back after a restart
+ *   (rejoin.c); one connection to the cluster manager that leads (manager.h); /metrics.
+ * - Processes: flyt-server, one for each program and some warm ones on each GPU (pool.h, server.h), each with a socket
+ *   to here. They are not ended with this program: those that serve go on and look for its successor.
+ * - Owned here: the tickets' key and what allocations there are (state.h), ledgers and SM groups (allocation.h),
+ *   descriptors of the programs' GPU memory (extent.h). Ledgers, memory and listening sockets are kept over a restart
+ *   by systemd's descriptor store.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "control/base/daemon.h"
+#include "control/base/metrics.h"
+#include "control/base/tls.h"
+#include "control/node/check.h"
+#include "control/node/enrol.h"
+#include "control/node/manager.h"
+#include "control/node/mps.h"
+#include "control/node/node.h"
+#include "control/node/nvml.h"
+#include "control/node/pool.h"
+#include "control/node/report.h"
+#include "rpc/base/log.h"
+
+enum { MEASURE_MS = 2000 };
+
+struct program {
+    struct flyt_daemon *daemon;
+    const char *join_token, *join_url;
+    struct flyt_node_enrol *enrol;
+    struct flyt_node node;
+    struct flyt_node_nvml *nvml;
+    struct flyt_node_mps *mps;
+    struct flyt_tls *tls;
+    struct flyt_node_manager *manager;
+    struct flyt_metrics *registry;
+    struct flyt_node_metrics *metrics;
+    struct flyt_metrics_server *metrics_server;
+    sd_event_source *timer;
+    bool has_node, was_registered;
+};
+
+static int take_option(void *user, const char *name, const char *value)
+{
+    struct program *program = user;
+
+    if (!strcmp(name, "join"))
+        program->join_token = value;
+    else
+        program->join_url = value;
+    return 0;
+}
+
+/* ---- joining ---- */
+
+static void on_enrolled(void *user, const struct flyt_error *err)
+{
+    struct program *program = user;
+
+    if (err->code)
+        flyt_fail("not enrolled: %s", err->text);
+    else
+        flyt_info("enrolled");
+    flyt_daemon_exit(program->daemon, err->code != 0);
+}
+
+static int join(struct program *program, const struct flyt_node_settings *settings, struct flyt_error *err)
+{
+    const char *url = program->join_url          ? program->join_url
+                      : settings->managers.count ? settings->managers.items[0]
+                                                 : NULL;
+
+    if (!url)
+        return flyt_error_set(err, -EINVAL, "say which cluster manager: --manager URL");
+    return flyt_node_enrol_new(flyt_daemon_event(program->daemon), settings, program->join_token, url, on_enrolled,
+                               program, err, &program->enrol);
+}
+
+/* ---- serving ---- */
+
+static int find_gpus(struct program *program, const struct flyt_node_settings *settings,
+                     struct flyt_node_gpus *ret_gpus, struct flyt_error *err)
+{
+    sd_event *event = flyt_daemon_event(program->daemon);
+
+    if (settings->software_gpus)
+        return 0;
+    int status = flyt_node_nvml_open(NULL, event, err, &program->nvml);
+    if (!status)
+        status = flyt_node_nvml_list(program->nvml, (unsigned)settings->group_size, err, ret_gpus);
+    if (!status && !ret_gpus->count)
+        status = flyt_error_set(err, -ENODEV, "this machine has no GPU; software_gpus makes software ones");
+    if (!status)
+        status = flyt_node_mps_new(event, settings, err, &program->mps);
+    return status;
+}
+
+static int connect_to_manager(struct program *program, const struct flyt_node_settings *settings,
+                              struct flyt_error *err)
+{
+    int status = 0;
+
+    if (settings->key) {
+        const struct flyt_tls_files files = {settings->authority, settings->certificate, settings->key};
+        status = flyt_tls_new(&files, false, err, &program->tls);
+    }
+    if (status || !settings->managers.count)
+        return status;
+    status = flyt_node_manager_new(&program->node, program->tls, &program->manager);
+    if (status)
+        return flyt_error_set(err, status, "the cluster manager cannot be looked for: %s", strerror(-status));
+    program->node.hooks = (struct flyt_node_hooks){
+        .user = program->manager, .event = flyt_node_manager_event, .changed = flyt_node_manager_changed};
+    return 0;
+}
+
+static void refresh_metrics(void *user)
+{
+    struct program *program = user;
+
+    flyt_node_metrics_refresh(program->metrics, &program->node);
+}
+
+static int serve_metrics(struct program *program, const struct flyt_node_settings *settings, struct flyt_error *err)
+{
+    if (!settings->metrics)
+        return 0;
+    program->registry = flyt_metrics_new();
+    program->metrics = program->registry ? flyt_node_metrics_new(program->registry) : NULL;
+    if (!program->metrics)
+        return flyt_error_set(err, -ENOMEM, "no memory");
+    return flyt_metrics_serve(program->registry, flyt_daemon_event(program->daemon), settings->metrics, refresh_metrics,
+                              program, err, &program->metrics_server);
+}
+
+static void say_status(struct program *program)
+{
+    const struct flyt_node *node = &program->node;
+    char text[256];
+    unsigned sessions = 0;
+
+    for (unsigned i = 0; i < node->gpus.count; i++)
+        sessions += node->starts[i].serving;
+    snprintf(text, sizeof text, "%u GPUs, %u allocations, %u sessions, %s", node->gpus.count, node->allocation_count,
+             sessions,
+             !program->manager                                   ? "no cluster manager configured"
+             : flyt_node_manager_is_registered(program->manager) ? "registered"
+                                                                 : "no cluster manager");
+    flyt_daemon_status(program->daemon, text);
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct program *program = user;
+
+    if (program->nvml)
+        flyt_node_nvml_measure(program->nvml, &program->node.gpus);
+    say_status(program);
+    sd_event_source_set_time_relative(source, MEASURE_MS * 1000);
+    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    return 0;
+}
+
+static int make_state_dir(const struct flyt_node_settings *settings, struct flyt_error *err)
+{
+    if (!mkdir(settings->state_dir, 0700) || errno == EEXIST)
+        return 0;
+    return flyt_error_set(err, -errno, "%s cannot be made: %m", settings->state_dir);
+}
+
+static int serve(struct program *program, const struct flyt_node_settings *settings, struct flyt_error *err)
+{
+    sd_event *event = flyt_daemon_event(program->daemon);
+    struct flyt_node_gpus gpus = {0};
+
+    int status = make_state_dir(settings, err);
+    if (!status)
+        status = find_gpus(program, settings, &gpus, err);
+    if (!status) {
+        program->has_node = true;
+        program->node.mps = program->mps;
+        status = flyt_node_init(&program->node, event, program->daemon, settings, &gpus, NULL, err);
+    }
+    flyt_node_gpus_fini(&gpus);
+    if (!status)
+        status = connect_to_manager(program, settings, err);
+    if (!status)
+        status = serve_metrics(program, settings, err);
+    if (!status &&
+        sd_event_add_time_relative(event, &program->timer, CLOCK_MONOTONIC, 0, 100000, on_timer, program) < 0)
+        status = flyt_error_set(err, -ENOMEM, "no memory");
+    if (status)
+        return status;
+    flyt_node_check_host(&program->node);
+    flyt_daemon_ready(program->daemon, "serving");
+    return 0;
+}
+
+/* ---- the daemon ---- */
+
+static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
+{
+    struct program *program = user;
+    const struct flyt_node_settings *settings = flyt_daemon_settings(daemon);
+
+    program->daemon = daemon;
+    return program->join_token ? join(program, settings, err) : serve(program, settings, err);
+}
+
+static void reload(void *user)
+{
+    struct program *program = user;
+    struct flyt_error err;
+
+    if (program->tls && flyt_tls_reload(program->tls, &err))
+        flyt_fail("certificates stay as they were: %s", err.text);
+    if (program->has_node)
+        flyt_node_pool_fill(&program->node);
+}
+
+static void stop(void *user)
+{
+    struct program *program = user;
+
+    program->enrol = flyt_node_enrol_free(program->enrol);
+    sd_event_source_disable_unref(program->timer);
+    program->metrics_server = flyt_metrics_server_free(program->metrics_server);
+    program->metrics = flyt_node_metrics_free(program->metrics);
+    program->registry = flyt_metrics_free(program->registry);
+    program->node.hooks = (struct flyt_node_hooks){0};
+    program->manager = flyt_node_manager_free(program->manager);
+    program->nvml = flyt_node_nvml_close(program->nvml); /* before the GPUs that it measures go */
+    if (program->has_node)
+        flyt_node_fini(&program->node);
+    program->mps = flyt_node_mps_free(program->mps);
+    program->tls = flyt_tls_free(program->tls);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct flyt_daemon_option options[] = {
+        {"join", "TOKEN", "enrols this node with a token of `flytctl join-token`, writes the files of tls, and ends"},
+        {"manager", "URL", "with --join: the cluster manager, by default the first of `managers`"},
+        {.name = NULL},
+    };
+    struct program *program = calloc(1, sizeof *program);
+
+    if (!program)
+        return 1;
+    const struct flyt_daemon_config config = {
+        .name = "flyt-node-manager",
+        .summary = "Lets programs of VMs use this machine's GPUs, each as much as was allocated to it.",
+        .default_file = "/etc/flyt/node.conf",
+        .settings = flyt_node_setting_table,
+        .settings_bytes = sizeof(struct flyt_node_settings),
+        .options = options,
+        .option = take_option,
+        .check = flyt_node_settings_check,
+        .start = start,
+        .reload = reload,
+        .stop = stop,
+        .user = program,
+    };
+    int status = flyt_daemon_run(&config, argc, argv);
+    free(program);
+    return status;
+}

@@ -1,0 +1,501 @@
+#include "control/node/manager.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/node/allocation.h"
+#include "control/node/pool.h"
+#include "control/node/report.h"
+#include "control/node/server.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+
+enum { HEARTBEAT_MS = 2000, SOON_MS = 20, TICK_MS = 250, AGAIN_MS = 2000 };
+
+struct event {
+    struct event *next;
+    uint64_t time_ms;
+    char kind[64], object[64], text[1024];
+};
+
+/* An order for another group size, answered when the first server with it is ready. */
+struct gpu_order {
+    struct flyt_call *call; /* NULL: none */
+    struct flyt_node_gpu *gpu;
+    uint64_t until_ms;
+};
+
+struct flyt_node_manager {
+    struct flyt_node *node;
+    struct flyt_uplink *uplink;
+    enum { AWAY, UP, REGISTERING, REGISTERED } state;
+    char last_cause[512]; /* why it does not take us; said once */
+    sd_event_source *timer;
+    uint64_t heartbeat_ms, next_heartbeat_ms, sequence;
+    bool is_heartbeat_out;
+    uint64_t told_inventory; /* what the last registration said of the GPUs */
+    struct event *events, **events_end;
+    unsigned event_count;
+    struct gpu_order gpu_order;
+};
+
+static void arm(struct flyt_node_manager *manager, uint64_t ms)
+{
+    sd_event_source_set_time_relative(manager->timer, ms * 1000);
+    sd_event_source_set_enabled(manager->timer, SD_EVENT_ONESHOT);
+}
+
+/* ---- events ---- */
+
+static void free_first_event(struct flyt_node_manager *manager)
+{
+    struct event *event = manager->events;
+
+    manager->events = event->next;
+    if (!manager->events)
+        manager->events_end = &manager->events;
+    manager->event_count--;
+    free(event);
+}
+
+static void ignore_outcome(void *user, int status, void *result)
+{
+}
+
+static void send_events(struct flyt_node_manager *manager)
+{
+    while (manager->state == REGISTERED && manager->events) {
+        struct event *event = manager->events;
+        char who[FLYT_NAME_BYTES_MAX + 1];
+        snprintf(who, sizeof who, "node:%.200s", manager->node->name);
+        const flyt_event args = {.time_ms = event->time_ms,
+                                 .kind = event->kind,
+                                 .who = who,
+                                 .object = event->object,
+                                 .text = event->text,
+                                 .before = (char *)"",
+                                 .after = (char *)""};
+        if (flyt_uplink_call(manager->uplink, FLYT_NODE_EVENT, (xdrproc_t)xdr_flyt_event, &args,
+                             (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS, ignore_outcome,
+                             NULL))
+            return;
+        free_first_event(manager);
+    }
+}
+
+void flyt_node_manager_event(void *user, const char *kind, const char *object, const char *text)
+{
+    struct flyt_node_manager *manager = user;
+    struct event *event = calloc(1, sizeof *event);
+
+    if (!event)
+        return;
+    if (manager->event_count == FLYT_NODE_EVENTS_MAX)
+        free_first_event(manager);
+    event->time_ms = flyt_node_wall_ms();
+    snprintf(event->kind, sizeof event->kind, "%s", kind);
+    snprintf(event->object, sizeof event->object, "%s", object);
+    snprintf(event->text, sizeof event->text, "%s", text);
+    *manager->events_end = event;
+    manager->events_end = &event->next;
+    manager->event_count++;
+    send_events(manager);
+}
+
+/* ---- registration ---- */
+
+/* Changes when something of the inventory does. */
+static uint64_t inventory_of(const struct flyt_node *node)
+{
+    uint64_t sum = 1;
+
+    for (unsigned i = 0; i < node->gpus.count; i++)
+        sum = sum * 1000003 + node->gpus.items[i].is_known * 64 + node->gpus.items[i].group_size;
+    return sum;
+}
+
+static bool knows_its_gpus(const struct flyt_node *node)
+{
+    if (flyt_clock_ms() - node->started_ms > FLYT_NODE_KNOW_MS)
+        return true;
+    for (unsigned i = 0; i < node->gpus.count; i++)
+        if (!node->gpus.items[i].is_known && node->gpus.items[i].health != FLYT_HEALTH_FAILED)
+            return false;
+    return true;
+}
+
+static void ignore_applied(void *user, flyt_apply_res *res)
+{
+}
+
+static bool is_in(uint64_t id, const flyt_register_res *res)
+{
+    for (u_int i = 0; i < res->allocations.allocations_len; i++)
+        if (res->allocations.allocations_val[i].id == id)
+            return true;
+    return false;
+}
+
+static void take_entitlement(struct flyt_node_manager *manager, flyt_register_res *res)
+{
+    struct flyt_node *node = manager->node;
+    const flyt_apply_args args = {
+        .epoch = res->epoch,
+        .allocations = {res->allocations.allocations_len, res->allocations.allocations_val},
+    };
+
+    for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+        if (!is_in(allocation->now.id, res))
+            flyt_node_allocation_set_orphan(node, allocation);
+    flyt_node_apply(node, &args, ignore_applied, NULL);
+    if (res->client_lost_s)
+        node->client_lost_s = res->client_lost_s;
+}
+
+/* The manager does not take us: says why once, and registers again later, there or at another one. */
+static bool is_refused(struct flyt_node_manager *manager, int status, const flyt_outcome *outcome)
+{
+    if (!status && outcome->status == FLYT_STATUS_OK)
+        return false;
+    manager->state = flyt_uplink_is_up(manager->uplink) ? UP : AWAY;
+    arm(manager, AGAIN_MS);
+    if (!status && outcome->status == FLYT_STATUS_NOT_LEADER) {
+        flyt_uplink_follow(manager->uplink, NULL, 0);
+        return true;
+    }
+    const char *cause = status ? strerror(-status) : outcome->text && *outcome->text ? outcome->text : "it refuses";
+    if (status != -EPIPE && strcmp(cause, manager->last_cause) != 0)
+        flyt_warn("the cluster manager at %s: %s", flyt_uplink_address(manager->uplink), cause);
+    snprintf(manager->last_cause, sizeof manager->last_cause, "%s", cause);
+    return true;
+}
+
+static void on_registered(void *user, int status, void *result)
+{
+    struct flyt_node_manager *manager = user;
+    flyt_register_res *res = result;
+
+    if (status == -ECANCELED || is_refused(manager, status, res ? &res->outcome : NULL))
+        return;
+    flyt_outcome old = {FLYT_STATUS_STALE, (char *)"it leads with an older epoch than this node has seen"};
+    if (flyt_node_see_epoch(manager->node, res->epoch) && is_refused(manager, 0, &old))
+        return;
+    manager->state = REGISTERED;
+    *manager->last_cause = 0;
+    manager->heartbeat_ms = res->heartbeat_ms ? res->heartbeat_ms : HEARTBEAT_MS;
+    manager->next_heartbeat_ms = 0;
+    take_entitlement(manager, res);
+    flyt_info("registered with the cluster manager at %s, epoch=%llu allocations=%u",
+              flyt_uplink_address(manager->uplink), (unsigned long long)res->epoch, res->allocations.allocations_len);
+    send_events(manager);
+    arm(manager, SOON_MS);
+}
+
+static void register_node(struct flyt_node_manager *manager)
+{
+    flyt_register_args args;
+
+    if (flyt_node_report_inventory(manager->node, &args)) {
+        arm(manager, TICK_MS);
+        return;
+    }
+    manager->told_inventory = inventory_of(manager->node);
+    manager->state = REGISTERING;
+    int status = flyt_uplink_call(manager->uplink, FLYT_NODE_REGISTER, (xdrproc_t)xdr_flyt_register_args, &args,
+                                  (xdrproc_t)xdr_flyt_register_res, sizeof(flyt_register_res), FLYT_NODE_CALL_MS,
+                                  on_registered, manager);
+    explicit_bzero(args.node_key, sizeof args.node_key);
+    xdr_free((xdrproc_t)xdr_flyt_register_args, &args);
+    if (status)
+        is_refused(manager, status, NULL);
+}
+
+/* ---- heartbeats ---- */
+
+static void on_heartbeat(void *user, int status, void *result)
+{
+    struct flyt_node_manager *manager = user;
+    flyt_heartbeat_res *res = result;
+
+    manager->is_heartbeat_out = false;
+    if (status == -ECANCELED)
+        return;
+    if (!status && res->outcome.status == FLYT_STATUS_NOT_FOUND) {
+        manager->state = UP;
+        arm(manager, SOON_MS);
+        return;
+    }
+    if (is_refused(manager, status, res ? &res->outcome : NULL) && status == -ETIMEDOUT)
+        flyt_uplink_follow(manager->uplink, NULL, 0); /* it hangs: whoever leads by now is asked */
+}
+
+static void send_heartbeat(struct flyt_node_manager *manager)
+{
+    flyt_heartbeat_args args;
+
+    if (manager->is_heartbeat_out || flyt_node_report_figures(manager->node, ++manager->sequence, &args))
+        return;
+    int status = flyt_uplink_call(manager->uplink, FLYT_NODE_HEARTBEAT, (xdrproc_t)xdr_flyt_heartbeat_args, &args,
+                                  (xdrproc_t)xdr_flyt_heartbeat_res, sizeof(flyt_heartbeat_res), FLYT_NODE_CALL_MS,
+                                  on_heartbeat, manager);
+    xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &args);
+    manager->is_heartbeat_out = !status;
+}
+
+/* ---- orders ---- */
+
+static void answer_apply(void *user, flyt_apply_res *res)
+{
+    flyt_call_reply(user, res);
+}
+
+static void serve_apply(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_apply(manager->node, args, answer_apply, call);
+}
+
+/* An order's epoch. False: refused, and the call is answered. */
+static bool is_led(struct flyt_call *call, struct flyt_node *node, uint64_t epoch, flyt_outcome *outcome)
+{
+    int status = flyt_node_see_epoch(node, epoch);
+
+    *outcome = (flyt_outcome){FLYT_STATUS_OK, (char *)""};
+    if (status == -ESTALE)
+        *outcome = (flyt_outcome){FLYT_STATUS_STALE, (char *)"the node follows a later leader"};
+    else if (status)
+        *outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"the node cannot keep its state"};
+    return !status;
+}
+
+static void serve_session_kill(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_session_args *order = args;
+    flyt_outcome outcome;
+
+    if (is_led(call, manager->node, order->epoch, &outcome)) {
+        struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
+        if (server)
+            flyt_node_server_end(server, "an operator has ended this session");
+        else
+            outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node has no such session (any more)"};
+    }
+    flyt_call_reply(call, &outcome);
+}
+
+static void answer_gpu_order(struct flyt_node_manager *manager, flyt_status status, const char *text)
+{
+    struct flyt_call *call = manager->gpu_order.call;
+    flyt_order_gpu_res res = {.outcome = {status, (char *)text}};
+
+    manager->gpu_order.call = NULL;
+    if (flyt_node_report_gpu(manager->node, manager->gpu_order.gpu, &res.gpu))
+        flyt_call_fail(call);
+    else
+        flyt_call_reply(call, &res);
+    xdr_free((xdrproc_t)xdr_flyt_gpu, &res.gpu);
+}
+
+static void look_at_gpu_order(struct flyt_node_manager *manager)
+{
+    const struct gpu_order *order = &manager->gpu_order;
+
+    if (!order->call)
+        return;
+    if (order->gpu->is_known)
+        answer_gpu_order(manager, FLYT_STATUS_OK, "");
+    else if (flyt_clock_ms() > order->until_ms)
+        answer_gpu_order(manager, FLYT_STATUS_TIMEOUT, "no server with this group size was ready in time");
+}
+
+static void keep_group_size(struct flyt_node *node, const struct flyt_node_gpu *gpu)
+{
+    struct flyt_node_state *state = &node->state;
+    unsigned i = 0;
+
+    while (i < state->group_size_count && strcmp(state->group_sizes[i].uuid, gpu->uuid) != 0)
+        i++;
+    if (i == FLYT_GPUS_MAX)
+        return;
+    if (i == state->group_size_count)
+        state->group_size_count++;
+    snprintf(state->group_sizes[i].uuid, sizeof state->group_sizes[i].uuid, "%s", gpu->uuid);
+    state->group_sizes[i].group_size = gpu->group_size;
+}
+
+/* NULL, or why not. */
+static const char *check_gpu_order(const struct flyt_node *node, const struct flyt_node_gpu *gpu, unsigned group_size,
+                                   flyt_status *ret_status)
+{
+    *ret_status = FLYT_STATUS_NOT_FOUND;
+    if (!gpu)
+        return "the node has no such GPU";
+    *ret_status = FLYT_STATUS_INVALID;
+    if (group_size != 2 && group_size != 8)
+        return "a group has 2 or 8 SMs";
+    *ret_status = FLYT_STATUS_IN_USE;
+    for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+        for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
+            if (allocation->slots[i].gpu == gpu)
+                return "the GPU is not empty";
+    return NULL;
+}
+
+static void serve_gpu_set(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_gpu_args *order = args;
+    struct flyt_node *node = manager->node;
+    struct flyt_node_gpu *gpu = flyt_node_gpus_find(&node->gpus, order->uuid);
+    flyt_order_gpu_res res = {.gpu = {.uuid = (char *)"", .type = (char *)"", .health_text = (char *)""}};
+    flyt_status status;
+
+    const char *reason = check_gpu_order(node, gpu, order->group_size, &status);
+    bool is_led_now = is_led(call, node, order->epoch, &res.outcome);
+    if (is_led_now && !reason && manager->gpu_order.call) {
+        reason = "another GPU is being changed";
+        status = FLYT_STATUS_CONFLICT;
+    }
+    if (is_led_now && reason)
+        res.outcome = (flyt_outcome){status, (char *)reason};
+    if (!is_led_now || reason) {
+        flyt_call_reply(call, &res);
+        return;
+    }
+    manager->gpu_order = (struct gpu_order){call, gpu, flyt_clock_ms() + FLYT_NODE_GPU_SET_MS};
+    if (gpu->group_size != order->group_size) {
+        flyt_node_gpu_set_group_size(gpu, order->group_size);
+        keep_group_size(node, gpu);
+        flyt_node_save(node);
+        flyt_node_pool_renew(node, gpu);
+    }
+    look_at_gpu_order(manager);
+}
+
+static void serve_leader(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_leader_args *order = args;
+    const flyt_outcome outcome = {FLYT_STATUS_OK, (char *)""};
+
+    flyt_uplink_follow(manager->uplink, order->leaders.leaders_val, order->leaders.leaders_len);
+    flyt_call_reply(call, &outcome);
+}
+
+static const struct flyt_procedure order_procedures[] = {
+    {FLYT_ORDER_APPLY, "order_apply", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_apply_args, sizeof(flyt_apply_args),
+     (xdrproc_t)xdr_flyt_apply_res, serve_apply},
+    {FLYT_ORDER_SESSION_KILL, "order_session_kill", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_session_args,
+     sizeof(flyt_order_session_args), (xdrproc_t)xdr_flyt_outcome, serve_session_kill},
+    {FLYT_ORDER_GPU_SET, "order_gpu_set", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_gpu_args,
+     sizeof(flyt_order_gpu_args), (xdrproc_t)xdr_flyt_order_gpu_res, serve_gpu_set},
+    {FLYT_ORDER_LEADER, "order_leader", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_leader_args, sizeof(flyt_leader_args),
+     (xdrproc_t)xdr_flyt_outcome, serve_leader},
+    {.serve = NULL},
+};
+
+static const struct flyt_program order_program = {FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, order_procedures};
+
+/* ---- up and down ---- */
+
+static void on_up(void *user, uint64_t epoch)
+{
+    struct flyt_node_manager *manager = user;
+
+    manager->state = UP;
+    arm(manager, 0);
+}
+
+static void on_down(void *user)
+{
+    struct flyt_node_manager *manager = user;
+
+    manager->state = AWAY;
+    manager->is_heartbeat_out = false;
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_manager *manager = user;
+    uint64_t now_ms = flyt_clock_ms();
+
+    look_at_gpu_order(manager);
+    if (manager->state == UP) {
+        if (knows_its_gpus(manager->node))
+            register_node(manager);
+        else
+            arm(manager, TICK_MS);
+    } else if (manager->state == REGISTERED) {
+        arm(manager, TICK_MS);
+        if (manager->told_inventory != inventory_of(manager->node) && !manager->gpu_order.call &&
+            knows_its_gpus(manager->node)) {
+            register_node(manager);
+        } else if (now_ms >= manager->next_heartbeat_ms) {
+            manager->next_heartbeat_ms = now_ms + manager->heartbeat_ms;
+            send_heartbeat(manager);
+        }
+    }
+    return 0;
+}
+
+void flyt_node_manager_changed(void *user)
+{
+    struct flyt_node_manager *manager = user;
+
+    if (manager->state != REGISTERED)
+        return;
+    manager->next_heartbeat_ms = 0;
+    arm(manager, SOON_MS);
+}
+
+bool flyt_node_manager_is_registered(const struct flyt_node_manager *manager)
+{
+    return manager->state == REGISTERED;
+}
+
+int flyt_node_manager_new(struct flyt_node *node, struct flyt_tls *tls, struct flyt_node_manager **ret_manager)
+{
+    struct flyt_node_manager *manager = calloc(1, sizeof *manager);
+    const struct flyt_uplink_config config = {.event = node->event,
+                                              .managers = &node->settings->managers,
+                                              .tls = tls,
+                                              .kind = FLYT_PEER_NODE,
+                                              .name = node->name,
+                                              .orders = &order_program,
+                                              .user = manager,
+                                              .up = on_up,
+                                              .down = on_down};
+
+    if (!manager)
+        return -ENOMEM;
+    manager->node = node;
+    manager->events_end = &manager->events;
+    int status = sd_event_add_time_relative(node->event, &manager->timer, CLOCK_MONOTONIC, 0, 1000, on_timer, manager);
+    if (status >= 0)
+        status = flyt_uplink_new(&config, &manager->uplink);
+    if (status < 0) {
+        flyt_node_manager_free(manager);
+        return status;
+    }
+    *ret_manager = manager;
+    return 0;
+}
+
+struct flyt_node_manager *flyt_node_manager_free(struct flyt_node_manager *manager)
+{
+    if (!manager)
+        return NULL;
+    manager->state = AWAY;
+    if (manager->gpu_order.call)
+        answer_gpu_order(manager, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
+    flyt_uplink_free(manager->uplink);
+    sd_event_source_disable_unref(manager->timer);
+    while (manager->events)
+        free_first_event(manager);
+    free(manager);
+    return NULL;
+}

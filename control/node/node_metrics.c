@@ -1,0 +1,144 @@
+/* The node's metrics (report.h): one family for each figure, set anew before each answer. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "control/node/allocation.h"
+#include "control/node/report.h"
+#include "control/node/server.h"
+
+enum family {
+    GPU_BUSY,
+    GPU_MEMORY_USED,
+    GPU_POWER,
+    GPU_TEMPERATURE,
+    GPU_HEALTHY,
+    GPU_WARM,
+    GPU_SESSIONS,
+    ALLOCATION_LIMIT,
+    ALLOCATION_USED,
+    ALLOCATION_PEAK,
+    ALLOCATION_REFUSED,
+    ALLOCATION_SMS,
+    SESSION_CALLS,
+    SESSION_MEMORY,
+    SESSION_GPU_TIME,
+    STARTED,
+    REFUSED,
+    FAMILIES
+};
+
+#define GPU        "gpu"
+#define ALLOCATION "allocation vm slot"
+#define SESSION    "session allocation vm program"
+
+static const struct {
+    enum flyt_metric_kind kind;
+    const char *name, *labels, *help;
+} rows[FAMILIES] = {
+    [GPU_BUSY] = {FLYT_GAUGE, "flyt_gpu_busy_ratio", GPU, "share of time in which a kernel ran"},
+    [GPU_MEMORY_USED] = {FLYT_GAUGE, "flyt_gpu_memory_used_bytes", GPU, "as the driver counts"},
+    [GPU_POWER] = {FLYT_GAUGE, "flyt_gpu_power_watts", GPU, "power"},
+    [GPU_TEMPERATURE] = {FLYT_GAUGE, "flyt_gpu_temperature_celsius", GPU, "temperature"},
+    [GPU_HEALTHY] = {FLYT_GAUGE, "flyt_gpu_healthy", GPU, "1: servers start on it"},
+    [GPU_WARM] = {FLYT_GAUGE, "flyt_gpu_warm_servers", GPU, "servers ready for a program"},
+    [GPU_SESSIONS] = {FLYT_GAUGE, "flyt_gpu_sessions", GPU, "programs"},
+    [ALLOCATION_LIMIT] = {FLYT_GAUGE, "flyt_allocation_memory_limit_bytes", ALLOCATION, "limit that holds"},
+    [ALLOCATION_USED] = {FLYT_GAUGE, "flyt_allocation_memory_used_bytes", ALLOCATION, "charged to the ledger"},
+    [ALLOCATION_PEAK] = {FLYT_GAUGE, "flyt_allocation_memory_peak_bytes", ALLOCATION, "most that was charged"},
+    [ALLOCATION_REFUSED] = {FLYT_COUNTER, "flyt_allocation_memory_refused_total", ALLOCATION, "beyond the limit"},
+    [ALLOCATION_SMS] = {FLYT_GAUGE, "flyt_allocation_sms", ALLOCATION, "SMs that hold"},
+    [SESSION_CALLS] = {FLYT_COUNTER, "flyt_session_calls_total", SESSION, "calls of the program"},
+    [SESSION_MEMORY] = {FLYT_GAUGE, "flyt_session_memory_bytes", SESSION, "memory of the program"},
+    [SESSION_GPU_TIME] = {FLYT_COUNTER, "flyt_session_gpu_seconds_total", SESSION, "measured GPU time"},
+    [STARTED] = {FLYT_COUNTER, "flyt_sessions_started_total", "", "programs that got a server"},
+    [REFUSED] = {FLYT_COUNTER, "flyt_sessions_refused_total", "", "programs that were refused"},
+};
+
+struct flyt_node_metrics {
+    struct flyt_metric *families[FAMILIES];
+};
+
+struct flyt_node_metrics *flyt_node_metrics_new(struct flyt_metrics *registry)
+{
+    struct flyt_node_metrics *metrics = calloc(1, sizeof *metrics);
+
+    for (unsigned i = 0; metrics && i < FAMILIES; i++) {
+        metrics->families[i] =
+            flyt_metric_new(registry, rows[i].kind, rows[i].name, rows[i].labels, rows[i].help, NULL);
+        if (!metrics->families[i])
+            return flyt_node_metrics_free(metrics);
+    }
+    return metrics;
+}
+
+struct flyt_node_metrics *flyt_node_metrics_free(struct flyt_node_metrics *metrics)
+{
+    free(metrics);
+    return NULL;
+}
+
+static void set(struct flyt_node_metrics *metrics, enum family family, const char *const *values, double value)
+{
+    flyt_metric_set(metrics->families[family], values, value);
+}
+
+static void set_gpus(struct flyt_node_metrics *metrics, const struct flyt_node *node)
+{
+    for (unsigned i = 0; i < node->gpus.count; i++) {
+        const struct flyt_node_gpu *gpu = &node->gpus.items[i];
+        const char *const values[] = {gpu->uuid};
+        set(metrics, GPU_BUSY, values, gpu->busy_pct / 100.0);
+        set(metrics, GPU_MEMORY_USED, values, (double)gpu->used_bytes);
+        set(metrics, GPU_POWER, values, gpu->power_w);
+        set(metrics, GPU_TEMPERATURE, values, gpu->temperature_c);
+        set(metrics, GPU_HEALTHY, values, gpu->is_known && gpu->health != FLYT_HEALTH_FAILED);
+        set(metrics, GPU_WARM, values, node->starts[i].warm);
+        set(metrics, GPU_SESSIONS, values, node->starts[i].serving);
+    }
+}
+
+static void set_allocation(struct flyt_node_metrics *metrics, const struct flyt_node_allocation *allocation)
+{
+    char id[20], slot[8];
+
+    snprintf(id, sizeof id, "%016" PRIx64, (uint64_t)allocation->now.id);
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
+        const char *const values[] = {id, allocation->now.vm_ip, slot};
+        struct flyt_ledger_state state = {0};
+        snprintf(slot, sizeof slot, "%u", i);
+        if (allocation->slots[i].ledger)
+            flyt_ledger_read(allocation->slots[i].ledger, &state);
+        set(metrics, ALLOCATION_LIMIT, values, (double)state.holding_bytes);
+        set(metrics, ALLOCATION_USED, values, (double)state.used_bytes);
+        set(metrics, ALLOCATION_PEAK, values, (double)state.peak_bytes);
+        set(metrics, ALLOCATION_REFUSED, values, (double)state.refused_count);
+        set(metrics, ALLOCATION_SMS, values, allocation->slots[i].sm_count_now);
+    }
+}
+
+static void set_session(struct flyt_node_metrics *metrics, const struct flyt_node_server *server)
+{
+    char id[20], allocation[20];
+
+    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    snprintf(allocation, sizeof allocation, "%016" PRIx64, (uint64_t)server->allocation->now.id);
+    const char *const values[] = {id, allocation, server->allocation->now.vm_ip, server->ticket.program};
+    set(metrics, SESSION_CALLS, values, (double)server->use.call_count);
+    set(metrics, SESSION_MEMORY, values, (double)server->use.memory_bytes);
+    set(metrics, SESSION_GPU_TIME, values, (double)server->use.gpu_time_us / 1e6);
+}
+
+void flyt_node_metrics_refresh(struct flyt_node_metrics *metrics, const struct flyt_node *node)
+{
+    for (unsigned i = 0; i < STARTED; i++)
+        flyt_metric_forget(metrics->families[i], NULL);
+    set_gpus(metrics, node);
+    for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+        set_allocation(metrics, allocation);
+    for (const struct flyt_node_server *server = node->servers; server; server = server->next)
+        if (server->allocation)
+            set_session(metrics, server);
+    set(metrics, STARTED, NULL, (double)node->sessions_started);
+    set(metrics, REFUSED, NULL, (double)node->sessions_refused);
+}

@@ -1,0 +1,232 @@
+#include "control/node/report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/node/allocation.h"
+#include "control/node/server.h"
+#include "rpc/base/url.h"
+
+/* ---- parts: NULL in them stands for no memory; xdr_free takes that ---- */
+
+static char *copy_of(const char *text)
+{
+    return strdup(text);
+}
+
+static int fill_session(const struct flyt_node_server *server, flyt_session_use *use)
+{
+    *use = (flyt_session_use){
+        .id = server->session_id,
+        .allocation_id = server->allocation->now.id,
+        .program_name = copy_of(server->ticket.program),
+        .client_pid = server->ticket.client_pid,
+        .client_address = copy_of(server->ticket.client_address),
+        .server_pid = (u_int)server->pid,
+        .started_ms = server->session_started_ms,
+        .call_count = server->use.call_count,
+        .memory_bytes = server->use.memory_bytes,
+        .gpu_time_us = server->use.gpu_time_us,
+        .is_encrypted = server->is_encrypted,
+        .is_replaceable = server->use.is_replaceable != 0,
+        .why_not = copy_of(server->why_not),
+    };
+    return use->program_name && use->client_address && use->why_not ? 0 : -ENOMEM;
+}
+
+static int fill_sessions(const struct flyt_node *node, flyt_session_use **ret_sessions, u_int *ret_count)
+{
+    int status = 0;
+
+    *ret_sessions = calloc(node->server_count + 1, sizeof **ret_sessions);
+    if (!*ret_sessions)
+        return -ENOMEM;
+    for (const struct flyt_node_server *server = node->servers; server; server = server->next)
+        if (server->allocation && *ret_count < FLYT_SESSIONS_MAX)
+            status |= fill_session(server, &(*ret_sessions)[(*ret_count)++]);
+    return status ? -ENOMEM : 0;
+}
+
+static int fill_uses(const struct flyt_node *node, flyt_allocation_use **ret_uses, u_int *ret_count)
+{
+    int status = 0;
+
+    *ret_uses = calloc(node->allocation_count + 1, sizeof **ret_uses);
+    if (!*ret_uses)
+        return -ENOMEM;
+    for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
+        flyt_allocation_use *use = &(*ret_uses)[(*ret_count)++];
+        flyt_node_allocation_use(allocation, FLYT_STATUS_OK, copy_of(""), use);
+        if (!use->outcome.text || !use->slots.slots_val)
+            status = -ENOMEM;
+    }
+    return status;
+}
+
+static int fill_allocations(const struct flyt_node *node, flyt_allocation **ret_allocations, u_int *ret_count)
+{
+    *ret_allocations = calloc(node->allocation_count + 1, sizeof **ret_allocations);
+    if (!*ret_allocations)
+        return -ENOMEM;
+    for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
+        if (flyt_node_allocation_copy(&allocation->now, &(*ret_allocations)[*ret_count]))
+            return -ENOMEM;
+        ++*ret_count;
+    }
+    return 0;
+}
+
+int flyt_node_report_gpu(const struct flyt_node *node, const struct flyt_node_gpu *gpu, flyt_gpu *ret_gpu)
+{
+    flyt_gpu described;
+
+    flyt_node_gpu_describe(gpu, (unsigned)(node->settings->client_slots - node->settings->warm), &described);
+    described.uuid = copy_of(described.uuid);
+    described.type = copy_of(described.type);
+    described.health_text = copy_of(described.health_text);
+    const u_int *group_sms = described.group_sms.group_sms_val;
+    described.group_sms.group_sms_val = calloc(described.group_sms.group_sms_len + 1, sizeof *group_sms);
+    if (described.group_sms.group_sms_val)
+        memcpy(described.group_sms.group_sms_val, group_sms, described.group_sms.group_sms_len * sizeof *group_sms);
+    *ret_gpu = described;
+    return described.uuid && described.type && described.health_text && described.group_sms.group_sms_val ? 0 : -ENOMEM;
+}
+
+static int fill_gpus(const struct flyt_node *node, flyt_gpu **ret_gpus, u_int *ret_count)
+{
+    int status = 0;
+
+    *ret_gpus = calloc(node->gpus.count + 1, sizeof **ret_gpus);
+    if (!*ret_gpus)
+        return -ENOMEM;
+    for (unsigned i = 0; i < node->gpus.count; i++)
+        status |= flyt_node_report_gpu(node, &node->gpus.items[i], &(*ret_gpus)[(*ret_count)++]);
+    return status ? -ENOMEM : 0;
+}
+
+/* What runs on a GPU by what its ledgers say: of a software GPU nobody else tells. */
+static uint64_t charged_bytes(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
+{
+    uint64_t bytes = 0;
+
+    for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+        for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
+            struct flyt_ledger_state state;
+            if (allocation->slots[i].gpu != gpu || !allocation->slots[i].ledger)
+                continue;
+            flyt_ledger_read(allocation->slots[i].ledger, &state);
+            bytes += state.used_bytes;
+        }
+    return bytes;
+}
+
+static int fill_gpu_uses(const struct flyt_node *node, flyt_gpu_use **ret_uses, u_int *ret_count)
+{
+    *ret_uses = calloc(node->gpus.count + 1, sizeof **ret_uses);
+    if (!*ret_uses)
+        return -ENOMEM;
+    for (unsigned i = 0; i < node->gpus.count; i++) {
+        const struct flyt_node_gpu *gpu = &node->gpus.items[i];
+        const struct flyt_node_starts *starts = &node->starts[i];
+        flyt_gpu_use *use = &(*ret_uses)[(*ret_count)++];
+        *use = (flyt_gpu_use){
+            .uuid = copy_of(gpu->uuid),
+            .health = gpu->health,
+            .health_text = copy_of(gpu->health_text),
+            .busy_pct = gpu->busy_pct,
+            .memory_used_bytes = gpu->is_software ? charged_bytes(node, gpu) : gpu->used_bytes,
+            .power_w = gpu->power_w,
+            .temperature_c = gpu->temperature_c,
+            .warm_count = starts->warm,
+            .server_count = starts->warm + starts->starting + starts->serving,
+        };
+        if (!use->uuid || !use->health_text)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+unsigned flyt_node_report_urls(const struct flyt_node *node, char (*ret_urls)[FLYT_URL_BYTES_MAX + 1])
+{
+    const struct flyt_node_settings *settings = node->settings;
+    unsigned count = 0;
+    struct flyt_url url;
+
+    for (size_t i = 0; i < settings->data_urls.count; i++)
+        snprintf(ret_urls[count++], FLYT_URL_BYTES_MAX + 1, "%s", settings->data_urls.items[i]);
+    for (unsigned i = 0; !settings->data_urls.count && i < node->listen_count; i++) {
+        if (flyt_url_parse(node->listen_urls[i], NULL, &url))
+            continue;
+        /* An address that names no host is every one of this machine's; others need one that they can reach. */
+        if (url.scheme == FLYT_URL_TCP && !*url.host)
+            snprintf(url.host, sizeof url.host, "%.250s", settings->host_ip ? settings->host_ip : node->name);
+        char text[FLYT_URL_TEXT_BYTES];
+        flyt_url_print(&url, text);
+        snprintf(ret_urls[count++], FLYT_URL_BYTES_MAX + 1, "%.299s", text);
+    }
+    return count;
+}
+
+static int fill_urls(const struct flyt_node *node, flyt_register_args *args)
+{
+    char urls[FLYT_URLS_MAX][FLYT_URL_BYTES_MAX + 1];
+    unsigned count = flyt_node_report_urls(node, urls);
+
+    args->data_urls.data_urls_val = calloc(count + 1, sizeof *args->data_urls.data_urls_val);
+    if (!args->data_urls.data_urls_val)
+        return -ENOMEM;
+    for (unsigned i = 0; i < count; i++) {
+        args->data_urls.data_urls_val[i] = copy_of(urls[i]);
+        if (!args->data_urls.data_urls_val[i])
+            return -ENOMEM;
+        args->data_urls.data_urls_len = i + 1;
+    }
+    return 0;
+}
+
+int flyt_node_report_inventory(const struct flyt_node *node, flyt_register_args *ret_args)
+{
+    flyt_register_args args = {.boot_id = copy_of(node->state.boot_id),
+                               .host_ip = copy_of(node->settings->host_ip ? node->settings->host_ip : ""),
+                               .key_number = node->state.key_number,
+                               .epoch_seen = node->state.epoch};
+    int status = args.boot_id && args.host_ip ? 0 : -ENOMEM;
+
+    memcpy(args.node_key, node->state.node_key, sizeof args.node_key);
+    for (unsigned i = 0; i < node->gpus.count; i++)
+        args.warm_count += node->starts[i].warm;
+    if (!status)
+        status = fill_urls(node, &args);
+    if (!status)
+        status = fill_gpus(node, &args.gpus.gpus_val, &args.gpus.gpus_len);
+    if (!status)
+        status = fill_allocations(node, &args.allocations.allocations_val, &args.allocations.allocations_len);
+    if (!status)
+        status = fill_uses(node, &args.uses.uses_val, &args.uses.uses_len);
+    if (!status)
+        status = fill_sessions(node, &args.sessions.sessions_val, &args.sessions.sessions_len);
+    if (status)
+        xdr_free((xdrproc_t)xdr_flyt_register_args, &args);
+    else
+        *ret_args = args;
+    return status;
+}
+
+int flyt_node_report_figures(const struct flyt_node *node, uint64_t sequence, flyt_heartbeat_args *ret_args)
+{
+    flyt_heartbeat_args args = {.sequence = sequence};
+
+    int status = fill_gpu_uses(node, &args.gpus.gpus_val, &args.gpus.gpus_len);
+    if (!status)
+        status = fill_uses(node, &args.uses.uses_val, &args.uses.uses_len);
+    if (!status)
+        status = fill_sessions(node, &args.sessions.sessions_val, &args.sessions.sessions_len);
+    if (status)
+        xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &args);
+    else
+        *ret_args = args;
+    return status;
+}
