@@ -1,0 +1,226 @@
+#include "control/flytctl/commands.h"
+
+#include <string.h>
+
+static const char *const outputs[] = {"table", "wide", "json", NULL};
+static const char *const policies[] = {"binpack", "spread", NULL};
+static const char *const isolations[] = {"shared", "strict", NULL};
+static const char *const group_sizes[] = {"2", "8", NULL};
+static const char *const help_forms[] = {"man", "bash", NULL};
+
+#define SM_MAX     100000
+#define NUMBER_MAX 1000000000
+
+const struct flyt_option flyt_common_options[] = {
+    {"output", FLYT_OPTION_CHOICE, 'o', "FORMAT", .choices = outputs, .help = "table, wide (more columns) or json"},
+    {"manager", FLYT_OPTION_TEXTS, 'm', "URL",
+     .help = "cluster manager, unix:///PATH or tcp://HOST:PORT; may be repeated, they are tried in turn"},
+    {"authority", FLYT_OPTION_TEXT, 0, "FILE", .help = "the CA's certificates (PEM), for tcp"},
+    {"certificate", FLYT_OPTION_TEXT, 0, "FILE", .help = "own certificate (PEM), of an operator or a viewer"},
+    {"key", FLYT_OPTION_TEXT, 0, "FILE", .help = "its key (PEM, mode 0600)"},
+    {"deadline", FLYT_OPTION_SECONDS, 0, "S", .minimum = 100, .maximum = 3600000,
+     .help = "how long an answer may take (default 10)"},
+    {"help", FLYT_OPTION_FLAG, 'h', .help = "help, of the command where one is named"},
+    {"version", FLYT_OPTION_FLAG, 0, .help = "flytctl's version"},
+    {0},
+};
+
+#define WATCH                                                                                                          \
+    {                                                                                                                  \
+        "watch", FLYT_OPTION_SECONDS, 'w', "S",                                                                        \
+            .fallback = "2", .minimum = 100, .maximum = 86400000,                                                      \
+            .help = "show it again every S seconds (--watch alone: 2) until it is ended"                               \
+    }
+
+static const struct flyt_option view_options[] = {WATCH, {0}};
+
+static const struct flyt_option event_options[] = {
+    {"follow", FLYT_OPTION_FLAG, 'f', .help = "go on with new events as they happen"},
+    {"last", FLYT_OPTION_NUMBER, 'n', "N", .maximum = NUMBER_MAX, .help = "begin with the last N events"},
+    {0},
+};
+
+static const struct flyt_option top_options[] = {
+    {"count", FLYT_OPTION_NUMBER, 'n', "N", .minimum = 1, .maximum = NUMBER_MAX,
+     .help = "end after showing it N times"},
+    {"delay", FLYT_OPTION_SECONDS, 'd', "S", .minimum = 100, .maximum = 86400000,
+     .help = "seconds between (default 2)"},
+    {0},
+};
+
+#define VM_OPTIONS                                                                                                       \
+    {"sm", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = SM_MAX, .help = "SMs, rounded up to whole groups"},      \
+        {"memory", FLYT_OPTION_SIZE, 0, "SIZE", .help = "device memory; a bare number is GiB"},                          \
+        {"name", FLYT_OPTION_TEXT, 0, "NAME", .help = "a name, to be used in place of the address"},                     \
+        {"tenant", FLYT_OPTION_TEXT, 0, "TENANT", .help = "whose quota it counts for"},                                  \
+        {"host-ip", FLYT_OPTION_TEXT, 0, "ADDRESS", .help = "the hypervisor's, for placement near it"},                  \
+        {"devices",                                                                                                      \
+         FLYT_OPTION_NUMBER,                                                                                             \
+         0,                                                                                                              \
+         "N",                                                                                                            \
+         .minimum = 1,                                                                                                   \
+         .maximum = FLYT_SLOTS_MAX,                                                                                      \
+         .help = "how many GPUs the VM sees"},                                                                           \
+        {"sessions", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = 4096, .help = "programs at once on each GPU"}, \
+        {"priority", FLYT_OPTION_NUMBER, 0, "N", .maximum = 1000, .help = "of its work where SMs are shared"},           \
+        {"policy", FLYT_OPTION_CHOICE, 0, "POLICY", .choices = policies, .help = "binpack or spread"},                   \
+        {"isolation", FLYT_OPTION_CHOICE, 0, "CLASS", .choices = isolations, .help = "shared or strict"},                \
+        {"include-type", FLYT_OPTION_TEXTS, 0, "TYPE",                                                                   \
+         .help = "only GPUs of this type; may be repeated; '' takes the list away"},                                     \
+        {"exclude-type", FLYT_OPTION_TEXTS, 0, "TYPE", .help = "no GPU of this type; likewise"},                         \
+        {"include-gpu", FLYT_OPTION_TEXTS, 0, "GPU", .help = "only this GPU; likewise"},                                 \
+        {"exclude-gpu", FLYT_OPTION_TEXTS, 0, "GPU", .help = "not this GPU; likewise"},                                  \
+        {"reserved", FLYT_OPTION_FLAG, 0, .help = "the allocation stays without programs"},                              \
+        {"no-reserved", FLYT_OPTION_FLAG, 0, .help = "it does not"},                                                     \
+    {                                                                                                                    \
+        0                                                                                                                \
+    }
+
+static const struct flyt_option vm_options[] = {VM_OPTIONS};
+
+static const struct flyt_option remove_options[] = {
+    {"kill", FLYT_OPTION_FLAG, 0, .help = "end its running programs too"},
+    {0},
+};
+
+static const struct flyt_option tenant_options[] = {
+    {"sm", FLYT_OPTION_NUMBER, 0, "N", .maximum = NUMBER_MAX, .help = "SMs of all its VMs; 0: no limit"},
+    {"memory", FLYT_OPTION_TEXT, 0, "SIZE", .help = "device memory of all its VMs; 0: no limit"},
+    {"sessions", FLYT_OPTION_NUMBER, 0, "N", .maximum = NUMBER_MAX, .help = "programs at once; 0: no limit"},
+    {"vms", FLYT_OPTION_NUMBER, 0, "N", .maximum = NUMBER_MAX, .help = "VMs with an allocation; 0: no limit"},
+    {"remove", FLYT_OPTION_FLAG, 0, .help = "take the tenant's quotas away"},
+    {0},
+};
+
+static const struct flyt_option resize_options[] = {
+    {"sm", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = SM_MAX, .help = "SMs, rounded up to whole groups"},
+    {"memory", FLYT_OPTION_SIZE, 0, "SIZE", .help = "device memory; a bare number is GiB"},
+    {"when-free", FLYT_OPTION_FLAG, 0, .help = "less memory than is in use: takes hold as programs release it"},
+    {"force", FLYT_OPTION_FLAG, 0, .help = "over quota, or against what else would refuse it"},
+    {"timeout", FLYT_OPTION_SECONDS, 0, "S", .maximum = 600000,
+     .help = "how long to wait until running programs have it (default 30)"},
+    {0},
+};
+
+static const struct flyt_option gpu_options[] = {
+    {"group-size", FLYT_OPTION_CHOICE, 0, "N", .choices = group_sizes, .help = "SMs of a group: 2 or 8"},
+    {0},
+};
+
+static const struct flyt_option fence_options[] = {
+    {"confirmed-dead", FLYT_OPTION_FLAG, 0, .help = "the machine is off, or will never come back with this name"},
+    {0},
+};
+
+static const struct flyt_option token_options[] = {
+    {"valid", FLYT_OPTION_SECONDS, 0, "S", .minimum = 1000, .maximum = 31536000000ull,
+     .help = "how long it can be used (default 3600)"},
+    {0},
+};
+
+static const struct flyt_option doctor_options[] = {
+    {"config", FLYT_OPTION_TEXT, 0, "FILE", .help = "a node's node.conf, or a VM's client.conf"},
+    {"node", FLYT_OPTION_FLAG, 0, .help = "look at this machine as a node"},
+    {"vm", FLYT_OPTION_FLAG, 0, .help = "look at it as a VM"},
+    {0},
+};
+
+static const struct flyt_option help_options[] = {
+    {"form", FLYT_OPTION_CHOICE, 0, "FORM", .choices = help_forms,
+     .help = "all commands for the manual page (man), or the completion for bash (bash)"},
+    {0},
+};
+
+#define VIEW(view, of, what, text)                                                                                     \
+    {                                                                                                                  \
+        view, of, 0, 1, view_options, flyt_run_view, true, what, text                                                  \
+    }
+
+const struct flyt_command flyt_commands[] = {
+    {"status", "", 0, 0, view_options, flyt_run_view, true, "shows the cluster in a few lines", NULL},
+    VIEW("nodes", "[NODE]", "lists GPU nodes", NULL),
+    VIEW("gpus", "[GPU]", "lists GPUs with what is allocated of them",
+         "A GPU is NODE:INDEX, its UUID, or the beginning of that as long as it is unique."),
+    VIEW("vms", "[VM]", "lists VMs: what they are to have, and whether they have it",
+         "A VM is its vm_ip, or its name where that is unique."),
+    VIEW("allocations", "[ID]", "lists allocations, one line for each of their GPUs",
+         "Ids are 16 hexadecimal digits, or the beginning of them as long as it is unique."),
+    VIEW("sessions", "[ID]", "lists running programs", NULL),
+    VIEW("tenants", "[TENANT]", "lists tenants: quotas and what is allocated", NULL),
+    {"events", "[OBJECT]", 0, 1, event_options, flyt_run_events, false, "lists what has happened",
+     "With --follow and -o json each event is one line."},
+    {"top", "", 0, 0, top_options, flyt_run_top, false, "shows GPUs and VMs at work, again and again",
+     "On a terminal, q ends it. Where the output goes elsewhere it is shown once, or as often as --count says."},
+    {"vm add", "VM_IP", 1, 1, vm_options, flyt_run_vm_set, false, "says what a new VM is to have",
+     "--sm and --memory are needed. The VM gets it when its first program starts, or at once with --reserved."},
+    {"vm set", "VM", 1, 1, vm_options, flyt_run_vm_set, false, "changes what a VM is to have",
+     "What is not named stays. An allocation that is there is changed by resize."},
+    {"vm remove", "VM", 1, 1, remove_options, flyt_run_vm_remove, false, "takes a VM out",
+     "New programs are refused from then on. Running ones go on, unless --kill is given."},
+    {"vm join-token", "VM_IP", 1, 1, token_options, flyt_run_join_token, false,
+     "prints a one-time token that enrols a VM", "In the VM: flyt-client-manager --join TOKEN."},
+    {"vm revoke", "VM", 1, 1, NULL, flyt_run_revoke, false, "makes a VM's certificate worthless", NULL},
+    {"tenant set", "TENANT", 1, 1, tenant_options, flyt_run_tenant_set, false, "sets a tenant's quotas",
+     "What is not named stays."},
+    {"resize", "VM", 1, 1, resize_options, flyt_run_resize, false, "changes SMs or memory while programs run",
+     "Ends with 0 when every running program has the new size, with 6 when it is recorded but not all of them have "
+     "said so within --timeout: it goes on by itself. --timeout 0 does not wait."},
+    {"cordon", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false, "places nothing new there", NULL},
+    {"uncordon", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false, "ends cordon and drain", NULL},
+    {"drain", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false,
+     "places nothing new there and lists what must end or move", NULL},
+    {"gpu set", "GPU", 1, 1, gpu_options, flyt_run_gpu_set, false, "sets the size of a GPU's SM groups",
+     "The GPU must be empty."},
+    {"allocation adopt", "ID", 1, 1, NULL, flyt_run_allocation, false, "takes an orphan into the store", NULL},
+    {"allocation kill", "ID", 1, 1, NULL, flyt_run_allocation, false, "ends an allocation and its programs", NULL},
+    {"node fence", "NODE", 1, 1, fence_options, flyt_run_fence, false, "gives up a lost node and frees what it had",
+     "Only with --confirmed-dead: were its programs still running, two could hold what one was promised."},
+    {"node join-token", "NAME", 1, 1, token_options, flyt_run_join_token, false,
+     "prints a one-time token that enrols a node", "On the node: flyt-node-manager --join TOKEN."},
+    {"node revoke", "NODE", 1, 1, NULL, flyt_run_revoke, false, "makes a node's certificate worthless", NULL},
+    {"session show", "ID", 1, 1, NULL, flyt_run_session_show, false, "shows all that is known of a program", NULL},
+    {"session kill", "ID", 1, 1, NULL, flyt_run_session_kill, false, "ends a program's session", NULL},
+    {"explain", "VM", 1, 1, NULL, flyt_run_explain, false, "says why a VM has what it has, or has nothing", NULL},
+    {"doctor", "", 0, 0, doctor_options, flyt_run_doctor, false, "looks for what is wrong on this node or in this VM",
+     "Which of the two is told by the configuration file that is there. Looks only, changes nothing, and needs no "
+     "root, "
+     "but says what it could not look at without. Ends with 0, or with 1 where something fails."},
+    {"backup", "FILE", 1, 1, NULL, flyt_run_backup, false, "copies the store into a new file",
+     "The file has mode 0600 and is there only when it is complete and on disk."},
+    {"version", "", 0, 0, NULL, flyt_run_version, false, "shows the versions of flytctl and the cluster manager", NULL},
+    {"help", "[COMMAND]", 0, 2, help_options, flyt_run_help, false, "explains a command, or lists all", NULL},
+    {0},
+};
+
+const struct flyt_command *flyt_command_find(const char *name, bool *ret_is_begun)
+{
+    size_t bytes = strlen(name);
+
+    *ret_is_begun = false;
+    for (const struct flyt_command *command = flyt_commands; command->name; command++) {
+        if (!strcmp(command->name, name))
+            return command;
+        *ret_is_begun |= !strncmp(command->name, name, bytes) && command->name[bytes] == ' ';
+    }
+    return NULL;
+}
+
+const struct flyt_option *flyt_command_options(const struct flyt_command *command)
+{
+    return command->options;
+}
+
+const char *flyt_command_guess(const char *name)
+{
+    const char *near = NULL;
+    unsigned best = 3;
+
+    for (const struct flyt_command *command = flyt_commands; command->name; command++) {
+        unsigned distance = flyt_word_distance(name, command->name);
+        if (distance < best && distance < strlen(name)) {
+            best = distance;
+            near = command->name;
+        }
+    }
+    return near;
+}

@@ -1,0 +1,175 @@
+/* doctor: finds out where it is, has the parts look, and prints what was found. */
+#include "control/flytctl/doctor.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control/flytctl/commands.h"
+#include "control/flytctl/json.h"
+#include "control/flytctl/text.h"
+#include "control/flytctl/view.h"
+
+#define NODE_CONF "/etc/flyt/node.conf"
+#define VM_CONF   "/etc/flyt/client.conf"
+
+static const char *const verdicts[] = {"ok", "warn", "fail"};
+
+void flyt_doctor_say(struct flyt_doctor *doctor, enum flyt_verdict verdict, const char *subject, const char *advice,
+                     const char *format, ...)
+{
+    cJSON *finding = flyt_must(cJSON_CreateObject());
+    va_list arguments;
+    char *text;
+
+    va_start(arguments, format);
+    if (vasprintf(&text, format, arguments) < 0)
+        text = NULL;
+    va_end(arguments);
+    cJSON_AddStringToObject(finding, "verdict", verdicts[verdict]);
+    cJSON_AddStringToObject(finding, "subject", subject);
+    cJSON_AddStringToObject(finding, "text", flyt_must(text));
+    cJSON_AddStringToObject(finding, "advice", advice);
+    cJSON_AddItemToArray(doctor->findings, finding);
+    doctor->fail_count += verdict == FLYT_VERDICT_FAIL;
+    free(text);
+}
+
+const char *flyt_doctor_text(const struct flyt_doctor *doctor, const char *path, const char *fallback)
+{
+    const char *text;
+
+    return config_lookup_string(&doctor->config, path, &text) == CONFIG_TRUE && *text ? text : fallback;
+}
+
+long long flyt_doctor_number(const struct flyt_doctor *doctor, const char *path, long long fallback)
+{
+    long long number;
+
+    return config_lookup_int64(&doctor->config, path, &number) == CONFIG_TRUE ? number : fallback;
+}
+
+unsigned flyt_doctor_list(const struct flyt_doctor *doctor, const char *path, const char **ret_texts)
+{
+    config_setting_t *setting = config_lookup(&doctor->config, path);
+    unsigned count = 0;
+
+    if (!setting)
+        return 0;
+    if (config_setting_type(setting) == CONFIG_TYPE_STRING && *config_setting_get_string(setting)) {
+        ret_texts[0] = config_setting_get_string(setting);
+        return 1;
+    }
+    for (int i = 0; config_setting_is_aggregate(setting) && i < config_setting_length(setting); i++) {
+        const char *text = config_setting_get_string_elem(setting, i);
+        if (text && count < FLYT_DOCTOR_LIST_MAX)
+            ret_texts[count++] = text;
+    }
+    return count;
+}
+
+/* Reads a configuration file; false, and a finding, where it cannot be. */
+static bool read_config(struct flyt_doctor *doctor, const char *file)
+{
+    config_destroy(&doctor->config);
+    config_init(&doctor->config);
+    doctor->file = NULL;
+    if (!file) {
+        flyt_doctor_say(doctor, FLYT_VERDICT_WARN, "configuration",
+                        "write the file; its manual page lists the settings",
+                        "there is no configuration file: defaults are assumed");
+        return true;
+    }
+    if (access(file, R_OK)) {
+        flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "configuration",
+                        errno == EACCES ? "run flytctl doctor as root"
+                                        : "write the file, or name another with --config",
+                        "%s: %s", file, strerror(errno));
+        return false;
+    }
+    if (config_read_file(&doctor->config, file) != CONFIG_TRUE) {
+        flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "configuration", "correct this line", "%s:%d: %s", file,
+                        config_error_line(&doctor->config), config_error_text(&doctor->config));
+        return false;
+    }
+    doctor->file = file;
+    flyt_doctor_say(doctor, FLYT_VERDICT_OK, "configuration", "", "%s can be read", file);
+    return true;
+}
+
+static void put_findings(struct flyt_ctl *ctl, const struct flyt_doctor *doctor)
+{
+    const cJSON *finding;
+
+    if (ctl->output == FLYT_OUTPUT_JSON) {
+        char *text = flyt_must(cJSON_PrintUnformatted(doctor->findings));
+        flyt_json_put(ctl->out, text, strlen(text), ctl->is_terminal);
+        free(text);
+        return;
+    }
+    cJSON_ArrayForEach(finding, doctor->findings)
+    {
+        const char *advice = flyt_row_text(finding, "advice");
+        fprintf(ctl->out, "%-4s  %-14s  ", flyt_row_text(finding, "verdict"), flyt_row_text(finding, "subject"));
+        flyt_text_put(ctl->out, flyt_row_text(finding, "text"));
+        fputc('\n', ctl->out);
+        if (*advice) {
+            fprintf(ctl->out, "%22s  -> ", "");
+            flyt_text_put(ctl->out, advice);
+            fputc('\n', ctl->out);
+        }
+    }
+}
+
+/* Which of the two this machine is: by the options, by what the named file is about, by the files that there are. */
+static void choose(const struct flyt_arguments *arguments, const char *named, bool *ret_node, bool *ret_vm)
+{
+    config_t config;
+    const char *text;
+
+    *ret_node = flyt_option_is(arguments, "node");
+    *ret_vm = flyt_option_is(arguments, "vm");
+    if (*ret_node || *ret_vm)
+        return;
+    if (!named) {
+        *ret_node = !access(NODE_CONF, F_OK);
+        *ret_vm = !access(VM_CONF, F_OK);
+        return;
+    }
+    config_init(&config);
+    *ret_vm =
+        config_read_file(&config, named) == CONFIG_TRUE && config_lookup_string(&config, "vm_ip", &text) == CONFIG_TRUE;
+    *ret_node = !*ret_vm;
+    config_destroy(&config);
+}
+
+static const char *file_of(const char *named, const char *usual)
+{
+    return named ? named : !access(usual, F_OK) ? usual : NULL;
+}
+
+enum flyt_exit flyt_run_doctor(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
+{
+    const struct flyt_value *config = flyt_option_get(arguments, "config");
+    const char *named = config->is_set ? config->texts[0] : NULL;
+    struct flyt_doctor doctor = {.findings = flyt_must(cJSON_CreateArray())};
+    bool is_node, is_vm;
+
+    choose(arguments, named, &is_node, &is_vm);
+    if (!is_node && !is_vm) {
+        cJSON_Delete(doctor.findings);
+        return flyt_complain(FLYT_EXIT_USAGE, "neither %s nor %s is there: say --node, --vm or --config FILE",
+                             NODE_CONF, VM_CONF);
+    }
+    config_init(&doctor.config);
+    if (is_node && read_config(&doctor, file_of(named, NODE_CONF)))
+        flyt_doctor_node(&doctor);
+    if (is_vm && read_config(&doctor, file_of(named, VM_CONF)))
+        flyt_doctor_vm(&doctor);
+    put_findings(ctl, &doctor);
+    config_destroy(&doctor.config);
+    cJSON_Delete(doctor.findings);
+    return doctor.fail_count ? FLYT_EXIT_REFUSED : FLYT_EXIT_OK;
+}
