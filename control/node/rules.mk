@@ -18,3 +18,4 @@ $(B)/bin/flyt-node-manager: $(B)/control/node/main.o $(NODE_OBJS) $(CONTROL_OBJS
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -ldl
 ALL += $(B)/bin/flyt-node-manager
+$(B)/control/node/manager_test: $(B)/control/node/fake-server

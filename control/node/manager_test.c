@@ -1,0 +1,471 @@
+/* Tests of what a node says to the cluster manager and does at its word, against a manager that only writes down. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "control/base/peer.h"
+#include "control/node/manager.h"
+#include "control/node/report.h"
+#include "control/node/test_node.h"
+#include "rpc/transport/listen.h"
+
+#define MIB (1ull << 20)
+
+/* The cluster manager. */
+struct boss {
+    struct test_node *test;
+    struct flyt_node_manager *manager;
+    struct flyt_door *door;
+    struct flyt_peer *peer;
+    int listen_fd;
+    char url[FLYT_URL_TEXT_BYTES];
+    char *urls[1];
+    uint64_t epoch;
+    bool is_forgetful;         /* heartbeats are answered NOT_FOUND */
+    flyt_allocation *entitled; /* of the node, told at registration; NULL: nothing */
+    unsigned register_count, heartbeat_count, event_count;
+    flyt_register_args inventory; /* the last one, owned */
+    flyt_heartbeat_args figures;
+    char last_event[128];
+    /* The last order's outcome. */
+    bool has_outcome;
+    flyt_status order_status, status;
+    char text[256];
+    flyt_gpu gpu; /* of FLYT_ORDER_GPU_SET; its parts are not kept */
+};
+
+static struct boss *boss_of(struct flyt_call *call)
+{
+    struct boss *boss = flyt_peer_user(flyt_call_peer(call));
+
+    boss->peer = flyt_call_peer(call);
+    return boss;
+}
+
+static void serve_hello(struct flyt_call *call, void *args)
+{
+    struct boss *boss = boss_of(call);
+    const flyt_hello_args *hello = args;
+    const flyt_hello_res res = {
+        .outcome = {FLYT_STATUS_OK, (char *)""}, .build = (char *)"boss", .epoch = boss->epoch, .is_leader = TRUE};
+
+    assert_int_equal(hello->kind, FLYT_PEER_NODE);
+    assert_string_equal(hello->name, "testnode");
+    flyt_call_reply(call, &res);
+}
+
+/* Keeps what came: the argument is emptied, so that it is not freed. */
+static void serve_register(struct flyt_call *call, void *args)
+{
+    struct boss *boss = boss_of(call);
+    flyt_register_res res = {.outcome = {FLYT_STATUS_OK, (char *)""},
+                             .epoch = boss->epoch,
+                             .heartbeat_ms = 50,
+                             .client_lost_s = 33,
+                             .allocations = {boss->entitled != NULL, boss->entitled}};
+
+    xdr_free((xdrproc_t)xdr_flyt_register_args, &boss->inventory);
+    boss->inventory = *(flyt_register_args *)args;
+    memset(args, 0, sizeof boss->inventory);
+    boss->register_count++;
+    boss->is_forgetful = false;
+    flyt_call_reply(call, &res);
+}
+
+static void serve_heartbeat(struct flyt_call *call, void *args)
+{
+    struct boss *boss = boss_of(call);
+    const flyt_heartbeat_res res = {
+        .outcome = {boss->is_forgetful ? FLYT_STATUS_NOT_FOUND : FLYT_STATUS_OK, (char *)""}, .epoch = boss->epoch};
+
+    xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &boss->figures);
+    boss->figures = *(flyt_heartbeat_args *)args;
+    memset(args, 0, sizeof boss->figures);
+    boss->heartbeat_count++;
+    flyt_call_reply(call, &res);
+}
+
+static void serve_event(struct flyt_call *call, void *args)
+{
+    struct boss *boss = boss_of(call);
+    const flyt_event *event = args;
+    const flyt_outcome outcome = {FLYT_STATUS_OK, (char *)""};
+
+    assert_string_equal(event->who, "node:testnode");
+    assert_true(event->time_ms > 0);
+    boss->event_count++;
+    snprintf(boss->last_event, sizeof boss->last_event, "%.40s", event->kind);
+    flyt_call_reply(call, &outcome);
+}
+
+static const struct flyt_procedure procedures[] = {
+    {FLYT_HELLO, "hello", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_hello_args, sizeof(flyt_hello_args),
+     (xdrproc_t)xdr_flyt_hello_res, serve_hello},
+    {FLYT_NODE_REGISTER, "register", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_register_args, sizeof(flyt_register_args),
+     (xdrproc_t)xdr_flyt_register_res, serve_register},
+    {FLYT_NODE_HEARTBEAT, "heartbeat", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_heartbeat_args, sizeof(flyt_heartbeat_args),
+     (xdrproc_t)xdr_flyt_heartbeat_res, serve_heartbeat},
+    {FLYT_NODE_EVENT, "event", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_event, sizeof(flyt_event),
+     (xdrproc_t)xdr_flyt_outcome, serve_event},
+    {.serve = NULL},
+};
+static const struct flyt_program program = {FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, procedures};
+
+static void on_ended(struct flyt_peer *peer, const struct flyt_error *cause, void *user)
+{
+    struct boss *boss = user;
+
+    if (boss->peer == peer)
+        boss->peer = NULL;
+}
+
+static void open_office(struct boss *boss)
+{
+    const struct flyt_door_config config = {.peer = {.event = boss->test->event,
+                                                     .serves = &program,
+                                                     .record_bytes_max = FLYT_CONTROL_RECORD_BYTES_MAX,
+                                                     .user = boss,
+                                                     .ended = on_ended},
+                                            .peers_max = 4,
+                                            .anonymous_max = 4,
+                                            .anonymous_ms = 60000};
+    struct flyt_error err;
+    char url[FLYT_URL_TEXT_BYTES];
+
+    snprintf(url, sizeof url, "%s", *boss->url ? boss->url : "tcp://127.0.0.1:0");
+    if (flyt_listen(url, &err, &boss->listen_fd, boss->url))
+        fail_msg("%s", err.text);
+    assert_int_equal(flyt_door_new(boss->listen_fd, NULL, &config, &boss->door), 0);
+}
+
+static void close_office(struct boss *boss)
+{
+    boss->door = flyt_door_free(boss->door);
+    boss->peer = NULL;
+    close(boss->listen_fd);
+}
+
+/* The node and its connection, whose settings name the one manager. */
+static void start_node(struct boss *boss)
+{
+    test_node_start(boss->test);
+    assert_int_equal(flyt_node_manager_new(&boss->test->node, NULL, &boss->manager), 0);
+    boss->test->node.hooks = (struct flyt_node_hooks){
+        .user = boss->manager, .event = flyt_node_manager_event, .changed = flyt_node_manager_changed};
+}
+
+static void stop_node(struct boss *boss)
+{
+    boss->test->node.hooks = (struct flyt_node_hooks){0};
+    boss->manager = flyt_node_manager_free(boss->manager);
+    test_node_stop(boss->test);
+}
+
+static bool is_registered(struct test_node *test, void *user)
+{
+    struct boss *boss = user;
+
+    return flyt_node_manager_is_registered(boss->manager) && boss->heartbeat_count;
+}
+
+static int set_up(void **state)
+{
+    struct boss *boss = calloc(1, sizeof *boss);
+
+    boss->test = test_node_new();
+    boss->epoch = 3;
+    open_office(boss);
+    boss->urls[0] = boss->url;
+    boss->test->settings.managers = (struct flyt_strings){boss->urls, 1};
+    start_node(boss);
+    test_node_until(boss->test, is_registered, boss, "the registration");
+    *state = boss;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct boss *boss = *state;
+
+    stop_node(boss);
+    close_office(boss);
+    xdr_free((xdrproc_t)xdr_flyt_register_args, &boss->inventory);
+    xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &boss->figures);
+    boss->test->settings.managers = (struct flyt_strings){0};
+    test_node_free(boss->test);
+    free(boss);
+    return 0;
+}
+
+/* ---- orders ---- */
+
+static void on_applied(void *user, int status, void *result)
+{
+    struct boss *boss = user;
+    const flyt_apply_res *res = result;
+
+    boss->has_outcome = true;
+    boss->order_status = status ? (flyt_status)-1 : res->outcome.status;
+    if (!status && res->uses.uses_len)
+        boss->status = res->uses.uses_val[0].outcome.status;
+}
+
+static void on_outcome(void *user, int status, void *result)
+{
+    struct boss *boss = user;
+    const flyt_outcome *outcome = result;
+
+    boss->has_outcome = true;
+    boss->status = status ? (flyt_status)-1 : outcome->status;
+}
+
+static void on_gpu(void *user, int status, void *result)
+{
+    struct boss *boss = user;
+    const flyt_order_gpu_res *res = result;
+
+    boss->has_outcome = true;
+    boss->status = status ? (flyt_status)-1 : res->outcome.status;
+    if (!status) {
+        snprintf(boss->text, sizeof boss->text, "%s", res->outcome.text);
+        boss->gpu = res->gpu;
+    }
+}
+
+static bool has_outcome(struct test_node *test, void *user)
+{
+    return ((struct boss *)user)->has_outcome;
+}
+
+static void order(struct boss *boss, uint32_t procedure, xdrproc_t xdr_args, const void *args, xdrproc_t xdr_res,
+                  size_t result_bytes, flyt_call_done_fn done)
+{
+    boss->has_outcome = false;
+    boss->order_status = boss->status = (flyt_status)-2;
+    assert_int_equal(flyt_peer_call(boss->peer, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION, procedure, xdr_args, args,
+                                    xdr_res, result_bytes, 10000, done, boss),
+                     0);
+    test_node_until(boss->test, has_outcome, boss, "the order's outcome");
+}
+
+/* An allocation of four groups and 100 MiB on GPU 0. Parts are static. */
+static flyt_allocation *wish(struct boss *boss, uint64_t revision)
+{
+    static u_int groups[] = {0, 1, 2, 3};
+    static flyt_slot slot;
+    static flyt_allocation allocation;
+
+    slot = (flyt_slot){.gpu_uuid = boss->test->node.gpus.items[0].uuid,
+                       .sm_count = 32,
+                       .sm_groups = {4, groups},
+                       .memory_bytes = 100 * MIB};
+    allocation = (flyt_allocation){.id = 0x77,
+                                   .vm_ip = (char *)"10.1.1.1",
+                                   .tenant = (char *)"t",
+                                   .state = FLYT_ALLOCATION_ACTIVE,
+                                   .revision = revision,
+                                   .generation = 1,
+                                   .sessions_max = 4,
+                                   .slots = {1, &slot}};
+    return &allocation;
+}
+
+static flyt_status apply(struct boss *boss, uint64_t revision)
+{
+    const flyt_apply_args args = {.epoch = boss->epoch, .allocations = {1, wish(boss, revision)}};
+
+    order(boss, FLYT_ORDER_APPLY, (xdrproc_t)xdr_flyt_apply_args, &args, (xdrproc_t)xdr_flyt_apply_res,
+          sizeof(flyt_apply_res), on_applied);
+    return boss->order_status ? boss->order_status : boss->status;
+}
+
+static const struct test_wish ticket = {.id = 0x77, .vm_ip = "10.1.1.1", .generation = 1};
+
+static bool has_session(struct test_node *test, void *user)
+{
+    const struct boss *boss = user;
+
+    return boss->figures.sessions.sessions_len == 1 && boss->figures.uses.uses_len == 1 &&
+           boss->figures.uses.uses_val[0].session_count == 1 &&
+           boss->figures.uses.uses_val[0].slots.slots_val[0].memory_used_bytes == 5 * MIB;
+}
+
+static bool has_no_session(struct test_node *test, void *user)
+{
+    return ((struct boss *)user)->figures.sessions.sessions_len == 0;
+}
+
+/* ---- tests ---- */
+
+static void test_inventory(void **state)
+{
+    struct boss *boss = *state;
+    const flyt_register_args *inventory = &boss->inventory;
+
+    assert_int_equal(inventory->gpus.gpus_len, 2);
+    const flyt_gpu *gpu = &inventory->gpus.gpus_val[1];
+    assert_string_equal(gpu->type, "Flyt software GPU");
+    assert_int_equal(gpu->index, 1);
+    assert_int_equal(gpu->sm_count, 132);
+    assert_int_equal(gpu->group_sms.group_sms_len, 16);
+    assert_int_equal(gpu->group_sms.group_sms_val[14], 8);
+    assert_int_equal(gpu->group_sms.group_sms_val[15], 12);
+    assert_int_equal(gpu->client_slots, 47);
+    assert_int_equal(gpu->memory_bytes, 1 << 30);
+    assert_string_not_equal(gpu->uuid, inventory->gpus.gpus_val[0].uuid);
+    assert_memory_equal(inventory->node_key, boss->test->node.state.node_key, FLYT_KEY_BYTES);
+    assert_int_equal(inventory->data_urls.data_urls_len, 1);
+    assert_string_equal(inventory->data_urls.data_urls_val[0], boss->test->node.listen_urls[0]);
+    assert_int_equal(boss->test->node.state.epoch, 3);
+    assert_int_equal(boss->test->node.client_lost_s, 33);
+}
+
+static void test_orders_and_figures(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    const struct flyt_credentials credentials = test_node_credentials(&ticket);
+    struct test_program vm = test_node_connect(test, &credentials, NULL, false);
+    assert_int_equal(vm.status, FLYT_HANDSHAKE_OK);
+    assert_string_equal(test_program_ask(test, &vm, "charge 0 5242880"), "0");
+    test_node_until(test, has_session, boss, "the session in a heartbeat");
+    assert_string_equal(boss->figures.sessions.sessions_val[0].program_name, "test_program");
+    assert_int_equal(boss->figures.sessions.sessions_val[0].id, vm.session_id);
+    assert_int_equal(boss->figures.gpus.gpus_val[0].memory_used_bytes, 5 * MIB);
+    assert_string_equal(boss->last_event, "session.started");
+    /* Killed by order; another does not exist. */
+    const flyt_order_session_args unknown = {boss->epoch, 1}, known = {boss->epoch, vm.session_id},
+                                  old = {boss->epoch - 1, vm.session_id};
+    order(boss, FLYT_ORDER_SESSION_KILL, (xdrproc_t)xdr_flyt_order_session_args, &unknown, (xdrproc_t)xdr_flyt_outcome,
+          sizeof(flyt_outcome), on_outcome);
+    assert_int_equal(boss->status, FLYT_STATUS_NOT_FOUND);
+    order(boss, FLYT_ORDER_SESSION_KILL, (xdrproc_t)xdr_flyt_order_session_args, &old, (xdrproc_t)xdr_flyt_outcome,
+          sizeof(flyt_outcome), on_outcome);
+    assert_int_equal(boss->status, FLYT_STATUS_STALE);
+    order(boss, FLYT_ORDER_SESSION_KILL, (xdrproc_t)xdr_flyt_order_session_args, &known, (xdrproc_t)xdr_flyt_outcome,
+          sizeof(flyt_outcome), on_outcome);
+    assert_int_equal(boss->status, FLYT_STATUS_OK);
+    assert_string_equal(test_program_ask(test, &vm, NULL), "killed: an operator has ended this session");
+    test_node_until(test, has_no_session, boss, "a heartbeat without it");
+    close(vm.fd);
+}
+
+static void test_works_without_manager_and_tells_it_later(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    close_office(boss);
+    unsigned before = boss->event_count, registered = boss->register_count;
+    const struct flyt_credentials credentials = test_node_credentials(&ticket);
+    struct test_program vm = test_node_connect(test, &credentials, NULL, false);
+    assert_int_equal(vm.status, FLYT_HANDSHAKE_OK);
+    open_office(boss);
+    boss->epoch = 4;       /* another one leads */
+    boss->entitled = NULL; /* and knows nothing of the allocation */
+    while (boss->register_count == registered || boss->event_count == before)
+        test_node_run(test, 20);
+    assert_int_equal(boss->inventory.allocations.allocations_len, 1);
+    assert_int_equal(boss->inventory.allocations.allocations_val[0].id, 0x77);
+    assert_int_equal(boss->inventory.sessions.sessions_len, 1);
+    assert_int_equal(test->node.state.epoch, 4);
+    /* An orphan: charged, shown, not ended. */
+    assert_int_equal(flyt_node_allocation_find(&test->node, 0x77)->now.state, FLYT_ALLOCATION_ORPHAN);
+    assert_string_equal(test_program_ask(test, &vm, "charge 0 1"), "0");
+    boss->epoch = 3;
+    assert_int_equal(apply(boss, 2), FLYT_STATUS_STALE);
+    boss->epoch = 4;
+    assert_int_equal(apply(boss, 2), FLYT_STATUS_OK);
+    assert_int_equal(flyt_node_allocation_find(&test->node, 0x77)->now.state, FLYT_ALLOCATION_ACTIVE);
+    /* Forgotten: it registers again. */
+    registered = boss->register_count;
+    boss->entitled = wish(boss, 2);
+    boss->is_forgetful = true;
+    while (boss->register_count == registered)
+        test_node_run(test, 20);
+    close(vm.fd);
+    while (boss->figures.sessions.sessions_len)
+        test_node_run(test, 20);
+}
+
+static void set_group_size(struct boss *boss, unsigned group_size)
+{
+    const flyt_order_gpu_args args = {boss->epoch, boss->test->node.gpus.items[0].uuid, group_size};
+
+    order(boss, FLYT_ORDER_GPU_SET, (xdrproc_t)xdr_flyt_order_gpu_args, &args, (xdrproc_t)xdr_flyt_order_gpu_res,
+          sizeof(flyt_order_gpu_res), on_gpu);
+}
+
+static void test_group_size(void **state)
+{
+    struct boss *boss = *state;
+
+    set_group_size(boss, 3);
+    assert_int_equal(boss->status, FLYT_STATUS_INVALID);
+    set_group_size(boss, 2);
+    assert_int_equal(boss->status, FLYT_STATUS_OK);
+    assert_int_equal(boss->gpu.group_size, 2);
+    assert_int_equal(boss->gpu.group_sms.group_sms_len, 66);
+    assert_int_equal(boss->test->node.gpus.items[1].group_size, 8);
+    /* It holds after a restart. */
+    stop_node(boss);
+    start_node(boss);
+    boss->heartbeat_count = 0;
+    test_node_until(boss->test, is_registered, boss, "the registration");
+    assert_int_equal(boss->inventory.gpus.gpus_val[0].group_size, 2);
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    set_group_size(boss, 8);
+    assert_int_equal(boss->status, FLYT_STATUS_IN_USE);
+}
+
+static void test_metrics(void **state)
+{
+    struct boss *boss = *state;
+    struct flyt_metrics *registry = flyt_metrics_new();
+    struct flyt_node_metrics *metrics = flyt_node_metrics_new(registry);
+
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    const struct flyt_credentials credentials = test_node_credentials(&ticket);
+    struct test_program vm = test_node_connect(boss->test, &credentials, NULL, false);
+    assert_string_equal(test_program_ask(boss->test, &vm, "charge 0 4096"), "0");
+    flyt_node_metrics_refresh(metrics, &boss->test->node);
+    char *text = flyt_metrics_text(registry);
+    assert_non_null(strstr(text, "flyt_allocation_memory_used_bytes{allocation=\"0000000000000077\",vm=\"10.1.1.1\","
+                                 "slot=\"0\"} 4096\n"));
+    assert_non_null(strstr(text, "flyt_sessions_started_total 1\n"));
+    assert_non_null(strstr(text, "program=\"test_program\""));
+    free(text);
+    close(vm.fd);
+    test_node_until(boss->test, has_no_session, boss, "a heartbeat without the session");
+    while (flyt_node_allocation_find(&boss->test->node, 0x77)->session_count)
+        test_node_run(boss->test, 20);
+    flyt_node_metrics_refresh(metrics, &boss->test->node);
+    text = flyt_metrics_text(registry);
+    assert_null(strstr(text, "program=\"test_program\"")); /* what has gone is not shown for ever */
+    free(text);
+    flyt_node_metrics_free(metrics);
+    flyt_metrics_free(registry);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_inventory, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_orders_and_figures, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_works_without_manager_and_tells_it_later, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_group_size, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_metrics, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
