@@ -19,3 +19,8 @@ $(B)/bin/flyt-node-manager: $(B)/control/node/main.o $(NODE_OBJS) $(CONTROL_OBJS
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -ldl
 ALL += $(B)/bin/flyt-node-manager
 $(B)/control/node/manager_test: $(B)/control/node/fake-server
+
+# NVML's names without a GPU, for tests.
+$(B)/control/node/libfake-nvml.so: $(B)/control/node/fake_nvml.o
+	$(CC) $(LDFLAGS) -shared -o $@ $^
+$(B)/control/node/gpu_test: $(B)/control/node/libfake-nvml.so

@@ -1,0 +1,100 @@
+/*
+ * A libnvidia-ml.so.1 for tests: two GPUs, whose figures follow from their index. FLYT_FAKE_NVML="lost" loses the
+ * second one.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NVML __attribute__((visibility("default")))
+
+typedef struct nvmlDevice_st *nvmlDevice_t;
+
+static char devices[2];
+
+NVML int nvmlInit_v2(void);
+NVML int nvmlShutdown(void);
+NVML const char *nvmlErrorString(int code);
+NVML int nvmlDeviceGetCount_v2(unsigned *count);
+NVML int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
+NVML int nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned bytes);
+NVML int nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned bytes);
+NVML int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, unsigned long long *memory);
+NVML int nvmlDeviceGetUtilizationRates(nvmlDevice_t device, unsigned *utilization);
+NVML int nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts);
+NVML int nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *celsius);
+
+static unsigned index_of(nvmlDevice_t device)
+{
+    return (unsigned)((char *)device - devices);
+}
+
+int nvmlInit_v2(void)
+{
+    return 0;
+}
+
+int nvmlShutdown(void)
+{
+    return 0;
+}
+
+const char *nvmlErrorString(int code)
+{
+    return code == 15 ? "GPU is lost" : "Unknown Error";
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    *count = 2;
+    return 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
+{
+    const char *mood = getenv("FLYT_FAKE_NVML");
+
+    if (index == 1 && mood && !strcmp(mood, "lost"))
+        return 15;
+    *device = (nvmlDevice_t)(void *)&devices[index];
+    return 0;
+}
+
+int nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned bytes)
+{
+    snprintf(uuid, bytes, "GPU-00000000-0000-0000-0000-%012u", index_of(device) + 1);
+    return 0;
+}
+
+int nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned bytes)
+{
+    snprintf(name, bytes, "NVIDIA H200");
+    return 0;
+}
+
+int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, unsigned long long *memory)
+{
+    memory[0] = 150754820096ull;
+    memory[2] = 1000 + index_of(device);
+    memory[1] = memory[0] - memory[2];
+    return 0;
+}
+
+int nvmlDeviceGetUtilizationRates(nvmlDevice_t device, unsigned *utilization)
+{
+    utilization[0] = 40 + index_of(device);
+    utilization[1] = 0;
+    return 0;
+}
+
+int nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts)
+{
+    *milliwatts = 700500;
+    return index_of(device) ? 3 /* not supported */ : 0;
+}
+
+int nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *celsius)
+{
+    *celsius = 50 + index_of(device);
+    return sensor;
+}
