@@ -148,6 +148,8 @@ struct flyt_wish {
     bool is_fresh; /* desired is to be taken over, which empties it */
     struct flyt_desired desired;
     cJSON *document;
+    struct flyt_vm *vm; /* that vm_ip names, in whose list it is */
+    LIST_ENTRY(flyt_wish) entry;
 };
 
 struct flyt_vm_call {
@@ -159,8 +161,9 @@ struct flyt_vm_call {
 struct flyt_vm {
     const char *key; /* vm_ip */
     struct flyt_cluster *cluster;
-    bool has_desired;    /* an accepted document */
-    bool is_deleted;     /* it had one */
+    bool has_desired; /* an accepted document */
+    bool is_deleted;  /* it had one */
+    LIST_HEAD(, flyt_wish) wishes;
     unsigned wish_count; /* documents that name it, malformed ones too */
     struct flyt_desired desired;
     struct flyt_held *held;
@@ -341,6 +344,8 @@ void flyt_serve_vm_remove(struct flyt_call *call, void *args);
 void flyt_wish_changed(struct flyt_cluster *cluster, const struct flyt_change *change);
 void flyt_tenant_changed(struct flyt_cluster *cluster, const struct flyt_change *change);
 struct flyt_tenant *flyt_tenant_get(struct flyt_cluster *cluster, const char *name);
+/* What this manager has written itself: taken over at once. document NULL: deleted. */
+void flyt_wish_written(struct flyt_cluster *cluster, const char *id, const cJSON *document);
 /* Reads the desired documents now; again where a reading is under way. */
 void flyt_wish_poll(struct flyt_cluster *cluster);
 void flyt_wish_free(struct flyt_wish *wish);

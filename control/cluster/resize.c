@@ -142,15 +142,12 @@ static enum flyt_store_result run_edit(struct flyt_store *store, void *user)
 static void put_back_done(void *user, int is_cancelled)
 {
     struct flyt_resize *resize = user;
-    struct flyt_cluster *cluster = resize->cluster;
 
     resize->is_editing = false;
     if (!is_cancelled && resize->result != FLYT_STORE_OK)
         flyt_warn("vm %s: its document could not be put back after a refused resize: %s", resize->id, resize->err.text);
     if (is_cancelled || resize->is_over)
         resize_free(resize);
-    if (!is_cancelled)
-        flyt_wish_poll(cluster);
 }
 
 /* The wish in the document goes back to what it was; in memory at once, so that its next reading changes nothing. */
@@ -374,8 +371,6 @@ static void change_parts(struct flyt_resize *resize)
     struct flyt_error err = {0};
 
     if (!held || !held->is_granted || held->is_leaving) {
-        if (!resize->is_from_document)
-            flyt_wish_poll(resize->cluster);
         finish(resize, FLYT_STATUS_OK, "");
         return;
     }

@@ -78,10 +78,18 @@ void flyt_link_enter(struct flyt_link *link)
 
     if (!cluster->is_leader)
         return;
-    if (link->kind == FLYT_PEER_NODE && !link->node && (link->node = flyt_node_get(cluster, link->name)))
-        link->node->link = link;
-    if (link->kind == FLYT_PEER_VM && !link->vm && (link->vm = flyt_vm_get(cluster, link->name)))
-        link->vm->link = link;
+    if (link->kind == FLYT_PEER_NODE && !link->node && (link->node = flyt_node_get(cluster, link->name))) {
+        if (link->node->link)
+            link->node = NULL; /* two said HELLO before this manager led: the first one it is */
+        else
+            link->node->link = link;
+    }
+    if (link->kind == FLYT_PEER_VM && !link->vm && (link->vm = flyt_vm_get(cluster, link->name))) {
+        if (link->vm->link)
+            link->vm = NULL;
+        else
+            link->vm->link = link;
+    }
 }
 
 /* ---- HELLO ---- */
@@ -119,19 +127,20 @@ static void accept_hello(struct flyt_call *call, struct flyt_link *link, const f
     reply_hello(call, link->cluster);
 }
 
-/* Who has this identity now, on another connection. */
+/* Who has this identity now, on another connection. Who does not lead does not know, and need not. */
 static struct flyt_link *find_holder(struct flyt_link *link, const flyt_hello_args *args)
 {
-    struct flyt_link *other;
+    struct flyt_cluster *cluster = link->cluster;
+    struct flyt_link *holder = NULL;
 
-    if (args->kind != FLYT_PEER_NODE && args->kind != FLYT_PEER_VM)
-        return NULL;
-    TAILQ_FOREACH(other, &link->cluster->links, entry)
-    {
-        if (other != link && other->kind == args->kind && !strcmp(other->name, args->name))
-            return other;
+    if (args->kind == FLYT_PEER_NODE) {
+        const struct flyt_node *node = flyt_table_find(&cluster->nodes, args->name);
+        holder = node ? node->link : NULL;
+    } else if (args->kind == FLYT_PEER_VM) {
+        const struct flyt_vm *vm = flyt_table_find(&cluster->vms, args->name);
+        holder = vm ? vm->link : NULL;
     }
-    return NULL;
+    return holder == link ? NULL : holder;
 }
 
 struct probing {
@@ -437,12 +446,12 @@ void flyt_cluster_forget(struct flyt_cluster *cluster)
     for (size_t i = 0; i < cards.count; i++)
         flyt_gpu_free(cards.items[i]);
     flyt_table_fini(&cards);
+    FORGET(cluster->wishes, struct flyt_wish, flyt_wish_free);
     forget_vms(cluster);
     FORGET(cluster->nodes, struct flyt_node, flyt_node_free);
     free(cluster->place_nodes);
     cluster->place_nodes = NULL;
     cluster->place_room = 0;
-    FORGET(cluster->wishes, struct flyt_wish, flyt_wish_free);
     FORGET(cluster->members, struct flyt_member, flyt_member_free);
     FORGET(cluster->tokens, struct flyt_token, flyt_token_free);
     FORGET(cluster->tenants, struct flyt_tenant, tenant_free);

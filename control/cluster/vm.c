@@ -25,6 +25,7 @@ struct flyt_vm *flyt_vm_get(struct flyt_cluster *cluster, const char *vm_ip)
     vm->key = strdup(vm_ip);
     vm->cluster = cluster;
     vm->desired.policy = vm->desired.isolation = -1;
+    LIST_INIT(&vm->wishes);
     STAILQ_INIT(&vm->attaching);
     TAILQ_INIT(&vm->resizes);
     if (!vm->key || flyt_table_add(&cluster->vms, vm)) {
@@ -329,7 +330,8 @@ struct vm_edit {
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];
     char who[FLYT_NAME_BYTES_MAX + 1];
     bool kill, was_there;
-    cJSON *before, *after;
+    cJSON *before, *after; /* go into the event */
+    cJSON *written;
     struct flyt_error err;
     enum flyt_store_result result;
     int status;
@@ -421,7 +423,9 @@ static int edit_document(cJSON **document, void *user, struct flyt_error *err)
         return status;
     flyt_desired_free(&desired);
     edit->after = cJSON_Duplicate(*document, true);
-    return 0;
+    cJSON_Delete(edit->written);
+    edit->written = cJSON_Duplicate(*document, true);
+    return edit->after && edit->written ? 0 : flyt_error_set(err, -ENOMEM, "no memory");
 }
 
 static enum flyt_store_result run_edit(struct flyt_store *store, void *user)
@@ -468,6 +472,8 @@ static void edit_done(void *user, int is_cancelled)
                            : edit->was_there ? "changed"
                                              : "added");
         if (is_done)
+            flyt_wish_written(cluster, edit->id, edit->args ? edit->written : NULL);
+        if (is_done)
             edit->before = edit->after = NULL;
         struct flyt_vm *vm = flyt_table_find(&cluster->vms, edit->vm_ip);
         if (is_done && edit->kill && vm && vm->held) {
@@ -475,10 +481,10 @@ static void edit_done(void *user, int is_cancelled)
             flyt_vm_tell(vm, "an operator removed the VM");
         }
         reply_edit(edit);
-        flyt_wish_poll(cluster);
     }
     cJSON_Delete(edit->before);
     cJSON_Delete(edit->after);
+    cJSON_Delete(edit->written);
     free(edit);
 }
 

@@ -9,9 +9,26 @@
 
 enum { MEMBER_POLLS = 5 }; /* members are read each so many times: few are removed by hand */
 
+/* Puts it into the list of the VM that it is about; NULL: of none. */
+static void name_vm(struct flyt_wish *wish, struct flyt_vm *vm)
+{
+    if (wish->vm == vm)
+        return;
+    if (wish->vm) {
+        LIST_REMOVE(wish, entry);
+        wish->vm->wish_count--;
+    }
+    wish->vm = vm;
+    if (!vm)
+        return;
+    LIST_INSERT_HEAD(&vm->wishes, wish, entry);
+    vm->wish_count++;
+}
+
 void flyt_wish_free(struct flyt_wish *wish)
 {
     flyt_desired_free(&wish->desired);
+    name_vm(wish, NULL);
     cJSON_Delete(wish->document);
     free((char *)wish->key);
     free(wish->vm_ip);
@@ -20,17 +37,9 @@ void flyt_wish_free(struct flyt_wish *wish)
 
 struct flyt_wish *flyt_wish_of(struct flyt_cluster *cluster, const char *vm_ip)
 {
-    struct flyt_wish *found = NULL;
+    struct flyt_vm *vm = flyt_table_find(&cluster->vms, vm_ip);
 
-    for (size_t i = 0; i < cluster->wishes.count; i++) {
-        struct flyt_wish *wish = cluster->wishes.items[i];
-        if (!wish->vm_ip || strcmp(wish->vm_ip, vm_ip))
-            continue;
-        if (found)
-            return NULL;
-        found = wish;
-    }
-    return found;
+    return vm && vm->wish_count == 1 ? LIST_FIRST(&vm->wishes) : NULL;
 }
 
 static bool same_text(const char *one, const char *other)
@@ -88,24 +97,20 @@ static void withdraw(struct flyt_vm *vm)
 /* Looks at all documents of a VM after one of them has changed. */
 static void settle(struct flyt_cluster *cluster, const char *vm_ip, const struct flyt_wish *changed)
 {
-    struct flyt_wish *valid = NULL, *other = NULL;
-    unsigned count = 0;
+    struct flyt_vm *vm = flyt_table_find(&cluster->vms, vm_ip);
+    struct flyt_wish *wish, *valid = NULL, *other = NULL;
     char sentence[700];
 
-    for (size_t i = 0; i < cluster->wishes.count; i++) {
-        struct flyt_wish *wish = cluster->wishes.items[i];
-        if (!wish->vm_ip || strcmp(wish->vm_ip, vm_ip))
-            continue;
-        count++;
+    if (!vm)
+        return;
+    unsigned count = vm->wish_count;
+    LIST_FOREACH(wish, &vm->wishes, entry)
+    {
         if (wish != changed)
             other = wish;
         if (!wish->is_malformed)
             valid = wish;
     }
-    struct flyt_vm *vm = count ? flyt_vm_get(cluster, vm_ip) : flyt_table_find(&cluster->vms, vm_ip);
-    if (!vm)
-        return;
-    vm->wish_count = count;
     if (!count) {
         withdraw(vm);
     } else if (count > 1) {
@@ -147,14 +152,15 @@ static int take_document(struct flyt_cluster *cluster, struct flyt_wish *wish, c
                        "document %s of vm_required_resources changes nothing: %s", wish->key, err.text);
         if (vm_ip)
             flyt_text_set(&wish->vm_ip, vm_ip);
-        struct flyt_vm *vm = wish->vm_ip ? flyt_vm_get(cluster, wish->vm_ip) : NULL;
-        if (vm)
-            flyt_vm_set_reason(vm, err.text);
+        name_vm(wish, wish->vm_ip ? flyt_vm_get(cluster, wish->vm_ip) : NULL);
+        if (wish->vm)
+            flyt_vm_set_reason(wish->vm, err.text);
         return status;
     }
     flyt_desired_free(&wish->desired);
     wish->desired = desired;
     wish->is_fresh = true;
+    name_vm(wish, flyt_vm_get(cluster, desired.vm_ip));
     return flyt_text_set(&wish->vm_ip, desired.vm_ip);
 }
 
@@ -194,6 +200,14 @@ void flyt_wish_changed(struct flyt_cluster *cluster, const struct flyt_change *c
     if (wish && wish->vm_ip)
         settle(cluster, wish->vm_ip, wish);
     free(old_ip);
+}
+
+void flyt_wish_written(struct flyt_cluster *cluster, const char *id, const cJSON *document)
+{
+    struct flyt_change change = {.id = (char *)id, .document = (cJSON *)document};
+
+    if (cluster->is_leader)
+        flyt_wish_changed(cluster, &change);
 }
 
 /* ---- tenants ---- */
@@ -306,7 +320,7 @@ static void tenant_done(void *user, int is_cancelled)
                           "the store did not take it: %s", edit->err.text);
     }
     if (!is_cancelled)
-        flyt_wish_poll(cluster);
+        flyt_wish_poll(cluster); /* few, and rarely written: read like any other change */
     cJSON_Delete(edit->before);
     cJSON_Delete(edit->after);
     free(edit);

@@ -37,7 +37,7 @@ struct client {
     uint32_t procedure; /* of the call under way, 0: none */
     char line[LINE_BYTES];
     size_t line_bytes;
-    bool has_ended;
+    bool has_ended, has_read_all;
 };
 
 static const char *status_name(flyt_status status)
@@ -343,12 +343,18 @@ static void next(struct client *client)
     char *words[WORDS_MAX + 1] = {0}, *end, line[LINE_BYTES], *rest = line;
     unsigned count = 0;
 
-    if (client->procedure || !(end = strchr(client->line, '\n')))
+    if (client->procedure)
         return;
+    if (!(end = strchr(client->line, '\n'))) {
+        if (client->has_read_all)
+            sd_event_exit(client->event, 0);
+        return;
+    }
     *end = '\0';
     snprintf(line, sizeof line, "%s", client->line);
     client->line_bytes -= (size_t)(end + 1 - client->line);
     memmove(client->line, end + 1, client->line_bytes + 1);
+    sd_event_source_set_enabled(client->input, client->has_read_all ? SD_EVENT_OFF : SD_EVENT_ON);
     while (count < WORDS_MAX && (words[count] = strsep(&rest, " ")))
         count += *words[count] != '\0';
     words[count] = NULL;
@@ -363,10 +369,13 @@ static int on_input(sd_event_source *source, int fd, uint32_t events, void *user
     struct client *client = user;
     ssize_t bytes = read(fd, client->line + client->line_bytes, sizeof client->line - 1 - client->line_bytes);
 
-    if (bytes <= 0)
-        return sd_event_exit(client->event, 0);
-    client->line_bytes += (size_t)bytes;
+    client->has_read_all = bytes <= 0;
+    if (bytes > 0)
+        client->line_bytes += (size_t)bytes;
     client->line[client->line_bytes] = '\0';
+    /* A full buffer is read on when a line has gone out of it. */
+    if (client->has_read_all || client->line_bytes == sizeof client->line - 1)
+        sd_event_source_set_enabled(source, SD_EVENT_OFF);
     next(client);
     return 0;
 }
