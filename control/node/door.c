@@ -204,8 +204,13 @@ static int open_listener(struct flyt_node *node, unsigned index, struct flyt_err
     snprintf(name, sizeof name, "data-%u", index);
     if (node->daemon)
         fd = flyt_daemon_take(node->daemon, name);
-    snprintf(text, sizeof text, "%s", url);
-    if (fd < 0) {
+    if (fd >= 0) {
+        int status = flyt_listen_describe(url, fd, text);
+        if (status) {
+            close(fd);
+            return flyt_error_set(err, status, "the passed descriptor %s does not listen as %s", name, url);
+        }
+    } else {
         int status = flyt_listen(url, err, &fd, text);
         if (status)
             return status;

@@ -208,6 +208,19 @@ int flyt_listen(const char *text, struct flyt_error *err, int *ret_fd, char *ret
     return 0;
 }
 
+int flyt_listen_describe(const char *text, int fd, char *ret_url_text)
+{
+    struct flyt_url url;
+    struct flyt_error err;
+
+    if (flyt_url_parse(text, &err, &url))
+        return -EINVAL;
+    if (url.scheme != FLYT_URL_UNIX && !(url.port = bound_port(fd)))
+        return -ENOTSOCK;
+    flyt_url_print(&url, ret_url_text);
+    return 0;
+}
+
 /* ---- connecting ---- */
 
 int flyt_wait_ready(int fd, short events, uint64_t deadline_ms, int cancel_fd)

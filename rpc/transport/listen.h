@@ -21,6 +21,10 @@
  */
 int flyt_listen(const char *url, struct flyt_error *err, int *ret_fd, char *ret_url_text);
 
+/* For a descriptor that listens already (a service manager's, or from before a restart): the URL as above, with the
+ * port that it really has. 0, -EINVAL (not a URL) or -ENOTSOCK. */
+int flyt_listen_describe(const char *url, int fd, char *ret_url_text);
+
 /* Removes the file of a unix socket that flyt_listen made; nothing for other addresses. */
 void flyt_unlisten(const char *url_text);
 
