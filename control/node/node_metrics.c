@@ -29,25 +29,25 @@ enum family {
 };
 
 #define GPU        "gpu"
-#define ALLOCATION "allocation vm slot"
-#define SESSION    "session allocation vm program"
+#define ALLOCATION "allocation vm_ip slot"
+#define SESSION    "session allocation vm_ip program"
 
 static const struct {
     enum flyt_metric_kind kind;
     const char *name, *labels, *help;
 } rows[FAMILIES] = {
-    [GPU_BUSY] = {FLYT_GAUGE, "flyt_gpu_busy_ratio", GPU, "share of time in which a kernel ran"},
-    [GPU_MEMORY_USED] = {FLYT_GAUGE, "flyt_gpu_memory_used_bytes", GPU, "as the driver counts"},
-    [GPU_POWER] = {FLYT_GAUGE, "flyt_gpu_power_watts", GPU, "power"},
-    [GPU_TEMPERATURE] = {FLYT_GAUGE, "flyt_gpu_temperature_celsius", GPU, "temperature"},
-    [GPU_HEALTHY] = {FLYT_GAUGE, "flyt_gpu_healthy", GPU, "1: servers start on it"},
-    [GPU_WARM] = {FLYT_GAUGE, "flyt_gpu_warm_servers", GPU, "servers ready for a program"},
-    [GPU_SESSIONS] = {FLYT_GAUGE, "flyt_gpu_sessions", GPU, "programs"},
-    [ALLOCATION_LIMIT] = {FLYT_GAUGE, "flyt_allocation_memory_limit_bytes", ALLOCATION, "limit that holds"},
-    [ALLOCATION_USED] = {FLYT_GAUGE, "flyt_allocation_memory_used_bytes", ALLOCATION, "charged to the ledger"},
-    [ALLOCATION_PEAK] = {FLYT_GAUGE, "flyt_allocation_memory_peak_bytes", ALLOCATION, "most that was charged"},
-    [ALLOCATION_REFUSED] = {FLYT_COUNTER, "flyt_allocation_memory_refused_total", ALLOCATION, "beyond the limit"},
-    [ALLOCATION_SMS] = {FLYT_GAUGE, "flyt_allocation_sms", ALLOCATION, "SMs that hold"},
+    [GPU_BUSY] = {FLYT_GAUGE, "flyt_node_gpu_busy_ratio", GPU, "share of time in which a kernel ran"},
+    [GPU_MEMORY_USED] = {FLYT_GAUGE, "flyt_node_gpu_memory_used_bytes", GPU, "as the driver counts"},
+    [GPU_POWER] = {FLYT_GAUGE, "flyt_node_gpu_power_watts", GPU, "power"},
+    [GPU_TEMPERATURE] = {FLYT_GAUGE, "flyt_node_gpu_temperature_celsius", GPU, "temperature"},
+    [GPU_HEALTHY] = {FLYT_GAUGE, "flyt_node_gpu_healthy", GPU, "1: servers start on it"},
+    [GPU_WARM] = {FLYT_GAUGE, "flyt_node_gpu_warm_servers", GPU, "servers ready for a program"},
+    [GPU_SESSIONS] = {FLYT_GAUGE, "flyt_node_gpu_sessions", GPU, "programs"},
+    [ALLOCATION_LIMIT] = {FLYT_GAUGE, "flyt_node_allocation_memory_limit_bytes", ALLOCATION, "limit that holds"},
+    [ALLOCATION_USED] = {FLYT_GAUGE, "flyt_node_allocation_memory_used_bytes", ALLOCATION, "charged to the ledger"},
+    [ALLOCATION_PEAK] = {FLYT_GAUGE, "flyt_node_allocation_memory_peak_bytes", ALLOCATION, "most that was charged"},
+    [ALLOCATION_REFUSED] = {FLYT_COUNTER, "flyt_node_allocation_memory_refused_total", ALLOCATION, "beyond the limit"},
+    [ALLOCATION_SMS] = {FLYT_GAUGE, "flyt_node_allocation_sms", ALLOCATION, "SMs that hold"},
     [SESSION_CALLS] = {FLYT_COUNTER, "flyt_session_calls_total", SESSION, "calls of the program"},
     [SESSION_MEMORY] = {FLYT_GAUGE, "flyt_session_memory_bytes", SESSION, "memory of the program"},
     [SESSION_GPU_TIME] = {FLYT_COUNTER, "flyt_session_gpu_seconds_total", SESSION, "measured GPU time"},
