@@ -5,9 +5,9 @@ UNIT_DIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),$(PREFIX)/lib,/etc)/systemd
 install_kind = @B='$(B)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' UNIT_DIR='$(UNIT_DIR)' sh config/install.sh
 
 .PHONY: install-cluster install-node install-client
-install-cluster: control
+install-cluster: $(B)/bin/flyt-cluster-manager $(B)/bin/flytctl
 	$(install_kind) cluster
-install-node: control server
+install-node: $(B)/bin/flyt-node-manager server
 	$(install_kind) node
-install-client: control client
+install-client: $(B)/bin/flyt-client-manager $(B)/bin/flytctl client
 	$(install_kind) client

@@ -58,9 +58,6 @@ def examples_know_every_setting():
                 expect_equal(", ".join(value) if isinstance(value, list) else value, default, kind, path, "default")
 
 
-INSTALLED = [kind for kind in KINDS if kind == "node" or os.path.exists(os.path.join(ROOT, "control/flytctl/rules.mk"))]
-
-
 def install(kind, root, prefix="/usr/local"):
     result = run(["make", "-s", "--no-print-directory", "-C", ROOT, "install-" + kind, "DESTDIR=" + root,
                   "PREFIX=" + prefix, "B=" + os.path.relpath(harness.BUILD, ROOT)], timeout=250,
@@ -93,8 +90,7 @@ EXPECTED = {
 
 @scenario
 def install_twice():
-    for kind, prefix, units in [(k, "/usr/local", "usr/local/lib") for k in INSTALLED] + \
-            [(k, "/opt/flyt", "etc") for k in INSTALLED[-1:]]:
+    for kind, prefix, units in [(k, "/usr/local", "usr/local/lib") for k in KINDS] + [("client", "/opt/flyt", "etc")]:
         root = tempfile.mkdtemp(prefix="root-", dir=harness.WORK)
         install(kind, root, prefix)
         there = files(root)
@@ -124,8 +120,6 @@ def install_twice():
 @scenario
 def installed_programs_run():
     """From where they were installed, without the build's folders in the environment."""
-    if "client" not in INSTALLED:
-        return
     root = tempfile.mkdtemp(prefix="root-", dir=harness.WORK)
     install("client", root)
     programs = os.path.join(root, "usr/local/bin")
