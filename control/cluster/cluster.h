@@ -164,7 +164,8 @@ struct flyt_vm {
     bool has_desired; /* an accepted document */
     bool is_deleted;  /* it had one */
     LIST_HEAD(, flyt_wish) wishes;
-    unsigned wish_count; /* documents that name it, malformed ones too */
+    unsigned wish_count;   /* documents that name it, malformed ones too */
+    uint64_t doubled_poll; /* the reading that found several documents */
     struct flyt_desired desired;
     struct flyt_held *held;
     struct flyt_link *link;

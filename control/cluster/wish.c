@@ -117,7 +117,10 @@ static void settle(struct flyt_cluster *cluster, const char *vm_ip, const struct
         snprintf(sentence, sizeof sentence,
                  "documents %.255s and %.255s both have vm_ip %s: neither changes anything until one is removed",
                  changed ? changed->key : "?", other ? other->key : "?", vm_ip);
-        flyt_event_add(cluster, "document.doubled", "manager", vm_ip, NULL, NULL, "%s", sentence);
+        /* Once for what one reading found, also where it found both changed. */
+        if (vm->doubled_poll != cluster->poll_count)
+            flyt_event_add(cluster, "document.doubled", "manager", vm_ip, NULL, NULL, "%s", sentence);
+        vm->doubled_poll = cluster->poll_count;
         flyt_vm_set_reason(vm, sentence);
     } else if (valid) {
         /* The registry keeps the document's fields for this moment only: a copy would be of no use. */

@@ -10,12 +10,14 @@ import queue
 import signal
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import urllib.request
 
 import harness
+import mongo_by_hand
 from harness import BUILD, expect, expect_equal, helper, main, scenario, start, within
 
 GIB = 1 << 30
@@ -446,6 +448,134 @@ def orphans_and_holders():
         vm = Caller(manager.url, "vm", "10.0.0.20")
         expect_equal(vm.hello["status"], "OK")
         expect_equal(Caller(manager.url, "vm", "10.0.0.20").hello["status"], "HELD")
+
+
+class Mongo(Lines):
+    """The stand-in for MongoDB."""
+
+    def __init__(self):
+        super().__init__([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                                             "mongod_stand_in.py")])
+        self.port = int(self.next("the stand-in listens").split()[-1])
+        self.store = '"mongodb://127.0.0.1:%d/flyt"' % self.port
+
+    def tell(self, line):
+        self.say(line)
+        expect_equal(self.next(line), "ok", line)
+
+    def hand(self):
+        return mongo_by_hand.Client(self.port)
+
+
+@scenario
+def documents_by_hand():
+    mongo = Mongo()
+    with cluster(("n1", "--gpus", "1"), store=mongo.store, lease_s=3.0, lease_renew_s=0.5) as (manager, operator, node), \
+            mongo.hand() as hand:
+        hand.insert("flyt", "vm_required_resources", {"vm_ip": "10.0.0.7", "compute_units": 8.0, "memory": 1.5,
+                                                      "host_ip": "10.9.9.9", "colour": "red"})
+        within(10, lambda: operator.view("vms 10.0.0.7"), "an inserted document is read")
+        vm, grant = attach(manager, "10.0.0.7")
+        expect_equal(grant["slots"][0]["memory_bytes"], 3 * GIB // 2)
+        hand.update("flyt", "vm_required_resources", {"vm_ip": "10.0.0.7"}, {"$set": {"compute_units": 20}})
+        node.wait("held n1 %s 10.0.0.7 2 1 1 24 " % grant["id"])
+        # More than there is: an event, nothing changes.
+        hand.update("flyt", "vm_required_resources", {"vm_ip": "10.0.0.7"}, {"$set": {"compute_units": 1000}})
+        event = within(10, lambda: [e for e in operator.view("events") if e["kind"] == "vm.resize_refused"], "refused")
+        expect("1000 wanted" in event[0]["text"], event)
+        hand.update("flyt", "vm_required_resources", {"vm_ip": "10.0.0.7"}, {"$set": {"compute_units": 20}})
+        # Malformed, and doubled: named once, and nothing changes.
+        hand.insert("flyt", "vm_required_resources", {"_id": "bad", "vm_ip": "10.0.0.8", "compute_units": "many"})
+        hand.insert("flyt", "vm_required_resources", {"_id": "twin", "vm_ip": "10.0.0.7", "compute_units": 64,
+                                                      "memory": 1})
+        within(10, lambda: {"document.malformed", "document.doubled"} <= {e["kind"] for e in operator.view("events")},
+               "both are named")
+        time.sleep(1.5)  # several readings
+        kinds = [e["kind"] for e in operator.view("events")]
+        expect_equal((kinds.count("document.malformed"), kinds.count("document.doubled")), (1, 1), kinds)
+        expect_equal(one(operator.view("allocations"), id=grant["id"])["sms"], 24)
+        hand.delete("flyt", "vm_required_resources", {"_id": "twin"})
+        hand.delete("flyt", "vm_required_resources", {"vm_ip": "10.0.0.7"})
+        within(10, lambda: one(operator.view("vms"), vm_ip="10.0.0.7")["state"] == "blocked" or None, "blocked")
+    mongo.kill()
+
+
+@scenario
+def store_down():
+    mongo = Mongo()
+    with cluster(("n1",), store=mongo.store, store_timeout_s=0.5, lease_s=4.0, lease_renew_s=0.5) as \
+            (manager, operator, node):
+        for i in (7, 8, 9):
+            operator.call("vm-add 10.0.0.%d compute_units=8 memory_bytes=%d" % (i, GIB))
+        vm, grant = attach(manager, "10.0.0.7")
+        # The write is applied and its answer lost: read again before answering.
+        mongo.tell("cut_after 1")
+        other, second = attach(manager, "10.0.0.8")
+        rows = operator.view("allocations")
+        expect_equal(sorted(r["id"] for r in rows), sorted([grant["id"], second["id"]]))
+        mongo.tell("down")
+        third = Caller(manager.url, "vm", "10.0.0.9")
+        third.call("attach", "UNAVAILABLE")
+        operator.say("vm-add 10.0.0.10 compute_units=8 memory_bytes=1")
+        expect(operator.answer("add")["status"] in ("UNAVAILABLE", "TIMEOUT"), "a change is refused")
+        mongo.tell("up")
+        operator2 = manager.operator()
+        node.wait("registered")
+        within(30, lambda: operator2.view("nodes") and operator2.view("nodes")[0]["state"] == "up", "the node is back")
+        within(30, lambda: _attaches(third), "granted when it is back")
+        expect_equal(sorted(r["vm_ip"] for r in operator2.view("allocations")), ["10.0.0.%d" % i for i in (7, 8, 9)])
+        operator2.kill()
+    mongo.kill()
+
+
+def _attaches(vm):
+    vm.say("attach")
+    return vm.answer("attach")["status"] == "OK"
+
+
+@scenario
+def takeover():
+    """Two managers: one leads; stopped, the other takes over; the old one wakes up and changes nothing."""
+    mongo = Mongo()
+    quick = dict(store=mongo.store, lease_s=3.0, lease_renew_s=0.5)
+    first = Manager(name='"first"', **quick)
+    operator = first.operator()
+    second = Manager(name='"second"', managers='["%s"]' % first.url, **quick)
+    node = Node(first, "n1")
+    node.wait("registered")
+    operator.call("vm-add 10.0.0.7 compute_units=8 memory_bytes=%d" % GIB)
+    operator.call("vm-add 10.0.0.8 compute_units=8 memory_bytes=%d" % GIB)
+    vm, grant = attach(first, "10.0.0.7")
+    node.tell("sessions 10.0.0.7 1")
+    standby = within(20, lambda: (lambda c: c if c.hello["leaders"] else c.kill())(
+        Caller(second.socket, "operator", "standby")), "the other one knows the leader")
+    expect_equal((standby.hello["leader"], standby.hello["leaders"][0]), (False, first.url))
+    expect("first" in standby.call("view vms", "NOT_LEADER")["text"], "it says who leads")
+    epoch = operator.view("status")[0]["epoch"]
+    os.kill(first.process.pid, signal.SIGSTOP)
+    begin = time.monotonic()
+    new = second.operator()
+    took = time.monotonic() - begin
+    expect(took < 10, "taken over within 10 s:", took)
+    expect_equal(new.view("status")[0]["epoch"], epoch + 1)
+    expect_equal(one(new.view("allocations"), vm_ip="10.0.0.7")["id"], grant["id"])
+    expect_equal({gpu["epoch"] for gpu in _gpus(mongo)}, {epoch + 1})
+    before = _gpus(mongo)
+    os.kill(first.process.pid, signal.SIGCONT)
+    late = Caller(first.url, "vm", "10.0.0.8")
+    late.say("attach")
+    expect(late.answer("attach")["status"] in ("NOT_LEADER", "UNAVAILABLE"), "it grants nothing any more")
+    expect_equal(_gpus(mongo), before, "it has changed nothing")
+    for process in (standby, new, operator, vm, late, node):
+        process.kill()
+    first.close()
+    second.close()
+    mongo.kill()
+
+
+def _gpus(mongo):
+    with mongo.hand() as hand:
+        return hand.find("flyt", "gpus")
 
 
 @scenario
