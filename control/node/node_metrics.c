@@ -100,7 +100,7 @@ static void set_gpus(struct flyt_node_metrics *metrics, const struct flyt_node *
 
 static void set_allocation(struct flyt_node_metrics *metrics, const struct flyt_node_allocation *allocation)
 {
-    char id[20], slot[8];
+    char id[20], slot[12];
 
     snprintf(id, sizeof id, "%016" PRIx64, (uint64_t)allocation->now.id);
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
