@@ -369,6 +369,8 @@ static void written(void *data, int is_cancelled)
     kept->is_writing = false;
     if (is_cancelled) {
         free_job(job);
+        if (!kept->is_queued && !kept->object)
+            destroy(kept);
         return;
     }
     judge(keeper, job);
@@ -429,8 +431,12 @@ struct flyt_keeper *flyt_keeper_free(struct flyt_keeper *keeper)
 {
     if (!keeper)
         return NULL;
+    struct flyt_kept *kept;
+
     keeper->is_ending = true;
     flyt_worker_free(keeper->worker);
+    while ((kept = TAILQ_FIRST(&keeper->queue)) || (kept = TAILQ_FIRST(&keeper->resting)))
+        destroy(kept);
     sd_event_source_unref(keeper->timer);
     flyt_store_close(keeper->config.store);
     free(keeper);

@@ -33,7 +33,8 @@ struct flyt_keeper_config {
 };
 
 int flyt_keeper_new(const struct flyt_keeper_config *config, struct flyt_keeper **ret_keeper);
-/* Waits for what is under way; nobody is told of anything any more. Kept documents must not be used afterwards. */
+/* Waits for what is under way; nobody is told of anything any more. Kept documents were freed or deleted before
+ * (flyt_kept_free, flyt_kept_delete). */
 struct flyt_keeper *flyt_keeper_free(struct flyt_keeper *keeper);
 /* For its thread (flyt_keeper_do). */
 struct flyt_store *flyt_keeper_store(struct flyt_keeper *keeper);

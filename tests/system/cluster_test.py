@@ -132,7 +132,7 @@ class Manager:
         def listening():
             expect(self.process.poll() is None, "the manager ended:", self.log())
             said = self.log()[begin:]
-            ports = [line.split("listens on ")[1].split(",")[0] for line in said.splitlines() if "listens on tcp" in line]
+            ports = [line.split("listens on ")[1].split()[0].rstrip(",") for line in said.splitlines() if "listens on tcp" in line]
             return "listens on unix" in said and ports
         self.url = within(20, listening, "the manager listens")[0]
         # The port stays the same after a restart: nodes come back to it.
@@ -220,7 +220,7 @@ def grant_and_end():
         node.tell("sessions 10.0.0.7 0")
         node.wait("removed n1 " + grant["id"])
         within(10, lambda: not operator.view("allocations"), "it is forgotten")
-        expect_equal([e for gpu in documents(manager) for e in gpu["allocations"]], [])
+        within(10, lambda: not [e for gpu in documents(manager) for e in gpu["allocations"]], "in the store too")
         vm.order("idle")
         fresh = vm.call("attach")["grants"][0]
         expect(fresh["id"] != grant["id"], "a new allocation")
@@ -576,6 +576,46 @@ def takeover():
 def _gpus(mongo):
     with mongo.hand() as hand:
         return hand.find("flyt", "gpus")
+
+
+@scenario
+def enrolment():
+    """With TLS: a token enrols a VM once; who is no member is not let in; revoking ends what is connected."""
+    with tempfile.TemporaryDirectory(dir=harness.WORK) as folder:
+        pki = [os.path.join(harness.ROOT, "scripts", "flyt-pki")]
+        for words in (["init", folder], ["issue", folder, "manager", "cluster", "--host", "127.0.0.1"],
+                      ["issue", folder, "node", "stranger"]):
+            result = harness.run(pki + words)
+            expect_equal(result.status, 0, result)
+        tls = ('{ authority = "%s/ca.pem"; certificate = "%s/manager-cluster.pem"; key = "%s/manager-cluster-key.pem"; '
+               'authority_key = "%s/ca-key.pem"; }' % ((folder,) * 4))
+        manager = Manager(tls=tls)
+        operator = manager.operator()
+        token = operator.call("token vm 10.0.0.7 600")["token"]
+        stored = json.dumps(documents(manager, "tokens"))
+        expect(token.split(".")[2] not in stored and "10.0.0.7" in stored, "the secret is not kept", stored)
+        path = os.path.join(folder, "client.conf")
+        state = os.path.join(folder, "state")
+        os.mkdir(state)
+        with open(path, "w") as f:
+            f.write('managers = "%s"; vm_ip = "10.0.0.7"; state_dir = "%s"; socket = "%s/c.sock"; attach = "start";\n'
+                    % (manager.url, state, folder))
+        client = [os.path.join(BUILD, "bin", "flyt-client-manager"), "--config", path]
+        result = harness.run(client + ["--join", token])
+        expect_equal(result.status, 0, result)
+        again = harness.run(client + ["--join", token])
+        expect(again.status != 0 and "used already" in again.err, "a token is good once", again)
+        member = one(operator.view("members"), member="vm:10.0.0.7")
+        expect_equal([m["serial"] for m in documents(manager, "members")], [member["serial"]])
+        running = start(client, stderr=subprocess.DEVNULL)
+        within(20, lambda: [v for v in operator.view("vms") if v["vm_ip"] == "10.0.0.7" and v["connected"]], "connected")
+        operator.call("revoke vm 10.0.0.7")
+        within(10, lambda: not [v for v in operator.view("vms") if v["connected"]], "its connection is closed")
+        within(20, lambda: "not admitted" in manager.log(), "it is not let in again")
+        harness.kill_group(running)
+        running.wait()
+        operator.kill()
+        manager.close()
 
 
 @scenario
