@@ -330,8 +330,7 @@ int flyt_lead_start(struct flyt_cluster *cluster, struct flyt_error *err)
         return flyt_error_set(err, -ENOMEM, "no memory");
     cluster->lead = lead;
     lead->cluster = cluster;
-    snprintf(lead->url, sizeof lead->url, "%s",
-             settings->advertise ? settings->advertise : cluster->listen_url);
+    snprintf(lead->url, sizeof lead->url, "%s", settings->advertise ? settings->advertise : cluster->listen_url);
     struct flyt_lease_config config = {.store = flyt_keeper_store(cluster->keeper),
                                        .holder = settings->name,
                                        .address = lead->url,
