@@ -64,6 +64,7 @@ flytctl() {
 case $kind in
 cluster)
     put 755 "$B/bin/flyt-cluster-manager" scripts/flyt-pki "$root$PREFIX/bin/"
+    put 755 "$B/lib/libflyt-store-mongodb.so" "$root$PREFIX/lib/flyt/"
     units flyt-cluster-manager.service
     manual flyt-cluster-manager cluster.conf flyt-cluster.conf flyt-pki
     put 644 config/grafana/flyt.json config/prometheus/flyt-alerts.yml "$share/doc/flyt/"

@@ -5,7 +5,7 @@ UNIT_DIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),$(PREFIX)/lib,/etc)/systemd
 install_kind = @B='$(B)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' UNIT_DIR='$(UNIT_DIR)' sh config/install.sh
 
 .PHONY: install-cluster install-node install-client
-install-cluster: $(B)/bin/flyt-cluster-manager $(B)/bin/flytctl
+install-cluster: $(B)/bin/flyt-cluster-manager $(B)/lib/libflyt-store-mongodb.so $(B)/bin/flytctl
 	$(install_kind) cluster
 install-node: $(B)/bin/flyt-node-manager server
 	$(install_kind) node

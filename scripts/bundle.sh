@@ -1,14 +1,19 @@
 #!/bin/sh
 # usage: bundle.sh BUILD_FOLDER CUDA_PATH VERSION
 # Makes BUILD_FOLDER/bundle/flyt: one relocatable folder with the programs, the libraries and everything that they
-# need but glibc, the test programs and the benchmarks. Runs on x86-64 Linux with glibc 2.36 or later.
+# need but glibc, the test programs and the benchmarks. Runs on x86-64 Linux with glibc 2.36 or later. A store in
+# MongoDB is left out: its libraries alone are 40 MB.
 set -eu
 build=$1 cuda=$2 version=$3
 out=$build/bundle/flyt
 rm -rf "$out.new"
 mkdir -p "$out.new/bin" "$out.new/lib" "$out.new/native" "$out.new/tests" "$out.new/bench"
 
-cp "$build"/bin/flyt-server scripts/flyt-run scripts/flyt-client-lib scripts/flyt-gpu-test "$out.new/bin/"
+programs="flyt-server flyt-cluster-manager flyt-node-manager flyt-client-manager flytctl"
+for program in $programs; do
+    cp "$build/bin/$program" "$out.new/bin/"
+done
+cp scripts/flyt-run scripts/flyt-client-lib scripts/flyt-gpu-test scripts/flyt-pki "$out.new/bin/"
 cp -L "$build"/lib/libflyt-client.so.1 "$build"/lib/libcudart.so.13 "$build"/lib/libcuda.so.1 "$build"/lib/libflyt-softgpu.so "$out.new/lib/"
 cp -L "$cuda/lib64/libcudart.so.13" "$out.new/native/"
 find "$build/tests/apps" -maxdepth 1 -type f ! -name '*.o' ! -name '*.d' -exec cp {} "$out.new/tests/" \;
@@ -18,7 +23,7 @@ echo "$version" >"$out.new/VERSION"
 cp LICENSE "$out.new/"
 
 # Everything that the objects need beside glibc's own libraries comes along.
-for object in "$out.new"/bin/flyt-server "$out.new"/lib/*.so*; do
+for object in $(printf "$out.new/bin/%s " $programs) "$out.new"/lib/*.so*; do
     ldd "$object" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p'
 done | sort -u | while read -r needed; do
     name=$(basename "$needed")
@@ -31,7 +36,9 @@ for object in "$out.new"/lib/*.so*; do
     chmod u+w "$object"
     patchelf --set-rpath '$ORIGIN' "$object"
 done
-patchelf --set-rpath '$ORIGIN/../lib' "$out.new/bin/flyt-server"
+for program in $programs; do
+    patchelf --set-rpath '$ORIGIN/../lib' "$out.new/bin/$program"
+done
 find "$out.new/lib" "$out.new/bin" -type f -exec sh -c 'strip --strip-debug "$1" 2>/dev/null || true' sh {} \;
 
 kbytes=$(du -sk "$out.new" | cut -f1)

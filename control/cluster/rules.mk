@@ -3,14 +3,14 @@
 CLUSTER_OBJS := $(call objs,$(filter-out %_test.c control/cluster/main.c,$(wildcard control/cluster/*.c)))
 CLUSTER_PURE_OBJS := $(call objs,$(addprefix control/cluster/,capacity.c placement.c quota.c desired.c watch.c))
 
-# control/store's rules are read after these.
-cluster_store_objs := $(call objs,$(filter-out %_test.c control/store/test_%,$(wildcard control/store/*.c)))
+# control/store's rules are read after these: known at the second expansion.
+.SECONDEXPANSION:
 
 control_cluster_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
 
-$(B)/bin/flyt-cluster-manager: $(B)/control/cluster/main.o $(CLUSTER_OBJS) $(cluster_store_objs) $(CONTROL_OBJS)
+$(B)/bin/flyt-cluster-manager: $(B)/control/cluster/main.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm
+	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm
 CONTROL += $(B)/bin/flyt-cluster-manager
 
 cluster_pure_tests := $(addprefix $(B)/control/cluster/,capacity_test placement_test quota_test desired_test)

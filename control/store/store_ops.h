@@ -60,7 +60,11 @@ int flyt_store_open_schema(const char *uri, unsigned timeout_ms, const struct fl
 /* What flyt_store_open does for each kind. `path` is what follows "sqlite://". */
 int flyt_sqlite_open(const char *path, unsigned timeout_ms, const struct flyt_schema *schema, struct flyt_error *err,
                      struct flyt_store **ret_store);
-int flyt_mongodb_open(const char *uri, unsigned timeout_ms, const struct flyt_schema *schema, struct flyt_error *err,
+__attribute__((visibility("default"))) int flyt_mongodb_open(const char *uri, unsigned timeout_ms,
+                                                             const struct flyt_schema *schema, struct flyt_error *err,
+                                                             struct flyt_store **ret_store);
+/* The same through libflyt-store-mongodb.so; -ENOTSUP where that cannot be loaded. */
+int flyt_mongodb_load(const char *uri, unsigned timeout_ms, const struct flyt_schema *schema, struct flyt_error *err,
                       struct flyt_store **ret_store);
 
 /* Fills *err with errno_code and the sentence, and returns result. */

@@ -72,7 +72,7 @@ def files(root):
 
 
 EXPECTED = {
-    "cluster": ["etc/flyt/cluster.conf", "{p}/bin/flyt-cluster-manager", "{p}/bin/flytctl", "{p}/bin/flyt-pki",
+    "cluster": ["etc/flyt/cluster.conf", "{p}/lib/flyt/libflyt-store-mongodb.so", "{p}/bin/flyt-cluster-manager", "{p}/bin/flytctl", "{p}/bin/flyt-pki",
                 "{u}/systemd/system/flyt-cluster-manager.service", "{u}/sysusers.d/flyt-cluster.conf",
                 "{u}/tmpfiles.d/flyt.conf", "{p}/share/doc/flyt/flyt.json", "{p}/share/doc/flyt/flyt-alerts.yml",
                 "{p}/share/man/man1/flyt-pki.1"],
