@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,6 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
-#include "rpc/base/url.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/listen.h"
@@ -196,23 +194,6 @@ static int on_greeter(sd_event_source *source, int fd, uint32_t events, void *us
     return status;
 }
 
-/* The address of a socket that was made elsewhere: as the settings say, with the port that it really has. */
-static void tell_port(int fd, const char *url, char *text)
-{
-    struct sockaddr_storage address = {0};
-    socklen_t length = sizeof address;
-    struct flyt_url parsed;
-
-    if (flyt_url_parse(url, NULL, &parsed) || parsed.scheme != FLYT_URL_TCP ||
-        getsockname(fd, (struct sockaddr *)&address, &length))
-        return;
-    if (address.ss_family == AF_INET)
-        parsed.port = ntohs(((const struct sockaddr_in *)(const void *)&address)->sin_port);
-    else if (address.ss_family == AF_INET6)
-        parsed.port = ntohs(((const struct sockaddr_in6 *)(const void *)&address)->sin6_port);
-    flyt_url_print(&parsed, text);
-}
-
 /* From systemd, from before a restart, or anew. */
 static int open_listener(struct flyt_node *node, unsigned index, struct flyt_error *err)
 {
@@ -234,8 +215,6 @@ static int open_listener(struct flyt_node *node, unsigned index, struct flyt_err
         if (status)
             return status;
         flyt_node_keep(node, name, fd);
-    } else {
-        tell_port(fd, url, text);
     }
     node->listen_fds[node->listen_count] = fd;
     snprintf(node->listen_urls[node->listen_count], sizeof node->listen_urls[0], "%s", text);
