@@ -724,16 +724,14 @@ static void apply_one(struct flyt_node *node, struct order *order, unsigned inde
     xdr_free((xdrproc_t)xdr_flyt_allocation, &wanted);
 }
 
-static void remove_one(struct flyt_node *node, uint64_t id)
+void flyt_node_allocation_remove(struct flyt_node *node, struct flyt_node_allocation *allocation, const char *reason)
 {
-    struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, id);
-
-    if (!allocation || allocation->is_removed)
+    if (allocation->is_removed)
         return;
     finish_pending(allocation, FLYT_STATUS_NOT_FOUND, "the allocation was removed");
     allocation->is_removed = true;
     allocation->now.state = FLYT_ALLOCATION_ENDING;
-    end_sessions(node, allocation, "the allocation of this VM was taken back");
+    end_sessions(node, allocation, reason);
     if (!allocation->session_count)
         flyt_node_allocation_free(node, allocation, true);
 }
@@ -764,8 +762,11 @@ void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_n
     order->res.outcome.text = strdup("");
     order->res.uses.uses_len = count;
     /* First what goes: what comes may need its groups. */
-    for (u_int i = 0; i < args->removed.removed_len; i++)
-        remove_one(node, args->removed.removed_val[i]);
+    for (u_int i = 0; i < args->removed.removed_len; i++) {
+        struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, args->removed.removed_val[i]);
+        if (allocation)
+            flyt_node_allocation_remove(node, allocation, "the allocation of this VM was taken back");
+    }
     if (args->removed.removed_len)
         flyt_node_save(node);
     for (u_int i = 0; i < count; i++)

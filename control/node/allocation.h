@@ -76,6 +76,8 @@ void flyt_node_allocation_use(const struct flyt_node_allocation *allocation, fly
 typedef void (*flyt_node_applied_fn)(void *user, flyt_apply_res *res);
 /* Carries out an order; `done` is called once, at once or later. */
 void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_node_applied_fn done, void *user);
+/* Takes one back: its sessions end, then it goes. The state is not written. */
+void flyt_node_allocation_remove(struct flyt_node *node, struct flyt_node_allocation *allocation, const char *reason);
 /* Without an order's frame: allocations that the store does not know. */
 void flyt_node_allocation_set_orphan(struct flyt_node *node, struct flyt_node_allocation *allocation);
 

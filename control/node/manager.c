@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "control/node/allocation.h"
 #include "control/node/pool.h"
@@ -32,7 +33,10 @@ struct flyt_node_manager {
     struct flyt_uplink *uplink;
     enum { AWAY, UP, REGISTERING, REGISTERED } state;
     char last_cause[512]; /* why it does not take us; said once */
-    sd_event_source *timer;
+    sd_event_source *timer, *fence_timer;
+    /* When what a manager has answered was sent, and what waits for an answer: CLOCK_BOOTTIME, which counts a suspended
+     * machine's time. */
+    uint64_t contact_ms, sent_ms;
     uint64_t heartbeat_ms, next_heartbeat_ms, sequence;
     bool is_heartbeat_out;
     uint64_t told_inventory; /* what the last registration said of the GPUs */
@@ -45,6 +49,47 @@ static void arm(struct flyt_node_manager *manager, uint64_t ms)
 {
     sd_event_source_set_time_relative(manager->timer, ms * 1000);
     sd_event_source_set_enabled(manager->timer, SD_EVENT_ONESHOT);
+}
+
+/* ---- self-fencing ---- */
+
+static uint64_t boot_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+}
+
+/* Nobody may be in charge of this node any more, and its GPUs be given to others: all programs end. */
+static void fence(struct flyt_node_manager *manager)
+{
+    struct flyt_node *node = manager->node;
+    struct flyt_node_allocation *allocation, *next;
+
+    flyt_fail("no cluster manager was reached for %llu ms: all programs are ended, allocations=%u",
+              (unsigned long long)node->settings->fence_after_ms, node->allocation_count);
+    flyt_node_tell(node, "node.fenced", node->name, "no cluster manager was reached for %llu ms",
+                   (unsigned long long)node->settings->fence_after_ms);
+    for (allocation = node->allocations; allocation; allocation = next) {
+        next = allocation->next;
+        flyt_node_allocation_remove(node, allocation, "the node has lost its cluster manager for too long");
+    }
+    flyt_node_save(node);
+}
+
+static int on_fence_timer(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_manager *manager = user;
+    uint64_t fence_after_ms = manager->node->settings->fence_after_ms;
+
+    if (fence_after_ms && boot_ms() - manager->contact_ms > fence_after_ms && manager->node->allocations) {
+        fence(manager);
+        manager->contact_ms = boot_ms(); /* not again at once: killing takes its time */
+    }
+    sd_event_source_set_time_relative(source, TICK_MS * 1000);
+    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    return 0;
 }
 
 /* ---- events ---- */
@@ -183,6 +228,7 @@ static void on_registered(void *user, int status, void *result)
     if (flyt_node_see_epoch(manager->node, res->epoch) && is_refused(manager, 0, &old))
         return;
     manager->state = REGISTERED;
+    manager->contact_ms = manager->sent_ms;
     *manager->last_cause = 0;
     manager->heartbeat_ms = res->heartbeat_ms ? res->heartbeat_ms : HEARTBEAT_MS;
     manager->next_heartbeat_ms = 0;
@@ -203,6 +249,7 @@ static void register_node(struct flyt_node_manager *manager)
     }
     manager->told_inventory = inventory_of(manager->node);
     manager->state = REGISTERING;
+    manager->sent_ms = boot_ms();
     int status = flyt_uplink_call(manager->uplink, FLYT_NODE_REGISTER, (xdrproc_t)xdr_flyt_register_args, &args,
                                   (xdrproc_t)xdr_flyt_register_res, sizeof(flyt_register_res), FLYT_NODE_CALL_MS,
                                   on_registered, manager);
@@ -227,7 +274,9 @@ static void on_heartbeat(void *user, int status, void *result)
         arm(manager, SOON_MS);
         return;
     }
-    if (is_refused(manager, status, res ? &res->outcome : NULL) && status == -ETIMEDOUT)
+    if (!is_refused(manager, status, res ? &res->outcome : NULL))
+        manager->contact_ms = manager->sent_ms;
+    else if (status == -ETIMEDOUT)
         flyt_uplink_follow(manager->uplink, NULL, 0); /* it hangs: whoever leads by now is asked */
 }
 
@@ -237,6 +286,7 @@ static void send_heartbeat(struct flyt_node_manager *manager)
 
     if (manager->is_heartbeat_out || flyt_node_report_figures(manager->node, ++manager->sequence, &args))
         return;
+    manager->sent_ms = boot_ms();
     int status = flyt_uplink_call(manager->uplink, FLYT_NODE_HEARTBEAT, (xdrproc_t)xdr_flyt_heartbeat_args, &args,
                                   (xdrproc_t)xdr_flyt_heartbeat_res, sizeof(flyt_heartbeat_res), FLYT_NODE_CALL_MS,
                                   on_heartbeat, manager);
@@ -474,7 +524,11 @@ int flyt_node_manager_new(struct flyt_node *node, struct flyt_tls *tls, struct f
         return -ENOMEM;
     manager->node = node;
     manager->events_end = &manager->events;
+    manager->contact_ms = boot_ms();
     int status = sd_event_add_time_relative(node->event, &manager->timer, CLOCK_MONOTONIC, 0, 1000, on_timer, manager);
+    if (status >= 0)
+        status = sd_event_add_time_relative(node->event, &manager->fence_timer, CLOCK_MONOTONIC, TICK_MS * 1000, 1000,
+                                            on_fence_timer, manager);
     if (status >= 0)
         status = flyt_uplink_new(&config, &manager->uplink);
     if (status < 0) {
@@ -494,6 +548,7 @@ struct flyt_node_manager *flyt_node_manager_free(struct flyt_node_manager *manag
         answer_gpu_order(manager, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
     flyt_uplink_free(manager->uplink);
     sd_event_source_disable_unref(manager->timer);
+    sd_event_source_disable_unref(manager->fence_timer);
     while (manager->events)
         free_first_event(manager);
     free(manager);

@@ -398,6 +398,33 @@ static void test_works_without_manager_and_tells_it_later(void **state)
         test_node_run(test, 20);
 }
 
+/* A node that nobody leads frees what it has: only where that is wanted, and not before its time. */
+static void test_fences_itself(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    const struct flyt_credentials credentials = test_node_credentials(&ticket);
+    struct test_program vm = test_node_connect(test, &credentials, NULL, false);
+    test->settings.fence_after_ms = 1500;
+    test_node_run(test, 2000); /* heartbeats are answered */
+    assert_string_equal(test_program_ask(test, &vm, "charge 0 1"), "0");
+    close_office(boss);
+    test_node_run(test, 500);
+    assert_string_equal(test_program_ask(test, &vm, "charge 0 1"), "0");
+    assert_string_equal(test_program_ask(test, &vm, NULL),
+                        "killed: the node has lost its cluster manager for too long");
+    while (test->node.allocations)
+        test_node_run(test, 20);
+    close(vm.fd);
+    open_office(boss);
+    unsigned registered = boss->register_count;
+    while (boss->register_count == registered)
+        test_node_run(test, 20);
+    assert_int_equal(boss->inventory.allocations.allocations_len, 0);
+}
+
 static void set_group_size(struct boss *boss, unsigned group_size)
 {
     const flyt_order_gpu_args args = {boss->epoch, boss->test->node.gpus.items[0].uuid, group_size};
@@ -463,6 +490,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_inventory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orders_and_figures, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_works_without_manager_and_tells_it_later, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_fences_itself, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_group_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_metrics, set_up, tear_down),
     };

@@ -46,6 +46,7 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "kill_grace", .kind = FLYT_SETTING_SECONDS, .offset = AT(kill_grace_ms), .fallback = "2", .minimum = 10, .maximum = 600000, .is_live = true, .help = "a server that is to end has so long"},
     {.path = "rejoin", .kind = FLYT_SETTING_SECONDS, .offset = AT(rejoin_ms), .fallback = "10", .minimum = 10, .maximum = 600000, .is_live = true, .help = "after a restart servers have so long to come back"},
     {.path = "limit_wait", .kind = FLYT_SETTING_SECONDS, .offset = AT(limit_wait_ms), .fallback = "5", .minimum = 10, .maximum = 600000, .is_live = true, .help = "servers have so long to give back what they cache for a lower limit"},
+    {.path = "fence_after", .kind = FLYT_SETTING_SECONDS, .offset = AT(fence_after_ms), .fallback = "0", .maximum = 86400000, .is_live = true, .help = "ends all programs when no cluster manager was reached for so long; 0: never"},
     {.path = "metrics", .kind = FLYT_SETTING_STRING, .offset = AT(metrics), .fallback = "", .help = "ADDRESS:PORT of Prometheus metrics; none by default"},
     {.path = NULL},
 };
