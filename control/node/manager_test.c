@@ -467,8 +467,9 @@ static void test_metrics(void **state)
     assert_string_equal(test_program_ask(boss->test, &vm, "charge 0 4096"), "0");
     flyt_node_metrics_refresh(metrics, &boss->test->node);
     char *text = flyt_metrics_text(registry);
-    assert_non_null(strstr(text, "flyt_allocation_memory_used_bytes{allocation=\"0000000000000077\",vm=\"10.1.1.1\","
-                                 "slot=\"0\"} 4096\n"));
+    assert_non_null(strstr(text,
+                           "flyt_node_allocation_memory_used_bytes{allocation=\"0000000000000077\",vm_ip=\"10.1.1.1\","
+                           "slot=\"0\"} 4096\n"));
     assert_non_null(strstr(text, "flyt_sessions_started_total 1\n"));
     assert_non_null(strstr(text, "program=\"test_program\""));
     free(text);
