@@ -37,28 +37,31 @@ units() {
     lib=$root${UNIT_DIR%/systemd/system}
     mkdir -p "$lib/sysusers.d" "$lib/tmpfiles.d"
     install -m 644 "config/systemd/flyt-$kind.sysusers" "$lib/sysusers.d/flyt-$kind.conf"
-    install -m 644 config/systemd/flyt.tmpfiles "$lib/tmpfiles.d/flyt.conf"
+    install -m 644 "config/systemd/flyt-$kind.tmpfiles" "$lib/tmpfiles.d/flyt-$kind.conf"
 }
 
+# configuration NAME…: the example where there is none.
 configuration() {
-    file=$root/etc/flyt/$kind.conf
     mkdir -p "$root/etc/flyt"
-    if [ -e "$file" ]; then
-        echo "$file stays as it is; the example is $share/doc/flyt/$kind.conf"
-    else
-        sed "s|/usr/local/bin/|$PREFIX/bin/|g" "config/examples/$kind.conf" >"$file.new"
-        chmod 644 "$file.new"
-        mv "$file.new" "$file"
-    fi
-    put 644 "config/examples/$kind.conf" "$share/doc/flyt/"
+    for name; do
+        file=$root/etc/flyt/$name.conf
+        if [ -e "$file" ]; then
+            echo "$file stays as it is; the example is $share/doc/flyt/$name.conf"
+        else
+            sed "s|/usr/local/bin/|$PREFIX/bin/|g" "config/examples/$name.conf" >"$file.new"
+            chmod 644 "$file.new"
+            mv "$file.new" "$file"
+        fi
+        put 644 "config/examples/$name.conf" "$share/doc/flyt/"
+    done
 }
 
 flytctl() {
     put 755 "$B/bin/flytctl" "$root$PREFIX/bin/"
-    [ ! -e config/completion/flytctl.bash ] ||
-        { mkdir -p "$share/bash-completion/completions" &&
-            install -m 644 config/completion/flytctl.bash "$share/bash-completion/completions/flytctl"; }
+    mkdir -p "$share/bash-completion/completions"
+    "$B/bin/flytctl" help --form bash >"$share/bash-completion/completions/flytctl"
     manual flytctl
+    configuration flytctl
 }
 
 case $kind in
@@ -88,4 +91,4 @@ client)
     exit 2
     ;;
 esac
-configuration
+configuration "$kind"

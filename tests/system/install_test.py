@@ -2,6 +2,7 @@
 """What an operator installs: the example configurations know every setting and its default, and make install-KIND puts
 everything where it belongs, again and again, without touching what was changed."""
 import filecmp
+import glob
 import os
 import re
 import shutil
@@ -72,19 +73,21 @@ def files(root):
 
 
 EXPECTED = {
-    "cluster": ["etc/flyt/cluster.conf", "{p}/lib/flyt/libflyt-store-mongodb.so", "{p}/bin/flyt-cluster-manager", "{p}/bin/flytctl", "{p}/bin/flyt-pki",
-                "{u}/systemd/system/flyt-cluster-manager.service", "{u}/sysusers.d/flyt-cluster.conf",
-                "{u}/tmpfiles.d/flyt.conf", "{p}/share/doc/flyt/flyt.json", "{p}/share/doc/flyt/flyt-alerts.yml",
-                "{p}/share/man/man1/flyt-pki.1"],
+    "cluster": ["etc/flyt/cluster.conf", "{p}/bin/flyt-cluster-manager", "{p}/bin/flytctl", "{p}/bin/flyt-pki",
+                "{p}/lib/flyt/libflyt-store-mongodb.so", "{u}/systemd/system/flyt-cluster-manager.service",
+                "{u}/sysusers.d/flyt-cluster.conf", "{u}/tmpfiles.d/flyt-cluster.conf",
+                "{p}/share/doc/flyt/flyt.json", "{p}/share/doc/flyt/flyt-alerts.yml",
+                "{p}/share/man/man1/flyt-pki.1", "etc/flyt/flytctl.conf", "{p}/share/bash-completion/completions/flytctl"],
     "node": ["etc/flyt/node.conf", "{p}/bin/flyt-node-manager", "{p}/bin/flyt-server", "{p}/lib/flyt/libflyt-softgpu.so",
              "{u}/systemd/system/flyt-node-manager.service", "{u}/systemd/system/flyt-node-manager.socket",
-             "{u}/systemd/system/flyt-mps.service", "{u}/sysusers.d/flyt-node.conf", "{u}/tmpfiles.d/flyt.conf",
+             "{u}/systemd/system/flyt-mps.service", "{u}/sysusers.d/flyt-node.conf", "{u}/tmpfiles.d/flyt-node.conf",
              "{p}/share/man/man1/flyt-server.1"],
     "client": ["etc/flyt/client.conf", "{p}/bin/flyt-client-manager", "{p}/bin/flytctl", "{p}/bin/flyt-run",
                "{p}/bin/flyt-client-lib", "{p}/lib/flyt/libflyt-client.so.1", "{p}/lib/flyt/libcudart.so.13",
                "{p}/lib/flyt/libcuda.so.1", "{u}/systemd/system/flyt-client-manager.service",
-               "{u}/systemd/system/flyt-client-manager.socket", "{u}/sysusers.d/flyt-client.conf",
-               "{p}/share/man/man1/flyt-run.1"],
+               "{u}/systemd/system/flyt-client-manager.socket", "{u}/sysusers.d/flyt-client.conf", "{u}/tmpfiles.d/flyt-client.conf",
+               "{p}/share/man/man1/flyt-run.1", "etc/flyt/flytctl.conf",
+               "{p}/share/bash-completion/completions/flytctl"],
 }
 
 
@@ -99,6 +102,9 @@ def install_twice():
         conf = "etc/flyt/%s.conf" % kind
         result = run([daemon(kind), "--config", os.path.join(root, conf), "--check-config"])
         expect_equal(result.status, 0, "the installed configuration", result)
+        for page in glob.glob(os.path.join(ROOT, "config", "man", "*" + kind + "*.[1-8]")):
+            name = os.path.basename(page)
+            expect("%s/share/man/man%s/%s" % (prefix[1:], name[-1], name) in there, name, "is not installed")
         for name in there:
             if "systemd/system" in name:
                 content = read(os.path.join(root, name))

@@ -14,6 +14,6 @@ $(CLUSTER_HELPERS): $(B)/tests/system/%: $(B)/tests/system/programs/%.o $(CONTRO
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS)
 test-apps: $(CLUSTER_HELPERS)
 
-# The tests also use the measuring programs and make a bundle of everything.
-test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS)
+# The tests also use the measuring programs and a demonstration's, and make a bundle of everything.
+test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)

@@ -85,14 +85,17 @@ def users_and_folders():
     with open(os.path.join(folder, "etc/group")) as f:
         groups = {line.split(":")[0]: line.strip().split(":") for line in f}
     with open(os.path.join(folder, "etc/passwd")) as f:
-        users = {line.split(":")[0] for line in f}
-    expect({"flyt-cluster", "flyt-client"} <= users, users)
+        users = {line.split(":")[0]: int(line.split(":")[2]) for line in f}
+    expect({"flyt-cluster", "flyt-client"} <= set(users), users)
     for group in ("flyt", "flyt-daemons"):
         expect_equal(groups[group][3], "flyt-cluster", "members of", group)
-    result = run(["systemd-tmpfiles", "--root=" + folder, "--create", os.path.join(SOURCES, "flyt.tmpfiles")])
-    expect_equal(result.status, 0, "systemd-tmpfiles", result)
-    status = os.stat(os.path.join(folder, "run/flyt"))
-    expect_equal((status.st_mode & 0o7777, status.st_gid), (0o1775, int(groups["flyt-daemons"][2])), "/run/flyt")
+    for kind, owner in (("cluster", "flyt-cluster"), ("node", "root"), ("client", "flyt-client")):
+        result = run(["systemd-tmpfiles", "--root=" + folder, "--create", os.path.join(SOURCES, "flyt-%s.tmpfiles" % kind)])
+        expect_equal((result.status, result.err), (0, ""), "systemd-tmpfiles", result)
+        status = os.stat(os.path.join(folder, "run/flyt"))
+        expect_equal((status.st_mode & 0o7777, status.st_gid), (0o1775, int(groups["flyt-daemons"][2])), "/run/flyt")
+        status = os.stat(os.path.join(folder, "var/lib/flyt", kind))
+        expect_equal((status.st_mode & 0o7777, status.st_uid), (0o700, 0 if owner == "root" else users[owner]), "state of", kind)
 
 
 main()
