@@ -1,6 +1,7 @@
 #!/bin/sh
 # usage: demo.sh BUILD_FOLDER
-# Runs four CUDA programs through Flyt: on this machine's GPU, or, said openly, on the software GPU where there is none.
+# Runs four CUDA programs through one flyt-server: on this machine's GPU, or, said openly, on the software GPU where there
+# is none. Then brings up a whole system with two VMs (tests/demo/whole_system.py).
 set -eu
 build=$(cd "$1" && pwd)
 here=$(dirname "$(readlink -f "$0")")
@@ -17,6 +18,8 @@ finish() {
 }
 trap finish EXIT
 
+echo "==== One flyt-server, without a control plane (direct mode) ===="
+echo
 if nvidia-smi -L >"$work/gpus" 2>/dev/null && [ -s "$work/gpus" ]; then
     devices=
     echo "This machine has a GPU: $(head -n 1 "$work/gpus" | sed 's/ (UUID.*//'). The programs' kernels run on it."
@@ -41,7 +44,7 @@ echo
 failures=0
 for program in nbody mandelbrot matrix histogram; do
     # What the program says of itself in its first comment.
-    sed -n '1,/\*\//p' "$here/../tests/demo/$program.cu" | sed "1s|^/\* *|$program: |; s|^ \* *|    |; s| *\*/\$||"
+    sed -n '0,/\*\//p' "$here/../tests/demo/$program.cu" | sed "1s|^/\* *|$program: |; s|^ \* *|    |; s| *\*/\$||"
     picture=
     case $program in nbody | mandelbrot) picture=$pictures/$program.png ;; esac
     rm -f "$work/stats"
@@ -52,10 +55,13 @@ for program in nbody mandelbrot matrix histogram; do
     [ -s "$work/stats" ] && sed 's/^/    forwarded: /' "$work/stats"
     echo
 done
-if [ "$failures" = 0 ]; then
-    echo "All four results are correct. Your own program: scripts/flyt-run --soft 1 -- PROGRAM, or --server URL."
-else
+if [ "$failures" != 0 ]; then
     echo "$failures of 4 programs failed; the server's log:"
     cat "$work/log"
     exit 1
 fi
+echo "All four results are correct. Your own program: scripts/flyt-run --soft 1 -- PROGRAM, or --server URL."
+echo
+echo "==== The whole system: GPUs for virtual machines ===="
+echo
+FLYT_BUILD=$build PYTHONDONTWRITEBYTECODE=1 python3 "$here/../tests/demo/whole_system.py"

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""usage: whole_system.py, with FLYT_BUILD=FOLDER
+
+The demonstration's second part: a cluster manager, GPU nodes and two VMs on this machine, programs in the VMs, and a
+change of what a running program has. Everything is in a temporary folder and in network namespaces of its own, and goes
+at the end. Exit status 0 where every program's result is right.
+"""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import harness          # noqa: E402
+from cluster import System      # noqa: E402
+
+failures = 0
+
+
+def say(text=""):
+    print(text, flush=True)
+
+
+def indent(text):
+    return "".join("    " + line + "\n" for line in text.rstrip("\n").splitlines())
+
+
+def show(system, *words):
+    """A flytctl command as an operator types it, and its answer."""
+    result = system.flytctl_run(*words)
+    say("$ flytctl " + " ".join(map(str, words)))
+    say(indent(result.out + result.err))
+    global failures
+    failures += result.status != 0
+
+
+def report(what, result):
+    global failures
+    failures += result.status != 0
+    say(what)
+    say(indent(result.out + result.err) + ("" if result.status == 0 else "    FAILED, exit status %d\n" % result.status))
+
+
+def demo(name):
+    return os.path.join(harness.BUILD, "tests", "demo", name)
+
+
+def has_gpu():
+    try:
+        return bool(subprocess.run(["nvidia-smi", "-L"], capture_output=True, timeout=60).stdout.strip())
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+
+def gpu_settings():
+    """For node-0 on the machine's GPUs: MPS where it is installed, else GPUs that take turns."""
+    if shutil.which("nvidia-cuda-mps-control"):
+        return {"node": lambda i: {"mps": "start", "mps_dir": os.path.join(harness.WORK, "mps")}}
+    return {"node": lambda i: {"isolation": "strict"}, "cluster": {"defaults.isolation": "strict"}}
+
+
+def play(system):
+    alice, bob = system.vm_ip(0), system.vm_ip(1)
+    small, large = ("256M", "512M") if not system.hardware else ("2G", "4G")
+    where = "a network namespace of its own" if system.network else "a folder of its own (no network namespaces here)"
+    say("Running now: flyt-cluster-manager (SQLite), %d × flyt-node-manager, and for each of two VMs, each in\n%s, a "
+        "flyt-client-manager. Nodes and VMs have enrolled with one-time tokens; they speak TLS.\n"
+        % (system.node_count, where))
+    show(system, "nodes")
+    say("An operator says what the two VMs are to have:\n")
+    show(system, "vm", "add", alice, "--name", "alice", "--sm", 8, "--memory", small, "--policy", "spread")
+    show(system, "vm", "add", bob, "--name", "bob", "--sm", 16, "--memory", large, "--policy", "spread")
+    say("In the VMs nobody knows an address: `flyt-run PROGRAM` there asks the VM's client manager. The first program makes\n"
+        "the cluster manager choose a GPU. Two programs at once:\n")
+    matrix = system.start_in_vm(1, demo("matrix"))
+    report("alice$ flyt-run ./histogram", system.run_in_vm(0, demo("histogram")))
+    report("bob$ flyt-run ./matrix", harness.finish(matrix))
+    show(system, "gpus")
+    show(system, "vms")
+    say("A program that takes all the memory it gets, and then waits for more:\n\nalice$ flyt-run ./growing &")
+    growing = system.start_in_vm(0, demo("growing"))
+    for _ in range(2):
+        sys.stdout.write(growing.stdout.readline().decode())
+    say()
+    harness.within(20, lambda: any(s["program"] == "growing" and s["calls"] for s in system.flytctl("sessions")),
+                   "the session with what it has done")
+    show(system, "sessions")
+    show(system, "allocations")
+    say("More memory for it, while it runs:\n")
+    show(system, "resize", "alice", "--memory", large)
+    report("alice: the same process, its output since then", harness.finish(growing, 150))
+    show(system, "allocations")
+    show(system, "events", "--last", 6)
+
+
+def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    harness.WORK = tempfile.mkdtemp(prefix="flyt-demo-")
+    try:
+        hardware = has_gpu()
+        with System(nodes=1 if hardware else 2, vms=2, hardware=hardware, **(gpu_settings() if hardware else {})) as system:
+            play(system)
+    except harness.Failed as error:
+        say("FAILED: %s" % error)
+        sys.exit(1)
+    finally:
+        shutil.rmtree(harness.WORK, ignore_errors=True)
+    if failures:
+        say("%d commands or programs of the whole system failed." % failures)
+        sys.exit(1)
+    say("Everything has been taken down again. make install-cluster, install-node and install-client put the same on\n"
+        "machines of yours, with systemd units and commented examples in /etc/flyt.")
+
+
+main()
