@@ -118,14 +118,15 @@ static const char *check_allocation(const struct flyt_node_allocation *allocatio
 }
 
 static void take_data_stream(struct flyt_node *node, const struct flyt_node_allocation *allocation, int fd,
-                             const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
+                             const struct flyt_greeter_answer *answer, const unsigned char *channel_key,
+                             const void *record, size_t bytes)
 {
     struct flyt_node_server *server =
         flyt_node_server_find_token(node, answer->args->token.token_val, answer->args->token.token_len);
 
     if (!server || server->allocation != allocation)
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_NO_SESSION, "the session is not there (any more)");
-    else if (flyt_node_server_add_stream(server, fd, record, bytes))
+    else if (flyt_node_server_add_stream(server, fd, channel_key, record, bytes))
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, "the session's server takes no data stream now");
 }
 
@@ -176,7 +177,7 @@ static void take_answer(void *user, int fd, const struct flyt_greeter_answer *an
     if (reason)
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_DENIED, reason);
     else if (answer->args->kind == FLYT_CONNECTION_DATA)
-        take_data_stream(node, allocation, fd, answer, record, bytes);
+        take_data_stream(node, allocation, fd, answer, channel_key, record, bytes);
     else
         take_session(node, allocation, fd, answer, channel_key, record, bytes);
     explicit_bzero(channel_key, sizeof channel_key);

@@ -60,10 +60,14 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_server_l
     unsigned slot;
     uint64_t bytes;
 
-    if (!server->allocation || flyt_node_extent_remove(server->node, &server->extents, server->server_id,
-                                                       message->extent.extent_id, &slot, &bytes))
+    if (!server->allocation)
         return;
-    if (slot < server->allocation->now.slots.slots_len && server->allocation->slots[slot].ledger) {
+    if (flyt_node_extent_remove(server->node, &server->extents, server->server_id, message->extent.extent_id, &slot,
+                                &bytes)) {
+        slot = message->extent.slot; /* not held: the server credits its charge itself */
+        bytes = 0;
+    }
+    if (bytes && slot < server->allocation->now.slots.slots_len && server->allocation->slots[slot].ledger) {
         int status = flyt_ledger_release(server->allocation->slots[slot].ledger, server->server_id, bytes);
         if (status)
             flyt_warn("session %016" PRIx64 ": memory that it gave back was not charged: %s", server->session_id,

@@ -375,14 +375,19 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     return status;
 }
 
-int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const void *record, size_t bytes)
+int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const unsigned char *channel_key,
+                                const void *record, size_t bytes)
 {
     static struct flyt_server_link_message message;
 
     message.kind = FLYT_SERVER_LINK_DATA;
+    message.stream = (struct flyt_server_link_stream){0};
+    if (server->is_encrypted)
+        memcpy(message.stream.channel_key, channel_key, sizeof message.stream.channel_key);
     message.data_bytes = (uint32_t)bytes;
     memcpy(message.data, record, bytes);
     int status = flyt_server_link_send(server->link_fd, &message, &fd, 1);
+    explicit_bzero(&message.stream, sizeof message.stream);
     if (!status)
         close(fd);
     return status;

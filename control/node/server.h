@@ -69,7 +69,8 @@ void flyt_node_server_free(struct flyt_node_server *server);
 int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
                            const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes);
 /* A further data stream of its session. 0 (fd is closed here) or a negative errno. */
-int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const void *record, size_t bytes);
+int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const unsigned char *channel_key,
+                                const void *record, size_t bytes);
 /*
  * Ends it: is told so (with a sentence for its program, may be NULL), has kill_grace, then is taken from MPS and
  * killed. Comes back at once; the server goes when its process has.
