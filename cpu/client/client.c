@@ -136,7 +136,8 @@ static int open_named(struct flyt_channel_config *config, struct flyt_error *err
 static int open_granted(struct flyt_channel_config *config, struct flyt_error *err)
 {
     const struct flyt_local *grant = &flyt_client.local;
-    struct flyt_channel_credentials credentials = {.data = grant->credentials, .bytes = grant->credentials_bytes};
+    struct flyt_channel_credentials credentials = {
+        .data = grant->credentials, .bytes = grant->credentials_bytes, .is_encrypted = grant->is_encrypted};
     memcpy(credentials.secret, grant->secret, sizeof credentials.secret);
     config->credentials = &credentials;
     int status = -ENODEV;

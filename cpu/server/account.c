@@ -107,6 +107,15 @@ static void forget(struct flyt_device *device, struct flyt_account_debt **link)
     atomic_fetch_sub(&device->session->manager->debt_count, 1);
 }
 
+/* Nothing is to be credited any more: what is there is what is charged. */
+static void correct(struct flyt_device *device)
+{
+    uint64_t bytes = device->memory.extent_bytes;
+    uint64_t charged_bytes = flyt_ledger_used(device->ledger, server_id(device));
+    if (charged_bytes > bytes)
+        flyt_account_uncharge(device, charged_bytes - bytes);
+}
+
 void flyt_account_take_credit(struct flyt_device *device, const struct flyt_server_link_extent *extent)
 {
     struct flyt_account_debt **link = &device->memory.debts;
@@ -115,17 +124,11 @@ void flyt_account_take_credit(struct flyt_device *device, const struct flyt_serv
     struct flyt_account_debt *debt = *link;
     if (!debt)
         return;
-    if (!extent->bytes)
+    if (!extent->bytes && !debt->is_retold)
         flyt_account_uncharge(device, debt->extent.bytes);
     forget(device, link);
-}
-
-/* Makes the ledger's entry what it has to be. */
-static void correct(struct flyt_device *device, uint64_t bytes)
-{
-    uint64_t charged_bytes = flyt_ledger_used(device->ledger, server_id(device));
-    if (charged_bytes > bytes)
-        flyt_account_uncharge(device, charged_bytes - bytes);
+    if (!device->memory.debts)
+        correct(device);
 }
 
 void flyt_account_retell_debts(struct flyt_device *device, bool holds_nothing)
@@ -134,11 +137,12 @@ void flyt_account_retell_debts(struct flyt_device *device, bool holds_nothing)
         return;
     if (holds_nothing) {
         flyt_account_fini(device);
-        correct(device, device->memory.extent_bytes);
+        correct(device);
         return;
     }
     for (struct flyt_account_debt *debt = device->memory.debts; debt; debt = debt->next) {
         debt->since_ms = flyt_clock_ms();
+        debt->is_retold = true;
         flyt_manager_tell(device->session->manager, FLYT_SERVER_LINK_EXTENT_GONE, &debt->extent, sizeof debt->extent,
                           NULL, NULL, 0);
     }

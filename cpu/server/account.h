@@ -24,6 +24,7 @@ struct flyt_account_debt {
     struct flyt_account_debt *next;
     struct flyt_server_link_extent extent;
     uint64_t since_ms;
+    bool is_retold; /* to another node manager: the one before may have credited it */
 };
 
 /*

@@ -56,6 +56,9 @@ static bool reply_with_page(struct flyt_session *session, struct flyt_connection
     struct sockaddr_storage address = {0};
     socklen_t bytes = sizeof address;
     flyt_auto_close int fd = -1;
+    /* What the client is at the other end of then is not this socket. */
+    if (session->is_encrypted)
+        return false;
     if (getsockname(flyt_connection_fd(connection), (struct sockaddr *)&address, &bytes) ||
         address.ss_family != AF_UNIX)
         return false;

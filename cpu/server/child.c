@@ -17,10 +17,14 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
+#include "rpc/transport/secure.h"
 #include "rpc/transport/server_link.h"
 
 /* rpcgen's dispatch of the session's calls (flyt_svc.c). */
 void flyt_program_1(struct svc_req *request, SVCXPRT *xprt);
+
+/* So long the end waits for what was said last to be encrypted and sent. */
+enum { LAST_WORDS_MS = 1000 };
 
 struct child {
     const struct flyt_child_options *options;
@@ -28,6 +32,7 @@ struct child {
     struct flyt_session session;
     struct flyt_manager manager;
     struct flyt_watch watch;
+    struct flyt_secure *secure; /* what carries the connection's bytes; NULL: it is not encrypted */
     struct flyt_server_link_message message;
 };
 
@@ -138,6 +143,23 @@ static int open_session(struct child *child, const int *fds, struct flyt_error *
     return flyt_grant_take(session, granted, err);
 }
 
+/* The descriptor in *fd becomes that of the connection. */
+static int encrypt(struct child *child, int *fd, struct flyt_error *err)
+{
+    if (!child->message.session.is_encrypted)
+        return 0;
+    int socket_fd = dup(*fd); /* where it cannot be, the program is told in clear */
+    if (socket_fd < 0)
+        return flyt_error_set(err, -errno, "encryption: %m");
+    int plain_fd;
+    int status = flyt_secure_accept(socket_fd, child->message.session.channel_key, err, &child->secure, &plain_fd);
+    if (status == 0) {
+        flyt_close(*fd);
+        *fd = plain_fd;
+    }
+    return status;
+}
+
 static int open_connection(struct child *child, int fd)
 {
     struct flyt_session *session = &child->session;
@@ -168,6 +190,8 @@ static int accept_client(struct child *child)
     bool is_session = child->message.kind == FLYT_SERVER_LINK_SESSION;
     if (is_session)
         status = open_session(child, fds, &err);
+    if (is_session && status == 0)
+        status = encrypt(child, &fds[0], &err);
     for (unsigned i = is_session; i < fd_count; i++)
         flyt_close(fds[i]); /* ledgers are mapped by now */
     if (!is_session)
@@ -178,7 +202,7 @@ static int accept_client(struct child *child)
         status = open_connection(child, fds[0]);
     child->watch = (struct flyt_watch){.session = &child->session,
                                        .link_fd = FLYT_SERVER_LINK_FD,
-                                       .client_fd = fds[0],
+                                       .client_fd = child->secure ? flyt_secure_fd(child->secure) : fds[0],
                                        .is_node = child->options->gpu >= 0,
                                        .silent_checks_max = FLYT_PEER_CHECKS};
     if (child->options->gpu >= 0)
@@ -211,6 +235,8 @@ int flyt_child_run(const struct flyt_child_options *options)
               (unsigned long long)session->call_count, (unsigned long long)session->in_bytes,
               (unsigned long long)session->out_bytes, (unsigned long long)(flyt_clock_ms() - started_ms));
     flyt_watch_tell_end(&child->watch);
+    if (child->secure)
+        flyt_secure_drain(child->secure, LAST_WORDS_MS);
     /* The process's end frees everything, on the GPU too, and waits for no kernel. */
     _exit(0);
 }

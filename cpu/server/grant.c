@@ -82,6 +82,7 @@ int flyt_grant_take(struct flyt_session *session, const struct flyt_server_link_
                     struct flyt_error *err)
 {
     session->session_id = granted->session_id;
+    session->is_encrypted = granted->is_encrypted;
     memcpy(session->token, granted->token, sizeof session->token);
     if (*granted->image_folder) {
         struct flyt_image_cache images = {.bytes_max = granted->image_bytes_max};

@@ -475,6 +475,102 @@ static void a_server_that_cannot_be_says_why(void **state)
     assert_int_equal(fake_server_end(&self->server), 0);
 }
 
+/* A program's credentials, as a client manager would have given them. */
+static struct flyt_channel_credentials credentials(const struct fixture *self)
+{
+    struct flyt_channel_credentials made = {.data = "ticket", .bytes = 6, .is_encrypted = true};
+    memcpy(made.secret, self->door.secret, sizeof made.secret);
+    return made;
+}
+
+static void begin_encrypted(struct fixture *self)
+{
+    begin(self, 64 * MIB);
+    memset(self->door.secret, 9, sizeof self->door.secret);
+    self->door.is_challenging = true;
+    self->door.session.is_encrypted = 1;
+    self->client.config.url = self->door.url;
+}
+
+static void an_encrypted_session_serves_as_any(void **state)
+{
+    struct fixture *self = *state;
+    unsigned char *data = malloc(8 * MIB);
+    uint64_t address;
+    begin_encrypted(self);
+    struct flyt_channel_credentials own = credentials(self);
+    self->client.config.credentials = &own;
+    test_client_open(&self->client, self->door.url);
+    assert_int_equal(alloc(&self->client, 8 * MIB, &address), CUDA_SUCCESS);
+    set(&self->client, address, 8 * MIB, 0x11);
+    for (unsigned i = 0; i < 8 * MIB; i++)
+        data[i] = (unsigned char)(i * 2654435761u >> 11);
+    /* Over data streams, each with a key of its own. */
+    flyt_copy_in_transfer_args args = {.stream_id = legacy, .transfer_id = 1, .bytes = 8 * MIB};
+    args.dst = (flyt_box){address, 8 * MIB, 1, 1, 8 * MIB, 8 * MIB};
+    assert_int_equal(flyt_channel_send(self->client.channel, FLYT_COPY_IN_TRANSFER,
+                                       (xdrproc_t)xdr_flyt_copy_in_transfer_args, &args, NULL),
+                     FLYT_CHANNEL_OK);
+    assert_int_equal(flyt_channel_send_data(self->client.channel, 1, data, 8 * MIB), FLYT_CHANNEL_OK);
+    set(&self->client, address, 1, 0x22); /* waits for what came before */
+    data[0] = 0x22;
+    assert_true(atomic_load(&self->door.stream_count) > 0);
+    fake_server_wait(&self->server, &self->server.extents_told, 1);
+    unsigned char *memory = mmap(NULL, 8 * MIB, PROT_READ, MAP_SHARED, self->server.extents[0].fd, 0);
+    assert_true(memory != MAP_FAILED);
+    assert_int_equal(memcmp(memory, data, 8 * MIB), 0);
+    munmap(memory, 8 * MIB);
+    fake_server_send(&self->server, FLYT_SERVER_LINK_KILL, NULL, 0, "enough");
+    test_client_wait(&self->client, &self->client.lost_count, 1);
+    assert_non_null(strstr(self->client.notices, "fatal 709 enough; "));
+    flyt_channel_close(self->client.channel);
+    assert_int_equal(fake_server_end(&self->server), 0);
+    free(data);
+}
+
+/* Who holds another secret is no end of the session; a door that let him pass would not help him. */
+static void another_secret_opens_nothing(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_error err = {0};
+    begin_encrypted(self);
+    struct flyt_channel_credentials own = credentials(self);
+    own.secret[5] ^= 1;
+    self->client.config.credentials = &own;
+    assert_int_equal(flyt_channel_open(&self->client.config, &err, &self->client.channel), -EACCES);
+    assert_non_null(strstr(err.text, "keys differ"));
+    fake_server_wait_true(&self->server, &self->server.is_returned);
+    assert_int_equal(fake_server_end(&self->server), 0);
+}
+
+static void clear_refusals_are_heard_and_clear_welcomes_are_not(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_error err = {0};
+    begin_encrypted(self);
+    struct flyt_channel_credentials own = credentials(self);
+    self->client.config.credentials = &own;
+    self->door.session.slots[0].gpu_index = 3;
+    assert_int_equal(flyt_channel_open(&self->client.config, &err, &self->client.channel), -ENODEV);
+    assert_non_null(strstr(err.text, "no such GPU"));
+    assert_int_equal(fake_server_end(&self->server), 0);
+
+    flyt_ledger_close(self->ledger);
+    begin_encrypted(self);
+    self->door.session.is_encrypted = 0;
+    assert_int_equal(flyt_channel_open(&self->client.config, &err, &self->client.channel), -EPROTO);
+    assert_non_null(strstr(err.text, "in clear"));
+    assert_int_equal(fake_server_end(&self->server), 0);
+
+    /* Without a challenge there is no key. */
+    flyt_ledger_close(self->ledger);
+    begin_encrypted(self);
+    self->door.is_challenging = false;
+    self->door.session.is_encrypted = 0;
+    assert_int_equal(flyt_channel_open(&self->client.config, &err, &self->client.channel), -EPROTO);
+    assert_int_equal(fake_server_end(&self->server), 0);
+}
+
 int main(void)
 {
     char folder[] = "/var/tmp/flyt-node-test-XXXXXX";
@@ -491,6 +587,9 @@ int main(void)
         TEST(a_warm_server_ends_with_the_node_manager),
         TEST(memory_outlives_its_server),
         TEST(a_server_that_cannot_be_says_why),
+        TEST(an_encrypted_session_serves_as_any),
+        TEST(another_secret_opens_nothing),
+        TEST(clear_refusals_are_heard_and_clear_welcomes_are_not),
     };
     if (!mkdtemp(folder))
         return 1;

@@ -38,6 +38,7 @@ struct flyt_session {
     struct flyt_connection *connection; /* the main one */
     uint64_t session_id;
     unsigned char token[FLYT_TOKEN_BYTES];
+    bool is_encrypted;
     pid_t client_pid;
     char client_name[FLYT_STRING_BYTES_MAX + 1];
 

@@ -15,6 +15,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
+#include "rpc/transport/secure.h"
 
 enum {
     GONE_MS = 5000, /* how long the session may go on when its client is gone: it still executes what had been sent */
@@ -183,9 +184,21 @@ static void take_welcome(struct flyt_watch *watch)
 
 static void take_data_stream(struct flyt_watch *watch, int fd)
 {
-    int status = flyt_transfers_adopt(&watch->session->transfers, fd, watch->message.data, watch->message.data_bytes);
-    if (status)
-        flyt_warn("session %llu: a data stream is not taken: %s", session_id(watch), strerror(-status));
+    struct flyt_secure *secure = NULL; /* kept for as long as the process lives */
+    struct flyt_error err = {0};
+    int status = 0;
+    if (watch->session->is_encrypted) {
+        status = flyt_secure_accept(fd, watch->message.stream.channel_key, &err, &secure, &fd);
+        explicit_bzero(&watch->message.stream, sizeof watch->message.stream);
+    }
+    if (status == 0) {
+        status = flyt_transfers_adopt(&watch->session->transfers, fd, watch->message.data, watch->message.data_bytes);
+        flyt_error_set(&err, status, "%s", strerror(-status));
+    }
+    if (status == 0)
+        return;
+    flyt_warn("session %llu: a data stream is not taken: %s", session_id(watch), err.text);
+    flyt_secure_free(secure);
 }
 
 static void take_message(struct flyt_watch *watch, int fd)

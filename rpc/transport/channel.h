@@ -50,6 +50,9 @@ struct flyt_channel_credentials {
     const void *data; /* sent with the handshake, at most FLYT_CREDENTIALS_BYTES_MAX */
     size_t bytes;
     unsigned char secret[FLYT_TICKET_KEY_BYTES]; /* answers the challenge; is not sent */
+    /* The server is to begin TLS with the key that secret and challenge make: then nothing but a refusal is believed in
+     * clear. */
+    bool is_encrypted;
 };
 
 struct flyt_channel_config {

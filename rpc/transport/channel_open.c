@@ -16,12 +16,7 @@
 #include "rpc/base/sha256.h"
 #include "rpc/transport/listen.h"
 
-enum {
-    DEFAULT_TIMEOUT_MS = 10000,
-    CLOSE_TIMEOUT_MS = 1000, /* how long a server that does not read may delay the program's end */
-    TCP_STREAMS_MAX = 4,
-    UNIX_STREAMS_MAX = 2
-};
+enum { DEFAULT_TIMEOUT_MS = 10000, TCP_STREAMS_MAX = 4, UNIX_STREAMS_MAX = 2 };
 
 /* ---- the handshake ---- */
 
@@ -68,9 +63,10 @@ struct greeting {
     struct flyt_input *input;
     uint64_t deadline_ms;
     int cancel_fd;
-    bool takes_page; /* looks for a descriptor with the answers: over a unix socket */
-    bool is_odd;     /* there was more than one */
-    int page_fd;     /* the one that came, or -1; the caller closes it, also where the handshake fails */
+    bool takes_page;            /* looks for a descriptor with the answers: over a unix socket */
+    bool is_odd;                /* there was more than one */
+    int page_fd;                /* the one that came, or -1; the caller closes it, also where the handshake fails */
+    struct flyt_secure *secure; /* where TLS was begun: the caller's, also where the handshake fails */
 };
 
 /*
@@ -152,14 +148,13 @@ static int status_code(flyt_handshake_status status)
     }
 }
 
-/* One call and its answer. 0 and *res filled (xdr_free), or a negative errno with the cause in *err and *res freed. */
-static int ask(struct greeting *greeting, flyt_handshake_args *args, unsigned char *ret_hash, flyt_handshake_res *res,
-               struct flyt_error *err)
+/* The answer to a call; `status` is that of sending it. 0 and *res filled (xdr_free), or a negative errno with the
+ * cause in *err and *res freed. */
+static int await_answer(struct greeting *greeting, int status, flyt_handshake_res *res, struct flyt_error *err)
 {
     struct flyt_input_record record;
 
     memset(res, 0, sizeof *res);
-    int status = send_handshake(greeting->output, args, ret_hash);
     if (!status)
         status = receive_first(greeting, &record);
     if (status == -EPIPE)
@@ -176,15 +171,61 @@ static int ask(struct greeting *greeting, flyt_handshake_args *args, unsigned ch
     return status;
 }
 
+/* One call and its answer. As await_answer. */
+static int ask(struct greeting *greeting, flyt_handshake_args *args, unsigned char *ret_hash, flyt_handshake_res *res,
+               struct flyt_error *err)
+{
+    return await_answer(greeting, send_handshake(greeting->output, args, ret_hash), res, err);
+}
+
+/*
+ * Begins TLS: from here on everything goes through a plain socket in the place of the server's. 0, also where the
+ * server answers in clear: then greeting->secure stays NULL.
+ */
+static int encrypt(struct greeting *greeting, const unsigned char *key, struct flyt_error *err)
+{
+    struct flyt_input *input = greeting->input;
+    int plain_fd;
+
+    if (input->begin != input->end)
+        return flyt_error_set(err, -EPROTO, "it sent more than it was asked for");
+    int status = flyt_secure_connect(input->fd, key, greeting->deadline_ms, greeting->cancel_fd, err, &greeting->secure,
+                                     &plain_fd);
+    if (status == -EPROTONOSUPPORT)
+        return 0;
+    if (status)
+        return status == -EPIPE ? flyt_error_set(err, -ECONNREFUSED, "it closed the connection instead of answering")
+                                : status;
+    input->fd = greeting->output->fd = plain_fd;
+    greeting->takes_page = false; /* descriptors do not come through */
+    return 0;
+}
+
+/* The proof was sent: begins TLS where that is wanted, and waits for the answer. */
+static int await_proved(const struct flyt_channel_credentials *credentials, struct greeting *greeting, int status,
+                        const unsigned char *key, flyt_handshake_res *res, struct flyt_error *err)
+{
+    if (!status && credentials->is_encrypted) {
+        memset(res, 0, sizeof *res);
+        status = encrypt(greeting, key, err);
+        if (status)
+            return status;
+    }
+    return await_answer(greeting, status, res, err);
+}
+
 /* Answers the challenge in *res: the same handshake with a proof. *res is replaced. As ask. */
 static int prove(const struct flyt_channel_credentials *credentials, struct greeting *greeting,
                  flyt_handshake_args *args, const unsigned char *hash, flyt_handshake_res *res, struct flyt_error *err)
 {
-    unsigned char proof[FLYT_TICKET_KEY_BYTES], second_hash[FLYT_SHA256_BYTES];
+    unsigned char proof[FLYT_TICKET_KEY_BYTES], key[FLYT_TICKET_KEY_BYTES], second_hash[FLYT_SHA256_BYTES];
+    const unsigned char *nonce = (unsigned char *)res->challenge.flyt_late_bytes_val;
     bool can_answer = credentials->data && res->challenge.flyt_late_bytes_len == FLYT_TICKET_NONCE_BYTES;
 
-    if (can_answer)
-        flyt_ticket_proof(credentials->secret, (unsigned char *)res->challenge.flyt_late_bytes_val, hash, proof);
+    if (can_answer) {
+        flyt_ticket_proof(credentials->secret, nonce, hash, proof);
+        flyt_ticket_channel_key(credentials->secret, nonce, hash, key);
+    }
     xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
     if (!can_answer)
         return flyt_error_set(err, -EACCES, "%s",
@@ -193,7 +234,9 @@ static int prove(const struct flyt_channel_credentials *credentials, struct gree
                                                   "its VM");
     args->proof.flyt_late_bytes_val = (char *)proof;
     args->proof.flyt_late_bytes_len = sizeof proof;
-    int status = ask(greeting, args, second_hash, res, err);
+    int status =
+        await_proved(credentials, greeting, send_handshake(greeting->output, args, second_hash), key, res, err);
+    explicit_bzero(key, sizeof key);
     args->proof.flyt_late_bytes_val = NULL;
     args->proof.flyt_late_bytes_len = 0;
     return status;
@@ -211,6 +254,11 @@ static int make_handshake(const struct flyt_channel *channel, struct greeting *g
         status = prove(&channel->credentials, greeting, args, hash, res, err);
     if (status)
         return status;
+    if (res->status == FLYT_HANDSHAKE_OK && channel->credentials.is_encrypted && !greeting->secure) {
+        /* Anybody on the way may have said so. */
+        xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
+        return flyt_error_set(err, -EPROTO, "it answered in clear, where the session is to be encrypted");
+    }
     if (res->status != FLYT_HANDSHAKE_OK) {
         status = flyt_error_set(err, status_code(res->status), "%.400s",
                                 res->message && *res->message ? res->message : "it refused");
@@ -296,6 +344,10 @@ static int open_session(struct flyt_channel *channel, const struct flyt_channel_
             take_page(channel, &res, &greeting);
         xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
     }
+    if (greeting.secure) {
+        channel->secure = greeting.secure;
+        channel->fd = channel->input.fd;
+    }
     flyt_close(greeting.page_fd);
     return status;
 }
@@ -310,10 +362,20 @@ static void close_descriptors(struct flyt_channel *channel)
     flyt_close(channel->fd);
 }
 
+static void free_secure(struct flyt_channel *channel)
+{
+    if (channel->secure)
+        flyt_secure_drain(channel->secure, FLYT_CHANNEL_CLOSE_MS);
+    channel->secure = flyt_secure_free(channel->secure);
+    for (unsigned i = 0; i < FLYT_DATA_STREAMS_MAX; i++)
+        channel->data.lanes[i].secure = flyt_secure_free(channel->data.lanes[i].secure);
+}
+
 /* Frees a channel that has no threads. */
 static void free_channel(struct flyt_channel *channel)
 {
     close_descriptors(channel);
+    free_secure(channel);
     flyt_data_fini(&channel->data);
     flyt_input_fini(&channel->input);
     flyt_output_fini(&channel->output);
@@ -408,11 +470,11 @@ int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *la
     flyt_handshake_args args;
     flyt_handshake_res res;
 
-    int status = flyt_socket_beside(channel->fd);
+    int status = flyt_socket_beside(flyt_channel_socket(channel));
     if (status < 0)
         return flyt_error_set(err, status, "cannot make a socket: %s", strerror(-status));
     lane->fd = status;
-    status = flyt_connect_beside(lane->fd, channel->fd, deadline_ms, channel->lost_fd);
+    status = flyt_connect_beside(lane->fd, flyt_channel_socket(channel), deadline_ms, channel->lost_fd);
     if (!status)
         status = flyt_output_init(&lane->output, lane->fd);
     if (status) {
@@ -430,6 +492,10 @@ int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *la
                                 .cancel_fd = channel->lost_fd,
                                 .page_fd = -1};
     status = make_handshake(channel, &greeting, &args, &res, err);
+    if (greeting.secure) {
+        lane->secure = greeting.secure;
+        lane->fd = lane->input.fd;
+    }
     if (status)
         goto fini_input;
     xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
@@ -443,6 +509,7 @@ close_fd:;
     int fd = lane->fd;
     lane->fd = -1; /* first: a child that is forked in between must not close what has this number then */
     flyt_close(fd);
+    lane->secure = flyt_secure_free(lane->secure);
     return status;
 }
 
@@ -450,7 +517,7 @@ close_fd:;
 
 struct flyt_channel *flyt_channel_close(struct flyt_channel *channel)
 {
-    struct timeval limit = {.tv_sec = CLOSE_TIMEOUT_MS / 1000};
+    struct timeval limit = {.tv_sec = FLYT_CHANNEL_CLOSE_MS / 1000};
 
     if (!channel)
         return NULL;
@@ -474,6 +541,10 @@ struct flyt_channel *flyt_channel_close(struct flyt_channel *channel)
 
 void flyt_channel_abandon(struct flyt_channel *channel)
 {
-    if (channel)
-        close_descriptors(channel);
+    if (!channel)
+        return;
+    flyt_secure_abandon(channel->secure);
+    for (unsigned i = 0; i < FLYT_DATA_STREAMS_MAX; i++)
+        flyt_secure_abandon(channel->data.lanes[i].secure);
+    close_descriptors(channel);
 }

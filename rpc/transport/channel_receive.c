@@ -516,7 +516,7 @@ static void check_server(struct flyt_channel *channel, struct watch *watch)
     if (now_ns - watch->checked_ns < FLYT_PEER_CHECK_MS * UINT64_C(1000000))
         return;
     watch->checked_ns = now_ns;
-    if (flyt_vigil_is_lost(&watch->server, channel->fd))
+    if (flyt_vigil_is_lost(&watch->server, flyt_channel_socket(channel)))
         flyt_channel_lose(channel, "the server has not answered for a minute");
 }
 

@@ -29,8 +29,10 @@
 #include "rpc/transport/message.h"
 #include "rpc/transport/output.h"
 #include "rpc/transport/progress_page.h"
+#include "rpc/transport/secure.h"
 
 enum {
+    FLYT_CHANNEL_CLOSE_MS = 1000, /* how long a server that does not read may delay the program's end */
     FLYT_CHANNEL_READ_AHEAD_BYTES = 64 * 1024,
     FLYT_CHANNEL_FLUSH_BYTES = 32 * 1024, /* one-way calls are written out when so much is waiting */
     FLYT_CHANNEL_TABLE_FIRST = 16,        /* procedures from here on have sequence numbers */
@@ -57,6 +59,7 @@ struct flyt_waiter {
 struct flyt_lane {
     struct flyt_channel *channel;
     int fd;
+    struct flyt_secure *secure; /* as the channel's */
     struct flyt_output output;
     struct flyt_input input;
     struct flyt_chunk_head chunk; /* being received; the receiving thread's */
@@ -90,8 +93,9 @@ struct flyt_channel {
     unsigned char token[FLYT_TOKEN_BYTES];
     unsigned token_bytes;
     struct flyt_channel_credentials credentials; /* data: malloc'ed, NULL: none */
-    bool *accepted; /* by procedure, flyt_procedure_end of them */
+    bool *accepted;                              /* by procedure, flyt_procedure_end of them */
     int fd;
+    struct flyt_secure *secure; /* what carries fd's bytes to the server's socket; NULL: fd is that socket */
 
     struct flyt_output output;
     /* Under output.mutex. */
@@ -134,6 +138,12 @@ struct flyt_channel {
 
     struct flyt_data data;
 };
+
+/* The socket that leads to the server. */
+static inline int flyt_channel_socket(const struct flyt_channel *channel)
+{
+    return channel->secure ? flyt_secure_fd(channel->secure) : channel->fd;
+}
 
 /* channel.c: takes the connection for lost: says so once, ends all sockets, wakes everybody. Not with a mutex held. */
 void flyt_channel_lose(struct flyt_channel *channel, const char *cause);

@@ -1,0 +1,542 @@
+#include "rpc/transport/secure.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+#include "rpc/transport/listen.h"
+#include "rpc/transport/secure_library.h"
+
+enum {
+    STEP_BYTES = 128 * 1024,       /* plain bytes that are encrypted, or decrypted, in one go */
+    SEALED_BYTES = 2 * STEP_BYTES, /* encrypted bytes that wait for the socket: a step beside what is left of another */
+    READ_BUFFER_BYTES = 128 * 1024,
+    SOCKET_BYTES = 1024 * 1024,
+    RECORD_TYPE_FIRST = 0x14, /* of TLS records (RFC 8446 section 5.1); a record mark of ours begins with 0x80 or 0 */
+    RECORD_TYPE_LAST = 0x17,
+};
+
+static const char identity[] = "flyt channel";
+static const unsigned char cipher_number[] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
+static const char cipher_name[] = "TLS_AES_128_GCM_SHA256";
+
+struct flyt_secure {
+    const struct flyt_secure_library *library;
+    SSL_CTX *context;
+    SSL *ssl;
+    BIO_METHOD *method;
+    int fd, plain_fd;                         /* the socket; our end of the pair */
+    unsigned char key[FLYT_SECURE_KEY_BYTES]; /* until the handshake is made */
+    bool is_server, has_thread, is_joined;
+    bool is_first_seen, is_clear; /* the first byte that came, and whether it is not TLS */
+    pthread_t thread;
+
+    /* The thread's. */
+    bool has_plain_ended, has_net_ended; /* nothing more comes from there */
+    bool has_ended;                      /* nothing more can be passed on */
+    bool is_plain_shut, is_net_shut;     /* the end has been passed on to there */
+    size_t sealed_begin, sealed_end;     /* encrypted, for the socket */
+    size_t opened_begin, opened_end;     /* decrypted, for the plain socket */
+    unsigned char sealed[SEALED_BYTES];
+    unsigned char opened[STEP_BYTES];
+    unsigned char step[STEP_BYTES];
+};
+
+/* ---- OpenSSL's side of the socket: what it writes is collected, so that a step costs one system call ---- */
+
+static int bio_write(BIO *bio, const char *data, int bytes)
+{
+    struct flyt_secure *self = flyt_secure_library(NULL)->BIO_get_data(bio);
+
+    self->library->BIO_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
+    if ((size_t)bytes > sizeof self->sealed - self->sealed_end) {
+        self->library->BIO_set_flags(bio, BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY);
+        return -1;
+    }
+    memcpy(self->sealed + self->sealed_end, data, (size_t)bytes);
+    self->sealed_end += (size_t)bytes;
+    return bytes;
+}
+
+/* As recv(2). What does not begin as TLS does stays in the socket. */
+static ssize_t look_at_first(struct flyt_secure *self)
+{
+    unsigned char first;
+
+    ssize_t got = recv(self->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got > 0) {
+        self->is_first_seen = true;
+        self->is_clear = first < RECORD_TYPE_FIRST || first > RECORD_TYPE_LAST;
+    }
+    return got;
+}
+
+static int bio_read(BIO *bio, char *data, int bytes)
+{
+    struct flyt_secure *self = flyt_secure_library(NULL)->BIO_get_data(bio);
+
+    self->library->BIO_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
+    ssize_t got = 1;
+    if (!self->is_first_seen)
+        got = look_at_first(self);
+    if (self->is_clear)
+        return -1;
+    if (got > 0)
+        got = recv(self->fd, data, (size_t)bytes, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        self->library->BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
+    return (int)got;
+}
+
+static long bio_control(BIO *bio, int command, long number, void *pointer)
+{
+    return command == BIO_CTRL_FLUSH;
+}
+
+/* ---- the key ---- */
+
+static SSL_SESSION *make_session(struct flyt_secure *self, SSL *ssl)
+{
+    const struct flyt_secure_library *library = self->library;
+    SSL_SESSION *session = library->SSL_SESSION_new();
+    const SSL_CIPHER *cipher = library->SSL_CIPHER_find(ssl, cipher_number);
+
+    if (session && cipher && library->SSL_SESSION_set1_master_key(session, self->key, sizeof self->key) &&
+        library->SSL_SESSION_set_cipher(session, cipher) &&
+        library->SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))
+        return session;
+    library->SSL_SESSION_free(session);
+    return NULL;
+}
+
+static int use_key(SSL *ssl, const EVP_MD *digest, const unsigned char **ret_id, size_t *ret_id_bytes,
+                   SSL_SESSION **ret_session)
+{
+    struct flyt_secure *self = flyt_secure_library(NULL)->SSL_get_ex_data(ssl, 0);
+
+    *ret_session = make_session(self, ssl);
+    *ret_id = (const unsigned char *)identity;
+    *ret_id_bytes = sizeof identity - 1;
+    return *ret_session != NULL;
+}
+
+static int find_key(SSL *ssl, const unsigned char *id, size_t id_bytes, SSL_SESSION **ret_session)
+{
+    struct flyt_secure *self = flyt_secure_library(NULL)->SSL_get_ex_data(ssl, 0);
+    bool is_ours = id_bytes == sizeof identity - 1 && memcmp(id, identity, id_bytes) == 0;
+
+    *ret_session = is_ours ? make_session(self, ssl) : NULL;
+    return *ret_session || !is_ours;
+}
+
+/* ---- making and freeing ---- */
+
+static bool set_up_context(struct flyt_secure *self)
+{
+    const struct flyt_secure_library *library = self->library;
+
+    self->context = library->SSL_CTX_new(self->is_server ? library->TLS_server_method() : library->TLS_client_method());
+    if (!self->context ||
+        library->SSL_CTX_ctrl(self->context, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, NULL) != 1 ||
+        library->SSL_CTX_set_ciphersuites(self->context, cipher_name) != 1 ||
+        library->SSL_CTX_set_num_tickets(self->context, 0) != 1)
+        return false;
+    library->SSL_CTX_ctrl(self->context, SSL_CTRL_SET_READ_AHEAD, 1, NULL);
+    library->SSL_CTX_ctrl(self->context, SSL_CTRL_MODE, SSL_MODE_ENABLE_PARTIAL_WRITE, NULL);
+    library->SSL_CTX_set_default_read_buffer_len(self->context, READ_BUFFER_BYTES);
+    if (self->is_server) {
+        library->SSL_CTX_set_psk_find_session_callback(self->context, find_key);
+    } else {
+        /* Nobody has a certificate, and one that is shown is believed by nobody: the key is the only way. */
+        library->SSL_CTX_set_verify(self->context, SSL_VERIFY_PEER, NULL);
+        library->SSL_CTX_set_psk_use_session_callback(self->context, use_key);
+    }
+    return true;
+}
+
+static bool set_up_ssl(struct flyt_secure *self)
+{
+    const struct flyt_secure_library *library = self->library;
+
+    self->ssl = library->SSL_new(self->context);
+    self->method = library->BIO_meth_new(BIO_TYPE_SOURCE_SINK | 0x7f, "flyt");
+    if (!self->ssl || !self->method || !library->SSL_set_ex_data(self->ssl, 0, self))
+        return false;
+    library->BIO_meth_set_write(self->method, bio_write);
+    library->BIO_meth_set_read(self->method, bio_read);
+    library->BIO_meth_set_ctrl(self->method, bio_control);
+    BIO *bio = library->BIO_new(self->method);
+    if (!bio)
+        return false;
+    library->BIO_set_data(bio, self);
+    library->BIO_set_init(bio, 1);
+    library->SSL_set_bio(self->ssl, bio, bio);
+    if (self->is_server)
+        library->SSL_set_accept_state(self->ssl);
+    else
+        library->SSL_set_connect_state(self->ssl);
+    return true;
+}
+
+/* Everything but the descriptors. */
+static void release(struct flyt_secure *self)
+{
+    self->library->SSL_free(self->ssl);
+    self->library->SSL_CTX_free(self->context);
+    self->library->BIO_meth_free(self->method);
+    explicit_bzero(self, sizeof *self);
+    free(self);
+}
+
+static struct flyt_secure *make(int fd, bool is_server, const unsigned char *key, struct flyt_error *err)
+{
+    const struct flyt_secure_library *library = flyt_secure_library(err);
+    struct flyt_secure *self = library ? calloc(1, sizeof *self) : NULL;
+
+    if (!library)
+        return NULL;
+    if (self) {
+        *self = (struct flyt_secure){.library = library, .fd = fd, .plain_fd = -1, .is_server = is_server};
+        memcpy(self->key, key, sizeof self->key);
+        if (set_up_context(self) && set_up_ssl(self))
+            return self;
+        release(self);
+    }
+    flyt_error_set(err, -ENOMEM, "no memory for encryption");
+    return NULL;
+}
+
+static int make_pair(struct flyt_secure *self, int *ret_plain_fd)
+{
+    const int bytes = SOCKET_BYTES;
+    int fds[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
+        return -errno;
+    for (unsigned i = 0; i < 2; i++)
+        setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    self->plain_fd = fds[0];
+    *ret_plain_fd = fds[1];
+    return 0;
+}
+
+/* ---- moving bytes ---- */
+
+/* Sends what is waiting. 0, -EAGAIN: some of it waits on; or a negative errno. */
+static int flush_sealed(struct flyt_secure *self)
+{
+    while (self->sealed_begin < self->sealed_end) {
+        ssize_t sent = send(self->fd, self->sealed + self->sealed_begin, self->sealed_end - self->sealed_begin,
+                            MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return -errno;
+        self->sealed_begin += (size_t)sent;
+    }
+    self->sealed_begin = self->sealed_end = 0;
+    return 0;
+}
+
+static int flush_opened(struct flyt_secure *self)
+{
+    while (self->opened_begin < self->opened_end) {
+        ssize_t sent = send(self->plain_fd, self->opened + self->opened_begin, self->opened_end - self->opened_begin,
+                            MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return -errno;
+        self->opened_begin += (size_t)sent;
+    }
+    self->opened_begin = self->opened_end = 0;
+    return 0;
+}
+
+/* Encrypts what the plain socket has, where nothing encrypted waits. True: something has happened. */
+static bool seal(struct flyt_secure *self)
+{
+    if (self->has_plain_ended || self->sealed_end)
+        return false;
+    ssize_t got = recv(self->plain_fd, self->step, sizeof self->step, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (got <= 0) {
+        self->has_plain_ended = true;
+        self->library->SSL_shutdown(self->ssl); /* tells the other side that nothing was cut off */
+        return true;
+    }
+    for (ssize_t done = 0; done < got;) {
+        int step = self->library->SSL_write(self->ssl, self->step + done, (int)(got - done));
+        if (step <= 0) {
+            self->has_ended = true;
+            break;
+        }
+        done += step;
+    }
+    return true;
+}
+
+/* Decrypts what the socket has, where nothing decrypted waits. True: something has happened. */
+static bool unseal(struct flyt_secure *self)
+{
+    const struct flyt_secure_library *library = self->library;
+
+    if (self->has_ended || self->has_net_ended || self->opened_end)
+        return false;
+    while (self->opened_end < sizeof self->opened) {
+        library->ERR_clear_error();
+        int got = library->SSL_read(self->ssl, self->opened + self->opened_end,
+                                    (int)(sizeof self->opened - self->opened_end));
+        if (got > 0) {
+            self->opened_end += (size_t)got;
+            continue;
+        }
+        int error = library->SSL_get_error(self->ssl, got);
+        if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE)
+            break;
+        self->has_net_ended = true;
+        if (error != SSL_ERROR_ZERO_RETURN) {
+            self->has_ended = true;
+            flyt_debug("an encrypted connection was cut off");
+        }
+        return true;
+    }
+    return self->opened_end > 0;
+}
+
+/* A descriptor from which nothing is wanted is left out: its end would be reported for ever. */
+static void wait_for_more(struct flyt_secure *self)
+{
+    bool awaits_hangup = self->has_plain_ended && !self->has_ended;
+    struct pollfd polls[] = {{.fd = self->plain_fd}, {.fd = self->fd}};
+
+    if (!self->has_plain_ended && !self->sealed_end)
+        polls[0].events |= POLLIN;
+    if (self->opened_end)
+        polls[0].events |= POLLOUT;
+    if (self->sealed_end)
+        polls[1].events |= POLLOUT;
+    if (!self->opened_end && !self->has_net_ended)
+        polls[1].events |= POLLIN;
+    if (!polls[0].events && !awaits_hangup)
+        polls[0].fd = -1;
+    if (!polls[1].events)
+        polls[1].fd = -1;
+    poll(polls, 2, -1);
+    /* Whoever had the plain socket has closed it: nobody reads what may still come. */
+    if (polls[0].revents & (POLLHUP | POLLERR) && self->has_plain_ended)
+        self->has_ended = true;
+}
+
+/* Passes on that one side says no more, once all that it said has been. */
+static void pass_ends(struct flyt_secure *self)
+{
+    if (self->has_plain_ended && !self->sealed_end && !self->is_net_shut) {
+        shutdown(self->fd, SHUT_WR);
+        self->is_net_shut = true;
+    }
+    if (self->has_net_ended && !self->opened_end && !self->is_plain_shut) {
+        shutdown(self->plain_fd, SHUT_WR);
+        self->is_plain_shut = true;
+    }
+}
+
+/* Until both sides have ended and everything that they said has been passed on, or cannot be. */
+static void relay(struct flyt_secure *self)
+{
+    for (;;) {
+        bool is_busy = seal(self);
+        int status = flush_sealed(self);
+        if (status && status != -EAGAIN)
+            break;
+        is_busy |= unseal(self);
+        status = flush_opened(self);
+        if (status && status != -EAGAIN)
+            break;
+        pass_ends(self);
+        bool are_both_ended = self->has_plain_ended && self->has_net_ended;
+        if ((self->has_ended || are_both_ended) && !self->opened_end && !self->sealed_end)
+            break;
+        if (!is_busy)
+            wait_for_more(self);
+    }
+}
+
+/* ---- the handshake ---- */
+
+static int make_handshake(struct flyt_secure *self, uint64_t deadline_ms, int cancel_fd, const char **ret_cause)
+{
+    const struct flyt_secure_library *library = self->library;
+
+    for (;;) {
+        library->ERR_clear_error();
+        int done = library->SSL_do_handshake(self->ssl);
+        int error = done == 1 ? SSL_ERROR_NONE : library->SSL_get_error(self->ssl, done);
+        unsigned long code = library->ERR_peek_error();
+        if (self->is_clear)
+            return -EPROTONOSUPPORT;
+        int status = flush_sealed(self);
+        while (status == -EAGAIN && !(status = flyt_wait_ready(self->fd, POLLOUT, deadline_ms, cancel_fd)))
+            status = flush_sealed(self);
+        if (!status && error == SSL_ERROR_WANT_READ)
+            status = flyt_wait_ready(self->fd, POLLIN, deadline_ms, cancel_fd);
+        else if (!status && error == SSL_ERROR_NONE)
+            return library->SSL_session_reused(self->ssl) ? 0 : -EACCES;
+        else if (error == SSL_ERROR_SSL && code) {
+            *ret_cause = library->ERR_reason_error_string(code);
+            return -EACCES;
+        } else if (!status) {
+            return -EPIPE;
+        }
+        if (status)
+            return status;
+    }
+}
+
+static void *run(void *user)
+{
+    struct flyt_secure *self = user;
+    const char *cause = NULL;
+    int status = 0;
+
+    if (self->is_server) {
+        status = make_handshake(self, flyt_clock_ms() + FLYT_SECURE_HANDSHAKE_MS, -1, &cause);
+        explicit_bzero(self->key, sizeof self->key);
+    }
+    if (status)
+        flyt_warn("an encrypted connection was not made: %s", cause ? cause : strerror(-status));
+    else
+        relay(self);
+    /* What was passed on is read before the end is seen. */
+    shutdown(self->plain_fd, SHUT_RDWR);
+    shutdown(self->fd, SHUT_RDWR);
+    return NULL;
+}
+
+static int start_thread(struct flyt_secure *self)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int status = -pthread_create(&self->thread, NULL, run, self);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (status)
+        return status;
+    pthread_setname_np(self->thread, "flyt-secure");
+    self->has_thread = true;
+    return 0;
+}
+
+/* ---- both ends ---- */
+
+int flyt_secure_connect(int fd, const unsigned char *key, uint64_t deadline_ms, int cancel_fd, struct flyt_error *err,
+                        struct flyt_secure **ret_secure, int *ret_plain_fd)
+{
+    struct flyt_error cause = {0};
+    const char *reason = NULL;
+    int plain_fd = -1;
+
+    struct flyt_secure *self = make(fd, false, key, &cause);
+    if (!self)
+        return flyt_error_set(err, cause.code, "%.500s", cause.text);
+    int status = make_handshake(self, deadline_ms, cancel_fd, &reason);
+    explicit_bzero(self->key, sizeof self->key);
+    if (!status)
+        status = make_pair(self, &plain_fd);
+    if (!status)
+        status = start_thread(self);
+    if (!status) {
+        *ret_secure = self;
+        *ret_plain_fd = plain_fd;
+        return 0;
+    }
+    flyt_close(self->plain_fd);
+    flyt_close(plain_fd);
+    release(self);
+    if (status == -EACCES)
+        return flyt_error_set(err, status, "the encryption's keys differ: %s", reason ? reason : "none was agreed on");
+    return flyt_error_set(err, status, "encryption: %s",
+                          status == -EPIPE       ? "the other side closed the connection"
+                          : status == -ETIMEDOUT ? "the other side did not answer in time"
+                                                 : strerror(-status));
+}
+
+int flyt_secure_accept(int fd, const unsigned char *key, struct flyt_error *err, struct flyt_secure **ret_secure,
+                       int *ret_plain_fd)
+{
+    struct flyt_error cause = {0};
+    int plain_fd = -1;
+
+    struct flyt_secure *self = make(fd, true, key, &cause);
+    if (!self) {
+        flyt_close(fd);
+        return flyt_error_set(err, cause.code, "%.500s", cause.text);
+    }
+    int status = make_pair(self, &plain_fd);
+    if (!status)
+        status = start_thread(self);
+    if (!status) {
+        *ret_secure = self;
+        *ret_plain_fd = plain_fd;
+        return 0;
+    }
+    flyt_close(plain_fd);
+    flyt_close(self->plain_fd);
+    flyt_close(self->fd);
+    release(self);
+    return flyt_error_set(err, status, "encryption: %s", strerror(-status));
+}
+
+int flyt_secure_fd(const struct flyt_secure *secure)
+{
+    return secure->fd;
+}
+
+void flyt_secure_drain(struct flyt_secure *secure, unsigned timeout_ms)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    if (secure->has_thread && !secure->is_joined && pthread_timedjoin_np(secure->thread, NULL, &until) == 0)
+        secure->is_joined = true;
+}
+
+struct flyt_secure *flyt_secure_free(struct flyt_secure *secure)
+{
+    if (!secure)
+        return NULL;
+    shutdown(secure->plain_fd, SHUT_RDWR);
+    shutdown(secure->fd, SHUT_RDWR);
+    if (secure->has_thread && !secure->is_joined)
+        pthread_join(secure->thread, NULL);
+    flyt_close(secure->plain_fd);
+    flyt_close(secure->fd);
+    release(secure);
+    return NULL;
+}
+
+void flyt_secure_abandon(struct flyt_secure *secure)
+{
+    if (!secure)
+        return;
+    secure->plain_fd = flyt_close(secure->plain_fd);
+    secure->fd = flyt_close(secure->fd);
+}

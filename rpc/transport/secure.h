@@ -1,0 +1,57 @@
+/*
+ * Encryption of a connected stream socket: TLS 1.3 with a key that both ends have (an external pre-shared key, RFC 8446
+ * section 2.2, with a fresh Diffie-Hellman exchange), no certificates. What speaks over the connection reads and writes
+ * a plain socket in its place; a thread of this module carries the bytes between the two, encrypting and decrypting,
+ * and passes the end of either on to the other.
+ *
+ * OpenSSL 3 is loaded (dlopen) by the first call: a program that does not encrypt never has it. TLS begins at the next
+ * byte of the socket.
+ */
+#ifndef FLYT_TRANSPORT_SECURE_H
+#define FLYT_TRANSPORT_SECURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rpc/base/error.h"
+
+enum { FLYT_SECURE_KEY_BYTES = 32 };
+
+struct flyt_secure;
+
+/*
+ * The client's end. Makes the handshake on fd, until deadline_ms (rpc/base/clock.h) or until cancel_fd (-1: none) is
+ * readable; then *ret_plain_fd takes fd's place: a blocking, close-on-exec unix stream socket, the caller's. fd is
+ * taken over where this succeeds, and stays open as long as *ret_secure.
+ *
+ * 0; -EPROTONOSUPPORT: the first byte that came is not TLS, and is still to be read from fd (an answer in clear, which
+ * nobody vouches for); -EACCES: the server has not this key; -ENOSYS: no OpenSSL 3; -ETIMEDOUT, -ECANCELED, -EPIPE or
+ * another negative errno. *err has one sentence.
+ */
+int flyt_secure_connect(int fd, const unsigned char *key, uint64_t deadline_ms, int cancel_fd, struct flyt_error *err,
+                        struct flyt_secure **ret_secure, int *ret_plain_fd);
+
+/*
+ * The server's end. Does not wait: the handshake is made by the thread, in FLYT_SECURE_HANDSHAKE_MS at most; where it
+ * fails, that is logged, both sockets end, and *ret_plain_fd reads as the end of the stream. fd is taken over in every
+ * case. 0, or a negative errno with a sentence in *err.
+ */
+enum { FLYT_SECURE_HANDSHAKE_MS = 10000 };
+int flyt_secure_accept(int fd, const unsigned char *key, struct flyt_error *err, struct flyt_secure **ret_secure,
+                       int *ret_plain_fd);
+
+/* The encrypted socket, for questions about it (its peer's address, whether it is alive). Owned by `secure`. */
+int flyt_secure_fd(const struct flyt_secure *secure);
+
+/* Waits until all that was written to the plain socket, which is closed or shut down, has gone out; timeout_ms at most.
+ */
+void flyt_secure_drain(struct flyt_secure *secure, unsigned timeout_ms);
+
+/* Ends the connection, waits for the thread and frees it. The plain socket is the caller's to close. NULL is allowed.
+ * Returns NULL. */
+struct flyt_secure *flyt_secure_free(struct flyt_secure *secure);
+
+/* In a forked child, where the thread is not: closes the descriptors without a word to the server. NULL is allowed. */
+void flyt_secure_abandon(struct flyt_secure *secure);
+
+#endif
