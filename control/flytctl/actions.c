@@ -116,51 +116,6 @@ enum flyt_exit flyt_run_fence(struct flyt_ctl *ctl, const struct flyt_arguments 
     return flyt_act(ctl, FLYT_NODE_FENCE, (xdrproc_t)xdr_flyt_fence_args, &args, "%s is fenced", arguments->words[0]);
 }
 
-enum flyt_exit flyt_run_join_token(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
-{
-    bool is_node = !strcmp(arguments->command->name, "node join-token");
-    const struct flyt_value *valid = flyt_option_get(arguments, "valid");
-    flyt_token_args args = {.kind = is_node ? FLYT_PEER_NODE : FLYT_PEER_VM,
-                            .name = (char *)arguments->words[0],
-                            .valid_s = valid->is_set ? (unsigned)(valid->number / 1000) : 3600};
-    flyt_token_res res;
-
-    if (!is_node && !flyt_is_address(args.name))
-        return flyt_complain(FLYT_EXIT_USAGE, "'%s' is no IP address: a VM's certificate is for its vm_ip", args.name);
-    enum flyt_exit status = flyt_link_call(ctl, FLYT_JOIN_TOKEN, (xdrproc_t)xdr_flyt_token_args, &args,
-                                           (xdrproc_t)xdr_flyt_token_res, &res, sizeof res, 0);
-    if (status != FLYT_EXIT_OK)
-        return status;
-    if (res.outcome.status != FLYT_STATUS_OK || ctl->output != FLYT_OUTPUT_JSON) {
-        char *token = flyt_text_safe(res.token, strlen(res.token));
-        status = flyt_finish(ctl, &res.outcome, "%s", token);
-        free(token);
-    } else {
-        fprintf(ctl->out, "{\"status\":\"ok\",\"token\":");
-        flyt_json_put_string(ctl->out, res.token);
-        fprintf(ctl->out, "}\n");
-    }
-    xdr_free((xdrproc_t)xdr_flyt_token_res, &res);
-    return status;
-}
-
-enum flyt_exit flyt_run_revoke(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
-{
-    bool is_node = !strcmp(arguments->command->name, "node revoke");
-    flyt_revoke_args args = {.kind = is_node ? FLYT_PEER_NODE : FLYT_PEER_VM};
-    enum flyt_exit status = FLYT_EXIT_OK;
-
-    if (is_node)
-        args.name = flyt_must(strdup(arguments->words[0]));
-    else
-        status = flyt_select_vm(ctl, arguments->words[0], &args.name);
-    if (status == FLYT_EXIT_OK)
-        status = flyt_act(ctl, FLYT_REVOKE, (xdrproc_t)xdr_flyt_revoke_args, &args,
-                          "the certificate of %s is worth nothing any more", args.name);
-    free(args.name);
-    return status;
-}
-
 enum flyt_exit flyt_run_session_kill(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
 {
     flyt_session_args args = {0};

@@ -118,6 +118,11 @@ static const struct flyt_option token_options[] = {
     {0},
 };
 
+static const struct flyt_option join_options[] = {
+    {"folder", FLYT_OPTION_TEXT, 0, "FOLDER", .help = "where the files go (default $XDG_CONFIG_HOME/flyt)"},
+    {0},
+};
+
 static const struct flyt_option doctor_options[] = {
     {"config", FLYT_OPTION_TEXT, 0, "FILE", .help = "a node's node.conf, or a VM's client.conf"},
     {"node", FLYT_OPTION_FLAG, 0, .help = "look at this machine as a node"},
@@ -139,13 +144,13 @@ static const struct flyt_option help_options[] = {
 const struct flyt_command flyt_commands[] = {
     {"status", "", 0, 0, view_options, flyt_run_view, true, "shows the cluster in a few lines", NULL},
     VIEW("nodes", "[NODE]", "lists GPU nodes", NULL),
-    VIEW("gpus", "[GPU]", "lists GPUs with what is allocated of them",
+    VIEW("gpus", "[GPU|NODE]", "lists GPUs with what is allocated of them",
          "A GPU is NODE:INDEX, its UUID, or the beginning of that as long as it is unique."),
     VIEW("vms", "[VM]", "lists VMs: what they are to have, and whether they have it",
          "A VM is its vm_ip, or its name where that is unique."),
-    VIEW("allocations", "[ID]", "lists allocations, one line for each of their GPUs",
+    VIEW("allocations", "[ID|VM_IP|NODE]", "lists allocations, one line for each of their GPUs",
          "Ids are 16 hexadecimal digits, or the beginning of them as long as it is unique."),
-    VIEW("sessions", "[ID]", "lists running programs", NULL),
+    VIEW("sessions", "[ID|VM|NODE]", "lists running programs", NULL),
     VIEW("tenants", "[TENANT]", "lists tenants: quotas and what is allocated", NULL),
     {"events", "[OBJECT]", 0, 1, event_options, flyt_run_events, false, "lists what has happened",
      "With --follow and -o json each event is one line."},
@@ -178,6 +183,15 @@ const struct flyt_command flyt_commands[] = {
     {"node join-token", "NAME", 1, 1, token_options, flyt_run_join_token, false,
      "prints a one-time token that enrols a node", "On the node: flyt-node-manager --join TOKEN."},
     {"node revoke", "NODE", 1, 1, NULL, flyt_run_revoke, false, "makes a node's certificate worthless", NULL},
+    {"operator join-token", "NAME", 1, 1, token_options, flyt_run_join_token, false,
+     "prints a one-time token that enrols an operator", "Where the operator works: flytctl --manager URL join TOKEN."},
+    {"operator revoke", "NAME", 1, 1, NULL, flyt_run_revoke, false, "makes an operator's certificate worthless", NULL},
+    {"viewer join-token", "NAME", 1, 1, token_options, flyt_run_join_token, false,
+     "prints a one-time token that enrols a viewer, who may look at everything and change nothing", NULL},
+    {"viewer revoke", "NAME", 1, 1, NULL, flyt_run_revoke, false, "makes a viewer's certificate worthless", NULL},
+    {"join", "TOKEN", 1, 1, join_options, flyt_run_join, false, "enrols this user as an operator or a viewer",
+     "Makes a key, has it certified, and keeps both where flytctl finds them. Needs --manager, or managers in the "
+     "configuration, with an address of the form tcp://HOST:PORT."},
     {"session show", "ID", 1, 1, NULL, flyt_run_session_show, false, "shows all that is known of a program", NULL},
     {"session kill", "ID", 1, 1, NULL, flyt_run_session_kill, false, "ends a program's session", NULL},
     {"explain", "VM", 1, 1, NULL, flyt_run_explain, false, "says why a VM has what it has, or has nothing", NULL},

@@ -143,7 +143,8 @@ static void look_at_manager(struct flyt_doctor *doctor, const char *url, struct 
     }
     if (tls && !strncmp(url, "tcp:", 4) && flyt_probe_tls(url, tls, FLYT_DOCTOR_PROBE_MS, &err)) {
         flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "manager",
-                        "compare the CAs, the clocks, and the name in the cluster manager's certificate",
+                        "compare the CAs, the clocks, and the name in the cluster manager's certificate; enrol where "
+                        "it is no member",
                         "%s answers, but TLS fails: %s", url, err.text);
         return;
     }

@@ -133,8 +133,12 @@ static enum flyt_exit make_link(struct flyt_ctl *ctl)
     return exit == FLYT_EXIT_OK ? open_tls(link) : exit;
 }
 
+/* What a cluster manager says to a good certificate that is in no record: it closes. */
+#define NO_MEMBER                                                                                                      \
+    " (so it is for a certificate that is no member, or was revoked: flytctl operator join-token makes a new one)"
+
 /* Why there is no connection, as one sentence that says what to do where that is known. */
-static enum flyt_exit say_unreachable(const char *url, const struct flyt_error *cause)
+static enum flyt_exit say_unreachable(const char *url, const struct flyt_error *cause, bool has_tls)
 {
     bool is_unix = !strncmp(url, "unix:", 5);
     const char *text = cause->text;
@@ -156,6 +160,8 @@ static enum flyt_exit say_unreachable(const char *url, const struct flyt_error *
                              url);
     if (cause->code == -EACCES)
         return flyt_complain(FLYT_EXIT_DENIED, "%s: %s", url, text);
+    if (!is_unix && has_tls && cause->code == -EPIPE)
+        return flyt_complain(FLYT_EXIT_UNREACHABLE, "%s: %s%s", url, text, NO_MEMBER);
     return flyt_complain(cause->code == -EINVAL ? FLYT_EXIT_USAGE : FLYT_EXIT_UNREACHABLE, "%s: %s", url, text);
 }
 
@@ -174,13 +180,13 @@ static enum flyt_exit connect_to(struct flyt_link *link, const char *url)
     leave(link);
     snprintf(link->address, sizeof link->address, "%s", url);
     if (flyt_peer_connect(url, link->tls, &config, timeout_ms, &link->cause, &link->peer))
-        return say_unreachable(url, &link->cause);
+        return say_unreachable(url, &link->cause, link->tls);
     while (link->peer && !link->is_ready) {
         enum flyt_exit status = run_once(link);
         if (status != FLYT_EXIT_OK)
             return status;
     }
-    return link->is_ready && link->peer ? FLYT_EXIT_OK : say_unreachable(url, &link->cause);
+    return link->is_ready && link->peer ? FLYT_EXIT_OK : say_unreachable(url, &link->cause, link->tls);
 }
 
 /* Why a call had no answer. */

@@ -58,21 +58,26 @@ int flyt_probe_null(const char *url, uint32_t program, uint32_t version, unsigne
 }
 
 struct handshake {
-    bool is_over;
+    bool is_over, has_ended;
     struct flyt_error cause;
 };
-
-static void on_ready(struct flyt_peer *peer, void *user)
-{
-    ((struct handshake *)user)->is_over = true;
-}
 
 static void on_ended(struct flyt_peer *peer, const struct flyt_error *cause, void *user)
 {
     struct handshake *handshake = user;
 
-    handshake->is_over = true;
+    handshake->is_over = handshake->has_ended = true;
     handshake->cause = *cause;
+}
+
+static void on_answer(void *user, int status, void *result)
+{
+    struct handshake *handshake = user;
+
+    if (!status)
+        handshake->is_over = true;
+    else if (status == -ETIMEDOUT)
+        handshake->is_over = flyt_error_set(&handshake->cause, status, "no answer") != 0;
 }
 
 int flyt_probe_tls(const char *url, struct flyt_tls *tls, unsigned timeout_ms, struct flyt_error *err)
@@ -84,14 +89,19 @@ int flyt_probe_tls(const char *url, struct flyt_tls *tls, unsigned timeout_ms, s
 
     if (status < 0)
         return flyt_error_set(err, status, "no event loop can be made: %s", strerror(-status));
-    const struct flyt_peer_config config = {.event = event, .user = &handshake, .ready = on_ready, .ended = on_ended};
+    const struct flyt_peer_config config = {.event = event, .user = &handshake, .ended = on_ended};
     status = flyt_peer_connect(url, tls, &config, timeout_ms, err, &peer);
+    /* A certificate that is no member is told so by the end of the connection, after the handshake: a call shows it. */
+    if (!status)
+        status = flyt_peer_call(peer, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, FLYT_CONTROL_NULL, NULL, NULL, NULL,
+                                0, 2 * timeout_ms, on_answer, &handshake);
     while (!status && !handshake.is_over)
         if ((status = sd_event_run(event, UINT64_MAX)) > 0)
             status = 0;
     if (handshake.cause.code)
-        status = flyt_error_set(err, handshake.cause.code, "%s", handshake.cause.text);
-    else
+        status = flyt_error_set(err, handshake.cause.code, "%s%s", handshake.cause.text,
+                                handshake.cause.code == -EPIPE ? ", as for a certificate that is no member" : "");
+    if (!handshake.has_ended)
         flyt_peer_close(peer);
     sd_event_unref(event);
     return status;

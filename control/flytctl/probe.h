@@ -20,7 +20,8 @@ int flyt_probe(const char *url, uint32_t program, uint32_t version, uint32_t pro
                unsigned timeout_ms, struct flyt_error *err);
 /* The null call. */
 int flyt_probe_null(const char *url, uint32_t program, uint32_t version, unsigned timeout_ms, struct flyt_error *err);
-/* A TLS handshake with the cluster manager, with our certificate; then closes, without HELLO. 0 or negative, *err. */
+/* A TLS handshake with the cluster manager, with our certificate, and a null call behind it, which is answered only
+ * where the certificate is admitted; without HELLO. 0 or negative, *err. */
 int flyt_probe_tls(const char *url, struct flyt_tls *tls, unsigned timeout_ms, struct flyt_error *err);
 
 #endif

@@ -71,6 +71,29 @@ static enum flyt_exit read_file(const char *path, struct flyt_ctl_settings *sett
     return FLYT_EXIT_OK;
 }
 
+char *flyt_ctl_folder(void)
+{
+    const char *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+
+    if (folder && *folder)
+        return flyt_text_format("%s/flyt", folder);
+    return home && *home ? flyt_text_format("%s/.config/flyt", home) : NULL;
+}
+
+/* What `flytctl join` has left there, where nothing else is named. */
+static void use_joined(const char *folder, struct flyt_ctl_settings *settings)
+{
+    char *certificate = flyt_text_format("%s/certificate.pem", folder);
+
+    if (settings->authority || settings->certificate || settings->key || access(certificate, F_OK)) {
+        free(certificate);
+        return;
+    }
+    settings->certificate = certificate;
+    settings->authority = flyt_text_format("%s/authority.pem", folder);
+    settings->key = flyt_text_format("%s/key.pem", folder);
+}
+
 static char *text_option(const struct flyt_arguments *arguments, const char *name)
 {
     const struct flyt_value *value = flyt_option_get(arguments, name);
@@ -81,7 +104,8 @@ static char *text_option(const struct flyt_arguments *arguments, const char *nam
 enum flyt_exit flyt_ctl_settings_read(const struct flyt_arguments *arguments, struct flyt_ctl_settings *ret_settings)
 {
     const struct flyt_value *managers = flyt_option_get(arguments, "manager");
-    const char *named = getenv("FLYT_MANAGER"), *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    const char *named = getenv("FLYT_MANAGER");
+    char *folder = flyt_ctl_folder();
     struct flyt_ctl_settings settings = {.authority = text_option(arguments, "authority"),
                                          .certificate = text_option(arguments, "certificate"),
                                          .key = text_option(arguments, "key")};
@@ -91,14 +115,16 @@ enum flyt_exit flyt_ctl_settings_read(const struct flyt_arguments *arguments, st
         add_managers(&settings.managers, managers->texts[i]);
     if (!settings.managers.count && named)
         add_managers(&settings.managers, named);
-    if (folder || home) {
-        char *path = folder && *folder ? flyt_text_format("%s/flyt/flytctl.conf", folder)
-                                       : flyt_text_format("%s/.config/flyt/flytctl.conf", home ? home : "");
+    if (folder) {
+        char *path = flyt_text_format("%s/flytctl.conf", folder);
         status = read_file(path, &settings);
         free(path);
     }
     if (status == FLYT_EXIT_OK)
         status = read_file(FLYT_CTL_CONF_SYSTEM, &settings);
+    if (folder)
+        use_joined(folder, &settings);
+    free(folder);
     if (status == FLYT_EXIT_OK && !settings.managers.count)
         add_managers(&settings.managers, FLYT_CTL_MANAGER_DEFAULT);
     if (status == FLYT_EXIT_OK &&

@@ -1,7 +1,8 @@
 /*
  * Where the cluster managers are and with what to prove who one is: options, then FLYT_MANAGER, then
  * $XDG_CONFIG_HOME/flyt/flytctl.conf (~/.config), then /etc/flyt/flytctl.conf, then unix:///run/flyt/cluster.sock. The
- * first place that names managers decides about managers, the first that names TLS files about those.
+ * first place that names managers decides about managers, the first that names TLS files about those; where none does,
+ * those that `flytctl join` has put into the user's folder.
  */
 #ifndef FLYT_FLYTCTL_SETTINGS_H
 #define FLYT_FLYTCTL_SETTINGS_H
@@ -16,6 +17,9 @@ struct flyt_ctl_settings {
     struct flyt_strings managers;
     char *authority, *certificate, *key; /* all or none */
 };
+
+/* The user's folder, $XDG_CONFIG_HOME/flyt; malloc'ed, NULL where there is none. */
+char *flyt_ctl_folder(void);
 
 extern const struct flyt_setting flyt_ctl_settings_table[];
 
