@@ -82,7 +82,7 @@ clean:
 
 # ---- what a person types ----
 
-.PHONY: demo test soak sanitize gpu-test bench bundle install install-client-lib restore-client-lib format lint help bootstrap
+.PHONY: demo test soak sanitize gpu-test bench bundle install install-client-lib restore-client-lib man format lint help bootstrap
 
 bootstrap:
 	@CUDA_PATH=$(CUDA_PATH) sh scripts/bootstrap.sh
@@ -138,6 +138,8 @@ restore-client-lib:
 	@sh scripts/flyt-client-lib restore $(DEST)
 
 C_FILES = $(shell git ls-files '*.c' '*.h' ':!tests/apps')
+man: control
+	@scripts/man-pages $(B)
 format:
 	@clang-format -i $(C_FILES)
 lint: all
@@ -159,6 +161,7 @@ help:
 	@echo 'make install-node | install-client   the same for a GPU node | a VM'
 	@echo 'make install-client-lib  puts our libcudart in the place of NVIDIA'"'"'s, in DEST=FOLDER or the system'
 	@echo 'make restore-client-lib  puts NVIDIA'"'"'s back'
+	@echo 'make man                 the parts of manual pages and completion that programs tell: settings, options, commands'
 	@echo 'make format | lint       clang-format | its check, and the check of who includes whom'
 	@echo 'make clean               removes all build folders'
 	@echo 'variables: CUDA_PATH=$(CUDA_PATH) CC=$(CC) DEBUG=1 SANITIZE=address,undefined B=$(B)'

@@ -1,0 +1,77 @@
+# bash completion for flytctl; made by `make man` out of the table of commands
+
+_flytctl() {
+    local word=${COMP_WORDS[COMP_CWORD]} last=${COMP_WORDS[COMP_CWORD-1]} words=
+    local first= command= i skip=
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        [ -n "$skip" ] && { skip=; continue; }
+        case ${COMP_WORDS[i]} in
+        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --sm | --memory | --timeout | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
+        -*) ;;
+        *)
+            if [ -z "$first" ]; then first=${COMP_WORDS[i]} command=$first
+            elif [ "$command" = "$first" ]; then command="$first ${COMP_WORDS[i]}"; fi ;;
+        esac
+    done
+    case $last in
+    --authority | --certificate | --key | --config) COMPREPLY=($(compgen -f -- "$word")); return ;;
+    --output | -o) words="table wide json" ;;
+    --policy) words="binpack spread" ;;
+    --isolation) words="shared strict" ;;
+    --group-size) words="2 8" ;;
+    --form) words="man bash" ;;
+    esac
+    [ -n "$words" ] && { COMPREPLY=($(compgen -W "$words" -- "$word")); return; }
+    case $command in
+    '') words=" status nodes gpus vms allocations sessions tenants events top vm tenant resize cordon uncordon drain gpu allocation node operator viewer join session explain doctor backup version help" ;;
+    'status' | 'status '*) words=" --watch" ;;
+    'nodes' | 'nodes '*) words=" --watch" ;;
+    'gpus' | 'gpus '*) words=" --watch" ;;
+    'vms' | 'vms '*) words=" --watch" ;;
+    'allocations' | 'allocations '*) words=" --watch" ;;
+    'sessions' | 'sessions '*) words=" --watch" ;;
+    'tenants' | 'tenants '*) words=" --watch" ;;
+    'events' | 'events '*) words=" --follow --last" ;;
+    'top' | 'top '*) words=" --count --delay" ;;
+    vm) words=" add set remove join-token revoke" ;;
+    'vm add') words=" --sm --memory --name --tenant --host-ip --devices --sessions --priority --policy --isolation --include-type --exclude-type --include-gpu --exclude-gpu --reserved --no-reserved" ;;
+    'vm set') words=" --sm --memory --name --tenant --host-ip --devices --sessions --priority --policy --isolation --include-type --exclude-type --include-gpu --exclude-gpu --reserved --no-reserved" ;;
+    'vm remove') words=" --kill" ;;
+    'vm join-token') words=" --valid" ;;
+    'vm revoke') words="" ;;
+    tenant) words=" set" ;;
+    'tenant set') words=" --sm --memory --sessions --vms --remove" ;;
+    'resize' | 'resize '*) words=" --sm --memory --when-free --force --timeout" ;;
+    'cordon' | 'cordon '*) words="" ;;
+    'uncordon' | 'uncordon '*) words="" ;;
+    'drain' | 'drain '*) words="" ;;
+    gpu) words=" set" ;;
+    'gpu set') words=" --group-size" ;;
+    allocation) words=" adopt kill" ;;
+    'allocation adopt') words="" ;;
+    'allocation kill') words="" ;;
+    node) words=" fence join-token revoke" ;;
+    'node fence') words=" --confirmed-dead" ;;
+    'node join-token') words=" --valid" ;;
+    'node revoke') words="" ;;
+    operator) words=" join-token revoke" ;;
+    'operator join-token') words=" --valid" ;;
+    'operator revoke') words="" ;;
+    viewer) words=" join-token revoke" ;;
+    'viewer join-token') words=" --valid" ;;
+    'viewer revoke') words="" ;;
+    'join' | 'join '*) words=" --folder" ;;
+    session) words=" show kill" ;;
+    'session show') words="" ;;
+    'session kill') words="" ;;
+    'explain' | 'explain '*) words="" ;;
+    'doctor' | 'doctor '*) words=" --config --node --vm" ;;
+    'backup' | 'backup '*) words="" ;;
+    'version' | 'version '*) words="" ;;
+    'help' | 'help '*) words=" --form" ;;
+    esac
+    case $word in -*) words+=" --output --manager --authority --certificate --key --deadline --help --version" ;; esac
+    [ "$command" = backup ] && COMPREPLY=($(compgen -f -- "$word")) && return
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+}
+complete -F _flytctl flytctl
