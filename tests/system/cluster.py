@@ -59,7 +59,7 @@ class System:
     gpus, sms, memory    of each node; memory of a GPU as in node.conf
     hardware             node-0 has the machine's GPUs in place of software GPUs
     store                URL; None: SQLite in the folder
-    namespaces           None: where possible
+    namespaces           None: where possible, but not with a store on the loopback interface (the hub has its own)
     tls                  False: in clear, on the loopback interface only
     cluster, node, client  further settings, {"name": value}; node and client may be functions of the index
     """
@@ -74,7 +74,7 @@ class System:
         self.further = {"cluster": cluster or {}, "node": node or {}, "client": client or {}}
         self.network = self.supervisor = self._reserved = None
         if namespaces is None:
-            namespaces = tls and netns.is_possible()
+            namespaces = tls and "//127.0.0.1" not in (store or "") and netns.is_possible()
         try:
             self.network = netns.Network(vms) if namespaces else None
             self.hub = self.network.hub if self.network else None

@@ -8,6 +8,7 @@ import harness
 import netns
 from cluster import System, metric_values
 from harness import app, expect, expect_equal, finish, helper, lines, main, scenario, within
+from mongod import Mongod
 
 GROWING = os.path.join(harness.BUILD, "tests", "demo", "growing")
 MIB = 1 << 20
@@ -96,6 +97,41 @@ def managers_are_away():
         system.restart("cluster")
         within(30, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"], "the node's registration")
         expect_equal(allocation_of(system, 0)["memory_bytes"], 256 * MIB, "the allocation afterwards")
+
+
+@scenario
+def store_in_mongodb():
+    """The same with MongoDB (its stand-in): a document written by hand, and a manager that dies."""
+    mongod = Mongod()
+    with System(nodes=1, vms=1, store=mongod.uri("flyt")) as system:
+        mongod.client.insert("flyt", "vm_required_resources", {"vm_ip": system.vm_ip(0), "compute_units": 5, "memory": 0.25})
+        within(20, lambda: any(vm["sms"] for vm in system.flytctl("vms")), "the document to be seen")
+        expect_equal(system.run_in_vm(0, app("memory")).status, 0, "a program in the VM")
+        held = allocation_of(system, 0)
+        expect_equal((held["sms"], held["memory_bytes"]), (8, 256 * MIB), "granted, in whole groups of 8")
+        system.kill("cluster")
+        # The one that died has the lease for some seconds: until then nobody answers for the cluster.
+        within(30, lambda: system.flytctl_run("nodes").status == 0, "a manager that leads")
+        within(30, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"], "the node's registration")
+        expect_equal(system.run_in_vm(0, app("memory")).status, 0, "a program afterwards")
+        expect_equal(allocation_of(system, 0)["id"], held["id"], "allocation afterwards")
+
+
+@scenario
+def encrypted_channels():
+    """A program that transfers much gets the same results; managers that disagree are an error, never a session in clear."""
+    with System(cluster={"encrypted": True}, node=lambda i: {"encrypt": True}) as system:
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", "256M")
+        program, _ = starts_growing(system, 0)
+        within(20, lambda: system.flytctl("sessions"), "the session")
+        expect_equal([s["encrypted"] for s in system.flytctl("sessions")], [True], "encrypted")
+        harness.kill_group(program)
+        result = system.run_in_vm(0, app("memory"))
+        expect_equal((result.status, result.err), (0, ""), "a program", result)
+    with System(cluster={"encrypted": True}) as system:
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", "256M")
+        result = system.run_in_vm(0, app("memory"))
+        expect(result.status != 0 and "encrypted" in result.err, "a node that does not encrypt", result)
 
 
 @scenario
