@@ -258,6 +258,7 @@ void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocat
     }
     flyt_node_allocation_look(node, allocation);
     flyt_node_allocation_retry(node, allocation);
+    flyt_node_server_answer_needs(node, allocation);
 }
 
 void flyt_node_allocation_fill(const struct flyt_node_allocation *allocation, struct flyt_server_link_session *session)

@@ -118,8 +118,14 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
         on_extent_gone(server, message);
         break;
     case FLYT_SERVER_LINK_LIMIT_DONE:
-        if (server->allocation)
+        server->limits_done++;
+        if (server->allocation) {
             flyt_node_allocation_retry(server->node, server->allocation);
+            flyt_node_server_answer_needs(server->node, server->allocation);
+        }
+        break;
+    case FLYT_SERVER_LINK_NEED:
+        flyt_node_server_needs(server, &message->need);
         break;
     case FLYT_SERVER_LINK_SM_DONE:
         on_sm_done(server, &message->sm_done);

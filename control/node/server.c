@@ -393,13 +393,15 @@ int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const u
     return status;
 }
 
-static void send_or_warn(struct flyt_node_server *server, const struct flyt_server_link_message *message)
+/* Whether it was sent. */
+static bool send_or_warn(struct flyt_node_server *server, const struct flyt_server_link_message *message)
 {
     int status = server->link_fd < 0 ? -EPIPE : flyt_server_link_send(server->link_fd, message, NULL, 0);
 
     if (status && status != -EPIPE) /* where it has gone, that is said elsewhere */
         flyt_warn("session %016" PRIx64 ": its server process %d does not listen: %s", server->session_id,
                   (int)server->pid, strerror(-status));
+    return status == 0;
 }
 
 void flyt_node_server_tell_limit(struct flyt_node_server *server, unsigned slot, uint64_t bytes, uint64_t revision,
@@ -411,8 +413,48 @@ void flyt_node_server_tell_limit(struct flyt_node_server *server, unsigned slot,
         return;
     message->kind = FLYT_SERVER_LINK_LIMIT;
     message->limit = (struct flyt_server_link_limit){bytes, revision, slot, when_free};
-    send_or_warn(server, message);
+    server->limits_told += send_or_warn(server, message);
     free(message);
+}
+
+void flyt_node_server_needs(struct flyt_node_server *server, const struct flyt_server_link_need *need)
+{
+    const struct flyt_node_allocation *allocation = server->allocation;
+
+    if (!allocation || need->slot >= allocation->now.slots.slots_len)
+        return;
+    server->need = *need;
+    for (struct flyt_node_server *other = server->node->servers; other; other = other->next)
+        if (other != server && other->allocation == allocation)
+            flyt_node_server_tell_limit(other, need->slot, allocation->now.slots.slots_val[need->slot].memory_bytes,
+                                        allocation->now.revision, false);
+    flyt_node_server_answer_needs(server->node, allocation);
+}
+
+/* Each server's credits come before its answers, so that what it cached is free when it has answered everything. One
+ * that has hung up ends, and all that it had is free then. */
+static bool is_awaited(const struct flyt_node_server *server)
+{
+    return server->link_fd < 0 || server->limits_done < server->limits_told;
+}
+
+void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_node_allocation *allocation)
+{
+    for (struct flyt_node_server *server = node->servers; server; server = server->next) {
+        bool is_waiting = false;
+        if (server->allocation != allocation || !server->need.number)
+            continue;
+        for (const struct flyt_node_server *other = node->servers; other && !is_waiting; other = other->next)
+            is_waiting = other != server && other->allocation == allocation && is_awaited(other);
+        struct flyt_server_link_message *message = is_waiting ? NULL : calloc(1, sizeof *message);
+        if (!message)
+            continue;
+        message->kind = FLYT_SERVER_LINK_NEED_DONE;
+        message->need = server->need;
+        server->need.number = 0;
+        send_or_warn(server, message);
+        free(message);
+    }
 }
 
 void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot)

@@ -57,6 +57,8 @@ struct flyt_node_server {
     uint64_t sm_revision[FLYT_SLOTS_MAX];
     flyt_switch_state sm_state[FLYT_SLOTS_MAX];
     struct flyt_node_extents extents;
+    uint64_t limits_told, limits_done; /* LIMIT that it was sent, and that it has answered */
+    struct flyt_server_link_need need; /* for which it waits; number 0: for none */
 };
 
 /* Starts one on a GPU. 0 or a negative errno, which is logged. */
@@ -79,6 +81,11 @@ void flyt_node_server_end(struct flyt_node_server *server, const char *reason);
 /* A slot's limit or groups have changed. */
 void flyt_node_server_tell_limit(struct flyt_node_server *server, unsigned slot, uint64_t bytes, uint64_t revision,
                                  bool when_free);
+/* It needs memory that others of its allocation may cache: they are asked for it, and it is told when they have given
+ * it back. */
+void flyt_node_server_needs(struct flyt_node_server *server, const struct flyt_server_link_need *need);
+/* A server of the allocation has answered, or has gone: tells those that need memory, where nobody else is awaited. */
+void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_node_allocation *allocation);
 void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot);
 
 /* By a session's id or token; NULL: none. */

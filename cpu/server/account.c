@@ -20,6 +20,31 @@ static void warn(const struct flyt_device *device, const char *what, int status)
               strerror(-status));
 }
 
+/* Asks the VM's other servers, through the node manager, for what they cache. CUDA_ERROR_NOT_READY: they have not
+ * answered; CUDA_ERROR_OUT_OF_MEMORY: there are none, or they have. */
+static CUresult ask_others(struct flyt_device *device, uint64_t bytes, unsigned server_count)
+{
+    struct flyt_account_need *need = &device->memory.need;
+    uint64_t now_ms = flyt_clock_ms();
+    if (need->state == FLYT_NEED_NONE && server_count > 1) {
+        const struct flyt_server_link_need message = {.number = ++need->number, .bytes = bytes, .slot = device->slot};
+        need->since_ms = now_ms;
+        if (flyt_manager_tell(device->session->manager, FLYT_SERVER_LINK_NEED, &message, sizeof message, NULL, NULL, 0))
+            need->state = FLYT_NEED_ASKED;
+    }
+    if (need->state == FLYT_NEED_ASKED && now_ms - need->since_ms < FLYT_ACCOUNT_NEED_MS)
+        return CUDA_ERROR_NOT_READY;
+    need->state = FLYT_NEED_NONE;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void flyt_account_take_answer(struct flyt_device *device, uint64_t number)
+{
+    struct flyt_account_need *need = &device->memory.need;
+    if (need->state == FLYT_NEED_ASKED && need->number == number)
+        need->state = FLYT_NEED_ANSWERED;
+}
+
 CUresult flyt_account_charge(struct flyt_device *device, uint64_t bytes, bool is_last_try)
 {
     struct flyt_ledger_state state;
@@ -31,9 +56,13 @@ CUresult flyt_account_charge(struct flyt_device *device, uint64_t bytes, bool is
         return CUDA_ERROR_NOT_READY;
     if (is_over && !is_last_try)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (is_over && ask_others(device, bytes, state.entry_count) == CUDA_ERROR_NOT_READY)
+        return CUDA_ERROR_NOT_READY;
     int status = flyt_ledger_charge(device->ledger, server_id(device), bytes);
     if (status && status != -ENOMEM)
         warn(device, "memory cannot be charged", status);
+    /* What was answered before is of no use any more: others may cache again. */
+    device->memory.need.state = FLYT_NEED_NONE;
     return status ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

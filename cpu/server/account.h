@@ -18,6 +18,14 @@ struct flyt_device;
 
 /* A node manager that does not answer for so long has never held the extent: its charge is taken back here. */
 enum { FLYT_ACCOUNT_CREDIT_MS = 5000 };
+/* Other servers of the VM that have not given back what they cache after so long are not waited for any longer. */
+enum { FLYT_ACCOUNT_NEED_MS = 5000 };
+
+/* Before anything is refused, the VM's other servers give back what they cache. */
+struct flyt_account_need {
+    enum { FLYT_NEED_NONE, FLYT_NEED_ASKED, FLYT_NEED_ANSWERED } state;
+    uint64_t number, since_ms;
+};
 
 /* An extent that was given back and is not credited. */
 struct flyt_account_debt {
@@ -29,7 +37,8 @@ struct flyt_account_debt {
 
 /*
  * Charges `bytes`. CUDA_SUCCESS; CUDA_ERROR_NOT_READY: beyond the limit, but what was given back is still to be
- * credited; CUDA_ERROR_OUT_OF_MEMORY: beyond the limit. is_last_try: that is to be counted as a refusal.
+ * credited, or others are asked for what they cache; CUDA_ERROR_OUT_OF_MEMORY: beyond the limit. is_last_try: that is
+ * to be counted as a refusal.
  */
 CUresult flyt_account_charge(struct flyt_device *device, uint64_t bytes, bool is_last_try);
 /* What was charged was not made after all. */
@@ -42,6 +51,8 @@ uint64_t flyt_account_tell_extent(struct flyt_device *device, uint64_t extent_id
 void flyt_account_drop_extent(struct flyt_device *device, uint64_t extent_id, uint64_t address, uint64_t bytes);
 /* The node manager has let go of an extent. bytes = 0 in the message: it did not hold it, and has credited nothing. */
 void flyt_account_take_credit(struct flyt_device *device, const struct flyt_server_link_extent *extent);
+/* The VM's other servers have given back what they cached. */
+void flyt_account_take_answer(struct flyt_device *device, uint64_t number);
 /* The node manager is another one: it is told again what was given back, or, where it holds nothing of before, what it
  * would have credited is credited here. */
 void flyt_account_retell_debts(struct flyt_device *device, bool holds_nothing);

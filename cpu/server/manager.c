@@ -16,6 +16,7 @@ struct flyt_manager_order {
     union {
         struct flyt_server_link_extent extent;
         struct flyt_server_link_limit limit;
+        struct flyt_server_link_need need;
         struct flyt_server_link_sm sm;
         struct flyt_server_link_welcome welcome;
     };
@@ -77,7 +78,9 @@ int flyt_manager_leave_order(struct flyt_manager *manager, const struct flyt_ser
     if (!order)
         return status;
     order->kind = message->kind;
-    _Static_assert(sizeof order->sm >= sizeof order->extent && sizeof order->sm >= sizeof order->limit, "largest");
+    _Static_assert(sizeof order->sm >= sizeof order->extent && sizeof order->sm >= sizeof order->limit &&
+                       sizeof order->sm >= sizeof order->need,
+                   "largest");
     memcpy(&order->sm, &message->sm, sizeof order->sm);
     size_t bytes = message->data_bytes < sizeof order->sentence ? message->data_bytes : sizeof order->sentence - 1;
     memcpy(order->sentence, message->data, bytes);
@@ -163,6 +166,12 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
         struct flyt_device *device = device_of_slot(session, order->extent.slot);
         if (device)
             flyt_account_take_credit(device, &order->extent);
+        break;
+    }
+    case FLYT_SERVER_LINK_NEED_DONE: {
+        struct flyt_device *device = device_of_slot(session, order->need.slot);
+        if (device)
+            flyt_account_take_answer(device, order->need.number);
         break;
     }
     case FLYT_SERVER_LINK_WELCOME:

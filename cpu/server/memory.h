@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cpu/server/account.h"
 #include "cpu/server/allocator.h"
 #include "flyt.h"
 #include "rpc/base/error.h"
@@ -41,6 +42,7 @@ struct flyt_memory {
     struct flyt_pending_free *pending_first, *pending_last; /* freed, but work may still use it */
     uint64_t pending_bytes;
     struct flyt_account_debt *debts; /* extents that were given back and are not credited (account.h) */
+    struct flyt_account_need need;   /* what the VM's other servers were asked for (account.h) */
     bool is_sinking;                 /* more is in use than a lowered limit allows: nothing is kept for later */
 };
 

@@ -36,6 +36,8 @@ static int part_bytes_of(uint32_t kind)
         [FLYT_SERVER_LINK_EXTENT_CREDITED] = sizeof(struct flyt_server_link_extent),
         [FLYT_SERVER_LINK_LIMIT] = sizeof(struct flyt_server_link_limit),
         [FLYT_SERVER_LINK_LIMIT_DONE] = sizeof(struct flyt_server_link_limit_done),
+        [FLYT_SERVER_LINK_NEED] = sizeof(struct flyt_server_link_need),
+        [FLYT_SERVER_LINK_NEED_DONE] = sizeof(struct flyt_server_link_need),
         [FLYT_SERVER_LINK_SM] = sizeof(struct flyt_server_link_sm),
         [FLYT_SERVER_LINK_SM_DONE] = sizeof(struct flyt_server_link_sm_done),
         [FLYT_SERVER_LINK_USE] = sizeof(struct flyt_server_link_use),
@@ -110,6 +112,9 @@ static bool is_good(const struct flyt_server_link_message *message)
         return message->limit.slot < FLYT_SLOTS_MAX && message->limit.when_free <= 1;
     case FLYT_SERVER_LINK_LIMIT_DONE:
         return message->limit_done.slot < FLYT_SLOTS_MAX;
+    case FLYT_SERVER_LINK_NEED:
+    case FLYT_SERVER_LINK_NEED_DONE:
+        return message->need.slot < FLYT_SLOTS_MAX;
     case FLYT_SERVER_LINK_SM:
         return message->sm.slot < FLYT_SLOTS_MAX;
     case FLYT_SERVER_LINK_SM_DONE:

@@ -8,9 +8,9 @@
  * end at FLYT_SERVER_LINK_FD. It makes its context on that GPU, splits its SMs into groups of that size, and is ready.
  *
  * A server's life: READY or FAILED; SESSION; then DATA, LIMIT, SM, KILL as they come, answered by LIMIT_DONE, SM_DONE;
- * EXTENT and EXTENT_GONE as memory comes and goes, USE from time to time, RETURN at the end of the session; the process
- * ends after that. In direct mode there are READY, FAILED, SESSION (one slot for each device without limits, no
- * ledgers, no rejoining) and DATA only.
+ * EXTENT and EXTENT_GONE as memory comes and goes, NEED before memory is refused, USE from time to time, RETURN at the
+ * end of the session; the process ends after that. In direct mode there are READY, FAILED, SESSION (one slot for each
+ * device without limits, no ledgers, no rejoining) and DATA only.
  *
  * Functions keep no state and may be called from any thread; who sends from several threads serialises them only where
  * the order matters, for a message is sent whole or not at all.
@@ -76,6 +76,10 @@ enum flyt_server_link_kind {
     FLYT_SERVER_LINK_GO = 16,
     /* To the server: the session is to end now; `data` is a sentence for its program. */
     FLYT_SERVER_LINK_KILL = 17,
+    /* To the manager: the slot's limit leaves no room for `need`; the VM's other servers are to give back what they
+     * cache. Answered by NEED_DONE with the same number when they have, and when that is credited. */
+    FLYT_SERVER_LINK_NEED = 18,
+    FLYT_SERVER_LINK_NEED_DONE = 19,
     FLYT_SERVER_LINK_KINDS
 };
 
@@ -155,6 +159,13 @@ struct flyt_server_link_limit_done {
     int32_t outcome; /* 0 or a negative errno */
 };
 
+struct flyt_server_link_need {
+    uint64_t number; /* of this server, rising */
+    uint64_t bytes;
+    uint32_t slot;
+    uint32_t reserved;
+};
+
 struct flyt_server_link_sm {
     uint64_t revision;
     uint32_t slot;
@@ -204,6 +215,7 @@ struct flyt_server_link_message {
         struct flyt_server_link_extent extent;
         struct flyt_server_link_limit limit;
         struct flyt_server_link_limit_done limit_done;
+        struct flyt_server_link_need need;
         struct flyt_server_link_sm sm;
         struct flyt_server_link_sm_done sm_done;
         struct flyt_server_link_use use;
@@ -223,6 +235,7 @@ _Static_assert(sizeof(struct flyt_server_link_stream) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_extent) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_limit) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_limit_done) == 24, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_need) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_sm) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_sm_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_use) == 48, "link layout");
