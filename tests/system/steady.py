@@ -1,0 +1,142 @@
+"""programs/steady.cu in a VM of a whole system (cluster.py): a program that computes and compares all the time, and does
+what it is told; and what everybody must agree on about what such programs hold."""
+import os
+import select
+import time
+
+import harness
+from harness import expect, expect_equal, within
+
+MIB = 1 << 20
+OUT_OF_MEMORY = 2       # cudaErrorMemoryAllocation
+RECORDED = 6            # flytctl: recorded, not acknowledged yet
+
+
+class Steady:
+    """Starts one in VM `i` and waits until it is ready; ready=False: not yet."""
+
+    def __init__(self, system, i, *arguments, ready=True, **changes):
+        self.system, self.name = system, "the program in VM %d" % i
+        self.process = system.start_in_vm(i, harness.helper("steady"), *map(str, arguments), **changes)
+        self._said = b""
+        if ready:
+            self.wait_ready()
+
+    def wait_ready(self):
+        expect_equal(self.line("ready"), "ready", self.name)
+
+    def line(self, what, seconds=60):
+        """The next line that it prints."""
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._said:
+            left = deadline - time.monotonic()
+            expect(left > 0, self.name, "said nothing within", seconds, "s:", what)
+            if select.select([self.process.stdout], [], [], left)[0]:
+                chunk = os.read(self.process.stdout.fileno(), 4096)
+                if not chunk:
+                    result = harness.finish(self.process)
+                    raise harness.Failed("%s ended, %s: %r" % (self.name, what, result))
+                self._said += chunk
+        line, self._said = self._said.split(b"\n", 1)
+        return line.decode()
+
+    def say(self, words):
+        os.write(self.process.stdin.fileno(), words.encode() + b"\n")
+
+    def ask(self, words):
+        """The answer's numbers."""
+        self.say(words)
+        answer = self.line(words).split()
+        expect_equal(answer[0], words.split()[0], self.name, "answered", answer)
+        return [int(word) for word in answer[1:]]
+
+    def alloc(self, mib):
+        """The CUDA code."""
+        return self.ask("alloc %d" % mib)[0]
+
+    def takes(self, mib):
+        expect_equal(self.alloc(mib), 0, self.name, "allocates", mib, "MiB")
+
+    def gives_back(self):
+        expect_equal(self.ask("free")[0], 0, self.name, "frees a block")
+
+    def total(self):
+        """MiB that cudaMemGetInfo says."""
+        return self.ask("info")[1]
+
+    def goes_on(self, rounds=2):
+        """Waits until it has computed and compared so many more times."""
+        begin = self.ask("rounds")[0]
+        within(60, lambda: self.ask("rounds")[0] >= begin + rounds, self.name + " goes on")
+
+    def ends_right(self):
+        """Ends it; everything that it held was as it wrote it."""
+        self.say("end")
+        answer = self.line("end", 120)
+        expect(answer.startswith("right "), self.name, "said", answer)
+        result = harness.finish(self.process)
+        expect_equal((result.status, result.err), (0, ""), self.name, result)
+        return int(answer.split()[1])
+
+    def ends_with_error(self):
+        """(code, what stderr said) of one that lost its GPU."""
+        answer = self.line("an error", 60).split()
+        expect_equal(answer[0], "error", self.name, "said", answer)
+        result = harness.finish(self.process)
+        expect_equal(result.status, 7, self.name, result)
+        return int(answer[1]), result.err
+
+    def close(self):
+        harness.kill_group(self.process)
+        harness.finish(self.process)
+
+
+def allocations(system, i=None):
+    return [a for a in system.flytctl("allocations") if i is None or a["vm_ip"] == system.vm_ip(i)]
+
+
+def allocation(system, i):
+    found = allocations(system, i)
+    expect_equal(len(found), 1, "allocations of VM", i, found)
+    return found[0]
+
+
+def vm(system, i):
+    found = [v for v in system.flytctl("vms") if v["vm_ip"] == system.vm_ip(i)]
+    expect_equal(len(found), 1, "documents of VM", i)
+    return found[0]
+
+
+def add_vm(system, i, *words, sm=8, memory="256M"):
+    system.flytctl("vm", "add", system.vm_ip(i), "--sm", sm, "--memory", memory, *words)
+
+
+def refused(system, *words, status=1):
+    """What flytctl says on stderr where it is to end with this status."""
+    result = system.flytctl_run(*words)
+    expect_equal(result.status, status, "flytctl", *words, result)
+    expect_equal(len(harness.lines(result.err)), 1, "lines of", result)
+    return result.err
+
+
+def events(system, kind, thing=None):
+    return [e for e in system.flytctl("events") if e["kind"] == kind and thing in (None, e["object"])]
+
+
+def uses(system, i, mib):
+    """Waits until the manager knows that VM i uses so much of its memory."""
+    within(60, lambda: [a["memory_used_bytes"] for a in allocations(system, i)] == [mib * MIB],
+           "VM %d uses %d MiB" % (i, mib))
+
+
+def is_idle(system):
+    """Waits until no program is known and nothing is in use; allocations may stay."""
+    def idle():
+        rows = allocations(system)
+        return not system.flytctl("sessions") and not any(a["sessions"] or a["memory_used_bytes"] for a in rows)
+    within(60, idle, "nothing is in use")
+
+
+def nodes_up(system, count=None):
+    within(60, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"] * (count or system.node_count),
+           "all nodes are up")
