@@ -659,6 +659,12 @@ static void test_closing(void **state)
     EXPECT_STATUS(4);
     EXPECT_IN(result.err, "is not the JSON that was expected");
     assert_string_equal(result.out, "");
+    server.manner = TEST_REPEATS;
+    RUN("vms");
+    EXPECT_STATUS(4);
+    EXPECT_IN(result.err, "the same page again and again");
+    RUN("events");
+    EXPECT_STATUS(0);
 }
 
 static void test_no_manager(void **state)

@@ -260,6 +260,12 @@ static void look_at_listening(struct flyt_doctor *doctor)
             flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "listening", "correct listen", "%s", err.text);
             continue;
         }
+        if (url.scheme == FLYT_URL_TCP && !url.port) {
+            flyt_doctor_say(doctor, FLYT_VERDICT_WARN, "listening", "name a port in listen",
+                            "%s names no port: the kernel chooses another one at each start, which cannot be looked at",
+                            urls[i]);
+            continue;
+        }
         if (url.scheme == FLYT_URL_TCP && !*url.host)
             snprintf(url.host, sizeof url.host, "localhost");
         flyt_url_print(&url, text);

@@ -5,7 +5,8 @@ import os
 import subprocess
 
 import harness
-from harness import BUILD, environment, expect, expect_equal, main, run, scenario, skip, start, within
+from cluster import System
+from harness import BUILD, app, environment, expect, expect_equal, main, run, scenario, skip, start, within
 
 FLYTCTL = os.path.join(BUILD, "bin", "flytctl")
 CLUSTER = os.path.join(BUILD, "bin", "flyt-cluster-manager")
@@ -195,6 +196,30 @@ def certificates_and_members():
     expect(result.status == 4 and "flytctl operator join-token" in result.err, result)
     harness.kill_group(manager)
     manager.wait()
+
+
+@scenario
+def a_whole_system():
+    """A node and a VM that are well, with a program that runs; and what flytctl shows of them."""
+    with System(nodes=1, vms=1, namespaces=False) as system:
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", 8, "--memory", "256M", "--name", "web")
+        result = system.run_in_vm(0, app("memory"))
+        expect_equal(result.status, 0, "a program", result)
+        node = system.path("node-0", "node.conf")
+        found = doctor("--config", node)
+        says(found, "listening", "warn", "names no port")
+        for subject, words in (("driver", "software GPUs"), ("identity", "of node node-0"), ("state", "can be written"),
+                               ("manager", "TLS with it works"), ("server", "can be executed")):
+            says(found, subject, "ok", words)
+        found = doctor("--config", system.path("vm-0", "client.conf"), LD_LIBRARY_PATH=LIBRARIES)
+        for subject, words in (("identity", system.vm_ip(0)), ("manager", "TLS with it works"), ("client manager", "answers"),
+                               ("allocation", "on node node-0"), ("data", "the GPU's node answers")):
+            says(found, subject, "ok", words)
+        within(20, lambda: [a["sms_now"] for a in system.flytctl("allocations")] == [8], "the allocation's use is told")
+        for words, part in ((("gpus",), "node-0:0"), (("vms",), "web"), (("top", "-n", "1"), "0.0/0.2GiB"),
+                            (("status",), "nodes up          1/1"), (("explain", "web"), "It has allocation")):
+            result = system.flytctl_run(*words)
+            expect(result.status == 0 and part in result.out, words, result)
 
 
 if __name__ == "__main__":
