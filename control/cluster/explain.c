@@ -112,6 +112,6 @@ cJSON *flyt_explain(struct flyt_vm *vm)
         say(array, vm, "Its client manager is not connected.");
     snprintf(name, sizeof name, "vm:%s", vm->key);
     if (vm->cluster->tls && !flyt_table_find(&vm->cluster->members, name))
-        say(array, vm, "It is not enrolled: `flytctl join-token vm %s` makes a token for it.", vm->key);
+        say(array, vm, "It is not enrolled: `flytctl vm join-token %s` makes a token for it.", vm->key);
     return array;
 }

@@ -247,7 +247,8 @@ static void stop(void *user)
 int main(int argc, char **argv)
 {
     static const struct flyt_daemon_option options[] = {
-        {"join", "TOKEN", "enrols this node with a token of `flytctl join-token`, writes the files of tls, and ends"},
+        {"join", "TOKEN",
+         "enrols this node with a token of `flytctl node join-token`, writes the files of tls, and ends"},
         {"manager", "URL", "with --join: the cluster manager, by default the first of `managers`"},
         {.name = NULL},
     };
