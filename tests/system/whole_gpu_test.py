@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""The whole system with this machine's NVIDIA GPUs, without MPS and under it: programs of two VMs, limits, a resize, the
+death of the node manager. Needs a GPU; FLYT_TEST_SOFTWARE=1 tries the scenarios on software GPUs."""
+import os
+import re
+import statistics
+import subprocess
+import time
+
+import harness
+from cluster import System
+from harness import app, expect, expect_equal, finish, helper, main, scenario, skip, within
+
+MIB = 1 << 20
+GROWING = os.path.join(harness.BUILD, "tests", "demo", "growing")
+IS_SOFTWARE = os.environ.get("FLYT_TEST_SOFTWARE") == "1"
+PROGRAMS = ("memory", "events", "streams", "launch", "host_functions", "atomics", "launch_cooperative", "pinned_chain")
+ATTACHES = 15
+
+if not IS_SOFTWARE and not os.path.exists("/dev/nvidiactl"):
+    skip("no NVIDIA GPU here")
+
+
+def system(mps, **options):
+    node = {"mps": mps, "warm": 2} if not IS_SOFTWARE else {"warm": 2}
+    if mps == "start":
+        node["mps_dir"] = os.path.join(harness.WORK, "mps")
+    return System(nodes=1, vms=2, hardware=not IS_SOFTWARE, namespaces=False, sms=132, memory="4G", node=node, **options)
+
+
+def ways():
+    return ("off",) if IS_SOFTWARE else ("off", "start")
+
+
+def allocation_of(whole, i):
+    return [a for a in whole.flytctl("allocations") if a["vm_ip"] == whole.vm_ip(i)][0]
+
+
+@scenario
+def programs_of_two_vms():
+    for mps in ways():
+        with system(mps) as whole:
+            gpus = whole.flytctl("gpus")
+            if not IS_SOFTWARE:
+                listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+                expect_equal(sorted(g["uuid"] for g in gpus), sorted(re.findall(r"GPU-[-0-9a-f]{36}", listed)), "UUIDs")
+            print("    %s: %s" % (mps, [(g["type"], g["sms"], g["groups"], g["memory_bytes"] // MIB, g["client_slots"])
+                                        for g in gpus]))
+            for i in range(2):
+                whole.flytctl("vm", "add", whole.vm_ip(i), "--sm", "32", "--memory", "1G", "--sessions", "8")
+            running = [(i, name, whole.start_in_vm(i, app(name))) for name in PROGRAMS[:4] for i in range(2)]
+            running += [(0, name, whole.start_in_vm(0, app(name))) for name in PROGRAMS[4:]]
+            for i, name, program in running:
+                result = finish(program, 120)
+                expect_equal(result.status, 0, name, "in VM", i, result)
+            within(30, lambda: sum(a["sessions"] for a in whole.flytctl("allocations")) == 0, "the end of all sessions")
+            expect_equal([a["memory_used_bytes"] for a in whole.flytctl("allocations")], [0, 0], "memory in use afterwards")
+
+
+@scenario
+def limits_hold_and_change():
+    for mps in ways():
+        with system(mps) as whole:
+            whole.flytctl("vm", "add", whole.vm_ip(0), "--sm", "32", "--memory", "1G")
+            program = whole.start_in_vm(0, GROWING)
+            program.stdout.readline()
+            expect("1024" in program.stdout.readline().decode(), "the program takes its limit")
+            used = allocation_of(whole, 0)["memory_used_bytes"]
+            expect_equal(used, 1024 * MIB, "memory in use")
+            refused = whole.flytctl_run("resize", whole.vm_ip(0), "--memory", "512M")
+            expect_equal(refused.status, 1, "less than is in use", refused)
+            whole.kill("node-0")
+            within(30, lambda: [n["state"] for n in whole.flytctl("nodes")] == ["up"], "the node's registration")
+            within(30, lambda: allocation_of(whole, 0)["memory_used_bytes"] == used, "its memory, known again")
+            before = time.monotonic()
+            whole.flytctl("resize", whole.vm_ip(0), "--memory", "2G")
+            print("    %s: flytctl resize took %.0f ms, its process included" % (mps, (time.monotonic() - before) * 1e3))
+            result = finish(program, 120)
+            expect(result.status == 0 and "2048 of 2048 MiB" in result.out and "correct" in result.out, result)
+
+
+@scenario
+def encrypted_programs():
+    with system("off", cluster={"encrypted": True}, ) as whole:
+        whole.flytctl("vm", "add", whole.vm_ip(0), "--sm", "32", "--memory", "1G")
+        for name in ("memory", "pinned_chain", "host_functions"):
+            result = whole.run_in_vm(0, app(name))
+            expect_equal(result.status, 0, name, result)
+
+
+@scenario
+def attaching_is_quick():
+    """Wall time of a short program in a VM, first to last; figures only."""
+    with system(ways()[-1]) as whole:
+        whole.flytctl("vm", "add", whole.vm_ip(0), "--sm", "32", "--memory", "1G")
+        times = []
+        for _ in range(ATTACHES):
+            result = whole.run_in_vm(0, helper("echo"))
+            expect_equal(result.status, 0, result)
+            times.append(result.seconds * 1e3)
+        print("    a short program: %.1f ms at the median, %.1f to %.1f" % (statistics.median(times), min(times), max(times)))
+
+
+main()
