@@ -45,7 +45,7 @@ static void serve_granted(struct flyt_client_manager *manager, struct flyt_call 
                                            .generation = grant->allocation.generation,
                                            .key_number = grant->key_number};
     unsigned char data[320];
-    flyt_local_attach_res res = {.is_encrypted = grant->is_encrypted};
+    flyt_local_attach_res res = {.is_encrypted = grant->allocation.is_encrypted};
     if (getrandom(&credentials.program_number, sizeof credentials.program_number, 0) !=
         (ssize_t)sizeof credentials.program_number) {
         refuse(manager, call, since_us, FLYT_STATUS_UNAVAILABLE, "no random numbers");

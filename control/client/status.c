@@ -95,7 +95,7 @@ static cJSON *allocation_json(const flyt_grant *grant)
     cJSON_AddStringToObject(object, "node", grant->node);
     cJSON_AddNumberToObject(object, "revision", (double)grant->allocation.revision);
     cJSON_AddNumberToObject(object, "generation", grant->allocation.generation);
-    cJSON_AddBoolToObject(object, "encrypted", grant->is_encrypted);
+    cJSON_AddBoolToObject(object, "encrypted", grant->allocation.is_encrypted);
     cJSON *urls = cJSON_AddArrayToObject(object, "data_urls");
     for (unsigned i = 0; i < grant->data_urls.data_urls_len; i++)
         cJSON_AddItemToArray(urls, cJSON_CreateString(grant->data_urls.data_urls_val[i]));

@@ -184,6 +184,7 @@ cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *car
     cJSON_AddNumberToObject(entry, "priority", held->priority);
     cJSON_AddBoolToObject(entry, "reserved", held->is_reserved);
     cJSON_AddBoolToObject(entry, "when_free", held->when_free);
+    cJSON_AddBoolToObject(entry, "encrypted", held->is_encrypted);
     cJSON_AddNumberToObject(entry, "created_ms", (double)held->created_ms);
     cJSON_AddNumberToObject(entry, "idle_since_ms", (double)held->idle_since_ms);
     return entry;
@@ -229,6 +230,7 @@ static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *ent
     held->priority = (int)number(entry, "priority");
     held->is_reserved = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "reserved"));
     held->when_free = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "when_free"));
+    held->is_encrypted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "encrypted"));
     held->created_ms = (uint64_t)number(entry, "created_ms");
     held->idle_since_ms = (uint64_t)number(entry, "idle_since_ms");
     held->revision = 0;
@@ -359,7 +361,8 @@ int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire)
                             .revision = held->revision,
                             .generation = held->generation,
                             .sessions_max = held->sessions_max,
-                            .when_free = held->when_free};
+                            .when_free = held->when_free,
+                            .is_encrypted = held->is_encrypted};
 
     wire.slots.slots_val = calloc(held->part_count, sizeof *wire.slots.slots_val);
     if (!wire.slots.slots_val)
@@ -700,6 +703,7 @@ int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err)
     held->sessions_max = request.session_count;
     held->priority = vm->desired.priority;
     held->is_reserved = vm->desired.is_reserved;
+    held->is_encrypted = cluster->settings->is_encrypted;
     held->created_ms = held->idle_since_ms = flyt_wall_ms();
     held->vm = vm;
     vm->held = held;
@@ -745,6 +749,7 @@ struct flyt_held *flyt_held_orphan(struct flyt_node *node, const flyt_allocation
     held->revision = wire->revision;
     held->generation = wire->generation;
     held->sessions_max = wire->sessions_max;
+    held->is_encrypted = wire->is_encrypted;
     held->created_ms = flyt_wall_ms();
     for (unsigned i = 0; i < count; i++) {
         const flyt_slot *slot = &wire->slots.slots_val[i];

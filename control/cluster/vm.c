@@ -119,7 +119,6 @@ static unsigned make_grant(const struct flyt_vm *vm, flyt_grant *ret_grant)
     grant.data_urls.data_urls_val = held->node->data_urls;
     grant.data_urls.data_urls_len = held->node->data_url_count;
     grant.key_number = held->node->key_number;
-    grant.is_encrypted = vm->cluster->settings->is_encrypted;
     flyt_ticket_key(held->node->node_key, &credentials, (unsigned char *)grant.ticket_key);
     *ret_grant = grant;
     return 1;

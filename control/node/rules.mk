@@ -17,7 +17,7 @@ $(B)/control/node/node_test: $(B)/control/node/fake-server
 $(B)/bin/flyt-node-manager: $(B)/control/node/main.o $(NODE_OBJS) $(CONTROL_OBJS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -ldl
-ALL += $(B)/bin/flyt-node-manager
+CONTROL += $(B)/bin/flyt-node-manager
 $(B)/control/node/manager_test: $(B)/control/node/fake-server
 
 # NVML's names without a GPU, for tests.

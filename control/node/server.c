@@ -296,7 +296,7 @@ static int fill_session(struct flyt_node_server *server, struct flyt_node_alloca
     *session = (struct flyt_server_link_session){
         .session_id = flyt_node_random(),
         .server_id = flyt_node_random(),
-        .is_encrypted = node->settings->is_encrypted,
+        .is_encrypted = allocation->now.is_encrypted,
         .group_size = server->gpu->group_size,
         .client_lost_s = node->client_lost_s,
         .image_bytes_max = node->settings->vm_image_bytes_max,
@@ -304,7 +304,7 @@ static int fill_session(struct flyt_node_server *server, struct flyt_node_alloca
     flyt_node_allocation_fill(allocation, session);
     if (getrandom(session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
         return -EIO;
-    if (node->settings->is_encrypted)
+    if (session->is_encrypted)
         memcpy(session->channel_key, ticket->channel_key, sizeof session->channel_key);
     strcpy(session->rejoin_path, node->link_path);
     flyt_node_server_secret(node, session->server_id, session->session_id, session->allocation_id,

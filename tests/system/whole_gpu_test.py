@@ -81,7 +81,7 @@ def limits_hold_and_change():
 
 @scenario
 def encrypted_programs():
-    with system("off", cluster={"encrypted": True}, ) as whole:
+    with system("off", cluster={"encrypted": True}) as whole:
         whole.flytctl("vm", "add", whole.vm_ip(0), "--sm", "32", "--memory", "1G")
         for name in ("memory", "pinned_chain", "host_functions"):
             result = whole.run_in_vm(0, app(name))
