@@ -65,8 +65,8 @@ def limits_hold_and_change():
             program = whole.start_in_vm(0, GROWING)
             program.stdout.readline()
             expect("1024" in program.stdout.readline().decode(), "the program takes its limit")
-            used = allocation_of(whole, 0)["memory_used_bytes"]
-            expect_equal(used, 1024 * MIB, "memory in use")
+            used = 1024 * MIB
+            within(30, lambda: allocation_of(whole, 0)["memory_used_bytes"] == used, "the report of all that is in use")
             refused = whole.flytctl_run("resize", whole.vm_ip(0), "--memory", "512M")
             expect_equal(refused.status, 1, "less than is in use", refused)
             whole.kill("node-0")
