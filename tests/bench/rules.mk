@@ -8,3 +8,11 @@ $(B)/tests/bench/%: tests/bench/%.cu tests/bench/bench.h
 
 .PHONY: bench-programs
 bench-programs: $(BENCH_PROGRAMS)
+
+# A cluster of simulated nodes and VMs before a real cluster manager (tests/bench/load/main.c). No CUDA.
+CONTROL_LOAD := $(B)/tests/bench/control_load
+$(CONTROL_LOAD): $(call objs,$(wildcard tests/bench/load/*.c)) $(STORE_OBJS) $(CONTROL_OBJS) | $(B)/lib/libflyt-store-mongodb.so
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS)
+bench-programs: $(CONTROL_LOAD)
+test-apps: $(CONTROL_LOAD)
