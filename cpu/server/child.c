@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cpu/server/grant.h"
@@ -24,7 +25,7 @@
 void flyt_program_1(struct svc_req *request, SVCXPRT *xprt);
 
 /* So long the end waits for what was said last to be encrypted and sent. */
-enum { LAST_WORDS_MS = 1000 };
+enum { LAST_WORDS_MS = 1000, READING_MS = 200 };
 
 struct child {
     const struct flyt_child_options *options;
@@ -237,6 +238,10 @@ int flyt_child_run(const struct flyt_child_options *options)
     flyt_watch_tell_end(&child->watch);
     if (child->secure)
         flyt_secure_drain(child->secure, LAST_WORDS_MS);
+    /* The ends of data streams, which come with the process's, must not be seen before the reason is read. */
+    const struct timespec pause = {.tv_nsec = READING_MS * 1000000l};
+    if (child->watch.is_node && *session->end_reason)
+        nanosleep(&pause, NULL);
     /* The process's end frees everything, on the GPU too, and waits for no kernel. */
     _exit(0);
 }

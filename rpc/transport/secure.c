@@ -360,10 +360,13 @@ static void relay(struct flyt_secure *self)
         int status = flush_sealed(self);
         if (status && status != -EAGAIN)
             break;
-        is_busy |= unseal(self);
+        /* Once what waits has gone, there may be more inside OpenSSL, of which the socket says nothing. */
+        is_busy |= unseal(self) || self->opened_end;
         status = flush_opened(self);
         if (status && status != -EAGAIN)
             break;
+        if (status == -EAGAIN)
+            is_busy = false;
         pass_ends(self);
         bool are_both_ended = self->has_plain_ended && self->has_net_ended;
         if ((self->has_ended || are_both_ended) && !self->opened_end && !self->sealed_end)

@@ -114,6 +114,38 @@ static void both_ways_at_once(void **state)
     end(&line);
 }
 
+/* More than the plain socket holds lies decrypted, and inside OpenSSL, when the reader comes; all of it arrives. */
+static void a_late_reader_gets_all(void **state)
+{
+    const struct timeval limit = {.tv_sec = 20};
+    struct line line;
+    struct flyt_error err = {0};
+    int room = 0; /* as the kernel counts: more than there are bytes */
+    socklen_t room_bytes = sizeof room;
+    assert_int_equal(connect_both(&line, key, &err), 0);
+    setsockopt(line.client_fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    getsockopt(line.client_fd, SOL_SOCKET, SO_SNDBUF, &room, &room_bytes);
+    char *bytes = calloc(2, (size_t)room);
+    for (size_t wanted = (size_t)room / 2; wanted < 2 * (size_t)room; wanted += 30000) {
+        size_t sent = 0, read = 0;
+        /* As much as goes without a reader. */
+        for (unsigned tries = 0; sent < wanted && tries < 20;) {
+            ssize_t step = send(line.server_fd, bytes, wanted - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+            sent += step > 0 ? (size_t)step : 0;
+            if (step <= 0 && ++tries)
+                usleep(1000);
+        }
+        usleep(10000); /* until everything lies where it can get without a reader */
+        while (read < sent) {
+            ssize_t got = recv(line.client_fd, bytes, sent - read < PIECE_BYTES ? sent - read : PIECE_BYTES, 0);
+            assert_true(got > 0);
+            read += (size_t)got;
+        }
+    }
+    free(bytes);
+    end(&line);
+}
+
 static void nothing_goes_in_clear(void **state)
 {
     static const char words[] = "a sentence that nobody on the way may read";
@@ -276,6 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_ways_at_once),
+        cmocka_unit_test(a_late_reader_gets_all),
         cmocka_unit_test(nothing_goes_in_clear),
         cmocka_unit_test(another_key_is_refused),
         cmocka_unit_test(clear_answers_are_left_alone),
