@@ -70,7 +70,7 @@ def limits_hold_and_change():
             refused = whole.flytctl_run("resize", whole.vm_ip(0), "--memory", "512M")
             expect_equal(refused.status, 1, "less than is in use", refused)
             whole.kill("node-0")
-            within(30, lambda: sum(e["kind"] == "node.up" for e in whole.flytctl("events")) == 2, "the node's return")
+            within(30, lambda: whole.log("node-0").count("registered with the cluster manager") == 2, "the node's return")
             within(30, lambda: allocation_of(whole, 0)["memory_used_bytes"] == used, "its memory, known again")
             before = time.monotonic()
             whole.flytctl("resize", whole.vm_ip(0), "--memory", "2G")
