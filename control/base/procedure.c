@@ -27,6 +27,7 @@ static const struct name names[] = {
     {FLYT_CONTROL_PROGRAM, FLYT_SESSION_KILL, "session_kill"},
     {FLYT_CONTROL_PROGRAM, FLYT_BACKUP, "backup"},
     {FLYT_CONTROL_PROGRAM, FLYT_REVOKE, "revoke"},
+    {FLYT_CONTROL_PROGRAM, FLYT_ADMIT, "admit"},
     {FLYT_ORDER_PROGRAM, FLYT_ORDER_APPLY, "order_apply"},
     {FLYT_ORDER_PROGRAM, FLYT_ORDER_SESSION_KILL, "order_session_kill"},
     {FLYT_ORDER_PROGRAM, FLYT_ORDER_GPU_SET, "order_gpu_set"},

@@ -48,6 +48,16 @@ int flyt_tls_request(enum flyt_role role, const char *name, struct flyt_error *e
 int flyt_tls_sign(const char *authority_file, const char *authority_key_file, const unsigned char *request,
                   size_t request_bytes, enum flyt_role role, const char *name, unsigned valid_days,
                   struct flyt_error *err, char **ret_certificates, char **ret_serial);
+/* For whom a request (DER) says that it is. 0; -ENOENT: it does not say, or is none. ret_name: FLYT_NAME_BYTES_MAX + 1.
+ * Who holds it may have written anything: this is for finding mistakes. */
+int flyt_tls_request_role(const unsigned char *request, size_t request_bytes, enum flyt_role *ret_role, char *ret_name);
+/*
+ * Whose certificate it is, the first one of `data` (PEM); the CA of authority_file must have signed it, itself or by an
+ * intermediate one that follows in `data`, and it must not have expired. ret_name: FLYT_NAME_BYTES_MAX + 1, ret_serial
+ * as in struct flyt_identity. 0 or negative, *err. Reads a file: short, but it blocks.
+ */
+int flyt_tls_read_member(const char *authority_file, const void *data, size_t bytes, struct flyt_error *err,
+                         enum flyt_role *ret_role, char *ret_name, char ret_serial[64]);
 /* SHA-256 of the first certificate in a PEM file (DER). 0 or negative, *err. */
 int flyt_tls_fingerprint(const char *file, struct flyt_error *err, unsigned char ret_hash[32]);
 

@@ -292,6 +292,59 @@ int flyt_tls_sign(const char *authority_file, const char *authority_key_file, co
     return status ? flyt_error_set(err, status, "%s", cause.text) : 0;
 }
 
+int flyt_tls_request_role(const unsigned char *request, size_t request_bytes, enum flyt_role *ret_role, char *ret_name)
+{
+    X509_REQ *asked =
+        request_bytes <= FLYT_CERTIFICATE_BYTES_MAX ? d2i_X509_REQ(NULL, &request, (long)request_bytes) : NULL;
+    int status = asked ? flyt_tls_role_of_request(asked, ret_role, ret_name) : -ENOENT;
+
+    X509_REQ_free(asked);
+    return status;
+}
+
+/* NULL: it is good; else why not. */
+static const char *verify(const char *authority_file, X509 *certificate, STACK_OF(X509) * others)
+{
+    X509_STORE *trusted = X509_STORE_new();
+    X509_STORE_CTX *context = X509_STORE_CTX_new();
+    const char *reason = "out of memory";
+
+    if (trusted && context && X509_STORE_load_file(trusted, authority_file) != 1)
+        reason = "the CA's file cannot be read";
+    else if (trusted && context && X509_STORE_CTX_init(context, trusted, certificate, others) == 1 &&
+             X509_STORE_CTX_set_purpose(context, X509_PURPOSE_SSL_CLIENT) == 1)
+        reason =
+            X509_verify_cert(context) == 1 ? NULL : X509_verify_cert_error_string(X509_STORE_CTX_get_error(context));
+    X509_STORE_CTX_free(context);
+    X509_STORE_free(trusted);
+    return reason;
+}
+
+int flyt_tls_read_member(const char *authority_file, const void *data, size_t bytes, struct flyt_error *err,
+                         enum flyt_role *ret_role, char *ret_name, char ret_serial[64])
+{
+    BIO *bio = bytes <= FLYT_CERTIFICATE_BYTES_MAX ? BIO_new_mem_buf(data, (int)bytes) : NULL;
+    X509 *certificate = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL, *other;
+    STACK_OF(X509) *others = sk_X509_new_null();
+    int status = 0;
+
+    while (certificate && others && (other = PEM_read_bio_X509(bio, NULL, NULL, NULL)))
+        if (!sk_X509_push(others, other))
+            X509_free(other);
+    const char *reason = certificate && others ? verify(authority_file, certificate, others) : NULL;
+    if (!certificate || !others)
+        status = flyt_error_set(err, -EINVAL, "this is no certificate (PEM)");
+    else if (reason)
+        status = flyt_error_set(err, -EACCES, "the certificate is not one of this cluster's CA: %s", reason);
+    else if (flyt_tls_role(certificate, ret_role, ret_name) || flyt_tls_serial(certificate, ret_serial))
+        status = flyt_error_set(err, -EINVAL, "the certificate says no role (flyt:node:…), or has no serial number");
+    sk_X509_pop_free(others, X509_free);
+    X509_free(certificate);
+    BIO_free(bio);
+    ERR_clear_error();
+    return status;
+}
+
 int flyt_tls_fingerprint(const char *file, struct flyt_error *err, unsigned char ret_hash[32])
 {
     struct flyt_error cause = {0};

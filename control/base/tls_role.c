@@ -47,9 +47,9 @@ static int parse(const char *text, enum flyt_role *ret_role, char *ret_name)
     return -ENOENT;
 }
 
-int flyt_tls_role(const X509 *certificate, enum flyt_role *ret_role, char *ret_name)
+/* Takes over the names. */
+static int role_of(GENERAL_NAMES *names, enum flyt_role *ret_role, char *ret_name)
 {
-    GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
     unsigned count = 0;
     int status = -ENOENT;
 
@@ -68,6 +68,20 @@ int flyt_tls_role(const X509 *certificate, enum flyt_role *ret_role, char *ret_n
     }
     GENERAL_NAMES_free(names);
     return count == 1 ? status : -ENOENT;
+}
+
+int flyt_tls_role(const X509 *certificate, enum flyt_role *ret_role, char *ret_name)
+{
+    return role_of(X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL), ret_role, ret_name);
+}
+
+int flyt_tls_role_of_request(X509_REQ *request, enum flyt_role *ret_role, char *ret_name)
+{
+    STACK_OF(X509_EXTENSION) *extensions = X509_REQ_get_extensions(request);
+    GENERAL_NAMES *names = X509V3_get_d2i(extensions, NID_subject_alt_name, NULL, NULL);
+
+    sk_X509_EXTENSION_pop_free(extensions, X509_EXTENSION_free);
+    return role_of(names, ret_role, ret_name);
 }
 
 char *flyt_tls_role_uri(enum flyt_role role, const char *name)

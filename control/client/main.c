@@ -91,7 +91,7 @@ static const struct flyt_setting settings[] = {
 };
 
 static const struct flyt_daemon_option options[] = {
-    {"join", "TOKEN", "enrol this VM with the first of the managers, then exit"},
+    {"join", "TOKEN", "enrols this VM with a token of `flytctl vm join-token`, writes certificate and key, and ends"},
     {0},
 };
 
@@ -157,33 +157,41 @@ static void down(void *user)
 
 /* ---- start and end ---- */
 
-/* The files of the settings, or else those that --join has written. */
+enum { PATH_BYTES = 4096 };
+
+/* The files of the settings, or else those in state_dir. `paths` holds their names. */
+static struct flyt_tls_files files_of(const struct flyt_client_settings *s, char paths[3][PATH_BYTES])
+{
+    static const char *const names[] = {"authority.pem", "certificate.pem", "key.pem"};
+    if (s->authority)
+        return (struct flyt_tls_files){.authority = s->authority, .certificate = s->certificate, .key = s->key};
+    for (int i = 0; i < 3; i++)
+        snprintf(paths[i], PATH_BYTES, "%s/%s", s->state_dir, names[i]);
+    return (struct flyt_tls_files){.authority = paths[0], .certificate = paths[1], .key = paths[2]};
+}
+
 static int open_tls(struct flyt_client_manager *manager, struct flyt_error *err)
 {
-    const struct flyt_client_settings *s = manager->settings;
-    struct flyt_tls_files files = {.authority = s->authority, .certificate = s->certificate, .key = s->key};
-    char paths[3][4096];
-    if (!files.authority) {
-        static const char *const names[] = {"authority.pem", "certificate.pem", "key.pem"};
-        for (int i = 0; i < 3; i++)
-            snprintf(paths[i], sizeof paths[i], "%s/%s", s->state_dir, names[i]);
-        if (access(paths[1], F_OK) != 0)
-            return 0;
-        files = (struct flyt_tls_files){.authority = paths[0], .certificate = paths[1], .key = paths[2]};
-    }
+    char paths[3][PATH_BYTES];
+    const struct flyt_tls_files files = files_of(manager->settings, paths);
+    if (!manager->settings->authority && access(files.certificate, F_OK) != 0)
+        return 0;
     return flyt_tls_new(&files, false, err, &manager->tls);
 }
 
 static int join(struct flyt_client_manager *manager, struct flyt_error *err)
 {
-    char name[FLYT_NAME_BYTES_MAX + 1];
-    int status =
-        flyt_enrol(manager->settings->managers.items[0], manager->join_token, manager->settings->state_dir, err, name);
+    const struct flyt_client_settings *s = manager->settings;
+    char paths[3][PATH_BYTES];
+    const struct flyt_enrolment enrolment = {.managers = &s->managers,
+                                             .token = manager->join_token,
+                                             .role = FLYT_ROLE_VM,
+                                             .name = s->vm_ip,
+                                             .files = files_of(s, paths)};
+    int status = flyt_enrol(&enrolment, err);
     if (status)
         return status;
-    printf("enrolled as VM %s; certificate and key are in %s\n", name, manager->settings->state_dir);
-    if (strcmp(name, manager->settings->vm_ip) != 0)
-        printf("note: vm_ip in the configuration is %s; it must be %s\n", manager->settings->vm_ip, name);
+    printf("enrolled as VM %s: %s\n", s->vm_ip, enrolment.files.certificate);
     flyt_daemon_exit(manager->daemon, 0);
     return 0;
 }

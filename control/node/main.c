@@ -16,12 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "control/base/daemon.h"
+#include "control/base/enrol.h"
 #include "control/base/metrics.h"
 #include "control/base/tls.h"
 #include "control/node/check.h"
-#include "control/node/enrol.h"
 #include "control/node/manager.h"
 #include "control/node/mps.h"
 #include "control/node/node.h"
@@ -35,7 +36,6 @@ enum { MEASURE_MS = 2000 };
 struct program {
     struct flyt_daemon *daemon;
     const char *join_token, *join_url;
-    struct flyt_node_enrol *enrol;
     struct flyt_node node;
     struct flyt_node_nvml *nvml;
     struct flyt_node_mps *mps;
@@ -61,27 +61,28 @@ static int take_option(void *user, const char *name, const char *value)
 
 /* ---- joining ---- */
 
-static void on_enrolled(void *user, const struct flyt_error *err)
-{
-    struct program *program = user;
-
-    if (err->code)
-        flyt_fail("not enrolled: %s", err->text);
-    else
-        flyt_info("enrolled");
-    flyt_daemon_exit(program->daemon, err->code != 0);
-}
-
 static int join(struct program *program, const struct flyt_node_settings *settings, struct flyt_error *err)
 {
-    const char *url = program->join_url          ? program->join_url
-                      : settings->managers.count ? settings->managers.items[0]
-                                                 : NULL;
+    char host[FLYT_NAME_BYTES_MAX + 1] = "", *url = (char *)program->join_url;
+    const struct flyt_strings named = {.items = &url, .count = 1};
+    struct flyt_enrolment enrolment = {
+        .managers = url ? &named : &settings->managers,
+        .token = program->join_token,
+        .role = FLYT_ROLE_NODE,
+        .name = settings->name ? settings->name : host,
+        .files = {.authority = settings->authority, .certificate = settings->certificate, .key = settings->key},
+    };
 
-    if (!url)
-        return flyt_error_set(err, -EINVAL, "say which cluster manager: --manager URL");
-    return flyt_node_enrol_new(flyt_daemon_event(program->daemon), settings, program->join_token, url, on_enrolled,
-                               program, err, &program->enrol);
+    if (!settings->key)
+        return flyt_error_set(err, -EINVAL, "the configuration says not where: set tls.authority, certificate and key");
+    if (!settings->name && gethostname(host, sizeof host - 1))
+        return flyt_error_set(err, -errno, "this machine has no name: set `name`");
+    int status = flyt_enrol(&enrolment, err);
+    if (status)
+        return status;
+    printf("enrolled as node %s: %s\n", enrolment.name, settings->certificate);
+    flyt_daemon_exit(program->daemon, 0);
+    return 0;
 }
 
 /* ---- serving ---- */
@@ -230,7 +231,6 @@ static void stop(void *user)
 {
     struct program *program = user;
 
-    program->enrol = flyt_node_enrol_free(program->enrol);
     sd_event_source_disable_unref(program->timer);
     program->metrics_server = flyt_metrics_server_free(program->metrics_server);
     program->metrics = flyt_node_metrics_free(program->metrics);
@@ -249,7 +249,7 @@ int main(int argc, char **argv)
     static const struct flyt_daemon_option options[] = {
         {"join", "TOKEN",
          "enrols this node with a token of `flytctl node join-token`, writes the files of tls, and ends"},
-        {"manager", "URL", "with --join: the cluster manager, by default the first of `managers`"},
+        {"manager", "URL", "with --join: the cluster manager, by default those of `managers`"},
         {.name = NULL},
     };
     struct program *program = calloc(1, sizeof *program);
