@@ -169,7 +169,7 @@ static int write_answer(const flyt_enrol_res *res, const struct flyt_tls_files *
 
 /* ---- all of it ---- */
 
-int flyt_enrol(const struct flyt_enrolment *enrolment, struct flyt_error *err)
+int flyt_enrol(const struct flyt_enrolment *enrolment, struct flyt_error *err, char *ret_name)
 {
     unsigned char authority_hash[32], secret[32], *request = NULL;
     size_t request_bytes = 0;
@@ -196,6 +196,8 @@ int flyt_enrol(const struct flyt_enrolment *enrolment, struct flyt_error *err)
         status = ask(&exchange, enrolment->managers->items[i], tls);
     if (!status)
         status = write_answer(&exchange.res, &enrolment->files, key, err);
+    if (!status)
+        snprintf(ret_name, FLYT_NAME_BYTES_MAX + 1, "%s", exchange.res.name);
     xdr_free((xdrproc_t)xdr_flyt_enrol_res, &exchange.res);
     flyt_tls_free(tls);
     free(request);

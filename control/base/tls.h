@@ -36,7 +36,8 @@ int flyt_tls_reload(struct flyt_tls *tls, struct flyt_error *err);
 /* When the own certificate ends, seconds since 1970; 0: there is none. */
 int64_t flyt_tls_expires(const struct flyt_tls *tls);
 
-/* A new P-256 key and a request for it (DER) for role and name. Both malloc'ed; the key is PEM. 0 or negative, *err. */
+/* A new P-256 key and a request for it (DER) for role and name (NULL: for whom is not said). Both malloc'ed; the key is
+ * PEM. 0 or negative, *err. */
 int flyt_tls_request(enum flyt_role role, const char *name, struct flyt_error *err, char **ret_key,
                      unsigned char **ret_request, size_t *ret_request_bytes);
 /*

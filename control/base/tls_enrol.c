@@ -66,16 +66,19 @@ static int set_subject(X509_NAME *subject, const char *name)
 
 /* ---- requests ---- */
 
+/* uri NULL: it does not say for whom it is. */
 static X509_REQ *request_new(EVP_PKEY *key, const char *name, const char *uri)
 {
     X509_REQ *request = X509_REQ_new();
-    GENERAL_NAMES *names = alternative_names(uri);
+    GENERAL_NAMES *names = uri ? alternative_names(uri) : NULL;
     STACK_OF(X509_EXTENSION) *extensions = NULL;
 
-    bool is_good = request && names && X509V3_add1_i2d(&extensions, NID_subject_alt_name, names, 0, 0) == 1 &&
-                   X509_REQ_set_version(request, X509_REQ_VERSION_1) &&
-                   set_subject(X509_REQ_get_subject_name(request), name) && X509_REQ_set_pubkey(request, key) &&
-                   X509_REQ_add_extensions(request, extensions) && X509_REQ_sign(request, key, EVP_sha256()) > 0;
+    bool is_good = request && X509_REQ_set_version(request, X509_REQ_VERSION_1) &&
+                   set_subject(X509_REQ_get_subject_name(request), name) && X509_REQ_set_pubkey(request, key);
+    if (is_good && uri)
+        is_good = names && X509V3_add1_i2d(&extensions, NID_subject_alt_name, names, 0, 0) == 1 &&
+                  X509_REQ_add_extensions(request, extensions);
+    is_good = is_good && X509_REQ_sign(request, key, EVP_sha256()) > 0;
     sk_X509_EXTENSION_pop_free(extensions, X509_EXTENSION_free);
     GENERAL_NAMES_free(names);
     if (is_good)
@@ -96,13 +99,13 @@ static char *key_text(EVP_PKEY *key)
 int flyt_tls_request(enum flyt_role role, const char *name, struct flyt_error *err, char **ret_key,
                      unsigned char **ret_request, size_t *ret_request_bytes)
 {
-    char *uri = flyt_tls_role_uri(role, name);
+    char *uri = name ? flyt_tls_role_uri(role, name) : NULL;
 
-    if (!uri)
+    if (name && !uri)
         return flyt_error_set(err, -EINVAL, "'%s' cannot be the name in a certificate", name);
     ERR_clear_error();
     EVP_PKEY *key = EVP_EC_gen("P-256");
-    X509_REQ *request = key ? request_new(key, name, uri) : NULL;
+    X509_REQ *request = key ? request_new(key, name ? name : "joining", uri) : NULL;
     unsigned char *encoded = NULL, *copy = NULL;
     int bytes = request ? i2d_X509_REQ(request, &encoded) : -1;
     char *text = bytes > 0 ? key_text(key) : NULL;

@@ -181,6 +181,7 @@ static int open_tls(struct flyt_client_manager *manager, struct flyt_error *err)
 
 static int join(struct flyt_client_manager *manager, struct flyt_error *err)
 {
+    char name[FLYT_NAME_BYTES_MAX + 1];
     const struct flyt_client_settings *s = manager->settings;
     char paths[3][PATH_BYTES];
     const struct flyt_enrolment enrolment = {.managers = &s->managers,
@@ -188,10 +189,10 @@ static int join(struct flyt_client_manager *manager, struct flyt_error *err)
                                              .role = FLYT_ROLE_VM,
                                              .name = s->vm_ip,
                                              .files = files_of(s, paths)};
-    int status = flyt_enrol(&enrolment, err);
+    int status = flyt_enrol(&enrolment, err, name);
     if (status)
         return status;
-    printf("enrolled as VM %s: %s\n", s->vm_ip, enrolment.files.certificate);
+    printf("enrolled as VM %s: %s\n", name, enrolment.files.certificate);
     flyt_daemon_exit(manager->daemon, 0);
     return 0;
 }

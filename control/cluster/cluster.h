@@ -234,6 +234,8 @@ struct flyt_cluster {
     uint64_t backup_bytes;
     bool is_backing_up;
     struct flyt_lead *lead; /* leader.c */
+    unsigned refusals;      /* told in events since refusals_since_ms */
+    uint64_t refusals_since_ms;
 };
 
 /* ---- common ---- */
@@ -395,6 +397,8 @@ void flyt_view_reply(struct flyt_call *call, flyt_status status, const char *tex
 /* ---- member.c ---- */
 
 bool flyt_member_admit(struct flyt_identity *identity, void *cluster);
+/* The records have just been read: closes the connections from before that they do not admit. */
+void flyt_member_recheck(struct flyt_cluster *cluster);
 int flyt_member_load(struct flyt_cluster *cluster, const cJSON *document);
 int flyt_token_load(struct flyt_cluster *cluster, const cJSON *document);
 void flyt_member_changed(struct flyt_cluster *cluster, const struct flyt_change *change);
@@ -404,6 +408,7 @@ const char *flyt_kind_name(enum flyt_peer_kind kind);
 void flyt_serve_enrol(struct flyt_call *call, void *args);
 void flyt_serve_join_token(struct flyt_call *call, void *args);
 void flyt_serve_revoke(struct flyt_call *call, void *args);
+void flyt_serve_admit(struct flyt_call *call, void *args);
 
 /* ---- leader.c ---- */
 

@@ -5,11 +5,14 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "control/base/tls.h"
 #include "control/cluster/cluster.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/base/sha256.h"
 
 enum { TOKENS_MAX = 10000, TOKEN_VALID_S = 3600, TOKEN_VALID_MAX_S = 30 * 86400, SECRET_BYTES = 32 };
+enum { REFUSALS_MAX = 50, REFUSALS_MS = 300000 }; /* events of refusals, in such a time */
 
 static const char *text(const cJSON *document, const char *name)
 {
@@ -153,14 +156,30 @@ static const char *member_key(enum flyt_peer_kind kind, const char *name, char *
     return key;
 }
 
+/* Who is not let in is an event, within bounds: strangers must not push out what else has happened. */
+static void tell_refusal(struct flyt_cluster *cluster, const char *object, const char *sentence)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    if (now_ms - cluster->refusals_since_ms > REFUSALS_MS) {
+        cluster->refusals_since_ms = now_ms;
+        cluster->refusals = 0;
+    }
+    flyt_warn("%s", sentence);
+    if (cluster->is_leader && cluster->refusals++ < REFUSALS_MAX)
+        flyt_event_add(cluster, "member.refused", "manager", object, NULL, NULL, "%s", sentence);
+}
+
 bool flyt_member_admit(struct flyt_identity *identity, void *user)
 {
     struct flyt_cluster *cluster = user;
+    char sentence[1024];
     char key[FLYT_NAME_BYTES_MAX + 16];
 
     if (!identity->serial[0])
         return true; /* a unix socket: the file's permissions have decided */
-    /* Who does not lead has no records: it only tells where the leader is, and asks again when it leads. */
+    /* Who does not lead has no records: it only tells where the leader is, and looks again when it leads
+     * (flyt_member_recheck). */
     if (!cluster->is_loaded)
         return true;
     for (unsigned kind = FLYT_PEER_NODE; kind <= FLYT_PEER_VIEWER; kind++) {
@@ -170,11 +189,25 @@ bool flyt_member_admit(struct flyt_identity *identity, void *user)
             flyt_table_find(&cluster->members, member_key((enum flyt_peer_kind)kind, identity->name, key));
         if (member && !strcasecmp(member->serial, identity->serial))
             return true;
-        flyt_warn("%s from %s was not admitted: %s", key, identity->address,
-                  member ? "its certificate is not the one that it was enrolled with" : "it is no member (any more)");
+        snprintf(sentence, sizeof sentence, "%s from %s was not admitted: %s", key, identity->address,
+                 member ? "its certificate is not the one that it was enrolled with" : "it is no member (any more)");
+        tell_refusal(cluster, key, sentence);
         return false;
     }
     return false;
+}
+
+void flyt_member_recheck(struct flyt_cluster *cluster)
+{
+    struct flyt_link *link, *next;
+
+    for (link = TAILQ_FIRST(&cluster->links); link; link = next) {
+        struct flyt_identity identity = *flyt_peer_identity(link->peer);
+        next = TAILQ_NEXT(link, entry);
+        /* Nobody yet who has TLS without a certificate: all that he may do is enrol. */
+        if (identity.role != FLYT_ROLE_ANONYMOUS && !flyt_member_admit(&identity, cluster))
+            flyt_link_close(link, "it is no member");
+    }
 }
 
 /* Closes the connections of an identity. */
@@ -432,13 +465,24 @@ static void token_spent(void *user, enum flyt_store_result result, const char *e
     flyt_kept_change(member->kept, member_written, enrolment);
 }
 
+/* A request that says for whom it is must say the same as the token, which is not used up by a mistake. */
+static bool is_for_another(const struct flyt_token *token, const flyt_enrol_args *args)
+{
+    char name[FLYT_NAME_BYTES_MAX + 1];
+    enum flyt_role role;
+
+    return !flyt_tls_request_role((const unsigned char *)args->request.request_val, args->request.request_len, &role,
+                                  name) &&
+           (role != (enum flyt_role)(1 << token->kind) || strcmp(name, token->name));
+}
+
 void flyt_serve_enrol(struct flyt_call *call, void *data)
 {
     const flyt_enrol_args *args = data;
     struct flyt_cluster *cluster = flyt_call_cluster(call);
     const struct flyt_cluster_settings *settings = cluster->settings;
     unsigned char authority[32], secret[SECRET_BYTES];
-    char key[2 * FLYT_SHA256_BYTES + 1];
+    char key[2 * FLYT_SHA256_BYTES + 1], sentence[1024];
     struct flyt_error err = {0};
 
     if (!cluster->is_leader) {
@@ -456,9 +500,18 @@ void flyt_serve_enrol(struct flyt_call *call, void *data)
         token = flyt_table_find(&cluster->tokens, key);
     }
     if (!token) {
-        flyt_warn("enrolment from %s refused: the token is unknown, used or expired",
-                  flyt_call_identity(call)->address);
+        snprintf(sentence, sizeof sentence, "enrolment from %s refused: the join token is unknown, used or expired",
+                 flyt_call_identity(call)->address);
+        tell_refusal(cluster, "", sentence);
         refuse(call, FLYT_STATUS_DENIED, "the join token is unknown, was used already, or has expired");
+        return;
+    }
+    if (is_for_another(token, args)) {
+        snprintf(sentence, sizeof sentence, "the join token is for %s %s", flyt_kind_name(token->kind), token->name);
+        refuse(call, FLYT_STATUS_DENIED, sentence);
+        snprintf(sentence, sizeof sentence, "enrolment from %s refused: somebody else used the join token of %s %s",
+                 flyt_call_identity(call)->address, flyt_kind_name(token->kind), token->name);
+        tell_refusal(cluster, token->name, sentence);
         return;
     }
     struct enrolment *enrolment = calloc(1, sizeof *enrolment);
@@ -543,4 +596,84 @@ void flyt_serve_revoke(struct flyt_call *call, void *data)
     flyt_member_free(member);
     expel(cluster, args->kind, revocation->name);
     flyt_kept_delete(kept, revoked, revocation);
+}
+
+/* ---- admission of certificates that were made by hand ---- */
+
+struct admission {
+    struct flyt_call *call;
+    struct flyt_cluster *cluster;
+    char key[FLYT_NAME_BYTES_MAX + 16];
+    char who[FLYT_NAME_BYTES_MAX + 1];
+    char serial[64];
+};
+
+static void admitted(void *user, enum flyt_store_result result, const char *err)
+{
+    struct admission *admission = user;
+
+    if (result == FLYT_STORE_OK) {
+        flyt_event_add(admission->cluster, "member.admitted", admission->who, admission->key, NULL, NULL,
+                       "certificate %s is let in", admission->serial);
+        flyt_call_outcome(admission->call, FLYT_STATUS_OK, "%s", "");
+    } else {
+        flyt_call_outcome(admission->call, FLYT_STATUS_UNAVAILABLE, "the store has not recorded it: %s", err);
+    }
+    free(admission);
+}
+
+/* Its kind, or 0: such a role is no member. */
+static unsigned kind_of(enum flyt_role role)
+{
+    for (unsigned kind = FLYT_PEER_NODE; kind <= FLYT_PEER_VIEWER; kind++)
+        if (role == (enum flyt_role)(1 << kind))
+            return kind;
+    return 0;
+}
+
+void flyt_serve_admit(struct flyt_call *call, void *data)
+{
+    const flyt_admit_args *args = data;
+    struct flyt_cluster *cluster = flyt_call_cluster(call);
+    char name[FLYT_NAME_BYTES_MAX + 1], serial[64];
+    enum flyt_role role = FLYT_ROLE_ANONYMOUS;
+    struct flyt_error err = {0};
+
+    if (!flyt_lead_may(cluster, call))
+        return;
+    if (!cluster->settings->tls.authority) {
+        flyt_call_outcome(call, FLYT_STATUS_NOT_SUPPORTED, "this manager has no tls.authority: it knows no CA");
+        return;
+    }
+    if (flyt_tls_read_member(cluster->settings->tls.authority, args->certificate.certificate_val,
+                             args->certificate.certificate_len, &err, &role, name, serial)) {
+        flyt_call_outcome(call, FLYT_STATUS_INVALID, "%s", err.text);
+        return;
+    }
+    if (!kind_of(role)) {
+        flyt_call_outcome(call, FLYT_STATUS_INVALID, "a manager's certificate needs no record");
+        return;
+    }
+    struct admission *admission = calloc(1, sizeof *admission);
+    if (!admission) {
+        flyt_call_fail(call);
+        return;
+    }
+    admission->call = call;
+    admission->cluster = cluster;
+    snprintf(admission->serial, sizeof admission->serial, "%s", serial);
+    flyt_call_who(call, admission->who);
+    struct flyt_member *member =
+        flyt_table_find(&cluster->members, member_key((enum flyt_peer_kind)kind_of(role), name, admission->key));
+    if (member && strcasecmp(member->serial, serial))
+        disconnect(cluster, (enum flyt_peer_kind)kind_of(role), name, "another certificate was admitted for it");
+    else if (!member)
+        member = member_new(cluster, admission->key, serial, 0);
+    if (!member || flyt_text_set(&member->serial, serial)) {
+        free(admission);
+        flyt_call_fail(call);
+        return;
+    }
+    member->enrolled_ms = flyt_wall_ms();
+    flyt_kept_change(member->kept, admitted, admission);
 }

@@ -388,6 +388,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_SESSION_KILL, "session_kill", OPERATOR, flyt_session_args, flyt_outcome, flyt_serve_session_kill),
     ROW(FLYT_BACKUP, "backup", OPERATOR, flyt_backup_args, flyt_backup_res, serve_backup),
     ROW(FLYT_REVOKE, "revoke", OPERATOR, flyt_revoke_args, flyt_outcome, flyt_serve_revoke),
+    ROW(FLYT_ADMIT, "admit", OPERATOR, flyt_admit_args, flyt_outcome, flyt_serve_admit),
     {0},
 };
 

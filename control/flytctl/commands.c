@@ -152,6 +152,8 @@ const struct flyt_command flyt_commands[] = {
          "Ids are 16 hexadecimal digits, or the beginning of them as long as it is unique."),
     VIEW("sessions", "[ID|VM|NODE]", "lists running programs", NULL),
     VIEW("tenants", "[TENANT]", "lists tenants: quotas and what is allocated", NULL),
+    VIEW("members", "[MEMBER]", "lists whose certificates are let in",
+         "A member is ROLE:NAME, such as operator:alice."),
     {"events", "[OBJECT]", 0, 1, event_options, flyt_run_events, false, "lists what has happened",
      "With --follow and -o json each event is one line."},
     {"top", "", 0, 0, top_options, flyt_run_top, false, "shows GPUs and VMs at work, again and again",
@@ -192,6 +194,8 @@ const struct flyt_command flyt_commands[] = {
     {"join", "TOKEN", 1, 1, join_options, flyt_run_join, false, "enrols this user as an operator or a viewer",
      "Makes a key, has it certified, and keeps both where flytctl finds them. Needs --manager, or managers in the "
      "configuration, with an address of the form tcp://HOST:PORT."},
+    {"member admit", "FILE", 1, 1, NULL, flyt_run_admit, false, "lets in a certificate that flyt-pki has made",
+     "In place of the one that its owner had before. Nodes and VMs that join with a token need no such."},
     {"session show", "ID", 1, 1, NULL, flyt_run_session_show, false, "shows all that is known of a program", NULL},
     {"session kill", "ID", 1, 1, NULL, flyt_run_session_kill, false, "ends a program's session", NULL},
     {"explain", "VM", 1, 1, NULL, flyt_run_explain, false, "says why a VM has what it has, or has nothing", NULL},

@@ -41,6 +41,7 @@ enum flyt_exit flyt_run_allocation(struct flyt_ctl *ctl, const struct flyt_argum
 enum flyt_exit flyt_run_fence(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_join_token(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
+enum flyt_exit flyt_run_admit(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_revoke(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_session_show(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_session_kill(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);

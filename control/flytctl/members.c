@@ -1,4 +1,4 @@
-/* Who belongs to the cluster: join tokens, join, revoke. */
+/* Who belongs to the cluster: join tokens, join, admit, revoke. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,6 +6,7 @@
 
 #include "control/base/enrol.h"
 #include "control/flytctl/actions.h"
+#include "control/flytctl/certificate.h"
 #include "control/flytctl/settings.h"
 
 /* By the command's first word. */
@@ -67,12 +68,42 @@ enum flyt_exit flyt_run_revoke(struct flyt_ctl *ctl, const struct flyt_arguments
     return status;
 }
 
-static const char *first_tcp(const struct flyt_strings *managers)
+enum flyt_exit flyt_run_admit(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
 {
+    const char *file = arguments->words[0];
+    struct flyt_certificate certificate = {0};
+    struct flyt_error err = {0};
+    char *data = flyt_must(malloc(FLYT_CERTIFICATE_BYTES_MAX));
+
+    /* That it is one, and what it says, is told before anybody is asked; the cluster manager looks for itself. */
+    FILE *stream = flyt_certificate_read(file, &certificate, &err) ? NULL : fopen(file, "re");
+    size_t bytes = stream ? fread(data, 1, FLYT_CERTIFICATE_BYTES_MAX, stream) : 0;
+    bool is_whole = stream && feof(stream) && !ferror(stream);
+    if (stream)
+        fclose(stream);
+    enum flyt_exit status = FLYT_EXIT_USAGE;
+    if (err.code) {
+        flyt_complain(status, "%s", err.text);
+    } else if (!is_whole) {
+        flyt_complain(status, "%s cannot be read, or is longer than %d bytes", file, FLYT_CERTIFICATE_BYTES_MAX);
+    } else {
+        flyt_admit_args args = {.certificate = {(u_int)bytes, data}};
+        status = flyt_act(ctl, FLYT_ADMIT, (xdrproc_t)xdr_flyt_admit_args, &args,
+                          "%s %s is let in with this certificate", flyt_role_name(certificate.role), certificate.name);
+    }
+    free(data);
+    return status;
+}
+
+/* Those of the managers that can be joined at; the strings are borrowed, `items` is the caller's. */
+static struct flyt_strings tcp_only(const struct flyt_strings *managers)
+{
+    struct flyt_strings found = {.items = flyt_must(calloc(managers->count + 1, sizeof *found.items))};
+
     for (size_t i = 0; i < managers->count; i++)
         if (!strncmp(managers->items[i], "tcp:", 4))
-            return managers->items[i];
-    return NULL;
+            found.items[found.count++] = managers->items[i];
+    return found;
 }
 
 /* The folder that the user's folder is in (~/.config); that one itself is made by enrolment, which also says what went
@@ -90,6 +121,7 @@ static void make_parent(const char *folder)
 
 enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
 {
+    static const char *const names[] = {"authority.pem", "certificate.pem", "key.pem"};
     const struct flyt_value *wished = flyt_option_get(arguments, "folder");
     char name[FLYT_NAME_BYTES_MAX + 1] = "", *own = flyt_ctl_folder();
     const char *folder = wished->is_set ? wished->texts[0] : own;
@@ -101,14 +133,23 @@ enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *
         free(own);
         return status;
     }
-    const char *url = first_tcp(&settings.managers);
-    if (url && folder)
+    const struct flyt_strings managers = tcp_only(&settings.managers);
+    char *paths[3] = {0};
+    if (managers.count && folder)
         make_parent(folder);
-    if (!url)
+    for (int i = 0; folder && i < 3; i++)
+        if (asprintf(&paths[i], "%s/%s", folder, names[i]) < 0)
+            paths[i] = flyt_must(NULL);
+    const struct flyt_enrolment enrolment = {
+        .managers = &managers,
+        .token = arguments->words[0],
+        .files = {.authority = paths[0], .certificate = paths[1], .key = paths[2]},
+    };
+    if (!managers.count)
         status = flyt_complain(FLYT_EXIT_USAGE, "join needs --manager tcp://HOST:PORT");
     else if (!folder)
         status = flyt_complain(FLYT_EXIT_USAGE, "neither HOME nor XDG_CONFIG_HOME is set: say --folder");
-    else if (flyt_enrol(url, arguments->words[0], folder, &err, name))
+    else if (flyt_enrol(&enrolment, &err, name))
         status = flyt_complain(err.code == -EACCES   ? FLYT_EXIT_DENIED
                                : err.code == -EINVAL ? FLYT_EXIT_USAGE
                                                      : FLYT_EXIT_UNREACHABLE,
@@ -116,6 +157,9 @@ enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *
     else
         status = flyt_finish(ctl, &(flyt_outcome){.status = FLYT_STATUS_OK, .text = (char *)""},
                              "%s is enrolled; certificate and key are in %s", name, folder);
+    for (int i = 0; i < 3; i++)
+        free(paths[i]);
+    free(managers.items);
     flyt_config_free(flyt_ctl_settings_table, &settings);
     free(own);
     return status;

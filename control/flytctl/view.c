@@ -138,6 +138,13 @@ static const struct flyt_column tenant_columns[] = {
     {0},
 };
 
+static const struct flyt_column member_columns[] = {
+    C("MEMBER", "member"),
+    C("SINCE", "enrolled_ms", FLYT_SHOW_MOMENT),
+    C("CERTIFICATE", "serial"),
+    {0},
+};
+
 static const struct flyt_column event_columns[] = {
     C("TIME", "time_ms", FLYT_SHOW_MOMENT),
     C("KIND", "kind"),
@@ -154,13 +161,10 @@ static const struct {
     const char *view;
     const struct flyt_column *columns;
 } tables[] = {
-    {"status", status_columns},
-    {"nodes", node_columns},
-    {"gpus", gpu_columns},
-    {"vms", vm_columns},
-    {"tenants", tenant_columns},
-    {"events", event_columns},
-    {"allocations", allocation_columns},
+    {"status", status_columns},    {"nodes", node_columns},
+    {"gpus", gpu_columns},         {"vms", vm_columns},
+    {"tenants", tenant_columns},   {"members", member_columns},
+    {"events", event_columns},     {"allocations", allocation_columns},
     {"sessions", session_columns},
 };
 

@@ -63,7 +63,7 @@ static int take_option(void *user, const char *name, const char *value)
 
 static int join(struct program *program, const struct flyt_node_settings *settings, struct flyt_error *err)
 {
-    char host[FLYT_NAME_BYTES_MAX + 1] = "", *url = (char *)program->join_url;
+    char name[FLYT_NAME_BYTES_MAX + 1], host[FLYT_NAME_BYTES_MAX + 1] = "", *url = (char *)program->join_url;
     const struct flyt_strings named = {.items = &url, .count = 1};
     struct flyt_enrolment enrolment = {
         .managers = url ? &named : &settings->managers,
@@ -77,10 +77,10 @@ static int join(struct program *program, const struct flyt_node_settings *settin
         return flyt_error_set(err, -EINVAL, "the configuration says not where: set tls.authority, certificate and key");
     if (!settings->name && gethostname(host, sizeof host - 1))
         return flyt_error_set(err, -errno, "this machine has no name: set `name`");
-    int status = flyt_enrol(&enrolment, err);
+    int status = flyt_enrol(&enrolment, err, name);
     if (status)
         return status;
-    printf("enrolled as node %s: %s\n", enrolment.name, settings->certificate);
+    printf("enrolled as node %s: %s\n", name, settings->certificate);
     flyt_daemon_exit(program->daemon, 0);
     return 0;
 }
