@@ -23,7 +23,7 @@ _flytctl() {
     esac
     [ -n "$words" ] && { COMPREPLY=($(compgen -W "$words" -- "$word")); return; }
     case $command in
-    '') words=" status nodes gpus vms allocations sessions tenants events top vm tenant resize cordon uncordon drain gpu allocation node operator viewer join session explain doctor backup version help" ;;
+    '') words=" status nodes gpus vms allocations sessions tenants members events top vm tenant resize cordon uncordon drain gpu allocation node operator viewer join member session explain doctor backup version help" ;;
     'status' | 'status '*) words=" --watch" ;;
     'nodes' | 'nodes '*) words=" --watch" ;;
     'gpus' | 'gpus '*) words=" --watch" ;;
@@ -31,6 +31,7 @@ _flytctl() {
     'allocations' | 'allocations '*) words=" --watch" ;;
     'sessions' | 'sessions '*) words=" --watch" ;;
     'tenants' | 'tenants '*) words=" --watch" ;;
+    'members' | 'members '*) words=" --watch" ;;
     'events' | 'events '*) words=" --follow --last" ;;
     'top' | 'top '*) words=" --count --delay" ;;
     vm) words=" add set remove join-token revoke" ;;
@@ -61,6 +62,8 @@ _flytctl() {
     'viewer join-token') words=" --valid" ;;
     'viewer revoke') words="" ;;
     'join' | 'join '*) words=" --folder" ;;
+    member) words=" admit" ;;
+    'member admit') words="" ;;
     session) words=" show kill" ;;
     'session show') words="" ;;
     'session kill') words="" ;;

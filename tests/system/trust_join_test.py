@@ -274,7 +274,7 @@ def revoked():
         session = within(30, lambda: system.flytctl("sessions"), "the program's session")[0]
         before = system.allocation(0)
         viewer = system.peer("viewer", "guest")
-        system.flytctl("member", "revoke", "viewer:guest")
+        system.flytctl("viewer", "revoke", "guest")
         expect(by_hand.wait_closed(viewer), "the viewer's connection")
         expect_equal(knocks(system, system.identity("viewer", "guest"), "viewer", "guest").state, "closed", "once more")
         system.flytctl("vm", "revoke", system.vm_ip(0))
