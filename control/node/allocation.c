@@ -8,12 +8,16 @@
 #include <sys/stat.h>
 
 #include "control/node/images.h"
+#include "control/node/pool.h"
 #include "control/node/server.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
-enum { NAME_BYTES = 64 };
+enum {
+    NAME_BYTES = 64,
+    REMOVE_MS = 8000, /* an order to remove is answered by then: a server may hang in the driver */
+};
 
 struct flyt_node_allocation *flyt_node_allocation_find(const struct flyt_node *node, uint64_t id)
 {
@@ -92,6 +96,9 @@ int flyt_node_allocation_take_ledgers(struct flyt_node *node, struct flyt_node_a
         int status = flyt_ledger_open(fds[i], &allocation->slots[i].ledger);
         if (status)
             return status;
+        /* An order of this moment may have found no ledger to set its limit in. */
+        flyt_ledger_set_limit(allocation->slots[i].ledger, allocation->now.slots.slots_val[i].memory_bytes,
+                              allocation->now.revision, true, NULL);
         keep_ledger(node, allocation, i);
     }
     return 0;
@@ -142,6 +149,7 @@ int flyt_node_allocation_add(struct flyt_node *node, flyt_allocation *from,
     struct flyt_node_allocation *allocation = calloc(1, sizeof *allocation);
     if (!allocation)
         return -ENOMEM;
+    allocation->node = node;
     allocation->now = *from;
     *from = (flyt_allocation){0};
     allocation->tokens_mil = node->settings->vm_attach_burst * 1000;
@@ -156,6 +164,7 @@ int flyt_node_allocation_add(struct flyt_node *node, flyt_allocation *from,
 }
 
 static void finish_pending(struct flyt_node_allocation *allocation, flyt_status status, const char *text);
+static void finish_removal(struct flyt_node_allocation *allocation, flyt_status status, const char *text);
 
 void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocation *allocation, bool is_final)
 {
@@ -163,6 +172,7 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
     char name[NAME_BYTES];
 
     finish_pending(allocation, FLYT_STATUS_NOT_FOUND, "the allocation was removed");
+    finish_removal(allocation, is_final ? FLYT_STATUS_OK : FLYT_STATUS_UNAVAILABLE, "the node manager ends");
     while (*link != allocation)
         link = &(*link)->next;
     *link = allocation->next;
@@ -182,6 +192,37 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
 
 /* ---- sessions ---- */
 
+static bool has_server(const struct flyt_node *node, uint64_t server_id)
+{
+    const struct flyt_node_server *server = node->servers;
+
+    while (server && server->server_id != server_id)
+        server = server->next;
+    return server;
+}
+
+/* Servers of before a restart that may still come back: who they are stands in the ledgers; where one is not there
+ * (yet), nobody knows, and there may be one. */
+static unsigned count_absent(const struct flyt_node_allocation *allocation)
+{
+    unsigned absent = 0;
+
+    for (unsigned i = 0; allocation->node->is_rejoining && i < allocation->now.slots.slots_len; i++) {
+        uint64_t ids[FLYT_LEDGER_ENTRIES_MAX];
+        const struct flyt_ledger *ledger = allocation->slots[i].ledger;
+        unsigned count = ledger ? flyt_ledger_list(ledger, ids) : 0, here = ledger ? 0 : 1;
+        for (unsigned j = 0; j < count; j++)
+            here += !has_server(allocation->node, ids[j]);
+        absent = here > absent ? here : absent;
+    }
+    return absent;
+}
+
+unsigned flyt_node_allocation_sessions(const struct flyt_node_allocation *allocation)
+{
+    return allocation->session_count + count_absent(allocation);
+}
+
 /* Fills up what has come together since, and takes one. */
 static bool take_token(const struct flyt_node *node, struct flyt_node_allocation *allocation)
 {
@@ -197,7 +238,7 @@ static bool take_token(const struct flyt_node *node, struct flyt_node_allocation
     return true;
 }
 
-/* Sessions of a VM, in all its allocations here, and those that wait for a server. */
+/* Sessions of a VM, in all its allocations here. */
 static unsigned sessions_of_vm(const struct flyt_node *node, const char *vm_ip)
 {
     unsigned count = 0;
@@ -208,19 +249,28 @@ static unsigned sessions_of_vm(const struct flyt_node *node, const char *vm_ip)
     return count;
 }
 
-int flyt_node_allocation_admit(struct flyt_node *node, struct flyt_node_allocation *allocation, struct flyt_error *err)
+int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                               unsigned waiting_count, struct flyt_error *err)
 {
     const flyt_allocation *now = &allocation->now;
+    /* Before its ledgers are back nobody knows whether there is one more: programs wait for that. */
+    unsigned session_count =
+        waiting_count + (flyt_node_allocation_is_complete(allocation) ? flyt_node_allocation_sessions(allocation)
+                                                                      : allocation->session_count);
 
     if (allocation->is_removed || now->state == FLYT_ALLOCATION_ENDING)
         return flyt_error_set(err, -EACCES, "the allocation of VM %.255s is being taken back", now->vm_ip);
     if (now->state == FLYT_ALLOCATION_BLOCKED)
         return flyt_error_set(err, -EACCES, "VM %.255s may begin no new programs: its allocation is blocked",
                               now->vm_ip);
-    if (now->sessions_max && allocation->session_count >= now->sessions_max)
+    if (now->state == FLYT_ALLOCATION_ORPHAN)
+        return flyt_error_set(err, -EACCES,
+                              "VM %.255s may begin no new programs: the cluster manager does not know its allocation",
+                              now->vm_ip);
+    if (now->sessions_max && session_count >= now->sessions_max)
         return flyt_error_set(err, -EBUSY, "VM %.255s has %u programs on its GPU, as many as its allocation allows",
-                              now->vm_ip, allocation->session_count);
-    if (sessions_of_vm(node, now->vm_ip) >= node->settings->vm_sessions_max)
+                              now->vm_ip, session_count);
+    if (sessions_of_vm(node, now->vm_ip) + waiting_count >= node->settings->vm_sessions_max)
         return flyt_error_set(err, -EBUSY, "VM %.255s has %u programs on this node, as many as one VM may", now->vm_ip,
                               (unsigned)node->settings->vm_sessions_max);
     for (unsigned i = 0; i < now->slots.slots_len; i++) {
@@ -236,6 +286,16 @@ int flyt_node_allocation_admit(struct flyt_node *node, struct flyt_node_allocati
                                   (unsigned)(node->settings->client_slots - node->settings->warm), gpu->index,
                                   node->name);
     }
+    return 0;
+}
+
+int flyt_node_allocation_admit(struct flyt_node *node, struct flyt_node_allocation *allocation, struct flyt_error *err)
+{
+    const flyt_allocation *now = &allocation->now;
+    int status = flyt_node_allocation_check(node, allocation, flyt_node_pool_waiting(node, now->id), err);
+
+    if (status)
+        return status;
     if (!take_token(node, allocation))
         return flyt_error_set(err, -EBUSY, "VM %.255s begins more than %u programs in a second", now->vm_ip,
                               (unsigned)node->settings->vm_attach_rate);
@@ -294,7 +354,9 @@ void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocati
 {
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         struct flyt_node_slot *slot = &allocation->slots[i];
-        flyt_switch_state state = FLYT_SWITCH_VACATED;
+        /* What was taken away is not free while somebody may come back who still uses it. */
+        bool is_held = memcmp(slot->holding, slot->groups, sizeof slot->holding) && count_absent(allocation);
+        flyt_switch_state state = is_held ? FLYT_SWITCH_TARGET : FLYT_SWITCH_VACATED;
         for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
             if (server->allocation != allocation)
                 continue;
@@ -372,7 +434,7 @@ void flyt_node_allocation_use(const struct flyt_node_allocation *allocation, fly
     *ret_use = (flyt_allocation_use){.id = allocation->now.id,
                                      .revision = allocation->now.revision,
                                      .outcome = {status, text},
-                                     .session_count = allocation->session_count};
+                                     .session_count = flyt_node_allocation_sessions(allocation)};
     ret_use->slots.slots_val = calloc(count + 1, sizeof *ret_use->slots.slots_val);
     if (!ret_use->slots.slots_val)
         return;
@@ -421,6 +483,61 @@ static void finish_pending(struct flyt_node_allocation *allocation, flyt_status 
     xdr_free((xdrproc_t)xdr_flyt_allocation, &pending->wanted);
     free(pending);
 }
+
+/* ---- removal ---- */
+
+struct flyt_node_removal {
+    struct flyt_node_allocation *allocation;
+    struct order *order;
+    sd_event_source *timer;
+};
+
+static void finish_removal(struct flyt_node_allocation *allocation, flyt_status status, const char *text)
+{
+    struct flyt_node_removal *removal = allocation->removal;
+
+    if (!removal)
+        return;
+    struct order *order = removal->order;
+    allocation->removal = NULL;
+    sd_event_source_disable_unref(removal->timer);
+    free(removal);
+    if (status != FLYT_STATUS_OK && order->res.outcome.status == FLYT_STATUS_OK) {
+        free(order->res.outcome.text);
+        order->res.outcome = (flyt_outcome){status, strdup(text)};
+    }
+    order_step(order);
+}
+
+static int on_removal_timeout(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_removal *removal = user;
+
+    finish_removal(removal->allocation, FLYT_STATUS_IN_USE, "programs of the allocation have not ended yet");
+    return 0;
+}
+
+/* Who hears that it is removed gives away what it had: so not before it has gone. */
+static void wait_for_end(struct flyt_node *node, struct flyt_node_allocation *allocation, struct order *order)
+{
+    struct flyt_node_removal *removal = calloc(1, sizeof *removal);
+
+    finish_removal(allocation, FLYT_STATUS_CONFLICT, "another order came");
+    order->left++;
+    if (!removal || sd_event_add_time_relative(node->event, &removal->timer, CLOCK_MONOTONIC, REMOVE_MS * 1000, 1000,
+                                               on_removal_timeout, removal) < 0) {
+        free(removal);
+        free(order->res.outcome.text);
+        order->res.outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, strdup("the node has no memory")};
+        order_step(order);
+        return;
+    }
+    removal->allocation = allocation;
+    removal->order = order;
+    allocation->removal = removal;
+}
+
+/* ---- checks ---- */
 
 /* Whether another VM has one of the slot's groups, or has not vacated it. Who shares by time may share SMs. */
 static const struct flyt_node_allocation *find_conflict(const struct flyt_node *node, uint64_t own_id,
@@ -514,6 +631,15 @@ static void drop_ledgers(struct flyt_node *node, struct flyt_node_allocation *al
     memset(allocation->slots, 0, sizeof allocation->slots);
 }
 
+/* To what holds, of the first slots. */
+static void put_limits_back(struct flyt_node_allocation *allocation, unsigned count, uint64_t revision)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (allocation->slots[i].ledger)
+            flyt_ledger_set_limit(allocation->slots[i].ledger, allocation->now.slots.slots_val[i].memory_bytes,
+                                  revision, true, NULL);
+}
+
 /* Sets the limits of all slots, or of none. 0; -EBUSY: *ret_slot has more in use; another negative errno. */
 static int set_limits(struct flyt_node_allocation *allocation, const flyt_allocation *wanted, unsigned *ret_slot,
                       uint64_t *ret_used_bytes)
@@ -527,10 +653,7 @@ static int set_limits(struct flyt_node_allocation *allocation, const flyt_alloca
         if (!status)
             continue;
         *ret_slot = i;
-        while (i--)
-            if (allocation->slots[i].ledger)
-                flyt_ledger_set_limit(allocation->slots[i].ledger, allocation->now.slots.slots_val[i].memory_bytes,
-                                      wanted->revision, true, NULL);
+        put_limits_back(allocation, i, wanted->revision);
         return status;
     }
     return 0;
@@ -544,7 +667,7 @@ static void end_sessions(struct flyt_node *node, const struct flyt_node_allocati
 }
 
 /* Everything was checked and the limits are set: the order holds. Takes over the parts of *wanted. False: the state
- * cannot be kept, and nothing but limits has changed. */
+ * cannot be kept, and nothing has changed. */
 static bool commit(struct flyt_node *node, struct flyt_node_allocation *allocation, flyt_allocation *wanted)
 {
     flyt_allocation before = allocation->now;
@@ -552,6 +675,7 @@ static bool commit(struct flyt_node *node, struct flyt_node_allocation *allocati
     allocation->now = *wanted;
     if (flyt_node_save(node)) {
         allocation->now = before;
+        put_limits_back(allocation, allocation->now.slots.slots_len, wanted->revision);
         return false;
     }
     *wanted = before; /* the caller frees it */
@@ -651,17 +775,22 @@ static void change(struct flyt_node *node, struct flyt_node_allocation *allocati
     flyt_status status;
 
     if (has_other_devices(&allocation->now, wanted)) {
-        if (allocation->session_count) {
+        if (flyt_node_allocation_sessions(allocation)) {
             answer(order, index, allocation, wanted->id, FLYT_STATUS_IN_USE,
                    "its programs still run on the devices that it had");
             return;
         }
-        drop_ledgers(node, allocation);
         flyt_allocation before = allocation->now;
         allocation->now = *wanted;
-        *wanted = before;
-        set_up_slots(node, allocation);
-        bool is_kept = !flyt_node_allocation_make_ledgers(node, allocation) && !flyt_node_save(node);
+        bool is_kept = !flyt_node_save(node);
+        if (is_kept) {
+            *wanted = before;
+            drop_ledgers(node, allocation);
+            set_up_slots(node, allocation);
+            is_kept = !flyt_node_allocation_make_ledgers(node, allocation);
+        } else {
+            allocation->now = before;
+        }
         answer(order, index, allocation, allocation->now.id, is_kept ? FLYT_STATUS_OK : FLYT_STATUS_UNAVAILABLE,
                is_kept ? "" : "the node cannot keep it");
         return;
@@ -733,7 +862,7 @@ void flyt_node_allocation_remove(struct flyt_node *node, struct flyt_node_alloca
     allocation->is_removed = true;
     allocation->now.state = FLYT_ALLOCATION_ENDING;
     end_sessions(node, allocation, reason);
-    if (!allocation->session_count)
+    if (!flyt_node_allocation_sessions(allocation))
         flyt_node_allocation_free(node, allocation, true);
 }
 
@@ -767,6 +896,9 @@ void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_n
         struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, args->removed.removed_val[i]);
         if (allocation)
             flyt_node_allocation_remove(node, allocation, "the allocation of this VM was taken back");
+        allocation = flyt_node_allocation_find(node, args->removed.removed_val[i]);
+        if (allocation)
+            wait_for_end(node, allocation, order);
     }
     if (args->removed.removed_len)
         flyt_node_save(node);

@@ -23,13 +23,16 @@ struct flyt_node_slot {
 };
 
 struct flyt_node_pending;
+struct flyt_node_removal;
 
 struct flyt_node_allocation {
     struct flyt_node_allocation *next;
+    const struct flyt_node *node;
     flyt_allocation now; /* as applied; owned */
     struct flyt_node_slot slots[FLYT_SLOTS_MAX];
     unsigned session_count;
     bool is_removed;                   /* goes with its last session */
+    struct flyt_node_removal *removal; /* the order that waits for that; NULL: none */
     uint64_t tokens_mil;               /* thousandths of programs that may begin now */
     uint64_t tokens_ms;                /* when that was true */
     struct flyt_node_pending *pending; /* an order that waits for servers to give back memory; NULL: none */
@@ -52,8 +55,14 @@ int flyt_node_allocation_take_ledgers(struct flyt_node *node, struct flyt_node_a
 /* Whether sessions may be made: all ledgers are there. */
 bool flyt_node_allocation_is_complete(const struct flyt_node_allocation *allocation);
 
-/* Whether a program may begin now (sessions, attach rate, state, client slots); takes one from the rate. 0; or a
- * negative errno and one sentence in *err. */
+/* Its sessions, those included whose servers ran before a restart of the node manager and may still come back. */
+unsigned flyt_node_allocation_sessions(const struct flyt_node_allocation *allocation);
+
+/* Whether one more program may begin besides so many that wait (state, sessions, GPUs, client slots). 0; -EBUSY,
+ * -ENODEV or -EACCES and one sentence in *err. */
+int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                               unsigned waiting_count, struct flyt_error *err);
+/* The same at the door, where the attach rate counts: takes one from it. */
 int flyt_node_allocation_admit(struct flyt_node *node, struct flyt_node_allocation *allocation, struct flyt_error *err);
 /* A session has begun or ended. An allocation that was removed may be freed by the latter. */
 void flyt_node_allocation_join(struct flyt_node_allocation *allocation);
@@ -74,9 +83,11 @@ void flyt_node_allocation_use(const struct flyt_node_allocation *allocation, fly
 
 /* `res` is freed after this returns. */
 typedef void (*flyt_node_applied_fn)(void *user, flyt_apply_res *res);
-/* Carries out an order; `done` is called once, at once or later. */
+/* Carries out an order; `done` is called once, at once or later: what is removed has gone, with its programs, or the
+ * outcome says that it has not yet. */
 void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_node_applied_fn done, void *user);
-/* Takes one back: its sessions end, then it goes. The state is not written. */
+/* Takes one back: its sessions end, then it goes; while servers of before a restart may still come back, not before
+ * that is over. The state is not written. */
 void flyt_node_allocation_remove(struct flyt_node *node, struct flyt_node_allocation *allocation, const char *reason);
 /* Without an order's frame: allocations that the store does not know. */
 void flyt_node_allocation_set_orphan(struct flyt_node *node, struct flyt_node_allocation *allocation);

@@ -134,8 +134,10 @@ static void take_session(struct flyt_node *node, struct flyt_node_allocation *al
                          const struct flyt_greeter_answer *answer, const unsigned char *channel_key, const void *record,
                          size_t bytes)
 {
-    struct flyt_node_ticket ticket = {
-        .allocation_id = allocation->now.id, .xid = answer->xid, .client_pid = answer->args->pid};
+    struct flyt_node_ticket ticket = {.allocation_id = allocation->now.id,
+                                      .generation = allocation->now.generation,
+                                      .xid = answer->xid,
+                                      .client_pid = answer->args->pid};
     struct flyt_error err = {0};
 
     int status = flyt_handshake_check(answer->args, FLYT_BUILD_NAME, &err);
@@ -145,11 +147,7 @@ static void take_session(struct flyt_node *node, struct flyt_node_allocation *al
     }
     status = flyt_node_allocation_admit(node, allocation, &err);
     if (status) {
-        refuse(node, fd, answer->xid,
-               status == -EBUSY    ? FLYT_HANDSHAKE_BUSY
-               : status == -ENODEV ? FLYT_HANDSHAKE_NO_DEVICE
-                                   : FLYT_HANDSHAKE_DENIED,
-               err.text);
+        refuse(node, fd, answer->xid, flyt_node_pool_refusal(status), err.text);
         return;
     }
     flyt_node_clean_name(answer->args->program_name, ticket.program, sizeof ticket.program);

@@ -130,8 +130,21 @@ static void set_group_sizes(struct flyt_node *node)
 /* No server of before the restart comes back any more. */
 static void end_rejoining(struct flyt_node *node)
 {
+    struct flyt_node_allocation *next;
+    bool is_gone = false;
+
     node->is_rejoining = false;
     flyt_node_extents_forget_passed(node);
+    /* What was taken back while somebody might still come back with it. */
+    for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = next) {
+        next = allocation->next;
+        if (!allocation->is_removed || allocation->session_count)
+            continue;
+        flyt_node_allocation_free(node, allocation, true);
+        is_gone = true;
+    }
+    if (is_gone)
+        flyt_node_save(node);
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
         flyt_node_allocation_make_ledgers(node, allocation);
     /* Entries of servers that have died meanwhile, in ledgers that were kept. */
@@ -147,6 +160,10 @@ static void end_rejoining(struct flyt_node *node)
                     flyt_ledger_reclaim(allocation->slots[i].ledger, ids[j], NULL);
             }
         }
+    for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
+        flyt_node_allocation_look(node, allocation);
+        flyt_node_allocation_retry(node, allocation);
+    }
     flyt_node_changed(node);
     flyt_node_pool_fill(node);
 }
@@ -164,11 +181,11 @@ static int take_allocations(struct flyt_node *node, struct flyt_error *err)
     for (unsigned i = 0; i < node->state.allocation_count; i++) {
         struct flyt_node_allocation *allocation;
         flyt_allocation *from = &node->state.allocations[i];
-        if (from->state == FLYT_ALLOCATION_ENDING)
-            continue; /* its order is given again where it was not carried out */
+        bool is_removed = from->state == FLYT_ALLOCATION_ENDING; /* its servers may not have ended yet */
         int status = flyt_node_allocation_add(node, from, &allocation);
         if (status)
             return flyt_error_set(err, status, "the allocations cannot be taken: %s", strerror(-status));
+        allocation->is_removed = is_removed;
     }
     flyt_node_state_fini(&node->state);
     /* After a reboot nobody can come back. */

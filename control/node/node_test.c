@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -147,6 +148,10 @@ static void test_bounds_of_a_vm(void **state)
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "blocked");
     two.revision = 3;
     two.state = FLYT_ALLOCATION_ACTIVE;
+    grant(test, &two);
+    flyt_node_allocation_set_orphan(&test->node, flyt_node_allocation_find(&test->node, one.id));
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "does not know its allocation");
+    two.revision = 4;
     grant(test, &two);
     test->settings.vm_attach_rate = 1;
     test->settings.vm_attach_burst = 1;
@@ -366,6 +371,8 @@ static void test_orders_are_absolute(void **state)
 static void test_sessions_are_ended(void **state)
 {
     struct test_node *test = *state;
+    struct test_wish others_with_its_groups = other;
+    others_with_its_groups.first_group = one.first_group;
 
     grant(test, &one);
     struct test_program first = enter(test, &one), second = enter(test, &one);
@@ -379,9 +386,13 @@ static void test_sessions_are_ended(void **state)
     test_node_remove(test, one.id);
     const struct flyt_credentials credentials = test_node_credentials(&one);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "taken back");
+    /* Who ordered it gives its SMs and memory to others when he has the answer: not before they are free. */
+    assert_int_equal(test_node_order(test, &others_with_its_groups).status, FLYT_STATUS_CONFLICT);
+    assert_false(test_node_is_removed(test, NULL));
     assert_string_equal(test_program_ask(test, &second, NULL), "gone");
-    while (test->node.allocations)
-        test_node_run(test, 10);
+    test_node_until(test, test_node_is_removed, NULL, "the answer");
+    assert_int_equal(test->removal.order, FLYT_STATUS_OK);
+    assert_null(test->node.allocations);
     close(first.fd);
     close(second.fd);
     test_node_stop(test);
@@ -390,7 +401,184 @@ static void test_sessions_are_ended(void **state)
     test_node_until_warm(test);
 }
 
+/* A program in the queue, for which no server starts. Returns the other end of its socket. */
+static int queue_program(struct test_node *test, const struct test_wish *wish)
+{
+    struct flyt_node_allocation *allocation = flyt_node_allocation_find(&test->node, wish->id);
+    const struct flyt_node_ticket ticket = {.allocation_id = wish->id, .generation = wish->generation, .xid = 9};
+    int fds[2];
+
+    test->node.starts[0].after_ms = UINT64_MAX;
+    flyt_node_pool_renew(&test->node, &test->node.gpus.items[0]);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    flyt_node_pool_serve(&test->node, allocation, &ticket, fds[0], "x", 1);
+    return fds[1];
+}
+
+static void is_sent_away(struct test_node *test, int fd, const char *words)
+{
+    char reply[1024] = "";
+
+    assert_true(test_node_readable(test, fd));
+    ssize_t bytes = recv(fd, reply, sizeof reply, 0);
+    assert_true(bytes > 0);
+    if (!memmem(reply, (size_t)bytes, words, strlen(words)))
+        fail_msg("not \"%s\"", words);
+    close(fd);
+}
+
+static void test_who_waits_is_checked_again(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish wish = one;
+
+    grant(test, &wish);
+    int fd = queue_program(test, &wish);
+    wish.revision++;
+    wish.state = FLYT_ALLOCATION_BLOCKED;
+    grant(test, &wish);
+    is_sent_away(test, fd, "blocked");
+    wish.revision++;
+    wish.state = FLYT_ALLOCATION_ACTIVE;
+    grant(test, &wish);
+    fd = queue_program(test, &wish);
+    wish.revision++;
+    wish.generation++;
+    grant(test, &wish);
+    is_sent_away(test, fd, "revoked");
+    /* They count as sessions: a VM fills the queue with no more than it may have. */
+    wish.revision++;
+    wish.sessions_max = 1;
+    grant(test, &wish);
+    fd = queue_program(test, &wish);
+    const struct flyt_credentials credentials = test_node_credentials(&wish);
+    is_refused(test, &credentials, false, FLYT_HANDSHAKE_BUSY, "as many as its allocation allows");
+    close(fd);
+}
+
+static void test_limit_that_cannot_be_kept(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish more = one;
+    char path[128];
+
+    grant(test, &one);
+    snprintf(path, sizeof path, "%s/state.json.part", test->folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    more.revision++;
+    more.memory_bytes *= 2;
+    assert_int_equal(test_node_order(test, &more).status, FLYT_STATUS_UNAVAILABLE);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_bytes, one.memory_bytes);
+    assert_int_equal(test_node_use(test, one.id).revision, one.revision);
+    more.memory_bytes = one.memory_bytes;
+    more.gpu = 1; /* nor is it on another GPU */
+    assert_int_equal(test_node_order(test, &more).status, FLYT_STATUS_UNAVAILABLE);
+    assert_int_equal(test_node_order(test, &more).status, FLYT_STATUS_UNAVAILABLE);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(test_node_order(test, &more).status, FLYT_STATUS_OK);
+}
+
+static void test_settings_leave_slots(void **state)
+{
+    struct test_node *test = *state;
+    struct flyt_error err = {0};
+
+    test->settings.warm = 3;
+    test->settings.client_slots = 4;
+    assert_int_equal(flyt_node_settings_check(&test->settings, &err), 0);
+    test->settings.warm = 4;
+    assert_int_equal(flyt_node_settings_check(&test->settings, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "client_slots"));
+    test->settings.warm = 1;
+}
+
 /* ---- restarts ---- */
+
+/* A program whose server does not come back at once: it is stopped. */
+static pid_t restart_without(struct test_node *test, const struct test_program *program)
+{
+    pid_t pid = flyt_node_server_find(&test->node, program->session_id)->pid;
+
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    test_node_stop(test);
+    test_node_start(test);
+    assert_true(test->node.is_rejoining);
+    return pid;
+}
+
+static void test_restart_gives_nothing_away(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish small = one, big = other;
+
+    grant(test, &one);
+    struct test_program program = enter(test, &one);
+    pid_t pid = restart_without(test, &program);
+    /* Nobody takes the allocation for an idle one. */
+    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    /* What is taken from it is not given to others before it is known that nobody uses it. */
+    small.revision = 2;
+    small.group_count = 2;
+    grant(test, &small);
+    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_TARGET);
+    big.first_group = 2;
+    assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_CONFLICT);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    while (!flyt_node_server_find(&test->node, program.session_id))
+        test_node_run(test, 10);
+    while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_VACATED)
+        test_node_run(test, 10);
+    assert_string_equal(test_program_ask(test, &program, "groups 0"), "00000003");
+    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    grant(test, &big);
+    close(program.fd);
+}
+
+static void test_restart_with_a_lower_limit(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish small = one;
+
+    grant(test, &one);
+    struct test_program program = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &program, "charge 0 62914560"), "0");
+    pid_t pid = restart_without(test, &program);
+    /* There is no ledger to set it in; the one that comes back has the limit of before. */
+    small.revision = 2;
+    small.memory_bytes = 64 * MIB;
+    grant(test, &small);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    while (!flyt_node_server_find(&test->node, program.session_id))
+        test_node_run(test, 10);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_bytes, 64 * MIB);
+    char refused[16];
+    snprintf(refused, sizeof refused, "%d", -ENOMEM);
+    assert_string_equal(test_program_ask(test, &program, "charge 0 8388608"), refused);
+    close(program.fd);
+}
+
+static void test_restart_in_the_middle_of_an_end(void **state)
+{
+    struct test_node *test = *state;
+
+    grant(test, &one);
+    struct test_program program = enter(test, &one);
+    pid_t pid = restart_without(test, &program);
+    test_node_remove(test, one.id);
+    assert_false(test_node_is_removed(test, NULL));
+    assert_int_equal(test_node_order(test, &other).status, FLYT_STATUS_OK);
+    /* Again a restart: it is still known that it is to go. */
+    test_node_stop(test);
+    assert_int_equal(test->removal.order, FLYT_STATUS_UNAVAILABLE);
+    test_node_start(test);
+    test_node_remove(test, one.id);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_string_equal(test_program_ask(test, &program, NULL), "gone");
+    test_node_until(test, test_node_is_removed, NULL, "the answer");
+    assert_int_equal(test->removal.order, FLYT_STATUS_OK);
+    assert_null(flyt_node_allocation_find(&test->node, one.id));
+    close(program.fd);
+}
 
 static void test_restart_harms_nobody(void **state)
 {
@@ -511,6 +699,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_groups_are_given_when_vacated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orders_are_absolute, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sessions_are_ended, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_waits_is_checked_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_limit_that_cannot_be_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_settings_leave_slots, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_gives_nothing_away, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_with_a_lower_limit, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_in_the_middle_of_an_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_restart_harms_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orphans_and_strangers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_gpu_that_does_not_work, set_up, tear_down),

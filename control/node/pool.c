@@ -30,6 +30,19 @@ static void refuse(struct flyt_node *node, int fd, uint32_t xid, flyt_handshake_
     close(fd);
 }
 
+flyt_handshake_status flyt_node_pool_refusal(int status)
+{
+    return status == -EBUSY    ? FLYT_HANDSHAKE_BUSY
+           : status == -ENODEV ? FLYT_HANDSHAKE_NO_DEVICE
+                               : FLYT_HANDSHAKE_DENIED;
+}
+
+static void free_waiting(struct flyt_node_waiting *waiting)
+{
+    explicit_bzero(&waiting->ticket, sizeof waiting->ticket);
+    free(waiting);
+}
+
 static unsigned starts_max(const struct flyt_node *node)
 {
     cpu_set_t cpus;
@@ -95,21 +108,23 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
 {
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, waiting->ticket.allocation_id);
 
+    struct flyt_error err;
+
     if (!allocation || allocation->is_removed || !gpu_of(allocation)) {
         refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED, "the allocation was taken back");
         return true;
     }
-    if (allocation->now.sessions_max && allocation->session_count >= allocation->now.sessions_max) {
-        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY,
-               "other programs of this VM have taken the last of its sessions");
+    if (allocation->now.generation != waiting->ticket.generation) {
+        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED, "the ticket was revoked");
+        return true;
+    }
+    int status = flyt_node_allocation_check(node, allocation, 0, &err);
+    if (status) {
+        refuse(node, waiting->fd, waiting->ticket.xid, flyt_node_pool_refusal(status), err.text);
         return true;
     }
     if (hand_over(node, allocation, &waiting->ticket, waiting->fd, waiting->record, waiting->bytes))
         return true;
-    if (gpu_of(allocation)->health == FLYT_HEALTH_FAILED) {
-        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_NO_DEVICE, gpu_of(allocation)->health_text);
-        return true;
-    }
     if (waiting->until_ms <= now_ms) {
         refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY, "no server process became ready in time");
         return true;
@@ -130,9 +145,18 @@ static void settle_all(struct flyt_node *node)
         }
         *link = waiting->next;
         node->waiting_count--;
-        free(waiting);
+        free_waiting(waiting);
     }
     node->waiting_last = last;
+}
+
+unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocation_id)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting; waiting = waiting->next)
+        count += waiting->ticket.allocation_id == allocation_id;
+    return count;
 }
 
 static unsigned waiting_for(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
@@ -252,7 +276,7 @@ void flyt_node_pool_fini(struct flyt_node *node)
     while ((waiting = node->waiting_first)) {
         node->waiting_first = waiting->next;
         close(waiting->fd);
-        free(waiting);
+        free_waiting(waiting);
     }
     node->waiting_count = 0;
 }

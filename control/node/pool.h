@@ -5,11 +5,16 @@
 #define FLYT_NODE_POOL_H
 
 #include "control/node/server.h"
+#include "flyt.h"
 
 /* Starts what is missing, ends what is too much, refuses who has waited too long. Arms its own timer. */
 void flyt_node_pool_fill(struct flyt_node *node);
 /* Ends the warm servers of a GPU, which are started anew: its group size has changed. */
 void flyt_node_pool_renew(struct flyt_node *node, struct flyt_node_gpu *gpu);
+/* What a program hears for a status of flyt_node_allocation_check. */
+flyt_handshake_status flyt_node_pool_refusal(int status);
+/* Programs that wait for a server and are of this allocation. */
+unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocation_id);
 void flyt_node_pool_fini(struct flyt_node *node);
 
 /* A program's connection for an allocation that has admitted it: to a warm server, now or within FLYT_NODE_WAIT_MS, or

@@ -95,6 +95,17 @@ static const char *check(const struct flyt_node *node, const struct flyt_server_
     return NULL;
 }
 
+static bool has_entry(const struct flyt_ledger *ledger, uint64_t server_id)
+{
+    uint64_t ids[FLYT_LEDGER_ENTRIES_MAX];
+    unsigned count = flyt_ledger_list(ledger, ids);
+
+    while (count)
+        if (ids[--count] == server_id)
+            return true;
+    return false;
+}
+
 /* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
 static const char *take_back(struct guest *guest, const struct flyt_server_link_rejoin *rejoin, const int *ledgers,
                              unsigned ledger_count)
@@ -116,6 +127,10 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
         return "the allocation of this VM was taken back";
     if (flyt_node_allocation_take_ledgers(node, allocation, ledgers, ledger_count))
         return "it has come back too late: its memory is accounted for no more";
+    /* Where the wait for it was over already, its charge was taken back. */
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
+        if (!has_entry(allocation->slots[i].ledger, session->server_id))
+            return "it has come back too late: its memory is accounted for no more";
     if (getsockopt(guest->fd, SOL_SOCKET, SO_PEERCRED, &peer, &length))
         return "the kernel does not say which process it is";
     int pid_fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
@@ -152,6 +167,8 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
             server->sm_revision[i] = allocation->slots[i].groups_revision;
             server->sm_state[i] = FLYT_SWITCH_VACATED;
         } else {
+            for (unsigned j = 0; j < sizeof session->slots[i].groups; j++)
+                allocation->slots[i].holding[j] |= session->slots[i].groups[j];
             flyt_node_server_tell_groups(server, i);
         }
         if (session->slots[i].memory_bytes != allocation->now.slots.slots_val[i].memory_bytes)

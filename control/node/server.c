@@ -467,7 +467,7 @@ void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot
     message->kind = FLYT_SERVER_LINK_SM;
     message->sm.revision = from->groups_revision;
     message->sm.slot = slot;
-    message->sm.sm_count = flyt_node_gpu_sms(server->gpu, from->groups);
+    message->sm.sm_count = flyt_node_gpu_sms(from->gpu ? from->gpu : server->gpu, from->groups);
     memcpy(message->sm.groups, from->groups, sizeof message->sm.groups);
     server->sm_revision[slot] = from->groups_revision;
     server->sm_state[slot] = FLYT_SWITCH_TARGET;

@@ -24,6 +24,7 @@ enum flyt_node_server_state {
 /* What a program showed at the door. */
 struct flyt_node_ticket {
     uint64_t allocation_id;
+    uint32_t generation;
     uint32_t xid;
     uint32_t client_pid;
     char program[FLYT_NAME_BYTES_MAX + 1];

@@ -80,6 +80,8 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
         return flyt_error_set(err, -EINVAL, "managers takes %d addresses at most", FLYT_MANAGERS_MAX);
     if (files != 0 && files != 3)
         return flyt_error_set(err, -EINVAL, "tls needs authority, certificate and key, all three");
+    if (settings->warm >= settings->client_slots)
+        return flyt_error_set(err, -EINVAL, "warm must be below client_slots: else no slot is left for programs");
     if (settings->group_size != 2 && settings->group_size != 8)
         return flyt_error_set(err, -EINVAL, "group_size is 2 or 8");
     if (settings->name && strlen(settings->name) > FLYT_NAME_BYTES_MAX)

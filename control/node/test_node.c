@@ -195,10 +195,14 @@ void test_node_remove(struct test_node *test, uint64_t id)
 {
     uint64_t ids[] = {id};
     const flyt_apply_args args = {.epoch = test->node.state.epoch, .removed = {1, ids}};
-    struct test_outcome outcome = {.order = (flyt_status)-1};
 
-    flyt_node_apply(&test->node, &args, note_outcome, &outcome);
-    assert_int_equal(outcome.order, FLYT_STATUS_OK);
+    test->removal = (struct test_outcome){.order = (flyt_status)-1};
+    flyt_node_apply(&test->node, &args, note_outcome, &test->removal);
+}
+
+bool test_node_is_removed(struct test_node *test, void *unused)
+{
+    return has_outcome(test, &test->removal);
 }
 
 struct test_outcome test_node_use(struct test_node *test, uint64_t id)

@@ -13,6 +13,15 @@
 #include "flyt.h"
 #include "rpc/base/ticket.h"
 
+/* What came of an order. `order` is -1 as long as there is no answer. */
+struct test_outcome {
+    flyt_status order, status;
+    char text[512];
+    uint64_t revision;
+    flyt_slot_use slot;
+    unsigned session_count;
+};
+
 struct test_node {
     sd_event *event;
     char folder[64];
@@ -20,6 +29,7 @@ struct test_node {
     struct flyt_node node;
     unsigned event_count;
     char last_event[256];
+    struct test_outcome removal;
 };
 
 /* Two software GPUs with 132 SMs and 1 GiB each; warm 1. */
@@ -47,15 +57,10 @@ struct test_wish {
     bool when_free;
     flyt_allocation_state state; /* 0: active */
 };
-struct test_outcome {
-    flyt_status order, status;
-    char text[512];
-    uint64_t revision;
-    flyt_slot_use slot;
-    unsigned session_count;
-};
 struct test_outcome test_node_order(struct test_node *test, const struct test_wish *wish);
+/* Orders to take it back; test->removal is the outcome, when there is one. */
 void test_node_remove(struct test_node *test, uint64_t id);
+bool test_node_is_removed(struct test_node *test, void *unused);
 /* What is reported of an allocation now; fails the test where there is none. */
 struct test_outcome test_node_use(struct test_node *test, uint64_t id);
 
