@@ -13,6 +13,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import threading
 import time
 
 import harness
@@ -189,6 +190,14 @@ class Peer:
             body = b"" if procedure == 0 else u32(0) + opaque("")
             self.send(mark(struct.pack(">IIIIII", xid, 1, 0, 0, 0, 0) + body))
 
+    def stay(self):
+        """Answers orders from now on, until close(); no calls after that."""
+        def serve():
+            with contextlib.suppress(OSError, ValueError):
+                self.socket.settimeout(None)
+                self.answer()
+        threading.Thread(target=serve, daemon=True).start()
+
     def call(self, procedure, args=b"", flavour=AUTH_NONE, version=1):
         """An Answer; "closed" where the connection ended instead."""
         self.xid += 1
@@ -223,6 +232,8 @@ class Peer:
                 self.socket.settimeout(20)
 
     def close(self):
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             self.socket.close()
 
@@ -366,9 +377,8 @@ class Relay:
     `change(direction, data)` ("up" towards the node, "down") may return other bytes, or None to cut both sides."""
 
     def __init__(self, target, change=None):
-        import threading
         self.host, self.port = target[len("tcp://"):].rsplit(":", 1)
-        self.change, self.connections, self._threads = change, [], threading
+        self.change, self.connections = change, []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = "tcp://127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -381,7 +391,7 @@ class Relay:
                 seen = {"up": bytearray(), "down": bytearray()}
                 self.connections.append(seen)
                 for source, target, direction in ((near, far, "up"), (far, near, "down")):
-                    self._threads.Thread(target=self._pass, args=(source, target, direction, seen), daemon=True).start()
+                    threading.Thread(target=self._pass, args=(source, target, direction, seen), daemon=True).start()
 
     def _pass(self, source, target, direction, seen):
         with contextlib.suppress(OSError):
