@@ -5,7 +5,7 @@
  * decisions never choose the same.
  *
  * Files by family, each with the functions below its heading: node.c, gpu.c, vm.c, allocation.c, resize.c, session.c,
- * event.c, view.c, member.c, leader.c, serve.c.
+ * event.c, view.c, member.c, leader.c, serve.c, backup.c.
  */
 #ifndef FLYT_CLUSTER_CLUSTER_H
 #define FLYT_CLUSTER_CLUSTER_H
@@ -27,6 +27,7 @@ struct flyt_node;
 struct flyt_vm;
 struct flyt_held;
 struct flyt_resize;
+struct flyt_backup;
 
 /* What the pointer of a connection's user says first: the cluster itself before `ready`, a link afterwards. */
 enum flyt_user_kind { FLYT_USER_CLUSTER, FLYT_USER_LINK };
@@ -44,6 +45,7 @@ struct flyt_link {
     unsigned char instance[FLYT_INSTANCE_BYTES];
     struct flyt_node *node; /* the one that it is, or NULL */
     struct flyt_vm *vm;
+    struct flyt_backup *backup; /* that it fetches, or NULL */
     TAILQ_ENTRY(flyt_link) entry;
 };
 
@@ -230,9 +232,7 @@ struct flyt_cluster {
     struct flyt_metrics *metrics;
     struct flyt_metrics_server *metrics_server;
     struct flyt_cluster_metrics *measures;
-    int backup_fd;
-    uint64_t backup_bytes;
-    bool is_backing_up;
+    unsigned backup_count; /* copies of the store that are being made or fetched */
     struct flyt_lead *lead; /* leader.c */
     unsigned refusals;      /* told in events since refusals_since_ms */
     uint64_t refusals_since_ms;
@@ -435,8 +435,18 @@ struct flyt_link *flyt_call_link(const struct flyt_call *call);
 struct flyt_cluster *flyt_call_cluster(const struct flyt_call *call);
 /* Closes a connection from this side; the link is freed. */
 void flyt_link_close(struct flyt_link *link, const char *why);
+/* Its connection has ended or is closed: frees what it has. Returns NULL. */
+struct flyt_link *flyt_link_free(struct flyt_link *link);
 /* Everything in memory but connections is forgotten. */
 void flyt_cluster_forget(struct flyt_cluster *cluster);
+
+/* ---- backup.c ---- */
+
+/* At start: removes what a killed manager of this name has left of a copy that it made. */
+void flyt_backup_clear(const struct flyt_cluster *cluster);
+/* A connection ends, and with it the copy that it fetches, if there is one. */
+void flyt_backup_end(struct flyt_link *link);
+void flyt_serve_backup(struct flyt_call *call, void *args);
 
 /* ---- measure.c ---- */
 

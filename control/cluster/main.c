@@ -136,6 +136,8 @@ static int start_cluster(struct flyt_cluster *cluster, struct flyt_error *err)
     int status = open_store(cluster, err);
 
     if (!status)
+        flyt_backup_clear(cluster);
+    if (!status)
         status = flyt_measure_start(cluster, err);
     if (!status)
         status = open_doors(cluster, err);
@@ -165,18 +167,14 @@ static void stop(void *user)
     }
     cluster->tcp_door = flyt_door_free(cluster->tcp_door);
     cluster->unix_door = flyt_door_free(cluster->unix_door);
-    while ((link = TAILQ_FIRST(&cluster->links))) {
-        TAILQ_REMOVE(&cluster->links, link, entry);
-        free(link);
-    }
+    while ((link = TAILQ_FIRST(&cluster->links)))
+        flyt_link_free(link);
     if (cluster->unix_fd >= 0) {
         unlink(cluster->settings->socket);
         close(cluster->unix_fd);
     }
     if (cluster->tcp_fd >= 0)
         close(cluster->tcp_fd);
-    if (cluster->backup_fd >= 0)
-        close(cluster->backup_fd);
     cluster->keeper = flyt_keeper_free(cluster->keeper);
     flyt_lead_free(cluster);
     flyt_watch_free(cluster->wish_watch);
@@ -234,7 +232,6 @@ int main(int argc, char **argv)
     struct flyt_cluster cluster = {.user_kind = FLYT_USER_CLUSTER,
                                    .tcp_fd = -1,
                                    .unix_fd = -1,
-                                   .backup_fd = -1,
                                    .events = {.next_sequence = 1, .saved_next = 1}};
     const struct flyt_daemon_config config = {
         .name = "flyt-cluster-manager",

@@ -3,14 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "control/cluster/cluster.h"
 #include "rpc/base/log.h"
 
-enum { PROBE_MS = 2000, BACKUP_CHUNK_BYTES = 1 << 20 };
+enum { PROBE_MS = 2000 };
 
 struct flyt_link *flyt_call_link(const struct flyt_call *call)
 {
@@ -41,14 +38,21 @@ void flyt_link_ready(struct flyt_peer *peer, void *user)
     flyt_peer_set_user(peer, link);
 }
 
-static void link_free(struct flyt_link *link, const char *cause)
+struct flyt_link *flyt_link_free(struct flyt_link *link)
+{
+    flyt_backup_end(link);
+    TAILQ_REMOVE(&link->cluster->links, link, entry);
+    free(link);
+    return NULL;
+}
+
+static void end_link(struct flyt_link *link, const char *cause)
 {
     if (link->node && link->node->link == link)
         flyt_node_unlinked(link->node, cause);
     if (link->vm && link->vm->link == link)
         flyt_vm_unlinked(link->vm);
-    TAILQ_REMOVE(&link->cluster->links, link, entry);
-    free(link);
+    flyt_link_free(link);
 }
 
 void flyt_link_ended(struct flyt_peer *peer, const struct flyt_error *cause, void *user)
@@ -56,7 +60,7 @@ void flyt_link_ended(struct flyt_peer *peer, const struct flyt_error *cause, voi
     enum flyt_user_kind *kind = user;
 
     if (*kind == FLYT_USER_LINK)
-        link_free(user, cause->text);
+        end_link(user, cause->text);
     else
         flyt_debug("a connection ended before it was ready: %s", cause->text);
 }
@@ -69,7 +73,7 @@ void flyt_link_close(struct flyt_link *link, const char *why)
               link->address, why);
     /* What is under way on it ends first, and may still look at the link. */
     flyt_peer_close(peer);
-    link_free(link, why);
+    end_link(link, why);
 }
 
 void flyt_link_enter(struct flyt_link *link)
@@ -246,109 +250,6 @@ static void serve_null(struct flyt_call *call, void *args)
     flyt_call_reply(call, NULL);
 }
 
-/* ---- backup ---- */
-
-struct backing_up {
-    struct flyt_call *call;
-    struct flyt_cluster *cluster;
-    char path[256];
-    struct flyt_error err;
-    int status;
-};
-
-static enum flyt_store_result run_backup(struct flyt_store *store, void *user)
-{
-    struct backing_up *backing_up = user;
-
-    backing_up->status = flyt_store_backup(store, backing_up->path, &backing_up->err);
-    return FLYT_STORE_OK; /* a full disk says nothing about the store */
-}
-
-static void reply_backup(struct flyt_call *call, struct flyt_cluster *cluster, uint64_t offset_bytes)
-{
-    static char empty[] = "";
-    flyt_backup_res res = {.outcome = {FLYT_STATUS_OK, empty}, .total_bytes = cluster->backup_bytes};
-    char *chunk = malloc(BACKUP_CHUNK_BYTES);
-    ssize_t bytes = chunk ? pread(cluster->backup_fd, chunk, BACKUP_CHUNK_BYTES, (off_t)offset_bytes) : -1;
-
-    if (bytes < 0) {
-        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "the copy cannot be read: %s", strerror(errno));
-    } else {
-        res.data.data_val = chunk;
-        res.data.data_len = (u_int)bytes;
-        flyt_call_reply(call, &res);
-    }
-    free(chunk);
-}
-
-static void backup_done(void *user, int is_cancelled)
-{
-    struct backing_up *backing_up = user;
-    struct flyt_cluster *cluster = backing_up->cluster;
-    struct stat about;
-
-    if (!is_cancelled) {
-        cluster->is_backing_up = false;
-        int fd = backing_up->status ? -1 : open(backing_up->path, O_RDONLY | O_CLOEXEC);
-        unlink(backing_up->path);
-        if (fd < 0 || fstat(fd, &about)) {
-            flyt_call_outcome(backing_up->call, FLYT_STATUS_UNAVAILABLE, "no backup could be made: %s",
-                              backing_up->status ? backing_up->err.text : strerror(errno));
-            if (fd >= 0)
-                close(fd);
-        } else {
-            if (cluster->backup_fd >= 0)
-                close(cluster->backup_fd);
-            cluster->backup_fd = fd;
-            cluster->backup_bytes = (uint64_t)about.st_size;
-            reply_backup(backing_up->call, cluster, 0);
-        }
-    } else {
-        unlink(backing_up->path);
-    }
-    free(backing_up);
-}
-
-static void serve_backup(struct flyt_call *call, void *data)
-{
-    const flyt_backup_args *args = data;
-    struct flyt_cluster *cluster = flyt_call_cluster(call);
-    struct backing_up *backing_up;
-    char folder[] = "/tmp/flyt-backup-XXXXXX";
-
-    if (!flyt_lead_may(cluster, call))
-        return;
-    if (args->offset_bytes) {
-        if (cluster->backup_fd < 0 || args->offset_bytes > cluster->backup_bytes)
-            flyt_call_outcome(call, FLYT_STATUS_INVALID, "there is no backup under way; begin at offset 0");
-        else
-            reply_backup(call, cluster, args->offset_bytes);
-        return;
-    }
-    if (cluster->is_backing_up) {
-        flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "a backup is being made for somebody else");
-        return;
-    }
-    backing_up = calloc(1, sizeof *backing_up);
-    int fd = backing_up ? mkostemp(folder, O_CLOEXEC) : -1;
-    if (fd < 0) {
-        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "no file for a backup: %s", strerror(errno));
-        free(backing_up);
-        return;
-    }
-    /* The store makes the file itself; the name is ours, random, and its content readable by this user only. */
-    close(fd);
-    unlink(folder);
-    backing_up->call = call;
-    backing_up->cluster = cluster;
-    snprintf(backing_up->path, sizeof backing_up->path, "%s", folder);
-    cluster->is_backing_up = !flyt_keeper_do(cluster->keeper, "backup", run_backup, backup_done, backing_up);
-    if (cluster->is_backing_up)
-        return;
-    flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
-    free(backing_up);
-}
-
 /* ---- the table ---- */
 
 #define ROW(number_, name_, roles_, args_, res_, serve_)                                                               \
@@ -386,7 +287,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_NODE_FENCE, "node_fence", OPERATOR, flyt_fence_args, flyt_outcome, flyt_serve_node_fence),
     ROW(FLYT_JOIN_TOKEN, "join_token", OPERATOR, flyt_token_args, flyt_token_res, flyt_serve_join_token),
     ROW(FLYT_SESSION_KILL, "session_kill", OPERATOR, flyt_session_args, flyt_outcome, flyt_serve_session_kill),
-    ROW(FLYT_BACKUP, "backup", OPERATOR, flyt_backup_args, flyt_backup_res, serve_backup),
+    ROW(FLYT_BACKUP, "backup", OPERATOR, flyt_backup_args, flyt_backup_res, flyt_serve_backup),
     ROW(FLYT_REVOKE, "revoke", OPERATOR, flyt_revoke_args, flyt_outcome, flyt_serve_revoke),
     ROW(FLYT_ADMIT, "admit", OPERATOR, flyt_admit_args, flyt_outcome, flyt_serve_admit),
     {0},

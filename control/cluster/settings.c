@@ -24,6 +24,8 @@ const struct flyt_setting flyt_cluster_settings_table[] = {
      .help = "sqlite:///PATH or mongodb://HOST/DATABASE"},
     {"store_timeout_s", FLYT_SETTING_SECONDS, AT(store_timeout_ms), "2.5", 100, 60000,
      .help = "of one operation of the store"},
+    {"backup_folder", FLYT_SETTING_STRING, AT(backup_folder), "", .is_live = true,
+     .help = "where a backup's copy lies while it is fetched; empty: the store's, with MongoDB /var/lib/flyt/cluster"},
     {"advertise", FLYT_SETTING_STRING, AT(advertise), "",
      .help = "address of this manager as others reach it; empty: listen"},
     {"managers", FLYT_SETTING_STRINGS, AT(managers), "", .is_live = true, .help = "addresses of the other managers"},

@@ -12,6 +12,7 @@ struct flyt_cluster_settings {
     char *socket_group;
     char *store;
     uint64_t store_timeout_ms;
+    char *backup_folder;
     char *advertise;
     struct flyt_strings managers;
     struct {

@@ -120,11 +120,22 @@ class Manager:
         self.start()
         harness._servers.append(self)
 
-    def start(self):
+    def write(self):
         path = os.path.join(self.folder, "conf")
         with open(path, "w") as f:
             for name, value in self.settings.items():
                 f.write("%s = %s;\n" % (name, value))
+        return path
+
+    def configure(self):
+        """Has the settings read again."""
+        count = self.log().count("configuration read again")
+        self.write()
+        os.kill(self.process.pid, signal.SIGHUP)
+        within(10, lambda: self.log().count("configuration read again") > count, "the settings are read again")
+
+    def start(self):
+        path = self.write()
         with open(self.log_path, "ab") as log:
             begin = log.tell()
             self.process = start([MANAGER, "--config", path], stderr=log, env=harness.environment(FLYT_LOG="debug"))
@@ -647,6 +658,94 @@ def roles_views_events_metrics():
         expect('flyt_gpu_sms{node="n1",gpu="GPU-n1-0"} 128' in text, text)
         total = operator.call("backup 0")
         expect(bytes.fromhex(total["data"]).startswith(b"SQLite format 3"), "a backup is a database")
+
+
+def fetch(caller, first, pages=1000):
+    """The rest of a backup that has begun with `first`."""
+    data = bytes.fromhex(first["data"])
+    while len(data) < first["total_bytes"] and pages:
+        answer = caller.call("backup %d" % len(data))
+        expect_equal(answer["total_bytes"], first["total_bytes"], "one copy from its beginning to its end")
+        data += bytes.fromhex(answer["data"])
+        pages -= 1
+    return data
+
+
+def ballast(manager, count, letter):
+    """Makes the store larger than one chunk of a backup, by hand."""
+    with contextlib.closing(sqlite3.connect(manager.database, timeout=20)) as db:
+        for i in range(count):
+            db.execute("INSERT OR REPLACE INTO documents (collection, id, revision, body) VALUES ('ballast', ?, 1, ?)",
+                       ("%04d" % i, json.dumps({"text": letter * 60000})))
+        db.commit()
+
+
+def ballast_of(manager, data):
+    """The letters and the number of the ballast's documents in a copy, opened as a database of its own."""
+    path = os.path.join(manager.folder, "fetched")
+    with open(path, "wb") as f:
+        f.write(data)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        expect_equal(db.execute("PRAGMA integrity_check").fetchone()[0], "ok")
+        rows = db.execute("SELECT body FROM documents WHERE collection='ballast'").fetchall()
+    return {json.loads(row[0])["text"][0] for row in rows}, len(rows)
+
+
+def copies(manager, folder):
+    """Copies that lie in a folder, and those that the manager has open (they have no name any more)."""
+    links = []
+    for fd in os.listdir("/proc/%d/fd" % manager.process.pid):
+        with contextlib.suppress(OSError):
+            links.append(os.readlink("/proc/%d/fd/%s" % (manager.process.pid, fd)))
+    return ([f for f in os.listdir(folder) if f.startswith("flyt-backup-")],
+            [link for link in links if "flyt-backup-" in link])
+
+
+@scenario
+def backups():
+    with cluster() as (manager, operator):
+        ballast(manager, 60, "a")
+        operator.call("backup 5", "INVALID")
+        first = operator.call("backup 0")
+        expect(first["total_bytes"] > 3 << 20, "several chunks", first["total_bytes"])
+        expect_equal(len(copies(manager, manager.folder)[1]), 1, "the copy lies beside the store")
+        # Another one begins meanwhile, of a store that is another by now; and a third, that goes in the middle.
+        ballast(manager, 90, "b")
+        other, third = (Caller(manager.socket, "operator", name) for name in ("other", "third"))
+        second = other.call("backup 0")
+        expect(second["total_bytes"] > first["total_bytes"], "the second copy is its own")
+        third.call("backup 0")
+        third.kill()
+        within(10, lambda: len(copies(manager, manager.folder)[1]) == 2, "a copy goes with its connection")
+        expect_equal(ballast_of(manager, fetch(operator, first)), ({"a"}, 60), "the first backup")
+        expect_equal(ballast_of(manager, fetch(other, second)), ({"b"}, 90), "the second backup")
+        expect_equal(copies(manager, manager.folder), ([], []), "nothing is left of them")
+        other.call("backup %d" % (1 << 20), "INVALID")
+        # No more at once than are allowed, and room again as soon as one of them goes.
+        many = [Caller(manager.socket, "operator", "o%d" % i) for i in range(4)]
+        for caller in many:
+            caller.call("backup 0")
+        expect("4 backups" in other.call("backup 0", "NO_CAPACITY")["text"], "the bound is said")
+        many.pop().kill()
+        within(10, lambda: len(copies(manager, manager.folder)[1]) == 3, "one went")
+        for caller in many:
+            caller.kill()
+        within(10, lambda: not copies(manager, manager.folder)[1], "all went")
+        # Elsewhere, live; and where there is no such folder.
+        elsewhere = tempfile.mkdtemp(prefix="backup-", dir=harness.WORK)
+        for folder, status in ((elsewhere, "OK"), (elsewhere + "/none", "UNAVAILABLE")):
+            manager.settings["backup_folder"] = '"%s"' % folder
+            manager.configure()
+            answer = operator.call("backup 0", status)
+        expect(elsewhere + "/none: No such file" in answer["text"], "folder and cause are said:", answer["text"])
+        expect_equal(len(copies(manager, elsewhere)[1]), 0, "a failed one leaves nothing")
+        # What a manager left that was killed while it made a copy; another manager's stays.
+        for name in ("flyt-backup-cluster-abcdef", "flyt-backup-cluster-abcdef-journal", "flyt-backup-other-abcdef"):
+            open(os.path.join(elsewhere, name), "w").close()
+        manager.settings["backup_folder"] = '"%s"' % elsewhere
+        other.kill()
+        manager.restart()
+        expect_equal(copies(manager, elsewhere), (["flyt-backup-other-abcdef"], []), "remains are removed at start")
 
 
 if __name__ == "__main__":

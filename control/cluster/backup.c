@@ -1,0 +1,237 @@
+/*
+ * Backups: a copy of the store, made on the store's thread, fetched chunk by chunk by the connection that asked for it.
+ * Each connection has a copy of its own, so that several operators never get each other's. The file has a name only
+ * while the store makes it; it goes with the connection, or with its last chunk.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "control/cluster/cluster.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
+
+#define NO_FOLDER_OF_ITS_OWN "/var/lib/flyt/cluster" /* what a shared store is given */
+
+enum { CHUNK_BYTES = 1 << 20, BACKUPS_MAX = 4 };
+
+struct flyt_backup {
+    struct flyt_cluster *cluster;
+    struct flyt_link *link; /* NULL: it has ended while the copy was made */
+    struct flyt_call *call; /* that began it; NULL: it is made */
+    char path[PATH_MAX];
+    int status; /* of making it, and err */
+    struct flyt_error err;
+    int fd;
+    uint64_t bytes;
+};
+
+static struct flyt_backup *backup_free(struct flyt_backup *backup)
+{
+    if (backup->link)
+        backup->link->backup = NULL;
+    backup->cluster->backup_count--;
+    flyt_close(backup->fd);
+    free(backup);
+    return NULL;
+}
+
+void flyt_backup_end(struct flyt_link *link)
+{
+    struct flyt_backup *backup = link->backup;
+
+    if (!backup)
+        return;
+    if (backup->call) {
+        backup->link = NULL; /* the store's thread still has it */
+        link->backup = NULL;
+    } else {
+        backup_free(backup);
+    }
+}
+
+/* ---- where it lies ---- */
+
+static void folder_of(const struct flyt_cluster_settings *settings, char *ret_folder, size_t folder_bytes)
+{
+    static const char sqlite[] = "sqlite://";
+    bool is_file = !strncmp(settings->store, sqlite, sizeof sqlite - 1);
+
+    snprintf(ret_folder, folder_bytes, "%s",
+             settings->backup_folder ? settings->backup_folder
+             : is_file               ? settings->store + sizeof sqlite - 1
+                                     : NO_FOLDER_OF_ITS_OWN);
+    char *slash = strrchr(ret_folder, '/');
+    if (!settings->backup_folder && is_file && slash)
+        slash[slash == ret_folder] = '\0';
+}
+
+/* "flyt-backup-NAME-": with the manager's name, because managers of one store may share the folder. */
+static void prefix_of(const struct flyt_cluster_settings *settings, char *ret_prefix, size_t prefix_bytes)
+{
+    snprintf(ret_prefix, prefix_bytes, "flyt-backup-%.80s-", settings->name);
+    for (char *c = ret_prefix; *c; c++)
+        if (*c == '/')
+            *c = '_';
+}
+
+void flyt_backup_clear(const struct flyt_cluster *cluster)
+{
+    char folder[PATH_MAX], prefix[128];
+
+    folder_of(cluster->settings, folder, sizeof folder);
+    prefix_of(cluster->settings, prefix, sizeof prefix);
+    DIR *entries = opendir(folder);
+    for (const struct dirent *entry; entries && (entry = readdir(entries));) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)))
+            continue;
+        if (unlinkat(dirfd(entries), entry->d_name, 0))
+            flyt_warn("%s/%s: what is left of a backup cannot be removed: %m", folder, entry->d_name);
+        else
+            flyt_info("%s/%s: what was left of a backup is removed", folder, entry->d_name);
+    }
+    if (entries)
+        closedir(entries);
+}
+
+/* A name that nobody has: the store makes the file itself. 0 or a negative errno. */
+static int choose_path(struct flyt_backup *backup)
+{
+    const struct flyt_cluster_settings *settings = backup->cluster->settings;
+    char folder[PATH_MAX - 256], prefix[128];
+
+    folder_of(settings, folder, sizeof folder);
+    prefix_of(settings, prefix, sizeof prefix);
+    snprintf(backup->path, sizeof backup->path, "%s/%sXXXXXX", folder, prefix);
+    int fd = mkostemp(backup->path, O_CLOEXEC);
+    if (fd < 0)
+        return flyt_error_set(&backup->err, -errno, "no backup can be made in %s: %s (backup_folder says where)",
+                              folder, strerror(errno));
+    close(fd);
+    unlink(backup->path);
+    return 0;
+}
+
+/* ---- making and fetching ---- */
+
+static enum flyt_store_result run_backup(struct flyt_store *store, void *user)
+{
+    struct flyt_backup *backup = user;
+
+    backup->status = flyt_store_backup(store, backup->path, &backup->err);
+    return FLYT_STORE_OK; /* a full disk says nothing about the store */
+}
+
+static void reply_chunk(struct flyt_call *call, struct flyt_backup *backup, uint64_t offset_bytes)
+{
+    static char empty[] = "";
+    flyt_backup_res res = {.outcome = {FLYT_STATUS_OK, empty}, .total_bytes = backup->bytes};
+    char *chunk = malloc(CHUNK_BYTES);
+    ssize_t bytes = chunk ? pread(backup->fd, chunk, CHUNK_BYTES, (off_t)offset_bytes) : -1;
+
+    if (bytes < 0) {
+        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "the copy cannot be read: %s", strerror(errno));
+    } else {
+        res.data.data_val = chunk;
+        res.data.data_len = (u_int)bytes;
+        flyt_call_reply(call, &res);
+    }
+    free(chunk);
+    if (bytes < 0 || offset_bytes + (uint64_t)bytes >= backup->bytes)
+        backup_free(backup);
+}
+
+/* Opens what was made. From here on it has no name. */
+static int take_copy(struct flyt_backup *backup)
+{
+    struct stat about;
+
+    if (backup->status)
+        return backup->status;
+    backup->fd = open(backup->path, O_RDONLY | O_CLOEXEC);
+    if (backup->fd < 0 || fstat(backup->fd, &about))
+        return flyt_error_set(&backup->err, -errno, "%s: %s", backup->path, strerror(errno));
+    backup->bytes = (uint64_t)about.st_size;
+    return 0;
+}
+
+static void made(void *user, int is_cancelled)
+{
+    struct flyt_backup *backup = user;
+    struct flyt_call *call = backup->call;
+
+    backup->call = NULL;
+    int status = is_cancelled ? -ECANCELED : take_copy(backup);
+    unlink(backup->path);
+    if (is_cancelled) {
+        backup_free(backup);
+        return;
+    }
+    if (status)
+        flyt_warn("no backup could be made: %s", backup->err.text);
+    if (status || !backup->link) {
+        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "no backup could be made: %s",
+                          status ? backup->err.text : "the connection has ended");
+        backup_free(backup);
+        return;
+    }
+    reply_chunk(call, backup, 0);
+}
+
+static void begin(struct flyt_call *call, struct flyt_link *link)
+{
+    struct flyt_cluster *cluster = link->cluster;
+
+    if (link->backup && link->backup->call) {
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "a backup is being made for this connection already");
+        return;
+    }
+    flyt_backup_end(link);
+    if (cluster->backup_count == BACKUPS_MAX) {
+        flyt_call_outcome(call, FLYT_STATUS_NO_CAPACITY, "%d backups are being fetched already; try again later",
+                          BACKUPS_MAX);
+        return;
+    }
+    struct flyt_backup *backup = calloc(1, sizeof *backup);
+    if (!backup) {
+        flyt_call_fail(call);
+        return;
+    }
+    backup->cluster = cluster;
+    backup->link = link;
+    backup->fd = -1;
+    link->backup = backup;
+    cluster->backup_count++;
+    if (choose_path(backup)) {
+        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "%s", backup->err.text);
+        backup_free(backup);
+        return;
+    }
+    backup->call = call;
+    if (!flyt_keeper_do(cluster->keeper, "backup", run_backup, made, backup))
+        return;
+    flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
+    backup_free(backup);
+}
+
+void flyt_serve_backup(struct flyt_call *call, void *data)
+{
+    const flyt_backup_args *args = data;
+    struct flyt_link *link = flyt_call_link(call);
+    struct flyt_backup *backup = link->backup;
+
+    if (!flyt_lead_may(link->cluster, call))
+        return;
+    if (!args->offset_bytes)
+        begin(call, link);
+    else if (!backup || backup->call || args->offset_bytes > backup->bytes)
+        flyt_call_outcome(call, FLYT_STATUS_INVALID, "there is no backup under way here; begin at offset 0");
+    else
+        reply_chunk(call, backup, args->offset_bytes);
+}
