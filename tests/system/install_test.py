@@ -138,4 +138,14 @@ def installed_programs_run():
     expect("install-client " in run(["make", "-s", "-C", ROOT, "help"]).out, "make help is silent")
 
 
+
+@scenario
+def control_plane_needs_no_toolkit():
+    """What make would do on a machine without CUDA never comes to the sentence that asks for it."""
+    result = run(["make", "-C", ROOT, "-n", "control", "CUDA_PATH=/nonexistent",
+                  "B=" + os.path.join(harness.WORK, "none")], timeout=60)
+    expect_equal(result.status, 0, "make -n control", result)
+    expect("flyt-cluster-manager" in result.out and "no CUDA toolkit" not in result.out, result.out[:2000])
+
+
 main()
