@@ -796,6 +796,8 @@ void flyt_held_end(struct flyt_held *held, const char *who, const char *why)
         if (held->vm->held == held)
             held->vm->held = NULL; /* the next program places anew */
         held->vm = NULL;
+        /* Who waits for an order waits as the VM, which may go before the order is answered. */
+        tell_orders(held, UINT64_MAX, -ECANCELED, NULL);
     }
     flyt_event_add(held->cluster, "allocation.ending", who, held->id_text, flyt_held_json(held), NULL, "%s", why);
     if (held->state == FLYT_ALLOCATION_ORPHAN) {

@@ -122,7 +122,7 @@ struct flyt_held {
     unsigned generation, sessions_max;
     int priority;
     bool is_reserved, when_free;
-    bool is_encrypted; /* as the setting was when it was granted */
+    bool is_encrypted;    /* as the setting was when it was granted */
     bool is_granted;      /* written to all its GPUs; else it is being made */
     bool is_leaving;      /* being taken away */
     bool is_blocked_idle; /* blocked to be taken away, if no program comes before the node knows */

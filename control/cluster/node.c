@@ -451,6 +451,8 @@ static void fence(struct flyt_node *node, const char *who, const char *why)
 
     node->is_fenced = true;
     node->place.is_up = false;
+    /* Should it live all the same: what it still has is known, and charged, when it has registered again. */
+    node->is_registered = false;
     for (size_t i = cluster->held.count; i-- > 0;) {
         struct flyt_held *held = cluster->held.items[i];
         if (held->node != node)

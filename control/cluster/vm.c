@@ -293,6 +293,13 @@ void flyt_serve_vm_attach(struct flyt_call *call, void *data)
         flyt_call_outcome(call, FLYT_STATUS_INVALID, "HELLO comes first");
         return;
     }
+    if (!args->is_waiting && vm->held && !vm->held->node->has_key) {
+        /* There is one, but this manager has not heard of its node since its own start. */
+        snprintf(sentence, sizeof sentence, "node %s, which has the allocation %s, has not registered yet",
+                 vm->held->node->key, vm->held->id_text);
+        reply_grant(vm, call, FLYT_STATUS_UNAVAILABLE, sentence);
+        return;
+    }
     if (!args->is_waiting) {
         reply_grant(vm, call, FLYT_STATUS_OK, vm->reason ? vm->reason : "");
         return;

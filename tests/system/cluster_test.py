@@ -437,6 +437,41 @@ def lost_and_fenced():
 
 
 @scenario
+def fenced_alive():
+    """Who fences a node that lives gets what it still has as orphans, charged, and gives it to nobody."""
+    with cluster(("n1", "--gpus", "1", "--groups", "4")) as (manager, operator, node):
+        operator.call("vm-add 10.0.0.7 compute_units=24 memory_bytes=%d" % GIB)
+        within(10, lambda: operator.view("vms"), "the document is read")
+        vm, grant = attach(manager, "10.0.0.7")
+        node.tell("heartbeats off")
+        within(20, lambda: one(operator.view("nodes"), name="n1")["state"] == "lost", "the node is lost")
+        operator.call("fence n1 confirmed")
+        expect_equal(operator.view("allocations"), [])
+        node.tell("heartbeats on")
+        within(20, lambda: one(operator.view("nodes"), name="n1")["state"] == "up", "the node is back")
+        row = one(operator.view("allocations"), id=grant["id"])
+        expect_equal((row["state"], row["sms"]), ("orphan", 24))
+        expect("SMs" in vm.call("attach", "NO_CAPACITY")["text"], "its groups are given to nobody")
+
+
+@scenario
+def vm_gone_before_its_order():
+    """A VM is removed, and forgotten, while the node owes the answer to an order that the VM waits for."""
+    with cluster(("n1",), order_timeout_s=4.0) as (manager, operator, node):
+        operator.call("vm-add 10.0.0.7 compute_units=8 memory_bytes=%d" % GIB)
+        within(10, lambda: operator.view("vms"), "the document is read")
+        vm, _ = attach(manager, "10.0.0.7")
+        vm.kill()
+        node.tell("mute")
+        operator.call("resize 10.0.0.7 compute_units=16 timeout=100", "TIMEOUT")
+        operator.call("vm-remove 10.0.0.7 kill")
+        within(10, lambda: not operator.view("vms"), "the VM is forgotten")
+        node.tell("speak")
+        node.wait("removed n1")
+        within(20, lambda: not operator.view("allocations"), "so is its allocation")
+
+
+@scenario
 def orphans_and_holders():
     with cluster(("n1",)) as (manager, operator, node):
         for vm_ip, number in (("10.0.0.9", "00000000000000aa"), ("10.0.0.10", "00000000000000bb")):
