@@ -4,6 +4,7 @@ means to be anybody before its daemons (by_hand.py).
     with Trusted(nodes=1, vms=1) as system:
         peer = system.peer("viewer", "guest")        # enrolled by token, TLS, HELLO said
 """
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import tempfile
 
 import by_hand
 import harness
+import netns
 from by_hand import Peer
 from cluster import System
 from harness import expect, expect_equal, within
@@ -112,3 +114,39 @@ def other_pki(name="Another CA"):
     return folder
 
 
+
+
+class Watched(Trusted):
+    """One node, whose address is a relay's: `relay` has what passed between programs and node, `node_url` goes past it."""
+
+    def __init__(self, vms=1, node=None, change=None, **options):
+        self._node_port, port = netns.reserve_port()
+        self.node_url = "tcp://127.0.0.1:%d" % port
+        self.relay = by_hand.Relay(self.node_url, change)
+        super().__init__(nodes=1, vms=vms, node={"listen": [self.node_url], "data_urls": [self.relay.url], **(node or {})},
+                         **options)
+
+    def close(self):
+        super().close()
+        self.relay.close()
+        self._node_port.close()
+
+    def node_key(self):
+        """The key that all tickets of the node are made of, from its state file."""
+        with open(self.path("node-0", "state", "state.json")) as f:
+            return bytes.fromhex(json.load(f)["node_key"])
+
+    def forge(self, i, **changes):
+        """A ticket for VM i's allocation, good for this node but for what is changed."""
+        row = self.allocation(i)
+        with open(self.path("node-0", "state", "state.json")) as f:
+            key_number = int(json.load(f)["key_number"])
+        fields = dict(vm_ip=self.vm_ip(i), allocation=int(row["id"], 16), generation=row["generation"],
+                      key_number=key_number)
+        fields.update(changes)
+        return by_hand.Ticket(by_hand.ticket_of_node(self.node_key(), **fields), **fields)
+
+    def recorded(self, number=-1):
+        """(records that a program sent, records that it got) while its connection was not encrypted."""
+        seen = self.relay.connections[number]
+        return by_hand.records_of(seen["up"])[0], by_hand.records_of(seen["down"])[0]
