@@ -122,6 +122,7 @@ gpu-test: bundle
 
 bench: all bench-programs
 	@sh tests/bench/run $(B)
+	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/control.py
 
 PREFIX  ?= /usr/local
 DESTDIR ?=

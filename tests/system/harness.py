@@ -272,31 +272,44 @@ def bound_socket(listening):
         yield s, "tcp://127.0.0.1:%d" % s.getsockname()[1]
 
 
-def main():
+@contextlib.contextmanager
+def workspace():
+    """A folder, WORK, and the processes started meanwhile: both go at the end."""
     global WORK
     WORK = tempfile.mkdtemp(prefix="flyt-test-")
-    wanted = sys.argv[1:]
-    failed = 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        for function in _scenarios:
-            if wanted and function.__name__ not in wanted:
-                continue
-            begin = time.monotonic()
-            del _servers[:]
-            try:
-                function()
-                print("ok %s (%.1f s)" % (function.__name__, time.monotonic() - begin), flush=True)
-            except (Failed, OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
-                failed += 1
-                why = str(error) if isinstance(error, Failed) else traceback.format_exc()
-                print("FAIL %s: %s" % (function.__name__, why.replace("\n", "\n    ")), flush=True)
-                for s in _servers:
-                    print("    the server's log:\n        " + "\n        ".join(s.log().splitlines()[-40:]))
+        yield
     finally:
         for process in _processes:
             if process.poll() is None:
                 kill_group(process)
                 process.wait()
         shutil.rmtree(WORK, ignore_errors=True)
+
+
+def run_scenarios():
+    """How many failed."""
+    wanted = sys.argv[1:]
+    failed = 0
+    for function in _scenarios:
+        if wanted and function.__name__ not in wanted:
+            continue
+        begin = time.monotonic()
+        del _servers[:]
+        try:
+            function()
+            print("ok %s (%.1f s)" % (function.__name__, time.monotonic() - begin), flush=True)
+        except (Failed, OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
+            failed += 1
+            why = str(error) if isinstance(error, Failed) else traceback.format_exc()
+            print("FAIL %s: %s" % (function.__name__, why.replace("\n", "\n    ")), flush=True)
+            for s in _servers:
+                print("    the server's log:\n        " + "\n        ".join(s.log().splitlines()[-40:]))
+    return failed
+
+
+def main():
+    with workspace():
+        failed = run_scenarios()
     sys.exit(1 if failed else 0)

@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""usage: tests/bench/control.py [TOPIC…]      topics: attach, crowd, resize, cluster; without one: all
+
+Measures the control plane on software GPUs: medians in Markdown tables, what was asked beside what was seen. FLYT_BUILD
+names the build folder. With `cluster`, FLYT_NODES and FLYT_VMS make the simulated cluster smaller.
+"""
+import contextlib
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "system"))
+import harness
+from cluster import System
+from load import Fleet, Managers, histogram_mean, histogram_quantile
+from mongod import Mongod
+
+ATTACH = os.path.join(harness.BUILD, "tests", "bench", "attach")
+NODES, VMS = int(os.environ.get("FLYT_NODES", 1000)), int(os.environ.get("FLYT_VMS", 10000))
+
+
+def table(title, rows):
+    print("\n%s\n\n| figure | asked | seen |\n|---|---|---|" % title)
+    for what, asked, seen in rows:
+        print("| %s | %s | %s |" % (what, asked or "–", seen))
+    sys.stdout.flush()
+
+
+def milliseconds(values, digits=1):
+    values = list(values)
+    return "%.*f ms (%.*f–%.*f)" % (digits, statistics.median(values), digits, min(values), digits, max(values))
+
+
+def gigabytes(count):
+    return "%.2f GB" % (count / 1e9) if count >= 1e9 else "%.0f MB" % (count / 1e6)
+
+
+@contextlib.contextmanager
+def attached(process):
+    """Of `attach once`: milliseconds of the first call, and until the first kernel has run."""
+    line = process.stdout.readline().split()
+    if len(line) != 2:
+        raise harness.Failed("attach: %r" % harness.finish(process))
+    yield [int(word) / 1e6 for word in line]
+    result = harness.finish(process)
+    harness.expect_equal(result.status, 0, result)
+
+
+# ---- one program ----
+
+def attach():
+    rounds, pause_s = 21, 0.4     # a warm server is made again while nobody waits
+    direct, managed, first = [], [], []
+    with harness.server(arguments=("--soft", "1", "--warm", "2")) as server, \
+            System(tls=False, sms=32, node={"warm": 2}, cluster={"allocation_linger_s": 0.5}) as system:
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", 16, "--memory", "256M")
+
+        def straight():
+            return harness.start(harness.through_flyt(server.url, ATTACH, "once"), stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+        with attached(system.start_in_vm(0, ATTACH, "once")):     # keeps the VM's allocation
+            for _ in range(rounds):
+                for start, times in ((straight, direct), (lambda: system.start_in_vm(0, ATTACH, "once"), managed)):
+                    time.sleep(pause_s)
+                    with attached(start()) as took:
+                        times.append(took)
+        for _ in range(5):
+            harness.within(60, lambda: not system.flytctl("allocations"), "the allocation goes when nobody has it")
+            with attached(system.start_in_vm(0, ATTACH, "once")) as took:
+                first.append(took)
+            time.sleep(pause_s)
+    more = [[took[i] for took in managed] for i in range(2)]
+    base = [[took[i] for took in direct] for i in range(2)]
+    difference = [statistics.median(more[i]) - statistics.median(base[i]) for i in range(2)]
+    table("Attach to a warm server (median, smallest and largest of %d, alternating)" % rounds, [
+        ("first CUDA call, direct mode", "", milliseconds(base[0], 2)),
+        ("first CUDA call, through client manager and node manager", "", milliseconds(more[0], 2)),
+        ("difference of the medians", "≤ 10 ms", "%.2f ms" % difference[0]),
+        ("until the first kernel has run: direct", "", milliseconds(base[1], 2)),
+        ("the same, managed", "", milliseconds(more[1], 2)),
+        ("difference of the medians", "≤ 10 ms", "%.2f ms" % difference[1]),
+        ("first CUDA call of a VM without an allocation: placed, recorded, ordered", "", milliseconds(
+            (took[0] for took in first), 2)),
+    ])
+
+
+# ---- many programs ----
+
+def memory_of(pids):
+    """(resident each, proportional share of all together) in bytes."""
+    resident, share = [], 0
+    for pid in pids:
+        with open("/proc/%d/smaps_rollup" % pid) as f:
+            text = f.read()
+        resident.append(int(re.search(r"^Rss:\s+(\d+)", text, re.M)[1]) * 1024)
+        share += int(re.search(r"^Pss:\s+(\d+)", text, re.M)[1]) * 1024
+    return statistics.median(resident), share
+
+
+def available_bytes():
+    with open("/proc/meminfo") as f:
+        return int(re.search(r"MemAvailable:\s+(\d+)", f.read())[1]) * 1024
+
+
+def crowd():
+    gpus, each = 8, 32
+    count = gpus * each
+    before = available_bytes()
+    with System(tls=False, vms=gpus, gpus=gpus, sms=32, memory="1G",
+                node={"warm": each, "client_slots": 2 * each, "vm.attach_burst": 4 * each}) as system:
+        for i in range(gpus):
+            system.flytctl("vm", "add", system.vm_ip(i), "--sm", 8, "--memory", "512M", "--sessions", each,
+                           "--policy", "spread", "--reserved")
+        node = system.supervisor.get("node-0")["pid"]
+
+        def servers():
+            return harness.descendants(node)
+
+        def is_warm():
+            values = re.findall(r"^flyt_node_gpu_warm_servers\S* (\S+)", system.metrics("node-0"), re.M)
+            return sum(map(float, values)) >= count if values else len(servers()) >= count
+
+        sockets = [system.client_socket(i) for i in range(gpus)]
+
+        def starts(what, *sockets):
+            command = [harness.FLYT_RUN, "--", ATTACH, "many", str(count), what, *sockets]
+            result = harness.run(command, system.vm_environment(0), timeout=300)
+            harness.expect_equal(result.status, 0, result)
+            return int(result.out) / 1e6
+
+        managed, nothing, resident, share = [], [], 0, 0
+        for _ in range(3):
+            harness.within(300, is_warm, "%d warm servers" % count)
+            time.sleep(2)
+            if not resident:
+                resident, share = memory_of(servers())
+                used = before - available_bytes()
+            nothing.append(starts("nothing"))
+            managed.append(starts("attach", *sockets))
+            harness.within(120, lambda: not system.flytctl("sessions"), "all sessions have ended")
+    table("%d programs at once: %d VMs, %d software GPUs, %d warm servers on each (median, smallest and largest of 3)" %
+          (count, gpus, gpus, each), [
+              ("memory of a warm server: resident", "", gigabytes(resident)),
+              ("all %d servers: proportional shares together" % count, "", gigabytes(share)),
+              ("what the machine has less for the whole system", "", "%s of %s" % (gigabytes(used), gigabytes(before))),
+              ("%d processes that ask for nothing" % count, "", milliseconds(nothing, 0)),
+              ("%d processes until all have their GPU" % count, "≤ 2000 ms", milliseconds(managed, 0)),
+          ])
+
+
+# ---- resize ----
+
+def resize():
+    rounds = 21
+    resized, asked, applied = [], [], []
+    with System(tls=False, sms=32, memory="2G") as system:
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", 16, "--memory", "256M")
+        with attached(system.start_in_vm(0, ATTACH, "once")):
+            for i in range(rounds):
+                size = "%dM" % (512 if i % 2 == 0 else 256)
+                begin = time.monotonic()
+                result = system.flytctl_run("resize", system.vm_ip(0), "--memory", size)
+                resized.append((time.monotonic() - begin) * 1e3)
+                harness.expect_equal(result.status, 0, "acknowledged:", result)
+                begin = time.monotonic()
+                system.flytctl_run("status")
+                asked.append((time.monotonic() - begin) * 1e3)
+            values = dict(re.findall(r'^flyt_call_duration_seconds_(sum|count)\{procedure="resize",direction="served"\} (\S+)',
+                                     system.metrics("cluster"), re.M))
+            applied = float(values["sum"]) / float(values["count"]) * 1e3
+    table("flytctl resize --memory, acknowledged by the running server (median, smallest and largest of %d)" % rounds, [
+        ("the whole command", "< 100 ms", milliseconds(resized)),
+        ("of it in the cluster manager, mean", "", "%.1f ms" % applied),
+        ("flytctl status, for comparison", "", milliseconds(asked)),
+    ])
+
+
+# ---- a large cluster ----
+
+def cpu_share(managers, i, seconds):
+    begin, used = time.monotonic(), managers.cpu_seconds(i)
+    time.sleep(seconds)
+    return 100 * (managers.cpu_seconds(i) - used) / (time.monotonic() - begin)
+
+
+def restarted(fleet, act):
+    fleet.take("all_up")
+    begin = time.monotonic()
+    act()
+    fleet.wait("all_up", 300)
+    return time.monotonic() - begin
+
+
+def in_one_file(rows):
+    managers = Managers(allocation_linger_s=2)
+    managers.write_documents(VMS)
+    managers.start(0)
+    fleet = Fleet(managers.urls, NODES, VMS)
+    up = fleet.wait("all_up", 300)
+    rows += [("all connect at once to a new manager", "", "%.1f s" % up["seconds"])]
+    time.sleep(5)
+    rows += [("at rest: CPU of a core", "", "%.0f %%" % cpu_share(managers, 0, 20)),
+             ("at rest: resident memory", "", gigabytes(managers.memory_bytes(0)))]
+    kept = VMS // 2
+    filled = fleet.ask("fill %d 100" % kept, "filled", 300)
+    rows += [("%d VMs attach, 100 at a time" % filled["granted"], "", "%.0f in a second" % (kept / filled["seconds"]))]
+    time.sleep(5)
+    seconds, rate = 60, 50
+    before, begin, used = managers.metrics(0), time.monotonic(), managers.cpu_seconds(0)
+    loaded = fleet.ask("load %d %d 1000" % (rate, seconds), "loaded", 300)
+    share = 100 * (managers.cpu_seconds(0) - used) / (time.monotonic() - begin)
+    after = managers.metrics(0)
+    name = "flyt_attach_duration_seconds"
+    rows += [
+        ("%d attaches a second for %d s: answered" % (rate, seconds), "all", "%d of %d, %d asked again, %d refused" % (
+            loaded["granted"], loaded["asked"], loaded["again"], loaded["refused"])),
+        ("from due time to grant: median, 99 of 100, worst", "", "%.1f, %.1f, %.1f ms" % (
+            loaded["p50_ms"], loaded["p99_ms"], loaded["max_ms"])),
+        ("the manager's own histogram: mean; 99 of 100 within", "", "%.1f ms; %g ms" % (
+            1e3 * histogram_mean(before, after, name), 1e3 * histogram_quantile(before, after, name, 0.99))),
+    ]
+    placed = histogram_mean(before, after, "flyt_placement_duration_seconds")
+    if placed:
+        rows += [("choosing the GPU among %d, mean" % (NODES * 8), "", "%.2f ms" % (1e3 * placed))]
+    rows += [("under this load: CPU of a core", "", "%.0f %%" % share),
+             ("under this load: resident memory", "", gigabytes(managers.memory_bytes(0)))]
+    time.sleep(5)
+    took = [restarted(fleet, lambda: (managers.kill(0), managers.start(0))) for _ in range(3)]
+    rows += [("killed and started again (SQLite): all are back after", "≤ 10 s", "%.1f s (%.1f–%.1f of 3)" % (
+        statistics.median(took), min(took), max(took)))]
+    begin = time.monotonic()
+    fleet.say("end")
+    harness.within(600, lambda: fleet.status()["held"] == 0, "all is given back")
+    rows += [("%d allocations end at once: all given back after" % kept, "", "%.1f s" % (time.monotonic() - begin)),
+             ("given twice, lost or not as asked", "0", str(fleet.status()["violations"]))]
+    fleet.close()
+    managers.stop(0)
+
+
+def taken_over(rows):
+    mongod = Mongod()
+    managers = Managers(2, mongod.uri("flyt"), allocation_linger_s=2)
+    managers.write_documents(VMS)
+    managers.start(0)
+    fleet = Fleet(managers.urls, NODES, VMS)
+    fleet.wait("all_up", 300)
+    managers.start(1)
+    harness.within(60, lambda: "metrics: on port" in managers.log(1), "the second manager is there")
+    time.sleep(5)
+    took = []
+    for i in (0, 1, 0):
+        took.append(restarted(fleet, lambda: managers.kill(i)))
+        managers.start(i)
+        time.sleep(10)
+    rows += [("killed, taken over by a second manager (stand-in for MongoDB): all are back after", "≤ 10 s",
+              "%.1f s (%.1f–%.1f of 3)" % (statistics.median(took), min(took), max(took)))]
+    fleet.close()
+
+
+def cluster():
+    rows = []
+    try:
+        in_one_file(rows)
+        taken_over(rows)
+    finally:
+        table("One cluster manager, %d nodes with 8 GPUs each, %d VMs, all simulated by one process beside it, in clear "
+              "over loopback" % (NODES, VMS), rows)
+
+
+TOPICS = {"attach": attach, "crowd": crowd, "resize": resize, "cluster": cluster}
+
+
+def main():
+    wanted = sys.argv[1:] or list(TOPICS)
+    if set(wanted) - set(TOPICS):
+        sys.exit(__doc__)
+    failed = False
+    compiler = subprocess.run([os.environ.get("CC", "gcc"), "--version"], capture_output=True, text=True).stdout.splitlines()
+    print("%s, Linux %s, %d CPU cores, software GPUs; load of the machine before: %.1f" % (
+        compiler[0] if compiler else "compiler unknown", platform.release(), os.cpu_count(), os.getloadavg()[0]), flush=True)
+    with harness.workspace():
+        for topic in wanted:
+            try:
+                TOPICS[topic]()
+            except harness.Failed as error:
+                failed = True
+                print("bench: %s: %s" % (topic, error), file=sys.stderr)
+    sys.exit(failed)
+
+
+main()
