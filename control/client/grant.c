@@ -119,8 +119,8 @@ static void answered(void *user, int status, void *result)
         const flyt_grant *grant = &manager->grants[0];
         flyt_info("granted allocation=%016llx node=%s slots=%u revision=%llu", (unsigned long long)grant->allocation.id,
                   grant->node, grant->allocation.slots.slots_len, (unsigned long long)grant->allocation.revision);
-    } else {
-        forget_grants(manager);
+    } else if (res->outcome.status != FLYT_STATUS_UNAVAILABLE && res->outcome.status != FLYT_STATUS_TIMEOUT) {
+        forget_grants(manager); /* else it goes on with what it has: node or store are away for now */
     }
     if (res->outcome.status != FLYT_STATUS_OK && manager->waiting)
         flyt_warn("no allocation: %s", res->outcome.text);

@@ -625,6 +625,8 @@ static void node_answered(void *user, int status, const flyt_outcome *outcome)
     vm->is_placing = false;
     if (status == -ECANCELED || !held) {
         flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, "the allocation was taken back while it was being made");
+    } else if (status && flyt_node_is_awaited(held->node)) {
+        /* It gets the order when it registers, and the VM its answer then. */
     } else if (status) {
         /* It is recorded and charged. The next attach, or the node when it registers, gets the order again. */
         snprintf(sentence, sizeof sentence, "allocation %s is recorded, but node %s did not answer: %s", held->id_text,

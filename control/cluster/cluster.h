@@ -272,6 +272,8 @@ void flyt_serve_schedule(struct flyt_call *call, void *args);
 struct flyt_node *flyt_node_get(struct flyt_cluster *cluster, const char *name); /* makes it; NULL: no memory */
 int flyt_node_load(struct flyt_cluster *cluster, const cJSON *document);
 bool flyt_node_is_up(const struct flyt_node *node);
+/* Whether it is away for so short that it is about to come back: it, or this manager, was restarted. */
+bool flyt_node_is_awaited(const struct flyt_node *node);
 int flyt_node_add_card(struct flyt_node *node, struct flyt_card *card);
 void flyt_node_remove_card(struct flyt_node *node, struct flyt_card *card);
 /* Its connection has ended. */
@@ -334,7 +336,9 @@ void flyt_vm_answer(struct flyt_vm *vm, flyt_status status, const char *text);
 /* Tells the client manager what its VM has now. */
 void flyt_vm_tell(struct flyt_vm *vm, const char *reason);
 void flyt_vm_unlinked(struct flyt_vm *vm);
-/* Frees those that nothing holds any more; every second. */
+/* Tries again to give what VMs wait for: a node has registered. */
+void flyt_vm_try_again(struct flyt_cluster *cluster);
+/* The same, and frees those that nothing holds any more; every second. */
 void flyt_vm_tick(struct flyt_cluster *cluster);
 void flyt_vm_free(struct flyt_vm *vm);
 void flyt_serve_vm_attach(struct flyt_call *call, void *args);

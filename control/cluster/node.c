@@ -14,6 +14,17 @@ bool flyt_node_is_up(const struct flyt_node *node)
     return node->place.is_up;
 }
 
+/* A program waits for its client manager's answer 10 s at most; nodes look for a manager every second or two. */
+enum { AWAITED_MS = 6000 };
+
+bool flyt_node_is_awaited(const struct flyt_node *node)
+{
+    uint64_t node_lost_ms = node->cluster->settings->node_lost_ms;
+
+    return !node->is_registered && !node->is_fenced &&
+           flyt_clock_ms() - node->last_heard_ms < (node_lost_ms < AWAITED_MS ? node_lost_ms : AWAITED_MS);
+}
+
 static const char *state_name(const struct flyt_node *node)
 {
     return node->place.is_up ? "up" : node->is_fenced ? "fenced" : "lost";
@@ -388,6 +399,7 @@ void flyt_serve_node_register(struct flyt_call *call, void *data)
     take_uses(node, args->uses.uses_val, args->uses.uses_len);
     answer_registration(node, call);
     order_pending(node);
+    flyt_vm_try_again(cluster);
 }
 
 void flyt_serve_node_heartbeat(struct flyt_call *call, void *data)

@@ -71,6 +71,7 @@ void flyt_vm_free(struct flyt_vm *vm)
 
 void flyt_vm_tick(struct flyt_cluster *cluster)
 {
+    flyt_vm_try_again(cluster);
     for (size_t i = cluster->vms.count; i-- > 0;) {
         struct flyt_vm *vm = cluster->vms.items[i];
         if (vm->has_desired || vm->wish_count || vm->held || vm->link || vm->is_placing ||
@@ -194,6 +195,8 @@ static void ordered_again(void *user, int status, const flyt_outcome *outcome)
     char sentence[512];
 
     vm->is_placing = false;
+    if (status && vm->held && flyt_node_is_awaited(vm->held->node))
+        return;
     if (status || !vm->held) {
         snprintf(sentence, sizeof sentence, "the allocation is recorded, but its node did not answer: %s",
                  strerror(status ? -status : ECANCELED));
@@ -212,6 +215,8 @@ static bool use_held(struct flyt_vm *vm, flyt_status *status, char *sentence, si
     struct flyt_held *held = vm->held;
 
     *status = FLYT_STATUS_UNAVAILABLE;
+    if (flyt_node_is_awaited(held->node))
+        return false;
     if (!held->node->is_registered || !held->node->has_key) {
         uint64_t silent_ms = flyt_clock_ms() - held->node->last_heard_ms;
         snprintf(sentence, room, "node %s, which has the allocation %s, is not connected for %.0f s", held->node->key,
@@ -257,6 +262,16 @@ static bool may_place(struct flyt_vm *vm, flyt_status *status, char *sentence, s
     return true;
 }
 
+static bool is_a_node_awaited(const struct flyt_cluster *cluster)
+{
+    bool is_awaited = false;
+
+    for (size_t i = 0; i < cluster->nodes.count && !is_awaited; i++)
+        is_awaited = flyt_node_is_awaited(cluster->nodes.items[i]);
+    return is_awaited;
+}
+
+/* What there is for a VM: true, status and a sentence; false: it is not decided yet. */
 static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size_t room)
 {
     struct flyt_error err = {0};
@@ -268,7 +283,7 @@ static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size
     if (!may_place(vm, status, sentence, room))
         return true;
     int code = flyt_held_place(vm, &err);
-    if (!code)
+    if (!code || (code == -ENOSPC && is_a_node_awaited(vm->cluster)))
         return false;
     *status = code == -ENOSPC ? FLYT_STATUS_NO_CAPACITY : code == -EDQUOT ? FLYT_STATUS_QUOTA : FLYT_STATUS_UNAVAILABLE;
     snprintf(sentence, room, "%s", err.text);
@@ -276,6 +291,18 @@ static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size
         flyt_event_add(vm->cluster, "vm.refused", "manager", vm->key, NULL, NULL, "%s", err.text);
     flyt_vm_set_reason(vm, err.text);
     return true;
+}
+
+void flyt_vm_try_again(struct flyt_cluster *cluster)
+{
+    flyt_status status = FLYT_STATUS_OK;
+    char sentence[sizeof(struct flyt_error)] = "";
+
+    for (size_t i = 0; i < cluster->vms.count; i++) {
+        struct flyt_vm *vm = cluster->vms.items[i];
+        if (!STAILQ_EMPTY(&vm->attaching) && attach(vm, &status, sentence, sizeof sentence))
+            flyt_vm_answer(vm, status, sentence);
+    }
 }
 
 void flyt_serve_vm_attach(struct flyt_call *call, void *data)
