@@ -1,6 +1,7 @@
 #include "cpu/client/client.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
-enum { CUDA_VERSION_SERVED = 13000 };
+enum { CUDA_VERSION_SERVED = 13000, RETRY_MS = 100 };
 
 struct flyt_client flyt_client = {.connect_mutex = PTHREAD_MUTEX_INITIALIZER, .local = {.fd = -1}};
 
@@ -152,16 +153,24 @@ static int open_granted(struct flyt_channel_config *config, struct flyt_error *e
 
 /*
  * Asks the VM's client manager. Where the node does not take what it gave (the allocation has moved or ended
- * meanwhile), asks once more: that makes the client manager ask anew.
+ * meanwhile), asks once more: that makes the client manager ask anew. A node manager that is being restarted refuses or
+ * closes connections for a moment.
  */
 static int open_by_client_manager(struct flyt_channel_config *config, struct flyt_error *err)
 {
-    int status = -EACCES;
-    for (int i = 0; i < 2 && (status == -EACCES || status == -ECONNREFUSED); i++) {
+    uint64_t until_ms = flyt_clock_ms() + FLYT_LOCAL_RESTART_MS;
+    bool is_first = true;
+    int status;
+    for (;; is_first = false) {
         status = flyt_local_attach(&flyt_client.local, err);
         if (status)
             break;
         status = open_granted(config, err);
+        bool is_restarting = status == -ECONNREFUSED || status == -ECONNRESET || status == -EPIPE;
+        if (is_restarting && flyt_clock_ms() < until_ms)
+            poll(NULL, 0, RETRY_MS);
+        else if (status != -EACCES || !is_first)
+            break;
     }
     if (status == -ENOENT)
         flyt_error_set(err, status,

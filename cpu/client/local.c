@@ -16,6 +16,7 @@
 
 /* A record's mark (RFC 5531, section 11): its length, and that no fragment follows. */
 enum { MARK_BYTES = 4, RECORD_BYTES_MAX = 65536 };
+enum { RETRY_MS = 50, CLOSED_MAX = 2 };
 static const uint32_t last_fragment = 0x80000000u;
 
 const char *flyt_local_path(void)
@@ -178,7 +179,7 @@ static int ask(struct flyt_local *local, struct flyt_error *err)
     return status;
 }
 
-int flyt_local_attach(struct flyt_local *local, struct flyt_error *err)
+static int attach_once(struct flyt_local *local, struct flyt_error *err)
 {
     if (local->fd < 0) {
         char url[FLYT_URL_TEXT_BYTES];
@@ -195,6 +196,25 @@ int flyt_local_attach(struct flyt_local *local, struct flyt_error *err)
     if (status)
         local->fd = flyt_close(local->fd);
     return status;
+}
+
+/* A client manager that is being restarted: its socket is there, and nobody listens, or it has just closed what it had
+ * accepted. One that lets this user not in closes every connection, which is not tried for long. */
+int flyt_local_attach(struct flyt_local *local, struct flyt_error *err)
+{
+    uint64_t until_ms = flyt_clock_ms() + FLYT_LOCAL_RESTART_MS;
+    unsigned closed_count = 0;
+    bool was_there = false;
+    for (;;) {
+        int status = attach_once(local, err);
+        bool is_closed = status == -EPIPE || status == -ECONNRESET;
+        closed_count += is_closed;
+        bool is_restarting = status == -ECONNREFUSED || (status == -ENOENT && was_there);
+        if ((!is_closed || closed_count > CLOSED_MAX) && (!is_restarting || flyt_clock_ms() > until_ms))
+            return status;
+        was_there = true;
+        poll(NULL, 0, RETRY_MS);
+    }
 }
 
 bool flyt_local_has_changed(struct flyt_local *local)

@@ -17,6 +17,7 @@
 
 #define FLYT_LOCAL_SOCKET "/run/flyt/client.sock"
 
+enum { FLYT_LOCAL_RESTART_MS = 5000 }; /* so long a client manager may take to be back */
 enum { FLYT_LOCAL_TIMEOUT_MS = 30000, FLYT_LOCAL_URLS_MAX = 8, FLYT_LOCAL_CREDENTIALS_BYTES_MAX = 4096 };
 
 struct flyt_local {
@@ -34,7 +35,8 @@ const char *flyt_local_path(void);
 
 /*
  * Asks for a session, on a new connection where there is none yet; a second call on the same tells the client manager
- * that what it gave is no good any more. Blocks, FLYT_LOCAL_TIMEOUT_MS at most. *local is zeroed but for fd before the
+ * that what it gave is no good any more. Blocks, FLYT_LOCAL_TIMEOUT_MS at most, and FLYT_LOCAL_RESTART_MS more where
+ * the client manager is being restarted. *local is zeroed but for fd before the
  * first call. 0 and what was granted in *local; -ENOENT: no client manager here; -EACCES, -ENODEV (the VM has no GPU),
  * -EBUSY (none is free), -ETIMEDOUT, -EPROTO or what connect(2) says, with a sentence in *err.
  */
