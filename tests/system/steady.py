@@ -1,9 +1,13 @@
 """programs/steady.cu in a VM of a whole system (cluster.py): a program that computes and compares all the time, and does
 what it is told; and what everybody must agree on about what such programs hold."""
+import contextlib
+import json
 import os
 import select
+import sqlite3
 import time
 
+import cluster
 import harness
 from harness import expect, expect_equal, within
 
@@ -140,3 +144,42 @@ def is_idle(system):
 def nodes_up(system, count=None):
     within(60, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"] * (count or system.node_count),
            "all nodes are up")
+
+
+def stored(system, collection="gpus"):
+    """The documents of a SQLite store, as another process sees them."""
+    path = system.path("cluster", "cluster.db")
+    with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % path, uri=True, timeout=20)) as database:
+        return [json.loads(row[0]) for row in
+                database.execute("SELECT body FROM documents WHERE collection=?", (collection,))]
+
+
+def all_agree(system):
+    """Waits until store, flytctl and nodes say the same of what is allocated, and no group is given twice."""
+    def entries():
+        shown = sorted((a["id"], a["memory_bytes"], tuple(a["sm_groups"])) for a in allocations(system))
+        kept = sorted((e["id"], e["memory_bytes"], tuple(e["sm_groups"])) for g in stored(system) for e in g["allocations"])
+        held = sorted((labels["allocation"], int(value)) for i in range(system.node_count) for labels, value in
+                      cluster.metric_values(system.metrics(system.node_name(i)), "flyt_node_allocation_memory_limit_bytes"))
+        return shown, kept, held
+    last = []
+
+    def agree():
+        shown, kept, held = last[:] = entries()
+        return shown == kept and held == [e[:2] for e in shown]
+    try:
+        within(60, agree, "all agree")
+    except harness.Failed:
+        raise harness.Failed("flytctl, store and nodes differ:\n%s\n%s\n%s" % tuple(last)) from None
+    for gpu in stored(system):
+        groups = [g for e in gpu["allocations"] for g in e["sm_groups"]]
+        expect_equal(len(groups), len(set(groups)), "groups given twice", gpu)
+        expect(sum(e["memory_bytes"] for e in gpu["allocations"]) <= gpu["memory_bytes"], "over capacity:", gpu)
+
+
+def all_is_free(system):
+    """Waits until nothing is allocated any more, as everybody says."""
+    within(60, lambda: not allocations(system) and not system.flytctl("sessions"), "all allocations have gone")
+    all_agree(system)
+    expect_equal([(g["memory_allocated_bytes"], g["groups_allocated"], g["client_slots_allocated"])
+                  for g in system.flytctl("gpus")], [(0, 0, 0)] * len(system.flytctl("gpus")), "what GPUs have given")
