@@ -215,6 +215,7 @@ static int prepare(struct flyt_node *node, struct flyt_node_gpus *gpus, struct f
         if (status)
             return flyt_error_set(err, status, "no memory");
     }
+    flyt_node_cgroups_open(&node->cgroups, node->settings);
     flyt_node_gpus_set_isolation(&node->gpus, node->settings);
     set_group_sizes(node);
     status = flyt_node_images_init(node, err);
@@ -270,4 +271,5 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_node_state_fini(&node->state);
     explicit_bzero(node->state.node_key, sizeof node->state.node_key);
     flyt_node_gpus_fini(&node->gpus);
+    flyt_node_cgroups_close(&node->cgroups);
 }

@@ -14,6 +14,7 @@
 #include <systemd/sd-event.h>
 
 #include "control/base/daemon.h"
+#include "control/node/cgroup.h"
 #include "control/node/gpu.h"
 #include "control/node/settings.h"
 #include "control/node/state.h"
@@ -53,6 +54,7 @@ struct flyt_node {
     const struct flyt_node_settings *settings;
     struct flyt_node_hooks hooks;
     struct flyt_node_mps *mps; /* NULL: no MPS */
+    struct flyt_node_cgroups cgroups;
     char name[FLYT_NAME_BYTES_MAX + 1];
     uint64_t started_ms;
     unsigned client_lost_s;

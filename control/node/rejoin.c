@@ -151,6 +151,7 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     server->ticket.client_pid = rejoin->client_pid;
     flyt_node_clean_name(rejoin->program, server->ticket.program, sizeof server->ticket.program);
     flyt_node_clean_name(rejoin->client_address, server->ticket.client_address, sizeof server->ticket.client_address);
+    flyt_node_cgroups_enter(&node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
     flyt_node_allocation_join(allocation);
     flyt_node_extents_restore(node, &server->extents, server->server_id);
     const unsigned restored = server->extents.count;

@@ -231,6 +231,7 @@ int flyt_node_server_start(struct flyt_node *node, struct flyt_node_gpu *gpu)
         return status;
     }
     server->is_child = true;
+    flyt_node_cgroups_enter(&node->cgroups, pid, NULL, server->cgroup);
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_STARTING);
     flyt_debug("server process %d: starts, gpu=%u", (int)pid, gpu->index);
     return 0;
@@ -355,6 +356,8 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     fds[fd_count++] = fd;
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         fds[fd_count++] = flyt_ledger_fd(allocation->slots[i].ledger);
+    /* Before the first byte of the program's comes. */
+    flyt_node_cgroups_enter(&server->node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
     /* The server finds its entries made: none is left without a name in case it dies. */
     server->allocation = allocation;
     server->server_id = message.session.server_id;
@@ -591,6 +594,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
         end_session(server, how);
     else if (*how && server->state != FLYT_NODE_SERVER_ENDING && !was_starting)
         flyt_warn("gpu %u: a warm server ended: %s", gpu->index, how);
+    flyt_node_cgroups_leave(&node->cgroups, server->cgroup);
     forget(server);
     if (was_starting)
         flyt_node_pool_failed(node, gpu, *how ? how : "a server process ended before it was ready");
@@ -606,6 +610,7 @@ void flyt_node_server_free(struct flyt_node_server *server)
     } else if (server->is_child) {
         syscall(SYS_pidfd_send_signal, server->pid_fd, SIGKILL, NULL, 0);
         waitid(P_PIDFD, (id_t)server->pid_fd, NULL, WEXITED);
+        flyt_node_cgroups_leave(&server->node->cgroups, server->cgroup);
     }
     forget(server);
 }

@@ -43,6 +43,7 @@ struct flyt_node_server {
     bool was_killed;
     sd_event_source *pid_source, *link_source, *timer;
     uint64_t started_ms;
+    char cgroup[FLYT_NODE_CGROUP_BYTES]; /* empty: none */
 
     /* Its session. */
     struct flyt_node_allocation *allocation; /* NULL: none */

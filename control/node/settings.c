@@ -41,6 +41,10 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "vm.attach_rate", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_attach_rate), .fallback = "20", .minimum = 1, .maximum = 100000, .is_live = true, .help = "programs of a VM that may begin in a second"},
     {.path = "vm.attach_burst", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_attach_burst), .fallback = "64", .minimum = 1, .maximum = 100000, .is_live = true, .help = "and at once"},
     {.path = "vm.image_cache", .kind = FLYT_SETTING_SIZE, .offset = AT(vm_image_bytes_max), .fallback = "4G", .minimum = 1 << 20, .maximum = 1ull << 44, .is_live = true, .help = "module images that are kept for a VM"},
+    {.path = "vm.memory_host", .kind = FLYT_SETTING_SIZE, .offset = AT(vm_memory_host_bytes), .fallback = "0", .maximum = 1ull << 50, .is_live = true, .help = "memory of this machine that a VM's servers may take together; 0: no bound"},
+    {.path = "vm.cpu", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_cpu_pct), .fallback = "0", .maximum = 1000000, .is_live = true, .help = "CPU time that they may take together, in percent of one CPU; 0: no bound"},
+    {.path = "vm.pids", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_pids), .fallback = "0", .maximum = 4194304, .is_live = true, .help = "processes and threads that they may have together; 0: no bound"},
+    {.path = "cgroup", .kind = FLYT_SETTING_STRING, .offset = AT(cgroup), .fallback = "", .help = "folder of a delegated control group (v2) for the servers; by default the parent of the own one, where that is named manager (DelegateSubgroup=manager)"},
     {.path = "client_lost", .kind = FLYT_SETTING_SECONDS, .offset = AT(client_lost_ms), .fallback = "60", .minimum = 5000, .maximum = 86400000, .is_live = true, .help = "a silent program is lost after this, where the cluster manager says nothing else"},
     {.path = "kill_grace", .kind = FLYT_SETTING_SECONDS, .offset = AT(kill_grace_ms), .fallback = "2", .minimum = 10, .maximum = 600000, .is_live = true, .help = "a server that is to end has so long"},
     {.path = "rejoin", .kind = FLYT_SETTING_SECONDS, .offset = AT(rejoin_ms), .fallback = "10", .minimum = 10, .maximum = 600000, .is_live = true, .help = "after a restart servers have so long to come back"},
@@ -82,6 +86,8 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
         return flyt_error_set(err, -EINVAL, "tls needs authority, certificate and key, all three");
     if (settings->warm >= settings->client_slots)
         return flyt_error_set(err, -EINVAL, "warm must be below client_slots: else no slot is left for programs");
+    if (settings->cgroup && settings->cgroup[0] != '/')
+        return flyt_error_set(err, -EINVAL, "cgroup is %.200s, expected the path of a folder", settings->cgroup);
     if (settings->group_size != 2 && settings->group_size != 8)
         return flyt_error_set(err, -EINVAL, "group_size is 2 or 8");
     if (settings->name && strlen(settings->name) > FLYT_NAME_BYTES_MAX)
