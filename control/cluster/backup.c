@@ -120,7 +120,7 @@ static int choose_path(struct flyt_backup *backup)
 
 /* ---- making and fetching ---- */
 
-static enum flyt_store_result run_backup(struct flyt_store *store, void *user)
+static enum flyt_store_result run_backup(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct flyt_backup *backup = user;
 

@@ -212,7 +212,6 @@ struct saving {
     uint64_t first;
     unsigned count, saved;
     uint64_t delete_first, delete_end;
-    struct flyt_error err;
 };
 
 static void sequence_id(uint64_t sequence, char *id)
@@ -220,7 +219,7 @@ static void sequence_id(uint64_t sequence, char *id)
     snprintf(id, 24, "%016" PRIu64, sequence);
 }
 
-static enum flyt_store_result run_saving(struct flyt_store *store, void *user)
+static enum flyt_store_result run_saving(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct saving *saving = user;
     enum flyt_store_result result = FLYT_STORE_OK;
@@ -228,7 +227,7 @@ static enum flyt_store_result run_saving(struct flyt_store *store, void *user)
 
     for (; saving->saved < saving->count; saving->saved++) {
         sequence_id(saving->first + saving->saved, id);
-        result = flyt_store_put(store, "events", id, 0, NULL, saving->documents[saving->saved], &saving->err);
+        result = flyt_store_put(store, "events", id, 0, NULL, saving->documents[saving->saved], err);
         if (result == FLYT_STORE_CONFLICT)
             result = FLYT_STORE_OK; /* it is there: from a write whose outcome was unknown */
         if (result != FLYT_STORE_OK)
@@ -236,7 +235,7 @@ static enum flyt_store_result run_saving(struct flyt_store *store, void *user)
     }
     for (; saving->delete_first < saving->delete_end; saving->delete_first++) {
         sequence_id(saving->delete_first, id);
-        result = flyt_store_delete(store, "events", id, 1, &saving->err);
+        result = flyt_store_delete(store, "events", id, 1, err);
         if (result != FLYT_STORE_OK && result != FLYT_STORE_NOT_FOUND && result != FLYT_STORE_CONFLICT)
             return result;
     }

@@ -64,7 +64,7 @@ struct job {
     cJSON *found;    /* what is there instead */
     bool is_check;   /* the outcome of the last write is not known: read first */
     /* other work */
-    enum flyt_store_result (*work)(struct flyt_store *store, void *user);
+    enum flyt_store_result (*work)(struct flyt_store *store, void *user, struct flyt_error *err);
     void (*done)(void *user, int is_cancelled);
     void *user;
 };
@@ -135,7 +135,7 @@ static void work(void *data)
     uint64_t start_ns = flyt_clock_ns();
 
     if (job->work)
-        job->result = job->work(store, job->user);
+        job->result = job->work(store, job->user, &job->err);
     else if (job->is_check)
         job->result = look_again(store, job, FLYT_STORE_UNKNOWN);
     else
@@ -544,7 +544,7 @@ static void work_done(void *data, int is_cancelled)
 }
 
 int flyt_keeper_do(struct flyt_keeper *keeper, const char *operation,
-                   enum flyt_store_result (*work_fn)(struct flyt_store *store, void *job),
+                   enum flyt_store_result (*work_fn)(struct flyt_store *store, void *job, struct flyt_error *err),
                    void (*done)(void *job, int is_cancelled), void *user)
 {
     struct job *job = calloc(1, sizeof *job);

@@ -64,10 +64,11 @@ void flyt_kept_delete(struct flyt_kept *kept, flyt_kept_done_fn done, void *user
 
 /*
  * Any other work on the store's thread: work, then done on the loop (with is_cancelled at the end of the keeper: then
- * it only frees). work returns what the store said last, for the keeper's view of its health. 0 or a negative errno.
+ * it only frees). work returns what the store said last, for the keeper's view of its health, and in err why, where
+ * that is not OK. 0 or a negative errno.
  */
 int flyt_keeper_do(struct flyt_keeper *keeper, const char *operation,
-                   enum flyt_store_result (*work)(struct flyt_store *store, void *job),
+                   enum flyt_store_result (*work)(struct flyt_store *store, void *job, struct flyt_error *err),
                    void (*done)(void *job, int is_cancelled), void *job);
 
 /*

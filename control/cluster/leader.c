@@ -40,11 +40,12 @@ struct stepping {
     enum flyt_store_result result;
 };
 
-static enum flyt_store_result run_step(struct flyt_store *store, void *user)
+static enum flyt_store_result run_step(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct stepping *stepping = user;
 
     stepping->result = flyt_lease_step(stepping->lead->lease, &stepping->err);
+    *err = stepping->err;
     return stepping->result;
 }
 
@@ -91,7 +92,7 @@ static enum flyt_store_result raise_epochs(struct flyt_store *store, struct load
     return result;
 }
 
-static enum flyt_store_result run_loading(struct flyt_store *store, void *user)
+static enum flyt_store_result run_loading(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct loading *loading = user;
     bool again = true;
@@ -100,19 +101,22 @@ static enum flyt_store_result run_loading(struct flyt_store *store, void *user)
     /* A file of one's own is locked: nobody else can write, and a document gets the epoch with its next change. */
     for (unsigned round = 0; loading->is_shared && again && loading->result == FLYT_STORE_OK; round++) {
         loading->result = raise_epochs(store, loading, &again);
-        if (again && round == RAISE_ROUNDS)
+        if (again && round == RAISE_ROUNDS && loading->result == FLYT_STORE_OK) {
+            flyt_error_set(&loading->err, -EAGAIN, "others change the GPUs' documents all the time");
             loading->result = FLYT_STORE_UNAVAILABLE;
+        }
     }
     for (unsigned i = 0; i < COLLECTIONS && loading->result == FLYT_STORE_OK; i++)
         loading->result = flyt_store_list(store, collections[i], NULL, 0, &loading->err, &loading->lists[i]);
+    *err = loading->err;
     return loading->result;
 }
 
-static enum flyt_store_result run_release(struct flyt_store *store, void *user)
+static enum flyt_store_result run_release(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct stepping *stepping = user;
 
-    return flyt_lease_release(stepping->lead->lease, &stepping->err);
+    return flyt_lease_release(stepping->lead->lease, err);
 }
 
 /* ---- on the loop ---- */

@@ -130,12 +130,13 @@ static int edit_document(cJSON **document, void *user, struct flyt_error *err)
     return 0;
 }
 
-static enum flyt_store_result run_edit(struct flyt_store *store, void *user)
+static enum flyt_store_result run_edit(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct flyt_resize *resize = user;
 
     resize->result = flyt_store_edit(store, "vm_required_resources", resize->id, edit_document, resize, &resize->err,
                                      &resize->edit_status);
+    *err = resize->err;
     return resize->result;
 }
 

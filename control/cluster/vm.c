@@ -461,12 +461,13 @@ static int edit_document(cJSON **document, void *user, struct flyt_error *err)
     return edit->after && edit->written ? 0 : flyt_error_set(err, -ENOMEM, "no memory");
 }
 
-static enum flyt_store_result run_edit(struct flyt_store *store, void *user)
+static enum flyt_store_result run_edit(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct vm_edit *edit = user;
 
     edit->result =
         flyt_store_edit(store, "vm_required_resources", edit->id, edit_document, edit, &edit->err, &edit->status);
+    *err = edit->err;
     return edit->result;
 }
 

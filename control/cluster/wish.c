@@ -296,11 +296,12 @@ static int edit_tenant(cJSON **document, void *user, struct flyt_error *err)
     return flyt_quota_read(*document, err, &quota);
 }
 
-static enum flyt_store_result run_tenant(struct flyt_store *store, void *user)
+static enum flyt_store_result run_tenant(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct tenant_edit *edit = user;
 
     edit->result = flyt_store_edit(store, "tenants", edit->args->tenant, edit_tenant, edit, &edit->err, &edit->status);
+    *err = edit->err;
     return edit->result;
 }
 
@@ -367,31 +368,30 @@ struct reading {
 };
 
 static enum flyt_store_result read_one(struct flyt_store *store, const char *collection, struct flyt_watch *watch,
-                                       struct flyt_changes *changes, int *status)
+                                       struct flyt_changes *changes, int *status, struct flyt_error *err)
 {
-    struct flyt_error err = {0};
     cJSON *documents = NULL;
-    enum flyt_store_result result = flyt_store_list(store, collection, NULL, 0, &err, &documents);
+    enum flyt_store_result result = flyt_store_list(store, collection, NULL, 0, err, &documents);
 
     if (result == FLYT_STORE_OK)
         *status = flyt_watch_compare(watch, documents, changes);
     else if (result == FLYT_STORE_BROKEN)
-        flyt_fail("store: %s cannot be read: %s", collection, err.text);
+        flyt_fail("store: %s cannot be read: %s", collection, err->text);
     cJSON_Delete(documents);
     return result;
 }
 
-static enum flyt_store_result run_reading(struct flyt_store *store, void *user)
+static enum flyt_store_result run_reading(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct reading *reading = user;
     struct flyt_cluster *cluster = reading->cluster; /* its watches only: they belong to this thread */
 
-    reading->result = read_one(store, "tenants", cluster->tenant_watch, &reading->tenants, &reading->status);
+    reading->result = read_one(store, "tenants", cluster->tenant_watch, &reading->tenants, &reading->status, err);
     if (reading->result == FLYT_STORE_OK)
         reading->result =
-            read_one(store, "vm_required_resources", cluster->wish_watch, &reading->wishes, &reading->status);
+            read_one(store, "vm_required_resources", cluster->wish_watch, &reading->wishes, &reading->status, err);
     if (reading->result == FLYT_STORE_OK && reading->with_members)
-        reading->result = read_one(store, "members", cluster->member_watch, &reading->members, &reading->status);
+        reading->result = read_one(store, "members", cluster->member_watch, &reading->members, &reading->status, err);
     return reading->result;
 }
 
