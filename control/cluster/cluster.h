@@ -425,6 +425,8 @@ void flyt_lead_free(struct flyt_cluster *cluster);
 void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *why);
 /* Whether decisions may be made and changed now; else replies. */
 bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call);
+/* The address of another manager that leads, as far as the lease says; NULL: this one, or nobody that is known. */
+const char *flyt_lead_elsewhere(const struct flyt_cluster *cluster);
 /* The leaders' addresses, at most FLYT_MANAGERS_MAX; borrowed. */
 unsigned flyt_lead_addresses(const struct flyt_cluster *cluster, flyt_url_text *ret_urls);
 

@@ -385,13 +385,21 @@ void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *wh
     cluster->lead->must_resign = why;
 }
 
+const char *flyt_lead_elsewhere(const struct flyt_cluster *cluster)
+{
+    const struct flyt_lease_view *view = &cluster->lead->view;
+    bool is_other = !cluster->is_leader && view->address[0] && strcmp(view->holder, cluster->settings->name);
+
+    return is_other ? view->address : NULL;
+}
+
 bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call)
 {
     if (cluster->is_leader && flyt_lease_epoch(cluster->lead->lease) == cluster->epoch)
         return true;
-    const struct flyt_lease_view *view = &cluster->lead->view;
-    if (view->address[0] && strcmp(view->holder, cluster->settings->name))
-        flyt_call_outcome(call, FLYT_STATUS_NOT_LEADER, "manager %s at %s leads", view->holder, view->address);
+    if (flyt_lead_elsewhere(cluster))
+        flyt_call_outcome(call, FLYT_STATUS_NOT_LEADER, "manager %s at %s leads", cluster->lead->view.holder,
+                          cluster->lead->view.address);
     else
         flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "no manager leads at this moment%s",
                           cluster->is_store_available ? "" : ": the store is not reachable");

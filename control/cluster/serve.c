@@ -98,9 +98,12 @@ void flyt_link_enter(struct flyt_link *link)
 
 /* ---- HELLO ---- */
 
-static void reply_hello(struct flyt_call *call, struct flyt_cluster *cluster)
+/* A person is sent to who leads and nowhere else: to wait on this connection is better than to try them all. */
+static void reply_hello(struct flyt_call *call, struct flyt_cluster *cluster, enum flyt_peer_kind kind)
 {
-    static char empty[] = "";
+    static char empty[] = "", nobody[] = "no manager leads at this moment",
+                no_store[] = "no manager leads at this moment: the store is not reachable";
+    const char *elsewhere = flyt_lead_elsewhere(cluster);
     flyt_url_text urls[FLYT_MANAGERS_MAX];
     flyt_hello_res res = {.outcome = {FLYT_STATUS_OK, empty},
                           .build = (char *)FLYT_BUILD_NAME,
@@ -108,7 +111,14 @@ static void reply_hello(struct flyt_call *call, struct flyt_cluster *cluster)
                           .is_leader = cluster->is_leader,
                           .leaders.leaders_val = urls};
 
-    res.leaders.leaders_len = flyt_lead_addresses(cluster, urls);
+    if (cluster->is_leader || kind == FLYT_PEER_NODE || kind == FLYT_PEER_VM) {
+        res.leaders.leaders_len = flyt_lead_addresses(cluster, urls);
+    } else if (elsewhere) {
+        urls[0] = (char *)elsewhere;
+        res.leaders.leaders_len = 1;
+    } else {
+        res.outcome.text = cluster->is_store_available ? nobody : no_store;
+    }
     flyt_call_reply(call, &res);
 }
 
@@ -128,7 +138,7 @@ static void accept_hello(struct flyt_call *call, struct flyt_link *link, const f
     if (link->is_clear)
         flyt_peer_set_identity(link->peer, (enum flyt_role)(1 << args->kind), args->name);
     flyt_link_enter(link);
-    reply_hello(call, link->cluster);
+    reply_hello(call, link->cluster, link->kind);
 }
 
 /* Who has this identity now, on another connection. Who does not lead does not know, and need not. */

@@ -612,7 +612,7 @@ static void test_leader(void **state)
 
     server.manner = other.manner = TEST_DOES_NOT_LEAD; /* each names the other one */
     other.leaders[0] = server.url;
-    RUN("vms");
+    RUN("--deadline", "0.4", "vms");
     EXPECT_STATUS(4);
     EXPECT_IN(result.err, "they name each other");
 
@@ -621,10 +621,25 @@ static void test_leader(void **state)
     other.manner = TEST_ANSWERS;
     RUN("vms");
     EXPECT_STATUS(0);
-    server.leaders[0] = NULL;
-    RUN("vms");
+    server.leaders[0] = "unix:///nonexistent/leader"; /* the one that led was killed */
+    server.leaders[1] = NULL;
+    RUN("--deadline", "0.6", "vms");
     EXPECT_STATUS(4);
-    EXPECT_IN(result.err, "knows nobody who does");
+    EXPECT_IN(result.err, "no manager leads at present, and none has taken over within 0.6 s");
+    server.leaders[0] = NULL;
+    server.hello_count = 0;
+    RUN("--deadline", "0.6", "vms");
+    EXPECT_STATUS(4);
+    EXPECT_IN(result.err, "knows nobody who does\n");
+    EXPECT_IN(result.err, "no manager leads at present");
+    assert_in_range(server.hello_count, 2, 10);
+    assert_ptr_equal(strstr(strstr(result.err, "knows nobody") + 1, "knows nobody"), NULL); /* said once */
+    server.manner = TEST_LEADS_FROM_THIRD_HELLO;
+    server.hello_count = 0;
+    RUN("vms");
+    EXPECT_STATUS(0);
+    assert_int_equal(server.hello_count, 3);
+    assert_string_equal(result.err, "");
     RUN("--manager", other.url, "vms");
     EXPECT_STATUS(0);
     test_server_fini(&other);

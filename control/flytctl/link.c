@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -11,9 +12,10 @@
 #include "control/flytctl/certificate.h"
 #include "control/flytctl/settings.h"
 #include "control/flytctl/text.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/url.h"
 
-enum { CONNECT_MS_MAX = 5000 };
+enum { CONNECT_MS_MAX = 5000, RETRY_MS = 250 };
 
 struct flyt_link {
     sd_event *event;
@@ -26,7 +28,9 @@ struct flyt_link {
 
     struct flyt_peer *peer;
     bool is_ready;
-    struct flyt_error cause; /* of the end of the last connection */
+    bool is_leaderless;        /* the last one that was tried does not lead, and nobody who does was found */
+    struct flyt_strings notes; /* complaints that were not made yet */
+    struct flyt_error cause;   /* of the end of the last connection */
     char address[FLYT_URL_BYTES_MAX + 1];
     char build[FLYT_NAME_BYTES_MAX + 1];
 };
@@ -38,6 +42,46 @@ struct waiting {
     void *result;
     size_t result_bytes;
 };
+
+/* ---- what went wrong ---- */
+
+static void free_strings(struct flyt_strings *strings)
+{
+    for (size_t i = 0; i < strings->count; i++)
+        free(strings->items[i]);
+    free(strings->items);
+    *strings = (struct flyt_strings){0};
+}
+
+/* Keeps a complaint until it is known whether trying again has helped. Returns status. */
+static enum flyt_exit note(struct flyt_link *link, enum flyt_exit status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static enum flyt_exit note(struct flyt_link *link, enum flyt_exit status, const char *format, ...)
+{
+    va_list arguments;
+    char *text;
+
+    va_start(arguments, format);
+    if (vasprintf(&text, format, arguments) < 0)
+        text = NULL;
+    va_end(arguments);
+    link->notes.items = flyt_must(reallocarray(link->notes.items, link->notes.count + 1, sizeof *link->notes.items));
+    link->notes.items[link->notes.count++] = flyt_must(text);
+    return status;
+}
+
+static void drop_notes(struct flyt_link *link)
+{
+    free_strings(&link->notes);
+}
+
+static void put_notes(struct flyt_link *link)
+{
+    for (size_t i = 0; i < link->notes.count; i++)
+        flyt_complain(FLYT_EXIT_OK, "%s", link->notes.items[i]);
+    drop_notes(link);
+}
 
 /* ---- the loop ---- */
 
@@ -70,7 +114,7 @@ static enum flyt_exit run_once(struct flyt_link *link)
 {
     int status = sd_event_run(link->event, UINT64_MAX);
 
-    return status < 0 ? flyt_complain(FLYT_EXIT_UNREACHABLE, "the event loop has failed: %s", strerror(-status))
+    return status < 0 ? note(link, FLYT_EXIT_UNREACHABLE, "the event loop has failed: %s", strerror(-status))
                       : FLYT_EXIT_OK;
 }
 
@@ -138,31 +182,30 @@ static enum flyt_exit make_link(struct flyt_ctl *ctl)
     " (so it is for a certificate that is no member, or was revoked: flytctl operator join-token makes a new one)"
 
 /* Why there is no connection, as one sentence that says what to do where that is known. */
-static enum flyt_exit say_unreachable(const char *url, const struct flyt_error *cause, bool has_tls)
+static enum flyt_exit say_unreachable(struct flyt_link *link, const char *url)
 {
+    const struct flyt_error *cause = &link->cause;
     bool is_unix = !strncmp(url, "unix:", 5);
     const char *text = cause->text;
 
     if (is_unix && cause->code == -ENOENT)
-        return flyt_complain(
-            FLYT_EXIT_UNREACHABLE,
-            "%s: there is no such socket: flyt-cluster-manager does not run on this machine; start it, "
-            "or name another one with --manager or FLYT_MANAGER",
-            url);
+        return note(link, FLYT_EXIT_UNREACHABLE,
+                    "%s: there is no such socket: flyt-cluster-manager does not run on this machine; start it, "
+                    "or name another one with --manager or FLYT_MANAGER",
+                    url);
     if (is_unix && cause->code == -EACCES)
-        return flyt_complain(FLYT_EXIT_DENIED,
-                             "%s: permission denied: operators are root and the members of the socket's group, usually "
-                             "flyt (usermod -aG flyt USER, then log in again)",
-                             url);
+        return note(link, FLYT_EXIT_DENIED,
+                    "%s: permission denied: operators are root and the members of the socket's group, usually "
+                    "flyt (usermod -aG flyt USER, then log in again)",
+                    url);
     if (is_unix && cause->code == -ECONNREFUSED)
-        return flyt_complain(FLYT_EXIT_UNREACHABLE,
-                             "%s: nobody listens there any more: flyt-cluster-manager has ended without removing it",
-                             url);
+        return note(link, FLYT_EXIT_UNREACHABLE,
+                    "%s: nobody listens there any more: flyt-cluster-manager has ended without removing it", url);
     if (cause->code == -EACCES)
-        return flyt_complain(FLYT_EXIT_DENIED, "%s: %s", url, text);
-    if (!is_unix && has_tls && cause->code == -EPIPE)
-        return flyt_complain(FLYT_EXIT_UNREACHABLE, "%s: %s%s", url, text, NO_MEMBER);
-    return flyt_complain(cause->code == -EINVAL ? FLYT_EXIT_USAGE : FLYT_EXIT_UNREACHABLE, "%s: %s", url, text);
+        return note(link, FLYT_EXIT_DENIED, "%s: %s", url, text);
+    if (!is_unix && link->tls && cause->code == -EPIPE)
+        return note(link, FLYT_EXIT_UNREACHABLE, "%s: %s%s", url, text, NO_MEMBER);
+    return note(link, cause->code == -EINVAL ? FLYT_EXIT_USAGE : FLYT_EXIT_UNREACHABLE, "%s: %s", url, text);
 }
 
 static void leave(struct flyt_link *link)
@@ -180,39 +223,38 @@ static enum flyt_exit connect_to(struct flyt_link *link, const char *url)
     leave(link);
     snprintf(link->address, sizeof link->address, "%s", url);
     if (flyt_peer_connect(url, link->tls, &config, timeout_ms, &link->cause, &link->peer))
-        return say_unreachable(url, &link->cause, link->tls);
+        return say_unreachable(link, url);
     while (link->peer && !link->is_ready) {
         enum flyt_exit status = run_once(link);
         if (status != FLYT_EXIT_OK)
             return status;
     }
-    return link->is_ready && link->peer ? FLYT_EXIT_OK : say_unreachable(url, &link->cause, link->tls);
+    return link->is_ready && link->peer ? FLYT_EXIT_OK : say_unreachable(link, url);
 }
 
 /* Why a call had no answer. */
-static enum flyt_exit say_unanswered(const struct flyt_link *link, int status, uint64_t timeout_ms, bool has_effect)
+static enum flyt_exit say_unanswered(struct flyt_link *link, int status, uint64_t timeout_ms, bool has_effect)
 {
     const char *unknown = has_effect ? "; whether it was done is not known" : "";
 
     switch (status) {
     case -ETIMEDOUT:
-        return flyt_complain(FLYT_EXIT_UNREACHABLE, "%s: no answer within %.3g s%s", link->address,
-                             (double)timeout_ms / 1000, unknown);
+        return note(link, FLYT_EXIT_UNREACHABLE, "%s: no answer within %.3g s%s", link->address,
+                    (double)timeout_ms / 1000, unknown);
     case -EACCES:
-        return flyt_complain(FLYT_EXIT_DENIED, "%s: a %s may not do this", link->address,
-                             link->kind == FLYT_PEER_VIEWER ? "viewer" : "caller like this one");
+        return note(link, FLYT_EXIT_DENIED, "%s: a %s may not do this", link->address,
+                    link->kind == FLYT_PEER_VIEWER ? "viewer" : "caller like this one");
     case -EPROTO:
-        return flyt_complain(
-            FLYT_EXIT_UNREACHABLE,
-            "%s: the cluster manager (build %s) does not know this call: it may be older than flytctl %s",
-            link->address, *link->build ? link->build : "unknown", FLYT_BUILD_NAME);
+        return note(link, FLYT_EXIT_UNREACHABLE,
+                    "%s: the cluster manager (build %s) does not know this call: it may be older than flytctl %s",
+                    link->address, *link->build ? link->build : "unknown", FLYT_BUILD_NAME);
     case -EINVAL:
-        return flyt_complain(FLYT_EXIT_USAGE, "an argument is longer than the protocol allows");
+        return note(link, FLYT_EXIT_USAGE, "an argument is longer than the protocol allows");
     case -EBADMSG:
-        return flyt_complain(FLYT_EXIT_UNREACHABLE, "%s: the answer cannot be decoded%s", link->address, unknown);
+        return note(link, FLYT_EXIT_UNREACHABLE, "%s: the answer cannot be decoded%s", link->address, unknown);
     default:
-        return flyt_complain(FLYT_EXIT_UNREACHABLE, "%s: the connection was lost before the answer: %s%s",
-                             link->address, link->cause.code ? link->cause.text : strerror(-status), unknown);
+        return note(link, FLYT_EXIT_UNREACHABLE, "%s: the connection was lost before the answer: %s%s", link->address,
+                    link->cause.code ? link->cause.text : strerror(-status), unknown);
     }
 }
 
@@ -235,23 +277,16 @@ static enum flyt_exit hello(struct flyt_link *link, struct flyt_strings *ret_lea
             ret_leaders->items = flyt_must(reallocarray(ret_leaders->items, i + 1u, sizeof *ret_leaders->items));
             ret_leaders->items[ret_leaders->count++] = flyt_must(strdup(res.leaders.leaders_val[i]));
         }
+        link->is_leaderless = true;
         if (!ret_leaders->count)
-            exit = flyt_complain(FLYT_EXIT_UNREACHABLE, "%s does not lead and knows nobody who does; try again soon",
-                                 link->address);
+            exit = note(link, FLYT_EXIT_UNREACHABLE, "%s: %s", link->address,
+                        *res.outcome.text ? res.outcome.text : "it does not lead, and knows nobody who does");
     } else if (res.outcome.status != FLYT_STATUS_OK) {
-        exit = flyt_complain(flyt_exit_of(res.outcome.status), "%s: %s", link->address,
-                             *res.outcome.text ? res.outcome.text : flyt_status_name(res.outcome.status));
+        exit = note(link, flyt_exit_of(res.outcome.status), "%s: %s", link->address,
+                    *res.outcome.text ? res.outcome.text : flyt_status_name(res.outcome.status));
     }
     xdr_free((xdrproc_t)xdr_flyt_hello_res, &res);
     return exit;
-}
-
-static void free_strings(struct flyt_strings *strings)
-{
-    for (size_t i = 0; i < strings->count; i++)
-        free(strings->items[i]);
-    free(strings->items);
-    *strings = (struct flyt_strings){0};
 }
 
 /* From one manager to the one that leads: each answer's addresses in turn, FLYT_LINK_HOPS_MAX in all. */
@@ -265,7 +300,7 @@ static enum flyt_exit connect_and_follow(struct flyt_link *link, const char *url
         status = hello(link, &leaders);
     for (unsigned hop = 0; at < leaders.count; hop++) {
         if (hop == FLYT_LINK_HOPS_MAX) {
-            status = flyt_complain(FLYT_EXIT_UNREACHABLE, "no manager leads: they name each other; try again soon");
+            status = note(link, FLYT_EXIT_UNREACHABLE, "no manager leads: they name each other");
             break;
         }
         status = connect_to(link, leaders.items[at++]);
@@ -277,13 +312,46 @@ static enum flyt_exit connect_and_follow(struct flyt_link *link, const char *url
             next = (struct flyt_strings){0};
             at = 0;
         } else if (status == FLYT_EXIT_OK) {
+            link->is_leaderless = false;
             break;
+        } else if (status == FLYT_EXIT_DENIED) {
+            link->is_leaderless = false; /* it is there, and this is its answer */
         }
     }
     free_strings(&leaders);
     if (status != FLYT_EXIT_OK)
         leave(link);
     return status;
+}
+
+/*
+ * Each of the managers in turn. Where one is there but nobody leads (the one that did was killed, and its lease runs
+ * out), that is tried again until the deadline: before HELLO's good answer nothing has been asked for.
+ */
+static enum flyt_exit find_leader(struct flyt_link *link)
+{
+    const struct flyt_strings *managers = &link->settings.managers;
+    uint64_t end_ms = flyt_clock_ms() + link->deadline_ms;
+
+    for (;;) {
+        enum flyt_exit status = FLYT_EXIT_UNREACHABLE;
+        bool is_leaderless = false;
+        for (size_t i = 0; i < managers->count; i++) {
+            link->is_leaderless = false;
+            status = connect_and_follow(link, managers->items[i]);
+            if (status == FLYT_EXIT_OK)
+                return status;
+            is_leaderless = is_leaderless || link->is_leaderless;
+        }
+        if (!is_leaderless)
+            return status;
+        if (flyt_clock_ms() + RETRY_MS >= end_ms)
+            return note(link, FLYT_EXIT_UNREACHABLE,
+                        "no manager leads at present, and none has taken over within %.3g s",
+                        (double)link->deadline_ms / 1000);
+        drop_notes(link);
+        usleep(RETRY_MS * 1000);
+    }
 }
 
 static enum flyt_exit make_ready(struct flyt_ctl *ctl)
@@ -296,11 +364,8 @@ static enum flyt_exit make_ready(struct flyt_ctl *ctl)
     }
     if (ctl->link->peer)
         return FLYT_EXIT_OK;
-    for (size_t i = 0; i < ctl->link->settings.managers.count; i++) {
-        status = connect_and_follow(ctl->link, ctl->link->settings.managers.items[i]);
-        if (status == FLYT_EXIT_OK)
-            break;
-    }
+    status = find_leader(ctl->link);
+    put_notes(ctl->link);
     return status;
 }
 
@@ -324,6 +389,7 @@ enum flyt_exit flyt_link_call(struct flyt_ctl *ctl, uint32_t procedure, xdrproc_
         int status = call(link, procedure, xdr_args, args, xdr_res, result, result_bytes, timeout_ms);
         if (status) {
             exit = say_unanswered(link, status, timeout_ms, has_effect(procedure));
+            put_notes(link);
             leave(link);
             return exit;
         }
@@ -354,6 +420,7 @@ void flyt_link_close(struct flyt_ctl *ctl)
     if (!link)
         return;
     leave(link);
+    drop_notes(link);
     flyt_tls_free(link->tls);
     flyt_config_free(flyt_ctl_settings_table, &link->settings);
     sd_event_unref(link->event);

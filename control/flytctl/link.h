@@ -1,8 +1,9 @@
 /*
  * flytctl's connection to the cluster manager that leads. Made at the first call: the managers of the settings are
  * tried in turn, HELLO says who we are, and where the answer is that another one leads, that one is asked; so it is
- * when a call is answered with NOT_LEADER, which nothing has been done for. A call that was sent and not answered is
- * never sent again. Blocks; nothing waits longer than the time-outs.
+ * when a call is answered with NOT_LEADER, which nothing has been done for. Where nobody leads at present, that is
+ * tried again until the deadline. A call that was sent and not answered is never sent again. Blocks; nothing waits
+ * longer than the time-outs.
  */
 #ifndef FLYT_FLYTCTL_LINK_H
 #define FLYT_FLYTCTL_LINK_H

@@ -50,7 +50,8 @@ static void serve_hello(struct flyt_call *call, void *data)
         keep(server, call);
         return;
     }
-    res.is_leader = server->manner != TEST_DOES_NOT_LEAD;
+    res.is_leader = server->manner != TEST_DOES_NOT_LEAD &&
+                    (server->manner != TEST_LEADS_FROM_THIRD_HELLO || server->hello_count >= 3);
     res.leaders.leaders_val = leaders;
     while (res.leaders.leaders_len < TEST_LEADERS_MAX && server->leaders[res.leaders.leaders_len]) {
         leaders[res.leaders.leaders_len] = (char *)server->leaders[res.leaders.leaders_len];

@@ -23,6 +23,7 @@ enum test_manner {
     TEST_IS_SILENT_FROM_HELLO,
     TEST_CLOSES,        /* closes the connection instead */
     TEST_DOES_NOT_LEAD, /* HELLO says so */
+    TEST_LEADS_FROM_THIRD_HELLO,
     TEST_LEADS_NO_MORE, /* HELLO says that it leads, the first call that it does not; then HELLO does not either */
     TEST_REPEATS,       /* views never end: each page is empty and says to go on where the last one said */
     TEST_IS_GARBAGE,    /* views are no JSON */

@@ -624,18 +624,50 @@ def _gpus(mongo):
         return hand.find("flyt", "gpus")
 
 
+def certified(folder):
+    """Makes a CA and a manager's certificate in a folder. Returns the manager's setting."""
+    pki = [os.path.join(harness.ROOT, "scripts", "flyt-pki")]
+    for words in (["init", folder], ["issue", folder, "manager", "cluster", "--host", "127.0.0.1"]):
+        result = harness.run(pki + words)
+        expect_equal(result.status, 0, result)
+    return ('{ authority = "%s/ca.pem"; certificate = "%s/manager-cluster.pem"; key = "%s/manager-cluster-key.pem"; '
+            'authority_key = "%s/ca-key.pem"; }' % ((folder,) * 4))
+
+
+@scenario
+def nobody_leads():
+    """A leader is killed and comes back before its lease has run out; and the store falls silent."""
+    mongo = Mongo()
+    with tempfile.TemporaryDirectory(dir=harness.WORK) as folder:
+        manager = Manager(store=mongo.store, tls=certified(folder), lease_s=5.0, lease_renew_s=1.0,
+                          store_timeout_s=1.0)
+        manager.operator().kill()
+        manager.restart()
+        flytctl = [os.path.join(BUILD, "bin", "flytctl"), "--manager", manager.socket]
+        early = harness.run(flytctl + ["--deadline", "0.4", "vms"])
+        expect_equal(early.status, 4, early)
+        expect("no manager leads at this moment" in early.err and "no manager leads at present" in early.err, early)
+        expect("tcp:" not in early.err, "nobody is sent to where he cannot be let in", early)
+        patient = harness.run(flytctl + ["--deadline", "30", "vm", "add", "10.0.0.7", "--sm", "8", "--memory", "1G"])
+        expect_equal((patient.status, patient.err), (0, ""), patient)
+        os.kill(mongo.process.pid, signal.SIGSTOP)
+        silent = within(20, lambda: [line for line in manager.log().splitlines() if "the store does not answer" in line],
+                        "the silence is told")
+        os.kill(mongo.process.pid, signal.SIGCONT)
+        for line in silent:
+            cause = line.partition("the store does not answer: ")[2]
+            expect("127.0.0.1:%d" % mongo.port in cause and len(cause.split(": ", 1)[1]) > 5, "with its cause:", line)
+        within(20, lambda: "the store answers again" in manager.log(), "it answers again")
+        within(20, lambda: not harness.run(flytctl + ["vms"]).status, "and somebody leads")
+        manager.close()
+    mongo.kill()
+
+
 @scenario
 def enrolment():
     """With TLS: a token enrols a VM once; who is no member is not let in; revoking ends what is connected."""
     with tempfile.TemporaryDirectory(dir=harness.WORK) as folder:
-        pki = [os.path.join(harness.ROOT, "scripts", "flyt-pki")]
-        for words in (["init", folder], ["issue", folder, "manager", "cluster", "--host", "127.0.0.1"],
-                      ["issue", folder, "node", "stranger"]):
-            result = harness.run(pki + words)
-            expect_equal(result.status, 0, result)
-        tls = ('{ authority = "%s/ca.pem"; certificate = "%s/manager-cluster.pem"; key = "%s/manager-cluster-key.pem"; '
-               'authority_key = "%s/ca-key.pem"; }' % ((folder,) * 4))
-        manager = Manager(tls=tls)
+        manager = Manager(tls=certified(folder))
         operator = manager.operator()
         token = operator.call("token vm 10.0.0.7 600")["token"]
         stored = json.dumps(documents(manager, "tokens"))
