@@ -8,6 +8,7 @@
 #include "control/base/metrics.h"
 #include "control/base/tls.h"
 #include "control/base/uplink.h"
+#include "control/base/worker.h"
 
 enum flyt_attach_time { FLYT_ATTACH_FIRST_USE, FLYT_ATTACH_START };
 
@@ -46,13 +47,16 @@ struct flyt_client_manager {
     flyt_grant *grants; /* malloc'ed array; the strings in it are the result's that it was taken from */
     unsigned grant_count;
     bool is_asking;
-    bool must_ask; /* the next program must not be served from what is here */
-    struct flyt_waiting_program *waiting;
+    bool asks_for_programs; /* the question under way: programs wait for its answer, else it only looks */
+    bool must_ask;          /* the next program must not be served from what is here */
+    struct flyt_waiting_program *waiting, **waiting_end; /* by their deadlines */
     sd_event_source *waiting_timer;
 
     /* program.c */
     struct flyt_program_entry *programs;
     unsigned program_count;
+    uint64_t program_number;
+    struct flyt_worker *users; /* where users are looked up */
     sd_event_source *report_timer;
 
     /* status.c */
@@ -83,7 +87,7 @@ void flyt_programs_fini(struct flyt_client_manager *manager);
 void flyt_programs_notify(struct flyt_client_manager *manager, uint64_t revision, const char *text);
 /* Tells the cluster manager how many there are, soon. */
 void flyt_programs_report(struct flyt_client_manager *manager);
-/* A JSON array of them; cJSON_Delete. */
+/* A JSON array of them, of many the last ones: an answer has its bounds. cJSON_Delete. */
 struct cJSON *flyt_programs_json(const struct flyt_client_manager *manager);
 
 /* ---- status.c ---- */

@@ -102,19 +102,27 @@ static void serve_waiting(struct flyt_client_manager *manager, flyt_status statu
     sd_event_source_set_enabled(manager->waiting_timer, SD_EVENT_OFF);
 }
 
+static void ask(struct flyt_client_manager *manager);
+
 static void answered(void *user, int status, void *result)
 {
     struct flyt_client_manager *manager = user;
     flyt_attach_res *res = result;
+    bool was_for_programs = manager->asks_for_programs;
     manager->is_asking = false;
-    if (status) /* lost on the way: asked again when the connection is there, or the programs' time is up */
+    if (status) { /* lost on the way: asked again, now or when the connection is there */
+        if (status == -ETIMEDOUT && manager->waiting)
+            ask(manager);
         return;
+    }
     if (res->outcome.status == FLYT_STATUS_NOT_LEADER) {
         flyt_uplink_follow(manager->uplink, NULL, 0);
         return;
     }
-    manager->must_ask = false;
-    if (res->outcome.status == FLYT_STATUS_OK && res->grants.grants_len) {
+    bool is_granted = res->outcome.status == FLYT_STATUS_OK && res->grants.grants_len;
+    if (is_granted || was_for_programs)
+        manager->must_ask = false;
+    if (is_granted) {
         take_grants(manager, &res->grants.grants_val, &res->grants.grants_len);
         const flyt_grant *grant = &manager->grants[0];
         flyt_info("granted allocation=%016llx node=%s slots=%u revision=%llu", (unsigned long long)grant->allocation.id,
@@ -122,20 +130,35 @@ static void answered(void *user, int status, void *result)
     } else if (res->outcome.status != FLYT_STATUS_UNAVAILABLE && res->outcome.status != FLYT_STATUS_TIMEOUT) {
         forget_grants(manager); /* else it goes on with what it has: node or store are away for now */
     }
+    if (!is_granted && !was_for_programs && manager->waiting) {
+        ask(manager); /* they came while it was only looked what there is */
+        return;
+    }
     if (res->outcome.status != FLYT_STATUS_OK && manager->waiting)
         flyt_warn("no allocation: %s", res->outcome.text);
-    serve_waiting(manager, res->outcome.status, res->outcome.text);
+    serve_waiting(manager, res->outcome.status,
+                  *res->outcome.text ? res->outcome.text : "the cluster manager grants nothing, and does not say why");
 }
 
 /* Asks the cluster manager, unless it is being asked. */
 static void ask(struct flyt_client_manager *manager)
 {
-    flyt_attach_args args = {.is_waiting = true};
+    /* Where nobody waits it is only asked what there is: nothing is allocated for nobody. */
+    flyt_attach_args args = {.is_waiting = manager->waiting || manager->settings->attach == FLYT_ATTACH_START};
+    manager->asks_for_programs = manager->is_asking ? manager->asks_for_programs : args.is_waiting;
     if (manager->is_asking || !flyt_uplink_is_up(manager->uplink))
         return;
     manager->is_asking =
         flyt_uplink_call(manager->uplink, FLYT_VM_ATTACH, (xdrproc_t)xdr_flyt_attach_args, &args,
                          (xdrproc_t)xdr_flyt_attach_res, sizeof(flyt_attach_res), ATTACH_MS, answered, manager) == 0;
+}
+
+/* For the first one that waits. */
+static void arm(struct flyt_client_manager *manager)
+{
+    uint64_t now_ms = flyt_clock_ms(), deadline_ms = manager->waiting->deadline_ms;
+    sd_event_source_set_time_relative(manager->waiting_timer, deadline_ms > now_ms ? (deadline_ms - now_ms) * 1000 : 0);
+    sd_event_source_set_enabled(manager->waiting_timer, SD_EVENT_ONESHOT);
 }
 
 static int give_up(sd_event_source *source, uint64_t at_us, void *user)
@@ -145,8 +168,17 @@ static int give_up(sd_event_source *source, uint64_t at_us, void *user)
     const char *cause = flyt_uplink_cause(manager->uplink);
     snprintf(text, sizeof text, "the cluster manager (%s) has not answered in time%s%.2000s",
              flyt_uplink_address(manager->uplink), *cause ? ": " : "", cause);
-    flyt_warn("%s", text);
-    serve_waiting(manager, FLYT_STATUS_UNAVAILABLE, text);
+    uint64_t now_ms = flyt_clock_ms();
+    if (manager->waiting && manager->waiting->deadline_ms <= now_ms)
+        flyt_warn("%s", text);
+    while (manager->waiting && manager->waiting->deadline_ms <= now_ms) {
+        struct flyt_waiting_program *late = manager->waiting;
+        manager->waiting = late->next;
+        refuse(manager, late->call, late->since_us, FLYT_STATUS_UNAVAILABLE, text);
+        free(late);
+    }
+    if (manager->waiting)
+        arm(manager);
     return 0;
 }
 
@@ -157,12 +189,12 @@ static void wait_for_answer(struct flyt_client_manager *manager, struct flyt_cal
         refuse(manager, call, since_us, FLYT_STATUS_UNAVAILABLE, "no memory");
         return;
     }
-    *waiting = (struct flyt_waiting_program){.next = manager->waiting, .call = call, .since_us = since_us};
-    if (!manager->waiting) {
-        sd_event_source_set_time_relative(manager->waiting_timer, manager->settings->attach_timeout_ms * 1000);
-        sd_event_source_set_enabled(manager->waiting_timer, SD_EVENT_ONESHOT);
-    }
-    manager->waiting = waiting;
+    *waiting = (struct flyt_waiting_program){
+        .call = call, .since_us = since_us, .deadline_ms = flyt_clock_ms() + manager->settings->attach_timeout_ms};
+    *(manager->waiting ? manager->waiting_end : &manager->waiting) = waiting;
+    manager->waiting_end = &waiting->next;
+    if (manager->waiting == waiting)
+        arm(manager);
     ask(manager);
 }
 
@@ -179,7 +211,9 @@ void flyt_grant_serve(struct flyt_client_manager *manager, struct flyt_call *cal
         sd_event_source_set_enabled(manager->waiting_timer, SD_EVENT_OFF);
     manager->must_ask |= has_failed;
     bool is_blocked = manager->grant_count && manager->grants[0].allocation.state != FLYT_ALLOCATION_ACTIVE;
-    if (manager->grant_count && !manager->must_ask && !is_blocked)
+    /* What there is is better than nothing, where nobody can be asked. */
+    bool must_ask = manager->must_ask && flyt_uplink_is_up(manager->uplink);
+    if (manager->grant_count && !must_ask && !is_blocked)
         serve_granted(manager, call, since_us);
     else
         wait_for_answer(manager, call, since_us);

@@ -1,5 +1,5 @@
 /*
- * flyt-client-manager: the VM's door to its GPU. One thread, one event loop.
+ * flyt-client-manager: the VM's door to its GPU. One event loop; one thread more looks up users (user.h).
  *
  * - One connection to the cluster manager that leads (uplink.h): HELLO as this VM, attach, reports; the cluster
  *   manager's orders come on the same connection.

@@ -1,7 +1,5 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <grp.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,19 +7,21 @@
 #include <unistd.h>
 
 #include "control/client/client.h"
+#include "control/client/user.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/listen.h"
 
-enum { REPORT_US = 200000, GROUPS_MAX = 256, REPORT_MS = 5000 };
+enum { REPORT_US = 200000, REPORT_MS = 5000, LOOK_UPS_MAX = 4096, SHOWN_MAX = 256 };
 
 /* A program, or flytctl: a connection on the unix socket. */
 struct flyt_program_entry {
     struct flyt_program_entry *next;
     struct flyt_client_manager *manager;
     struct flyt_peer *peer;
-    char *name;     /* NULL: has not asked for a GPU */
-    unsigned asked; /* how often */
+    uint64_t number; /* which no other program had */
+    char *name;      /* NULL: has not asked for a GPU */
+    unsigned asked;  /* how often */
     uint64_t since_ms;
 };
 
@@ -42,51 +42,23 @@ static struct flyt_program_entry *enter(struct flyt_client_manager *manager, str
     clock_gettime(CLOCK_REALTIME, &now);
     program->manager = manager;
     program->peer = peer;
+    program->number = ++manager->program_number;
     program->since_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     program->next = manager->programs;
     manager->programs = program;
     return program;
 }
 
-static void serve_attach(struct flyt_call *call, void *args)
+static struct flyt_program_entry *find_number(struct flyt_client_manager *manager, uint64_t number)
 {
-    const flyt_local_attach_args *wish = args;
-    struct flyt_peer *peer = flyt_call_peer(call);
-    struct flyt_client_manager *manager = peer ? flyt_peer_user(peer) : NULL;
-    struct flyt_program_entry *program = manager ? enter(manager, peer) : NULL;
-    if (!program) {
-        flyt_call_fail(call);
-        return;
-    }
-    if (!program->name) {
-        program->name = strdup(wish->program_name);
-        manager->program_count++;
-        flyt_programs_report(manager);
-        flyt_debug("program %s: %s", wish->program_name, flyt_call_identity(call)->address);
-    }
-    flyt_grant_serve(manager, call, program->asked++ > 0);
+    for (struct flyt_program_entry *p = manager->programs; p; p = p->next)
+        if (p->number == number)
+            return p;
+    return NULL;
 }
 
-static void serve_status(struct flyt_call *call, void *args)
+static void forget(struct flyt_client_manager *manager, const struct flyt_peer *peer)
 {
-    struct flyt_peer *peer = flyt_call_peer(call);
-    if (peer)
-        flyt_status_serve(flyt_peer_user(peer), call);
-    else
-        flyt_call_fail(call);
-}
-
-static const struct flyt_procedure procedures[] = {
-    {FLYT_LOCAL_ATTACH, "local_attach", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_local_attach_args,
-     sizeof(flyt_local_attach_args), (xdrproc_t)xdr_flyt_local_attach_res, serve_attach},
-    {FLYT_LOCAL_STATUS, "local_status", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_local_status_res, serve_status},
-    {.serve = NULL},
-};
-static const struct flyt_program program_served = {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_VERSION, procedures};
-
-static void ended(struct flyt_peer *peer, const struct flyt_error *cause, void *user)
-{
-    struct flyt_client_manager *manager = user;
     for (struct flyt_program_entry **at = &manager->programs; *at; at = &(*at)->next) {
         struct flyt_program_entry *program = *at;
         if (program->peer != peer)
@@ -102,48 +74,167 @@ static void ended(struct flyt_peer *peer, const struct flyt_error *cause, void *
     }
 }
 
+static void ended(struct flyt_peer *peer, const struct flyt_error *cause, void *user)
+{
+    forget(user, peer);
+}
+
 /* ---- who may ---- */
 
-static bool is_in(const struct flyt_strings *names, const char *name)
-{
-    for (size_t i = 0; i < names->count; i++)
-        if (strcmp(names->items[i], name) == 0)
-            return true;
-    return false;
-}
+/* A connection or a call whose user is looked up. */
+struct looking_up {
+    struct flyt_client_manager *manager;
+    uint64_t number; /* of the program */
+    uid_t uid;
+    struct flyt_strings users, groups; /* copies: the settings may change meanwhile */
+    bool may;
+    struct flyt_call *call; /* NULL: it has only connected */
+    void *args;
+    void (*serve)(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
+                  void *args);
+};
 
-static bool has_group(const struct flyt_strings *names, const struct passwd *user)
+static bool copy_strings(const struct flyt_strings *from, struct flyt_strings *to)
 {
-    gid_t groups[GROUPS_MAX];
-    int count = GROUPS_MAX;
-    if (getgrouplist(user->pw_name, user->pw_gid, groups, &count) < 0)
-        count = GROUPS_MAX;
-    for (size_t i = 0; i < names->count; i++) {
-        const struct group *group = getgrnam(names->items[i]);
-        for (int j = 0; group && j < count; j++)
-            if (groups[j] == group->gr_gid)
-                return true;
+    to->items = calloc(from->count + 1, sizeof *to->items);
+    for (size_t i = 0; to->items && i < from->count; i++) {
+        if (!(to->items[i] = strdup(from->items[i])))
+            return false;
+        to->count = i + 1;
     }
-    return false;
+    return to->items;
 }
 
-/* Everybody where nobody is named; else the named users and members of the named groups, and root. */
-static bool admit(struct flyt_identity *identity, void *user)
+static void free_strings(struct flyt_strings *strings)
+{
+    for (size_t i = 0; i < strings->count; i++)
+        free(strings->items[i]);
+    free(strings->items);
+}
+
+static void look_up(void *job)
+{
+    struct looking_up *looking = job;
+    looking->may = flyt_user_may(looking->uid, &looking->users, &looking->groups);
+}
+
+static void turn_away(struct flyt_client_manager *manager, struct flyt_program_entry *program)
+{
+    struct flyt_peer *peer = program->peer;
+    flyt_warn("refused %s: neither in allow_users nor in allow_groups", flyt_peer_identity(peer)->address);
+    flyt_metric_add(manager->refused_count, NULL, 1);
+    forget(manager, peer);
+    flyt_peer_close(peer);
+}
+
+static void looked_up(void *job, int is_cancelled)
+{
+    struct looking_up *looking = job;
+    struct flyt_program_entry *program = is_cancelled ? NULL : find_number(looking->manager, looking->number);
+    if (program && !looking->may) {
+        turn_away(looking->manager, program);
+        program = NULL;
+    }
+    if (program && looking->call)
+        looking->serve(looking->manager, program, looking->call, looking->args);
+    else if (looking->call)
+        flyt_call_fail(looking->call);
+    free_strings(&looking->users);
+    free_strings(&looking->groups);
+    free(looking);
+}
+
+/* Serves the call (NULL: there is none yet) if its user may, else ends his connection. */
+static void serve_if_may(struct flyt_client_manager *manager, struct flyt_program_entry *program,
+                         const struct looking_up *what)
+{
+    const struct flyt_client_settings *settings = manager->settings;
+    uid_t uid = flyt_peer_identity(program->peer)->uid;
+    if (flyt_user_is_free(uid, &settings->allow_users, &settings->allow_groups)) {
+        if (what->call)
+            what->serve(manager, program, what->call, what->args);
+        return;
+    }
+    struct looking_up *looking = malloc(sizeof *looking);
+    if (looking) {
+        *looking = *what;
+        looking->manager = manager;
+        looking->number = program->number;
+        looking->uid = uid;
+        if (copy_strings(&settings->allow_users, &looking->users) &&
+            copy_strings(&settings->allow_groups, &looking->groups) &&
+            flyt_worker_do(manager->users, look_up, looked_up, looking) == 0)
+            return;
+        free_strings(&looking->users);
+        free_strings(&looking->groups);
+        free(looking);
+    }
+    flyt_warn("%s: whether the user may cannot be looked up now", flyt_peer_identity(program->peer)->address);
+    if (what->call)
+        flyt_call_fail(what->call);
+}
+
+static void serve_call(struct flyt_call *call, void *args,
+                       void (*serve)(struct flyt_client_manager *manager, struct flyt_program_entry *program,
+                                     struct flyt_call *call, void *args))
+{
+    struct flyt_peer *peer = flyt_call_peer(call);
+    struct flyt_client_manager *manager = peer ? flyt_peer_user(peer) : NULL;
+    struct flyt_program_entry *program = manager ? enter(manager, peer) : NULL;
+    if (program)
+        serve_if_may(manager, program, &(struct looking_up){.call = call, .args = args, .serve = serve});
+    else
+        flyt_call_fail(call);
+}
+
+static void ready(struct flyt_peer *peer, void *user)
 {
     struct flyt_client_manager *manager = user;
-    const struct flyt_client_settings *settings = manager->settings;
-    if (identity->uid == 0 || (!settings->allow_users.count && !settings->allow_groups.count))
-        return true;
-    char number[16];
-    snprintf(number, sizeof number, "%u", (unsigned)identity->uid);
-    const struct passwd *entry = getpwuid(identity->uid);
-    if (is_in(&settings->allow_users, number) || (entry && is_in(&settings->allow_users, entry->pw_name)) ||
-        (entry && has_group(&settings->allow_groups, entry)))
-        return true;
-    flyt_warn("refused %s: neither in allow_users nor in allow_groups", identity->address);
-    flyt_metric_add(manager->refused_count, NULL, 1);
-    return false;
+    struct flyt_program_entry *program = enter(manager, peer);
+    if (program)
+        serve_if_may(manager, program, &(struct looking_up){0});
 }
+
+/* ---- what they ask ---- */
+
+static void attach(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
+                   void *args)
+{
+    const flyt_local_attach_args *wish = args;
+    if (!program->name && (program->name = strdup(wish->program_name))) {
+        manager->program_count++;
+        flyt_programs_report(manager);
+        flyt_debug("program %s: %s", wish->program_name, flyt_call_identity(call)->address);
+    }
+    if (program->name)
+        flyt_grant_serve(manager, call, program->asked++ > 0);
+    else
+        flyt_call_fail(call);
+}
+
+static void status(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
+                   void *args)
+{
+    flyt_status_serve(manager, call);
+}
+
+static void serve_attach(struct flyt_call *call, void *args)
+{
+    serve_call(call, args, attach);
+}
+
+static void serve_status(struct flyt_call *call, void *args)
+{
+    serve_call(call, args, status);
+}
+
+static const struct flyt_procedure procedures[] = {
+    {FLYT_LOCAL_ATTACH, "local_attach", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_local_attach_args,
+     sizeof(flyt_local_attach_args), (xdrproc_t)xdr_flyt_local_attach_res, serve_attach},
+    {FLYT_LOCAL_STATUS, "local_status", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_local_status_res, serve_status},
+    {.serve = NULL},
+};
+static const struct flyt_program program_served = {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_VERSION, procedures};
 
 /* ---- listening ---- */
 
@@ -183,15 +274,17 @@ int flyt_programs_init(struct flyt_client_manager *manager, struct flyt_error *e
                  .serves = &program_served,
                  .record_bytes_max = FLYT_CONTROL_HELLO_BYTES_MAX,
                  .user = manager,
+                 .ready = ready,
                  .ended = ended,
                  .measured = flyt_status_measured},
         .peers_max = (unsigned)manager->settings->programs_max,
         .anonymous_max = (unsigned)manager->settings->programs_max,
         .anonymous_ms = 10000,
-        .admit = admit,
     };
-    status = flyt_door_new(manager->listen_fd, NULL, &config, &manager->door);
-    if (status == 0)
+    status = flyt_worker_new(flyt_daemon_event(manager->daemon), "users", LOOK_UPS_MAX, &manager->users);
+    if (status >= 0)
+        status = flyt_door_new(manager->listen_fd, NULL, &config, &manager->door);
+    if (status >= 0)
         status = sd_event_add_time_relative(flyt_daemon_event(manager->daemon), &manager->report_timer, CLOCK_MONOTONIC,
                                             REPORT_US, 50000, send_report, manager);
     return status < 0 ? flyt_error_set(err, status, "the socket %s cannot be served: %s", manager->settings->socket,
@@ -202,6 +295,7 @@ int flyt_programs_init(struct flyt_client_manager *manager, struct flyt_error *e
 void flyt_programs_fini(struct flyt_client_manager *manager)
 {
     manager->door = flyt_door_free(manager->door);
+    manager->users = flyt_worker_free(manager->users);
     manager->report_timer = sd_event_source_disable_unref(manager->report_timer);
     while (manager->programs) {
         struct flyt_program_entry *program = manager->programs;
@@ -252,9 +346,11 @@ void flyt_programs_report(struct flyt_client_manager *manager)
 struct cJSON *flyt_programs_json(const struct flyt_client_manager *manager)
 {
     cJSON *array = cJSON_CreateArray();
-    for (const struct flyt_program_entry *p = manager->programs; p; p = p->next) {
+    unsigned count = 0;
+    for (const struct flyt_program_entry *p = manager->programs; p && count < SHOWN_MAX; p = p->next) {
         if (!p->name)
             continue;
+        count++;
         const struct flyt_identity *identity = flyt_peer_identity(p->peer);
         cJSON *object = cJSON_CreateObject();
         cJSON_AddStringToObject(object, "program", p->name);

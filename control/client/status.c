@@ -124,6 +124,7 @@ void flyt_status_serve(struct flyt_client_manager *manager, struct flyt_call *ca
     cJSON_AddNumberToObject(object, "certificate_expires_s", manager->tls ? (double)flyt_tls_expires(manager->tls) : 0);
     cJSON_AddItemToObject(object, "allocation",
                           manager->grant_count ? allocation_json(&manager->grants[0]) : cJSON_CreateNull());
+    cJSON_AddNumberToObject(object, "program_count", manager->program_count);
     cJSON_AddItemToObject(object, "programs", flyt_programs_json(manager));
     char *text = cJSON_PrintUnformatted(object);
     cJSON_Delete(object);

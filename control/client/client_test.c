@@ -1,0 +1,494 @@
+/* Tests of the client manager as a process, between a cluster manager that does as the test says and its programs. */
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "control/base/peer.h"
+#include "rpc/base/clock.h"
+#include "rpc/transport/listen.h"
+
+enum { PATIENCE_MS = 20000, STEP_US = 20000, HELD_MAX = 8 };
+
+struct test {
+    sd_event *event;
+    struct flyt_door *door;
+    int listen_fd;
+    char folder[64], url[FLYT_URL_TEXT_BYTES];
+    pid_t pid;
+    /* The cluster manager's answers. */
+    flyt_status status;
+    const char *text;
+    bool has_grant, is_silent;
+    struct flyt_call *held[HELD_MAX]; /* what is not answered */
+    unsigned held_count;
+    struct flyt_peer *vm;
+    unsigned hello_count, look_count, attach_count; /* attach without and with programs that wait */
+};
+
+/* ---- the cluster manager ---- */
+
+static void serve_hello(struct flyt_call *call, void *args)
+{
+    struct test *test = flyt_peer_user(flyt_call_peer(call));
+    const flyt_hello_res res = {
+        .outcome = {FLYT_STATUS_OK, (char *)""}, .build = (char *)"boss", .epoch = 1, .is_leader = TRUE};
+
+    test->vm = flyt_call_peer(call);
+    test->hello_count++;
+    flyt_call_reply(call, &res);
+}
+
+static void serve_attach(struct flyt_call *call, void *args)
+{
+    struct test *test = flyt_peer_user(flyt_call_peer(call));
+    const flyt_attach_args *wish = args;
+    static char url[] = "tcp://127.0.0.1:9";
+    flyt_url_text urls[] = {url};
+    flyt_slot slot = {.gpu_uuid = (char *)"GPU-0", .sm_count = 8, .memory_bytes = 1 << 30};
+    flyt_grant grant = {.allocation = {.id = 0x77,
+                                       .vm_ip = (char *)"10.0.0.7",
+                                       .tenant = (char *)"",
+                                       .state = FLYT_ALLOCATION_ACTIVE,
+                                       .revision = 1,
+                                       .generation = 1,
+                                       .slots = {1, &slot}},
+                        .node = (char *)"n1",
+                        .data_urls = {1, urls},
+                        .key_number = 1};
+    const flyt_attach_res res = {.outcome = {test->status, (char *)test->text},
+                                 .grants = {test->has_grant && test->status == FLYT_STATUS_OK, &grant}};
+
+    *(wish->is_waiting ? &test->attach_count : &test->look_count) += 1;
+    if (test->is_silent) {
+        assert_true(test->held_count < HELD_MAX);
+        test->held[test->held_count++] = call;
+        return;
+    }
+    flyt_call_reply(call, &res);
+}
+
+static void serve_report(struct flyt_call *call, void *args)
+{
+    flyt_call_reply(call, &(flyt_outcome){FLYT_STATUS_OK, (char *)""});
+}
+
+static const struct flyt_procedure procedures[] = {
+    {FLYT_HELLO, "hello", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_hello_args, sizeof(flyt_hello_args),
+     (xdrproc_t)xdr_flyt_hello_res, serve_hello},
+    {FLYT_VM_ATTACH, "attach", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_attach_args, sizeof(flyt_attach_args),
+     (xdrproc_t)xdr_flyt_attach_res, serve_attach},
+    {FLYT_VM_REPORT, "report", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_vm_report_args, sizeof(flyt_vm_report_args),
+     (xdrproc_t)xdr_flyt_outcome, serve_report},
+    {.serve = NULL},
+};
+static const struct flyt_program program = {FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, procedures};
+
+static void open_office(struct test *test)
+{
+    const struct flyt_door_config config = {.peer = {.event = test->event,
+                                                     .serves = &program,
+                                                     .record_bytes_max = FLYT_CONTROL_RECORD_BYTES_MAX,
+                                                     .user = test},
+                                            .peers_max = 4,
+                                            .anonymous_max = 4,
+                                            .anonymous_ms = 600000};
+    struct flyt_error err;
+    char url[FLYT_URL_TEXT_BYTES];
+
+    snprintf(url, sizeof url, "%s", *test->url ? test->url : "tcp://127.0.0.1:0");
+    if (flyt_listen(url, &err, &test->listen_fd, test->url))
+        fail_msg("%s", err.text);
+    assert_int_equal(flyt_door_new(test->listen_fd, NULL, &config, &test->door), 0);
+}
+
+static void close_office(struct test *test)
+{
+    if (!test->door)
+        return;
+    while (test->held_count)
+        flyt_call_fail(test->held[--test->held_count]);
+    test->door = flyt_door_free(test->door);
+    close(test->listen_fd);
+}
+
+/* ---- the client manager ---- */
+
+static void until(struct test *test, bool (*holds)(const struct test *test, const void *user), const void *user,
+                  const char *what)
+{
+    uint64_t end_ms = flyt_clock_ms() + PATIENCE_MS;
+
+    while (!holds(test, user)) {
+        if (flyt_clock_ms() > end_ms)
+            fail_msg("not within twenty seconds: %s", what);
+        assert_int_equal(waitpid(test->pid, NULL, WNOHANG), 0);
+        assert_true(sd_event_run(test->event, STEP_US) >= 0);
+    }
+}
+
+static void run_for(struct test *test, uint64_t ms)
+{
+    uint64_t end_ms = flyt_clock_ms() + ms;
+
+    while (flyt_clock_ms() < end_ms)
+        assert_true(sd_event_run(test->event, STEP_US) >= 0);
+}
+
+static bool is_counted(const struct test *test, const void *user)
+{
+    return *(const unsigned *)user > 0;
+}
+
+static void start_client(struct test *test, const char *more)
+{
+    char path[128], binary[512];
+    ssize_t bytes = readlink("/proc/self/exe", binary, sizeof binary - 64);
+
+    assert_true(bytes > 0);
+    binary[bytes] = 0;
+    strcpy(strstr(binary, "/control/client/"), "/bin/flyt-client-manager");
+    snprintf(path, sizeof path, "%s/conf", test->folder);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    fprintf(file, "managers = [\"%s\"];\nvm_ip = \"10.0.0.7\";\nsocket = \"%s/sock\";\nmetrics = \"\";\n%s\n",
+            test->url, test->folder, more);
+    fprintf(file, "state_dir = \"%s/none\";\n", test->folder);
+    assert_int_equal(fclose(file), 0);
+    test->pid = fork();
+    if (!test->pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execl(binary, binary, "--config", path, NULL);
+        _exit(127);
+    }
+    assert_true(test->pid > 0);
+    until(test, is_counted, &test->hello_count, "HELLO");
+}
+
+static int set_up(void **state)
+{
+    struct test *test = calloc(1, sizeof *test);
+
+    strcpy(test->folder, "/tmp/flyt-client-test-XXXXXX");
+    assert_non_null(mkdtemp(test->folder));
+    assert_true(sd_event_new(&test->event) >= 0);
+    test->text = "";
+    test->has_grant = true;
+    open_office(test);
+    *state = test;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct test *test = *state;
+    char command[128];
+    int status = 0;
+
+    if (test->pid > 0) {
+        kill(test->pid, SIGTERM);
+        waitpid(test->pid, &status, 0);
+    }
+    close_office(test);
+    sd_event_unref(test->event);
+    snprintf(command, sizeof command, "rm -rf %s", test->folder);
+    int removed = system(command);
+    free(test);
+    return status || removed;
+}
+
+/* ---- programs ---- */
+
+struct test_program {
+    struct flyt_peer *peer;
+    bool has_answer, has_ended;
+    int call_status;
+    flyt_status status;
+    char text[512], json[65536];
+    unsigned char secret[FLYT_KEY_BYTES];
+};
+
+static void on_ended(struct flyt_peer *peer, const struct flyt_error *cause, void *user)
+{
+    struct test_program *mine = user;
+
+    mine->peer = NULL;
+    mine->has_ended = true;
+}
+
+static void connect_program(struct test *test, struct test_program *mine)
+{
+    const struct flyt_peer_config config = {
+        .event = test->event, .record_bytes_max = FLYT_CONTROL_RECORD_BYTES_MAX, .user = mine, .ended = on_ended};
+    struct flyt_error err;
+    char url[128];
+
+    *mine = (struct test_program){0};
+    snprintf(url, sizeof url, "unix://%s/sock", test->folder);
+    if (flyt_peer_connect(url, NULL, &config, 0, &err, &mine->peer))
+        fail_msg("%s", err.text);
+}
+
+static void on_attached(void *user, int status, void *result)
+{
+    struct test_program *mine = user;
+    const flyt_local_attach_res *res = result;
+
+    mine->has_answer = true;
+    mine->call_status = status;
+    if (status)
+        return;
+    mine->status = res->outcome.status;
+    snprintf(mine->text, sizeof mine->text, "%s", res->outcome.text);
+    memcpy(mine->secret, res->secret, sizeof mine->secret);
+}
+
+static void ask(struct test_program *mine)
+{
+    const flyt_local_attach_args args = {.build = (char *)"b", .program_name = (char *)"a program of some length"};
+
+    mine->has_answer = false;
+    assert_int_equal(flyt_peer_call(mine->peer, FLYT_LOCAL_PROGRAM, FLYT_LOCAL_VERSION, FLYT_LOCAL_ATTACH,
+                                    (xdrproc_t)xdr_flyt_local_attach_args, &args, (xdrproc_t)xdr_flyt_local_attach_res,
+                                    sizeof(flyt_local_attach_res), 0, on_attached, mine),
+                     0);
+}
+
+static void on_status(void *user, int status, void *result)
+{
+    struct test_program *mine = user;
+    const flyt_local_status_res *res = result;
+
+    mine->has_answer = true;
+    mine->call_status = status;
+    if (!status)
+        snprintf(mine->json, sizeof mine->json, "%.*s", (int)res->json.json_len, res->json.json_val);
+}
+
+static bool is_answered(const struct test *test, const void *user)
+{
+    return ((const struct test_program *)user)->has_answer;
+}
+
+static bool is_over(const struct test *test, const void *user)
+{
+    return ((const struct test_program *)user)->has_ended;
+}
+
+static void ask_status(struct test *test, struct test_program *mine)
+{
+    mine->has_answer = false;
+    assert_int_equal(flyt_peer_call(mine->peer, FLYT_LOCAL_PROGRAM, FLYT_LOCAL_VERSION, FLYT_LOCAL_STATUS, NULL, NULL,
+                                    (xdrproc_t)xdr_flyt_local_status_res, sizeof(flyt_local_status_res), 0, on_status,
+                                    mine),
+                     0);
+    until(test, is_answered, mine, "the status");
+}
+
+static struct test_program begin(struct test *test, struct test_program *mine, flyt_status status)
+{
+    connect_program(test, mine);
+    ask(mine);
+    until(test, is_answered, mine, "the answer");
+    assert_int_equal(mine->call_status, 0);
+    if (mine->status != status)
+        fail_msg("status %d: %s", mine->status, mine->text);
+    return *mine;
+}
+
+/* ---- tests ---- */
+
+static void test_later_programs_need_no_manager(void **state)
+{
+    struct test *test = *state;
+    struct test_program first, second, third;
+
+    start_client(test, "attach_timeout = 1;");
+    begin(test, &first, FLYT_STATUS_OK);
+    begin(test, &second, FLYT_STATUS_OK);
+    assert_memory_not_equal(first.secret, second.secret, sizeof first.secret);
+    assert_int_equal(test->attach_count, 1);
+    close_office(test);
+    run_for(test, 300);
+    /* What one program had was no good; nobody can be asked, and what there is serves him and the others. */
+    ask(&first);
+    until(test, is_answered, &first, "the second answer");
+    assert_int_equal(first.status, FLYT_STATUS_OK);
+    begin(test, &third, FLYT_STATUS_OK);
+    flyt_peer_close(first.peer);
+    flyt_peer_close(second.peer);
+    flyt_peer_close(third.peer);
+}
+
+/* Nothing is allocated because a connection has come back, and what is there stays while the manager says "later". */
+static void test_connection_comes_back(void **state)
+{
+    struct test *test = *state;
+    struct test_program first, second;
+
+    start_client(test, "");
+    begin(test, &first, FLYT_STATUS_OK);
+    close_office(test);
+    test->hello_count = 0;
+    test->status = FLYT_STATUS_UNAVAILABLE;
+    test->text = "the node is not there yet";
+    open_office(test);
+    until(test, is_counted, &test->look_count, "it looks what there is");
+    assert_int_equal(test->attach_count, 1);
+    begin(test, &second, FLYT_STATUS_OK);
+    /* The allocation has ended meanwhile: who comes next makes a new one. */
+    close_office(test);
+    flyt_peer_close(second.peer);
+    test->look_count = 0;
+    test->status = FLYT_STATUS_OK;
+    test->text = "";
+    test->has_grant = false;
+    open_office(test);
+    until(test, is_counted, &test->look_count, "it looks again");
+    run_for(test, 100);
+    assert_int_equal(test->attach_count, 1);
+    test->has_grant = true;
+    begin(test, &second, FLYT_STATUS_OK);
+    assert_int_equal(test->attach_count, 2);
+    flyt_peer_close(first.peer);
+    flyt_peer_close(second.peer);
+}
+
+/* Who comes while it is only looked is not refused for what was found. */
+static void test_program_comes_while_it_looks(void **state)
+{
+    struct test *test = *state;
+    struct test_program first, second;
+
+    start_client(test, "");
+    begin(test, &first, FLYT_STATUS_OK);
+    close_office(test);
+    test->is_silent = true;
+    open_office(test);
+    until(test, is_counted, &test->look_count, "it looks what there is");
+    ask(&first); /* what it had was no good: it waits for the answer */
+    run_for(test, 100);
+    test->is_silent = false;
+    flyt_call_reply(test->held[--test->held_count],
+                    &(flyt_attach_res){.outcome = {FLYT_STATUS_OK, (char *)""}, .grants = {0, NULL}});
+    until(test, is_answered, &first, "the answer");
+    assert_int_equal(first.status, FLYT_STATUS_OK);
+    assert_int_equal(test->attach_count, 2);
+    begin(test, &second, FLYT_STATUS_OK);
+    flyt_peer_close(first.peer);
+    flyt_peer_close(second.peer);
+}
+
+/* Each program waits as long as it may, not as long as the first one. */
+static void test_each_program_has_its_time(void **state)
+{
+    struct test *test = *state;
+    struct test_program first, second;
+
+    test->is_silent = true;
+    start_client(test, "attach_timeout = 2;");
+    connect_program(test, &first);
+    ask(&first);
+    run_for(test, 1500);
+    connect_program(test, &second);
+    ask(&second);
+    until(test, is_answered, &first, "the first one's refusal");
+    assert_int_equal(first.status, FLYT_STATUS_UNAVAILABLE);
+    run_for(test, 200);
+    assert_false(second.has_answer);
+    test->is_silent = false;
+    test->has_grant = true;
+    const flyt_attach_res none = {.outcome = {FLYT_STATUS_NO_CAPACITY, (char *)"there is none"}, .grants = {0, NULL}};
+    flyt_call_reply(test->held[--test->held_count], &none);
+    until(test, is_answered, &second, "the second one's answer");
+    assert_int_equal(second.status, FLYT_STATUS_NO_CAPACITY);
+    assert_string_equal(second.text, "there is none");
+    flyt_peer_close(first.peer);
+    flyt_peer_close(second.peer);
+}
+
+static void test_status_of_many_programs(void **state)
+{
+    enum { MANY = 1000 };
+    struct test *test = *state;
+    struct test_program *programs = calloc(MANY, sizeof *programs);
+
+    assert_non_null(programs);
+    start_client(test, "");
+    for (unsigned i = 0; i < MANY; i++)
+        begin(test, &programs[i], FLYT_STATUS_OK);
+    ask_status(test, &programs[0]);
+    assert_int_equal(programs[0].call_status, 0);
+    cJSON *object = cJSON_Parse(programs[0].json);
+    assert_non_null(object);
+    assert_int_equal(cJSON_GetObjectItemCaseSensitive(object, "program_count")->valueint, MANY);
+    assert_true(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(object, "programs")) > 100);
+    cJSON_Delete(object);
+    for (unsigned i = 0; i < MANY; i++)
+        flyt_peer_close(programs[i].peer);
+    free(programs);
+}
+
+/* As another user than root: nobody, who is in no list, is sent away without having asked anything. */
+static void test_who_may(void **state)
+{
+    struct test *test = *state;
+    struct test_program mine;
+    char path[96];
+
+    if (geteuid() != 0) {
+        print_message("skip: only root can become another user\n");
+        skip();
+    }
+    start_client(test, "allow_users = [\"daemon\"]; allow_groups = [\"games\"];");
+    snprintf(path, sizeof path, "chmod 755 %s", test->folder);
+    assert_int_equal(system(path), 0);
+    begin(test, &mine, FLYT_STATUS_OK); /* root */
+    flyt_peer_close(mine.peer);
+    assert_int_equal(seteuid(1), 0); /* daemon */
+    begin(test, &mine, FLYT_STATUS_OK);
+    assert_int_equal(seteuid(0), 0);
+    flyt_peer_close(mine.peer);
+    assert_int_equal(seteuid(5), 0); /* games, whose group it is */
+    begin(test, &mine, FLYT_STATUS_OK);
+    assert_int_equal(seteuid(0), 0);
+    flyt_peer_close(mine.peer);
+    assert_int_equal(seteuid(65534), 0);
+    connect_program(test, &mine);
+    run_for(test, 200);
+    assert_int_equal(seteuid(0), 0);
+    until(test, is_over, &mine, "the end of the connection");
+    assert_int_equal(seteuid(65534), 0);
+    connect_program(test, &mine);
+    ask(&mine);
+    run_for(test, 200);
+    assert_int_equal(seteuid(0), 0);
+    until(test, is_over, &mine, "the end of the connection");
+    assert_true(mine.has_answer && mine.call_status != 0);
+    /* The others are still served. */
+    begin(test, &mine, FLYT_STATUS_OK);
+    flyt_peer_close(mine.peer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_later_programs_need_no_manager, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_connection_comes_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_program_comes_while_it_looks, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_each_program_has_its_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_status_of_many_programs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_may, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
