@@ -176,6 +176,7 @@ struct flyt_vm {
     bool is_placing;
     char *reason; /* why it has not what it should have */
     STAILQ_HEAD(, flyt_vm_call) attaching;
+    uint64_t reserve_ms; /* monotonic: when a reserved one that has no allocation is placed, or tried again */
     TAILQ_HEAD(, flyt_resize) resizes; /* the first is under way */
     bool wants_again;                  /* its document changed meanwhile */
 };

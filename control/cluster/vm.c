@@ -11,7 +11,7 @@
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 
-enum { TELL_MS = 10000 };
+enum { TELL_MS = 10000, RESERVE_MS = 2000 };
 
 struct flyt_vm *flyt_vm_get(struct flyt_cluster *cluster, const char *vm_ip)
 {
@@ -293,6 +293,20 @@ static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size
     return true;
 }
 
+/* What is reserved is there without a program. */
+static void reserve(struct flyt_vm *vm)
+{
+    flyt_status status = FLYT_STATUS_OK;
+    char sentence[sizeof(struct flyt_error)] = "";
+    uint64_t now_ms = flyt_clock_ms();
+
+    if (!vm->has_desired || !vm->desired.is_reserved || vm->held || vm->is_placing || now_ms < vm->reserve_ms)
+        return;
+    vm->reserve_ms = now_ms + RESERVE_MS;
+    if (attach(vm, &status, sentence, sizeof sentence))
+        flyt_debug("vm %s: nothing can be reserved: %s", vm->key, sentence);
+}
+
 void flyt_vm_try_again(struct flyt_cluster *cluster)
 {
     flyt_status status = FLYT_STATUS_OK;
@@ -302,6 +316,7 @@ void flyt_vm_try_again(struct flyt_cluster *cluster)
         struct flyt_vm *vm = cluster->vms.items[i];
         if (!STAILQ_EMPTY(&vm->attaching) && attach(vm, &status, sentence, sizeof sentence))
             flyt_vm_answer(vm, status, sentence);
+        reserve(vm);
     }
 }
 
