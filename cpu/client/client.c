@@ -44,7 +44,10 @@ static void wake_all(void)
 
 static void note_fatal(void *user, int result, const char *cause)
 {
-    flyt_debug("context is lost result=%d: %s", result, cause);
+    if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED && *cause) /* not the program's own doing */
+        flyt_fail("session ended: %s", cause);
+    else
+        flyt_debug("context is lost result=%d: %s", result, cause);
     flyt_client_set_fatal(flyt_client_code(result));
 }
 
