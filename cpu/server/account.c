@@ -16,8 +16,7 @@ static uint64_t server_id(const struct flyt_device *device)
 
 static void warn(const struct flyt_device *device, const char *what, int status)
 {
-    flyt_warn("session %llu: device %u: %s: %s", (unsigned long long)device->session->session_id, device->ordinal, what,
-              strerror(-status));
+    flyt_warn("session %s: device %u: %s: %s", device->session->label, device->ordinal, what, strerror(-status));
 }
 
 /* Asks the VM's other servers, through the node manager, for what they cache. CUDA_ERROR_NOT_READY: they have not
@@ -85,8 +84,8 @@ uint64_t flyt_account_tell_extent(struct flyt_device *device, uint64_t extent_id
     CUresult result =
         device->session->driver->cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS) {
-        flyt_warn("session %llu: device %u: memory cannot be handed to the node manager, cuda_result=%d",
-                  (unsigned long long)device->session->session_id, device->ordinal, (int)result);
+        flyt_warn("session %s: device %u: memory cannot be handed to the node manager, cuda_result=%d",
+                  device->session->label, device->ordinal, (int)result);
         return 0;
     }
     const struct flyt_server_link_extent extent = {.extent_id = extent_id ? extent_id : ++manager->last_extent_id,

@@ -64,8 +64,7 @@ static bool reply_with_page(struct flyt_session *session, struct flyt_connection
         return false;
     int status = flyt_page_open(&session->page, &fd);
     if (status) {
-        flyt_warn("session %llu: no progress page, its client asks instead: %s",
-                  (unsigned long long)session->session_id, strerror(-status));
+        flyt_warn("session %s: no progress page, its client asks instead: %s", session->label, strerror(-status));
         return false;
     }
     res->features |= FLYT_FEATURE_PROGRESS_PAGE;
@@ -86,8 +85,8 @@ bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, 
     }
     session->client_pid = (pid_t)args->pid;
     keep_name(session, *args->program_name ? args->program_name : "?");
-    flyt_info("session %llu: started, client_pid=%d program=%s cuda=%u", (unsigned long long)session->session_id,
-              (int)session->client_pid, session->client_name, args->cuda_version);
+    flyt_info("session %s: started, client_pid=%d program=%s cuda=%u", session->label, (int)session->client_pid,
+              session->client_name, args->cuda_version);
     return !reply_with_page(session, flyt_connection_of(req->rq_xprt), res);
 }
 

@@ -120,7 +120,7 @@ static void refuse(struct child *child, int fd, const struct flyt_error *err)
 {
     flyt_handshake_args args = {0};
     uint32_t xid;
-    flyt_fail("session %llu: %s", (unsigned long long)child->message.session.session_id, err->text);
+    flyt_fail("session %s: %s", child->session.label, err->text);
     if (flyt_handshake_decode(child->message.data, child->message.data_bytes, &xid, &args) == 0) {
         flyt_handshake_refuse(fd, xid, FLYT_HANDSHAKE_NO_DEVICE, err->text);
         xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
@@ -135,6 +135,7 @@ static int open_session(struct child *child, const int *fds, struct flyt_error *
 {
     struct flyt_session *session = &child->session;
     const struct flyt_server_link_session *granted = &child->message.session;
+    flyt_grant_name(session, granted);
     if (child->options->gpu >= 0) {
         int status = flyt_manager_open(&child->manager, FLYT_SERVER_LINK_FD, granted, fds + 1);
         if (status)
@@ -227,14 +228,13 @@ int flyt_child_run(const struct flyt_child_options *options)
     struct flyt_session *session = &child->session;
     pthread_t thread;
     if (pthread_create(&thread, NULL, flyt_watch_run, &child->watch) != 0)
-        flyt_warn("session %llu: no thread for data streams: large copies will be slow",
-                  (unsigned long long)session->session_id);
+        flyt_warn("session %s: no thread for data streams: large copies will be slow", session->label);
     uint64_t started_ms = flyt_clock_ms();
     flyt_session_run(session);
-    flyt_info("session %llu: ended, client_pid=%d program=%s calls=%llu in_bytes=%llu out_bytes=%llu duration_ms=%llu",
-              (unsigned long long)session->session_id, (int)session->client_pid, session->client_name,
-              (unsigned long long)session->call_count, (unsigned long long)session->in_bytes,
-              (unsigned long long)session->out_bytes, (unsigned long long)(flyt_clock_ms() - started_ms));
+    flyt_info("session %s: ended, client_pid=%d program=%s calls=%llu in_bytes=%llu out_bytes=%llu duration_ms=%llu",
+              session->label, (int)session->client_pid, session->client_name, (unsigned long long)session->call_count,
+              (unsigned long long)session->in_bytes, (unsigned long long)session->out_bytes,
+              (unsigned long long)(flyt_clock_ms() - started_ms));
     flyt_watch_tell_end(&child->watch);
     if (child->secure)
         flyt_secure_drain(child->secure, LAST_WORDS_MS);

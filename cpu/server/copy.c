@@ -106,7 +106,7 @@ static CUresult in_submit(struct in_job *self, struct flyt_piece *piece)
     struct flyt_stream *stream = self->job.stream;
     if (piece->offset_bytes > self->bytes || piece->bytes > self->bytes - piece->offset_bytes ||
         piece->bytes > self->bytes - self->submitted_bytes) {
-        flyt_warn("session %llu: a chunk lies outside of its transfer", (unsigned long long)session->session_id);
+        flyt_warn("session %s: a chunk lies outside of its transfer", session->label);
         session->is_ended = true;
         return CUDA_ERROR_INVALID_VALUE;
     }

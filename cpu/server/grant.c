@@ -1,7 +1,9 @@
 #include "cpu/server/grant.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cpu/server/session.h"
@@ -78,10 +80,17 @@ static int take_slots(struct flyt_session *session, const struct flyt_server_lin
     return 0;
 }
 
+void flyt_grant_name(struct flyt_session *session, const struct flyt_server_link_session *granted)
+{
+    session->session_id = granted->session_id;
+    snprintf(session->label, sizeof session->label, granted->slot_count ? "%016" PRIx64 : "%" PRIu64,
+             granted->session_id);
+}
+
 int flyt_grant_take(struct flyt_session *session, const struct flyt_server_link_session *granted,
                     struct flyt_error *err)
 {
-    session->session_id = granted->session_id;
+    flyt_grant_name(session, granted);
     session->is_encrypted = granted->is_encrypted;
     memcpy(session->token, granted->token, sizeof session->token);
     if (*granted->image_folder) {

@@ -10,6 +10,9 @@
 
 struct flyt_session;
 
+/* The session's id, and how logs write it. Part of flyt_grant_take, for what may go wrong before that. */
+void flyt_grant_name(struct flyt_session *session, const struct flyt_server_link_session *granted);
+
 /*
  * Takes it over, for a session that was made with flyt_session_init (no slots in *granted: all devices are the
  * program's) or flyt_session_init_warm (session->manager is open), and makes the contexts of all its devices.

@@ -83,8 +83,8 @@ static CUresult keep_image(struct link_job *self, const void *image, size_t byte
     flyt_sha256_of(image, bytes, hash);
     int status = flyt_image_cache_put(&self->job.session->images, hash, image, bytes);
     if (status) {
-        flyt_warn("session %llu: a linked image of %zu bytes is not kept: %s",
-                  (unsigned long long)self->job.session->session_id, bytes, strerror(-status));
+        flyt_warn("session %s: a linked image of %zu bytes is not kept: %s", self->job.session->label, bytes,
+                  strerror(-status));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(self->res.image_hash, hash, sizeof hash);
@@ -140,8 +140,8 @@ static void link_finish(struct flyt_job *job, CUresult result)
     self->res.info_log = self->jit.info_log;
     self->res.error_log = self->jit.error_log;
     if (result != CUDA_SUCCESS)
-        flyt_debug("session %llu: images are not linked, cuda_result=%d: %s", (unsigned long long)session->session_id,
-                   (int)result, self->jit.error_log);
+        flyt_debug("session %s: images are not linked, cuda_result=%d: %s", session->label, (int)result,
+                   self->jit.error_log);
     flyt_connection_reply(session->connection, job->xid, (xdrproc_t)xdr_flyt_image_link_res, &self->res, NULL, 0);
 }
 

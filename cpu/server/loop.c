@@ -48,8 +48,8 @@ static bool take_calls(struct flyt_session *session)
     if (count != -EPIPE)
         snprintf(session->end_reason, sizeof session->end_reason, "bad message: %.400s", err.text);
     if (count != -EPIPE)
-        flyt_warn("session %llu: bad message, the connection is closed, client_pid=%d: %s",
-                  (unsigned long long)session->session_id, (int)session->client_pid, err.text);
+        flyt_warn("session %s: bad message, the connection is closed, client_pid=%d: %s", session->label,
+                  (int)session->client_pid, err.text);
     return false;
 }
 
@@ -59,7 +59,7 @@ static void take_kick(struct flyt_session *session)
     if (!atomic_load(&session->is_kicked))
         return;
     if (read(session->wake_fd, &count, sizeof count) < 0 && errno != EAGAIN)
-        flyt_warn("session %llu: eventfd: %m", (unsigned long long)session->session_id);
+        flyt_warn("session %s: eventfd: %m", session->label);
     /* After the read, before the work is looked for: pairs with the exchange in flyt_session_kick. */
     atomic_store(&session->is_kicked, false);
     if (atomic_load(&session->transfers.is_broken)) {
@@ -159,7 +159,7 @@ static void rest(struct flyt_session *session, struct idle *idle, bool needs_pol
     struct pollfd polls[] = {{.fd = flyt_connection_fd(session->connection), .events = POLLIN},
                              {.fd = session->wake_fd, .events = POLLIN}};
     if (ppoll(polls, 2, needs_poll ? &pause : NULL, NULL) < 0 && errno != EINTR) {
-        flyt_fail("session %llu: poll: %m", (unsigned long long)session->session_id);
+        flyt_fail("session %s: poll: %m", session->label);
         session->is_ended = true;
     }
 }

@@ -187,8 +187,7 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
             flyt_memory_settle(&session->devices[i]);
         break;
     default:
-        flyt_warn("session %llu: the node manager says what is not for a server, kind=%u",
-                  (unsigned long long)session->session_id, order->kind);
+        flyt_warn("session %s: the node manager says what is not for a server, kind=%u", session->label, order->kind);
     }
 }
 

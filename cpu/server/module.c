@@ -105,8 +105,8 @@ static CUresult store_advance(struct flyt_job *job)
         return CUDA_ERROR_NOT_READY;
     if (self->status == 0)
         return CUDA_SUCCESS;
-    flyt_warn("session %llu: a module image of %llu bytes is not kept: %s",
-              (unsigned long long)job->session->session_id, (unsigned long long)self->bytes, strerror(-self->status));
+    flyt_warn("session %s: a module image of %llu bytes is not kept: %s", job->session->label,
+              (unsigned long long)self->bytes, strerror(-self->status));
     return self->status == -EBADMSG ? CUDA_ERROR_INVALID_IMAGE : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -202,8 +202,8 @@ static CUresult describe(struct load_job *self)
     if (result != CUDA_SUCCESS || !count)
         return result;
     if (count > FLYT_LIBRARY_KERNELS_MAX) {
-        flyt_warn("session %llu: a library with %u kernels is not loaded: there may be %d at most",
-                  (unsigned long long)self->job.session->session_id, count, FLYT_LIBRARY_KERNELS_MAX);
+        flyt_warn("session %s: a library with %u kernels is not loaded: there may be %d at most",
+                  self->job.session->label, count, FLYT_LIBRARY_KERNELS_MAX);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     CUkernel *cu_kernels = calloc(count, sizeof *cu_kernels);
@@ -315,8 +315,8 @@ static void load_finish(struct flyt_job *job, CUresult result)
     self->res.info_log = self->jit.info_log;
     self->res.error_log = self->jit.error_log;
     if (result != CUDA_SUCCESS)
-        flyt_debug("session %llu: a module is not loaded, cuda_result=%d: %s", (unsigned long long)session->session_id,
-                   (int)result, self->jit.error_log);
+        flyt_debug("session %s: a module is not loaded, cuda_result=%d: %s", session->label, (int)result,
+                   self->jit.error_log);
     flyt_connection_reply(session->connection, job->xid, (xdrproc_t)xdr_flyt_library_load_res, &self->res, NULL, 0);
 }
 

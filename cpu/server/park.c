@@ -75,8 +75,8 @@ void flyt_park_add(struct flyt_call *call, const uint64_t *ids, unsigned id_coun
     struct flyt_record *record = flyt_connection_record(session->connection);
     struct flyt_parked *parked = record ? calloc(1, sizeof *parked) : NULL;
     if (!parked || park->bytes + record->bytes > FLYT_PARK_BYTES_MAX) {
-        flyt_fail("session %llu: no memory to keep a call that has to wait, parked_calls=%zu parked_bytes=%zu",
-                  (unsigned long long)session->session_id, park->count, park->bytes);
+        flyt_fail("session %s: no memory to keep a call that has to wait, parked_calls=%zu parked_bytes=%zu",
+                  session->label, park->count, park->bytes);
         free(record);
         free(parked);
         session->is_ended = true;
@@ -84,8 +84,8 @@ void flyt_park_add(struct flyt_call *call, const uint64_t *ids, unsigned id_coun
     }
     CUresult result = flyt_event_park(session, call->procedure, ids, &parked->moment);
     if (result != CUDA_SUCCESS) {
-        flyt_fail("session %llu: no driver event for a call that has to wait, cuda_result=%d",
-                  (unsigned long long)session->session_id, (int)result);
+        flyt_fail("session %s: no driver event for a call that has to wait, cuda_result=%d", session->label,
+                  (int)result);
         session->is_ended = true;
     }
     parked->record = record;

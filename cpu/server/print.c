@@ -98,7 +98,7 @@ static void send_new(struct flyt_session *session, struct flyt_print_output *out
     while (output->sent_bytes < (uint64_t)file.st_size) {
         ssize_t bytes = pread(output->fd, text, sizeof text, (off_t)output->sent_bytes);
         if (bytes <= 0) {
-            flyt_warn("session %llu: what kernels printed cannot be read: %m", (unsigned long long)session->session_id);
+            flyt_warn("session %s: what kernels printed cannot be read: %m", session->label);
             return;
         }
         output->sent_bytes += (uint64_t)bytes;

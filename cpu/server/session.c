@@ -141,7 +141,7 @@ void flyt_session_kick(struct flyt_session *session)
     uint64_t one = 1;
     /* The counter cannot be full: the loop empties it before it lets the next kick through. */
     if (write(session->wake_fd, &one, sizeof one) < 0)
-        flyt_fail("session %llu: the submission thread cannot be woken: %m", (unsigned long long)session->session_id);
+        flyt_fail("session %s: the submission thread cannot be woken: %m", session->label);
 }
 
 CUresult flyt_session_check(struct flyt_session *session, CUresult result)
@@ -151,9 +151,8 @@ CUresult flyt_session_check(struct flyt_session *session, CUresult result)
         return result;
     session->fatal = result;
     session->is_scan_due = true;
-    flyt_warn("session %llu: the context is lost, client_pid=%d program=%s cuda_result=%d: %s",
-              (unsigned long long)session->session_id, (int)session->client_pid, session->client_name, (int)result,
-              cause);
+    flyt_warn("session %s: the context is lost, client_pid=%d program=%s cuda_result=%d: %s", session->label,
+              (int)session->client_pid, session->client_name, (int)result, cause);
     if (session->connection) {
         flyt_print_flush(session);
         flyt_back_fatal back = {.result = (int)result, .cause = (char *)cause};

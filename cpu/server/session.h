@@ -37,6 +37,7 @@ struct flyt_session {
     const struct flyt_driver *driver;
     struct flyt_connection *connection; /* the main one */
     uint64_t session_id;
+    char label[17]; /* the id as logs have it: of a node 16 hexadecimal digits, as everywhere; else it counts from 1 */
     unsigned char token[FLYT_TOKEN_BYTES];
     bool is_encrypted;
     pid_t client_pid;

@@ -50,7 +50,7 @@ static void settle_locked(struct flyt_transfers *transfers, struct flyt_transfer
 static void mark_broken(struct flyt_transfers *transfers, const char *cause)
 {
     if (!atomic_exchange(&transfers->is_broken, true) && cause)
-        flyt_warn("session %llu: %s", (unsigned long long)transfers->session->session_id, cause);
+        flyt_warn("session %s: %s", transfers->session->label, cause);
     flyt_session_kick(transfers->session);
 }
 

@@ -26,11 +26,6 @@ enum {
 
 static const char why_not_replaceable[] = "its state is kept by its server process alone";
 
-static unsigned long long session_id(const struct flyt_watch *watch)
-{
-    return (unsigned long long)watch->session->session_id;
-}
-
 /* ---- reports ---- */
 
 static void report(struct flyt_watch *watch)
@@ -63,7 +58,7 @@ static void leave_order(struct flyt_watch *watch, const struct flyt_server_link_
 {
     int status = flyt_manager_leave_order(watch->session->manager, message);
     if (status)
-        flyt_fail("session %llu: an order of the node manager is lost, kind=%u: %s", session_id(watch), message->kind,
+        flyt_fail("session %s: an order of the node manager is lost, kind=%u: %s", watch->session->label, message->kind,
                   strerror(-status));
     flyt_session_kick(watch->session);
 }
@@ -103,7 +98,7 @@ static void hang_up(struct flyt_watch *watch)
         bool can_rejoin = *watch->session->manager->granted.rejoin_path;
         if (!watch->is_asking) {
             flyt_manager_change_link(watch->session->manager, -1);
-            flyt_warn("session %llu: the node manager is away", session_id(watch));
+            flyt_warn("session %s: the node manager is away", watch->session->label);
         }
         watch->rejoin_ms = can_rejoin ? flyt_clock_ms() + pause_ms() : 0;
     }
@@ -176,7 +171,7 @@ static void take_welcome(struct flyt_watch *watch)
     watch->is_asking = false;
     watch->rejoin_ms = 0;
     flyt_manager_change_link(watch->session->manager, watch->link_fd);
-    flyt_info("session %llu: the node manager is back", session_id(watch));
+    flyt_info("session %s: the node manager is back", watch->session->label);
     watch->told = (struct flyt_server_link_use){0};
     watch->report_ms = flyt_clock_ms();
     leave_order(watch, &watch->message);
@@ -197,7 +192,7 @@ static void take_data_stream(struct flyt_watch *watch, int fd)
     }
     if (status == 0)
         return;
-    flyt_warn("session %llu: a data stream is not taken: %s", session_id(watch), err.text);
+    flyt_warn("session %s: a data stream is not taken: %s", watch->session->label, err.text);
     flyt_secure_free(secure);
 }
 
@@ -207,7 +202,7 @@ static void take_message(struct flyt_watch *watch, int fd)
     if (kind == FLYT_SERVER_LINK_DATA) {
         take_data_stream(watch, fd);
     } else if (!watch->is_node) {
-        flyt_warn("session %llu: the listener says what is not for a server, kind=%u", session_id(watch), kind);
+        flyt_warn("session %s: the listener says what is not for a server, kind=%u", watch->session->label, kind);
     } else if (kind == FLYT_SERVER_LINK_WELCOME) {
         take_welcome(watch);
     } else {
@@ -223,7 +218,7 @@ static void listen_to_link(struct flyt_watch *watch)
     unsigned fd_count = 0;
     int status = flyt_server_link_receive(watch->link_fd, &watch->message, fds, &fd_count);
     if (status == -EBADMSG || status == -EINTR || status == -EAGAIN || status == -ENOMEM) {
-        flyt_warn("session %llu: a message of whoever started the server is lost: %s", session_id(watch),
+        flyt_warn("session %s: a message of whoever started the server is lost: %s", watch->session->label,
                   strerror(-status));
         return;
     }
@@ -247,7 +242,7 @@ static void check_client(struct flyt_watch *watch)
     flyt_vigil_is_lost(&watch->client, watch->client_fd);
     if (!watch->silent_checks_max || watch->client.silent_checks < watch->silent_checks_max)
         return;
-    flyt_warn("session %llu: the client has not answered for %u s, client_pid=%d program=%s", session_id(watch),
+    flyt_warn("session %s: the client has not answered for %u s, client_pid=%d program=%s", watch->session->label,
               watch->silent_checks_max * FLYT_PEER_CHECK_MS / 1000, (int)session->client_pid, session->client_name);
     shutdown(flyt_connection_fd(session->connection), SHUT_RDWR);
 }
@@ -281,8 +276,8 @@ static int keep_time(struct flyt_watch *watch)
 static void end_process(struct flyt_watch *watch)
 {
     struct flyt_session *session = watch->session;
-    flyt_warn("session %llu: ended in the middle of a call to the driver, client_pid=%d program=%s", session_id(watch),
-              (int)session->client_pid, session->client_name);
+    flyt_warn("session %s: ended in the middle of a call to the driver, client_pid=%d program=%s",
+              watch->session->label, (int)session->client_pid, session->client_name);
     flyt_watch_tell_end(watch);
     _exit(0);
 }

@@ -124,7 +124,10 @@ def encrypted_channels():
         system.flytctl("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", "256M")
         program, _ = starts_growing(system, 0)
         within(20, lambda: system.flytctl("sessions"), "the session")
-        expect_equal([s["encrypted"] for s in system.flytctl("sessions")], [True], "encrypted")
+        sessions = system.flytctl("sessions")
+        expect_equal([s["encrypted"] for s in sessions], [True], "encrypted")
+        for who, line in (("flyt-node-manager", "session %s: started, vm="), ("flyt-server", "session %s: started, client_pid=")):
+            expect(who + ": " + line % sessions[0]["id"] in system.log(system.node_name(0)), "one form of the id:", who)
         harness.kill_group(program)
         result = system.run_in_vm(0, app("memory"))
         expect_equal((result.status, result.err), (0, ""), "a program", result)
