@@ -53,7 +53,7 @@ static void print_value(const struct flyt_setting *setting)
     if (setting->kind != FLYT_SETTING_GROUPS)
         printf(" (%s%s%s)", kinds[setting->kind], setting->fallback && *setting->fallback ? ", default " : "",
                setting->fallback ? setting->fallback : ", required");
-    printf("\n");
+    printf("%s\n", setting->is_live ? " (live)" : "");
 }
 
 static void print_help(const struct flyt_daemon_config *config)
@@ -72,10 +72,9 @@ static void print_help(const struct flyt_daemon_config *config)
     printf("  %-26s this text\n  %-26s the version\n\nSettings:\n", "--help", "--version");
     for (const struct flyt_setting *s = config->settings; s->path; s++)
         print_value(s);
-    printf(
-        "\nSIGHUP reads the configuration again, SIGTERM ends the daemon. FLYT_LOG=error|warn|info|debug|trace says\n"
-        "how much it logs (default info). Exit status: 0; 1: it could not start or failed; 2: usage or "
-        "configuration.\n");
+    printf("\nSIGHUP reads the configuration again: settings that are marked (live) change, others need a restart. "
+           "SIGTERM ends\nthe daemon. FLYT_LOG=error|warn|info|debug|trace says how much it logs (default info). "
+           "Exit status: 0; 1: it could not\nstart or failed; 2: usage or configuration.\n");
 }
 
 /* -1: go on; else the exit status. */

@@ -14,13 +14,22 @@ def daemon(kind):
 
 def settings(kind):
     """{path: (kind, default)} of a daemon's table; the default of a required setting is None."""
+    return {path: row[:2] for path, row in _rows(kind).items()}
+
+
+def live_settings(kind):
+    """The paths of those that a reload changes."""
+    return {path for path, row in _rows(kind).items() if row[2]}
+
+
+def _rows(kind):
     help_text = subprocess.run([daemon(kind), "--help"], check=True, capture_output=True, text=True).stdout
     table = {}
     for line in help_text.split("\nSettings:\n")[1].split("\n\n")[0].splitlines():
-        match = re.fullmatch(r"  (\S+) .*\((\w+)(?:, (?:default (.*)|(required)))?\)", line)
+        match = re.fullmatch(r"  (\S+) .*\((?!live\))(\w+)(?:, (?:default (.*?)|(required)))?\)( \(live\))?", line)
         harness.expect(match, "a line of --help is not understood:", line)
-        path, what, default, required = match.groups()
-        table[path] = (what, None if required else default or "")
+        path, what, default, required, live = match.groups()
+        table[path] = (what, None if required else default or "", bool(live))
     return table
 
 

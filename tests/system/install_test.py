@@ -10,7 +10,7 @@ import tempfile
 
 import configuration
 import harness
-from configuration import KINDS, daemon, parse, settings
+from configuration import KINDS, daemon, live_settings, parse, settings
 from harness import ROOT, expect, expect_equal, main, run, scenario
 
 EXAMPLES = os.path.join(ROOT, "config", "examples")
@@ -57,6 +57,35 @@ def examples_know_every_setting():
             elif path not in active:
                 value = shown[path]
                 expect_equal(", ".join(value) if isinstance(value, list) else value, default, kind, path, "default")
+
+
+def said_to_be_live(text):
+    """The settings whose comment in an example says (live), or (live but for NAME)."""
+    live, comment, group, is_new = set(), "", [], True
+    for line in text.splitlines():
+        if re.match(r"# \S", line):
+            comment = line if is_new else comment + line[1:]
+            is_new = False
+            continue
+        is_new = True
+        line = line.lstrip("#").strip()
+        if match := re.fullmatch(r"(\w+): \{", line):
+            group.append(match[1])
+        elif line == "};":
+            group.pop()
+        elif match := re.match(r"(\w+) =", line):
+            said = re.search(r"\(live(?: but for (\w+))?\)", comment)
+            if said and said[1] != match[1]:
+                live.add(".".join(group + [match[1]]))
+    return live
+
+
+@scenario
+def examples_say_what_a_reload_changes():
+    for kind in KINDS:
+        live = live_settings(kind)
+        expect(live and live < set(settings(kind)), kind, "has live settings and others", live)
+        expect_equal(sorted(said_to_be_live(read(os.path.join(EXAMPLES, kind + ".conf")))), sorted(live), kind)
 
 
 def install(kind, root, prefix="/usr/local"):
