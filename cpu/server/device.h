@@ -10,6 +10,7 @@
 
 #include "cpu/server/memory.h"
 #include "cpu/server/moment.h"
+#include "cpu/server/resize.h"
 #include "rpc/base/error.h"
 #include "rpc/base/ledger.h"
 #include "rpc/transport/server_link.h"
@@ -22,11 +23,13 @@ struct flyt_device {
     unsigned ordinal;
     CUdevice cu_device;
     bool is_made;            /* the contexts below exist; cu_primary may be there before */
-    CUcontext cu_primary;    /* limits and cache preferences belong to it */
+    CUcontext cu_primary;    /* limits and cache preferences belong to it; helping threads work in it, for it stays */
     CUgreenCtx cu_green;     /* the session's SMs; every stream is made in it */
     CUcontext cu_context;    /* cu_green as a context: current whenever the device is used */
     CUstream cu_idle_stream; /* never has work (print.c); NULL until it is needed */
     struct flyt_stream *legacy;
+    struct flyt_stream *streams_first; /* all of the device, those that have lost their ids included */
+    unsigned stream_count;
     struct flyt_stream *carrier; /* does what other devices' streams have to do here (order.c); NULL: not needed yet */
     /* Blocking streams that have got work since the legacy stream last waited for them (order.c). */
     struct flyt_stream *dirty_first;
@@ -43,6 +46,7 @@ struct flyt_device {
     unsigned group_size;        /* of SM groups; 0: no limit */
     unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];
     unsigned sm_count; /* that cu_green has */
+    struct flyt_resize resize;
 };
 
 /* Reserves the device's window; to be done for every device before any context is made. 0, or a negative errno with a

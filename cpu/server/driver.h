@@ -30,6 +30,7 @@
     X(cuDeviceGetDevResource)                                                                                          \
     X(cuDevSmResourceSplitByCount)                                                                                     \
     X(cuDevResourceGenerateDesc)                                                                                       \
+    X(cuGreenCtxDestroy)                                                                                               \
     X(cuGreenCtxCreate)                                                                                                \
     X(cuGreenCtxStreamCreate)                                                                                          \
     X(cuCtxFromGreenCtx)                                                                                               \

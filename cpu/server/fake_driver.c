@@ -7,16 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS_MAX = 64, LOCKED_MAX = 256 };
+enum { STREAMS_MAX = 4096, LOCKED_MAX = 256, WAITS_MAX = 4096, SMS = 64 };
 
 struct fake_event {
     unsigned stream;
     uint64_t number; /* of the stream's operations before it */
 };
 
+/* Of a stream, for what another one does: what comes after `at` of its operations. */
+struct fake_wait {
+    unsigned stream, on;
+    uint64_t at, number;
+};
+
 static struct {
     pthread_mutex_t mutex;
-    unsigned stream_count;
+    bool is_exact;
+    unsigned stream_count, stream_max, gone_count, green_count, left_count, wait_count;
+    struct fake_wait waits[WAITS_MAX];
     struct {
         uint64_t submitted, held_at;
         bool is_held;
@@ -47,6 +55,13 @@ static void note(const char *format, ...)
         fake.log_bytes += (size_t)bytes;
 }
 
+/* Where the test wants to know more: one word. */
+#define note_more(format, ...)                                                                                         \
+    do {                                                                                                               \
+        if (fake.is_exact)                                                                                             \
+            note("%s" format, fake.log_bytes ? " " : "", __VA_ARGS__);                                                 \
+    } while (0)
+
 static CUresult submit(CUstream stream, const char *what)
 {
     pthread_mutex_lock(&fake.mutex);
@@ -60,6 +75,20 @@ static CUresult answer_locked(unsigned stream, uint64_t number)
 {
     if (fake.failure != CUDA_SUCCESS)
         return fake.failure;
+    for (unsigned i = 0; i < fake.wait_count;) {
+        const struct fake_wait wait = fake.waits[i];
+        if (wait.stream != stream || wait.at > number) {
+            i++;
+        } else if (answer_locked(wait.on, wait.number) == CUDA_SUCCESS) {
+            /* For ever: the last one takes its place, unless it was that which has just gone. */
+            i = 0;
+            for (unsigned j = 0; j < fake.wait_count; j++)
+                if (memcmp(&fake.waits[j], &wait, sizeof wait) == 0)
+                    fake.waits[j] = fake.waits[--fake.wait_count];
+        } else {
+            return CUDA_ERROR_NOT_READY;
+        }
+    }
     return fake.streams[stream].is_held && number > fake.streams[stream].held_at ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -85,13 +114,22 @@ static CUresult fake_device_get(CUdevice *ret_device, int ordinal)
 static CUresult fake_resource(CUdevice device, CUdevResource *ret_resource, CUdevResourceType type)
 {
     memset(ret_resource, 0, sizeof *ret_resource);
+    ret_resource->type = CU_DEV_RESOURCE_TYPE_SM;
+    ret_resource->sm.smCount = SMS;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_split(CUdevResource *ret_groups, unsigned *count, const CUdevResource *all, CUdevResource *rest,
                            unsigned flags, unsigned min)
 {
-    return CUDA_ERROR_NOT_SUPPORTED;
+    *count = SMS / min;
+    if (rest)
+        memset(rest, 0, sizeof *rest);
+    for (unsigned i = 0; ret_groups && i < *count; i++) {
+        ret_groups[i] = *all;
+        ret_groups[i].sm.smCount = min;
+    }
+    return CUDA_SUCCESS;
 }
 
 static CUresult fake_export(void *ret_handle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
@@ -102,13 +140,28 @@ static CUresult fake_export(void *ret_handle, CUmemGenericAllocationHandle handl
 
 static CUresult fake_desc(CUdevResourceDesc *ret_desc, CUdevResource *resources, unsigned count)
 {
-    *ret_desc = (CUdevResourceDesc)(uintptr_t)1;
+    uintptr_t sms = 0;
+    for (unsigned i = 0; i < count; i++)
+        sms += resources[i].sm.smCount;
+    *ret_desc = (CUdevResourceDesc)sms;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_green(CUgreenCtx *ret_green, CUdevResourceDesc desc, CUdevice device, unsigned flags)
 {
-    *ret_green = (CUgreenCtx)(uintptr_t)1;
+    pthread_mutex_lock(&fake.mutex);
+    *ret_green = (CUgreenCtx)(uintptr_t)++fake.green_count;
+    note_more("green:%u=%u", fake.green_count, (unsigned)(uintptr_t)desc);
+    pthread_mutex_unlock(&fake.mutex);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_green_destroy(CUgreenCtx green)
+{
+    pthread_mutex_lock(&fake.mutex);
+    fake.left_count++;
+    note_more("left:%u", (unsigned)(uintptr_t)green);
+    pthread_mutex_unlock(&fake.mutex);
     return CUDA_SUCCESS;
 }
 
@@ -126,6 +179,9 @@ static CUresult fake_primary(CUcontext *ret_context, CUdevice device)
 
 static CUresult fake_synchronize(void)
 {
+    pthread_mutex_lock(&fake.mutex);
+    note_more("%s", "sync");
+    pthread_mutex_unlock(&fake.mutex);
     return CUDA_SUCCESS;
 }
 
@@ -139,15 +195,21 @@ static CUresult fake_set_current(CUcontext context)
 static CUresult fake_stream_create(CUstream *ret_stream, CUgreenCtx green, unsigned flags, int priority)
 {
     pthread_mutex_lock(&fake.mutex);
-    bool has_room = fake.stream_count < STREAMS_MAX;
-    if (has_room)
+    bool has_room = fake.stream_count < fake.stream_max;
+    if (has_room) {
         *ret_stream = (CUstream)(uintptr_t)++fake.stream_count;
+        note_more("stream:%u@%u,%d", fake.stream_count - 1, (unsigned)(uintptr_t)green, priority);
+    }
     pthread_mutex_unlock(&fake.mutex);
     return has_room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult fake_stream_destroy(CUstream stream)
 {
+    pthread_mutex_lock(&fake.mutex);
+    fake.gone_count++;
+    note_more("gone:%u", number_of(stream));
+    pthread_mutex_unlock(&fake.mutex);
     return CUDA_SUCCESS;
 }
 
@@ -159,13 +221,23 @@ static CUresult fake_stream_query(CUstream stream)
     return result;
 }
 
+static CUresult fake_stream_synchronize(CUstream stream)
+{
+    fake_synchronize();
+    return fake_stream_query(stream);
+}
+
 static CUresult fake_wait_event(CUstream stream, CUevent event, unsigned flags)
 {
+    const struct fake_event *other = (struct fake_event *)event;
     pthread_mutex_lock(&fake.mutex);
-    fake.streams[number_of(stream)].submitted++;
-    note("%swait:%u<%u", fake.log_bytes ? " " : "", number_of(stream), ((struct fake_event *)event)->stream);
+    uint64_t at = ++fake.streams[number_of(stream)].submitted;
+    note("%swait:%u<%u", fake.log_bytes ? " " : "", number_of(stream), other->stream);
+    bool has_room = fake.wait_count < WAITS_MAX;
+    if (fake.is_exact && has_room)
+        fake.waits[fake.wait_count++] = (struct fake_wait){number_of(stream), other->stream, at, other->number};
     pthread_mutex_unlock(&fake.mutex);
-    return CUDA_SUCCESS;
+    return has_room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult fake_event_create(CUevent *ret_event, unsigned flags)
@@ -187,6 +259,7 @@ static CUresult fake_event_record(CUevent handle, CUstream stream)
     pthread_mutex_lock(&fake.mutex);
     event->stream = number_of(stream);
     event->number = fake.streams[event->stream].submitted;
+    note_more("record:%u", event->stream);
     pthread_mutex_unlock(&fake.mutex);
     return CUDA_SUCCESS;
 }
@@ -312,6 +385,7 @@ static const struct flyt_driver table = {
     .cuMemExportToShareableHandle = fake_export,
     .cuDevResourceGenerateDesc = fake_desc,
     .cuGreenCtxCreate = fake_green,
+    .cuGreenCtxDestroy = fake_green_destroy,
     .cuGreenCtxStreamCreate = fake_stream_create,
     .cuCtxFromGreenCtx = fake_context,
     .cuDevicePrimaryCtxRetain = fake_primary,
@@ -319,7 +393,7 @@ static const struct flyt_driver table = {
     .cuCtxSynchronize = fake_synchronize,
     .cuStreamDestroy = fake_stream_destroy,
     .cuStreamQuery = fake_stream_query,
-    .cuStreamSynchronize = fake_stream_query,
+    .cuStreamSynchronize = fake_stream_synchronize,
     .cuStreamWaitEvent = fake_wait_event,
     .cuEventCreate = fake_event_create,
     .cuEventDestroy = fake_event_destroy,
@@ -342,7 +416,9 @@ static const struct flyt_driver table = {
 const struct flyt_driver *flyt_fake_driver(void)
 {
     pthread_mutex_lock(&fake.mutex);
-    fake.stream_count = 0;
+    fake.is_exact = false;
+    fake.stream_count = fake.gone_count = fake.green_count = fake.left_count = fake.wait_count = 0;
+    fake.stream_max = STREAMS_MAX;
     memset(fake.streams, 0, sizeof fake.streams);
     fake.failure = CUDA_SUCCESS;
     fake.memory_bytes = 1ull << 30;
@@ -365,6 +441,28 @@ void flyt_fake_release(unsigned stream)
 {
     pthread_mutex_lock(&fake.mutex);
     fake.streams[stream].is_held = false;
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+void flyt_fake_be_exact(void)
+{
+    pthread_mutex_lock(&fake.mutex);
+    fake.is_exact = true;
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+void flyt_fake_limit_streams(unsigned count)
+{
+    pthread_mutex_lock(&fake.mutex);
+    fake.stream_max = count;
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+void flyt_fake_count(unsigned *ret_greens, unsigned *ret_streams)
+{
+    pthread_mutex_lock(&fake.mutex);
+    *ret_greens = fake.green_count - fake.left_count;
+    *ret_streams = fake.stream_count - fake.gone_count;
     pthread_mutex_unlock(&fake.mutex);
 }
 

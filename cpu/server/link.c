@@ -100,7 +100,7 @@ static CUresult link_images(struct link_job *self)
     CUlinkState state;
     void *image;
     size_t bytes;
-    CUresult result = driver->cuCtxSetCurrent(session->devices[0].cu_context);
+    CUresult result = driver->cuCtxSetCurrent(session->devices[0].cu_primary);
     if (result == CUDA_SUCCESS)
         result = driver->cuLinkCreate(jit->option_count, jit->options, jit->values, &state);
     if (result != CUDA_SUCCESS)

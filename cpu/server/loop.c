@@ -76,6 +76,8 @@ static bool advance(struct flyt_session *session, bool *ret_needs_poll)
     bool is_changed = flyt_jobs_advance(session, &needs_poll);
     needs_poll |= flyt_stream_poll_full(session);
     needs_poll |= flyt_staging_reap(&session->staging);
+    if (session->left_count)
+        needs_poll |= flyt_resize_advance(session);
     if (session->is_scan_due) {
         flyt_park_scan(session);
         is_changed = true;

@@ -40,6 +40,8 @@ int flyt_manager_open(struct flyt_manager *manager, int fd, const struct flyt_se
     clock_gettime(CLOCK_REALTIME, &now);
     manager->started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     bound_sending(fd);
+    for (unsigned i = 0; i < granted->slot_count; i++)
+        flyt_manager_release_groups(manager, i);
     for (unsigned i = 0; i < granted->ledger_count; i++) {
         int status = flyt_ledger_open(ledger_fds[i], &manager->ledgers[i]);
         /* Whoever made the ledger may have made our entry, too. */
@@ -137,20 +139,33 @@ static void take_limit(struct flyt_session *session, const struct flyt_server_li
     flyt_manager_tell(manager, FLYT_SERVER_LINK_LIMIT_DONE, &done, sizeof done, NULL, NULL, 0);
 }
 
-/* Streams stay in the green context that they were made in: only what changes nothing is done. */
-static void take_groups(struct flyt_session *session, const struct flyt_server_link_sm *sm)
+void flyt_manager_take_groups(struct flyt_manager *manager, unsigned slot, const struct flyt_server_link_sm *order)
 {
-    struct flyt_device *device = device_of_slot(session, sm->slot);
-    struct flyt_server_link_sm_done done = {.revision = sm->revision, .slot = sm->slot, .state = -EOPNOTSUPP};
-    bool is_same = device && device->group_size && memcmp(device->groups, sm->groups, sizeof device->groups) == 0;
-    if (!is_same) {
-        flyt_manager_tell(session->manager, FLYT_SERVER_LINK_SM_DONE, &done, sizeof done, NULL, NULL, 0);
-        return;
-    }
-    for (int state = FLYT_SERVER_LINK_SWITCHED; state <= FLYT_SERVER_LINK_VACATED; state++) {
-        done.state = state;
-        flyt_manager_tell(session->manager, FLYT_SERVER_LINK_SM_DONE, &done, sizeof done, NULL, NULL, 0);
-    }
+    struct flyt_server_link_slot *granted = &manager->granted.slots[slot];
+    pthread_mutex_lock(&manager->mutex);
+    memcpy(granted->groups, order->groups, sizeof granted->groups);
+    granted->sm_count = order->sm_count;
+    granted->revision = order->revision;
+    for (unsigned i = 0; i < sizeof granted->groups; i++)
+        manager->holding[slot][i] |= granted->groups[i];
+    pthread_mutex_unlock(&manager->mutex);
+}
+
+void flyt_manager_release_groups(struct flyt_manager *manager, unsigned slot)
+{
+    pthread_mutex_lock(&manager->mutex);
+    memcpy(manager->holding[slot], manager->granted.slots[slot].groups, sizeof manager->holding[slot]);
+    pthread_mutex_unlock(&manager->mutex);
+}
+
+static void take_groups(struct flyt_session *session, const struct flyt_server_link_sm *order)
+{
+    const struct flyt_server_link_sm_done none = {.revision = order->revision, .slot = order->slot, .state = -EINVAL};
+    struct flyt_device *device = device_of_slot(session, order->slot);
+    if (device)
+        flyt_resize_take(device, order);
+    else
+        flyt_manager_tell(session->manager, FLYT_SERVER_LINK_SM_DONE, &none, sizeof none, NULL, NULL, 0);
 }
 
 static void take_order(struct flyt_session *session, const struct flyt_manager_order *order)

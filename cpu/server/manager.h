@@ -30,7 +30,9 @@ struct flyt_manager {
     /* Under the mutex. */
     int fd;                                  /* -1: away. Closed by the watching thread alone. */
     struct flyt_server_link_session granted; /* as it is now */
-    struct flyt_server_link_message out;     /* what is being sent */
+    /* By slot: groups that the session's work may still run on, those of `granted` included. */
+    unsigned char holding[FLYT_SLOTS_MAX][FLYT_SERVER_LINK_GROUP_BYTES];
+    struct flyt_server_link_message out; /* what is being sent */
     struct flyt_manager_order *first, *last;
     unsigned order_count;
 
@@ -59,6 +61,11 @@ bool flyt_manager_tell(struct flyt_manager *manager, enum flyt_server_link_kind 
 int flyt_manager_leave_order(struct flyt_manager *manager, const struct flyt_server_link_message *message);
 /* The watching thread: another link, or none (-1), from now on. The old one, to be closed. */
 int flyt_manager_change_link(struct flyt_manager *manager, int fd);
+
+/* The submission thread: the session has the order's groups now, beside those that it held; and it holds these alone.
+ * It is what a node manager that was restarted is told. */
+void flyt_manager_take_groups(struct flyt_manager *manager, unsigned slot, const struct flyt_server_link_sm *order);
+void flyt_manager_release_groups(struct flyt_manager *manager, unsigned slot);
 
 /* The submission thread: does what was ordered. Nothing where nothing was. */
 void flyt_manager_process(struct flyt_session *session);

@@ -268,7 +268,7 @@ static CUresult load(struct load_job *self)
         result = CUDA_ERROR_NOT_SUPPORTED;
     self->can_print = flyt_print_can(image, bytes);
     if (result == CUDA_SUCCESS)
-        result = driver->cuCtxSetCurrent(session->devices[0].cu_context);
+        result = driver->cuCtxSetCurrent(session->devices[0].cu_primary);
     if (result == CUDA_SUCCESS)
         result = driver->cuLibraryLoadData(&self->library->cu_library, image, self->jit.options, self->jit.values,
                                            self->jit.option_count, NULL, NULL, 0);
@@ -380,7 +380,7 @@ static void unload_run(struct flyt_task *task)
 {
     struct unload_job *self = (struct unload_job *)((char *)task - offsetof(struct unload_job, task));
     const struct flyt_session *session = self->job.session;
-    self->result = session->driver->cuCtxSetCurrent(session->devices[0].cu_context);
+    self->result = session->driver->cuCtxSetCurrent(session->devices[0].cu_primary);
     if (self->result == CUDA_SUCCESS)
         self->result = session->driver->cuLibraryUnload(self->library->cu_library);
     self->library->cu_library = NULL;

@@ -571,6 +571,157 @@ static void clear_refusals_are_heard_and_clear_welcomes_are_not(void **state)
     assert_int_equal(fake_server_end(&self->server), 0);
 }
 
+/* ---- other SMs ---- */
+
+enum { RESIZES = 200, WARM_UP = 50, STREAMS = 4, CELL_BYTES = 512, GROWTH_BYTES_MAX = MIB };
+
+static unsigned sms(struct test_client *client)
+{
+    flyt_device_info_args args = {.device = 0};
+    flyt_device_info_res res;
+    assert_int_equal(flyt_channel_call(client->channel, FLYT_DEVICE_INFO, (xdrproc_t)xdr_flyt_device_info_args, &args,
+                                       (xdrproc_t)xdr_flyt_device_info_res, &res),
+                     FLYT_CHANNEL_OK);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    unsigned count = (unsigned)res.attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    xdr_free((xdrproc_t)xdr_flyt_device_info_res, &res);
+    return count;
+}
+
+/* Groups from `first` on; the answers are counted, not waited for. */
+static void order_groups(struct fixture *self, uint64_t revision, unsigned first, unsigned count)
+{
+    struct flyt_server_link_sm sm = {.revision = revision, .sm_count = 8 * count};
+    for (unsigned i = first; i < first + count; i++)
+        flyt_server_link_add_group(sm.groups, i);
+    fake_server_send(&self->server, FLYT_SERVER_LINK_SM, &sm, sizeof sm, NULL);
+}
+
+static bool is_vacated(struct fake_server *server, uint64_t revision)
+{
+    pthread_mutex_lock(&server->mutex);
+    bool is = server->sm_done.revision == revision && server->sm_done.state == FLYT_SERVER_LINK_VACATED;
+    pthread_mutex_unlock(&server->mutex);
+    return is;
+}
+
+static void await_vacated(struct fixture *self, uint64_t revision)
+{
+    for (unsigned i = 0; !is_vacated(&self->server, revision) && i < 60000; i++)
+        usleep(1000);
+    assert_true(is_vacated(&self->server, revision));
+}
+
+static void in_stream(struct test_client *client, uint64_t stream, uint64_t from, uint64_t to, unsigned value)
+{
+    flyt_memory_set_args set = {.stream_id = stream, .element_bytes = 1, .value = value};
+    flyt_copy_within_args copy = {.stream_id = stream};
+    set.dst = (flyt_box){from, CELL_BYTES, 1, 1, CELL_BYTES, CELL_BYTES};
+    copy.src = set.dst;
+    copy.dst = (flyt_box){to, CELL_BYTES, 1, 1, CELL_BYTES, CELL_BYTES};
+    assert_int_equal(
+        flyt_channel_send(client->channel, FLYT_MEMORY_SET, (xdrproc_t)xdr_flyt_memory_set_args, &set, NULL),
+        FLYT_CHANNEL_OK);
+    assert_int_equal(
+        flyt_channel_send(client->channel, FLYT_COPY_WITHIN, (xdrproc_t)xdr_flyt_copy_within_args, &copy, NULL),
+        FLYT_CHANNEL_OK);
+}
+
+static unsigned value_of(unsigned stream, unsigned round)
+{
+    return (stream * 71 + round * 13 + 5) & 0xff;
+}
+
+/* All that a stream has done, cell by cell: each was filled from what the stream set just before. */
+static void check_cells(struct test_client *client, uint64_t stream, unsigned number, uint64_t address)
+{
+    for (unsigned round = 0; round < RESIZES; round++) {
+        flyt_copy_out_args args = {.stream_id = stream};
+        flyt_copy_out_res res = {0};
+        args.src = (flyt_box){address + (uint64_t)round * CELL_BYTES, CELL_BYTES, 1, 1, CELL_BYTES, CELL_BYTES};
+        assert_int_equal(flyt_channel_call(client->channel, FLYT_COPY_OUT, (xdrproc_t)xdr_flyt_copy_out_args, &args,
+                                           (xdrproc_t)xdr_flyt_copy_out_res, &res),
+                         FLYT_CHANNEL_OK);
+        assert_int_equal(res.result, CUDA_SUCCESS);
+        assert_int_equal(res.data.data_len, CELL_BYTES);
+        for (unsigned i = 0; i < CELL_BYTES; i++)
+            assert_int_equal((unsigned char)res.data.data_val[i], value_of(number, round));
+        xdr_free((xdrproc_t)xdr_flyt_copy_out_res, &res);
+    }
+}
+
+/* A number of the process's status file. */
+static long status_of(pid_t pid, const char *name)
+{
+    char path[64], line[256];
+    long value = -1;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        if (!strncmp(line, name, strlen(name)))
+            value = strtol(line + strlen(name) + 1, NULL, 10);
+    fclose(file);
+    assert_true(value >= 0);
+    return value;
+}
+
+/* Streams with work go through 200 changes of their SMs, waited for or not; nothing is lost, overtaken or left over. */
+static void sms_change_under_a_program(void **state)
+{
+    static const unsigned sizes[] = {2, 8, 4}; /* 16, 64, 32 SMs */
+    struct fixture *self = *state;
+    struct test_client *client = &self->client;
+    uint64_t streams[STREAMS + 1] = {0}, from[STREAMS + 1], to[STREAMS + 1];
+    long rss_kib = 0, threads = 0;
+    begin(self, 64 * MIB);
+    test_client_open(client, self->door.url);
+    assert_int_equal(sms(client), 24);
+    streams[STREAMS] = legacy;
+    for (unsigned i = 0; i <= STREAMS; i++) {
+        flyt_stream_create_args args = {.stream_id = flyt_id(FLYT_ID_STREAM, FLYT_STREAM_NUMBER_FIRST + i),
+                                        .flags = i % 2 ? CU_STREAM_NON_BLOCKING : 0};
+        assert_int_equal(alloc(client, CELL_BYTES, &from[i]), CUDA_SUCCESS);
+        assert_int_equal(alloc(client, (uint64_t)RESIZES * CELL_BYTES, &to[i]), CUDA_SUCCESS);
+        if (i == STREAMS)
+            break;
+        streams[i] = args.stream_id;
+        assert_int_equal(
+            flyt_channel_send(client->channel, FLYT_STREAM_CREATE, (xdrproc_t)xdr_flyt_stream_create_args, &args, NULL),
+            FLYT_CHANNEL_OK);
+    }
+    for (unsigned round = 0; round < RESIZES; round++) {
+        unsigned size = sizes[round % 3];
+        for (unsigned i = 0; i <= STREAMS; i++)
+            in_stream(client, streams[i], from[i], to[i] + (uint64_t)round * CELL_BYTES, value_of(i, round));
+        order_groups(self, round + 1, round % 7, size);
+        if (round % 5 == 0) {
+            await_vacated(self, round + 1);
+            assert_int_equal(sms(client), 8 * size);
+        }
+        if (round == WARM_UP) {
+            await_vacated(self, round + 1);
+            rss_kib = status_of(self->server.pid, "VmRSS");
+            threads = status_of(self->server.pid, "Threads");
+        }
+    }
+    await_vacated(self, RESIZES);
+    for (unsigned i = 0; i <= STREAMS; i++)
+        check_cells(client, streams[i], i, to[i]);
+    assert_true(status_of(self->server.pid, "VmRSS") - rss_kib < GROWTH_BYTES_MAX / 1024);
+    /* The software GPU has a thread for every stream that has had work. */
+    assert_true(status_of(self->server.pid, "Threads") <= threads + STREAMS + 1);
+    /* The same ones once more, and some that the GPU has not. */
+    order_groups(self, RESIZES + 1, (RESIZES - 1) % 7, sizes[(RESIZES - 1) % 3]);
+    await_vacated(self, RESIZES + 1);
+    order_groups(self, RESIZES + 2, 15, 2);
+    for (unsigned i = 0; self->server.sm_done.revision != RESIZES + 2 && i < 60000; i++)
+        usleep(1000);
+    assert_int_equal(self->server.sm_done.state, -EINVAL);
+    assert_int_equal(sms(client), 8 * sizes[(RESIZES - 1) % 3]);
+    finish(self);
+}
+
 int main(void)
 {
     char folder[] = "/var/tmp/flyt-node-test-XXXXXX";
@@ -590,6 +741,7 @@ int main(void)
         TEST(an_encrypted_session_serves_as_any),
         TEST(another_secret_opens_nothing),
         TEST(clear_refusals_are_heard_and_clear_welcomes_are_not),
+        TEST(sms_change_under_a_program),
     };
     if (!mkdtemp(folder))
         return 1;

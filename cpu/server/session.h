@@ -51,6 +51,7 @@ struct flyt_session {
     struct flyt_objects objects;
     struct flyt_stream *busy_first, *busy_last; /* streams whose work is not known to be complete */
     struct flyt_stream *full_first;             /* streams that take no more work until the GPU has done some */
+    unsigned left_count; /* contexts that devices have left (resize.h) */
     struct flyt_park park;
     struct flyt_jobs jobs;
     struct flyt_staging staging;

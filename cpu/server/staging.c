@@ -59,7 +59,7 @@ static struct flyt_buffer *make(struct flyt_staging *staging, unsigned kind)
     /* Small buffers are the submission thread's, which has a context current and must keep it. */
     CUresult result = CUDA_SUCCESS;
     if (kind == FLYT_BUFFER_LARGE)
-        result = driver->cuCtxSetCurrent(session->devices[0].cu_context);
+        result = driver->cuCtxSetCurrent(session->devices[0].cu_primary);
     if (result == CUDA_SUCCESS)
         result = driver->cuMemHostAlloc(&buffer->data, buffer->room_bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (result == CUDA_SUCCESS)

@@ -23,11 +23,26 @@ CUresult flyt_stream_new(struct flyt_device *device, uint64_t id, unsigned flags
     }
     stream->object.id = id;
     stream->device = device;
+    stream->priority = priority;
+    stream->device_next = device->streams_first;
+    if (device->streams_first)
+        device->streams_first->device_prev = stream;
+    device->streams_first = stream;
+    device->stream_count++;
     stream->is_legacy = is_legacy;
     stream->is_blocking = !is_legacy && !(flags & CU_STREAM_NON_BLOCKING);
     /* legacy_seen is 0: what the legacy stream got before this stream existed is waited for, too. */
     *ret_stream = stream;
     return CUDA_SUCCESS;
+}
+
+static void leave_device(struct flyt_stream *stream)
+{
+    struct flyt_device *device = stream->device;
+    *(stream->device_prev ? &stream->device_prev->device_next : &device->streams_first) = stream->device_next;
+    if (stream->device_next)
+        stream->device_next->device_prev = stream->device_prev;
+    device->stream_count--;
 }
 
 static void leave_busy(struct flyt_stream *stream)
@@ -76,6 +91,7 @@ struct flyt_stream *flyt_stream_free(struct flyt_stream *stream)
         return NULL;
     flyt_page_remove_stream(stream->device->session, stream);
     flyt_order_forget(stream);
+    leave_device(stream);
     leave_busy(stream);
     leave_full(stream);
     while (stream->marker_count) {

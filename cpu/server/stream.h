@@ -1,7 +1,8 @@
 /*
  * Streams of the program. Each, both kinds of default stream included, is a non-blocking driver stream in the
- * session's green context behind an id. What the program's blocking streams and its legacy default stream owe each
- * other is kept with events (order.c), and only where the other side has got work since the last time.
+ * session's green context behind an id; the context may change, and the driver stream with it (resize.h). What the
+ * program's blocking streams and its legacy default stream owe each other is kept with events (order.c), and only where
+ * the other side has got work since the last time.
  *
  * Every submission to a driver stream goes between flyt_stream_enter and flyt_stream_leave. That counts operations and
  * marks the stream with a moment now and then, from which the server knows what the GPU has completed: for the bound
@@ -38,7 +39,9 @@ struct flyt_stream_marker {
 struct flyt_stream {
     struct flyt_object object;
     struct flyt_device *device;
-    CUstream cu_stream;
+    struct flyt_stream *device_prev, *device_next; /* in device->streams_first */
+    CUstream cu_stream;                            /* another one after a change of the device's SMs (resize.h) */
+    int priority;
     bool is_blocking; /* ordered with the legacy stream */
     bool is_legacy;
     bool is_removed; /* its id is not, or no longer, in the session's table */

@@ -137,6 +137,7 @@ static int send_rejoin(struct flyt_watch *watch, int fd)
                                                .extent_count = atomic_load(&manager->extent_count)};
     pthread_mutex_lock(&manager->mutex);
     rejoin->session = manager->granted;
+    memcpy(rejoin->holding, manager->holding, sizeof rejoin->holding);
     pthread_mutex_unlock(&manager->mutex);
     for (unsigned i = 0; i < rejoin->session.ledger_count; i++)
         fds[i] = flyt_ledger_fd(manager->ledgers[i]);

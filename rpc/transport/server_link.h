@@ -60,7 +60,8 @@ enum flyt_server_link_kind {
     FLYT_SERVER_LINK_LIMIT = 8,
     FLYT_SERVER_LINK_LIMIT_DONE = 9,
     /* To the server: a slot's SM groups. Answered by SM_DONE twice with the same revision: when new work goes to the
-     * new groups (FLYT_SERVER_LINK_SWITCHED), and when old work has left the others (FLYT_SERVER_LINK_VACATED). */
+     * new groups (FLYT_SERVER_LINK_SWITCHED), and when old work has left the others (FLYT_SERVER_LINK_VACATED). Where
+     * a later order has come meanwhile, answers to the earlier one may be missing. */
     FLYT_SERVER_LINK_SM = 10,
     FLYT_SERVER_LINK_SM_DONE = 11,
     /* To the manager, every FLYT_SERVER_LINK_USE_MS where something has changed. `use`; `data`: why it is not
@@ -198,6 +199,8 @@ struct flyt_server_link_rejoin {
     struct flyt_server_link_session session; /* as it is now */
     char program[FLYT_NAME_BYTES_MAX + 1];
     char client_address[FLYT_NAME_BYTES_MAX + 1];
+    /* By slot: the groups on which work of it may still run, its own included; all zero: these alone. */
+    unsigned char holding[FLYT_SLOTS_MAX][FLYT_SERVER_LINK_GROUP_BYTES];
 };
 
 struct flyt_server_link_welcome {
@@ -239,7 +242,7 @@ _Static_assert(sizeof(struct flyt_server_link_need) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_sm) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_sm_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_use) == 48, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_rejoin) == 2488, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_rejoin) == 2968, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_message, session) == 8, "link layout");
 

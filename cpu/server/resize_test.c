@@ -1,0 +1,377 @@
+/*
+ * Other SMs under a running session, over a driver that does nothing: what is asked of the driver and in which order,
+ * what the node manager is told, and that everything that waited goes on in the right order.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <errno.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#include "cpu/server/fake_client.h"
+
+enum { GROUP_SIZE = 8, GROUPS = 8 };
+
+struct managed {
+    struct fixture *client;
+    struct flyt_manager manager;
+    int fd; /* the node manager's end of the link */
+    struct flyt_server_link_message message;
+    uint64_t revision;
+};
+
+static int begin(void **state)
+{
+    struct managed *self = calloc(1, sizeof *self);
+    struct flyt_server_link_session granted = {.session_id = 1, .slot_count = 1, .group_size = GROUP_SIZE};
+    int fds[2];
+    assert_non_null(self);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
+    const struct timeval limit = {.tv_sec = 20};
+    setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    self->fd = fds[0];
+    self->client = make();
+    assert_int_equal(flyt_manager_open(&self->manager, fds[1], &granted, NULL), 0);
+    self->client->session.manager = &self->manager;
+    flyt_fake_be_exact();
+    assert_int_equal(pthread_create(&self->client->thread, NULL, serve, self->client), 0);
+    *state = self;
+    return 0;
+}
+
+static int end(void **state)
+{
+    struct managed *self = *state;
+    void *client = self->client;
+    tear_down(&client);
+    close(self->fd);
+    close(flyt_manager_change_link(&self->manager, -1));
+    free(self);
+    return 0;
+}
+
+/* Orders these groups, a bit each. The order's revision. */
+static uint64_t order(struct managed *self, unsigned groups)
+{
+    struct flyt_server_link_message message = {.kind = FLYT_SERVER_LINK_SM};
+    unsigned sms = 0;
+    for (unsigned i = 0; i < 8 * sizeof groups; i++) {
+        if (!(groups >> i & 1))
+            continue;
+        flyt_server_link_add_group(message.sm.groups, i);
+        sms += GROUP_SIZE;
+    }
+    message.sm.revision = ++self->revision;
+    message.sm.sm_count = sms;
+    assert_int_equal(flyt_manager_leave_order(&self->manager, &message), 0);
+    flyt_session_kick(&self->client->session);
+    return self->revision;
+}
+
+/* The next answer to an order. */
+static void expect(struct managed *self, uint64_t revision, int state)
+{
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned count;
+    do {
+        assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &count), 0);
+        while (count)
+            close(fds[--count]);
+    } while (self->message.kind != FLYT_SERVER_LINK_SM_DONE);
+    assert_int_equal(self->message.sm_done.revision, revision);
+    assert_int_equal(self->message.sm_done.state, state);
+}
+
+static void expect_nothing(struct managed *self)
+{
+    struct fixture *client = self->client;
+    /* Several rounds of the loop have passed. */
+    for (unsigned i = 0; i < 5; i++)
+        barrier(client);
+    ssize_t bytes;
+    while ((bytes = recv(self->fd, &self->message, sizeof self->message, MSG_DONTWAIT)) > 0)
+        assert_int_not_equal(self->message.kind, FLYT_SERVER_LINK_SM_DONE);
+    assert_int_equal(errno, EAGAIN);
+}
+
+static void resize(struct managed *self, unsigned groups)
+{
+    uint64_t revision = order(self, groups);
+    expect(self, revision, FLYT_SERVER_LINK_SWITCHED);
+    expect(self, revision, FLYT_SERVER_LINK_VACATED);
+}
+
+static void assert_left(unsigned greens, unsigned streams)
+{
+    unsigned green_count, stream_count;
+    flyt_fake_count(&green_count, &stream_count);
+    assert_int_equal(green_count, greens);
+    assert_int_equal(stream_count, streams);
+}
+
+/* ---- tests ---- */
+
+static void idle_streams_move_at_once(void **state)
+{
+    struct managed *self = *state;
+    SEND(self->client, FLYT_STREAM_CREATE, stream_create, .stream_id = stream_id(0), .flags = CU_STREAM_NON_BLOCKING,
+         .priority = -2);
+    barrier(self->client);
+    flyt_fake_log_clear();
+    resize(self, 3);
+    assert_log("green:2=16 stream:2@2,-2 stream:3@2,0 gone:0 gone:1 left:1");
+    assert_left(1, 2);
+    assert_int_equal(self->client->session.devices[0].sm_count, 16);
+}
+
+static void busy_streams_wait_for_what_they_left(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING); /* driver stream 1 */
+    create(client, 1, CU_STREAM_NON_BLOCKING); /* 2 */
+    flyt_fake_hold(1);
+    set(client, stream_id(0), address);
+    barrier(client);
+    flyt_fake_log_clear();
+    uint64_t revision = order(self, 1);
+    expect(self, revision, FLYT_SERVER_LINK_SWITCHED);
+    set(client, stream_id(0), address);
+    set(client, stream_id(1), address);
+    assert_int_equal(synchronize(client, stream_id(1)), CUDA_SUCCESS);
+    /* New work of the busy stream is there, and does not overtake. */
+    assert_int_equal(query(client, stream_id(0)), CUDA_ERROR_NOT_READY);
+    expect_nothing(self);
+    assert_left(2, 4);
+    flyt_fake_release(1);
+    expect(self, revision, FLYT_SERVER_LINK_VACATED);
+    assert_int_equal(synchronize(client, stream_id(0)), CUDA_SUCCESS);
+    assert_left(1, 3);
+    char log[4096];
+    flyt_fake_log(log, sizeof log);
+    /* The mark of what was there, the new stream's wait for it, then new work: and nobody waits in the driver. */
+    const char *wait = strstr(log, "wait:4<1"), *more = strstr(log, "memset:4"), *gone = strstr(log, "gone:1");
+    assert_true(wait && more && gone && wait < more && more < gone);
+    assert_non_null(strstr(log, "memset:3"));
+    assert_null(strstr(log, "sync"));
+    assert_null(strstr(log, "wait:3"));
+    assert_non_null(strstr(gone, "left:1"));
+}
+
+/* Events, the legacy stream's order and the end of memory's use see through the change. */
+static void order_between_streams_holds(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, 0);                      /* 1 */
+    create(client, 1, CU_STREAM_NON_BLOCKING); /* 2 */
+    SEND(client, FLYT_EVENT_CREATE, event_create, .event_id = event_id(1));
+    flyt_fake_hold(1);
+    set(client, stream_id(0), address);
+    SEND(client, FLYT_EVENT_RECORD, event_record, .event_id = event_id(1), .stream_id = stream_id(0));
+    barrier(client);
+    uint64_t revision = order(self, 1);
+    expect(self, revision, FLYT_SERVER_LINK_SWITCHED);
+    flyt_fake_log_clear();
+    set(client, legacy, address); /* after the blocking stream's work */
+    SEND(client, FLYT_STREAM_WAIT_EVENT, stream_wait_event, .stream_id = stream_id(1), .event_id = event_id(1));
+    set(client, stream_id(1), address);
+    assert_int_equal(query(client, legacy), CUDA_ERROR_NOT_READY);
+    assert_int_equal(query(client, stream_id(1)), CUDA_ERROR_NOT_READY);
+    assert_int_equal(count_in_log("wait:"), 2);
+    flyt_fake_release(1);
+    expect(self, revision, FLYT_SERVER_LINK_VACATED);
+    assert_int_equal(synchronize(client, legacy), CUDA_SUCCESS);
+    assert_int_equal(synchronize(client, stream_id(1)), CUDA_SUCCESS);
+    flyt_progress progress = barrier(client);
+    assert_int_equal(progress.completed, progress.received);
+    /* The event is recorded in the new stream. */
+    SEND(client, FLYT_EVENT_RECORD, event_record, .event_id = event_id(1), .stream_id = stream_id(0));
+    flyt_event_synchronize_res res;
+    uint32_t xid = SEND(client, FLYT_EVENT_SYNCHRONIZE, event_synchronize, .event_id = event_id(1));
+    await_reply(client, xid, (xdrproc_t)xdr_flyt_event_synchronize_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+}
+
+/* A host function holds its stream; what is parked behind it goes to the new one. */
+static void held_streams_go_on_in_the_new_context(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    flyt_back_host_function back;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING); /* 1 */
+    set(client, stream_id(0), address);
+    SEND(client, FLYT_HOST_FUNCTION_LAUNCH, host_function_launch, .stream_id = stream_id(0), .function_id = 7);
+    set(client, stream_id(0), address);
+    await_back(client, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &back);
+    flyt_fake_log_clear();
+    resize(self, 5);
+    SEND(client, FLYT_HOST_FUNCTION_DONE, host_function_done, .function_id = 7);
+    assert_int_equal(synchronize(client, stream_id(0)), CUDA_SUCCESS);
+    assert_int_equal(count_in_log("memset:2"), 1);
+    assert_int_equal(count_in_log("memset:1"), 0);
+}
+
+/* Destroyed while it has work: its old and its new driver stream go when that is done. */
+static void destroyed_streams_are_drained_too(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    flyt_fake_hold(1);
+    set(client, stream_id(0), address);
+    SEND(client, FLYT_STREAM_DESTROY, stream_destroy, .stream_id = stream_id(0));
+    barrier(client);
+    uint64_t revision = order(self, 1);
+    expect(self, revision, FLYT_SERVER_LINK_SWITCHED);
+    expect_nothing(self);
+    flyt_fake_release(1);
+    expect(self, revision, FLYT_SERVER_LINK_VACATED);
+    barrier(client);
+    assert_left(1, 1);
+}
+
+static void the_same_groups_change_nothing(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    resize(self, 1);
+    flyt_fake_log_clear();
+    resize(self, 1);
+    assert_log("");
+    /* While an earlier order still drains, it is not vacated before that is. */
+    flyt_fake_hold(3);
+    flyt_fake_hold(2);
+    set(client, stream_id(0), address);
+    barrier(client);
+    expect(self, order(self, 2), FLYT_SERVER_LINK_SWITCHED);
+    expect(self, order(self, 2), FLYT_SERVER_LINK_SWITCHED);
+    expect_nothing(self);
+    flyt_fake_release(2);
+    flyt_fake_release(3);
+    expect(self, self->revision, FLYT_SERVER_LINK_VACATED);
+    expect_nothing(self);
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    resize(self, 1);
+    expect(self, order(self, 1u << GROUPS), -EINVAL);
+    expect(self, order(self, 0), -EINVAL);
+    flyt_fake_log_clear();
+    flyt_fake_limit_streams(5); /* the second of the two that are needed */
+    flyt_fake_hold(2);
+    flyt_fake_hold(3);
+    set(client, stream_id(0), address);
+    barrier(client);
+    expect(self, order(self, 6), -ENOMEM);
+    assert_left(1, 2);
+    assert_int_equal(client->session.devices[0].sm_count, 8);
+    flyt_fake_release(2);
+    flyt_fake_release(3);
+    assert_int_equal(synchronize(client, stream_id(0)), CUDA_SUCCESS);
+    flyt_fake_limit_streams(4096);
+    resize(self, 6);
+    assert_int_equal(client->session.devices[0].sm_count, 16);
+    set(client, stream_id(0), address);
+    assert_int_equal(synchronize(client, stream_id(0)), CUDA_SUCCESS);
+}
+
+/* More orders than contexts may be left: the last one counts, and waits until there is room. */
+static void orders_that_come_too_fast_wait(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    flyt_fake_hold(1);
+    set(client, stream_id(0), address);
+    barrier(client);
+    for (unsigned i = 0; i < FLYT_LEFT_CONTEXTS_MAX; i++)
+        expect(self, order(self, 1 + i % 2), FLYT_SERVER_LINK_SWITCHED);
+    order(self, 4);
+    order(self, 8);
+    order(self, 16 + 32 + 64);
+    expect_nothing(self);
+    assert_left(FLYT_LEFT_CONTEXTS_MAX + 1, 2 + FLYT_LEFT_CONTEXTS_MAX);
+    flyt_fake_release(1);
+    expect(self, self->revision, FLYT_SERVER_LINK_SWITCHED);
+    expect(self, self->revision, FLYT_SERVER_LINK_VACATED);
+    assert_int_equal(client->session.devices[0].sm_count, 24);
+    assert_left(1, 2);
+}
+
+/* Calls of several streams run through 300 changes: all of them are made, in order, and nothing is left over. */
+static void many_changes_under_load(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    enum { STREAMS = 3, CHANGES = 300, CALLS = 7 };
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    for (unsigned i = 0; i < STREAMS; i++)
+        create(client, i, i ? CU_STREAM_NON_BLOCKING : 0);
+    unsigned memset_count = 0;
+    for (unsigned i = 0; i < CHANGES; i++) {
+        flyt_fake_log_clear();
+        uint64_t revision = order(self, 1 + i % 255);
+        for (unsigned j = 0; j < CALLS; j++)
+            set(client, j % (STREAMS + 1) == STREAMS ? legacy : stream_id(j % (STREAMS + 1)), address);
+        expect(self, revision, FLYT_SERVER_LINK_SWITCHED);
+        for (unsigned j = 0; j < STREAMS; j++)
+            assert_int_equal(synchronize(client, stream_id(j)), CUDA_SUCCESS);
+        assert_int_equal(synchronize(client, legacy), CUDA_SUCCESS);
+        expect(self, revision, FLYT_SERVER_LINK_VACATED);
+        memset_count += count_in_log("memset:");
+        assert_int_equal(count_in_log("sync"), 0);
+        assert_left(1, STREAMS + 1);
+        flyt_progress progress = barrier(client);
+        assert_int_equal(progress.completed, progress.received);
+    }
+    assert_int_equal(memset_count, CHANGES * CALLS);
+}
+
+/* After a fault nothing runs any more: the groups are free though the program is still there. */
+static void a_lost_context_vacates(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    flyt_back_fatal back = {0};
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING);
+    flyt_fake_hold(1);
+    set(client, stream_id(0), address);
+    barrier(client);
+    uint64_t revision = order(self, 1);
+    expect(self, revision, FLYT_SERVER_LINK_SWITCHED);
+    flyt_fake_fail(CUDA_ERROR_ILLEGAL_ADDRESS);
+    expect(self, revision, FLYT_SERVER_LINK_VACATED);
+    await_back(client, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
+    assert_int_equal(back.result, CUDA_ERROR_ILLEGAL_ADDRESS);
+    xdr_free((xdrproc_t)xdr_flyt_back_fatal, &back);
+    resize(self, 2);
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, begin, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(idle_streams_move_at_once),         TEST(busy_streams_wait_for_what_they_left),
+        TEST(order_between_streams_holds),       TEST(held_streams_go_on_in_the_new_context),
+        TEST(destroyed_streams_are_drained_too), TEST(the_same_groups_change_nothing),
+        TEST(what_cannot_be_is_refused),         TEST(orders_that_come_too_fast_wait),
+        TEST(many_changes_under_load),           TEST(a_lost_context_vacates),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
