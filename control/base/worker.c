@@ -6,8 +6,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 
 struct entry {
@@ -24,7 +26,7 @@ struct queue {
 struct flyt_worker {
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t came;
+    pthread_cond_t came, went;
     struct queue waiting; /* under the mutex */
     struct queue ended;   /* under the mutex */
     size_t waiting_count; /* under the mutex; those whose work has not ended */
@@ -72,6 +74,7 @@ static void *run(void *user)
         pthread_mutex_lock(&worker->mutex);
         worker->waiting_count--;
         queue_add(&worker->ended, entry);
+        pthread_cond_signal(&worker->went);
         eventfd_write(worker->event_fd, 1);
     }
     pthread_mutex_unlock(&worker->mutex);
@@ -105,6 +108,11 @@ int flyt_worker_new(sd_event *event, const char *name, size_t jobs_max, struct f
     worker->jobs_max = jobs_max;
     pthread_mutex_init(&worker->mutex, NULL);
     pthread_cond_init(&worker->came, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&worker->went, &attributes);
+    pthread_condattr_destroy(&attributes);
     queue_init(&worker->waiting);
     queue_init(&worker->ended);
     int status = 0;
@@ -149,9 +157,23 @@ struct flyt_worker *flyt_worker_free(struct flyt_worker *worker)
     cancel(&worker->waiting, 1);
     flyt_close(worker->event_fd);
     pthread_cond_destroy(&worker->came);
+    pthread_cond_destroy(&worker->went);
     pthread_mutex_destroy(&worker->mutex);
     free(worker);
     return NULL;
+}
+
+bool flyt_worker_finish(struct flyt_worker *worker, uint64_t timeout_ms)
+{
+    uint64_t end_ns = flyt_clock_ns() + timeout_ms * 1000000u;
+    struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000u), .tv_nsec = (long)(end_ns % 1000000000u)};
+    int status = 0;
+    pthread_mutex_lock(&worker->mutex);
+    while (worker->waiting_count && status == 0)
+        status = pthread_cond_timedwait(&worker->went, &worker->mutex, &end);
+    bool is_finished = !worker->waiting_count;
+    pthread_mutex_unlock(&worker->mutex);
+    return is_finished;
 }
 
 int flyt_worker_do(struct flyt_worker *worker, void (*work)(void *job), void (*done)(void *job, int is_cancelled),

@@ -5,7 +5,9 @@
 #ifndef FLYT_CONTROL_WORKER_H
 #define FLYT_CONTROL_WORKER_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <systemd/sd-event.h>
 
 struct flyt_worker;
@@ -14,6 +16,10 @@ struct flyt_worker;
 int flyt_worker_new(sd_event *event, const char *name, size_t jobs_max, struct flyt_worker **ret_worker);
 /* Waits for the job under way, then calls `done` of that and of all waiting ones with is_cancelled. NULL is allowed. */
 struct flyt_worker *flyt_worker_free(struct flyt_worker *worker);
+
+/* Waits until all jobs that went in were worked on, or so long; their `done` comes on the loop or from
+ * flyt_worker_free. Whether they all were. */
+bool flyt_worker_finish(struct flyt_worker *worker, uint64_t timeout_ms);
 
 /* `work` runs on the worker's thread, then `done` on the loop's. 0, -EAGAIN (queue full) or -ENOMEM. */
 int flyt_worker_do(struct flyt_worker *worker, void (*work)(void *job), void (*done)(void *job, int is_cancelled),

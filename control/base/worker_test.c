@@ -87,11 +87,39 @@ static void queue_is_bounded_and_ends_whole(void **state)
     sem_destroy(&gate);
 }
 
+/* What went in before an end is still done, where that does not take for ever. */
+static void jobs_are_finished_before_the_end(void **state)
+{
+    sd_event *event;
+    struct flyt_worker *worker;
+    sem_t gate;
+    struct job jobs[4];
+    int order[4], count = 0;
+    sem_init(&gate, 0, 0);
+    assert_true(sd_event_new(&event) >= 0);
+    assert_int_equal(flyt_worker_new(event, "test", 4, &worker), 0);
+    for (int i = 0; i < 3; i++) {
+        jobs[i] = (struct job){.number = i, .order = order, .count = &count, .gate = &gate};
+        assert_int_equal(flyt_worker_do(worker, work, done, &jobs[i]), 0);
+    }
+    assert_false(flyt_worker_finish(worker, 20));
+    for (int i = 0; i < 3; i++)
+        sem_post(&gate);
+    assert_true(flyt_worker_finish(worker, 20000));
+    for (int i = 0; i < 3; i++)
+        assert_false(pthread_equal(jobs[i].worked_on, pthread_self()) || !jobs[i].worked_on);
+    assert_null(flyt_worker_free(worker));
+    assert_int_equal(count, 3);
+    sd_event_unref(event);
+    sem_destroy(&gate);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_end_in_order_on_the_loop),
         cmocka_unit_test(queue_is_bounded_and_ends_whole),
+        cmocka_unit_test(jobs_are_finished_before_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

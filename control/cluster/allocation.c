@@ -1,6 +1,7 @@
 /* Allocations: placed, written into their GPUs' documents, ordered to their node, blocked, ended. */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,11 +191,23 @@ cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *car
     return entry;
 }
 
-static double number(const cJSON *object, const char *name)
+/* Within bounds, whatever a hand has written there; else 0. */
+static double number(const cJSON *object, const char *name, double min, double max)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
 
-    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+    return cJSON_IsNumber(item) && item->valuedouble >= min && item->valuedouble <= max ? item->valuedouble : 0;
+}
+
+static unsigned small(const cJSON *object, const char *name)
+{
+    return (unsigned)number(object, name, 0, UINT_MAX);
+}
+
+/* Such as a document can hold exactly. */
+static uint64_t big(const cJSON *object, const char *name)
+{
+    return (uint64_t)number(object, name, 0, (double)(1ull << 53));
 }
 
 static const char *text(const cJSON *object, const char *name)
@@ -225,14 +238,14 @@ static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *ent
         if (!strcmp(text(entry, "state"), state_names[i]))
             held->state = (enum flyt_allocation_state)i;
     held->isolation = strcmp(text(entry, "isolation"), "strict") ? FLYT_ISOLATION_SHARED : FLYT_ISOLATION_STRICT;
-    held->generation = (unsigned)number(entry, "generation");
-    held->sessions_max = (unsigned)number(entry, "sessions");
-    held->priority = (int)number(entry, "priority");
+    held->generation = small(entry, "generation");
+    held->sessions_max = small(entry, "sessions");
+    held->priority = (int)number(entry, "priority", INT_MIN, INT_MAX);
     held->is_reserved = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "reserved"));
     held->when_free = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "when_free"));
     held->is_encrypted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "encrypted"));
-    held->created_ms = (uint64_t)number(entry, "created_ms");
-    held->idle_since_ms = (uint64_t)number(entry, "idle_since_ms");
+    held->created_ms = big(entry, "created_ms");
+    held->idle_since_ms = big(entry, "idle_since_ms");
     held->revision = 0;
     return held;
 }
@@ -240,8 +253,8 @@ static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *ent
 int flyt_held_load(struct flyt_card *card, const cJSON *entry)
 {
     struct flyt_cluster *cluster = card->node->cluster;
-    unsigned slot_count = (unsigned)number(entry, "slot_count"), slot = (unsigned)number(entry, "slot");
-    uint64_t id = strtoull(text(entry, "id"), NULL, 16), revision = (uint64_t)number(entry, "revision");
+    unsigned slot_count = small(entry, "slot_count"), slot = small(entry, "slot");
+    uint64_t id = strtoull(text(entry, "id"), NULL, 16), revision = big(entry, "revision");
 
     if (!id || !*text(entry, "vm_ip") || !slot_count || slot_count > FLYT_SLOTS_MAX || slot >= slot_count)
         return -EINVAL;
@@ -256,10 +269,10 @@ int flyt_held_load(struct flyt_card *card, const cJSON *entry)
     struct flyt_part *part = &held->parts[slot];
     part->card = card;
     part->device_index = slot;
-    part->sm_count = (unsigned)number(entry, "sm_count");
-    part->wanted_sms = (unsigned)number(entry, "wanted_sms");
-    part->memory_bytes = (uint64_t)number(entry, "memory_bytes");
-    part->leaving_bytes = (uint64_t)number(entry, "leaving_bytes");
+    part->sm_count = small(entry, "sm_count");
+    part->wanted_sms = small(entry, "wanted_sms");
+    part->memory_bytes = big(entry, "memory_bytes");
+    part->leaving_bytes = big(entry, "leaving_bytes");
     read_groups(entry, "sm_groups", &part->groups);
     read_groups(entry, "leaving_groups", &part->leaving);
     held->node = card->node;
@@ -410,6 +423,7 @@ struct ordering {
 };
 
 static void send_order(struct flyt_held *held);
+static void state_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err);
 
 /* The node is gone, or the order went wrong on the way: it is given again when the node registers or asks. */
 static void order_failed(struct flyt_held *held, uint64_t revision, int status)
@@ -461,8 +475,7 @@ static void order_answered(void *user, int status, void *result)
             use = &res->uses.uses_val[i];
     if (use && use->outcome.status == FLYT_STATUS_STALE && use->revision >= held->revision) {
         held->revision = use->revision + 1;
-        flyt_held_write(held, NULL, NULL);
-        send_order(held);
+        flyt_held_write(held, state_written, NULL);
         return;
     }
     flyt_outcome outcome = use ? use->outcome : res->outcome;
@@ -785,6 +798,8 @@ void flyt_held_set_state(struct flyt_held *held, enum flyt_allocation_state stat
         return;
     held->state = state;
     held->revision++;
+    if (state == FLYT_ALLOCATION_ACTIVE)
+        held->open_revision = held->revision;
     flyt_held_write(held, state_written, NULL);
 }
 
@@ -870,7 +885,7 @@ void flyt_held_tick(struct flyt_cluster *cluster)
             flyt_held_end(held, "manager", "its VM was removed and no program is left");
             continue;
         }
-        if (held->is_reserved || held->resize || held->is_blocked_idle ||
+        if (held->is_reserved || held->resize || held->is_blocked_idle || (vm && vm->is_placing) ||
             now_ms < held->idle_since_ms + cluster->settings->allocation_linger_ms)
             continue;
         if (!vm) {

@@ -127,6 +127,7 @@ struct flyt_held {
     bool is_leaving;      /* being taken away */
     bool is_blocked_idle; /* blocked to be taken away, if no program comes before the node knows */
     uint64_t written_revision, mend_ms;
+    uint64_t open_revision; /* by which new programs are let in (again) */
     uint64_t created_ms;
     uint64_t idle_since_ms; /* wall; 0: it has sessions */
     /* what the node says */
@@ -233,7 +234,7 @@ struct flyt_cluster {
     struct flyt_metrics *metrics;
     struct flyt_metrics_server *metrics_server;
     struct flyt_cluster_metrics *measures;
-    unsigned backup_count; /* copies of the store that are being made or fetched */
+    unsigned backup_count;  /* copies of the store that are being made or fetched */
     struct flyt_lead *lead; /* leader.c */
     unsigned refusals;      /* told in events since refusals_since_ms */
     uint64_t refusals_since_ms;
@@ -384,6 +385,8 @@ void flyt_event_add(struct flyt_cluster *cluster, const char *kind, const char *
 int flyt_event_load(struct flyt_cluster *cluster, const cJSON *document);
 void flyt_event_fini(struct flyt_cluster *cluster);
 void flyt_event_save(struct flyt_cluster *cluster);
+/* At the end: gives the store's thread all that the store does not have. */
+void flyt_event_save_all(struct flyt_cluster *cluster);
 /* Answers FLYT_VIEW of events, now or when there are new ones. */
 void flyt_event_view(struct flyt_cluster *cluster, struct flyt_call *call, const flyt_view_args *args);
 void flyt_event_tick(struct flyt_cluster *cluster);

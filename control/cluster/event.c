@@ -262,19 +262,21 @@ static void saving_done(void *user, int is_cancelled)
     free(saving);
 }
 
-void flyt_event_save(struct flyt_cluster *cluster)
+/* Begins to save events from `next` on, as many as go into one job. Returns the first one that does not; `next` where
+ * nothing was begun. */
+static uint64_t save_from(struct flyt_cluster *cluster, uint64_t next)
 {
     struct flyt_event_log *log = &cluster->events;
 
-    if (log->is_saving || !cluster->is_leader || !log->count || log->saved_next >= log->next_sequence)
-        return;
+    if (!cluster->is_leader || !log->count || next >= log->next_sequence)
+        return next;
     struct saving *saving = calloc(1, sizeof *saving);
     if (!saving)
-        return;
+        return next;
     uint64_t oldest = at(log, 0)->sequence;
     saving->cluster = cluster;
     saving->epoch = cluster->epoch;
-    saving->first = log->saved_next > oldest ? log->saved_next : oldest;
+    saving->first = next > oldest ? next : oldest;
     for (uint64_t i = saving->first; i < log->next_sequence && saving->count < SAVE_AT_ONCE; i++) {
         cJSON *document = event_json(at(log, (size_t)(i - oldest)));
         if (!document)
@@ -291,10 +293,28 @@ void flyt_event_save(struct flyt_cluster *cluster)
         saving->delete_end = saving->delete_first + SAVE_AT_ONCE;
     log->is_saving = !flyt_keeper_do(cluster->keeper, "event", run_saving, saving_done, saving);
     if (log->is_saving)
-        return;
+        return end;
     for (unsigned i = 0; i < saving->count; i++)
         cJSON_Delete(saving->documents[i]);
     free(saving);
+    return next;
+}
+
+void flyt_event_save(struct flyt_cluster *cluster)
+{
+    if (!cluster->events.is_saving)
+        save_from(cluster, cluster->events.saved_next);
+}
+
+void flyt_event_save_all(struct flyt_cluster *cluster)
+{
+    uint64_t next = cluster->events.saved_next, before;
+
+    /* What is under way is given once more: it is found to be there. */
+    do {
+        before = next;
+        next = save_from(cluster, before);
+    } while (next != before);
 }
 
 void flyt_event_tick(struct flyt_cluster *cluster)

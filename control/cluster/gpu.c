@@ -189,8 +189,10 @@ int flyt_gpu_load(struct flyt_cluster *cluster, const cJSON *document)
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(document, "allocations"))
     {
         int status = flyt_held_load(card, item);
-        if (status)
+        if (status == -ENOMEM)
             return status;
+        if (status) /* the others count all the same; what the node has of it comes as an orphan */
+            flyt_fail("store: an allocation of gpu %s cannot be used: %s", card->key, strerror(-status));
     }
     flyt_gpu_count(card);
     return 0;

@@ -427,6 +427,11 @@ int flyt_keeper_new(const struct flyt_keeper_config *config, struct flyt_keeper 
     return 0;
 }
 
+bool flyt_keeper_finish(struct flyt_keeper *keeper, uint64_t timeout_ms)
+{
+    return flyt_worker_finish(keeper->worker, timeout_ms);
+}
+
 struct flyt_keeper *flyt_keeper_free(struct flyt_keeper *keeper)
 {
     if (!keeper)

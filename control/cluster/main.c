@@ -11,7 +11,7 @@
 #include "rpc/base/log.h"
 #include "rpc/transport/listen.h"
 
-enum { TICK_MS = 1000 };
+enum { TICK_MS = 1000, STOP_MS = 3000 };
 
 static int on_tick(sd_event_source *source, uint64_t usec, void *user)
 {
@@ -162,8 +162,11 @@ static void stop(void *user)
     sd_event_source_disable_unref(cluster->tick_timer);
     sd_event_source_disable_unref(cluster->poll_timer);
     if (cluster->keeper) {
+        flyt_event_save_all(cluster);
         flyt_lead_stop(cluster);
         flyt_cluster_forget(cluster);
+        if (!flyt_keeper_finish(cluster->keeper, STOP_MS))
+            flyt_warn("the store does not answer: the last events are not in it, another manager waits for the lease");
     }
     cluster->tcp_door = flyt_door_free(cluster->tcp_door);
     cluster->unix_door = flyt_door_free(cluster->unix_door);
@@ -229,10 +232,8 @@ static void reload(void *user)
  */
 int main(int argc, char **argv)
 {
-    struct flyt_cluster cluster = {.user_kind = FLYT_USER_CLUSTER,
-                                   .tcp_fd = -1,
-                                   .unix_fd = -1,
-                                   .events = {.next_sequence = 1, .saved_next = 1}};
+    struct flyt_cluster cluster = {
+        .user_kind = FLYT_USER_CLUSTER, .tcp_fd = -1, .unix_fd = -1, .events = {.next_sequence = 1, .saved_next = 1}};
     const struct flyt_daemon_config config = {
         .name = "flyt-cluster-manager",
         .summary = "Decides which virtual machine gets which GPU, and how much of it.",

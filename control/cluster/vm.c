@@ -205,8 +205,26 @@ static void ordered_again(void *user, int status, const flyt_outcome *outcome)
         snprintf(sentence, sizeof sentence, "node %s refused: %.300s", vm->held->node->key, outcome->text);
         flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
     } else {
+        if (!vm->held->session_count)
+            vm->held->idle_since_ms = flyt_wall_ms();
         flyt_vm_answer(vm, FLYT_STATUS_OK, "");
     }
+}
+
+/* It is written that new programs are let in: now the node is to know. */
+static void reopened(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
+{
+    struct flyt_vm *vm = user;
+    char sentence[512];
+
+    if (held && held->vm == vm && result == FLYT_STORE_OK) {
+        flyt_held_order(held, ordered_again, vm);
+        return;
+    }
+    vm->is_placing = false;
+    snprintf(sentence, sizeof sentence, "the allocation is blocked, and cannot be opened again: %.400s",
+             *err ? err : "it was taken back");
+    flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
 }
 
 /* There is an allocation: is it of use now? Status and sentence, or that it has to be waited for. */
@@ -233,12 +251,16 @@ static bool use_held(struct flyt_vm *vm, flyt_status *status, char *sentence, si
         return true;
     }
     held->idle_since_ms = held->session_count ? 0 : flyt_wall_ms(); /* a program is about to come */
-    if (held->applied_revision) {
+    if (held->applied_revision && held->applied_revision >= held->open_revision) {
         *status = FLYT_STATUS_OK;
         *sentence = '\0';
         return true;
     }
     vm->is_placing = true;
+    if (held->written_revision < held->open_revision) {
+        flyt_held_write(held, reopened, vm);
+        return false;
+    }
     flyt_held_order(held, ordered_again, vm);
     return false;
 }

@@ -389,6 +389,69 @@ def fenced_alive():
 
 
 @scenario
+def attach_while_it_is_blocked():
+    """Who comes while an idle allocation is being blocked is let in by the node before he is sent there."""
+    with cluster(("n1",), allocation_linger_s=1, order_timeout_s=1.0) as (manager, operator, node):
+        operator.call("vm-add 10.0.0.7 compute_units=8 memory_bytes=%d" % GIB)
+        within(10, lambda: operator.view("vms"), "the document is read")
+        vm, grant = attach(manager, "10.0.0.7")
+        node.tell("mute")
+        within(10, lambda: one(operator.view("allocations"), vm_ip="10.0.0.7")["state"] == "blocked", "it is blocked")
+        vm.say("attach")
+        within(10, lambda: one(operator.view("allocations"), vm_ip="10.0.0.7")["state"] == "active", "it is open again")
+        node.tell("speak")
+        answer = vm.answer("attach")
+        expect_equal((answer["status"], answer["grants"][0]["id"]), ("OK", grant["id"]), answer)
+        last = node.has("held n1 %s" % grant["id"])[-1].split()
+        expect(int(last[4]) >= 3 and last[6] == "1", "the node knew it by then", node.seen)
+
+
+@scenario
+def stopped_with_a_word_left():
+    """What happened right before an orderly end is in the store."""
+    with cluster(("n1",)) as (manager, operator, node):
+        for i in range(20):
+            operator.call("vm-add 10.0.1.%d compute_units=8 memory_bytes=%d" % (i + 1, GIB))
+            if i % 4:
+                continue
+            operator.kill()
+            os.kill(manager.process.pid, signal.SIGTERM)
+            manager.process.wait(timeout=20)
+            said = [e["object"] for e in documents(manager, "events") if e["kind"] == "vm.added"]
+            expect("10.0.1.%d" % (i + 1) in said, "the last event is there", said)
+            manager.start()
+            operator = manager.operator()
+        operator.kill()
+
+
+@scenario
+def one_bad_entry():
+    """What a hand has spoiled in a GPU's document costs that allocation, and no other."""
+    with cluster(("n1", "--gpus", "1")) as (manager, operator, node):
+        operator.call("vm-add 10.0.0.7 compute_units=8 memory_bytes=%d" % GIB)
+        within(10, lambda: operator.view("vms"), "the document is read")
+        vm, grant = attach(manager, "10.0.0.7")
+        os.kill(manager.process.pid, signal.SIGKILL)
+        manager.process.wait(timeout=20)
+        bad = dict(id="00000000000000cc", vm_ip="10.0.0.99", tenant="", state="active", slot=0, slot_count=1e300,
+                   revision=-5, memory_bytes=-1e300, sm_groups=[-1, 1e9, "x"])
+        with contextlib.closing(sqlite3.connect(manager.database, timeout=10)) as db:
+            (table, column), = [(t, c[1]) for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
+                                for c in db.execute("PRAGMA table_info(%s)" % t) if c[1] in ("document", "body", "json")]
+            (text,), = db.execute("SELECT %s FROM %s WHERE collection='gpus'" % (column, table)).fetchall()
+            gpu = json.loads(text)
+            gpu["allocations"].insert(0, bad)
+            db.execute("UPDATE %s SET %s=? WHERE collection='gpus'" % (table, column), (json.dumps(gpu),))
+            db.commit()
+        operator.kill()
+        manager.start()
+        again = manager.operator()
+        rows = within(20, lambda: again.view("allocations"), "allocations are read")
+        expect_equal([(row["id"], row["state"]) for row in rows], [(grant["id"], "active")])
+        again.kill()
+
+
+@scenario
 def vm_gone_before_its_order():
     """A VM is removed, and forgotten, while the node owes the answer to an order that the VM waits for."""
     with cluster(("n1",), order_timeout_s=4.0) as (manager, operator, node):
