@@ -367,6 +367,10 @@ static void test_vm_commands(void **state)
     assert_true(server.has_includes && server.include_count == 0);
     assert_true(server.set.is_reserved.is_set && server.set.is_reserved.value == 0);
 
+    RUN("vm", "set", "10.0.0.1", "--priority", "-1000");
+    EXPECT_STATUS(0);
+    assert_true(server.set.priority.is_set && server.set.priority.value == (uint64_t)-1000);
+
     RUN("vm", "remove", "web", "--kill");
     EXPECT_STATUS(0);
     assert_string_equal(server.vm, "10.0.0.1");

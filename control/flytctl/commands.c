@@ -62,7 +62,8 @@ static const struct flyt_option top_options[] = {
          .maximum = FLYT_SLOTS_MAX,                                                                                      \
          .help = "how many GPUs the VM sees"},                                                                           \
         {"sessions", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = 4096, .help = "programs at once on each GPU"}, \
-        {"priority", FLYT_OPTION_NUMBER, 0, "N", .maximum = 1000, .help = "of its work where SMs are shared"},           \
+        {"priority", FLYT_OPTION_INTEGER, 0,                                                                             \
+         "N",        .maximum = 1000,     .help = "of its work where SMs are shared, -1000 to 1000"},                    \
         {"policy", FLYT_OPTION_CHOICE, 0, "POLICY", .choices = policies, .help = "binpack or spread"},                   \
         {"isolation", FLYT_OPTION_CHOICE, 0, "CLASS", .choices = isolations, .help = "shared or strict"},                \
         {"include-type", FLYT_OPTION_TEXTS, 0, "TYPE",                                                                   \

@@ -73,6 +73,22 @@ static int read_number(struct flyt_value *value, const char *text, struct flyt_e
     return 0;
 }
 
+static int read_integer(struct flyt_value *value, const char *text, struct flyt_error *err)
+{
+    const struct flyt_option *option = value->option;
+    int64_t limit = (int64_t)option->maximum;
+    const char *digits = text + (*text == '-');
+    char range[96], *end;
+
+    snprintf(range, sizeof range, "a number from -%" PRId64 " to %" PRId64, limit, limit);
+    errno = 0;
+    int64_t number = strtoll(text, &end, 10);
+    if (*digits < '0' || *digits > '9' || *end || errno || number < -limit || number > limit)
+        return bad_value(err, option, text, range);
+    value->number = (uint64_t)number;
+    return 0;
+}
+
 static int read_seconds(struct flyt_value *value, const char *text, struct flyt_error *err)
 {
     const struct flyt_option *option = value->option;
@@ -117,6 +133,8 @@ static int put_value(struct flyt_value *value, const char *text, struct flyt_err
     switch (option->kind) {
     case FLYT_OPTION_NUMBER:
         return read_number(value, text, err);
+    case FLYT_OPTION_INTEGER:
+        return read_integer(value, text, err);
     case FLYT_OPTION_SECONDS:
         return read_seconds(value, text, err);
     case FLYT_OPTION_CHOICE:

@@ -17,6 +17,7 @@ enum flyt_option_kind {
     FLYT_OPTION_TEXT,
     FLYT_OPTION_TEXTS,   /* may be repeated; at most FLYT_OPTION_TEXTS_MAX */
     FLYT_OPTION_NUMBER,  /* minimum–maximum */
+    FLYT_OPTION_INTEGER, /* -maximum–maximum; number is its two's complement */
     FLYT_OPTION_SIZE,    /* bytes; "8G", "512M", a bare number is GiB */
     FLYT_OPTION_SECONDS, /* in ms; minimum–maximum are ms */
     FLYT_OPTION_CHOICE,  /* one of choices; number is its index */

@@ -645,7 +645,8 @@ def nobody_leads():
         expect_equal(early.status, 4, early)
         expect("no manager leads at this moment" in early.err and "no manager leads at present" in early.err, early)
         expect("tcp:" not in early.err, "nobody is sent to where he cannot be let in", early)
-        patient = harness.run(flytctl + ["--deadline", "30", "vm", "add", "10.0.0.7", "--sm", "8", "--memory", "1G"])
+        patient = harness.run(flytctl + ["--deadline", "30", "vm", "add", "10.0.0.7", "--sm", "8", "--memory", "1G",
+                                         "--priority", "-7"])
         expect_equal((patient.status, patient.err), (0, ""), patient)
         os.kill(mongo.process.pid, signal.SIGSTOP)
         silent = within(20, lambda: [line for line in manager.log().splitlines() if "the store does not answer" in line],
@@ -655,7 +656,9 @@ def nobody_leads():
             cause = line.partition("the store does not answer: ")[2]
             expect("127.0.0.1:%d" % mongo.port in cause and len(cause.split(": ", 1)[1]) > 5, "with its cause:", line)
         within(20, lambda: "the store answers again" in manager.log(), "it answers again")
-        within(20, lambda: not harness.run(flytctl + ["vms"]).status, "and somebody leads")
+        shown = within(20, lambda: (lambda r: not r.status and r)(harness.run(flytctl + ["-o", "json", "vms"])),
+                       "and somebody leads")
+        expect_equal([vm["priority"] for vm in json.loads(shown.out)], [-7], "a negative number comes to the document")
         manager.close()
     mongo.kill()
 
