@@ -127,6 +127,10 @@ static void test_bad_options(void **state)
          -EINVAL},
         {"vm set x --sm 4 --sm 5", "--sm is given twice", -EINVAL},
         {"vm set x --memory 8X", "--memory takes a size such as 8G (GiB), 512M or 1.5T, not '8X'", -EINVAL},
+        {"vm set x --priority -1001", "--priority takes a number from -1000 to 1000, not '-1001'", -EINVAL},
+        {"vm set x --priority 1001", "--priority takes a number from -1000 to 1000, not '1001'", -EINVAL},
+        {"vm set x --priority -", "--priority takes a number from -1000 to 1000, not '-'", -EINVAL},
+        {"vm set x --priority=--1", "--priority takes a number from -1000 to 1000, not '--1'", -EINVAL},
         {"vm set x --policy best", "--policy takes one of binpack, spread, not 'best'", -EINVAL},
         {"vm set x --reserved=1", "--reserved takes no value", -EINVAL},
         {"-o yaml vms", "--output takes one of table, wide, json, not 'yaml'", -EINVAL},
@@ -260,7 +264,7 @@ static void test_ids(void **state)
 static const struct flyt_column columns[] = {
     {.title = "NAME", .field = "name", .may_shrink = true},
     {.title = "GPU", .field = "node", .of = "index"},
-    {.title = "MEMORY", .field = "used", .format = FLYT_SHOW_GIB, .of = "total"},
+    {.title = "MEMORY", .field = "used", .format = FLYT_SHOW_SIZE, .of = "total"},
     {.title = "BUSY", .field = "busy", .format = FLYT_SHOW_PCT},
     {.title = "AGE", .field = "since", .format = FLYT_SHOW_AGE},
     {.title = "UUID", .field = "uuid", .is_wide = true},
@@ -295,7 +299,7 @@ static void test_table(void **state)
 
     assert_string_equal(text, "NAME                       GPU              MEMORY  BUSY     AGE  REMARK\n"
                               "web                        n1:0       8.0/140.4GiB    7%     45s  -\n"
-                              "a rather long name indeed  node-2:11      -/0.5GiB  100%  16m40s  gr\xc3\xbc\xc3\x9f "
+                              "a rather long name indeed  node-2:11      -/512MiB  100%  16m40s  gr\xc3\xbc\xc3\x9f "
                               "\xe6\xbc\xa2\xe5\xad\x97\n"
                               "-                          n3:2                -/-     -       -  -\n");
     free(text);
@@ -303,7 +307,7 @@ static void test_table(void **state)
     assert_string_equal(text,
                         "NAME                       GPU              MEMORY  BUSY     AGE  UUID   REMARK\n"
                         "web                        n1:0       8.0/140.4GiB    7%     45s  GPU-1  -\n"
-                        "a rather long name indeed  node-2:11      -/0.5GiB  100%  16m40s  GPU-2  gr\xc3\xbc\xc3\x9f "
+                        "a rather long name indeed  node-2:11      -/512MiB  100%  16m40s  GPU-2  gr\xc3\xbc\xc3\x9f "
                         "\xe6\xbc\xa2\xe5\xad\x97\n"
                         "-                          n3:2                -/-     -       -  -      -\n");
     free(text);
@@ -316,7 +320,7 @@ static void test_narrow_table(void **state)
 
     assert_string_equal(text, "NAME        GPU              MEMORY  BUSY     AGE  REMARK\n"
                               "web         n1:0       8.0/140.4GiB    7%     45s  -\n"
-                              "a rather \xe2\x80\xa6  node-2:11      -/0.5GiB  100%  16m40s  gr\xc3\xbc\xc3\x9f "
+                              "a rather \xe2\x80\xa6  node-2:11      -/512MiB  100%  16m40s  gr\xc3\xbc\xc3\x9f "
                               "\xe6\xbc\xa2\xe5\xad\x97\n"
                               "-           n3:2                -/-     -       -  -\n");
     free(text);
@@ -352,8 +356,25 @@ static void test_spans(void **state)
         flyt_text_span(text, cases[i].ms);
         assert_string_equal(text, cases[i].text);
     }
-    flyt_text_gib(text, 150754820096.0);
-    assert_string_equal(text, "140.4GiB");
+    static const struct {
+        double bytes;
+        const char *text;
+    } sizes[] = {{0, "0"},
+                 {1, "1KiB"},
+                 {1023 << 10, "1023KiB"},
+                 {1 << 20, "1MiB"},
+                 {256 << 20, "256MiB"},
+                 {(1 << 20) * 1.5, "2MiB"},
+                 {1023 << 20, "1023MiB"},
+                 {(1 << 20) * 1023.5, "1.0GiB"},
+                 {1 << 30, "1.0GiB"},
+                 {(1 << 30) * 1.25, "1.3GiB"},
+                 {(1 << 30) * 2.75, "2.8GiB"},
+                 {150754820096.0, "140.4GiB"}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        flyt_text_size(text, sizes[i].bytes);
+        assert_string_equal(text, sizes[i].text);
+    }
 }
 
 /* ---- what a terminal must not get ---- */

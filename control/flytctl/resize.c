@@ -42,8 +42,8 @@ static void put_uses(struct flyt_ctl *ctl, const flyt_resize_res *res)
         for (u_int j = 0; j < use->slots.slots_len; j++) {
             const flyt_slot_use *slot = &use->slots.slots_val[j];
             char now[FLYT_NUMBER_BYTES], used[FLYT_NUMBER_BYTES];
-            flyt_text_gib(now, (double)slot->memory_bytes);
-            flyt_text_gib(used, (double)slot->memory_used_bytes);
+            flyt_text_size(now, (double)slot->memory_bytes);
+            flyt_text_size(used, (double)slot->memory_used_bytes);
             fprintf(ctl->out, "allocation %016llx, device %u: %u SMs, %s, of which %s in use\n",
                     (unsigned long long)use->id, j, slot->sm_count, now, used);
         }

@@ -6,7 +6,7 @@
 
 #include "control/flytctl/text.h"
 
-enum { GAP = 2 };
+enum { GAP = 2, UNIT_BYTES = 3 /* "GiB" */ };
 
 static bool is_right(const struct flyt_column *column)
 {
@@ -41,8 +41,8 @@ static char *number_of(enum flyt_format format, const cJSON *value, uint64_t now
     double number = value->valuedouble;
 
     switch (format) {
-    case FLYT_SHOW_GIB:
-        flyt_text_gib(text, number);
+    case FLYT_SHOW_SIZE:
+        flyt_text_size(text, number);
         break;
     case FLYT_SHOW_PCT:
         snprintf(text, sizeof text, "%.0f%%", number);
@@ -87,10 +87,11 @@ char *flyt_table_cell(const struct flyt_column *column, const cJSON *row, uint64
     if (!column->of)
         return first;
     char *second = part_of(column, row, column->of, now_ms);
-    /* "8.0/140.4GiB": the unit once. */
-    size_t bytes = strlen(first);
-    if (column->format == FLYT_SHOW_GIB && bytes > 3 && !strcmp(first + bytes - 3, "GiB") && strcmp(second, "-"))
-        first[bytes - 3] = 0;
+    /* "8.0/140.4GiB": the unit once, where both have the same. */
+    size_t bytes = strlen(first), second_bytes = strlen(second);
+    if (column->format == FLYT_SHOW_SIZE && bytes > UNIT_BYTES && second_bytes > UNIT_BYTES &&
+        !strcmp(first + bytes - UNIT_BYTES, second + second_bytes - UNIT_BYTES))
+        first[bytes - UNIT_BYTES] = 0;
     char *both = flyt_text_format("%s%c%s", first, column->format == FLYT_SHOW_TEXT ? ':' : '/', second);
     free(first);
     free(second);

@@ -13,7 +13,7 @@
 enum flyt_format {
     FLYT_SHOW_TEXT, /* as it is; arrays joined by commas, true and false as yes and no */
     FLYT_SHOW_NUMBER,
-    FLYT_SHOW_GIB, /* bytes */
+    FLYT_SHOW_SIZE, /* bytes */
     FLYT_SHOW_PCT,
     FLYT_SHOW_AGE,    /* since a moment in ms */
     FLYT_SHOW_MOMENT, /* that moment */

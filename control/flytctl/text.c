@@ -119,9 +119,19 @@ unsigned flyt_text_width(const char *text)
     return width;
 }
 
-void flyt_text_gib(char *text, double bytes)
+void flyt_text_size(char *text, double bytes)
 {
-    snprintf(text, FLYT_NUMBER_BYTES, "%.1fGiB", bytes / (double)(1u << 30));
+    double kib = bytes / 1024, mib = kib / 1024;
+
+    /* round(), not printf's: that takes 0.25 for 0.2. What rounds to 1024 of a unit is 1 of the next one. */
+    if (bytes <= 0)
+        snprintf(text, FLYT_NUMBER_BYTES, "0");
+    else if (round(kib) < 1024)
+        snprintf(text, FLYT_NUMBER_BYTES, "%.0fKiB", ceil(kib));
+    else if (round(mib) < 1024)
+        snprintf(text, FLYT_NUMBER_BYTES, "%.0fMiB", round(mib));
+    else
+        snprintf(text, FLYT_NUMBER_BYTES, "%.1fGiB", round(mib * 10 / 1024) / 10);
 }
 
 void flyt_text_span(char *text, double ms)

@@ -28,8 +28,8 @@ void flyt_text_put(FILE *out, const char *text);
 
 /* Numbers for people; `text` has FLYT_NUMBER_BYTES of room. */
 enum { FLYT_NUMBER_BYTES = 32 };
-/* "8.0GiB". */
-void flyt_text_gib(char *text, double bytes);
+/* Bytes, to the nearest: "8.0GiB"; "256MiB" where there is less than one; "12KiB"; "0". */
+void flyt_text_size(char *text, double bytes);
 /* A time between two moments: "45s", "12m30s", "5h02m", "3d4h"; negative ones are "0s". */
 void flyt_text_span(char *text, double ms);
 /* A moment, ms since 1970, in local time: "2026-05-04 13:07:09". */

@@ -216,7 +216,7 @@ def a_whole_system():
                                ("allocation", "on node node-0"), ("data", "the GPU's node answers")):
             says(found, subject, "ok", words)
         within(20, lambda: [a["sms_now"] for a in system.flytctl("allocations")] == [8], "the allocation's use is told")
-        for words, part in ((("gpus",), "node-0:0"), (("vms",), "web"), (("top", "-n", "1"), "0.0/0.2GiB"),
+        for words, part in ((("gpus",), "node-0:0"), (("vms",), "web"), (("top", "-n", "1"), "0/256MiB"),
                             (("status",), "nodes up          1/1"), (("explain", "web"), "It has allocation")):
             result = system.flytctl_run(*words)
             expect(result.status == 0 and part in result.out, words, result)
