@@ -17,7 +17,7 @@ struct flyt_uplink {
     char *name;
     unsigned char instance[FLYT_INSTANCE_BYTES];
     struct flyt_peer *peer;
-    sd_event_source *timer;
+    sd_event_source *timer, *probe_timer;
     uint64_t pause_ms;
     size_t next;                         /* of the configured managers */
     char leader[FLYT_URL_BYTES_MAX + 1]; /* to be tried first; "": none is known */
@@ -90,6 +90,42 @@ void flyt_uplink_follow(struct flyt_uplink *uplink, char *const *leaders, size_t
     leave(uplink, is_new);
 }
 
+/* ---- whether it still answers ---- */
+
+static void plan_probe(struct flyt_uplink *uplink)
+{
+    sd_event_source_set_time_relative(uplink->probe_timer, FLYT_UPLINK_PROBE_MS * 1000ull);
+    sd_event_source_set_enabled(uplink->probe_timer, SD_EVENT_ONESHOT);
+}
+
+static void probed(void *user, int status, void *result)
+{
+    struct flyt_uplink *uplink = user;
+    if (!uplink->is_up || status == -EPIPE || status == -ECANCELED)
+        return; /* another way of ending it has been seen */
+    if (status) {
+        complain(uplink, "it does not answer any more");
+        leave(uplink, true);
+    } else {
+        plan_probe(uplink);
+    }
+}
+
+/* A manager that is frozen, or whose machine is gone without a word, keeps its connections: it is asked. */
+static int probe(sd_event_source *source, uint64_t at_us, void *user)
+{
+    struct flyt_uplink *uplink = user;
+    if (!uplink->is_up || !uplink->peer)
+        return 0;
+    int status = flyt_peer_call(uplink->peer, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, FLYT_CONTROL_NULL, NULL, NULL,
+                                NULL, 0, FLYT_UPLINK_PROBE_MS, probed, uplink);
+    if (status)
+        probed(uplink, status, NULL);
+    return 0;
+}
+
+/* ---- HELLO ---- */
+
 static void hello_done(void *user, int status, void *result)
 {
     struct flyt_uplink *uplink = user;
@@ -117,6 +153,7 @@ static void hello_done(void *user, int status, void *result)
     uplink->has_complained = false;
     uplink->is_up = true;
     uplink->connect_count++;
+    plan_probe(uplink);
     if (uplink->config.up)
         uplink->config.up(uplink->config.user, res->epoch);
 }
@@ -190,7 +227,14 @@ int flyt_uplink_new(const struct flyt_uplink_config *config, struct flyt_uplink 
         status = -EIO;
     if (!status)
         status = sd_event_add_time_relative(config->event, &uplink->timer, CLOCK_MONOTONIC, 0, 1000, try_next, uplink);
+    if (status >= 0)
+        status =
+            sd_event_add_time_relative(config->event, &uplink->probe_timer, CLOCK_MONOTONIC, 0, 100000, probe, uplink);
+    if (status >= 0)
+        status = sd_event_source_set_enabled(uplink->probe_timer, SD_EVENT_OFF);
     if (status < 0) {
+        sd_event_source_disable_unref(uplink->timer);
+        sd_event_source_disable_unref(uplink->probe_timer);
         free(uplink->name);
         free(uplink);
         return status;
@@ -205,6 +249,7 @@ struct flyt_uplink *flyt_uplink_free(struct flyt_uplink *uplink)
         return NULL;
     drop_peer(uplink);
     sd_event_source_disable_unref(uplink->timer);
+    sd_event_source_disable_unref(uplink->probe_timer);
     free(uplink->name);
     free(uplink);
     return NULL;

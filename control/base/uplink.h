@@ -1,7 +1,8 @@
 /*
  * A daemon's connection to the cluster manager that leads: connects, says HELLO, follows where the leader has gone, and
  * tries again for ever, with growing and jittered pauses (FLYT_UPLINK_PAUSE_MIN_MS to _MAX_MS). Node managers and
- * client managers have one each. Belongs to the loop's thread.
+ * client managers have one each. A manager that does not answer a null call in time is left for another. Belongs to the
+ * loop's thread.
  *
  * What every caller must know: calls fail at once with -ENOTCONN while there is no leader, and end with -EPIPE when the
  * connection does; `up` is the moment to say everything anew.
@@ -16,7 +17,12 @@
 #include "control/base/config.h"
 #include "control/base/peer.h"
 
-enum { FLYT_UPLINK_PAUSE_MIN_MS = 100, FLYT_UPLINK_PAUSE_MAX_MS = 3000, FLYT_UPLINK_CONNECT_MS = 5000 };
+enum {
+    FLYT_UPLINK_PAUSE_MIN_MS = 100,
+    FLYT_UPLINK_PAUSE_MAX_MS = 3000,
+    FLYT_UPLINK_CONNECT_MS = 5000,
+    FLYT_UPLINK_PROBE_MS = 5000, /* so often it is asked whether it answers, and has so long for it */
+};
 
 struct flyt_uplink;
 
