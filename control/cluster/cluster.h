@@ -350,8 +350,8 @@ void flyt_serve_vm_remove(struct flyt_call *call, void *args);
 
 /* ---- wish.c ---- */
 
-/* Changed documents of vm_required_resources and of tenants. */
-void flyt_wish_changed(struct flyt_cluster *cluster, const struct flyt_change *change);
+/* Changed documents of vm_required_resources, all that one reading found, and of tenants. */
+void flyt_wishes_changed(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count);
 void flyt_tenant_changed(struct flyt_cluster *cluster, const struct flyt_change *change);
 struct flyt_tenant *flyt_tenant_get(struct flyt_cluster *cluster, const char *name);
 /* What this manager has written itself: taken over at once. document NULL: deleted. */

@@ -167,42 +167,74 @@ static int take_document(struct flyt_cluster *cluster, struct flyt_wish *wish, c
     return flyt_text_set(&wish->vm_ip, desired.vm_ip);
 }
 
-void flyt_wish_changed(struct flyt_cluster *cluster, const struct flyt_change *change)
+/* A VM whose documents are to be looked at when all changes have been taken. */
+struct touched {
+    char *vm_ip;
+    const struct flyt_wish *changed; /* NULL: one went, or is another VM's now */
+};
+
+static void touch(struct touched *touched, size_t *count, const char *vm_ip, const struct flyt_wish *changed)
+{
+    char *copy = vm_ip ? strdup(vm_ip) : NULL;
+
+    if (copy)
+        touched[(*count)++] = (struct touched){copy, changed};
+}
+
+static struct flyt_wish *wish_new(struct flyt_cluster *cluster, const char *id)
+{
+    struct flyt_wish *wish = calloc(1, sizeof *wish);
+
+    if (wish && (wish->key = strdup(id)) && !flyt_table_add(&cluster->wishes, wish))
+        return wish;
+    flyt_fail("document %s: no memory to take it over", id);
+    if (wish)
+        flyt_wish_free(wish);
+    return NULL;
+}
+
+/* Touches two VMs at most. */
+static void take_change(struct flyt_cluster *cluster, const struct flyt_change *change, struct touched *touched,
+                        size_t *count)
 {
     struct flyt_wish *wish = flyt_table_find(&cluster->wishes, change->id);
     char *old_ip = wish && wish->vm_ip ? strdup(wish->vm_ip) : NULL;
 
-    if (!wish && change->document) {
-        wish = calloc(1, sizeof *wish);
-        if (wish && !(wish->key = strdup(change->id))) {
-            free(wish);
-            wish = NULL;
-        }
-        if (!wish || flyt_table_add(&cluster->wishes, wish)) {
-            flyt_fail("document %s: no memory to take it over", change->id);
-            if (wish)
-                flyt_wish_free(wish);
-            return;
-        }
-    }
-    if (!wish) {
-        free(old_ip);
-        return;
-    }
-    if (change->document) {
+    if (!wish && change->document)
+        wish = wish_new(cluster, change->id);
+    if (wish && change->document) {
         take_document(cluster, wish, cJSON_Duplicate(change->document, true));
-    } else {
+    } else if (wish) {
         flyt_table_remove(&cluster->wishes, wish);
         flyt_wish_free(wish);
         wish = NULL;
     }
-    if (old_ip && (!wish || !wish->vm_ip || strcmp(old_ip, wish->vm_ip))) {
-        read_again(cluster, old_ip);
-        settle(cluster, old_ip, NULL);
-    }
-    if (wish && wish->vm_ip)
-        settle(cluster, wish->vm_ip, wish);
+    if (old_ip && (!wish || !wish->vm_ip || strcmp(old_ip, wish->vm_ip)))
+        touch(touched, count, old_ip, NULL);
+    if (wish)
+        touch(touched, count, wish->vm_ip, wish);
     free(old_ip);
+}
+
+void flyt_wishes_changed(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count)
+{
+    struct touched *touched = calloc(2 * change_count + 1, sizeof *touched);
+    size_t count = 0;
+
+    if (!touched) {
+        flyt_fail("%zu documents: no memory to take them over", change_count);
+        return;
+    }
+    /* All first: of two that one reading brings for a VM, neither may count for a moment. */
+    for (size_t i = 0; i < change_count; i++)
+        take_change(cluster, &changes[i], touched, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (!touched[i].changed)
+            read_again(cluster, touched[i].vm_ip);
+        settle(cluster, touched[i].vm_ip, touched[i].changed);
+        free(touched[i].vm_ip);
+    }
+    free(touched);
 }
 
 void flyt_wish_written(struct flyt_cluster *cluster, const char *id, const cJSON *document)
@@ -210,7 +242,7 @@ void flyt_wish_written(struct flyt_cluster *cluster, const char *id, const cJSON
     struct flyt_change change = {.id = (char *)id, .document = (cJSON *)document};
 
     if (cluster->is_leader)
-        flyt_wish_changed(cluster, &change);
+        flyt_wishes_changed(cluster, &change, 1);
 }
 
 /* ---- tenants ---- */
@@ -407,8 +439,7 @@ static void reading_done(void *user, int is_cancelled)
         if (cluster->is_leader && reading->epoch == cluster->epoch) {
             for (size_t i = 0; i < reading->tenants.count; i++)
                 flyt_tenant_changed(cluster, &reading->tenants.items[i]);
-            for (size_t i = 0; i < reading->wishes.count; i++)
-                flyt_wish_changed(cluster, &reading->wishes.items[i]);
+            flyt_wishes_changed(cluster, reading->wishes.items, reading->wishes.count);
             for (size_t i = 0; i < reading->members.count; i++)
                 flyt_member_changed(cluster, &reading->members.items[i]);
         }
