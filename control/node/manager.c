@@ -1,16 +1,20 @@
 #include "control/node/manager.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "control/node/allocation.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
 #include "control/node/server.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
 enum { HEARTBEAT_MS = 2000, SOON_MS = 20, TICK_MS = 250, AGAIN_MS = 2000 };
@@ -37,6 +41,7 @@ struct flyt_node_manager {
     /* When what a manager has answered was sent, and what waits for an answer: CLOCK_BOOTTIME, which counts a suspended
      * machine's time. */
     uint64_t contact_ms, sent_ms;
+    int contact_fd; /* STATE_DIR/contact: "BOOT_ID MS"; -1: none */
     uint64_t heartbeat_ms, next_heartbeat_ms, sequence;
     bool is_heartbeat_out;
     uint64_t told_inventory; /* what the last registration said of the GPUs */
@@ -59,6 +64,46 @@ static uint64_t boot_ms(void)
 
     clock_gettime(CLOCK_BOOTTIME, &now);
     return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+}
+
+/* So that the time goes on over restarts of the node manager, which else could put the end off for ever. No need for it
+ * to be on the disk: after a crash of the machine no program is left. Kept also where nothing is to end: that may be
+ * set later. */
+static void keep_contact(const struct flyt_node_manager *manager)
+{
+    char text[128];
+
+    if (manager->contact_fd < 0)
+        return;
+    int bytes =
+        snprintf(text, sizeof text, "%.63s %020" PRIu64 "\n", manager->node->state.boot_id, manager->contact_ms);
+    if (pwrite(manager->contact_fd, text, (size_t)bytes, 0) != bytes)
+        flyt_warn("%s/contact cannot be written: %m", manager->node->settings->state_dir);
+}
+
+/* Since when nobody was reached: of before a restart, if that was since the machine's start, else from now on. */
+static void read_contact(struct flyt_node_manager *manager)
+{
+    char path[512], text[128] = "", boot_id[64];
+    uint64_t contact_ms;
+
+    manager->contact_ms = boot_ms();
+    snprintf(path, sizeof path, "%s/contact", manager->node->settings->state_dir);
+    manager->contact_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (manager->contact_fd < 0) {
+        flyt_warn("%s cannot be opened: %m", path);
+        return;
+    }
+    if (pread(manager->contact_fd, text, sizeof text - 1, 0) > 0 &&
+        sscanf(text, "%63s %" SCNu64, boot_id, &contact_ms) == 2 && !strcmp(boot_id, manager->node->state.boot_id) &&
+        contact_ms < manager->contact_ms)
+        manager->contact_ms = contact_ms;
+}
+
+static void set_contact(struct flyt_node_manager *manager, uint64_t contact_ms)
+{
+    manager->contact_ms = contact_ms;
+    keep_contact(manager);
 }
 
 /* Nobody may be in charge of this node any more, and its GPUs be given to others: all programs end. */
@@ -85,7 +130,7 @@ static int on_fence_timer(sd_event_source *source, uint64_t usec, void *user)
 
     if (fence_after_ms && boot_ms() - manager->contact_ms > fence_after_ms && manager->node->allocations) {
         fence(manager);
-        manager->contact_ms = boot_ms(); /* not again at once: killing takes its time */
+        set_contact(manager, boot_ms()); /* not again at once: killing takes its time */
     }
     sd_event_source_set_time_relative(source, TICK_MS * 1000);
     sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
@@ -228,7 +273,7 @@ static void on_registered(void *user, int status, void *result)
     if (flyt_node_see_epoch(manager->node, res->epoch) && is_refused(manager, 0, &old))
         return;
     manager->state = REGISTERED;
-    manager->contact_ms = manager->sent_ms;
+    set_contact(manager, manager->sent_ms);
     *manager->last_cause = 0;
     manager->heartbeat_ms = res->heartbeat_ms ? res->heartbeat_ms : HEARTBEAT_MS;
     manager->next_heartbeat_ms = 0;
@@ -275,7 +320,7 @@ static void on_heartbeat(void *user, int status, void *result)
         return;
     }
     if (!is_refused(manager, status, res ? &res->outcome : NULL))
-        manager->contact_ms = manager->sent_ms;
+        set_contact(manager, manager->sent_ms);
     else if (status == -ETIMEDOUT)
         flyt_uplink_follow(manager->uplink, NULL, 0); /* it hangs: whoever leads by now is asked */
 }
@@ -524,7 +569,7 @@ int flyt_node_manager_new(struct flyt_node *node, struct flyt_tls *tls, struct f
         return -ENOMEM;
     manager->node = node;
     manager->events_end = &manager->events;
-    manager->contact_ms = boot_ms();
+    read_contact(manager);
     int status = sd_event_add_time_relative(node->event, &manager->timer, CLOCK_MONOTONIC, 0, 1000, on_timer, manager);
     if (status >= 0)
         status = sd_event_add_time_relative(node->event, &manager->fence_timer, CLOCK_MONOTONIC, TICK_MS * 1000, 1000,
@@ -551,6 +596,7 @@ struct flyt_node_manager *flyt_node_manager_free(struct flyt_node_manager *manag
     sd_event_source_disable_unref(manager->fence_timer);
     while (manager->events)
         free_first_event(manager);
+    flyt_close(manager->contact_fd);
     free(manager);
     return NULL;
 }

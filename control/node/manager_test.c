@@ -425,6 +425,25 @@ static void test_fences_itself(void **state)
     assert_int_equal(boss->inventory.allocations.allocations_len, 0);
 }
 
+/* Restarts do not put the end off. */
+static void test_fences_itself_over_restarts(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+
+    test->settings.fence_after_ms = 3000;
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    test_node_run(test, 300); /* heartbeats are answered */
+    close_office(boss);
+    for (unsigned i = 0; i < 4; i++) {
+        stop_node(boss);
+        start_node(boss);
+        test_node_run(test, 1200);
+    }
+    assert_true(!test->node.allocations || test->node.allocations->is_removed);
+    open_office(boss);
+}
+
 static void set_group_size(struct boss *boss, unsigned group_size)
 {
     const flyt_order_gpu_args args = {boss->epoch, boss->test->node.gpus.items[0].uuid, group_size};
@@ -492,6 +511,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_orders_and_figures, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_works_without_manager_and_tells_it_later, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fences_itself, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_fences_itself_over_restarts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_group_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_metrics, set_up, tear_down),
     };
