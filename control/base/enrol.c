@@ -115,16 +115,21 @@ static int write_beside(struct file *file)
     return fsync(fd) ? -errno : 0;
 }
 
-/* The folder that a file is in is there, made where it is missing. */
+/* The folder that a file is in, and those above it, are made where they are missing. */
 static int make_folder(const char *path)
 {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (!slash || slash == folder)
-        return 0;
-    *slash = 0;
-    return mkdir(folder, 0700) && errno != EEXIST ? -errno : 0;
+    char *last = strrchr(folder, '/');
+    for (char *slash = folder; last && (slash = strchr(slash + 1, '/'));) {
+        *slash = 0;
+        int status = mkdir(folder, slash == last ? 0700 : 0755) ? -errno : 0;
+        /* Where there is one already, it may be that no folder could be made beside it. */
+        if (status && access(folder, F_OK))
+            return status;
+        *slash = '/';
+    }
+    return 0;
 }
 
 static int write_files(struct file files[FILES], struct flyt_error *err)
@@ -165,6 +170,30 @@ static int write_answer(const flyt_enrol_res *res, const struct flyt_tls_files *
          .mode = 0644},
     };
     return write_files(files, err);
+}
+
+struct flyt_tls_files flyt_enrolled_files(const struct flyt_tls_files *set, const char *folder,
+                                          struct flyt_enrolled_paths *paths)
+{
+    static const char *const names[] = {"authority.pem", "certificate.pem", "key.pem"};
+    if (set->authority)
+        return *set;
+    for (int i = 0; i < FILES; i++)
+        snprintf(paths->texts[i], sizeof paths->texts[i], "%s/%s", folder, names[i]);
+    return (struct flyt_tls_files){
+        .authority = paths->texts[0], .certificate = paths->texts[1], .key = paths->texts[2]};
+}
+
+int flyt_enrolled_tls(const struct flyt_tls_files *set, const char *folder, struct flyt_error *err,
+                      struct flyt_tls **ret_tls)
+{
+    struct flyt_enrolled_paths paths;
+    const struct flyt_tls_files files = flyt_enrolled_files(set, folder, &paths);
+    if (!set->authority && access(files.certificate, F_OK) && errno == ENOENT) {
+        *ret_tls = NULL;
+        return 0;
+    }
+    return flyt_tls_new(&files, false, err, ret_tls);
 }
 
 /* ---- all of it ---- */

@@ -7,6 +7,8 @@
 #ifndef FLYT_CONTROL_ENROL_H
 #define FLYT_CONTROL_ENROL_H
 
+#include <limits.h>
+
 #include "control/base/config.h"
 #include "control/base/peer.h"
 #include "control/base/tls.h"
@@ -14,11 +16,29 @@
 struct flyt_enrolment {
     const struct flyt_strings *managers; /* URLs, tried in turn until one answers that leads */
     const char *token;
-    enum flyt_role role; /* what the token must be for, … */
-    const char *name;    /* … with this name; NULL: for anybody, whatever the role */
-    struct flyt_tls_files
-        files; /* where to write; the folder of each is made where it is missing, but not its parents */
+    enum flyt_role role;         /* what the token must be for, … */
+    const char *name;            /* … with this name; NULL: for anybody, whatever the role */
+    struct flyt_tls_files files; /* where to write; folders are made where they are missing: the last one of mode 0700,
+                                    those above it 0755 */
 };
+
+/* Room for the names of flyt_enrolled_files. */
+struct flyt_enrolled_paths {
+    char texts[3][PATH_MAX];
+};
+
+/*
+ * The files of a daemon or a person: those that the settings name (set.authority is not NULL), else authority.pem,
+ * certificate.pem and key.pem in `folder`, which is where enrolment puts them. Points into set or *paths.
+ */
+struct flyt_tls_files flyt_enrolled_files(const struct flyt_tls_files *set, const char *folder,
+                                          struct flyt_enrolled_paths *paths);
+/*
+ * TLS with these files (as flyt_tls_new, for a client). Where the settings name none and the folder has no certificate
+ * either, *ret_tls is NULL: in clear. 0, or a negative errno and *err.
+ */
+int flyt_enrolled_tls(const struct flyt_tls_files *set, const char *folder, struct flyt_error *err,
+                      struct flyt_tls **ret_tls);
 
 /*
  * Blocks up to 30 seconds for each manager, on an event loop of its own. Files that are there are replaced only when

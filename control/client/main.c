@@ -157,38 +157,22 @@ static void down(void *user)
 
 /* ---- start and end ---- */
 
-enum { PATH_BYTES = 4096 };
-
-/* The files of the settings, or else those in state_dir. `paths` holds their names. */
-static struct flyt_tls_files files_of(const struct flyt_client_settings *s, char paths[3][PATH_BYTES])
+static struct flyt_tls_files files_of(const struct flyt_client_settings *s)
 {
-    static const char *const names[] = {"authority.pem", "certificate.pem", "key.pem"};
-    if (s->authority)
-        return (struct flyt_tls_files){.authority = s->authority, .certificate = s->certificate, .key = s->key};
-    for (int i = 0; i < 3; i++)
-        snprintf(paths[i], PATH_BYTES, "%s/%s", s->state_dir, names[i]);
-    return (struct flyt_tls_files){.authority = paths[0], .certificate = paths[1], .key = paths[2]};
-}
-
-static int open_tls(struct flyt_client_manager *manager, struct flyt_error *err)
-{
-    char paths[3][PATH_BYTES];
-    const struct flyt_tls_files files = files_of(manager->settings, paths);
-    if (!manager->settings->authority && access(files.certificate, F_OK) != 0)
-        return 0;
-    return flyt_tls_new(&files, false, err, &manager->tls);
+    return (struct flyt_tls_files){.authority = s->authority, .certificate = s->certificate, .key = s->key};
 }
 
 static int join(struct flyt_client_manager *manager, struct flyt_error *err)
 {
     char name[FLYT_NAME_BYTES_MAX + 1];
     const struct flyt_client_settings *s = manager->settings;
-    char paths[3][PATH_BYTES];
+    struct flyt_enrolled_paths paths;
+    const struct flyt_tls_files set = files_of(s);
     const struct flyt_enrolment enrolment = {.managers = &s->managers,
                                              .token = manager->join_token,
                                              .role = FLYT_ROLE_VM,
                                              .name = s->vm_ip,
-                                             .files = files_of(s, paths)};
+                                             .files = flyt_enrolled_files(&set, s->state_dir, &paths)};
     int status = flyt_enrol(&enrolment, err, name);
     if (status)
         return status;
@@ -204,7 +188,8 @@ static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
     manager->settings = flyt_daemon_settings(daemon);
     if (manager->join_token)
         return join(manager, err);
-    int status = open_tls(manager, err);
+    const struct flyt_tls_files set = files_of(manager->settings);
+    int status = flyt_enrolled_tls(&set, manager->settings->state_dir, err, &manager->tls);
     if (!status)
         status = flyt_status_init(manager, err);
     if (!status)

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "control/base/enrol.h"
 #include "control/flytctl/actions.h"
@@ -106,22 +105,8 @@ static struct flyt_strings tcp_only(const struct flyt_strings *managers)
     return found;
 }
 
-/* The folder that the user's folder is in (~/.config); that one itself is made by enrolment, which also says what went
- * wrong. */
-static void make_parent(const char *folder)
-{
-    char *parent = flyt_must(strdup(folder)), *slash = strrchr(parent, '/');
-
-    if (slash && slash != parent) {
-        *slash = 0;
-        mkdir(parent, 0700);
-    }
-    free(parent);
-}
-
 enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
 {
-    static const char *const names[] = {"authority.pem", "certificate.pem", "key.pem"};
     const struct flyt_value *wished = flyt_option_get(arguments, "folder");
     char name[FLYT_NAME_BYTES_MAX + 1] = "", *own = flyt_ctl_folder();
     const char *folder = wished->is_set ? wished->texts[0] : own;
@@ -134,16 +119,11 @@ enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *
         return status;
     }
     const struct flyt_strings managers = tcp_only(&settings.managers);
-    char *paths[3] = {0};
-    if (managers.count && folder)
-        make_parent(folder);
-    for (int i = 0; folder && i < 3; i++)
-        if (asprintf(&paths[i], "%s/%s", folder, names[i]) < 0)
-            paths[i] = flyt_must(NULL);
+    struct flyt_enrolled_paths paths;
     const struct flyt_enrolment enrolment = {
         .managers = &managers,
         .token = arguments->words[0],
-        .files = {.authority = paths[0], .certificate = paths[1], .key = paths[2]},
+        .files = flyt_enrolled_files(&(struct flyt_tls_files){0}, folder ? folder : "", &paths),
     };
     if (!managers.count)
         status = flyt_complain(FLYT_EXIT_USAGE, "join needs --manager tcp://HOST:PORT");
@@ -157,8 +137,6 @@ enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *
     else
         status = flyt_finish(ctl, &(flyt_outcome){.status = FLYT_STATUS_OK, .text = (char *)""},
                              "%s is enrolled; certificate and key are in %s", name, folder);
-    for (int i = 0; i < 3; i++)
-        free(paths[i]);
     free(managers.items);
     flyt_config_free(flyt_ctl_settings_table, &settings);
     free(own);

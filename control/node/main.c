@@ -61,26 +61,32 @@ static int take_option(void *user, const char *name, const char *value)
 
 /* ---- joining ---- */
 
+static struct flyt_tls_files files_of(const struct flyt_node_settings *settings)
+{
+    return (struct flyt_tls_files){
+        .authority = settings->authority, .certificate = settings->certificate, .key = settings->key};
+}
+
 static int join(struct program *program, const struct flyt_node_settings *settings, struct flyt_error *err)
 {
     char name[FLYT_NAME_BYTES_MAX + 1], host[FLYT_NAME_BYTES_MAX + 1] = "", *url = (char *)program->join_url;
     const struct flyt_strings named = {.items = &url, .count = 1};
+    const struct flyt_tls_files set = files_of(settings);
+    struct flyt_enrolled_paths paths;
     struct flyt_enrolment enrolment = {
         .managers = url ? &named : &settings->managers,
         .token = program->join_token,
         .role = FLYT_ROLE_NODE,
         .name = settings->name ? settings->name : host,
-        .files = {.authority = settings->authority, .certificate = settings->certificate, .key = settings->key},
+        .files = flyt_enrolled_files(&set, settings->state_dir, &paths),
     };
 
-    if (!settings->key)
-        return flyt_error_set(err, -EINVAL, "the configuration says not where: set tls.authority, certificate and key");
     if (!settings->name && gethostname(host, sizeof host - 1))
         return flyt_error_set(err, -errno, "this machine has no name: set `name`");
     int status = flyt_enrol(&enrolment, err, name);
     if (status)
         return status;
-    printf("enrolled as node %s: %s\n", name, settings->certificate);
+    printf("enrolled as node %s: %s\n", name, enrolment.files.certificate);
     flyt_daemon_exit(program->daemon, 0);
     return 0;
 }
@@ -107,12 +113,9 @@ static int find_gpus(struct program *program, const struct flyt_node_settings *s
 static int connect_to_manager(struct program *program, const struct flyt_node_settings *settings,
                               struct flyt_error *err)
 {
-    int status = 0;
+    const struct flyt_tls_files set = files_of(settings);
+    int status = flyt_enrolled_tls(&set, settings->state_dir, err, &program->tls);
 
-    if (settings->key) {
-        const struct flyt_tls_files files = {settings->authority, settings->certificate, settings->key};
-        status = flyt_tls_new(&files, false, err, &program->tls);
-    }
     if (status || !settings->managers.count)
         return status;
     status = flyt_node_manager_new(&program->node, program->tls, &program->manager);

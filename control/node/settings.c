@@ -20,7 +20,7 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "listen", .kind = FLYT_SETTING_STRINGS, .offset = AT(listen), .fallback = "tcp://:9810", .help = "where programs connect"},
     {.path = "data_urls", .kind = FLYT_SETTING_STRINGS, .offset = AT(data_urls), .fallback = "", .help = "what programs are told; by default `listen` with host_ip"},
     {.path = "host_ip", .kind = FLYT_SETTING_STRING, .offset = AT(host_ip), .fallback = "", .help = "this machine's address, for data_urls and placement near a VM"},
-    {.path = "tls.authority", .kind = FLYT_SETTING_STRING, .offset = AT(authority), .fallback = "", .help = "the CA's certificates; none: in clear, with managers on loopback only"},
+    {.path = "tls.authority", .kind = FLYT_SETTING_STRING, .offset = AT(authority), .fallback = "", .help = "the CA's certificates; without it and without state_dir's: in clear, with managers on loopback only"},
     {.path = "tls.certificate", .kind = FLYT_SETTING_STRING, .offset = AT(certificate), .fallback = "", .help = "this node's certificate"},
     {.path = "tls.key", .kind = FLYT_SETTING_STRING, .offset = AT(key), .fallback = "", .help = "its key"},
     {.path = "state_dir", .kind = FLYT_SETTING_STRING, .offset = AT(state_dir), .fallback = "/var/lib/flyt/node", .help = "state, the servers' socket, module images"},

@@ -14,7 +14,7 @@ struct flyt_node_settings {
     struct flyt_strings listen;
     struct flyt_strings data_urls; /* none: those of `listen`, with host_ip where they name no host */
     char *host_ip;
-    char *authority, *certificate, *key; /* NULL: no TLS, for loopback only */
+    char *authority, *certificate, *key; /* NULL: those in state_dir; none: no TLS, loopback */
     char *state_dir;
     char *server; /* flyt-server */
     uint64_t software_gpus, software_sms, software_memory_bytes;

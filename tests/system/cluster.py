@@ -192,9 +192,6 @@ class System:
         address = netns.HUB_ADDRESS if self.network else "127.0.0.1"
         settings = {"name": name, "managers": [self.manager_url], "listen": ["tcp://%s:0" % address], "host_ip": address,
                     "state_dir": state, "server": self.program("flyt-server"), "metrics": "127.0.0.1:0"}
-        if self.tls:
-            settings.update({"tls.authority": state + "/authority.pem", "tls.certificate": state + "/certificate.pem",
-                             "tls.key": state + "/key.pem"})
         if not (self.hardware and i == 0):
             settings.update({"software_gpus": self.gpus, "software_sms": self.sms, "software_memory": self.memory})
         path = self.configure("node", name, settings, i)

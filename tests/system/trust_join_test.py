@@ -30,10 +30,9 @@ def refused(system, kind, name, token):
     state = os.path.join(folder, "state")
     os.makedirs(state)
     path = os.path.join(folder, "conf")
-    files = "tls: { authority = \"%s/a.pem\"; certificate = \"%s/c.pem\"; key = \"%s/k.pem\"; };\n" % ((state,) * 3)
     with open(path, "w") as f:
-        f.write('managers = [ "%s" ];\nstate_dir = "%s";\n%s = "%s";\n%s' % (
-            system.manager_url, state, "name" if kind == "node" else "vm_ip", name, files))
+        f.write('managers = [ "%s" ];\nstate_dir = "%s";\n%s = "%s";\n' % (
+            system.manager_url, state, "name" if kind == "node" else "vm_ip", name))
     program = "flyt-node-manager" if kind == "node" else "flyt-client-manager"
     result = harness.run([system.program(program), "--config", path, "--join", token], system.env)
     expect_equal(result.status, 1, "status of", program, "--join", result)
@@ -106,6 +105,46 @@ def tokens():
         expect_equal(members["node:n1"], serial, "the certificate of who joined first")
         for token in (used, expired, unknown, for_vm, for_node):
             expect(token[-43:] not in system.log("cluster"), "a token's secret is in the log")
+
+
+@scenario
+def where_files_go():
+    """Into state_dir where the settings name none, folders made on the way; a person's likewise. One form for all."""
+    with Trusted(nodes=0, vms=0) as system:
+        folder = tempfile.mkdtemp(prefix="files-", dir=harness.WORK)
+        mode = lambda *names: os.stat(os.path.join(folder, *names)).st_mode & 0o777
+        mask = os.umask(0)
+        os.umask(mask)
+        for kind, name, program in (("node", "n1", "flyt-node-manager"), ("vm", "10.0.0.50", "flyt-client-manager"),
+                                    ("operator", "alice", None)):
+            state = os.path.join(folder, kind, "a", "b")
+            path = os.path.join(folder, kind + ".conf")
+            with open(path, "w") as f:
+                f.write('managers = [ "%s" ]; state_dir = "%s"; %s = "%s";\n' % (
+                    system.manager_url, state, "name" if kind == "node" else "vm_ip", name))
+            command = [system.program(program), "--config", path, "--join"] if program else [
+                system.program("flytctl"), "--manager", system.manager_url, "join", "--folder", state]
+            result = harness.run([*command, system.token(kind, name)], system.env)
+            expect_equal(result.status, 0, kind, "joins", result)
+            expect_equal(sorted(os.listdir(state)), ["authority.pem", "certificate.pem", "key.pem"], kind)
+            expect_equal((mode(kind), mode(kind, "a"), mode(kind, "a", "b"), mode(kind, "a", "b", "key.pem")),
+                         (0o755 & ~mask, 0o755 & ~mask, 0o700, 0o600), "modes of the", kind)
+        # Where the settings name files, there and nowhere else; and where no folder can be made, that is said.
+        for kind, name, program in (("node", "n1", "flyt-node-manager"), ("vm", "10.0.0.50", "flyt-client-manager")):
+            for place, status in ((os.path.join(folder, kind, "named"), 0), (path + "/below-a-file", 1)):
+                own = os.path.join(folder, kind + "-tls.conf")
+                with open(own, "w") as f:
+                    f.write('managers = [ "%s" ]; state_dir = "%s/unused"; %s = "%s";\n'
+                            'tls: { authority = "%s/ca"; certificate = "%s/mine"; key = "%s/secret"; };\n' % (
+                                system.manager_url, folder, "name" if kind == "node" else "vm_ip", name, place, place, place))
+                result = harness.run([system.program(program), "--config", own, "--join", system.token(kind, name)],
+                                     system.env)
+                expect_equal(result.status, status, kind, "joins", result)
+                if status:
+                    expect("below-a-file" in result.err and "cannot be written: Not a directory" in result.err, result)
+                else:
+                    expect_equal(sorted(os.listdir(place)), ["ca", "mine", "secret"], kind)
+            expect(not os.path.exists(os.path.join(folder, "unused")), "state_dir was not needed")
 
 
 @scenario
