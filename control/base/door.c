@@ -16,6 +16,7 @@ struct flyt_door {
     struct flyt_door_config config;
     struct flyt_tls *tls;
     int listen_fd;
+    struct flyt_turns *turns;
     sd_event_source *io, *pause;
     LIST_HEAD(, flyt_peer) peers;
     unsigned peer_count, anonymous_count;
@@ -71,7 +72,7 @@ static void let_in(struct flyt_door *door, int fd)
 {
     struct flyt_peer *peer;
 
-    int status = flyt_peer_new(fd, door->tls, true, &door->config.peer, &peer);
+    int status = flyt_peer_accepted(fd, door->tls, &door->config.peer, door->turns, &peer);
     if (status < 0) {
         flyt_warn("connection refused: %s", strerror(-status));
         return;
@@ -150,13 +151,16 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
         door->config.anonymous_max = FLYT_DOOR_ANONYMOUS_MAX;
     if (!door->config.anonymous_ms)
         door->config.anonymous_ms = FLYT_PEER_SETUP_MS;
-    int status = sd_event_add_time(config->peer.event, &door->pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, door);
+    int status = flyt_turns_new(config->peer.event, &door->turns);
+    if (!status)
+        status = sd_event_add_time(config->peer.event, &door->pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, door);
     if (status >= 0)
         status = sd_event_source_set_enabled(door->pause, SD_EVENT_OFF);
     if (status >= 0)
         status = sd_event_add_io(config->peer.event, &door->io, listen_fd, EPOLLIN, on_knock, door);
     if (status < 0) {
         sd_event_source_disable_unref(door->pause);
+        flyt_turns_free(door->turns);
         free(door);
         return status;
     }
@@ -174,6 +178,7 @@ struct flyt_door *flyt_door_free(struct flyt_door *door)
     sd_event_source_disable_unref(door->pause);
     while ((peer = LIST_FIRST(&door->peers)))
         flyt_peer_close(peer);
+    flyt_turns_free(door->turns);
     free(door);
     return NULL;
 }

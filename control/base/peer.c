@@ -35,13 +35,13 @@ uint64_t flyt_peer_now_us(void)
 static int on_again(sd_event_source *source, void *user);
 
 int flyt_peer_alloc(const struct flyt_peer_config *config, struct flyt_tls *tls, bool is_server,
-                    struct flyt_peer **ret_peer)
+                    struct flyt_turns *turns, struct flyt_peer **ret_peer)
 {
     struct flyt_peer *peer = calloc(1, sizeof *peer);
 
     if (!peer)
         return -ENOMEM;
-    *peer = (struct flyt_peer){.ref_count = 1, .config = *config, .is_server = is_server, .fd = -1};
+    *peer = (struct flyt_peer){.ref_count = 1, .config = *config, .is_server = is_server, .turns = turns, .fd = -1};
     peer->identity.role = FLYT_ROLE_ANONYMOUS;
     peer->identity.uid = (uid_t)-1;
     STAILQ_INIT(&peer->output);
@@ -52,8 +52,8 @@ int flyt_peer_alloc(const struct flyt_peer_config *config, struct flyt_tls *tls,
         peer->config.stall_ms = FLYT_PEER_STALL_MS;
     if (getrandom(&peer->next_xid, sizeof peer->next_xid, 0) < 0)
         peer->next_xid = 1;
-    int status = sd_event_add_defer(config->event, &peer->again, on_again, peer);
-    if (status < 0 || (status = sd_event_source_set_enabled(peer->again, SD_EVENT_OFF)) < 0) {
+    int status = turns ? 0 : sd_event_add_defer(config->event, &peer->again, on_again, peer);
+    if (status < 0 || (peer->again && (status = sd_event_source_set_enabled(peer->again, SD_EVENT_OFF)) < 0)) {
         sd_event_source_disable_unref(peer->again);
         free(peer);
         return status;
@@ -85,6 +85,8 @@ static void free_list(struct flyt_outgoing_list *list)
 
 static void close_socket(struct flyt_peer *peer)
 {
+    if (peer->turns)
+        flyt_turns_forget(peer->turns, peer);
     peer->io = sd_event_source_disable_unref(peer->io);
     peer->again = sd_event_source_disable_unref(peer->again);
     peer->setup = sd_event_source_disable_unref(peer->setup);
@@ -198,6 +200,8 @@ void flyt_peer_wake(struct flyt_peer *peer)
 {
     if (peer->again)
         sd_event_source_set_enabled(peer->again, SD_EVENT_ONESHOT);
+    else if (peer->turns && peer->phase != FLYT_PEER_ENDED)
+        flyt_turns_wake(peer->turns, peer);
 }
 
 int flyt_peer_timer(struct flyt_peer *peer, sd_event_source **source, uint64_t after_ms,
@@ -275,7 +279,8 @@ static int update_sources(struct flyt_peer *peer)
     int status = 0;
 
     if (events != peer->io_events) {
-        status = sd_event_source_set_io_events(peer->io, events);
+        status = peer->turns ? flyt_turns_watch(peer->turns, peer, peer->fd, events)
+                             : sd_event_source_set_io_events(peer->io, events);
         peer->io_events = events;
     }
     if (status >= 0 && has_output && !peer->stall)
@@ -570,7 +575,7 @@ static void run(struct flyt_peer *peer)
         flyt_peer_end(peer, &(struct flyt_error){-ENOMEM, "out of memory"});
 }
 
-static void take_turn(struct flyt_peer *peer)
+void flyt_peer_take_turn(struct flyt_peer *peer)
 {
     peer->ref_count++;
     if (peer->connecting && peer->phase == FLYT_PEER_CONNECTING && !peer->cause.code)
@@ -582,19 +587,22 @@ static void take_turn(struct flyt_peer *peer)
 
 static int on_again(sd_event_source *source, void *user)
 {
-    take_turn(user);
+    flyt_peer_take_turn(user);
     return 0;
 }
 
-static int on_io(sd_event_source *source, int fd, uint32_t events, void *user)
+void flyt_peer_is_ready(struct flyt_peer *peer, uint32_t events)
 {
-    struct flyt_peer *peer = user;
-
     /* Whoever does not read now learns nothing else of the end, and would be woken for ever. */
     if (events & (EPOLLHUP | EPOLLERR) && peer->phase != FLYT_PEER_CONNECTING && !wants_read(peer))
         flyt_peer_end(peer, &(struct flyt_error){-EPIPE, "it closed the connection"});
     else
-        take_turn(peer);
+        flyt_peer_take_turn(peer);
+}
+
+static int on_io(sd_event_source *source, int fd, uint32_t events, void *user)
+{
+    flyt_peer_is_ready(user, events);
     return 0;
 }
 
@@ -602,6 +610,8 @@ int flyt_peer_watch(struct flyt_peer *peer, int fd, uint32_t events)
 {
     peer->io = sd_event_source_disable_unref(peer->io);
     peer->io_events = events;
+    if (peer->turns)
+        return flyt_turns_watch(peer->turns, peer, fd, events);
     int status = sd_event_add_io(peer->config.event, &peer->io, fd, events, on_io, peer);
     return status < 0 ? status : 0;
 }
@@ -622,15 +632,15 @@ int flyt_peer_attach(struct flyt_peer *peer, int fd)
     return status;
 }
 
-int flyt_peer_new(int fd, struct flyt_tls *tls, bool is_server, const struct flyt_peer_config *config,
-                  struct flyt_peer **ret_peer)
+static int new_peer(int fd, struct flyt_tls *tls, bool is_server, const struct flyt_peer_config *config,
+                    struct flyt_turns *turns, struct flyt_peer **ret_peer)
 {
     struct flyt_peer *peer;
     int flags = fcntl(fd, F_GETFL);
     int status = tls && !is_server ? -EINVAL : flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) ? -errno : 0;
 
     if (!status)
-        status = flyt_peer_alloc(config, tls, is_server, &peer);
+        status = flyt_peer_alloc(config, tls, is_server, turns, &peer);
     if (status) {
         close(fd);
         return status;
@@ -644,6 +654,18 @@ int flyt_peer_new(int fd, struct flyt_tls *tls, bool is_server, const struct fly
     }
     *ret_peer = peer;
     return 0;
+}
+
+int flyt_peer_new(int fd, struct flyt_tls *tls, bool is_server, const struct flyt_peer_config *config,
+                  struct flyt_peer **ret_peer)
+{
+    return new_peer(fd, tls, is_server, config, NULL, ret_peer);
+}
+
+int flyt_peer_accepted(int fd, struct flyt_tls *tls, const struct flyt_peer_config *config, struct flyt_turns *turns,
+                       struct flyt_peer **ret_peer)
+{
+    return new_peer(fd, tls, true, config, turns, ret_peer);
 }
 
 /* ---- small things ---- */

@@ -350,7 +350,7 @@ int flyt_peer_connect(const char *url_text, struct flyt_tls *tls, const struct f
     if (url.scheme == FLYT_URL_TCP && !tls && !may_be_clear(url.host))
         return flyt_error_set(err, -EINVAL, "'%s' needs TLS: without it only loopback addresses can be connected to",
                               url_text);
-    status = flyt_peer_alloc(config, url.scheme == FLYT_URL_TCP ? tls : NULL, false, &peer);
+    status = flyt_peer_alloc(config, url.scheme == FLYT_URL_TCP ? tls : NULL, false, NULL, &peer);
     if (status)
         return flyt_error_set(err, status, "out of memory");
     if (!timeout_ms)

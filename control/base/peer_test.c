@@ -542,6 +542,45 @@ static void visit_count(struct flyt_peer *peer, void *user)
     flyt_peer_close(peer);
 }
 
+static void close_one(struct flyt_peer *peer, void *user)
+{
+    flyt_peer_close(peer);
+}
+
+static void ended_closes_the_others(struct flyt_peer *peer, const struct flyt_error *cause, void *user)
+{
+    struct test_door *door = user;
+
+    door->side.ended_count++;
+    flyt_door_each(door->door, close_one, NULL);
+}
+
+/* More than are served in one turn end at one moment, and the first one takes the others with it. */
+static void test_one_of_many_closes_the_others_in_its_turn(void **state)
+{
+    enum { COUNT = 100 };
+    struct fixture *f = *state;
+    int fds[COUNT];
+    unsigned count = 0;
+
+    f->door.config.peer.ended = ended_closes_the_others;
+    test_door_open(&f->door, f->unix_url, NULL);
+    for (unsigned i = 0; i < COUNT; i++)
+        fds[i] = test_raw_connect(f->door.url);
+    test_run_until(f->event, f->door.side.ready_count == COUNT);
+    for (unsigned i = 0; i < COUNT; i++)
+        close(fds[i]);
+    test_run_until(f->event, f->door.side.ended_count == 1);
+    test_run_idle(f->event);
+    assert_int_equal(f->door.side.ended_count, 1);
+    flyt_door_each(f->door.door, visit_count, &count);
+    assert_int_equal(count, 0);
+    fds[0] = test_raw_connect(f->door.url);
+    test_run_until(f->event, f->door.side.ready_count == COUNT + 1);
+    close(fds[0]);
+    test_run_until(f->event, f->door.side.ended_count == 2);
+}
+
 static void test_a_thousand_idle_peers_wake_nobody(void **state)
 {
     enum { COUNT = 1000 };
@@ -592,6 +631,7 @@ int main(void)
         TEST(test_rpcinfo_gets_its_null_call_answered),
         TEST(test_connecting_fails),
         TEST(test_connecting_is_closed_at_any_time),
+        TEST(test_one_of_many_closes_the_others_in_its_turn),
         TEST(test_a_thousand_idle_peers_wake_nobody),
     };
 
