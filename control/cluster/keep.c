@@ -11,7 +11,8 @@
 
 enum {
     JOBS_MAX = 4096,
-    WRITES_AT_ONCE = 8, /* handed to the thread; the rest waits here */
+    WRITES_AT_ONCE = 8,  /* handed to the thread; the rest waits here */
+    AWAITED_IN_TURN = 7, /* before one that nobody waits for */
     RETRY_MS = 1000,
     EDIT_ATTEMPTS = 8,
 };
@@ -32,6 +33,7 @@ struct flyt_kept {
     void *object;   /* NULL: it has gone */
     bool is_doomed; /* to be deleted, then freed */
     bool is_dirty, is_queued, is_resting, is_writing;
+    bool is_awaited;     /* queued in `awaited` */
     struct job *check;   /* a write whose outcome must be found out first */
     struct waiters now;  /* of the write under way */
     struct waiters next; /* of the one after it */
@@ -42,10 +44,12 @@ TAILQ_HEAD(kept_list, flyt_kept);
 struct flyt_keeper {
     struct flyt_keeper_config config;
     struct flyt_worker *worker;
+    struct kept_list awaited; /* dirty, to be written: somebody waits for them */
     struct kept_list queue;   /* dirty, to be written */
     struct kept_list resting; /* failed: again when the timer says so */
     sd_event_source *timer;
     size_t queued_count, writing_count;
+    unsigned awaited_in_turn;
     uint64_t epoch;
     bool is_available, is_held, is_ending;
 };
@@ -230,13 +234,18 @@ static void free_job(struct job *job)
     free(job);
 }
 
+/* Where it is queued. */
+static struct kept_list *list_of(struct flyt_kept *kept)
+{
+    struct flyt_keeper *keeper = kept->keeper;
+
+    return kept->is_resting ? &keeper->resting : kept->is_awaited ? &keeper->awaited : &keeper->queue;
+}
+
 static void destroy(struct flyt_kept *kept)
 {
     if (kept->is_queued) {
-        if (kept->is_resting)
-            TAILQ_REMOVE(&kept->keeper->resting, kept, link);
-        else
-            TAILQ_REMOVE(&kept->keeper->queue, kept, link);
+        TAILQ_REMOVE(list_of(kept), kept, link);
         kept->keeper->queued_count--;
     }
     free_job(kept->check);
@@ -259,13 +268,36 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
     return 0;
 }
 
+/* What somebody waits for is not behind the thousands that a new cluster's nodes have to record. */
 static void enqueue(struct flyt_kept *kept)
 {
-    if (kept->is_queued)
+    bool is_awaited = !STAILQ_EMPTY(&kept->next);
+
+    if (kept->is_queued && (kept->is_resting || kept->is_awaited || !is_awaited))
         return;
+    if (kept->is_queued)
+        TAILQ_REMOVE(&kept->keeper->queue, kept, link);
+    else
+        kept->keeper->queued_count++;
     kept->is_queued = true;
-    kept->keeper->queued_count++;
-    TAILQ_INSERT_TAIL(&kept->keeper->queue, kept, link);
+    kept->is_awaited = is_awaited;
+    TAILQ_INSERT_TAIL(list_of(kept), kept, link);
+}
+
+/* The next to be written, taken out of its list; NULL: none. */
+static struct flyt_kept *dequeue(struct flyt_keeper *keeper)
+{
+    struct flyt_kept *kept = TAILQ_FIRST(&keeper->awaited), *other = TAILQ_FIRST(&keeper->queue);
+
+    if (!kept || (other && keeper->awaited_in_turn == AWAITED_IN_TURN))
+        kept = other;
+    if (!kept)
+        return NULL;
+    keeper->awaited_in_turn = kept->is_awaited ? keeper->awaited_in_turn % AWAITED_IN_TURN + 1 : 0;
+    TAILQ_REMOVE(list_of(kept), kept, link);
+    kept->is_queued = kept->is_awaited = false;
+    keeper->queued_count--;
+    return kept;
 }
 
 /* To the ones that are tried again in a second. It is in no list. */
@@ -275,6 +307,7 @@ static void rest(struct flyt_kept *kept)
 
     keeper->queued_count++;
     kept->is_queued = kept->is_resting = true;
+    kept->is_awaited = false;
     TAILQ_INSERT_TAIL(&keeper->resting, kept, link);
     if (TAILQ_FIRST(&keeper->resting) != kept)
         return; /* the timer runs */
@@ -330,10 +363,7 @@ static void pump(struct flyt_keeper *keeper)
 
     if (keeper->is_held || keeper->is_ending)
         return;
-    while (keeper->writing_count < WRITES_AT_ONCE && (kept = TAILQ_FIRST(&keeper->queue))) {
-        TAILQ_REMOVE(&keeper->queue, kept, link);
-        kept->is_queued = false;
-        keeper->queued_count--;
+    while (keeper->writing_count < WRITES_AT_ONCE && (kept = dequeue(keeper))) {
         if (kept->is_writing)
             continue; /* it comes back when that has ended */
         if (!kept->object && !kept->is_doomed) {
@@ -412,6 +442,7 @@ int flyt_keeper_new(const struct flyt_keeper_config *config, struct flyt_keeper 
         return -ENOMEM;
     keeper->config = *config;
     keeper->is_available = true;
+    TAILQ_INIT(&keeper->awaited);
     TAILQ_INIT(&keeper->queue);
     TAILQ_INIT(&keeper->resting);
     int status = flyt_worker_new(config->event, "flyt-store", JOBS_MAX, &keeper->worker);
@@ -440,7 +471,8 @@ struct flyt_keeper *flyt_keeper_free(struct flyt_keeper *keeper)
 
     keeper->is_ending = true;
     flyt_worker_free(keeper->worker);
-    while ((kept = TAILQ_FIRST(&keeper->queue)) || (kept = TAILQ_FIRST(&keeper->resting)))
+    while ((kept = TAILQ_FIRST(&keeper->awaited)) || (kept = TAILQ_FIRST(&keeper->queue)) ||
+           (kept = TAILQ_FIRST(&keeper->resting)))
         destroy(kept);
     sd_event_source_unref(keeper->timer);
     flyt_store_close(keeper->config.store);

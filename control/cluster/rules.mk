@@ -17,3 +17,7 @@ cluster_pure_tests := $(addprefix $(B)/control/cluster/,capacity_test placement_
 $(cluster_pure_tests): $(B)/%: $(B)/%.o $(CLUSTER_PURE_OBJS) $(BASE_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ -lcjson -lm -lcmocka
 UNIT_TESTS += $(cluster_pure_tests)
+
+$(B)/control/cluster/keep_test: $(B)/control/cluster/keep_test.o $(B)/control/cluster/keep.o $$(STORE_OBJS) $(CONTROL_OBJS)
+	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lcmocka
+UNIT_TESTS += $(B)/control/cluster/keep_test
