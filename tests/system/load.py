@@ -40,6 +40,7 @@ class Managers:
         self._ports = [reserve_port() for _ in range(count)]
         self.urls = ["tcp://127.0.0.1:%d" % port for _, port in self._ports]
         self.processes = [None] * count
+        self._log_begin = [0] * count
 
     def write_documents(self, vms):
         result = harness.run([CONTROL_LOAD, "--write", self.store, "--vms", str(vms)], timeout=300)
@@ -52,6 +53,11 @@ class Managers:
         with open(self.log_path(i), errors="replace") as f:
             return f.read()
 
+    def _log_of_this_start(self, i):
+        with open(self.log_path(i), "rb") as f:
+            f.seek(self._log_begin[i])
+            return f.read().decode(errors="replace")
+
     def start(self, i):
         """Returns at once; uplinks find it when it is ready."""
         path = os.path.join(self.folder, "manager-%d.conf" % i)
@@ -61,6 +67,7 @@ class Managers:
         with open(path, "w") as f:
             f.writelines("%s = %s;\n" % (name, json.dumps(value)) for name, value in values.items())
         with open(self.log_path(i), "ab") as log:
+            self._log_begin[i] = log.tell()
             self.processes[i] = harness.start([MANAGER, "--config", path], stderr=log, stdout=log)
 
     def kill(self, i):
@@ -84,8 +91,8 @@ class Managers:
 
     def metrics(self, i):
         """{'name{labels}': value}."""
-        found = re.findall(r"metrics: on port (\d+)", self.log(i))
-        harness.expect(found, "manager", i, "does not say where its metrics are:\n", self.log(i)[-2000:])
+        found = harness.within(30, lambda: re.findall(r"metrics: on port (\d+)", self._log_of_this_start(i)),
+                               "manager %d says where its metrics are" % i)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         text = opener.open("http://127.0.0.1:%s/metrics" % found[-1], timeout=30).read().decode()
         return {name: float(value) for name, value in
