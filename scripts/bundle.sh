@@ -18,7 +18,7 @@ cp -L "$build"/lib/libflyt-client.so.1 "$build"/lib/libcudart.so.13 "$build"/lib
 cp -L "$cuda/lib64/libcudart.so.13" "$out.new/native/"
 find "$build/tests/apps" -maxdepth 1 -type f ! -name '*.o' ! -name '*.d' -exec cp {} "$out.new/tests/" \;
 cp tests/bench/run "$out.new/bench/"
-find "$build/tests/bench" -maxdepth 1 -type f -perm -u+x -exec cp {} "$out.new/bench/" \;
+find "$build/tests/bench" -maxdepth 1 -type f -perm -u+x ! -name control_load -exec cp {} "$out.new/bench/" \;
 echo "$version" >"$out.new/VERSION"
 cp LICENSE "$out.new/"
 

@@ -10,7 +10,7 @@ control_cluster_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
 
 $(B)/bin/flyt-cluster-manager: $(B)/control/cluster/main.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm
+	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm
 CONTROL += $(B)/bin/flyt-cluster-manager
 
 cluster_pure_tests := $(addprefix $(B)/control/cluster/,capacity_test placement_test quota_test desired_test)

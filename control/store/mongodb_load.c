@@ -4,17 +4,41 @@
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "control/store/store_ops.h"
 
 typedef int (*open_fn)(const char *uri, unsigned timeout_ms, const struct flyt_schema *schema, struct flyt_error *err,
                        struct flyt_store **ret_store);
 
+/* Beside the program (a build's bin or a bundle's, an installed one, a test's), else where the system looks. Not by
+ * RUNPATH: under a sanitizer dlopen has another caller. */
+static void *load(void)
+{
+    static const char *const folders[] = {"../lib", "../lib/flyt", "../../lib"};
+    char path[PATH_MAX], program[PATH_MAX - 64];
+    ssize_t bytes = readlink("/proc/self/exe", program, sizeof program - 1);
+
+    if (bytes > 0) {
+        program[bytes] = 0;
+        *strrchr(program, '/') = 0;
+    }
+    for (unsigned i = 0; bytes > 0 && i < sizeof folders / sizeof folders[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s/libflyt-store-mongodb.so", program, folders[i]);
+        void *library = access(path, F_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+        if (library)
+            return library;
+    }
+    return dlopen("libflyt-store-mongodb.so", RTLD_NOW | RTLD_LOCAL);
+}
+
 int flyt_mongodb_load(const char *uri, unsigned timeout_ms, const struct flyt_schema *schema, struct flyt_error *err,
                       struct flyt_store **ret_store)
 {
-    /* Found by the RUNPATH of the program; stays loaded. */
-    void *library = dlopen("libflyt-store-mongodb.so", RTLD_NOW | RTLD_LOCAL);
+    void *library = load(); /* stays loaded */
     open_fn open = library ? (open_fn)dlsym(library, "flyt_mongodb_open") : NULL;
 
     if (!open)

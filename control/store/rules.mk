@@ -1,9 +1,8 @@
 # STORE_OBJS with STORE_LIBS: what a program links to keep documents (beside BASE_OBJS). MongoDB is a library of its own,
-# $(B)/lib/libflyt-store-mongodb.so, which STORE_RPATH lets a program of $(B)/bin, an installed one and a test find.
+# $(B)/lib/libflyt-store-mongodb.so, which mongodb_load.c finds.
 
 store_libs_of = $(shell pkg-config --libs $(1))
 STORE_LIBS := $(call store_libs_of,sqlite3 libcjson) -lm -ldl
-STORE_RPATH := -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN/../lib/flyt:$$ORIGIN/../../lib'
 control_store_CFLAGS := $(shell pkg-config --cflags sqlite3 libcjson libmongoc-1.0)
 
 store_mongodb_objs := $(call objs,control/store/mongodb.c control/store/bson_document.c)
@@ -18,5 +17,5 @@ CONTROL += $(B)/lib/libflyt-store-mongodb.so
 control_store_tests := $(patsubst %.c,$(B)/%,$(wildcard control/store/*_test.c))
 $(control_store_tests): $(B)/%: $(B)/%.o $(call objs,$(wildcard control/store/test_*.c)) $(STORE_OBJS) $(BASE_OBJS) | \
 		$(B)/lib/libflyt-store-mongodb.so
-	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(STORE_LIBS) $(call store_libs_of,libmongoc-1.0) -lcmocka
+	$(CC) $(LDFLAGS) -o $@ $^ $(STORE_LIBS) $(call store_libs_of,libmongoc-1.0) -lcmocka
 UNIT_TESTS += $(control_store_tests)

@@ -220,11 +220,12 @@ int flyt_child_run(const struct flyt_child_options *options)
         return 1;
     child->options = options;
     close_up(options);
+    /* All ends of the process are by _exit: it frees everything, on the GPU too, and waits for no kernel. */
     if (prepare(child) != 0)
-        return 1;
+        _exit(1);
     /* The listener that ends before it has a client for this process closes the socket: nothing to do then. */
     if (accept_client(child) != 0)
-        return 0;
+        _exit(0);
     struct flyt_session *session = &child->session;
     pthread_t thread;
     if (pthread_create(&thread, NULL, flyt_watch_run, &child->watch) != 0)
@@ -242,6 +243,5 @@ int flyt_child_run(const struct flyt_child_options *options)
     const struct timespec pause = {.tv_nsec = READING_MS * 1000000l};
     if (child->watch.is_node && *session->end_reason)
         nanosleep(&pause, NULL);
-    /* The process's end frees everything, on the GPU too, and waits for no kernel. */
     _exit(0);
 }

@@ -13,6 +13,6 @@ bench-programs: $(BENCH_PROGRAMS)
 CONTROL_LOAD := $(B)/tests/bench/control_load
 $(CONTROL_LOAD): $(call objs,$(wildcard tests/bench/load/*.c)) $(STORE_OBJS) $(CONTROL_OBJS) | $(B)/lib/libflyt-store-mongodb.so
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS)
+	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS)
 bench-programs: $(CONTROL_LOAD)
 test-apps: $(CONTROL_LOAD)
