@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "control/cluster/cluster.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
 enum { STRICT_WINDOW_MS = 100, MEND_MS = 5000 };
@@ -697,7 +698,11 @@ int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err)
     if (!tenant)
         return flyt_error_set(err, -ENOMEM, "the cluster manager has no memory");
     flyt_vm_request(vm, &request);
-    if (flyt_place(cluster->place_nodes, (unsigned)cluster->nodes.count, &request, &placement, reason, sizeof reason)) {
+    uint64_t start_ns = flyt_clock_ns();
+    bool is_refused = flyt_place(cluster->place_nodes, (unsigned)cluster->nodes.count, &request, &placement, reason,
+                                 sizeof reason) != 0;
+    flyt_measure_placement(cluster, flyt_clock_ns() - start_ns);
+    if (is_refused) {
         flyt_measure_limit(cluster, "capacity");
         return flyt_error_set(err, -ENOSPC, "%s", reason);
     }

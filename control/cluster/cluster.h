@@ -465,6 +465,7 @@ void flyt_measure_stop(struct flyt_cluster *cluster);
 void flyt_measure_call(const char *procedure, bool is_served, uint64_t took_us, bool has_failed, void *user);
 void flyt_measure_store(const char *operation, bool has_failed, uint64_t took_us, void *user);
 void flyt_measure_attach(struct flyt_cluster *cluster, uint64_t took_us, bool has_failed);
+void flyt_measure_placement(struct flyt_cluster *cluster, uint64_t took_ns);
 void flyt_measure_limit(struct flyt_cluster *cluster, const char *limit);
 void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node);
 

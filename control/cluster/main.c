@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <inttypes.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +13,7 @@
 #include "rpc/base/log.h"
 #include "rpc/transport/listen.h"
 
-enum { TICK_MS = 1000, STOP_MS = 3000 };
+enum { TICK_MS = 1000, STOP_MS = 3000, SPARE_DESCRIPTORS = 64 /* listening, the store, timers, metrics */ };
 
 static int on_tick(sd_event_source *source, uint64_t usec, void *user)
 {
@@ -129,6 +131,24 @@ static int open_doors(struct flyt_cluster *cluster, struct flyt_error *err)
     if (!status)
         set_socket_mode(settings->socket, settings->socket_group);
     return status;
+}
+
+/* One for each connection. */
+static void raise_descriptors(uint64_t connections_max)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files))
+        return;
+    if (files.rlim_cur < files.rlim_max) {
+        struct rlimit raised = {files.rlim_max, files.rlim_max};
+        if (!setrlimit(RLIMIT_NOFILE, &raised))
+            files = raised;
+    }
+    if (files.rlim_cur < connections_max + SPARE_DESCRIPTORS)
+        flyt_warn("connections_max is %" PRIu64 ", but %" PRIu64 " descriptors are all that is allowed: raise the hard "
+                  "limit (LimitNOFILE= of the unit, ulimit -Hn), or lower connections_max",
+                  connections_max, (uint64_t)files.rlim_cur);
 }
 
 static int start_cluster(struct flyt_cluster *cluster, struct flyt_error *err)

@@ -14,8 +14,8 @@ struct flyt_cluster_metrics {
     struct flyt_metric *allocation_sms, *allocation_memory, *allocation_used, *allocation_sessions, *allocation_refused;
     struct flyt_metric *node_up, *node_silence, *leader, *epoch, *store_up, *store_waiting, *vms, *connections,
         *certificate;
-    struct flyt_metric *limits, *heartbeats, *attach_seconds, *attaches, *call_seconds, *call_errors, *store_seconds,
-        *store_errors;
+    struct flyt_metric *limits, *heartbeats, *placement_seconds, *attach_seconds, *attaches, *call_seconds,
+        *call_errors, *store_seconds, *store_errors;
 };
 
 static void refresh_gpus(struct flyt_cluster *cluster)
@@ -98,12 +98,14 @@ static int make(struct flyt_cluster *cluster)
 {
     struct flyt_cluster_metrics *m = cluster->measures;
     struct flyt_metrics *all = cluster->metrics;
+    static const double placement_buckets[] = {0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0};
     static const char gpu[] = "node gpu", allocation[] = "allocation vm_ip tenant gpu";
 
     const struct {
         struct flyt_metric **metric;
         enum flyt_metric_kind kind;
         const char *name, *labels, *help;
+        const double *buckets;
     } rows[] = {
         {&m->gpu_sms, FLYT_GAUGE, "flyt_gpu_sms", gpu, "SMs that a GPU has"},
         {&m->gpu_sms_allocated, FLYT_GAUGE, "flyt_gpu_sms_allocated", gpu, "SMs that are charged"},
@@ -135,13 +137,16 @@ static int make(struct flyt_cluster *cluster)
         {&m->heartbeats, FLYT_COUNTER, "flyt_heartbeats_total", "node", "Heartbeats of a node"},
         {&m->attach_seconds, FLYT_HISTOGRAM, "flyt_attach_duration_seconds", "", "From a VM's question to its grant"},
         {&m->attaches, FLYT_COUNTER, "flyt_attaches_total", "outcome", "Answers to VMs"},
+        {&m->placement_seconds, FLYT_HISTOGRAM, "flyt_placement_duration_seconds", "",
+         "Choosing GPUs for a VM among all that there are", placement_buckets},
         {&m->call_seconds, FLYT_HISTOGRAM, "flyt_call_duration_seconds", "procedure direction", "Calls"},
         {&m->call_errors, FLYT_COUNTER, "flyt_call_errors_total", "procedure direction", "Calls that failed"},
         {&m->store_seconds, FLYT_HISTOGRAM, "flyt_store_duration_seconds", "operation", "Operations of the store"},
         {&m->store_errors, FLYT_COUNTER, "flyt_store_errors_total", "operation", "Those that failed"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        *rows[i].metric = flyt_metric_new(all, rows[i].kind, rows[i].name, rows[i].labels, rows[i].help, NULL);
+        *rows[i].metric =
+            flyt_metric_new(all, rows[i].kind, rows[i].name, rows[i].labels, rows[i].help, rows[i].buckets);
         if (!*rows[i].metric)
             return -ENOMEM;
     }
@@ -203,6 +208,12 @@ void flyt_measure_attach(struct flyt_cluster *cluster, uint64_t took_us, bool ha
         return;
     flyt_metric_observe(cluster->measures->attach_seconds, NULL, (double)took_us / 1e6);
     flyt_metric_add(cluster->measures->attaches, &outcome, 1);
+}
+
+void flyt_measure_placement(struct flyt_cluster *cluster, uint64_t took_ns)
+{
+    if (cluster->measures)
+        flyt_metric_observe(cluster->measures->placement_seconds, NULL, (double)took_ns / 1e9);
 }
 
 void flyt_measure_limit(struct flyt_cluster *cluster, const char *limit)
