@@ -155,6 +155,7 @@ static int start_cluster(struct flyt_cluster *cluster, struct flyt_error *err)
 {
     int status = open_store(cluster, err);
 
+    raise_descriptors(cluster->settings->connections_max);
     if (!status)
         flyt_backup_clear(cluster);
     if (!status)

@@ -105,7 +105,6 @@ static int make(struct flyt_cluster *cluster)
         struct flyt_metric **metric;
         enum flyt_metric_kind kind;
         const char *name, *labels, *help;
-        const double *buckets;
     } rows[] = {
         {&m->gpu_sms, FLYT_GAUGE, "flyt_gpu_sms", gpu, "SMs that a GPU has"},
         {&m->gpu_sms_allocated, FLYT_GAUGE, "flyt_gpu_sms_allocated", gpu, "SMs that are charged"},
@@ -137,19 +136,20 @@ static int make(struct flyt_cluster *cluster)
         {&m->heartbeats, FLYT_COUNTER, "flyt_heartbeats_total", "node", "Heartbeats of a node"},
         {&m->attach_seconds, FLYT_HISTOGRAM, "flyt_attach_duration_seconds", "", "From a VM's question to its grant"},
         {&m->attaches, FLYT_COUNTER, "flyt_attaches_total", "outcome", "Answers to VMs"},
-        {&m->placement_seconds, FLYT_HISTOGRAM, "flyt_placement_duration_seconds", "",
-         "Choosing GPUs for a VM among all that there are", placement_buckets},
         {&m->call_seconds, FLYT_HISTOGRAM, "flyt_call_duration_seconds", "procedure direction", "Calls"},
         {&m->call_errors, FLYT_COUNTER, "flyt_call_errors_total", "procedure direction", "Calls that failed"},
         {&m->store_seconds, FLYT_HISTOGRAM, "flyt_store_duration_seconds", "operation", "Operations of the store"},
         {&m->store_errors, FLYT_COUNTER, "flyt_store_errors_total", "operation", "Those that failed"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        *rows[i].metric =
-            flyt_metric_new(all, rows[i].kind, rows[i].name, rows[i].labels, rows[i].help, rows[i].buckets);
+        *rows[i].metric = flyt_metric_new(all, rows[i].kind, rows[i].name, rows[i].labels, rows[i].help, NULL);
         if (!*rows[i].metric)
             return -ENOMEM;
     }
+    m->placement_seconds = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_placement_duration_seconds", "",
+                                           "Choosing GPUs for a VM among all that there are", placement_buckets);
+    if (!m->placement_seconds)
+        return -ENOMEM;
     static const char *const limits[] = {"capacity", "quota"};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         flyt_metric_add(m->limits, &limits[i], 0);
