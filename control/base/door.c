@@ -19,6 +19,7 @@ struct flyt_door {
     struct flyt_turns *turns;
     sd_event_source *io, *pause;
     LIST_HEAD(, flyt_peer) peers;
+    TAILQ_HEAD(, flyt_peer) anonymous; /* without an identity, the oldest first */
     unsigned peer_count, anonymous_count;
     bool is_full_logged, is_pause_logged; /* one line for each time */
 };
@@ -30,8 +31,10 @@ bool flyt_door_admits(const struct flyt_door *door, struct flyt_peer *peer)
 
 void flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer)
 {
-    if (peer->is_counted_anonymous)
+    if (peer->is_counted_anonymous) {
+        TAILQ_REMOVE(&door->anonymous, peer, anonymous_link);
         door->anonymous_count--;
+    }
     peer->is_counted_anonymous = false;
 }
 
@@ -68,6 +71,43 @@ static const char *bound_passed(const struct flyt_door *door, const struct flyt_
     return NULL;
 }
 
+static unsigned anonymous_from(const struct flyt_door *door, const char *address)
+{
+    const struct flyt_peer *peer;
+    unsigned count = 0;
+
+    TAILQ_FOREACH(peer, &door->anonymous, anonymous_link)
+    count += !strcmp(peer->door_address, address);
+    return count;
+}
+
+/*
+ * Room for one more without an identity where all places are taken: the address that has most of them loses its oldest.
+ * So strangers cannot keep others out, who need a place for the moment of a handshake; those of an address with fewer
+ * are never pushed out.
+ */
+static void make_room(struct flyt_door *door)
+{
+    struct flyt_peer *peer, *victim = NULL;
+    struct flyt_error cause;
+    unsigned most = 0;
+
+    TAILQ_FOREACH(peer, &door->anonymous, anonymous_link)
+    {
+        unsigned count = anonymous_from(door, peer->door_address);
+        if (count <= most)
+            continue;
+        most = count;
+        victim = peer;
+        if (2 * most >= door->anonymous_count)
+            break; /* nobody has more */
+    }
+    if (!victim)
+        return;
+    flyt_error_set(&cause, -EPIPE, "others without an identity wait for its place");
+    flyt_peer_end(victim, &cause);
+}
+
 static void let_in(struct flyt_door *door, int fd)
 {
     struct flyt_peer *peer;
@@ -77,6 +117,8 @@ static void let_in(struct flyt_door *door, int fd)
         flyt_warn("connection refused: %s", strerror(-status));
         return;
     }
+    if (!peer->has_identity && door->anonymous_count >= door->config.anonymous_max)
+        make_room(door);
     const char *bound = bound_passed(door, peer);
     if (!bound && flyt_peer_limit_setup(peer, door->config.anonymous_ms) < 0)
         bound = "out of memory";
@@ -89,7 +131,10 @@ static void let_in(struct flyt_door *door, int fd)
     }
     peer->door = door;
     peer->is_counted_anonymous = !peer->has_identity;
-    door->anonymous_count += peer->is_counted_anonymous;
+    if (peer->is_counted_anonymous) {
+        TAILQ_INSERT_TAIL(&door->anonymous, peer, anonymous_link);
+        door->anonymous_count++;
+    }
     door->peer_count++;
     LIST_INSERT_HEAD(&door->peers, peer, door_link);
 }
@@ -145,6 +190,7 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
         return -ENOMEM;
     *door = (struct flyt_door){.config = *config, .tls = tls, .listen_fd = listen_fd};
     LIST_INIT(&door->peers);
+    TAILQ_INIT(&door->anonymous);
     if (!door->config.peers_max)
         door->config.peers_max = FLYT_DOOR_PEERS_MAX;
     if (!door->config.anonymous_max)

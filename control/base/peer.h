@@ -166,9 +166,11 @@ enum { FLYT_DOOR_PEERS_MAX = 4096, FLYT_DOOR_ANONYMOUS_MAX = 64 };
 struct flyt_door_config {
     struct flyt_peer_config peer; /* of each accepted connection */
     unsigned peers_max;           /* all at once; 0: FLYT_DOOR_PEERS_MAX */
-    unsigned anonymous_max;       /* without an identity, all at once; 0: FLYT_DOOR_ANONYMOUS_MAX */
-    unsigned anonymous_ms;        /* and how long each may be; 0: FLYT_PEER_SETUP_MS */
-    unsigned per_address_max;     /* connections of one address (unix: of one uid) at once; 0: peers_max */
+    /* Without an identity, all at once; 0: FLYT_DOOR_ANONYMOUS_MAX. Beyond it the address that has most of them loses
+     * its oldest. */
+    unsigned anonymous_max;
+    unsigned anonymous_ms;    /* and how long each may be; 0: FLYT_PEER_SETUP_MS */
+    unsigned per_address_max; /* connections of one address (unix: of one uid) at once; 0: peers_max */
     /* Asked for each connection with an identity from a certificate or the kernel (unix: FLYT_ROLE_OPERATOR): false
      * closes it. May set role and name. `user` is peer.user. */
     bool (*admit)(struct flyt_identity *identity, void *user);
@@ -176,8 +178,8 @@ struct flyt_door_config {
 
 /*
  * Accepts on listen_fd (made non-blocking, stays the caller's). With `tls`, which outlives the door, a client needs a
- * certificate, unless a procedure of the served program lists FLYT_ROLE_ANONYMOUS. Connections beyond a bound are
- * closed at once. 0 or a negative errno.
+ * certificate, unless a procedure of the served program lists FLYT_ROLE_ANONYMOUS. Connections beyond a bound other
+ * than anonymous_max are closed at once. 0 or a negative errno.
  */
 int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_config *config,
                   struct flyt_door **ret_door);

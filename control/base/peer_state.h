@@ -109,6 +109,7 @@ struct flyt_peer {
 
     struct flyt_door *door;
     LIST_ENTRY(flyt_peer) door_link;
+    TAILQ_ENTRY(flyt_peer) anonymous_link;      /* while is_counted_anonymous */
     char door_address[FLYT_NAME_BYTES_MAX + 1]; /* what per_address_max counts by */
 };
 

@@ -484,18 +484,22 @@ static void test_anonymous_connections_are_few(void **state)
         fds[i] = test_raw_connect(f->door.url);
         test_run_until(f->event, f->door.side.ready_count == i + 1);
     }
-    expect_end(f, test_raw_connect(f->door.url));
+    fds[2] = test_raw_connect(f->door.url);
+    expect_end(f, fds[0]); /* the oldest goes */
+    test_run_until(f->event, f->door.side.ready_count == 3);
     flyt_peer_set_identity(f->door.side.peer, FLYT_ROLE_NODE, "n1"); /* makes room */
     flyt_peer_set_identity(f->door.side.peer, FLYT_ROLE_NODE, "n1"); /* once */
-    fds[2] = test_raw_connect(f->door.url);
-    test_run_until(f->event, f->door.side.ready_count == 3);
-    expect_end(f, test_raw_connect(f->door.url));
-    close(fds[0]);
-    test_run_until(f->event, f->door.side.ended_count);
     fds[0] = test_raw_connect(f->door.url);
     test_run_until(f->event, f->door.side.ready_count == 4);
-    for (unsigned i = 0; i < 3; i++)
-        close(fds[i]);
+    assert_int_equal(f->door.side.ended_count, 1);
+    int last = test_raw_connect(f->door.url);
+    expect_end(f, fds[1]);
+    test_run_until(f->event, f->door.side.ready_count == 5);
+    assert_int_equal(f->door.side.ended_count, 2);
+    close(fds[0]);
+    test_run_until(f->event, f->door.side.ended_count == 3);
+    close(fds[2]);
+    close(last);
 }
 
 static void test_anonymous_connections_are_short(void **state)
