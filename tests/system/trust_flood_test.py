@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Who asks for more than is his: floods of strangers on the ports, one VM's connections, sessions and images without end;
+and whom the local socket lets in. Others go on."""
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import by_hand
+import harness
+from by_hand import Program
+from harness import expect, expect_equal, finish, helper, main, scenario, within
+from trust import Trusted, Watched
+
+FLOOD = os.path.join(harness.ROOT, "tests", "system", "programs", "flood.py")
+
+
+def flood(url, count, *kinds):
+    """From another address than the daemons', as a machine of its own would."""
+    process = harness.start([sys.executable, FLOOD, url.rsplit(":", 1)[1], "127.0.0.66", str(count), *kinds],
+                            stdout=subprocess.PIPE)
+    expect_equal(process.stdout.readline(), b"flooding\n", "the flood")
+    return process
+
+
+def stop(*processes):
+    for process in processes:
+        harness.kill_group(process)
+        process.wait()
+        process.stdout.close()
+
+
+def open_files(pid):
+    return len(os.listdir("/proc/%d/fd" % pid))
+
+
+@scenario
+def strangers_at_the_cluster_manager():
+    """Hundreds of connections without an identity, again and again: enrolled peers get in, and new ones enrol."""
+    with Trusted(nodes=1, vms=1) as system:
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", "64M")
+        certificate, key = system.identity("operator", "alice")
+        ask = [system.program("flytctl"), "--authority", system.authority, "--certificate", certificate, "--key", key,
+               "--manager", system.manager_url, "nodes"]
+        pid = system.supervisor.get("cluster")["pid"]
+        before = open_files(pid)
+        attack = flood(system.manager_url, 500, "silent", "half", "slow", "starttls", "hello")
+        for round_number in range(3):
+            within(60, lambda: harness.run(ask, system.env).status == 0, "flytctl over tcp gets in")
+        system.restart("vm-0")
+        within(60, lambda: system.flytctl("vms")[0]["connected"], "a client manager gets in")
+        system.restart("node-0")
+        within(60, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"], "a node gets in")
+        result = system.run_in_vm(0, helper("echo"))
+        expect_equal(result.status, 0, "a program", result)
+        expect(open_files(pid) < before + 64 + 32, "descriptors of the cluster manager", before, open_files(pid))
+        stop(attack)
+        within(30, lambda: open_files(pid) < before + 16, "the connections of the flood go")
+        expect_equal(system.supervisor.get("cluster")["starts"], 1, "starts of the cluster manager")
+
+
+@scenario
+def strangers_at_the_node():
+    with Watched(vms=1) as system:
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", "64M")
+        result = system.run_in_vm(0, helper("echo"))
+        expect_equal(result.status, 0, "a program", result)
+        running = system.start_in_vm(0, helper("marker"), "wait")
+        expect_equal(running.stdout.readline(), b"waiting\n", "a program that runs")
+        pid = system.supervisor.get("node-0")["pid"]
+        before = open_files(pid)
+        attack = flood(system.node_url, 300, "silent", "half", "slow")
+        result = system.run_in_vm(0, helper("echo"), timeout=90)
+        expect_equal(result.status, 0, "a program that begins in the flood", result)
+        expect(open_files(pid) < before + 64 + 32, "descriptors of the node manager", before, open_files(pid))
+        running.stdin.close()
+        running.stdin = None
+        ended = finish(running)
+        expect_equal((ended.status, ended.out.strip()), (0, "correct"), "the program that ran", ended)
+        expect_equal([n["state"] for n in system.flytctl("nodes")], ["up"], "the node")
+        stop(attack)
+        within(30, lambda: open_files(pid) < before + 16, "the connections of the flood go")
+
+
+@scenario
+def sessions_of_one_vm():
+    """Sessions beyond sessions_max and beyond the attach rate are refused; another VM's programs run."""
+    limits = {"vm.attach_rate": 2, "vm.attach_burst": 6}
+    with Watched(vms=2, node=limits) as system:
+        for i in range(2):
+            system.flytctl("vm", "add", system.vm_ip(i), "--sm", "8", "--memory", "64M", "--sessions", "3")
+        expect_equal(system.run_in_vm(0, helper("echo")).status, 0, "a program")
+        handshake, _ = by_hand.parse_handshake(system.recorded(0)[0][0])
+        beside = system.start_in_vm(1, helper("marker"), "wait")
+        expect_equal(beside.stdout.readline(), b"waiting\n", "another VM's program")
+        mine, words = [], set()
+        for _ in range(12):
+            program = Program(system.node_url)
+            reply = program.attach(handshake, system.forge(0))
+            expect(reply is not None and reply.status in ("OK", "BUSY"), "an attach", reply)
+            if reply.status == "OK":
+                mine.append(program)
+            else:
+                words.add(reply.message)
+                program.close()
+        expect_equal(len(mine), 3, "sessions that were let in")
+        expect(any("as many as its allocation allows" in w for w in words), "the reason:", words)
+        for program in mine:
+            program.close()
+        within(20, lambda: len(system.flytctl("sessions")) == 1, "they have ended")
+        # One after the other, as fast as it goes: the rate holds.
+        begin, let_in, refused = time.monotonic(), 0, set()
+        while not any("in a second" in r for r in refused):
+            expect(let_in < 200, "as many as", let_in, "programs began at once")
+            program = Program(system.node_url)
+            reply = program.attach(handshake, system.forge(0))
+            let_in += reply.status == "OK"
+            if reply.status != "OK":
+                refused.add(reply.message)
+            program.close()
+        seconds = time.monotonic() - begin
+        expect(let_in <= 6 + 2 * (seconds + 1), "programs that were let in within %.1f s: %d" % (seconds, let_in))
+        result = system.run_in_vm(1, helper("echo"))
+        expect_equal(result.status, 0, "another VM's program", result)
+        beside.stdin.close()
+        beside.stdin = None
+        ended = finish(beside)
+        expect_equal((ended.status, ended.out.strip()), (0, "correct"), "another VM's program", ended)
+        # When it has calmed down it is let in again.
+        within(30, lambda: system.run_in_vm(0, helper("echo")).status == 0, "the VM's own programs")
+
+
+@scenario
+def local_socket():
+    """allow_users and allow_groups: another uid is refused with a sentence, a named one and root get in; connections of
+    programs are bounded."""
+    if os.getuid() != 0:
+        print("    left out: needs root")
+        return
+    user = "nobody"
+    with Trusted(nodes=1, vms=1, client={"allow_users": ["daemon"], "programs_max": 40}) as system:
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", "64M")
+        for folder in (harness.WORK, system.folder, system.path("vm-0", "x")[:-2], system.path("vm-0", "run", "x")[:-2]):
+            os.chmod(folder, 0o755)
+
+        def asks(name):
+            """FLYT_LOCAL_STATUS of a process of this user: what it printed."""
+            result = subprocess.run(["setpriv", "--reuid=" + name, "--regid=65534", "--clear-groups", sys.executable, "-c",
+                                     CALL, system.client_socket(0)], capture_output=True, text=True, timeout=30)
+            return result.stdout.strip() + result.stderr.strip()[-300:]
+        expect_equal(asks(user), "closed", "an other user")
+        expect_equal(asks("daemon"), "done", "a named user")
+        expect_equal(asks("root"), "done", "root")
+        expect("nobody" in system.log("vm-0") or "uid=65534" in system.log("vm-0"), "the log names who was refused")
+        # Bounded: many connections of one who may; further ones are closed, and there is room again afterwards.
+        many = []
+        for _ in range(60):
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(system.client_socket(0))
+            many.append(s)
+        pid = system.supervisor.get("vm-0")["pid"]
+        within(20, lambda: sum(closed(s) for s in many) >= 20, "connections beyond the bound are closed")
+        expect(open_files(pid) < 40 + 40, "descriptors of the client manager", open_files(pid))
+        for s in many:
+            s.close()
+        result = system.run_in_vm(0, helper("echo"))
+        expect_equal(result.status, 0, "a program afterwards", result)
+
+
+CALL = """
+import socket, struct, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(20)
+try:
+    s.connect(sys.argv[1])
+    s.sendall(struct.pack(">I10I", 0x80000028, 1, 0, 2, 0x20000f1b, 1, 2, 0, 0, 0, 0))
+    print("done" if s.recv(4) else "closed")
+except ConnectionError:
+    print("closed")
+"""
+
+
+def closed(s):
+    s.setblocking(False)
+    try:
+        return s.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+if __name__ == "__main__":
+    main()
