@@ -1,6 +1,6 @@
 /*
  * Resizing what a VM has: recorded with a revision, checked against what there is, ordered to the node, answered when
- * the node and its running servers have taken it. One at a time for each VM.
+ * the node has taken it and the running servers have switched to their new SMs. One at a time for each VM.
  *
  * A resize by FLYT_RESIZE begins with the VM's document, so that after a crash the next manager carries on with it; one
  * that an operator wrote by hand is there already. Groups that are taken away stay charged until the node says that
@@ -334,12 +334,24 @@ static void node_answered(void *user, int status, const flyt_outcome *outcome)
     }
 }
 
+/* Whether all running servers give new work to the SMs that they are to have. */
+static bool has_switched(const struct flyt_resize *resize, const struct flyt_held *held)
+{
+    for (unsigned i = 0; i < held->part_count; i++) {
+        const struct flyt_groupset *now = &held->parts[i].groups, *old = &resize->before[i].groups;
+        if (memcmp(now->words, old->words, sizeof now->words) != 0 &&
+            (i >= held->use_count || held->uses[i].switch_state == FLYT_SWITCH_TARGET))
+            return false;
+    }
+    return true;
+}
+
 void flyt_resize_used(struct flyt_held *held)
 {
     struct flyt_resize *resize = held->resize;
 
     if (!resize || !resize->is_recorded || resize->is_taken_back || held->is_ordering ||
-        held->applied_revision < resize->revision || held->use_status != FLYT_STATUS_OK)
+        held->applied_revision < resize->revision || held->use_status != FLYT_STATUS_OK || !has_switched(resize, held))
         return;
     flyt_vm_set_reason(held->vm, NULL);
     flyt_vm_tell(held->vm, "resized");

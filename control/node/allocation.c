@@ -354,9 +354,8 @@ void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocati
 {
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         struct flyt_node_slot *slot = &allocation->slots[i];
-        /* What was taken away is not free while somebody may come back who still uses it. */
-        bool is_held = memcmp(slot->holding, slot->groups, sizeof slot->holding) && count_absent(allocation);
-        flyt_switch_state state = is_held ? FLYT_SWITCH_TARGET : FLYT_SWITCH_VACATED;
+        /* What was taken away, be it before a restart, is not free while somebody may come back who still uses it. */
+        flyt_switch_state state = count_absent(allocation) ? FLYT_SWITCH_TARGET : FLYT_SWITCH_VACATED;
         for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
             if (server->allocation != allocation)
                 continue;

@@ -35,6 +35,7 @@ struct fake {
     struct flyt_server_link_message message;
     struct flyt_server_link_session session;
     struct flyt_ledger *ledgers[FLYT_SLOTS_MAX];
+    unsigned char holding[FLYT_SLOTS_MAX][FLYT_SERVER_LINK_GROUP_BYTES]; /* groups that are not vacated */
     uint64_t cached[FLYT_SLOTS_MAX];
     uint64_t limits[FLYT_SLOTS_MAX];
     char program[FLYT_NAME_BYTES_MAX + 1];
@@ -128,12 +129,15 @@ static void on_groups(struct fake *fake)
 {
     const struct flyt_server_link_sm sm = fake->message.sm;
 
+    for (unsigned i = 0; i < sizeof sm.groups; i++)
+        fake->holding[sm.slot][i] |= fake->session.slots[sm.slot].groups[i];
     memcpy(fake->session.slots[sm.slot].groups, sm.groups, sizeof sm.groups);
     fake->message.kind = FLYT_SERVER_LINK_SM_DONE;
     fake->message.sm_done = (struct flyt_server_link_sm_done){sm.revision, sm.slot, FLYT_SERVER_LINK_SWITCHED};
     put(fake);
     if (fake->is_sluggish)
         return;
+    memset(fake->holding[sm.slot], 0, sizeof fake->holding[sm.slot]);
     fake->message.sm_done.state = FLYT_SERVER_LINK_VACATED;
     put(fake);
 }
@@ -178,6 +182,7 @@ static void rejoin(struct fake *fake)
                                                .client_pid = 7,
                                                .extent_count = count_extents(fake),
                                                .session = fake->session};
+    memcpy(rejoin->holding, fake->holding, sizeof rejoin->holding);
     snprintf(rejoin->program, sizeof rejoin->program, "%s", fake->program);
     for (unsigned i = 0; i < fake->session.slot_count; i++)
         fds[i] = flyt_ledger_fd(fake->ledgers[i]);

@@ -192,6 +192,8 @@ static int take_allocations(struct flyt_node *node, struct flyt_error *err)
     flyt_node_boot_id(boot_id);
     node->is_rejoining = node->allocations && *boot_id && !strcmp(boot_id, node->state.boot_id);
     strcpy(node->state.boot_id, boot_id);
+    for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+        flyt_node_allocation_look(node, allocation);
     return flyt_node_save(node) ? flyt_error_set(err, -EIO, "%s cannot be written", node->settings->state_dir) : 0;
 }
 

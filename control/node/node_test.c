@@ -534,6 +534,36 @@ static void test_restart_gives_nothing_away(void **state)
     close(program.fd);
 }
 
+/* What was taken before the restart, and is not vacated, is not free after it. */
+static void test_restart_while_groups_are_vacated(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish small = one, big = other;
+
+    grant(test, &one);
+    struct test_program program = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &program, "sluggish 1"), "0");
+    small.revision = 2;
+    small.group_count = 2;
+    grant(test, &small);
+    while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_SWITCHED)
+        test_node_run(test, 10);
+    pid_t pid = restart_without(test, &program);
+    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_TARGET);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    while (!flyt_node_server_find(&test->node, program.session_id))
+        test_node_run(test, 10);
+    while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_SWITCHED)
+        test_node_run(test, 10);
+    big.first_group = 2;
+    assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_CONFLICT);
+    close(program.fd);
+    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
+    while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_VACATED)
+        test_node_run(test, 10);
+    grant(test, &big);
+}
+
 static void test_restart_with_a_lower_limit(void **state)
 {
     struct test_node *test = *state;
@@ -703,6 +733,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limit_that_cannot_be_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_settings_leave_slots, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_restart_gives_nothing_away, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_while_groups_are_vacated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_restart_with_a_lower_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_restart_in_the_middle_of_an_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_restart_harms_nobody, set_up, tear_down),

@@ -106,6 +106,19 @@ static bool has_entry(const struct flyt_ledger *ledger, uint64_t server_id)
     return false;
 }
 
+/* What the server has, and what its work still runs on, stays the allocation's. Whether it has other groups, or holds
+ * more, than it is to: then it is told once more, and says when it has vacated them. */
+static bool hold_groups(struct flyt_node_slot *slot, const unsigned char *its, const unsigned char *holding)
+{
+    bool is_other = memcmp(its, slot->groups, sizeof slot->groups) != 0;
+
+    for (unsigned i = 0; i < sizeof slot->groups; i++) {
+        is_other |= holding[i] & ~slot->groups[i];
+        slot->holding[i] |= its[i] | holding[i];
+    }
+    return is_other;
+}
+
 /* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
 static const char *take_back(struct guest *guest, const struct flyt_server_link_rejoin *rejoin, const int *ledgers,
                              unsigned ledger_count)
@@ -164,14 +177,10 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     }
     /* It may have missed an order. */
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
-        if (!memcmp(session->slots[i].groups, allocation->slots[i].groups, sizeof session->slots[i].groups)) {
-            server->sm_revision[i] = allocation->slots[i].groups_revision;
-            server->sm_state[i] = FLYT_SWITCH_VACATED;
-        } else {
-            for (unsigned j = 0; j < sizeof session->slots[i].groups; j++)
-                allocation->slots[i].holding[j] |= session->slots[i].groups[j];
+        server->sm_revision[i] = allocation->slots[i].groups_revision;
+        server->sm_state[i] = FLYT_SWITCH_VACATED;
+        if (hold_groups(&allocation->slots[i], session->slots[i].groups, rejoin->holding[i]))
             flyt_node_server_tell_groups(server, i);
-        }
         if (session->slots[i].memory_bytes != allocation->now.slots.slots_val[i].memory_bytes)
             flyt_node_server_tell_limit(server, i, allocation->now.slots.slots_val[i].memory_bytes,
                                         allocation->now.revision, true);

@@ -244,6 +244,18 @@ def resize():
         expect_equal(operator.view("gpus")[0]["groups_allocated"], 6)
         node.tell("vacate on")
         within(10, lambda: operator.view("gpus")[0]["groups_allocated"] == 3, "free when they are left")
+        # Who asks for SMs is answered when programs have them; memory waits for nobody's SMs.
+        node.tell("switch off")
+        text = operator.call("resize 10.0.0.7 compute_units=16 timeout=1500", "TIMEOUT")["text"]
+        expect("not acknowledged by the node and its servers yet" in text, text)
+        row = one(operator.view("allocations"), id=grant["id"])
+        expect_equal((row["sms"], row["switch_state"], row["revision_applied"]), (16, "target", row["revision"]), row)
+        operator.call("resize 10.0.0.7 memory_bytes=%d" % (2 * GIB))
+        asker = Caller(manager.socket, "operator", "asker")
+        asker.say("resize 10.0.0.7 compute_units=8")
+        within(10, lambda: one(operator.view("allocations"), id=grant["id"])["sms"] == 8, "recorded")
+        node.tell("switch on")
+        expect_equal(asker.answer("resize")["status"], "OK", "when they have switched")
         # A node that does not answer: recorded, and taken when it is back.
         node.tell("mute")
         answer = operator.call("resize 10.0.0.7 compute_units=24 timeout=500", "TIMEOUT")

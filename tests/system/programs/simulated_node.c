@@ -8,6 +8,7 @@
  *   sessions VM_IP COUNT    programs that the VM has running       use VM_IP BYTES     memory that they use
  *   refuse TEXT | accept    answers orders with IN_USE | normally  mute | speak        does not answer orders at all
  *   heartbeats off | on                                            vacate off | on     what leaves stays in use
+ *   switch off | on     servers go on where they were
  *   orphan ID VM_IP         has an allocation that nobody ordered (first GPU, first group), from its next registration
  *   reconnect               leaves its connection and makes a new one
  *   quit
@@ -67,7 +68,7 @@ struct fleet {
     uint64_t memory_bytes, reserve_bytes;
     const char *host_ip, *type;
     char refusal[256];
-    bool is_mute, is_silent, keeps_busy;
+    bool is_mute, is_silent, keeps_busy, keeps_groups;
     char line[LINE_BYTES];
     size_t line_bytes;
 };
@@ -144,12 +145,13 @@ static void fill_use(const struct node *node, const struct held *held, flyt_allo
     use->slots.slots_val = slots;
     for (unsigned i = 0; i < held->slot_count; i++) {
         uint64_t limit = held->slots[i].memory_bytes, used = held->used_bytes;
-        slots[i] =
-            (flyt_slot_use){.memory_bytes = used > limit ? used : limit,
-                            .memory_used_bytes = used,
-                            .memory_peak_bytes = used,
-                            .sm_count = held->slots[i].sms,
-                            .switch_state = node->fleet->keeps_busy ? FLYT_SWITCH_SWITCHED : FLYT_SWITCH_VACATED};
+        slots[i] = (flyt_slot_use){.memory_bytes = used > limit ? used : limit,
+                                   .memory_used_bytes = used,
+                                   .memory_peak_bytes = used,
+                                   .sm_count = held->slots[i].sms,
+                                   .switch_state = node->fleet->keeps_groups ? FLYT_SWITCH_TARGET
+                                                   : node->fleet->keeps_busy ? FLYT_SWITCH_SWITCHED
+                                                                             : FLYT_SWITCH_VACATED};
     }
 }
 
@@ -592,6 +594,8 @@ static void command(struct fleet *fleet, const char *line)
         fleet->is_silent = !strcmp(word, "off");
     else if (sscanf(line, "vacate %15s", word) == 1)
         fleet->keeps_busy = !strcmp(word, "off");
+    else if (sscanf(line, "switch %15s", word) == 1)
+        fleet->keeps_groups = !strcmp(word, "off");
     else if (!strcmp(line, "quit"))
         sd_event_exit(fleet->event, 0);
     else if (!strcmp(line, "reconnect"))
