@@ -246,7 +246,11 @@ static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *ent
     held->when_free = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "when_free"));
     held->is_encrypted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "encrypted"));
     held->created_ms = big(entry, "created_ms");
+    /* Only what passed while no manager was there is measured by the wall clock. */
     held->idle_since_ms = big(entry, "idle_since_ms");
+    held->idle_clock_ms = flyt_clock_ms();
+    held->lingered_ms =
+        held->idle_since_ms && held->idle_since_ms < flyt_wall_ms() ? flyt_wall_ms() - held->idle_since_ms : 0;
     held->revision = 0;
     return held;
 }
@@ -570,15 +574,20 @@ static bool release_left(struct flyt_held *held)
     return has_released;
 }
 
+void flyt_held_set_idle(struct flyt_held *held, bool is_idle)
+{
+    held->idle_since_ms = is_idle ? flyt_wall_ms() : 0;
+    held->idle_clock_ms = flyt_clock_ms();
+    held->lingered_ms = 0;
+}
+
 static void set_idle(struct flyt_held *held, unsigned session_count)
 {
     bool was_idle = held->idle_since_ms != 0;
 
     held->session_count = session_count;
-    if (session_count)
-        held->idle_since_ms = 0;
-    else if (!was_idle)
-        held->idle_since_ms = flyt_wall_ms();
+    if (session_count || !was_idle)
+        flyt_held_set_idle(held, !session_count);
 }
 
 void flyt_held_used(struct flyt_held *held, const flyt_allocation_use *use)
@@ -724,7 +733,8 @@ int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err)
     held->priority = vm->desired.priority;
     held->is_reserved = vm->desired.is_reserved;
     held->is_encrypted = cluster->settings->is_encrypted;
-    held->created_ms = held->idle_since_ms = flyt_wall_ms();
+    held->created_ms = flyt_wall_ms();
+    flyt_held_set_idle(held, true);
     held->vm = vm;
     vm->held = held;
     for (unsigned i = 0; i < placement.slot_count; i++) {
@@ -874,7 +884,7 @@ static void mend(struct flyt_held *held, uint64_t now_ms)
 
 void flyt_held_tick(struct flyt_cluster *cluster)
 {
-    uint64_t now_ms = flyt_wall_ms();
+    uint64_t now_ms = flyt_clock_ms();
 
     if (!cluster->is_store_available)
         return;
@@ -891,7 +901,7 @@ void flyt_held_tick(struct flyt_cluster *cluster)
             continue;
         }
         if (held->is_reserved || held->resize || held->is_blocked_idle || (vm && vm->is_placing) ||
-            now_ms < held->idle_since_ms + cluster->settings->allocation_linger_ms)
+            now_ms - held->idle_clock_ms + held->lingered_ms < cluster->settings->allocation_linger_ms)
             continue;
         if (!vm) {
             flyt_held_end(held, "manager", "nobody uses it");

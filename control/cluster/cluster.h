@@ -126,10 +126,13 @@ struct flyt_held {
     bool is_granted;      /* written to all its GPUs; else it is being made */
     bool is_leaving;      /* being taken away */
     bool is_blocked_idle; /* blocked to be taken away, if no program comes before the node knows */
-    uint64_t written_revision, mend_ms;
+    uint64_t written_revision;
+    uint64_t mend_ms;       /* monotonic: not mended again before */
     uint64_t open_revision; /* by which new programs are let in (again) */
     uint64_t created_ms;
     uint64_t idle_since_ms; /* wall; 0: it has sessions */
+    uint64_t idle_clock_ms; /* the same, monotonic, as far as this process knows */
+    uint64_t lingered_ms;   /* before that */
     /* what the node says */
     uint64_t applied_revision;
     unsigned session_count;
@@ -322,6 +325,8 @@ void flyt_held_tick(struct flyt_cluster *cluster);
 /* Forgets it at once, here and in the store. */
 void flyt_held_drop(struct flyt_held *held);
 void flyt_held_free(struct flyt_held *held);
+/* It has no sessions, from now on; or has some. */
+void flyt_held_set_idle(struct flyt_held *held, bool is_idle);
 cJSON *flyt_held_json(const struct flyt_held *held);
 void flyt_serve_allocation(struct flyt_call *call, void *args);
 

@@ -206,7 +206,7 @@ static void ordered_again(void *user, int status, const flyt_outcome *outcome)
         flyt_vm_answer(vm, FLYT_STATUS_UNAVAILABLE, sentence);
     } else {
         if (!vm->held->session_count)
-            vm->held->idle_since_ms = flyt_wall_ms();
+            flyt_held_set_idle(vm->held, true);
         flyt_vm_answer(vm, FLYT_STATUS_OK, "");
     }
 }
@@ -250,7 +250,7 @@ static bool use_held(struct flyt_vm *vm, flyt_status *status, char *sentence, si
         snprintf(sentence, room, "VM %s was removed: its programs go on, new ones are not let in", vm->key);
         return true;
     }
-    held->idle_since_ms = held->session_count ? 0 : flyt_wall_ms(); /* a program is about to come */
+    flyt_held_set_idle(held, !held->session_count); /* a program is about to come */
     if (held->applied_revision && held->applied_revision >= held->open_revision) {
         *status = FLYT_STATUS_OK;
         *sentence = '\0';
