@@ -14,6 +14,12 @@ $(CLUSTER_HELPERS): $(B)/tests/system/%: $(B)/tests/system/programs/%.o $(CONTRO
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS)
 test-apps: $(CLUSTER_HELPERS)
 
+STEPPED_CLOCK := $(B)/tests/system/stepped_clock.so
+$(STEPPED_CLOCK): tests/system/programs/stepped_clock.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
+test-apps: $(STEPPED_CLOCK)
+
 # The tests also use the measuring programs and a demonstration's, and make a bundle of everything.
 test-apps: $(SYSTEM_PROGRAMS) $(BENCH_PROGRAMS) $(DEMO_PROGRAMS)
 TEST_DEPS += $(SYSTEM_PROGRAMS)
