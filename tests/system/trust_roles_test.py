@@ -98,6 +98,7 @@ def every_procedure():
         peer.program = by_hand.ORDER
         expect_equal(peer.call(1).state, "error", "an order to the cluster manager")
         within(10, lambda: {n["name"] for n in system.flytctl("nodes")} == {"node-0", "n9"}, "n9 has registered")
+        within(20, lambda: not system.flytctl("vms"), "the VM without a document is forgotten")
         after = state_of(system)
         for view in ("gpus", "vms", "allocations", "tenants"):
             expect_equal(after[view], before[view], view)
