@@ -6,8 +6,8 @@
  * address map, one set of limits and one sticky error, whatever number of contexts it has.
  *
  * Locks, in the order in which they may be taken: driver->mutex (objects, address map, modules), a pool's mutex
- * (driver_memory.h), a device's list of contexts, the queue's mutex (driver_queue.h), a device's print mutexes. None is
- * held while work of a stream runs.
+ * (driver_memory.h), a device's list of contexts, the queue's mutex (driver_queue.h), a device's print mutexes, the
+ * accounts' mutex (driver_account.c), the engine's own. None is held while work of a stream runs.
  */
 #ifndef FLYT_SOFTGPU_DRIVER_H
 #define FLYT_SOFTGPU_DRIVER_H
@@ -29,6 +29,7 @@ enum {
     FLYT_SOFT_DRIVER_VERSION = 13000,
     FLYT_SOFT_DEVICES_MAX = 16,
     FLYT_SOFT_SMS_MAX = 512,
+    FLYT_SOFT_CLIENT_SLOTS_MAX = 4096,
     FLYT_SOFT_CONTEXT_DEPTH_MAX = 64, /* contexts pushed on one thread */
     FLYT_SOFT_PRIORITY_GREATEST = -5, /* stream priorities run from 0 to this */
 };
@@ -68,6 +69,7 @@ struct flyt_soft_print {
 struct flyt_soft_device {
     int index;
     unsigned sm_count;
+    uint32_t sm_loads[FLYT_SOFT_SMS_MAX]; /* what runs on each: of ptx_partition.h */
     struct flyt_soft_arch arch;
     CUuuid uuid;
     struct flyt_soft_map map; /* address map and memory accounting */
@@ -93,6 +95,10 @@ struct flyt_soft_driver {
     struct CUdevResourceDesc_st *descs; /* list of all that were made */
     pthread_key_t thread_key;           /* struct thread_state of driver_context.c */
     _Atomic uint64_t next_id;           /* of contexts, streams, buffers */
+    _Atomic uint64_t next_split;        /* number of calls that split SMs */
+    uint64_t sm_rate;                   /* thread-instructions per second and SM; 0: unlimited */
+    struct flyt_soft_clients *clients;  /* NULL: any number of processes may use the GPU */
+    struct flyt_soft_accounts *accounts;
 };
 
 struct CUctx_st {
@@ -104,6 +110,7 @@ struct CUctx_st {
     bool is_green;               /* made for a green context: its streams may outlive it */
     unsigned flags;
     unsigned sm_count; /* that its streams run on */
+    struct flyt_ptx_partition *partition;
     uint64_t id;
     atomic_bool is_dead;            /* destroyed; still referenced */
     struct CUstream_st *streams;    /* list, under the queue's mutex */
@@ -144,14 +151,32 @@ bool flyt_soft_arch_find(int major, int minor, struct flyt_soft_arch *ret_arch);
 /* Makes `error` the device's sticky error, unless it has one, and cancels what runs. */
 void flyt_soft_device_break(struct flyt_soft_device *device, CUresult error);
 
-/* A context of the device with one reference; NULL where memory is out. green may be NULL. */
+/* A context of the device with one reference; NULL where memory is out. green may be NULL. sms: those that its streams
+ * run on, at least one; NULL: all. */
 struct CUctx_st *flyt_soft_context_new(struct flyt_soft_device *device, struct CUgreenCtx_st *green, unsigned flags,
-                                       unsigned sm_count);
+                                       const struct flyt_soft_sms *sms);
 void flyt_soft_context_ref(struct CUctx_st *ctx);
 /* Frees it with the last reference. NULL is allowed. */
 void flyt_soft_context_unref(struct CUctx_st *ctx);
 /* Marks a context destroyed, after its streams have run empty, and gives up its owner's reference. */
 void flyt_soft_context_retire(struct CUctx_st *ctx);
+
+/*
+ * Limits the number of processes that have contexts to slot_count of those that name the same folder, which must exist.
+ * 0 or a negative code.
+ */
+int flyt_soft_clients_new(const char *folder, unsigned slot_count, struct flyt_soft_clients **ret_clients);
+/* To be asked before a context is made: whether this process has a slot, which it then keeps until it ends.
+ * CUDA_ERROR_MPS_MAX_CLIENTS_REACHED: all are taken. clients may be NULL. */
+CUresult flyt_soft_client_admit(struct flyt_soft_clients *clients);
+
+/* What account.h promises. folder: where this process's file goes; NULL: no file. 0 or a negative code. */
+int flyt_soft_accounts_new(const char *folder, struct flyt_soft_accounts **ret_accounts);
+/* A context begins and ends. */
+void flyt_soft_account_open(const struct CUctx_st *ctx);
+void flyt_soft_account_close(const struct CUctx_st *ctx);
+/* The context's line in the file shall say what it has used until now. */
+void flyt_soft_account_write(const struct CUctx_st *ctx);
 
 /* Waits until every stream of every context of the device has done what it had when called. */
 void flyt_soft_device_drain(struct flyt_soft_device *device);

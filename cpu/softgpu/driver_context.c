@@ -94,21 +94,39 @@ void flyt_soft_device_break(struct flyt_soft_device *device, CUresult error)
         atomic_store(&device->cancel, true);
 }
 
+/* The SMs of the set, or all where it is NULL. NULL: out of memory. */
+static struct flyt_ptx_partition *partition_new(struct flyt_soft_device *device, const struct flyt_soft_sms *sms)
+{
+    uint16_t numbers[FLYT_SOFT_SMS_MAX];
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < device->sm_count; i++)
+        if (!sms || sms->bits[i / 64] >> (i % 64) & 1)
+            numbers[count++] = (uint16_t)i;
+    return flyt_ptx_partition_new(device->sm_loads, numbers, count, flyt_soft_driver()->sm_rate);
+}
+
 struct CUctx_st *flyt_soft_context_new(struct flyt_soft_device *device, struct CUgreenCtx_st *green, unsigned flags,
-                                       unsigned sm_count)
+                                       const struct flyt_soft_sms *sms)
 {
     struct CUctx_st *ctx = calloc(1, sizeof(*ctx));
 
     if (!ctx)
         return NULL;
+    ctx->partition = partition_new(device, sms);
+    if (!ctx->partition) {
+        free(ctx);
+        return NULL;
+    }
     ctx->kind = FLYT_SOFT_CONTEXT;
     atomic_init(&ctx->refs, 1);
     ctx->device = device;
     ctx->green = green;
     ctx->is_green = green != NULL;
     ctx->flags = flags;
-    ctx->sm_count = sm_count;
+    ctx->sm_count = ctx->partition->sm_count;
     ctx->id = flyt_soft_id_new();
+    flyt_soft_account_open(ctx);
     pthread_mutex_lock(&device->contexts_mutex);
     ctx->next_in_device = device->contexts;
     device->contexts = ctx;
@@ -129,6 +147,8 @@ static void context_free_locked(struct CUctx_st *ctx)
         at = &(*at)->next_in_device;
     *at = ctx->next_in_device;
     ctx->kind = FLYT_SOFT_DEAD;
+    flyt_soft_account_close(ctx);
+    flyt_ptx_partition_free(ctx->partition);
     free(ctx);
 }
 
@@ -178,11 +198,13 @@ void flyt_soft_context_retire(struct CUctx_st *ctx)
 CUresult flyt_soft_primary_retain(struct flyt_soft_device *device, struct CUctx_st **ret_ctx)
 {
     struct flyt_soft_driver *driver = flyt_soft_driver();
-    CUresult r = CUDA_SUCCESS;
+    CUresult r = flyt_soft_client_admit(driver->clients);
 
+    if (r != CUDA_SUCCESS)
+        return r;
     pthread_mutex_lock(&driver->mutex);
     if (!device->primary)
-        device->primary = flyt_soft_context_new(device, NULL, device->primary_flags, device->sm_count);
+        device->primary = flyt_soft_context_new(device, NULL, device->primary_flags, NULL);
     if (device->primary) {
         device->primary_refs++;
         *ret_ctx = device->primary;
@@ -305,7 +327,10 @@ FLYT_SOFT_API cuCtxCreate(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, u
         return CUDA_ERROR_INVALID_VALUE;
     if (ctxCreateParams && (ctxCreateParams->numExecAffinityParams || ctxCreateParams->cigParams))
         return CUDA_ERROR_NOT_SUPPORTED;
-    ctx = flyt_soft_context_new(device, NULL, flags, device->sm_count);
+    r = flyt_soft_client_admit(flyt_soft_driver()->clients);
+    if (r != CUDA_SUCCESS)
+        return r;
+    ctx = flyt_soft_context_new(device, NULL, flags, NULL);
     if (!ctx)
         return CUDA_ERROR_OUT_OF_MEMORY;
     r = cuCtxPushCurrent(ctx);

@@ -10,8 +10,7 @@
 struct resource_content {
     uint32_t magic;
     int32_t device;
-    uint32_t is_part; /* result of a split: cannot be split again */
-    uint32_t reserved;
+    uint64_t split; /* number of the call that it is a result of, which cannot be split again; 0: the whole device */
     struct flyt_soft_sms sms;
 };
 _Static_assert(sizeof(struct resource_content) <= sizeof(((CUdevResource *)0)->_internal_padding),
@@ -63,18 +62,23 @@ static unsigned group_min(const struct flyt_soft_device *device, unsigned flags)
     return device->arch.sm_group_min;
 }
 
-static void resource_fill(CUdevResource *resource, const struct flyt_soft_device *device,
-                          const struct flyt_soft_sms *sms, bool is_part)
+static uint64_t split_new(void)
 {
-    struct resource_content content = {
-        .magic = RESOURCE_MAGIC, .device = device->index, .is_part = is_part, .sms = *sms};
+    return atomic_fetch_add(&flyt_soft_driver()->next_split, 1) + 1;
+}
+
+/* split: 0 for a whole device. */
+static void resource_fill(CUdevResource *resource, const struct flyt_soft_device *device,
+                          const struct flyt_soft_sms *sms, uint64_t split)
+{
+    struct resource_content content = {.magic = RESOURCE_MAGIC, .device = device->index, .split = split, .sms = *sms};
 
     memset(resource, 0, sizeof(*resource));
     resource->sm.smCount = sms_count(sms);
     if (!resource->sm.smCount)
         return;
     resource->type = CU_DEV_RESOURCE_TYPE_SM;
-    if (!is_part) {
+    if (!split) {
         resource->sm.minSmPartitionSize = device->arch.sm_group_min;
         resource->sm.smCoscheduledAlignment = device->arch.sm_group_min;
     }
@@ -103,7 +107,7 @@ FLYT_SOFT_API cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, C
     if (type != CU_DEV_RESOURCE_TYPE_SM)
         return CUDA_ERROR_INVALID_RESOURCE_TYPE;
     all = sms_run(0, found->sm_count);
-    resource_fill(resource, found, &all, false);
+    resource_fill(resource, found, &all, 0);
     return CUDA_SUCCESS;
 }
 
@@ -127,6 +131,7 @@ FLYT_SOFT_API cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *n
     struct flyt_soft_device *device;
     struct resource_content content;
     unsigned min_sms, group_sms, count, total;
+    uint64_t split;
 
     if (!flyt_soft_driver())
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -135,7 +140,7 @@ FLYT_SOFT_API cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *n
     if (useFlags != 0 && useFlags != CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING &&
         useFlags != CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!resource_read(input, &content) || content.is_part ||
+    if (!resource_read(input, &content) || content.split ||
         flyt_soft_device_find(content.device, &device) != CUDA_SUCCESS)
         return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     total = device->sm_count;
@@ -154,15 +159,16 @@ FLYT_SOFT_API cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *n
     }
     if (*nbGroups < count)
         count = *nbGroups;
+    split = split_new();
     for (unsigned i = 0; i < count; i++) {
         struct flyt_soft_sms group = sms_run(i * group_sms, group_sms);
 
-        resource_fill(&result[i], device, &group, true);
+        resource_fill(&result[i], device, &group, split);
     }
     if (remaining) {
         struct flyt_soft_sms rest = sms_run(count * group_sms, total - count * group_sms);
 
-        resource_fill(remaining, device, &rest, true);
+        resource_fill(remaining, device, &rest, split);
     }
     *nbGroups = count;
     return CUDA_SUCCESS;
@@ -174,6 +180,7 @@ FLYT_SOFT_API cuDevResourceGenerateDesc(CUdevResourceDesc *phDesc, CUdevResource
     struct CUdevResourceDesc_st *desc;
     struct flyt_soft_sms sms = {0};
     struct resource_content content;
+    uint64_t split = 0;
     int device = -1;
 
     if (!driver)
@@ -183,9 +190,11 @@ FLYT_SOFT_API cuDevResourceGenerateDesc(CUdevResourceDesc *phDesc, CUdevResource
     for (unsigned i = 0; i < nbResources; i++) {
         if (!resource_read(&resources[i], &content))
             return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-        if (i && content.device != device)
+        /* Groups of different splits do not go together, and the whole device with none. */
+        if (i && (content.device != device || content.split != split || !split))
             return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
         device = content.device;
+        split = content.split;
         for (unsigned j = 0; j < FLYT_SOFT_SMS_MAX / 64; j++)
             sms.bits[j] |= content.sms.bits[j];
     }
@@ -240,7 +249,7 @@ FLYT_SOFT_API cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
     green->kind = FLYT_SOFT_GREEN;
     green->id = flyt_soft_id_new();
     green->sms = desc->sms;
-    green->ctx = flyt_soft_context_new(device, green, primary->flags, sms_count(&desc->sms));
+    green->ctx = flyt_soft_context_new(device, green, primary->flags, &desc->sms);
     if (!green->ctx)
         goto free_green;
     *phCtx = green;
@@ -298,7 +307,7 @@ FLYT_SOFT_API cuGreenCtxGetDevResource(CUgreenCtx hCtx, CUdevResource *resource,
         return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_DEV_RESOURCE_TYPE_SM)
         return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    resource_fill(resource, ctx->device, &hCtx->sms, true);
+    resource_fill(resource, ctx->device, &hCtx->sms, split_new());
     return CUDA_SUCCESS;
 }
 

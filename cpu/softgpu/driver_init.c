@@ -11,11 +11,16 @@
 static struct flyt_soft_driver *_Atomic the_driver;
 static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+static const uint64_t SM_RATE_MAX = 1000000000000; /* what ptx_partition.h takes */
+
 struct config {
     unsigned device_count;
     unsigned sm_count;
     unsigned worker_count; /* 0: one for each processor */
+    unsigned client_slots; /* 0: any number */
     uint64_t memory_bytes;
+    uint64_t sm_rate;
+    const char *client_folder, *account_folder; /* NULL: none */
     struct flyt_soft_arch arch;
 };
 
@@ -30,20 +35,37 @@ uint64_t flyt_soft_id_new(void)
 }
 
 /* A whole number between min and max from the environment. False: set to something else. */
-static bool read_number(const char *name, unsigned min, unsigned max, unsigned *number)
+static bool read_count(const char *name, uint64_t min, uint64_t max, uint64_t *number)
 {
     const char *text = getenv(name);
-    unsigned long value;
+    unsigned long long value;
     char *end;
 
     if (!text || !*text)
         return true;
     errno = 0;
-    value = strtoul(text, &end, 10);
+    value = strtoull(text, &end, 10);
     if (errno || *end || !isdigit((unsigned char)*text) || value < min || value > max)
+        return false;
+    *number = value;
+    return true;
+}
+
+static bool read_number(const char *name, unsigned min, unsigned max, unsigned *number)
+{
+    uint64_t value = *number;
+
+    if (!read_count(name, min, max, &value))
         return false;
     *number = (unsigned)value;
     return true;
+}
+
+static const char *read_text(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text && *text ? text : NULL;
 }
 
 /* A size such as 4G, 512M or a number of bytes. False: something else, or less than 64 MiB. */
@@ -92,10 +114,15 @@ static bool read_arch(const char *name, struct flyt_soft_arch *arch)
 static bool read_config(struct config *config)
 {
     *config = (struct config){.device_count = 1, .sm_count = 132, .memory_bytes = 4 * FLYT_SOFT_GIB};
+    config->client_folder = read_text("FLYT_SOFT_CLIENT_FOLDER");
+    config->account_folder = read_text("FLYT_SOFT_ACCOUNT");
     return read_number("FLYT_SOFT_DEVICES", 0, FLYT_SOFT_DEVICES_MAX, &config->device_count) &&
            read_number("FLYT_SOFT_SMS", 1, FLYT_SOFT_SMS_MAX, &config->sm_count) &&
            read_number("FLYT_SOFT_WORKERS", 1, 1024, &config->worker_count) &&
-           read_memory("FLYT_SOFT_MEMORY", &config->memory_bytes) && read_arch("FLYT_SOFT_CC", &config->arch);
+           read_count("FLYT_SOFT_SM_RATE", 0, SM_RATE_MAX, &config->sm_rate) &&
+           read_number("FLYT_SOFT_CLIENT_SLOTS", 1, FLYT_SOFT_CLIENT_SLOTS_MAX, &config->client_slots) &&
+           !config->client_slots == !config->client_folder && read_memory("FLYT_SOFT_MEMORY", &config->memory_bytes) &&
+           read_arch("FLYT_SOFT_CC", &config->arch);
 }
 
 static int device_init(struct flyt_soft_device *device, int index, const struct config *config)
@@ -138,6 +165,11 @@ static CUresult driver_new(struct flyt_soft_driver **ret_driver)
     driver->queue = flyt_soft_queue_new();
     if (!driver->queue || flyt_soft_space_init(&driver->space) < 0 || flyt_soft_threads_init(driver) < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    driver->sm_rate = config.sm_rate;
+    if (config.client_slots && flyt_soft_clients_new(config.client_folder, config.client_slots, &driver->clients) < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (flyt_soft_accounts_new(config.account_folder, &driver->accounts) < 0)
+        return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < config.device_count; i++)
         if (device_init(&driver->devices[i], (int)i, &config) < 0)
             return CUDA_ERROR_OUT_OF_MEMORY;

@@ -17,7 +17,8 @@ struct launch_op {
     struct flyt_soft_op op;
     struct flyt_ptx_launch launch;
     struct flyt_soft_device *device;
-    struct CUmod_st *module; /* one reference */
+    struct CUmod_st *module;    /* one reference */
+    const struct CUctx_st *ctx; /* its stream holds it */
     _Alignas(16) unsigned char params[];
 };
 
@@ -32,14 +33,16 @@ static void print(void *user, bool is_error, const char *text, size_t text_bytes
 static CUresult launch_run(struct flyt_soft_op *op)
 {
     struct launch_op *launch = (struct launch_op *)op;
-    struct flyt_ptx_counts counts;
     const uint32_t workspace_bytes = WORKSPACE_BYTES;
+    CUresult r;
 
     if (launch->launch.grid_workspace) {
         memset((void *)launch->launch.grid_workspace, 0, WORKSPACE_BYTES);
         memcpy((void *)launch->launch.grid_workspace, &workspace_bytes, sizeof(workspace_bytes));
     }
-    return flyt_ptx_launch_run(flyt_soft_driver()->pool, &launch->launch, &counts);
+    r = flyt_ptx_launch_run(flyt_soft_driver()->pool, &launch->launch, NULL);
+    flyt_soft_account_write(launch->ctx);
+    return r;
 }
 
 static void launch_free(struct flyt_soft_op *op)
@@ -71,8 +74,9 @@ static bool shape_is_valid(const CUlaunchConfig *config, const struct flyt_ptx_k
             config->blockDimZ == info->required_block[2]);
 }
 
+/* *ret_blocks_per_sm: how many of its blocks an SM holds. */
 static CUresult resources_check(const CUlaunchConfig *config, const struct CUfunc_st *function,
-                                const struct CUctx_st *ctx, bool is_cooperative)
+                                const struct CUctx_st *ctx, bool is_cooperative, unsigned *ret_blocks_per_sm)
 {
     unsigned threads = config->blockDimX * config->blockDimY * config->blockDimZ;
     unsigned blocks_per_sm;
@@ -86,6 +90,7 @@ static CUresult resources_check(const CUlaunchConfig *config, const struct CUfun
     blocks = (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ;
     if (is_cooperative && blocks > (uint64_t)blocks_per_sm * ctx->sm_count)
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    *ret_blocks_per_sm = blocks_per_sm;
     return CUDA_SUCCESS;
 }
 
@@ -207,6 +212,7 @@ static CUresult launch_new(const CUlaunchConfig *config, struct CUfunc_st *funct
     launch->op = (struct flyt_soft_op){.run = launch_run, .free = launch_free};
     launch->device = device;
     launch->module = function->module;
+    launch->ctx = ctx;
     flyt_soft_module_ref(function->module);
     launch->launch = (struct flyt_ptx_launch){
         .module = function->module->ptx,
@@ -218,6 +224,7 @@ static CUresult launch_new(const CUlaunchConfig *config, struct CUfunc_st *funct
         .stack_bytes = stack_bytes(device),
         .is_cooperative = is_cooperative,
         .sm_count = ctx->sm_count,
+        .partition = ctx->partition,
         .memory = &device->map.ptx,
         .grid_workspace = workspace,
         .print = print,
@@ -237,6 +244,7 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, bool i
     struct CUstream_st *stream;
     struct CUfunc_st *function;
     struct launch_op *launch;
+    unsigned blocks_per_sm;
     CUresult r = flyt_soft_enter(&ctx);
 
     if (r == CUDA_SUCCESS)
@@ -252,11 +260,12 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, bool i
     if (!is_single(function->info->required_cluster[0], function->info->required_cluster[1],
                    function->info->required_cluster[2]))
         return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    r = resources_check(config, function, stream->ctx, is_cooperative);
+    r = resources_check(config, function, stream->ctx, is_cooperative, &blocks_per_sm);
     if (r == CUDA_SUCCESS)
         r = launch_new(config, function, stream->ctx, is_cooperative, params, extra, &launch);
     if (r != CUDA_SUCCESS)
         return r;
+    launch->launch.blocks_per_sm = blocks_per_sm;
     atomic_store(&stream->ctx->device->has_launched, true);
     flyt_soft_stream_push(stream, &launch->op);
     return CUDA_SUCCESS;

@@ -14,7 +14,7 @@
 
 #define TEST_KERNEL(name_, body_)                                                                                      \
     ".visible .entry " name_ "(.param .u64 p, .param .u32 v)\n{\n"                                                     \
-    ".reg .pred %q;\n.reg .b32 %a, %b;\n.reg .b64 %d;\n"                                                               \
+    ".reg .pred %q;\n.reg .b32 %a, %b, %c;\n.reg .b64 %d, %e;\n"                                                       \
     "ld.param.u64 %d, [p];\ncvta.to.global.u64 %d, %d;\nld.param.u32 %b, [v];\n" body_ "ret;\n}\n"
 
 /* add and mul change a word, spin waits until it is not zero, fault writes where nothing is. */

@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu/softgpu/ptx_partition.h"
+
 /* What memory device code may touch: a few regions of equal-sized granules, one byte per granule. */
 enum { FLYT_PTX_REGIONS_MAX = 20 };
 
@@ -144,6 +146,10 @@ struct flyt_ptx_launch {
     uint32_t stack_bytes; /* local memory per thread where recursion makes it unbounded; 0: 64 KiB. At most 512 KiB */
     bool is_cooperative;  /* all blocks must be co-resident: grid-wide barriers make progress */
     uint32_t sm_count;    /* %nsmid; blocks are spread over SMs 0 … sm_count-1 of the partition */
+    /* At most as many blocks run at once as the partition has room for (of a cooperative launch, all at once); sm_count
+     * must be its own. NULL: without such limits. */
+    struct flyt_ptx_partition *partition;
+    uint32_t blocks_per_sm; /* that fit on an SM which is empty; not 0 where there is a partition */
     const struct flyt_ptx_memory *memory;
     uint64_t grid_workspace; /* device address for the cooperative grid barrier (%envreg1/2), 0 where none */
     flyt_ptx_print_fn print;

@@ -4,7 +4,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { WARP_SLICE = 8192, BLOCK_SLICE = 128 * 1024 }; /* warp instructions */
+/* Warp instructions. A slice shorter than SLICE_MIN might hold no whole turn of a waiting loop. */
+enum { WARP_SLICE = 8192, BLOCK_SLICE = 128 * 1024, SLICE_MIN = 256 };
 
 static uint32_t thread_count(const struct ptx_run *run)
 {
@@ -58,7 +59,7 @@ static void number_threads(struct ptx_warp *w, const uint32_t size[3])
     }
 }
 
-bool flyt_ptx_block_start(struct ptx_block *block, uint64_t index)
+bool flyt_ptx_block_start(struct ptx_block *block, uint64_t index, uint32_t sm)
 {
     struct ptx_run *run = block->run;
     const uint32_t *grid = run->launch->grid;
@@ -67,9 +68,9 @@ bool flyt_ptx_block_start(struct ptx_block *block, uint64_t index)
     block->id[0] = (uint32_t)(index % grid[0]);
     block->id[1] = (uint32_t)(index / grid[0] % grid[1]);
     block->id[2] = (uint32_t)(index / grid[0] / grid[1]);
-    block->sm = run->launch->sm_count ? (uint32_t)(index % run->launch->sm_count) : 0;
+    block->sm = sm;
     block->live_threads = threads;
-    block->next_warp = 0;
+    block->next_warp = block->idle_warps = 0;
     memset(block->barriers, 0, sizeof block->barriers);
     memset(block->shared, 0, run->shared_bytes);
     for (uint32_t i = 0; i < block->warp_count; i++) {
@@ -97,51 +98,81 @@ static bool has_stopped(const struct ptx_run *run)
            (cancel && atomic_load_explicit(cancel, memory_order_relaxed));
 }
 
-/* Gives each warp that can run one slice. Returns the instructions executed; *ret_useful: someone did not just wait. */
-static uint64_t run_warps(struct ptx_block *block, bool *ret_useful, bool *ret_alive)
+static bool has_live_warp(const struct ptx_block *block)
 {
-    uint64_t executed = 0;
-
-    *ret_useful = *ret_alive = false;
-    for (uint32_t i = 0; i < block->warp_count; i++) {
-        struct ptx_warp *w = &block->warps[i];
-        uint64_t before = w->warp_instructions;
-
-        if (!w->group_count)
-            continue;
-        *ret_alive = true;
-        if (!flyt_ptx_warp_is_runnable(w))
-            continue;
-        w->budget = WARP_SLICE;
-        flyt_ptx_warp_run(w);
-        executed += w->warp_instructions - before;
-        *ret_useful |= !w->was_spinning;
-        if (has_stopped(block->run))
-            break;
-    }
-    return executed;
+    for (uint32_t i = 0; i < block->warp_count; i++)
+        if (block->warps[i].group_count)
+            return true;
+    return false;
 }
 
-enum ptx_block_outcome flyt_ptx_block_run(struct ptx_block *block)
+/* Warp instructions of a slice. */
+static uint64_t slice_instructions(const struct ptx_run *run, uint64_t slice)
+{
+    uint32_t threads = thread_count(run);
+    uint64_t instructions = slice / (threads < PTX_LANES ? threads : PTX_LANES);
+
+    if (!slice || instructions > BLOCK_SLICE)
+        return BLOCK_SLICE;
+    return instructions < SLICE_MIN ? SLICE_MIN : instructions;
+}
+
+/*
+ * Gives a warp its slice of `budget` warp instructions. A short slice may end before a waiting loop has turned often
+ * enough to be known as one: then its turns add up over the slices, and the warp counts neither as idle nor as useful.
+ */
+static void run_warp(struct ptx_warp *w, uint64_t budget, bool is_short, uint32_t *idle_warps)
+{
+    uint32_t spins;
+
+    if (!is_short)
+        w->spins = 0;
+    spins = w->spins;
+    w->budget = (int64_t)budget;
+    flyt_ptx_warp_run(w);
+    if (w->was_spinning) {
+        ++*idle_warps;
+    } else if (!is_short || w->spins == spins) {
+        w->spins = 0;
+        *idle_warps = 0;
+    }
+}
+
+/* Warps take turns, from one slice of the block to the next. When all of them in a row had nothing to do but wait, the
+ * block waits. */
+enum ptx_block_outcome flyt_ptx_block_run(struct ptx_block *block, uint64_t slice, uint64_t *ret_executed)
 {
     struct ptx_run *run = block->run;
-    bool is_useful, is_alive;
-    uint64_t executed = 0;
+    uint64_t limit = slice_instructions(run, slice), executed = 0, threads = 0;
+    enum ptx_block_outcome outcome = PTX_BLOCK_RAN;
 
-    do {
-        executed += run_warps(block, &is_useful, &is_alive);
+    while (executed < limit && outcome == PTX_BLOCK_RAN) {
+        struct ptx_warp *w = &block->warps[block->next_warp];
+
+        if (++block->next_warp == block->warp_count)
+            block->next_warp = 0;
+        if (flyt_ptx_warp_is_runnable(w)) {
+            uint64_t warp_before = w->warp_instructions, threads_before = w->thread_instructions;
+            uint64_t left = limit - executed;
+
+            run_warp(w, !slice || left > WARP_SLICE ? WARP_SLICE : left, slice != 0, &block->idle_warps);
+            executed += w->warp_instructions - warp_before;
+            threads += w->thread_instructions - threads_before;
+        } else {
+            block->idle_warps++;
+        }
         if (has_stopped(run)) {
             int expected = CUDA_SUCCESS;
 
             atomic_compare_exchange_strong(&run->result, &expected, CUDA_ERROR_LAUNCH_FAILED);
-            return PTX_BLOCK_ENDED;
+            outcome = PTX_BLOCK_ENDED;
+        } else if (block->idle_warps >= block->warp_count) {
+            block->idle_warps = 0;
+            outcome = has_live_warp(block) ? PTX_BLOCK_WAITED : PTX_BLOCK_ENDED;
         }
-        if (!is_alive)
-            return PTX_BLOCK_ENDED;
-        if (!is_useful)
-            return PTX_BLOCK_WAITED;
-    } while (executed < BLOCK_SLICE);
-    return PTX_BLOCK_RAN;
+    }
+    *ret_executed = threads;
+    return outcome;
 }
 
 void flyt_ptx_block_count(const struct ptx_block *block, struct flyt_ptx_counts *counts)

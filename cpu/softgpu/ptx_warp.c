@@ -271,7 +271,6 @@ void flyt_ptx_warp_run(struct ptx_warp *w)
 {
     const struct ptx_insn *in;
 
-    w->spins = 0;
     w->was_spinning = false;
     in = flyt_ptx_warp_switch(w);
     while (in)

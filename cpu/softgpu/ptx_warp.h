@@ -76,7 +76,7 @@ struct ptx_warp {
     uint32_t index; /* in the block */
     unsigned current, group_count;
     struct ptx_group groups[PTX_LANES];
-    uint32_t spins;      /* backward branches of waiting loops in this slice */
+    uint32_t spins;      /* backward branches of waiting loops, in this slice or the last short ones */
     int32_t fair_blocks; /* > 0: the current group keeps running, though others are behind it */
     bool is_forced;      /* the next warp-wide operation runs without the lanes that cannot come */
     bool was_spinning;   /* the last slice ended because of spins */
@@ -103,8 +103,9 @@ struct ptx_block {
     uint32_t id[3];
     uint32_t sm;
     uint32_t warp_count, live_threads;
-    uint32_t next_warp; /* where the next slice begins */
-    char *shared;       /* run->shared_bytes */
+    uint32_t next_warp;  /* where the next slice begins */
+    uint32_t idle_warps; /* visited in a row that had nothing to do but wait */
+    char *shared;        /* run->shared_bytes */
     struct ptx_barrier barriers[PTX_BARRIERS];
     struct ptx_warp *warps;
     char *local; /* stacks of all warps */
