@@ -120,6 +120,7 @@ static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, s
         snprintf(text, sizeof text, "%" PRIu64 "K", settings->software_memory_bytes >> 10);
         add_argument(start, "--soft-memory");
         add_argument(start, text);
+        add_number(start, "--soft-sm-rate", settings->software_sm_rate);
     }
     set_variable(start, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
     /* A strict GPU's servers find no MPS daemon there: an empty folder. */

@@ -28,6 +28,7 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "software_gpus", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_gpus), .fallback = "0", .maximum = 15, .help = "software GPUs in place of the machine's"},
     {.path = "software_sms", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_sms), .fallback = "132", .minimum = 1, .maximum = 1024, .help = "SMs of each"},
     {.path = "software_memory", .kind = FLYT_SETTING_SIZE, .offset = AT(software_memory_bytes), .fallback = "4G", .minimum = 16 << 20, .maximum = 1ull << 40, .help = "memory of each"},
+    {.path = "software_sm_rate", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_sm_rate), .fallback = "0", .maximum = 1000000000000, .help = "thread-instructions per second of each SM; 0: as fast as the CPU can"},
     {.path = "mps", .kind = FLYT_SETTING_CHOICE, .offset = AT(mps), .fallback = "off", .choices = mps_choices, .help = "whether servers run under MPS: off; watch a daemon that another unit runs; start one"},
     {.path = "mps_control", .kind = FLYT_SETTING_STRING, .offset = AT(mps_control), .fallback = "nvidia-cuda-mps-control", .help = "NVIDIA's control program"},
     {.path = "mps_dir", .kind = FLYT_SETTING_STRING, .offset = AT(mps_dir), .fallback = "/run/flyt/mps", .help = "folder of MPS's pipes and logs"},

@@ -17,7 +17,7 @@ struct flyt_node_settings {
     char *authority, *certificate, *key; /* NULL: those in state_dir; none: no TLS, loopback */
     char *state_dir;
     char *server; /* flyt-server */
-    uint64_t software_gpus, software_sms, software_memory_bytes;
+    uint64_t software_gpus, software_sms, software_memory_bytes, software_sm_rate;
     int mps; /* enum flyt_node_mps_mode */
     char *mps_control, *mps_dir;
     int isolation;                   /* FLYT_ISOLATION_… of every GPU … */

@@ -12,6 +12,7 @@
  *
  * A server process that crashes takes its own client's session with it and nothing else.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
 #include <poll.h>
@@ -32,6 +33,8 @@
 #include "rpc/proto/control_limits.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/listen.h"
+
+static const uint64_t SM_RATE_MAX = 1000000000000;
 
 enum { LISTEN_MAX = 8, WARM_MAX = 64, SOFT_MAX = FLYT_DEVICES_MAX, SMS_MAX = 1024 };
 
@@ -70,6 +73,7 @@ static const char usage[] =
     "  --soft-sms N        SMs of a software GPU (default 132)\n"
     "  --soft-memory SIZE  its memory, e.g. 512M or 4G (the default)\n"
     "  --soft-cc X.Y       its compute capability (default 9.0)\n"
+    "  --soft-sm-rate N    thread-instructions per second of each of its SMs (default 0: no limit)\n"
     "  --help              this text\n"
     "  --version           the version\n"
     "\n"
@@ -105,6 +109,18 @@ static int set_soft(const char *name, const char *variable, const char *value)
     return 0;
 }
 
+static int set_sm_rate(const char *value)
+{
+    char *end;
+
+    errno = 0;
+    uint64_t rate = strtoull(value, &end, 10);
+    if (!isdigit((unsigned char)*value) || *end || errno || rate > SM_RATE_MAX)
+        return complain("--soft-sm-rate takes a number of instructions per second, up to 10^12, not '%s'", value);
+    setenv("FLYT_SOFT_SM_RATE", value, 1);
+    return 0;
+}
+
 static int take_option(struct options *options, int option, const char *value)
 {
     switch (option) {
@@ -130,6 +146,8 @@ static int take_option(struct options *options, int option, const char *value)
         return set_soft("soft-memory", "FLYT_SOFT_MEMORY", value);
     case 'C':
         return set_soft("soft-cc", "FLYT_SOFT_CC", value);
+    case 'R':
+        return set_sm_rate(value);
     case 'c':
         options->is_child = true;
         options->child.image_folder = value;
@@ -151,12 +169,19 @@ static int take_option(struct options *options, int option, const char *value)
 static int parse(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {
-        {"listen", required_argument, NULL, 'l'},      {"warm", required_argument, NULL, 'w'},
-        {"soft", required_argument, NULL, 's'},        {"soft-sms", required_argument, NULL, 'S'},
-        {"soft-memory", required_argument, NULL, 'M'}, {"soft-cc", required_argument, NULL, 'C'},
-        {"serve", required_argument, NULL, 'c'},       {"gpu", required_argument, NULL, 'g'},
-        {"group-size", required_argument, NULL, 'G'},  {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},           {NULL, 0, NULL, 0},
+        {"listen", required_argument, NULL, 'l'},
+        {"warm", required_argument, NULL, 'w'},
+        {"soft", required_argument, NULL, 's'},
+        {"soft-sms", required_argument, NULL, 'S'},
+        {"soft-memory", required_argument, NULL, 'M'},
+        {"soft-cc", required_argument, NULL, 'C'},
+        {"serve", required_argument, NULL, 'c'},
+        {"gpu", required_argument, NULL, 'g'},
+        {"soft-sm-rate", required_argument, NULL, 'R'},
+        {"group-size", required_argument, NULL, 'G'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
     };
     *options = (struct options){.warm_per_device = 1, .child.gpu = -1};
     opterr = 0;

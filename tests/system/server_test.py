@@ -331,6 +331,7 @@ def unfinished_images_go_with_the_server():
 def options():
     program = os.path.join(harness.BUILD, "bin", "flyt-server")
     for wrong in ([], ["--listen", "nonsense"], ["--listen", "tcp://:0", "--soft", "0"], ["--warm"],
+                  ["--listen", "tcp://:0", "--soft", "1", "--soft-sm-rate", "-1"],
                   ["--listen", "tcp://:0", "--warm", "x"], ["--listen", "tcp://:0", "more"]):
         result = run([program, *wrong])
         expect(result.status in (1, 2), wrong, result)
