@@ -334,28 +334,44 @@ static void node_answered(void *user, int status, const flyt_outcome *outcome)
     }
 }
 
-/* Whether all running servers give new work to the SMs that they are to have. */
-static bool has_switched(const struct flyt_resize *resize, const struct flyt_held *held)
+/* How far the running servers have come with the SMs that the resize has changed: the slot that is least far, and in
+ * *ret_sms what that has now. KEPT says more than TARGET: there is nothing to wait for. */
+static flyt_switch_state least_switched(const struct flyt_resize *resize, const struct flyt_held *held,
+                                        unsigned *ret_sms)
 {
-    for (unsigned i = 0; i < held->part_count; i++) {
+    flyt_switch_state least = FLYT_SWITCH_VACATED;
+
+    for (unsigned i = 0; i < held->part_count && least != FLYT_SWITCH_KEPT; i++) {
         const struct flyt_groupset *now = &held->parts[i].groups, *old = &resize->before[i].groups;
-        if (memcmp(now->words, old->words, sizeof now->words) != 0 &&
-            (i >= held->use_count || held->uses[i].switch_state == FLYT_SWITCH_TARGET))
-            return false;
+        const struct flyt_slot_use *use = &held->uses[i];
+        flyt_switch_state state = i < held->use_count ? use->switch_state : FLYT_SWITCH_TARGET;
+        if (memcmp(now->words, old->words, sizeof now->words) != 0 && (state == FLYT_SWITCH_KEPT || state < least)) {
+            least = state;
+            *ret_sms = use->sm_count;
+        }
     }
-    return true;
+    return least;
 }
 
 void flyt_resize_used(struct flyt_held *held)
 {
     struct flyt_resize *resize = held->resize;
+    unsigned sms = 0;
+    char sentence[256];
 
     if (!resize || !resize->is_recorded || resize->is_taken_back || held->is_ordering ||
-        held->applied_revision < resize->revision || held->use_status != FLYT_STATUS_OK || !has_switched(resize, held))
+        held->applied_revision < resize->revision || held->use_status != FLYT_STATUS_OK)
+        return;
+    flyt_switch_state state = least_switched(resize, held, &sms);
+    if (state == FLYT_SWITCH_TARGET)
         return;
     flyt_vm_set_reason(held->vm, NULL);
     flyt_vm_tell(held->vm, "resized");
-    finish(resize, FLYT_STATUS_OK, "");
+    snprintf(sentence, sizeof sentence,
+             "recorded at revision %" PRIu64 "; running programs keep their %u SMs until they start again",
+             resize->revision, sms);
+    finish(resize, state == FLYT_SWITCH_KEPT ? FLYT_STATUS_TIMEOUT : FLYT_STATUS_OK,
+           state == FLYT_SWITCH_KEPT ? sentence : "");
 }
 
 static int on_timeout(sd_event_source *source, uint64_t usec, void *user)

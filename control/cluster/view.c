@@ -13,7 +13,7 @@ enum { PAGE_OBJECTS = 1000 };
 static const char *const health_names[] = {"ok", "degraded", "failed"};
 static const char *const schedule_names[] = {"active", "cordoned", "draining"};
 static const char *const state_names[] = {"", "active", "blocked", "ending", "orphan"};
-static const char *const switch_names[] = {"target", "switched", "vacated"};
+static const char *const switch_names[] = {"target", "switched", "vacated", "kept"};
 
 static void add_text(cJSON *object, const char *name, const char *text)
 {
@@ -204,7 +204,7 @@ cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part
     add_number(object, "sms", part->sm_count);
     add_number(object, "sms_now", use ? use->sm_count : 0);
     add_text(object, "switch_state",
-             use && use->switch_state <= FLYT_SWITCH_VACATED ? switch_names[use->switch_state] : NULL);
+             use && use->switch_state <= FLYT_SWITCH_KEPT ? switch_names[use->switch_state] : NULL);
     groups = cJSON_AddArrayToObject(object, "sm_groups");
     for (unsigned i = 0; i < FLYT_GROUPS_MAX; i++)
         if (flyt_groupset_has(&part->groups, i))

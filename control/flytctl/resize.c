@@ -85,8 +85,9 @@ enum flyt_exit flyt_run_resize(struct flyt_ctl *ctl, const struct flyt_arguments
         put_uses(ctl, &res);
     }
     if (is_pending)
-        flyt_complain(status, "recorded as revision %llu, but not every running program has said so yet%s%s",
-                      (unsigned long long)res.revision, *res.outcome.text ? ": " : "", res.outcome.text);
+        flyt_complain(status, "%s",
+                      *res.outcome.text ? res.outcome.text
+                                        : "recorded, but not every running program has acknowledged it yet");
     else if (status != FLYT_EXIT_OK && ctl->output != FLYT_OUTPUT_JSON)
         flyt_complain(status, "%s", *res.outcome.text ? res.outcome.text : flyt_status_name(res.outcome.status));
     xdr_free((xdrproc_t)xdr_flyt_resize_res, &res);

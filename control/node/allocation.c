@@ -356,18 +356,24 @@ void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocati
         struct flyt_node_slot *slot = &allocation->slots[i];
         /* What was taken away, be it before a restart, is not free while somebody may come back who still uses it. */
         flyt_switch_state state = count_absent(allocation) ? FLYT_SWITCH_TARGET : FLYT_SWITCH_VACATED;
+        bool is_kept = false;
         for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
             if (server->allocation != allocation)
                 continue;
             /* One that was not told of the last groups is where it was; those that end vacate by their end. */
             flyt_switch_state its =
                 server->sm_revision[i] == slot->groups_revision ? server->sm_state[i] : FLYT_SWITCH_TARGET;
+            is_kept |= its == FLYT_SWITCH_KEPT;
+            if (its == FLYT_SWITCH_KEPT)
+                its = FLYT_SWITCH_TARGET;
             if (its < state)
                 state = its;
         }
+        if (is_kept)
+            state = FLYT_SWITCH_KEPT;
         if (state == slot->switch_state && state != FLYT_SWITCH_VACATED)
             continue;
-        if (state >= FLYT_SWITCH_SWITCHED)
+        if (state == FLYT_SWITCH_SWITCHED || state == FLYT_SWITCH_VACATED)
             slot->sm_count_now = sms_of(slot, &allocation->now.slots.slots_val[i]);
         if (state == FLYT_SWITCH_VACATED)
             memcpy(slot->holding, slot->groups, sizeof slot->holding);

@@ -8,6 +8,7 @@
  *   groups SLOT                               the groups as hexadecimal digits of its first four bytes
  *   limit SLOT                                the limit as it was last told
  *   sluggish 0|1                              1: new groups are switched to, but the old ones not vacated
+ *   unchanging 0|1                            1: groups cannot be changed
  *   stubborn                                  a KILL is not heard
  *   die | quit                                by SIGKILL | after RETURN
  */
@@ -43,7 +44,7 @@ struct fake {
         struct flyt_server_link_extent extent;
         int fd; /* 0: none */
     } extents[EXTENTS_MAX];
-    bool is_stubborn, is_sluggish;
+    bool is_stubborn, is_sluggish, is_unchanging;
     char line[512];
     size_t line_bytes;
 };
@@ -129,10 +130,15 @@ static void on_groups(struct fake *fake)
 {
     const struct flyt_server_link_sm sm = fake->message.sm;
 
+    fake->message.kind = FLYT_SERVER_LINK_SM_DONE;
+    if (fake->is_unchanging) {
+        fake->message.sm_done = (struct flyt_server_link_sm_done){sm.revision, sm.slot, -EOPNOTSUPP};
+        put(fake);
+        return;
+    }
     for (unsigned i = 0; i < sizeof sm.groups; i++)
         fake->holding[sm.slot][i] |= fake->session.slots[sm.slot].groups[i];
     memcpy(fake->session.slots[sm.slot].groups, sm.groups, sizeof sm.groups);
-    fake->message.kind = FLYT_SERVER_LINK_SM_DONE;
     fake->message.sm_done = (struct flyt_server_link_sm_done){sm.revision, sm.slot, FLYT_SERVER_LINK_SWITCHED};
     put(fake);
     if (fake->is_sluggish)
@@ -288,6 +294,9 @@ static void obey(struct fake *fake, const char *line)
     } else if (!strcmp(word, "sluggish") || !strcmp(word, "stubborn")) {
         fake->is_sluggish = *(word + 1) == 'l' && a;
         fake->is_stubborn |= *(word + 1) == 't';
+        answer(fake, "0");
+    } else if (!strcmp(word, "unchanging")) {
+        fake->is_unchanging = a;
         answer(fake, "0");
     } else if (!strcmp(word, "die")) {
         raise(SIGKILL);

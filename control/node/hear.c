@@ -89,6 +89,8 @@ static void on_sm_done(struct flyt_node_server *server, const struct flyt_server
         flyt_warn("session %016" PRIx64 ": its SMs are not changed: %s", server->session_id, strerror(-done->state));
         flyt_node_tell(server->node, "session.resize_failed", "", "session %016" PRIx64 ": %s", server->session_id,
                        strerror(-done->state));
+        server->sm_state[done->slot] = FLYT_SWITCH_KEPT;
+        flyt_node_allocation_look(server->node, server->allocation);
         return;
     }
     server->sm_state[done->slot] = done->state == FLYT_SERVER_LINK_VACATED ? FLYT_SWITCH_VACATED : FLYT_SWITCH_SWITCHED;

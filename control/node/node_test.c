@@ -290,6 +290,38 @@ static void test_extents_outlive_nobody(void **state)
 
 /* ---- SMs ---- */
 
+/* What a program cannot leave it keeps, and that is said, until it ends. */
+static void test_groups_that_are_kept(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish more = one;
+
+    grant(test, &one);
+    struct test_program program = enter(test, &one), able = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &program, "unchanging 1"), "0");
+    more.revision = 2;
+    more.group_count = 2;
+    assert_int_equal(test_node_order(test, &more).status, FLYT_STATUS_OK);
+    while (test_node_use(test, one.id).slot.switch_state == FLYT_SWITCH_TARGET)
+        test_node_run(test, 10);
+    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_KEPT);
+    assert_int_equal(test_node_use(test, one.id).slot.sm_count, 32);
+    assert_string_equal(test_program_ask(test, &able, "groups 0"), "00000003");
+    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_KEPT);
+    /* Its groups are not given to others meanwhile. */
+    struct test_wish big = other;
+    big.first_group = 2;
+    big.group_count = 6;
+    assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_CONFLICT);
+    close(program.fd);
+    while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_VACATED)
+        test_node_run(test, 10);
+    assert_int_equal(test_node_use(test, one.id).slot.sm_count, 16);
+    assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_OK);
+    close(able.fd);
+    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
+}
+
 static void test_groups_are_given_when_vacated(void **state)
 {
     struct test_node *test = *state;
@@ -727,6 +759,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limits_change, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_extents_outlive_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_groups_are_given_when_vacated, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_groups_that_are_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orders_are_absolute, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sessions_are_ended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_waits_is_checked_again, set_up, tear_down),

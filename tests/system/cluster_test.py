@@ -256,6 +256,19 @@ def resize():
         within(10, lambda: one(operator.view("allocations"), id=grant["id"])["sms"] == 8, "recorded")
         node.tell("switch on")
         expect_equal(asker.answer("resize")["status"], "OK", "when they have switched")
+        # Programs that cannot change: recorded, and who asked hears what they keep.
+        node.tell("kept 8")
+        text = operator.call("resize 10.0.0.7 compute_units=24", "TIMEOUT")["text"]
+        expect("recorded at revision" in text and "running programs keep their 8 SMs until they start again" in text, text)
+        row = one(operator.view("allocations"), id=grant["id"])
+        expect_equal((row["sms"], row["sms_now"], row["switch_state"]), (24, 8, "kept"))
+        operator.call("resize 10.0.0.7 memory_bytes=%d" % (2 * GIB))  # which they do take
+        flytctl = [os.path.join(BUILD, "bin", "flytctl"), "--manager", manager.socket]
+        told = harness.run(flytctl + ["resize", "10.0.0.7", "--sm", "16", "--memory", "1G"])
+        expect_equal(told.status, 6, told)
+        expect(told.err.startswith("flytctl: recorded at revision ") and "keep their 8 SMs" in told.err, told)
+        node.tell("kept 0")
+        operator.call("resize 10.0.0.7 compute_units=8")
         # A node that does not answer: recorded, and taken when it is back.
         node.tell("mute")
         answer = operator.call("resize 10.0.0.7 compute_units=24 timeout=500", "TIMEOUT")

@@ -9,6 +9,7 @@
  *   refuse TEXT | accept    answers orders with IN_USE | normally  mute | speak        does not answer orders at all
  *   heartbeats off | on                                            vacate off | on     what leaves stays in use
  *   switch off | on     servers go on where they were
+ *   kept SMS            programs keep so many SMs, whatever is ordered; 0: they change
  *   orphan ID VM_IP         has an allocation that nobody ordered (first GPU, first group), from its next registration
  *   reconnect               leaves its connection and makes a new one
  *   quit
@@ -69,6 +70,7 @@ struct fleet {
     const char *host_ip, *type;
     char refusal[256];
     bool is_mute, is_silent, keeps_busy, keeps_groups;
+    unsigned kept_sms;
     char line[LINE_BYTES];
     size_t line_bytes;
 };
@@ -148,10 +150,11 @@ static void fill_use(const struct node *node, const struct held *held, flyt_allo
         slots[i] = (flyt_slot_use){.memory_bytes = used > limit ? used : limit,
                                    .memory_used_bytes = used,
                                    .memory_peak_bytes = used,
-                                   .sm_count = held->slots[i].sms,
-                                   .switch_state = node->fleet->keeps_groups ? FLYT_SWITCH_TARGET
-                                                   : node->fleet->keeps_busy ? FLYT_SWITCH_SWITCHED
-                                                                             : FLYT_SWITCH_VACATED};
+                                   .sm_count = node->fleet->kept_sms ? node->fleet->kept_sms : held->slots[i].sms,
+                                   .switch_state = node->fleet->kept_sms       ? FLYT_SWITCH_KEPT
+                                                   : node->fleet->keeps_groups ? FLYT_SWITCH_TARGET
+                                                   : node->fleet->keeps_busy   ? FLYT_SWITCH_SWITCHED
+                                                                               : FLYT_SWITCH_VACATED};
     }
 }
 
@@ -592,6 +595,8 @@ static void command(struct fleet *fleet, const char *line)
         fleet->is_mute = line[0] == 'm';
     else if (sscanf(line, "heartbeats %15s", word) == 1)
         fleet->is_silent = !strcmp(word, "off");
+    else if (sscanf(line, "kept %u", &fleet->kept_sms) == 1)
+        ;
     else if (sscanf(line, "vacate %15s", word) == 1)
         fleet->keeps_busy = !strcmp(word, "off");
     else if (sscanf(line, "switch %15s", word) == 1)
