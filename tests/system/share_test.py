@@ -81,11 +81,14 @@ def resized_while_they_run():
         expect_equal([(before["memory_bytes"], after["memory_bytes"]) for before, after in changes],
                      [(128 * MIB, 256 * MIB), (256 * MIB, 192 * MIB)], "before and after")
         expect_equal(vm(system, 0)["memory_bytes"], 192 * MIB, "the document")
+        for sms in (32, 16):
+            system.flytctl("resize", "alice", "--sm", sms)
+            expect_equal(allocation(system, 0)["sms_now"], sms, "SMs when flytctl has ended")
+            program.goes_on()
         for p in (program, idle):
             p.ends_right()
-        system.flytctl("resize", "alice", "--sm", "16", "--memory", "160M")
         again = Steady(system, 0)
-        expect_equal(again.ask("device"), [160, 16], "a new program")
+        expect_equal(again.ask("device"), [192, 16], "a new program")
         again.ends_right()
 
 
