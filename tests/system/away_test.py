@@ -3,10 +3,12 @@
 words, and afterwards everybody agrees."""
 import contextlib
 import os
+import random
 import shutil
 import signal
 import sqlite3
 import subprocess
+import tempfile
 
 import harness
 import netns
@@ -167,8 +169,56 @@ def the_store_is_locked():
         all_agree(system)
 
 
+class SystemOfLittleRoom(System):
+    """Its store is alone in a file system of 1 MiB, which only the cluster manager sees."""
+    MOUNT = 'mount -t tmpfs -o size=1M flyt-store "$0" && exec "$@"'
+
+    def start_daemon(self, name, program, path, prefix=(), **options):
+        if name == "cluster":
+            os.makedirs(self.path("store", ""), exist_ok=True)
+            prefix = [*prefix, "unshare", "-m", "sh", "-c", self.MOUNT, self.path("store")]
+        super().start_daemon(name, program, path, prefix, **options)
+
+    def fill(self):
+        """What takes all the room until it is unlinked."""
+        filler = "/proc/%d/root%s/filler" % (self.supervisor.get("cluster")["pid"], self.path("store"))
+        with open(filler, "wb", buffering=0) as f, contextlib.suppress(OSError):
+            while f.write(bytes(512)):
+                pass
+        return filler
+
+
+@scenario
+def the_store_is_full():
+    """No room on the disk: changes are refused in words, everything else goes on, and nothing is lost."""
+    if not netns.is_possible():
+        return
+    folder = tempfile.mkdtemp(prefix="full-", dir=harness.WORK)
+    with SystemOfLittleRoom(vms=2, memory="512M", folder=folder,
+                            store="sqlite://" + os.path.join(folder, "store", "cluster.db")) as system:
+        for i in range(2):
+            add_vm(system, i, memory="64M")
+        program = Steady(system, 0)
+        filler = system.fill()
+        # What is written over takes no room: a few changes may still be taken.
+        text = within(60, lambda: changes_are_refused(system), "changes are refused")
+        expect("store" in text, text)
+        program.takes(16)
+        program.goes_on()
+        late = Steady(system, 0)
+        late.ends_right()
+        expect_equal(state_of(system, "node-0"), "up", "heartbeats go on")
+        os.unlink(filler)
+        within(60, lambda: system.flytctl_run("vm", "set", system.vm_ip(1), "--sm", "16").status == 0, "changes are taken")
+        other = Steady(system, 1)
+        expect_equal(other.ask("device"), [64, 16], "MiB and SMs")
+        for p in (program, other):
+            p.ends_right()
+        is_idle(system)
+
+
 def changes_are_refused(system):
-    result = system.flytctl_run("vm", "set", system.vm_ip(1), "--sm", "8")
+    result = system.flytctl_run("vm", "set", system.vm_ip(1), "--sm", "8", "--name", "n%d" % random.randrange(1 << 30))
     return result.status in (1, 4) and result.err
 
 

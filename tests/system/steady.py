@@ -27,7 +27,9 @@ class Steady:
             self.wait_ready()
 
     def wait_ready(self):
-        expect_equal(self.line("ready"), "ready", self.name)
+        said = self.line("ready")
+        if said != "ready":
+            raise harness.Failed("%s said %r: %r" % (self.name, said, harness.finish(self.process)))
 
     def line(self, what, seconds=60):
         """The next line that it prints."""
