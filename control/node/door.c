@@ -18,6 +18,7 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
+#include "rpc/base/url.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/listen.h"
@@ -193,6 +194,17 @@ static int on_greeter(sd_event_source *source, int fd, uint32_t events, void *us
     return status;
 }
 
+/* A socket that was passed is used as it is; that the settings say another port is told. */
+static void compare_port(const char *name, const char *wanted, const char *passed)
+{
+    struct flyt_url want, have;
+
+    if (!flyt_url_parse(wanted, NULL, &want) && !flyt_url_parse(passed, NULL, &have) && want.port &&
+        want.port != have.port)
+        flyt_warn("%s: the socket that was passed has port %u, `listen` says %u: programs are told %u", name, have.port,
+                  want.port, have.port);
+}
+
 /* From systemd, from before a restart, or anew. */
 static int open_listener(struct flyt_node *node, unsigned index, struct flyt_error *err)
 {
@@ -209,6 +221,7 @@ static int open_listener(struct flyt_node *node, unsigned index, struct flyt_err
             close(fd);
             return flyt_error_set(err, status, "the passed descriptor %s does not listen as %s", name, url);
         }
+        compare_port(name, url, text);
     } else {
         int status = flyt_listen(url, err, &fd, text);
         if (status)

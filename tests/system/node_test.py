@@ -21,7 +21,7 @@ def program(name):
 class Cluster:
     """Cluster manager, node manager and one VM's client manager, under a service manager of our own."""
 
-    def __init__(self, keeps_descriptors=True):
+    def __init__(self, keeps_descriptors=True, listen="tcp://127.0.0.1:0"):
         self.folder = tempfile.mkdtemp(prefix="node-", dir=harness.WORK)
         self.socket = "unix://%s/cluster.sock" % self.folder
         self.client_socket = os.path.join(self.folder, "client.sock")
@@ -33,7 +33,7 @@ class Cluster:
                                     if "listens on tcp" in line], "the cluster manager listens")
         url = lines[0].split("listens on ")[1].split(",")[0]
         self.write("node", name='"n1"', managers='"%s"' % url, software_gpus=2, state_dir='"%s/node"' % self.folder,
-                   server='"%s"' % program("flyt-server"), listen='"tcp://127.0.0.1:0"', rejoin=5.0)
+                   server='"%s"' % program("flyt-server"), listen='"%s"' % listen, rejoin=5.0)
         self.write("client", managers='"%s"' % url, vm_ip='"%s"' % VM, socket='"%s"' % self.client_socket,
                    state_dir='"%s/client"' % self.folder, metrics='""')
         # Programs come back to no other address: the socket is the service manager's, as with socket activation.
@@ -159,6 +159,17 @@ def a_killed_program_leaves_nothing():
         running.wait()
         within(20, lambda: not c.view("sessions") and not harness.is_alive(session["server_pid"]), "the server is gone")
         within(20, lambda: c.view("allocations")[0]["memory_used_bytes"] == 0, "its memory is given back")
+
+
+@scenario
+def a_passed_socket_of_another_port():
+    """What systemd listens on holds; that the settings say another port is told, once."""
+    with cluster(listen="tcp://127.0.0.1:9") as c:
+        told = [line for line in c.supervisor.log("node").splitlines() if "`listen` says 9:" in line]
+        expect_equal(len(told), 1, "warnings", c.supervisor.log("node"))
+        expect("data-0: the socket that was passed has port " in told[0], told)
+    with cluster() as c:
+        expect("`listen` says" not in c.supervisor.log("node"), "port 0 is any port")
 
 
 if __name__ == "__main__":
