@@ -157,6 +157,7 @@ struct flyt_wish {
     cJSON *document;
     struct flyt_vm *vm; /* that vm_ip names, in whose list it is */
     LIST_ENTRY(flyt_wish) entry;
+    unsigned put_back_count; /* resizes that are putting it back: what was read of it before is not what it says */
 };
 
 struct flyt_vm_call {

@@ -143,8 +143,11 @@ static enum flyt_store_result run_edit(struct flyt_store *store, void *user, str
 static void put_back_done(void *user, int is_cancelled)
 {
     struct flyt_resize *resize = user;
+    struct flyt_wish *wish = is_cancelled ? NULL : flyt_table_find(&resize->cluster->wishes, resize->id);
 
     resize->is_editing = false;
+    if (wish && wish->put_back_count)
+        wish->put_back_count--;
     if (!is_cancelled && resize->result != FLYT_STORE_OK)
         flyt_warn("vm %s: its document could not be put back after a refused resize: %s", resize->id, resize->err.text);
     if (is_cancelled || resize->is_over)
@@ -165,6 +168,9 @@ static void put_document_back(struct flyt_resize *resize)
     }
     resize->puts_back = true;
     resize->is_editing = !flyt_keeper_do(resize->cluster->keeper, "resize", run_edit, put_back_done, resize);
+    struct flyt_wish *wish = flyt_table_find(&resize->cluster->wishes, resize->id);
+    if (wish && resize->is_editing)
+        wish->put_back_count++;
 }
 
 static void refuse(struct flyt_resize *resize, flyt_status status, const char *text)

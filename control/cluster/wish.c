@@ -216,7 +216,9 @@ static void take_change(struct flyt_cluster *cluster, const struct flyt_change *
     free(old_ip);
 }
 
-void flyt_wishes_changed(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count)
+/* is_reading: what a reading of the store has found, which may be older than what is known here. */
+static void take_all(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count,
+                     bool is_reading)
 {
     struct touched *touched = calloc(2 * change_count + 1, sizeof *touched);
     size_t count = 0;
@@ -226,8 +228,12 @@ void flyt_wishes_changed(struct flyt_cluster *cluster, const struct flyt_change 
         return;
     }
     /* All first: of two that one reading brings for a VM, neither may count for a moment. */
-    for (size_t i = 0; i < change_count; i++)
-        take_change(cluster, &changes[i], touched, &count);
+    for (size_t i = 0; i < change_count; i++) {
+        const struct flyt_wish *wish = flyt_table_find(&cluster->wishes, changes[i].id);
+        /* Read while a refused resize stood in the document: the next reading has what it says again. */
+        if (!is_reading || !wish || !wish->put_back_count)
+            take_change(cluster, &changes[i], touched, &count);
+    }
     for (size_t i = 0; i < count; i++) {
         if (!touched[i].changed)
             read_again(cluster, touched[i].vm_ip);
@@ -235,6 +241,11 @@ void flyt_wishes_changed(struct flyt_cluster *cluster, const struct flyt_change 
         free(touched[i].vm_ip);
     }
     free(touched);
+}
+
+void flyt_wishes_changed(struct flyt_cluster *cluster, const struct flyt_change *changes, size_t change_count)
+{
+    take_all(cluster, changes, change_count, false);
 }
 
 void flyt_wish_written(struct flyt_cluster *cluster, const char *id, const cJSON *document)
@@ -439,7 +450,7 @@ static void reading_done(void *user, int is_cancelled)
         if (cluster->is_leader && reading->epoch == cluster->epoch) {
             for (size_t i = 0; i < reading->tenants.count; i++)
                 flyt_tenant_changed(cluster, &reading->tenants.items[i]);
-            flyt_wishes_changed(cluster, reading->wishes.items, reading->wishes.count);
+            take_all(cluster, reading->wishes.items, reading->wishes.count, true);
             for (size_t i = 0; i < reading->members.count; i++)
                 flyt_member_changed(cluster, &reading->members.items[i]);
         }
