@@ -58,6 +58,7 @@ struct node {
     unsigned group_size, groups;
     uint64_t epoch, sequence;
     bool is_registered;
+    bool is_asking; /* a registration is under way */
 };
 
 struct fleet {
@@ -228,6 +229,7 @@ static void registered(void *user, int status, void *result)
     struct node *node = user;
     flyt_register_res *res = result;
 
+    node->is_asking = false;
     if (status || res->outcome.status != FLYT_STATUS_OK) {
         printf("refused %s %s\n", node->name, status ? strerror(-status) : res->outcome.text);
         if (!status && res->outcome.status == FLYT_STATUS_NOT_LEADER)
@@ -301,6 +303,7 @@ static void register_node(struct node *node)
     int status =
         flyt_uplink_call(node->uplink, FLYT_NODE_REGISTER, (xdrproc_t)xdr_flyt_register_args, &args,
                          (xdrproc_t)xdr_flyt_register_res, sizeof(flyt_register_res), REGISTER_MS, registered, node);
+    node->is_asking = !status;
     if (status)
         printf("refused %s %s\n", node->name, strerror(-status));
     free_report(&report);
@@ -350,6 +353,8 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 
     if (node->is_registered && !node->fleet->is_silent)
         beat(node);
+    else if (!node->is_registered && !node->is_asking && flyt_uplink_is_up(node->uplink))
+        register_node(node); /* it was refused: as a node manager does, once more */
     sd_event_source_set_time_relative(source, (uint64_t)node->fleet->heartbeat_ms * 1000);
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
