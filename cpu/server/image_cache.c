@@ -122,8 +122,9 @@ bool flyt_image_cache_has(const struct flyt_image_cache *cache, const unsigned c
     return utimensat(cache->folder_fd, name, NULL, 0) == 0;
 }
 
-/* Finds the image that was used the longest ago and what all take together. False: there is none to be removed. */
-static bool find_oldest(int folder_fd, char *ret_name, uint64_t *ret_total_bytes)
+/* Finds the image that was used the longest ago, at least unused_s seconds, and what all take together. False: there is
+ * none. */
+static bool find_oldest(int folder_fd, time_t unused_s, char *ret_name, uint64_t *ret_total_bytes)
 {
     int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
@@ -131,7 +132,7 @@ static bool find_oldest(int folder_fd, char *ret_name, uint64_t *ret_total_bytes
         flyt_close(fd);
         return false;
     }
-    time_t oldest = time(NULL) - FLYT_IMAGE_KEEP_S;
+    time_t oldest = time(NULL) - unused_s + 1;
     bool is_found = false;
     *ret_total_bytes = 0;
     for (struct dirent *entry; (entry = readdir(folder));) {
@@ -151,12 +152,20 @@ static bool find_oldest(int folder_fd, char *ret_name, uint64_t *ret_total_bytes
     return is_found;
 }
 
-static void make_room(const struct flyt_image_cache *cache, uint64_t bytes)
+/* 0; -EFBIG: the image alone is more than the folder may hold. */
+static int make_room(const struct flyt_image_cache *cache, uint64_t bytes)
 {
+    /* Those used a moment ago are about to be loaded; who uploads more than its bound meanwhile loses them all the
+     * same. */
+    static const time_t unused_s[] = {FLYT_IMAGE_KEEP_S, 0};
     char name[NAME_BYTES];
-    uint64_t total_bytes, bytes_max = cache->bytes_max ? cache->bytes_max : FLYT_IMAGE_CACHE_BYTES_MAX;
-    while (find_oldest(cache->folder_fd, name, &total_bytes) && total_bytes + bytes > bytes_max)
-        unlinkat(cache->folder_fd, name, 0);
+    uint64_t total_bytes = 0, bytes_max = cache->bytes_max ? cache->bytes_max : FLYT_IMAGE_CACHE_BYTES_MAX;
+    if (bytes > bytes_max)
+        return -EFBIG;
+    for (unsigned i = 0; i < sizeof unused_s / sizeof unused_s[0]; i++)
+        while (find_oldest(cache->folder_fd, unused_s[i], name, &total_bytes) && total_bytes + bytes > bytes_max)
+            unlinkat(cache->folder_fd, name, 0);
+    return 0;
 }
 
 static int write_all(int fd, const char *data, uint64_t bytes)
@@ -182,12 +191,14 @@ int flyt_image_cache_put(const struct flyt_image_cache *cache, const unsigned ch
     if (memcmp(hash, real_hash, sizeof real_hash) != 0)
         return -EBADMSG;
     name_of(hash, name);
-    make_room(cache, bytes);
+    int status = make_room(cache, bytes);
+    if (status)
+        return status;
     snprintf(part, sizeof part, ".part-%d-%.16s", (int)getpid(), name);
     flyt_auto_close int fd = openat(cache->folder_fd, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
-    int status = write_all(fd, image, bytes);
+    status = write_all(fd, image, bytes);
     if (status == 0 && renameat(cache->folder_fd, part, cache->folder_fd, name) != 0)
         status = -errno;
     if (status)

@@ -15,7 +15,8 @@
 
 #include "rpc/base/error.h"
 
-/* Beyond this, images that were not used for longest go; never those used in the last FLYT_IMAGE_KEEP_S seconds. */
+/* Beyond this, images that were not used for longest go; those used in the last FLYT_IMAGE_KEEP_S seconds only where
+ * nothing else is left. */
 #define FLYT_IMAGE_CACHE_BYTES_MAX (4ull << 30)
 enum { FLYT_IMAGE_KEEP_S = 60 };
 
@@ -34,7 +35,8 @@ int flyt_image_cache_open(struct flyt_image_cache *cache, const char *path);
 void flyt_image_cache_close(struct flyt_image_cache *cache);
 
 bool flyt_image_cache_has(const struct flyt_image_cache *cache, const unsigned char *hash);
-/* Keeps an image. 0; -EBADMSG: it has another hash; another negative errno: it cannot be written. */
+/* Keeps an image. 0; -EBADMSG: it has another hash; -EFBIG: it is larger than bytes_max; another negative errno: it
+ * cannot be written. */
 int flyt_image_cache_put(const struct flyt_image_cache *cache, const unsigned char *hash, const void *image,
                          uint64_t bytes);
 /* A copy of the image with a NUL byte behind it, to be freed by the caller. 0, -ENOENT, or another negative errno. */

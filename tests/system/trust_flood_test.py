@@ -131,6 +131,41 @@ def sessions_of_one_vm():
         within(30, lambda: system.run_in_vm(0, helper("echo")).status == 0, "the VM's own programs")
 
 
+def kept_bytes(folder):
+    """What the module images of all VMs take on a node."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.path.getsize(os.path.join(path, name))
+            except OSError:
+                pass                                      # it went meanwhile
+    return total
+
+
+@scenario
+def uploads_without_end():
+    """A VM that loads ever new modules keeps no more than vm.image_cache on the node; all of them are right, too large
+    ones are refused, and another VM's programs run."""
+    bound = 1 << 20
+    with Watched(vms=2, node={"vm.image_cache": "1M", "vm.attach_rate": 1000}) as system:
+        for i in range(2):
+            system.flytctl("vm", "add", system.vm_ip(i), "--sm", "8", "--memory", "64M")
+        flooding = system.start_in_vm(0, helper("uploads"), "60", str(256 << 10))
+        images, most = system.path("node-0", "state", "images"), 0
+        while flooding.poll() is None:
+            most = max(most, kept_bytes(images))
+            result = system.run_in_vm(1, helper("echo"))
+            expect_equal(result.status, 0, "another VM's program", result)
+        result = finish(flooding)
+        expect_equal((result.status, result.out), (0, "loaded 60\n"), "the program that uploads", result)
+        most = max(most, kept_bytes(images))
+        # The other VM has its own, of some kilobytes.
+        expect(bound // 2 < most <= bound + (64 << 10), "images that were kept:", most, "bytes")
+        result = system.run_in_vm(0, helper("uploads"), "1", str(2 << 20))
+        expect(result.status == 1 and "cudaLibraryLoadData" in result.out, "an image larger than all may be", result)
+
+
 @scenario
 def local_socket():
     """allow_users and allow_groups: another uid is refused with a sentence, a named one and root get in; connections of
