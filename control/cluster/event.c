@@ -15,6 +15,7 @@
 
 enum {
     SAVE_AT_ONCE = 64,
+    SAVE_BESIDE_OTHERS = 4, /* while documents wait: each event is a synchronous write, all on one thread */
     WAITING_MAX = 256,
     WAIT_MAX_MS = 60000,
     PAGE_EVENTS = 500,
@@ -262,9 +263,9 @@ static void saving_done(void *user, int is_cancelled)
     free(saving);
 }
 
-/* Begins to save events from `next` on, as many as go into one job. Returns the first one that does not; `next` where
- * nothing was begun. */
-static uint64_t save_from(struct flyt_cluster *cluster, uint64_t next)
+/* Begins to save events from `next` on, at_once of them in one job (up to SAVE_AT_ONCE). Returns the first one that
+ * does not; `next` where nothing was begun. */
+static uint64_t save_from(struct flyt_cluster *cluster, uint64_t next, unsigned at_once)
 {
     struct flyt_event_log *log = &cluster->events;
 
@@ -277,7 +278,7 @@ static uint64_t save_from(struct flyt_cluster *cluster, uint64_t next)
     saving->cluster = cluster;
     saving->epoch = cluster->epoch;
     saving->first = next > oldest ? next : oldest;
-    for (uint64_t i = saving->first; i < log->next_sequence && saving->count < SAVE_AT_ONCE; i++) {
+    for (uint64_t i = saving->first; i < log->next_sequence && saving->count < at_once; i++) {
         cJSON *document = event_json(at(log, (size_t)(i - oldest)));
         if (!document)
             break;
@@ -289,8 +290,8 @@ static uint64_t save_from(struct flyt_cluster *cluster, uint64_t next)
     saving->delete_first = log->stored_first;
     saving->delete_end =
         end > log->room && end - log->room > saving->delete_first ? end - log->room : saving->delete_first;
-    if (saving->delete_end > saving->delete_first + SAVE_AT_ONCE)
-        saving->delete_end = saving->delete_first + SAVE_AT_ONCE;
+    if (saving->delete_end > saving->delete_first + at_once)
+        saving->delete_end = saving->delete_first + at_once;
     log->is_saving = !flyt_keeper_do(cluster->keeper, "event", run_saving, saving_done, saving);
     if (log->is_saving)
         return end;
@@ -303,7 +304,8 @@ static uint64_t save_from(struct flyt_cluster *cluster, uint64_t next)
 void flyt_event_save(struct flyt_cluster *cluster)
 {
     if (!cluster->events.is_saving)
-        save_from(cluster, cluster->events.saved_next);
+        save_from(cluster, cluster->events.saved_next,
+                  flyt_keeper_waiting(cluster->keeper) ? SAVE_BESIDE_OTHERS : SAVE_AT_ONCE);
 }
 
 void flyt_event_save_all(struct flyt_cluster *cluster)
@@ -313,7 +315,7 @@ void flyt_event_save_all(struct flyt_cluster *cluster)
     /* What is under way is given once more: it is found to be there. */
     do {
         before = next;
-        next = save_from(cluster, before);
+        next = save_from(cluster, before, SAVE_AT_ONCE);
     } while (next != before);
 }
 
