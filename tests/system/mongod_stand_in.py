@@ -361,7 +361,7 @@ class StandIn:
                 raise Failure(51173, "Location51173", "min() requires a hint of the same index")
             least = bson.order(command["min"]["_id"])
             rows = [row for row in rows if bson.order(row["_id"]) >= least]
-        rows = [row for row in rows if matches(row, command.get("filter", {}))]
+        rows = [rows[i] for i in self.found(rows, command.get("filter", {}))]
         rows = self.sorted(rows, command.get("sort", {}))[command.get("skip", 0):]
         if command.get("limit"):
             rows = rows[:abs(command["limit"])]
@@ -457,8 +457,9 @@ class StandIn:
                                           "errInfo": {"wtimeout": True}}
         return reply
 
-    def add(self, rows, document):
-        key = bson.order(document["_id"])
+    @staticmethod
+    def place(rows, key):
+        """Where the first document is whose _id is not before key."""
         low, high = 0, len(rows)
         while low < high:
             middle = (low + high) // 2
@@ -466,6 +467,18 @@ class StandIn:
                 low = middle + 1
             else:
                 high = middle
+        return low
+
+    def found(self, rows, query):
+        """The places of the documents that match; by the index where the query names an _id that is text."""
+        if isinstance(query.get("_id"), str):
+            low = self.place(rows, bson.order(query["_id"]))
+            return [low] if low < len(rows) and matches(rows[low], query) else []
+        return [i for i, row in enumerate(rows) if matches(row, query)]
+
+    def add(self, rows, document):
+        key = bson.order(document["_id"])
+        low = self.place(rows, key)
         if low < len(rows) and bson.order(rows[low]["_id"]) == key:
             raise Failure(11000, "DuplicateKey", "E11000 duplicate key error dup key: { _id: %s }"
                           % bson.dumps(document["_id"]))
@@ -508,7 +521,7 @@ class StandIn:
         rows, reply = self.collection(database, command["update"]), {"n": 0, "nModified": 0}
         for index, one in enumerate(command["updates"]):
             try:
-                found = [i for i, row in enumerate(rows) if matches(row, one["q"])]
+                found = self.found(rows, one["q"])
                 for i in found if one.get("multi") else found[:1]:
                     new = check_size(updated(rows[i], one["u"]))
                     reply["n"] += 1
@@ -528,7 +541,7 @@ class StandIn:
         is_cut = self.before_write()
         rows, count = self.collection(database, command["delete"]), 0
         for one in command["deletes"]:
-            found = [i for i, row in enumerate(rows) if matches(row, one["q"])]
+            found = self.found(rows, one["q"])
             for i in reversed(found[:1] if one.get("limit") else found):
                 del rows[i]
                 count += 1
