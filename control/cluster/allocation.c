@@ -1,7 +1,6 @@
-/* Allocations: placed, written into their GPUs' documents, ordered to their node, blocked, ended. */
+/* Allocations: placed, ordered to their node, blocked, ended. allocation_document.c writes them. */
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +19,6 @@ struct flyt_order_waiter {
     STAILQ_ENTRY(flyt_order_waiter) entry;
 };
 
-static const char *const state_names[] = {"", "active", "blocked", "ending", "orphan"};
-
 struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id)
 {
     char text[17];
@@ -30,8 +27,8 @@ struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id)
     return flyt_table_find(&cluster->held, text);
 }
 
-static struct flyt_held *held_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip, const char *tenant,
-                                  unsigned part_count)
+struct flyt_held *flyt_held_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip, const char *tenant,
+                                unsigned part_count)
 {
     struct flyt_held *held = calloc(1, sizeof *held + part_count * sizeof *held->parts);
 
@@ -141,230 +138,6 @@ static void forget(struct flyt_held *held, bool is_written)
 void flyt_held_drop(struct flyt_held *held)
 {
     forget(held, held->state != FLYT_ALLOCATION_ORPHAN);
-}
-
-/* ---- documents ---- */
-
-static void add_groups(cJSON *object, const char *name, const struct flyt_groupset *groups)
-{
-    cJSON *array = cJSON_AddArrayToObject(object, name);
-
-    for (unsigned i = 0; i < FLYT_GROUPS_MAX; i++)
-        if (flyt_groupset_has(groups, i))
-            cJSON_AddItemToArray(array, cJSON_CreateNumber(i));
-}
-
-cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card)
-{
-    const struct flyt_part *part = NULL;
-    unsigned slot = 0;
-
-    for (; slot < held->part_count && !part; slot++)
-        if (held->parts[slot].card == card)
-            part = &held->parts[slot];
-    cJSON *entry = part ? cJSON_CreateObject() : NULL;
-    if (!entry)
-        return NULL;
-    cJSON_AddStringToObject(entry, "id", held->id_text);
-    cJSON_AddStringToObject(entry, "vm_ip", held->vm_ip);
-    cJSON_AddStringToObject(entry, "tenant", held->tenant);
-    cJSON_AddStringToObject(entry, "state", state_names[held->state]);
-    cJSON_AddStringToObject(entry, "isolation", held->isolation == FLYT_ISOLATION_STRICT ? "strict" : "shared");
-    cJSON_AddNumberToObject(entry, "revision", (double)held->revision);
-    cJSON_AddNumberToObject(entry, "generation", held->generation);
-    cJSON_AddNumberToObject(entry, "slot", slot - 1);
-    cJSON_AddNumberToObject(entry, "slot_count", held->part_count);
-    add_groups(entry, "sm_groups", &part->groups);
-    cJSON_AddNumberToObject(entry, "sm_count", part->sm_count);
-    cJSON_AddNumberToObject(entry, "wanted_sms", part->wanted_sms);
-    cJSON_AddNumberToObject(entry, "memory_bytes", (double)part->memory_bytes);
-    if (flyt_groupset_count(&part->leaving))
-        add_groups(entry, "leaving_groups", &part->leaving);
-    if (part->leaving_bytes)
-        cJSON_AddNumberToObject(entry, "leaving_bytes", (double)part->leaving_bytes);
-    cJSON_AddNumberToObject(entry, "sessions", held->sessions_max);
-    cJSON_AddNumberToObject(entry, "priority", held->priority);
-    cJSON_AddBoolToObject(entry, "reserved", held->is_reserved);
-    cJSON_AddBoolToObject(entry, "when_free", held->when_free);
-    cJSON_AddBoolToObject(entry, "encrypted", held->is_encrypted);
-    cJSON_AddNumberToObject(entry, "created_ms", (double)held->created_ms);
-    cJSON_AddNumberToObject(entry, "idle_since_ms", (double)held->idle_since_ms);
-    return entry;
-}
-
-/* Within bounds, whatever a hand has written there; else 0. */
-static double number(const cJSON *object, const char *name, double min, double max)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble >= min && item->valuedouble <= max ? item->valuedouble : 0;
-}
-
-static unsigned small(const cJSON *object, const char *name)
-{
-    return (unsigned)number(object, name, 0, UINT_MAX);
-}
-
-/* Such as a document can hold exactly. */
-static uint64_t big(const cJSON *object, const char *name)
-{
-    return (uint64_t)number(object, name, 0, (double)(1ull << 53));
-}
-
-static const char *text(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-
-    return cJSON_IsString(item) ? item->valuestring : "";
-}
-
-static void read_groups(const cJSON *object, const char *name, struct flyt_groupset *groups)
-{
-    const cJSON *item;
-
-    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(object, name))
-    {
-        if (cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < FLYT_GROUPS_MAX)
-            flyt_groupset_add(groups, (unsigned)item->valuedouble);
-    }
-}
-
-static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *entry, uint64_t id, unsigned part_count)
-{
-    struct flyt_held *held = held_new(cluster, id, text(entry, "vm_ip"), text(entry, "tenant"), part_count);
-
-    if (!held)
-        return NULL;
-    for (unsigned i = FLYT_ALLOCATION_ACTIVE; i <= FLYT_ALLOCATION_ENDING; i++)
-        if (!strcmp(text(entry, "state"), state_names[i]))
-            held->state = (enum flyt_allocation_state)i;
-    held->isolation = strcmp(text(entry, "isolation"), "strict") ? FLYT_ISOLATION_SHARED : FLYT_ISOLATION_STRICT;
-    held->generation = small(entry, "generation");
-    held->sessions_max = small(entry, "sessions");
-    held->priority = (int)number(entry, "priority", INT_MIN, INT_MAX);
-    held->is_reserved = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "reserved"));
-    held->when_free = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "when_free"));
-    held->is_encrypted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "encrypted"));
-    held->created_ms = big(entry, "created_ms");
-    /* Only what passed while no manager was there is measured by the wall clock. */
-    held->idle_since_ms = big(entry, "idle_since_ms");
-    held->idle_clock_ms = flyt_clock_ms();
-    held->lingered_ms =
-        held->idle_since_ms && held->idle_since_ms < flyt_wall_ms() ? flyt_wall_ms() - held->idle_since_ms : 0;
-    held->revision = 0;
-    return held;
-}
-
-int flyt_held_load(struct flyt_card *card, const cJSON *entry)
-{
-    struct flyt_cluster *cluster = card->node->cluster;
-    unsigned slot_count = small(entry, "slot_count"), slot = small(entry, "slot");
-    uint64_t id = strtoull(text(entry, "id"), NULL, 16), revision = big(entry, "revision");
-
-    if (!id || !*text(entry, "vm_ip") || !slot_count || slot_count > FLYT_SLOTS_MAX || slot >= slot_count)
-        return -EINVAL;
-    struct flyt_held *held = flyt_held_find(cluster, id);
-    if (!held && !(held = load_new(cluster, entry, id, slot_count)))
-        return -ENOMEM;
-    if (slot_count != held->part_count || held->parts[slot].card)
-        return -EINVAL;
-    /* Entries of one allocation may differ by a write that was cut off: the newest one's revision goes on. */
-    if (revision > held->revision)
-        held->revision = revision;
-    struct flyt_part *part = &held->parts[slot];
-    part->card = card;
-    part->device_index = slot;
-    part->sm_count = small(entry, "sm_count");
-    part->wanted_sms = small(entry, "wanted_sms");
-    part->memory_bytes = big(entry, "memory_bytes");
-    part->leaving_bytes = big(entry, "leaving_bytes");
-    read_groups(entry, "sm_groups", &part->groups);
-    read_groups(entry, "leaving_groups", &part->leaving);
-    held->node = card->node;
-    return flyt_gpu_attach(card, held);
-}
-
-void flyt_held_loaded(struct flyt_cluster *cluster)
-{
-    for (size_t i = cluster->held.count; i-- > 0;) {
-        struct flyt_held *held = cluster->held.items[i];
-        bool is_complete = true;
-        for (unsigned j = 0; j < held->part_count; j++)
-            is_complete &= held->parts[j].card && held->parts[j].card->node == held->node;
-        flyt_held_charge(held, true);
-        if (!is_complete) {
-            flyt_event_add(cluster, "allocation.taken_back", "manager", held->id_text, NULL, NULL,
-                           "allocation %s of VM %s was not written completely before a restart", held->id_text,
-                           held->vm_ip);
-            flyt_held_drop(held);
-            continue;
-        }
-        held->is_granted = true;
-        held->written_revision = held->revision;
-        held->is_leaving = held->state == FLYT_ALLOCATION_ENDING;
-        struct flyt_vm *vm = held->is_leaving ? NULL : flyt_vm_get(cluster, held->vm_ip);
-        if (vm && !vm->held) {
-            held->vm = vm;
-            vm->held = held;
-        }
-    }
-}
-
-/* ---- writing ---- */
-
-struct writing {
-    struct flyt_cluster *cluster;
-    uint64_t id, revision;
-    unsigned left;
-    enum flyt_store_result result;
-    char err[256];
-    void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err);
-    void *user;
-};
-
-static void part_written(void *user, enum flyt_store_result result, const char *err)
-{
-    struct writing *writing = user;
-
-    if (result != FLYT_STORE_OK && writing->result == FLYT_STORE_OK) {
-        writing->result = result;
-        snprintf(writing->err, sizeof writing->err, "%s", err);
-    }
-    if (--writing->left)
-        return;
-    struct flyt_held *held = flyt_held_find(writing->cluster, writing->id);
-    if (held && writing->result == FLYT_STORE_OK && writing->revision > held->written_revision)
-        held->written_revision = writing->revision;
-    if (writing->done)
-        writing->done(writing->user, held, writing->result, writing->err);
-    free(writing);
-}
-
-void flyt_held_write(struct flyt_held *held,
-                     void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err),
-                     void *user)
-{
-    struct writing *writing = calloc(1, sizeof *writing);
-
-    if (!writing) {
-        if (done)
-            done(user, held, FLYT_STORE_UNAVAILABLE, "no memory");
-        return;
-    }
-    *writing = (struct writing){.cluster = held->cluster,
-                                .id = held->id,
-                                .revision = held->revision,
-                                .left = held->part_count + 1,
-                                .result = FLYT_STORE_OK,
-                                .done = done,
-                                .user = user};
-    struct flyt_card *cards[FLYT_SLOTS_MAX];
-    unsigned count = held->part_count;
-    for (unsigned i = 0; i < count; i++)
-        cards[i] = held->parts[i].card;
-    for (unsigned i = 0; i < count; i++)
-        flyt_kept_change(cards[i]->kept, part_written, writing);
-    part_written(writing, FLYT_STORE_OK, "");
 }
 
 /* ---- orders ---- */
@@ -626,7 +399,7 @@ cJSON *flyt_held_json(const struct flyt_held *held)
 
     cJSON_AddStringToObject(object, "id", held->id_text);
     cJSON_AddStringToObject(object, "vm_ip", held->vm_ip);
-    cJSON_AddStringToObject(object, "state", state_names[held->state]);
+    cJSON_AddStringToObject(object, "state", flyt_held_state_name(held->state));
     cJSON_AddNumberToObject(object, "revision", (double)held->revision);
     slots = cJSON_AddArrayToObject(object, "slots");
     for (unsigned i = 0; i < held->part_count; i++) {
@@ -724,7 +497,7 @@ int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err)
         flyt_measure_limit(cluster, "quota");
         return flyt_error_set(err, -EDQUOT, "%s", reason);
     }
-    struct flyt_held *held = held_new(cluster, random_id(cluster), vm->key, tenant_name, placement.slot_count);
+    struct flyt_held *held = flyt_held_new(cluster, random_id(cluster), vm->key, tenant_name, placement.slot_count);
     if (!held)
         return flyt_error_set(err, -ENOMEM, "the cluster manager has no memory");
     held->node = cluster->nodes.items[placement.node];
@@ -769,7 +542,7 @@ struct flyt_held *flyt_held_orphan(struct flyt_node *node, const flyt_allocation
         if (!card || card->node != node)
             return NULL;
     }
-    struct flyt_held *held = held_new(cluster, wire->id, wire->vm_ip, wire->tenant, count);
+    struct flyt_held *held = flyt_held_new(cluster, wire->id, wire->vm_ip, wire->tenant, count);
     if (!held)
         return NULL;
     held->state = FLYT_ALLOCATION_ORPHAN;

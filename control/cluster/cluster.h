@@ -4,8 +4,8 @@
  * anybody is told of it (keep.h); groups, memory and client slots are charged as soon as they are chosen, so that two
  * decisions never choose the same.
  *
- * Files by family, each with the functions below its heading: node.c, gpu.c, vm.c, allocation.c, resize.c, session.c,
- * event.c, view.c, member.c, leader.c, serve.c, backup.c.
+ * Files by family, each with the functions below its heading: node.c, gpu.c, vm.c, allocation.c (its documents in
+ * allocation_document.c), resize.c, session.c, event.c, view.c, member.c, leader.c, serve.c, backup.c.
  */
 #ifndef FLYT_CLUSTER_CLUSTER_H
 #define FLYT_CLUSTER_CLUSTER_H
@@ -291,23 +291,32 @@ void flyt_serve_node_register(struct flyt_call *call, void *args);
 void flyt_serve_node_heartbeat(struct flyt_call *call, void *args);
 void flyt_serve_node_fence(struct flyt_call *call, void *args);
 
-/* ---- allocation.c ---- */
+/* ---- allocation_document.c ---- */
 
-struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id);
+/* "active", "blocked", "ending", "orphan"; "" for none of them (0). */
+const char *flyt_held_state_name(enum flyt_allocation_state state);
 /* From one GPU's document: an entry of `allocations`. */
 int flyt_held_load(struct flyt_card *card, const cJSON *entry);
 /* After all GPUs were loaded: takes back what is not complete. */
 void flyt_held_loaded(struct flyt_cluster *cluster);
 cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card);
+/* Writes it into all its GPUs' documents; done is told once, the worst result. */
+void flyt_held_write(struct flyt_held *held,
+                     void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err),
+                     void *user);
+
+/* ---- allocation.c ---- */
+
+struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id);
+/* An active one without parts, in the table of the cluster; texts are copied, parts are 1 to FLYT_SLOTS_MAX. NULL: no
+ * memory, or the id is there. */
+struct flyt_held *flyt_held_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip, const char *tenant,
+                                unsigned part_count);
 /* Places a VM and writes the allocation; then done. *err says why not at once. */
 int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err);
 /* What goes to a node. flyt_held_wire_free frees. */
 int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire);
 void flyt_held_wire_free(flyt_allocation *wire);
-/* Writes it into all its GPUs' documents; done is told once, the worst result. */
-void flyt_held_write(struct flyt_held *held,
-                     void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err),
-                     void *user);
 /* Orders the node to hold what there is now. done (may be NULL): status 0 and the node's outcome, or a negative errno
  * where the node cannot be asked; called once, also when the allocation goes (-ECANCELED). */
 typedef void (*flyt_order_done_fn)(void *user, int status, const flyt_outcome *outcome);

@@ -12,7 +12,6 @@ enum { PAGE_OBJECTS = 1000 };
 
 static const char *const health_names[] = {"ok", "degraded", "failed"};
 static const char *const schedule_names[] = {"active", "cordoned", "draining"};
-static const char *const state_names[] = {"", "active", "blocked", "ending", "orphan"};
 static const char *const switch_names[] = {"target", "switched", "vacated", "kept"};
 
 static void add_text(cJSON *object, const char *name, const char *text)
@@ -197,7 +196,7 @@ cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part
     cJSON_AddStringToObject(object, "node", held->node->key);
     cJSON_AddStringToObject(object, "gpu", part->card->key);
     add_number(object, "slot", part->device_index);
-    cJSON_AddStringToObject(object, "state", held->is_leaving ? "ending" : state_names[held->state]);
+    cJSON_AddStringToObject(object, "state", held->is_leaving ? "ending" : flyt_held_state_name(held->state));
     add_number(object, "revision", held->revision);
     add_number(object, "revision_applied", held->applied_revision);
     add_number(object, "generation", held->generation);
