@@ -1,6 +1,6 @@
 /*
  * Allocations that this node holds: their state as ordered, a memory ledger and SM groups for each slot, and their
- * sessions. Orders are absolute states at a revision; applying one twice changes nothing.
+ * sessions. What changes them is in order.h, their SM groups in groups.h.
  */
 #ifndef FLYT_NODE_ALLOCATION_H
 #define FLYT_NODE_ALLOCATION_H
@@ -46,6 +46,9 @@ int flyt_node_allocation_add(struct flyt_node *node, flyt_allocation *allocation
 /* Frees it; it has no sessions. Its ledgers leave the descriptor store where is_final. */
 void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocation *allocation, bool is_final);
 
+/* Begins anew with the devices of `now`, which has no programs: ledgers are let go of, groups as they were ordered. */
+void flyt_node_allocation_set_up(struct flyt_node *node, struct flyt_node_allocation *allocation);
+
 /* Makes the ledgers that are not there. 0 or a negative errno. */
 int flyt_node_allocation_make_ledgers(struct flyt_node *node, struct flyt_node_allocation *allocation);
 /* Those that a server brought back, ledger_count descriptors by slot, which stay the caller's. 0; -ESTALE: there are
@@ -57,6 +60,9 @@ bool flyt_node_allocation_is_complete(const struct flyt_node_allocation *allocat
 
 /* Its sessions, those included whose servers ran before a restart of the node manager and may still come back. */
 unsigned flyt_node_allocation_sessions(const struct flyt_node_allocation *allocation);
+
+/* Servers of before a restart that may still come back. */
+unsigned flyt_node_allocation_absent(const struct flyt_node_allocation *allocation);
 
 /* Whether one more program may begin besides so many that wait (state, sessions, GPUs, client slots). 0; -EBUSY,
  * -ENODEV or -EACCES and one sentence in *err. */
@@ -71,24 +77,11 @@ void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocat
 /* Fills the slots of a session. */
 void flyt_node_allocation_fill(const struct flyt_node_allocation *allocation, struct flyt_server_link_session *session);
 
-/* The servers' progress with new groups, or a server's end: computes the slots' states anew. */
-void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocation *allocation);
-/* A server has given back memory: an order may go on. */
-void flyt_node_allocation_retry(struct flyt_node *node, struct flyt_node_allocation *allocation);
-
 /* What has come of it; *ret_use owns nothing but its slots (FLYT_SLOTS_MAX in `slots`) and its outcome's text, which
  * is `text` (malloc'ed or NULL, taken over). */
 void flyt_node_allocation_use(const struct flyt_node_allocation *allocation, flyt_status status, char *text,
                               flyt_allocation_use *ret_use);
 
-/* `res` is freed after this returns. */
-typedef void (*flyt_node_applied_fn)(void *user, flyt_apply_res *res);
-/* Carries out an order; `done` is called once, at once or later: what is removed has gone, with its programs, or the
- * outcome says that it has not yet. */
-void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_node_applied_fn done, void *user);
-/* Takes one back: its sessions end, then it goes; while servers of before a restart may still come back, not before
- * that is over. The state is not written. */
-void flyt_node_allocation_remove(struct flyt_node *node, struct flyt_node_allocation *allocation, const char *reason);
 /* Without an order's frame: allocations that the store does not know. */
 void flyt_node_allocation_set_orphan(struct flyt_node *node, struct flyt_node_allocation *allocation);
 

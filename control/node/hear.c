@@ -8,6 +8,8 @@
 #include <sys/epoll.h>
 
 #include "control/node/allocation.h"
+#include "control/node/groups.h"
+#include "control/node/order.h"
 #include "control/node/pool.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -78,7 +80,7 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_server_l
     message->extent.bytes = bytes;
     message->data_bytes = 0;
     flyt_server_link_send(server->link_fd, message, NULL, 0);
-    flyt_node_allocation_retry(server->node, server->allocation);
+    flyt_node_order_retry(server->node, server->allocation);
 }
 
 static void on_sm_done(struct flyt_node_server *server, const struct flyt_server_link_sm_done *done)
@@ -90,11 +92,11 @@ static void on_sm_done(struct flyt_node_server *server, const struct flyt_server
         flyt_node_tell(server->node, "session.resize_failed", "", "session %016" PRIx64 ": %s", server->session_id,
                        strerror(-done->state));
         server->sm_state[done->slot] = FLYT_SWITCH_KEPT;
-        flyt_node_allocation_look(server->node, server->allocation);
+        flyt_node_groups_look(server->node, server->allocation);
         return;
     }
     server->sm_state[done->slot] = done->state == FLYT_SERVER_LINK_VACATED ? FLYT_SWITCH_VACATED : FLYT_SWITCH_SWITCHED;
-    flyt_node_allocation_look(server->node, server->allocation);
+    flyt_node_groups_look(server->node, server->allocation);
 }
 
 static void on_use(struct flyt_node_server *server, const struct flyt_server_link_message *message)
@@ -122,7 +124,7 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
     case FLYT_SERVER_LINK_LIMIT_DONE:
         server->limits_done++;
         if (server->allocation) {
-            flyt_node_allocation_retry(server->node, server->allocation);
+            flyt_node_order_retry(server->node, server->allocation);
             flyt_node_server_answer_needs(server->node, server->allocation);
         }
         break;

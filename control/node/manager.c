@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
 #include "control/node/server.h"
@@ -118,7 +119,7 @@ static void fence(struct flyt_node_manager *manager)
                    (unsigned long long)node->settings->fence_after_ms);
     for (allocation = node->allocations; allocation; allocation = next) {
         next = allocation->next;
-        flyt_node_allocation_remove(node, allocation, "the node has lost its cluster manager for too long");
+        flyt_node_order_remove(node, allocation, "the node has lost its cluster manager for too long");
     }
     flyt_node_save(node);
 }

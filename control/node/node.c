@@ -11,7 +11,9 @@
 
 #include "control/node/allocation.h"
 #include "control/node/door.h"
+#include "control/node/groups.h"
 #include "control/node/images.h"
+#include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/server.h"
 #include "rpc/base/clock.h"
@@ -161,8 +163,8 @@ static void end_rejoining(struct flyt_node *node)
             }
         }
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
-        flyt_node_allocation_look(node, allocation);
-        flyt_node_allocation_retry(node, allocation);
+        flyt_node_groups_look(node, allocation);
+        flyt_node_order_retry(node, allocation);
     }
     flyt_node_changed(node);
     flyt_node_pool_fill(node);
@@ -193,7 +195,7 @@ static int take_allocations(struct flyt_node *node, struct flyt_error *err)
     node->is_rejoining = node->allocations && *boot_id && !strcmp(boot_id, node->state.boot_id);
     strcpy(node->state.boot_id, boot_id);
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
-        flyt_node_allocation_look(node, allocation);
+        flyt_node_groups_look(node, allocation);
     return flyt_node_save(node) ? flyt_error_set(err, -EIO, "%s cannot be written", node->settings->state_dir) : 0;
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/groups.h"
 #include "control/node/server.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -185,7 +186,7 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
             flyt_node_server_tell_limit(server, i, allocation->now.slots.slots_val[i].memory_bytes,
                                         allocation->now.revision, true);
     }
-    flyt_node_allocation_look(node, allocation);
+    flyt_node_groups_look(node, allocation);
     flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session_id,
               allocation->now.vm_ip, server->ticket.program, (int)peer.pid, server->extents.count);
     return NULL;

@@ -1,5 +1,7 @@
 #include "control/node/test_node.h"
 
+#include "control/node/order.h"
+
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>

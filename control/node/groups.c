@@ -1,0 +1,91 @@
+#include "control/node/groups.h"
+
+#include <string.h>
+
+#include "control/node/allocation.h"
+#include "control/node/server.h"
+
+void flyt_node_groups_read(const flyt_slot *from, unsigned char *groups)
+{
+    memset(groups, 0, FLYT_SERVER_LINK_GROUP_BYTES);
+    for (u_int i = 0; i < from->sm_groups.sm_groups_len; i++)
+        flyt_server_link_add_group(groups, from->sm_groups.sm_groups_val[i]);
+}
+
+unsigned flyt_node_groups_sms(const struct flyt_node_slot *slot, const flyt_slot *ordered)
+{
+    /* Before the first server was ready on the GPU nothing is known of its groups but what was ordered. */
+    return slot->gpu && slot->gpu->is_known ? flyt_node_gpu_sms(slot->gpu, slot->groups) : ordered->sm_count;
+}
+
+void flyt_node_groups_look(struct flyt_node *node, struct flyt_node_allocation *allocation)
+{
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
+        struct flyt_node_slot *slot = &allocation->slots[i];
+        /* What was taken away, be it before a restart, is not free while somebody may come back who still uses it. */
+        flyt_switch_state state = flyt_node_allocation_absent(allocation) ? FLYT_SWITCH_TARGET : FLYT_SWITCH_VACATED;
+        bool is_kept = false;
+        for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
+            if (server->allocation != allocation)
+                continue;
+            /* One that was not told of the last groups is where it was; those that end vacate by their end. */
+            flyt_switch_state its =
+                server->sm_revision[i] == slot->groups_revision ? server->sm_state[i] : FLYT_SWITCH_TARGET;
+            is_kept |= its == FLYT_SWITCH_KEPT;
+            if (its == FLYT_SWITCH_KEPT)
+                its = FLYT_SWITCH_TARGET;
+            if (its < state)
+                state = its;
+        }
+        if (is_kept)
+            state = FLYT_SWITCH_KEPT;
+        if (state == slot->switch_state && state != FLYT_SWITCH_VACATED)
+            continue;
+        if (state == FLYT_SWITCH_SWITCHED || state == FLYT_SWITCH_VACATED)
+            slot->sm_count_now = flyt_node_groups_sms(slot, &allocation->now.slots.slots_val[i]);
+        if (state == FLYT_SWITCH_VACATED)
+            memcpy(slot->holding, slot->groups, sizeof slot->holding);
+        if (state != slot->switch_state) {
+            slot->switch_state = state;
+            flyt_node_changed(node);
+        }
+    }
+}
+
+void flyt_node_groups_change(struct flyt_node *node, struct flyt_node_allocation *allocation, unsigned i)
+{
+    struct flyt_node_slot *slot = &allocation->slots[i];
+    unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];
+
+    flyt_node_groups_read(&allocation->now.slots.slots_val[i], groups);
+    if (!memcmp(groups, slot->groups, sizeof groups))
+        return;
+    memcpy(slot->groups, groups, sizeof groups);
+    for (unsigned j = 0; j < sizeof groups; j++)
+        slot->holding[j] |= groups[j];
+    slot->groups_revision = allocation->now.revision;
+    slot->switch_state = FLYT_SWITCH_TARGET;
+    for (struct flyt_node_server *server = node->servers; server; server = server->next)
+        if (server->allocation == allocation)
+            flyt_node_server_tell_groups(server, i);
+}
+
+const struct flyt_node_allocation *flyt_node_groups_conflict(const struct flyt_node *node, uint64_t own_id,
+                                                             const flyt_slot *slot, unsigned *ret_group)
+{
+    if (slot->maximum_share_pct || slot->minimum_share_pct)
+        return NULL;
+    for (const struct flyt_node_allocation *other = node->allocations; other; other = other->next) {
+        for (unsigned i = 0; other->now.id != own_id && i < other->now.slots.slots_len; i++) {
+            const flyt_slot *its = &other->now.slots.slots_val[i];
+            if (strcmp(its->gpu_uuid, slot->gpu_uuid) != 0 || its->maximum_share_pct || its->minimum_share_pct)
+                continue;
+            for (u_int j = 0; j < slot->sm_groups.sm_groups_len; j++) {
+                *ret_group = slot->sm_groups.sm_groups_val[j];
+                if (flyt_server_link_has_group(other->slots[i].holding, *ret_group))
+                    return other;
+            }
+        }
+    }
+    return NULL;
+}
