@@ -123,6 +123,7 @@ gpu-test: bundle
 bench: all bench-programs
 	@sh tests/bench/run $(B)
 	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/control.py
+	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/limits.py
 
 PREFIX  ?= /usr/local
 DESTDIR ?=

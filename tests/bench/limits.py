@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""usage: tests/bench/limits.py [TOPIC…]      topics: sms, memory, resize; without one: all
+
+Measures what limits of SMs are worth: tenants in VMs of a whole system on this machine's NVIDIA GPU under MPS, or, where
+there is none, on a software GPU, whose figures say something of the limits and nothing of a GPU. Medians of ROUNDS rounds
+in Markdown tables, what was asked beside what was seen. FLYT_BUILD names the build folder.
+"""
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "system"))
+import harness
+from cluster import System
+
+HAS_GPU = os.path.exists("/dev/nvidiactl")
+TENANT = os.path.join(harness.BUILD, "tests", "bench", "tenant")
+ROUNDS = int(os.environ.get("FLYT_ROUNDS", 5))
+SMS = 132
+MEASURE_MS = 600 if HAS_GPU else 1500
+SOFTWARE_SM_RATE = 500000       # so low that two cores keep up with 132 SMs
+
+# Of programs/tenant: kernels of about 1.2 ms and of 0.08 ms on all SMs of an H200, in waves of 18 µs; 2.5 GB/ms there.
+COMPUTE = ("compute", SMS * 8 * 64, 2000) if HAS_GPU else ("compute", SMS, 10)
+SHORT = ("compute", SMS * 8 * 4, 2000) if HAS_GPU else ("compute", SMS // 2, 2)
+MEMORY = ("memory", SMS * 16, 4096) if HAS_GPU else ("memory", 32, 1)
+
+
+class Tenant:
+    """tests/bench/tenant in VM i, or natively (i None), at rest."""
+
+    def __init__(self, system, i, kind):
+        words = [str(word) for word in kind]
+        if i is None:
+            environment = {**os.environ, "LD_LIBRARY_PATH": os.path.join(harness.CUDA, "lib64")}
+            self.process = harness.start([TENANT, *words], environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         stderr=subprocess.PIPE)
+        else:
+            self.process = system.start_in_vm(i, TENANT, *words)
+        self.read("ready")
+        self.rest()
+
+    def say(self, words):
+        self.process.stdin.write(words.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def read(self, word):
+        line = self.process.stdout.readline().decode().split()
+        if not line or line[0] != word:
+            raise harness.Failed("a tenant said %r, not %s: %r" % (line, word, harness.finish(self.process)))
+        return [int(number) for number in line[1:]]
+
+    def rest(self):
+        self.say("rest")
+        self.read("rest")
+
+    def go(self):
+        self.say("go")
+        self.read("go")
+
+    def end(self):
+        self.say("end")
+        count = self.read("right")[0]
+        harness.expect_equal(harness.finish(self.process).status, 0, "a tenant's end")
+        return count
+
+
+class Figures:
+    """kernels per second, and the median and longest time between the ends of two, in ms"""
+
+    def __init__(self, numbers):
+        kernels, ns, median_ns, longest_ns = numbers
+        self.rate, self.median_ms, self.longest_ms = kernels / (ns / 1e9), median_ns / 1e6, longest_ns / 1e6
+
+
+def measure(tenants, ms=MEASURE_MS):
+    """All of them at once; others that are at rest stay so."""
+    for tenant in tenants:
+        tenant.go()
+    for tenant in tenants:
+        tenant.say("measure %d" % ms)
+    figures = [Figures(tenant.read("measured")) for tenant in tenants]
+    for tenant in tenants:
+        tenant.rest()
+    return figures
+
+
+def table(title, rows):
+    print("\n%s\n\n| figure | asked | seen |\n|---|---|---|" % title)
+    for row in rows:
+        print("| %s | %s | %s |" % row)
+    sys.stdout.flush()
+
+
+def whole(vms, isolation="shared", **node):
+    settings = {"warm": vms, **node}
+    if HAS_GPU:
+        settings["mps"] = "start" if isolation == "shared" else "off"
+        settings["mps_dir"] = os.path.join(harness.WORK, "mps")
+    else:
+        settings["software_sm_rate"] = SOFTWARE_SM_RATE
+    if isolation != "shared":
+        settings["isolation"] = isolation
+    return System(nodes=1, vms=vms, hardware=HAS_GPU, namespaces=False, sms=SMS, memory="4G", node=settings,
+                  cluster={"allocation_linger_s": 0.5})
+
+
+def add(system, i, sm, *words):
+    system.flytctl("vm", "add", system.vm_ip(i), "--sm", sm, "--memory", "8G" if HAS_GPU else "64M", "--sessions", 1, *words)
+    return system.vm_ip(i)
+
+
+def spread(values, form="%.3f"):
+    return "%s (%s–%s)" % tuple(form % value for value in (statistics.median(values), min(values), max(values)))
+
+
+# ---- SMs ----
+
+def side_by_side(group_size, sizes, kind):
+    """By tenant: its speed beside the others relative to its speed alone, round by round; and its speeds alone."""
+    with whole(len(sizes)) as system:
+        if group_size != 8:
+            system.flytctl("gpu", "set", "node-0:0", "--group-size", group_size)
+        for i, sm in enumerate(sizes):
+            add(system, i, sm)
+        tenants = [Tenant(system, i, kind) for i in range(len(sizes))]
+        held = {a["vm_ip"]: a["sms"] for a in system.flytctl("allocations")}
+        harness.expect_equal([held[system.vm_ip(i)] for i in range(len(sizes))], list(sizes), "SMs")
+        ratios, alone = [[] for _ in sizes], [[] for _ in sizes]
+        measure(tenants, MEASURE_MS / 4)     # clocks and caches
+        for _ in range(ROUNDS):
+            apart = [measure([tenant])[0].rate for tenant in tenants]
+            together = [figures.rate for figures in measure(tenants)]
+            for i in range(len(sizes)):
+                ratios[i].append(together[i] / apart[i])
+                alone[i].append(apart[i])
+        for tenant in tenants:
+            tenant.end()
+    return ratios, alone
+
+
+def sms():
+    rows = []
+    for group_size, sizes in ((2, (66, 66)), (2, (32, 32, 32, 32)), (8, (56, 64)), (8, (24, 24, 24, 24))):
+        ratios, _ = side_by_side(group_size, sizes, COMPUTE)
+        for i, sm in enumerate(sizes):
+            rows.append(("groups of %d, %s: tenant %d on %d SMs, of its speed alone" % (
+                group_size, " + ".join(map(str, sizes)), i + 1, sm), "≥ 0.98", spread(ratios[i])))
+    with whole(1) as system:
+        system.flytctl("gpu", "set", "node-0:0", "--group-size", 2)
+        add(system, 0, SMS)
+        tenant = Tenant(system, 0, COMPUTE)
+        full = statistics.median(measure([tenant])[0].rate for _ in range(ROUNDS))
+        tenant.end()
+    sizes = (40, 92)
+    ratios, alone = side_by_side(2, sizes, COMPUTE)
+    for i, sm in enumerate(sizes):
+        ideal = 100 * sm / SMS
+        for what, rates in (("the other idle", alone[i]), ("the other busy", [a * r for a, r in zip(alone[i], ratios[i])])):
+            shares = [100 * rate / full for rate in rates]
+            rows.append(("%d of %d SMs, %s: share of the whole GPU's speed" % (sm, SMS, what), "%.1f ± 3 %%" % ideal,
+                         spread(shares, "%.1f %%")))
+    table("Compute-bound tenants on SMs of their own (median, smallest, largest of %d)" % ROUNDS, rows)
+
+
+def memory():
+    rows = []
+    for sizes in ((56, 64), (24, 24, 24, 24)):
+        ratios, _ = side_by_side(8, sizes, MEMORY)
+        for i, sm in enumerate(sizes):
+            rows.append(("%s: tenant %d on %d SMs, of its speed alone" % (" + ".join(map(str, sizes)), i + 1, sm),
+                         "reported", spread(ratios[i])))
+    table("Memory-bound tenants on SMs of their own (median, smallest, largest of %d)" % ROUNDS, rows)
+
+
+# ---- resize ----
+
+def server_pid(system):
+    return [session["server_pid"] for session in system.flytctl("sessions")][0]
+
+
+def resident_kib(pid):
+    with open("/proc/%d/status" % pid) as f:
+        return int(re.search(r"^VmRSS:\s+(\d+)", f.read(), re.M)[1])
+
+
+def gpu_used_mib():
+    if not HAS_GPU:
+        return 0
+    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True,
+                         text=True, check=True).stdout
+    return int(out.split()[0])
+
+
+def resize():
+    count = 1000
+    with whole(1) as system:
+        vm = add(system, 0, 64)
+        tenant = Tenant(system, 0, SHORT)
+        sizes = (32, 64, 16, 64, 48, 120)
+        still, moved, median, took = [], [], [], []
+        for _ in range(ROUNDS):
+            still.append(measure([tenant], 1000)[0].longest_ms)
+            tenant.go()
+            tenant.say("measure 1500")
+            until, i = time.monotonic() + 1.2, 0
+            while time.monotonic() < until:
+                before = time.monotonic()
+                system.flytctl("resize", vm, "--sm", sizes[i % len(sizes)])
+                took.append((time.monotonic() - before) * 1e3)
+                i += 1
+            figures = Figures(tenant.read("measured"))
+            moved.append(figures.longest_ms)
+            median.append(figures.median_ms)
+            system.flytctl("resize", vm, "--sm", 64)
+            tenant.rest()
+        pid = server_pid(system)
+        before, before_gpu = resident_kib(pid), gpu_used_mib()
+        tenant.go()
+        for i in range(count):
+            system.flytctl("resize", vm, "--sm", sizes[i % len(sizes)])
+        harness.within(60, lambda: system.flytctl("allocations")[0]["switch_state"] == "vacated", "vacated")
+        grown, grown_gpu = resident_kib(pid) - before, gpu_used_mib() - before_gpu
+        kernels = tenant.end()
+    table("Resize under full load (medians of %d rounds, %d resizes; then %d in a row)" % (ROUNDS, len(took), count), [
+        ("longest time between two kernels' ends, without a resize", "", spread(still, "%.2f ms")),
+        ("the same while SMs change", "≤ 10 ms more than queued work", spread(moved, "%.2f ms")),
+        ("median time between two kernels' ends meanwhile", "", spread(median, "%.2f ms")),
+        ("flytctl resize until acknowledged, its process included", "< 50 ms", spread(took, "%.1f ms")),
+        ("%d in a row: kernels with the right result" % count, "all", "all of %d" % kernels),
+        ("growth of the server process; of the GPU's memory in use", "none", "%d KiB; %d MiB" % (grown, grown_gpu)),
+    ])
+
+
+TOPICS = {"sms": sms, "memory": memory, "resize": resize}
+
+
+def main(topics):
+    unknown = [topic for topic in topics if topic not in TOPICS]
+    if unknown or "--help" in topics:
+        print(__doc__.strip())
+        return 2 if unknown else 0
+    if HAS_GPU:
+        subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], check=True)
+    else:
+        print("Software GPU, %d SMs of %d instructions per second each." % (SMS, SOFTWARE_SM_RATE))
+    print("%d CPU cores." % os.cpu_count())
+    failed = 0
+    for topic in topics or TOPICS:
+        try:
+            TOPICS[topic]()
+        except harness.Failed as failure:
+            print("bench: %s: %s" % (topic, failure), file=sys.stderr)
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    with harness.workspace():
+        sys.exit(main([word for word in sys.argv[1:]]))
