@@ -90,6 +90,16 @@ void flyt_uplink_follow(struct flyt_uplink *uplink, char *const *leaders, size_t
     leave(uplink, is_new);
 }
 
+void flyt_uplink_leave(struct flyt_uplink *uplink, const char *cause)
+{
+    snprintf(uplink->cause, sizeof uplink->cause, "%s", cause);
+    uplink->has_complained = true;
+    /* Its HELLO was fine: without this, two such managers were asked in turn as fast as they answer. */
+    if (uplink->pause_ms < FLYT_UPLINK_PAUSE_LEFT_MS)
+        uplink->pause_ms = FLYT_UPLINK_PAUSE_LEFT_MS;
+    leave(uplink, false);
+}
+
 /* ---- whether it still answers ---- */
 
 static void plan_probe(struct flyt_uplink *uplink)

@@ -20,6 +20,7 @@
 enum {
     FLYT_UPLINK_PAUSE_MIN_MS = 100,
     FLYT_UPLINK_PAUSE_MAX_MS = 3000,
+    FLYT_UPLINK_PAUSE_LEFT_MS = 1000,
     FLYT_UPLINK_CONNECT_MS = 5000,
     FLYT_UPLINK_PROBE_MS = 5000, /* so often it is asked whether it answers, and has so long for it */
 };
@@ -63,5 +64,10 @@ int flyt_uplink_call(struct flyt_uplink *uplink, uint32_t procedure, xdrproc_t x
  * count 0: whoever of the configured ones leads). Inside `done` or `serve` is allowed, before the call is answered.
  */
 void flyt_uplink_follow(struct flyt_uplink *uplink, char *const *leaders, size_t count);
+/*
+ * This manager is of no use, for this cause (copied; the caller has logged it): after a pause of about
+ * FLYT_UPLINK_PAUSE_LEFT_MS the next of the configured ones is tried. Allowed where flyt_uplink_follow is.
+ */
+void flyt_uplink_leave(struct flyt_uplink *uplink, const char *cause);
 
 #endif

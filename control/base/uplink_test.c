@@ -176,6 +176,25 @@ static void tries_all_until_one_leads(void **state)
     assert_string_equal(flyt_uplink_address(f->uplink), f->urls[1]);
 }
 
+/* Both say that they lead, and one is of no use: the other one is asked, not the same again. */
+static void leaves_for_another_one(void **state)
+{
+    struct fixture *f = *state;
+    f->list.count = 2;
+    f->managers[0].is_leader = f->managers[1].is_leader = true;
+    begin(f);
+    test_run_until(f->event, f->up_count == 1);
+    assert_string_equal(flyt_uplink_address(f->uplink), f->urls[0]);
+    flyt_uplink_leave(f->uplink, "it does not answer in time");
+    assert_false(flyt_uplink_is_up(f->uplink));
+    assert_int_equal(f->down_count, 1);
+    assert_string_equal(flyt_uplink_cause(f->uplink), "it does not answer in time");
+    test_run_until(f->event, f->up_count == 2);
+    assert_string_equal(flyt_uplink_address(f->uplink), f->urls[1]);
+    assert_string_equal(flyt_uplink_cause(f->uplink), "");
+    assert_int_equal(f->managers[0].hello_count, 1);
+}
+
 static void comes_back_after_the_leader_was_killed(void **state)
 {
     struct fixture *f = *state;
@@ -234,6 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(goes_where_the_leader_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tries_all_until_one_leads, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(leaves_for_another_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(comes_back_after_the_leader_was_killed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(follows_an_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_mute_manager_is_left, set_up, tear_down),
