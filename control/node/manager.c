@@ -245,7 +245,8 @@ static void take_entitlement(struct flyt_node_manager *manager, flyt_register_re
         node->client_lost_s = res->client_lost_s;
 }
 
-/* The manager does not take us: says why once, and registers again later, there or at another one. */
+/* The manager does not take us: says why once, and registers again later. At another one where this one does not lead
+ * any more, or hangs: whoever leads by now is asked. */
 static bool is_refused(struct flyt_node_manager *manager, int status, const flyt_outcome *outcome)
 {
     if (!status && outcome->status == FLYT_STATUS_OK)
@@ -256,11 +257,29 @@ static bool is_refused(struct flyt_node_manager *manager, int status, const flyt
         flyt_uplink_follow(manager->uplink, NULL, 0);
         return true;
     }
-    const char *cause = status ? strerror(-status) : outcome->text && *outcome->text ? outcome->text : "it refuses";
+    const char *cause = status == -ETIMEDOUT              ? "it did not answer in time"
+                        : status                          ? strerror(-status)
+                        : outcome->text && *outcome->text ? outcome->text
+                                                          : "it refuses";
     if (status != -EPIPE && strcmp(cause, manager->last_cause) != 0)
         flyt_warn("the cluster manager at %s: %s", flyt_uplink_address(manager->uplink), cause);
     snprintf(manager->last_cause, sizeof manager->last_cause, "%s", cause);
+    if (status == -ETIMEDOUT || (!status && outcome->status == FLYT_STATUS_STALE))
+        flyt_uplink_leave(manager->uplink, cause);
     return true;
+}
+
+/* Whether who gives orders with this epoch leads; else *ret_outcome says why not. */
+static bool is_led(struct flyt_node *node, uint64_t epoch, flyt_outcome *ret_outcome)
+{
+    int status = flyt_node_see_epoch(node, epoch);
+
+    *ret_outcome = (flyt_outcome){FLYT_STATUS_OK, (char *)""};
+    if (status == -ESTALE)
+        *ret_outcome = (flyt_outcome){FLYT_STATUS_STALE, (char *)"the node follows a later leader"};
+    else if (status)
+        *ret_outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"the node cannot keep its state"};
+    return !status;
 }
 
 static void on_registered(void *user, int status, void *result)
@@ -270,9 +289,11 @@ static void on_registered(void *user, int status, void *result)
 
     if (status == -ECANCELED || is_refused(manager, status, res ? &res->outcome : NULL))
         return;
-    flyt_outcome old = {FLYT_STATUS_STALE, (char *)"it leads with an older epoch than this node has seen"};
-    if (flyt_node_see_epoch(manager->node, res->epoch) && is_refused(manager, 0, &old))
+    flyt_outcome outcome;
+    if (!is_led(manager->node, res->epoch, &outcome)) {
+        is_refused(manager, 0, &outcome);
         return;
+    }
     manager->state = REGISTERED;
     set_contact(manager, manager->sent_ms);
     *manager->last_cause = 0;
@@ -322,8 +343,6 @@ static void on_heartbeat(void *user, int status, void *result)
     }
     if (!is_refused(manager, status, res ? &res->outcome : NULL))
         set_contact(manager, manager->sent_ms);
-    else if (status == -ETIMEDOUT)
-        flyt_uplink_follow(manager->uplink, NULL, 0); /* it hangs: whoever leads by now is asked */
 }
 
 static void send_heartbeat(struct flyt_node_manager *manager)
@@ -354,26 +373,13 @@ static void serve_apply(struct flyt_call *call, void *args)
     flyt_node_apply(manager->node, args, answer_apply, call);
 }
 
-/* An order's epoch. False: refused, and the call is answered. */
-static bool is_led(struct flyt_call *call, struct flyt_node *node, uint64_t epoch, flyt_outcome *outcome)
-{
-    int status = flyt_node_see_epoch(node, epoch);
-
-    *outcome = (flyt_outcome){FLYT_STATUS_OK, (char *)""};
-    if (status == -ESTALE)
-        *outcome = (flyt_outcome){FLYT_STATUS_STALE, (char *)"the node follows a later leader"};
-    else if (status)
-        *outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"the node cannot keep its state"};
-    return !status;
-}
-
 static void serve_session_kill(struct flyt_call *call, void *args)
 {
     struct flyt_node_manager *manager = flyt_uplink_user(call);
     const flyt_order_session_args *order = args;
     flyt_outcome outcome;
 
-    if (is_led(call, manager->node, order->epoch, &outcome)) {
+    if (is_led(manager->node, order->epoch, &outcome)) {
         struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
         if (server)
             flyt_node_server_end(server, "an operator has ended this session");
@@ -451,7 +457,7 @@ static void serve_gpu_set(struct flyt_call *call, void *args)
     flyt_status status;
 
     const char *reason = check_gpu_order(node, gpu, order->group_size, &status);
-    bool is_led_now = is_led(call, node, order->epoch, &res.outcome);
+    bool is_led_now = is_led(node, order->epoch, &res.outcome);
     if (is_led_now && !reason && manager->gpu_order.call) {
         reason = "another GPU is being changed";
         status = FLYT_STATUS_CONFLICT;

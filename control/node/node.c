@@ -1,6 +1,7 @@
 #include "control/node/node.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +73,14 @@ int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch)
 {
     uint64_t before = node->state.epoch;
 
+    if (epoch < before && epoch != node->epoch_refused) {
+        node->epoch_refused = epoch;
+        flyt_warn("refused a cluster manager that led at epoch %" PRIu64 ": the leader of epoch %" PRIu64
+                  " came after it",
+                  epoch, before);
+        flyt_node_tell(node, "leader.refused", node->name,
+                       "it led at epoch %" PRIu64 ", that of epoch %" PRIu64 " came after it", epoch, before);
+    }
     if (epoch < before)
         return -ESTALE;
     if (epoch == before)

@@ -60,6 +60,7 @@ struct flyt_node {
     unsigned client_lost_s;
 
     struct flyt_node_state state; /* without its allocations */
+    uint64_t epoch_refused;       /* the last one that was too low: told once */
     struct flyt_node_gpus gpus;
     struct flyt_node_starts starts[FLYT_GPUS_MAX]; /* by GPU */
     struct flyt_node_allocation *allocations;
@@ -97,7 +98,8 @@ void flyt_node_fini(struct flyt_node *node);
 
 /* Writes the state file. 0, or a negative errno, which is logged. */
 int flyt_node_save(struct flyt_node *node);
-/* An epoch was seen. 0; -ESTALE: it is lower than the highest; another negative errno: it cannot be kept. */
+/* An epoch was seen. 0; -ESTALE: it is lower than the highest, which is logged and told; another negative errno: it
+ * cannot be kept. */
 int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch);
 /* Hooks, with a printf-like text. */
 void flyt_node_tell(struct flyt_node *node, const char *kind, const char *object, const char *format, ...)
