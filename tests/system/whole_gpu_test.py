@@ -10,12 +10,14 @@ import time
 import harness
 from cluster import System
 from harness import app, expect, expect_equal, finish, helper, main, scenario, skip, within
+from steady import Steady
 
 MIB = 1 << 20
 GROWING = os.path.join(harness.BUILD, "tests", "demo", "growing")
 IS_SOFTWARE = os.environ.get("FLYT_TEST_SOFTWARE") == "1"
 PROGRAMS = ("memory", "events", "streams", "launch", "host_functions", "atomics", "launch_cooperative", "pinned_chain")
 ATTACHES = 15
+CHANGES = 40
 
 if not IS_SOFTWARE and not os.path.exists("/dev/nvidiactl"):
     skip("no NVIDIA GPU here")
@@ -77,6 +79,38 @@ def limits_hold_and_change():
             print("    %s: flytctl resize took %.0f ms, its process included" % (mps, (time.monotonic() - before) * 1e3))
             result = finish(program, 120)
             expect(result.status == 0 and "2048 of 2048 MiB" in result.out and "correct" in result.out, result)
+
+
+class Resized(Steady):
+    """programs/resized.cu in VM `i`: four streams of kernels, every result compared."""
+
+    def __init__(self, whole, i):
+        self.system, self.name, self._said = whole, "the program in VM %d" % i, b""
+        self.process = whole.start_in_vm(i, helper("resized"), "4")
+        self.wait_ready()
+
+
+@scenario
+def sms_change_under_a_program():
+    """What a driver does with events, modules and streams when the green context in which they were made has gone."""
+    for mps in ways():
+        with system(mps) as whole:
+            whole.flytctl("vm", "add", whole.vm_ip(0), "--sm", "16", "--memory", "1G", "--sessions", "4")
+            program, idle = Resized(whole, 0), Resized(whole, 0)
+            program.goes_on()
+            took = []
+            for i in range(CHANGES):
+                before = time.monotonic()
+                whole.flytctl("resize", whole.vm_ip(0), "--sm", (64, 32, 120, 8)[i % 4])
+                took.append((time.monotonic() - before) * 1e3)
+            within(60, lambda: allocation_of(whole, 0)["switch_state"] == "vacated", "the end of work on earlier SMs")
+            program.goes_on()
+            again = Resized(whole, 0)
+            for p in (program, idle, again):
+                p.goes_on()
+                p.ends_right()
+            print("    %s: flytctl resize took %.1f ms at the median, %.1f to %.1f" % (
+                mps, statistics.median(took), min(took), max(took)))
 
 
 @scenario
