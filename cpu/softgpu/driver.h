@@ -32,6 +32,7 @@ enum {
     FLYT_SOFT_CLIENT_SLOTS_MAX = 4096,
     FLYT_SOFT_CONTEXT_DEPTH_MAX = 64, /* contexts pushed on one thread */
     FLYT_SOFT_PRIORITY_GREATEST = -5, /* stream priorities run from 0 to this */
+    FLYT_SOFT_LEFTOVER = 0xd1,        /* every byte of dirty memory */
 };
 
 /* A set of a device's SMs, one bit each. */
@@ -97,6 +98,7 @@ struct flyt_soft_driver {
     _Atomic uint64_t next_id;           /* of contexts, streams, buffers */
     _Atomic uint64_t next_split;        /* number of calls that split SMs */
     uint64_t sm_rate;                   /* thread-instructions per second and SM; 0: unlimited */
+    bool is_dirty;                      /* new extents hold what somebody may have left there */
     struct flyt_soft_clients *clients;  /* NULL: any number of processes may use the GPU */
     struct flyt_soft_accounts *accounts;
 };

@@ -1,6 +1,8 @@
 /* Copies and fills of linear memory. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "cpu/softgpu/driver.h"
 #include "cpu/softgpu/driver_queue.h"
@@ -83,10 +85,26 @@ static CUresult copy_run(struct flyt_soft_op *op)
     return CUDA_SUCCESS;
 }
 
+/* Extents that are filled with 0 give their pages back: memory is committed as it is touched, and clearing what was
+ * never touched commits none. */
+static void fill_bytes(char *at, uint64_t bytes, int value)
+{
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    char *first = (char *)(((uintptr_t)at + page_bytes - 1) & ~(page_bytes - 1));
+    char *end = (char *)(((uintptr_t)at + bytes) & ~(page_bytes - 1));
+
+    if (value || bytes < FLYT_SOFT_GRANULE_BYTES || madvise(first, (size_t)(end - first), MADV_REMOVE)) {
+        memset(at, value, bytes);
+        return;
+    }
+    memset(at, 0, (size_t)(first - at));
+    memset(end, 0, (size_t)(at + bytes - end));
+}
+
 static void fill_row(char *at, uint64_t bytes, uint32_t value, unsigned value_bytes)
 {
     if (value_bytes == 1) {
-        memset(at, (int)value, bytes);
+        fill_bytes(at, bytes, (int)value);
         return;
     }
     if (value_bytes == 2) {

@@ -20,6 +20,7 @@ struct config {
     unsigned client_slots; /* 0: any number */
     uint64_t memory_bytes;
     uint64_t sm_rate;
+    unsigned is_dirty;
     const char *client_folder, *account_folder; /* NULL: none */
     struct flyt_soft_arch arch;
 };
@@ -120,6 +121,7 @@ static bool read_config(struct config *config)
            read_number("FLYT_SOFT_SMS", 1, FLYT_SOFT_SMS_MAX, &config->sm_count) &&
            read_number("FLYT_SOFT_WORKERS", 1, 1024, &config->worker_count) &&
            read_count("FLYT_SOFT_SM_RATE", 0, SM_RATE_MAX, &config->sm_rate) &&
+           read_number("FLYT_SOFT_DIRTY", 0, 1, &config->is_dirty) &&
            read_number("FLYT_SOFT_CLIENT_SLOTS", 1, FLYT_SOFT_CLIENT_SLOTS_MAX, &config->client_slots) &&
            !config->client_slots == !config->client_folder && read_memory("FLYT_SOFT_MEMORY", &config->memory_bytes) &&
            read_arch("FLYT_SOFT_CC", &config->arch);
@@ -166,6 +168,7 @@ static CUresult driver_new(struct flyt_soft_driver **ret_driver)
     if (!driver->queue || flyt_soft_space_init(&driver->space) < 0 || flyt_soft_threads_init(driver) < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     driver->sm_rate = config.sm_rate;
+    driver->is_dirty = config.is_dirty;
     if (config.client_slots && flyt_soft_clients_new(config.client_folder, config.client_slots, &driver->clients) < 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (flyt_soft_accounts_new(config.account_folder, &driver->accounts) < 0)

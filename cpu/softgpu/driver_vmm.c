@@ -213,6 +213,18 @@ static void extent_check_locked(struct flyt_soft_extent *extent)
     free(extent);
 }
 
+/* What another program may have left in memory that it gave back: no byte of it is 0. */
+static int make_dirty(int fd, uint64_t bytes)
+{
+    char piece[65536];
+
+    memset(piece, FLYT_SOFT_LEFTOVER, sizeof(piece));
+    for (uint64_t at = 0; at < bytes; at += sizeof(piece))
+        if (pwrite(fd, piece, sizeof(piece), (off_t)at) != (ssize_t)sizeof(piece))
+            return -1;
+    return 0;
+}
+
 /* A sealed memfd, or -1. Pages come into being as they are touched. */
 static int extent_file_new(const struct flyt_soft_device *device, uint64_t bytes)
 {
@@ -223,7 +235,8 @@ static int extent_file_new(const struct flyt_soft_device *device, uint64_t bytes
     fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;
-    if (ftruncate(fd, (off_t)bytes) < 0 || fcntl(fd, F_ADD_SEALS, EXTENT_SEALS) < 0) {
+    if (ftruncate(fd, (off_t)bytes) < 0 || fcntl(fd, F_ADD_SEALS, EXTENT_SEALS) < 0 ||
+        (flyt_soft_driver()->is_dirty && make_dirty(fd, bytes) < 0)) {
         close(fd);
         return -1;
     }

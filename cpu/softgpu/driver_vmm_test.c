@@ -298,6 +298,31 @@ static void copies_in_two_and_three_dimensions(void **state)
     assert_ok(cuMemFree(at));
 }
 
+/* Pages that lie in a large fill with 0 are given back to the system; what is around them is not touched. */
+static void a_large_fill_clears_what_it_says(void **state)
+{
+    enum { BEFORE = 100 };
+    CUmemGenericAllocationHandle handle = extent_new(4 * GRANULE);
+    size_t bytes = 4 * GRANULE, filled = 3 * GRANULE + 4321;
+    unsigned char *host = malloc(bytes);
+    CUdeviceptr at;
+
+    assert_non_null(host);
+    assert_ok(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+    assert_ok(cuMemMap(at, bytes, 0, handle, 0));
+    assert_ok(cuMemSetAccess(at, bytes, &read_write, 1));
+    assert_ok(cuMemsetD8(at, 0xee, bytes));
+    assert_ok(cuMemsetD8(at + BEFORE, 0, filled));
+    assert_ok(cuMemcpyDtoH(host, at, bytes));
+    for (size_t i = 0; i < bytes; i++)
+        if (host[i] != (i >= BEFORE && i < BEFORE + filled ? 0 : 0xee))
+            fail_msg("byte %zu is %#x", i, host[i]);
+    assert_ok(cuMemUnmap(at, bytes));
+    assert_ok(cuMemRelease(handle));
+    assert_ok(cuMemAddressFree(at, bytes));
+    free(host);
+}
+
 static void pointers_tell_what_they_are(void **state)
 {
     CUmemorytype type;
@@ -346,6 +371,7 @@ int main(void)
         cmocka_unit_test(an_extent_outlives_its_process),
         cmocka_unit_test(other_descriptors_are_no_extents),
         cmocka_unit_test(copies_in_two_and_three_dimensions),
+        cmocka_unit_test(a_large_fill_clears_what_it_says),
         cmocka_unit_test(pointers_tell_what_they_are),
     };
 
