@@ -114,6 +114,8 @@ static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, s
     add_argument(start, folder);
     add_number(start, "--gpu", gpu->index);
     add_number(start, "--group-size", gpu->group_size);
+    if (!settings->is_scrubbing)
+        add_argument(start, "--no-scrub");
     if (gpu->is_software) {
         add_number(start, "--soft", node->gpus.count);
         add_number(start, "--soft-sms", settings->software_sms);

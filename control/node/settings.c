@@ -38,6 +38,7 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "starts_max", .kind = FLYT_SETTING_NUMBER, .offset = AT(starts_max), .fallback = "0", .maximum = 1024, .is_live = true, .help = "server processes that start at once; 0: as many as there are CPUs"},
     {.path = "client_slots", .kind = FLYT_SETTING_NUMBER, .offset = AT(client_slots), .fallback = "48", .minimum = 2, .maximum = 124, .help = "servers of a GPU, warm ones included (MPS has 48)"},
     {.path = "group_size", .kind = FLYT_SETTING_NUMBER, .offset = AT(group_size), .fallback = "8", .minimum = 2, .maximum = 8, .help = "SMs of a group, 2 or 8, where none was set since"},
+    {.path = "scrub", .kind = FLYT_SETTING_BOOL, .offset = AT(is_scrubbing), .fallback = "true", .help = "device memory is cleared before a program gets it; false: the driver is trusted to do that"},
     {.path = "vm.sessions", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_sessions_max), .fallback = "48", .minimum = 1, .maximum = 4096, .is_live = true, .help = "sessions of a VM at once"},
     {.path = "vm.attach_rate", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_attach_rate), .fallback = "20", .minimum = 1, .maximum = 100000, .is_live = true, .help = "programs of a VM that may begin in a second"},
     {.path = "vm.attach_burst", .kind = FLYT_SETTING_NUMBER, .offset = AT(vm_attach_burst), .fallback = "64", .minimum = 1, .maximum = 100000, .is_live = true, .help = "and at once"},

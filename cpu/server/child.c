@@ -69,6 +69,7 @@ static int init_session(struct child *child, struct flyt_error *err)
     int status = options->gpu < 0
                      ? flyt_session_init(&child->session, &child->driver, err)
                      : flyt_session_init_warm(&child->session, &child->driver, (unsigned)options->gpu, err);
+    child->session.is_scrubbing = !options->is_trusting;
     if (status == 0) {
         status = flyt_image_cache_open(&child->session.images, options->image_folder);
         if (status)

@@ -12,6 +12,7 @@
 struct flyt_child_options {
     bool is_soft;
     const char *image_folder;
+    bool is_trusting;    /* the driver is trusted to hand out clean memory: it is not cleared (scrub.h) */
     int gpu;             /* as the driver numbers it; -1: direct mode, all GPUs */
     unsigned group_size; /* of SM groups; 0: not to be split */
 };

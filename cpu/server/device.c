@@ -62,6 +62,7 @@ CUresult flyt_device_make(struct flyt_device *device)
 void flyt_device_fini(struct flyt_device *device)
 {
     flyt_stream_free(device->carrier);
+    flyt_stream_free(device->scrub);
     flyt_resize_fini(device);
     flyt_memory_fini(device);
     flyt_moment_pool_fini(device);

@@ -31,6 +31,7 @@ struct flyt_device {
     struct flyt_stream *streams_first; /* all of the device, those that have lost their ids included */
     unsigned stream_count;
     struct flyt_stream *carrier; /* does what other devices' streams have to do here (order.c); NULL: not needed yet */
+    struct flyt_stream *scrub;   /* clears new memory (scrub.h); NULL: not needed yet */
     /* Blocking streams that have got work since the legacy stream last waited for them (order.c). */
     struct flyt_stream *dirty_first;
     /* What the legacy stream waits for: jobs that hold blocking streams, and parked calls that name them. */

@@ -74,6 +74,7 @@ static const char usage[] =
     "  --soft-memory SIZE  its memory, e.g. 512M or 4G (the default)\n"
     "  --soft-cc X.Y       its compute capability (default 9.0)\n"
     "  --soft-sm-rate N    thread-instructions per second of each of its SMs (default 0: no limit)\n"
+    "  --no-scrub          new device memory is not cleared: the driver is trusted to hand out clean memory\n"
     "  --help              this text\n"
     "  --version           the version\n"
     "\n"
@@ -152,6 +153,9 @@ static int take_option(struct options *options, int option, const char *value)
         options->is_child = true;
         options->child.image_folder = value;
         return 0;
+    case 'N':
+        options->child.is_trusting = true;
+        return 0;
     case 'g':
         options->child.gpu = (int)number(value, 0, FLYT_GPUS_MAX - 1);
         return options->child.gpu < 0 ? complain("--gpu takes the number of a GPU, not '%s'", value) : 0;
@@ -169,19 +173,13 @@ static int take_option(struct options *options, int option, const char *value)
 static int parse(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {
-        {"listen", required_argument, NULL, 'l'},
-        {"warm", required_argument, NULL, 'w'},
-        {"soft", required_argument, NULL, 's'},
-        {"soft-sms", required_argument, NULL, 'S'},
-        {"soft-memory", required_argument, NULL, 'M'},
-        {"soft-cc", required_argument, NULL, 'C'},
-        {"serve", required_argument, NULL, 'c'},
-        {"gpu", required_argument, NULL, 'g'},
-        {"soft-sm-rate", required_argument, NULL, 'R'},
-        {"group-size", required_argument, NULL, 'G'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},
-        {NULL, 0, NULL, 0},
+        {"listen", required_argument, NULL, 'l'},      {"warm", required_argument, NULL, 'w'},
+        {"soft", required_argument, NULL, 's'},        {"soft-sms", required_argument, NULL, 'S'},
+        {"soft-memory", required_argument, NULL, 'M'}, {"soft-cc", required_argument, NULL, 'C'},
+        {"no-scrub", no_argument, NULL, 'N'},          {"serve", required_argument, NULL, 'c'},
+        {"gpu", required_argument, NULL, 'g'},         {"soft-sm-rate", required_argument, NULL, 'R'},
+        {"group-size", required_argument, NULL, 'G'},  {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},           {NULL, 0, NULL, 0},
     };
     *options = (struct options){.warm_per_device = 1, .child.gpu = -1};
     opterr = 0;
@@ -314,12 +312,14 @@ static int listen_and_serve(struct flyt_server *server)
         fprintf(stderr, "flyt-server: %s\n", err.code ? err.text : "no signalfd");
         return 1;
     }
-    char *const child_argv[] = {"flyt-server",
-                                "--serve",
-                                server->image_folder,
-                                server->options.is_soft ? "--soft" : NULL,
-                                getenv("FLYT_SOFT_DEVICES"),
-                                NULL};
+    char *child_argv[8] = {"flyt-server", "--serve", server->image_folder};
+    unsigned child_argc = 3;
+    if (server->options.child.is_trusting)
+        child_argv[child_argc++] = "--no-scrub";
+    if (server->options.is_soft) {
+        child_argv[child_argc++] = "--soft";
+        child_argv[child_argc++] = getenv("FLYT_SOFT_DEVICES");
+    }
     const struct flyt_pool_config config = {.warm_per_device = server->options.warm_per_device,
                                             .starts_max = flyt_pool_starts_max(),
                                             .child_argv = child_argv};

@@ -5,6 +5,7 @@
 
 #include "cpu/server/account.h"
 #include "cpu/server/call.h"
+#include "cpu/server/scrub.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
 #include "rpc/base/id.h"
@@ -17,6 +18,7 @@ struct flyt_extent {
     CUmemGenericAllocationHandle handle;
     struct flyt_allocator *arena; /* that divides it: small or large */
     uint64_t extent_id;           /* as the node manager knows it; 0: it does not */
+    struct flyt_moment *cleared;  /* reached when it is (scrub.h); NULL: it is */
 };
 
 struct flyt_pending_free {
@@ -109,10 +111,32 @@ static void unmap(struct flyt_device *device, const struct flyt_extent *extent)
     flyt_session_check(device->session, result);
 }
 
-/* Maps a new extent of `bytes`, multiples of the granule, and gives it to the arena. */
+/* Nothing of an extent that cannot be cleared is used. */
+static CUresult clear(struct flyt_device *device, struct flyt_extent *extent)
+{
+    CUresult result = flyt_scrub_begin(device, extent->address, extent->bytes, &extent->cleared);
+    if (result == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    flyt_allocator_remove(extent->arena, extent->address, extent->bytes);
+    unmap(device, extent);
+    return result;
+}
+
+/* Whether the GPU is done with it. */
+static bool is_cleared(struct flyt_extent *extent)
+{
+    if (flyt_moment_poll(extent->cleared) == CUDA_ERROR_NOT_READY)
+        return false;
+    extent->cleared = flyt_moment_unref(extent->cleared);
+    return true;
+}
+
+/* Maps a new extent of `bytes`, multiples of the granule, and gives it to the arena, being cleared. */
 static CUresult grow(struct flyt_device *device, struct flyt_allocator *arena, uint64_t bytes, bool is_last_try)
 {
     struct flyt_memory *memory = &device->memory;
+    if (!flyt_scrub_has_room(device))
+        return CUDA_ERROR_NOT_READY;
     struct flyt_extent *extent = calloc(1, sizeof *extent);
     if (!extent || memory->extent_count >= FLYT_EXTENTS_MAX ||
         flyt_allocator_take(&memory->addresses, bytes, &extent->address) != 0) {
@@ -125,6 +149,8 @@ static CUresult grow(struct flyt_device *device, struct flyt_allocator *arena, u
     if (result == CUDA_SUCCESS && flyt_allocator_add(arena, extent->address, bytes) != 0) {
         unmap(device, extent);
         result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (result == CUDA_SUCCESS) {
+        result = clear(device, extent);
     }
     if (result != CUDA_SUCCESS) {
         flyt_allocator_free(&memory->addresses, extent->address);
@@ -146,7 +172,7 @@ static void shrink(struct flyt_device *device, uint64_t kept_bytes)
         struct flyt_extent *extent = *link;
         if (memory->small.free_bytes + memory->large.free_bytes <= kept_bytes)
             break;
-        if (flyt_allocator_remove(extent->arena, extent->address, extent->bytes) != 0) {
+        if (!is_cleared(extent) || flyt_allocator_remove(extent->arena, extent->address, extent->bytes) != 0) {
             link = &extent->next;
             continue;
         }
@@ -314,6 +340,7 @@ void flyt_memory_reset(struct flyt_device *device)
     struct flyt_extent *extent;
     while ((extent = memory->extents)) {
         memory->extents = extent->next;
+        flyt_moment_unref(extent->cleared);
         unmap(device, extent);
         flyt_allocator_free(&memory->addresses, extent->address);
         free(extent);
@@ -333,6 +360,7 @@ void flyt_memory_fini(struct flyt_device *device)
     struct flyt_extent *extent;
     while ((extent = memory->extents)) {
         memory->extents = extent->next;
+        flyt_moment_unref(extent->cleared);
         free(extent);
     }
 }

@@ -9,9 +9,7 @@
 #include "cpu/server/session.h"
 #include "cpu/server/stream.h"
 
-/* Makes `stream` wait for what `other` has got so far. The wait counts as work of `stream`: who asks for the end of
- * that work means the end of the wait, too. */
-static CUresult wait_for(struct flyt_stream *stream, struct flyt_stream *other)
+CUresult flyt_order_wait_for(struct flyt_stream *stream, struct flyt_stream *other)
 {
     struct flyt_moment *moment;
     CUresult result = flyt_stream_mark(other, &moment);
@@ -32,14 +30,14 @@ CUresult flyt_order_enter(struct flyt_stream *stream)
         struct flyt_stream *legacy = stream->device->legacy;
         if (stream->legacy_seen == legacy->submitted)
             return CUDA_SUCCESS;
-        CUresult result = wait_for(stream, legacy);
+        CUresult result = flyt_order_wait_for(stream, legacy);
         if (result == CUDA_SUCCESS)
             stream->legacy_seen = legacy->submitted;
         return result;
     }
     struct flyt_stream *other;
     while ((other = stream->device->dirty_first)) {
-        CUresult result = wait_for(stream, other);
+        CUresult result = flyt_order_wait_for(stream, other);
         if (result != CUDA_SUCCESS)
             return result;
         stream->device->dirty_first = other->dirty_next;
@@ -58,7 +56,7 @@ CUresult flyt_carrier_begin(struct flyt_stream *stream, struct flyt_device *devi
     if (result == CUDA_SUCCESS && !device->carrier)
         result = flyt_stream_new(device, 0, CU_STREAM_NON_BLOCKING, 0, false, &device->carrier);
     if (result == CUDA_SUCCESS)
-        result = wait_for(device->carrier, stream);
+        result = flyt_order_wait_for(device->carrier, stream);
     if (result == CUDA_SUCCESS)
         result = flyt_device_use(device);
     if (result == CUDA_SUCCESS)
@@ -71,7 +69,7 @@ CUresult flyt_carrier_end(struct flyt_stream *stream, struct flyt_stream *carrie
     if (carrier == stream)
         return result;
     result = flyt_stream_leave(carrier, stream->submitted_sequence, result);
-    CUresult join = wait_for(stream, carrier);
+    CUresult join = flyt_order_wait_for(stream, carrier);
     CUresult back = flyt_device_use(stream->device);
     return result != CUDA_SUCCESS ? result : join != CUDA_SUCCESS ? join : back;
 }

@@ -40,6 +40,7 @@ struct flyt_session {
     char label[17]; /* the id as logs have it: of a node 16 hexadecimal digits, as everywhere; else it counts from 1 */
     unsigned char token[FLYT_TOKEN_BYTES];
     bool is_encrypted;
+    bool is_scrubbing; /* new device memory is cleared (scrub.h) */
     pid_t client_pid;
     char client_name[FLYT_STRING_BYTES_MAX + 1];
 
@@ -51,7 +52,7 @@ struct flyt_session {
     struct flyt_objects objects;
     struct flyt_stream *busy_first, *busy_last; /* streams whose work is not known to be complete */
     struct flyt_stream *full_first;             /* streams that take no more work until the GPU has done some */
-    unsigned left_count; /* contexts that devices have left (resize.h) */
+    unsigned left_count;                        /* contexts that devices have left (resize.h) */
     struct flyt_park park;
     struct flyt_jobs jobs;
     struct flyt_staging staging;
@@ -63,6 +64,7 @@ struct flyt_session {
     struct flyt_manager *manager; /* the link to the node manager; NULL: direct mode */
 
     uint64_t received_sequence; /* calls so far */
+    uint64_t scrub_number;      /* how often something was to be cleared */
     uint64_t told_sequence;     /* calls received when the client was last told by a notice */
     bool is_notice_due;         /* one-way calls came since the client was last told of the progress */
     bool is_scan_due;           /* a parked call may have become runnable */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cpu/server/call.h"
+#include "cpu/server/scrub.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
 
@@ -258,6 +259,8 @@ CUresult flyt_stream_enter(struct flyt_stream *stream)
     CUresult result = flyt_device_use(stream->device);
     if (result == CUDA_SUCCESS && (stream->is_blocking || stream->is_legacy))
         result = flyt_order_enter(stream);
+    if (result == CUDA_SUCCESS && stream->scrub_seen != stream->device->session->scrub_number)
+        result = flyt_scrub_join(stream);
     return result;
 }
 

@@ -59,6 +59,7 @@ struct flyt_stream {
 
     bool is_dirty; /* in device->dirty_first */
     struct flyt_stream *dirty_next;
+    uint64_t scrub_seen;  /* session->scrub_number up to which it comes after what is being cleared */
     uint64_t legacy_seen; /* the legacy stream's operations that this one already waits for */
 
     struct flyt_job *job;    /* what holds later calls back, or NULL */
@@ -114,6 +115,9 @@ bool flyt_stream_poll_full(struct flyt_session *session);
 /* Makes the stream wait for what the legacy rules name: for the legacy stream all blocking streams of its device, for
  * a blocking stream the legacy stream. The driver's error. */
 CUresult flyt_order_enter(struct flyt_stream *stream);
+/* Makes `stream` wait for what `other` has got so far. The wait counts as work of `stream`: who asks for the end of
+ * that work means the end of the wait, too. The driver's error. */
+CUresult flyt_order_wait_for(struct flyt_stream *stream, struct flyt_stream *other);
 /* After work was submitted to the stream. */
 void flyt_order_leave(struct flyt_stream *stream);
 /* The stream is going away. */
