@@ -439,7 +439,7 @@ static void test_status_of_many_programs(void **state)
     free(programs);
 }
 
-/* As another user than root: nobody, who is in no list, is sent away without having asked anything. */
+/* As another user than root: nobody, who is in no list, is told so when he asks, and sent away also if he does not. */
 static void test_who_may(void **state)
 {
     struct test *test = *state;
@@ -474,7 +474,11 @@ static void test_who_may(void **state)
     run_for(test, 200);
     assert_int_equal(seteuid(0), 0);
     until(test, is_over, &mine, "the end of the connection");
-    assert_true(mine.has_answer && mine.call_status != 0);
+    assert_true(mine.has_answer);
+    assert_int_equal(mine.call_status, 0);
+    assert_int_equal(mine.status, FLYT_STATUS_DENIED);
+    assert_string_equal(mine.text, "user nobody may not use this VM's GPU: neither allow_users nor allow_groups of "
+                                   "client.conf lets him");
     /* The others are still served. */
     begin(test, &mine, FLYT_STATUS_OK);
     flyt_peer_close(mine.peer);

@@ -12,7 +12,9 @@
 #include "rpc/base/log.h"
 #include "rpc/transport/listen.h"
 
-enum { REPORT_US = 200000, REPORT_MS = 5000, LOOK_UPS_MAX = 4096, SHOWN_MAX = 256 };
+enum { REPORT_US = 200000, REPORT_MS = 5000, LOOK_UPS_MAX = 4096, SHOWN_MAX = 256, SENTENCE_BYTES = 256 };
+/* So long who may not use the GPU has to ask, so that he is told why, before his connection ends. */
+enum { FAREWELL_US = 1000000 };
 
 /* A program, or flytctl: a connection on the unix socket. */
 struct flyt_program_entry {
@@ -23,6 +25,7 @@ struct flyt_program_entry {
     char *name;      /* NULL: has not asked for a GPU */
     unsigned asked;  /* how often */
     uint64_t since_ms;
+    sd_event_source *farewell; /* NULL: he may, or that is not known yet */
 };
 
 static struct flyt_program_entry *find(struct flyt_client_manager *manager, const struct flyt_peer *peer)
@@ -68,6 +71,7 @@ static void forget(struct flyt_client_manager *manager, const struct flyt_peer *
             manager->program_count--;
             flyt_programs_report(manager);
         }
+        sd_event_source_disable_unref(program->farewell);
         free(program->name);
         free(program);
         return;
@@ -81,6 +85,13 @@ static void ended(struct flyt_peer *peer, const struct flyt_error *cause, void *
 
 /* ---- who may ---- */
 
+/* A procedure, for who may and for who may not. */
+struct service {
+    void (*serve)(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
+                  void *args);
+    void (*refuse)(struct flyt_call *call, const flyt_outcome *outcome);
+};
+
 /* A connection or a call whose user is looked up. */
 struct looking_up {
     struct flyt_client_manager *manager;
@@ -88,10 +99,10 @@ struct looking_up {
     uid_t uid;
     struct flyt_strings users, groups; /* copies: the settings may change meanwhile */
     bool may;
+    char user[64];          /* his name, where he may not */
     struct flyt_call *call; /* NULL: it has only connected */
     void *args;
-    void (*serve)(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
-                  void *args);
+    const struct service *service; /* of the call */
 };
 
 static bool copy_strings(const struct flyt_strings *from, struct flyt_strings *to)
@@ -116,27 +127,53 @@ static void look_up(void *job)
 {
     struct looking_up *looking = job;
     looking->may = flyt_user_may(looking->uid, &looking->users, &looking->groups);
+    if (!looking->may)
+        flyt_user_print(looking->uid, looking->user, sizeof looking->user);
 }
 
-static void turn_away(struct flyt_client_manager *manager, struct flyt_program_entry *program)
+static int on_farewell(sd_event_source *source, uint64_t usec, void *user)
 {
+    struct flyt_program_entry *program = user;
     struct flyt_peer *peer = program->peer;
-    flyt_warn("refused %s: neither in allow_users nor in allow_groups", flyt_peer_identity(peer)->address);
-    flyt_metric_add(manager->refused_count, NULL, 1);
-    forget(manager, peer);
+    forget(program->manager, peer);
     flyt_peer_close(peer);
+    return 0;
+}
+
+/* Who has asked is told why; who has only connected may still ask, for a moment. */
+static void turn_away(const struct looking_up *looking, struct flyt_program_entry *program)
+{
+    struct flyt_client_manager *manager = looking->manager;
+    struct flyt_peer *peer = program->peer;
+    char sentence[SENTENCE_BYTES];
+    if (!program->farewell) {
+        flyt_warn("refused %s: user %s is neither in allow_users nor in allow_groups",
+                  flyt_peer_identity(peer)->address, looking->user);
+        flyt_metric_add(manager->refused_count, NULL, 1);
+    }
+    if (looking->call) {
+        snprintf(sentence, sizeof sentence,
+                 "user %s may not use this VM's GPU: neither allow_users nor allow_groups of client.conf lets him",
+                 looking->user);
+        looking->service->refuse(looking->call, &(flyt_outcome){FLYT_STATUS_DENIED, sentence});
+        forget(manager, peer);
+        flyt_peer_close_when_sent(peer);
+    } else if (!program->farewell &&
+               sd_event_add_time_relative(flyt_daemon_event(manager->daemon), &program->farewell, CLOCK_MONOTONIC,
+                                          FAREWELL_US, 1000, on_farewell, program) < 0) {
+        forget(manager, peer);
+        flyt_peer_close(peer);
+    }
 }
 
 static void looked_up(void *job, int is_cancelled)
 {
     struct looking_up *looking = job;
     struct flyt_program_entry *program = is_cancelled ? NULL : find_number(looking->manager, looking->number);
-    if (program && !looking->may) {
-        turn_away(looking->manager, program);
-        program = NULL;
-    }
-    if (program && looking->call)
-        looking->serve(looking->manager, program, looking->call, looking->args);
+    if (program && !looking->may)
+        turn_away(looking, program);
+    else if (program && looking->call)
+        looking->service->serve(looking->manager, program, looking->call, looking->args);
     else if (looking->call)
         flyt_call_fail(looking->call);
     free_strings(&looking->users);
@@ -152,7 +189,7 @@ static void serve_if_may(struct flyt_client_manager *manager, struct flyt_progra
     uid_t uid = flyt_peer_identity(program->peer)->uid;
     if (flyt_user_is_free(uid, &settings->allow_users, &settings->allow_groups)) {
         if (what->call)
-            what->serve(manager, program, what->call, what->args);
+            what->service->serve(manager, program, what->call, what->args);
         return;
     }
     struct looking_up *looking = malloc(sizeof *looking);
@@ -174,15 +211,13 @@ static void serve_if_may(struct flyt_client_manager *manager, struct flyt_progra
         flyt_call_fail(what->call);
 }
 
-static void serve_call(struct flyt_call *call, void *args,
-                       void (*serve)(struct flyt_client_manager *manager, struct flyt_program_entry *program,
-                                     struct flyt_call *call, void *args))
+static void serve_call(struct flyt_call *call, void *args, const struct service *service)
 {
     struct flyt_peer *peer = flyt_call_peer(call);
     struct flyt_client_manager *manager = peer ? flyt_peer_user(peer) : NULL;
     struct flyt_program_entry *program = manager ? enter(manager, peer) : NULL;
     if (program)
-        serve_if_may(manager, program, &(struct looking_up){.call = call, .args = args, .serve = serve});
+        serve_if_may(manager, program, &(struct looking_up){.call = call, .args = args, .service = service});
     else
         flyt_call_fail(call);
 }
@@ -218,14 +253,26 @@ static void status(struct flyt_client_manager *manager, struct flyt_program_entr
     flyt_status_serve(manager, call);
 }
 
+static void refuse_attach(struct flyt_call *call, const flyt_outcome *outcome)
+{
+    flyt_call_reply(call, &(flyt_local_attach_res){.outcome = *outcome});
+}
+
+static void refuse_status(struct flyt_call *call, const flyt_outcome *outcome)
+{
+    flyt_call_reply(call, &(flyt_local_status_res){.outcome = *outcome});
+}
+
+static const struct service attach_service = {attach, refuse_attach}, status_service = {status, refuse_status};
+
 static void serve_attach(struct flyt_call *call, void *args)
 {
-    serve_call(call, args, attach);
+    serve_call(call, args, &attach_service);
 }
 
 static void serve_status(struct flyt_call *call, void *args)
 {
-    serve_call(call, args, status);
+    serve_call(call, args, &status_service);
 }
 
 static const struct flyt_procedure procedures[] = {
@@ -300,6 +347,7 @@ void flyt_programs_fini(struct flyt_client_manager *manager)
     while (manager->programs) {
         struct flyt_program_entry *program = manager->programs;
         manager->programs = program->next;
+        sd_event_source_disable_unref(program->farewell);
         free(program->name);
         free(program);
     }

@@ -71,3 +71,13 @@ bool flyt_user_may(uid_t uid, const struct flyt_strings *users, const struct fly
     free(text);
     return may;
 }
+
+void flyt_user_print(uid_t uid, char *ret_name, size_t bytes)
+{
+    struct passwd record, *user = NULL;
+    char *text = malloc(RECORD_BYTES);
+    snprintf(ret_name, bytes, "%u", (unsigned)uid);
+    if (text && getpwuid_r(uid, &record, text, RECORD_BYTES, &user) == 0 && user)
+        snprintf(ret_name, bytes, "%s", user->pw_name);
+    free(text);
+}

@@ -119,12 +119,14 @@ static void look_at_status(struct flyt_doctor *doctor, const cJSON *status)
     }
 }
 
+static const char add_user[] = "add the user to allow_users or allow_groups";
+
 static void say_no_socket(struct flyt_doctor *doctor, const char *socket, const struct flyt_error *err)
 {
     const struct passwd *user = getpwuid(geteuid());
 
     if (err->code == -EPIPE)
-        flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "client manager", "add the user to allow_users or allow_groups",
+        flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "client manager", add_user,
                         "it closes the connection: user %s may not use this VM's GPU",
                         user ? user->pw_name : "unknown");
     else if (err->code == -EACCES)
@@ -151,7 +153,9 @@ static void look_at_client_manager(struct flyt_doctor *doctor)
         return;
     }
     cJSON *json = cJSON_ParseWithLength(res.json.json_val, res.json.json_len);
-    if (res.outcome.status != FLYT_STATUS_OK || !cJSON_IsObject(json)) {
+    if (res.outcome.status == FLYT_STATUS_DENIED) {
+        flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "client manager", add_user, "%s", res.outcome.text);
+    } else if (res.outcome.status != FLYT_STATUS_OK || !cJSON_IsObject(json)) {
         flyt_doctor_say(doctor, FLYT_VERDICT_FAIL, "client manager", "look at its log", "it answers with an error: %s",
                         res.outcome.text);
     } else {

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Who asks for more than is his: floods of strangers on the ports, one VM's connections, sessions and images without end;
 and whom the local socket lets in. Others go on."""
+import contextlib
+import grp
 import os
+import pwd
 import socket
 import subprocess
 import sys
@@ -10,6 +13,7 @@ import time
 import by_hand
 import harness
 from by_hand import Program
+from cluster import metric_values
 from harness import expect, expect_equal, finish, helper, main, scenario, within
 from trust import Trusted, Watched
 
@@ -166,28 +170,71 @@ def uploads_without_end():
         expect(result.status == 1 and "cudaLibraryLoadData" in result.out, "an image larger than all may be", result)
 
 
+def member_and_group():
+    """A user and a group that names him as a member, which is not his own group; None where nobody is in one."""
+    for group in grp.getgrall():
+        for name in group.gr_mem:
+            with contextlib.suppress(KeyError):
+                user = pwd.getpwnam(name)
+                if user.pw_uid and user.pw_gid != group.gr_gid:
+                    return name, group.gr_name
+    return None
+
+
+def open_to_all(system):
+    """Other users can reach VM 0's socket."""
+    for folder in (harness.WORK, system.folder, system.path("vm-0", "x")[:-2], system.path("vm-0", "run", "x")[:-2]):
+        os.chmod(folder, 0o755)
+
+
 @scenario
-def local_socket():
-    """allow_users and allow_groups: another uid is refused with a sentence, a named one and root get in; connections of
-    programs are bounded."""
+def local_users():
+    """allow_users and allow_groups: programs of a named user and of members get in, others read why not."""
     if os.getuid() != 0:
         print("    left out: needs root")
         return
-    user = "nobody"
+    member = member_and_group()
+    groups = ["games"] + ([member[1]] if member else [])
+    with Trusted(nodes=1, vms=1, client={"allow_users": ["daemon", "4"], "allow_groups": groups}) as system:
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", "64M")
+        open_to_all(system)
+
+        def run_as(user, program):
+            """A CUDA program, as this user with the groups that the machine says he has."""
+            return harness.run(["setpriv", "--reuid=" + user, "--regid=%d" % pwd.getpwnam(user).pw_gid, "--init-groups",
+                                *system.vm_command(0, helper(program))], system.vm_environment(0))
+        reach = subprocess.run(["setpriv", "--reuid=nobody", "--clear-groups", "test", "-x", helper("echo")])
+        if reach.returncode:
+            print("    left out: other users cannot reach", harness.BUILD)
+            return
+        allowed = ["daemon", "sync", "games"] + ([member[0]] if member else [])     # sync is number 4
+        expect_equal(pwd.getpwnam("sync").pw_uid, 4, "the number of sync")
+        for user in allowed + ["root"]:
+            result = run_as(user, "echo")
+            expect_equal(result.status, 0, "a program of", user, result)
+        if not member:
+            print("    left out: nobody here is a further member of a group")
+        for user in ("nobody", "bin"):
+            result = run_as(user, "echo")
+            expect(result.status != 0, "a program of", user, result)
+            expect_equal(harness.lines(result.err), [
+                "flyt: the client manager gives no GPU: user %s may not use this VM's GPU: neither allow_users nor "
+                "allow_groups of client.conf lets him" % user], "what it reads", result)
+            expect("user %s is neither in allow_users nor in allow_groups" % user in system.log("vm-0"), "the log")
+        refused = metric_values(system.metrics("vm-0"), "flyt_client_refused_users_total")
+        expect_equal([value for _, value in refused], [2], "users that were refused")
+        expect_equal(len(system.flytctl("sessions")), 0, "sessions")
+
+
+@scenario
+def local_socket():
+    """Connections of programs are bounded: those that say nothing, and those of a user who may not."""
+    if os.getuid() != 0:
+        print("    left out: needs root")
+        return
     with Trusted(nodes=1, vms=1, client={"allow_users": ["daemon"], "programs_max": 40}) as system:
         system.flytctl("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", "64M")
-        for folder in (harness.WORK, system.folder, system.path("vm-0", "x")[:-2], system.path("vm-0", "run", "x")[:-2]):
-            os.chmod(folder, 0o755)
-
-        def asks(name):
-            """FLYT_LOCAL_STATUS of a process of this user: what it printed."""
-            result = subprocess.run(["setpriv", "--reuid=" + name, "--regid=65534", "--clear-groups", sys.executable, "-c",
-                                     CALL, system.client_socket(0)], capture_output=True, text=True, timeout=30)
-            return result.stdout.strip() + result.stderr.strip()[-300:]
-        expect_equal(asks(user), "closed", "an other user")
-        expect_equal(asks("daemon"), "done", "a named user")
-        expect_equal(asks("root"), "done", "root")
-        expect("nobody" in system.log("vm-0") or "uid=65534" in system.log("vm-0"), "the log names who was refused")
+        open_to_all(system)
         # Bounded: many connections of one who may; further ones are closed, and there is room again afterwards.
         many = []
         for _ in range(60):
@@ -201,18 +248,20 @@ def local_socket():
             s.close()
         result = system.run_in_vm(0, helper("echo"))
         expect_equal(result.status, 0, "a program afterwards", result)
+        # Who may not and does not ask keeps no place.
+        stranger = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c",
+                                   SILENT, system.client_socket(0)], capture_output=True, text=True, timeout=60)
+        expect_equal(stranger.stdout, "closed\n" * 30, "silent connections of another user", stranger.stderr)
 
 
-CALL = """
-import socket, struct, sys
-s = socket.socket(socket.AF_UNIX)
-s.settimeout(20)
-try:
+SILENT = """
+import socket, sys
+many = [socket.socket(socket.AF_UNIX) for _ in range(30)]
+for s in many:
     s.connect(sys.argv[1])
-    s.sendall(struct.pack(">I10I", 0x80000028, 1, 0, 2, 0x20000f1b, 1, 2, 0, 0, 0, 0))
-    print("done" if s.recv(4) else "closed")
-except ConnectionError:
-    print("closed")
+for s in many:
+    s.settimeout(20)
+    print("said something" if s.recv(4) else "closed")
 """
 
 
