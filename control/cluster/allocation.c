@@ -442,7 +442,7 @@ static void node_answered(void *user, int status, const flyt_outcome *outcome)
 static void grant_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
 {
     struct flyt_vm *vm = user;
-    char sentence[512];
+    char sentence[512], size[FLYT_SIZE_TEXT_BYTES];
 
     if (!held) {
         vm->is_placing = false;
@@ -461,8 +461,8 @@ static void grant_written(void *user, struct flyt_held *held, enum flyt_store_re
     held->is_granted = true;
     flyt_vm_set_reason(vm, NULL);
     flyt_event_add(held->cluster, "allocation.granted", "manager", held->id_text, NULL, flyt_held_json(held),
-                   "VM %s: %u SMs and %.6g GiB on %s:%u%s", held->vm_ip, held->parts[0].sm_count,
-                   (double)held->parts[0].memory_bytes / 1073741824.0, held->node->key,
+                   "VM %s: %u SMs and %s on %s:%u%s", held->vm_ip, held->parts[0].sm_count,
+                   flyt_size_text(held->parts[0].memory_bytes, size), held->node->key,
                    flyt_gpu_capacity(held->parts[0].card)->index, held->part_count > 1 ? " and further GPUs" : "");
     flyt_held_order(held, node_answered, vm);
 }

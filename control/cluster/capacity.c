@@ -242,18 +242,3 @@ unsigned flyt_capacity_choose(const struct flyt_capacity *capacity, const struct
     *ret_groups = chosen;
     return best.sms;
 }
-
-const char *flyt_size_text(uint64_t bytes, char *text)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    unsigned unit = 0;
-    double value = (double)bytes;
-
-    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
-        value /= 1024;
-        unit++;
-    }
-    /* Two figures behind the point where they say something. */
-    snprintf(text, 32, value == (double)(uint64_t)value ? "%.0f %s" : "%.2f %s", value, units[unit]);
-    return text;
-}

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "control.h"
+#include "control/base/size.h"
 
 enum {
     FLYT_GROUP_WORDS = FLYT_GROUPS_MAX / 64,
@@ -83,8 +84,5 @@ unsigned flyt_capacity_fit(const struct flyt_capacity *capacity, const struct fl
  */
 unsigned flyt_capacity_choose(const struct flyt_capacity *capacity, const struct flyt_groupset *own, unsigned sm_count,
                               struct flyt_groupset *ret_groups);
-
-/* "8 GiB", "1.5 GiB", "512 MiB", "17 bytes"; text has 32 bytes of room. Returns text. */
-const char *flyt_size_text(uint64_t bytes, char *text);
 
 #endif

@@ -106,8 +106,8 @@ cJSON *flyt_explain(struct flyt_vm *vm)
     else
         explain_placement(array, vm);
     if (vm->link)
-        say(array, vm, "Its client manager is connected from %s and has %u programs.", vm->link->address,
-            vm->program_count);
+        say(array, vm, "Its client manager is connected from %s and has %u program%s.", vm->link->address,
+            vm->program_count, vm->program_count == 1 ? "" : "s");
     else
         say(array, vm, "Its client manager is not connected.");
     snprintf(name, sizeof name, "vm:%s", vm->key);

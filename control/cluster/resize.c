@@ -275,7 +275,7 @@ static void parts_written(void *user, struct flyt_held *held, enum flyt_store_re
 {
     struct flyt_cluster *cluster = user;
     struct flyt_resize *resize = held ? held->resize : NULL;
-    char sentence[512];
+    char sentence[512], size[FLYT_SIZE_TEXT_BYTES];
 
     if (!resize || !cluster)
         return;
@@ -299,8 +299,8 @@ static void parts_written(void *user, struct flyt_held *held, enum flyt_store_re
     cJSON_AddNumberToObject(after, "sms", held->parts[0].sm_count);
     cJSON_AddNumberToObject(after, "memory_bytes", (double)held->parts[0].memory_bytes);
     flyt_event_add(cluster, "vm.resized", resize->who, held->vm_ip, before, after,
-                   "VM %s: %u SMs and %.6g GiB on each GPU, revision %" PRIu64, held->vm_ip, held->parts[0].sm_count,
-                   (double)held->parts[0].memory_bytes / 1073741824.0, held->revision);
+                   "VM %s: %u SMs and %s on each GPU, revision %" PRIu64, held->vm_ip, held->parts[0].sm_count,
+                   flyt_size_text(held->parts[0].memory_bytes, size), held->revision);
     flyt_held_order(held, node_answered, held->vm);
 }
 
@@ -333,7 +333,8 @@ static void node_answered(void *user, int status, const flyt_outcome *outcome)
                  resize->revision, held->node->key, strerror(-status));
         finish(resize, FLYT_STATUS_TIMEOUT, sentence);
     } else if (outcome->status != FLYT_STATUS_OK) {
-        snprintf(sentence, sizeof sentence, "%.500s", *outcome->text ? outcome->text : "the node refused");
+        snprintf(sentence, sizeof sentence, "%.400s; revision %" PRIu64 " is taken back",
+                 *outcome->text ? outcome->text : "the node refused", resize->revision);
         take_back(resize, held, outcome->status, sentence);
     } else {
         flyt_resize_used(held);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/base/size.h"
 #include "control/node/allocation.h"
 #include "control/node/groups.h"
 #include "control/node/server.h"
@@ -254,13 +255,14 @@ static bool try_change(struct flyt_node *node, struct flyt_node_allocation *allo
 {
     unsigned slot = 0;
     uint64_t used_bytes = 0;
+    char used[FLYT_SIZE_TEXT_BYTES], most[FLYT_SIZE_TEXT_BYTES];
     int status = set_limits(allocation, wanted, &slot, &used_bytes);
 
     *ret_status = FLYT_STATUS_OK;
     if (status == -EBUSY) {
-        flyt_error_set(err, status, "%" PRIu64 " bytes of device %u are in use, more than the %" PRIu64 " wanted",
-                       used_bytes, wanted->slots.slots_val[slot].device_index,
-                       (uint64_t)wanted->slots.slots_val[slot].memory_bytes);
+        flyt_error_set(err, status, "%s of device %u are in use, more than the %s wanted",
+                       flyt_size_text(used_bytes, used), wanted->slots.slots_val[slot].device_index,
+                       flyt_size_text(wanted->slots.slots_val[slot].memory_bytes, most));
         *ret_status = FLYT_STATUS_IN_USE;
         return false;
     }
