@@ -30,6 +30,7 @@ static struct {
         bool is_held;
     } streams[STREAMS_MAX];
     CUresult failure;
+    uint64_t clock_ns;
     uint64_t memory_bytes, used_bytes;
     const char *locked[LOCKED_MAX]; /* page-locked memory, by address and size */
     size_t locked_bytes[LOCKED_MAX];
@@ -442,6 +443,22 @@ void flyt_fake_release(unsigned stream)
     pthread_mutex_lock(&fake.mutex);
     fake.streams[stream].is_held = false;
     pthread_mutex_unlock(&fake.mutex);
+}
+
+void flyt_fake_step(unsigned stream, unsigned operations, uint64_t each_ns)
+{
+    pthread_mutex_lock(&fake.mutex);
+    fake.clock_ns += operations * each_ns;
+    fake.streams[stream].held_at += operations;
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+uint64_t flyt_fake_clock_ns(void)
+{
+    pthread_mutex_lock(&fake.mutex);
+    uint64_t now_ns = fake.clock_ns;
+    pthread_mutex_unlock(&fake.mutex);
+    return now_ns;
 }
 
 void flyt_fake_be_exact(void)

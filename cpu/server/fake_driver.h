@@ -16,6 +16,10 @@ const struct flyt_driver *flyt_fake_driver(void);
 /* From now on the stream's new work is not done until it is released. */
 void flyt_fake_hold(unsigned stream);
 void flyt_fake_release(unsigned stream);
+/* Of what a held stream has, so many operations more are done, each after each_ns of flyt_fake_clock_ns, which nothing
+ * else moves. */
+void flyt_fake_step(unsigned stream, unsigned operations, uint64_t each_ns);
+uint64_t flyt_fake_clock_ns(void);
 
 /* Every later question about the GPU's progress gives this code. */
 void flyt_fake_fail(CUresult result);

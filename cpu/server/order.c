@@ -18,6 +18,7 @@ CUresult flyt_order_wait_for(struct flyt_stream *stream, struct flyt_stream *oth
     if (moment->result == CUDA_ERROR_NOT_READY) {
         const struct flyt_driver *driver = stream->device->session->driver;
         result = driver->cuStreamWaitEvent(stream->cu_stream, moment->cu_event, CU_EVENT_WAIT_DEFAULT);
+        flyt_stream_note_wait(stream);
         result = flyt_stream_leave(stream, stream->submitted_sequence, result);
     }
     flyt_moment_unref(moment);

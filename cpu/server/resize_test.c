@@ -34,6 +34,7 @@ static int begin(void **state)
     self->client = make();
     assert_int_equal(flyt_manager_open(&self->manager, fds[1], &granted, NULL), 0);
     self->client->session.manager = &self->manager;
+    self->client->session.clock_ns = flyt_fake_clock_ns;
     flyt_fake_be_exact();
     assert_int_equal(pthread_create(&self->client->thread, NULL, serve, self->client), 0);
     *state = self;
@@ -362,16 +363,137 @@ static void a_lost_context_vacates(void **state)
     resize(self, 2);
 }
 
+/* ---- how much the driver has (pace.h) ---- */
+
+/* So many calls of the stream, whose driver stream has that number and is held. */
+static void send_many(struct managed *self, unsigned number, uint64_t address, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        set(self->client, stream_id(number), address);
+}
+
+/* After the loop has looked at everything: how many of the stream's calls the driver has got. */
+static unsigned submitted(struct managed *self, const char *word)
+{
+    for (unsigned i = 0; i < 3; i++)
+        query(self->client, stream_id(0));
+    return count_in_log(word);
+}
+
+/* Operations end one by one, each after so long, until `until` have; the driver never has more than most, once what it
+ * had at first has ended. */
+static void end_one_by_one(struct managed *self, unsigned *done, unsigned until, uint64_t each_ns, unsigned most)
+{
+    unsigned first = submitted(self, "memset:1");
+    for (; *done < until; ++*done) {
+        unsigned now = submitted(self, "memset:1");
+        if (*done >= first)
+            assert_in_range(now - *done, 1, most);
+        flyt_fake_step(1, 1, each_ns);
+    }
+}
+
+static void long_work_is_given_to_the_driver_bit_by_bit(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    unsigned done = 0;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING); /* 1 */
+    create(client, 1, CU_STREAM_NON_BLOCKING); /* 2 */
+    flyt_fake_hold(1);
+    send_many(self, 0, address, 100);
+    assert_int_equal(submitted(self, "memset:1"), FLYT_PACE_DEPTH_FIRST);
+    end_one_by_one(self, &done, 40, 7000000, 2);
+    /* At least two, so that the GPU need not wait. */
+    assert_int_equal(submitted(self, "memset:1") - done, 2);
+    /* Another stream does not wait for that. */
+    send_many(self, 1, address, 10);
+    assert_int_equal(synchronize(client, stream_id(1)), CUDA_SUCCESS);
+    /* Others SMs take hold at once, and what is left on those from before is what the driver had. */
+    uint64_t revision = order(self, 3);
+    expect(self, revision, FLYT_SERVER_LINK_SWITCHED);
+    assert_int_equal(submitted(self, "memset:1") - done, 2);
+    flyt_fake_step(1, 2, 7000000);
+    expect(self, revision, FLYT_SERVER_LINK_VACATED);
+    assert_int_equal(synchronize(client, stream_id(0)), CUDA_SUCCESS);
+    assert_int_equal(count_in_log("memset:"), 110);
+    assert_int_equal(client->session.fatal, CUDA_SUCCESS);
+}
+
+static void short_work_fills_the_queue_again(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    unsigned done = 0;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING); /* 1 */
+    flyt_fake_hold(1);
+    send_many(self, 0, address, 2000);
+    end_one_by_one(self, &done, 40, 15000000, 1);
+    /* What ended after the last marker that was reached is not known to have. */
+    const unsigned full = FLYT_STREAM_DEPTH_MAX - FLYT_STREAM_DEPTH_MAX / FLYT_PACE_MARK_PART;
+    while (submitted(self, "memset:1") - done < full) {
+        unsigned step = (submitted(self, "memset:1") - done + 1) / 2;
+        flyt_fake_step(1, step, 5000);
+        done += step;
+        assert_in_range(done, 0, 1000);
+    }
+    unsigned before = submitted(self, "memset:1");
+    assert_in_range(before - done, full, FLYT_STREAM_DEPTH_MAX);
+    /* And long ones among them are noticed. */
+    flyt_fake_step(1, before - done, 4000000);
+    assert_in_range(submitted(self, "memset:1") - before, 1, 5);
+    flyt_fake_release(1);
+    assert_int_equal(synchronize(client, stream_id(0)), CUDA_SUCCESS);
+    assert_int_equal(count_in_log("memset:1"), 2000);
+}
+
+/* Copies are bounded with the rest: one waits for its turn while the stream is full, and holds nobody else. */
+static void copies_wait_for_room(void **state)
+{
+    struct managed *self = *state;
+    struct fixture *client = self->client;
+    unsigned done = 0;
+    uint64_t address = alloc(client, 64, CUDA_SUCCESS);
+    create(client, 0, CU_STREAM_NON_BLOCKING); /* 1 */
+    flyt_fake_hold(1);
+    send_many(self, 0, address, 30);
+    end_one_by_one(self, &done, 20, 9000000, 2);
+    uint32_t xid = SEND(client, FLYT_COPY_OUT, copy_out, .stream_id = stream_id(0), .src = range(address, 64));
+    for (; done < 28; done++) {
+        submitted(self, "memset:1");
+        assert_int_equal(count_in_log("out:1"), 0);
+        flyt_fake_step(1, 1, 9000000);
+    }
+    flyt_fake_step(1, 2, 9000000);
+    submitted(self, "memset:1");
+    assert_int_equal(count_in_log("out:1"), 1);
+    flyt_fake_release(1);
+    flyt_copy_out_res res = {0};
+    await_reply(client, xid, (xdrproc_t)xdr_flyt_copy_out_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    xdr_free((xdrproc_t)xdr_flyt_copy_out_res, &res);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, begin, end)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(idle_streams_move_at_once),         TEST(busy_streams_wait_for_what_they_left),
-        TEST(order_between_streams_holds),       TEST(held_streams_go_on_in_the_new_context),
-        TEST(destroyed_streams_are_drained_too), TEST(the_same_groups_change_nothing),
-        TEST(what_cannot_be_is_refused),         TEST(orders_that_come_too_fast_wait),
-        TEST(many_changes_under_load),           TEST(a_lost_context_vacates),
+        TEST(idle_streams_move_at_once),
+        TEST(busy_streams_wait_for_what_they_left),
+        TEST(order_between_streams_holds),
+        TEST(held_streams_go_on_in_the_new_context),
+        TEST(destroyed_streams_are_drained_too),
+        TEST(the_same_groups_change_nothing),
+        TEST(what_cannot_be_is_refused),
+        TEST(orders_that_come_too_fast_wait),
+        TEST(many_changes_under_load),
+        TEST(a_lost_context_vacates),
+        TEST(long_work_is_given_to_the_driver_bit_by_bit),
+        TEST(short_work_fills_the_queue_again),
+        TEST(copies_wait_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 #include "cpu/server/call.h"
 #include "rpc/api/fatal.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
 static int init_driver(struct flyt_session *session, struct flyt_error *err, unsigned *ret_count)
@@ -41,7 +42,8 @@ static int init_devices(struct flyt_session *session, unsigned count, struct fly
 
 static int init_host(struct flyt_session *session, const struct flyt_driver *driver, struct flyt_error *err)
 {
-    *session = (struct flyt_session){.driver = driver, .wake_fd = -1, .print = {.output.fd = -1, .error.fd = -1}};
+    *session = (struct flyt_session){
+        .driver = driver, .clock_ns = flyt_clock_ns, .wake_fd = -1, .print = {.output.fd = -1, .error.fd = -1}};
     flyt_objects_init(&session->objects);
     flyt_worker_init(&session->worker, session);
     flyt_staging_init(&session->staging, session);

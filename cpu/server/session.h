@@ -35,6 +35,7 @@
 
 struct flyt_session {
     const struct flyt_driver *driver;
+    uint64_t (*clock_ns)(void);         /* flyt_clock_ns; a test's own: when streams' work is seen to end (pace.h) */
     struct flyt_connection *connection; /* the main one */
     uint64_t session_id;
     char label[17]; /* the id as logs have it: of a node 16 hexadecimal digits, as everywhere; else it counts from 1 */

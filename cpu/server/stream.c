@@ -32,6 +32,7 @@ CUresult flyt_stream_new(struct flyt_device *device, uint64_t id, unsigned flags
     device->stream_count++;
     stream->is_legacy = is_legacy;
     stream->is_blocking = !is_legacy && !(flags & CU_STREAM_NON_BLOCKING);
+    flyt_pace_init(&stream->pace, device->session->manager != NULL, FLYT_STREAM_DEPTH_MAX);
     /* legacy_seen is 0: what the legacy stream got before this stream existed is waited for, too. */
     *ret_stream = stream;
     return CUDA_SUCCESS;
@@ -64,6 +65,8 @@ static void enter_busy(struct flyt_stream *stream)
     *(session->busy_last ? &session->busy_last->busy_next : &session->busy_first) = stream;
     session->busy_last = stream;
     stream->is_busy = true;
+    if (stream->pace.is_measured)
+        flyt_pace_begin(&stream->pace, session->clock_ns());
 }
 
 static void leave_full(struct flyt_stream *stream)
@@ -175,6 +178,7 @@ static uint64_t reached_sequence(const struct flyt_stream *stream, const struct 
 
 bool flyt_stream_poll(struct flyt_stream *stream)
 {
+    uint64_t before = stream->completed;
     while (stream->marker_count) {
         struct flyt_stream_marker *marker = &stream->markers[stream->marker_first];
         if (flyt_moment_poll(marker->moment) == CUDA_ERROR_NOT_READY)
@@ -185,6 +189,9 @@ bool flyt_stream_poll(struct flyt_stream *stream)
         stream->marker_first = (stream->marker_first + 1) % stream->marker_room;
         stream->marker_count--;
     }
+    if (stream->pace.is_measured && stream->completed != before)
+        flyt_pace_take(&stream->pace, before, stream->completed, stream->device->session->clock_ns(),
+                       FLYT_STREAM_DEPTH_MAX);
     if (stream->completed != stream->submitted)
         return false;
     leave_busy(stream);
@@ -221,13 +228,18 @@ bool flyt_stream_is_ready(const struct flyt_stream *stream)
 /* Whether there is room in the stream; where not, it is put on the list of full ones. */
 static bool has_room(struct flyt_stream *stream)
 {
-    if (stream->submitted - stream->completed < FLYT_STREAM_DEPTH_MAX)
+    if (stream->submitted - stream->completed < stream->pace.depth)
         return true;
     flyt_stream_poll(stream);
-    if (stream->submitted - stream->completed < FLYT_STREAM_DEPTH_MAX)
+    if (stream->submitted - stream->completed < stream->pace.depth)
         return true;
     if (!stream->is_full) {
         struct flyt_session *session = stream->device->session;
+        struct flyt_moment *moment;
+        /* The last marker may be far from the end where markers were rarer than they are now: then this one tells. A
+         * failure is one of the driver, which every later call meets. */
+        if (stream->pace.is_measured && flyt_stream_mark(stream, &moment) == CUDA_SUCCESS)
+            flyt_moment_unref(moment);
         stream->is_full = true;
         stream->full_next = session->full_first;
         session->full_first = stream;
@@ -241,7 +253,7 @@ bool flyt_stream_poll_full(struct flyt_session *session)
     while (*link) {
         struct flyt_stream *stream = *link;
         flyt_stream_poll(stream);
-        if (stream->submitted - stream->completed < FLYT_STREAM_DEPTH_MAX) {
+        if (stream->submitted - stream->completed < stream->pace.depth) {
             *link = stream->full_next;
             stream->is_full = false;
             session->is_scan_due = true;
@@ -262,6 +274,11 @@ CUresult flyt_stream_enter(struct flyt_stream *stream)
     if (result == CUDA_SUCCESS && stream->scrub_seen != stream->device->session->scrub_number)
         result = flyt_scrub_join(stream);
     return result;
+}
+
+void flyt_stream_note_wait(struct flyt_stream *stream)
+{
+    flyt_pace_wait(&stream->pace, stream->submitted + 1);
 }
 
 /* A call before which all are executed: that, or an earlier one than that, which is being executed. */
@@ -288,7 +305,7 @@ CUresult flyt_stream_leave(struct flyt_stream *stream, uint64_t sequence, CUresu
     stream->submitted_sequence = sequence;
     if (stream->is_blocking)
         flyt_order_leave(stream);
-    if (stream->submitted - stream->marked < FLYT_STREAM_MARK_INTERVAL)
+    if (stream->submitted - stream->marked < stream->pace.mark_interval)
         return CUDA_SUCCESS;
     struct flyt_moment *moment;
     result = flyt_stream_mark(stream, &moment);
@@ -414,5 +431,6 @@ CUresult flyt_serve_stream_wait_event(struct flyt_call *call, const flyt_stream_
     if (result != CUDA_SUCCESS)
         return result;
     result = call->session->driver->cuStreamWaitEvent(stream->cu_stream, moment->cu_event, CU_EVENT_WAIT_DEFAULT);
+    flyt_stream_note_wait(stream);
     return flyt_stream_leave(stream, call->sequence, result);
 }

@@ -17,6 +17,7 @@
 
 #include "cpu/server/moment.h"
 #include "cpu/server/object.h"
+#include "cpu/server/pace.h"
 
 struct flyt_call;
 struct flyt_device;
@@ -25,9 +26,8 @@ struct flyt_session;
 
 enum {
     /* Operations in the driver that the GPU has not completed: below the driver's own queue, at whose end a launch
-     * would block the submission thread and with it all streams. */
+     * would block the submission thread and with it all streams. Under a node manager fewer (pace.h). */
     FLYT_STREAM_DEPTH_MAX = 512,
-    FLYT_STREAM_MARK_INTERVAL = 64,
 };
 
 struct flyt_stream_marker {
@@ -51,6 +51,7 @@ struct flyt_stream {
     uint64_t submitted_sequence, completed_sequence; /* calls, likewise */
     struct flyt_stream_marker *markers;              /* a ring */
     unsigned marker_first, marker_count, marker_room;
+    struct flyt_pace pace;
 
     bool is_busy; /* in session->busy_first: submitted > completed */
     struct flyt_stream *busy_prev, *busy_next;
@@ -80,6 +81,9 @@ struct flyt_stream *flyt_stream_free(struct flyt_stream *stream);
  * CUDA_SUCCESS; FLYT_CALL_PARKED (call.h): the stream is full, or a job holds it; or the driver's error.
  */
 CUresult flyt_stream_enter(struct flyt_stream *stream);
+
+/* The next submission, of which flyt_stream_leave tells, waits for another stream's work. */
+void flyt_stream_note_wait(struct flyt_stream *stream);
 
 /* After a submission: `sequence` is that of the call that made it. Returns `result`, the driver's answer, checked. */
 CUresult flyt_stream_leave(struct flyt_stream *stream, uint64_t sequence, CUresult result);
