@@ -467,37 +467,50 @@ static void grant_written(void *user, struct flyt_held *held, enum flyt_store_re
     flyt_held_order(held, node_answered, vm);
 }
 
-int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err)
+static const char *tenant_of(const struct flyt_vm *vm)
+{
+    return vm->desired.tenant ? vm->desired.tenant : vm->cluster->settings->tenant;
+}
+
+int flyt_held_choose(const struct flyt_vm *vm, struct flyt_placement *ret_placement, struct flyt_error *err)
 {
     struct flyt_cluster *cluster = vm->cluster;
-    const char *tenant_name = vm->desired.tenant ? vm->desired.tenant : cluster->settings->tenant;
-    struct flyt_tenant *tenant = flyt_tenant_get(cluster, tenant_name);
+    struct flyt_tenant *tenant = flyt_tenant_get(cluster, tenant_of(vm));
     struct flyt_place_request request;
     struct flyt_placement placement;
-    struct flyt_quota more = {0};
+    struct flyt_quota more = {.vm_count = 1};
     char reason[sizeof err->text];
 
     if (!tenant)
         return flyt_error_set(err, -ENOMEM, "the cluster manager has no memory");
     flyt_vm_request(vm, &request);
-    uint64_t start_ns = flyt_clock_ns();
-    bool is_refused = flyt_place(cluster->place_nodes, (unsigned)cluster->nodes.count, &request, &placement, reason,
-                                 sizeof reason) != 0;
-    flyt_measure_placement(cluster, flyt_clock_ns() - start_ns);
-    if (is_refused) {
-        flyt_measure_limit(cluster, "capacity");
+    if (flyt_place(cluster->place_nodes, (unsigned)cluster->nodes.count, &request, &placement, reason, sizeof reason))
         return flyt_error_set(err, -ENOSPC, "%s", reason);
-    }
     for (unsigned i = 0; i < placement.slot_count; i++)
         more.sm_count += placement.slots[i].sm_count;
     more.memory_bytes = request.memory_bytes * placement.slot_count;
     more.session_count = (uint64_t)request.session_count * placement.slot_count;
-    more.vm_count = 1;
-    if (!flyt_quota_allows(tenant_name, &tenant->quota, &tenant->used, &more, reason, sizeof reason)) {
-        flyt_measure_limit(cluster, "quota");
+    if (!flyt_quota_allows(tenant_of(vm), &tenant->quota, &tenant->used, &more, reason, sizeof reason))
         return flyt_error_set(err, -EDQUOT, "%s", reason);
-    }
-    struct flyt_held *held = flyt_held_new(cluster, random_id(cluster), vm->key, tenant_name, placement.slot_count);
+    *ret_placement = placement;
+    return 0;
+}
+
+int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err)
+{
+    struct flyt_cluster *cluster = vm->cluster;
+    struct flyt_place_request request;
+    struct flyt_placement placement;
+    uint64_t start_ns = flyt_clock_ns();
+    int status = flyt_held_choose(vm, &placement, err);
+
+    flyt_measure_placement(cluster, flyt_clock_ns() - start_ns);
+    if (status == -ENOSPC || status == -EDQUOT)
+        flyt_measure_limit(cluster, status == -EDQUOT ? "quota" : "capacity");
+    if (status)
+        return status;
+    flyt_vm_request(vm, &request);
+    struct flyt_held *held = flyt_held_new(cluster, random_id(cluster), vm->key, tenant_of(vm), placement.slot_count);
     if (!held)
         return flyt_error_set(err, -ENOMEM, "the cluster manager has no memory");
     held->node = cluster->nodes.items[placement.node];

@@ -312,6 +312,9 @@ struct flyt_held *flyt_held_find(struct flyt_cluster *cluster, uint64_t id);
  * memory, or the id is there. */
 struct flyt_held *flyt_held_new(struct flyt_cluster *cluster, uint64_t id, const char *vm_ip, const char *tenant,
                                 unsigned part_count);
+/* Which GPUs a VM would get now; nothing is taken. 0; -ENOSPC, -EDQUOT (its tenant's quota) or -ENOMEM, *err says why.
+ */
+int flyt_held_choose(const struct flyt_vm *vm, struct flyt_placement *ret_placement, struct flyt_error *err);
 /* Places a VM and writes the allocation; then done. *err says why not at once. */
 int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err);
 /* What goes to a node. flyt_held_wire_free frees. */

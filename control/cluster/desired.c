@@ -1,10 +1,11 @@
 #include "control/cluster/desired.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "control/base/name.h"
 
 enum { DEVICES_MAX = FLYT_SLOTS_MAX, SMS_MAX = 1 << 20, SESSIONS_MAX = 4096, PRIORITY_MAX = 1000 };
 
@@ -134,7 +135,6 @@ static int read_memory(const cJSON *document, uint64_t *memory_bytes, struct fly
 
 static int read_required(const cJSON *document, struct flyt_desired *desired, struct flyt_error *err)
 {
-    unsigned char address[sizeof(struct in6_addr)];
     double sms = 0;
     int status = read_text(document, "vm_ip", &desired->vm_ip, err);
 
@@ -142,7 +142,7 @@ static int read_required(const cJSON *document, struct flyt_desired *desired, st
         return status;
     if (!desired->vm_ip)
         return flyt_error_set(err, -EINVAL, "vm_ip is missing");
-    if (inet_pton(AF_INET, desired->vm_ip, address) != 1 && inet_pton(AF_INET6, desired->vm_ip, address) != 1)
+    if (!flyt_is_address(desired->vm_ip))
         return flyt_error_set(err, -EINVAL, "vm_ip is \"%.64s\", not an IP address", desired->vm_ip);
     status = read_number(document, "compute_units", 1, SMS_MAX, &sms, err);
     if (status)

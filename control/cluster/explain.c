@@ -41,18 +41,19 @@ static void explain_document(cJSON *array, const struct flyt_vm *vm)
         say(array, vm, "Last refusal: %s.", vm->reason);
 }
 
-static void explain_placement(cJSON *array, struct flyt_vm *vm)
+static void explain_placement(cJSON *array, const struct flyt_vm *vm)
 {
     struct flyt_cluster *cluster = vm->cluster;
     struct flyt_place_request request;
     struct flyt_placement placement;
+    struct flyt_error err = {0};
     char reason[512];
 
     if (!vm->has_desired)
         return;
     flyt_vm_request(vm, &request);
-    if (flyt_place(cluster->place_nodes, (unsigned)cluster->nodes.count, &request, &placement, reason, sizeof reason)) {
-        say(array, vm, "It cannot be placed now: %s.", reason);
+    if (flyt_held_choose(vm, &placement, &err)) {
+        say(array, vm, "It cannot be placed now: %s.", err.text);
     } else {
         const struct flyt_node *node = cluster->nodes.items[placement.node];
         say(array, vm, "Its first program would get GPU %s:%u.", node->key,

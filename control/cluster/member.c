@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "control/base/name.h"
 #include "control/base/tls.h"
 #include "control/cluster/cluster.h"
 #include "rpc/base/clock.h"
@@ -334,6 +335,13 @@ void flyt_serve_join_token(struct flyt_call *call, void *data)
     drop_expired(cluster);
     if (args->kind < FLYT_PEER_NODE || args->kind > FLYT_PEER_VIEWER || !*args->name) {
         refuse_token(call, FLYT_STATUS_INVALID, "a token is for a node, vm, operator or viewer with a name");
+        return;
+    }
+    if (args->kind == FLYT_PEER_VM ? !flyt_is_address(args->name) : !flyt_is_name(args->name)) {
+        refuse_token(call, FLYT_STATUS_INVALID,
+                     args->kind == FLYT_PEER_VM
+                         ? "a VM is named by its vm_ip, an IP address"
+                         : "a name has letters, digits, and '.', '_', '-', '@' behind the first");
         return;
     }
     if (!settings->tls.authority_key) {

@@ -1,7 +1,7 @@
 # flyt-cluster-manager. CLUSTER_OBJS: everything of it but main, for tests.
 
 CLUSTER_OBJS := $(call objs,$(filter-out %_test.c control/cluster/main.c,$(wildcard control/cluster/*.c)))
-CLUSTER_PURE_OBJS := $(call objs,$(addprefix control/cluster/,capacity.c placement.c quota.c desired.c watch.c) control/base/size.c)
+CLUSTER_PURE_OBJS := $(call objs,$(addprefix control/cluster/,capacity.c placement.c quota.c desired.c watch.c) control/base/size.c control/base/name.c)
 
 # control/store's rules are read after these: known at the second expansion.
 .SECONDEXPANSION:

@@ -1,11 +1,11 @@
 /* VMs: what they get when their first program asks, and what operators say about them. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/base/name.h"
 #include "control/cluster/cluster.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -581,13 +581,6 @@ static void start_edit(struct flyt_call *call, struct flyt_cluster *cluster, con
     free(edit);
 }
 
-static bool is_address(const char *text)
-{
-    unsigned char address[sizeof(struct in6_addr)];
-
-    return inet_pton(AF_INET, text, address) == 1 || inet_pton(AF_INET6, text, address) == 1;
-}
-
 /* How many VMs a tenant has documents for. */
 static uint64_t count_vms(const struct flyt_cluster *cluster, const char *tenant)
 {
@@ -627,7 +620,7 @@ void flyt_serve_vm_set(struct flyt_call *call, void *data)
     const char *tenant_name =
         args->tenant.is_set && *args->tenant.value ? args->tenant.value : cluster->settings->tenant;
     struct flyt_tenant *tenant = flyt_tenant_get(cluster, tenant_name);
-    if (!is_address(args->vm)) {
+    if (!flyt_is_address(args->vm)) {
         flyt_call_outcome(call, FLYT_STATUS_INVALID, "%s is not an IP address: a VM is added by its vm_ip", args->vm);
     } else if (known && known->wish_count) {
         flyt_call_outcome(call, FLYT_STATUS_EXISTS, "VM %s is there already", args->vm);

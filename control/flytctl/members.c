@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "control/base/enrol.h"
+#include "control/base/name.h"
 #include "control/flytctl/actions.h"
 #include "control/flytctl/certificate.h"
 #include "control/flytctl/settings.h"

@@ -1,20 +1,13 @@
 #include "control/flytctl/select.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "control/base/name.h"
 #include "control/flytctl/text.h"
 
 enum { ID_DIGITS = 16 };
-
-bool flyt_is_address(const char *text)
-{
-    unsigned char address[sizeof(struct in6_addr)];
-
-    return inet_pton(AF_INET, text, address) == 1 || inet_pton(AF_INET6, text, address) == 1;
-}
 
 bool flyt_is_id_prefix(const char *text)
 {

@@ -16,7 +16,6 @@ enum flyt_match flyt_match_vm(const cJSON *vms, const char *text, const cJSON **
 enum flyt_match flyt_match_gpu(const cJSON *gpus, const char *text, const cJSON **ret_row);
 enum flyt_match flyt_match_id(const cJSON *rows, const char *text, const cJSON **ret_row);
 
-bool flyt_is_address(const char *text);
 /* 1–16 hexadecimal digits. */
 bool flyt_is_id_prefix(const char *text);
 uint64_t flyt_id_of(const char *text);

@@ -4,6 +4,8 @@
 
 #include "control/flytctl/actions.h"
 
+#include "control/base/name.h"
+
 /* '' alone makes the list empty. */
 static flyt_set_names names_of(const struct flyt_arguments *arguments, const char *name, flyt_name *room)
 {

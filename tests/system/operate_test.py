@@ -92,6 +92,8 @@ def quotas():
             add_vm(system, i, "--tenant", "red" if i < 2 else "blue", sm=8, memory="192M")
         first = Steady(system, 0)
         is_refused(system, 1, "tenant red", "256", "192")
+        sentences = [row["sentence"] for row in system.flytctl("explain", system.vm_ip(1))]
+        expect(any("cannot be placed now" in s and "tenant red" in s for s in sentences), sentences)
         other = Steady(system, 2)       # another tenant's
         text = refused(system, "resize", system.vm_ip(0), "--memory", "300M")
         expect("red" in text, text)

@@ -92,6 +92,9 @@ def tokens():
             said = refused(system, kind, name, token)
             expect("the join token is for " + owner in said, "another's token:", said)
         expect_equal(len(system.events("member.refused")), count + 4, "events of tokens for others")
+        for kind, name in (("node", "a/b"), ("node", "../n"), ("operator", "x y"), ("viewer", "-v"), ("vm", "web")):
+            result = system.flytctl_run(kind, "join-token", "--", name)
+            expect(result.status != 0 and not result.out, "a token for", kind, name, result)
         for cut in (used[:-1], used[:20], "", "flyt1", used + "x", used.replace("flyt1", "flyt2")):
             said = refused(system, "vm", "10.0.0.7", cut or " ")
             expect("no join token" in said, "a cut token", repr(cut), said)
