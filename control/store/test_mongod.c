@@ -110,7 +110,11 @@ void test_mongod_say(const char *format, ...)
 
 void test_mongod_pause(void)
 {
+    int status;
+    /* kill(2) returns before the process has stopped. */
     assert_int_equal(kill(mongod.pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(mongod.pid, &status, WUNTRACED), mongod.pid);
+    assert_true(WIFSTOPPED(status));
 }
 
 void test_mongod_resume(void)

@@ -255,7 +255,7 @@ def nobody_reads():
                                   "json"], system.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         expect(follower.stdout.readline(), "an event")
         system.freeze("vm-0")
-        os.kill(follower.pid, signal.SIGSTOP)
+        harness.stop(follower.pid)
         other = Steady(system, 1)
         for i in range(60):
             system.flytctl("resize", system.vm_ip(0), "--memory", "%dM" % (64 + i % 2))

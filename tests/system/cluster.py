@@ -246,6 +246,7 @@ class System:
 
     def freeze(self, name):
         self.supervisor.signal(name, signal.SIGSTOP)
+        harness.await_stopped(self.supervisor.get(name)["pid"])
 
     def thaw(self, name):
         self.supervisor.signal(name, signal.SIGCONT)

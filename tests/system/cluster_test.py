@@ -620,7 +620,7 @@ def takeover():
     expect_equal((standby.hello["leader"], standby.hello["leaders"][0]), (False, first.url))
     expect("first" in standby.call("view vms", "NOT_LEADER")["text"], "it says who leads")
     epoch = operator.view("status")[0]["epoch"]
-    os.kill(first.process.pid, signal.SIGSTOP)
+    harness.stop(first.process.pid)
     begin = time.monotonic()
     new = second.operator()
     took = time.monotonic() - begin
@@ -673,7 +673,7 @@ def nobody_leads():
         patient = harness.run(flytctl + ["--deadline", "30", "vm", "add", "10.0.0.7", "--sm", "8", "--memory", "1G",
                                          "--priority", "-7"])
         expect_equal((patient.status, patient.err), (0, ""), patient)
-        os.kill(mongo.process.pid, signal.SIGSTOP)
+        harness.stop(mongo.process.pid)
         silent = within(20, lambda: [line for line in manager.log().splitlines() if "the store does not answer" in line],
                         "the silence is told")
         os.kill(mongo.process.pid, signal.SIGCONT)

@@ -170,6 +170,26 @@ def is_alive(pid):
         return False
 
 
+def states_of_threads(pid):
+    """proc(5): a letter for each of the process's threads."""
+    states = ""
+    for task in os.listdir("/proc/%d/task" % pid):
+        with contextlib.suppress(OSError), open("/proc/%d/task/%s/stat" % (pid, task)) as f:
+            states += f.read().rsplit(")", 1)[1].split()[0]
+    return states
+
+
+def await_stopped(pid):
+    """After SIGSTOP: kill(2) returns before the process has stopped, each of its threads when that has seen the signal."""
+    within(30, lambda: set(states_of_threads(pid)) <= set("TZX"), "process %d is stopped" % pid)
+
+
+def stop(pid):
+    """Stops the process; SIGCONT makes it go on."""
+    os.kill(pid, signal.SIGSTOP)
+    await_stopped(pid)
+
+
 class Server:
     """A flyt-server on software GPUs, listening where the kernel chose; `url` is its address. `prefix` is a command that
     executes what follows it (ip netns exec NAME), `address` one to listen on there."""

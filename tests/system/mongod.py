@@ -42,7 +42,7 @@ class Mongod:
         harness.expect(answer == "ok", "the stand-in answered", repr(answer), "to", repr(line))
 
     def pause(self):
-        os.kill(self.process.pid, signal.SIGSTOP)
+        harness.stop(self.process.pid)
 
     def resume(self):
         os.kill(self.process.pid, signal.SIGCONT)

@@ -306,7 +306,7 @@ def a_stopped_server_process_stops_nobody():
         client = session(s.url)
         for pid in s.children():
             if harness.socket_inodes(pid) & set(harness.peers_of(os.getpid())):
-                os.kill(pid, signal.SIGSTOP)
+                harness.stop(pid)
         streams = []
         for _ in range(256):
             streams.append(Client(s.url))
