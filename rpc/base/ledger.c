@@ -23,7 +23,7 @@ struct entry {
     _Atomic(uint64_t) server_id;
     _Atomic(uint64_t) used_bytes;
     _Atomic(uint64_t) reserve_bytes;
-    uint64_t reserved;
+    _Atomic(uint64_t) cached_bytes; /* its server's alone; 0 of older ones */
 };
 
 /* What is shared. Stores only under the mutex; loads anywhere. */
@@ -240,6 +240,7 @@ int flyt_ledger_join(struct flyt_ledger *ledger, uint64_t server_id)
     } else {
         store(&entry->used_bytes, 0);
         store(&entry->reserve_bytes, 0);
+        store(&entry->cached_bytes, 0);
         /* Last: an entry that has an id has its values. */
         atomic_store_explicit(&entry->server_id, server_id, memory_order_release);
     }
@@ -302,6 +303,14 @@ int flyt_ledger_reserve(struct flyt_ledger *ledger, uint64_t server_id, uint64_t
     return status;
 }
 
+void flyt_ledger_set_cached(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
+{
+    struct entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
+
+    if (entry)
+        store(&entry->cached_bytes, bytes);
+}
+
 int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t *ret_bytes)
 {
     struct shared *shared = ledger->shared;
@@ -356,8 +365,14 @@ void flyt_ledger_read(const struct flyt_ledger *ledger, struct flyt_ledger_state
         .used_bytes = sum(shared),
     };
 
-    for (unsigned i = 0; i < FLYT_LEDGER_ENTRIES_MAX; i++)
-        state.entry_count += load(&shared->entries[i].server_id) != 0;
+    for (unsigned i = 0; i < FLYT_LEDGER_ENTRIES_MAX; i++) {
+        if (!load(&shared->entries[i].server_id))
+            continue;
+        state.entry_count++;
+        state.cached_bytes = add(state.cached_bytes, load(&shared->entries[i].cached_bytes));
+    }
+    if (state.cached_bytes > state.used_bytes)
+        state.cached_bytes = state.used_bytes;
     state.holding_bytes = state.used_bytes > state.limit_bytes ? state.used_bytes : state.limit_bytes;
     *ret_state = state;
 }

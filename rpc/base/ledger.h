@@ -48,6 +48,9 @@ int flyt_ledger_release(struct flyt_ledger *ledger, uint64_t server_id, uint64_t
 /* Sets what the server has besides what it charged: what the driver takes for modules and libraries. -ENOMEM: beyond
  * the limit (only when it rises); -ENOENT. */
 int flyt_ledger_reserve(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
+/* How much of what the server has charged it keeps for later and would give back: to be told as free. It takes no lock,
+ * and only the server itself calls it. */
+void flyt_ledger_set_cached(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
 /* Takes back the whole entry of a server that is gone; *ret_bytes (may be NULL) is what it had. -ENOENT. */
 int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t *ret_bytes);
 /*
@@ -62,7 +65,8 @@ struct flyt_ledger_state {
     uint64_t limit_bytes;   /* that was set */
     uint64_t holding_bytes; /* that holds now: more than limit_bytes where it is still sinking */
     uint64_t limit_revision;
-    uint64_t used_bytes; /* charged and reserved, of all */
+    uint64_t used_bytes;   /* charged and reserved, of all */
+    uint64_t cached_bytes; /* of these: kept for later, at most used_bytes */
     uint64_t peak_bytes;
     uint64_t refused_count;
     unsigned entry_count;

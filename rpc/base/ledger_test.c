@@ -73,6 +73,32 @@ static void test_reserve_counts(void **state)
     flyt_ledger_close(ledger);
 }
 
+static void test_what_is_cached_is_told(void **state)
+{
+    struct flyt_ledger *ledger;
+
+    assert_int_equal(flyt_ledger_new(LIMIT, &ledger), 0);
+    flyt_ledger_join(ledger, 1);
+    flyt_ledger_join(ledger, 2);
+    assert_int_equal(flyt_ledger_charge(ledger, 1, 500), 0);
+    assert_int_equal(flyt_ledger_charge(ledger, 2, 300), 0);
+    flyt_ledger_set_cached(ledger, 1, 200);
+    flyt_ledger_set_cached(ledger, 2, 100);
+    flyt_ledger_set_cached(ledger, 3, 50); /* nobody */
+    flyt_ledger_set_cached(ledger, 0, 50);
+    assert_int_equal(state_of(ledger).cached_bytes, 300);
+    assert_int_equal(state_of(ledger).used_bytes, 800); /* counts as used all the same */
+    assert_int_equal(flyt_ledger_charge(ledger, 1, 300), -ENOMEM);
+    /* It goes with its server, and the next one begins without. */
+    assert_int_equal(flyt_ledger_reclaim(ledger, 1, NULL), 0);
+    assert_int_equal(state_of(ledger).cached_bytes, 100);
+    assert_int_equal(flyt_ledger_join(ledger, 1), 0);
+    assert_int_equal(state_of(ledger).cached_bytes, 100);
+    flyt_ledger_set_cached(ledger, 2, 5000); /* never more than is used */
+    assert_int_equal(state_of(ledger).cached_bytes, 300);
+    flyt_ledger_close(ledger);
+}
+
 static void test_limit_sinks_as_memory_is_released(void **state)
 {
     struct flyt_ledger *ledger;
@@ -329,6 +355,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_charge_and_release),
         cmocka_unit_test(test_reserve_counts),
+        cmocka_unit_test(test_what_is_cached_is_told),
         cmocka_unit_test(test_limit_sinks_as_memory_is_released),
         cmocka_unit_test(test_entries_are_reclaimed_and_bounded),
         cmocka_unit_test(test_only_a_ledger_is_opened),
