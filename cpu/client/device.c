@@ -249,6 +249,10 @@ CUresult flyt_device_memory_info(size_t *ret_free_bytes, size_t *ret_total_bytes
     if (!result) {
         *ret_free_bytes = res.free_bytes;
         *ret_total_bytes = res.total_bytes;
+        /* Where an operator has just changed it, properties say so from now on, too. */
+        struct flyt_device_info *info = atomic_load_explicit(&infos[device], memory_order_acquire);
+        if (info)
+            __atomic_store_n(&info->total_bytes, res.total_bytes, __ATOMIC_RELAXED);
     }
     return result;
 }
