@@ -25,6 +25,9 @@ static CUresult ask_others(struct flyt_device *device, uint64_t bytes, unsigned 
 {
     struct flyt_account_need *need = &device->memory.need;
     uint64_t now_ms = flyt_clock_ms();
+    if (now_ms - need->wanted_ms > FLYT_ACCOUNT_NEED_STALE_MS)
+        need->state = FLYT_NEED_NONE;
+    need->wanted_ms = now_ms;
     if (need->state == FLYT_NEED_NONE && server_count > 1) {
         const struct flyt_server_link_need message = {.number = ++need->number, .bytes = bytes, .slot = device->slot};
         need->since_ms = now_ms;
@@ -212,14 +215,22 @@ uint64_t flyt_account_total(const struct flyt_device *device, uint64_t gpu_bytes
     return state.limit_bytes;
 }
 
-uint64_t flyt_account_left(const struct flyt_device *device, uint64_t gpu_bytes)
+void flyt_account_set_cached(struct flyt_device *device, uint64_t bytes)
+{
+    if (device->ledger)
+        flyt_ledger_set_cached(device->ledger, server_id(device), bytes);
+}
+
+uint64_t flyt_account_left(const struct flyt_device *device, uint64_t gpu_bytes, uint64_t cached_bytes)
 {
     struct flyt_ledger_state state;
+    uint64_t gpu_left = gpu_bytes + cached_bytes;
     if (!device->ledger)
-        return gpu_bytes;
+        return gpu_left;
     flyt_ledger_read(device->ledger, &state);
-    uint64_t left = state.limit_bytes > state.used_bytes ? state.limit_bytes - state.used_bytes : 0;
-    return left < gpu_bytes ? left : gpu_bytes;
+    uint64_t kept = state.used_bytes - state.cached_bytes;
+    uint64_t left = state.limit_bytes > kept ? state.limit_bytes - kept : 0;
+    return left < gpu_left ? left : gpu_left;
 }
 
 bool flyt_account_is_over(const struct flyt_device *device)

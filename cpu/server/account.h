@@ -20,11 +20,15 @@ struct flyt_device;
 enum { FLYT_ACCOUNT_CREDIT_MS = 5000 };
 /* Other servers of the VM that have not given back what they cache after so long are not waited for any longer. */
 enum { FLYT_ACCOUNT_NEED_MS = 5000 };
+/* Who waits for them looks far more often; an answer that nobody has waited for so long is not used: they may have got
+ * more to give since. */
+enum { FLYT_ACCOUNT_NEED_STALE_MS = 50 };
 
 /* Before anything is refused, the VM's other servers give back what they cache. */
 struct flyt_account_need {
     enum { FLYT_NEED_NONE, FLYT_NEED_ASKED, FLYT_NEED_ANSWERED } state;
     uint64_t number, since_ms;
+    uint64_t wanted_ms; /* when somebody last waited for the answer */
 };
 
 /* An extent that was given back and is not credited. */
@@ -62,8 +66,11 @@ void flyt_account_fini(struct flyt_device *device);
 
 /* The limit, or the GPU's gpu_bytes without one. */
 uint64_t flyt_account_total(const struct flyt_device *device, uint64_t gpu_bytes);
-/* What all servers of the VM may still take together, at most gpu_bytes, which are free on the GPU. */
-uint64_t flyt_account_left(const struct flyt_device *device, uint64_t gpu_bytes);
+/* How much of what was charged is kept for later: the VM's other servers tell it as free, too. */
+void flyt_account_set_cached(struct flyt_device *device, uint64_t bytes);
+/* What all servers of the VM may still take together, with what they keep for later, as all of them tell it; at most
+ * gpu_bytes, which are free on the GPU, and what this one keeps (cached_bytes). */
+uint64_t flyt_account_left(const struct flyt_device *device, uint64_t gpu_bytes, uint64_t cached_bytes);
 /* Whether more is in use than the limit allows, since it was lowered. */
 bool flyt_account_is_over(const struct flyt_device *device);
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cpu/server/call.h"
+#include "cpu/server/limit.h"
 #include "cpu/server/session.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -180,6 +181,7 @@ void flyt_session_run(struct flyt_session *session)
         if (!is_busy || is_notice_overdue(session))
             needs_poll |= tell_progress(session);
         needs_poll |= publish(session, &idle, is_busy);
+        needs_poll |= flyt_limit_answer(session, is_busy || !idle.since_ns ? 0 : flyt_clock_ns() - idle.since_ns);
         if (flyt_connection_flush(session->connection) != 0)
             session->is_ended = true;
         if (is_busy)

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "cpu/server/account.h"
+#include "cpu/server/limit.h"
 #include "cpu/server/session.h"
 #include "rpc/base/log.h"
 
@@ -122,23 +123,6 @@ static struct flyt_device *device_of_slot(struct flyt_session *session, uint32_t
     return NULL;
 }
 
-static void take_limit(struct flyt_session *session, const struct flyt_server_link_limit *limit)
-{
-    struct flyt_manager *manager = session->manager;
-    struct flyt_device *device = device_of_slot(session, limit->slot);
-    struct flyt_server_link_limit_done done = {.revision = limit->revision, .slot = limit->slot};
-    if (!device || !device->ledger) {
-        done.outcome = -EINVAL;
-    } else {
-        flyt_memory_give_back(device, limit->when_free);
-        done.used_bytes = device->memory.extent_bytes;
-        pthread_mutex_lock(&manager->mutex);
-        manager->granted.slots[limit->slot].memory_bytes = limit->memory_bytes;
-        pthread_mutex_unlock(&manager->mutex);
-    }
-    flyt_manager_tell(manager, FLYT_SERVER_LINK_LIMIT_DONE, &done, sizeof done, NULL, NULL, 0);
-}
-
 void flyt_manager_take_groups(struct flyt_manager *manager, unsigned slot, const struct flyt_server_link_sm *order)
 {
     struct flyt_server_link_slot *granted = &manager->granted.slots[slot];
@@ -172,7 +156,7 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
 {
     switch (order->kind) {
     case FLYT_SERVER_LINK_LIMIT:
-        take_limit(session, &order->limit);
+        flyt_limit_take(session, &order->limit);
         break;
     case FLYT_SERVER_LINK_SM:
         take_groups(session, &order->sm);

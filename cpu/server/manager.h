@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cpu/server/limit.h"
 #include "rpc/base/ledger.h"
 #include "rpc/transport/server_link.h"
 
@@ -42,6 +43,9 @@ struct flyt_manager {
     _Atomic(uint64_t) extent_count;              /* that the manager was told of and are there */
     _Atomic(unsigned) debt_count;                /* extents that were given back and are not credited */
     uint64_t started_ms;                         /* of the session, wall */
+    /* The submission thread's (limit.h). */
+    struct flyt_limit_order limit_orders[FLYT_SLOTS_MAX];
+    unsigned limit_order_count; /* that are not answered */
 };
 
 /* `fd` is taken over; *granted is copied; ledger_fds has granted->ledger_count descriptors, which stay the caller's.

@@ -216,7 +216,18 @@ static uint64_t extent_bytes(const struct flyt_memory *memory, const struct flyt
     return round_up(bytes > wanted ? bytes : wanted, FLYT_GRANULE_BYTES);
 }
 
-CUresult flyt_memory_alloc(struct flyt_device *device, uint64_t bytes, uint64_t *ret_address)
+/* Mapped, and the program's no more. */
+static uint64_t cached_bytes(const struct flyt_memory *memory)
+{
+    return memory->small.free_bytes + memory->large.free_bytes + memory->pending_bytes;
+}
+
+static void tell_cached(struct flyt_device *device)
+{
+    flyt_account_set_cached(device, cached_bytes(&device->memory));
+}
+
+static CUresult take_or_grow(struct flyt_device *device, uint64_t bytes, uint64_t *ret_address)
 {
     struct flyt_memory *memory = &device->memory;
     if (!bytes)
@@ -238,6 +249,13 @@ CUresult flyt_memory_alloc(struct flyt_device *device, uint64_t bytes, uint64_t 
     if (result != CUDA_SUCCESS)
         return result;
     return flyt_allocator_take(arena, bytes, ret_address) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult flyt_memory_alloc(struct flyt_device *device, uint64_t bytes, uint64_t *ret_address)
+{
+    CUresult result = take_or_grow(device, bytes, ret_address);
+    tell_cached(device);
+    return result;
 }
 
 static struct flyt_allocator *arena_of(struct flyt_memory *memory, uint64_t address, uint64_t *ret_address,
@@ -295,6 +313,7 @@ void flyt_memory_reap(struct flyt_device *device)
     uint64_t kept_bytes = memory->is_sinking ? 0 : FLYT_CACHED_BYTES_MAX;
     if (memory->small.free_bytes + memory->large.free_bytes > kept_bytes)
         shrink(device, kept_bytes);
+    tell_cached(device);
 }
 
 void flyt_memory_give_back(struct flyt_device *device, bool when_free)
@@ -302,6 +321,7 @@ void flyt_memory_give_back(struct flyt_device *device, bool when_free)
     device->memory.is_sinking |= when_free;
     flyt_memory_reap(device);
     shrink(device, 0);
+    tell_cached(device);
 }
 
 void flyt_memory_settle(struct flyt_device *device)
@@ -347,6 +367,7 @@ void flyt_memory_reset(struct flyt_device *device)
     }
     memory->extent_count = 0;
     memory->extent_bytes = 0;
+    tell_cached(device);
 }
 
 void flyt_memory_fini(struct flyt_device *device)
@@ -373,8 +394,7 @@ CUresult flyt_memory_info(struct flyt_device *device, uint64_t *ret_free_bytes, 
     CUresult result = device->session->driver->cuMemGetInfo(&free_bytes, &total_bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    *ret_free_bytes = flyt_account_left(device, free_bytes) + memory->small.free_bytes + memory->large.free_bytes +
-                      memory->pending_bytes;
+    *ret_free_bytes = flyt_account_left(device, free_bytes, cached_bytes(memory));
     *ret_total_bytes = flyt_account_total(device, total_bytes);
     return CUDA_SUCCESS;
 }
