@@ -285,7 +285,8 @@ void flyt_node_order_retry(struct flyt_node *node, struct flyt_node_allocation *
     pending->is_retrying = true;
     bool is_done = try_change(node, allocation, &pending->wanted, &status, &err);
     pending->is_retrying = false;
-    if (is_done)
+    /* When all have given back what they keep for later, what is still in use stays so. */
+    if (is_done || !flyt_node_server_owes_answer(node, allocation))
         finish_pending(allocation, status, err.text);
 }
 
@@ -301,7 +302,7 @@ static int on_limit_timeout(sd_event_source *source, uint64_t usec, void *user)
     return 0;
 }
 
-/* Asks servers to give back what they cache, and goes on when they have or after limit_wait. */
+/* Asks servers to give back what they cache, and goes on when they have, or have nothing more, or after limit_wait. */
 static void wait_for_memory(struct flyt_node *node, struct flyt_node_allocation *allocation, struct order *order,
                             unsigned index, flyt_allocation *wanted, const char *text)
 {

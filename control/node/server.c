@@ -444,6 +444,14 @@ static bool is_awaited(const struct flyt_node_server *server)
     return server->link_fd < 0 || server->limits_done < server->limits_told;
 }
 
+bool flyt_node_server_owes_answer(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
+{
+    for (const struct flyt_node_server *server = node->servers; server; server = server->next)
+        if (server->allocation == allocation && is_awaited(server))
+            return true;
+    return false;
+}
+
 void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_node_allocation *allocation)
 {
     for (struct flyt_node_server *server = node->servers; server; server = server->next) {

@@ -88,6 +88,8 @@ void flyt_node_server_tell_limit(struct flyt_node_server *server, unsigned slot,
 void flyt_node_server_needs(struct flyt_node_server *server, const struct flyt_server_link_need *need);
 /* A server of the allocation has answered, or has gone: tells those that need memory, where nobody else is awaited. */
 void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_node_allocation *allocation);
+/* Whether a server of the allocation has not answered what it was told of its limits. */
+bool flyt_node_server_owes_answer(const struct flyt_node *node, const struct flyt_node_allocation *allocation);
 void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot);
 
 /* By a session's id or token; NULL: none. */
