@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Memory of VMs: nobody reads what another one has left."""
+"""Memory of VMs: no number of programs and threads gets over a limit together, all of them are told the same of it, and
+nobody reads what another one has left."""
 import harness
 from cluster import System
-from harness import expect, expect_equal, helper, main, scenario
-from steady import add_vm, is_idle
+from harness import expect, expect_equal, helper, main, scenario, within
+from steady import MIB, Steady, add_vm, allocation, is_idle
 
 SIZES = ["65536", "3145728", "20971520"]
 
@@ -44,6 +45,88 @@ def only_scrubbing_hides_it():
     with System(memory="256M", env=dirty(), node={"scrub": False}) as system:
         add_vm(system, 0, memory="96M")
         expect(leftovers(system, 0) > 0, "a dirty GPU is found clean")
+
+
+class Greedy(Steady):
+    """programs/greedy.cu; Steady's manner of asking."""
+
+    def __init__(self, system, i, threads=8, rounds=40):
+        self.system, self.name = system, "the greedy program in VM %d" % i
+        self.process = system.start_in_vm(i, helper("greedy"), str(threads), str(rounds))
+        self._said = b""
+        self.wait_ready()
+
+    def ends(self):
+        self.process.stdin.close()
+        self.process.stdin = None
+        result = harness.finish(self.process)
+        expect_equal((result.status, result.err), (0, ""), self.name, result)
+
+
+@scenario
+def a_limit_holds_for_all_together():
+    """Eight processes with eight threads each, all at once: most is in use, never more than the limit, and nothing is
+    left. What one frees, another gets."""
+    with System(vms=2, memory="1G") as system:
+        add_vm(system, 0, "--sessions", 8, memory="192M")
+        add_vm(system, 1, memory="64M")
+        crowd = [Greedy(system, 0) for _ in range(8)]
+        other = Greedy(system, 1)
+        for program in crowd:
+            program.say("go")
+        answers = [[int(word) for word in program.line("done", 120).split()[1:]] for program in crowd]
+        row = allocation(system, 0)
+        expect(all(taken for taken, refused in answers), "everybody got some:", answers)
+        expect(any(refused for taken, refused in answers), "the limit was met:", answers)
+        within(30, lambda: allocation(system, 0)["memory_refused"] > 0, "refusals are counted")
+        row = allocation(system, 0)
+        expect(128 * MIB < row["memory_peak_bytes"] <= 192 * MIB, "the most that was charged:", row)
+        expect_equal(other.ask("info")[1:], [64, 64], "the neighbour's")
+        # All is free again, whoever caches it: one of them can have nearly everything, then another one.
+        counts = []
+        for program in crowd[:3]:
+            counts.append(program.ask("fill 8")[0])
+            program.say("drop")
+            program.line("drop")
+        expect(min(counts) >= 18 and len(set(counts)) == 1, "blocks of 8 MiB of 192 MiB for one alone:", counts)
+        for program in crowd + [other]:
+            program.ends()
+        is_idle(system)
+        row = allocation(system, 0)
+        expect(row["memory_peak_bytes"] <= 192 * MIB, "the most that was charged:", row)
+
+
+@scenario
+def everybody_is_told_the_same():
+    """cudaMemGetInfo and cudaDeviceProp in every process, also while the limit changes."""
+    with System(memory="1G") as system:
+        add_vm(system, 0, "--name", "alice", "--sessions", 8, memory="128M")
+        crowd = [Greedy(system, 0) for _ in range(4)]
+
+        def figures():
+            def same():
+                answers = [program.ask("info") for program in crowd]
+                return answers[0] if len(set(map(tuple, answers))) == 1 else None
+            return within(20, same, "four processes are told the same")
+
+        for limit in (128, 256, 96):
+            if limit != 128:
+                system.flytctl("resize", "alice", "--memory", "%dM" % limit)
+            free, total, properties = figures()
+            expect_equal((total, properties), (limit, limit), "MiB in all")
+            expect(free <= limit, "MiB free:", free)
+            # What one takes is gone for all.
+            count = crowd[0].ask("fill 8")[0]
+            less = figures()[0]
+            expect(less < 8 and count * 8 <= limit, "MiB free when no more is to be had:", less, count)
+            crowd[0].say("drop")
+            crowd[0].line("drop")
+            late = Greedy(system, 0)
+            expect_equal(late.ask("info")[1:], [limit, limit], "a new process")
+            late.ends()
+        for program in crowd:
+            program.ends()
+        is_idle(system)
 
 
 main()
