@@ -207,9 +207,12 @@ static int accept_client(struct child *child)
                                        .link_fd = FLYT_SERVER_LINK_FD,
                                        .client_fd = child->secure ? flyt_secure_fd(child->secure) : fds[0],
                                        .is_node = child->options->gpu >= 0,
-                                       .silent_checks_max = FLYT_PEER_CHECKS};
-    if (child->options->gpu >= 0)
-        child->watch.silent_checks_max = child->message.session.client_lost_s * 1000 / FLYT_PEER_CHECK_MS;
+                                       .client_lost_s = FLYT_PEER_SILENT_MS / 1000};
+    if (child->options->gpu >= 0) {
+        child->watch.client_lost_s = child->message.session.client_lost_s;
+        if (child->watch.client_lost_s)
+            flyt_socket_set_silence(child->watch.client_fd, child->watch.client_lost_s);
+    }
     explicit_bzero(&child->message, sizeof child->message);
     return status;
 }

@@ -46,9 +46,15 @@ static bool take_calls(struct flyt_session *session)
     if (count == -EAGAIN)
         return false;
     session->is_ended = true;
-    if (count != -EPIPE)
+    bool has_vanished = count == -ETIMEDOUT; /* the kernel's keepalive says so, watch.c where it owes an answer */
+    if (has_vanished)
+        snprintf(session->end_reason, sizeof session->end_reason, "the client did not answer any more");
+    else if (count != -EPIPE)
         snprintf(session->end_reason, sizeof session->end_reason, "bad message: %.400s", err.text);
-    if (count != -EPIPE)
+    if (has_vanished)
+        flyt_warn("session %s: the client does not answer any more, client_pid=%d program=%s", session->label,
+                  (int)session->client_pid, session->client_name);
+    else if (count != -EPIPE)
         flyt_warn("session %s: bad message, the connection is closed, client_pid=%d: %s", session->label,
                   (int)session->client_pid, err.text);
     return false;

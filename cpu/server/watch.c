@@ -18,6 +18,7 @@
 #include "rpc/transport/secure.h"
 
 enum {
+    CHECKS_MIN = 4, /* of a silent client, before it is lost */
     GONE_MS = 5000, /* how long the session may go on when its client is gone: it still executes what had been sent */
     REJOIN_MIN_MS = 200,
     REJOIN_MAX_MS = 2000,
@@ -183,6 +184,8 @@ static void take_data_stream(struct flyt_watch *watch, int fd)
     struct flyt_secure *secure = NULL; /* kept for as long as the process lives */
     struct flyt_error err = {0};
     int status = 0;
+    if (watch->client_lost_s)
+        flyt_socket_set_silence(fd, watch->client_lost_s);
     if (watch->session->is_encrypted) {
         status = flyt_secure_accept(fd, watch->message.stream.channel_key, &err, &secure, &fd);
         explicit_bzero(&watch->message.stream, sizeof watch->message.stream);
@@ -236,15 +239,22 @@ static void listen_to_link(struct flyt_watch *watch)
 
 /* ---- the thread ---- */
 
+/* Several checks in the time after which a client is lost, and one every FLYT_PEER_CHECK_MS at least. */
+static unsigned check_interval_ms(const struct flyt_watch *watch)
+{
+    unsigned interval_ms = watch->client_lost_s * 1000 / CHECKS_MIN;
+    return interval_ms && interval_ms < FLYT_PEER_CHECK_MS ? interval_ms : FLYT_PEER_CHECK_MS;
+}
+
 /* Its host has vanished with data unacknowledged. The next round, and the submission thread, see the end. */
 static void check_client(struct flyt_watch *watch)
 {
     struct flyt_session *session = watch->session;
     flyt_vigil_is_lost(&watch->client, watch->client_fd);
-    if (!watch->silent_checks_max || watch->client.silent_checks < watch->silent_checks_max)
+    if (!watch->client_lost_s || watch->client.silent_checks < watch->client_lost_s * 1000 / check_interval_ms(watch))
         return;
     flyt_warn("session %s: the client has not answered for %u s, client_pid=%d program=%s", watch->session->label,
-              watch->silent_checks_max * FLYT_PEER_CHECK_MS / 1000, (int)session->client_pid, session->client_name);
+              watch->client_lost_s, (int)session->client_pid, session->client_name);
     shutdown(flyt_connection_fd(session->connection), SHUT_RDWR);
 }
 
@@ -253,7 +263,7 @@ static int keep_time(struct flyt_watch *watch)
 {
     uint64_t now_ms = flyt_clock_ms();
     if (now_ms >= watch->peer_check_ms) {
-        watch->peer_check_ms = now_ms + FLYT_PEER_CHECK_MS;
+        watch->peer_check_ms = now_ms + check_interval_ms(watch);
         check_client(watch);
     }
     if (watch->is_node && now_ms >= watch->report_ms) {
@@ -288,7 +298,7 @@ void *flyt_watch_run(void *user)
     struct flyt_watch *watch = user;
     int main_fd = flyt_connection_fd(watch->session->connection);
     bool is_gone = false;
-    watch->peer_check_ms = flyt_clock_ms() + FLYT_PEER_CHECK_MS;
+    watch->peer_check_ms = flyt_clock_ms() + check_interval_ms(watch);
     watch->report_ms = flyt_clock_ms() + FLYT_SERVER_LINK_USE_MS;
     for (;;) {
         int timeout_ms = keep_time(watch);

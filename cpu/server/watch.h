@@ -18,10 +18,10 @@ struct flyt_session;
 
 struct flyt_watch {
     struct flyt_session *session;
-    int link_fd;                /* -1: away */
-    int client_fd;              /* the client's socket, which is not the connection's own where that is encrypted */
-    bool is_node;               /* the link leads to a node manager, not to a listener */
-    unsigned silent_checks_max; /* of a vanished client (listen.h); 0: it may be silent for ever */
+    int link_fd;            /* -1: away */
+    int client_fd;          /* the client's socket, which is not the connection's own where that is encrypted */
+    bool is_node;           /* the link leads to a node manager, not to a listener */
+    unsigned client_lost_s; /* a client that owes an answer is lost after it (listen.h); 0: it may be silent for ever */
 
     /* Own. */
     struct flyt_vigil client;

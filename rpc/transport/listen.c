@@ -17,25 +17,31 @@
 
 enum { BACKLOG = 256, UNIX_BUFFER_BYTES = 4 * 1024 * 1024 };
 
-/* Keepalive: a virtual machine may stand still for a while. */
-enum { SILENT_S = 20, PROBE_INTERVAL_S = 10, PROBE_COUNT = 4 };
-_Static_assert((SILENT_S + PROBE_INTERVAL_S * PROBE_COUNT) * 1000 == FLYT_PEER_SILENT_MS,
-               "an idle peer is missed as soon as one that owes an answer");
+enum { PROBES = 12 };
+
+/* Keepalive, with a probe in every twelfth of the time: also who was idle before may then be away for most of it, as a
+ * virtual machine that stands still for a snapshot is. */
+void flyt_socket_set_silence(int fd, unsigned silent_s)
+{
+    const int interval_s = silent_s > PROBES ? (int)(silent_s / PROBES) : 1, one = 1;
+    const int idle_s = interval_s, count = silent_s > 1 ? ((int)silent_s - idle_s) / interval_s : 1;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+}
 
 void flyt_socket_tune(int fd)
 {
     int family = AF_UNSPEC, one = 1, bytes = UNIX_BUFFER_BYTES;
-    const int silent_s = SILENT_S, interval_s = PROBE_INTERVAL_S, count = PROBE_COUNT;
     socklen_t family_bytes = sizeof family;
 
     getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &family_bytes);
     if (family == AF_INET || family == AF_INET6) {
         /* TCP's buffers are left alone: setting them would end the kernel's own tuning, which goes higher. */
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &silent_s, sizeof silent_s);
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+        flyt_socket_set_silence(fd, FLYT_PEER_SILENT_MS / 1000);
     } else if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes)) {
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); /* cut to net.core.wmem_max */
     }

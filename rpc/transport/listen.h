@@ -73,5 +73,8 @@ bool flyt_vigil_is_lost(struct flyt_vigil *peer, int fd);
 /* Sets what a channel's socket needs, on either end: no delay of small records, large buffers, keepalive. Failures do
  * no harm. */
 void flyt_socket_tune(int fd);
+/* An idle peer that has vanished without a word is missed after about `silent_s` seconds (1 to 86400), in place of
+ * FLYT_PEER_SILENT_MS. After flyt_socket_tune, which it follows in all else. */
+void flyt_socket_set_silence(int fd, unsigned silent_s);
 
 #endif

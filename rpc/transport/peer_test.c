@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -175,6 +177,36 @@ static void test_owes_nothing(void **state)
     close_pair(&pair);
 }
 
+static int option(int fd, int name)
+{
+    int value = -1;
+    socklen_t bytes = sizeof value;
+
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, name, &value, &bytes), 0);
+    return value;
+}
+
+/* The kernel misses an idle peer after the whole time, and asks so often that who was away for most of it is not. */
+static void test_idle_peers_have_their_time(void **state)
+{
+    static const unsigned times_s[] = {1, 2, 3, 8, 12, 59, 60, 600, 86400};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_true(fd >= 0);
+    flyt_socket_tune(fd);
+    assert_int_equal((option(fd, TCP_KEEPIDLE) + option(fd, TCP_KEEPINTVL) * option(fd, TCP_KEEPCNT)) * 1000,
+                     FLYT_PEER_SILENT_MS);
+    for (unsigned i = 0; i < sizeof times_s / sizeof times_s[0]; i++) {
+        int silent_s = (int)times_s[i];
+        flyt_socket_set_silence(fd, times_s[i]);
+        int interval_s = option(fd, TCP_KEEPINTVL);
+        int missed_s = option(fd, TCP_KEEPIDLE) + interval_s * option(fd, TCP_KEEPCNT);
+        assert_true(missed_s > silent_s - interval_s && missed_s <= (silent_s > 1 ? silent_s : 2));
+        assert_true(interval_s == 1 || interval_s * 12 <= silent_s);
+    }
+    close(fd);
+}
+
 int main(void)
 {
     /* Where a user may have no network of his own, the tests are skipped by name. */
@@ -185,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_lives_but_does_not_read),
         cmocka_unit_test(test_vanishes_with_a_closed_window),
         cmocka_unit_test(test_owes_nothing),
+        cmocka_unit_test(test_idle_peers_have_their_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
