@@ -64,6 +64,8 @@ class System:
     cluster, node, client  further settings, {"name": value}; node and client may be functions of the index
     """
 
+    further_machines = 0        # namespaces behind those of the VMs
+
     def __init__(self, nodes=1, vms=1, gpus=1, sms=32, memory="1G", hardware=False, store=None, namespaces=None, tls=True,
                  cluster=None, node=None, client=None, folder=None, env=None):
         self.folder = folder or tempfile.mkdtemp(prefix="system-", dir=harness.WORK)
@@ -76,7 +78,7 @@ class System:
         if namespaces is None:
             namespaces = tls and "//127.0.0.1" not in (store or "") and netns.is_possible()
         try:
-            self.network = netns.Network(vms) if namespaces else None
+            self.network = netns.Network(vms + self.further_machines) if namespaces else None
             self.hub = self.network.hub if self.network else None
             self.supervisor = Supervisor(os.path.join(self.folder, "supervisor"))
             self.start_cluster()
@@ -113,8 +115,12 @@ class System:
         return path
 
     @property
+    def manager_host(self):
+        return netns.HUB_ADDRESS if self.network else "127.0.0.1"
+
+    @property
     def manager_url(self):
-        return "tcp://%s:%d" % (netns.HUB_ADDRESS if self.network else "127.0.0.1", self.manager_port)
+        return "tcp://%s:%d" % (self.manager_host, self.manager_port)
 
     @property
     def operator_url(self):
@@ -131,6 +137,10 @@ class System:
 
     def in_hub(self):
         return ["ip", "netns", "exec", self.hub] if self.network else []
+
+    def in_cluster(self):
+        """What makes a command one of the cluster manager's machine."""
+        return self.in_hub()
 
     def in_vm(self, i):
         """What makes a command one of VM i's."""
@@ -171,10 +181,10 @@ class System:
                     "metrics": "127.0.0.1:0", **QUICK_CLUSTER}
         if self.tls:
             self.pki("init", pki)
-            self.pki("issue", pki, "manager", "cluster", "--host", "127.0.0.1", "--host", netns.HUB_ADDRESS)
+            self.pki("issue", pki, "manager", "cluster", "--host", "127.0.0.1", "--host", self.manager_host)
             settings.update({"tls.authority": pki + "/ca.pem", "tls.authority_key": pki + "/ca-key.pem",
                              "tls.certificate": pki + "/manager-cluster.pem", "tls.key": pki + "/manager-cluster-key.pem"})
-        self.start_daemon("cluster", "flyt-cluster-manager", self.configure("cluster", "cluster", settings), self.in_hub())
+        self.start_daemon("cluster", "flyt-cluster-manager", self.configure("cluster", "cluster", settings), self.in_cluster())
 
     def join(self, kind, name, program, path, prefix):
         """As an operator does: a token for it, which it uses once."""

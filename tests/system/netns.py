@@ -13,6 +13,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _count = 0
 
 HUB_ADDRESS = "10.77.255.1"
+NOBODY = "02:00:00:00:00:99"    # a network card that nobody has
 
 
 def ip(*words):
@@ -45,9 +46,15 @@ def inside(namespace, function):
     return outcome["value"]
 
 
+def forward():
+    """Lets the namespace that it is called in pass on what is for others."""
+    with open("/proc/sys/net/ipv4/ip_forward", "w") as f:
+        f.write("1")
+
+
 class Network:
-    """A hub and `count` VMs. VM i (from 0) has vm_address(i); all reach HUB_ADDRESS. OSError where that is not possible
-    here."""
+    """A hub and `count` VMs. VM i (from 0) has vm_address(i); all reach HUB_ADDRESS and, through the hub, each other.
+    OSError where that is not possible here."""
 
     def __init__(self, count):
         global _count
@@ -62,6 +69,7 @@ class Network:
                 self._made.append(name)
                 ip("-n", name, "link", "set", "lo", "up")
             ip("-n", self.hub, "addr", "add", HUB_ADDRESS + "/32", "dev", "lo")
+            inside(self.hub, forward)
             for i, name in enumerate(self.vms):
                 wire = "vm%d" % i
                 ip("-n", self.hub, "link", "add", wire, "type", "veth", "peer", "name", "eth0", "netns", name)
@@ -78,8 +86,15 @@ class Network:
         """Takes VM i's wire out, without a word to either side; mend() puts it back."""
         ip("-n", self.hub, "link", "set", "vm%d" % i, "down")
 
+    def drop(self, i):
+        """VM i's wire loses everything, in both directions, and looks well to both sides; mend() puts it back."""
+        for name, device, address in ((self.hub, "vm%d" % i, vm_address(i)), (self.vms[i], "eth0", "10.77.%d.1" % (i + 1))):
+            ip("-n", name, "neigh", "replace", address, "lladdr", NOBODY, "dev", device, "nud", "permanent")
+
     def mend(self, i):
         ip("-n", self.hub, "link", "set", "vm%d" % i, "up")
+        for name, device in ((self.hub, "vm%d" % i), (self.vms[i], "eth0")):
+            ip("-n", name, "neigh", "flush", "dev", device, "nud", "permanent")
 
     def close(self):
         while self._made:
