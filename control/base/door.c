@@ -16,7 +16,7 @@ struct flyt_door {
     struct flyt_door_config config;
     struct flyt_tls *tls;
     int listen_fd;
-    struct flyt_turns *turns;
+    struct flyt_peer_turns *turns;
     sd_event_source *io, *pause;
     LIST_HEAD(, flyt_peer) peers;
     TAILQ_HEAD(, flyt_peer) anonymous; /* without an identity, the oldest first */
@@ -197,7 +197,7 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
         door->config.anonymous_max = FLYT_DOOR_ANONYMOUS_MAX;
     if (!door->config.anonymous_ms)
         door->config.anonymous_ms = FLYT_PEER_SETUP_MS;
-    int status = flyt_turns_new(config->peer.event, &door->turns);
+    int status = flyt_peer_turns_new(config->peer.event, &door->turns);
     if (!status)
         status = sd_event_add_time(config->peer.event, &door->pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, door);
     if (status >= 0)
@@ -206,7 +206,7 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
         status = sd_event_add_io(config->peer.event, &door->io, listen_fd, EPOLLIN, on_knock, door);
     if (status < 0) {
         sd_event_source_disable_unref(door->pause);
-        flyt_turns_free(door->turns);
+        flyt_peer_turns_free(door->turns);
         free(door);
         return status;
     }
@@ -224,7 +224,7 @@ struct flyt_door *flyt_door_free(struct flyt_door *door)
     sd_event_source_disable_unref(door->pause);
     while ((peer = LIST_FIRST(&door->peers)))
         flyt_peer_close(peer);
-    flyt_turns_free(door->turns);
+    flyt_peer_turns_free(door->turns);
     free(door);
     return NULL;
 }

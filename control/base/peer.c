@@ -35,7 +35,7 @@ uint64_t flyt_peer_now_us(void)
 static int on_again(sd_event_source *source, void *user);
 
 int flyt_peer_alloc(const struct flyt_peer_config *config, struct flyt_tls *tls, bool is_server,
-                    struct flyt_turns *turns, struct flyt_peer **ret_peer)
+                    struct flyt_peer_turns *turns, struct flyt_peer **ret_peer)
 {
     struct flyt_peer *peer = calloc(1, sizeof *peer);
 
@@ -86,7 +86,7 @@ static void free_list(struct flyt_outgoing_list *list)
 static void close_socket(struct flyt_peer *peer)
 {
     if (peer->turns)
-        flyt_turns_forget(peer->turns, peer);
+        flyt_peer_turns_forget(peer->turns, peer);
     peer->io = sd_event_source_disable_unref(peer->io);
     peer->again = sd_event_source_disable_unref(peer->again);
     peer->setup = sd_event_source_disable_unref(peer->setup);
@@ -201,7 +201,7 @@ void flyt_peer_wake(struct flyt_peer *peer)
     if (peer->again)
         sd_event_source_set_enabled(peer->again, SD_EVENT_ONESHOT);
     else if (peer->turns && peer->phase != FLYT_PEER_ENDED)
-        flyt_turns_wake(peer->turns, peer);
+        flyt_peer_turns_wake(peer->turns, peer);
 }
 
 int flyt_peer_timer(struct flyt_peer *peer, sd_event_source **source, uint64_t after_ms,
@@ -279,7 +279,7 @@ static int update_sources(struct flyt_peer *peer)
     int status = 0;
 
     if (events != peer->io_events) {
-        status = peer->turns ? flyt_turns_watch(peer->turns, peer, peer->fd, events)
+        status = peer->turns ? flyt_peer_turns_watch(peer->turns, peer, peer->fd, events)
                              : sd_event_source_set_io_events(peer->io, events);
         peer->io_events = events;
     }
@@ -611,7 +611,7 @@ int flyt_peer_watch(struct flyt_peer *peer, int fd, uint32_t events)
     peer->io = sd_event_source_disable_unref(peer->io);
     peer->io_events = events;
     if (peer->turns)
-        return flyt_turns_watch(peer->turns, peer, fd, events);
+        return flyt_peer_turns_watch(peer->turns, peer, fd, events);
     int status = sd_event_add_io(peer->config.event, &peer->io, fd, events, on_io, peer);
     return status < 0 ? status : 0;
 }
@@ -633,7 +633,7 @@ int flyt_peer_attach(struct flyt_peer *peer, int fd)
 }
 
 static int new_peer(int fd, struct flyt_tls *tls, bool is_server, const struct flyt_peer_config *config,
-                    struct flyt_turns *turns, struct flyt_peer **ret_peer)
+                    struct flyt_peer_turns *turns, struct flyt_peer **ret_peer)
 {
     struct flyt_peer *peer;
     int flags = fcntl(fd, F_GETFL);
@@ -662,8 +662,8 @@ int flyt_peer_new(int fd, struct flyt_tls *tls, bool is_server, const struct fly
     return new_peer(fd, tls, is_server, config, NULL, ret_peer);
 }
 
-int flyt_peer_accepted(int fd, struct flyt_tls *tls, const struct flyt_peer_config *config, struct flyt_turns *turns,
-                       struct flyt_peer **ret_peer)
+int flyt_peer_accepted(int fd, struct flyt_tls *tls, const struct flyt_peer_config *config,
+                       struct flyt_peer_turns *turns, struct flyt_peer **ret_peer)
 {
     return new_peer(fd, tls, true, config, turns, ret_peer);
 }

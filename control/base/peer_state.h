@@ -13,7 +13,7 @@
 #include <openssl/types.h>
 
 #include "control/base/peer.h"
-#include "control/base/turns.h"
+#include "control/base/peer_turns.h"
 #include "rpc/transport/input.h"
 
 enum flyt_peer_phase {
@@ -81,8 +81,8 @@ struct flyt_peer {
     struct flyt_error cause; /* code set: the connection is to end, is_last_sent: once all is sent */
     bool is_last_sent;
 
-    int fd;                   /* -1: none */
-    struct flyt_turns *turns; /* the door's; NULL: io and again are its own */
+    int fd;                        /* -1: none */
+    struct flyt_peer_turns *turns; /* the door's; NULL: io and again are its own */
     sd_event_source *io, *again, *setup, *stall;
     bool is_watched, is_woken; /* turns.c */
     TAILQ_ENTRY(flyt_peer) woken_link;
@@ -117,10 +117,10 @@ struct flyt_peer {
 
 /* A peer without a socket, with one reference. */
 int flyt_peer_alloc(const struct flyt_peer_config *config, struct flyt_tls *tls, bool is_server,
-                    struct flyt_turns *turns, struct flyt_peer **ret_peer);
+                    struct flyt_peer_turns *turns, struct flyt_peer **ret_peer);
 /* flyt_peer_new, of a door: with its turns. */
-int flyt_peer_accepted(int fd, struct flyt_tls *tls, const struct flyt_peer_config *config, struct flyt_turns *turns,
-                       struct flyt_peer **ret_peer);
+int flyt_peer_accepted(int fd, struct flyt_tls *tls, const struct flyt_peer_config *config,
+                       struct flyt_peer_turns *turns, struct flyt_peer **ret_peer);
 /* A connected socket that does not block: the peer's from now on, on failure too. */
 int flyt_peer_attach(struct flyt_peer *peer, int fd);
 /* Watches the socket for `events` of epoll(7) by flyt_peer_run. */

@@ -1,4 +1,4 @@
-#include "control/base/turns.h"
+#include "control/base/peer_turns.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 enum { TURNS_AT_ONCE = 64 }; /* then the loop's other sources have their turn */
 
-struct flyt_turns {
+struct flyt_peer_turns {
     unsigned ref_count; /* whoever owns it, and each of the functions below that is running */
     int epoll_fd;
     sd_event_source *io, *defer;
@@ -17,7 +17,7 @@ struct flyt_turns {
     int batch_count;
 };
 
-static void unref(struct flyt_turns *turns)
+static void unref(struct flyt_peer_turns *turns)
 {
     if (--turns->ref_count)
         return;
@@ -26,7 +26,7 @@ static void unref(struct flyt_turns *turns)
 
 static int on_ready(sd_event_source *source, int fd, uint32_t events, void *user)
 {
-    struct flyt_turns *turns = user;
+    struct flyt_peer_turns *turns = user;
 
     int count = epoll_wait(fd, turns->batch, TURNS_AT_ONCE, 0);
     if (count < 0)
@@ -45,7 +45,7 @@ static int on_ready(sd_event_source *source, int fd, uint32_t events, void *user
 
 static int on_woken(sd_event_source *source, void *user)
 {
-    struct flyt_turns *turns = user;
+    struct flyt_peer_turns *turns = user;
     struct flyt_peer *peer;
 
     turns->ref_count++;
@@ -60,9 +60,9 @@ static int on_woken(sd_event_source *source, void *user)
     return 0;
 }
 
-int flyt_turns_new(sd_event *event, struct flyt_turns **ret_turns)
+int flyt_peer_turns_new(sd_event *event, struct flyt_peer_turns **ret_turns)
 {
-    struct flyt_turns *turns = calloc(1, sizeof *turns);
+    struct flyt_peer_turns *turns = calloc(1, sizeof *turns);
 
     if (!turns)
         return -ENOMEM;
@@ -77,14 +77,14 @@ int flyt_turns_new(sd_event *event, struct flyt_turns **ret_turns)
     if (status >= 0)
         status = sd_event_source_set_enabled(turns->defer, SD_EVENT_OFF);
     if (status < 0) {
-        flyt_turns_free(turns);
+        flyt_peer_turns_free(turns);
         return status;
     }
     *ret_turns = turns;
     return 0;
 }
 
-struct flyt_turns *flyt_turns_free(struct flyt_turns *turns)
+struct flyt_peer_turns *flyt_peer_turns_free(struct flyt_peer_turns *turns)
 {
     if (!turns)
         return NULL;
@@ -97,7 +97,7 @@ struct flyt_turns *flyt_turns_free(struct flyt_turns *turns)
     return NULL;
 }
 
-int flyt_turns_watch(struct flyt_turns *turns, struct flyt_peer *peer, int fd, uint32_t events)
+int flyt_peer_turns_watch(struct flyt_peer_turns *turns, struct flyt_peer *peer, int fd, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = peer};
 
@@ -107,7 +107,7 @@ int flyt_turns_watch(struct flyt_turns *turns, struct flyt_peer *peer, int fd, u
     return 0;
 }
 
-void flyt_turns_wake(struct flyt_turns *turns, struct flyt_peer *peer)
+void flyt_peer_turns_wake(struct flyt_peer_turns *turns, struct flyt_peer *peer)
 {
     if (peer->is_woken)
         return;
@@ -116,7 +116,7 @@ void flyt_turns_wake(struct flyt_turns *turns, struct flyt_peer *peer)
     sd_event_source_set_enabled(turns->defer, SD_EVENT_ONESHOT);
 }
 
-void flyt_turns_forget(struct flyt_turns *turns, struct flyt_peer *peer)
+void flyt_peer_turns_forget(struct flyt_peer_turns *turns, struct flyt_peer *peer)
 {
     if (peer->is_woken)
         TAILQ_REMOVE(&turns->woken, peer, woken_link);

@@ -4,24 +4,24 @@
  * fallen behind by a second needs longer for every step, and does not catch up. So the connections of a door share an
  * epoll(7) of their own, of which some are served in each turn. Only the files of the peer include this.
  */
-#ifndef FLYT_CONTROL_TURNS_H
-#define FLYT_CONTROL_TURNS_H
+#ifndef FLYT_CONTROL_PEER_TURNS_H
+#define FLYT_CONTROL_PEER_TURNS_H
 
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
 struct flyt_peer;
-struct flyt_turns;
+struct flyt_peer_turns;
 
 /* 0 or a negative errno. */
-int flyt_turns_new(sd_event *event, struct flyt_turns **ret_turns);
+int flyt_peer_turns_new(sd_event *event, struct flyt_peer_turns **ret_turns);
 /* Every peer was forgotten before. Inside a peer's turn is allowed. NULL is allowed. Returns NULL. */
-struct flyt_turns *flyt_turns_free(struct flyt_turns *turns);
+struct flyt_peer_turns *flyt_peer_turns_free(struct flyt_peer_turns *turns);
 /* Watches the peer's socket for `events`, from now on or instead of what it was watched for. 0 or a negative errno. */
-int flyt_turns_watch(struct flyt_turns *turns, struct flyt_peer *peer, int fd, uint32_t events);
+int flyt_peer_turns_watch(struct flyt_peer_turns *turns, struct flyt_peer *peer, int fd, uint32_t events);
 /* flyt_peer_take_turn soon, once. */
-void flyt_turns_wake(struct flyt_turns *turns, struct flyt_peer *peer);
+void flyt_peer_turns_wake(struct flyt_peer_turns *turns, struct flyt_peer *peer);
 /* Neither of them any more. The socket is still open. */
-void flyt_turns_forget(struct flyt_turns *turns, struct flyt_peer *peer);
+void flyt_peer_turns_forget(struct flyt_peer_turns *turns, struct flyt_peer *peer);
 
 #endif
