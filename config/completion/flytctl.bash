@@ -6,7 +6,7 @@ _flytctl() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         [ -n "$skip" ] && { skip=; continue; }
         case ${COMP_WORDS[i]} in
-        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --sm | --memory | --timeout | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
+        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --sm | --memory | --timeout | --wait | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
         -*) ;;
         *)
             if [ -z "$first" ]; then first=${COMP_WORDS[i]} command=$first
@@ -18,6 +18,7 @@ _flytctl() {
     --output | -o) words="table wide json" ;;
     --policy) words="binpack spread" ;;
     --isolation) words="shared strict" ;;
+    --wait) words="switched vacated" ;;
     --group-size) words="2 8" ;;
     --form) words="man bash" ;;
     esac
@@ -42,7 +43,7 @@ _flytctl() {
     'vm revoke') words="" ;;
     tenant) words=" set" ;;
     'tenant set') words=" --sm --memory --sessions --vms --remove" ;;
-    'resize' | 'resize '*) words=" --sm --memory --when-free --force --timeout" ;;
+    'resize' | 'resize '*) words=" --sm --memory --when-free --force --timeout --wait --kill" ;;
     'cordon' | 'cordon '*) words="" ;;
     'uncordon' | 'uncordon '*) words="" ;;
     'drain' | 'drain '*) words="" ;;

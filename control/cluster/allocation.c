@@ -44,6 +44,7 @@ struct flyt_held *flyt_held_new(struct flyt_cluster *cluster, uint64_t id, const
     held->state = FLYT_ALLOCATION_ACTIVE;
     held->revision = held->generation = 1;
     STAILQ_INIT(&held->order_waiters);
+    TAILQ_INIT(&held->drains);
     if (!held->vm_ip || !held->tenant || flyt_table_add(&cluster->held, held)) {
         free(held->vm_ip);
         free(held->tenant);
@@ -76,6 +77,7 @@ static void tell_orders(struct flyt_held *held, uint64_t revision, int status, c
 void flyt_held_free(struct flyt_held *held)
 {
     tell_orders(held, UINT64_MAX, -ECANCELED, NULL);
+    flyt_drain_end(held);
     free(held->vm_ip);
     free(held->tenant);
     free(held->use_text);
@@ -379,6 +381,7 @@ void flyt_held_used(struct flyt_held *held, const flyt_allocation_use *use)
             flyt_held_write(held, NULL, NULL);
     }
     flyt_resize_used(held);
+    flyt_drain_look(held);
 }
 
 /* ---- placing ---- */

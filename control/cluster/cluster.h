@@ -142,7 +142,8 @@ struct flyt_held {
     char *use_text;
     bool is_ordering;
     STAILQ_HEAD(, flyt_order_waiter) order_waiters;
-    struct flyt_resize *resize; /* under way */
+    struct flyt_resize *resize;      /* under way */
+    TAILQ_HEAD(, flyt_drain) drains; /* who waits until nothing runs on what was taken away */
     unsigned part_count;
     struct flyt_part parts[];
 };
@@ -389,6 +390,16 @@ void flyt_resize_used(struct flyt_held *held);
 /* The allocation goes: what is under way fails. */
 void flyt_resize_cancel(struct flyt_vm *vm, const char *why);
 void flyt_serve_resize(struct flyt_call *call, void *args);
+
+/* ---- drain.c ---- */
+
+/* SMs that were taken away and that the node has not said to be free. */
+unsigned flyt_held_draining(const struct flyt_held *held);
+/* A node's word on it has come. */
+void flyt_drain_look(struct flyt_held *held);
+/* It goes: so does everything that runs on it. */
+void flyt_drain_end(struct flyt_held *held);
+void flyt_serve_drain(struct flyt_call *call, void *args);
 
 /* ---- session.c ---- */
 

@@ -34,6 +34,7 @@ union any_result {
     flyt_attach_res attach;
     flyt_view_res view;
     flyt_resize_res resize;
+    flyt_drain_res drain;
     flyt_token_res token;
     flyt_backup_res backup;
 };

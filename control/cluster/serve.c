@@ -291,6 +291,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_VM_REMOVE, "vm_remove", OPERATOR, flyt_vm_remove_args, flyt_outcome, flyt_serve_vm_remove),
     ROW(FLYT_TENANT_SET, "tenant_set", OPERATOR, flyt_tenant_set_args, flyt_outcome, flyt_serve_tenant_set),
     ROW(FLYT_RESIZE, "resize", OPERATOR, flyt_resize_args, flyt_resize_res, flyt_serve_resize),
+    ROW(FLYT_DRAIN, "drain", OPERATOR, flyt_drain_args, flyt_drain_res, flyt_serve_drain),
     ROW(FLYT_SCHEDULE, "schedule", OPERATOR, flyt_schedule_args, flyt_view_res, flyt_serve_schedule),
     ROW(FLYT_GPU_SET, "gpu_set", OPERATOR, flyt_gpu_set_args, flyt_outcome, flyt_serve_gpu_set),
     ROW(FLYT_ALLOCATION, "allocation", OPERATOR, flyt_allocation_args, flyt_outcome, flyt_serve_allocation),

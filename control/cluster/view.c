@@ -204,6 +204,7 @@ cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part
     add_number(object, "sms_now", use ? use->sm_count : 0);
     add_text(object, "switch_state",
              use && use->switch_state <= FLYT_SWITCH_KEPT ? switch_names[use->switch_state] : NULL);
+    add_number(object, "sms_draining", flyt_capacity_sms(flyt_gpu_capacity(part->card), &part->leaving));
     groups = cJSON_AddArrayToObject(object, "sm_groups");
     for (unsigned i = 0; i < FLYT_GROUPS_MAX; i++)
         if (flyt_groupset_has(&part->groups, i))

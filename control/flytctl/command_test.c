@@ -430,6 +430,52 @@ static void test_resize(void **state)
     EXPECT_STATUS(2);
 }
 
+/* SMs that were taken away and are not free yet: said; waited for where that is wished; their programs ended. */
+static void test_drain(void **state)
+{
+    RUN("resize", "web", "--sm", "24", "--wait", "vacated");
+    EXPECT_STATUS(0);
+    assert_int_equal(server.drain_count, 0); /* the resize itself says that nothing is */
+    server.draining_sms = 16;
+    RUN("resize", "web", "--sm", "24");
+    EXPECT_STATUS(0);
+    assert_int_equal(server.drain.timeout_ms, 0);
+    EXPECT_IN(result.out, "VM 10.0.0.1 is resized, revision 7\n");
+    EXPECT_IN(result.out,
+              "\n16 SMs draining\nsolver (pid 12, session 0000000000000def) has work on SMs that were taken");
+    RUN("resize", "web", "--sm", "24", "--wait", "switched", "-o", "json");
+    EXPECT_STATUS(0);
+    cJSON *got = parsed_output();
+    assert_int_equal(cJSON_GetObjectItem(got, "sms_draining")->valueint, 16);
+    const cJSON *one = cJSON_GetArrayItem(cJSON_GetObjectItem(got, "draining"), 0);
+    assert_string_equal(cJSON_GetObjectItem(one, "program")->valuestring, "solver");
+    assert_string_equal(cJSON_GetObjectItem(one, "session")->valuestring, "0000000000000def");
+    cJSON_Delete(got);
+    RUN("resize", "web", "--sm", "24", "--wait", "vacated");
+    EXPECT_STATUS(6);
+    assert_int_equal(server.drain.timeout_ms, 60000);
+    EXPECT_IN(result.err, "16 SMs draining: solver (pid 12)");
+    RUN("resize", "web", "--sm", "24", "--wait", "vacated", "--deadline", "7.5");
+    EXPECT_STATUS(6);
+    assert_int_equal(server.drain.timeout_ms, 7500);
+    assert_false(server.drain.kill);
+    RUN("resize", "web", "--sm", "24", "--deadline", "2", "--kill");
+    EXPECT_STATUS(0);
+    assert_int_equal(server.drain.timeout_ms, 2000);
+    assert_true(server.drain.kill);
+    EXPECT_IN(result.out,
+              "solver (pid 12, session 0000000000000def) was ended: it had work on SMs that were taken away");
+    RUN("resize", "web", "--sm", "24", "--kill", "-o", "json");
+    EXPECT_STATUS(0);
+    got = parsed_output();
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(got, "ended")), 1);
+    cJSON_Delete(got);
+    RUN("resize", "web", "--sm", "24", "--kill", "--wait", "switched");
+    EXPECT_STATUS(2);
+    RUN("resize", "web", "--sm", "24", "--wait", "never");
+    EXPECT_STATUS(2);
+}
+
 static void test_nodes_and_gpus(void **state)
 {
     RUN("drain", "n1");
@@ -793,12 +839,12 @@ static int end_all(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        TEST(test_views),          TEST(test_view_json),     TEST(test_empty_views), TEST(test_huge_view),
-        TEST(test_odd_names),      TEST(test_terminal),      TEST(test_top),         TEST(test_watch),
-        TEST(test_follow),         TEST(test_vm_commands),   TEST(test_resize),      TEST(test_nodes_and_gpus),
-        TEST(test_other_commands), TEST(test_exit_statuses), TEST(test_backup),      TEST(test_leader),
-        TEST(test_silence),        TEST(test_closing),       TEST(test_no_manager),  TEST(test_permission),
-        TEST(test_usage),
+        TEST(test_views),          TEST(test_view_json),      TEST(test_empty_views),   TEST(test_huge_view),
+        TEST(test_odd_names),      TEST(test_terminal),       TEST(test_top),           TEST(test_watch),
+        TEST(test_follow),         TEST(test_vm_commands),    TEST(test_resize),        TEST(test_drain),
+        TEST(test_nodes_and_gpus), TEST(test_other_commands), TEST(test_exit_statuses), TEST(test_backup),
+        TEST(test_leader),         TEST(test_silence),        TEST(test_closing),       TEST(test_no_manager),
+        TEST(test_permission),     TEST(test_usage),
     };
 
     unsetenv("FLYT_MANAGER");

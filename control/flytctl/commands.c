@@ -93,6 +93,8 @@ static const struct flyt_option tenant_options[] = {
     {0},
 };
 
+static const char *const switch_states[] = {"switched", "vacated", NULL};
+
 static const struct flyt_option resize_options[] = {
     {"sm", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = SM_MAX, .help = "SMs, rounded up to whole groups"},
     {"memory", FLYT_OPTION_SIZE, 0, "SIZE", .help = "device memory; a bare number is GiB"},
@@ -100,6 +102,11 @@ static const struct flyt_option resize_options[] = {
     {"force", FLYT_OPTION_FLAG, 0, .help = "over quota, or against what else would refuse it"},
     {"timeout", FLYT_OPTION_SECONDS, 0, "S", .maximum = 600000,
      .help = "how long to wait until running programs have it (default 30)"},
+    {"wait", FLYT_OPTION_CHOICE, 0, "STATE", .choices = switch_states,
+     .help = "switched (the default): until new work of all programs has the new SMs; vacated: until nothing runs on "
+             "those that were taken away, for --deadline (default 60)"},
+    {"kill", FLYT_OPTION_FLAG, 0,
+     .help = "with --wait vacated: ends programs that still run there when --deadline is over"},
     {0},
 };
 
@@ -172,7 +179,10 @@ const struct flyt_command flyt_commands[] = {
      "What is not named stays."},
     {"resize", "VM", 1, 1, resize_options, flyt_run_resize, false, "changes SMs or memory while programs run",
      "Ends with 0 when every running program has the new size, with 6 when it is recorded but not all of them have "
-     "said so within --timeout: it goes on by itself. --timeout 0 does not wait."},
+     "said so within --timeout: it goes on by itself. --timeout 0 does not wait. Work that was given to the GPU before "
+     "stays on the SMs that it had, until it is done: these are shown as draining, and are given to nobody before. "
+     "--wait vacated waits for that, too, and ends with 6 where some are still draining after --deadline; with --kill, "
+     "programs whose work this is are ended then, and each is named in an event."},
     {"cordon", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false, "places nothing new there", NULL},
     {"uncordon", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false, "ends cordon and drain", NULL},
     {"drain", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false,

@@ -66,7 +66,7 @@ void flyt_help_all(FILE *out)
     fputs("\n`flytctl help COMMAND` and `flytctl COMMAND --help` tell more. A VM is its vm_ip or a unique name, a GPU\n"
           "NODE:INDEX or the beginning of its UUID, an id the beginning of its 16 digits; 8G is 8 GiB.\n\n"
           "Exit status: 0 done; 1 refused; 2 usage; 3 not found; 4 not reachable or no answer in time; 5 not allowed;\n"
-          "6 recorded but not acknowledged yet (resize).\n",
+          "6 recorded but not acknowledged yet, or SMs that were taken away are still draining (resize).\n",
           out);
 }
 
@@ -239,6 +239,7 @@ void flyt_help_bash(FILE *out)
           out);
     put_choices(out, flyt_common_options);
     put_choices(out, flyt_command_find("vm add", &(bool){false})->options);
+    put_choices(out, flyt_command_find("resize", &(bool){false})->options);
     put_choices(out, flyt_command_find("gpu set", &(bool){false})->options);
     put_choices(out, flyt_command_find("help", &(bool){false})->options);
     fputs("    esac\n"

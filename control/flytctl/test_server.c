@@ -160,7 +160,10 @@ static void serve_tenant_set(struct flyt_call *call, void *data)
 static void serve_resize(struct flyt_call *call, void *data)
 {
     struct test_server *server = server_of(call);
-    flyt_slot_use slot = {.memory_bytes = 8ull << 30, .memory_used_bytes = 1ull << 30, .sm_count = 24};
+    flyt_slot_use slot = {.memory_bytes = 8ull << 30,
+                          .memory_used_bytes = 1ull << 30,
+                          .sm_count = 24,
+                          .switch_state = server->draining_sms ? FLYT_SWITCH_SWITCHED : FLYT_SWITCH_VACATED};
     flyt_allocation_use use = {
         .id = 0xabc, .revision = 7, .outcome = {.text = (char *)""}, .session_count = 2, .slots = {1, &slot}};
     flyt_resize_res res = {.outcome = {.text = (char *)""}, .revision = 7, .uses = {1, &use}};
@@ -170,6 +173,24 @@ static void serve_resize(struct flyt_call *call, void *data)
     if (!may_answer(call, FLYT_RESIZE, &(flyt_resize_res){.outcome = {.text = (char *)""}}))
         return;
     res.outcome = outcome_of(server);
+    flyt_call_reply(call, &res);
+}
+
+static void serve_drain(struct flyt_call *call, void *data)
+{
+    struct test_server *server = server_of(call);
+    flyt_draining one = {.session_id = 0xdef, .program_name = (char *)"solver", .client_pid = 12};
+    flyt_drain_res res = {.outcome = {.text = (char *)""}, .sessions = {1, &one}};
+
+    server->drain = *(const flyt_drain_args *)data;
+    server->drain.vm = NULL;
+    server->drain_count++;
+    if (!may_answer(call, FLYT_DRAIN, &(flyt_drain_res){.outcome = {.text = (char *)""}}))
+        return;
+    if (!server->drain.kill) {
+        res.sm_count = server->draining_sms;
+        res.outcome = (flyt_outcome){FLYT_STATUS_TIMEOUT, (char *)"16 SMs draining: solver (pid 12)"};
+    }
     flyt_call_reply(call, &res);
 }
 
@@ -279,6 +300,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_VM_REMOVE, "vm_remove", flyt_vm_remove_args, flyt_outcome, serve_vm_remove),
     ROW(FLYT_TENANT_SET, "tenant_set", flyt_tenant_set_args, flyt_outcome, serve_tenant_set),
     ROW(FLYT_RESIZE, "resize", flyt_resize_args, flyt_resize_res, serve_resize),
+    ROW(FLYT_DRAIN, "drain", flyt_drain_args, flyt_drain_res, serve_drain),
     ROW(FLYT_SCHEDULE, "schedule", flyt_schedule_args, flyt_view_res, serve_schedule),
     ROW(FLYT_GPU_SET, "gpu_set", flyt_gpu_set_args, flyt_outcome, serve_gpu_set),
     ROW(FLYT_ALLOCATION, "allocation", flyt_allocation_args, flyt_outcome, serve_allocation),

@@ -63,6 +63,11 @@ struct test_server {
     unsigned include_count;
     bool has_includes;
     flyt_resize_args resize;
+    flyt_drain_args drain;
+    unsigned drain_count;
+    /* What FLYT_DRAIN answers: so many SMs of a program are draining (0: none); TIMEOUT, or OK where it was to end it.
+     */
+    unsigned draining_sms;
     flyt_tenant_set_args quotas;
     flyt_schedule_args schedule;
     unsigned group_size, valid_s;

@@ -106,6 +106,7 @@ static const struct flyt_column allocation_columns[] = {
     C("REVISION", "revision_applied", FLYT_SHOW_NUMBER, "revision", WIDE),
     C("GENERATION", "generation", FLYT_SHOW_NUMBER, WIDE),
     C("SWITCH", "switch_state", WIDE),
+    C("DRAINING", "sms_draining", FLYT_SHOW_NUMBER, WIDE),
     C("SM-GROUPS", "sm_groups", WIDE, SHRINK),
     {0},
 };

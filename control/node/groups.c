@@ -18,6 +18,21 @@ unsigned flyt_node_groups_sms(const struct flyt_node_slot *slot, const flyt_slot
     return slot->gpu && slot->gpu->is_known ? flyt_node_gpu_sms(slot->gpu, slot->groups) : ordered->sm_count;
 }
 
+/* How far it has come with a slot's groups. One that was not told of the last ones is where it was. */
+static flyt_switch_state state_of(const struct flyt_node_server *server, unsigned i)
+{
+    return server->sm_revision[i] == server->allocation->slots[i].groups_revision ? server->sm_state[i]
+                                                                                  : FLYT_SWITCH_TARGET;
+}
+
+bool flyt_node_groups_drains(const struct flyt_node_server *server)
+{
+    for (unsigned i = 0; server->allocation && i < server->allocation->now.slots.slots_len; i++)
+        if (state_of(server, i) != FLYT_SWITCH_VACATED)
+            return true;
+    return false;
+}
+
 void flyt_node_groups_look(struct flyt_node *node, struct flyt_node_allocation *allocation)
 {
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
@@ -28,9 +43,8 @@ void flyt_node_groups_look(struct flyt_node *node, struct flyt_node_allocation *
         for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
             if (server->allocation != allocation)
                 continue;
-            /* One that was not told of the last groups is where it was; those that end vacate by their end. */
-            flyt_switch_state its =
-                server->sm_revision[i] == slot->groups_revision ? server->sm_state[i] : FLYT_SWITCH_TARGET;
+            /* Those that end vacate by their end. */
+            flyt_switch_state its = state_of(server, i);
             is_kept |= its == FLYT_SWITCH_KEPT;
             if (its == FLYT_SWITCH_KEPT)
                 its = FLYT_SWITCH_TARGET;

@@ -7,6 +7,7 @@
 
 #include "control/node/node.h"
 
+struct flyt_node_server;
 struct flyt_node_slot;
 
 /* An order's groups as a bit map of FLYT_SERVER_LINK_GROUP_BYTES bytes. */
@@ -17,6 +18,9 @@ unsigned flyt_node_groups_sms(const struct flyt_node_slot *slot, const flyt_slot
 
 /* The servers' progress with new groups, or a server's end: computes the slots' states anew. */
 void flyt_node_groups_look(struct flyt_node *node, struct flyt_node_allocation *allocation);
+
+/* Whether the server has not said that nothing of it runs on SMs that were taken from its VM. */
+bool flyt_node_groups_drains(const struct flyt_node_server *server);
 
 /* Slot i is to have the groups that allocation->now says: tells its servers. flyt_node_groups_look follows. */
 void flyt_node_groups_change(struct flyt_node *node, struct flyt_node_allocation *allocation, unsigned i);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/groups.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
@@ -389,6 +390,50 @@ static void serve_session_kill(struct flyt_call *call, void *args)
     flyt_call_reply(call, &outcome);
 }
 
+static int add_draining(const struct flyt_node_server *server, flyt_order_drain_res *res)
+{
+    flyt_draining *draining = &res->sessions.sessions_val[res->sessions.sessions_len];
+
+    *draining = (flyt_draining){.session_id = server->session_id,
+                                .program_name = strdup(server->ticket.program),
+                                .client_pid = server->ticket.client_pid};
+    if (!draining->program_name)
+        return -ENOMEM;
+    res->sessions.sessions_len++;
+    return 0;
+}
+
+static void serve_drain(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_drain_args *order = args;
+    struct flyt_node *node = manager->node;
+    const struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, order->allocation_id);
+    flyt_order_drain_res res = {0};
+    int status = 0;
+
+    if (is_led(node, order->epoch, &res.outcome) && allocation) {
+        res.sessions.sessions_val = calloc(node->server_count + 1, sizeof *res.sessions.sessions_val);
+        status = res.sessions.sessions_val ? 0 : -ENOMEM;
+        for (struct flyt_node_server *server = node->servers; server && !status; server = server->next) {
+            if (server->allocation != allocation || !flyt_node_groups_drains(server) ||
+                res.sessions.sessions_len == FLYT_SESSIONS_MAX)
+                continue;
+            status = add_draining(server, &res);
+            if (order->kill)
+                flyt_node_server_end(server, "an operator has ended this session: SMs that were taken from its VM "
+                                             "still had work of it");
+        }
+    }
+    if (status)
+        flyt_call_fail(call);
+    else
+        flyt_call_reply(call, &res);
+    for (u_int i = 0; i < res.sessions.sessions_len; i++)
+        free(res.sessions.sessions_val[i].program_name);
+    free(res.sessions.sessions_val);
+}
+
 static void answer_gpu_order(struct flyt_node_manager *manager, flyt_status status, const char *text)
 {
     struct flyt_call *call = manager->gpu_order.call;
@@ -495,6 +540,8 @@ static const struct flyt_procedure order_procedures[] = {
      sizeof(flyt_order_session_args), (xdrproc_t)xdr_flyt_outcome, serve_session_kill},
     {FLYT_ORDER_GPU_SET, "order_gpu_set", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_gpu_args,
      sizeof(flyt_order_gpu_args), (xdrproc_t)xdr_flyt_order_gpu_res, serve_gpu_set},
+    {FLYT_ORDER_DRAIN, "order_drain", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_drain_args,
+     sizeof(flyt_order_drain_args), (xdrproc_t)xdr_flyt_order_drain_res, serve_drain},
     {FLYT_ORDER_LEADER, "order_leader", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_leader_args, sizeof(flyt_leader_args),
      (xdrproc_t)xdr_flyt_outcome, serve_leader},
     {.serve = NULL},

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """SMs that change while programs compute: the operator is answered when new work goes to the new ones, everything that
 the programs compute is right, and what was taken is given to others when nothing runs on it any more."""
+import subprocess
+
 import harness
 from cluster import System
 from harness import expect, expect_equal, main, scenario, within
-from steady import RECORDED, Steady, add_vm, allocation, is_idle, refused
+from steady import RECORDED, Steady, add_vm, allocation, events, is_idle, refused
 
 STREAMS = 4
 CHANGES = 30
@@ -89,6 +91,53 @@ def what_is_left_is_given_to_others():
         for p in (program, other):
             p.goes_on()
             p.ends_right()
+        is_idle(system)
+
+
+@scenario
+def who_waits_for_what_is_left():
+    """resize --wait vacated: SMs that a kernel keeps are named with its program; at the deadline that, and it alone, can
+    be ended."""
+    with System(sms=64, memory="512M") as system:
+        add_vm(system, 0, "--name", "alice", sm=48)
+        program, holder = Resized(system, 0), Resized(system, 0)
+        expect_equal(holder.ask("hold"), [0], "the kernel")
+        # Without a wait it is told what is left.
+        answer = system.flytctl("resize", "alice", "--sm", 32)
+        expect_equal((answer["sms_draining"], [d["program"] for d in answer["draining"]]), (16, ["resized"]), answer)
+        sessions = {s["id"]: s["client_pid"] for s in system.flytctl("sessions")}
+        expect_equal(sessions.get(answer["draining"][0]["session"]), answer["draining"][0]["client_pid"], answer)
+        draining = answer["draining"][0]["session"]
+        expect_equal(allocation(system, 0)["sms_draining"], 16, "in the table")
+        text = system.flytctl_run("resize", "alice", "--sm", 24)
+        expect_equal(text.status, 0, text)
+        expect("\n24 SMs draining\n" in text.out, text)
+        # Who waits hears which programs they are, and nothing happens to these.
+        said = refused(system, "resize", "alice", "--sm", 16, "--wait", "vacated", "--deadline", "0.5", status=RECORDED)
+        expect("32 SMs draining: resized (pid " in said, said)
+        expect_equal(len(system.flytctl("sessions")), 2, "nobody was ended")
+        # It waits for as long as that takes: it has ended when the kernel has.
+        waiting = harness.start([system.program("flytctl"), "--manager", system.operator_url, "resize", "alice", "--sm",
+                                 "8", "--wait", "vacated", "--deadline", "60"], system.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        within(30, lambda: allocation(system, 0)["sms_now"] == 8, "the last one has switched")
+        expect_equal(waiting.poll(), None, "it waits while the kernel runs")
+        expect_equal(holder.ask("release"), [0], "the kernel's end")
+        result = harness.finish(waiting)
+        expect_equal(result.status, 0, result)
+        expect_equal((allocation(system, 0)["switch_state"], allocation(system, 0)["sms_draining"]), ("vacated", 0))
+        # At the deadline the program whose kernel it is is ended, no other one, and an event names it.
+        system.flytctl("resize", "alice", "--sm", 48, "--wait", "vacated")
+        holder.goes_on()
+        expect_equal(holder.ask("hold"), [0], "the kernel")
+        answer = system.flytctl("resize", "alice", "--sm", 16, "--wait", "vacated", "--deadline", "0.5", "--kill")
+        expect_equal([d["session"] for d in answer["ended"]], [draining], answer)
+        expect_equal((answer["sms_draining"], allocation(system, 0)["sms_draining"]), (0, 0), answer)
+        event = events(system, "session.killed", draining)
+        expect(len(event) == 1 and "resized" in event[0]["text"] and "operator" in event[0]["who"], event)
+        holder.ends_with_error()
+        program.goes_on()
+        expect_equal(len(system.flytctl("sessions")), 1, "the other program goes on")
+        program.ends_right()
         is_idle(system)
 
 
