@@ -21,6 +21,7 @@ struct flyt_door {
     LIST_HEAD(, flyt_peer) peers;
     TAILQ_HEAD(, flyt_peer) anonymous; /* without an identity, the oldest first */
     unsigned peer_count, anonymous_count;
+    uint64_t refused_count;
     bool is_full_logged, is_pause_logged; /* one line for each time */
 };
 
@@ -36,6 +37,11 @@ void flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer)
         door->anonymous_count--;
     }
     peer->is_counted_anonymous = false;
+}
+
+void flyt_door_refused(struct flyt_door *door)
+{
+    door->refused_count++;
 }
 
 void flyt_door_forget(struct flyt_door *door, struct flyt_peer *peer)
@@ -227,6 +233,11 @@ struct flyt_door *flyt_door_free(struct flyt_door *door)
     flyt_peer_turns_free(door->turns);
     free(door);
     return NULL;
+}
+
+uint64_t flyt_door_refused_count(const struct flyt_door *door)
+{
+    return door->refused_count;
 }
 
 void flyt_door_each(struct flyt_door *door, void (*visit)(struct flyt_peer *peer, void *user), void *user)

@@ -136,6 +136,8 @@ void flyt_peer_end(struct flyt_peer *peer, const struct flyt_error *cause)
     if (peer->phase < FLYT_PEER_DRAINING && !is_known) /* who only looks whether somebody listens is no news */
         flyt_log(copy.code == -EPIPE ? FLYT_LOG_DEBUG : FLYT_LOG_INFO, "connection refused: address=%s: %s",
                  peer->identity.address, copy.text);
+    if (peer->door && !is_known && copy.code == -EACCES)
+        flyt_door_refused(peer->door);
     tear_down(peer, -EPIPE);
     if (is_known && !peer->is_closed && peer->config.ended)
         peer->config.ended(peer, &copy, peer->config.user);

@@ -185,6 +185,9 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
                   struct flyt_door **ret_door);
 /* Closes its connections too, without `ended` (flyt_door_each visits them before). NULL is allowed. Returns NULL. */
 struct flyt_door *flyt_door_free(struct flyt_door *door);
+/* Connections so far whose certificate was refused (expired, of another CA, for something else), or that are not
+ * admitted. */
+uint64_t flyt_door_refused_count(const struct flyt_door *door);
 /* Calls visit for each connection that is ready. visit may close the one that it is given. */
 void flyt_door_each(struct flyt_door *door, void (*visit)(struct flyt_peer *peer, void *user), void *user);
 

@@ -191,6 +191,7 @@ const char *flyt_peer_connect_host(const struct flyt_peer *peer);
 /* A peer of the door has got an identity: whether it may stay. */
 bool flyt_door_admits(const struct flyt_door *door, struct flyt_peer *peer);
 void flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer); /* may be told so again */
+void flyt_door_refused(struct flyt_door *door);                            /* before it was forgotten */
 void flyt_door_forget(struct flyt_door *door, struct flyt_peer *peer);
 
 #endif

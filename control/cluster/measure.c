@@ -13,7 +13,7 @@ struct flyt_cluster_metrics {
         *gpu_slots_allocated, *gpu_healthy;
     struct flyt_metric *allocation_sms, *allocation_memory, *allocation_used, *allocation_sessions, *allocation_refused;
     struct flyt_metric *node_up, *node_silence, *leader, *epoch, *store_up, *store_waiting, *vms, *connections,
-        *certificate;
+        *certificate, *refused;
     struct flyt_metric *limits, *heartbeats, *placement_seconds, *attach_seconds, *attaches, *call_seconds,
         *call_errors, *store_seconds, *store_errors;
 };
@@ -91,6 +91,7 @@ static void refresh(void *user)
     flyt_metric_set(m->store_waiting, NULL, (double)flyt_keeper_waiting(cluster->keeper));
     flyt_metric_set(m->vms, NULL, (double)vms);
     flyt_metric_set(m->connections, NULL, (double)links);
+    flyt_metric_set(m->refused, NULL, cluster->tcp_door ? (double)flyt_door_refused_count(cluster->tcp_door) : 0);
     flyt_metric_set(m->certificate, NULL, cluster->tls ? (double)flyt_tls_expires(cluster->tls) : 0);
 }
 
@@ -132,6 +133,8 @@ static int make(struct flyt_cluster *cluster)
         {&m->connections, FLYT_GAUGE, "flyt_manager_connections", "", "Connections"},
         {&m->certificate, FLYT_GAUGE, "flyt_manager_certificate_expiry_seconds", "",
          "When this manager's certificate ends, since 1970; 0: none"},
+        {&m->refused, FLYT_COUNTER, "flyt_manager_certificates_refused_total", "",
+         "Connections whose certificate was refused, or is not admitted"},
         {&m->limits, FLYT_COUNTER, "flyt_limits_hit_total", "limit", "Refusals by the limit that was hit"},
         {&m->heartbeats, FLYT_COUNTER, "flyt_heartbeats_total", "node", "Heartbeats of a node"},
         {&m->attach_seconds, FLYT_HISTOGRAM, "flyt_attach_duration_seconds", "", "From a VM's question to its grant"},

@@ -43,6 +43,7 @@ struct program {
     struct flyt_node_manager *manager;
     struct flyt_metrics *registry;
     struct flyt_node_metrics *metrics;
+    struct flyt_metric *certificate; /* when it ends */
     struct flyt_metrics_server *metrics_server;
     sd_event_source *timer;
     bool has_node, was_registered;
@@ -131,6 +132,7 @@ static void refresh_metrics(void *user)
     struct program *program = user;
 
     flyt_node_metrics_refresh(program->metrics, &program->node);
+    flyt_metric_set(program->certificate, NULL, program->tls ? (double)flyt_tls_expires(program->tls) : 0);
 }
 
 static int serve_metrics(struct program *program, const struct flyt_node_settings *settings, struct flyt_error *err)
@@ -139,7 +141,11 @@ static int serve_metrics(struct program *program, const struct flyt_node_setting
         return 0;
     program->registry = flyt_metrics_new();
     program->metrics = program->registry ? flyt_node_metrics_new(program->registry) : NULL;
-    if (!program->metrics)
+    if (program->metrics)
+        program->certificate =
+            flyt_metric_new(program->registry, FLYT_GAUGE, "flyt_certificate_expiry_timestamp_seconds", "",
+                            "When the own certificate ends, seconds since 1970; 0: there is none.", NULL);
+    if (!program->certificate)
         return flyt_error_set(err, -ENOMEM, "no memory");
     return flyt_metrics_serve(program->registry, flyt_daemon_event(program->daemon), settings->metrics, refresh_metrics,
                               program, err, &program->metrics_server);
