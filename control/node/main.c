@@ -143,7 +143,7 @@ static int serve_metrics(struct program *program, const struct flyt_node_setting
     program->metrics = program->registry ? flyt_node_metrics_new(program->registry) : NULL;
     if (program->metrics)
         program->certificate =
-            flyt_metric_new(program->registry, FLYT_GAUGE, "flyt_certificate_expiry_timestamp_seconds", "",
+            flyt_metric_new(program->registry, FLYT_GAUGE, "flyt_node_certificate_expiry_seconds", "",
                             "When the own certificate ends, seconds since 1970; 0: there is none.", NULL);
     if (!program->certificate)
         return flyt_error_set(err, -ENOMEM, "no memory");

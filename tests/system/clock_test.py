@@ -157,8 +157,9 @@ def beyond_what_certificates_are_valid_for():
             expect_equal(over_tcp(system, soon_over).status, 0, "an operator after the clock was set right")
         row = allocation(system, 0)
         expect_equal((row["id"], row["generation"]), (first, generation), "the allocation, and its tickets' generation")
-        for daemon in ("node-0", "vm-0"):
-            ends = metric_values(system.metrics(daemon), "flyt_certificate_expiry_timestamp_seconds")[0][1]
+        for daemon, name in (("node-0", "flyt_node_certificate_expiry_seconds"),
+                             ("vm-0", "flyt_certificate_expiry_timestamp_seconds")):
+            ends = metric_values(system.metrics(daemon), name)[0][1]
             expect(abs(ends - time.time() - 365 * DAY_S) < DAY_S, "when the certificate of", daemon, "ends:", ends)
         program.ends_right()
 
