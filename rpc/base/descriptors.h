@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-enum { FLYT_DESCRIPTORS_MAX = 16 }; /* in one message */
+enum { FLYT_DESCRIPTORS_MAX = 32 }; /* in one message */
 
 /* Closes fd if it is not negative; keeps errno. Returns -1, so that `fd = flyt_close(fd)` forgets it. */
 int flyt_close(int fd);

@@ -263,14 +263,14 @@ int flyt_turns_tell(struct flyt_turns *turns, unsigned place, uint64_t server_id
 
 /* ---- without it ---- */
 
-void flyt_turns_set_idle(struct flyt_turns *turns, unsigned place, bool is_idle)
+void flyt_turns_set_idle(struct flyt_turns *turns, unsigned place, bool is_idle, uint64_t now_ns)
 {
-    flyt_turn_set_idle(&turns->shared->table.servers[place], is_idle, flyt_clock_ns());
+    flyt_turn_set_idle(&turns->shared->table.servers[place], is_idle, now_ns);
 }
 
-void flyt_turns_be_seen(struct flyt_turns *turns, unsigned place)
+void flyt_turns_be_seen(struct flyt_turns *turns, unsigned place, uint64_t now_ns)
 {
-    atomic_store_explicit(&turns->shared->table.servers[place].seen_ns, flyt_clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&turns->shared->table.servers[place].seen_ns, now_ns, memory_order_relaxed);
 }
 
 bool flyt_turns_is_wanted(const struct flyt_turns *turns)

@@ -44,9 +44,9 @@ int flyt_turns_tell(struct flyt_turns *turns, unsigned place, uint64_t server_id
 /* ---- of a server that has joined, at its place; none of these waits for the mutex ---- */
 
 /* It has work on the GPU, or none. */
-void flyt_turns_set_idle(struct flyt_turns *turns, unsigned place, bool is_idle);
+void flyt_turns_set_idle(struct flyt_turns *turns, unsigned place, bool is_idle, uint64_t now_ns);
 /* It runs, and looks after its work: to be called at least every FLYT_TURN_LOST_MS / 4 until that is done. */
-void flyt_turns_be_seen(struct flyt_turns *turns, unsigned place);
+void flyt_turns_be_seen(struct flyt_turns *turns, unsigned place, uint64_t now_ns);
 /* Whether others wait for the token. */
 bool flyt_turns_is_wanted(const struct flyt_turns *turns);
 /* A number that is another one when the server is to ask again. */

@@ -522,14 +522,14 @@ static void work(struct flyt_turns *turns, struct board *board, unsigned index, 
             flyt_turns_wait(turns, place, wakes, 1 * S);
             continue;
         }
-        flyt_turns_set_idle(turns, place, false);
+        flyt_turns_set_idle(turns, place, false, flyt_clock_ns());
         if (atomic_exchange(&board->at_work, (int)index + 1))
             atomic_fetch_add(&board->overlaps, 1);
         while (flyt_clock_ns() < answer.until_ns)
-            flyt_turns_be_seen(turns, place);
+            flyt_turns_be_seen(turns, place, flyt_clock_ns());
         atomic_fetch_add(&board->counts[index], 1);
         atomic_store(&board->at_work, 0);
-        flyt_turns_set_idle(turns, place, true);
+        flyt_turns_set_idle(turns, place, true, flyt_clock_ns());
     }
 }
 

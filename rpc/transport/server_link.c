@@ -40,6 +40,8 @@ static int part_bytes_of(uint32_t kind)
         [FLYT_SERVER_LINK_NEED_DONE] = sizeof(struct flyt_server_link_need),
         [FLYT_SERVER_LINK_SM] = sizeof(struct flyt_server_link_sm),
         [FLYT_SERVER_LINK_SM_DONE] = sizeof(struct flyt_server_link_sm_done),
+        [FLYT_SERVER_LINK_SHARE] = sizeof(struct flyt_server_link_share),
+        [FLYT_SERVER_LINK_SHARE_DONE] = sizeof(struct flyt_server_link_share_done),
         [FLYT_SERVER_LINK_USE] = sizeof(struct flyt_server_link_use),
         [FLYT_SERVER_LINK_REJOIN] = sizeof(struct flyt_server_link_rejoin),
         [FLYT_SERVER_LINK_WELCOME] = sizeof(struct flyt_server_link_welcome),
@@ -53,12 +55,14 @@ static unsigned descriptors_of(const struct flyt_server_link_message *message)
 {
     switch (message->kind) {
     case FLYT_SERVER_LINK_SESSION:
-        return 1 + message->session.ledger_count;
+        return 1 + message->session.ledger_count + flyt_server_link_turn_count(&message->session);
     case FLYT_SERVER_LINK_REJOIN:
-        return message->rejoin.session.ledger_count;
+        return message->rejoin.session.ledger_count + flyt_server_link_turn_count(&message->rejoin.session);
     case FLYT_SERVER_LINK_DATA:
     case FLYT_SERVER_LINK_EXTENT:
         return 1;
+    case FLYT_SERVER_LINK_SHARE:
+        return message->share.has_turns;
     default:
         return 0;
     }
@@ -119,6 +123,11 @@ static bool is_good(const struct flyt_server_link_message *message)
         return message->sm.slot < FLYT_SLOTS_MAX;
     case FLYT_SERVER_LINK_SM_DONE:
         return message->sm_done.slot < FLYT_SLOTS_MAX && message->sm_done.state <= FLYT_SERVER_LINK_VACATED;
+    case FLYT_SERVER_LINK_SHARE:
+        return message->share.slot < FLYT_SLOTS_MAX && message->share.is_suspended <= 1 &&
+               message->share.has_turns <= 1;
+    case FLYT_SERVER_LINK_SHARE_DONE:
+        return message->share_done.slot < FLYT_SLOTS_MAX;
     case FLYT_SERVER_LINK_REJOIN:
         return is_good_rejoin(&message->rejoin);
     default:

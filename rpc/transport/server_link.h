@@ -7,10 +7,10 @@
  * The node manager starts a server as `flyt-server --serve FOLDER --gpu INDEX --group-size SMS [--soft COUNT]` with its
  * end at FLYT_SERVER_LINK_FD. It makes its context on that GPU, splits its SMs into groups of that size, and is ready.
  *
- * A server's life: READY or FAILED; SESSION; then DATA, LIMIT, SM, KILL as they come, answered by LIMIT_DONE, SM_DONE;
- * EXTENT and EXTENT_GONE as memory comes and goes, NEED before memory is refused, USE from time to time, RETURN at the
- * end of the session; the process ends after that. In direct mode there are READY, FAILED, SESSION (one slot for each
- * device without limits, no ledgers, no rejoining) and DATA only.
+ * A server's life: READY or FAILED; SESSION; then DATA, LIMIT, SM, SHARE, KILL as they come, answered by LIMIT_DONE,
+ * SM_DONE, SHARE_DONE; EXTENT and EXTENT_GONE as memory comes and goes, NEED before memory is refused, USE from time to
+ * time, RETURN at the end of the session; the process ends after that. In direct mode there are READY, FAILED, SESSION
+ * (one slot for each device without limits, no ledgers, no rejoining) and DATA only.
  *
  * Functions keep no state and may be called from any thread; who sends from several threads serialises them only where
  * the order matters, for a message is sent whole or not at all.
@@ -28,7 +28,7 @@
 enum {
     FLYT_SERVER_LINK_VERSION = 1, /* servers outlive the node manager, an updated one included: layouts only grow */
     FLYT_SERVER_LINK_DATA_BYTES_MAX = FLYT_GREETER_RECORD_BYTES_MAX,
-    FLYT_SERVER_LINK_DESCRIPTORS_MAX = 1 + FLYT_SLOTS_MAX,
+    FLYT_SERVER_LINK_DESCRIPTORS_MAX = 1 + 2 * FLYT_SLOTS_MAX,
     FLYT_SERVER_LINK_SECRET_BYTES = 32,
     FLYT_SERVER_LINK_PATH_BYTES = 108, /* sun_path, unix(7) */
     FLYT_SERVER_LINK_FOLDER_BYTES = 256,
@@ -43,7 +43,9 @@ enum flyt_server_link_kind {
     /*
      * To the server. `session`, `data` is the record that was read of the client's connection, marks included.
      * Descriptors: the client's socket, then the ledger of each slot (ledger_count of them: none or slot_count), in
-     * which the server's entry, server_id, is made already.
+     * which the server's entry, server_id, is made already; then, of each slot that has FLYT_SERVER_LINK_HAS_TURNS, the
+     * token that it shares with other VMs (rpc/base/turns.h), in which the server may join as a server of the slot's
+     * tenant_id.
      */
     FLYT_SERVER_LINK_SESSION = 3,
     /* To the server: a data stream of the session. `stream`; `data` is its record; descriptor: its socket. */
@@ -69,7 +71,7 @@ enum flyt_server_link_kind {
     FLYT_SERVER_LINK_USE = 12,
     /* To the manager: the session has ended; `data` is a sentence, empty where the program has ended as it should. */
     FLYT_SERVER_LINK_RETURN = 13,
-    /* To the manager, first on a new connection. `rejoin`; descriptors: the ledgers of its slots. */
+    /* To the manager, first on a new connection. `rejoin`; descriptors: the ledgers of its slots, then its tokens. */
     FLYT_SERVER_LINK_REJOIN = 14,
     /* To the server: goes on as before. `welcome`. */
     FLYT_SERVER_LINK_WELCOME = 15,
@@ -81,6 +83,14 @@ enum flyt_server_link_kind {
      * cache. Answered by NEED_DONE with the same number when they have, and when that is credited. */
     FLYT_SERVER_LINK_NEED = 18,
     FLYT_SERVER_LINK_NEED_DONE = 19,
+    /*
+     * To the server: `share`: a slot's priority, and whether it is suspended; descriptor, with has_turns only: the
+     * token that it shares from now on (what it may have of it stands there). Answered by SHARE_DONE with the same
+     * revision: when it holds, and where it is suspended when nothing of the session is on that GPU any more. Where a
+     * later order has come meanwhile, the answer to the earlier one may be missing.
+     */
+    FLYT_SERVER_LINK_SHARE = 20,
+    FLYT_SERVER_LINK_SHARE_DONE = 21,
     FLYT_SERVER_LINK_KINDS
 };
 
@@ -101,20 +111,33 @@ struct flyt_server_link_ready {
     uint16_t group_sms[FLYT_GROUPS_MAX];
 };
 
+/* Of a slot; what one that does not know them makes of them: nothing. */
+enum flyt_server_link_slot_flag {
+    FLYT_SERVER_LINK_HAS_TURNS = 1,    /* it works in turns with others: its token comes with the message */
+    FLYT_SERVER_LINK_IS_SUSPENDED = 2, /* it gives nothing to the GPU until SHARE says otherwise */
+};
+
 /* A device of the session. */
 struct flyt_server_link_slot {
     unsigned char gpu_uuid[FLYT_UUID_BYTES]; /* as the node tells it of its GPU; a software GPU has another itself */
     uint32_t gpu_index;                      /* of the node, which is the driver's with CUDA_DEVICE_ORDER=PCI_BUS_ID */
-    uint32_t reserved;
-    uint32_t device_index; /* as the program numbers it */
-    uint32_t sm_count;     /* 0: all (direct mode) */
-    uint64_t memory_bytes; /* limit; 0: none (direct mode) */
+    uint32_t flags;                          /* of enum flyt_server_link_slot_flag */
+    uint32_t device_index;                   /* as the program numbers it */
+    uint32_t sm_count;                       /* 0: all (direct mode) */
+    uint64_t memory_bytes;                   /* limit; 0: none (direct mode) */
     uint64_t revision;
     uint32_t minimum_share_pct, maximum_share_pct; /* of time; 0: not limited */
     uint32_t window_ms;
     int32_t priority;
     unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES]; /* bit i % 8 of byte i / 8: group i */
 };
+
+/* Who a slot is for its token, which is shared by slots of many allocations. */
+static inline uint64_t flyt_server_link_tenant(uint64_t allocation_id, unsigned slot)
+{
+    uint64_t tenant_id = allocation_id ^ (uint64_t)slot << 60;
+    return tenant_id ? tenant_id : 1;
+}
 
 struct flyt_server_link_session {
     uint64_t session_id;
@@ -176,6 +199,20 @@ struct flyt_server_link_sm {
 
 enum { FLYT_SERVER_LINK_SWITCHED = 1, FLYT_SERVER_LINK_VACATED = 2 };
 
+struct flyt_server_link_share {
+    uint64_t revision;
+    uint32_t slot;
+    int32_t priority;
+    uint32_t is_suspended; /* 0 or 1 */
+    uint32_t has_turns;    /* 0 or 1 */
+};
+
+struct flyt_server_link_share_done {
+    uint64_t revision;
+    uint32_t slot;
+    int32_t outcome; /* 0 or a negative errno */
+};
+
 struct flyt_server_link_sm_done {
     uint64_t revision;
     uint32_t slot;
@@ -221,6 +258,8 @@ struct flyt_server_link_message {
         struct flyt_server_link_need need;
         struct flyt_server_link_sm sm;
         struct flyt_server_link_sm_done sm_done;
+        struct flyt_server_link_share share;
+        struct flyt_server_link_share_done share_done;
         struct flyt_server_link_use use;
         struct flyt_server_link_rejoin rejoin;
         struct flyt_server_link_welcome welcome;
@@ -241,6 +280,8 @@ _Static_assert(sizeof(struct flyt_server_link_limit_done) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_need) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_sm) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_sm_done) == 16, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_share) == 24, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_share_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_use) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_rejoin) == 2968, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
@@ -254,6 +295,15 @@ static inline int flyt_server_link_has_group(const unsigned char *groups, unsign
 static inline void flyt_server_link_add_group(unsigned char *groups, unsigned group)
 {
     groups[group / 8] |= (unsigned char)(1u << (group % 8));
+}
+
+/* How many of the session's slots have a token. */
+static inline unsigned flyt_server_link_turn_count(const struct flyt_server_link_session *session)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < session->slot_count && i < FLYT_SLOTS_MAX; i++)
+        count += session->slots[i].flags & FLYT_SERVER_LINK_HAS_TURNS;
+    return count;
 }
 
 /* Puts a sentence (or nothing: NULL) into `data`, cut where it is too long. */

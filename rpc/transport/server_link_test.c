@@ -82,6 +82,8 @@ static void test_session_with_all_its_descriptors(void **state)
     strcpy(session->rejoin_path, "/run/flyt/link.sock");
     for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
         session->slots[i].device_index = i;
+    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
+        session->slots[i].flags = FLYT_SERVER_LINK_HAS_TURNS;
     ends->sent.data_bytes = FLYT_SERVER_LINK_DATA_BYTES_MAX;
     fill(ends->sent.data, ends->sent.data_bytes);
     for (unsigned i = 0; i < MAX; i++)
