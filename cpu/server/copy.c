@@ -43,6 +43,12 @@ static CUresult take_small(struct flyt_session *session, struct flyt_buffer **re
     return FLYT_CALL_PARKED;
 }
 
+/* Whether a piece of a copy may be given to the GPU now: its first one may have come through a gate that has closed. */
+static bool may_submit(struct flyt_stream *stream, struct flyt_device *device)
+{
+    return (!stream->device->turn.is_closed && !device->turn.is_closed) || flyt_turn_ask_both(stream->device, device);
+}
+
 /* ---- host to device, in the call ---- */
 
 CUresult flyt_serve_copy_in(struct flyt_call *call, const flyt_copy_in_args *args, struct flyt_stream *stream)
@@ -58,7 +64,7 @@ CUresult flyt_serve_copy_in(struct flyt_call *call, const flyt_copy_in_args *arg
         return CUDA_ERROR_INVALID_VALUE;
     if (!bytes)
         return CUDA_SUCCESS;
-    result = flyt_stream_enter(stream);
+    result = flyt_stream_enter_for(stream, device);
     if (result != CUDA_SUCCESS)
         return result;
     flyt_session_count(&session->in_bytes, bytes);
@@ -163,7 +169,7 @@ static CUresult in_advance(struct flyt_job *job)
         return result;
     job->needs_poll = !self->is_turn; /* chunks come with a kick */
     struct flyt_piece *piece;
-    while (self->submitted_bytes < self->bytes && (piece = in_take(self))) {
+    while (self->submitted_bytes < self->bytes && may_submit(job->stream, self->device) && (piece = in_take(self))) {
         result = in_submit(self, piece);
         flyt_piece_free(session, piece);
         if (result != CUDA_SUCCESS)
@@ -214,7 +220,7 @@ CUresult flyt_serve_copy_in_transfer(struct flyt_call *call, const flyt_copy_in_
         result = CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS)
         return refuse_in(call, args, result);
-    result = flyt_stream_enter(stream);
+    result = flyt_stream_enter_for(stream, device);
     if (result == FLYT_CALL_PARKED)
         return result;
     struct in_job *self = calloc(1, sizeof *self);
@@ -294,7 +300,7 @@ CUresult flyt_serve_copy_out(struct flyt_call *call, const flyt_copy_out_args *a
         return CUDA_ERROR_INVALID_VALUE;
     if (!bytes)
         return CUDA_SUCCESS;
-    result = flyt_stream_enter(stream);
+    result = flyt_stream_enter_for(stream, device);
     if (result != CUDA_SUCCESS)
         return result;
     struct flyt_buffer *buffer;
@@ -403,6 +409,8 @@ static CUresult out_advance(struct flyt_job *job)
         return job->session->fatal;
     while (self->submitted_bytes < self->bytes) {
         struct flyt_buffer *buffer;
+        if (!may_submit(job->stream, self->device))
+            return CUDA_ERROR_NOT_READY;
         bool is_turn = flyt_moment_poll(self->reached) != CUDA_ERROR_NOT_READY;
         CUresult result = flyt_staging_take_large(&job->session->staging, is_turn, &buffer);
         if (result != CUDA_SUCCESS)
@@ -441,7 +449,7 @@ CUresult flyt_serve_copy_out_transfer(struct flyt_call *call, const flyt_copy_ou
     if (result == CUDA_SUCCESS && (!bytes || bytes != args->bytes))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        result = flyt_stream_enter(stream);
+        result = flyt_stream_enter_for(stream, device);
     if (result == FLYT_CALL_PARKED)
         return result;
     struct out_job *self = result == CUDA_SUCCESS ? calloc(1, sizeof *self) : NULL;

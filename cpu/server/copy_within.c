@@ -80,7 +80,7 @@ CUresult flyt_serve_copy_within(struct flyt_call *call, const flyt_copy_within_a
     bool is_line = is_packed(dst) && is_packed(src);
     if (!is_line && (!rows_apart(dst) || !rows_apart(src)))
         return CUDA_ERROR_INVALID_VALUE;
-    result = flyt_stream_enter(stream);
+    result = flyt_stream_enter_for(stream, dst_device == src_device ? dst_device : stream->device);
     if (result != CUDA_SUCCESS)
         return result;
     struct flyt_stream *carrier;
@@ -148,7 +148,7 @@ CUresult flyt_serve_memory_set(struct flyt_call *call, const flyt_memory_set_arg
     if (box->width_bytes % element_bytes || box->address % element_bytes ||
         (box->height > 1 && box->pitch_bytes % element_bytes) || (box->depth > 1 && box->slice_bytes % element_bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    result = flyt_stream_enter(stream);
+    result = flyt_stream_enter_for(stream, device);
     if (result != CUDA_SUCCESS)
         return result;
     struct flyt_stream *carrier;

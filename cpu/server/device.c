@@ -64,6 +64,7 @@ void flyt_device_fini(struct flyt_device *device)
     flyt_stream_free(device->carrier);
     flyt_stream_free(device->scrub);
     flyt_resize_fini(device);
+    flyt_turn_fini(device);
     flyt_memory_fini(device);
     flyt_moment_pool_fini(device);
 }

@@ -11,6 +11,7 @@
 #include "cpu/server/memory.h"
 #include "cpu/server/moment.h"
 #include "cpu/server/resize.h"
+#include "cpu/server/turn.h"
 #include "rpc/base/error.h"
 #include "rpc/base/ledger.h"
 #include "rpc/transport/server_link.h"
@@ -29,7 +30,7 @@ struct flyt_device {
     CUstream cu_idle_stream; /* never has work (print.c); NULL until it is needed */
     struct flyt_stream *legacy;
     struct flyt_stream *streams_first; /* all of the device, those that have lost their ids included */
-    unsigned stream_count;
+    unsigned stream_count, busy_count; /* of those: in session->busy_first */
     struct flyt_stream *carrier; /* does what other devices' streams have to do here (order.c); NULL: not needed yet */
     struct flyt_stream *scrub;   /* clears new memory (scrub.h); NULL: not needed yet */
     /* Blocking streams that have got work since the legacy stream last waited for them (order.c). */
@@ -48,6 +49,7 @@ struct flyt_device {
     unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];
     unsigned sm_count; /* that cu_green has */
     struct flyt_resize resize;
+    struct flyt_turn turn;
 };
 
 /* Reserves the device's window; to be done for every device before any context is made. 0, or a negative errno with a

@@ -79,7 +79,7 @@ CUresult flyt_serve_event_record(struct flyt_call *call, const flyt_event_record
         return CUDA_ERROR_INVALID_VALUE;
     if (event->device != stream->device)
         return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = flyt_stream_enter(stream);
+    CUresult result = flyt_stream_enter_freely(stream);
     if (result != CUDA_SUCCESS)
         return result;
     const struct flyt_parked *parked = call->session->park.dispatched;

@@ -193,6 +193,13 @@ static CUresult fake_set_current(CUcontext context)
 
 /* ---- streams and events ---- */
 
+static CUresult fake_priority_range(int *ret_least, int *ret_greatest)
+{
+    *ret_least = 0;
+    *ret_greatest = -5;
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_stream_create(CUstream *ret_stream, CUgreenCtx green, unsigned flags, int priority)
 {
     pthread_mutex_lock(&fake.mutex);
@@ -357,6 +364,12 @@ static CUresult fake_set8(CUdeviceptr address, unsigned char value, size_t count
     return submit(stream, "memset");
 }
 
+static CUresult fake_copy_within(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    submit(stream, "within");
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_copy_in(CUdeviceptr address, const void *data, size_t bytes, CUstream stream)
 {
     bool is_locked = false;
@@ -410,6 +423,8 @@ static const struct flyt_driver table = {
     .cuMemSetAccess = fake_access,
     .cuPointerGetAttribute = fake_pointer,
     .cuMemsetD8Async = fake_set8,
+    .cuCtxGetStreamPriorityRange = fake_priority_range,
+    .cuMemcpyDtoDAsync = fake_copy_within,
     .cuMemcpyHtoDAsync = fake_copy_in,
     .cuMemcpyDtoHAsync = fake_copy_out,
 };

@@ -52,6 +52,14 @@ static int take_slot(struct flyt_session *session, const struct flyt_server_link
     device->ledger = granted->ledger_count ? session->manager->ledgers[i] : NULL;
     device->group_size = slot->sm_count ? granted->group_size : 0;
     memcpy(device->groups, slot->groups, sizeof device->groups);
+    if (!session->manager)
+        return 0;
+    struct flyt_turns *turns = session->manager->turns[i];
+    status = flyt_turn_open(device, granted, i, turns);
+    session->manager->turns[i] = device->turn.turns;
+    if (status)
+        return flyt_error_set(err, status, "device %u of the allocation cannot take turns with others: %s",
+                              slot->device_index, strerror(-status));
     return 0;
 }
 

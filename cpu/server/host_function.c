@@ -52,7 +52,7 @@ static const struct flyt_job_ops function_ops = {function_advance, NULL, functio
 CUresult flyt_serve_host_function_launch(struct flyt_call *call, const flyt_host_function_launch_args *args,
                                          struct flyt_stream *stream)
 {
-    CUresult result = flyt_stream_enter(stream);
+    CUresult result = flyt_stream_enter_freely(stream);
     if (result != CUDA_SUCCESS)
         return result;
     struct function_job *self = calloc(1, sizeof *self);

@@ -27,6 +27,7 @@ enum {
     POLL_PART = 64,
     POLL_MIN_NS = 20 * 1000,
     POLL_MAX_NS = 250 * 1000,
+    TURN_MAX_NS = 1000 * 1000 * 1000,
 };
 
 struct idle {
@@ -77,10 +78,11 @@ static void take_kick(struct flyt_session *session)
 }
 
 /* Jobs, full streams, parked calls. Returns whether something happened; *ret_needs_poll: time can bring more. */
-static bool advance(struct flyt_session *session, bool *ret_needs_poll)
+static bool advance(struct flyt_session *session, bool needs_poll_before, bool *ret_needs_poll)
 {
     bool needs_poll;
     bool is_changed = flyt_jobs_advance(session, &needs_poll);
+    needs_poll |= needs_poll_before;
     needs_poll |= flyt_stream_poll_full(session);
     needs_poll |= flyt_staging_reap(&session->staging);
     if (session->left_count)
@@ -93,6 +95,16 @@ static bool advance(struct flyt_session *session, bool *ret_needs_poll)
     }
     *ret_needs_poll = needs_poll || session->is_retry_due;
     return is_changed;
+}
+
+/* Gates of devices that are shared in time. Before calls are taken, so that none passes one whose time is over. Returns
+ * whether time can bring more. */
+static bool take_turns(struct flyt_session *session, const struct idle *idle)
+{
+    if (!session->has_turns)
+        return false;
+    uint64_t now_ns = flyt_clock_ns();
+    return flyt_turns_advance(session, now_ns, idle->since_ns ? now_ns - idle->since_ns : 0, &session->turn_again_ns);
 }
 
 /* A client that does not read its notices must not stop its own calls: the rest of the buffer is for replies. */
@@ -164,6 +176,11 @@ static void rest(struct flyt_session *session, struct idle *idle, bool needs_pol
     if (needs_poll) {
         uint64_t ns = waited_ns / POLL_PART;
         pause.tv_nsec = (long)(ns < POLL_MIN_NS ? POLL_MIN_NS : ns > POLL_MAX_NS ? POLL_MAX_NS : ns);
+    } else if (session->has_turns) {
+        uint64_t ns = session->turn_again_ns > now_ns ? session->turn_again_ns - now_ns : 0;
+        pause.tv_sec = ns >= TURN_MAX_NS;
+        pause.tv_nsec = ns >= TURN_MAX_NS ? 0 : (long)ns;
+        needs_poll = true;
     }
     struct pollfd polls[] = {{.fd = flyt_connection_fd(session->connection), .events = POLLIN},
                              {.fd = session->wake_fd, .events = POLLIN}};
@@ -181,9 +198,10 @@ void flyt_session_run(struct flyt_session *session)
     prctl(PR_SET_TIMERSLACK, 1000);
     while (!session->is_ended) {
         bool needs_poll;
+        bool is_waiting = take_turns(session, &idle);
         bool is_busy = take_calls(session);
         take_kick(session);
-        is_busy |= advance(session, &needs_poll);
+        is_busy |= advance(session, is_waiting, &needs_poll);
         if (!is_busy || is_notice_overdue(session))
             needs_poll |= tell_progress(session);
         needs_poll |= publish(session, &idle, is_busy);

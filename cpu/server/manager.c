@@ -9,16 +9,19 @@
 #include "cpu/server/account.h"
 #include "cpu/server/limit.h"
 #include "cpu/server/session.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
 struct flyt_manager_order {
     struct flyt_manager_order *next;
     uint32_t kind;
+    int fd;
     union {
         struct flyt_server_link_extent extent;
         struct flyt_server_link_limit limit;
         struct flyt_server_link_need need;
         struct flyt_server_link_sm sm;
+        struct flyt_server_link_share share;
         struct flyt_server_link_welcome welcome;
     };
     char sentence[FLYT_STRING_BYTES_MAX + 1];
@@ -31,8 +34,9 @@ static void bound_sending(int fd)
 }
 
 int flyt_manager_open(struct flyt_manager *manager, int fd, const struct flyt_server_link_session *granted,
-                      const int *ledger_fds)
+                      const int *fds)
 {
+    unsigned fd_count = granted->ledger_count;
     struct timespec now;
     manager->fd = fd;
     manager->granted = *granted;
@@ -44,11 +48,18 @@ int flyt_manager_open(struct flyt_manager *manager, int fd, const struct flyt_se
     for (unsigned i = 0; i < granted->slot_count; i++)
         flyt_manager_release_groups(manager, i);
     for (unsigned i = 0; i < granted->ledger_count; i++) {
-        int status = flyt_ledger_open(ledger_fds[i], &manager->ledgers[i]);
+        int status = flyt_ledger_open(fds[i], &manager->ledgers[i]);
         /* Whoever made the ledger may have made our entry, too. */
         if (status == 0)
             status = flyt_ledger_join(manager->ledgers[i], granted->server_id);
         if (status && status != -EEXIST)
+            return status;
+    }
+    for (unsigned i = 0; i < granted->slot_count; i++) {
+        if (!(granted->slots[i].flags & FLYT_SERVER_LINK_HAS_TURNS))
+            continue;
+        int status = flyt_turns_open(fds[fd_count++], &manager->turns[i]);
+        if (status)
             return status;
     }
     return 0;
@@ -76,13 +87,19 @@ bool flyt_manager_tell(struct flyt_manager *manager, enum flyt_server_link_kind 
 
 int flyt_manager_leave_order(struct flyt_manager *manager, const struct flyt_server_link_message *message)
 {
+    return flyt_manager_leave_order_with(manager, message, -1);
+}
+
+int flyt_manager_leave_order_with(struct flyt_manager *manager, const struct flyt_server_link_message *message, int fd)
+{
     struct flyt_manager_order *order = calloc(1, sizeof *order);
     int status = order ? 0 : -ENOMEM;
     if (!order)
         return status;
     order->kind = message->kind;
+    order->fd = fd;
     _Static_assert(sizeof order->sm >= sizeof order->extent && sizeof order->sm >= sizeof order->limit &&
-                       sizeof order->sm >= sizeof order->need,
+                       sizeof order->sm >= sizeof order->need && sizeof order->sm >= sizeof order->share,
                    "largest");
     memcpy(&order->sm, &message->sm, sizeof order->sm);
     size_t bytes = message->data_bytes < sizeof order->sentence ? message->data_bytes : sizeof order->sentence - 1;
@@ -152,6 +169,18 @@ static void take_groups(struct flyt_session *session, const struct flyt_server_l
         flyt_manager_tell(session->manager, FLYT_SERVER_LINK_SM_DONE, &none, sizeof none, NULL, NULL, 0);
 }
 
+static void take_share(struct flyt_session *session, const struct flyt_server_link_share *order, int fd)
+{
+    const struct flyt_server_link_share_done none = {order->revision, order->slot, -EINVAL};
+    struct flyt_device *device = device_of_slot(session, order->slot);
+    if (device) {
+        flyt_turn_take(device, order, fd);
+        return;
+    }
+    flyt_close(fd);
+    flyt_manager_tell(session->manager, FLYT_SERVER_LINK_SHARE_DONE, &none, sizeof none, NULL, NULL, 0);
+}
+
 static void take_order(struct flyt_session *session, const struct flyt_manager_order *order)
 {
     switch (order->kind) {
@@ -160,6 +189,9 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
         break;
     case FLYT_SERVER_LINK_SM:
         take_groups(session, &order->sm);
+        break;
+    case FLYT_SERVER_LINK_SHARE:
+        take_share(session, &order->share, order->fd);
         break;
     case FLYT_SERVER_LINK_EXTENT_CREDITED: {
         struct flyt_device *device = device_of_slot(session, order->extent.slot);

@@ -16,6 +16,7 @@
 
 #include "cpu/server/limit.h"
 #include "rpc/base/ledger.h"
+#include "rpc/base/turns.h"
 #include "rpc/transport/server_link.h"
 
 struct flyt_session;
@@ -39,6 +40,7 @@ struct flyt_manager {
 
     atomic_bool has_orders;
     struct flyt_ledger *ledgers[FLYT_SLOTS_MAX]; /* by slot; set before the session runs */
+    struct flyt_turns *turns[FLYT_SLOTS_MAX];    /* by slot, of the slots' devices; under the mutex */
     uint64_t last_extent_id;                     /* the submission thread's */
     _Atomic(uint64_t) extent_count;              /* that the manager was told of and are there */
     _Atomic(unsigned) debt_count;                /* extents that were given back and are not credited */
@@ -48,10 +50,10 @@ struct flyt_manager {
     unsigned limit_order_count; /* that are not answered */
 };
 
-/* `fd` is taken over; *granted is copied; ledger_fds has granted->ledger_count descriptors, which stay the caller's.
- * 0 or a negative errno. */
+/* `fd` is taken over; *granted is copied; fds has granted->ledger_count ledgers, then the tokens of slots that have
+ * one, which stay the caller's (NULL: there are none). 0 or a negative errno. */
 int flyt_manager_open(struct flyt_manager *manager, int fd, const struct flyt_server_link_session *granted,
-                      const int *ledger_fds);
+                      const int *fds);
 
 /*
  * Sends a message: its part of part_bytes (NULL: none), a sentence (NULL: none) and fd_count descriptors, which stay
@@ -63,6 +65,8 @@ bool flyt_manager_tell(struct flyt_manager *manager, enum flyt_server_link_kind 
 /* The watching thread: leaves a message for the submission thread, which is then to be kicked. 0, -ENOMEM or -ENOSPC.
  */
 int flyt_manager_leave_order(struct flyt_manager *manager, const struct flyt_server_link_message *message);
+/* The same of one with a descriptor, which is taken over where it succeeds; -1: none. */
+int flyt_manager_leave_order_with(struct flyt_manager *manager, const struct flyt_server_link_message *message, int fd);
 /* The watching thread: another link, or none (-1), from now on. The old one, to be closed. */
 int flyt_manager_change_link(struct flyt_manager *manager, int fd);
 

@@ -33,8 +33,8 @@ static CUresult make_streams(struct flyt_device *device, CUgreenCtx cu_green, st
     const struct flyt_driver *driver = device->session->driver;
     for (struct flyt_stream *stream = device->streams_first; stream; stream = stream->device_next) {
         struct left_stream *place = &context->streams[context->stream_count];
-        CUresult result =
-            driver->cuGreenCtxStreamCreate(&place->cu_stream, cu_green, CU_STREAM_NON_BLOCKING, stream->priority);
+        CUresult result = driver->cuGreenCtxStreamCreate(&place->cu_stream, cu_green, CU_STREAM_NON_BLOCKING,
+                                                         flyt_turn_priority(device, stream->priority));
         if (result != CUDA_SUCCESS)
             return result;
         context->stream_count++;
@@ -197,6 +197,17 @@ void flyt_resize_take(struct flyt_device *device, const struct flyt_server_link_
         resize->waiting = *order;
     else
         carry_out(device, order);
+}
+
+void flyt_resize_renew_streams(struct flyt_device *device)
+{
+    if (!device->is_made || device->session->fatal != CUDA_SUCCESS ||
+        device->resize.left_count == FLYT_LEFT_CONTEXTS_MAX)
+        return;
+    CUresult result = leave_context(device, device->group_size, device->groups);
+    if (result != CUDA_SUCCESS)
+        flyt_warn("session %s: device %u: streams keep the priority that they have, cuda_result=%d",
+                  device->session->label, device->ordinal, (int)result);
 }
 
 /* ---- what was left ---- */

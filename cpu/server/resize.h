@@ -41,6 +41,10 @@ struct flyt_resize {
  */
 void flyt_resize_take(struct flyt_device *device, const struct flyt_server_link_sm *order);
 
+/* New driver streams for all of the device's streams, on the same SMs: their priorities have changed. Where that cannot
+ * be now, those that are there keep theirs. */
+void flyt_resize_renew_streams(struct flyt_device *device);
+
 /* Looks at what was left: destroys what has drained. Returns whether some has not: time alone can bring more. */
 bool flyt_resize_advance(struct flyt_session *session);
 

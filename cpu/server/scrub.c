@@ -10,6 +10,8 @@ enum { PRIORITY = -1000 };
 bool flyt_scrub_has_room(struct flyt_device *device)
 {
     struct flyt_stream *stream = device->scrub;
+    if (device->turn.is_closed && !device->turn.is_suspended && !flyt_turn_ask(device))
+        return false;
     return !stream || flyt_stream_poll(stream) || stream->submitted - stream->completed < FLYT_STREAM_DEPTH_MAX;
 }
 

@@ -23,7 +23,8 @@ struct flyt_device;
 struct flyt_moment;
 struct flyt_stream;
 
-/* Whether the device takes more to be cleared now: its stream's depth is bounded like any other's. */
+/* Whether the device takes more to be cleared now: its stream's depth is bounded like any other's, and it takes its
+ * turn, but where the VM is suspended: that can go on to get memory. */
 bool flyt_scrub_has_room(struct flyt_device *device);
 
 /*

@@ -53,6 +53,8 @@ struct flyt_session {
     struct flyt_objects objects;
     struct flyt_stream *busy_first, *busy_last; /* streams whose work is not known to be complete */
     struct flyt_stream *full_first;             /* streams that take no more work until the GPU has done some */
+    bool has_turns;                             /* some device's gate may be closed (turn.h) */
+    uint64_t turn_again_ns;                     /* then it is to be looked after again, at the latest */
     unsigned left_count;                        /* contexts that devices have left (resize.h) */
     struct flyt_park park;
     struct flyt_jobs jobs;

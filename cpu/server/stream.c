@@ -16,8 +16,8 @@ CUresult flyt_stream_new(struct flyt_device *device, uint64_t id, unsigned flags
     struct flyt_stream *stream = calloc(1, sizeof *stream);
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result =
-        driver->cuGreenCtxStreamCreate(&stream->cu_stream, device->cu_green, CU_STREAM_NON_BLOCKING, priority);
+    CUresult result = driver->cuGreenCtxStreamCreate(&stream->cu_stream, device->cu_green, CU_STREAM_NON_BLOCKING,
+                                                     flyt_turn_priority(device, priority));
     if (result != CUDA_SUCCESS) {
         free(stream);
         return result;
@@ -56,6 +56,7 @@ static void leave_busy(struct flyt_stream *stream)
     *(stream->busy_next ? &stream->busy_next->busy_prev : &session->busy_last) = stream->busy_prev;
     stream->busy_prev = stream->busy_next = NULL;
     stream->is_busy = false;
+    stream->device->busy_count--;
 }
 
 static void enter_busy(struct flyt_stream *stream)
@@ -65,6 +66,7 @@ static void enter_busy(struct flyt_stream *stream)
     *(session->busy_last ? &session->busy_last->busy_next : &session->busy_first) = stream;
     session->busy_last = stream;
     stream->is_busy = true;
+    stream->device->busy_count++;
     if (stream->pace.is_measured)
         flyt_pace_begin(&stream->pace, session->clock_ns());
 }
@@ -266,6 +268,18 @@ bool flyt_stream_poll_full(struct flyt_session *session)
 
 CUresult flyt_stream_enter(struct flyt_stream *stream)
 {
+    return flyt_stream_enter_for(stream, stream->device);
+}
+
+CUresult flyt_stream_enter_for(struct flyt_stream *stream, struct flyt_device *device)
+{
+    if ((stream->device->turn.is_closed || device->turn.is_closed) && !flyt_turn_ask_both(stream->device, device))
+        return FLYT_CALL_PARKED;
+    return flyt_stream_enter_freely(stream);
+}
+
+CUresult flyt_stream_enter_freely(struct flyt_stream *stream)
+{
     if (!flyt_stream_is_ready(stream) || !has_room(stream))
         return FLYT_CALL_PARKED;
     CUresult result = flyt_device_use(stream->device);
@@ -427,7 +441,7 @@ CUresult flyt_serve_stream_wait_event(struct flyt_call *call, const flyt_stream_
         return CUDA_SUCCESS;
     if (!moment->is_recorded)
         return FLYT_CALL_PARKED;
-    CUresult result = flyt_stream_enter(stream);
+    CUresult result = flyt_stream_enter_freely(stream);
     if (result != CUDA_SUCCESS)
         return result;
     result = call->session->driver->cuStreamWaitEvent(stream->cu_stream, moment->cu_event, CU_EVENT_WAIT_DEFAULT);

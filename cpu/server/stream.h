@@ -78,9 +78,14 @@ struct flyt_stream *flyt_stream_free(struct flyt_stream *stream);
 
 /*
  * Before a submission: the context is made current, order with the legacy stream is kept, and the depth is checked.
- * CUDA_SUCCESS; FLYT_CALL_PARKED (call.h): the stream is full, or a job holds it; or the driver's error.
+ * CUDA_SUCCESS; FLYT_CALL_PARKED (call.h): the device's gate is closed (turn.h), the stream is full, or a job holds it;
+ * or the driver's error.
  */
 CUresult flyt_stream_enter(struct flyt_stream *stream);
+/* The same for work that a carrier does on another device, whose gate is to be open, too. */
+CUresult flyt_stream_enter_for(struct flyt_stream *stream, struct flyt_device *device);
+/* The same for what is no work of the GPU (events, waits for them, host functions): the gate does not matter. */
+CUresult flyt_stream_enter_freely(struct flyt_stream *stream);
 
 /* The next submission, of which flyt_stream_leave tells, waits for another stream's work. */
 void flyt_stream_note_wait(struct flyt_stream *stream);

@@ -1,6 +1,7 @@
 #include "cpu/server/watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
@@ -55,13 +56,20 @@ void flyt_watch_tell_end(struct flyt_watch *watch)
     flyt_manager_tell(watch->session->manager, FLYT_SERVER_LINK_RETURN, NULL, 0, watch->session->end_reason, NULL, 0);
 }
 
-static void leave_order(struct flyt_watch *watch, const struct flyt_server_link_message *message)
+static void leave_order_with(struct flyt_watch *watch, const struct flyt_server_link_message *message, int fd)
 {
-    int status = flyt_manager_leave_order(watch->session->manager, message);
+    int status = flyt_manager_leave_order_with(watch->session->manager, message, fd);
+    if (status)
+        flyt_close(fd);
     if (status)
         flyt_fail("session %s: an order of the node manager is lost, kind=%u: %s", watch->session->label, message->kind,
                   strerror(-status));
     flyt_session_kick(watch->session);
+}
+
+static void leave_order(struct flyt_watch *watch, const struct flyt_server_link_message *message)
+{
+    leave_order_with(watch, message, -1);
 }
 
 /* The submission thread looks now and then at what would otherwise wait for a call. */
@@ -129,7 +137,8 @@ static int send_rejoin(struct flyt_watch *watch, int fd)
     struct flyt_manager *manager = session->manager;
     struct flyt_server_link_rejoin *rejoin = &watch->message.rejoin;
     const struct timeval limit = {.tv_sec = FLYT_MANAGER_SEND_MS / 1000};
-    int fds[FLYT_SLOTS_MAX];
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
     watch->message.kind = FLYT_SERVER_LINK_REJOIN;
     watch->message.data_bytes = 0;
     *rejoin = (struct flyt_server_link_rejoin){.version = FLYT_SERVER_LINK_VERSION,
@@ -139,13 +148,25 @@ static int send_rejoin(struct flyt_watch *watch, int fd)
     pthread_mutex_lock(&manager->mutex);
     rejoin->session = manager->granted;
     memcpy(rejoin->holding, manager->holding, sizeof rejoin->holding);
-    pthread_mutex_unlock(&manager->mutex);
     for (unsigned i = 0; i < rejoin->session.ledger_count; i++)
-        fds[i] = flyt_ledger_fd(manager->ledgers[i]);
+        fds[fd_count++] = flyt_ledger_fd(manager->ledgers[i]);
+    /* Copies: the submission thread may get another token meanwhile. */
+    const unsigned turns_first = fd_count;
+    for (unsigned i = 0; i < rejoin->session.slot_count; i++) {
+        int turns_fd = manager->turns[i] ? fcntl(flyt_turns_fd(manager->turns[i]), F_DUPFD_CLOEXEC, 0) : -1;
+        rejoin->session.slots[i].flags &= ~(uint32_t)FLYT_SERVER_LINK_HAS_TURNS;
+        if (turns_fd < 0)
+            continue;
+        rejoin->session.slots[i].flags |= FLYT_SERVER_LINK_HAS_TURNS;
+        fds[fd_count++] = turns_fd;
+    }
+    pthread_mutex_unlock(&manager->mutex);
     snprintf(rejoin->program, sizeof rejoin->program, "%.*s", FLYT_NAME_BYTES_MAX, session->client_name);
     print_client(watch->client_fd, rejoin->client_address, sizeof rejoin->client_address);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    int status = flyt_server_link_send(fd, &watch->message, fds, rejoin->session.ledger_count);
+    int status = flyt_server_link_send(fd, &watch->message, fds, fd_count);
+    while (fd_count > turns_first)
+        flyt_close(fds[--fd_count]);
     explicit_bzero(rejoin, sizeof *rejoin);
     return status;
 }
@@ -210,7 +231,7 @@ static void take_message(struct flyt_watch *watch, int fd)
     } else if (kind == FLYT_SERVER_LINK_WELCOME) {
         take_welcome(watch);
     } else {
-        leave_order(watch, &watch->message);
+        leave_order_with(watch, &watch->message, fd);
         if (kind == FLYT_SERVER_LINK_KILL || kind == FLYT_SERVER_LINK_GO)
             watch->give_up_ms = flyt_clock_ms() + GONE_MS;
     }
@@ -230,11 +251,12 @@ static void listen_to_link(struct flyt_watch *watch)
         hang_up(watch);
         return;
     }
-    bool has_stream = watch->message.kind == FLYT_SERVER_LINK_DATA && fd_count == 1;
-    if (!has_stream)
+    bool has_fd = fd_count == 1 && (watch->message.kind == FLYT_SERVER_LINK_DATA ||
+                                    (watch->message.kind == FLYT_SERVER_LINK_SHARE && watch->is_node));
+    if (!has_fd)
         while (fd_count)
             flyt_close(fds[--fd_count]);
-    take_message(watch, has_stream ? fds[0] : -1);
+    take_message(watch, has_fd ? fds[0] : -1);
 }
 
 /* ---- the thread ---- */
