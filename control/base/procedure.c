@@ -12,6 +12,7 @@ static const struct name names[] = {
     {FLYT_CONTROL_PROGRAM, FLYT_NODE_REGISTER, "node_register"},
     {FLYT_CONTROL_PROGRAM, FLYT_NODE_HEARTBEAT, "node_heartbeat"},
     {FLYT_CONTROL_PROGRAM, FLYT_NODE_EVENT, "node_event"},
+    {FLYT_CONTROL_PROGRAM, FLYT_NODE_NEEDS, "node_needs"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_ATTACH, "vm_attach"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_REPORT, "vm_report"},
     {FLYT_CONTROL_PROGRAM, FLYT_VIEW, "view"},

@@ -90,6 +90,7 @@ struct flyt_node {
     struct flyt_card **cards; /* parallel to place.gpus */
     struct flyt_session_use *sessions;
     unsigned session_count;
+    flyt_needs_args needs; /* of its sessions; owned */
     struct flyt_kept *kept;
 };
 
@@ -290,6 +291,7 @@ void flyt_node_tick(struct flyt_cluster *cluster);
 void flyt_node_free(struct flyt_node *node);
 void flyt_serve_node_register(struct flyt_call *call, void *args);
 void flyt_serve_node_heartbeat(struct flyt_call *call, void *args);
+void flyt_serve_node_needs(struct flyt_call *call, void *args);
 void flyt_serve_node_fence(struct flyt_call *call, void *args);
 
 /* ---- allocation_document.c ---- */
@@ -403,6 +405,8 @@ void flyt_serve_drain(struct flyt_call *call, void *args);
 
 /* ---- session.c ---- */
 
+/* The SMs that the session's launches have needed of a slot; 0: none in particular. */
+unsigned flyt_session_needed(const struct flyt_node *node, uint64_t session_id, unsigned slot);
 void flyt_serve_session_kill(struct flyt_call *call, void *args);
 struct flyt_session_use *flyt_session_find(struct flyt_cluster *cluster, uint64_t id, struct flyt_node **ret_node);
 

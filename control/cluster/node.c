@@ -107,6 +107,7 @@ void flyt_node_free(struct flyt_node *node)
         return;
     flyt_kept_free(node->kept);
     free_sessions(node);
+    xdr_free((xdrproc_t)xdr_flyt_needs_args, &node->needs);
     for (unsigned i = 0; i < node->data_url_count; i++)
         free(node->data_urls[i]);
     free((char *)node->key);
@@ -432,6 +433,21 @@ void flyt_serve_node_heartbeat(struct flyt_call *call, void *data)
     take_uses(node, args->uses.uses_val, args->uses.uses_len);
     flyt_measure_heartbeat(cluster, node->key);
     flyt_call_reply(call, &(flyt_heartbeat_res){.outcome = {FLYT_STATUS_OK, empty}, .epoch = cluster->epoch});
+}
+
+void flyt_serve_node_needs(struct flyt_call *call, void *data)
+{
+    flyt_needs_args *args = data;
+    struct flyt_node *node = flyt_call_link(call)->node;
+
+    if (!node || !node->is_registered) {
+        flyt_call_outcome(call, FLYT_STATUS_NOT_FOUND, "register again");
+        return;
+    }
+    xdr_free((xdrproc_t)xdr_flyt_needs_args, &node->needs);
+    node->needs = *args; /* taken over */
+    *args = (flyt_needs_args){0};
+    flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
 }
 
 /* ---- loss ---- */

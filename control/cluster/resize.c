@@ -248,6 +248,30 @@ static bool change_part(struct flyt_held *held, struct flyt_part *part, unsigned
     return true;
 }
 
+/* Whether no running program's launches have needed more SMs than it is to have. */
+static bool within_need(const struct flyt_resize *resize, const struct flyt_held *held, struct flyt_error *err)
+{
+    const struct flyt_node *node = held->node;
+
+    for (unsigned i = 0; i < held->part_count && !resize->force; i++) {
+        const struct flyt_part *part = &held->parts[i];
+        for (unsigned j = 0; j < node->session_count && part->sm_count < resize->before[i].sm_count; j++) {
+            const struct flyt_session_use *session = &node->sessions[j];
+            unsigned needed = session->allocation_id == held->id ? flyt_session_needed(node, session->id, i) : 0;
+            if (needed <= part->sm_count)
+                continue;
+            flyt_error_set(
+                err, -EBUSY,
+                "program %.100s (pid %u) has launched kernels whose blocks run together and need %u SMs, more "
+                "than the %u that it would have; --force takes them all the same, and such launches then fail "
+                "with CUDA's error",
+                session->program_name, session->client_pid, needed, part->sm_count);
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool within_quota(struct flyt_resize *resize, const struct flyt_held *held, struct flyt_error *err)
 {
     struct flyt_tenant *tenant = flyt_tenant_get(resize->cluster, held->tenant);
@@ -427,7 +451,7 @@ static void change_parts(struct flyt_resize *resize)
     if (!is_possible)
         memcpy(held->parts, resize->before, held->part_count * sizeof *held->parts);
     flyt_held_charge(held, true);
-    if (is_possible && !within_quota(resize, held, &err)) {
+    if (is_possible && (!within_quota(resize, held, &err) || !within_need(resize, held, &err))) {
         flyt_held_charge(held, false);
         memcpy(held->parts, resize->before, held->part_count * sizeof *held->parts);
         flyt_held_charge(held, true);
@@ -435,7 +459,11 @@ static void change_parts(struct flyt_resize *resize)
     }
     count_all(held);
     if (!is_possible) {
-        refuse(resize, err.code == -EDQUOT ? FLYT_STATUS_QUOTA : FLYT_STATUS_NO_CAPACITY, err.text);
+        refuse(resize,
+               err.code == -EDQUOT  ? FLYT_STATUS_QUOTA
+               : err.code == -EBUSY ? FLYT_STATUS_IN_USE
+                                    : FLYT_STATUS_NO_CAPACITY,
+               err.text);
         return;
     }
     if (!is_change && held->when_free == resize->when_free) {

@@ -284,6 +284,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_NODE_HEARTBEAT, "node_heartbeat", NODE, flyt_heartbeat_args, flyt_heartbeat_res,
         flyt_serve_node_heartbeat),
     ROW(FLYT_NODE_EVENT, "node_event", NODE, flyt_event, flyt_outcome, flyt_serve_node_event),
+    ROW(FLYT_NODE_NEEDS, "node_needs", NODE, flyt_needs_args, flyt_outcome, flyt_serve_node_needs),
     ROW(FLYT_VM_ATTACH, "vm_attach", VM, flyt_attach_args, flyt_attach_res, flyt_serve_vm_attach),
     ROW(FLYT_VM_REPORT, "vm_report", VM, flyt_vm_report_args, flyt_outcome, flyt_serve_vm_report),
     ROW(FLYT_VIEW, "view", VIEWER, flyt_view_args, flyt_view_res, flyt_serve_view),

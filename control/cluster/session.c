@@ -21,6 +21,16 @@ struct flyt_session_use *flyt_session_find(struct flyt_cluster *cluster, uint64_
     return NULL;
 }
 
+unsigned flyt_session_needed(const struct flyt_node *node, uint64_t session_id, unsigned slot)
+{
+    for (u_int i = 0; i < node->needs.needs.needs_len; i++) {
+        const flyt_session_need *need = &node->needs.needs.needs_val[i];
+        if (need->session_id == session_id && slot < need->sm_counts.sm_counts_len)
+            return need->sm_counts.sm_counts_val[slot];
+    }
+    return 0;
+}
+
 struct killing {
     struct flyt_call *call;
     struct flyt_cluster *cluster;

@@ -240,6 +240,11 @@ cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session
     add_number(object, "calls", session->call_count);
     add_number(object, "memory_bytes", session->memory_bytes);
     add_number(object, "gpu_time_us", session->gpu_time_us);
+    unsigned needed_sms = 0;
+    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
+        if (flyt_session_needed(node, session->id, i) > needed_sms)
+            needed_sms = flyt_session_needed(node, session->id, i);
+    add_number(object, "sms_needed", needed_sms);
     cJSON_AddBoolToObject(object, "encrypted", session->is_encrypted);
     cJSON_AddBoolToObject(object, "replaceable", session->is_replaceable);
     add_text(object, "why_not", session->why_not);

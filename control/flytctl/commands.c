@@ -99,7 +99,9 @@ static const struct flyt_option resize_options[] = {
     {"sm", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = SM_MAX, .help = "SMs, rounded up to whole groups"},
     {"memory", FLYT_OPTION_SIZE, 0, "SIZE", .help = "device memory; a bare number is GiB"},
     {"when-free", FLYT_OPTION_FLAG, 0, .help = "less memory than is in use: takes hold as programs release it"},
-    {"force", FLYT_OPTION_FLAG, 0, .help = "over quota, or against what else would refuse it"},
+    {"force", FLYT_OPTION_FLAG, 0,
+     .help = "over quota, below what cooperative launches of running programs have needed, or against what else would "
+             "refuse it"},
     {"timeout", FLYT_OPTION_SECONDS, 0, "S", .maximum = 600000,
      .help = "how long to wait until running programs have it (default 30)"},
     {"wait", FLYT_OPTION_CHOICE, 0, "STATE", .choices = switch_states,

@@ -125,6 +125,7 @@ static const struct flyt_column session_columns[] = {
     C("ALLOCATION", "allocation", WIDE),
     C("CLIENT", "client_address", WIDE),
     C("SERVER-PID", "server_pid", FLYT_SHOW_NUMBER, WIDE),
+    C("SMS-NEEDED", "sms_needed", FLYT_SHOW_NUMBER, WIDE),
     C("REPLACEABLE", "replaceable", WIDE),
     C("WHY-NOT", "why_not", WIDE, SHRINK),
     {0},

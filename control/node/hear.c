@@ -101,7 +101,10 @@ static void on_sm_done(struct flyt_node_server *server, const struct flyt_server
 
 static void on_use(struct flyt_node_server *server, const struct flyt_server_link_message *message)
 {
+    bool needs_more = memcmp(server->use.needed_sms, message->use.needed_sms, sizeof server->use.needed_sms) != 0;
     server->use = message->use;
+    if (needs_more)
+        flyt_node_changed(server->node);
     snprintf(server->why_not, sizeof server->why_not, "%.*s", (int)sizeof server->why_not - 1,
              (const char *)message->data);
 }

@@ -230,3 +230,36 @@ int flyt_node_report_figures(const struct flyt_node *node, uint64_t sequence, fl
         *ret_args = args;
     return status;
 }
+
+/* ---- needs ---- */
+
+static unsigned need_of(const struct flyt_node_server *server)
+{
+    unsigned most = 0;
+
+    for (unsigned i = 0; server->allocation && i < server->allocation->now.slots.slots_len; i++)
+        most = server->use.needed_sms[i] > most ? server->use.needed_sms[i] : most;
+    return most;
+}
+
+int flyt_node_report_needs(const struct flyt_node *node, flyt_needs_args *ret_args)
+{
+    *ret_args = (flyt_needs_args){0};
+    ret_args->needs.needs_val = calloc(node->server_count + 1, sizeof *ret_args->needs.needs_val);
+    if (!ret_args->needs.needs_val)
+        return -ENOMEM;
+    for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
+        if (!need_of(server) || ret_args->needs.needs_len == FLYT_SESSIONS_MAX)
+            continue;
+        unsigned count = server->allocation->now.slots.slots_len;
+        flyt_session_need *need = &ret_args->needs.needs_val[ret_args->needs.needs_len++];
+        need->session_id = server->session_id;
+        need->sm_counts.sm_counts_val = calloc(count, sizeof *need->sm_counts.sm_counts_val);
+        if (!need->sm_counts.sm_counts_val)
+            return -ENOMEM;
+        need->sm_counts.sm_counts_len = count;
+        for (unsigned i = 0; i < count; i++)
+            need->sm_counts.sm_counts_val[i] = server->use.needed_sms[i];
+    }
+    return 0;
+}

@@ -24,4 +24,8 @@ struct flyt_node_metrics *flyt_node_metrics_free(struct flyt_node_metrics *metri
 /* Sets all of them: before each answer. */
 void flyt_node_metrics_refresh(struct flyt_node_metrics *metrics, const struct flyt_node *node);
 
+/* What sessions' launches have needed: of those that have needed something. 0 or -ENOMEM; *ret_args is to be freed by
+ * xdr_free in both cases. */
+int flyt_node_report_needs(const struct flyt_node *node, flyt_needs_args *ret_args);
+
 #endif

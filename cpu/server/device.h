@@ -5,6 +5,7 @@
 #define FLYT_SERVER_DEVICE_H
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -48,6 +49,8 @@ struct flyt_device {
     unsigned group_size;        /* of SM groups; 0: no limit */
     unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];
     unsigned sm_count; /* that cu_green has */
+    /* The most that a cooperative launch, or one in clusters, has needed (kernel.c); the watching thread reads it. */
+    _Atomic(uint32_t) needed_sms;
     struct flyt_resize resize;
     struct flyt_turn turn;
 };

@@ -138,8 +138,46 @@ CUresult flyt_serve_kernel_cluster_occupancy(struct flyt_call *call, const flyt_
                            : driver->cuOccupancyMaxActiveClusters(&res->count, function, &config);
 }
 
+/* Blocks that a launch needs on the GPU at one time: a cooperative one all, one in clusters those of a cluster. */
+static uint64_t blocks_together(const CUlaunchConfig *config)
+{
+    uint64_t blocks = 0;
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const CUlaunchAttributeValue *value = &config->attrs[i].value;
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && value->cooperative)
+            return (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ;
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            blocks = (uint64_t)value->clusterDim.x * value->clusterDim.y * value->clusterDim.z;
+    }
+    return blocks;
+}
+
+/* A launch has begun: what it needed is what the session's SMs must not fall below unasked (server_link.h). */
+static void note_need(struct flyt_device *device, struct flyt_kernel *kernel, const CUlaunchConfig *config)
+{
+    const struct flyt_driver *driver = device->session->driver;
+    uint64_t blocks = blocks_together(config);
+    CUfunction function;
+    int per_sm = 0;
+    if (!device->session->manager || blocks <= atomic_load_explicit(&device->needed_sms, memory_order_relaxed))
+        return; /* one block per SM is the most that it can need */
+    CUresult result = driver->cuKernelGetFunction(&function, kernel->cu_kernel);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+            &per_sm, function, (int)(config->blockDimX * config->blockDimY * config->blockDimZ), config->sharedMemBytes,
+            CU_OCCUPANCY_DEFAULT);
+    if (result != CUDA_SUCCESS || per_sm < 1)
+        per_sm = 1; /* it did begin: with so many per SM, or more */
+    uint64_t sms = (blocks + (unsigned)per_sm - 1) / (unsigned)per_sm;
+    /* One that the driver took although it says that it does not fit needs no more than there is. */
+    if (sms > device->sm_count)
+        sms = device->sm_count;
+    if (sms > atomic_load_explicit(&device->needed_sms, memory_order_relaxed))
+        atomic_store_explicit(&device->needed_sms, (uint32_t)sms, memory_order_relaxed);
+}
+
 static CUresult launch_with_attributes(struct flyt_stream *stream, const flyt_kernel_launch_args *args,
-                                       CUfunction function, void **extra)
+                                       struct flyt_kernel *kernel, CUfunction function, void **extra)
 {
     CUlaunchAttribute attributes[FLYT_LAUNCH_ATTRIBUTES_MAX];
     CUresult result = take_attributes(args->attributes.attributes_val, args->attributes.attributes_len, attributes);
@@ -157,7 +195,10 @@ static CUresult launch_with_attributes(struct flyt_stream *stream, const flyt_ke
         .attrs = attributes,
         .numAttrs = args->attributes.attributes_len,
     };
-    return stream->device->session->driver->cuLaunchKernelEx(&config, function, NULL, extra);
+    result = stream->device->session->driver->cuLaunchKernelEx(&config, function, NULL, extra);
+    if (result == CUDA_SUCCESS)
+        note_need(stream->device, kernel, &config);
+    return result;
 }
 
 CUresult flyt_serve_kernel_launch(struct flyt_call *call, const flyt_kernel_launch_args *args,
@@ -175,7 +216,7 @@ CUresult flyt_serve_kernel_launch(struct flyt_call *call, const flyt_kernel_laun
     /* The driver takes a CUkernel in the place of a CUfunction and finds the stream's context by itself. */
     CUfunction function = (CUfunction)kernel->cu_kernel;
     if (args->attributes.attributes_len)
-        result = launch_with_attributes(stream, args, function, param_bytes ? extra : NULL);
+        result = launch_with_attributes(stream, args, kernel, function, param_bytes ? extra : NULL);
     else
         result = call->session->driver->cuLaunchKernel(
             function, args->grid[0], args->grid[1], args->grid[2], args->block[0], args->block[1], args->block[2],

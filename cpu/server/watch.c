@@ -39,6 +39,9 @@ static void report(struct flyt_watch *watch)
         .out_bytes = atomic_load_explicit(&session->out_bytes, memory_order_relaxed),
         .gpu_time_us = atomic_load_explicit(&session->gpu_time_ns, memory_order_relaxed) / 1000,
     };
+    for (unsigned i = 0; i < session->device_count; i++)
+        use.needed_sms[session->devices[i].slot] =
+            atomic_load_explicit(&session->devices[i].needed_sms, memory_order_relaxed);
     for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
         if (session->manager->ledgers[i])
             use.memory_bytes += flyt_ledger_used(session->manager->ledgers[i], session->manager->granted.server_id);

@@ -226,6 +226,9 @@ struct flyt_server_link_use {
     uint64_t in_bytes, out_bytes;
     uint32_t is_replaceable; /* 0 or 1 */
     uint32_t reserved;
+    /* By slot: the most SMs that a cooperative launch, or one in clusters, has needed to start; 0: there was none. */
+    uint32_t needed_sms[FLYT_SLOTS_MAX];
+    uint32_t reserved_last;
 };
 
 struct flyt_server_link_rejoin {
@@ -282,7 +285,7 @@ _Static_assert(sizeof(struct flyt_server_link_sm) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_sm_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_share) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_share_done) == 16, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_use) == 48, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_use) == 112, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_rejoin) == 2968, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_message, session) == 8, "link layout");
