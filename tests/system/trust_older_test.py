@@ -3,7 +3,8 @@
 their numbers, and one whose handshake has no late fields."""
 import by_hand
 from by_hand import Program, u32
-from harness import expect, expect_equal, helper, main, scenario, within
+from harness import app, expect, expect_equal, helper, lines, main, scenario, within
+from steady import Steady
 from trust import Watched
 
 
@@ -88,6 +89,60 @@ def without_late_fields():
         expect_equal(reply.status, "OK", "its proof", reply)
         expect_equal(program.call(0).state, "done", "the null call")
         program.close()
+        within(20, lambda: not system.flytctl("sessions"), "their sessions end")
+
+
+NOT_SUPPORTED = 801      # cudaErrorNotSupported
+LACKING = ("event_elapsed", "kernel_cluster_occupancy", "kernel_available_shared", "profiler_set")
+
+
+def calls_of(codes):
+    """What programs/rows.cu prints where its calls give these codes."""
+    return ["right"] * 2 + ["%s %d" % pair for pair in zip(LACKING, codes)] + ["right"] * 2
+
+
+@scenario
+def an_older_library():
+    """Programs of today with the client library of an older build (older_tables.py), through client manager and node: they
+    work; what the library lacks, or has otherwise, is not supported, said once, and harms nothing; nor does it take the
+    node for another's."""
+    with Watched(vms=2) as system:
+        for i in range(2):
+            system.flytctl("vm", "add", system.vm_ip(i), "--sm", "8", "--memory", "128M", "--sessions", "4")
+        result = system.run_in_vm(0, helper("rows"))
+        expect_equal((result.status, lines(result.out), result.err), (0, calls_of([0] * 4), ""), "the library of today")
+        today, _ = by_hand.parse_handshake(system.recorded(0)[0][0])
+        older = {"FLYT_LIB_DIR": helper("older/lib")}
+        first = len(system.relay.connections)
+        result = system.run_in_vm(0, helper("rows"), **older)
+        expect_equal((result.status, lines(result.out)), (0, calls_of([NOT_SUPPORTED] * 4)), "the older library", result)
+        for name in LACKING:
+            expect_equal(len([line for line in lines(result.err) if name in line]), 1, "lines about", name, result)
+        # It was an older one: fewer rows, one that is there no more, one that was another, and its name.
+        theirs, _ = by_hand.parse_handshake(system.recorded(first)[0][0])
+        expect_equal(theirs.build, "an-older-build", "what it says it is")
+        expect_equal(theirs.base_hash, today.base_hash, "the base protocol")
+        lacked = {p for p, _ in today.procedures} - {p for p, _ in theirs.procedures}
+        expect_equal((len(lacked), [p for p, _ in theirs.procedures if p not in dict(today.procedures)]), (3, [65000]),
+                     "rows that it lacks, and those that were given up")
+        expect_equal(len([p for p, s in theirs.procedures if dict(today.procedures).get(p, s) != s]), 1, "rows that differ")
+        # Libraries of both builds beside each other on one node, in one VM and in two, and what they may hold.
+        programs = [Steady(system, i, FLYT_LIB_DIR=path) for i in range(2)
+                    for path in (older["FLYT_LIB_DIR"], system.env["FLYT_LIB_DIR"])]
+        for program in programs:
+            program.takes(32)
+        for program in programs:
+            program.goes_on()
+            expect_equal(program.total(), 128, "MiB")
+        system.flytctl("resize", system.vm_ip(0), "--memory", "160M", "--sm", "16")
+        expect_equal([program.ask("device") for program in programs], [[160, 16]] * 2 + [[128, 8]] * 2, "after a resize")
+        system.kill("node-0")
+        for program in programs:
+            program.goes_on()
+            program.ends_right()
+        for name in ("launch", "memory_async"):
+            result = system.run_in_vm(0, app(name), **older)
+            expect_equal(result.status, 0, name, result)
         within(20, lambda: not system.flytctl("sessions"), "their sessions end")
 
 
