@@ -131,9 +131,9 @@ static enum flyt_store_result run(struct mongodb_store *s, const bson_t *command
     return result;
 }
 
-/* A write's reply: OK with how many documents it met, or what its write error means. */
+/* A write's reply: OK with how many documents it met, or what its write error means, and that it was one. */
 static enum flyt_store_result run_write(struct mongodb_store *s, const bson_t *command, struct flyt_error *err,
-                                        int64_t *ret_count)
+                                        int64_t *ret_count, bool *ret_is_write_error)
 {
     bson_t reply;
     bson_iter_t iter, errors;
@@ -147,6 +147,7 @@ static enum flyt_store_result run_write(struct mongodb_store *s, const bson_t *c
             BSON_ITER_HOLDS_UTF8(&errors))
             why = bson_iter_utf8(&errors, NULL);
         result = flyt_store_fail(err, result_of_code(code, true), "%.200s: %s", s->store.name, why);
+        *ret_is_write_error = true;
     } else if (result == FLYT_STORE_OK) {
         *ret_count = bson_iter_init_find(&iter, &reply, "n") ? bson_iter_as_int64(&iter) : 0;
     }
@@ -507,11 +508,12 @@ static enum flyt_store_result change_one(struct mongodb_store *s, const char *co
 {
     bson_t command = BSON_INITIALIZER;
     enum flyt_store_result result;
+    bool is_write_error;
 
     BCON_APPEND(&command, is_update ? "update" : "delete", BCON_UTF8(collection), is_update ? "updates" : "deletes",
                 "[", BCON_DOCUMENT(one), "]");
     append_write_concern(s, &command);
-    result = run_write(s, &command, err, ret_count);
+    result = run_write(s, &command, err, ret_count, &is_write_error);
     bson_destroy(&command);
     return result;
 }
@@ -521,10 +523,11 @@ static enum flyt_store_result insert(struct mongodb_store *s, const char *collec
 {
     bson_t command = BSON_INITIALIZER;
     int64_t count = 0;
+    bool is_write_error;
 
     BCON_APPEND(&command, "insert", BCON_UTF8(collection), "documents", "[", BCON_DOCUMENT(document), "]");
     append_write_concern(s, &command);
-    enum flyt_store_result result = run_write(s, &command, err, &count);
+    enum flyt_store_result result = run_write(s, &command, err, &count, &is_write_error);
     bson_destroy(&command);
     if (result == FLYT_STORE_OK && count != 1)
         return flyt_store_fail(err, FLYT_STORE_UNKNOWN, "%.200s: %s: the server says neither written nor refused",
@@ -612,6 +615,34 @@ static enum flyt_store_result mongodb_delete(struct flyt_store *store, const cha
         result = why_unchanged(s, collection, id, revision, err);
     bson_destroy(&one);
     return result;
+}
+
+/*
+ * One update of many documents. The filter is looked at again for each document at the moment of its change, so that a
+ * write of others to one of them comes either before its raising or fails by its revision. A write error can come after
+ * some were changed. "Not greater or equal" holds of what is lower, of another type, and absent.
+ */
+static enum flyt_store_result mongodb_raise(struct flyt_store *store, const char *collection, const char *name,
+                                            uint64_t value, struct flyt_error *err, uint64_t *ret_count)
+{
+    struct mongodb_store *s = mongodb_store(store);
+    bson_t command = BSON_INITIALIZER;
+    enum flyt_store_result result = begin(s, err);
+    int64_t count = 0;
+    bool has_write_error = false;
+
+    if (result == FLYT_STORE_OK) {
+        BCON_APPEND(&command, "update", BCON_UTF8(collection), "updates", "[", "{", "q", "{", name, "{", "$not", "{",
+                    "$gte", BCON_INT64((int64_t)value), "}", "}", "revision", "{", "$gte", BCON_INT64(1), "}", "}", "u",
+                    "{", "$set", "{", name, BCON_INT64((int64_t)value), "}", "$inc", "{", "revision", BCON_INT64(1),
+                    "}", "}", "multi", BCON_BOOL(true), "}", "]");
+        append_write_concern(s, &command);
+        result = run_write(s, &command, err, &count, &has_write_error);
+    }
+    bson_destroy(&command);
+    if (result == FLYT_STORE_OK)
+        *ret_count = (uint64_t)count;
+    return has_write_error ? FLYT_STORE_UNKNOWN : result;
 }
 
 /* ---- schema ---- */
@@ -770,6 +801,7 @@ static const struct flyt_store_ops mongodb_ops = {
     .list = mongodb_list,
     .put = mongodb_put,
     .delete = mongodb_delete,
+    .raise = mongodb_raise,
     .backup = mongodb_backup,
 };
 

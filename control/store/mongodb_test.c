@@ -498,6 +498,133 @@ static void test_no_majority(void **state)
     expect_number(f->store, "a", 1, 1);
 }
 
+/* Puts gpus a, b and c with epoch 1, for what raises it to 2. */
+static void put_epochs(struct flyt_store *store)
+{
+    for (char id[] = "a"; *id <= 'c'; ++*id)
+        test_put(store, "gpus", id, 0, "{\"epoch\":1}");
+}
+
+/* Fails unless a document of gpus has this revision and epoch. */
+static void expect_epoch(struct flyt_store *store, const char *id, uint64_t revision, double epoch)
+{
+    cJSON *document = test_get(store, "gpus", id);
+
+    assert_int_equal(flyt_json_revision(document), revision);
+    assert_true(cJSON_GetObjectItem(document, "epoch")->valuedouble == epoch);
+    cJSON_Delete(document);
+}
+
+static void test_raising_what_people_wrote(void **state)
+{
+    struct fixture *f = *state;
+    struct flyt_error err = {0};
+    uint64_t count = 0;
+
+    test_mongod_hand(f->database,
+                     "{\"insert\":\"gpus\",\"documents\":["
+                     "{\"_id\":\"double\",\"revision\":{\"$numberDouble\":\"3.0\"},\"epoch\":1},"
+                     "{\"_id\":\"nan\",\"revision\":{\"$numberLong\":\"4\"},\"epoch\":{\"$numberDouble\":\"NaN\"}},"
+                     "{\"_id\":{\"$oid\":\"0123456789abcdef01234567\"},\"revision\":7},"
+                     "{\"_id\":\"none\",\"epoch\":1},{\"_id\":\"text\",\"revision\":\"9\",\"epoch\":1}]}");
+    test_expect(flyt_store_raise(f->store, "gpus", "epoch", 2, &err, &count), FLYT_STORE_OK, &err);
+    assert_int_equal(count, 3);
+    expect_epoch(f->store, "double", 4, 2);
+    expect_epoch(f->store, "nan", 5, 2);
+    expect_epoch(f->store, "{\"$oid\":\"0123456789abcdef01234567\"}", 8, 2);
+    expect_epoch(f->store, "none", 0, 1);
+    expect_epoch(f->store, "text", 0, 1);
+}
+
+static void test_cut_raise_is_repeated(void **state)
+{
+    struct fixture *f = *state;
+    struct flyt_error err = {0};
+    uint64_t count = 77;
+
+    need_stand_in();
+    put_epochs(f->store);
+    test_mongod_say("cut_before 1");
+    test_expect(flyt_store_raise(f->store, "gpus", "epoch", 2, &err, &count), FLYT_STORE_UNKNOWN, &err);
+    assert_int_equal(count, 77);
+    expect_epoch(f->store, "b", 1, 1);
+    test_mongod_say("cut_after 1");
+    test_expect(flyt_store_raise(f->store, "gpus", "epoch", 2, &err, &count), FLYT_STORE_UNKNOWN, &err);
+    expect_epoch(f->store, "b", 2, 2);
+    test_expect(flyt_store_raise(f->store, "gpus", "epoch", 2, &err, &count), FLYT_STORE_OK, &err);
+    assert_int_equal(count, 0);
+    test_mongod_say("no_majority");
+    test_expect(flyt_store_raise(f->store, "gpus", "epoch", 3, &err, &count), FLYT_STORE_UNKNOWN, &err);
+    test_mongod_say("majority");
+    test_mongod_say("step_down");
+    test_expect(flyt_store_raise(f->store, "gpus", "epoch", 4, &err, &count), FLYT_STORE_UNAVAILABLE, &err);
+    test_mongod_say("step_up");
+    expect_epoch(f->store, "b", 3, 3);
+}
+
+/* A document that is as large as one may be has no room for another member; those before it are raised by then. */
+static void test_raise_that_stops_in_the_middle(void **state)
+{
+    struct fixture *f = *state;
+    struct flyt_error err = {0};
+    size_t bytes = (16u << 20) - 48;
+    char *text = malloc(bytes + 1);
+    bson_t large = BSON_INITIALIZER;
+
+    put_epochs(f->store);
+    memset(text, 'x', bytes);
+    text[bytes] = 0;
+    BSON_APPEND_UTF8(&large, "_id", "aa");
+    BSON_APPEND_INT64(&large, "revision", 1);
+    BSON_APPEND_UTF8(&large, "t", text);
+    assert_true(large.len <= 16u << 20 && large.len + 6 + 1 + 8 > 16u << 20);
+    test_mongod_insert(f->database, "gpus", &large);
+    bson_destroy(&large);
+    free(text);
+    test_expect(flyt_store_raise(f->store, "gpus", "epoch", 2, &err, NULL), FLYT_STORE_UNKNOWN, &err);
+    /* Each is either as it was or raised. */
+    for (char id[] = "a"; *id <= 'c'; ++*id) {
+        cJSON *document = test_get(f->store, "gpus", id);
+        assert_true(flyt_json_revision(document) == cJSON_GetObjectItem(document, "epoch")->valuedouble);
+        cJSON_Delete(document);
+    }
+    if (test_mongod_is_stand_in())
+        expect_epoch(f->store, "a", 2, 2);
+}
+
+/* A manager that led before, slept, and wakes between any two steps of its successor. */
+static void test_old_leader_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct flyt_store *old = test_open(f->uri);
+    struct flyt_error err = {0};
+    cJSON *document;
+    uint64_t count = 0;
+
+    need_stand_in();
+    put_epochs(f->store);
+    document = test_get(old, "gpus", "b");
+    /* Its write arrives just before the raising: it is raised with the others, and not lost. */
+    test_mongod_say("before 1 %s {\"update\":\"gpus\",\"updates\":[{\"q\":{\"_id\":\"a\",\"revision\":1},\"u\":"
+                    "{\"$set\":{\"epoch\":1,\"vm\":\"x\"},\"$inc\":{\"revision\":1}}}]}",
+                    f->database);
+    test_expect(flyt_store_raise(f->store, "gpus", "epoch", 2, &err, &count), FLYT_STORE_OK, &err);
+    assert_int_equal(count, 3);
+    expect_epoch(f->store, "a", 3, 2);
+    cJSON *there = test_get(f->store, "gpus", "a");
+    assert_string_equal(cJSON_GetObjectItem(there, "vm")->valuestring, "x");
+    cJSON_Delete(there);
+    /* Afterwards what it read is stale, by its revision and by what was seen; and its own raising comes too late. */
+    test_expect(flyt_store_put(old, "gpus", "b", 1, NULL, document, &err), FLYT_STORE_CONFLICT, &err);
+    test_expect(flyt_store_put(old, "gpus", "b", 1, document, document, &err), FLYT_STORE_CONFLICT, &err);
+    test_expect(flyt_store_delete(old, "gpus", "b", 1, &err), FLYT_STORE_CONFLICT, &err);
+    test_expect(flyt_store_raise(old, "gpus", "epoch", 1, &err, &count), FLYT_STORE_OK, &err);
+    assert_int_equal(count, 0);
+    expect_epoch(f->store, "b", 2, 2);
+    cJSON_Delete(document);
+    flyt_store_close(old);
+}
+
 /* ---- schema, backup, URIs ---- */
 
 static unsigned step_runs;
@@ -656,6 +783,10 @@ int main(void)
         TEST(test_down_and_back),
         TEST(test_no_primary),
         TEST(test_no_majority),
+        TEST(test_raising_what_people_wrote),
+        TEST(test_cut_raise_is_repeated),
+        TEST(test_raise_that_stops_in_the_middle),
+        TEST(test_old_leader_changes_nothing),
         TEST(test_schema_goes_forward),
         TEST(test_backup_is_equal),
         cmocka_unit_test(test_uris),

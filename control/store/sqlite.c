@@ -259,6 +259,58 @@ static enum flyt_store_result sqlite_delete(struct flyt_store *store, const char
     return sqlite3_changes(s->db) ? FLYT_STORE_OK : why_unchanged(s, collection, id, revision, err);
 }
 
+/* One document of sqlite_raise; *count counts those that are changed. */
+static enum flyt_store_result raise_one(struct flyt_store *store, const char *collection, cJSON *document,
+                                        const char *name, uint64_t value, struct flyt_error *err, uint64_t *count)
+{
+    const cJSON *number = cJSON_GetObjectItemCaseSensitive(document, name);
+    const cJSON *id = cJSON_GetObjectItemCaseSensitive(document, "_id");
+    uint64_t revision = flyt_json_revision(document);
+    cJSON *raised;
+
+    if (!revision || cJSON_GetObjectItemCaseSensitive(document, "_broken") ||
+        (cJSON_IsNumber(number) && number->valuedouble >= (double)value))
+        return FLYT_STORE_OK;
+    raised = cJSON_CreateNumber((double)value);
+    if (!raised || !(number ? cJSON_ReplaceItemInObjectCaseSensitive(document, name, raised)
+                            : cJSON_AddItemToObject(document, name, raised))) {
+        cJSON_Delete(raised);
+        return flyt_store_fail(err, FLYT_STORE_UNAVAILABLE, "%s: no memory", collection);
+    }
+    ++*count;
+    return sqlite_put(store, collection, id->valuestring, revision, NULL, document, err);
+}
+
+/* One transaction: a person's program that changes documents waits for it, or it for that. */
+static enum flyt_store_result sqlite_raise(struct flyt_store *store, const char *collection, const char *name,
+                                           uint64_t value, struct flyt_error *err, uint64_t *ret_count)
+{
+    struct sqlite_store *s = sqlite_store(store);
+    cJSON *documents = NULL, *document;
+    enum flyt_store_result result;
+    uint64_t count = 0;
+
+    if (sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+        return fail(s, false, collection, NULL, err);
+    result = sqlite_list(store, collection, NULL, 0, err, &documents);
+    cJSON_ArrayForEach(document, documents)
+    {
+        if (result == FLYT_STORE_OK)
+            result = raise_one(store, collection, document, name, value, err, &count);
+    }
+    cJSON_Delete(documents);
+    if (result == FLYT_STORE_OK && sqlite3_exec(s->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
+        result = fail(s, true, collection, NULL, err);
+    else if (result == FLYT_STORE_UNKNOWN)
+        result = FLYT_STORE_UNAVAILABLE; /* nothing was committed */
+    /* After an error SQLite may have rolled back by itself. */
+    if (result != FLYT_STORE_OK && !sqlite3_get_autocommit(s->db))
+        sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    if (result == FLYT_STORE_OK)
+        *ret_count = count;
+    return result;
+}
+
 /* ---- backup ---- */
 
 /* Makes the name of a new file survive a power failure. */
@@ -527,6 +579,7 @@ static const struct flyt_store_ops sqlite_ops = {
     .list = sqlite_list,
     .put = sqlite_put,
     .delete = sqlite_delete,
+    .raise = sqlite_raise,
     .backup = sqlite_backup,
 };
 

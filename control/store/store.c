@@ -47,13 +47,18 @@ const char *flyt_store_name(const struct flyt_store *store)
     return store->name;
 }
 
+static bool is_word(const char *text)
+{
+    return *text && strlen(text) <= FLYT_STORE_COLLECTION_BYTES_MAX &&
+           !text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")];
+}
+
 /* Collections are the program's own words, ids come from outside too. OK or BROKEN. */
 static enum flyt_store_result check_names(const char *collection, const char *id, struct flyt_error *err)
 {
     size_t id_bytes = id ? strlen(id) : 1;
 
-    if (!*collection || strlen(collection) > FLYT_STORE_COLLECTION_BYTES_MAX ||
-        collection[strspn(collection, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")])
+    if (!is_word(collection))
         return flyt_store_fail(err, FLYT_STORE_BROKEN, "\"%.80s\" is no name for a collection", collection);
     if (id_bytes == 0 || id_bytes > FLYT_STORE_ID_BYTES_MAX)
         return flyt_store_fail(err, FLYT_STORE_BROKEN, "%s: an _id of %zu bytes: it has 1 to %d", collection, id_bytes,
@@ -120,6 +125,26 @@ enum flyt_store_result flyt_store_delete(struct flyt_store *store, const char *c
     enum flyt_store_result result = check_names(collection, id, err ? err : &unread);
 
     return result ? result : store->ops->delete (store, collection, id, revision, err ? err : &unread);
+}
+
+enum flyt_store_result flyt_store_raise(struct flyt_store *store, const char *collection, const char *name,
+                                        uint64_t value, struct flyt_error *err, uint64_t *ret_count)
+{
+    struct flyt_error unread;
+    uint64_t count = 0;
+    enum flyt_store_result result;
+
+    err = err ? err : &unread;
+    result = check_names(collection, NULL, err);
+    if (result)
+        return result;
+    if (!is_word(name) || *name == '_' || flyt_json_is_store_member(name) || !value || value >= FLYT_JSON_INTEGER_MAX)
+        return flyt_store_fail(err, FLYT_STORE_BROKEN, "%s: \"%.80s\" cannot be raised to %llu", collection, name,
+                               (unsigned long long)value);
+    result = store->ops->raise(store, collection, name, value, err, &count);
+    if (result == FLYT_STORE_OK && ret_count)
+        *ret_count = count;
+    return result;
 }
 
 int flyt_store_backup(struct flyt_store *store, const char *path, struct flyt_error *err)

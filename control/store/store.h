@@ -3,7 +3,8 @@
  * implementations: a SQLite file (sqlite.c) and MongoDB (mongodb.c); one test suite runs over both.
  *
  * The unit is one document. put and delete succeed only at the revision that the caller has read (compare and set);
- * there are no transactions, so every invariant must hold within one document.
+ * there are no transactions, so every invariant must hold within one document. raise changes many documents, each for
+ * itself.
  *
  * All calls block (the store has a thread of its own, control/base/worker.h) up to the time-out that the store was
  * opened with (2,000–3,000 ms), and are made from one thread. After FLYT_STORE_UNKNOWN the document may or may not have
@@ -94,6 +95,19 @@ enum flyt_store_result flyt_store_put(struct flyt_store *store, const char *coll
 /* Removes a document that has this revision (0: none). CONFLICT, NOT_FOUND, UNKNOWN. */
 enum flyt_store_result flyt_store_delete(struct flyt_store *store, const char *collection, const char *id,
                                          uint64_t revision, struct flyt_error *err);
+
+/*
+ * Raises the number `name` to `value` (1 to 2^53 - 1) in every document of a collection that has a revision and in
+ * which it is lower, no number, or absent; everything else in them stays, their revision becomes one more. So whoever
+ * has read one of them before can put or delete it no more (CONFLICT), and repeating it changes nothing. Documents
+ * without a revision (0, written by people) and those that cannot be understood may stay as they are: who needs all of
+ * them reads them afterwards. name: as a collection's, neither "revision" nor with '_' in front.
+ *
+ * OK: all of them, of those that were there when it began. *ret_count (NULL is allowed): how many were changed.
+ * UNKNOWN: none, some or all were; no outcome else has changed any. SQLite changes all of them or none.
+ */
+enum flyt_store_result flyt_store_raise(struct flyt_store *store, const char *collection, const char *name,
+                                        uint64_t value, struct flyt_error *err, uint64_t *ret_count);
 
 /*
  * A consistent copy of everything into a new file at path (SQLite: its online backup; MongoDB: extended JSON, one

@@ -20,6 +20,8 @@ struct flyt_store_ops {
                                   const cJSON *seen, const cJSON *document, struct flyt_error *err);
     enum flyt_store_result (*delete)(struct flyt_store *store, const char *collection, const char *id,
                                      uint64_t revision, struct flyt_error *err);
+    enum flyt_store_result (*raise)(struct flyt_store *store, const char *collection, const char *name, uint64_t value,
+                                    struct flyt_error *err, uint64_t *ret_count);
     int (*backup)(struct flyt_store *store, const char *path, struct flyt_error *err);
 };
 

@@ -310,6 +310,97 @@ static void test_lists_page_by_id(void **state)
     cJSON_Delete(all);
 }
 
+/* Fails unless there is a document with this revision and body. */
+static void expect_there(struct flyt_store *store, const char *id, uint64_t revision, const char *body)
+{
+    cJSON *document = test_get(store, "gpus", id);
+
+    test_expect_body(document, body);
+    assert_int_equal(flyt_json_revision(document), revision);
+    cJSON_Delete(document);
+}
+
+/* What a manager that led before does with the revision that it has read. */
+static void expect_stale(struct flyt_store *store, const char *id, uint64_t revision)
+{
+    struct flyt_error err = {0};
+    cJSON *document = test_document("{\"epoch\":4,\"stale\":true}");
+
+    test_expect(flyt_store_put(store, "gpus", id, revision, NULL, document, &err), FLYT_STORE_CONFLICT, &err);
+    test_expect(flyt_store_delete(store, "gpus", id, revision, &err), FLYT_STORE_CONFLICT, &err);
+    cJSON_Delete(document);
+}
+
+static void test_raise(void **state)
+{
+    struct flyt_store *store = ((struct fixture *)*state)->store;
+    struct flyt_error err = {0};
+    uint64_t count = 77;
+
+    test_expect(flyt_store_raise(store, "gpus", "epoch", 5, &err, &count), FLYT_STORE_OK, &err);
+    assert_int_equal(count, 0);
+    test_put(store, "gpus", "absent", 0, "{\"a\":0.1,\"list\":[1,{\"x\":null}]}");
+    test_put(store, "gpus", "lower", 0, "{\"epoch\":1,\"z\":1e300}");
+    assert_int_equal(test_put(store, "gpus", "lower", 1, "{\"epoch\":4.5,\"z\":1e300}"), 2);
+    test_put(store, "gpus", "equal", 0, "{\"epoch\":5}");
+    test_put(store, "gpus", "higher", 0, "{\"epoch\":6}");
+    test_put(store, "gpus", "text", 0, "{\"a\":1,\"epoch\":\"9\",\"b\":2}");
+    test_put(store, "gpus", "nothing", 0, "{\"epoch\":null}");
+    test_put(store, "gpus", "inside", 0, "{\"of\":{\"epoch\":9}}");
+    test_put(store, "nodes", "other", 0, "{\"epoch\":1}");
+
+    test_expect(flyt_store_raise(store, "gpus", "epoch", 5, &err, &count), FLYT_STORE_OK, &err);
+    assert_int_equal(count, 5);
+    expect_there(store, "absent", 2, "{\"a\":0.1,\"list\":[1,{\"x\":null}],\"epoch\":5}");
+    expect_there(store, "lower", 3, "{\"epoch\":5,\"z\":1e300}");
+    expect_there(store, "equal", 1, "{\"epoch\":5}");
+    expect_there(store, "higher", 1, "{\"epoch\":6}");
+    expect_there(store, "text", 2, "{\"a\":1,\"epoch\":5,\"b\":2}");
+    expect_there(store, "nothing", 2, "{\"epoch\":5}");
+    expect_there(store, "inside", 2, "{\"of\":{\"epoch\":9},\"epoch\":5}");
+    cJSON *other = test_get(store, "nodes", "other");
+    assert_int_equal(flyt_json_revision(other), 1);
+    cJSON_Delete(other);
+
+    /* Who read them before changes none of them any more, who reads them now does. */
+    expect_stale(store, "absent", 1);
+    expect_stale(store, "lower", 2);
+    expect_stale(store, "text", 1);
+    assert_int_equal(test_put(store, "gpus", "lower", 3, "{\"epoch\":5,\"n\":1}"), 4);
+    /* Again, and by who is late: nothing changes. */
+    for (uint64_t value = 5; value > 2; value--) {
+        test_expect(flyt_store_raise(store, "gpus", "epoch", value, &err, &count), FLYT_STORE_OK, &err);
+        assert_int_equal(count, 0);
+    }
+    expect_there(store, "absent", 2, "{\"a\":0.1,\"list\":[1,{\"x\":null}],\"epoch\":5}");
+    test_expect(flyt_store_raise(store, "gpus", "epoch", 7, &err, NULL), FLYT_STORE_OK, &err);
+    expect_there(store, "higher", 2, "{\"epoch\":7}");
+}
+
+static void test_raise_bounds(void **state)
+{
+    struct flyt_store *store = ((struct fixture *)*state)->store;
+    static const char *const names[] = {"", "_id", "revision", "_broken", "$set", "a.b", "a b", "ä"};
+    struct flyt_error err = {0};
+    uint64_t count = 77;
+    char id[16];
+
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        test_expect(flyt_store_raise(store, "gpus", names[i], 1, &err, &count), FLYT_STORE_BROKEN, &err);
+    test_expect(flyt_store_raise(store, "g.p", "epoch", 1, &err, &count), FLYT_STORE_BROKEN, &err);
+    test_expect(flyt_store_raise(store, "gpus", "epoch", 0, &err, &count), FLYT_STORE_BROKEN, &err);
+    test_expect(flyt_store_raise(store, "gpus", "epoch", 1ull << 53, &err, &count), FLYT_STORE_BROKEN, &err);
+    assert_int_equal(count, 77);
+    for (unsigned i = 0; i < 1500; i++) {
+        snprintf(id, sizeof id, "GPU-%u", i);
+        test_put(store, "gpus", id, 0, i % 3 ? "{\"epoch\":1}" : "{\"epoch\":9007199254740991}");
+    }
+    test_expect(flyt_store_raise(store, "gpus", "epoch", (1ull << 53) - 1, &err, &count), FLYT_STORE_OK, &err);
+    assert_int_equal(count, 1000);
+    expect_there(store, "GPU-1499", 2, "{\"epoch\":9007199254740991}");
+    expect_there(store, "GPU-1497", 1, "{\"epoch\":9007199254740991}");
+}
+
 int main(void)
 {
 #define SQLITE(function)  cmocka_unit_test_setup_teardown(function, set_up_sqlite, tear_down)
@@ -317,10 +408,12 @@ int main(void)
     const struct CMUnitTest on_sqlite[] = {
         SQLITE(test_results), SQLITE(test_seen_is_compared), SQLITE(test_values_are_exact),
         SQLITE(test_bounds),  SQLITE(test_odd_names),        SQLITE(test_lists_page_by_id),
+        SQLITE(test_raise),   SQLITE(test_raise_bounds),
     };
     const struct CMUnitTest on_mongodb[] = {
         MONGODB(test_results), MONGODB(test_seen_is_compared), MONGODB(test_values_are_exact),
         MONGODB(test_bounds),  MONGODB(test_odd_names),        MONGODB(test_lists_page_by_id),
+        MONGODB(test_raise),   MONGODB(test_raise_bounds),
     };
 
     int failed = cmocka_run_group_tests_name("sqlite", on_sqlite, NULL, NULL);

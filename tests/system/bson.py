@@ -125,7 +125,18 @@ def _value(value):
     raise TypeError("no BSON for %r" % (value,))
 
 
+class Encoded(dict):
+    """A document that nobody changes any more, with its bytes."""
+    __slots__ = ("bytes",)
+
+    def __init__(self, document):
+        super().__init__(document)
+        self.bytes = encode(dict(document))
+
+
 def encode(document):
+    if isinstance(document, Encoded):
+        return document.bytes
     parts = []
     for name, value in document.items():
         kind, data = _value(value)

@@ -71,15 +71,24 @@ def same_kind(a, b):
 
 OPERATORS = {
     "$eq": lambda v, x: equal(v, x) or (x is None and v is MISSING),
-    "$ne": lambda v, x: not equal(v, x),
+    "$ne": None,  # compares() negates the others
+    "$nin": None,
     "$gt": lambda v, x: same_kind(v, x) and bson.order(v) > bson.order(x),
     "$gte": lambda v, x: same_kind(v, x) and bson.order(v) >= bson.order(x),
     "$lt": lambda v, x: same_kind(v, x) and bson.order(v) < bson.order(x),
     "$lte": lambda v, x: same_kind(v, x) and bson.order(v) <= bson.order(x),
     "$in": lambda v, x: any(equal(v, one) for one in x),
-    "$nin": lambda v, x: not any(equal(v, one) for one in x),
     "$exists": lambda v, x: (v is not MISSING) == bool(x),
 }
+
+
+def compares(operator, value, operand):
+    """Of a list, all but the negations also look at each element."""
+    if operator in ("$ne", "$nin"):
+        return not compares({"$ne": "$eq", "$nin": "$in"}[operator], value, operand)
+    if isinstance(value, list) and operator != "$exists" and any(OPERATORS[operator](one, operand) for one in value):
+        return True
+    return OPERATORS[operator](value, operand)
 
 
 def matches_value(value, wanted):
@@ -90,7 +99,7 @@ def matches_value(value, wanted):
                     return False
             elif operator not in OPERATORS:
                 raise Failure(2, "BadValue", "unknown operator: %s" % operator)
-            elif not OPERATORS[operator](value, operand):
+            elif not compares(operator, value, operand):
                 return False
         return True
     if isinstance(value, list) and not isinstance(wanted, list):
@@ -148,6 +157,15 @@ def set_path(document, path, value):
     document[last] = value
 
 
+def sum_of(value, more):
+    """What $inc makes: 64 bits wide where one of the two is, or where it must be."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Failure(14, "TypeMismatch", "Cannot apply $inc to a value of non-numeric type")
+    if isinstance(value, float) or isinstance(more, float):
+        return float(value) + float(more)
+    return bson.Int64(value + more) if isinstance(value, bson.Int64) or isinstance(more, bson.Int64) else value + more
+
+
 def updated(document, change):
     """The document after an update: operators or a replacement. _id stays the first member."""
     if not any(name.startswith("$") for name in change):
@@ -156,7 +174,8 @@ def updated(document, change):
         new = {"_id": document["_id"]} if "_id" in document else {}
         new.update((k, v) for k, v in change.items() if k != "_id" or "_id" not in new)
         return new
-    new = copy.deepcopy(document)
+    is_deep = any("." in path for members in change.values() for path in members)
+    new = copy.deepcopy(dict(document)) if is_deep else dict(document)
     for operator, members in change.items():
         for path, value in members.items():
             there = at_path(new, path)
@@ -168,7 +187,7 @@ def updated(document, change):
                 if isinstance(parent, dict):
                     parent.pop(last, None)
             elif operator == "$inc":
-                set_path(new, path, (0 if there is MISSING else there) + value)
+                set_path(new, path, value if there is MISSING else sum_of(there, value))
             elif operator == "$push":
                 set_path(new, path, ([] if there is MISSING else there) + [value])
             elif operator != "$setOnInsert":
@@ -177,9 +196,11 @@ def updated(document, change):
 
 
 def check_size(document):
-    if len(bson.encode(document)) > DOCUMENT_BYTES_MAX:
+    """The document as it is kept."""
+    encoded = bson.Encoded(document)
+    if len(encoded.bytes) > DOCUMENT_BYTES_MAX:
         raise Failure(10334, "BSONObjectTooLarge", "object to insert too large")
-    return document
+    return encoded
 
 
 # ---- the server ----
@@ -427,7 +448,7 @@ class StandIn:
         return self.batch(database, command["aggregate"], rows,
                           command.get("cursor", {}).get("batchSize", FIRST_BATCH), False)
 
-    # -- writing
+    # -- writing; what is kept is of check_size, and is replaced, never changed
 
     def check_writable(self):
         if not self.is_primary:
@@ -525,7 +546,7 @@ class StandIn:
                 for i in found if one.get("multi") else found[:1]:
                     new = check_size(updated(rows[i], one["u"]))
                     reply["n"] += 1
-                    reply["nModified"] += bson.encode(new) != bson.encode(rows[i])
+                    reply["nModified"] += new.bytes != rows[i].bytes
                     rows[i] = new
                 if not found and one.get("upsert"):
                     document = self.upsert(rows, one["q"], one["u"])
