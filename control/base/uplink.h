@@ -1,8 +1,14 @@
 /*
  * A daemon's connection to the cluster manager that leads: connects, says HELLO, follows where the leader has gone, and
- * tries again for ever, with growing and jittered pauses (FLYT_UPLINK_PAUSE_MIN_MS to _MAX_MS). Node managers and
- * client managers have one each. A manager that does not answer a null call in time is left for another. Belongs to the
- * loop's thread.
+ * tries again for ever. Node managers and client managers have one each. A manager that does not answer a null call in
+ * time is left for another. Belongs to the loop's thread.
+ *
+ * It goes in rounds. In a round the managers are tried one after another without pauses, each once: the one that was
+ * named as the leader first, the others in turn until one of them answers; after a round without a leader comes a
+ * growing and jittered pause (FLYT_UPLINK_PAUSE_MIN_MS to _MAX_MS). The first manager that answers that it does not
+ * lead is kept connected over the rounds: it says when there is a leader, which is tried then; mostly it is this one,
+ * and the connection is there already. While one is kept the pauses begin with FLYT_UPLINK_KEPT_PAUSE_MS, and only each
+ * FLYT_UPLINK_ASK_OTHERS-th round begins with another one, so that waiting daemons cost the managers little.
  *
  * What every caller must know: calls fail at once with -ENOTCONN while there is no leader, and end with -EPIPE when the
  * connection does; `up` is the moment to say everything anew.
@@ -21,6 +27,8 @@ enum {
     FLYT_UPLINK_PAUSE_MIN_MS = 100,
     FLYT_UPLINK_PAUSE_MAX_MS = 3000,
     FLYT_UPLINK_PAUSE_LEFT_MS = 1000,
+    FLYT_UPLINK_KEPT_PAUSE_MS = 1000,
+    FLYT_UPLINK_ASK_OTHERS = 4,
     FLYT_UPLINK_CONNECT_MS = 5000,
     FLYT_UPLINK_PROBE_MS = 5000, /* so often it is asked whether it answers, and has so long for it */
 };
@@ -50,7 +58,7 @@ struct flyt_uplink *flyt_uplink_free(struct flyt_uplink *uplink);
 void *flyt_uplink_user(const struct flyt_call *call);
 
 bool flyt_uplink_is_up(const struct flyt_uplink *uplink);
-/* The manager that it is connected to or tries; and why there is no connection ("" while there is one). */
+/* The manager that it is connected to or tried last; and why there is no connection ("" while there is one). */
 const char *flyt_uplink_address(const struct flyt_uplink *uplink);
 const char *flyt_uplink_cause(const struct flyt_uplink *uplink);
 uint64_t flyt_uplink_connect_count(const struct flyt_uplink *uplink);
@@ -61,7 +69,8 @@ int flyt_uplink_call(struct flyt_uplink *uplink, uint32_t procedure, xdrproc_t x
 
 /*
  * An answer said NOT_LEADER, or an order FLYT_ORDER_LEADER came: leaves this manager for the first of these (copied;
- * count 0: whoever of the configured ones leads). Inside `done` or `serve` is allowed, before the call is answered.
+ * count 0: whoever of the configured ones leads). Where that is this manager, or the one that is kept, its connection
+ * stays and HELLO is said again. Inside `done` or `serve` is allowed, before the call is answered.
  */
 void flyt_uplink_follow(struct flyt_uplink *uplink, char *const *leaders, size_t count);
 /*

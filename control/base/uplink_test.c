@@ -14,7 +14,7 @@ struct manager {
     bool is_leader;
     bool is_mute;
     char *leader; /* what it says of the leader; NULL: nothing */
-    unsigned hello_count;
+    unsigned hello_count, accepted_count;
     unsigned char instance[FLYT_INSTANCE_BYTES];
     struct flyt_call *unanswered;
 };
@@ -35,7 +35,7 @@ static void serve_hello(struct flyt_call *call, void *args)
     struct manager *manager = flyt_peer_user(flyt_call_peer(call));
     flyt_hello_res res = {.outcome = {.status = manager->status, .text = (char *)"as the test says"},
                           .build = (char *)"test",
-                          .epoch = 7,
+                          .epoch = manager->is_leader || manager->leader ? 7 : 0,
                           .is_leader = manager->is_leader};
     manager->hello_count++;
     manager->door.side.peer = flyt_call_peer(call);
@@ -94,12 +94,17 @@ static void manager_ended(struct flyt_peer *peer, const struct flyt_error *cause
         manager->door.side.peer = NULL;
 }
 
+static void manager_ready(struct flyt_peer *peer, void *user)
+{
+    ((struct manager *)user)->accepted_count++;
+}
+
 static void open_manager(struct fixture *f, unsigned i)
 {
     struct manager *manager = &f->managers[i];
     test_door_init(&manager->door, f->event, &hello_program);
     manager->door.config.peer.user = manager;
-    manager->door.config.peer.ready = NULL;
+    manager->door.config.peer.ready = manager_ready;
     manager->door.config.peer.ended = manager_ended;
     manager->door.config.peer.measured = NULL;
     test_door_open(&manager->door, f->urls[i] ? f->urls[i] : "tcp://127.0.0.1:0", NULL);
@@ -238,6 +243,111 @@ static void follows_an_order(void **state)
     assert_int_equal(f->order_count, 1);
 }
 
+/* Manager i tells its peer who leads. */
+static void announce(struct fixture *f, unsigned i, unsigned leader, struct test_outcomes *outcomes)
+{
+    flyt_leader_args args = {.leaders = {1, &f->urls[leader]}};
+    assert_int_equal(flyt_peer_call(f->managers[i].door.side.peer, FLYT_ORDER_PROGRAM, FLYT_ORDER_VERSION,
+                                    FLYT_ORDER_LEADER, (xdrproc_t)xdr_flyt_leader_args, &args,
+                                    (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), 10000, test_done_outcome,
+                                    outcomes),
+                     0);
+}
+
+/* The leader is gone, and its successor does not know it yet: that one's connection is used when it leads. */
+static void waits_where_somebody_answers(void **state)
+{
+    struct fixture *f = *state;
+    struct test_outcomes outcomes = {0};
+    f->list.count = 2;
+    test_door_close(&f->managers[0].door);
+    f->managers[1].leader = f->urls[0];
+    begin(f);
+    test_run_until(f->event, f->managers[1].hello_count == 3);
+    assert_int_equal(f->managers[1].accepted_count, 1);
+    assert_false(flyt_uplink_is_up(f->uplink));
+    assert_true(*flyt_uplink_cause(f->uplink));
+    f->managers[1].is_leader = true;
+    announce(f, 1, 1, &outcomes);
+    test_run_until(f->event, f->up_count);
+    assert_string_equal(flyt_uplink_address(f->uplink), f->urls[1]);
+    assert_int_equal(f->managers[1].accepted_count, 1);
+    assert_int_equal(f->down_count, 0);
+    test_run_until(f->event, outcomes.good_count);
+}
+
+/* A manager that waits too says which of the others leads by now. */
+static void leaves_where_it_waits_for_the_leader(void **state)
+{
+    struct fixture *f = *state;
+    struct test_outcomes outcomes = {0};
+    test_door_close(&f->managers[1].door);
+    test_door_close(&f->managers[2].door);
+    begin(f);
+    test_run_until(f->event, f->managers[0].hello_count == 1);
+    open_manager(f, 2);
+    f->managers[2].is_leader = true;
+    announce(f, 0, 2, &outcomes);
+    test_run_until(f->event, f->up_count);
+    assert_string_equal(flyt_uplink_address(f->uplink), f->urls[2]);
+    test_run_until(f->event, !f->managers[0].door.side.peer);
+    assert_int_equal(f->managers[0].accepted_count, 1);
+}
+
+static void the_kept_one_may_end(void **state)
+{
+    struct fixture *f = *state;
+    test_door_close(&f->managers[1].door);
+    f->list.count = 2;
+    begin(f);
+    test_run_until(f->event, f->managers[0].hello_count == 1);
+    test_door_close(&f->managers[0].door);
+    test_run_once(f->event);
+    open_manager(f, 0);
+    f->managers[0].is_leader = true;
+    test_run_until(f->event, f->up_count);
+    assert_int_equal(f->managers[0].accepted_count, 2);
+}
+
+/* It lost its lease and took it again: everything is said anew, on the same connection. */
+static void comes_back_to_who_leads_again(void **state)
+{
+    struct fixture *f = *state;
+    struct test_outcomes outcomes = {0};
+    f->managers[0].is_leader = true;
+    begin(f);
+    test_run_until(f->event, f->up_count == 1);
+    announce(f, 0, 0, &outcomes);
+    test_run_until(f->event, f->up_count == 2);
+    assert_int_equal(f->down_count, 1);
+    assert_int_equal(f->managers[0].accepted_count, 1);
+    assert_int_equal(f->managers[1].accepted_count, 0);
+}
+
+static void one_round_tries_each_once(void **state)
+{
+    struct fixture *f = *state;
+    test_door_close(&f->managers[0].door);
+    f->managers[1].status = FLYT_STATUS_DENIED;
+    f->managers[2].is_leader = true;
+    begin(f);
+    test_run_until(f->event, f->up_count);
+    assert_int_equal(f->managers[1].hello_count, 1);
+    assert_int_equal(f->managers[2].hello_count, 1);
+}
+
+/* Only who knows a leader speaks for the others. */
+static void who_knows_nothing_is_not_believed(void **state)
+{
+    struct fixture *f = *state;
+    f->managers[2].is_leader = true;
+    begin(f);
+    test_run_until(f->event, f->up_count);
+    assert_string_equal(flyt_uplink_address(f->uplink), f->urls[2]);
+    assert_int_equal(f->managers[0].hello_count, 1);
+    assert_int_equal(f->managers[1].hello_count, 1);
+}
+
 static void a_mute_manager_is_left(void **state)
 {
     struct fixture *f = *state;
@@ -257,6 +367,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(comes_back_after_the_leader_was_killed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(follows_an_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_mute_manager_is_left, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(waits_where_somebody_answers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(leaves_where_it_waits_for_the_leader, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_kept_one_may_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(comes_back_to_who_leads_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_round_tries_each_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_knows_nothing_is_not_believed, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
