@@ -455,8 +455,11 @@ void flyt_serve_admit(struct flyt_call *call, void *args);
 
 /* Loads the store and begins to decide, when it may; calls ready once. */
 int flyt_lead_start(struct flyt_cluster *cluster, struct flyt_error *err);
-/* Releases the lease; then the keeper goes, then flyt_lead_free. */
+/* Leads no more and takes the lease no more. */
 void flyt_lead_stop(struct flyt_cluster *cluster);
+/* After that, when all that was to be written is: gives the lease to who wants it, waiting up to so long. Then the
+ * keeper goes, then flyt_lead_free. */
+bool flyt_lead_release(struct flyt_cluster *cluster, uint64_t timeout_ms);
 void flyt_lead_free(struct flyt_cluster *cluster);
 /* A higher epoch was seen: somebody else leads. */
 void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *why);
@@ -464,6 +467,8 @@ void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *wh
 bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call);
 /* The address of another manager that leads, as far as the lease says; NULL: this one, or nobody that is known. */
 const char *flyt_lead_elsewhere(const struct flyt_cluster *cluster);
+/* The epoch of who leads, this or another manager; 0: that is not known. */
+uint64_t flyt_lead_known_epoch(const struct flyt_cluster *cluster);
 /* The leaders' addresses, at most FLYT_MANAGERS_MAX; borrowed. */
 unsigned flyt_lead_addresses(const struct flyt_cluster *cluster, flyt_url_text *ret_urls);
 

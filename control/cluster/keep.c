@@ -213,16 +213,22 @@ static void set_available(struct flyt_keeper *keeper, bool is_available, const c
     keeper->config.turned(is_available, cause, keeper->config.user);
 }
 
-static void judge(struct flyt_keeper *keeper, const struct job *job)
+void flyt_keeper_note(struct flyt_keeper *keeper, const char *operation, enum flyt_store_result result,
+                      uint64_t took_us, const struct flyt_error *err)
 {
-    bool has_failed = job->result != FLYT_STORE_OK && job->result != FLYT_STORE_NOT_FOUND;
+    bool has_failed = result != FLYT_STORE_OK && result != FLYT_STORE_NOT_FOUND;
 
-    if (job->result == FLYT_STORE_UNAVAILABLE || job->result == FLYT_STORE_UNKNOWN)
-        set_available(keeper, false, job->err.text);
-    else if (job->result != FLYT_STORE_BROKEN)
+    if (result == FLYT_STORE_UNAVAILABLE || result == FLYT_STORE_UNKNOWN)
+        set_available(keeper, false, err->text);
+    else if (result != FLYT_STORE_BROKEN)
         set_available(keeper, true, "");
     if (keeper->config.measured)
-        keeper->config.measured(job->operation, has_failed, job->took_us, keeper->config.user);
+        keeper->config.measured(operation, has_failed, took_us, keeper->config.user);
+}
+
+static void judge(struct flyt_keeper *keeper, const struct job *job)
+{
+    flyt_keeper_note(keeper, job->operation, job->result, job->took_us, &job->err);
 }
 
 static void free_job(struct job *job)

@@ -33,11 +33,15 @@ struct flyt_keeper_config {
 };
 
 int flyt_keeper_new(const struct flyt_keeper_config *config, struct flyt_keeper **ret_keeper);
-/* Waits for what is under way; nobody is told of anything any more. Kept documents were freed or deleted before
- * (flyt_kept_free, flyt_kept_delete). */
 /* Waits, at an end, until what was given to the store's thread is done, or so long. */
 bool flyt_keeper_finish(struct flyt_keeper *keeper, uint64_t timeout_ms);
+/* Waits for what is under way; nobody is told of anything any more. Kept documents were freed or deleted before
+ * (flyt_kept_free, flyt_kept_delete). */
 struct flyt_keeper *flyt_keeper_free(struct flyt_keeper *keeper);
+/* What an operation on the same store, made over another connection, has shown of it (FLYT_STORE_OK …; `err`: why). For
+ * the keeper's view of its health, and for metrics. */
+void flyt_keeper_note(struct flyt_keeper *keeper, const char *operation, enum flyt_store_result result,
+                      uint64_t took_us, const struct flyt_error *err);
 /* For its thread (flyt_keeper_do). */
 struct flyt_store *flyt_keeper_store(struct flyt_keeper *keeper);
 bool flyt_keeper_is_available(const struct flyt_keeper *keeper);

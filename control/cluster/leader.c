@@ -1,7 +1,8 @@
 /*
  * Who decides: the manager that holds the lease (control/store/lease.h). On a store of its own that is this one, from
- * the start. A new leader writes its epoch into every GPU's document, so that the one before it can change none of
- * them any more, then reads everything, then decides. Who has lost the lease forgets everything and starts anew.
+ * the start. A new leader raises the epoch in every GPU's document, and with it the revision, so that the one before it
+ * can change none of them any more, then reads everything, then decides. Who has lost the lease forgets everything and
+ * starts anew. The lease of a shared store has a connection and a thread of its own: no other work holds it up.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -9,42 +10,66 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/base/worker.h"
 #include "control/cluster/cluster.h"
 #include "control/store/lease.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
-enum { RAISE_ROUNDS = 5, TELL_MS = 5000, RETRY_MS = 500 };
+enum { RAISE_ROUNDS = 5, TELL_MS = 5000, LOOK_MS_MAX = 500, LEASE_JOBS_MAX = 4 };
 
 struct flyt_lead {
     struct flyt_cluster *cluster;
     struct flyt_lease *lease;
+    struct flyt_store *store;   /* the lease's own; NULL where the store is not shared */
+    struct flyt_worker *worker; /* its thread */
     sd_event_source *timer;
     bool is_stepping, is_loading, is_releasing;
-    uint64_t next_step_ms;
+    uint64_t next_step_ms, told_epoch;
     const char *must_resign;          /* why, as soon as nothing on the stack uses the registry */
     char url[FLYT_URL_BYTES_MAX + 1]; /* of this manager */
     struct flyt_lease_view view;
 };
 
-static const char *const collections[] = {"nodes", "gpus", "members", "tokens", "events"};
-enum { COLLECTIONS = sizeof collections / sizeof *collections };
+enum { NODES, GPUS, MEMBERS, TOKENS, EVENTS, COLLECTIONS };
+static const char *const collections[COLLECTIONS] = {"nodes", "gpus", "members", "tokens", "events"};
 
 static void step(struct flyt_lead *lead);
 
 /* ---- on the store's thread ---- */
 
+/* 0 where it is none, negative or absent. */
+static uint64_t number_of(const cJSON *document, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
+
+    return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble : 0;
+}
+
+/* Work on the lease. */
 struct stepping {
     struct flyt_lead *lead;
+    enum flyt_store_result (*run)(struct flyt_lease *lease, struct flyt_error *err);
+    void (*done)(void *stepping, int is_cancelled);
     struct flyt_error err;
     enum flyt_store_result result;
+    uint64_t took_us;
 };
 
-static enum flyt_store_result run_step(struct flyt_store *store, void *user, struct flyt_error *err)
+static void run_stepping(void *user)
+{
+    struct stepping *stepping = user;
+    uint64_t start_ns = flyt_clock_ns();
+
+    stepping->result = stepping->run(stepping->lead->lease, &stepping->err);
+    stepping->took_us = (flyt_clock_ns() - start_ns) / 1000;
+}
+
+static enum flyt_store_result run_stepping_kept(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct stepping *stepping = user;
 
-    stepping->result = flyt_lease_step(stepping->lead->lease, &stepping->err);
+    run_stepping(stepping);
     *err = stepping->err;
     return stepping->result;
 }
@@ -56,70 +81,134 @@ struct loading {
     enum flyt_store_result result;
     struct flyt_error err;
     cJSON *lists[COLLECTIONS];
+    uint64_t start_ms, raised_ms, read_ms; /* monotonic */
 };
 
-/* 0: all GPUs' documents have the epoch; 1: somebody wrote meanwhile, look again. */
-static enum flyt_store_result raise_epochs(struct flyt_store *store, struct loading *loading, bool *ret_again)
+/* A document that the raising of all has passed over: without a revision, written meanwhile, or where the raising was
+ * cut. */
+static enum flyt_store_result raise_one(struct flyt_store *store, struct loading *loading, const cJSON *seen)
 {
-    cJSON *list = NULL, *document;
-    enum flyt_store_result result = flyt_store_list(store, "gpus", NULL, 0, &loading->err, &list);
+    const cJSON *id = cJSON_GetObjectItemCaseSensitive(seen, "_id");
+    cJSON *document = cJSON_Duplicate(seen, true), *epoch = cJSON_CreateNumber((double)loading->epoch);
+    enum flyt_store_result result = FLYT_STORE_UNAVAILABLE;
 
-    *ret_again = false;
-    while (result == FLYT_STORE_OK && (document = cJSON_DetachItemFromArray(list, 0))) {
-        const cJSON *epoch = cJSON_GetObjectItemCaseSensitive(document, "epoch");
-        const cJSON *revision = cJSON_GetObjectItemCaseSensitive(document, "revision");
-        const cJSON *id = cJSON_GetObjectItemCaseSensitive(document, "_id");
-        if (cJSON_IsString(id) && cJSON_IsNumber(revision) &&
-            (!cJSON_IsNumber(epoch) || (uint64_t)epoch->valuedouble < loading->epoch)) {
-            char *name = strdup(id->valuestring);
-            uint64_t seen = (uint64_t)revision->valuedouble;
-            cJSON_DeleteItemFromObjectCaseSensitive(document, "epoch");
-            cJSON_AddNumberToObject(document, "epoch", (double)loading->epoch);
-            result = name ? flyt_store_put(store, "gpus", name, seen, NULL, document, &loading->err)
-                          : FLYT_STORE_UNAVAILABLE;
-            free(name);
-            if (result == FLYT_STORE_CONFLICT || result == FLYT_STORE_UNKNOWN) {
-                *ret_again = true;
-                result = FLYT_STORE_OK;
-            }
-        } else if (cJSON_IsNumber(epoch) && (uint64_t)epoch->valuedouble > loading->epoch) {
+    if (!document || !epoch || !cJSON_IsString(id)) {
+        cJSON_Delete(epoch);
+        flyt_error_set(&loading->err, -ENOMEM, "no memory");
+    } else {
+        cJSON_DeleteItemFromObjectCaseSensitive(document, "epoch");
+        cJSON_AddItemToObject(document, "epoch", epoch);
+        result =
+            flyt_store_put(store, "gpus", id->valuestring, number_of(seen, "revision"), seen, document, &loading->err);
+    }
+    cJSON_Delete(document);
+    return result == FLYT_STORE_NOT_FOUND || result == FLYT_STORE_CONFLICT || result == FLYT_STORE_UNKNOWN
+               ? FLYT_STORE_OK
+               : result;
+}
+
+/*
+ * Raises the epoch in all GPUs' documents, then reads them. What was read counts only where each of them has the epoch:
+ * then whoever led before changes none of them any more, since its revisions are old, and what it has written until
+ * then was read. *ret_is_done false: look again. How the raising ended is not asked where that is not known; what was
+ * read says it of each document.
+ */
+static enum flyt_store_result raise_epochs(struct flyt_store *store, struct loading *loading, cJSON **ret_list,
+                                           bool *ret_is_done)
+{
+    cJSON *list = NULL;
+    const cJSON *document;
+    enum flyt_store_result result = flyt_store_raise(store, "gpus", "epoch", loading->epoch, &loading->err, NULL);
+    bool is_raised = result == FLYT_STORE_OK, is_done = true;
+
+    if (result == FLYT_STORE_OK || result == FLYT_STORE_UNKNOWN)
+        result = flyt_store_list(store, "gpus", NULL, 0, &loading->err, &list);
+    cJSON_ArrayForEach(document, list)
+    {
+        uint64_t epoch = number_of(document, "epoch");
+        if (result != FLYT_STORE_OK)
+            break;
+        if (cJSON_GetObjectItemCaseSensitive(document, "_broken")) {
+            is_done &= is_raised; /* nobody can write it by what was read of it; it stays out of the registry */
+        } else if (epoch > loading->epoch) {
             result = FLYT_STORE_CONFLICT;
             flyt_error_set(&loading->err, -ESTALE, "GPU documents have a higher epoch than this manager's");
+        } else if (epoch < loading->epoch || !number_of(document, "revision")) {
+            is_done = false;
+            result = raise_one(store, loading, document);
         }
-        cJSON_Delete(document);
     }
-    cJSON_Delete(list);
+    *ret_is_done = is_done && result == FLYT_STORE_OK;
+    if (*ret_is_done)
+        *ret_list = list;
+    else
+        cJSON_Delete(list);
     return result;
 }
 
 static enum flyt_store_result run_loading(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct loading *loading = user;
-    bool again = true;
+    bool is_done = false;
 
     loading->result = FLYT_STORE_OK;
     /* A file of one's own is locked: nobody else can write, and a document gets the epoch with its next change. */
-    for (unsigned round = 0; loading->is_shared && again && loading->result == FLYT_STORE_OK; round++) {
-        loading->result = raise_epochs(store, loading, &again);
-        if (again && round == RAISE_ROUNDS && loading->result == FLYT_STORE_OK) {
+    for (unsigned round = 0; loading->is_shared && !is_done && loading->result == FLYT_STORE_OK; round++) {
+        loading->result = raise_epochs(store, loading, &loading->lists[GPUS], &is_done);
+        if (!is_done && round == RAISE_ROUNDS && loading->result == FLYT_STORE_OK) {
             flyt_error_set(&loading->err, -EAGAIN, "others change the GPUs' documents all the time");
             loading->result = FLYT_STORE_UNAVAILABLE;
         }
     }
+    loading->raised_ms = flyt_clock_ms();
     for (unsigned i = 0; i < COLLECTIONS && loading->result == FLYT_STORE_OK; i++)
-        loading->result = flyt_store_list(store, collections[i], NULL, 0, &loading->err, &loading->lists[i]);
+        if (!loading->lists[i])
+            loading->result = flyt_store_list(store, collections[i], NULL, 0, &loading->err, &loading->lists[i]);
+    loading->read_ms = flyt_clock_ms();
     *err = loading->err;
     return loading->result;
 }
 
-static enum flyt_store_result run_release(struct flyt_store *store, void *user, struct flyt_error *err)
+/* Behind all that was given to this thread before. What it says of the store is true. */
+static enum flyt_store_result run_last(struct flyt_store *store, void *user, struct flyt_error *err)
 {
-    struct stepping *stepping = user;
+    cJSON *schema = NULL;
+    enum flyt_store_result result = flyt_store_get(store, "meta", "schema", err, &schema);
 
-    return flyt_lease_release(stepping->lead->lease, err);
+    cJSON_Delete(schema);
+    return result;
 }
 
 /* ---- on the loop ---- */
+
+static void stepping_done(void *user, int is_cancelled)
+{
+    struct stepping *stepping = user;
+
+    if (!is_cancelled)
+        flyt_keeper_note(stepping->lead->cluster->keeper, "lease", stepping->result, stepping->took_us, &stepping->err);
+    stepping->done(stepping, is_cancelled);
+}
+
+/* Has the lease worked on, on its thread or, on a store of one's own, on the store's. false: it cannot be, and done is
+ * not called. */
+static bool do_step(struct flyt_lead *lead, struct stepping *stepping)
+{
+    if (lead->worker)
+        return !flyt_worker_do(lead->worker, run_stepping, stepping_done, stepping);
+    return !flyt_keeper_do(lead->cluster->keeper, "lease", run_stepping_kept, stepping->done, stepping);
+}
+
+static struct stepping *stepping_new(struct flyt_lead *lead,
+                                     enum flyt_store_result (*run)(struct flyt_lease *lease, struct flyt_error *err),
+                                     void (*done)(void *stepping, int is_cancelled))
+{
+    struct stepping *stepping = calloc(1, sizeof *stepping);
+
+    if (stepping)
+        *stepping = (struct stepping){.lead = lead, .run = run, .done = done};
+    return stepping;
+}
 
 static int (*const loaders[COLLECTIONS])(struct flyt_cluster *cluster, const cJSON *document) = {
     flyt_node_load, flyt_gpu_load, flyt_member_load, flyt_token_load, flyt_event_load};
@@ -147,10 +236,10 @@ static void told(void *user, int status, void *result)
 }
 
 /* Tells everybody who is connected where the leader is. */
-static void announce(struct flyt_cluster *cluster)
+static void announce(struct flyt_cluster *cluster, uint64_t epoch)
 {
     flyt_url_text urls[FLYT_MANAGERS_MAX];
-    flyt_leader_args args = {.epoch = cluster->epoch, .leaders.leaders_val = urls};
+    flyt_leader_args args = {.epoch = epoch, .leaders.leaders_val = urls};
     struct flyt_link *link;
 
     args.leaders.leaders_len = flyt_lead_addresses(cluster, urls);
@@ -171,7 +260,7 @@ static void resign(struct flyt_cluster *cluster, const char *why)
     cluster->is_leader = cluster->is_loaded = false;
     flyt_keeper_hold(cluster->keeper, true);
     flyt_cluster_forget(cluster);
-    announce(cluster);
+    announce(cluster, cluster->epoch);
 }
 
 /* Nodes and VMs that are connected already are entered as if they had just said HELLO. */
@@ -205,8 +294,12 @@ static void loaded(void *user, int is_cancelled)
                            "manager %s decides, epoch %" PRIu64 ": %zu GPUs, %zu allocations", cluster->settings->name,
                            cluster->epoch, cluster->cards.count, cluster->held.count);
             flyt_wish_poll(cluster);
-            announce(cluster);
+            announce(cluster, cluster->epoch);
             flyt_daemon_ready(cluster->daemon, "leads");
+            flyt_info("this manager leads: epoch=%" PRIu64 " gpus=%zu allocations=%zu raised_ms=%" PRIu64
+                      " read_ms=%" PRIu64 " entered_ms=%" PRIu64,
+                      cluster->epoch, cluster->cards.count, cluster->held.count, loading->raised_ms - loading->start_ms,
+                      loading->read_ms - loading->raised_ms, flyt_clock_ms() - loading->read_ms);
         } else if (loading->result != FLYT_STORE_OK) {
             flyt_warn("the store cannot be read: %s", loading->err.text);
         }
@@ -230,6 +323,7 @@ static void load(struct flyt_lead *lead, uint64_t epoch)
     cluster->tenant_watch = flyt_watch_new();
     cluster->member_watch = flyt_watch_new();
     loading->lead = lead;
+    loading->start_ms = flyt_clock_ms();
     loading->epoch = epoch;
     loading->is_shared = cluster->is_shared_store;
     lead->is_loading = cluster->wish_watch && cluster->tenant_watch && cluster->member_watch &&
@@ -247,16 +341,24 @@ static void given_up(void *user, int is_cancelled)
     free(stepping);
 }
 
-/* Lets the lease go, so that its next taking has an epoch above the one that was seen. */
+static void last_done(void *user, int is_cancelled)
+{
+    struct stepping *stepping = user;
+
+    if (is_cancelled || !do_step(stepping->lead, stepping))
+        given_up(stepping, is_cancelled);
+}
+
+/* Lets the lease go, so that its next taking has an epoch above the one that was seen; not before the writes that are
+ * under way have ended. */
 static void give_up(struct flyt_lead *lead)
 {
-    struct stepping *stepping = calloc(1, sizeof *stepping);
+    struct stepping *stepping = stepping_new(lead, flyt_lease_release, given_up);
 
     lead->must_resign = NULL;
     if (!stepping)
         return;
-    stepping->lead = lead;
-    lead->is_releasing = !flyt_keeper_do(lead->cluster->keeper, "lease", run_release, given_up, stepping);
+    lead->is_releasing = !flyt_keeper_do(lead->cluster->keeper, "last", run_last, last_done, stepping);
     if (!lead->is_releasing)
         free(stepping);
 }
@@ -278,8 +380,44 @@ static void judge(struct flyt_lead *lead)
         resign(cluster, epoch ? "the lease ran out and was taken again" : "the lease ran out, or another took it");
     if (epoch && !cluster->is_leader && !lead->is_loading && !lead->is_releasing && !cluster->is_polling)
         load(lead, epoch);
-    if (!epoch && lead->view.address[0])
-        flyt_daemon_ready(cluster->daemon, "stands by"); /* there is a leader to point to */
+    if (epoch || !lead->view.address[0])
+        return;
+    flyt_daemon_ready(cluster->daemon, "stands by"); /* there is a leader to point to */
+    if (lead->view.epoch != lead->told_epoch && flyt_lead_elsewhere(cluster)) {
+        /* Who waits here for one need not ask. */
+        lead->told_epoch = lead->view.epoch;
+        announce(cluster, lead->view.epoch);
+    }
+}
+
+/* The next step: the holder renews, others look, and take it as soon as that may be. */
+static void plan_step(struct flyt_lead *lead)
+{
+    const struct flyt_cluster *cluster = lead->cluster;
+    uint64_t renew_ms = cluster->settings->lease_renew_ms, look_ms = renew_ms / 4, left_ms = lead->view.left_ms;
+
+    if (lead->view.state == FLYT_LEASE_LEADING)
+        look_ms = renew_ms;
+    else if (look_ms > LOOK_MS_MAX)
+        look_ms = LOOK_MS_MAX;
+    if (lead->view.state == FLYT_LEASE_WATCHING && left_ms && left_ms < look_ms)
+        look_ms = left_ms + 1; /* not a moment before */
+    lead->next_step_ms = flyt_clock_ms() + look_ms;
+}
+
+/* For the next step; and an end of the lease by itself is seen soon. */
+static void set_timer(struct flyt_lead *lead)
+{
+    uint64_t now_ms = flyt_clock_ms(), wait_ms = lead->cluster->settings->lease_renew_ms / 2;
+
+    if (wait_ms > LOOK_MS_MAX)
+        wait_ms = LOOK_MS_MAX;
+    if (!lead->is_stepping && lead->next_step_ms < now_ms + wait_ms)
+        wait_ms = lead->next_step_ms > now_ms ? lead->next_step_ms - now_ms : 1;
+    if (!lead->timer)
+        return;
+    sd_event_source_set_time_relative(lead->timer, wait_ms * 1000);
+    sd_event_source_set_enabled(lead->timer, SD_EVENT_ONESHOT);
 }
 
 static void stepped(void *user, int is_cancelled)
@@ -292,6 +430,9 @@ static void stepped(void *user, int is_cancelled)
         if (stepping->result == FLYT_STORE_BROKEN)
             flyt_fail("the lease cannot be read: %s", stepping->err.text);
         judge(lead);
+        if (stepping->result == FLYT_STORE_OK)
+            plan_step(lead);
+        set_timer(lead);
     }
     free(stepping);
 }
@@ -299,13 +440,10 @@ static void stepped(void *user, int is_cancelled)
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_lead *lead = user;
-    const struct flyt_cluster_settings *settings = lead->cluster->settings;
-    uint64_t pause_ms = lead->cluster->is_leader ? settings->lease_renew_ms : settings->lease_renew_ms / 2;
 
     judge(lead);
     step(lead);
-    sd_event_source_set_time_relative(source, (pause_ms < RETRY_MS ? pause_ms : RETRY_MS) * 1000);
-    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    set_timer(lead);
     return 0;
 }
 
@@ -316,32 +454,45 @@ static void step(struct flyt_lead *lead)
 
     if (lead->is_stepping || now_ms < lead->next_step_ms)
         return;
-    stepping = calloc(1, sizeof *stepping);
-    if (!stepping)
-        return;
-    stepping->lead = lead;
-    lead->next_step_ms = now_ms + lead->cluster->settings->lease_renew_ms / (lead->cluster->is_leader ? 1 : 2);
-    lead->is_stepping = !flyt_keeper_do(lead->cluster->keeper, "lease", run_step, stepped, stepping);
+    stepping = stepping_new(lead, flyt_lease_step, stepped);
+    /* Where that fails: again so soon. */
+    lead->next_step_ms = now_ms + lead->cluster->settings->lease_renew_ms / 2;
+    lead->is_stepping = stepping && do_step(lead, stepping);
     if (!lead->is_stepping)
         free(stepping);
+}
+
+static int open_own_store(struct flyt_lead *lead, struct flyt_error *err)
+{
+    const struct flyt_cluster_settings *settings = lead->cluster->settings;
+    int status = flyt_store_open(settings->store, (unsigned)settings->store_timeout_ms, err, &lead->store);
+
+    if (status)
+        return status;
+    status = flyt_worker_new(lead->cluster->event, "flyt-lease", LEASE_JOBS_MAX, &lead->worker);
+    return status ? flyt_error_set(err, status, "the lease has no thread: %s", strerror(-status)) : 0;
 }
 
 int flyt_lead_start(struct flyt_cluster *cluster, struct flyt_error *err)
 {
     const struct flyt_cluster_settings *settings = cluster->settings;
     struct flyt_lead *lead = calloc(1, sizeof *lead);
+    int status;
 
     if (!lead)
         return flyt_error_set(err, -ENOMEM, "no memory");
     cluster->lead = lead;
     lead->cluster = cluster;
+    status = cluster->is_shared_store ? open_own_store(lead, err) : 0;
+    if (status)
+        return status;
     snprintf(lead->url, sizeof lead->url, "%s", settings->advertise ? settings->advertise : cluster->listen_url);
-    struct flyt_lease_config config = {.store = flyt_keeper_store(cluster->keeper),
+    struct flyt_lease_config config = {.store = lead->store ? lead->store : flyt_keeper_store(cluster->keeper),
                                        .holder = settings->name,
                                        .address = lead->url,
                                        .lease_ms = settings->lease_ms,
                                        .renew_ms = settings->lease_renew_ms};
-    int status = flyt_lease_new(&config, &lead->lease);
+    status = flyt_lease_new(&config, &lead->lease);
     if (!status)
         status = sd_event_add_time_relative(cluster->event, &lead->timer, CLOCK_MONOTONIC, 0, 0, on_timer, lead);
     flyt_keeper_hold(cluster->keeper, true);
@@ -356,26 +507,38 @@ static void released(void *user, int is_cancelled)
 void flyt_lead_stop(struct flyt_cluster *cluster)
 {
     struct flyt_lead *lead = cluster->lead;
-    struct stepping *stepping = lead ? calloc(1, sizeof *stepping) : NULL;
 
     if (!lead)
         return;
     sd_event_source_disable_unref(lead->timer);
     lead->timer = NULL;
     cluster->is_leader = false;
-    if (!stepping)
-        return;
-    stepping->lead = lead;
-    if (flyt_keeper_do(cluster->keeper, "lease", run_release, released, stepping))
+}
+
+bool flyt_lead_release(struct flyt_cluster *cluster, uint64_t timeout_ms)
+{
+    struct flyt_lead *lead = cluster->lead;
+
+    if (!lead || !lead->worker || !lead->lease)
+        return true; /* nobody waits for it */
+    struct stepping *stepping = stepping_new(lead, flyt_lease_release, released);
+    if (!stepping || !do_step(lead, stepping)) {
         free(stepping);
+        return false;
+    }
+    return flyt_worker_finish(lead->worker, timeout_ms);
 }
 
 void flyt_lead_free(struct flyt_cluster *cluster)
 {
-    if (!cluster->lead)
+    struct flyt_lead *lead = cluster->lead;
+
+    if (!lead)
         return;
-    flyt_lease_free(cluster->lead->lease);
-    free(cluster->lead);
+    flyt_worker_free(lead->worker);
+    flyt_lease_free(lead->lease);
+    flyt_store_close(lead->store);
+    free(lead);
     cluster->lead = NULL;
 }
 
@@ -404,6 +567,14 @@ bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call)
         flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "no manager leads at this moment%s",
                           cluster->is_store_available ? "" : ": the store is not reachable");
     return false;
+}
+
+uint64_t flyt_lead_known_epoch(const struct flyt_cluster *cluster)
+{
+    if (cluster->is_leader)
+        return cluster->epoch;
+    /* What was seen before the store went away may be long over. */
+    return cluster->is_store_available && flyt_lead_elsewhere(cluster) ? cluster->lead->view.epoch : 0;
 }
 
 static unsigned add_url(flyt_url_text *urls, unsigned count, const char *url)

@@ -186,7 +186,7 @@ static void stop(void *user)
         flyt_event_save_all(cluster);
         flyt_lead_stop(cluster);
         flyt_cluster_forget(cluster);
-        if (!flyt_keeper_finish(cluster->keeper, STOP_MS))
+        if (!flyt_keeper_finish(cluster->keeper, STOP_MS) || !flyt_lead_release(cluster, STOP_MS))
             flyt_warn("the store does not answer: the last events are not in it, another manager waits for the lease");
     }
     cluster->tcp_door = flyt_door_free(cluster->tcp_door);
@@ -242,9 +242,10 @@ static void reload(void *user)
  *                                                     ▼ │  keep.c: documents out, documents in
  *                                               the store's thread ──► SQLite or MongoDB
  *
- * Two threads. The loop's thread has everything but the store: connections, the registry (cluster.h), timers, metrics.
- * The store's thread does one job after another (keep.c): kept documents, the reading of desired documents every two
- * seconds (wish.c), the lease (leader.c), events (event.c). The lease and the watches belong to that thread.
+ * The loop's thread has everything but the store: connections, the registry (cluster.h), timers, metrics. The store's
+ * thread does one job after another (keep.c): kept documents, the reading of desired documents every two seconds
+ * (wish.c), events (event.c). The watches belong to that thread. On a store that managers share the lease has a thread
+ * and a connection of its own (leader.c), so that no other work holds up its renewal.
  *
  * Ownership: struct flyt_cluster is main's. It owns the keeper (which owns the store), the doors (which own the
  * connections) and the tables. A link belongs to its connection. Nodes own their GPUs' capacity, the tables own nodes,

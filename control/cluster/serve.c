@@ -107,7 +107,7 @@ static void reply_hello(struct flyt_call *call, struct flyt_cluster *cluster, en
     flyt_url_text urls[FLYT_MANAGERS_MAX];
     flyt_hello_res res = {.outcome = {FLYT_STATUS_OK, empty},
                           .build = (char *)FLYT_BUILD_NAME,
-                          .epoch = cluster->epoch,
+                          .epoch = flyt_lead_known_epoch(cluster),
                           .is_leader = cluster->is_leader,
                           .leaders.leaders_val = urls};
 

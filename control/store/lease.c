@@ -38,6 +38,7 @@ struct flyt_lease {
     uint64_t ends_ms; /* leading until then; UINT64_MAX: for ever */
     uint64_t epoch;   /* own */
     uint64_t epoch_least;
+    uint64_t may_take_ms;         /* not leading: from then on, by what was seen; UINT64_MAX: nothing was */
     struct flyt_lease_view shown; /* of the document */
 };
 
@@ -71,6 +72,7 @@ int flyt_lease_new(const struct flyt_lease_config *config, struct flyt_lease **r
     lease->renew_ms = config->renew_ms;
     lease->now_ms = config->now_ms ? config->now_ms : boottime_ms;
     lease->user = config->user;
+    lease->may_take_ms = UINT64_MAX;
     pthread_mutex_init(&lease->mutex, NULL);
     *ret_lease = lease;
     return 0;
@@ -116,10 +118,13 @@ bool flyt_lease_is_leader(const struct flyt_lease *lease)
 void flyt_lease_get_view(struct flyt_lease *lease, struct flyt_lease_view *ret_view)
 {
     pthread_mutex_lock(&lease->mutex);
-    *ret_view = lease->shown;
-    if (is_leading_locked(lease)) {
-        uint64_t now = now_ms(lease);
+    uint64_t now = now_ms(lease);
 
+    *ret_view = lease->shown;
+    ret_view->left_ms = lease->may_take_ms == UINT64_MAX ? UINT64_MAX
+                        : lease->may_take_ms > now       ? lease->may_take_ms - now
+                                                         : 0;
+    if (is_leading_locked(lease)) {
         ret_view->state = FLYT_LEASE_LEADING;
         ret_view->epoch = lease->epoch;
         snprintf(ret_view->holder, sizeof ret_view->holder, "%s", lease->holder);
@@ -160,6 +165,17 @@ static bool is_own(const struct flyt_lease *lease)
     return lease->seen && strcmp(text_of(lease->seen, "instance"), lease->instance) == 0;
 }
 
+/* When nobody else can be leading any more, by what was seen last. */
+static uint64_t may_take_at(const struct flyt_lease *lease)
+{
+    bool is_released = lease->seen && !*text_of(lease->seen, "holder") && !*text_of(lease->seen, "instance");
+
+    if (!flyt_store_is_shared(lease->store) || is_own(lease) || is_released)
+        return 0;
+    /* Also where there is none: somebody may have removed the document of a leader. */
+    return lease->seen_since_ms + lease->lease_ms + lease->lease_ms / DRIFT_PART;
+}
+
 /* Keeps what was found (NULL: nothing; owned from now on) and since when it stands unchanged. */
 static void keep_seen(struct flyt_lease *lease, cJSON *document)
 {
@@ -173,6 +189,7 @@ static void keep_seen(struct flyt_lease *lease, cJSON *document)
     lease->seen = document;
     pthread_mutex_lock(&lease->mutex);
     memset(&lease->shown, 0, sizeof lease->shown);
+    lease->may_take_ms = may_take_at(lease);
     lease->shown.epoch = number_of(document, "epoch");
     snprintf(lease->shown.holder, sizeof lease->shown.holder, "%s", text_of(document, "holder"));
     snprintf(lease->shown.address, sizeof lease->shown.address, "%s", text_of(document, "address"));
@@ -262,22 +279,11 @@ static enum flyt_store_result take(struct flyt_lease *lease, struct flyt_error *
     return FLYT_STORE_OK;
 }
 
-/* Whether nobody else can be leading, by what was seen last. */
-static bool may_take(const struct flyt_lease *lease)
-{
-    if (!flyt_store_is_shared(lease->store) || is_own(lease))
-        return true;
-    if (lease->seen && !*text_of(lease->seen, "holder") && !*text_of(lease->seen, "instance"))
-        return true; /* released */
-    /* Also where there is none: somebody may have removed the document of a leader. */
-    return now_ms(lease) - lease->seen_since_ms >= lease->lease_ms + lease->lease_ms / DRIFT_PART;
-}
-
 static enum flyt_store_result watch(struct flyt_lease *lease, struct flyt_error *err)
 {
     enum flyt_store_result result = look(lease, err);
 
-    return result == FLYT_STORE_OK && may_take(lease) ? take(lease, err) : result;
+    return result == FLYT_STORE_OK && now_ms(lease) >= may_take_at(lease) ? take(lease, err) : result;
 }
 
 /* After a renewal that was refused or whose outcome is not known. */

@@ -16,7 +16,9 @@
  *         └───────────── step: another one's document is there; release ◄──────────────────────┘
  *
  * flyt_lease_step, _release and _free belong to the store's thread; the others may be called from any thread at any
- * time.
+ * time. A store that is shared is best one of the lease's own, with a thread of its own: no other work, however long,
+ * holds up a renewal. Nothing depends on the order of a lease's steps and of writes over another connection: what a
+ * leader writes after its time is stopped by the revisions that its successor has raised, not by the lease.
  */
 #ifndef FLYT_CONTROL_LEASE_H
 #define FLYT_CONTROL_LEASE_H
@@ -52,7 +54,9 @@ struct flyt_lease_view {
     uint64_t epoch; /* own while LEADING, else of the document last seen; 0: none */
     char holder[FLYT_LEASE_NAME_BYTES_MAX + 1];
     char address[FLYT_LEASE_NAME_BYTES_MAX + 1]; /* empty: nobody leads, as far as is known */
-    uint64_t left_ms;                            /* LEADING: until it ends by itself; UINT64_MAX: never */
+    /* LEADING: until it ends by itself; UINT64_MAX: never. WATCHING: until a step may take it, if the document stays as
+     * it was last seen; UINT64_MAX: it was not seen yet. */
+    uint64_t left_ms;
 };
 
 /* Nothing is asked of the store yet. 0, -EINVAL (names longer than FLYT_LEASE_NAME_BYTES_MAX, times of 0) or -ENOMEM.
