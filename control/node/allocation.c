@@ -12,6 +12,7 @@
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/server.h"
+#include "control/node/share.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -175,6 +176,8 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
     char name[NAME_BYTES];
 
     flyt_node_order_end(allocation, is_final);
+    if (is_final)
+        flyt_node_share_drop(allocation);
     while (*link != allocation)
         link = &(*link)->next;
     *link = allocation->next;
@@ -368,6 +371,7 @@ void flyt_node_allocation_use(const struct flyt_node_allocation *allocation, fly
         use->sm_count = slot->sm_count_now;
         use->switch_state = slot->switch_state;
         use->memory_bytes = allocation->now.slots.slots_val[i].memory_bytes;
+        flyt_node_share_use(allocation, i, use);
         if (!slot->ledger)
             continue;
         struct flyt_ledger_state state;

@@ -9,6 +9,8 @@
  *   limit SLOT                                the limit as it was last told
  *   sluggish 0|1                              1: new groups are switched to, but the old ones not vacated
  *   unchanging 0|1                            1: groups cannot be changed
+ *   share SLOT                                "suspended" or "active", the priority, the token's number or 0
+ *   silent 0|1                                1: SHARE is not answered; 0: now it is
  *   stubborn                                  a KILL is not heard
  *   die | quit                                by SIGKILL | after RETURN
  */
@@ -22,6 +24,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,7 +47,9 @@ struct fake {
         struct flyt_server_link_extent extent;
         int fd; /* 0: none */
     } extents[EXTENTS_MAX];
-    bool is_stubborn, is_sluggish, is_unchanging;
+    bool is_stubborn, is_sluggish, is_unchanging, is_silent;
+    int turn_fds[FLYT_SLOTS_MAX];        /* -1: none */
+    struct flyt_server_link_share share; /* the last one that came */
     char line[512];
     size_t line_bytes;
 };
@@ -170,7 +175,8 @@ static void on_welcome(struct fake *fake)
 
 static void rejoin(struct fake *fake)
 {
-    int fds[FLYT_SLOTS_MAX];
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
     struct flyt_server_link_rejoin *rejoin = &fake->message.rejoin;
 
     close(fake->link_fd);
@@ -191,8 +197,50 @@ static void rejoin(struct fake *fake)
     memcpy(rejoin->holding, fake->holding, sizeof rejoin->holding);
     snprintf(rejoin->program, sizeof rejoin->program, "%s", fake->program);
     for (unsigned i = 0; i < fake->session.slot_count; i++)
-        fds[i] = flyt_ledger_fd(fake->ledgers[i]);
-    flyt_server_link_send(fake->link_fd, &fake->message, fds, fake->session.slot_count);
+        fds[fd_count++] = flyt_ledger_fd(fake->ledgers[i]);
+    for (unsigned i = 0; i < fake->session.slot_count; i++)
+        if (fake->turn_fds[i] >= 0)
+            fds[fd_count++] = fake->turn_fds[i];
+    flyt_server_link_send(fake->link_fd, &fake->message, fds, fd_count);
+}
+
+static void answer_share(struct fake *fake)
+{
+    fake->message.kind = FLYT_SERVER_LINK_SHARE_DONE;
+    fake->message.data_bytes = 0;
+    fake->message.share_done = (struct flyt_server_link_share_done){fake->share.revision, fake->share.slot, 0};
+    put(fake);
+}
+
+static void on_share(struct fake *fake, int fd)
+{
+    struct flyt_server_link_slot *slot = &fake->session.slots[fake->message.share.slot];
+
+    fake->share = fake->message.share;
+    slot->priority = fake->share.priority;
+    slot->flags &= ~(uint32_t)FLYT_SERVER_LINK_IS_SUSPENDED;
+    if (fake->share.is_suspended)
+        slot->flags |= FLYT_SERVER_LINK_IS_SUSPENDED;
+    if (fd >= 0) {
+        slot->flags |= FLYT_SERVER_LINK_HAS_TURNS;
+        close(fake->turn_fds[fake->share.slot]);
+        fake->turn_fds[fake->share.slot] = fd;
+    }
+    if (!fake->is_silent)
+        answer_share(fake);
+}
+
+static void say_share(struct fake *fake, unsigned slot)
+{
+    const struct flyt_server_link_slot *from = &fake->session.slots[slot];
+    struct stat info = {0};
+    char text[80];
+
+    if (fake->turn_fds[slot] >= 0)
+        fstat(fake->turn_fds[slot], &info);
+    snprintf(text, sizeof text, "%s %d %ju", from->flags & FLYT_SERVER_LINK_IS_SUSPENDED ? "suspended" : "active",
+             from->priority, (uintmax_t)info.st_ino);
+    answer(fake, text);
 }
 
 /* Hears one message. Returns its kind, 0 where the link had to be made anew. */
@@ -209,6 +257,8 @@ static uint32_t hear(struct fake *fake)
     if (status)
         _exit(1);
     uint32_t kind = fake->message.kind;
+    if (kind == FLYT_SERVER_LINK_SHARE)
+        on_share(fake, count ? fds[--count] : -1);
     while (count)
         close(fds[--count]);
     if (kind == FLYT_SERVER_LINK_LIMIT)
@@ -295,6 +345,13 @@ static void obey(struct fake *fake, const char *line)
         fake->is_sluggish = *(word + 1) == 'l' && a;
         fake->is_stubborn |= *(word + 1) == 't';
         answer(fake, "0");
+    } else if (!strcmp(word, "share")) {
+        say_share(fake, (unsigned)a);
+    } else if (!strcmp(word, "silent")) {
+        if (fake->is_silent && !a)
+            answer_share(fake);
+        fake->is_silent = a;
+        answer(fake, "0");
     } else if (!strcmp(word, "unchanging")) {
         fake->is_unchanging = a;
         answer(fake, "0");
@@ -364,6 +421,8 @@ static void take_session(struct fake *fake)
         close(fds[1 + i]);
         fake->limits[i] = fake->session.slots[i].memory_bytes;
     }
+    for (unsigned i = 0, next = 1 + fake->session.slot_count; i < fake->session.slot_count; i++)
+        fake->turn_fds[i] = fake->session.slots[i].flags & FLYT_SERVER_LINK_HAS_TURNS ? fds[next++] : -1;
     answer_handshake(fake);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "rpc/base/log.h"
+#include "rpc/base/turns.h"
 #include "rpc/base/sha256.h"
 
 int flyt_node_uuid_parse(const char *text, unsigned char *ret_bytes)
@@ -63,6 +64,8 @@ int flyt_node_gpus_make_software(struct flyt_node_gpus *gpus, const struct flyt_
 
 void flyt_node_gpus_fini(struct flyt_node_gpus *gpus)
 {
+    for (unsigned i = 0; i < gpus->count; i++)
+        flyt_turns_close(gpus->items[i].turns);
     free(gpus->items);
     *gpus = (struct flyt_node_gpus){0};
 }

@@ -33,6 +33,7 @@ struct flyt_node_gpu {
     char health_text[512];
     uint64_t used_bytes; /* as the driver counts */
     unsigned busy_pct, power_w, temperature_c;
+    struct flyt_turns *turns; /* the token of who shares its SMs in time (share.h); NULL: nobody has yet */
 };
 
 struct flyt_node_gpus {

@@ -87,12 +87,10 @@ void flyt_node_groups_change(struct flyt_node *node, struct flyt_node_allocation
 const struct flyt_node_allocation *flyt_node_groups_conflict(const struct flyt_node *node, uint64_t own_id,
                                                              const flyt_slot *slot, unsigned *ret_group)
 {
-    if (slot->maximum_share_pct || slot->minimum_share_pct)
-        return NULL;
     for (const struct flyt_node_allocation *other = node->allocations; other; other = other->next) {
         for (unsigned i = 0; other->now.id != own_id && i < other->now.slots.slots_len; i++) {
             const flyt_slot *its = &other->now.slots.slots_val[i];
-            if (strcmp(its->gpu_uuid, slot->gpu_uuid) != 0 || its->maximum_share_pct || its->minimum_share_pct)
+            if (strcmp(its->gpu_uuid, slot->gpu_uuid) != 0 || (slot->window_ms && its->window_ms))
                 continue;
             for (u_int j = 0; j < slot->sm_groups.sm_groups_len; j++) {
                 *ret_group = slot->sm_groups.sm_groups_val[j];

@@ -11,6 +11,7 @@
 #include "control/node/groups.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
+#include "control/node/share.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -136,6 +137,9 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
         break;
     case FLYT_SERVER_LINK_SM_DONE:
         on_sm_done(server, &message->sm_done);
+        break;
+    case FLYT_SERVER_LINK_SHARE_DONE:
+        flyt_node_share_done(server, &message->share_done);
         break;
     case FLYT_SERVER_LINK_USE:
         on_use(server, message);

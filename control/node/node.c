@@ -17,6 +17,7 @@
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/server.h"
+#include "control/node/share.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -156,8 +157,11 @@ static void end_rejoining(struct flyt_node *node)
     }
     if (is_gone)
         flyt_node_save(node);
-    for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
+    for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
         flyt_node_allocation_make_ledgers(node, allocation);
+        flyt_node_share_set(node, allocation);
+    }
+    flyt_node_share_tidy(node);
     /* Entries of servers that have died meanwhile, in ledgers that were kept. */
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
         for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {

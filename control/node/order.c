@@ -8,6 +8,7 @@
 #include "control/base/size.h"
 #include "control/node/allocation.h"
 #include "control/node/groups.h"
+#include "control/node/share.h"
 #include "control/node/server.h"
 #include "rpc/base/log.h"
 
@@ -151,6 +152,8 @@ static flyt_status check_slot(const struct flyt_node *node, const flyt_allocatio
                        slot->sm_groups.sm_groups_val[i]);
         return FLYT_STATUS_INVALID;
     }
+    if (flyt_node_share_check(slot, err))
+        return FLYT_STATUS_INVALID;
     const struct flyt_node_allocation *other = flyt_node_groups_conflict(node, wanted->id, slot, &group);
     if (other) {
         flyt_error_set(err, -EBUSY, "SM group %u of GPU %s is still used by VM %.255s", group, gpu->uuid,
@@ -243,6 +246,7 @@ static bool commit(struct flyt_node *node, struct flyt_node_allocation *allocati
                 flyt_node_server_tell_limit(server, i, allocation->now.slots.slots_val[i].memory_bytes,
                                             allocation->now.revision, allocation->now.when_free);
     }
+    flyt_node_share_change(node, allocation, &before);
     flyt_node_groups_look(node, allocation);
     if (allocation->now.state == FLYT_ALLOCATION_ENDING)
         end_sessions(node, allocation, "the allocation of this VM was taken back");
@@ -337,6 +341,7 @@ static void change(struct flyt_node *node, struct flyt_node_allocation *allocati
                    "its programs still run on the devices that it had");
             return;
         }
+        flyt_node_share_drop(allocation);
         flyt_allocation before = allocation->now;
         allocation->now = *wanted;
         bool is_kept = !flyt_node_save(node);
@@ -347,6 +352,7 @@ static void change(struct flyt_node *node, struct flyt_node_allocation *allocati
         } else {
             allocation->now = before;
         }
+        is_kept = !flyt_node_share_set(node, allocation) && is_kept;
         answer(order, index, allocation, allocation->now.id, is_kept ? FLYT_STATUS_OK : FLYT_STATUS_UNAVAILABLE,
                is_kept ? "" : "the node cannot keep it");
         return;
@@ -365,6 +371,8 @@ static void create(struct flyt_node *node, struct order *order, unsigned index, 
     int status = flyt_node_allocation_add(node, wanted, &allocation);
     if (!status)
         status = flyt_node_allocation_make_ledgers(node, allocation);
+    if (!status)
+        status = flyt_node_share_set(node, allocation);
     if (!status)
         status = flyt_node_save(node);
     if (status) {

@@ -15,6 +15,7 @@
 #include "control/node/allocation.h"
 #include "control/node/groups.h"
 #include "control/node/server.h"
+#include "control/node/share.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -66,6 +67,11 @@ static struct flyt_node_allocation *make_orphan(struct flyt_node *node, const st
         slot->device_index = its->device_index;
         slot->sm_count = its->sm_count;
         slot->memory_bytes = its->memory_bytes;
+        slot->minimum_share_pct = its->minimum_share_pct;
+        slot->maximum_share_pct = its->maximum_share_pct;
+        slot->window_ms = its->window_ms;
+        slot->priority = its->priority;
+        from.is_suspended |= (its->flags & FLYT_SERVER_LINK_IS_SUSPENDED) != 0;
         slot->sm_groups.sm_groups_val = calloc(FLYT_GROUPS_MAX, sizeof(u_int));
         is_good = slot->gpu_uuid && slot->sm_groups.sm_groups_val;
         for (unsigned group = 0; is_good && group < FLYT_GROUPS_MAX; group++)
@@ -121,8 +127,8 @@ static bool hold_groups(struct flyt_node_slot *slot, const unsigned char *its, c
 }
 
 /* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
-static const char *take_back(struct guest *guest, const struct flyt_server_link_rejoin *rejoin, const int *ledgers,
-                             unsigned ledger_count)
+static const char *take_back(struct guest *guest, const struct flyt_server_link_rejoin *rejoin, const int *fds,
+                             unsigned fd_count)
 {
     const struct flyt_server_link_session *session = &rejoin->session;
     struct flyt_node *node = guest->node;
@@ -139,7 +145,7 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
         return "the node has its GPU no more";
     if (allocation->is_removed)
         return "the allocation of this VM was taken back";
-    if (flyt_node_allocation_take_ledgers(node, allocation, ledgers, ledger_count))
+    if (flyt_node_allocation_take_ledgers(node, allocation, fds, session->ledger_count))
         return "it has come back too late: its memory is accounted for no more";
     /* Where the wait for it was over already, its charge was taken back. */
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
@@ -186,6 +192,7 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
             flyt_node_server_tell_limit(server, i, allocation->now.slots.slots_val[i].memory_bytes,
                                         allocation->now.revision, true);
     }
+    flyt_node_share_rejoin(server, session, fds + session->ledger_count, fd_count - session->ledger_count);
     flyt_node_groups_look(node, allocation);
     flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session_id,
               allocation->now.vm_ip, server->ticket.program, (int)peer.pid, server->extents.count);

@@ -19,6 +19,7 @@ $(B)/bin/flyt-node-manager: $(B)/control/node/main.o $(NODE_OBJS) $(CONTROL_OBJS
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -ldl
 CONTROL += $(B)/bin/flyt-node-manager
 $(B)/control/node/manager_test: $(B)/control/node/fake-server
+$(B)/control/node/share_test: $(B)/control/node/fake-server
 $(B)/control/node/cgroup_test: $(B)/control/node/fake-server
 
 # NVML's names without a GPU, for tests.

@@ -20,6 +20,7 @@
 #include "control/node/images.h"
 #include "control/node/mps.h"
 #include "control/node/pool.h"
+#include "control/node/share.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -359,6 +360,8 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     fds[fd_count++] = fd;
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         fds[fd_count++] = flyt_ledger_fd(allocation->slots[i].ledger);
+    if (!status)
+        status = flyt_node_share_fill(server->node, allocation, &message.session, fds, &fd_count);
     /* Before the first byte of the program's comes. */
     flyt_node_cgroups_enter(&server->node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
     /* The server finds its entries made: none is left without a name in case it dies. */
@@ -577,6 +580,7 @@ static void end_session(struct flyt_node_server *server, const char *how)
     /* First the memory, then its charge: nobody is granted what is not free yet. */
     flyt_node_extents_drop(node, &server->extents, server->server_id);
     leave_ledgers(server);
+    flyt_node_share_leave(server);
     snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
     const char *reason = *server->end_reason ? server->end_reason : how;
     flyt_info("session %s: ended, vm=%s program=%s calls=%" PRIu64 " gpu_time_us=%" PRIu64 " duration_ms=%" PRIu64

@@ -58,6 +58,8 @@ struct flyt_node_server {
     /* By slot: the last revision of SM groups that it was told, and how far it has come. */
     uint64_t sm_revision[FLYT_SLOTS_MAX];
     flyt_switch_state sm_state[FLYT_SLOTS_MAX];
+    /* By slot: the revision of the last SHARE that it was told (0: none), and has carried out. */
+    uint64_t share_told[FLYT_SLOTS_MAX], share_done[FLYT_SLOTS_MAX];
     struct flyt_node_extents extents;
     uint64_t limits_told, limits_done; /* LIMIT that it was sent, and that it has answered */
     struct flyt_server_link_need need; /* for which it waits; number 0: for none */

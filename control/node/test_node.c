@@ -171,7 +171,11 @@ struct test_outcome test_node_order(struct test_node *test, const struct test_wi
     flyt_slot slot = {.gpu_uuid = uuid,
                       .memory_bytes = wish->memory_bytes,
                       .sm_groups = {wish->group_count, groups},
-                      .sm_count = 8 * wish->group_count};
+                      .sm_count = 8 * wish->group_count,
+                      .minimum_share_pct = wish->minimum_pct,
+                      .maximum_share_pct = wish->maximum_pct,
+                      .window_ms = wish->window_ms,
+                      .priority = wish->priority};
     flyt_allocation allocation = {.id = wish->id,
                                   .vm_ip = (char *)wish->vm_ip,
                                   .tenant = (char *)"",
@@ -180,6 +184,8 @@ struct test_outcome test_node_order(struct test_node *test, const struct test_wi
                                   .generation = wish->generation,
                                   .sessions_max = wish->sessions_max,
                                   .when_free = wish->when_free,
+                                  .is_suspended = wish->is_suspended,
+                                  .isolation = wish->is_strict ? FLYT_ISOLATION_STRICT : FLYT_ISOLATION_SHARED,
                                   .slots = {1, &slot}};
     const flyt_apply_args args = {.epoch = wish->epoch, .allocations = {1, &allocation}};
     struct test_outcome outcome = {.order = (flyt_status)-1};

@@ -56,6 +56,9 @@ struct test_wish {
     unsigned first_group, group_count;
     bool when_free;
     flyt_allocation_state state; /* 0: active */
+    unsigned minimum_pct, maximum_pct, window_ms;
+    int priority;
+    bool is_suspended, is_strict;
 };
 struct test_outcome test_node_order(struct test_node *test, const struct test_wish *wish);
 /* Orders to take it back; test->removal is the outcome, when there is one. */

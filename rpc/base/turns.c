@@ -309,6 +309,16 @@ unsigned flyt_turns_list(const struct flyt_turns *turns, uint64_t *ret_ids)
     return count;
 }
 
+unsigned flyt_turns_servers(const struct flyt_turns *turns, uint64_t *ret_ids)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < FLYT_TURN_SERVERS_MAX; i++)
+        if (turns->shared->table.servers[i].server_id)
+            ret_ids[count++] = turns->shared->table.servers[i].server_id;
+    return count;
+}
+
 bool flyt_turns_has(const struct flyt_turns *turns, uint64_t server_id)
 {
     for (unsigned i = 0; server_id && i < FLYT_TURN_SERVERS_MAX; i++)

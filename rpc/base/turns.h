@@ -68,6 +68,8 @@ struct flyt_turns_state {
 int flyt_turns_read(const struct flyt_turns *turns, uint64_t tenant_id, struct flyt_turns_state *ret_state);
 /* The tenants, into ret_ids (FLYT_TURN_TENANTS_MAX). Returns how many. */
 unsigned flyt_turns_list(const struct flyt_turns *turns, uint64_t *ret_ids);
+/* The servers, into ret_ids (FLYT_TURN_SERVERS_MAX). Returns how many. */
+unsigned flyt_turns_servers(const struct flyt_turns *turns, uint64_t *ret_ids);
 /* Whether the server has joined, whatever its tenant. */
 bool flyt_turns_has(const struct flyt_turns *turns, uint64_t server_id);
 
