@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +23,24 @@ enum {
     MARK_BYTES = 4,
     HURRIED_TIME_MS = 1000, /* what remains of the time limit while the greeter is full */
     TICK_MS = 250,
-    ANSWERS_MAX = 100 /* null calls and queries on one connection */
+    ANSWERS_MAX = 100, /* null calls and queries on one connection */
+    ACCEPTS_MAX = 64,  /* before those that are in are looked at again */
+    ADDRESS_BYTES = 16
+};
+
+/* Where guests come from: an IPv4 address, or the first half of an IPv6 address, because who has one has all that begin
+ * like it. */
+struct source {
+    unsigned char address[ADDRESS_BYTES];
+    unsigned count; /* of guests from there; 0: free */
 };
 
 /* A connection whose first record is not complete. Read bytes are exactly those of the record: nothing behind it. */
 struct guest {
-    int fd; /* -1: free */
-    uint64_t since_ms;
-    unsigned char *raw; /* with record marks */
+    int fd;                    /* -1: free */
+    uint64_t since_ms, number; /* which no other guest had, and later ones have higher */
+    struct source *source;     /* NULL: local */
+    unsigned char *raw;        /* with record marks */
     size_t raw_bytes, capacity;
     size_t mark_offset;  /* of the fragment being read */
     size_t fragment_end; /* where it ends in raw; 0: its mark is not there yet */
@@ -50,8 +61,10 @@ struct flyt_greeter {
     int listeners[LISTENERS_MAX];
     unsigned listener_count;
     struct guest guests[FLYT_GREETER_CONNECTIONS_MAX];
+    struct source sources[FLYT_GREETER_CONNECTIONS_MAX];
     unsigned guest_count;
-    bool is_full; /* listeners are out of the epoll set */
+    uint64_t number;
+    bool is_paused; /* listeners are out of the epoll set */
 };
 
 /* What an event is about: the numbers of guests, then of listeners, then the timer. */
@@ -80,13 +93,14 @@ static void set_timer(struct flyt_greeter *greeter, bool is_on)
 
 /* ---- guests ---- */
 
-static void set_full(struct flyt_greeter *greeter, bool is_full)
+/* Further ones wait in the kernel's queue. */
+static void set_paused(struct flyt_greeter *greeter, bool is_paused)
 {
-    if (greeter->is_full == is_full)
+    if (greeter->is_paused == is_paused)
         return;
-    greeter->is_full = is_full;
+    greeter->is_paused = is_paused;
     for (unsigned i = 0; i < greeter->listener_count; i++) {
-        if (is_full)
+        if (is_paused)
             unwatch(greeter, greeter->listeners[i]);
         else
             watch(greeter, greeter->listeners[i], FIRST_LISTENER + i);
@@ -109,10 +123,12 @@ static int let_go(struct flyt_greeter *greeter, struct guest *guest)
     unwatch(greeter, fd);
     free(guest->raw);
     free_challenge(guest->challenge);
+    if (guest->source)
+        guest->source->count--;
     *guest = (struct guest){.fd = -1};
     if (!--greeter->guest_count)
         set_timer(greeter, false);
-    set_full(greeter, false);
+    set_paused(greeter, false);
     return fd;
 }
 
@@ -128,7 +144,73 @@ static void expect_record(struct guest *guest)
     guest->is_last = false;
 }
 
-static struct guest *admit(struct flyt_greeter *greeter, int fd)
+/* ---- whose turn it is where all places are taken ---- */
+
+static bool is_full(const struct flyt_greeter *greeter)
+{
+    return greeter->guest_count == FLYT_GREETER_CONNECTIONS_MAX;
+}
+
+/* The one that has these guests, or a free one for them: there is one as long as there is a place for the guest, and
+ * otherwise where a source has two. NULL: the connection is local. */
+static struct source *find_source(struct flyt_greeter *greeter, const struct sockaddr_storage *from)
+{
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)from;
+    unsigned char address[ADDRESS_BYTES] = {0};
+    struct source *free_source = NULL;
+
+    if (from->ss_family == AF_INET)
+        memcpy(address + ADDRESS_BYTES / 2, &((const struct sockaddr_in *)from)->sin_addr, sizeof(struct in_addr));
+    else if (from->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr))
+        memcpy(address + ADDRESS_BYTES / 2, &six->sin6_addr.s6_addr[12], sizeof(struct in_addr));
+    else if (from->ss_family == AF_INET6)
+        memcpy(address, &six->sin6_addr, ADDRESS_BYTES / 2);
+    else
+        return NULL;
+    for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++) {
+        struct source *source = &greeter->sources[i];
+        if (source->count && !memcmp(source->address, address, sizeof address))
+            return source;
+        if (!source->count)
+            free_source = source;
+    }
+    if (free_source)
+        memcpy(free_source->address, address, sizeof address);
+    return free_source;
+}
+
+static struct source *busiest_source(struct flyt_greeter *greeter)
+{
+    struct source *busiest = greeter->sources;
+
+    for (unsigned i = 1; i < FLYT_GREETER_CONNECTIONS_MAX; i++)
+        if (greeter->sources[i].count > busiest->count)
+            busiest = &greeter->sources[i];
+    return busiest;
+}
+
+/* The guest of the busiest source that goes first: one that has not even begun before one that was challenged, the
+ * oldest of them. NULL: no source has more than one. */
+static struct guest *find_victim(struct flyt_greeter *greeter)
+{
+    const struct source *busiest = busiest_source(greeter);
+    struct guest *victim = NULL;
+
+    if (busiest->count < 2)
+        return NULL;
+    for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++) {
+        struct guest *guest = &greeter->guests[i];
+        if (guest->fd < 0 || guest->source != busiest)
+            continue;
+        bool has_begun = guest->challenge, victim_has_begun = victim && victim->challenge;
+        if (!victim || (victim_has_begun && !has_begun) ||
+            (victim_has_begun == has_begun && guest->number < victim->number))
+            victim = guest;
+    }
+    return victim;
+}
+
+static struct guest *admit(struct flyt_greeter *greeter, int fd, struct source *source)
 {
     struct guest *guest = greeter->guests;
 
@@ -138,11 +220,12 @@ static struct guest *admit(struct flyt_greeter *greeter, int fd)
         flyt_close(fd);
         return NULL;
     }
-    *guest = (struct guest){.fd = fd, .since_ms = flyt_clock_ms()};
+    *guest = (struct guest){.fd = fd, .since_ms = flyt_clock_ms(), .number = ++greeter->number, .source = source};
+    if (source)
+        source->count++;
     expect_record(guest);
     if (!greeter->guest_count++)
         set_timer(greeter, true);
-    set_full(greeter, greeter->guest_count == FLYT_GREETER_CONNECTIONS_MAX);
     return guest;
 }
 
@@ -150,7 +233,7 @@ static void turn_away_late(struct flyt_greeter *greeter)
 {
     uint64_t now_ms = flyt_clock_ms();
     /* For all of them: the first that goes makes room, and who waits behind the others would get one place a tick. */
-    uint64_t limit_ms = greeter->is_full ? HURRIED_TIME_MS : FLYT_GREETER_TIME_MS;
+    uint64_t limit_ms = greeter->is_paused || is_full(greeter) ? HURRIED_TIME_MS : FLYT_GREETER_TIME_MS;
 
     for (unsigned i = 0; i < FLYT_GREETER_CONNECTIONS_MAX; i++) {
         struct guest *guest = &greeter->guests[i];
@@ -159,7 +242,7 @@ static void turn_away_late(struct flyt_greeter *greeter)
     }
     if (!greeter->guest_count)
         set_timer(greeter, false);
-    set_full(greeter, greeter->guest_count == FLYT_GREETER_CONNECTIONS_MAX);
+    set_paused(greeter, false);
 }
 
 /* ---- reading a record ---- */
@@ -408,18 +491,27 @@ static void read_guest(struct flyt_greeter *greeter, struct guest *guest)
 
 static int accept_guests(struct flyt_greeter *greeter, int listen_fd)
 {
-    while (greeter->guest_count < FLYT_GREETER_CONNECTIONS_MAX) {
-        int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    for (unsigned i = 0; i < ACCEPTS_MAX; i++) {
+        struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+        socklen_t from_bytes = sizeof from;
+        struct guest *victim = is_full(greeter) ? find_victim(greeter) : NULL;
+        if (is_full(greeter) && !victim) {
+            set_paused(greeter, true);
+            return 0;
+        }
+        int fd = accept4(listen_fd, (struct sockaddr *)&from, &from_bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
             continue;
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            set_full(greeter, true); /* they wait in the kernel's queue until the timer's next tick */
+            set_paused(greeter, true); /* until the timer's next tick */
             set_timer(greeter, true);
             return 0;
         }
         if (fd < 0)
             return errno == EAGAIN ? 0 : -errno;
-        struct guest *guest = admit(greeter, fd);
+        if (victim)
+            turn_away(greeter, victim);
+        struct guest *guest = admit(greeter, fd, find_source(greeter, &from));
         if (guest)
             read_guest(greeter, guest); /* most have spoken by the time they are accepted */
     }
@@ -467,7 +559,7 @@ int flyt_greeter_listen(struct flyt_greeter *greeter, int listen_fd)
         return -ENOSPC;
     if (flags < 0 || fcntl(listen_fd, F_SETFL, flags | O_NONBLOCK))
         return -errno;
-    int status = greeter->is_full ? 0 : watch(greeter, listen_fd, FIRST_LISTENER + greeter->listener_count);
+    int status = greeter->is_paused ? 0 : watch(greeter, listen_fd, FIRST_LISTENER + greeter->listener_count);
     if (!status)
         greeter->listeners[greeter->listener_count++] = listen_fd;
     return status;

@@ -4,9 +4,10 @@
  * are answered here, so that rpcinfo and anyone's stock client can make them without a session. Without CUDA.
  *
  * A connection that has not made its handshake is bounded in everything: FLYT_GREETER_TIME_MS of life, records of
- * FLYT_HANDSHAKE_BYTES_MAX, FLYT_GREETER_CONNECTIONS_MAX of them at once (further ones wait in the kernel's queue;
- * while it is full, those that said nothing for a second are closed). What is not a call of ours gets its RPC error or
- * is closed.
+ * FLYT_HANDSHAKE_BYTES_MAX, FLYT_GREETER_CONNECTIONS_MAX of them at once. While it is full, each may live a second,
+ * and for one that comes the address with most of them loses one: so strangers cannot keep others out, who need a place
+ * for the moment of a handshake. Where all are of different addresses, or local, further ones wait in the kernel's
+ * queue. What is not a call of ours gets its RPC error or is closed.
  *
  * Single-threaded and non-blocking: wait until flyt_greeter_fd is readable (poll, epoll, sd-event), then call
  * flyt_greeter_process; that is all, time limits included. Example:
@@ -25,7 +26,7 @@
 #include "flyt.h"
 
 enum {
-    FLYT_GREETER_CONNECTIONS_MAX = 64,
+    FLYT_GREETER_CONNECTIONS_MAX = 256,
     FLYT_GREETER_TIME_MS = 10000,
     FLYT_GREETER_FRAGMENTS_MAX = 64,
     /* A handshake's record with its marks. */

@@ -360,8 +360,11 @@ static void test_guests_are_few(void **state)
 
     unix_url(url, sizeof url);
     struct door *door = new_door(url);
-    for (int i = 0; i < MANY; i++)
+    for (int i = 0; i < MANY; i++) {
         fds[i] = connect_to(door);
+        if (i % 64 == 63) /* the kernel's queue holds few of them */
+            settle(door);
+    }
     assert_int_equal(send(fds[MANY - 1], call.data, call.used, 0), call.used);
     settle(door);
     assert_int_equal(door->handshakes, 0); /* still in the kernel's queue */
@@ -515,6 +518,96 @@ static void test_challenged_guests_are_few(void **state)
     free_door(door);
 }
 
+/* A connection from a loopback address of this number, as from a machine of its own. */
+static int connect_from(struct door *door, unsigned number)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000001u + number)}, to = from;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+
+    assert_true(fd >= 0);
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+    assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons((uint16_t)atoi(strrchr(door->url, ':') + 1));
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+/* Silent ones of one address, without end: others get in at once, and keep their places. */
+static void test_one_address_keeps_nobody_out(void **state)
+{
+    enum { MANY = 3 * FLYT_GREETER_CONNECTIONS_MAX };
+    struct flyt_bytes call = make_handshake_with(10, "who", ""), plain = make_handshake(10);
+    unsigned char challenge[FLYT_CHALLENGE_BYTES];
+    int fds[MANY], open_count = 0;
+
+    struct door *door = new_door_with("tcp://127.0.0.1:0", true);
+    int quiet = connect_from(door, 7), challenged = be_challenged(door, &call, challenge);
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = connect_from(door, 66);
+        if (i % 64 == 63)
+            settle(door);
+    }
+    /* Theirs are as many as there is room, the newest. */
+    for (int i = 0; i < MANY; i++) {
+        bool is_open = !is_closed(fds[i]);
+        open_count += is_open;
+        assert_int_equal(is_open, i >= MANY - (FLYT_GREETER_CONNECTIONS_MAX - 2));
+    }
+    assert_int_equal(open_count, FLYT_GREETER_CONNECTIONS_MAX - 2);
+    int late = connect_from(door, 8);
+    assert_int_equal(send(late, plain.data, plain.used, 0), plain.used);
+    settle(door);
+    assert_int_equal(door->handshakes, 1);
+    assert_false(is_closed(quiet));
+    assert_false(is_closed(challenged));
+    /* Also who shares their address gets in: those that have not begun go first. */
+    int shares = connect_from(door, 66);
+    assert_int_equal(send(shares, plain.data, plain.used, 0), plain.used);
+    settle(door);
+    assert_int_equal(door->handshakes, 2);
+    assert_false(is_closed(quiet));
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
+    close(quiet);
+    close(challenged);
+    close(late);
+    close(shares);
+    flyt_bytes_fini(&call);
+    flyt_bytes_fini(&plain);
+    free_door(door);
+}
+
+/* One of each address: nobody has more than his share, who comes waits until one has gone. */
+static void test_many_addresses_wait_for_each_other(void **state)
+{
+    enum { MANY = FLYT_GREETER_CONNECTIONS_MAX };
+    struct flyt_bytes plain = make_handshake(10);
+    int fds[MANY];
+
+    struct door *door = new_door("tcp://127.0.0.1:0");
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = connect_from(door, (unsigned)i + 10);
+        if (i % 64 == 63)
+            settle(door);
+    }
+    int late = connect_from(door, 5);
+    assert_int_equal(send(late, plain.data, plain.used, 0), plain.used);
+    settle(door);
+    assert_int_equal(door->handshakes, 0);
+    for (int i = 0; i < MANY; i++)
+        assert_false(is_closed(fds[i]));
+    close(fds[3]);
+    settle(door);
+    assert_int_equal(door->handshakes, 1);
+    for (int i = 0; i < MANY; i++)
+        if (i != 3)
+            close(fds[i]);
+    close(late);
+    flyt_bytes_fini(&plain);
+    free_door(door);
+}
+
 /* ---- the handshake's helpers ---- */
 
 /* An older client's record ends before the proof, a newer one's goes on behind it. */
@@ -600,6 +693,8 @@ int main(void)
         cmocka_unit_test(test_challenge_and_answer),
         cmocka_unit_test(test_answer_must_be_of_the_same_handshake),
         cmocka_unit_test(test_challenged_guests_are_few),
+        cmocka_unit_test(test_one_address_keeps_nobody_out),
+        cmocka_unit_test(test_many_addresses_wait_for_each_other),
         cmocka_unit_test(test_handshake_of_other_builds),
         cmocka_unit_test(test_handshake_decode_takes_nothing_bad),
         cmocka_unit_test(test_handshake_accepts_equal_signatures),
