@@ -303,6 +303,48 @@ int flyt_ledger_reserve(struct flyt_ledger *ledger, uint64_t server_id, uint64_t
     return status;
 }
 
+int flyt_ledger_reserve_change(struct flyt_ledger *ledger, uint64_t server_id, int64_t change_bytes)
+{
+    struct shared *shared = ledger->shared;
+    int status = server_id ? lock(shared) : -EINVAL;
+
+    if (status)
+        return status;
+    struct entry *entry = find(shared, server_id);
+    uint64_t reserve_bytes = entry ? load(&entry->reserve_bytes) : 0;
+    uint64_t less_bytes = change_bytes < 0 ? -(uint64_t)change_bytes : 0;
+    if (!entry)
+        status = -ENOENT;
+    else if (change_bytes > 0 && !may_take_locked(shared, (uint64_t)change_bytes))
+        status = -ENOMEM;
+    else if (change_bytes > 0)
+        store(&entry->reserve_bytes, reserve_bytes + (uint64_t)change_bytes);
+    else
+        store(&entry->reserve_bytes, reserve_bytes > less_bytes ? reserve_bytes - less_bytes : 0);
+    unlock(shared);
+    return status;
+}
+
+int flyt_ledger_reserve_measured(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes,
+                                 uint64_t *ret_used_bytes, uint64_t *ret_limit_bytes)
+{
+    struct shared *shared = ledger->shared;
+    int status = server_id ? lock(shared) : -EINVAL;
+
+    if (status)
+        return status;
+    struct entry *entry = find(shared, server_id);
+    if (entry) {
+        store(&entry->reserve_bytes, bytes);
+        *ret_used_bytes = sum(shared);
+        *ret_limit_bytes = load(&shared->limit_bytes);
+        if (*ret_used_bytes > load(&shared->peak_bytes))
+            store(&shared->peak_bytes, *ret_used_bytes);
+    }
+    unlock(shared);
+    return entry ? 0 : -ENOENT;
+}
+
 void flyt_ledger_set_cached(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
 {
     struct entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
@@ -382,6 +424,20 @@ uint64_t flyt_ledger_used(const struct flyt_ledger *ledger, uint64_t server_id)
     const struct entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
 
     return entry ? add(load(&entry->used_bytes), load(&entry->reserve_bytes)) : 0;
+}
+
+uint64_t flyt_ledger_charged(const struct flyt_ledger *ledger, uint64_t server_id)
+{
+    const struct entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
+
+    return entry ? load(&entry->used_bytes) : 0;
+}
+
+uint64_t flyt_ledger_reserved(const struct flyt_ledger *ledger, uint64_t server_id)
+{
+    const struct entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
+
+    return entry ? load(&entry->reserve_bytes) : 0;
 }
 
 unsigned flyt_ledger_list(const struct flyt_ledger *ledger, uint64_t *ret_ids)

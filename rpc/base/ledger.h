@@ -48,6 +48,12 @@ int flyt_ledger_release(struct flyt_ledger *ledger, uint64_t server_id, uint64_t
 /* Sets what the server has besides what it charged: what the driver takes for modules and libraries. -ENOMEM: beyond
  * the limit (only when it rises); -ENOENT. */
 int flyt_ledger_reserve(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
+/* The same, by so much more or less; less than nothing is nothing. -ENOMEM: beyond the limit; -ENOENT. */
+int flyt_ledger_reserve_change(struct flyt_ledger *ledger, uint64_t server_id, int64_t change_bytes);
+/* The same as was measured: it is taken already, so that it counts whatever the limit is. *ret_used_bytes and
+ * *ret_limit_bytes: of all, afterwards. -ENOENT. */
+int flyt_ledger_reserve_measured(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes,
+                                 uint64_t *ret_used_bytes, uint64_t *ret_limit_bytes);
 /* How much of what the server has charged it keeps for later and would give back: to be told as free. It takes no lock,
  * and only the server itself calls it. */
 void flyt_ledger_set_cached(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
@@ -76,6 +82,9 @@ struct flyt_ledger_state {
 void flyt_ledger_read(const struct flyt_ledger *ledger, struct flyt_ledger_state *ret_state);
 /* What one server has, 0 without an entry. Never waits. */
 uint64_t flyt_ledger_used(const struct flyt_ledger *ledger, uint64_t server_id);
+/* Of that, what it has charged, and what is reserved for it. */
+uint64_t flyt_ledger_charged(const struct flyt_ledger *ledger, uint64_t server_id);
+uint64_t flyt_ledger_reserved(const struct flyt_ledger *ledger, uint64_t server_id);
 /* The servers that have entries, into ret_ids (FLYT_LEDGER_ENTRIES_MAX). Returns how many. Never waits. */
 unsigned flyt_ledger_list(const struct flyt_ledger *ledger, uint64_t *ret_ids);
 /* The peak begins anew with what is in use. */

@@ -70,6 +70,23 @@ static void test_reserve_counts(void **state)
     assert_int_equal(flyt_ledger_used(ledger, 1), 800);
     assert_int_equal(flyt_ledger_used(ledger, 9), 0);
     assert_int_equal(flyt_ledger_release(ledger, 1, 701), -ERANGE); /* what is reserved is not released */
+    assert_int_equal(flyt_ledger_charged(ledger, 1), 700);
+    assert_int_equal(flyt_ledger_reserved(ledger, 1), 100);
+    assert_int_equal(flyt_ledger_reserve_change(ledger, 9, 1), -ENOENT);
+    assert_int_equal(flyt_ledger_reserve_change(ledger, 1, 201), -ENOMEM);
+    assert_int_equal(flyt_ledger_reserve_change(ledger, 1, 200), 0);
+    assert_int_equal(flyt_ledger_reserve_change(ledger, 1, -50), 0);
+    assert_int_equal(flyt_ledger_reserved(ledger, 1), 250);
+    assert_int_equal(flyt_ledger_reserve_change(ledger, 1, -251), 0); /* of what was corrected meanwhile */
+    assert_int_equal(flyt_ledger_reserved(ledger, 1), 0);
+    /* What was measured is there, limit or not: then nothing more is granted. */
+    uint64_t used, limit;
+    assert_int_equal(flyt_ledger_reserve_measured(ledger, 1, 900, &used, &limit), 0);
+    assert_int_equal(used, 1600);
+    assert_int_equal(limit, 1000);
+    assert_int_equal(state_of(ledger).peak_bytes, 1600);
+    assert_int_equal(flyt_ledger_charge(ledger, 1, 1), -ENOMEM);
+    assert_int_equal(flyt_ledger_reserve_measured(ledger, 9, 1, &used, &limit), -ENOENT);
     flyt_ledger_close(ledger);
 }
 
