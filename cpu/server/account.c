@@ -25,18 +25,22 @@ static CUresult ask_others(struct flyt_device *device, uint64_t bytes, unsigned 
 {
     struct flyt_account_need *need = &device->memory.need;
     uint64_t now_ms = flyt_clock_ms();
-    if (now_ms - need->wanted_ms > FLYT_ACCOUNT_NEED_STALE_MS)
+    if (need->state == FLYT_NEED_ANSWERED && device->memory.attempt > need->sequence)
         need->state = FLYT_NEED_NONE;
-    need->wanted_ms = now_ms;
     if (need->state == FLYT_NEED_NONE && server_count > 1) {
         const struct flyt_server_link_need message = {.number = ++need->number, .bytes = bytes, .slot = device->slot};
         need->since_ms = now_ms;
+        need->sequence = device->session->received_sequence;
         if (flyt_manager_tell(device->session->manager, FLYT_SERVER_LINK_NEED, &message, sizeof message, NULL, NULL, 0))
             need->state = FLYT_NEED_ASKED;
     }
     if (need->state == FLYT_NEED_ASKED && now_ms - need->since_ms < FLYT_ACCOUNT_NEED_MS)
         return CUDA_ERROR_NOT_READY;
-    need->state = FLYT_NEED_NONE;
+    /* They do not answer: who has not waited for that asks once more. */
+    if (need->state == FLYT_NEED_ASKED && device->memory.attempt > need->sequence) {
+        need->state = FLYT_NEED_NONE;
+        return CUDA_ERROR_NOT_READY;
+    }
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -47,25 +51,54 @@ void flyt_account_take_answer(struct flyt_device *device, uint64_t number)
         need->state = FLYT_NEED_ANSWERED;
 }
 
-CUresult flyt_account_charge(struct flyt_device *device, uint64_t bytes, bool is_last_try)
+/* CUDA_SUCCESS: the ledger is to decide. */
+static CUresult look_for_room(struct flyt_device *device, uint64_t bytes, bool is_last_try)
 {
     struct flyt_ledger_state state;
-    if (!device->ledger)
-        return CUDA_SUCCESS;
     flyt_ledger_read(device->ledger, &state);
     bool is_over = state.used_bytes > state.limit_bytes || bytes > state.limit_bytes - state.used_bytes;
-    if (is_over && device->memory.debts)
+    if (!is_over)
+        return CUDA_SUCCESS;
+    if (device->memory.debts)
         return CUDA_ERROR_NOT_READY;
-    if (is_over && !is_last_try)
+    if (!is_last_try)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (is_over && ask_others(device, bytes, state.entry_count) == CUDA_ERROR_NOT_READY)
+    if (ask_others(device, bytes, state.entry_count) == CUDA_ERROR_NOT_READY)
         return CUDA_ERROR_NOT_READY;
-    int status = flyt_ledger_charge(device->ledger, server_id(device), bytes);
+    return CUDA_SUCCESS;
+}
+
+/* What the ledger has decided. */
+static CUresult take_answer(struct flyt_device *device, int status)
+{
     if (status && status != -ENOMEM)
         warn(device, "memory cannot be charged", status);
-    /* What was answered before is of no use any more: others may cache again. */
-    device->memory.need.state = FLYT_NEED_NONE;
     return status ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult flyt_account_charge(struct flyt_device *device, uint64_t bytes, bool is_last_try)
+{
+    CUresult result = device->ledger ? look_for_room(device, bytes, is_last_try) : CUDA_SUCCESS;
+    if (!device->ledger || result != CUDA_SUCCESS)
+        return result;
+    return take_answer(device, flyt_ledger_charge(device->ledger, server_id(device), bytes));
+}
+
+CUresult flyt_account_reserve(struct flyt_device *device, uint64_t bytes, bool is_last_try)
+{
+    CUresult result = device->ledger ? look_for_room(device, bytes, is_last_try) : CUDA_SUCCESS;
+    if (!device->ledger || result != CUDA_SUCCESS)
+        return result;
+    return take_answer(device, flyt_ledger_reserve_change(device->ledger, server_id(device), (int64_t)bytes));
+}
+
+void flyt_account_unreserve(struct flyt_device *device, uint64_t bytes)
+{
+    if (!device->ledger || !bytes)
+        return;
+    int status = flyt_ledger_reserve_change(device->ledger, server_id(device), -(int64_t)bytes);
+    if (status)
+        warn(device, "memory cannot be credited", status);
 }
 
 void flyt_account_uncharge(struct flyt_device *device, uint64_t bytes)
@@ -142,7 +175,7 @@ static void forget(struct flyt_device *device, struct flyt_account_debt **link)
 static void correct(struct flyt_device *device)
 {
     uint64_t bytes = device->memory.extent_bytes;
-    uint64_t charged_bytes = flyt_ledger_used(device->ledger, server_id(device));
+    uint64_t charged_bytes = flyt_ledger_charged(device->ledger, server_id(device));
     if (charged_bytes > bytes)
         flyt_account_uncharge(device, charged_bytes - bytes);
 }

@@ -20,15 +20,14 @@ struct flyt_device;
 enum { FLYT_ACCOUNT_CREDIT_MS = 5000 };
 /* Other servers of the VM that have not given back what they cache after so long are not waited for any longer. */
 enum { FLYT_ACCOUNT_NEED_MS = 5000 };
-/* Who waits for them looks far more often; an answer that nobody has waited for so long is not used: they may have got
- * more to give since. */
-enum { FLYT_ACCOUNT_NEED_STALE_MS = 50 };
 
 /* Before anything is refused, the VM's other servers give back what they cache. */
 struct flyt_account_need {
     enum { FLYT_NEED_NONE, FLYT_NEED_ASKED, FLYT_NEED_ANSWERED } state;
     uint64_t number, since_ms;
-    uint64_t wanted_ms; /* when somebody last waited for the answer */
+    /* Calls up to this one may use the answer: for a later one, others may have got more to give since they were asked.
+     */
+    uint64_t sequence;
 };
 
 /* An extent that was given back and is not credited. */
@@ -45,6 +44,9 @@ struct flyt_account_debt {
  * to be counted as a refusal.
  */
 CUresult flyt_account_charge(struct flyt_device *device, uint64_t bytes, bool is_last_try);
+/* The same for what the driver takes for itself (reserve.h). */
+CUresult flyt_account_reserve(struct flyt_device *device, uint64_t bytes, bool is_last_try);
+void flyt_account_unreserve(struct flyt_device *device, uint64_t bytes);
 /* What was charged was not made after all. */
 void flyt_account_uncharge(struct flyt_device *device, uint64_t bytes);
 

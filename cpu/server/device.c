@@ -192,7 +192,21 @@ CUresult flyt_serve_device_limit_set(struct flyt_call *call, const flyt_device_l
     CUresult result = enter_primary(call, args->device, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    return leave_primary(device, call->session->driver->cuCtxSetLimit((CUlimit)args->limit, args->value));
+    size_t before = 0;
+    device->memory.attempt = call->sequence;
+    result = call->session->driver->cuCtxGetLimit(&before, (CUlimit)args->limit);
+    if (result == CUDA_SUCCESS)
+        result = flyt_reserve_limit(device, (CUlimit)args->limit, args->value);
+    bool is_early = result == CUDA_ERROR_NOT_READY;
+    if (result == CUDA_SUCCESS) {
+        result = call->session->driver->cuCtxSetLimit((CUlimit)args->limit, args->value);
+        if (result != CUDA_SUCCESS)
+            flyt_reserve_limit(device, (CUlimit)args->limit, before);
+    }
+    result = leave_primary(device, result);
+    /* Memory is still to be given back. */
+    call->session->is_retry_due |= is_early;
+    return is_early ? FLYT_CALL_PARKED : result;
 }
 
 CUresult flyt_serve_device_cache_config_set(struct flyt_call *call, const flyt_device_cache_config_set_args *args)

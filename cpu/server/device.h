@@ -11,6 +11,7 @@
 
 #include "cpu/server/memory.h"
 #include "cpu/server/moment.h"
+#include "cpu/server/reserve.h"
 #include "cpu/server/resize.h"
 #include "cpu/server/turn.h"
 #include "rpc/base/error.h"
@@ -41,7 +42,8 @@ struct flyt_device {
     uint64_t blocking_pass; /* as flyt_object.blocked_pass, for the blocking streams together */
     struct flyt_moment_pool moments;
     struct flyt_memory memory;
-    uint32_t peer_mask; /* devices that may access this one's memory, one bit each */
+    struct flyt_reserve reserve; /* what the driver takes for itself */
+    uint32_t peer_mask;          /* devices that may access this one's memory, one bit each */
 
     /* What the session was granted of the GPU (flyt_session_grant); all zero: everything. */
     unsigned slot;              /* of the allocation */

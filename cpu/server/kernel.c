@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cpu/server/call.h"
+#include "cpu/server/module.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
 
@@ -201,13 +202,33 @@ static CUresult launch_with_attributes(struct flyt_stream *stream, const flyt_ke
     return result;
 }
 
+/* What the kernel's first launch on a device makes the driver take. Parked while memory is still to be given back. */
+static CUresult reserve(struct flyt_device *device, struct flyt_kernel *kernel, uint64_t sequence)
+{
+    device->memory.attempt = sequence;
+    CUresult result = flyt_device_use(device);
+    if (result == CUDA_SUCCESS)
+        result = flyt_reserve_kernel(device, kernel);
+    if (result == CUDA_ERROR_NOT_READY) {
+        device->session->is_retry_due = true;
+        return FLYT_CALL_PARKED;
+    }
+    if (result == CUDA_SUCCESS)
+        kernel->reserved_mask |= 1u << device->ordinal;
+    return flyt_session_check(device->session, result);
+}
+
 CUresult flyt_serve_kernel_launch(struct flyt_call *call, const flyt_kernel_launch_args *args,
                                   struct flyt_stream *stream, struct flyt_kernel *kernel)
 {
     /* A shorter buffer would be read beyond its end. */
     if (args->params.params_len < kernel->param_bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = flyt_stream_enter(stream);
+    CUresult result = CUDA_SUCCESS;
+    if (!(kernel->reserved_mask >> stream->device->ordinal & 1))
+        result = reserve(stream->device, kernel, call->sequence);
+    if (result == CUDA_SUCCESS)
+        result = flyt_stream_enter(stream);
     if (result != CUDA_SUCCESS)
         return result;
     size_t param_bytes = kernel->param_bytes;

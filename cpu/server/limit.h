@@ -20,7 +20,7 @@ struct flyt_session;
 
 enum {
     FLYT_LIMIT_ANSWER_MS = 500, /* below FLYT_ACCOUNT_NEED_MS, for which others wait */
-    FLYT_LIMIT_QUIET_US = 2000, /* without a call: what a client keeps in its own buffer comes in that time */
+    FLYT_LIMIT_QUIET_US = 20000, /* without a call: what a client keeps in its own buffer comes in that time */
 };
 
 /* Of a slot: orders that are not answered. */

@@ -258,6 +258,17 @@ CUresult flyt_memory_alloc(struct flyt_device *device, uint64_t bytes, uint64_t 
     return result;
 }
 
+CUresult flyt_memory_reserve(struct flyt_device *device, uint64_t bytes)
+{
+    const struct flyt_memory *memory = &device->memory;
+    CUresult result = flyt_account_reserve(device, bytes, false);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY)
+        return result;
+    flyt_memory_give_back(device, false);
+    result = flyt_account_reserve(device, bytes, !memory->pending_first);
+    return result == CUDA_ERROR_OUT_OF_MEMORY && memory->pending_first ? CUDA_ERROR_NOT_READY : result;
+}
+
 static struct flyt_allocator *arena_of(struct flyt_memory *memory, uint64_t address, uint64_t *ret_address,
                                        uint64_t *ret_bytes)
 {
@@ -451,6 +462,7 @@ struct alloc_job {
 /* `sequence` is that of the call: what frees memory before it must be waited for, as CUDA's own functions do. */
 static CUresult try_alloc(struct flyt_device *device, uint64_t sequence, uint64_t bytes, uint64_t *ret_address)
 {
+    device->memory.attempt = sequence;
     CUresult result = flyt_memory_alloc(device, bytes, ret_address);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && flyt_park_has(device->session, FLYT_MEMORY_FREE, sequence))
         return CUDA_ERROR_NOT_READY;

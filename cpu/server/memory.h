@@ -43,6 +43,7 @@ struct flyt_memory {
     uint64_t pending_bytes;
     struct flyt_account_debt *debts; /* extents that were given back and are not credited (account.h) */
     struct flyt_account_need need;   /* what the VM's other servers were asked for (account.h) */
+    uint64_t attempt;                /* the call for which memory is being looked for: its sequence number */
     bool is_sinking;                 /* more is in use than a lowered limit allows: nothing is kept for later */
 };
 
@@ -59,6 +60,9 @@ CUresult flyt_memory_alloc(struct flyt_device *device, uint64_t bytes, uint64_t 
 CUresult flyt_memory_free(struct flyt_device *device, uint64_t address);
 /* Frees all allocations of the device, on which no work is running any more. */
 void flyt_memory_reset(struct flyt_device *device);
+/* Charges what the driver is to take for itself, after what is free here is given back for it. CUDA_SUCCESS,
+ * CUDA_ERROR_OUT_OF_MEMORY, or CUDA_ERROR_NOT_READY, as flyt_memory_alloc. */
+CUresult flyt_memory_reserve(struct flyt_device *device, uint64_t bytes);
 /* Takes back freed memory that no work uses any more. */
 void flyt_memory_reap(struct flyt_device *device);
 /* Gives back what is free. when_free: also what is freed from now on, as long as more is in use than is allowed. */

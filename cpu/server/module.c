@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cpu/server/call.h"
+#include "cpu/server/footprint.h"
 #include "cpu/server/jit.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
@@ -30,6 +31,7 @@ static void free_library(struct flyt_library *library)
         return;
     if (library->cu_library)
         flyt_session_check(library->session, library->session->driver->cuLibraryUnload(library->cu_library));
+    flyt_reserve_forget(library);
     free_infos(library->infos, library->kernel_count);
     free(library->kernels);
     free(library);
@@ -153,6 +155,9 @@ struct load_job {
     struct flyt_task task;
     struct flyt_library *library; /* until it is the session's */
     unsigned char hash[FLYT_HASH_BYTES];
+    enum { LOAD_READING, LOAD_CHARGING, LOAD_LOADING } stage; /* the submission thread's */
+    char *image;
+    uint64_t image_bytes;
     struct flyt_jit jit;
     bool can_print;
     flyt_library_load_res res;
@@ -215,6 +220,7 @@ static CUresult describe(struct load_job *self)
                  : CUDA_ERROR_OUT_OF_MEMORY;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         library->kernels[i].cu_kernel = cu_kernels[i];
+        library->kernels[i].library = library;
         result = describe_kernel(driver, &library->kernels[i], &library->infos[i]);
     }
     free(cu_kernels);
@@ -252,27 +258,41 @@ static CUresult take_infos(struct flyt_library *library, u_int *ret_count, flyt_
     return CUDA_SUCCESS;
 }
 
-static CUresult load(struct load_job *self)
+/* The image, and what it will take of the GPU. */
+static CUresult read_image(struct load_job *self)
 {
     struct flyt_session *session = self->job.session;
     const struct flyt_driver *driver = session->driver;
-    char *image;
-    uint64_t bytes;
-    int status = flyt_image_cache_get(&session->images, self->hash, &image, &bytes);
+    const struct flyt_device *device = &session->devices[0];
+    int major = 0, minor = 0;
+    int status = flyt_image_cache_get(&session->images, self->hash, &self->image, &self->image_bytes);
     if (status)
         return status == -ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_OUT_OF_MEMORY;
     /* Managed memory comes with a later version: a module that has some is refused, not run without. */
     static const char managed[] = ".attribute(.managed";
-    CUresult result = CUDA_SUCCESS;
-    if (memmem(image, bytes, managed, sizeof managed - 1))
-        result = CUDA_ERROR_NOT_SUPPORTED;
-    self->can_print = flyt_print_can(image, bytes);
+    if (memmem(self->image, self->image_bytes, managed, sizeof managed - 1))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    self->can_print = flyt_print_can(self->image, self->image_bytes);
+    if (!device->ledger)
+        return CUDA_SUCCESS;
+    CUresult result =
+        driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->cu_device);
     if (result == CUDA_SUCCESS)
-        result = driver->cuCtxSetCurrent(session->devices[0].cu_primary);
+        result = driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->cu_device);
+    self->library->footprint_bytes = flyt_footprint(self->image, self->image_bytes, major, minor, !driver->is_soft);
+    return result;
+}
+
+static CUresult load(struct load_job *self)
+{
+    struct flyt_session *session = self->job.session;
+    const struct flyt_driver *driver = session->driver;
+    CUresult result = driver->cuCtxSetCurrent(session->devices[0].cu_primary);
     if (result == CUDA_SUCCESS)
-        result = driver->cuLibraryLoadData(&self->library->cu_library, image, self->jit.options, self->jit.values,
+        result = driver->cuLibraryLoadData(&self->library->cu_library, self->image, self->jit.options, self->jit.values,
                                            self->jit.option_count, NULL, NULL, 0);
-    free(image);
+    free(self->image);
+    self->image = NULL;
     /* Compiles and places it now, on this thread, not at the first launch on the submission thread. */
     CUmodule module;
     if (result == CUDA_SUCCESS)
@@ -280,10 +300,32 @@ static CUresult load(struct load_job *self)
     return result == CUDA_SUCCESS ? describe(self) : result;
 }
 
+static void read_run(struct flyt_task *task)
+{
+    struct load_job *self = (struct load_job *)((char *)task - offsetof(struct load_job, task));
+    self->result = read_image(self);
+}
+
 static void load_run(struct flyt_task *task)
 {
     struct load_job *self = (struct load_job *)((char *)task - offsetof(struct load_job, task));
     self->result = load(self);
+}
+
+/* Reading is done: what the module will take is charged, then it is loaded. CUDA_ERROR_NOT_READY: it is under way. */
+static CUresult load_charged(struct load_job *self)
+{
+    struct flyt_session *session = self->job.session;
+    self->stage = LOAD_CHARGING;
+    session->devices[0].memory.attempt = self->job.sequence;
+    CUresult result = flyt_reserve_library(&session->devices[0], self->library);
+    if (result != CUDA_SUCCESS) {
+        self->job.needs_poll = result == CUDA_ERROR_NOT_READY; /* memory is still to be given back */
+        return result;
+    }
+    self->stage = LOAD_LOADING;
+    self->task = (struct flyt_task){.run = load_run};
+    return flyt_worker_submit(&session->worker, &self->task) == 0 ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult load_advance(struct flyt_job *job)
@@ -293,6 +335,8 @@ static CUresult load_advance(struct flyt_job *job)
     if (!atomic_load_explicit(&self->task.is_done, memory_order_acquire))
         return CUDA_ERROR_NOT_READY;
     CUresult result = self->result;
+    if (result == CUDA_SUCCESS && self->stage != LOAD_LOADING)
+        return load_charged(self);
     if (result == CUDA_SUCCESS) {
         self->res.kernel_count = self->library->kernel_count;
         result = take_infos(self->library, &self->res.kernels.kernels_len, &self->res.kernels.kernels_val);
@@ -325,6 +369,7 @@ static void load_free(struct flyt_job *job)
     struct load_job *self = (struct load_job *)job;
     free_infos(self->res.kernels.kernels_val, self->res.kernels.kernels_len);
     free_library(self->library);
+    free(self->image);
     free(self);
 }
 
@@ -341,7 +386,7 @@ CUresult flyt_serve_library_load(struct flyt_call *call, const flyt_library_load
         library->object.id = args->library_id;
         library->session = call->session;
         self->library = library;
-        self->task.run = load_run;
+        self->task.run = read_run;
         memcpy(self->hash, args->image_hash, sizeof self->hash);
         flyt_job_start(&self->job, &load_ops, call, NULL);
         self->job.is_unexecuted = true;
@@ -437,6 +482,14 @@ CUresult flyt_serve_library_global(struct flyt_call *call, const flyt_library_gl
     CUdeviceptr address = 0;
     size_t bytes = 0;
     CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    if (result == CUDA_SUCCESS) {
+        device->memory.attempt = call->sequence;
+        result = flyt_reserve_library(device, library);
+    }
+    if (result == CUDA_ERROR_NOT_READY) {
+        call->session->is_retry_due = true;
+        return FLYT_CALL_PARKED;
+    }
     if (result == CUDA_SUCCESS)
         result = call->session->driver->cuLibraryGetGlobal(&address, &bytes, library->cu_library, args->name);
     res->address = address;

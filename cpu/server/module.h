@@ -15,6 +15,8 @@ struct flyt_session;
 struct flyt_kernel {
     CUkernel cu_kernel;
     uint32_t param_bytes; /* of the parameter buffer */
+    struct flyt_library *library;
+    uint32_t reserved_mask; /* devices on which it was launched, and what it needs there is charged (reserve.h) */
 };
 
 struct flyt_library {
@@ -25,6 +27,8 @@ struct flyt_library {
     uint32_t kernel_count;
     struct flyt_kernel_info *infos; /* by index: what has still to be told of the kernels; NULL: nothing */
     uint32_t told_count;
+    uint64_t footprint_bytes; /* that it takes on a device (footprint.h) */
+    uint32_t reserved_mask;   /* devices on which that is charged */
 };
 
 /* The kernel at a place among those that the client was told, or NULL. */

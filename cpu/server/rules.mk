@@ -1,7 +1,7 @@
 # flyt-server. It links no CUDA library: the driver is loaded at run time (driver.c).
 
 server_sources := $(filter-out %_test.c cpu/server/fake_%.c,$(wildcard cpu/server/*.c))
-server_objs := $(call objs,$(server_sources)) $(GEN)/flyt_serve.o $(GEN)/flyt_svc.o
+server_objs := $(call objs,$(server_sources)) $(FATBIN_OBJS) $(GEN)/flyt_serve.o $(GEN)/flyt_svc.o
 
 cpu_server_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
 
@@ -10,7 +10,7 @@ $(GEN)/flyt_svc.o: CFLAGS += -ffunction-sections
 
 $(B)/bin/flyt-server: $(server_objs) $(RPC_OBJS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -Wl,--gc-sections -o $@ $^ $(RPC_LIBS) -ldl
+	$(CC) $(LDFLAGS) -Wl,--gc-sections -o $@ $^ $(RPC_LIBS) -llz4 -lzstd -ldl
 
 SERVER += $(B)/bin/flyt-server
 
@@ -19,8 +19,11 @@ server_tests := $(patsubst %.c,$(B)/%,$(filter-out cpu/server/node_test.c,$(wild
 server_test_objs := $(filter-out $(B)/cpu/server/main.o,$(server_objs)) $(B)/cpu/server/fake_driver.o
 $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -Wl,--gc-sections -o $@ $^ $(RPC_LIBS) -ldl -lcmocka
+	$(CC) $(LDFLAGS) -Wl,--gc-sections -o $@ $^ $(RPC_LIBS) -llz4 -lzstd -ldl -lcmocka
 UNIT_TESTS += $(server_tests)
+
+$(B)/cpu/server/footprint_test.o: CFLAGS += -DSAMPLES='"$(B)/cpu/softgpu/samples"'
+$(B)/cpu/server/footprint_test: | $(addprefix $(B)/cpu/softgpu/samples/,text.ptx none.fatbin size.fatbin speed.fatbin)
 
 # This one starts flyt-server itself, as a node manager does.
 $(B)/cpu/server/node_test: $(call objs,cpu/server/node_test.c cpu/server/fake_manager.c rpc/transport/test_client.c) \
