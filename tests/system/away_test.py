@@ -14,7 +14,8 @@ import harness
 import netns
 from cluster import System
 from harness import expect, expect_equal, main, scenario, within
-from steady import MIB, Steady, add_vm, all_agree, allocation, allocations, events, is_idle, nodes_up, refused, uses
+from steady import (MIB, OWN, Steady, add_vm, all_agree, allocation, allocations, events, is_idle, nodes_up, refused,
+                    uses)
 
 LOST_SOON = {"heartbeat_s": 0.3, "node_lost_s": 3}
 
@@ -54,7 +55,7 @@ def a_node_is_lost_and_back():
         nodes_up(system)
         program.goes_on()
         expect_equal(allocation(system, 0)["id"], before["id"], "the same one")
-        uses(system, 0, 34)
+        uses(system, 0, 32 + OWN)
         program.takes(32)
         for p in (Steady(system, 0), program, other):
             p.ends_right()

@@ -6,7 +6,7 @@ import time
 import harness
 from cluster import System, metric_values
 from harness import expect, expect_equal, helper, main, scenario, within
-from steady import OUT_OF_MEMORY, Steady, add_vm, all_agree, all_is_free, allocation, allocations, nodes_up, uses
+from steady import OUT_OF_MEMORY, OWN, Steady, add_vm, all_agree, all_is_free, allocation, allocations, nodes_up, uses
 from trust import Trusted
 
 STEPS_S = (3600, -1800, 0)
@@ -68,14 +68,14 @@ def stepped_forth_and_back(tls):
             system.kill("node-0")
             nodes_up(system)
             program.goes_on()
-            uses(system, 0, 18)
+            uses(system, 0, 16 + OWN)
         # While no manager is there, only the wall clock can say how long something has been idle.
         clock.step(3600)
         system.kill("cluster")
         nodes_up(system)
         program.goes_on()
         within(30, lambda: not allocations(system, 1), "the idle allocation has gone")
-        uses(system, 0, 18)
+        uses(system, 0, 16 + OWN)
         Steady(system, 1).ends_right()
         all_agree(system)
         program.ends_right()

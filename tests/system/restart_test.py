@@ -9,7 +9,7 @@ import random
 
 from cluster import System
 from harness import expect, expect_equal, main, scenario, within
-from steady import (MIB, OUT_OF_MEMORY, Steady, add_vm, all_agree, all_is_free, allocation, allocations, is_idle,
+from steady import (MIB, OUT_OF_MEMORY, OWN, Steady, add_vm, all_agree, all_is_free, allocation, allocations, is_idle,
                     nodes_up, uses)
 
 SOON = {"allocation_linger_s": 1}
@@ -79,7 +79,7 @@ def daemons_at_rest():
         program = Steady(system, 0)
         expect_equal(program.ask("device"), [128, 8], "MiB and SMs")
         program.takes(64)
-        uses(system, 0, 66)
+        uses(system, 0, 64 + OWN)
         program.ends_right()
         is_idle(system)
         all_agree(system)
@@ -101,7 +101,7 @@ def all_daemons_at_once():
         nodes_up(system)
         for i, program in enumerate(programs):
             program.goes_on()
-            uses(system, i, 34)
+            uses(system, i, 32 + OWN)
             expect_equal(program.alloc(128), OUT_OF_MEMORY, "beyond the limit")
         for program in [Steady(system, 0), *programs]:
             program.ends_right()

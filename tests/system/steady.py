@@ -12,6 +12,7 @@ import harness
 from harness import expect, expect_equal, within
 
 MIB = 1 << 20
+OWN = 4                 # MiB of a program besides its blocks: its small allocations, the code of its module
 OUT_OF_MEMORY = 2       # cudaErrorMemoryAllocation
 RECORDED = 6            # flytctl: recorded, not acknowledged yet
 
