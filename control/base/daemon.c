@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -242,6 +243,10 @@ int flyt_daemon_run(const struct flyt_daemon_config *config, int argc, char **ar
     int status = take_options(&daemon, argc, argv);
     if (status >= 0)
         return status;
+    /* Before a key is read: none is in a core file, or shown to another process of this user. What is executed from
+     * here begins dumpable again. */
+    if (prctl(PR_SET_DUMPABLE, 0) != 0)
+        flyt_warn("keys may be seen by other processes of this user: %m");
     if (!daemon.file && access(config->default_file, F_OK) == 0)
         daemon.file = config->default_file;
     daemon.settings = calloc(1, config->settings_bytes);

@@ -4,6 +4,7 @@
  * --config FILE, --check-config (reads it, says `FILE: ok` or the error, exits 0 or 2), --help, --version. Logs go to
  * stderr, with "<N>" priorities where stderr is the journal. SIGTERM and SIGINT end the loop, SIGHUP reads the
  * configuration again. READY=1, RELOADING=1, STOPPING=1, STATUS=, WATCHDOG=1 and the descriptor store by sd_notify.
+ * They hold keys, so they leave no core file, and only root (CAP_SYS_PTRACE) can look into them with a debugger.
  */
 #ifndef FLYT_CONTROL_DAEMON_H
 #define FLYT_CONTROL_DAEMON_H

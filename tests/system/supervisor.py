@@ -101,6 +101,7 @@ class Service:
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.notify.bind(self.notify_path)
+        os.chmod(self.notify_path, 0o777)       # as systemd's: services may have users of their own
         self.notify.setblocking(False)
         self.sockets = [(s["name"], *open_socket(s)) for s in description.get("sockets", [])]
         self.kept = []              # (name, descriptor)
