@@ -411,6 +411,7 @@ void flyt_ledger_read(const struct flyt_ledger *ledger, struct flyt_ledger_state
         if (!load(&shared->entries[i].server_id))
             continue;
         state.entry_count++;
+        state.reserved_bytes = add(state.reserved_bytes, load(&shared->entries[i].reserve_bytes));
         state.cached_bytes = add(state.cached_bytes, load(&shared->entries[i].cached_bytes));
     }
     if (state.cached_bytes > state.used_bytes)

@@ -71,8 +71,9 @@ struct flyt_ledger_state {
     uint64_t limit_bytes;   /* that was set */
     uint64_t holding_bytes; /* that holds now: more than limit_bytes where it is still sinking */
     uint64_t limit_revision;
-    uint64_t used_bytes;   /* charged and reserved, of all */
-    uint64_t cached_bytes; /* of these: kept for later, at most used_bytes */
+    uint64_t used_bytes;     /* charged and reserved, of all */
+    uint64_t reserved_bytes; /* of these: what drivers take for themselves */
+    uint64_t cached_bytes;   /* of these: kept for later, at most used_bytes */
     uint64_t peak_bytes;
     uint64_t refused_count;
     unsigned entry_count;
