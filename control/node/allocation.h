@@ -20,6 +20,7 @@ struct flyt_node_slot {
     unsigned sm_count_now;
     flyt_switch_state switch_state;
     uint64_t groups_revision;
+    bool is_over; /* more is in use than its limit and what may be missed by (reserve.h) */
 };
 
 struct flyt_node_pending;

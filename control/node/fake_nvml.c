@@ -1,6 +1,7 @@
 /*
  * A libnvidia-ml.so.1 for tests: two GPUs, whose figures follow from their index. FLYT_FAKE_NVML="lost" loses the
- * second one.
+ * second one. FLYT_FAKE_NVML_PROCESSES="GPU PID BYTES" is a process that computes on a GPU, with "mps" behind that
+ * under MPS; BYTES -1: not told.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,15 @@ NVML int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, unsigned long long *memory
 NVML int nvmlDeviceGetUtilizationRates(nvmlDevice_t device, unsigned *utilization);
 NVML int nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts);
 NVML int nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *celsius);
+
+struct process {
+    unsigned pid;
+    unsigned long long used_bytes;
+    unsigned gpu_instance, compute_instance;
+};
+
+NVML int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes);
+NVML int nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes);
 
 static unsigned index_of(nvmlDevice_t device)
 {
@@ -97,4 +107,35 @@ int nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *celsius)
 {
     *celsius = 50 + index_of(device);
     return sensor;
+}
+
+static int list(nvmlDevice_t device, int is_mps, unsigned *count, struct process *processes)
+{
+    const char *text = getenv("FLYT_FAKE_NVML_PROCESSES");
+    struct process process = {0};
+    long long bytes;
+    unsigned gpu;
+    int end = 0;
+
+    if (!text || sscanf(text, "%u %u %lld%n", &gpu, &process.pid, &bytes, &end) != 3 || gpu != index_of(device) ||
+        !!strstr(text + end, "mps") != is_mps) {
+        *count = 0;
+        return 0;
+    }
+    if (!*count)
+        return 7; /* NVML_ERROR_INSUFFICIENT_SIZE */
+    process.used_bytes = (unsigned long long)bytes;
+    processes[0] = process;
+    *count = 1;
+    return 0;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes)
+{
+    return list(device, 0, count, processes);
+}
+
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes)
+{
+    return list(device, 1, count, processes);
 }

@@ -3,6 +3,7 @@
  * then does what the client's lines say. Each is answered with one line, a number or text.
  *
  *   charge SLOT BYTES | release SLOT BYTES    of the ledger
+ *   reserve SLOT BYTES                        of the ledger
  *   extent ID SLOT BYTES | drop ID SLOT BYTES memory that the manager holds too; drop waits for the credit
  *   cache SLOT BYTES                          charged, and given back when a lower limit is wanted
  *   groups SLOT                               the groups as hexadecimal digits of its first four bytes
@@ -327,6 +328,8 @@ static void obey(struct fake *fake, const char *line)
         answer_number(fake, flyt_ledger_charge(ledger, fake->session.server_id, b));
     } else if (!strcmp(word, "release")) {
         answer_number(fake, flyt_ledger_release(ledger, fake->session.server_id, b));
+    } else if (!strcmp(word, "reserve")) {
+        answer_number(fake, flyt_ledger_reserve(ledger, fake->session.server_id, b));
     } else if (!strcmp(word, "cache")) {
         int status = flyt_ledger_charge(ledger, fake->session.server_id, b);
         fake->cached[a] += status ? 0 : b;

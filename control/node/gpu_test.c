@@ -60,7 +60,7 @@ static void test_nvml(void **state)
     assert_int_equal(gpus.items[1].uuid_bytes[15], 2);
     assert_string_equal(gpus.items[0].type, "NVIDIA H200");
     assert_true(gpus.items[0].memory_bytes == 150754820096ull);
-    flyt_node_nvml_measure(nvml, &gpus);
+    flyt_node_nvml_measure(nvml, &gpus, NULL, NULL);
     for (unsigned i = 0; i < 500 && !gpus.items[1].busy_pct; i++)
         run(event, 10);
     assert_int_equal(gpus.items[1].busy_pct, 41);
@@ -69,14 +69,65 @@ static void test_nvml(void **state)
     assert_int_equal(gpus.items[0].power_w, 700);
     assert_int_equal(gpus.items[1].power_w, 0); /* it does not tell */
     setenv("FLYT_FAKE_NVML", "lost", 1);
-    flyt_node_nvml_measure(nvml, &gpus);
+    flyt_node_nvml_measure(nvml, &gpus, NULL, NULL);
     for (unsigned i = 0; i < 500 && gpus.items[1].health == FLYT_HEALTH_OK; i++)
         run(event, 10);
     assert_int_equal(gpus.items[1].health, FLYT_HEALTH_FAILED);
     assert_string_equal(gpus.items[1].health_text, "GPU is lost");
     assert_int_equal(gpus.items[0].health, FLYT_HEALTH_OK);
-    flyt_node_nvml_measure(nvml, &gpus);
+    flyt_node_nvml_measure(nvml, &gpus, NULL, NULL);
     flyt_node_nvml_close(nvml); /* in the middle of a measurement */
+    flyt_node_gpus_fini(&gpus);
+    sd_event_unref(event);
+}
+
+static void count(void *user)
+{
+    ++*(unsigned *)user;
+}
+
+static void measure_again(struct flyt_node_nvml *nvml, struct flyt_node_gpus *gpus, sd_event *event)
+{
+    unsigned measured = 0;
+
+    assert_false(flyt_node_nvml_is_measuring(nvml));
+    flyt_node_nvml_measure(nvml, gpus, count, &measured);
+    assert_true(flyt_node_nvml_is_measuring(nvml));
+    for (unsigned i = 0; i < 500 && !measured; i++)
+        run(event, 10);
+    assert_int_equal(measured, 1);
+}
+
+static void test_nvml_tells_of_processes(void **state)
+{
+    struct flyt_node_gpus gpus = {0};
+    struct flyt_node_nvml *nvml;
+    struct flyt_error err;
+    char library[512];
+    uint64_t bytes = 0;
+    sd_event *event;
+
+    assert_true(sd_event_new(&event) >= 0);
+    beside("libfake-nvml.so", library, sizeof library);
+    unsetenv("FLYT_FAKE_NVML");
+    assert_int_equal(flyt_node_nvml_open(library, event, &err, &nvml), 0);
+    assert_int_equal(flyt_node_nvml_list(nvml, 8, &err, &gpus), 0);
+    assert_false(flyt_node_nvml_process(nvml, 0, 4711, &bytes)); /* not measured yet */
+    static const char *const texts[] = {"1 4711 600000000", "1 4711 600000000 mps"};
+    for (unsigned i = 0; i < 2; i++) {
+        setenv("FLYT_FAKE_NVML_PROCESSES", texts[i], 1);
+        measure_again(nvml, &gpus, event);
+        assert_true(flyt_node_nvml_process(nvml, 1, 4711, &bytes));
+        assert_int_equal(bytes, 600000000);
+        assert_false(flyt_node_nvml_process(nvml, 0, 4711, &bytes));
+        assert_false(flyt_node_nvml_process(nvml, 1, 4712, &bytes));
+        assert_false(flyt_node_nvml_process(nvml, 2, 4711, &bytes));
+    }
+    setenv("FLYT_FAKE_NVML_PROCESSES", "1 4711 -1", 1);
+    measure_again(nvml, &gpus, event);
+    assert_false(flyt_node_nvml_process(nvml, 1, 4711, &bytes));
+    unsetenv("FLYT_FAKE_NVML_PROCESSES");
+    flyt_node_nvml_close(nvml);
     flyt_node_gpus_fini(&gpus);
     sd_event_unref(event);
 }
@@ -221,6 +272,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nvml),
+        cmocka_unit_test(test_nvml_tells_of_processes),
         cmocka_unit_test_setup_teardown(test_mps_is_watched_or_started, set_up_mps, tear_down_mps),
         cmocka_unit_test_setup_teardown(test_clients_are_ended_through_mps, set_up_mps, tear_down_mps),
     };

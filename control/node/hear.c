@@ -27,6 +27,7 @@ static void on_ready(struct flyt_node_server *server, const struct flyt_server_l
         flyt_node_pool_failed(node, server->gpu, err.text);
         return;
     }
+    server->context_bytes = message->ready.reserve_bytes;
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_WARM);
     flyt_debug("server process %d: ready, gpu=%u", (int)server->pid, server->gpu->index);
     flyt_node_pool_ready(node, server->gpu);

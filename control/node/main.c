@@ -27,6 +27,7 @@
 #include "control/node/mps.h"
 #include "control/node/node.h"
 #include "control/node/nvml.h"
+#include "control/node/reserve.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
 #include "rpc/base/log.h"
@@ -167,12 +168,27 @@ static void say_status(struct program *program)
     flyt_daemon_status(program->daemon, text);
 }
 
+static bool tell_process(const void *user, unsigned gpu, pid_t pid, uint64_t *ret_bytes)
+{
+    return flyt_node_nvml_process(user, gpu, pid, ret_bytes);
+}
+
+static void on_measured(void *user)
+{
+    struct program *program = user;
+
+    flyt_node_reserve_correct(&program->node, tell_process, program->nvml);
+}
+
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 {
     struct program *program = user;
 
-    if (program->nvml)
-        flyt_node_nvml_measure(program->nvml, &program->node.gpus);
+    if (program->nvml) {
+        if (!flyt_node_nvml_is_measuring(program->nvml))
+            flyt_node_reserve_begin(&program->node); /* before the thread looks at anything */
+        flyt_node_nvml_measure(program->nvml, &program->node.gpus, on_measured, program);
+    }
     say_status(program);
     sd_event_source_set_time_relative(source, MEASURE_MS * 1000);
     sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);

@@ -17,6 +17,7 @@ enum family {
     GPU_SESSIONS,
     ALLOCATION_LIMIT,
     ALLOCATION_USED,
+    ALLOCATION_RESERVE,
     ALLOCATION_PEAK,
     ALLOCATION_REFUSED,
     ALLOCATION_SMS,
@@ -45,6 +46,8 @@ static const struct {
     [GPU_SESSIONS] = {FLYT_GAUGE, "flyt_node_gpu_sessions", GPU, "programs"},
     [ALLOCATION_LIMIT] = {FLYT_GAUGE, "flyt_node_allocation_memory_limit_bytes", ALLOCATION, "limit that holds"},
     [ALLOCATION_USED] = {FLYT_GAUGE, "flyt_node_allocation_memory_used_bytes", ALLOCATION, "charged to the ledger"},
+    [ALLOCATION_RESERVE] = {FLYT_GAUGE, "flyt_node_allocation_memory_reserve_bytes", ALLOCATION,
+                            "of that: what drivers take for modules and libraries"},
     [ALLOCATION_PEAK] = {FLYT_GAUGE, "flyt_node_allocation_memory_peak_bytes", ALLOCATION, "most that was charged"},
     [ALLOCATION_REFUSED] = {FLYT_COUNTER, "flyt_node_allocation_memory_refused_total", ALLOCATION, "beyond the limit"},
     [ALLOCATION_SMS] = {FLYT_GAUGE, "flyt_node_allocation_sms", ALLOCATION, "SMs that hold"},
@@ -111,6 +114,7 @@ static void set_allocation(struct flyt_node_metrics *metrics, const struct flyt_
             flyt_ledger_read(allocation->slots[i].ledger, &state);
         set(metrics, ALLOCATION_LIMIT, values, (double)state.holding_bytes);
         set(metrics, ALLOCATION_USED, values, (double)state.used_bytes);
+        set(metrics, ALLOCATION_RESERVE, values, (double)state.reserved_bytes);
         set(metrics, ALLOCATION_PEAK, values, (double)state.peak_bytes);
         set(metrics, ALLOCATION_REFUSED, values, (double)state.refused_count);
         set(metrics, ALLOCATION_SMS, values, allocation->slots[i].sm_count_now);

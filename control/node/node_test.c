@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "control/node/pool.h"
+#include "control/node/reserve.h"
 #include "control/node/test_node.h"
 
 #define MIB (1ull << 20)
@@ -221,6 +222,69 @@ static void test_programs_of_a_vm_share_its_memory(void **state)
     test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
     assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
     assert_int_equal(test_node_use(test, one.id).slot.memory_peak_bytes, 100 * MIB);
+}
+
+/* What the test says that NVML tells of every server. */
+struct told {
+    uint64_t bytes;
+    bool is_told;
+};
+
+static bool tell(const void *user, unsigned gpu, pid_t pid, uint64_t *ret_bytes)
+{
+    const struct told *told = user;
+
+    *ret_bytes = told->bytes;
+    return told->is_told;
+}
+
+/* A context of 1 MiB, as the fake server says, is not the VM's. */
+static void test_what_drivers_take_is_corrected(void **state)
+{
+    struct test_node *test = *state;
+    struct told told = {.bytes = 63 * MIB, .is_told = true};
+    char refused[16];
+
+    snprintf(refused, sizeof refused, "%d", -ENOMEM);
+    grant(test, &one);
+    struct test_program program = enter(test, &one);
+    assert_string_equal(test_program_ask(test, &program, "charge 0 41943040"), "0");
+    assert_string_equal(test_program_ask(test, &program, "reserve 0 2097152"), "0");
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 42 * MIB);
+    flyt_node_reserve_begin(&test->node);
+    flyt_node_reserve_correct(&test->node, tell, &told);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 62 * MIB);
+    assert_string_equal(test_program_ask(test, &program, "charge 0 39845889"), refused);
+    /* Not where it has charged something since: that may be in the figure or not. */
+    told.bytes = 42 * MIB;
+    flyt_node_reserve_begin(&test->node);
+    assert_string_equal(test_program_ask(test, &program, "charge 0 1048576"), "0");
+    flyt_node_reserve_correct(&test->node, tell, &told);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 63 * MIB);
+    /* Nor where nothing is told. */
+    told.is_told = false;
+    flyt_node_reserve_begin(&test->node);
+    flyt_node_reserve_correct(&test->node, tell, &told);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 63 * MIB);
+    /* Less than is charged: nothing besides. */
+    told = (struct told){.bytes = 10 * MIB, .is_told = true};
+    flyt_node_reserve_begin(&test->node);
+    flyt_node_reserve_correct(&test->node, tell, &told);
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 41 * MIB);
+    /* Far beyond the limit: one event, nobody is ended, nothing more is granted. */
+    told.bytes = 300 * MIB;
+    unsigned events = test->event_count;
+    for (unsigned i = 0; i < 3; i++) {
+        flyt_node_reserve_begin(&test->node);
+        flyt_node_reserve_correct(&test->node, tell, &told);
+    }
+    assert_int_equal(test->event_count, events + 1);
+    assert_non_null(strstr(test->last_event, "memory.over"));
+    assert_string_equal(test_program_ask(test, &program, "charge 0 1"), refused);
+    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    close(program.fd);
+    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
+    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
 }
 
 static void test_limits_change(void **state)
@@ -758,6 +822,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_data_streams_go_to_their_session, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_programs_wait_for_servers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_programs_of_a_vm_share_its_memory, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_drivers_take_is_corrected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_limits_change, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_extents_outlive_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_groups_are_given_when_vacated, set_up, tear_down),

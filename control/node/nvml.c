@@ -20,9 +20,17 @@ struct nvml_memory {
 struct nvml_utilization {
     unsigned gpu, memory;
 };
+struct nvml_process { /* nvmlProcessInfo_t of the functions whose name ends in _v3 */
+    unsigned pid;
+    unsigned long long used_bytes; /* NOT_AVAILABLE: not told */
+    unsigned gpu_instance, compute_instance;
+};
+_Static_assert(sizeof(struct nvml_process) == 24, "nvmlProcessInfo_v2_t");
+
+static const unsigned long long NOT_AVAILABLE = ~0ull; /* NVML_VALUE_NOT_AVAILABLE */
 
 enum { NVML_SUCCESS = 0, NVML_ERROR_NOT_SUPPORTED = 3, NVML_ERROR_GPU_IS_LOST = 15, NVML_TEMPERATURE_GPU = 0 };
-enum { NVML_UUID_BYTES = 96, NVML_NAME_BYTES = 96 };
+enum { NVML_UUID_BYTES = 96, NVML_NAME_BYTES = 96, PROCESSES_MAX = 256 /* of a GPU; MPS has 48 clients */ };
 
 struct functions {
     int (*init)(void);
@@ -36,29 +44,37 @@ struct functions {
     int (*utilization)(nvmlDevice_t device, struct nvml_utilization *utilization);
     int (*power)(nvmlDevice_t device, unsigned *milliwatts);
     int (*temperature)(nvmlDevice_t device, int sensor, unsigned *celsius);
+    /* NULL where the driver has none. */
+    int (*processes)(nvmlDevice_t device, unsigned *count, struct nvml_process *processes);
+    int (*mps_processes)(nvmlDevice_t device, unsigned *count, struct nvml_process *processes);
 };
 
 static const struct {
     const char *name;
     size_t offset;
+    bool is_optional;
 } symbols[] = {
-    {"nvmlInit_v2", offsetof(struct functions, init)},
-    {"nvmlShutdown", offsetof(struct functions, shutdown)},
-    {"nvmlErrorString", offsetof(struct functions, error)},
-    {"nvmlDeviceGetCount_v2", offsetof(struct functions, count)},
-    {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct functions, device)},
-    {"nvmlDeviceGetUUID", offsetof(struct functions, uuid)},
-    {"nvmlDeviceGetName", offsetof(struct functions, name)},
-    {"nvmlDeviceGetMemoryInfo", offsetof(struct functions, memory)},
-    {"nvmlDeviceGetUtilizationRates", offsetof(struct functions, utilization)},
-    {"nvmlDeviceGetPowerUsage", offsetof(struct functions, power)},
-    {"nvmlDeviceGetTemperature", offsetof(struct functions, temperature)},
+    {"nvmlInit_v2", offsetof(struct functions, init), false},
+    {"nvmlShutdown", offsetof(struct functions, shutdown), false},
+    {"nvmlErrorString", offsetof(struct functions, error), false},
+    {"nvmlDeviceGetCount_v2", offsetof(struct functions, count), false},
+    {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct functions, device), false},
+    {"nvmlDeviceGetUUID", offsetof(struct functions, uuid), false},
+    {"nvmlDeviceGetName", offsetof(struct functions, name), false},
+    {"nvmlDeviceGetMemoryInfo", offsetof(struct functions, memory), false},
+    {"nvmlDeviceGetUtilizationRates", offsetof(struct functions, utilization), false},
+    {"nvmlDeviceGetPowerUsage", offsetof(struct functions, power), false},
+    {"nvmlDeviceGetTemperature", offsetof(struct functions, temperature), false},
+    {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct functions, processes), true},
+    {"nvmlDeviceGetMPSComputeRunningProcesses_v3", offsetof(struct functions, mps_processes), true},
 };
 
 struct figures {
     int status; /* of NVML */
     uint64_t used_bytes;
     unsigned busy_pct, power_w, temperature_c;
+    struct nvml_process processes[PROCESSES_MAX];
+    unsigned process_count;
 };
 
 struct flyt_node_nvml {
@@ -70,6 +86,8 @@ struct flyt_node_nvml {
     /* Of the measurement under way: the thread's between its beginning and its end. */
     struct flyt_node_gpus *gpus;
     unsigned count;
+    void (*measured)(void *user);
+    void *user;
     struct figures figures[FLYT_GPUS_MAX];
 };
 
@@ -80,6 +98,8 @@ static int load(struct flyt_node_nvml *nvml, const char *library, struct flyt_er
         return flyt_error_set(err, -ENOENT, "NVIDIA's driver is not installed here: %.300s", dlerror());
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
         void *symbol = dlsym(nvml->library, symbols[i].name);
+        if (!symbol && symbols[i].is_optional)
+            continue;
         if (!symbol)
             return flyt_error_set(err, -ENOSYS, "%s has no %s: the driver is too old", library, symbols[i].name);
         memcpy((char *)&nvml->nvml + symbols[i].offset, &symbol, sizeof symbol);
@@ -176,28 +196,40 @@ int flyt_node_nvml_list(struct flyt_node_nvml *nvml, unsigned group_size, struct
 
 /* ---- how it is ---- */
 
-static struct figures measure(const struct functions *nvml, unsigned index)
+static void add_processes(int (*list)(nvmlDevice_t device, unsigned *count, struct nvml_process *processes),
+                          nvmlDevice_t device, struct figures *figures)
+{
+    unsigned count = PROCESSES_MAX - figures->process_count;
+
+    /* More than there is room for (NVML_ERROR_INSUFFICIENT_SIZE): none of them is told. */
+    if (list && !list(device, &count, figures->processes + figures->process_count) &&
+        count <= PROCESSES_MAX - figures->process_count)
+        figures->process_count += count;
+}
+
+static void measure(const struct functions *nvml, unsigned index, struct figures *ret_figures)
 {
     struct nvml_utilization utilization;
     struct nvml_memory memory;
-    struct figures figures = {0};
     unsigned milliwatts;
     nvmlDevice_t device;
 
-    figures.status = nvml->device(index, &device);
-    if (!figures.status)
-        figures.status = nvml->memory(device, &memory);
-    if (figures.status)
-        return figures;
-    figures.used_bytes = memory.used;
+    memset(ret_figures, 0, sizeof *ret_figures);
+    ret_figures->status = nvml->device(index, &device);
+    if (!ret_figures->status)
+        ret_figures->status = nvml->memory(device, &memory);
+    if (ret_figures->status)
+        return;
+    ret_figures->used_bytes = memory.used;
     /* Not every GPU tells the others: then they are 0. */
     if (!nvml->utilization(device, &utilization))
-        figures.busy_pct = utilization.gpu;
+        ret_figures->busy_pct = utilization.gpu;
     if (!nvml->power(device, &milliwatts))
-        figures.power_w = milliwatts / 1000;
-    if (nvml->temperature(device, NVML_TEMPERATURE_GPU, &figures.temperature_c))
-        figures.temperature_c = 0;
-    return figures;
+        ret_figures->power_w = milliwatts / 1000;
+    if (nvml->temperature(device, NVML_TEMPERATURE_GPU, &ret_figures->temperature_c))
+        ret_figures->temperature_c = 0;
+    add_processes(nvml->mps_processes, device, ret_figures);
+    add_processes(nvml->processes, device, ret_figures);
 }
 
 static void work(void *job)
@@ -205,7 +237,7 @@ static void work(void *job)
     struct flyt_node_nvml *nvml = job;
 
     for (unsigned i = 0; i < nvml->count; i++)
-        nvml->figures[i] = measure(&nvml->nvml, i);
+        measure(&nvml->nvml, i, &nvml->figures[i]);
 }
 
 static void done(void *job, int is_cancelled)
@@ -227,13 +259,37 @@ static void done(void *job, int is_cancelled)
         gpu->power_w = figures->power_w;
         gpu->temperature_c = figures->temperature_c;
     }
+    if (!is_cancelled && nvml->measured)
+        nvml->measured(nvml->user);
 }
 
-void flyt_node_nvml_measure(struct flyt_node_nvml *nvml, struct flyt_node_gpus *gpus)
+void flyt_node_nvml_measure(struct flyt_node_nvml *nvml, struct flyt_node_gpus *gpus, void (*measured)(void *user),
+                            void *user)
 {
     if (nvml->is_measuring)
         return;
     nvml->gpus = gpus;
     nvml->count = gpus->count;
+    nvml->measured = measured;
+    nvml->user = user;
     nvml->is_measuring = !flyt_worker_do(nvml->worker, work, done, nvml);
+}
+
+bool flyt_node_nvml_is_measuring(const struct flyt_node_nvml *nvml)
+{
+    return nvml->is_measuring;
+}
+
+bool flyt_node_nvml_process(const struct flyt_node_nvml *nvml, unsigned gpu, pid_t pid, uint64_t *ret_bytes)
+{
+    if (nvml->is_measuring || gpu >= nvml->count || nvml->figures[gpu].status)
+        return false;
+    for (unsigned i = 0; i < nvml->figures[gpu].process_count; i++) {
+        const struct nvml_process *process = &nvml->figures[gpu].processes[i];
+        if (process->pid != (unsigned)pid || process->used_bytes == NOT_AVAILABLE)
+            continue;
+        *ret_bytes = process->used_bytes;
+        return true;
+    }
+    return false;
 }

@@ -5,6 +5,9 @@
 #ifndef FLYT_NODE_NVML_H
 #define FLYT_NODE_NVML_H
 
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
 #include <systemd/sd-event.h>
 
 #include "control/node/gpu.h"
@@ -22,8 +25,14 @@ struct flyt_node_nvml *flyt_node_nvml_close(struct flyt_node_nvml *nvml);
 int flyt_node_nvml_list(struct flyt_node_nvml *nvml, unsigned group_size, struct flyt_error *err,
                         struct flyt_node_gpus *ret_gpus);
 
-/* Measures all GPUs of the list on the thread, then, on the loop, puts the figures and a lost GPU's health into them.
- * Nothing happens while the last measurement is under way. `gpus` outlives the nvml. */
-void flyt_node_nvml_measure(struct flyt_node_nvml *nvml, struct flyt_node_gpus *gpus);
+/* Measures all GPUs of the list on the thread, then, on the loop, puts the figures and a lost GPU's health into them
+ * and calls `measured` (may be NULL). Nothing happens while the last measurement is under way. `gpus` outlives the
+ * nvml. */
+void flyt_node_nvml_measure(struct flyt_node_nvml *nvml, struct flyt_node_gpus *gpus, void (*measured)(void *user),
+                            void *user);
+bool flyt_node_nvml_is_measuring(const struct flyt_node_nvml *nvml);
+/* What a process had of a GPU in the last measurement; by MPS's account where it is an MPS client. False: NVML does not
+ * tell, or does not know it. */
+bool flyt_node_nvml_process(const struct flyt_node_nvml *nvml, unsigned gpu, pid_t pid, uint64_t *ret_bytes);
 
 #endif

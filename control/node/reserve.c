@@ -1,0 +1,75 @@
+#include "control/node/reserve.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "control/node/allocation.h"
+#include "control/node/server.h"
+#include "rpc/base/log.h"
+
+void flyt_node_reserve_begin(struct flyt_node *node)
+{
+    for (struct flyt_node_server *server = node->servers; server; server = server->next)
+        for (unsigned i = 0; server->allocation && i < server->allocation->now.slots.slots_len; i++) {
+            const struct flyt_ledger *ledger = server->allocation->slots[i].ledger;
+            server->charged_bytes[i] = ledger ? flyt_ledger_charged(ledger, server->server_id) : 0;
+            server->reserved_bytes[i] = ledger ? flyt_ledger_reserved(ledger, server->server_id) : 0;
+            server->is_measured = true;
+        }
+}
+
+/* A VM is over its limit, or no longer: each is told once. */
+static void note_overshoot(struct flyt_node *node, struct flyt_node_allocation *allocation, unsigned slot,
+                           uint64_t used_bytes, uint64_t limit_bytes)
+{
+    struct flyt_node_slot *over = &allocation->slots[slot];
+    bool is_over = used_bytes > limit_bytes && used_bytes - limit_bytes > FLYT_NODE_OVERSHOOT_BYTES;
+
+    /* A limit that sinks as memory is freed says so itself. */
+    if (is_over == over->is_over || (is_over && allocation->now.when_free))
+        return;
+    over->is_over = is_over;
+    if (!is_over)
+        return;
+    flyt_warn("allocation %016" PRIx64 ": the driver takes more than was expected, device=%u used_bytes=%" PRIu64
+              " limit_bytes=%" PRIu64,
+              (uint64_t)allocation->now.id, allocation->now.slots.slots_val[slot].device_index, used_bytes,
+              limit_bytes);
+    flyt_node_tell(node, "memory.over", allocation->now.vm_ip,
+                   "device %u of VM %s has %" PRIu64 " bytes, %" PRIu64
+                   " more than its limit: so much more than expected "
+                   "the driver takes for modules and libraries. It gets nothing more until memory is freed",
+                   allocation->now.slots.slots_val[slot].device_index, allocation->now.vm_ip, used_bytes,
+                   used_bytes - limit_bytes);
+}
+
+static void correct(struct flyt_node_server *server, unsigned slot, uint64_t process_bytes)
+{
+    struct flyt_node_allocation *allocation = server->allocation;
+    struct flyt_ledger *ledger = allocation->slots[slot].ledger;
+    const struct flyt_node_gpu *gpu = allocation->slots[slot].gpu;
+    uint64_t context_bytes = slot == 0 && server->context_bytes ? server->context_bytes : gpu->reserve_bytes;
+    uint64_t own_bytes = server->charged_bytes[slot] + context_bytes;
+    uint64_t used_bytes, limit_bytes;
+
+    if (flyt_ledger_charged(ledger, server->server_id) != server->charged_bytes[slot] ||
+        flyt_ledger_reserved(ledger, server->server_id) != server->reserved_bytes[slot])
+        return;
+    uint64_t reserve_bytes = process_bytes > own_bytes ? process_bytes - own_bytes : 0;
+    if (!flyt_ledger_reserve_measured(ledger, server->server_id, reserve_bytes, &used_bytes, &limit_bytes))
+        note_overshoot(server->node, allocation, slot, used_bytes, limit_bytes);
+}
+
+void flyt_node_reserve_correct(struct flyt_node *node, flyt_node_process_fn process, const void *user)
+{
+    for (struct flyt_node_server *server = node->servers; server; server = server->next) {
+        for (unsigned i = 0; server->allocation && server->is_measured && i < server->allocation->now.slots.slots_len;
+             i++) {
+            const struct flyt_node_slot *slot = &server->allocation->slots[i];
+            uint64_t bytes;
+            if (slot->ledger && slot->gpu && process(user, slot->gpu->index, server->pid, &bytes))
+                correct(server, i, bytes);
+        }
+        server->is_measured = false;
+    }
+}
