@@ -236,6 +236,7 @@ struct flyt_cluster {
     struct flyt_watch *wish_watch, *tenant_watch, *member_watch; /* used on the store's thread */
     struct flyt_event_log events;
     sd_event_source *tick_timer, *poll_timer;
+    sd_event_source *try_timer; /* vm.c; NULL: nothing is to be tried soon */
     uint64_t poll_count;
     struct flyt_metrics *metrics;
     struct flyt_metrics_server *metrics_server;
@@ -359,9 +360,9 @@ void flyt_vm_answer(struct flyt_vm *vm, flyt_status status, const char *text);
 /* Tells the client manager what its VM has now. */
 void flyt_vm_tell(struct flyt_vm *vm, const char *reason);
 void flyt_vm_unlinked(struct flyt_vm *vm);
-/* Tries again to give what VMs wait for: a node has registered. */
-void flyt_vm_try_again(struct flyt_cluster *cluster);
-/* The same, and frees those that nothing holds any more; every second. */
+/* Soon tries again to give what VMs wait for: a node has registered. */
+void flyt_vm_try_soon(struct flyt_cluster *cluster);
+/* Tries it now, and frees those that nothing holds any more; every second. */
 void flyt_vm_tick(struct flyt_cluster *cluster);
 void flyt_vm_free(struct flyt_vm *vm);
 void flyt_serve_vm_attach(struct flyt_call *call, void *args);

@@ -182,6 +182,7 @@ static void stop(void *user)
 
     sd_event_source_disable_unref(cluster->tick_timer);
     sd_event_source_disable_unref(cluster->poll_timer);
+    cluster->try_timer = sd_event_source_disable_unref(cluster->try_timer);
     if (cluster->keeper) {
         flyt_event_save_all(cluster);
         flyt_lead_stop(cluster);

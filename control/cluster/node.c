@@ -400,7 +400,7 @@ void flyt_serve_node_register(struct flyt_call *call, void *data)
     take_uses(node, args->uses.uses_val, args->uses.uses_len);
     answer_registration(node, call);
     order_pending(node);
-    flyt_vm_try_again(cluster);
+    flyt_vm_try_soon(cluster);
 }
 
 void flyt_serve_node_heartbeat(struct flyt_call *call, void *data)

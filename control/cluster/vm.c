@@ -11,7 +11,7 @@
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 
-enum { TELL_MS = 10000, RESERVE_MS = 2000 };
+enum { TELL_MS = 10000, RESERVE_MS = 2000, TRY_MS = 20 };
 
 struct flyt_vm *flyt_vm_get(struct flyt_cluster *cluster, const char *vm_ip)
 {
@@ -67,19 +67,6 @@ void flyt_vm_free(struct flyt_vm *vm)
     free((char *)vm->key);
     free(vm->reason);
     free(vm);
-}
-
-void flyt_vm_tick(struct flyt_cluster *cluster)
-{
-    flyt_vm_try_again(cluster);
-    for (size_t i = cluster->vms.count; i-- > 0;) {
-        struct flyt_vm *vm = cluster->vms.items[i];
-        if (vm->has_desired || vm->wish_count || vm->held || vm->link || vm->is_placing ||
-            !STAILQ_EMPTY(&vm->attaching) || !TAILQ_EMPTY(&vm->resizes))
-            continue;
-        flyt_table_remove(&cluster->vms, vm);
-        flyt_vm_free(vm);
-    }
 }
 
 void flyt_vm_request(const struct flyt_vm *vm, struct flyt_place_request *ret_request)
@@ -320,16 +307,15 @@ static void reserve(struct flyt_vm *vm)
 {
     flyt_status status = FLYT_STATUS_OK;
     char sentence[sizeof(struct flyt_error)] = "";
-    uint64_t now_ms = flyt_clock_ms();
 
-    if (!vm->has_desired || !vm->desired.is_reserved || vm->held || vm->is_placing || now_ms < vm->reserve_ms)
+    if (!vm->has_desired || !vm->desired.is_reserved || vm->held || vm->is_placing || flyt_clock_ms() < vm->reserve_ms)
         return;
-    vm->reserve_ms = now_ms + RESERVE_MS;
+    vm->reserve_ms = flyt_clock_ms() + RESERVE_MS;
     if (attach(vm, &status, sentence, sizeof sentence))
         flyt_debug("vm %s: nothing can be reserved: %s", vm->key, sentence);
 }
 
-void flyt_vm_try_again(struct flyt_cluster *cluster)
+static void try_again(struct flyt_cluster *cluster)
 {
     flyt_status status = FLYT_STATUS_OK;
     char sentence[sizeof(struct flyt_error)] = "";
@@ -339,6 +325,40 @@ void flyt_vm_try_again(struct flyt_cluster *cluster)
         if (!STAILQ_EMPTY(&vm->attaching) && attach(vm, &status, sentence, sizeof sentence))
             flyt_vm_answer(vm, status, sentence);
         reserve(vm);
+    }
+}
+
+static int on_try(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_cluster *cluster = user;
+
+    cluster->try_timer = sd_event_source_disable_unref(source);
+    if (cluster->is_leader)
+        try_again(cluster);
+    return 0;
+}
+
+/* Each of a thousand nodes that register at one moment would have all VMs looked at. */
+void flyt_vm_try_soon(struct flyt_cluster *cluster)
+{
+    if (cluster->try_timer)
+        return;
+    int status = sd_event_add_time_relative(cluster->event, &cluster->try_timer, CLOCK_MONOTONIC, TRY_MS * 1000, 0,
+                                            on_try, cluster);
+    if (status < 0)
+        flyt_debug("what VMs wait for is tried with the next tick: %s", strerror(-status));
+}
+
+void flyt_vm_tick(struct flyt_cluster *cluster)
+{
+    try_again(cluster);
+    for (size_t i = cluster->vms.count; i-- > 0;) {
+        struct flyt_vm *vm = cluster->vms.items[i];
+        if (vm->has_desired || vm->wish_count || vm->held || vm->link || vm->is_placing ||
+            !STAILQ_EMPTY(&vm->attaching) || !TAILQ_EMPTY(&vm->resizes))
+            continue;
+        flyt_table_remove(&cluster->vms, vm);
+        flyt_vm_free(vm);
     }
 }
 
