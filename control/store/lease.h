@@ -41,8 +41,8 @@ struct flyt_lease_config {
     struct flyt_store *store; /* borrowed */
     const char *holder;       /* this manager's name; copied */
     const char *address;      /* where programs reach it: what others tell them; copied */
-    uint64_t lease_ms;        /* e.g. 6000: at least two renewals and the store's time-out */
-    uint64_t renew_ms;        /* e.g. 2000: how often the holder renews and others look */
+    uint64_t lease_ms;        /* e.g. 5000: at least two renewals and the store's time-out */
+    uint64_t renew_ms;        /* e.g. 1000: how often the holder renews */
     /* Milliseconds that only ever rise, asked from any thread. NULL: CLOCK_BOOTTIME. */
     uint64_t (*now_ms)(void *user);
     void *user;
