@@ -10,7 +10,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
-enum { STRICT_WINDOW_MS = 100, MEND_MS = 5000 };
+enum { MEND_MS = 5000 };
 
 struct flyt_order_waiter {
     uint64_t revision;
@@ -155,7 +155,8 @@ int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire)
                             .generation = held->generation,
                             .sessions_max = held->sessions_max,
                             .when_free = held->when_free,
-                            .is_encrypted = held->is_encrypted};
+                            .is_encrypted = held->is_encrypted,
+                            .is_suspended = held->is_suspended};
 
     wire.slots.slots_val = calloc(held->part_count, sizeof *wire.slots.slots_val);
     if (!wire.slots.slots_val)
@@ -163,17 +164,12 @@ int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire)
     for (unsigned i = 0; i < held->part_count; i++) {
         const struct flyt_part *part = &held->parts[i];
         flyt_slot *slot = &wire.slots.slots_val[i];
-        unsigned group_count = flyt_groupset_count(&part->groups), sms = flyt_gpu_capacity(part->card)->sms_total;
+        unsigned group_count = flyt_groupset_count(&part->groups);
         slot->gpu_uuid = (char *)part->card->key;
         slot->device_index = part->device_index;
         slot->sm_count = part->sm_count;
         slot->memory_bytes = part->memory_bytes;
-        slot->priority = held->priority;
-        if (held->isolation == FLYT_ISOLATION_STRICT && sms) {
-            /* Without MPS, SMs are granted as a share of the time. */
-            slot->minimum_share_pct = slot->maximum_share_pct = (part->sm_count * 100 + sms - 1) / sms;
-            slot->window_ms = STRICT_WINDOW_MS;
-        }
+        flyt_share_fill(held, part, slot);
         slot->sm_groups.sm_groups_val = calloc(group_count + 1, sizeof *slot->sm_groups.sm_groups_val);
         wire.slots.slots_len = i + 1;
         if (!slot->sm_groups.sm_groups_val) {
@@ -404,6 +400,7 @@ cJSON *flyt_held_json(const struct flyt_held *held)
     cJSON_AddStringToObject(object, "vm_ip", held->vm_ip);
     cJSON_AddStringToObject(object, "state", flyt_held_state_name(held->state));
     cJSON_AddNumberToObject(object, "revision", (double)held->revision);
+    flyt_share_add_json(held, object);
     slots = cJSON_AddArrayToObject(object, "slots");
     for (unsigned i = 0; i < held->part_count; i++) {
         cJSON *slot = cJSON_CreateObject();
@@ -520,6 +517,8 @@ int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err)
     held->isolation = request.isolation;
     held->sessions_max = request.session_count;
     held->priority = vm->desired.priority;
+    held->share = flyt_vm_share(vm);
+    held->is_suspended = vm->desired.is_suspended;
     held->is_reserved = vm->desired.is_reserved;
     held->is_encrypted = cluster->settings->is_encrypted;
     held->created_ms = flyt_wall_ms();
@@ -569,6 +568,7 @@ struct flyt_held *flyt_held_orphan(struct flyt_node *node, const flyt_allocation
     held->generation = wire->generation;
     held->sessions_max = wire->sessions_max;
     held->is_encrypted = wire->is_encrypted;
+    held->is_suspended = wire->is_suspended;
     held->created_ms = flyt_wall_ms();
     for (unsigned i = 0; i < count; i++) {
         const flyt_slot *slot = &wire->slots.slots_val[i];
@@ -578,6 +578,7 @@ struct flyt_held *flyt_held_orphan(struct flyt_node *node, const flyt_allocation
         part->wanted_sms = part->sm_count = slot->sm_count;
         part->memory_bytes = slot->memory_bytes;
         held->priority = slot->priority;
+        held->share = flyt_share_of(held->isolation, slot, part);
         for (unsigned j = 0; j < slot->sm_groups.sm_groups_len; j++)
             if (slot->sm_groups.sm_groups_val[j] < FLYT_GROUPS_MAX)
                 flyt_groupset_add(&part->groups, slot->sm_groups.sm_groups_val[j]);

@@ -11,6 +11,7 @@
 
 #include "control/cluster/cluster.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/turn_rules.h"
 
 static const char *const state_names[] = {"", "active", "blocked", "ending", "orphan"};
 
@@ -57,7 +58,7 @@ cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *car
     if (part->leaving_bytes)
         cJSON_AddNumberToObject(entry, "leaving_bytes", (double)part->leaving_bytes);
     cJSON_AddNumberToObject(entry, "sessions", held->sessions_max);
-    cJSON_AddNumberToObject(entry, "priority", held->priority);
+    flyt_share_add_json(held, entry);
     cJSON_AddBoolToObject(entry, "reserved", held->is_reserved);
     cJSON_AddBoolToObject(entry, "when_free", held->when_free);
     cJSON_AddBoolToObject(entry, "encrypted", held->is_encrypted);
@@ -116,6 +117,14 @@ static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *ent
     held->generation = small(entry, "generation");
     held->sessions_max = small(entry, "sessions");
     held->priority = (int)number(entry, "priority", INT_MIN, INT_MAX);
+    held->share = (struct flyt_share){
+        .is_timed = !strcmp(text(entry, "sharing"), "time"),
+        .minimum_pct = (unsigned)number(entry, "minimum_share", 0, 100),
+        .maximum_pct = (unsigned)number(entry, "maximum_share", 0, 100),
+        .window_ms = (unsigned)number(entry, "window_ms", FLYT_TURN_WINDOW_MIN_MS, FLYT_TURN_WINDOW_MAX_MS)};
+    if (!held->share.window_ms)
+        held->share.window_ms = (unsigned)cluster->settings->window_ms;
+    held->is_suspended = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "suspended"));
     held->is_reserved = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "reserved"));
     held->when_free = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "when_free"));
     held->is_encrypted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "encrypted"));

@@ -54,6 +54,8 @@ void flyt_capacity_set_groups(struct flyt_capacity *capacity, const unsigned *gr
 void flyt_capacity_reset(struct flyt_capacity *capacity)
 {
     memset(&capacity->taken, 0, sizeof capacity->taken);
+    memset(&capacity->timed, 0, sizeof capacity->timed);
+    capacity->share_taken_pct = 0;
     capacity->sms_free = capacity->sms_total;
     capacity->regular_free = capacity->group_count - capacity->odd_count;
     capacity->slots_free = capacity->client_slots;
@@ -84,6 +86,19 @@ void flyt_capacity_charge(struct flyt_capacity *capacity, const struct flyt_grou
     }
     capacity->memory_free_bytes -= bytes < capacity->memory_free_bytes ? bytes : capacity->memory_free_bytes;
     capacity->slots_free -= sessions < capacity->slots_free ? sessions : capacity->slots_free;
+}
+
+void flyt_capacity_charge_share(struct flyt_capacity *capacity, const struct flyt_groupset *timed, unsigned minimum_pct)
+{
+    for (unsigned i = 0; timed && i < capacity->group_count; i++)
+        if (flyt_groupset_has(timed, i))
+            flyt_groupset_add(&capacity->timed, i);
+    capacity->share_taken_pct += minimum_pct;
+}
+
+unsigned flyt_capacity_share(const struct flyt_capacity *capacity, unsigned sm_count)
+{
+    return capacity->sms_total ? (unsigned)((uint64_t)sm_count * 100 / capacity->sms_total) : 0;
 }
 
 unsigned flyt_capacity_sms(const struct flyt_capacity *capacity, const struct flyt_groupset *groups)

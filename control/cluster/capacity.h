@@ -53,6 +53,8 @@ struct flyt_capacity {
     unsigned sms_free, slots_free;
     uint64_t memory_free_bytes;
     struct flyt_groupset taken;
+    struct flyt_groupset timed; /* of those: shared in time */
+    unsigned share_taken_pct;   /* of the time of those (of a strict GPU: of all groups): minima that were promised */
     uint16_t group_sms[FLYT_GROUPS_MAX];
     uint16_t regular_sms; /* of most groups */
     unsigned regular_free;
@@ -68,6 +70,14 @@ void flyt_capacity_reset(struct flyt_capacity *capacity);
  * nothing falls below 0. */
 void flyt_capacity_charge(struct flyt_capacity *capacity, const struct flyt_groupset *groups, uint64_t memory_bytes,
                           unsigned sessions);
+/*
+ * Promises a minimum of the time: of the groups that are shared in time, which these are some of; or, timed NULL, of a
+ * strict GPU, where SMs are granted as a time share.
+ */
+void flyt_capacity_charge_share(struct flyt_capacity *capacity, const struct flyt_groupset *timed,
+                                unsigned minimum_pct);
+/* Of a strict GPU: the minimum that so many SMs of their own are, rounded down; they all are 100. */
+unsigned flyt_capacity_share(const struct flyt_capacity *capacity, unsigned sm_count);
 /* The SMs of a set of groups. */
 unsigned flyt_capacity_sms(const struct flyt_capacity *capacity, const struct flyt_groupset *groups);
 /* memory_bytes and what that many servers take besides; UINT64_MAX where it does not fit 64 bits. */

@@ -106,6 +106,13 @@ struct flyt_part {
     uint64_t leaving_bytes; /* above memory_bytes, not given back yet: charged */
 };
 
+/* How an allocation shares SMs in time. */
+struct flyt_share {
+    bool is_timed;                     /* false: its SMs are its own (of a strict GPU: as a part of the time) */
+    unsigned minimum_pct, maximum_pct; /* maximum 0: no bound */
+    unsigned window_ms;
+};
+
 struct flyt_order_waiter;
 
 /* An allocation. */
@@ -122,6 +129,8 @@ struct flyt_held {
     uint64_t revision;
     unsigned generation, sessions_max;
     int priority;
+    struct flyt_share share;
+    bool is_suspended;
     bool is_reserved, when_free;
     bool is_encrypted;    /* as the setting was when it was granted */
     bool is_granted;      /* written to all its GPUs; else it is being made */
@@ -321,6 +330,23 @@ struct flyt_held *flyt_held_new(struct flyt_cluster *cluster, uint64_t id, const
 int flyt_held_choose(const struct flyt_vm *vm, struct flyt_placement *ret_placement, struct flyt_error *err);
 /* Places a VM and writes the allocation; then done. *err says why not at once. */
 int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err);
+/* ---- share.c ---- */
+
+/* The minimum of its GPU's time that a part is promised. */
+unsigned flyt_share_minimum(enum flyt_isolation isolation, const struct flyt_share *share,
+                            const struct flyt_part *part);
+/* What flyt_share_fill has made of it. */
+struct flyt_share flyt_share_of(enum flyt_isolation isolation, const flyt_slot *slot, const struct flyt_part *part);
+/* Share and priority of a slot, as they go to the node. */
+void flyt_share_fill(const struct flyt_held *held, const struct flyt_part *part, flyt_slot *slot);
+/* Whether the part's GPU can promise what this share is, in place of before_pct; else *err. */
+bool flyt_share_fits(const struct flyt_held *held, unsigned before_pct, const struct flyt_share *share,
+                     const struct flyt_part *part, struct flyt_error *err);
+/* Adds how the allocation shares, its priority, and whether it is suspended. */
+void flyt_share_add_json(const struct flyt_held *held, cJSON *object);
+/* Whether the node says that nothing of its programs is on its GPUs: as long as it is suspended. */
+bool flyt_share_is_still(const struct flyt_held *held);
+
 /* What goes to a node. flyt_held_wire_free frees. */
 int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire);
 void flyt_held_wire_free(flyt_allocation *wire);
@@ -355,6 +381,9 @@ struct flyt_vm *flyt_vm_find(struct flyt_cluster *cluster, const char *name, str
 void flyt_vm_set_reason(struct flyt_vm *vm, const char *reason);
 /* What placement is asked for a VM. */
 void flyt_vm_request(const struct flyt_vm *vm, struct flyt_place_request *ret_request);
+/* As its document and the configuration say. Who names a minimum or a maximum shares SMs, unless he says that he does
+ * not. */
+struct flyt_share flyt_vm_share(const struct flyt_vm *vm);
 /* Answers who waits for a grant. status OK: the grant. */
 void flyt_vm_answer(struct flyt_vm *vm, flyt_status status, const char *text);
 /* Tells the client manager what its VM has now. */

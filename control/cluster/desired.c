@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "control/base/name.h"
+#include "rpc/base/turn_rules.h"
 
 enum { DEVICES_MAX = FLYT_SLOTS_MAX, SMS_MAX = 1 << 20, SESSIONS_MAX = 4096, PRIORITY_MAX = 1000 };
 
@@ -155,24 +156,37 @@ static int read_required(const cJSON *document, struct flyt_desired *desired, st
 
 static int read_optional(const cJSON *document, struct flyt_desired *desired, struct flyt_error *err)
 {
-    double devices = 1, sessions = 0, priority = 0, reserved = 0;
+    double devices = 1, sessions = 0, priority = 0, reserved = 0, suspended = 0;
+    double minimum = -1, maximum = -1, window = 0;
     int status;
 
-    bool is_wrong = (status = read_text(document, "name", &desired->name, err)) ||
-                    (status = read_text(document, "host_ip", &desired->host_ip, err)) ||
-                    (status = read_text(document, "tenant", &desired->tenant, err)) ||
-                    (status = read_number(document, "devices", 1, DEVICES_MAX, &devices, err)) ||
-                    (status = read_number(document, "sessions", 1, SESSIONS_MAX, &sessions, err)) ||
-                    (status = read_number(document, "priority", -PRIORITY_MAX, PRIORITY_MAX, &priority, err)) ||
-                    (status = read_number(document, "reserved", 0, 1, &reserved, err)) ||
-                    (status = read_choice(document, "policy", "binpack", "spread", &desired->policy, err)) ||
-                    (status = read_choice(document, "isolation", "shared", "strict", &desired->isolation, err)) ||
-                    (status = read_names(document, "include_types", &desired->include_types, err)) ||
-                    (status = read_names(document, "exclude_types", &desired->exclude_types, err)) ||
-                    (status = read_names(document, "include_gpus", &desired->include_gpus, err)) ||
-                    (status = read_names(document, "exclude_gpus", &desired->exclude_gpus, err));
+    bool is_wrong =
+        (status = read_text(document, "name", &desired->name, err)) ||
+        (status = read_text(document, "host_ip", &desired->host_ip, err)) ||
+        (status = read_text(document, "tenant", &desired->tenant, err)) ||
+        (status = read_number(document, "devices", 1, DEVICES_MAX, &devices, err)) ||
+        (status = read_number(document, "sessions", 1, SESSIONS_MAX, &sessions, err)) ||
+        (status = read_number(document, "priority", -PRIORITY_MAX, PRIORITY_MAX, &priority, err)) ||
+        (status = read_number(document, "reserved", 0, 1, &reserved, err)) ||
+        (status = read_number(document, "suspended", 0, 1, &suspended, err)) ||
+        (status = read_number(document, "minimum_share", 0, 100, &minimum, err)) ||
+        (status = read_number(document, "maximum_share", 0, 100, &maximum, err)) ||
+        (status = read_number(document, "window_ms", FLYT_TURN_WINDOW_MIN_MS, FLYT_TURN_WINDOW_MAX_MS, &window, err)) ||
+        (status = read_choice(document, "sharing", "exclusive", "time", &desired->sharing, err)) ||
+        (status = read_choice(document, "policy", "binpack", "spread", &desired->policy, err)) ||
+        (status = read_choice(document, "isolation", "shared", "strict", &desired->isolation, err)) ||
+        (status = read_names(document, "include_types", &desired->include_types, err)) ||
+        (status = read_names(document, "exclude_types", &desired->exclude_types, err)) ||
+        (status = read_names(document, "include_gpus", &desired->include_gpus, err)) ||
+        (status = read_names(document, "exclude_gpus", &desired->exclude_gpus, err));
     if (is_wrong)
         return status;
+    if (maximum > 0 && minimum > maximum)
+        return flyt_error_set(err, -EINVAL, "minimum_share is %g, more than maximum_share, %g", minimum, maximum);
+    desired->minimum_share_pct = (int)minimum;
+    desired->maximum_share_pct = (int)maximum;
+    desired->window_ms = (unsigned)window;
+    desired->is_suspended = suspended != 0;
     desired->device_count = (unsigned)devices;
     desired->session_count = (unsigned)sessions;
     desired->priority = (int)priority;
@@ -180,10 +194,17 @@ static int read_optional(const cJSON *document, struct flyt_desired *desired, st
     return 0;
 }
 
+void flyt_desired_init(struct flyt_desired *desired)
+{
+    *desired = (struct flyt_desired){
+        .policy = -1, .isolation = -1, .sharing = -1, .minimum_share_pct = -1, .maximum_share_pct = -1};
+}
+
 int flyt_desired_read(const cJSON *document, struct flyt_error *err, struct flyt_desired *ret_desired)
 {
-    struct flyt_desired desired = {.policy = -1, .isolation = -1};
+    struct flyt_desired desired;
 
+    flyt_desired_init(&desired);
     if (!cJSON_IsObject(document))
         return flyt_error_set(err, -EINVAL, "it is not an object");
     int status = read_required(document, &desired, err);

@@ -14,6 +14,8 @@
 #include "control/cluster/quota.h"
 #include "rpc/base/error.h"
 
+enum flyt_sharing { FLYT_SHARING_EXCLUSIVE, FLYT_SHARING_TIME };
+
 struct flyt_desired {
     char *vm_ip;
     char *name, *host_ip, *tenant; /* NULL where absent */
@@ -23,7 +25,12 @@ struct flyt_desired {
     unsigned session_count; /* 0: the configuration's default */
     int policy;             /* enum flyt_policy, -1: the configuration's */
     int isolation;          /* enum flyt_isolation, -1: the configuration's */
+    int sharing;            /* enum flyt_sharing, -1: see flyt_vm_share */
+    int minimum_share_pct;  /* of the time of SMs that are shared, -1: absent; */
+    int maximum_share_pct;  /* likewise */
+    unsigned window_ms;     /* 0: the configuration's */
     int priority;
+    bool is_suspended;
     bool is_reserved;
     struct flyt_name_list include_types, exclude_types, include_gpus, exclude_gpus;
 };
@@ -33,6 +40,8 @@ struct flyt_desired {
  * wrong with its value. Numbers may be any of BSON's in extended JSON ({"$numberDecimal": "4.5"}).
  */
 int flyt_desired_read(const cJSON *document, struct flyt_error *err, struct flyt_desired *ret_desired);
+/* Of a VM without a document: everything absent. */
+void flyt_desired_init(struct flyt_desired *desired);
 /* Frees the fields and zeroes them. */
 void flyt_desired_free(struct flyt_desired *desired);
 /* The vm_ip of a document that may be wrong otherwise; NULL: it has none. */

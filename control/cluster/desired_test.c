@@ -36,6 +36,10 @@ static void test_read(void **state)
     assert_int_equal(desired.device_count, 1);
     assert_int_equal(desired.session_count, 0);
     assert_int_equal(desired.policy, -1);
+    assert_int_equal(desired.sharing, -1);
+    assert_int_equal(desired.minimum_share_pct, -1);
+    assert_int_equal(desired.maximum_share_pct, -1);
+    assert_false(desired.is_suspended);
     assert_null(desired.tenant);
     flyt_desired_free(&desired);
 
@@ -44,7 +48,8 @@ static void test_read(void **state)
             "{\"vm_ip\":\"fd00::7\",\"compute_units\":{\"$numberLong\":\"8\"},\"memory\":{\"$numberDecimal\":"
             "\"2.5\"},\"name\":\"alice\",\"tenant\":\"red\",\"devices\":2.0,\"sessions\":4,\"policy\":\"spread\","
             "\"isolation\":\"strict\",\"priority\":-3,\"include_types\":[\"H200\",\"A30\"],\"exclude_gpus\":\"n:0\""
-            ",\"reserved\":true,\"host_ip\":null}",
+            ",\"reserved\":true,\"host_ip\":null,\"minimum_share\":20,\"maximum_share\":80.0,\"window_ms\":50,"
+            "\"sharing\":\"time\",\"suspended\":true}",
             &desired, &err),
         0);
     assert_int_equal(desired.sm_count, 8);
@@ -55,6 +60,11 @@ static void test_read(void **state)
     assert_int_equal(desired.isolation, FLYT_ISOLATION_STRICT);
     assert_int_equal(desired.priority, -3);
     assert_true(desired.is_reserved);
+    assert_int_equal(desired.minimum_share_pct, 20);
+    assert_int_equal(desired.maximum_share_pct, 80);
+    assert_int_equal(desired.window_ms, 50);
+    assert_int_equal(desired.sharing, FLYT_SHARING_TIME);
+    assert_true(desired.is_suspended);
     assert_null(desired.host_ip);
     assert_int_equal(desired.include_types.count, 2);
     assert_string_equal(desired.include_types.names[1], "A30");
@@ -83,6 +93,14 @@ static void test_malformed(void **state)
          "memory is not a number of GiB"},
         {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"devices\":16}",
          "devices is 16, not between 1 and 15"},
+        {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"minimum_share\":101}",
+         "minimum_share is 101, not between 0 and 100"},
+        {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"minimum_share\":50,\"maximum_share\":40}",
+         "minimum_share is 50, more than maximum_share, 40"},
+        {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"window_ms\":5}",
+         "window_ms is 5, not between 10 and 10000"},
+        {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"sharing\":\"space\"}",
+         "sharing is \"space\", neither \"exclusive\" nor \"time\""},
         {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"policy\":\"best\"}",
          "policy is \"best\", neither \"binpack\" nor \"spread\""},
         {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"include_gpus\":[\"a\",7]}",

@@ -28,6 +28,8 @@ void flyt_gpu_count(struct flyt_card *card)
             for (unsigned k = 0; k < FLYT_GROUP_WORDS; k++)
                 groups.words[k] |= part->leaving.words[k];
             flyt_capacity_charge(capacity, &groups, part->memory_bytes + part->leaving_bytes, held->sessions_max);
+            flyt_capacity_charge_share(capacity, held->share.is_timed ? &part->groups : NULL,
+                                       flyt_share_minimum(held->isolation, &held->share, part));
         }
     }
 }

@@ -18,6 +18,7 @@ enum obstacle {
     OTHER_GPU,
     OTHER_ISOLATION,
     TOO_FEW_SMS,
+    TOO_LITTLE_TIME,
     TOO_LITTLE_MEMORY,
     TOO_FEW_SLOTS,
     TOO_FEW_TOGETHER, /* possible, but its node has not enough such GPUs */
@@ -53,6 +54,20 @@ static bool lists_type(const struct flyt_name_list *list, const struct flyt_capa
     return false;
 }
 
+/* Groups that are taken and that it may have all the same. */
+static const struct flyt_groupset *own_of(const struct flyt_capacity *gpu, const struct flyt_place_request *request)
+{
+    return request->is_timed ? &gpu->timed : NULL;
+}
+
+/* The minimum of the GPU's time that it is promised. */
+static unsigned share_of(const struct flyt_capacity *gpu, const struct flyt_place_request *request, unsigned sms)
+{
+    if (request->is_timed)
+        return request->minimum_share_pct;
+    return gpu->isolation == FLYT_ISOLATION_STRICT ? flyt_capacity_share(gpu, sms) : 0;
+}
+
 /* What hinders the use of a GPU for this request; *ret_sms: what it would give. */
 static enum obstacle look_at(const struct flyt_place_node *node, const struct flyt_capacity *gpu,
                              const struct flyt_place_request *request, unsigned *ret_sms)
@@ -73,9 +88,11 @@ static enum obstacle look_at(const struct flyt_place_node *node, const struct fl
         return OTHER_GPU;
     if (gpu->isolation != request->isolation)
         return OTHER_ISOLATION;
-    *ret_sms = flyt_capacity_fit(gpu, NULL, request->sm_count);
+    *ret_sms = flyt_capacity_fit(gpu, own_of(gpu, request), request->sm_count);
     if (!*ret_sms)
         return TOO_FEW_SMS;
+    if (share_of(gpu, request, *ret_sms) + gpu->share_taken_pct > 100)
+        return TOO_LITTLE_TIME;
     if (flyt_capacity_memory(gpu, request->memory_bytes, request->session_count) > gpu->memory_free_bytes)
         return TOO_LITTLE_MEMORY;
     if (request->session_count > gpu->slots_free)
@@ -170,7 +187,7 @@ static void append(char **place, size_t *room, const char *format, ...)
 struct tally {
     unsigned gpus;
     unsigned counts[OBSTACLE_COUNT];
-    unsigned sms_max, slots_max;
+    unsigned sms_max, slots_max, share_max_pct;
     uint64_t memory_max_bytes;
     bool reserve_needed;
 };
@@ -180,6 +197,8 @@ static void tally_add(struct tally *tally, enum obstacle obstacle, const struct 
     tally->counts[obstacle] += count;
     if (obstacle == TOO_FEW_SMS && gpu->sms_free > tally->sms_max)
         tally->sms_max = gpu->sms_free;
+    if (obstacle == TOO_LITTLE_TIME && gpu->share_taken_pct < 100 && 100 - gpu->share_taken_pct > tally->share_max_pct)
+        tally->share_max_pct = 100 - gpu->share_taken_pct;
     if (obstacle == TOO_FEW_SLOTS && gpu->slots_free > tally->slots_max)
         tally->slots_max = gpu->slots_free;
     if (obstacle == TOO_LITTLE_MEMORY) {
@@ -230,6 +249,13 @@ static void say(const struct tally *tally, enum obstacle obstacle, const struct 
     case TOO_FEW_SMS:
         append(place, room, "not enough SMs (needs %u, %u free at most)", request->sm_count, tally->sms_max);
         break;
+    case TOO_LITTLE_TIME:
+        if (request->is_timed)
+            append(place, room, "not enough time (needs a minimum of %u %%, %u %% not promised at most)",
+                   request->minimum_share_pct, tally->share_max_pct);
+        else
+            append(place, room, "not enough time (%u %% not promised at most)", tally->share_max_pct);
+        break;
     case TOO_LITTLE_MEMORY:
         append(place, room, "not enough memory (needs %s%s, %s free at most)",
                flyt_size_text(request->memory_bytes, need), tally->reserve_needed ? " and its servers' reserve" : "",
@@ -275,7 +301,8 @@ static void settle(const struct flyt_place_node *node, const struct choice *choi
     for (unsigned i = 0; i < choice->count; i++) {
         struct flyt_place_slot *slot = &placement->slots[i];
         slot->gpu = choice->gpus[i];
-        slot->sm_count = flyt_capacity_choose(&node->gpus[slot->gpu], NULL, request->sm_count, &slot->groups);
+        slot->sm_count = flyt_capacity_choose(&node->gpus[slot->gpu], own_of(&node->gpus[slot->gpu], request),
+                                              request->sm_count, &slot->groups);
     }
 }
 

@@ -4,7 +4,8 @@
  *
  * All devices of a request come from different GPUs of one node. Among what fits, in this order: a node on the machine
  * that the request prefers, the fewest SMs over what was asked, then the policy (binpack: the GPU with the least left,
- * spread: that with the most), then the first by node and index.
+ * spread: that with the most), then the first by node and index. Who shares SMs in time gets those that are shared on
+ * that GPU already before others, so that more are left for who has them alone.
  */
 #ifndef FLYT_CLUSTER_PLACEMENT_H
 #define FLYT_CLUSTER_PLACEMENT_H
@@ -33,6 +34,8 @@ struct flyt_place_request {
     uint64_t memory_bytes;  /* of each device */
     unsigned session_count; /* client slots on each GPU */
     enum flyt_isolation isolation;
+    bool is_timed;              /* its SMs may be those of others that are so, in turns; else they are its own */
+    unsigned minimum_share_pct; /* of the time, then */
     enum flyt_policy policy;
     const char *host_ip; /* preferred machine, NULL: none */
     /* Types: a part of the name, in any case ("h200"). GPUs: NODE:INDEX, UUID or its beginning. Empty: no condition. */

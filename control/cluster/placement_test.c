@@ -176,6 +176,49 @@ static void test_reasons(void **state)
     assert_false(flyt_place_refuses(f.list[0], &f.gpus[0][0], &f.request, f.reason, sizeof f.reason));
 }
 
+/* Who shares SMs in time may have those that are shared, as long as the minima are not more than all of the time. */
+static void test_shared_in_time(void **state)
+{
+    struct fixture f;
+    struct flyt_groupset timed = {{0x6}};
+
+    begin(&f);
+    f.request.include_gpus = (struct flyt_name_list){(char *[]){(char *)"one:0"}, 1};
+    take(&f, 0, 0, 0x7, 0, 0); /* group 0 is another's own */
+    flyt_capacity_charge_share(&f.gpus[0][0], &timed, 60);
+    f.request.sm_count = 24;
+    assert_int_equal(place(&f), -ENOSPC);
+    assert_string_equal(f.reason, "5 of 6 GPUs: not among the GPUs wanted; 1 of 6 GPUs: not enough SMs (needs 24, 8 "
+                                  "free at most)");
+    f.request.is_timed = true;
+    f.request.minimum_share_pct = 40;
+    assert_int_equal(place(&f), 0);
+    assert_int_equal(f.placement.slots[0].groups.words[0], 0xe);
+    f.request.sm_count = 16; /* those that are shared already first */
+    assert_int_equal(place(&f), 0);
+    assert_int_equal(f.placement.slots[0].groups.words[0], 0x6);
+    f.request.minimum_share_pct = 41;
+    assert_int_equal(place(&f), -ENOSPC);
+    assert_string_equal(f.reason, "5 of 6 GPUs: not among the GPUs wanted; 1 of 6 GPUs: not enough time (needs a "
+                                  "minimum of 41 %, 40 % not promised at most)");
+    f.request.minimum_share_pct = 0;
+    f.request.sm_count = 32;
+    assert_int_equal(place(&f), -ENOSPC);
+    /* Without MPS, SMs that are a VM's own are a part of the time, too. */
+    f.gpus[0][0].isolation = f.request.isolation = FLYT_ISOLATION_STRICT;
+    f.request.is_timed = false;
+    f.request.sm_count = 8;
+    assert_int_equal(place(&f), 0);
+    flyt_capacity_charge_share(&f.gpus[0][0], &timed, 20);
+    assert_int_equal(place(&f), -ENOSPC);
+    assert_string_equal(f.reason, "5 of 6 GPUs: not among the GPUs wanted; 1 of 6 GPUs: not enough time (20 % not "
+                                  "promised at most)");
+    flyt_capacity_reset(&f.gpus[0][0]);
+    assert_int_equal(f.gpus[0][0].share_taken_pct, 0);
+    assert_int_equal(flyt_capacity_share(&f.gpus[0][0], 8), 25);
+    assert_int_equal(flyt_capacity_share(&f.gpus[0][0], 32), 100);
+}
+
 static void test_several(void **state)
 {
     struct fixture f;
@@ -245,8 +288,9 @@ static void test_never_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_policies), cmocka_unit_test(test_fewest_over), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_reasons),  cmocka_unit_test(test_several),     cmocka_unit_test(test_never_more),
+        cmocka_unit_test(test_policies),   cmocka_unit_test(test_fewest_over), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_reasons),    cmocka_unit_test(test_several),     cmocka_unit_test(test_shared_in_time),
+        cmocka_unit_test(test_never_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

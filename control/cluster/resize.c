@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ struct flyt_resize {
     struct flyt_vm *vm;
     struct flyt_call *call; /* NULL: answered, or from a document */
     char who[FLYT_NAME_BYTES_MAX + 1];
-    flyt_set_number sms, memory_bytes;
+    flyt_set_number sms, memory_bytes, minimum_pct, maximum_pct, window_ms, priority, suspended;
     bool when_free, force, is_from_document;
     bool is_recorded; /* in the GPUs' documents */
     flyt_status refusal;
@@ -33,7 +34,9 @@ struct flyt_resize {
     uint64_t timeout_ms, revision;
     sd_event_source *timer;
     struct flyt_part *before; /* parts as they were */
-    bool when_free_before;
+    bool when_free_before, suspended_before;
+    struct flyt_share share_before;
+    int priority_before;
     cJSON *document_before;
     /* of the edit of the document */
     struct flyt_error err;
@@ -44,6 +47,24 @@ struct flyt_resize {
     bool is_editing, is_over;
     TAILQ_ENTRY(flyt_resize) entry;
 };
+
+/* What of a VM's document a resize may set. */
+static const struct field {
+    const char *name;
+    size_t offset; /* of its flyt_set_number in struct flyt_resize */
+    double unit;
+    bool is_signed, is_bool;
+} fields[] = {
+    {.name = "compute_units", .offset = offsetof(struct flyt_resize, sms), .unit = 1},
+    {.name = "memory", .offset = offsetof(struct flyt_resize, memory_bytes), .unit = 1073741824.0},
+    {.name = "minimum_share", .offset = offsetof(struct flyt_resize, minimum_pct), .unit = 1},
+    {.name = "maximum_share", .offset = offsetof(struct flyt_resize, maximum_pct), .unit = 1},
+    {.name = "window_ms", .offset = offsetof(struct flyt_resize, window_ms), .unit = 1},
+    {.name = "priority", .offset = offsetof(struct flyt_resize, priority), .unit = 1, .is_signed = true},
+    {.name = "suspended", .offset = offsetof(struct flyt_resize, suspended), .unit = 1, .is_bool = true},
+};
+
+enum { FIELDS = sizeof fields / sizeof *fields };
 
 static void begin(struct flyt_resize *resize);
 
@@ -105,6 +126,23 @@ static void finish(struct flyt_resize *resize, flyt_status status, const char *t
 
 /* ---- the VM's document ---- */
 
+static const flyt_set_number *number_of(const struct flyt_resize *resize, unsigned field)
+{
+    return (const flyt_set_number *)((const char *)resize + fields[field].offset);
+}
+
+/* What a resize may set, of a document that was read. */
+static void take_desired(struct flyt_desired *to, const struct flyt_desired *from)
+{
+    to->sm_count = from->sm_count;
+    to->memory_bytes = from->memory_bytes;
+    to->minimum_share_pct = from->minimum_share_pct;
+    to->maximum_share_pct = from->maximum_share_pct;
+    to->window_ms = from->window_ms;
+    to->priority = from->priority;
+    to->is_suspended = from->is_suspended;
+}
+
 static int edit_document(cJSON **document, void *user, struct flyt_error *err)
 {
     struct flyt_resize *resize = user;
@@ -115,19 +153,29 @@ static int edit_document(cJSON **document, void *user, struct flyt_error *err)
         cJSON_Delete(resize->document_before);
         resize->document_before = cJSON_Duplicate(*document, true);
     }
-    for (unsigned i = 0; i < 2; i++) {
-        const char *name = i ? "memory" : "compute_units";
-        const flyt_set_number *number = i ? &resize->memory_bytes : &resize->sms;
+    for (unsigned i = 0; i < FIELDS; i++) {
+        const char *name = fields[i].name;
+        const flyt_set_number *number = number_of(resize, i);
         if (!number->is_set)
             continue;
         const cJSON *old = resize->puts_back ? cJSON_GetObjectItemCaseSensitive(resize->document_before, name) : NULL;
         cJSON_DeleteItemFromObjectCaseSensitive(*document, name);
         if (resize->puts_back && old)
             cJSON_AddItemToObject(*document, name, cJSON_Duplicate(old, true));
+        else if (!resize->puts_back && fields[i].is_bool)
+            cJSON_AddBoolToObject(*document, name, number->value != 0);
         else if (!resize->puts_back)
-            cJSON_AddNumberToObject(*document, name, i ? (double)number->value / 1073741824.0 : (double)number->value);
+            cJSON_AddNumberToObject(*document, name,
+                                    fields[i].is_signed ? (double)(int64_t)number->value
+                                                        : (double)number->value / fields[i].unit);
     }
-    return 0;
+    if (resize->puts_back)
+        return 0;
+    struct flyt_desired desired;
+    int status = flyt_desired_read(*document, err, &desired);
+    if (!status)
+        flyt_desired_free(&desired);
+    return status;
 }
 
 static enum flyt_store_result run_edit(struct flyt_store *store, void *user, struct flyt_error *err)
@@ -162,8 +210,7 @@ static void put_document_back(struct flyt_resize *resize)
     if (!resize->document_before || resize->is_from_document || resize->is_editing)
         return;
     if (!flyt_desired_read(resize->document_before, NULL, &old)) {
-        resize->vm->desired.sm_count = old.sm_count;
-        resize->vm->desired.memory_bytes = old.memory_bytes;
+        take_desired(&resize->vm->desired, &old);
         flyt_desired_free(&old);
     }
     resize->puts_back = true;
@@ -188,7 +235,17 @@ static int keep_parts(struct flyt_resize *resize, const struct flyt_held *held)
         return -ENOMEM;
     memcpy(resize->before, held->parts, held->part_count * sizeof *resize->before);
     resize->when_free_before = held->when_free;
+    resize->share_before = held->share;
+    resize->priority_before = held->priority;
+    resize->suspended_before = held->is_suspended;
     return 0;
+}
+
+/* A window matters only where there are turns. */
+static bool is_other_share(const struct flyt_share *one, const struct flyt_share *other)
+{
+    return one->minimum_pct != other->minimum_pct || one->maximum_pct != other->maximum_pct ||
+           one->window_ms != other->window_ms;
 }
 
 static void count_all(struct flyt_held *held)
@@ -209,6 +266,9 @@ static void put_parts_back(struct flyt_resize *resize, struct flyt_held *held)
         *part = old;
     }
     held->when_free = resize->when_free_before;
+    held->share = resize->share_before;
+    held->priority = resize->priority_before;
+    held->is_suspended = resize->suspended_before;
     flyt_held_charge(held, true);
     count_all(held);
 }
@@ -218,14 +278,17 @@ static bool change_part(struct flyt_held *held, struct flyt_part *part, unsigned
                         struct flyt_error *err)
 {
     struct flyt_capacity *gpu = flyt_gpu_capacity(part->card);
-    struct flyt_groupset own = part->groups, chosen;
+    struct flyt_groupset own = part->groups, may, chosen;
     char need[32], most[32];
     uint64_t own_bytes = part->memory_bytes + part->leaving_bytes;
 
     for (unsigned i = 0; i < FLYT_GROUP_WORDS; i++)
         own.words[i] |= part->leaving.words[i];
+    may = own;
+    for (unsigned i = 0; held->share.is_timed && i < FLYT_GROUP_WORDS; i++)
+        may.words[i] |= gpu->timed.words[i];
     if (sms != part->wanted_sms) {
-        unsigned got = flyt_capacity_choose(gpu, &own, sms, &chosen);
+        unsigned got = flyt_capacity_choose(gpu, &may, sms, &chosen);
         if (!got) {
             flyt_error_set(err, -ENOSPC, "GPU %s has not so many SMs: %u wanted, %u its own and %u free",
                            part->card->key, sms, part->sm_count, gpu->sms_free);
@@ -295,6 +358,17 @@ static bool within_quota(struct flyt_resize *resize, const struct flyt_held *hel
 
 static void node_answered(void *user, int status, const flyt_outcome *outcome);
 
+/* For events. */
+static cJSON *describe(const struct flyt_held *held, const struct flyt_part *part)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    cJSON_AddNumberToObject(object, "sms", part->sm_count);
+    cJSON_AddNumberToObject(object, "memory_bytes", (double)part->memory_bytes);
+    flyt_share_add_json(held, object);
+    return object;
+}
+
 static void parts_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
 {
     struct flyt_cluster *cluster = user;
@@ -316,15 +390,19 @@ static void parts_written(void *user, struct flyt_held *held, enum flyt_store_re
     }
     resize->is_recorded = true;
     resize->revision = held->revision;
-    cJSON *before = cJSON_CreateObject();
-    cJSON_AddNumberToObject(before, "sms", resize->before[0].sm_count);
-    cJSON_AddNumberToObject(before, "memory_bytes", (double)resize->before[0].memory_bytes);
-    cJSON *after = cJSON_CreateObject();
-    cJSON_AddNumberToObject(after, "sms", held->parts[0].sm_count);
-    cJSON_AddNumberToObject(after, "memory_bytes", (double)held->parts[0].memory_bytes);
-    flyt_event_add(cluster, "vm.resized", resize->who, held->vm_ip, before, after,
-                   "VM %s: %u SMs and %s on each GPU, revision %" PRIu64, held->vm_ip, held->parts[0].sm_count,
-                   flyt_size_text(held->parts[0].memory_bytes, size), held->revision);
+    struct flyt_held old = {.share = resize->share_before,
+                            .isolation = held->isolation,
+                            .priority = resize->priority_before,
+                            .is_suspended = resize->suspended_before};
+    cJSON *before = describe(&old, &resize->before[0]), *after = describe(held, &held->parts[0]);
+    if (held->is_suspended != old.is_suspended)
+        flyt_event_add(cluster, held->is_suspended ? "vm.suspended" : "vm.resumed", resize->who, held->vm_ip, before,
+                       after, "VM %s is %s, revision %" PRIu64, held->vm_ip,
+                       held->is_suspended ? "suspended" : "resumed", held->revision);
+    else
+        flyt_event_add(cluster, "vm.resized", resize->who, held->vm_ip, before, after,
+                       "VM %s: %u SMs and %s on each GPU, revision %" PRIu64, held->vm_ip, held->parts[0].sm_count,
+                       flyt_size_text(held->parts[0].memory_bytes, size), held->revision);
     flyt_held_order(held, node_answered, held->vm);
 }
 
@@ -394,7 +472,7 @@ void flyt_resize_used(struct flyt_held *held)
         held->applied_revision < resize->revision || held->use_status != FLYT_STATUS_OK)
         return;
     flyt_switch_state state = least_switched(resize, held, &sms);
-    if (state == FLYT_SWITCH_TARGET)
+    if (state == FLYT_SWITCH_TARGET || (held->is_suspended && !resize->suspended_before && !flyt_share_is_still(held)))
         return;
     flyt_vm_set_reason(held->vm, NULL);
     flyt_vm_tell(held->vm, "resized");
@@ -424,6 +502,22 @@ static int on_timeout(sd_event_source *source, uint64_t usec, void *user)
 
 /* ---- the way of one ---- */
 
+/* How the VM shares SMs, its priority, and whether it is suspended: all as its document says. Whether its SMs are its
+ * own stays as it was granted. Returns whether something is another than before. */
+static bool change_share(const struct flyt_resize *resize, struct flyt_held *held)
+{
+    const struct flyt_desired *desired = &resize->vm->desired;
+
+    held->share = flyt_vm_share(resize->vm);
+    held->share.is_timed = resize->share_before.is_timed;
+    if (!held->share.is_timed)
+        held->share.minimum_pct = held->share.maximum_pct = 0;
+    held->priority = desired->priority;
+    held->is_suspended = desired->is_suspended;
+    return is_other_share(&held->share, &resize->share_before) || held->priority != resize->priority_before ||
+           held->is_suspended != resize->suspended_before;
+}
+
 static void change_parts(struct flyt_resize *resize)
 {
     struct flyt_vm *vm = resize->vm;
@@ -439,14 +533,17 @@ static void change_parts(struct flyt_resize *resize)
         refuse(resize, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
         return;
     }
-    bool is_possible = true, is_change = false;
+    bool is_possible = true, is_change = change_share(resize, held);
     flyt_held_charge(held, false);
     for (unsigned i = 0; i < held->part_count && is_possible; i++) {
         struct flyt_part *part = &held->parts[i];
         unsigned sms = resize->sms.is_set ? (unsigned)resize->sms.value : part->wanted_sms;
         uint64_t memory_bytes = resize->memory_bytes.is_set ? resize->memory_bytes.value : part->memory_bytes;
         is_change |= sms != part->wanted_sms || memory_bytes != part->memory_bytes;
-        is_possible = change_part(held, part, sms, memory_bytes, &err);
+        is_possible =
+            change_part(held, part, sms, memory_bytes, &err) &&
+            flyt_share_fits(held, flyt_share_minimum(held->isolation, &resize->share_before, &resize->before[i]),
+                            &held->share, part, &err);
     }
     if (!is_possible)
         memcpy(held->parts, resize->before, held->part_count * sizeof *held->parts);
@@ -456,6 +553,11 @@ static void change_parts(struct flyt_resize *resize)
         memcpy(held->parts, resize->before, held->part_count * sizeof *held->parts);
         flyt_held_charge(held, true);
         is_possible = false;
+    }
+    if (!is_possible) {
+        held->share = resize->share_before;
+        held->priority = resize->priority_before;
+        held->is_suspended = resize->suspended_before;
     }
     count_all(held);
     if (!is_possible) {
@@ -476,6 +578,26 @@ static void change_parts(struct flyt_resize *resize)
     flyt_held_write(held, parts_written, resize->cluster);
 }
 
+static void take_set(struct flyt_resize *resize)
+{
+    struct flyt_desired *desired = &resize->vm->desired;
+
+    if (resize->sms.is_set)
+        desired->sm_count = (unsigned)resize->sms.value;
+    if (resize->memory_bytes.is_set)
+        desired->memory_bytes = resize->memory_bytes.value;
+    if (resize->minimum_pct.is_set)
+        desired->minimum_share_pct = (int)resize->minimum_pct.value;
+    if (resize->maximum_pct.is_set)
+        desired->maximum_share_pct = (int)resize->maximum_pct.value;
+    if (resize->window_ms.is_set)
+        desired->window_ms = (unsigned)resize->window_ms.value;
+    if (resize->priority.is_set)
+        desired->priority = (int)(int64_t)resize->priority.value;
+    if (resize->suspended.is_set)
+        desired->is_suspended = resize->suspended.value != 0;
+}
+
 static void document_written(void *user, int is_cancelled)
 {
     struct flyt_resize *resize = user;
@@ -487,17 +609,15 @@ static void document_written(void *user, int is_cancelled)
         return;
     }
     if (resize->result == FLYT_STORE_OK && !resize->edit_status) {
-        if (resize->sms.is_set)
-            resize->vm->desired.sm_count = (unsigned)resize->sms.value;
-        if (resize->memory_bytes.is_set)
-            resize->vm->desired.memory_bytes = resize->memory_bytes.value;
+        take_set(resize);
         change_parts(resize);
         return;
     }
     snprintf(sentence, sizeof sentence, "%s%s",
              resize->edit_status ? "" : "the store did not take it: ", resize->err.text);
     finish(resize,
-           resize->edit_status                    ? FLYT_STATUS_NOT_FOUND
+           resize->edit_status == -EINVAL         ? FLYT_STATUS_INVALID
+           : resize->edit_status                  ? FLYT_STATUS_NOT_FOUND
            : resize->result == FLYT_STORE_UNKNOWN ? FLYT_STATUS_TIMEOUT
                                                   : FLYT_STATUS_UNAVAILABLE,
            sentence);
@@ -548,6 +668,12 @@ void flyt_resize_wanted(struct flyt_vm *vm)
 
     if (!held || !held->is_granted || held->is_leaving)
         return;
+    struct flyt_share share = flyt_vm_share(vm);
+    share.is_timed = held->share.is_timed;
+    if (!share.is_timed)
+        share.minimum_pct = share.maximum_pct = 0;
+    is_other = is_other_share(&share, &held->share) || held->priority != vm->desired.priority ||
+               held->is_suspended != vm->desired.is_suspended;
     for (unsigned i = 0; i < held->part_count; i++)
         is_other |= held->parts[i].wanted_sms != vm->desired.sm_count ||
                     held->parts[i].memory_bytes != vm->desired.memory_bytes;
@@ -592,14 +718,26 @@ void flyt_serve_resize(struct flyt_call *call, void *data)
     if (!flyt_lead_may(cluster, call))
         return;
     struct flyt_vm *vm = flyt_vm_find(cluster, args->vm, &err);
+    bool names_share = args->minimum_share_pct.is_set || args->maximum_share_pct.is_set;
     if (!vm) {
         flyt_call_outcome(call, err.code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND, "%s", err.text);
         return;
     }
     if ((args->compute_units.is_set && (!args->compute_units.value || args->compute_units.value > 1 << 20)) ||
         (args->memory_bytes.is_set && (!args->memory_bytes.value || args->memory_bytes.value > 1ull << 53)) ||
-        (!args->compute_units.is_set && !args->memory_bytes.is_set)) {
-        flyt_call_outcome(call, FLYT_STATUS_INVALID, "a resize names SMs (at least 1) or memory (at least 1 byte)");
+        (!args->compute_units.is_set && !args->memory_bytes.is_set && !names_share && !args->window_ms.is_set &&
+         !args->priority.is_set && !args->is_suspended.is_set)) {
+        flyt_call_outcome(
+            call, FLYT_STATUS_INVALID,
+            "a resize names SMs (at least 1), memory (at least 1 byte), a share of the time or a priority");
+        return;
+    }
+    if (names_share && vm->held && vm->held->is_granted && !vm->held->share.is_timed) {
+        flyt_call_outcome(
+            call, FLYT_STATUS_CONFLICT,
+            "VM %s has its SMs alone: a share of the time is for SMs that VMs share (vm set --sharing time "
+            "takes hold with its next allocation)",
+            vm->key);
         return;
     }
     struct flyt_resize *resize = resize_new(vm, flyt_call_who(call, who), args->timeout_ms);
@@ -610,6 +748,11 @@ void flyt_serve_resize(struct flyt_call *call, void *data)
     resize->call = call;
     resize->sms = args->compute_units;
     resize->memory_bytes = args->memory_bytes;
+    resize->minimum_pct = args->minimum_share_pct;
+    resize->maximum_pct = args->maximum_share_pct;
+    resize->window_ms = args->window_ms;
+    resize->priority = args->priority;
+    resize->suspended = args->is_suspended;
     resize->when_free = args->when_free;
     resize->force = args->force;
     if (TAILQ_FIRST(&vm->resizes) == resize)

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "control/cluster/placement.h"
+#include "rpc/base/turn_rules.h"
 #include "rpc/base/url.h"
 
 static const char *const policies[] = {"binpack", "spread", NULL};
+static const char *const sharings[] = {"exclusive", "time", NULL};
 static const char *const isolations[] = {"shared", "strict", NULL};
 
 #define AT(field) .offset = offsetof(struct flyt_cluster_settings, field)
@@ -40,6 +42,10 @@ const struct flyt_setting flyt_cluster_settings_table[] = {
      .help = "binpack (fill GPUs one after another) or spread"},
     {"defaults.isolation", FLYT_SETTING_CHOICE, AT(isolation), "shared", .choices = isolations, .is_live = true,
      .help = "shared (MPS) or strict"},
+    {"defaults.sharing", FLYT_SETTING_CHOICE, AT(sharing), "exclusive", .choices = sharings, .is_live = true,
+     .help = "exclusive (a VM's SMs are its own) or time (VMs that say nothing else share SMs, in turns)"},
+    {"defaults.window_s", FLYT_SETTING_SECONDS, AT(window_ms), "0.1", FLYT_TURN_WINDOW_MIN_MS, FLYT_TURN_WINDOW_MAX_MS,
+     .is_live = true, .help = "in which VMs that share SMs get their shares of the time"},
     {"defaults.sessions", FLYT_SETTING_NUMBER, AT(sessions), "4", 1, 4096, .is_live = true,
      .help = "client slots that a VM gets on each of its GPUs"},
     {"defaults.tenant", FLYT_SETTING_STRING, AT(tenant), "default", .help = "of VMs whose document names none"},

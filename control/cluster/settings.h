@@ -21,6 +21,8 @@ struct flyt_cluster_settings {
     } tls;
     int policy;
     int isolation;
+    int sharing;
+    uint64_t window_ms;
     uint64_t sessions;
     char *tenant;
     bool is_encrypted;

@@ -134,11 +134,15 @@ static cJSON *view_gpu(struct flyt_cluster *cluster, void *item, const char *sel
     add_number(object, "warm", card->use.warm_count);
     add_number(object, "servers", card->use.server_count);
     add_number(object, "allocations", card->held_count);
+    add_number(object, "sms_time_shared", flyt_capacity_sms(gpu, &gpu->timed));
+    add_number(object, "minimum_share_allocated", gpu->share_taken_pct);
     return object;
 }
 
 static const char *vm_state(const struct flyt_vm *vm)
 {
+    if (vm->held && vm->held->is_granted && vm->held->is_suspended && vm->held->state == FLYT_ALLOCATION_ACTIVE)
+        return "suspended";
     if (vm->held && vm->held->is_granted)
         return vm->held->state == FLYT_ALLOCATION_BLOCKED && !vm->held->is_blocked_idle ? "blocked" : "granted";
     if (!vm->has_desired && !vm->wish_count)
@@ -173,6 +177,15 @@ static cJSON *view_vm(struct flyt_cluster *cluster, void *item, const char *sele
         cJSON_AddStringToObject(object, "policy", desired->policy ? "spread" : "binpack");
     if (desired->isolation >= 0)
         cJSON_AddStringToObject(object, "isolation", desired->isolation ? "strict" : "shared");
+    if (desired->sharing >= 0)
+        cJSON_AddStringToObject(object, "sharing", desired->sharing == FLYT_SHARING_TIME ? "time" : "exclusive");
+    if (desired->minimum_share_pct >= 0)
+        cJSON_AddNumberToObject(object, "minimum_share", desired->minimum_share_pct);
+    if (desired->maximum_share_pct >= 0)
+        cJSON_AddNumberToObject(object, "maximum_share", desired->maximum_share_pct);
+    if (desired->window_ms)
+        cJSON_AddNumberToObject(object, "window_ms", desired->window_ms);
+    cJSON_AddBoolToObject(object, "suspended", desired->is_suspended);
     if (desired->priority)
         cJSON_AddNumberToObject(object, "priority", desired->priority);
     if (desired->is_reserved)
@@ -214,6 +227,13 @@ cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part
     add_number(object, "memory_used_bytes", use ? use->memory_used_bytes : 0);
     add_number(object, "memory_peak_bytes", use ? use->memory_peak_bytes : 0);
     add_number(object, "memory_refused", use ? use->memory_refused_count : 0);
+    flyt_share_add_json(held, object);
+    add_text(object, "suspend_state",
+             !held->is_suspended        ? NULL
+             : use && use->is_suspended ? "suspended"
+                                        : "suspending");
+    add_number(object, "shared_us", use ? use->shared_us : 0);
+    add_number(object, "waited_us", use ? use->waited_us : 0);
     add_number(object, "sessions", held->session_count);
     add_number(object, "sessions_max", held->sessions_max);
     cJSON_AddBoolToObject(object, "reserved", held->is_reserved);

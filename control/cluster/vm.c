@@ -24,7 +24,7 @@ struct flyt_vm *flyt_vm_get(struct flyt_cluster *cluster, const char *vm_ip)
         return NULL;
     vm->key = strdup(vm_ip);
     vm->cluster = cluster;
-    vm->desired.policy = vm->desired.isolation = -1;
+    flyt_desired_init(&vm->desired);
     LIST_INIT(&vm->wishes);
     STAILQ_INIT(&vm->attaching);
     TAILQ_INIT(&vm->resizes);
@@ -73,6 +73,7 @@ void flyt_vm_request(const struct flyt_vm *vm, struct flyt_place_request *ret_re
 {
     const struct flyt_desired *desired = &vm->desired;
     const struct flyt_cluster_settings *settings = vm->cluster->settings;
+    const struct flyt_share share = flyt_vm_share(vm);
 
     *ret_request = (struct flyt_place_request){
         .device_count = desired->device_count,
@@ -80,6 +81,8 @@ void flyt_vm_request(const struct flyt_vm *vm, struct flyt_place_request *ret_re
         .memory_bytes = desired->memory_bytes,
         .session_count = desired->session_count ? desired->session_count : (unsigned)settings->sessions,
         .isolation = (enum flyt_isolation)(desired->isolation >= 0 ? desired->isolation : settings->isolation),
+        .is_timed = share.is_timed,
+        .minimum_share_pct = share.minimum_pct,
         .policy = (enum flyt_policy)(desired->policy >= 0 ? desired->policy : settings->policy),
         .host_ip = desired->host_ip,
         .include_types = desired->include_types,
@@ -466,6 +469,10 @@ static void put_all(cJSON *document, const flyt_vm_set_args *args)
     put_number(document, "sessions", &args->sessions_max, 1);
     if (args->priority.is_set) /* a negative number comes as its two's complement */
         put_item(document, "priority", cJSON_CreateNumber((double)(int64_t)args->priority.value));
+    put_number(document, "minimum_share", &args->minimum_share_pct, 1);
+    put_number(document, "maximum_share", &args->maximum_share_pct, 1);
+    put_number(document, "window_ms", &args->window_ms, 1);
+    put_text(document, "sharing", &args->sharing);
     put_text(document, "policy", &args->policy);
     put_text(document, "isolation", &args->isolation);
     put_names(document, "include_types", &args->include_types);

@@ -79,7 +79,7 @@ static void withdraw(struct flyt_vm *vm)
     if (!vm->has_desired && !vm->held)
         return;
     flyt_desired_free(&vm->desired);
-    vm->desired.policy = vm->desired.isolation = -1;
+    flyt_desired_init(&vm->desired);
     vm->has_desired = false;
     vm->is_deleted = true;
     flyt_vm_set_reason(vm, "its document was deleted");

@@ -397,6 +397,24 @@ static void test_vm_commands(void **state)
     EXPECT_STATUS(3);
 }
 
+static void test_suspend(void **state)
+{
+    RUN("suspend", "web");
+    EXPECT_STATUS(0);
+    assert_string_equal(result.out, "VM 10.0.0.1 is suspended, revision 7\n");
+    assert_true(server.resize.is_suspended.is_set && server.resize.is_suspended.value == 1);
+    assert_false(server.resize.compute_units.is_set || server.resize.priority.is_set);
+    assert_int_equal(server.resize.timeout_ms, 30000);
+    RUN("resume", "10.0.0.1", "--timeout", "2", "-o", "json");
+    EXPECT_STATUS(0);
+    EXPECT_IN(result.out, "\"status\":\"ok\"");
+    EXPECT_IN(result.out, "\"revision\":7");
+    assert_true(server.resize.is_suspended.is_set && server.resize.is_suspended.value == 0);
+    assert_int_equal(server.resize.timeout_ms, 2000);
+    RUN("suspend");
+    EXPECT_STATUS(2);
+}
+
 static void test_resize(void **state)
 {
     RUN("resize", "web", "--sm", "24", "--memory", "8G", "--when-free", "--force", "--timeout", "2.5");
@@ -411,6 +429,16 @@ static void test_resize(void **state)
     assert_int_equal(server.resize.timeout_ms, 30000);
     assert_false(server.resize.compute_units.is_set || server.resize.when_free || server.resize.force);
 
+    RUN("resize", "10.0.0.1", "--minimum-share", "20", "--maximum-share", "80", "--window", "0.05", "--priority", "-7");
+    EXPECT_STATUS(0);
+    assert_false(server.resize.compute_units.is_set || server.resize.memory_bytes.is_set ||
+                 server.resize.is_suspended.is_set);
+    assert_int_equal(server.resize.minimum_share_pct.value, 20);
+    assert_int_equal(server.resize.maximum_share_pct.value, 80);
+    assert_int_equal(server.resize.window_ms.value, 50);
+    assert_true(server.resize.priority.value == (uint64_t)-7);
+    RUN("resize", "10.0.0.1", "--minimum-share", "101");
+    EXPECT_STATUS(2);
     server.status = FLYT_STATUS_TIMEOUT;
     server.text = "1 of 2 servers";
     RUN("resize", "10.0.0.1", "--sm", "8", "--timeout", "0");
@@ -839,12 +867,14 @@ static int end_all(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        TEST(test_views),          TEST(test_view_json),      TEST(test_empty_views),   TEST(test_huge_view),
-        TEST(test_odd_names),      TEST(test_terminal),       TEST(test_top),           TEST(test_watch),
-        TEST(test_follow),         TEST(test_vm_commands),    TEST(test_resize),        TEST(test_drain),
-        TEST(test_nodes_and_gpus), TEST(test_other_commands), TEST(test_exit_statuses), TEST(test_backup),
-        TEST(test_leader),         TEST(test_silence),        TEST(test_closing),       TEST(test_no_manager),
-        TEST(test_permission),     TEST(test_usage),
+        TEST(test_views),         TEST(test_view_json),      TEST(test_empty_views),
+        TEST(test_huge_view),     TEST(test_odd_names),      TEST(test_terminal),
+        TEST(test_top),           TEST(test_watch),          TEST(test_follow),
+        TEST(test_vm_commands),   TEST(test_resize),         TEST(test_suspend),
+        TEST(test_drain),         TEST(test_nodes_and_gpus), TEST(test_other_commands),
+        TEST(test_exit_statuses), TEST(test_backup),         TEST(test_leader),
+        TEST(test_silence),       TEST(test_closing),        TEST(test_no_manager),
+        TEST(test_permission),    TEST(test_usage),
     };
 
     unsetenv("FLYT_MANAGER");

@@ -5,6 +5,7 @@
 static const char *const outputs[] = {"table", "wide", "json", NULL};
 static const char *const policies[] = {"binpack", "spread", NULL};
 static const char *const isolations[] = {"shared", "strict", NULL};
+static const char *const sharings[] = {"exclusive", "time", NULL};
 static const char *const group_sizes[] = {"2", "8", NULL};
 static const char *const help_forms[] = {"man", "bash", NULL};
 
@@ -48,6 +49,31 @@ static const struct flyt_option top_options[] = {
     {0},
 };
 
+/* How a VM shares SMs with others. */
+#define SHARE_OPTIONS                                                                                                  \
+    {"minimum-share",                                                                                                  \
+     FLYT_OPTION_NUMBER,                                                                                               \
+     0,                                                                                                                \
+     "PCT",                                                                                                            \
+     .maximum = 100,                                                                                                   \
+     .help = "of the time of SMs that VMs share: so much at least while it has work"},                                 \
+        {"maximum-share",                                                                                              \
+         FLYT_OPTION_NUMBER,                                                                                           \
+         0,                                                                                                            \
+         "PCT",                                                                                                        \
+         .maximum = 100,                                                                                               \
+         .help = "so much at most, even where nobody else has work; 0 or 100: all that others leave"},                 \
+    {                                                                                                                  \
+        "window", FLYT_OPTION_SECONDS, 0, "S", .minimum = 10, .maximum = 10000,                                        \
+                                               .help = "in which it gets its share, 0.01 to 10 seconds"                \
+    }
+
+#define PRIORITY_OPTION                                                                                                \
+    {                                                                                                                  \
+        "priority", FLYT_OPTION_INTEGER, 0, "N",                                                                       \
+            .maximum = 1000, .help = "of its work where SMs are shared, -1000 to 1000; the greater is sooner"          \
+    }
+
 #define VM_OPTIONS                                                                                                       \
     {"sm", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = SM_MAX, .help = "SMs, rounded up to whole groups"},      \
         {"memory", FLYT_OPTION_SIZE, 0, "SIZE", .help = "device memory; a bare number is GiB"},                          \
@@ -62,8 +88,14 @@ static const struct flyt_option top_options[] = {
          .maximum = FLYT_SLOTS_MAX,                                                                                      \
          .help = "how many GPUs the VM sees"},                                                                           \
         {"sessions", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = 4096, .help = "programs at once on each GPU"}, \
-        {"priority", FLYT_OPTION_INTEGER, 0,                                                                             \
-         "N",        .maximum = 1000,     .help = "of its work where SMs are shared, -1000 to 1000"},                    \
+        PRIORITY_OPTION, SHARE_OPTIONS,                                                                                  \
+        {"sharing",                                                                                                      \
+         FLYT_OPTION_CHOICE,                                                                                             \
+         0,                                                                                                              \
+         "WAY",                                                                                                          \
+         .choices = sharings,                                                                                            \
+         .help = "exclusive: its SMs are its own; time: it shares them with others that do, in turns. With its next "    \
+                 "allocation"},                                                                                          \
         {"policy", FLYT_OPTION_CHOICE, 0, "POLICY", .choices = policies, .help = "binpack or spread"},                   \
         {"isolation", FLYT_OPTION_CHOICE, 0, "CLASS", .choices = isolations, .help = "shared or strict"},                \
         {"include-type", FLYT_OPTION_TEXTS, 0, "TYPE",                                                                   \
@@ -98,6 +130,8 @@ static const char *const switch_states[] = {"switched", "vacated", NULL};
 static const struct flyt_option resize_options[] = {
     {"sm", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = SM_MAX, .help = "SMs, rounded up to whole groups"},
     {"memory", FLYT_OPTION_SIZE, 0, "SIZE", .help = "device memory; a bare number is GiB"},
+    SHARE_OPTIONS,
+    PRIORITY_OPTION,
     {"when-free", FLYT_OPTION_FLAG, 0, .help = "less memory than is in use: takes hold as programs release it"},
     {"force", FLYT_OPTION_FLAG, 0,
      .help = "over quota, below what cooperative launches of running programs have needed, or against what else would "
@@ -109,6 +143,12 @@ static const struct flyt_option resize_options[] = {
              "those that were taken away, for --deadline (default 60)"},
     {"kill", FLYT_OPTION_FLAG, 0,
      .help = "with --wait vacated: ends programs that still run there when --deadline is over"},
+    {0},
+};
+
+static const struct flyt_option suspend_options[] = {
+    {"timeout", FLYT_OPTION_SECONDS, 0, "S", .maximum = 600000,
+     .help = "how long to wait until all running programs have said so (default 30)"},
     {0},
 };
 
@@ -171,7 +211,9 @@ const struct flyt_command flyt_commands[] = {
     {"vm add", "VM_IP", 1, 1, vm_options, flyt_run_vm_set, false, "says what a new VM is to have",
      "--sm and --memory are needed. The VM gets it when its first program starts, or at once with --reserved."},
     {"vm set", "VM", 1, 1, vm_options, flyt_run_vm_set, false, "changes what a VM is to have",
-     "What is not named stays. An allocation that is there is changed by resize."},
+     "What is not named stays. What of it is a size, a share of the time or a priority is carried out as by resize, a "
+     "few "
+     "seconds later; the rest takes hold with the next allocation."},
     {"vm remove", "VM", 1, 1, remove_options, flyt_run_vm_remove, false, "takes a VM out",
      "New programs are refused from then on. Running ones go on, unless --kill is given."},
     {"vm join-token", "VM_IP", 1, 1, token_options, flyt_run_join_token, false,
@@ -179,7 +221,16 @@ const struct flyt_command flyt_commands[] = {
     {"vm revoke", "VM", 1, 1, NULL, flyt_run_revoke, false, "makes a VM's certificate worthless", NULL},
     {"tenant set", "TENANT", 1, 1, tenant_options, flyt_run_tenant_set, false, "sets a tenant's quotas",
      "What is not named stays."},
-    {"resize", "VM", 1, 1, resize_options, flyt_run_resize, false, "changes SMs or memory while programs run",
+    {"suspend", "VM", 1, 1, suspend_options, flyt_run_suspend, false, "stops a VM's work on its GPUs",
+     "Its programs go on but give nothing to the GPU: launches and copies wait, in their order; memory, queries and "
+     "new "
+     "programs are served. Ends with 0 when nothing of it is on a GPU any more: what was given to the GPU before is "
+     "waited for, at most 20 ms of work for each stream and the kernels that run. Ends with 6 where that takes longer "
+     "than --timeout: it goes on by itself. A suspended VM stays so over restarts of everything."},
+    {"resume", "VM", 1, 1, suspend_options, flyt_run_suspend, false, "lets a suspended VM work again",
+     "What has waited goes on in its order."},
+    {"resize", "VM", 1, 1, resize_options, flyt_run_resize, false,
+     "changes SMs, memory, share of the time or priority while programs run",
      "Ends with 0 when every running program has the new size, with 6 when it is recorded but not all of them have "
      "said so within --timeout: it goes on by itself. --timeout 0 does not wait. Work that was given to the GPU before "
      "stays on the SMs that it had, until it is done: these are shown as draining, and are given to nobody before. "

@@ -127,6 +127,10 @@ enum flyt_exit flyt_run_resize(struct flyt_ctl *ctl, const struct flyt_arguments
                             *wait = flyt_option_get(arguments, "wait");
     flyt_resize_args args = {.compute_units = flyt_set_number_of(arguments, "sm"),
                              .memory_bytes = flyt_set_number_of(arguments, "memory"),
+                             .minimum_share_pct = flyt_set_number_of(arguments, "minimum-share"),
+                             .maximum_share_pct = flyt_set_number_of(arguments, "maximum-share"),
+                             .window_ms = flyt_set_number_of(arguments, "window"),
+                             .priority = flyt_set_number_of(arguments, "priority"),
                              .when_free = flyt_option_is(arguments, "when-free"),
                              .force = flyt_option_is(arguments, "force"),
                              /* 0 is the cluster manager's own default */
@@ -136,8 +140,9 @@ enum flyt_exit flyt_run_resize(struct flyt_ctl *ctl, const struct flyt_arguments
     flyt_resize_res res;
     flyt_drain_res drain = {0};
 
-    if (!args.compute_units.is_set && !args.memory_bytes.is_set)
-        return flyt_complain(FLYT_EXIT_USAGE, "resize needs --sm or --memory");
+    if (!args.compute_units.is_set && !args.memory_bytes.is_set && !args.minimum_share_pct.is_set &&
+        !args.maximum_share_pct.is_set && !args.window_ms.is_set && !args.priority.is_set)
+        return flyt_complain(FLYT_EXIT_USAGE, "resize needs --sm, --memory, --priority or a share of the time");
     if (flyt_option_is(arguments, "kill") && wait->is_set && strcmp(wait->texts[0], "vacated") != 0)
         return flyt_complain(FLYT_EXIT_USAGE, "--kill goes with --wait vacated");
     enum flyt_exit status = flyt_select_vm(ctl, arguments->words[0], &args.vm);
