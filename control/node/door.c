@@ -106,14 +106,16 @@ static const char *verify(const struct flyt_node *node, const struct flyt_creden
     return NULL;
 }
 
+/* Raising the generation ends no session, so further data streams of one are as good as its first: for these the
+ * session's token decides. */
 static const char *check_allocation(const struct flyt_node_allocation *allocation,
-                                    const struct flyt_credentials *credentials)
+                                    const struct flyt_credentials *credentials, bool is_new_session)
 {
     if (!allocation)
         return "the ticket's allocation is not on this node (any more)";
     if (strcmp(allocation->now.vm_ip, credentials->vm_ip) != 0)
         return "the ticket's allocation is another VM's";
-    if (allocation->now.generation != credentials->generation)
+    if (is_new_session && allocation->now.generation != credentials->generation)
         return "the ticket was revoked";
     return NULL;
 }
@@ -171,11 +173,12 @@ static void take_answer(void *user, int fd, const struct flyt_greeter_answer *an
     }
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, credentials.allocation_id);
     const char *reason = verify(node, &credentials, answer, channel_key);
+    bool is_data_stream = answer->args->kind == FLYT_CONNECTION_DATA;
     if (!reason)
-        reason = check_allocation(allocation, &credentials);
+        reason = check_allocation(allocation, &credentials, !is_data_stream);
     if (reason)
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_DENIED, reason);
-    else if (answer->args->kind == FLYT_CONNECTION_DATA)
+    else if (is_data_stream)
         take_data_stream(node, allocation, fd, answer, channel_key, record, bytes);
     else
         take_session(node, allocation, fd, answer, channel_key, record, bytes);
