@@ -470,6 +470,8 @@ void flyt_view_reply(struct flyt_call *call, flyt_status status, const char *tex
 bool flyt_member_admit(struct flyt_identity *identity, void *cluster);
 /* The records have just been read: closes the connections from before that they do not admit. */
 void flyt_member_recheck(struct flyt_cluster *cluster);
+/* The store was read: a VM with an allocation, whose record was removed while no manager looked, is revoked now. */
+void flyt_member_expel_removed(struct flyt_cluster *cluster);
 int flyt_member_load(struct flyt_cluster *cluster, const cJSON *document);
 int flyt_token_load(struct flyt_cluster *cluster, const cJSON *document);
 void flyt_member_changed(struct flyt_cluster *cluster, const struct flyt_change *change);

@@ -289,6 +289,7 @@ static void loaded(void *user, int is_cancelled)
             flyt_keeper_hold(cluster->keeper, false);
             flyt_held_loaded(cluster);
             flyt_member_recheck(cluster);
+            flyt_member_expel_removed(cluster);
             enter_links(cluster);
             flyt_event_add(cluster, "manager.leads", "manager", cluster->settings->name, NULL, NULL,
                            "manager %s decides, epoch %" PRIu64 ": %zu GPUs, %zu allocations", cluster->settings->name,

@@ -224,18 +224,37 @@ static void disconnect(struct flyt_cluster *cluster, enum flyt_peer_kind kind, c
     }
 }
 
+/* A VM's tickets are worthless from the moment on that the node knows. */
+static void revoke_tickets(struct flyt_held *held)
+{
+    held->generation++;
+    held->revision++;
+    flyt_held_write(held, NULL, NULL);
+    flyt_held_order(held, NULL, NULL);
+}
+
 static void expel(struct flyt_cluster *cluster, enum flyt_peer_kind kind, const char *name)
 {
     struct flyt_vm *vm = kind == FLYT_PEER_VM ? flyt_table_find(&cluster->vms, name) : NULL;
 
     disconnect(cluster, kind, name, "its membership was revoked");
-    if (!vm || !vm->held)
-        return;
-    /* Its tickets are worthless from the moment on that the node knows. */
-    vm->held->generation++;
-    vm->held->revision++;
-    flyt_held_write(vm->held, NULL, NULL);
-    flyt_held_order(vm->held, NULL, NULL);
+    if (vm && vm->held)
+        revoke_tickets(vm->held);
+}
+
+void flyt_member_expel_removed(struct flyt_cluster *cluster)
+{
+    char key[FLYT_NAME_BYTES_MAX + 16];
+
+    /* In clear nobody has a record. */
+    for (size_t i = 0; cluster->tls && i < cluster->vms.count; i++) {
+        struct flyt_vm *vm = cluster->vms.items[i];
+        if (!vm->held || flyt_table_find(&cluster->members, member_key(FLYT_PEER_VM, vm->key, key)))
+            continue;
+        flyt_event_add(cluster, "member.revoked", "document", key, NULL, NULL,
+                       "it has an allocation and no record: its tickets are worthless from now on");
+        revoke_tickets(vm->held);
+    }
 }
 
 void flyt_member_changed(struct flyt_cluster *cluster, const struct flyt_change *change)

@@ -2,7 +2,9 @@
 """Tickets before a node: forged, replayed, old, another's, altered. All are refused with a sentence or by closing the
 connection, programs beside them go on, and nothing secret is in a log."""
 import base64
+import contextlib
 import os
+import sqlite3
 
 import by_hand
 import harness
@@ -205,6 +207,47 @@ def nothing_secret_in_logs():
                 expect(spelled not in logs, "the", name, "is in a log")
         said = str(system.flytctl("events"))
         expect(not [name for name, secret in secrets.items() if secret.hex() in said], "a secret is in an event")
+
+
+@scenario
+def removed_while_nobody_looks():
+    """A VM's record is removed by hand while no cluster manager runs: the next one makes its tickets worthless. Its running
+    sessions stay, and may still open data streams, with their own token and none else."""
+    with Watched(vms=2) as system:
+        scene = Scene(system)
+        old = [system.forge(i) for i in range(2)]
+        session = Program(system.node_url)
+        reply = session.attach(scene.handshake, old[0])
+        expect_equal(reply.status, "OK", "a session", reply)
+        before = [system.allocation(i) for i in range(2)]
+        system.supervisor.stop("cluster")
+        with contextlib.closing(sqlite3.connect(system.path("cluster", "cluster.db"))) as database, database:
+            removed = database.execute("DELETE FROM documents WHERE collection='members' AND id=?",
+                                       ("vm:" + system.vm_ip(0),)).rowcount
+        expect_equal(removed, 1, "records that were removed")
+        system.restart("cluster")
+        within(30, lambda: system.allocation(0)["generation"] > before[0]["generation"], "its generation is raised")
+        within(30, lambda: "revoked" in str(scene.attach(old[0])), "the node refuses its tickets")
+        event = system.event("member.revoked", "no record")
+        expect_equal(event["object"], "vm:" + system.vm_ip(0), "the event's object")
+        within(30, lambda: not [v for v in system.flytctl("vms") if v["vm_ip"] == system.vm_ip(0) and v["connected"]],
+               "its client manager is not let in")
+        expect_equal(system.allocation(1)["generation"], before[1]["generation"], "the generation of another VM")
+        expect_equal(scene.attach(old[1]).status, "OK", "another VM's ticket")
+        expect_equal(session.call(0).state, "done", "the running session")
+        data = {"kind": 1, "token": reply.token}
+        expect_equal(scene.attach(old[0], **data).status, "OK", "a further data stream of the running session")
+        expect_equal(scene.attach(old[0], kind=1, token=os.urandom(len(reply.token))).status, "NO_SESSION", "another token")
+        expect_equal(scene.attach(old[1], **data).status, "NO_SESSION", "another VM's ticket with this session's token")
+        forged = Ticket(os.urandom(32), *(getattr(old[0], f) for f in ("vm_ip", "allocation", "generation", "key_number")))
+        scene.denied(forged, "not one of this node's", **data)
+        session.close()
+        result = system.run_in_vm(1, helper("echo"))
+        expect_equal(result.status, 0, "a program of another VM", result)
+        scene.program.stdin.close()
+        scene.program.stdin = None
+        result = harness.finish(scene.program)
+        expect_equal((result.status, result.out.strip()), (0, "correct"), "the program beside", result)
 
 
 if __name__ == "__main__":
