@@ -247,6 +247,7 @@ struct flyt_cluster {
     sd_event_source *tick_timer, *poll_timer;
     sd_event_source *try_timer; /* vm.c; NULL: nothing is to be tried soon */
     uint64_t poll_count;
+    uint64_t read_epoch; /* with which the desired documents were last read; 0: never */
     struct flyt_metrics *metrics;
     struct flyt_metrics_server *metrics_server;
     struct flyt_cluster_metrics *measures;
@@ -495,8 +496,12 @@ bool flyt_lead_release(struct flyt_cluster *cluster, uint64_t timeout_ms);
 void flyt_lead_free(struct flyt_cluster *cluster);
 /* A higher epoch was seen: somebody else leads. */
 void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *why);
-/* Whether decisions may be made and changed now; else replies. */
+/* Whether operators' documents were read since this manager leads: until then nobody lacks one. */
+bool flyt_lead_knows_wishes(const struct flyt_cluster *cluster);
+/* Whether decisions may be made and changed now; else replies. People wait until their documents are known. */
 bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call);
+/* Replies who is to be asked instead, or that it takes a moment. */
+void flyt_lead_refuse(const struct flyt_cluster *cluster, struct flyt_call *call);
 /* The address of another manager that leads, as far as the lease says; NULL: this one, or nobody that is known. */
 const char *flyt_lead_elsewhere(const struct flyt_cluster *cluster);
 /* The epoch of who leads, this or another manager; 0: that is not known. */

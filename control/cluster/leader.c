@@ -557,16 +557,37 @@ const char *flyt_lead_elsewhere(const struct flyt_cluster *cluster)
     return is_other ? view->address : NULL;
 }
 
-bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call)
+bool flyt_lead_knows_wishes(const struct flyt_cluster *cluster)
 {
-    if (cluster->is_leader && flyt_lease_epoch(cluster->lead->lease) == cluster->epoch)
-        return true;
-    if (flyt_lead_elsewhere(cluster))
+    return cluster->is_leader && cluster->read_epoch == cluster->epoch;
+}
+
+static bool leads(const struct flyt_cluster *cluster)
+{
+    return cluster->is_leader && flyt_lease_epoch(cluster->lead->lease) == cluster->epoch;
+}
+
+void flyt_lead_refuse(const struct flyt_cluster *cluster, struct flyt_call *call)
+{
+    if (leads(cluster))
+        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE,
+                          "this manager has just begun to lead: it still reads what is wanted");
+    else if (flyt_lead_elsewhere(cluster))
         flyt_call_outcome(call, FLYT_STATUS_NOT_LEADER, "manager %s at %s leads", cluster->lead->view.holder,
                           cluster->lead->view.address);
     else
         flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "no manager leads at this moment%s",
                           cluster->is_store_available ? "" : ": the store is not reachable");
+}
+
+bool flyt_lead_may(struct flyt_cluster *cluster, struct flyt_call *call)
+{
+    const struct flyt_link *link = flyt_call_link(call);
+    bool is_person = link->kind != FLYT_PEER_NODE && link->kind != FLYT_PEER_VM;
+
+    if (leads(cluster) && (!is_person || flyt_lead_knows_wishes(cluster)))
+        return true;
+    flyt_lead_refuse(cluster, call);
     return false;
 }
 

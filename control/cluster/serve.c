@@ -98,26 +98,29 @@ void flyt_link_enter(struct flyt_link *link)
 
 /* ---- HELLO ---- */
 
-/* A person is sent to who leads and nowhere else: to wait on this connection is better than to try them all. */
+/* A person is sent to who leads and nowhere else: to wait on this connection is better than to try them all. For people
+ * a manager leads when it knows their documents. */
 static void reply_hello(struct flyt_call *call, struct flyt_cluster *cluster, enum flyt_peer_kind kind)
 {
     static char empty[] = "", nobody[] = "no manager leads at this moment",
-                no_store[] = "no manager leads at this moment: the store is not reachable";
+                no_store[] = "no manager leads at this moment: the store is not reachable",
+                beginning[] = "this manager has just begun to lead: it still reads what is wanted";
+    bool is_person = kind != FLYT_PEER_NODE && kind != FLYT_PEER_VM;
     const char *elsewhere = flyt_lead_elsewhere(cluster);
     flyt_url_text urls[FLYT_MANAGERS_MAX];
     flyt_hello_res res = {.outcome = {FLYT_STATUS_OK, empty},
                           .build = (char *)FLYT_BUILD_NAME,
                           .epoch = flyt_lead_known_epoch(cluster),
-                          .is_leader = cluster->is_leader,
+                          .is_leader = is_person ? flyt_lead_knows_wishes(cluster) : cluster->is_leader,
                           .leaders.leaders_val = urls};
 
-    if (cluster->is_leader || kind == FLYT_PEER_NODE || kind == FLYT_PEER_VM) {
+    if (res.is_leader || !is_person) {
         res.leaders.leaders_len = flyt_lead_addresses(cluster, urls);
     } else if (elsewhere) {
         urls[0] = (char *)elsewhere;
         res.leaders.leaders_len = 1;
     } else {
-        res.outcome.text = cluster->is_store_available ? nobody : no_store;
+        res.outcome.text = cluster->is_leader ? beginning : cluster->is_store_available ? nobody : no_store;
     }
     flyt_call_reply(call, &res);
 }

@@ -436,8 +436,8 @@ void flyt_serve_view(struct flyt_call *call, void *data)
 
     if (!strcmp(args->view, "status"))
         reply_status(call, cluster);
-    else if (!cluster->is_leader)
-        flyt_lead_may(cluster, call); /* says who is asked instead */
+    else if (!flyt_lead_knows_wishes(cluster))
+        flyt_lead_refuse(cluster, call);
     else if (!strcmp(args->view, "nodes"))
         reply_table(call, cluster, &cluster->nodes, args, view_node);
     else if (!strcmp(args->view, "gpus"))

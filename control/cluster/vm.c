@@ -292,6 +292,8 @@ static bool attach(struct flyt_vm *vm, flyt_status *status, char *sentence, size
         return false;
     if (vm->held)
         return use_held(vm, status, sentence, room);
+    if (!flyt_lead_knows_wishes(vm->cluster))
+        return false; /* it may have a document */
     if (!may_place(vm, status, sentence, room))
         return true;
     int code = flyt_held_place(vm, &err);

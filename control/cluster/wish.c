@@ -453,6 +453,10 @@ static void reading_done(void *user, int is_cancelled)
             take_all(cluster, reading->wishes.items, reading->wishes.count, true);
             for (size_t i = 0; i < reading->members.count; i++)
                 flyt_member_changed(cluster, &reading->members.items[i]);
+            if (reading->result == FLYT_STORE_OK && !reading->status && !flyt_lead_knows_wishes(cluster)) {
+                cluster->read_epoch = cluster->epoch;
+                flyt_vm_try_again(cluster);
+            }
         }
         if (cluster->polls_again)
             flyt_wish_poll(cluster);

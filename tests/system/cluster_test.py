@@ -536,6 +536,38 @@ class Mongo(Lines):
 
 
 @scenario
+def wishes_are_read_first():
+    """Who comes before a new leader has read the documents waits for that; nobody is told that he has none."""
+    mongo = Mongo()
+    with cluster(("n1", "--gpus", "1"), store=mongo.store, store_timeout_s=30.0, lease_s=3.0,
+                 lease_renew_s=0.5) as (manager, operator, node), \
+            mongo.hand() as hand:
+        hand.insert("flyt", "vm_required_resources", {"vm_ip": "10.0.0.7", "compute_units": 8, "memory": 1})
+        operator.kill()
+        mongo.tell("hold vm_required_resources")
+        manager.restart()
+        within(20, lambda: manager.log().count("event: manager.leads") == 2, "it leads again")
+        node.wait("registered", 2)
+        vm = Caller(manager.url, "vm", "10.0.0.7")
+        vm.say("attach")
+        flytctl = [os.path.join(BUILD, "bin", "flytctl"), "--manager", manager.socket]
+
+        def says_so():
+            early = harness.run(flytctl + ["--deadline", "0.4", "vms"])
+            expect_equal(early.status, 4, early)
+            return "has just begun to lead" in early.err
+
+        within(20, says_so, "flytctl hears that the manager still reads")
+        mongo.tell("let go")
+        answer = vm.answer("attach")
+        expect_equal((answer["status"], len(answer["grants"])), ("OK", 1), answer)
+        patient = harness.run(flytctl + ["vms"])
+        expect("10.0.0.7" in patient.out, patient)
+        vm.close()
+    mongo.kill()
+
+
+@scenario
 def documents_by_hand():
     mongo = Mongo()
     with cluster(("n1", "--gpus", "1"), store=mongo.store, lease_s=3.0, lease_renew_s=0.5) as (manager, operator, node), \

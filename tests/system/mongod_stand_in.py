@@ -15,6 +15,7 @@ standard input ends it.
     no_majority / majority   writes are applied here and time out for the others; reads with a concern time out
     before N LINE       at the Nth write from now on, before it is applied: runs LINE, a command for "hand" below
     hand DATABASE COMMAND    runs a database command (extended JSON), prints its reply in place of "ok"
+    hold COLLECTION / let go   reading that collection waits / goes on
     count               prints how many writes were applied
 SIGSTOP and SIGCONT pause it.
 """
@@ -210,6 +211,7 @@ class StandIn:
         self.databases = {}   # name -> collection -> list of documents, in order of _id
         self.cursors = {}     # id -> (namespace, rest)
         self.mutex = threading.RLock()
+        self.held, self.let_go = None, threading.Condition(self.mutex)   # a collection that is not read
         self.is_primary, self.has_majority = True, True
         self.faults = []      # [writes to go, kind, argument]
         self.write_count = 0
@@ -376,6 +378,8 @@ class StandIn:
 
     def do_find(self, database, command):
         self.check_readable(command)
+        while command["find"] == self.held:
+            self.let_go.wait()
         rows = self.documents(database, command["find"])
         if "min" in command:
             if command.get("hint") != {"_id": 1}:
@@ -619,6 +623,9 @@ class StandIn:
                 self.faults.append([int(left), word, argument])
             elif word == "hand":
                 return self.hand(rest)
+            elif word in ("hold", "let"):
+                self.held = rest if word == "hold" else None
+                self.let_go.notify_all()
             elif word == "count":
                 return str(self.write_count)
             else:
