@@ -455,7 +455,7 @@ static void reading_done(void *user, int is_cancelled)
                 flyt_member_changed(cluster, &reading->members.items[i]);
             if (reading->result == FLYT_STORE_OK && !reading->status && !flyt_lead_knows_wishes(cluster)) {
                 cluster->read_epoch = cluster->epoch;
-                flyt_vm_try_again(cluster);
+                flyt_vm_try_soon(cluster);
             }
         }
         if (cluster->polls_again)

@@ -24,13 +24,14 @@ PROCEDURES = {
     "NODE_HEARTBEAT": (11, u64(1) + array() * 3, {"node"}),
     "NODE_EVENT": (12, u64(0) + u64(0) + opaque("test.event") + opaque("") * 2 + opaque("by hand") + opaque("") * 2,
                    {"node"}),
+    "NODE_NEEDS": (13, array(), {"node"}),
     "VM_ATTACH": (20, u32(0), {"vm"}),
     "VM_REPORT": (21, u32(0), {"vm"}),
     "VIEW": (30, opaque("nodes") + opaque("") + u64(0) + u32(0), {"operator", "viewer"}),
-    "VM_SET": (31, u32(1) + opaque(NOBODY) + TEXT * 3 + NUMBER * 5 + TEXT * 2 + NAMES * 4 + NUMBER, {"operator"}),
+    "VM_SET": (31, u32(1) + opaque(NOBODY) + TEXT * 3 + NUMBER * 5 + TEXT * 2 + NAMES * 4 + NUMBER * 4 + TEXT, {"operator"}),
     "VM_REMOVE": (32, opaque(NOBODY) + u32(0), {"operator"}),
     "TENANT_SET": (33, opaque(NOBODY) + NUMBER * 4 + u32(1), {"operator"}),
-    "RESIZE": (34, opaque(NOBODY) + NUMBER * 2 + u32(0) * 2 + u32(0), {"operator"}),
+    "RESIZE": (34, opaque(NOBODY) + NUMBER * 7 + u32(0) * 2 + u32(0), {"operator"}),
     "SCHEDULE": (35, u32(1) + opaque(NOBODY) + u32(0), {"operator"}),
     "GPU_SET": (36, opaque(NOBODY) + u32(8), {"operator"}),
     "ALLOCATION": (37, u64(1) + u32(2), {"operator"}),
@@ -40,6 +41,7 @@ PROCEDURES = {
     "BACKUP": (41, u64(0), {"operator"}),
     "REVOKE": (42, u32(2) + opaque(NOBODY), {"operator"}),
     "ADMIT": (43, opaque(b"nothing"), {"operator"}),
+    "DRAIN": (44, opaque(NOBODY) + u32(0) * 2, {"operator"}),
 }
 
 
@@ -92,7 +94,7 @@ def every_procedure():
                 peer.close()
         # What nobody has: numbers in between, another version, other programs.
         peer = system.peer("operator", "alice")
-        for number in (3, 9, 22, 29, 44, 99, 0xffffffff):
+        for number in (3, 9, 22, 29, 45, 99, 0xffffffff):
             expect_equal(peer.call(number).state, "error", "procedure", number)
         expect_equal(peer.call(30, PROCEDURES["VIEW"][1], version=2).state, "error", "version 2")
         peer.program = by_hand.ORDER
@@ -118,13 +120,14 @@ def viewers_change_nothing():
         before = state_of(system)
         is_set = u32(1) + u64(16)
         calls = {
-            "VM_SET": u32(0) + opaque("10.0.0.66") + TEXT * 3 + is_set * 2 + NUMBER * 3 + TEXT * 2 + NAMES * 4 + NUMBER,
+            "VM_SET": u32(0) + opaque("10.0.0.66") + TEXT * 3 + is_set * 2 + NUMBER * 3 + TEXT * 2 + NAMES * 4 +
+            NUMBER * 4 + TEXT,
             "VM_REMOVE": opaque(vm_ip) + u32(1), "TENANT_SET": opaque("red") + is_set * 4 + u32(0),
-            "RESIZE": opaque(vm_ip) + is_set + NUMBER + u32(0) * 3, "SCHEDULE": u32(1) + opaque("node-0") + u32(2),
+            "RESIZE": opaque(vm_ip) + is_set + NUMBER * 6 + u32(0) * 3, "SCHEDULE": u32(1) + opaque("node-0") + u32(2),
             "GPU_SET": opaque("node-0:0") + u32(2), "ALLOCATION": u64(allocation) + u32(2),
             "NODE_FENCE": opaque("node-0") + u32(1), "JOIN_TOKEN": u32(3) + opaque("mallory") + u32(600),
             "SESSION_KILL": u64(int(session["id"], 16)), "BACKUP": u64(0), "REVOKE": u32(1) + opaque("node-0"),
-            "ADMIT": opaque(open(system.authority, "rb").read()),
+            "ADMIT": opaque(open(system.authority, "rb").read()), "DRAIN": opaque(vm_ip) + u32(0) + u32(1),
         }
         for role, name in (("viewer", "guest"), ("vm", vm_ip), ("node", "node-0")):
             # The daemons' own certificates; without HELLO, so that nobody's place is taken.
