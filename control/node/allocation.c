@@ -346,6 +346,8 @@ void flyt_node_allocation_fill(const struct flyt_node_allocation *allocation, st
             .window_ms = from->window_ms,
             .priority = from->priority,
         };
+        if (slot->gpu && slot->gpu->group_size <= FLYT_SERVER_LINK_GROUP_SIZE_MAX)
+            to->flags |= slot->gpu->group_size << FLYT_SERVER_LINK_GROUP_SIZE_SHIFT;
         if (slot->gpu)
             memcpy(to->gpu_uuid, slot->gpu->uuid_bytes, sizeof to->gpu_uuid);
         memcpy(to->groups, slot->groups, sizeof to->groups);

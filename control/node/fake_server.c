@@ -101,6 +101,12 @@ static void say_ready(struct fake *fake, unsigned gpu, unsigned group_size, unsi
         ready->group_count = 16;
         ready->group_sms[15] = 12;
     }
+    /* "GROUP SMS": that one is another size, in a driver that splits otherwise. */
+    unsigned group, sms;
+    if (getenv("FLYT_FAKE_SPLIT") && sscanf(getenv("FLYT_FAKE_SPLIT"), "%u %u", &group, &sms) == 2)
+        ready->group_sms[group] = (uint16_t)sms;
+    if (getenv("FLYT_FAKE_GROUPS"))
+        ready->group_count = (uint32_t)atoi(getenv("FLYT_FAKE_GROUPS"));
     strcpy(ready->name, "fake");
     put(fake);
 }

@@ -105,6 +105,14 @@ int flyt_node_gpu_learn(struct flyt_node_gpu *gpu, const struct flyt_server_link
                               gpu->group_size, gpu->uuid);
     if (!gpu->is_software && memcmp(ready->gpu_uuid, gpu->uuid_bytes, sizeof gpu->uuid_bytes) != 0)
         return flyt_error_set(err, -EINVAL, "the driver's GPU %u is not %s", gpu->index, gpu->uuid);
+    bool is_same = gpu->sm_count == ready->sm_count && gpu->group_count == ready->group_count;
+    for (unsigned i = 0; is_same && i < ready->group_count; i++)
+        is_same = gpu->group_sms[i] == ready->group_sms[i];
+    if (gpu->is_known && !is_same)
+        return flyt_error_set(err, -EINVAL,
+                              "a server finds %u SM groups with %u SMs on GPU %s, where others found %u with %u: the "
+                              "same numbers would mean other SMs",
+                              ready->group_count, sum, gpu->uuid, gpu->group_count, gpu->sm_count);
     gpu->sm_count = ready->sm_count;
     gpu->group_count = ready->group_count;
     for (unsigned i = 0; i < ready->group_count; i++)

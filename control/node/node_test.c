@@ -814,6 +814,42 @@ static void test_gpu_that_does_not_work(void **state)
     close(program.fd);
 }
 
+/* A driver that splits the SMs otherwise than the one before: the same group numbers would mean other SMs. */
+static void test_another_split_is_refused(void **state)
+{
+    static const struct {
+        const char *name, *value, *said;
+    } splits[] = {
+        {"FLYT_FAKE_SPLIT", "3 6", "finds 16 SM groups with 130 SMs on GPU"},
+        {"FLYT_FAKE_GROUPS", "15", "finds 15 SM groups with 120 SMs on GPU"},
+    };
+    struct test_node *test = *state;
+    struct flyt_node_gpu *gpu = &test->node.gpus.items[0];
+
+    grant(test, &one);
+    struct test_program running = enter(test, &one);
+    for (unsigned i = 0; i < sizeof splits / sizeof splits[0]; i++) {
+        setenv(splits[i].name, splits[i].value, 1);
+        flyt_node_pool_renew(&test->node, gpu);
+        while (gpu->health != FLYT_HEALTH_FAILED)
+            test_node_run(test, 20);
+        assert_non_null(strstr(gpu->health_text, splits[i].said));
+        assert_non_null(strstr(gpu->health_text, "where others found 16 with 132"));
+        const struct flyt_credentials credentials = test_node_credentials(&one);
+        is_refused(test, &credentials, false, FLYT_HANDSHAKE_NO_DEVICE, splits[i].said);
+        /* Who runs goes on, and what was known stays. */
+        assert_string_equal(test_program_ask(test, &running, "groups 0"), "0000000f");
+        assert_int_equal(gpu->group_count, 16);
+        assert_int_equal(gpu->group_sms[3], 8);
+        unsetenv(splits[i].name);
+        while (gpu->health != FLYT_HEALTH_OK)
+            test_node_run(test, 20);
+    }
+    struct test_program program = enter(test, &one);
+    close(program.fd);
+    close(running.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -827,6 +863,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_extents_outlive_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_groups_are_given_when_vacated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_groups_that_are_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_another_split_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orders_are_absolute, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sessions_are_ended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_waits_is_checked_again, set_up, tear_down),

@@ -50,10 +50,14 @@ static int take_slot(struct flyt_session *session, const struct flyt_server_link
         device->cu_primary = NULL;
     device->slot = i;
     device->ledger = granted->ledger_count ? session->manager->ledgers[i] : NULL;
-    device->group_size = slot->sm_count ? granted->group_size : 0;
+    device->group_size = slot->sm_count ? flyt_server_link_group_size(granted, i) : 0;
     memcpy(device->groups, slot->groups, sizeof device->groups);
     if (!session->manager)
         return 0;
+    static const unsigned char no_groups[sizeof slot->groups];
+    /* Without a limit it would have the whole GPU, whoever else is on it. */
+    if (!device->group_size || memcmp(slot->groups, no_groups, sizeof no_groups) == 0)
+        return flyt_error_set(err, -EINVAL, "device %u of the allocation has no SM groups", slot->device_index);
     struct flyt_turns *turns = session->manager->turns[i];
     status = flyt_turn_open(device, granted, i, turns);
     session->manager->turns[i] = device->turn.turns;
@@ -83,7 +87,15 @@ static int take_slots(struct flyt_session *session, const struct flyt_server_lin
     for (unsigned i = session->device_count; i-- > 0;) {
         CUresult result = flyt_device_make(&session->devices[i]);
         if (result != CUDA_SUCCESS)
-            return flyt_error_set(err, -ENODEV, "device %u: no context can be made, cuda_result=%d", i, (int)result);
+            return flyt_error_set(err, -ENODEV, "device %u: no context can be made, cuda_result=%d%s", i, (int)result,
+                                  result == CUDA_ERROR_INVALID_VALUE ? ": the driver's SM groups are not the node's"
+                                                                     : "");
+        const struct flyt_server_link_slot *slot = &granted->slots[session->devices[i].slot];
+        if (session->manager && session->devices[i].sm_count != slot->sm_count)
+            return flyt_error_set(err, -EINVAL,
+                                  "device %u: the driver's SM groups are not the node's: those of this allocation have "
+                                  "%u SMs there, and %u as the node knows them",
+                                  i, session->devices[i].sm_count, slot->sm_count);
     }
     return 0;
 }

@@ -161,6 +161,9 @@ static void a_session_has_the_slots_of_its_allocation(void **state)
     self->door.session.slot_count = self->door.session.ledger_count = 2;
     self->door.session.slots[1].device_index = 1;
     self->door.session.slots[1].gpu_index = 1;
+    self->door.session.slots[1].sm_count = 132;
+    for (unsigned i = 0; i < 16; i++)
+        flyt_server_link_add_group(self->door.session.slots[1].groups, i);
     test_client_open(&self->client, self->door.url);
     assert_int_equal(flyt_channel_info(self->client.channel)->device_count, 2);
     info(&self->client, 0, &free_bytes, &total_bytes);
@@ -476,6 +479,54 @@ static void a_server_that_cannot_be_says_why(void **state)
     assert_int_equal(fake_server_end(&self->server), 0);
 }
 
+/* The program hears a sentence with these words, and nothing is made for it. */
+static void expect_refusal(struct fixture *self, const char *words)
+{
+    struct flyt_error err = {0};
+    self->client.config.url = self->door.url;
+    assert_true(flyt_channel_open(&self->client.config, &err, &self->client.channel) < 0);
+    if (!strstr(err.text, words))
+        fail_msg("'%s' does not say '%s'", err.text, words);
+    fake_server_wait_true(&self->server, &self->server.is_returned);
+    assert_int_equal(fake_server_end(&self->server), 0);
+    self->ledger = flyt_ledger_close(self->ledger);
+}
+
+/* SMs that are not those which the node means, or none at all, which would be all: never served. */
+static void sms_that_are_not_the_nodes_are_refused(void **state)
+{
+    struct fixture *self = *state;
+    begin(self, 16 * MIB);
+    self->door.session.slots[0].sm_count = 22;
+    expect_refusal(self, "those of this allocation have 24 SMs there, and 22 as the node knows them");
+    begin(self, 16 * MIB);
+    memset(self->door.session.slots[0].groups, 0, sizeof self->door.session.slots[0].groups);
+    expect_refusal(self, "has no SM groups");
+    begin(self, 16 * MIB);
+    self->door.session.slots[0].sm_count = 0;
+    expect_refusal(self, "has no SM groups");
+    begin(self, 16 * MIB);
+    flyt_server_link_add_group(self->door.session.slots[0].groups, 16);
+    expect_refusal(self, "the driver's SM groups are not the node's");
+    /* Of another group size than the server was started for: the slot's counts. */
+    begin(self, 16 * MIB);
+    self->door.session.slots[0].flags = 2 << FLYT_SERVER_LINK_GROUP_SIZE_SHIFT;
+    self->door.session.slots[0].sm_count = 6;
+    test_client_open(&self->client, self->door.url);
+    finish(self);
+}
+
+static void without_green_contexts_there_is_no_server(void **state)
+{
+    struct fixture *self = *state;
+    setenv("FLYT_SOFT_GREEN", "0", 1);
+    fake_server_start(&self->server, one_gpu);
+    unsetenv("FLYT_SOFT_GREEN");
+    assert_true(self->server.is_failed);
+    assert_non_null(strstr(self->server.sentence, "no green contexts"));
+    assert_int_equal(WEXITSTATUS(fake_server_end(&self->server)), 1);
+}
+
 /* A program's credentials, as a client manager would have given them. */
 static struct flyt_channel_credentials credentials(const struct fixture *self)
 {
@@ -574,7 +625,10 @@ static void clear_refusals_are_heard_and_clear_welcomes_are_not(void **state)
 
 /* ---- other SMs ---- */
 
-enum { RESIZES = 200, WARM_UP = 50, STREAMS = 4, CELL_BYTES = 512, GROWTH_BYTES_MAX = MIB };
+enum { RESIZES = 200, SOAK_RESIZES = 1000, WARM_UP = 50, STREAMS = 4, CELL_BYTES = 512, GROWTH_BYTES_MAX = MIB };
+
+/* Of a run; more with FLYT_SOAK=1. */
+static unsigned resizes = RESIZES;
 
 static unsigned sms(struct test_client *client)
 {
@@ -636,7 +690,7 @@ static unsigned value_of(unsigned stream, unsigned round)
 /* All that a stream has done, cell by cell: each was filled from what the stream set just before. */
 static void check_cells(struct test_client *client, uint64_t stream, unsigned number, uint64_t address)
 {
-    for (unsigned round = 0; round < RESIZES; round++) {
+    for (unsigned round = 0; round < resizes; round++) {
         flyt_copy_out_args args = {.stream_id = stream};
         flyt_copy_out_res res = {0};
         args.src = (flyt_box){address + (uint64_t)round * CELL_BYTES, CELL_BYTES, 1, 1, CELL_BYTES, CELL_BYTES};
@@ -667,7 +721,8 @@ static long status_of(pid_t pid, const char *name)
     return value;
 }
 
-/* Streams with work go through 200 changes of their SMs, waited for or not; nothing is lost, overtaken or left over. */
+/* Streams with work go through hundreds of changes of their SMs, waited for or not; nothing is lost, overtaken or left
+ * over. */
 static void sms_change_under_a_program(void **state)
 {
     static const unsigned sizes[] = {2, 8, 4}; /* 16, 64, 32 SMs */
@@ -683,7 +738,7 @@ static void sms_change_under_a_program(void **state)
         flyt_stream_create_args args = {.stream_id = flyt_id(FLYT_ID_STREAM, FLYT_STREAM_NUMBER_FIRST + i),
                                         .flags = i % 2 ? CU_STREAM_NON_BLOCKING : 0};
         assert_int_equal(alloc(client, CELL_BYTES, &from[i]), CUDA_SUCCESS);
-        assert_int_equal(alloc(client, (uint64_t)RESIZES * CELL_BYTES, &to[i]), CUDA_SUCCESS);
+        assert_int_equal(alloc(client, (uint64_t)resizes * CELL_BYTES, &to[i]), CUDA_SUCCESS);
         if (i == STREAMS)
             break;
         streams[i] = args.stream_id;
@@ -691,7 +746,7 @@ static void sms_change_under_a_program(void **state)
             flyt_channel_send(client->channel, FLYT_STREAM_CREATE, (xdrproc_t)xdr_flyt_stream_create_args, &args, NULL),
             FLYT_CHANNEL_OK);
     }
-    for (unsigned round = 0; round < RESIZES; round++) {
+    for (unsigned round = 0; round < resizes; round++) {
         unsigned size = sizes[round % 3];
         for (unsigned i = 0; i <= STREAMS; i++)
             in_stream(client, streams[i], from[i], to[i] + (uint64_t)round * CELL_BYTES, value_of(i, round));
@@ -706,7 +761,7 @@ static void sms_change_under_a_program(void **state)
             threads = status_of(self->server.pid, "Threads");
         }
     }
-    await_vacated(self, RESIZES);
+    await_vacated(self, resizes);
     for (unsigned i = 0; i <= STREAMS; i++)
         check_cells(client, streams[i], i, to[i]);
 #ifndef __SANITIZE_ADDRESS__ /* which keeps freed memory back */
@@ -715,16 +770,22 @@ static void sms_change_under_a_program(void **state)
     (void)rss_kib;
 #endif
     /* The software GPU has as many threads as streams have ever had work at one time: those of the contexts that were
-       left and not yet drained, and of the present one. A leak would be one for each of the RESIZES. */
+       left and not yet drained, and of the present one. A leak would be one for each resize. */
     assert_true(status_of(self->server.pid, "Threads") <= threads + (STREAMS + 1) * (FLYT_LEFT_CONTEXTS_MAX + 1));
     /* The same ones once more, and some that the GPU has not. */
-    order_groups(self, RESIZES + 1, (RESIZES - 1) % 7, sizes[(RESIZES - 1) % 3]);
-    await_vacated(self, RESIZES + 1);
-    order_groups(self, RESIZES + 2, 15, 2);
-    for (unsigned i = 0; self->server.sm_done.revision != RESIZES + 2 && i < 60000; i++)
+    order_groups(self, resizes + 1, (resizes - 1) % 7, sizes[(resizes - 1) % 3]);
+    await_vacated(self, resizes + 1);
+    order_groups(self, resizes + 2, 15, 2);
+    for (unsigned i = 0; self->server.sm_done.revision != resizes + 2 && i < 60000; i++)
         usleep(1000);
     assert_int_equal(self->server.sm_done.state, -EINVAL);
-    assert_int_equal(sms(client), 8 * sizes[(RESIZES - 1) % 3]);
+    assert_int_equal(sms(client), 8 * sizes[(resizes - 1) % 3]);
+    /* And the last group, which has 12 SMs, as one of 8. */
+    order_groups(self, resizes + 3, 15, 1);
+    for (unsigned i = 0; self->server.sm_done.revision != resizes + 3 && i < 60000; i++)
+        usleep(1000);
+    assert_int_equal(self->server.sm_done.state, -EINVAL);
+    assert_int_equal(sms(client), 8 * sizes[(resizes - 1) % 3]);
     finish(self);
 }
 
@@ -744,11 +805,15 @@ int main(void)
         TEST(a_warm_server_ends_with_the_node_manager),
         TEST(memory_outlives_its_server),
         TEST(a_server_that_cannot_be_says_why),
+        TEST(sms_that_are_not_the_nodes_are_refused),
+        TEST(without_green_contexts_there_is_no_server),
         TEST(an_encrypted_session_serves_as_any),
         TEST(another_secret_opens_nothing),
         TEST(clear_refusals_are_heard_and_clear_welcomes_are_not),
         TEST(sms_change_under_a_program),
     };
+    if (getenv("FLYT_SOAK"))
+        resizes = SOAK_RESIZES;
     if (!mkdtemp(folder))
         return 1;
     setenv("FAKE_IMAGES", folder, 1);

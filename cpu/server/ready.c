@@ -59,6 +59,9 @@ static int fill_groups(const struct flyt_driver *driver, CUdevice cu_device, uns
             ready->group_sms[i] = (uint16_t)partition->groups[i].sm.smCount;
     }
     free(partition);
+    if (result == CUDA_ERROR_NOT_SUPPORTED)
+        return flyt_error_set(err, -ENOTSUP,
+                              "the GPU or its driver has no green contexts: no VM can be kept to its SMs");
     if (result != CUDA_SUCCESS)
         return flyt_error_set(err, -EINVAL, "the GPU's SMs cannot be split into groups of %u, cuda_result=%d",
                               group_size, (int)result);

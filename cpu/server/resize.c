@@ -88,7 +88,8 @@ static void exchange(struct flyt_device *device, struct flyt_left_context *conte
 }
 
 /* All or nothing. The driver's error. */
-static CUresult leave_context(struct flyt_device *device, unsigned group_size, const unsigned char *groups)
+static CUresult leave_context(struct flyt_device *device, unsigned group_size, const unsigned char *groups,
+                              unsigned wanted_sms)
 {
     struct flyt_session *session = device->session;
     const struct flyt_driver *driver = session->driver;
@@ -98,6 +99,11 @@ static CUresult leave_context(struct flyt_device *device, unsigned group_size, c
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = flyt_partition_make(driver, device->cu_device, group_size, groups, &context->cu_green, &sm_count);
+    if (result == CUDA_SUCCESS && sm_count != wanted_sms) {
+        flyt_warn("session %s: the driver's SM groups are not the node's: %u SMs there, %u as the node knows them",
+                  session->label, sm_count, wanted_sms);
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
     if (result == CUDA_SUCCESS)
         result = driver->cuCtxFromGreenCtx(&cu_context, context->cu_green);
     if (result == CUDA_SUCCESS)
@@ -154,19 +160,19 @@ static bool has_groups(const struct flyt_device *device, const struct flyt_serve
 }
 
 /* 0 or a negative errno. */
-static int change_groups(struct flyt_device *device, const unsigned char *groups)
+static int change_groups(struct flyt_device *device, const struct flyt_server_link_sm *order)
 {
     struct flyt_session *session = device->session;
-    const unsigned group_size = session->manager->granted.group_size;
+    const unsigned group_size = flyt_server_link_group_size(&session->manager->granted, device->slot);
     /* No group at all would mean the whole GPU. */
-    int status = !group_size || memcmp(groups, no_groups, sizeof no_groups) == 0 ? -EINVAL : 0;
+    int status = !group_size || memcmp(order->groups, no_groups, sizeof no_groups) == 0 ? -EINVAL : 0;
     if (!status && session->fatal == CUDA_SUCCESS)
-        status = errno_of(leave_context(device, group_size, groups));
+        status = errno_of(leave_context(device, group_size, order->groups, order->sm_count));
     /* Where the context is lost nothing runs, nor will. */
     if (status == -EINVAL || (status && session->fatal == CUDA_SUCCESS))
         return status;
     device->group_size = group_size;
-    memcpy(device->groups, groups, sizeof device->groups);
+    memcpy(device->groups, order->groups, sizeof device->groups);
     flyt_debug("session %llu: device %u has %u SMs", (unsigned long long)session->session_id, device->ordinal,
                device->sm_count);
     return 0;
@@ -175,7 +181,7 @@ static int change_groups(struct flyt_device *device, const unsigned char *groups
 static void carry_out(struct flyt_device *device, const struct flyt_server_link_sm *order)
 {
     struct flyt_session *session = device->session;
-    int status = has_groups(device, order) ? 0 : change_groups(device, order->groups);
+    int status = has_groups(device, order) ? 0 : change_groups(device, order);
     if (status) {
         flyt_warn("session %llu: device %u keeps its SMs, revision=%llu: %s", (unsigned long long)session->session_id,
                   device->ordinal, (unsigned long long)order->revision, strerror(-status));
@@ -204,7 +210,7 @@ void flyt_resize_renew_streams(struct flyt_device *device)
     if (!device->is_made || device->session->fatal != CUDA_SUCCESS ||
         device->resize.left_count == FLYT_LEFT_CONTEXTS_MAX)
         return;
-    CUresult result = leave_context(device, device->group_size, device->groups);
+    CUresult result = leave_context(device, device->group_size, device->groups, device->sm_count);
     if (result != CUDA_SUCCESS)
         flyt_warn("session %s: device %u: streams keep the priority that they have, cuda_result=%d",
                   device->session->label, device->ordinal, (int)result);

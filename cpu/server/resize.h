@@ -36,8 +36,9 @@ struct flyt_resize {
 };
 
 /*
- * Carries out an order for a device of a session that has a node manager, or refuses it, which changes nothing; tells
- * the node manager, as server_link.h says.
+ * Carries out an order for a device of a session that has a node manager, or refuses it, which changes nothing: also
+ * where the driver's groups have another number of SMs than the order says. Tells the node manager, as server_link.h
+ * says.
  */
 void flyt_resize_take(struct flyt_device *device, const struct flyt_server_link_sm *order);
 

@@ -98,6 +98,7 @@ struct flyt_soft_driver {
     _Atomic uint64_t next_id;           /* of contexts, streams, buffers */
     _Atomic uint64_t next_split;        /* number of calls that split SMs */
     uint64_t sm_rate;                   /* thread-instructions per second and SM; 0: unlimited */
+    bool has_green;                     /* green contexts */
     bool is_dirty;                      /* new extents hold what somebody may have left there */
     struct flyt_soft_clients *clients;  /* NULL: any number of processes may use the GPU */
     struct flyt_soft_accounts *accounts;

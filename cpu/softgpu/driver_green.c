@@ -135,6 +135,8 @@ FLYT_SOFT_API cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *n
 
     if (!flyt_soft_driver())
         return CUDA_ERROR_NOT_INITIALIZED;
+    if (!flyt_soft_driver()->has_green)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (!nbGroups || !input)
         return CUDA_ERROR_INVALID_VALUE;
     if (useFlags != 0 && useFlags != CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING &&
@@ -236,6 +238,8 @@ FLYT_SOFT_API cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevi
 
     if (r != CUDA_SUCCESS)
         return r;
+    if (!flyt_soft_driver()->has_green)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (!phCtx || !flyt_soft_is(desc, FLYT_SOFT_DESC) || desc->device != dev || flags != CU_GREEN_CTX_DEFAULT_STREAM)
         return CUDA_ERROR_INVALID_VALUE;
     r = atomic_load(&device->sticky);

@@ -20,7 +20,7 @@ struct config {
     unsigned client_slots; /* 0: any number */
     uint64_t memory_bytes;
     uint64_t sm_rate;
-    unsigned is_dirty;
+    unsigned is_dirty, has_green;
     const char *client_folder, *account_folder; /* NULL: none */
     struct flyt_soft_arch arch;
 };
@@ -114,7 +114,7 @@ static bool read_arch(const char *name, struct flyt_soft_arch *arch)
 
 static bool read_config(struct config *config)
 {
-    *config = (struct config){.device_count = 1, .sm_count = 132, .memory_bytes = 4 * FLYT_SOFT_GIB};
+    *config = (struct config){.device_count = 1, .sm_count = 132, .memory_bytes = 4 * FLYT_SOFT_GIB, .has_green = 1};
     config->client_folder = read_text("FLYT_SOFT_CLIENT_FOLDER");
     config->account_folder = read_text("FLYT_SOFT_ACCOUNT");
     return read_number("FLYT_SOFT_DEVICES", 0, FLYT_SOFT_DEVICES_MAX, &config->device_count) &&
@@ -122,6 +122,7 @@ static bool read_config(struct config *config)
            read_number("FLYT_SOFT_WORKERS", 1, 1024, &config->worker_count) &&
            read_count("FLYT_SOFT_SM_RATE", 0, SM_RATE_MAX, &config->sm_rate) &&
            read_number("FLYT_SOFT_DIRTY", 0, 1, &config->is_dirty) &&
+           read_number("FLYT_SOFT_GREEN", 0, 1, &config->has_green) &&
            read_number("FLYT_SOFT_CLIENT_SLOTS", 1, FLYT_SOFT_CLIENT_SLOTS_MAX, &config->client_slots) &&
            !config->client_slots == !config->client_folder && read_memory("FLYT_SOFT_MEMORY", &config->memory_bytes) &&
            read_arch("FLYT_SOFT_CC", &config->arch);
@@ -169,6 +170,7 @@ static CUresult driver_new(struct flyt_soft_driver **ret_driver)
         return CUDA_ERROR_OUT_OF_MEMORY;
     driver->sm_rate = config.sm_rate;
     driver->is_dirty = config.is_dirty;
+    driver->has_green = config.has_green;
     if (config.client_slots && flyt_soft_clients_new(config.client_folder, config.client_slots, &driver->clients) < 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (flyt_soft_accounts_new(config.account_folder, &driver->accounts) < 0)

@@ -117,13 +117,22 @@ enum flyt_server_link_slot_flag {
     FLYT_SERVER_LINK_IS_SUSPENDED = 2, /* it gives nothing to the GPU until SHARE says otherwise */
 };
 
+/* The flags' upper bits: SMs of a group of this GPU (0: the session's), and SMs that the program is told (0: those that
+ * it has). Both were not there always. */
+enum {
+    FLYT_SERVER_LINK_GROUP_SIZE_SHIFT = 8,
+    FLYT_SERVER_LINK_GROUP_SIZE_MAX = 255,
+    FLYT_SERVER_LINK_SHOWN_SHIFT = 16,
+    FLYT_SERVER_LINK_SHOWN_MAX = 65535,
+};
+
 /* A device of the session. */
 struct flyt_server_link_slot {
     unsigned char gpu_uuid[FLYT_UUID_BYTES]; /* as the node tells it of its GPU; a software GPU has another itself */
     uint32_t gpu_index;                      /* of the node, which is the driver's with CUDA_DEVICE_ORDER=PCI_BUS_ID */
-    uint32_t flags;                          /* of enum flyt_server_link_slot_flag */
+    uint32_t flags;                          /* of enum flyt_server_link_slot_flag, and numbers above them */
     uint32_t device_index;                   /* as the program numbers it */
-    uint32_t sm_count;                       /* 0: all (direct mode) */
+    uint32_t sm_count;                       /* of its groups, as the node knows them; 0: all (direct mode) */
     uint64_t memory_bytes;                   /* limit; 0: none (direct mode) */
     uint64_t revision;
     uint32_t minimum_share_pct, maximum_share_pct; /* of time; 0: not limited */
@@ -289,6 +298,18 @@ _Static_assert(sizeof(struct flyt_server_link_use) == 112, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_rejoin) == 2968, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_message, session) == 8, "link layout");
+
+static inline unsigned flyt_server_link_group_size(const struct flyt_server_link_session *session, unsigned slot)
+{
+    unsigned group_size =
+        session->slots[slot].flags >> FLYT_SERVER_LINK_GROUP_SIZE_SHIFT & FLYT_SERVER_LINK_GROUP_SIZE_MAX;
+    return group_size ? group_size : session->group_size;
+}
+
+static inline unsigned flyt_server_link_shown(const struct flyt_server_link_slot *slot)
+{
+    return slot->flags >> FLYT_SERVER_LINK_SHOWN_SHIFT;
+}
 
 static inline int flyt_server_link_has_group(const unsigned char *groups, unsigned group)
 {
