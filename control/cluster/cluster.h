@@ -153,6 +153,7 @@ struct flyt_held {
     bool is_ordering;
     STAILQ_HEAD(, flyt_order_waiter) order_waiters;
     struct flyt_resize *resize;      /* under way */
+    uint64_t grow_ms; /* monotonic: a part that has less than it wants is not tried to grow before */
     TAILQ_HEAD(, flyt_drain) drains; /* who waits until nothing runs on what was taken away */
     unsigned part_count;
     struct flyt_part parts[];
@@ -420,6 +421,8 @@ void flyt_serve_tenant_set(struct flyt_call *call, void *args);
 /* A VM's document wants other SMs or memory than are granted. */
 void flyt_resize_wanted(struct flyt_vm *vm);
 void flyt_resize_used(struct flyt_held *held);
+/* Gives VMs that have fewer SMs than they want what has become free; every second. */
+void flyt_resize_tick(struct flyt_cluster *cluster);
 /* The allocation goes: what is under way fails. */
 void flyt_resize_cancel(struct flyt_vm *vm, const char *why);
 void flyt_serve_resize(struct flyt_call *call, void *args);

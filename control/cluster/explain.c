@@ -62,8 +62,9 @@ static void explain_placement(cJSON *array, const struct flyt_vm *vm)
     for (size_t i = 0; i < cluster->cards.count && i < 64; i++) {
         const struct flyt_card *card = cluster->cards.items[i];
         if (flyt_place_refuses(&card->node->place, flyt_gpu_capacity(card), &request, reason, sizeof reason))
-            say(array, vm, "GPU %s:%u (%s) does not do: %s.", card->node->key, flyt_gpu_capacity(card)->index,
-                card->key, reason);
+            say(array, vm, "GPU %s:%u (%s) does not do: %s%s%s.", card->node->key, flyt_gpu_capacity(card)->index,
+                card->key, reason, flyt_gpu_capacity(card)->is_unhealthy && card->health_text ? ": " : "",
+                flyt_gpu_capacity(card)->is_unhealthy && card->health_text ? card->health_text : "");
     }
 }
 
@@ -77,9 +78,15 @@ static void explain_held(cJSON *array, const struct flyt_vm *vm)
     for (unsigned i = 0; i < held->part_count; i++) {
         const struct flyt_part *part = &held->parts[i];
         char limit[32], used[32];
-        say(array, vm, "Device %u: GPU %s, %u SMs, %s of %s in use.", part->device_index, part->card->key,
-            part->sm_count, flyt_size_text(i < held->use_count ? held->uses[i].memory_used_bytes : 0, used),
+        say(array, vm, "Device %u: GPU %s, %u SMs (%u wanted), %s of %s in use.", part->device_index, part->card->key,
+            part->sm_count, part->wanted_sms,
+            flyt_size_text(i < held->use_count ? held->uses[i].memory_used_bytes : 0, used),
             flyt_size_text(part->memory_bytes, limit));
+        unsigned draining = flyt_capacity_sms(flyt_gpu_capacity(part->card), &part->leaving);
+        if (draining)
+            say(array, vm,
+                "%u SMs that it has no more are draining: work that was given to the GPU before is still there.",
+                draining);
         if (part->card->health != FLYT_HEALTH_OK)
             say(array, vm, "GPU %s is not healthy: %s.", part->card->key,
                 part->card->health_text ? part->card->health_text : "");

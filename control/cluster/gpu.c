@@ -443,7 +443,8 @@ static void groups_set(void *user, int status, void *result)
         flyt_call_outcome(change->call, FLYT_STATUS_INVALID, "the node answered with a GPU that cannot be");
     } else {
         flyt_event_add(change->cluster, "gpu.group_size", change->who, change->uuid, NULL, NULL,
-                       "groups of %u SMs now, of %u before", card->group_size, change->before);
+                       "groups of %u SMs now, of %u before: thread-block clusters of up to %u blocks run in them",
+                       card->group_size, change->before, card->group_size);
         flyt_call_outcome(change->call, FLYT_STATUS_OK, "%s", "");
     }
     if (card)
@@ -463,11 +464,18 @@ void flyt_serve_gpu_set(struct flyt_call *call, void *data)
     if (!card) {
         flyt_call_outcome(call, err.code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND, "%s", err.text);
     } else if (args->group_size != 2 && args->group_size != 8) {
-        flyt_call_outcome(call, FLYT_STATUS_INVALID, "a group has 2 or 8 SMs, not %u", args->group_size);
+        flyt_call_outcome(
+            call, FLYT_STATUS_INVALID,
+            "a group has 8 SMs, which run thread-block clusters of up to 8 blocks, or 2, which run clusters of up to "
+            "2, not %u",
+            args->group_size);
     } else if (card->held_count) {
         flyt_call_outcome(call, FLYT_STATUS_IN_USE,
-                          "%u allocation%s on GPU %s: its group size can change only while it is empty",
-                          card->held_count, card->held_count == 1 ? "" : "s", card->key);
+                          "%u allocation%s on GPU %s: its group size can change only while it is empty, for programs "
+                          "would %s",
+                          card->held_count, card->held_count == 1 ? "" : "s", card->key,
+                          args->group_size == 2 ? "lose thread-block clusters of more than 2 blocks"
+                                                : "have other SMs under the same group numbers");
     } else if (!flyt_node_is_up(card->node) || !card->node->is_registered) {
         flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "node %s is not connected", card->node->key);
     } else {

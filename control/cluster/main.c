@@ -22,6 +22,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *user)
     if (cluster->is_leader) {
         flyt_node_tick(cluster);
         flyt_held_tick(cluster);
+        flyt_resize_tick(cluster);
         flyt_vm_tick(cluster);
         flyt_event_tick(cluster);
     }

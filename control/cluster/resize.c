@@ -4,7 +4,8 @@
  *
  * A resize by FLYT_RESIZE begins with the VM's document, so that after a crash the next manager carries on with it; one
  * that an operator wrote by hand is there already. Groups that are taken away stay charged until the node says that
- * nothing runs there, memory until its limit holds.
+ * nothing runs there, memory until its limit holds. Who wants more SMs than are free, but not more than will be when
+ * other VMs' programs have left theirs, has what there is and gets the others as they become free.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,7 +18,12 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
-enum { TIMEOUT_MS = 30000, TIMEOUT_MAX_MS = 600000 };
+enum {
+    TIMEOUT_MS = 30000,
+    TIMEOUT_MAX_MS = 600000,
+    GROW_MS = 1000,          /* how often what has become free is given to one VM at most */
+    GROW_REFUSED_MS = 60000, /* after a refusal, by a quota */
+};
 
 struct flyt_resize {
     struct flyt_cluster *cluster;
@@ -110,6 +116,8 @@ static void finish(struct flyt_resize *resize, flyt_status status, const char *t
     if (status != FLYT_STATUS_OK && status != FLYT_STATUS_TIMEOUT) {
         if (resize->is_from_document)
             flyt_vm_set_reason(vm, text);
+        if (vm->held && resize->is_from_document)
+            vm->held->grow_ms = flyt_clock_ms() + GROW_REFUSED_MS;
         flyt_event_add(resize->cluster, "vm.resize_refused", resize->who, vm->key, NULL, NULL, "%s", text);
     }
     TAILQ_REMOVE(&vm->resizes, resize, entry);
@@ -273,22 +281,72 @@ static void put_parts_back(struct flyt_resize *resize, struct flyt_held *held)
     count_all(held);
 }
 
+/* Groups that are its own, those that it is leaving included: it may have them back. */
+static struct flyt_groupset own_groups(const struct flyt_part *part)
+{
+    struct flyt_groupset own = part->groups;
+
+    for (unsigned i = 0; i < FLYT_GROUP_WORDS; i++)
+        own.words[i] |= part->leaving.words[i];
+    return own;
+}
+
+/* Groups that it may have besides those that are free: its own, and, where it works in turns with others, theirs. */
+static struct flyt_groupset groups_it_may_have(const struct flyt_held *held, const struct flyt_part *part)
+{
+    struct flyt_groupset may = own_groups(part);
+
+    for (unsigned i = 0; held->share.is_timed && i < FLYT_GROUP_WORDS; i++)
+        may.words[i] |= flyt_gpu_capacity(part->card)->timed.words[i];
+    return may;
+}
+
+/* Whether the GPU would have so many SMs for the part when nothing ran any more on what other VMs have lost. */
+static bool will_fit(const struct flyt_held *held, const struct flyt_part *part, unsigned sms)
+{
+    struct flyt_capacity later = *flyt_gpu_capacity(part->card);
+    struct flyt_groupset may = groups_it_may_have(held, part), chosen;
+
+    for (unsigned i = 0; i < part->card->held_count; i++) {
+        const struct flyt_held *other = part->card->held[i];
+        for (unsigned j = 0; other != held && j < other->part_count; j++)
+            for (unsigned word = 0; other->parts[j].card == part->card && word < FLYT_GROUP_WORDS; word++)
+                later.taken.words[word] &= ~other->parts[j].leaving.words[word];
+    }
+    return flyt_capacity_choose(&later, &may, sms, &chosen) != 0;
+}
+
+/* The SMs that a part gets of so many: all, or, where others are still being left by their programs, what there is; so
+ * too where it is short of what it was promised. 0: the GPU has not so many. */
+static unsigned choose(const struct flyt_held *held, const struct flyt_part *part, unsigned sms,
+                       struct flyt_groupset *ret_groups)
+{
+    struct flyt_groupset may = groups_it_may_have(held, part);
+    unsigned got = flyt_capacity_choose(flyt_gpu_capacity(part->card), &may, sms, ret_groups);
+
+    if (got || sms < part->sm_count || (sms != part->wanted_sms && !will_fit(held, part, sms)))
+        return got;
+    for (unsigned less = sms - 1; less && !got; less--)
+        got = flyt_capacity_choose(flyt_gpu_capacity(part->card), &may, less, ret_groups);
+    return got;
+}
+
+static bool is_short(const struct flyt_part *part)
+{
+    return part->sm_count < part->wanted_sms;
+}
+
 /* What a part would be; false and *err: the GPU has not so much. */
 static bool change_part(struct flyt_held *held, struct flyt_part *part, unsigned sms, uint64_t memory_bytes,
                         struct flyt_error *err)
 {
     struct flyt_capacity *gpu = flyt_gpu_capacity(part->card);
-    struct flyt_groupset own = part->groups, may, chosen;
+    struct flyt_groupset own = own_groups(part), chosen;
     char need[32], most[32];
     uint64_t own_bytes = part->memory_bytes + part->leaving_bytes;
 
-    for (unsigned i = 0; i < FLYT_GROUP_WORDS; i++)
-        own.words[i] |= part->leaving.words[i];
-    may = own;
-    for (unsigned i = 0; held->share.is_timed && i < FLYT_GROUP_WORDS; i++)
-        may.words[i] |= gpu->timed.words[i];
-    if (sms != part->wanted_sms) {
-        unsigned got = flyt_capacity_choose(gpu, &may, sms, &chosen);
+    if (sms != part->wanted_sms || is_short(part)) {
+        unsigned got = choose(held, part, sms, &chosen);
         if (!got) {
             flyt_error_set(err, -ENOSPC, "GPU %s has not so many SMs: %u wanted, %u its own and %u free",
                            part->card->key, sms, part->sm_count, gpu->sms_free);
@@ -462,6 +520,24 @@ static flyt_switch_state least_switched(const struct flyt_resize *resize, const 
     return least;
 }
 
+/* Where it has less than it wants: says so, for who asked and as the VM's reason. Returns whether that is so. */
+static bool finish_short(struct flyt_resize *resize, const struct flyt_held *held)
+{
+    const struct flyt_part *part = held->parts;
+    char reason[128], sentence[256];
+
+    while (part < held->parts + held->part_count && !is_short(part))
+        part++;
+    if (part == held->parts + held->part_count)
+        return false;
+    snprintf(reason, sizeof reason, "%u of %u SMs now, the others as other VMs' programs leave them", part->sm_count,
+             part->wanted_sms);
+    snprintf(sentence, sizeof sentence, "recorded at revision %" PRIu64 ": %s", resize->revision, reason);
+    flyt_vm_set_reason(held->vm, reason);
+    finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+    return true;
+}
+
 void flyt_resize_used(struct flyt_held *held)
 {
     struct flyt_resize *resize = held->resize;
@@ -474,8 +550,10 @@ void flyt_resize_used(struct flyt_held *held)
     flyt_switch_state state = least_switched(resize, held, &sms);
     if (state == FLYT_SWITCH_TARGET || (held->is_suspended && !resize->suspended_before && !flyt_share_is_still(held)))
         return;
-    flyt_vm_set_reason(held->vm, NULL);
     flyt_vm_tell(held->vm, "resized");
+    if (state != FLYT_SWITCH_KEPT && finish_short(resize, held))
+        return;
+    flyt_vm_set_reason(held->vm, NULL);
     snprintf(sentence, sizeof sentence,
              "recorded at revision %" PRIu64 "; running programs keep their %u SMs until they start again",
              resize->revision, sms);
@@ -539,11 +617,12 @@ static void change_parts(struct flyt_resize *resize)
         struct flyt_part *part = &held->parts[i];
         unsigned sms = resize->sms.is_set ? (unsigned)resize->sms.value : part->wanted_sms;
         uint64_t memory_bytes = resize->memory_bytes.is_set ? resize->memory_bytes.value : part->memory_bytes;
-        is_change |= sms != part->wanted_sms || memory_bytes != part->memory_bytes;
+        const struct flyt_part old = *part;
         is_possible =
             change_part(held, part, sms, memory_bytes, &err) &&
             flyt_share_fits(held, flyt_share_minimum(held->isolation, &resize->share_before, &resize->before[i]),
                             &held->share, part, &err);
+        is_change |= sms != old.wanted_sms || memory_bytes != old.memory_bytes || part->sm_count != old.sm_count;
     }
     if (!is_possible)
         memcpy(held->parts, resize->before, held->part_count * sizeof *held->parts);
@@ -570,7 +649,8 @@ static void change_parts(struct flyt_resize *resize)
     }
     if (!is_change && held->when_free == resize->when_free) {
         resize->revision = held->revision;
-        finish(resize, FLYT_STATUS_OK, "");
+        if (!finish_short(resize, held))
+            finish(resize, FLYT_STATUS_OK, "");
         return;
     }
     held->when_free = resize->when_free;
@@ -675,7 +755,7 @@ void flyt_resize_wanted(struct flyt_vm *vm)
     is_other = is_other_share(&share, &held->share) || held->priority != vm->desired.priority ||
                held->is_suspended != vm->desired.is_suspended;
     for (unsigned i = 0; i < held->part_count; i++)
-        is_other |= held->parts[i].wanted_sms != vm->desired.sm_count ||
+        is_other |= is_short(&held->parts[i]) || held->parts[i].wanted_sms != vm->desired.sm_count ||
                     held->parts[i].memory_bytes != vm->desired.memory_bytes;
     if (!is_other)
         return;
@@ -690,6 +770,30 @@ void flyt_resize_wanted(struct flyt_vm *vm)
     resize->sms = (flyt_set_number){true, vm->desired.sm_count};
     resize->memory_bytes = (flyt_set_number){true, vm->desired.memory_bytes};
     begin(resize);
+}
+
+/* Whether a part that has less than it wants can have more. */
+static bool can_grow(const struct flyt_held *held, const struct flyt_part *part)
+{
+    struct flyt_groupset may = groups_it_may_have(held, part), chosen;
+
+    return is_short(part) && flyt_capacity_choose(flyt_gpu_capacity(part->card), &may, part->sm_count + 1, &chosen);
+}
+
+void flyt_resize_tick(struct flyt_cluster *cluster)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (size_t i = 0; i < cluster->held.count; i++) {
+        struct flyt_held *held = cluster->held.items[i];
+        bool is_due = false;
+        for (unsigned j = 0; j < held->part_count && held->vm && now_ms >= held->grow_ms && !held->resize; j++)
+            is_due |= held->parts[j].card && can_grow(held, &held->parts[j]);
+        if (!is_due)
+            continue;
+        held->grow_ms = now_ms + GROW_MS;
+        flyt_resize_wanted(held->vm);
+    }
 }
 
 void flyt_resize_cancel(struct flyt_vm *vm, const char *why)

@@ -213,6 +213,7 @@ cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part
     add_number(object, "revision", held->revision);
     add_number(object, "revision_applied", held->applied_revision);
     add_number(object, "generation", held->generation);
+    add_number(object, "sms_wanted", part->wanted_sms);
     add_number(object, "sms", part->sm_count);
     add_number(object, "sms_now", use ? use->sm_count : 0);
     add_text(object, "switch_state",

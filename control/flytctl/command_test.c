@@ -425,6 +425,8 @@ static void test_resize(void **state)
     assert_true(server.resize.when_free && server.resize.force);
     assert_int_equal(server.resize.timeout_ms, 2500);
     assert_int_equal(server.resize.compute_units.value, 24);
+    RUN("resize", "10.0.0.1", "--sm", "20");
+    EXPECT_IN(result.out, "device 0: 24 SMs (20 rounded up to whole groups), 8.0GiB");
     RUN("resize", "10.0.0.1", "--memory", "4");
     assert_int_equal(server.resize.timeout_ms, 30000);
     assert_false(server.resize.compute_units.is_set || server.resize.when_free || server.resize.force);

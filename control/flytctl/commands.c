@@ -153,7 +153,8 @@ static const struct flyt_option suspend_options[] = {
 };
 
 static const struct flyt_option gpu_options[] = {
-    {"group-size", FLYT_OPTION_CHOICE, 0, "N", .choices = group_sizes, .help = "SMs of a group: 2 or 8"},
+    {"group-size", FLYT_OPTION_CHOICE, 0, "N", .choices = group_sizes,
+     .help = "SMs of a group: 8, or 2 (then no thread-block clusters of more than 2 blocks)"},
     {0},
 };
 
@@ -241,7 +242,11 @@ const struct flyt_command flyt_commands[] = {
     {"drain", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false,
      "places nothing new there and lists what must end or move", NULL},
     {"gpu set", "GPU", 1, 1, gpu_options, flyt_run_gpu_set, false, "sets the size of a GPU's SM groups",
-     "The GPU must be empty."},
+     "The GPU must be empty. In groups of 8 SMs (the default; what is left over makes one more group) thread-block "
+     "clusters of up to 8 blocks run. Groups of 2 divide a GPU more finely, but clusters of more than 2 blocks cannot "
+     "run in them: CUDA tells programs so (cudaOccupancyMaxPotentialClusterSize), and launches of larger ones fail "
+     "with "
+     "CUDA's own error."},
     {"allocation adopt", "ID", 1, 1, NULL, flyt_run_allocation, false, "takes an orphan into the store", NULL},
     {"allocation kill", "ID", 1, 1, NULL, flyt_run_allocation, false, "ends an allocation and its programs", NULL},
     {"node fence", "NODE", 1, 1, fence_options, flyt_run_fence, false, "gives up a lost node and frees what it had",

@@ -46,7 +46,7 @@ static void put_json(struct flyt_ctl *ctl, const char *vm_ip, const flyt_resize_
     free(json);
 }
 
-static void put_uses(struct flyt_ctl *ctl, const flyt_resize_res *res)
+static void put_uses(struct flyt_ctl *ctl, const flyt_resize_res *res, const flyt_set_number *sms)
 {
     for (u_int i = 0; i < res->uses.uses_len; i++) {
         const flyt_allocation_use *use = &res->uses.uses_val[i];
@@ -55,8 +55,10 @@ static void put_uses(struct flyt_ctl *ctl, const flyt_resize_res *res)
             char now[FLYT_NUMBER_BYTES], used[FLYT_NUMBER_BYTES];
             flyt_text_size(now, (double)slot->memory_bytes);
             flyt_text_size(used, (double)slot->memory_used_bytes);
-            fprintf(ctl->out, "allocation %016llx, device %u: %u SMs, %s, of which %s in use\n",
-                    (unsigned long long)use->id, j, slot->sm_count, now, used);
+            fprintf(ctl->out, "allocation %016llx, device %u: %u SMs", (unsigned long long)use->id, j, slot->sm_count);
+            if (sms->is_set && slot->switch_state != FLYT_SWITCH_TARGET && slot->sm_count > sms->value)
+                fprintf(ctl->out, " (%llu rounded up to whole groups)", (unsigned long long)sms->value);
+            fprintf(ctl->out, ", %s, of which %s in use\n", now, used);
         }
     }
 }
@@ -109,13 +111,14 @@ static enum flyt_exit wait_for_drain(struct flyt_ctl *ctl, const struct flyt_arg
     return is_waiting ? flyt_complain(FLYT_EXIT_PENDING, "%s", ret_drain->outcome.text) : FLYT_EXIT_OK;
 }
 
-static void put_text(struct flyt_ctl *ctl, const char *vm, const flyt_resize_res *res, const flyt_drain_res *drain)
+static void put_text(struct flyt_ctl *ctl, const flyt_resize_args *args, const flyt_resize_res *res,
+                     const flyt_drain_res *drain)
 {
     if (res->outcome.status == FLYT_STATUS_OK && res->uses.uses_len)
-        fprintf(ctl->out, "VM %s is resized, revision %llu\n", vm, (unsigned long long)res->revision);
+        fprintf(ctl->out, "VM %s is resized, revision %llu\n", args->vm, (unsigned long long)res->revision);
     else if (res->outcome.status == FLYT_STATUS_OK)
-        fprintf(ctl->out, "VM %s holds no allocation now: the next one has the new size\n", vm);
-    put_uses(ctl, res);
+        fprintf(ctl->out, "VM %s holds no allocation now: the next one has the new size\n", args->vm);
+    put_uses(ctl, res, &args->compute_units);
     if (drain->sm_count)
         fprintf(ctl->out, "%u SMs draining\n", drain->sm_count);
     put_draining(ctl, drain);
@@ -164,7 +167,7 @@ enum flyt_exit flyt_run_resize(struct flyt_ctl *ctl, const struct flyt_arguments
     if (ctl->output == FLYT_OUTPUT_JSON)
         put_json(ctl, args.vm, &res, &drain);
     else
-        put_text(ctl, args.vm, &res, &drain);
+        put_text(ctl, &args, &res, &drain);
     if (is_pending)
         flyt_complain(status, "%s",
                       *res.outcome.text ? res.outcome.text

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """SMs that change while programs compute: the operator is answered when new work goes to the new ones, everything that
 the programs compute is right, and what was taken is given to others when nothing runs on it any more."""
+import json
 import subprocess
 
 import harness
 from cluster import System
 from harness import expect, expect_equal, main, scenario, within
-from steady import RECORDED, Steady, add_vm, allocation, events, is_idle, refused
+from steady import RECORDED, Steady, add_vm, all_agree, allocation, allocations, events, is_idle, refused, vm
 
 STREAMS = 4
 CHANGES = 30
@@ -70,15 +71,22 @@ def what_is_left_is_given_to_others():
             expect_equal((row["sms"], row["sms_now"], row["switch_state"]), (8, 8, "switched"), row)
             program.goes_on()
             holder.goes_on()
-            refused(system, "resize", "bob", "--sm", 56)
+            # Who wants them gets what is free of them, and the others by itself, later.
+            said = refused(system, "resize", "bob", "--sm", 56, status=RECORDED)
+            expect("16 of 56 SMs now, the others as other VMs' programs leave them" in said, said)
+            row = allocation(system, 1)
+            expect_equal((row["sms"], row["sms_now"], row["sms_wanted"]), (16, 16, 56), row)
+            expect(not before & set(row["sm_groups"]), "nothing is given that is not free", row)
+            expect("16 of 56" in vm(system, 1)["reason"], "it is told why")
+            refused(system, "resize", "bob", "--sm", 57)
             if last:
                 holder.close()
             else:
                 expect_equal(holder.ask("release"), [0], "the kernel's end")
             row = has_switched(system, 0, 8)
-            within(30, lambda: system.flytctl("gpus")[0]["groups_allocated"] == 3, "what was left is free")
-            system.flytctl("resize", "bob", "--sm", 56)
+            within(30, lambda: allocation(system, 1)["sms_now"] == 56, "it has grown")
             theirs = set(has_switched(system, 1, 56)["sm_groups"])
+            within(30, lambda: not vm(system, 1)["reason"], "all is well")
             expect(before & theirs and not theirs & set(row["sm_groups"]), "groups of one are the other's:", row, theirs)
             other.goes_on()
             if not last:
@@ -104,7 +112,13 @@ def who_waits_for_what_is_left():
         expect_equal(holder.ask("hold"), [0], "the kernel")
         # Without a wait it is told what is left.
         answer = system.flytctl("resize", "alice", "--sm", 32)
-        expect_equal((answer["sms_draining"], [d["program"] for d in answer["draining"]]), (16, ["resized"]), answer)
+        expect_equal((answer["sms_draining"], {d["program"] for d in answer["draining"]}), (16, {"resized"}), answer)
+        # The other program has left them soon; asking again changes nothing.
+        def is_one():
+            again = system.flytctl("resize", "alice", "--sm", 32)
+            return len(again["draining"]) == 1 and again
+        answer = within(30, is_one, "one program drains")
+        expect_equal((answer["sms_draining"], answer["revision"]), (16, allocation(system, 0)["revision"]), answer)
         sessions = {s["id"]: s["client_pid"] for s in system.flytctl("sessions")}
         expect_equal(sessions.get(answer["draining"][0]["session"]), answer["draining"][0]["client_pid"], answer)
         draining = answer["draining"][0]["session"]
@@ -129,7 +143,7 @@ def who_waits_for_what_is_left():
         system.flytctl("resize", "alice", "--sm", 48, "--wait", "vacated")
         holder.goes_on()
         expect_equal(holder.ask("hold"), [0], "the kernel")
-        answer = system.flytctl("resize", "alice", "--sm", 16, "--wait", "vacated", "--deadline", "0.5", "--kill")
+        answer = system.flytctl("resize", "alice", "--sm", 16, "--wait", "vacated", "--deadline", "3", "--kill")
         expect_equal([d["session"] for d in answer["ended"]], [draining], answer)
         expect_equal((answer["sms_draining"], allocation(system, 0)["sms_draining"]), (0, 0), answer)
         event = events(system, "session.killed", draining)
@@ -139,6 +153,83 @@ def who_waits_for_what_is_left():
         expect_equal(len(system.flytctl("sessions")), 1, "the other program goes on")
         program.ends_right()
         is_idle(system)
+
+
+@scenario
+def groups_are_chosen_anew():
+    """132 SMs: 15 groups of 8, and one of 12. Whose groups are scattered, or of a size that does not suit, has others after
+    a resize where only that makes it fit, while its program computes."""
+    with System(vms=3, sms=132, memory="768M") as system:
+        for i, sms in enumerate((12, 40, 80)):
+            add_vm(system, i, "--name", "vm%d" % i, sm=sms)
+        programs = [Resized(system, i) for i in range(3)]
+        expect_equal(allocation(system, 0)["sm_groups"], [15], "the odd group suits 12 SMs best")
+        # All 132 are taken. One of 8 is freed: 8 + 8 SMs are no longer 12, so the odd one goes to who can use it.
+        system.flytctl("resize", "vm1", "--sm", 32)
+        has_switched(system, 1, 32)
+        system.flytctl("resize", "vm0", "--sm", 8)
+        row = has_switched(system, 0, 8)
+        expect(15 not in row["sm_groups"], "8 SMs are one of the others", row)
+        expect_equal(allocation(system, 2)["sms"], 80)
+        # 92 SMs: ten groups of 8 and the odd one; 44: what fits best is four and the odd one, which another has.
+        system.flytctl("resize", "vm2", "--sm", 92)
+        row = has_switched(system, 2, 92)
+        expect(15 in row["sm_groups"], row)
+        refused(system, "resize", "vm1", "--sm", 40)
+        # Whoever has the odd one gives it up for others where only these make a request exact.
+        system.flytctl("resize", "vm2", "--sm", 24)
+        row = has_switched(system, 2, 24)
+        expect(15 not in row["sm_groups"] and len(row["sm_groups"]) == 3, "24 SMs are three groups of 8", row)
+        for sms in (44, 20, 100, 12):
+            answer = system.flytctl("resize", "vm1", "--sm", sms)
+            expect_equal(allocation(system, 1)["sms"], sms, "exactly, with the odd group", answer)
+            has_switched(system, 1, sms)
+        for program in programs:
+            program.goes_on()
+            program.ends_right()
+        all_agree(system)
+        is_idle(system)
+
+
+@scenario
+def groups_of_two():
+    """An operator's choice for an empty GPU: finer, told with what it costs."""
+    with System(sms=32, memory="512M") as system:
+        add_vm(system, 0, "--name", "alice", "--reserved", sm=8)
+        within(30, lambda: allocations(system, 0), "it has its allocation")
+        said = refused(system, "gpu", "set", "node-0:0", "--group-size", "2")
+        expect("empty" in said and "clusters of more than 2 blocks" in said, said)
+        help_text = system.flytctl_run("gpu", "set", "--help").out
+        expect("clusters of more than 2 blocks cannot" in " ".join(help_text.split()), help_text)
+        system.flytctl("vm", "remove", "alice", "--kill")
+        within(30, lambda: system.flytctl("gpus")[0]["allocations"] == 0, "the GPU is empty")
+        system.flytctl("gpu", "set", "node-0:0", "--group-size", "2")
+        expect("clusters of up to 2 blocks" in events(system, "gpu.group_size")[0]["text"], "told in an event")
+        add_vm(system, 0, "--name", "alice", sm=5)
+        program = Resized(system, 0)
+        row = allocation(system, 0)
+        expect_equal((row["sms_wanted"], row["sms"], len(row["sm_groups"])), (5, 6, 3), row)
+        text = system.flytctl_run("resize", "alice", "--sm", 9)
+        expect("10 SMs (9 rounded up to whole groups)" in text.out, text)
+        has_switched(system, 0, 10)
+        program.goes_on()
+        program.ends_right()
+        is_idle(system)
+
+
+@scenario
+def without_green_contexts():
+    """Nobody can be kept to SMs there: nobody gets any, and everybody is told why."""
+    env = harness.environment()
+    env["FLYT_SOFT_GREEN"] = "0"
+    with System(sms=32, memory="512M", env=env) as system:
+        add_vm(system, 0)
+        gpu = within(30, lambda: [g for g in system.flytctl("gpus") if g["health"] == "failed"], "the GPU is of no use")[0]
+        expect("no green contexts" in gpu["health_text"], gpu)
+        result = system.run_in_vm(0, harness.helper("echo"))
+        expect(result.status != 0, "no program runs", result)
+        expect(not system.flytctl("allocations"), "nothing is allocated")
+        expect("no green contexts" in json.dumps(system.flytctl("explain", system.vm_ip(0))), "explain tells why")
 
 
 @scenario
