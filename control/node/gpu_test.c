@@ -144,9 +144,11 @@ struct mps_test {
 /* Runs while there is FOLDER/running; -d makes it; writes down every command and what it was told of folders. */
 static const char script_text[] = "#!/bin/sh\n"
                                   "cd %s || exit 1\n"
-                                  "if [ \"$1\" = -d ]; then [ -e forbidden ] && exit 1; touch running; exit 0; fi\n"
+                                  "if [ \"$1\" = -d ]; then env | grep -E '^(NOTIFY_SOCKET|WATCHDOG_|LISTEN_)' >>own; "
+                                  "[ -e forbidden ] && exit 1; touch running; exit 0; fi\n"
                                   "read command\n"
                                   "echo \"$command $CUDA_MPS_PIPE_DIRECTORY\" >>commands\n"
+                                  "env | grep -E '^(NOTIFY_SOCKET|WATCHDOG_|LISTEN_)' >>own\n"
                                   "[ -e running ] || { echo 'Cannot find MPS control daemon process'; exit 1; }\n"
                                   "[ -e hanging ] && exec sleep 60\n"
                                   "[ \"$command\" = get_server_list ] && printf '4711\\n4712\\n'\n"
@@ -207,7 +209,11 @@ static void test_mps_is_watched_or_started(void **state)
 {
     struct mps_test *test = *state;
     struct flyt_error err;
+    struct stat own;
     char words[128];
+
+    setenv("NOTIFY_SOCKET", "/run/of/the/node/manager", 1);
+    setenv("WATCHDOG_USEC", "1000000", 1);
 
     assert_int_equal(flyt_node_mps_new(test->event, &test->settings, &err, &test->mps), 0);
     assert_null(test->mps); /* off */
@@ -223,6 +229,12 @@ static void test_mps_is_watched_or_started(void **state)
         fail_msg("%s", err.text);
     snprintf(words, sizeof words, "get_server_list %s/pipe", test->folder);
     assert_true(is_said(test, words));
+    /* What it executes has not what the service manager gave the node manager alone. */
+    snprintf(words, sizeof words, "%s/own", test->folder);
+    assert_int_equal(stat(words, &own), 0);
+    assert_int_equal(own.st_size, 0);
+    unsetenv("NOTIFY_SOCKET");
+    unsetenv("WATCHDOG_USEC");
     struct flyt_node node = {.settings = &test->settings, .mps = test->mps};
     char path[128];
     flyt_node_mps_pipe_dir(&node, FLYT_ISOLATION_STRICT, path, sizeof path);

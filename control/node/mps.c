@@ -50,10 +50,10 @@ void flyt_node_mps_pipe_dir(const struct flyt_node *node, flyt_isolation isolati
 
 /* ---- the control program: on the worker, or at the start ---- */
 
-/* The environment with MPS's folders in front, malloc'ed. */
+/* The environment with MPS's folders in front, and without what is this process's own; malloc'ed. */
 static char **make_environment(const struct flyt_node_mps *mps)
 {
-    size_t count = 0;
+    size_t count = 0, used = 3;
 
     while (environ[count])
         count++;
@@ -63,7 +63,9 @@ static char **make_environment(const struct flyt_node_mps *mps)
     envp[0] = (char *)mps->pipe_variable;
     envp[1] = (char *)mps->log_variable;
     envp[2] = (char *)"CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING=1";
-    memcpy(envp + 3, environ, count * sizeof *envp);
+    for (size_t i = 0; i < count; i++)
+        if (!flyt_node_is_own_variable(environ[i]))
+            envp[used++] = environ[i];
     return envp;
 }
 

@@ -22,6 +22,16 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
+bool flyt_node_is_own_variable(const char *variable)
+{
+    static const char *const own[] = {"NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_PID=", "LISTEN_FDS", "FDSTORE="};
+    bool is_own = false;
+
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        is_own |= !strncmp(variable, own[i], strlen(own[i]));
+    return is_own;
+}
+
 uint64_t flyt_node_wall_ms(void)
 {
     struct timespec now;
@@ -277,6 +287,7 @@ void flyt_node_fini(struct flyt_node *node)
         flyt_node_pool_fini(node);
     }
     sd_event_source_disable_unref(node->link_source);
+    sd_event_source_disable_unref(node->link_pause);
     sd_event_source_disable_unref(node->rejoin_timer);
     if (node->link_fd >= 0 && !node->daemon)
         unlink(node->link_path);

@@ -79,8 +79,9 @@ struct flyt_node {
 
     char link_path[FLYT_SERVER_LINK_PATH_BYTES];
     int link_fd; /* servers come back here */
-    sd_event_source *link_source, *rejoin_timer;
-    bool is_rejoining; /* servers of before the restart may still come */
+    sd_event_source *link_source, *link_pause, *rejoin_timer;
+    bool is_link_pause_told; /* that no descriptor is left for them: once for each time */
+    bool is_rejoining;       /* servers of before the restart may still come */
 
     uint64_t sessions_started, sessions_refused; /* since the start, for metrics */
 };
@@ -112,6 +113,9 @@ void flyt_node_forget(struct flyt_node *node, const char *name);
 
 /* A name that a tenant chose, without what could break the log's lines; "?" for none. */
 void flyt_node_clean_name(const char *from, char *ret_name, size_t bytes);
+/* Whether a variable of the environment (NAME=VALUE) is the service manager's word to this process alone, which none
+ * that it starts may have: they could answer in its place. */
+bool flyt_node_is_own_variable(const char *variable);
 /* Milliseconds since 1970. */
 uint64_t flyt_node_wall_ms(void);
 /* A random number that is not 0. */

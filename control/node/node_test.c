@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "control/node/pool.h"
 #include "control/node/reserve.h"
 #include "control/node/test_node.h"
+#include "rpc/base/clock.h"
 
 #define MIB (1ull << 20)
 
@@ -708,6 +710,37 @@ static void test_restart_in_the_middle_of_an_end(void **state)
     close(program.fd);
 }
 
+/* A server comes back while no descriptor is left: the loop does not spin, and it is taken when there is one. */
+static void test_restart_without_descriptors(void **state)
+{
+    enum { TURNS_MAX = 200, MS = 500 };
+    struct test_node *test = *state;
+    struct rlimit before, none;
+    unsigned turns = 0;
+
+    grant(test, &one);
+    struct test_program program = enter(test, &one);
+    pid_t pid = restart_without(test, &program);
+    test_node_until_warm(test);
+    int lowest = dup(0);
+    close(lowest);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = (rlim_t)lowest;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    for (uint64_t end_ms = flyt_clock_ms() + MS; flyt_clock_ms() < end_ms && turns <= TURNS_MAX; turns++)
+        assert_true(sd_event_run(test->event, MS * 1000) >= 0);
+    bool has_come = flyt_node_server_find(&test->node, program.session_id) != NULL;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_false(has_come);
+    assert_true(turns < TURNS_MAX);
+    while (!flyt_node_server_find(&test->node, program.session_id))
+        test_node_run(test, 10);
+    assert_int_equal(flyt_node_server_find(&test->node, program.session_id)->pid, pid);
+    close(program.fd);
+}
+
 static void test_restart_harms_nobody(void **state)
 {
     struct test_node *test = *state;
@@ -874,6 +907,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_restart_with_a_lower_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_restart_in_the_middle_of_an_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_restart_harms_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_without_descriptors, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orphans_and_strangers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_gpu_that_does_not_work, set_up, tear_down),
     };

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,11 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
-enum { GUEST_MS = 5000 };
+enum { GUEST_MS = 5000, NO_DESCRIPTORS_MS = 100 };
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5, socket(7) */
+#endif
 
 /* A connection that has not said who it is. */
 struct guest {
@@ -126,14 +131,32 @@ static bool hold_groups(struct flyt_node_slot *slot, const unsigned char *its, c
     return is_other;
 }
 
+/* The process at the other end. Before Linux 6.5 it is found by its number, which another process may have by now; then
+ * the connection has ended, because servers do not share theirs. The descriptor, or -1. */
+static int peer_process(int fd, pid_t *ret_pid)
+{
+    struct pollfd end = {.fd = fd, .events = POLLRDHUP};
+    struct ucred peer;
+    socklen_t peer_bytes = sizeof peer, pid_fd_bytes = sizeof(int);
+    int pid_fd = -1;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes))
+        return -1;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pid_fd, &pid_fd_bytes))
+        pid_fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    if (pid_fd >= 0 && poll(&end, 1, 0) != 0)
+        pid_fd = flyt_close(pid_fd);
+    *ret_pid = peer.pid;
+    return pid_fd;
+}
+
 /* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
 static const char *take_back(struct guest *guest, const struct flyt_server_link_rejoin *rejoin, const int *fds,
                              unsigned fd_count)
 {
     const struct flyt_server_link_session *session = &rejoin->session;
     struct flyt_node *node = guest->node;
-    struct ucred peer;
-    socklen_t length = sizeof peer;
+    pid_t pid;
 
     const char *reason = check(node, rejoin);
     if (reason)
@@ -151,13 +174,10 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         if (!has_entry(allocation->slots[i].ledger, session->server_id))
             return "it has come back too late: its memory is accounted for no more";
-    if (getsockopt(guest->fd, SOL_SOCKET, SO_PEERCRED, &peer, &length))
-        return "the kernel does not say which process it is";
-    int pid_fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    int pid_fd = peer_process(guest->fd, &pid);
     if (pid_fd < 0)
         return "its process has gone";
-    struct flyt_node_server *server =
-        flyt_node_server_adopt(node, allocation->slots[0].gpu, peer.pid, pid_fd, guest->fd);
+    struct flyt_node_server *server = flyt_node_server_adopt(node, allocation->slots[0].gpu, pid, pid_fd, guest->fd);
     guest->fd = -1;
     if (!server)
         return "the node manager has no memory";
@@ -195,7 +215,7 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     flyt_node_share_rejoin(server, session, fds + session->ledger_count, fd_count - session->ledger_count);
     flyt_node_groups_look(node, allocation);
     flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session_id,
-              allocation->now.vm_ip, server->ticket.program, (int)peer.pid, server->extents.count);
+              allocation->now.vm_ip, server->ticket.program, (int)pid, server->extents.count);
     return NULL;
 }
 
@@ -232,6 +252,25 @@ static int on_guest_timeout(sd_event_source *source, uint64_t usec, void *user)
     return 0;
 }
 
+static int on_pause_over(sd_event_source *source, uint64_t usec, void *user)
+{
+    const struct flyt_node *node = user;
+
+    return sd_event_source_set_enabled(node->link_source, SD_EVENT_ON);
+}
+
+/* Out of descriptors or memory: the listening socket would wake the loop for ever. */
+static int pause_accepting(struct flyt_node *node)
+{
+    if (!node->is_link_pause_told)
+        flyt_warn("servers cannot come back until it works again: %m");
+    node->is_link_pause_told = true;
+    int status = sd_event_source_set_time_relative(node->link_pause, NO_DESCRIPTORS_MS * 1000);
+    if (status >= 0)
+        status = sd_event_source_set_enabled(node->link_pause, SD_EVENT_ONESHOT);
+    return status < 0 ? status : sd_event_source_set_enabled(node->link_source, SD_EVENT_OFF);
+}
+
 static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void *user)
 {
     struct flyt_node *node = user;
@@ -240,7 +279,8 @@ static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void
 
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
-        return 0;
+        return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? pause_accepting(node) : 0;
+    node->is_link_pause_told = false;
     struct guest *guest = NULL;
     if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) && (peer.uid == geteuid() || !peer.uid))
         guest = calloc(1, sizeof *guest);
@@ -267,5 +307,9 @@ int flyt_node_rejoin_listen(struct flyt_node *node)
         flyt_node_keep(node, "link", node->link_fd);
     }
     int status = sd_event_add_io(node->event, &node->link_source, node->link_fd, EPOLLIN, on_link, node);
+    if (status >= 0)
+        status = sd_event_add_time(node->event, &node->link_pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, node);
+    if (status >= 0)
+        status = sd_event_source_set_enabled(node->link_pause, SD_EVENT_OFF);
     return status < 0 ? status : 0;
 }

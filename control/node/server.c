@@ -93,7 +93,7 @@ static int make_environment(struct start *start)
     for (unsigned i = 0; i < start->variable_count; i++)
         start->envp[used++] = start->variables[i];
     for (size_t i = 0; i < count; i++) {
-        bool is_replaced = !strncmp(environ[i], "NOTIFY_SOCKET=", 14) || !strncmp(environ[i], "WATCHDOG_", 9);
+        bool is_replaced = flyt_node_is_own_variable(environ[i]);
         for (unsigned j = 0; j < start->variable_count; j++)
             is_replaced |= !strncmp(environ[i], start->variables[j], strcspn(start->variables[j], "=") + 1);
         if (!is_replaced)
