@@ -295,6 +295,44 @@ static void test_release_needs_no_waiting(void **state)
     assert_true(leads(1));
 }
 
+static uint64_t left_ms(unsigned i)
+{
+    struct flyt_lease_view view;
+
+    flyt_lease_get_view(managers[i].lease, &view);
+    return view.left_ms;
+}
+
+/* A contender knows when its step may take the lease, and that is the first one that does. */
+static void test_contender_knows_when(void **state)
+{
+    assert_true(left_ms(1) == UINT64_MAX);
+    make_leader();
+    step(1);
+    assert_int_equal(left_ms(1), WAIT_MS);
+    pass_ms(RENEW_MS);
+    step(1);
+    assert_int_equal(left_ms(1), WAIT_MS - RENEW_MS);
+    step(0);
+    step(1); /* sees the renewal */
+    assert_int_equal(left_ms(1), WAIT_MS);
+    pass_ms(left_ms(1) - 1);
+    step(1);
+    assert_false(leads(1));
+    assert_int_equal(left_ms(1), 1);
+    pass_ms(1);
+    assert_int_equal(left_ms(1), 0);
+    step(1);
+    assert_true(leads(1));
+    /* The old one has seen nothing yet: what it wrote itself it may take at once. */
+    assert_int_equal(left_ms(0), 0);
+    step(0);
+    assert_int_equal(left_ms(0), WAIT_MS);
+    assert_int_equal(flyt_lease_release(managers[1].lease, NULL), FLYT_STORE_OK);
+    step(0);
+    assert_true(leads(0));
+}
+
 static void test_time_counts_from_before_sending(void **state)
 {
     make_leader();
@@ -691,6 +729,7 @@ int main(void)
         TEST(test_renewals_keep_it),
         TEST(test_takeover_and_the_old_leader_wakes),
         TEST(test_release_needs_no_waiting),
+        TEST(test_contender_knows_when),
         TEST(test_time_counts_from_before_sending),
         TEST(test_late_answer_revives_nothing),
         TEST(test_store_that_is_down_ends_it),

@@ -16,7 +16,9 @@ standard input ends it.
     before N LINE       at the Nth write from now on, before it is applied: runs LINE, a command for "hand" below
     hand DATABASE COMMAND    runs a database command (extended JSON), prints its reply in place of "ok"
     hold COLLECTION / let go   reading that collection waits / goes on
+    slow COLLECTION MS  finds in it take so long from now on; other connections go on meanwhile
     count               prints how many writes were applied
+    finds COLLECTION    prints how many finds in it were answered
 SIGSTOP and SIGCONT pause it.
 """
 import argparse
@@ -215,6 +217,7 @@ class StandIn:
         self.is_primary, self.has_majority = True, True
         self.faults = []      # [writes to go, kind, argument]
         self.write_count = 0
+        self.slow, self.finds = {}, {}  # by collection: seconds; how many were answered
         self.connections = set()
         self.listener = None
         self.port = port
@@ -308,6 +311,8 @@ class StandIn:
     def run(self, database, command):
         name = next(iter(command))
         function = getattr(self, "do_" + name.lower(), None)
+        if name == "find":
+            time.sleep(self.slow.get(command[name], 0))
         with self.mutex:
             try:
                 if not function:
@@ -380,6 +385,7 @@ class StandIn:
         self.check_readable(command)
         while command["find"] == self.held:
             self.let_go.wait()
+        self.finds[command["find"]] = self.finds.get(command["find"], 0) + 1
         rows = self.documents(database, command["find"])
         if "min" in command:
             if command.get("hint") != {"_id": 1}:
@@ -626,6 +632,11 @@ class StandIn:
             elif word in ("hold", "let"):
                 self.held = rest if word == "hold" else None
                 self.let_go.notify_all()
+            elif word == "slow":
+                collection, milliseconds = rest.split()
+                self.slow[collection] = int(milliseconds) / 1000
+            elif word == "finds":
+                return str(self.finds.get(rest, 0))
             elif word == "count":
                 return str(self.write_count)
             else:

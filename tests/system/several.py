@@ -37,10 +37,11 @@ class RealMongod:
 
 
 class Several(Trusted):
-    """`managers` cluster managers, named manager-0 …, which are not started again when they end; one node and VMs."""
+    """`managers` cluster managers, named manager-0 …, which are not started again when they end; one node and VMs.
+    `manager`: settings of theirs."""
 
-    def __init__(self, managers=2, **options):
-        self.manager_count, self.ports = managers, []
+    def __init__(self, managers=2, manager=None, **options):
+        self.manager_count, self.ports, self.manager_settings = managers, [], manager or {}
         self.mongod = RealMongod() if REAL else Mongod()
         self.database = "flyt_test_%d" % os.getpid()
         super().__init__(nodes=1, node=lambda i: {"managers": self.urls},
@@ -66,6 +67,7 @@ class Several(Trusted):
         settings = {"name": name, "listen": self.urls[i], "advertise": self.urls[i],
                     "managers": [u for u in self.urls if u != self.urls[i]], "socket": self.path(name, "sock"),
                     "store": self.mongod.uri(self.database), "metrics": "127.0.0.1:0", **QUICK_CLUSTER, **LEASE,
+                    **self.manager_settings,
                     "tls.authority": pki + "/ca.pem", "tls.authority_key": pki + "/ca-key.pem",
                     "tls.certificate": "%s/manager-%s.pem" % (pki, name),
                     "tls.key": "%s/manager-%s-key.pem" % (pki, name)}

@@ -107,5 +107,50 @@ def documents_by_hand():
         ends(program, "the deleted VM's running program")
 
 
+@scenario
+def slow_reading():
+    """The store's thread reads for longer than a lease lasts, again and again: the leader goes on leading."""
+    if REAL:
+        print("    left out: it is not this test's to slow the server of FLYT_TEST_MONGODB_URI down")
+        return
+    with Several(managers=2, vms=1, manager={"store_timeout_s": 3.0}) as system:
+        add(system, 0)
+        runs(system, 0, "a program")
+        leader = system.leader()
+        epoch = system.hello_of(system.number(leader))[1]
+        # Each of the two is shorter than store_timeout_s, and both together longer than lease_s.
+        for collection in ("vm_required_resources", "tenants"):
+            system.mongod.say("slow %s 2200" % collection)
+        begin = int(system.mongod.ask("finds vm_required_resources"))
+        program = begins(system, 0)
+        within(60, lambda: int(system.mongod.ask("finds vm_required_resources")) >= begin + 4, "four slow readings")
+        expect_equal(system.leader_now(), leader, "who leads")
+        expect_equal(system.hello_of(system.number(leader))[1], epoch, "the epoch")
+        ends(program, "the program that ran meanwhile")
+
+
+@scenario
+def gpus_by_hand():
+    """What people did to a GPU's document does not keep a new leader from raising its epoch and knowing what is given."""
+    with Several(managers=2, vms=2) as system:
+        for i in range(2):
+            add(system, i)
+        program = begins(system, 0)
+        before, old = system.granted(), system.leader()
+        epoch = system.hello_of(system.number(old))[1]
+        expect(before, "something is given")
+        system.supervisor.signal(old, signal.SIGKILL)
+        since = time.monotonic()
+        document = system.by_hand("find", "gpus")[0]
+        system.by_hand("update", "gpus", {"_id": document["_id"]}, {"$set": {"epoch": "high"}, "$unset": {"revision": 1}})
+        system.taken_over(old, since)
+        system.wait_registered()
+        expect_equal(system.granted(), before, "allocations")
+        for document in system.by_hand("find", "gpus"):
+            expect(document["epoch"] > epoch and document["revision"] > 0, "the document of a GPU", document)
+        runs(system, 1, "a program after the takeover")
+        ends(program, "the program that ran all the time")
+
+
 if __name__ == "__main__":
     main()
