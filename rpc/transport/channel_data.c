@@ -1,16 +1,20 @@
 #include "rpc/transport/channel_state.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
 enum {
     CHUNK_BYTES_MIN = 1024 * 1024, /* so that a transfer's parts spread over the streams */
-    MAIN_CHUNK_BYTES = 256 * 1024  /* on the main connection: small calls of others pass in between */
+    MAIN_CHUNK_BYTES = 256 * 1024, /* on the main connection: small calls of others pass in between */
+    AWAY_MS = 2000,                /* that whoever listens may be away, being started again */
+    AWAY_PAUSE_MS = 50,
 };
 
 /* A transfer that is being sent. Under data.mutex. */
@@ -201,18 +205,33 @@ static void *run_receiver(void *argument)
 
 /* ---- opening ---- */
 
+/* Who listens may be in the middle of a restart, of which running programs are not to notice: nobody listens, or the
+ * connection ends before its answer. Then again, until deadline_ms. */
+static int connect_lane(struct flyt_channel *channel, struct flyt_lane *lane, uint64_t deadline_ms,
+                        struct flyt_error *err)
+{
+    for (;;) {
+        int status = flyt_channel_connect_data(channel, lane, split_chunk, err);
+        bool is_away = status == -ECONNREFUSED || status == -ECONNRESET || status == -EPIPE || status == -ENOENT;
+        struct pollfd lost = {.fd = channel->lost_fd, .events = POLLIN};
+        if (!is_away || flyt_clock_ms() >= deadline_ms || poll(&lost, 1, AWAY_PAUSE_MS) != 0)
+            return status;
+    }
+}
+
 /* Connects the streams and starts their threads, but for the sender of the first, which is the caller. Returns how many
  * there are; where the server takes none, or a connection fails, everything goes over the main connection. */
 static unsigned open_lanes(struct flyt_channel *channel)
 {
     struct flyt_data *data = &channel->data;
+    uint64_t deadline_ms = flyt_clock_ms() + AWAY_MS;
     struct flyt_error err;
     unsigned count = 0;
 
     for (; count < channel->data_stream_count; count++) {
         struct flyt_lane *lane = &data->lanes[count];
         lane->channel = channel;
-        int status = flyt_channel_connect_data(channel, lane, split_chunk, &err);
+        int status = connect_lane(channel, lane, deadline_ms, &err);
         if (status) {
             if (!flyt_channel_is_lost(channel))
                 flyt_warn("data stream %u of %u not opened: %s", count + 1, channel->data_stream_count, err.text);

@@ -536,6 +536,25 @@ static void test_transfers_over_the_main_connection(void **state)
     transfer_both_ways("tcp", 0, (size_t)16 * MIB + 1);
 }
 
+/* Who listens goes away and comes back while data streams are opened: all of them come to be. */
+static void test_data_streams_wait_for_a_restart(void **state)
+{
+    static unsigned char data[4 * MIB];
+    struct pair *pair = new_pair();
+
+    pair->peer.memory_bytes = sizeof data;
+    pair->peer.data_streams = 4;
+    pair->peer.closes_count = 3;
+    start(pair, "tcp");
+    memset(data, 0xa7, sizeof data);
+    assert_int_equal(flyt_channel_send_data(pair->client.channel, 0, data, sizeof data), FLYT_CHANNEL_OK);
+    test_client_wait(&pair->client, &pair->peer.chunk_bytes, sizeof data);
+    assert_memory_equal(pair->peer.memory, data, sizeof data);
+    assert_int_equal(pair->peer.closes_count, 0);
+    assert_int_equal(pair->peer.link_count, 1 + 4);
+    stop(pair);
+}
+
 static void count_done(void *user, uint64_t transfer_id, int status)
 {
     atomic_fetch_add((_Atomic(uint64_t) *)user, status ? 1000000 : 1);
@@ -714,6 +733,7 @@ int main(void)
         cmocka_unit_test(test_inline_payloads_both_ways),
         cmocka_unit_test(test_payload_longer_than_its_room_ends_the_connection),
         cmocka_unit_test(test_transfers_over_data_streams),
+        cmocka_unit_test(test_data_streams_wait_for_a_restart),
         cmocka_unit_test(test_transfers_over_the_main_connection),
         cmocka_unit_test(test_transfers_in_the_background),
         cmocka_unit_test(test_host_functions_during_calls_and_in_between),

@@ -251,6 +251,9 @@ static void add_link(struct test_peer *peer, int fd)
     pthread_mutex_lock(&peer->mutex);
     if (peer->link_count == TEST_PEER_CONNECTIONS_MAX) {
         close(fd);
+    } else if (peer->link_count && peer->closes_count) {
+        peer->closes_count--;
+        close(fd);
     } else {
         struct test_link *link = &peer->links[peer->link_count];
         *link = (struct test_link){.peer = peer};

@@ -30,6 +30,7 @@ struct test_link {
 struct test_peer {
     /* Set by the test between test_peer_init and test_peer_start. */
     unsigned data_streams;
+    unsigned closes_count;            /* so many connections after the first are closed without a word */
     const flyt_signature *signatures; /* rising numbers */
     unsigned signature_count;
     const unsigned char *base_hash; /* another one makes it refuse */
