@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """usage: whole_system.py, with FLYT_BUILD=FOLDER
 
-The demonstration's second part: a cluster manager, GPU nodes and two VMs on this machine, programs in the VMs, and a
-change of what a running program has. Everything is in a temporary folder and in network namespaces of its own, and goes
+The demonstration's second part: a cluster manager, GPU nodes and three VMs on this machine, programs in the VMs, and
+changes of what running programs have. Everything is in a temporary folder and in network namespaces of its own, and goes
 at the end. Exit status 0 where every program's result is right.
 """
 import os
@@ -61,15 +61,56 @@ def gpu_settings():
     return {"node": lambda i: {"isolation": "strict"}, "cluster": {"defaults.isolation": "strict"}}
 
 
+SM_RATE = 1000000       # thread-instructions per second: 64 such SMs are as fast as a small machine's CPUs can be
+STARS = 768             # a step of all pairs takes 16 such SMs 0.7 s
+
+
+def node_settings(i):
+    """The last node's software GPU is as large as an H200, and each of its SMs has a speed of its own."""
+    return {"software_sms": 132, "software_sm_rate": SM_RATE} if i == 2 else {}
+
+
+def rate_of(program):
+    """(SMs, million interactions per second) of two lines after the one under way."""
+    lines = [program.stdout.readline().decode().split() for _ in range(3)][1:]
+    harness.expect(all(len(line) == 7 for line in lines), "the stars' rate", lines)
+    return int(lines[-1][0]), sum(float(line[2]) for line in lines) / len(lines)
+
+
+def show_rates(system):
+    """A program whose speed follows the SMs that an operator gives its VM."""
+    if not system.hardware:
+        say("A third node comes. The SMs of its software GPU have a speed each, as a GPU's have, so that more of them are\n"
+            "faster. VM carol is to be there:\n")
+        system.start_node(2)
+        harness.within(30, lambda: len([n for n in system.flytctl("nodes") if n["state"] == "up"]) == 3, "the third node")
+    where = ["--include-gpu", "node-2:0"] if not system.hardware else []
+    show(system, "vm", "add", system.vm_ip(2), "--name", "carol", "--sm", 16, "--memory", "256M" if where else "2G", *where)
+    say("carol$ flyt-run ./stars %d &\n\nIt computes and prints its speed. Meanwhile the operator changes what carol has:\n"
+        % (STARS if where else 64 * STARS))
+    stars = system.start_in_vm(2, demo("stars"), str(STARS if where else 64 * STARS))
+    rates = [rate_of(stars)]
+    for sms in (64, 32):
+        show(system, "resize", "carol", "--sm", sms, "--wait", "vacated")
+        rates.append(rate_of(stars))
+    say("The same process, as it printed:\n\n    SMs   million interactions per second   times the first")
+    for sms, rate in rates:
+        say("    %3d   %31.2f   %15.2f" % (sms, rate, rate / rates[0][1]))
+    say()
+    stars.stdin.close()
+    stars.stdin = None
+    report("carol: its last line", harness.finish(stars))
+
+
 def play(system):
     alice, bob = system.vm_ip(0), system.vm_ip(1)
     small, large = ("256M", "512M") if not system.hardware else ("2G", "4G")
     where = "a network namespace of its own" if system.network else "a folder of its own (no network namespaces here)"
-    say("Running now: flyt-cluster-manager (SQLite), %d × flyt-node-manager, and for each of two VMs, each in\n%s, a "
+    say("Running now: flyt-cluster-manager (SQLite), %d × flyt-node-manager, and for each of three VMs, each in\n%s, a "
         "flyt-client-manager. Nodes and VMs have enrolled with one-time tokens; they speak TLS.\n"
         % (system.node_count, where))
     show(system, "nodes")
-    say("An operator says what the two VMs are to have:\n")
+    say("An operator says what two of the VMs are to have:\n")
     show(system, "vm", "add", alice, "--name", "alice", "--sm", 8, "--memory", small, "--policy", "spread")
     show(system, "vm", "add", bob, "--name", "bob", "--sm", 16, "--memory", large, "--policy", "spread")
     say("In the VMs nobody knows an address: `flyt-run PROGRAM` there asks the VM's client manager. The first program makes\n"
@@ -92,6 +133,7 @@ def play(system):
     show(system, "resize", "alice", "--memory", large)
     report("alice: the same process, its output since then", harness.finish(growing, 150))
     show(system, "allocations")
+    show_rates(system)
     show(system, "events", "--last", 6)
 
 
@@ -100,7 +142,8 @@ def main():
     harness.WORK = tempfile.mkdtemp(prefix="flyt-demo-")
     try:
         hardware = has_gpu()
-        with System(nodes=1 if hardware else 2, vms=2, hardware=hardware, **(gpu_settings() if hardware else {})) as system:
+        settings = gpu_settings() if hardware else {"node": node_settings}
+        with System(nodes=1 if hardware else 2, vms=3, hardware=hardware, **settings) as system:
             play(system)
     except harness.Failed as error:
         say("FAILED: %s" % error)
