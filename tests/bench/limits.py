@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""usage: tests/bench/limits.py [TOPIC…]      topics: sms, memory, resize; without one: all
+"""usage: tests/bench/limits.py [TOPIC…]      topics: sms, memory, resize, share, gate; without one: all
 
 Measures what limits of SMs are worth: tenants in VMs of a whole system on this machine's NVIDIA GPU under MPS, or, where
 there is none, on a software GPU, whose figures say something of the limits and nothing of a GPU. Medians of ROUNDS rounds
@@ -26,6 +26,8 @@ SOFTWARE_SM_RATE = 500000       # so low that two cores keep up with 132 SMs
 # Of programs/tenant: kernels of about 1.2 ms and of 0.08 ms on all SMs of an H200, in waves of 18 µs; 2.5 GB/ms there.
 COMPUTE = ("compute", SMS * 8 * 64, 2000) if HAS_GPU else ("compute", SMS, 10)
 SHORT = ("compute", SMS * 8 * 4, 2000) if HAS_GPU else ("compute", SMS // 2, 2)
+SHARE_MS = 10000 if HAS_GPU else 4000
+LAUNCH = ("20000", "5", "100") if HAS_GPU else ("2000", "3", "100")
 MEMORY = ("memory", SMS * 16, 4096) if HAS_GPU else ("memory", 32, 1)
 
 
@@ -235,7 +237,101 @@ def resize():
     ])
 
 
-TOPICS = {"sms": sms, "memory": memory, "resize": resize}
+# ---- time ----
+
+def time_shared(isolation, *tenants):
+    """A system with a VM for each tuple of options, each with all SMs in turns with the others, and a tenant in it."""
+    system = whole(len(tenants), isolation)
+    for i, words in enumerate(tenants):
+        add(system, i, SMS, "--isolation", isolation, "--sharing", "time", *words)
+    return system
+
+
+def split(isolation, minima, ms):
+    """Per cent of all kernels that each tenant ran, and of its speed alone that all together had, round by round."""
+    shares, sums = [[] for _ in minima], []
+    with time_shared(isolation, *[("--minimum-share", minimum) for minimum in minima]) as system:
+        tenants = [Tenant(system, i, COMPUTE) for i in range(len(minima))]
+        measure(tenants, MEASURE_MS / 4)
+        for _ in range(ROUNDS):
+            alone = measure([tenants[0]])[0].rate
+            rates = [figures.rate for figures in measure(tenants, ms)]
+            sums.append(sum(rates) / alone)
+            for i, rate in enumerate(rates):
+                shares[i].append(100 * rate / sum(rates))
+        for tenant in tenants:
+            tenant.end()
+    return shares, sums
+
+
+def capped(isolation, maximum):
+    """Speed of a lone tenant with a maximum, relative to without one."""
+    ratios = []
+    with time_shared(isolation, ()) as system:
+        tenant = Tenant(system, 0, COMPUTE)
+        for _ in range(ROUNDS):
+            system.flytctl("resize", system.vm_ip(0), "--maximum-share", 0)
+            free = measure([tenant], SHARE_MS / 4)[0].rate
+            system.flytctl("resize", system.vm_ip(0), "--maximum-share", maximum)
+            ratios.append(100 * measure([tenant], SHARE_MS / 2)[0].rate / free)
+        tenant.end()
+    return ratios
+
+
+def lone():
+    """Speed of a lone tenant that may have all, relative to the program without Flyt."""
+    ratios = []
+    for _ in range(ROUNDS if HAS_GPU else 0):
+        native = Tenant(None, None, COMPUTE)
+        rate = measure([native])[0].rate
+        native.end()
+        with time_shared("strict", ("--minimum-share", 20)) as system:
+            tenant = Tenant(system, 0, COMPUTE)
+            ratios.append(measure([tenant])[0].rate / rate)
+            tenant.end()
+    return ratios
+
+
+def share():
+    rows = []
+    for isolation in ("strict", "shared"):
+        shares, sums = split(isolation, (20, 80), SHARE_MS)
+        for i, minimum in enumerate((20, 80)):
+            rows.append(("%s, %d of 20 + 80: share of the work in %.0f s" % (isolation, minimum, SHARE_MS / 1000),
+                         "%d ± 2 %%" % minimum, spread(shares[i], "%.1f %%")))
+        rows.append(("%s: both together, of one alone" % isolation, "", spread(sums)))
+        rows.append(("%s, at most 20, nobody else: of its speed without a bound" % isolation, "20 ± 2 %",
+                     spread(capped(isolation, 20), "%.1f %%")))
+    ratios = lone()
+    rows.append(("strict, nobody else, no bound: of native", "≥ 0.97", spread(ratios) if ratios else "no GPU here"))
+    table("Tenants that share all SMs in time (median, smallest, largest of %d)" % ROUNDS, rows)
+
+
+def launches(system, i):
+    """µs for each of many launches back to back, the last one's end included, of tests/bench/launch in VM i."""
+    result = system.run_in_vm(i, os.path.join(harness.BUILD, "tests", "bench", "launch"), *LAUNCH, timeout=120)
+    harness.expect_equal(result.status, 0, "launch", result)
+    return float(re.search(r"^launch_back_to_back (\S+) us$", result.out, re.M)[1])
+
+
+def gate():
+    """What a launch costs more where SMs are shared in time: alternately in a VM that does and one that does not."""
+    figures = [[], []]
+    with whole(2) as system:
+        add(system, 0, 64)
+        add(system, 1, 64, "--sharing", "time", "--minimum-share", 20)
+        for _ in range(3 * ROUNDS):
+            for i in range(2):
+                figures[i].append(launches(system, i))
+    table("The gate (medians of %d runs, alternating)" % (3 * ROUNDS), [
+        ("launch back to back, SMs of its own", "", spread(figures[0], "%.2f µs")),
+        ("launch back to back, SMs shared in time, nobody else", "", spread(figures[1], "%.2f µs")),
+        ("difference of the medians", "≤ 0.2 µs", "%.2f µs" % (
+            statistics.median(figures[1]) - statistics.median(figures[0]))),
+    ])
+
+
+TOPICS = {"sms": sms, "memory": memory, "resize": resize, "share": share, "gate": gate}
 
 
 def main(topics):
