@@ -194,7 +194,7 @@ static void advance_running(struct flyt_device *device, uint64_t now_ns, uint64_
 {
     struct flyt_turn *turn = &device->turn;
     flyt_turns_be_seen(turn->turns, turn->place, now_ns);
-    if (!turn->is_closed && now_ns >= turn->until_ns)
+    if (!turn->is_closed && (now_ns >= turn->until_ns || now_ns >= flyt_turns_until(turn->turns)))
         tell(device, FLYT_TURN_RUNS);
     if (turn->is_closed || idle_ns)
         look(device, turn->is_closed || idle_ns >= MARK_IDLE_NS);

@@ -32,7 +32,7 @@ struct flyt_session;
 
 enum {
     FLYT_TURN_KEEP_NS = 1000 * 1000, /* so long without work a session keeps the token that nobody wants */
-    FLYT_TURN_GIVE_NS = 300 * 1000,  /* or that others want: a program's next launch comes sooner, if it is at it */
+    FLYT_TURN_GIVE_NS = 500 * 1000,  /* or that others want: a program's next launch comes sooner, if it is at it */
 };
 
 /* Of a device. All zero: open for ever. */

@@ -166,8 +166,8 @@ static void charge(struct flyt_turn_table *table, uint64_t span_ns, uint64_t now
     tenant->left_ns = at_least(tenant->left_ns - (int64_t)used_ns, -debt_max_ns);
     tenant->virtual_ns += used_ns * 1000 / weight_of(table, table->holder);
     add(&tenant->used_ns, used_ns);
-    if (now_ns > table->until_ns) {
-        uint64_t over_ns = now_ns - table->until_ns;
+    if (now_ns > load(&table->until_ns)) {
+        uint64_t over_ns = now_ns - load(&table->until_ns);
         add(&tenant->overused_ns, over_ns < used_ns ? over_ns : used_ns);
     }
 }
@@ -270,7 +270,7 @@ static void set_end(struct flyt_turn_table *table, int32_t place, bool is_owed, 
     if (is_capped(tenant) && tenant->left_ns < (int64_t)ns)
         ns = (uint64_t)tenant->left_ns;
     table->is_owed = is_owed;
-    table->until_ns = now_ns + ns;
+    atomic_store_explicit(&table->until_ns, now_ns + ns, memory_order_relaxed);
     table->virtual_ns = tenant->virtual_ns > table->virtual_ns ? tenant->virtual_ns : table->virtual_ns;
 }
 
@@ -312,10 +312,15 @@ static void drop_missing(struct flyt_turn_table *table, uint64_t now_ns)
         if (is_late && server->state == FLYT_TURN_WAITS)
             server->is_missing = 1;
         uint64_t last_ns = load(&server->seen_ns);
-        last_ns = last_ns > table->until_ns ? last_ns : table->until_ns;
+        last_ns = last_ns > load(&table->until_ns) ? last_ns : load(&table->until_ns);
         if (server->state == FLYT_TURN_RUNS && now_ns >= last_ns + FLYT_TURN_LOST_MS * MS) {
             server->is_missing = 1;
             server->state = FLYT_TURN_IDLE;
+            /* While it stood still the GPU did nothing for it. */
+            struct flyt_turn_tenant *tenant = &table->tenants[table->holder];
+            tenant->owed_ns = at_least(tenant->owed_ns, 0);
+            tenant->left_ns = at_least(tenant->left_ns, 0);
+            tenant->virtual_ns = tenant->virtual_ns < table->virtual_ns ? tenant->virtual_ns : table->virtual_ns;
         }
     }
 }
@@ -327,11 +332,23 @@ static void move_on(struct flyt_turn_table *table, uint64_t now_ns, struct flyt_
         bool has_left = !is_running(table, table->holder) && (table->is_taken || !is_waiting(table, table->holder));
         if (has_left)
             table->holder = -1;
-        else if (table->is_taken && !table->is_recalled && now_ns >= table->until_ns)
+        else if (table->is_taken && !table->is_recalled && now_ns >= load(&table->until_ns))
             renew(table, now_ns);
     }
     if (table->holder < 0)
         grant_next(table, now_ns, answer);
+}
+
+/* One has come who is next: who has the token is not to keep it for a whole grant. */
+static void shorten(struct flyt_turn_table *table, int32_t tenant, uint64_t now_ns)
+{
+    uint64_t end_ns = table->granted_ns + grant_min_ns;
+    bool is_owed;
+
+    end_ns = end_ns > now_ns ? end_ns : now_ns;
+    if (table->holder >= 0 && table->holder != tenant && end_ns < load(&table->until_ns) &&
+        next_of(table, &is_owed) == tenant)
+        atomic_store_explicit(&table->until_ns, end_ns, memory_order_relaxed);
 }
 
 /* When it is worth to look again though nobody says anything. */
@@ -342,7 +359,7 @@ static uint64_t again(const struct flyt_turn_table *table, uint64_t now_ns)
     if (table->holder >= 0 && !table->is_taken)
         return table->granted_ns + FLYT_TURN_TAKE_MS * MS;
     if (table->holder >= 0)
-        return (table->until_ns > now_ns ? table->until_ns : now_ns) + FLYT_TURN_LOST_MS * MS;
+        return (load(&table->until_ns) > now_ns ? load(&table->until_ns) : now_ns) + FLYT_TURN_LOST_MS * MS;
     for (int32_t i = 0; i < FLYT_TURN_TENANTS_MAX; i++) {
         const struct flyt_turn_tenant *tenant = &table->tenants[i];
         if (!tenant->tenant_id || !is_waiting(table, i) || !is_capped(tenant))
@@ -524,16 +541,18 @@ int flyt_turn_table_tell(struct flyt_turn_table *table, unsigned place, uint64_t
     /* Its grant was taken from it meanwhile: it may work only after what it has on the GPU is done. */
     if (state != FLYT_TURN_RUNS)
         server->state = state;
-    if (!was_active && is_waiting(table, tenant))
+    if (!was_active && is_waiting(table, tenant)) {
         activate(table, tenant);
+        shorten(table, tenant, now_ns);
+    }
     finish(table, now_ns, ret_answer);
-    bool is_its = table->holder == tenant && !table->is_recalled && now_ns < table->until_ns;
+    bool is_its = table->holder == tenant && !table->is_recalled && now_ns < load(&table->until_ns);
     if (is_its && server->state == FLYT_TURN_WAITS) {
         server->state = FLYT_TURN_RUNS;
         server->idle_settled_ns = idle_ns(server, now_ns);
         table->is_taken = 1;
     }
     ret_answer->is_granted = is_its && server->state == FLYT_TURN_RUNS && state != FLYT_TURN_IDLE;
-    ret_answer->until_ns = table->until_ns;
+    ret_answer->until_ns = load(&table->until_ns);
     return 0;
 }

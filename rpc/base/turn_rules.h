@@ -17,8 +17,9 @@
  * it is waited for.
  *
  * A grant is a tenth of the shorter of the windows that are waiting, 2 to 20 ms, and no longer than what remains of the
- * maximum. At its end it is renewed, without a pause, unless another is next. Work that was given to the GPU before is
- * waited for: nothing takes a kernel off it.
+ * maximum. At its end it is renewed, without a pause, unless another is next; and it ends after 2 ms where one comes
+ * (back) who is next: who is without work for a moment does not lose his turn to a whole grant of another. Work that
+ * was given to the GPU before is waited for: nothing takes a kernel off it.
  */
 #ifndef FLYT_BASE_TURN_RULES_H
 #define FLYT_BASE_TURN_RULES_H
@@ -84,7 +85,7 @@ struct flyt_turn_table {
     uint32_t is_recalled; /* its end was not renewed */
     uint32_t is_owed;     /* it was next by rule 1 */
     uint64_t granted_ns;
-    uint64_t until_ns;
+    _Atomic(uint64_t) until_ns;  /* may come nearer, after which its servers look */
     uint64_t settled_ns;         /* up to then everything is counted */
     uint64_t virtual_ns;         /* of who was granted last */
     _Atomic(uint32_t) is_wanted; /* somebody waits that has not got the token */
@@ -95,7 +96,7 @@ struct flyt_turn_table {
 
 struct flyt_turn_answer {
     bool is_granted;   /* it may give work to the GPU */
-    uint64_t until_ns; /* then it has to ask again, before it gives more */
+    uint64_t until_ns; /* then, or where the table says so before, it has to ask again, before it gives more */
     uint64_t again_ns; /* not granted: when to ask again though nobody has woken it; UINT64_MAX: then only */
     uint64_t woken[FLYT_TURN_SERVERS_MAX / 64]; /* bit i: server i's `wake` has changed */
 };

@@ -273,6 +273,11 @@ void flyt_turns_be_seen(struct flyt_turns *turns, unsigned place, uint64_t now_n
     atomic_store_explicit(&turns->shared->table.servers[place].seen_ns, now_ns, memory_order_relaxed);
 }
 
+uint64_t flyt_turns_until(const struct flyt_turns *turns)
+{
+    return atomic_load_explicit(&turns->shared->table.until_ns, memory_order_relaxed);
+}
+
 bool flyt_turns_is_wanted(const struct flyt_turns *turns)
 {
     return atomic_load_explicit(&turns->shared->table.is_wanted, memory_order_relaxed);

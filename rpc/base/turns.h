@@ -47,6 +47,8 @@ int flyt_turns_tell(struct flyt_turns *turns, unsigned place, uint64_t server_id
 void flyt_turns_set_idle(struct flyt_turns *turns, unsigned place, bool is_idle, uint64_t now_ns);
 /* It runs, and looks after its work: to be called at least every FLYT_TURN_LOST_MS / 4 until that is done. */
 void flyt_turns_be_seen(struct flyt_turns *turns, unsigned place, uint64_t now_ns);
+/* When the grant ends: of who has the token. */
+uint64_t flyt_turns_until(const struct flyt_turns *turns);
 /* Whether others wait for the token. */
 bool flyt_turns_is_wanted(const struct flyt_turns *turns);
 /* A number that is another one when the server is to ask again. */

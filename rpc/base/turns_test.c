@@ -119,7 +119,7 @@ static void step_program(struct machine *machine, struct program *program)
     }
     if (server->state == FLYT_TURN_RUNS)
         server->seen_ns = now_ns;
-    if (program->is_open && now_ns >= program->until_ns)
+    if (program->is_open && (now_ns >= program->until_ns || now_ns >= machine->table.until_ns))
         tell(machine, program, FLYT_TURN_RUNS);
     bool is_idle_long = !is_busy && now_ns - program->idle_since_ns >= 1 * MS;
     if (server->state == FLYT_TURN_RUNS && !is_busy &&
@@ -318,6 +318,24 @@ static void test_seldom_tenant_is_served_soon(void **state)
     /* 50 ms of thinking, at most a grant of the other and its last kernel, its own kernel. */
     assert_true(used_us(machine, 1) / 500 >= TEN_S_US / (50 * 1000 + 10 * 1000 + 200 + 500 + 200));
     assert_share(machine, 2, TEN_S_US, 930, 1000);
+    free(machine);
+}
+
+/* One whose program is late now and then, just longer than the token is kept for it, loses that time and not a whole
+ * grant of the other. */
+static void test_short_pauses_cost_little(void **state)
+{
+    struct machine *machine = new_machine();
+
+    set_share(machine, 1, 20, 100, 200, 0);
+    set_share(machine, 2, 80, 100, 200, 0);
+    add_program(machine, 1, 100, 0);
+    add_program(machine, 2, 10000, 1200);
+    run(machine, TEN_S_US);
+    /* After 10 ms it is away for 1.2, of which 1 is kept: 9 % of nothing, a fifth for the other, the rest. A whole grant
+     * of the other for each pause would leave a third. */
+    assert_share(machine, 2, TEN_S_US, 690, 730);
+    assert_share(machine, 1, TEN_S_US, 190, 230);
     free(machine);
 }
 
@@ -606,6 +624,7 @@ int main(void)
         cmocka_unit_test(test_pauses_do_not_count_while_nobody_waits),
         cmocka_unit_test(test_idle_tenant_gives_way_and_comes_back),
         cmocka_unit_test(test_seldom_tenant_is_served_soon),
+        cmocka_unit_test(test_short_pauses_cost_little),
         cmocka_unit_test(test_priority_comes_after_minima),
         cmocka_unit_test(test_cap_leaves_the_rest_to_others),
         cmocka_unit_test(test_change_holds_at_once),
