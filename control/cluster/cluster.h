@@ -153,7 +153,7 @@ struct flyt_held {
     bool is_ordering;
     STAILQ_HEAD(, flyt_order_waiter) order_waiters;
     struct flyt_resize *resize;      /* under way */
-    uint64_t grow_ms; /* monotonic: a part that has less than it wants is not tried to grow before */
+    uint64_t grow_ms;                /* monotonic: a part that has less than it wants is not tried to grow before */
     TAILQ_HEAD(, flyt_drain) drains; /* who waits until nothing runs on what was taken away */
     unsigned part_count;
     struct flyt_part parts[];
@@ -165,6 +165,7 @@ struct flyt_wish {
     char *vm_ip;     /* whose it is, also where it is malformed; NULL: nobody's */
     bool is_malformed;
     bool is_fresh; /* desired is to be taken over, which empties it */
+    bool is_same;  /* as it was when it was taken over last */
     struct flyt_desired desired;
     cJSON *document;
     struct flyt_vm *vm; /* that vm_ip names, in whose list it is */

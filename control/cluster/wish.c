@@ -47,8 +47,9 @@ static bool same_text(const char *one, const char *other)
     return one == other || (one && other && !strcmp(one, other));
 }
 
-/* Whether what is granted has to be changed, or only what a later placement reads. */
-static void apply(struct flyt_vm *vm, struct flyt_desired *desired)
+/* Whether what is granted has to be changed, or only what a later placement reads. is_same: it was applied before, and
+ * is read again after the manager has written it itself; then the reason that holds against placing it holds on. */
+static void apply(struct flyt_vm *vm, struct flyt_desired *desired, bool is_same)
 {
     bool is_first = !vm->has_desired;
     struct flyt_held *held = vm->held;
@@ -60,7 +61,8 @@ static void apply(struct flyt_vm *vm, struct flyt_desired *desired)
     memset(desired, 0, sizeof *desired);
     vm->has_desired = true;
     vm->is_deleted = false;
-    flyt_vm_set_reason(vm, NULL);
+    if (!is_same || is_first || held)
+        flyt_vm_set_reason(vm, NULL);
     if (!held)
         return;
     if (held->is_reserved != vm->desired.is_reserved && held->is_granted) {
@@ -125,7 +127,7 @@ static void settle(struct flyt_cluster *cluster, const char *vm_ip, const struct
     } else if (valid) {
         /* The registry keeps the document's fields for this moment only: a copy would be of no use. */
         if (valid->is_fresh)
-            apply(vm, &valid->desired);
+            apply(vm, &valid->desired, valid->is_same);
         valid->is_fresh = false;
     }
 }
@@ -136,8 +138,26 @@ static void read_again(struct flyt_cluster *cluster, const char *vm_ip)
     struct flyt_wish *left = flyt_wish_of(cluster, vm_ip);
 
     if (left && !left->is_malformed && !left->is_fresh && left->document &&
-        !flyt_desired_read(left->document, NULL, &left->desired))
+        !flyt_desired_read(left->document, NULL, &left->desired)) {
         left->is_fresh = true;
+        left->is_same = false;
+    }
+}
+
+/* But for what the store and the manager keep in it. */
+static bool same_content(const cJSON *one, const cJSON *other)
+{
+    static const char *const kept[] = {"_id", "revision"};
+    cJSON *copies[] = {cJSON_Duplicate(one, true), cJSON_Duplicate(other, true)};
+
+    for (unsigned i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        cJSON_DeleteItemFromObjectCaseSensitive(copies[0], kept[i]);
+        cJSON_DeleteItemFromObjectCaseSensitive(copies[1], kept[i]);
+    }
+    bool is_same = cJSON_Compare(copies[0], copies[1], true);
+    cJSON_Delete(copies[0]);
+    cJSON_Delete(copies[1]);
+    return is_same;
 }
 
 static int take_document(struct flyt_cluster *cluster, struct flyt_wish *wish, cJSON *document)
@@ -147,6 +167,7 @@ static int take_document(struct flyt_cluster *cluster, struct flyt_wish *wish, c
     struct flyt_desired desired;
     int status = flyt_desired_read(document, &err, &desired);
 
+    wish->is_same = wish->document && !wish->is_malformed && !wish->is_fresh && same_content(wish->document, document);
     cJSON_Delete(wish->document);
     wish->document = document;
     wish->is_malformed = status != 0;
