@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: demo.sh BUILD_FOLDER
 # Runs four CUDA programs through one flyt-server: on this machine's GPU, or, said openly, on the software GPU where there
-# is none. Then brings up a whole system with two VMs (tests/demo/whole_system.py).
+# is none. Then brings up a whole system with three VMs (tests/demo/whole_system.py).
 set -eu
 build=$(cd "$1" && pwd)
 here=$(dirname "$(readlink -f "$0")")

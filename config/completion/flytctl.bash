@@ -6,7 +6,7 @@ _flytctl() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         [ -n "$skip" ] && { skip=; continue; }
         case ${COMP_WORDS[i]} in
-        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --timeout | --timeout | --sm | --memory | --minimum-share | --maximum-share | --window | --priority | --timeout | --wait | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
+        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --timeout | --timeout | --sm | --memory | --minimum-share | --maximum-share | --window | --priority | --timeout | --wait | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
         -*) ;;
         *)
             if [ -z "$first" ]; then first=${COMP_WORDS[i]} command=$first
@@ -16,6 +16,7 @@ _flytctl() {
     case $last in
     --authority | --certificate | --key | --config) COMPREPLY=($(compgen -f -- "$word")); return ;;
     --output | -o) words="table wide json" ;;
+    --shown-sms) words="present minimum" ;;
     --sharing) words="exclusive time" ;;
     --policy) words="binpack spread" ;;
     --isolation) words="shared strict" ;;
@@ -37,8 +38,8 @@ _flytctl() {
     'events' | 'events '*) words=" --follow --last" ;;
     'top' | 'top '*) words=" --count --delay" ;;
     vm) words=" add set remove join-token revoke" ;;
-    'vm add') words=" --sm --memory --name --tenant --host-ip --devices --sessions --priority --minimum-share --maximum-share --window --sharing --policy --isolation --include-type --exclude-type --include-gpu --exclude-gpu --reserved --no-reserved" ;;
-    'vm set') words=" --sm --memory --name --tenant --host-ip --devices --sessions --priority --minimum-share --maximum-share --window --sharing --policy --isolation --include-type --exclude-type --include-gpu --exclude-gpu --reserved --no-reserved" ;;
+    'vm add') words=" --sm --memory --name --tenant --host-ip --devices --sessions --priority --minimum-share --maximum-share --window --minimum-sms --shown-sms --sharing --policy --isolation --include-type --exclude-type --include-gpu --exclude-gpu --reserved --no-reserved" ;;
+    'vm set') words=" --sm --memory --name --tenant --host-ip --devices --sessions --priority --minimum-share --maximum-share --window --minimum-sms --shown-sms --sharing --policy --isolation --include-type --exclude-type --include-gpu --exclude-gpu --reserved --no-reserved" ;;
     'vm remove') words=" --kill" ;;
     'vm join-token') words=" --valid" ;;
     'vm revoke') words="" ;;

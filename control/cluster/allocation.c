@@ -156,7 +156,8 @@ int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire)
                             .sessions_max = held->sessions_max,
                             .when_free = held->when_free,
                             .is_encrypted = held->is_encrypted,
-                            .is_suspended = held->is_suspended};
+                            .is_suspended = held->is_suspended,
+                            .shown_sms = held->shown_sms};
 
     wire.slots.slots_val = calloc(held->part_count, sizeof *wire.slots.slots_val);
     if (!wire.slots.slots_val)
@@ -519,6 +520,7 @@ int flyt_held_place(struct flyt_vm *vm, struct flyt_error *err)
     held->priority = vm->desired.priority;
     held->share = flyt_vm_share(vm);
     held->is_suspended = vm->desired.is_suspended;
+    held->shown_sms = flyt_desired_shown(&vm->desired);
     held->is_reserved = vm->desired.is_reserved;
     held->is_encrypted = cluster->settings->is_encrypted;
     held->created_ms = flyt_wall_ms();
@@ -569,6 +571,7 @@ struct flyt_held *flyt_held_orphan(struct flyt_node *node, const flyt_allocation
     held->sessions_max = wire->sessions_max;
     held->is_encrypted = wire->is_encrypted;
     held->is_suspended = wire->is_suspended;
+    held->shown_sms = wire->shown_sms;
     held->created_ms = flyt_wall_ms();
     for (unsigned i = 0; i < count; i++) {
         const flyt_slot *slot = &wire->slots.slots_val[i];

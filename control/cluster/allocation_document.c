@@ -59,6 +59,7 @@ cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *car
         cJSON_AddNumberToObject(entry, "leaving_bytes", (double)part->leaving_bytes);
     cJSON_AddNumberToObject(entry, "sessions", held->sessions_max);
     flyt_share_add_json(held, entry);
+    cJSON_AddNumberToObject(entry, "shown_sms", held->shown_sms);
     cJSON_AddBoolToObject(entry, "reserved", held->is_reserved);
     cJSON_AddBoolToObject(entry, "when_free", held->when_free);
     cJSON_AddBoolToObject(entry, "encrypted", held->is_encrypted);
@@ -124,6 +125,7 @@ static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *ent
         .window_ms = (unsigned)number(entry, "window_ms", FLYT_TURN_WINDOW_MIN_MS, FLYT_TURN_WINDOW_MAX_MS)};
     if (!held->share.window_ms)
         held->share.window_ms = (unsigned)cluster->settings->window_ms;
+    held->shown_sms = small(entry, "shown_sms");
     held->is_suspended = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "suspended"));
     held->is_reserved = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "reserved"));
     held->when_free = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "when_free"));

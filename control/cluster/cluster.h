@@ -130,6 +130,7 @@ struct flyt_held {
     unsigned generation, sessions_max;
     int priority;
     struct flyt_share share;
+    unsigned shown_sms; /* that programs which begin are told; 0: those that there are */
     bool is_suspended;
     bool is_reserved, when_free;
     bool is_encrypted;    /* as the setting was when it was granted */

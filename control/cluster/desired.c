@@ -157,7 +157,7 @@ static int read_required(const cJSON *document, struct flyt_desired *desired, st
 static int read_optional(const cJSON *document, struct flyt_desired *desired, struct flyt_error *err)
 {
     double devices = 1, sessions = 0, priority = 0, reserved = 0, suspended = 0;
-    double minimum = -1, maximum = -1, window = 0;
+    double minimum = -1, maximum = -1, window = 0, minimum_sms = 0;
     int status;
 
     bool is_wrong =
@@ -172,6 +172,8 @@ static int read_optional(const cJSON *document, struct flyt_desired *desired, st
         (status = read_number(document, "minimum_share", 0, 100, &minimum, err)) ||
         (status = read_number(document, "maximum_share", 0, 100, &maximum, err)) ||
         (status = read_number(document, "window_ms", FLYT_TURN_WINDOW_MIN_MS, FLYT_TURN_WINDOW_MAX_MS, &window, err)) ||
+        (status = read_number(document, "minimum_sms", 0, SMS_MAX, &minimum_sms, err)) ||
+        (status = read_choice(document, "shown_sms", "present", "minimum", &desired->shown, err)) ||
         (status = read_choice(document, "sharing", "exclusive", "time", &desired->sharing, err)) ||
         (status = read_choice(document, "policy", "binpack", "spread", &desired->policy, err)) ||
         (status = read_choice(document, "isolation", "shared", "strict", &desired->isolation, err)) ||
@@ -183,6 +185,12 @@ static int read_optional(const cJSON *document, struct flyt_desired *desired, st
         return status;
     if (maximum > 0 && minimum > maximum)
         return flyt_error_set(err, -EINVAL, "minimum_share is %g, more than maximum_share, %g", minimum, maximum);
+    if (minimum_sms > desired->sm_count)
+        return flyt_error_set(err, -EINVAL, "minimum_sms is %g, more than compute_units, %u", minimum_sms,
+                              desired->sm_count);
+    if (desired->shown == FLYT_SHOWN_MINIMUM && minimum_sms < 1)
+        return flyt_error_set(err, -EINVAL, "shown_sms is \"minimum\", and there is no minimum_sms");
+    desired->minimum_sms = (unsigned)minimum_sms;
     desired->minimum_share_pct = (int)minimum;
     desired->maximum_share_pct = (int)maximum;
     desired->window_ms = (unsigned)window;
@@ -192,6 +200,11 @@ static int read_optional(const cJSON *document, struct flyt_desired *desired, st
     desired->priority = (int)priority;
     desired->is_reserved = reserved != 0;
     return 0;
+}
+
+unsigned flyt_desired_shown(const struct flyt_desired *desired)
+{
+    return desired->shown == FLYT_SHOWN_MINIMUM ? desired->minimum_sms : 0;
 }
 
 void flyt_desired_init(struct flyt_desired *desired)

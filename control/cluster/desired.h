@@ -14,6 +14,8 @@
 #include "control/cluster/quota.h"
 #include "rpc/base/error.h"
 
+/* Which SMs programs are told that their GPU has: those that it has when they ask, or those that it keeps. */
+enum flyt_shown { FLYT_SHOWN_PRESENT, FLYT_SHOWN_MINIMUM };
 enum flyt_sharing { FLYT_SHARING_EXCLUSIVE, FLYT_SHARING_TIME };
 
 struct flyt_desired {
@@ -30,6 +32,8 @@ struct flyt_desired {
     int maximum_share_pct;  /* likewise */
     unsigned window_ms;     /* 0: the configuration's */
     int priority;
+    unsigned minimum_sms; /* that it has whatever happens, at most sm_count; 0: none */
+    int shown;            /* enum flyt_shown */
     bool is_suspended;
     bool is_reserved;
     struct flyt_name_list include_types, exclude_types, include_gpus, exclude_gpus;
@@ -40,6 +44,8 @@ struct flyt_desired {
  * wrong with its value. Numbers may be any of BSON's in extended JSON ({"$numberDecimal": "4.5"}).
  */
 int flyt_desired_read(const cJSON *document, struct flyt_error *err, struct flyt_desired *ret_desired);
+/* What programs are to be told (flyt_allocation.shown_sms). */
+unsigned flyt_desired_shown(const struct flyt_desired *desired);
 /* Of a VM without a document: everything absent. */
 void flyt_desired_init(struct flyt_desired *desired);
 /* Frees the fields and zeroes them. */

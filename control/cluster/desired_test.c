@@ -73,6 +73,24 @@ static void test_read(void **state)
     flyt_desired_free(&desired);
 }
 
+static void test_minimum(void **state)
+{
+    struct flyt_desired desired;
+    struct flyt_error err;
+
+    cJSON *document =
+        cJSON_Parse("{\"vm_ip\":\"10.0.0.7\",\"compute_units\":8,\"memory\":1,\"minimum_sms\":{\"$numberInt\":\"8\"}}");
+    assert_int_equal(flyt_desired_read(document, &err, &desired), 0);
+    assert_int_equal(desired.minimum_sms, 8);
+    assert_int_equal(flyt_desired_shown(&desired), 0); /* what there is */
+    flyt_desired_free(&desired);
+    cJSON_AddStringToObject(document, "shown_sms", "minimum");
+    assert_int_equal(flyt_desired_read(document, &err, &desired), 0);
+    assert_int_equal(flyt_desired_shown(&desired), 8);
+    flyt_desired_free(&desired);
+    cJSON_Delete(document);
+}
+
 static void test_malformed(void **state)
 {
     static const struct {
@@ -101,6 +119,12 @@ static void test_malformed(void **state)
          "window_ms is 5, not between 10 and 10000"},
         {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"sharing\":\"space\"}",
          "sharing is \"space\", neither \"exclusive\" nor \"time\""},
+        {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":8,\"memory\":1,\"minimum_sms\":9}",
+         "minimum_sms is 9, more than compute_units, 8"},
+        {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":8,\"memory\":1,\"shown_sms\":\"minimum\"}",
+         "shown_sms is \"minimum\", and there is no minimum_sms"},
+        {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":8,\"memory\":1,\"minimum_sms\":8,\"shown_sms\":\"all\"}",
+         "shown_sms is \"all\", neither \"present\" nor \"minimum\""},
         {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"policy\":\"best\"}",
          "policy is \"best\", neither \"binpack\" nor \"spread\""},
         {"{\"vm_ip\":\"10.0.0.7\",\"compute_units\":1,\"memory\":1,\"include_gpus\":[\"a\",7]}",
@@ -198,8 +222,8 @@ static void test_watch_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),  cmocka_unit_test(test_malformed),  cmocka_unit_test(test_quota),
-        cmocka_unit_test(test_watch), cmocka_unit_test(test_watch_many),
+        cmocka_unit_test(test_read),  cmocka_unit_test(test_minimum), cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_quota), cmocka_unit_test(test_watch),   cmocka_unit_test(test_watch_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,6 +43,7 @@ struct flyt_resize {
     bool when_free_before, suspended_before;
     struct flyt_share share_before;
     int priority_before;
+    unsigned shown_before;
     cJSON *document_before;
     /* of the edit of the document */
     struct flyt_error err;
@@ -149,6 +150,8 @@ static void take_desired(struct flyt_desired *to, const struct flyt_desired *fro
     to->window_ms = from->window_ms;
     to->priority = from->priority;
     to->is_suspended = from->is_suspended;
+    to->minimum_sms = from->minimum_sms;
+    to->shown = from->shown;
 }
 
 static int edit_document(cJSON **document, void *user, struct flyt_error *err)
@@ -246,6 +249,7 @@ static int keep_parts(struct flyt_resize *resize, const struct flyt_held *held)
     resize->share_before = held->share;
     resize->priority_before = held->priority;
     resize->suspended_before = held->is_suspended;
+    resize->shown_before = held->shown_sms;
     return 0;
 }
 
@@ -277,6 +281,7 @@ static void put_parts_back(struct flyt_resize *resize, struct flyt_held *held)
     held->share = resize->share_before;
     held->priority = resize->priority_before;
     held->is_suspended = resize->suspended_before;
+    held->shown_sms = resize->shown_before;
     flyt_held_charge(held, true);
     count_all(held);
 }
@@ -580,8 +585,8 @@ static int on_timeout(sd_event_source *source, uint64_t usec, void *user)
 
 /* ---- the way of one ---- */
 
-/* How the VM shares SMs, its priority, and whether it is suspended: all as its document says. Whether its SMs are its
- * own stays as it was granted. Returns whether something is another than before. */
+/* How the VM shares SMs, its priority, whether it is suspended, and which SMs it shows: all as its document says.
+ * Whether its SMs are its own stays as it was granted. Returns whether something is another than before. */
 static bool change_share(const struct flyt_resize *resize, struct flyt_held *held)
 {
     const struct flyt_desired *desired = &resize->vm->desired;
@@ -592,8 +597,9 @@ static bool change_share(const struct flyt_resize *resize, struct flyt_held *hel
         held->share.minimum_pct = held->share.maximum_pct = 0;
     held->priority = desired->priority;
     held->is_suspended = desired->is_suspended;
-    return is_other_share(&held->share, &resize->share_before) || held->priority != resize->priority_before ||
-           held->is_suspended != resize->suspended_before;
+    held->shown_sms = flyt_desired_shown(desired);
+    return held->shown_sms != resize->shown_before || is_other_share(&held->share, &resize->share_before) ||
+           held->priority != resize->priority_before || held->is_suspended != resize->suspended_before;
 }
 
 static void change_parts(struct flyt_resize *resize)
@@ -637,6 +643,7 @@ static void change_parts(struct flyt_resize *resize)
         held->share = resize->share_before;
         held->priority = resize->priority_before;
         held->is_suspended = resize->suspended_before;
+        held->shown_sms = resize->shown_before;
     }
     count_all(held);
     if (!is_possible) {
@@ -753,7 +760,7 @@ void flyt_resize_wanted(struct flyt_vm *vm)
     if (!share.is_timed)
         share.minimum_pct = share.maximum_pct = 0;
     is_other = is_other_share(&share, &held->share) || held->priority != vm->desired.priority ||
-               held->is_suspended != vm->desired.is_suspended;
+               held->is_suspended != vm->desired.is_suspended || held->shown_sms != flyt_desired_shown(&vm->desired);
     for (unsigned i = 0; i < held->part_count; i++)
         is_other |= is_short(&held->parts[i]) || held->parts[i].wanted_sms != vm->desired.sm_count ||
                     held->parts[i].memory_bytes != vm->desired.memory_bytes;
@@ -834,6 +841,12 @@ void flyt_serve_resize(struct flyt_call *call, void *data)
         flyt_call_outcome(
             call, FLYT_STATUS_INVALID,
             "a resize names SMs (at least 1), memory (at least 1 byte), a share of the time or a priority");
+        return;
+    }
+    if (args->compute_units.is_set && vm->has_desired && args->compute_units.value < vm->desired.minimum_sms) {
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT,
+                          "VM %s is to have %u SMs at least: `flytctl vm set %s --minimum-sms N` changes that first",
+                          vm->key, vm->desired.minimum_sms, vm->key);
         return;
     }
     if (names_share && vm->held && vm->held->is_granted && !vm->held->share.is_timed) {

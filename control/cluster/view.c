@@ -186,6 +186,10 @@ static cJSON *view_vm(struct flyt_cluster *cluster, void *item, const char *sele
     if (desired->window_ms)
         cJSON_AddNumberToObject(object, "window_ms", desired->window_ms);
     cJSON_AddBoolToObject(object, "suspended", desired->is_suspended);
+    if (desired->minimum_sms)
+        add_number(object, "minimum_sms", desired->minimum_sms);
+    if (desired->shown == FLYT_SHOWN_MINIMUM)
+        cJSON_AddStringToObject(object, "shown_sms", "minimum");
     if (desired->priority)
         cJSON_AddNumberToObject(object, "priority", desired->priority);
     if (desired->is_reserved)
@@ -218,6 +222,7 @@ cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part
     add_number(object, "sms_now", use ? use->sm_count : 0);
     add_text(object, "switch_state",
              use && use->switch_state <= FLYT_SWITCH_KEPT ? switch_names[use->switch_state] : NULL);
+    add_number(object, "sms_shown", held->shown_sms ? held->shown_sms : part->sm_count);
     add_number(object, "sms_draining", flyt_capacity_sms(flyt_gpu_capacity(part->card), &part->leaving));
     groups = cJSON_AddArrayToObject(object, "sm_groups");
     for (unsigned i = 0; i < FLYT_GROUPS_MAX; i++)

@@ -475,6 +475,8 @@ static void put_all(cJSON *document, const flyt_vm_set_args *args)
     put_number(document, "maximum_share", &args->maximum_share_pct, 1);
     put_number(document, "window_ms", &args->window_ms, 1);
     put_text(document, "sharing", &args->sharing);
+    put_number(document, "minimum_sms", &args->minimum_sms, 1);
+    put_text(document, "shown_sms", &args->shown_sms);
     put_text(document, "policy", &args->policy);
     put_text(document, "isolation", &args->isolation);
     put_names(document, "include_types", &args->include_types);

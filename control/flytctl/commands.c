@@ -74,6 +74,8 @@ static const struct flyt_option top_options[] = {
             .maximum = 1000, .help = "of its work where SMs are shared, -1000 to 1000; the greater is sooner"          \
     }
 
+static const char *const shown_sms[] = {"present", "minimum", NULL};
+
 #define VM_OPTIONS                                                                                                       \
     {"sm", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = SM_MAX, .help = "SMs, rounded up to whole groups"},      \
         {"memory", FLYT_OPTION_SIZE, 0, "SIZE", .help = "device memory; a bare number is GiB"},                          \
@@ -89,6 +91,20 @@ static const struct flyt_option top_options[] = {
          .help = "how many GPUs the VM sees"},                                                                           \
         {"sessions", FLYT_OPTION_NUMBER, 0, "N", .minimum = 1, .maximum = 4096, .help = "programs at once on each GPU"}, \
         PRIORITY_OPTION, SHARE_OPTIONS,                                                                                  \
+        {"minimum-sms",                                                                                                  \
+         FLYT_OPTION_NUMBER,                                                                                             \
+         0,                                                                                                              \
+         "N",                                                                                                            \
+         .maximum = SM_MAX,                                                                                              \
+         .help = "SMs that it keeps: no resize goes below, not with --force either; 0: none"},                           \
+        {"shown-sms",                                                                                                    \
+         FLYT_OPTION_CHOICE,                                                                                             \
+         0,                                                                                                              \
+         "WHICH",                                                                                                        \
+         .choices = shown_sms,                                                                                           \
+         .help =                                                                                                         \
+             "what programs that begin from now on are told that their GPU has: present (the default), the SMs that "    \
+             "it has when they ask; minimum, those of --minimum-sms, whatever a resize changes"},                        \
         {"sharing",                                                                                                      \
          FLYT_OPTION_CHOICE,                                                                                             \
          0,                                                                                                              \

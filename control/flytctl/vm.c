@@ -48,6 +48,8 @@ enum flyt_exit flyt_run_vm_set(struct flyt_ctl *ctl, const struct flyt_arguments
         .maximum_share_pct = flyt_set_number_of(arguments, "maximum-share"),
         .window_ms = flyt_set_number_of(arguments, "window"),
         .sharing = flyt_set_text_of(arguments, "sharing"),
+        .minimum_sms = flyt_set_number_of(arguments, "minimum-sms"),
+        .shown_sms = flyt_set_text_of(arguments, "shown-sms"),
         .policy = flyt_set_text_of(arguments, "policy"),
         .isolation = flyt_set_text_of(arguments, "isolation"),
         .include_types = names_of(arguments, "include-type", room[0]),

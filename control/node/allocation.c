@@ -348,6 +348,9 @@ void flyt_node_allocation_fill(const struct flyt_node_allocation *allocation, st
         };
         if (slot->gpu && slot->gpu->group_size <= FLYT_SERVER_LINK_GROUP_SIZE_MAX)
             to->flags |= slot->gpu->group_size << FLYT_SERVER_LINK_GROUP_SIZE_SHIFT;
+        unsigned shown = now->shown_sms < to->sm_count ? now->shown_sms : to->sm_count;
+        if (now->shown_sms && shown <= FLYT_SERVER_LINK_SHOWN_MAX)
+            to->flags |= shown << FLYT_SERVER_LINK_SHOWN_SHIFT;
         if (slot->gpu)
             memcpy(to->gpu_uuid, slot->gpu->uuid_bytes, sizeof to->gpu_uuid);
         memcpy(to->groups, slot->groups, sizeof to->groups);

@@ -76,6 +76,7 @@ static struct flyt_node_allocation *make_orphan(struct flyt_node *node, const st
         slot->maximum_share_pct = its->maximum_share_pct;
         slot->window_ms = its->window_ms;
         slot->priority = its->priority;
+        from.shown_sms = flyt_server_link_shown(its);
         from.is_suspended |= (its->flags & FLYT_SERVER_LINK_IS_SUSPENDED) != 0;
         slot->sm_groups.sm_groups_val = calloc(FLYT_GROUPS_MAX, sizeof(u_int));
         is_good = slot->gpu_uuid && slot->sm_groups.sm_groups_val;

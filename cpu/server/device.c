@@ -149,7 +149,8 @@ CUresult flyt_serve_device_info(struct flyt_call *call, const flyt_device_info_a
     }
     /* The GPU, for the program, is what it was given of it. */
     if (device->group_size)
-        res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = (int)device->sm_count;
+        res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] =
+            (int)(device->shown_sms ? device->shown_sms : device->sm_count);
     return CUDA_SUCCESS;
 }
 

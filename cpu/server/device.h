@@ -50,7 +50,8 @@ struct flyt_device {
     struct flyt_ledger *ledger; /* the VM's account of this GPU's memory; NULL: no limit */
     unsigned group_size;        /* of SM groups; 0: no limit */
     unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];
-    unsigned sm_count; /* that cu_green has */
+    unsigned sm_count;  /* that cu_green has */
+    unsigned shown_sms; /* that the program is told; 0: those that there are */
     /* The most that a cooperative launch, or one in clusters, has needed (kernel.c); the watching thread reads it. */
     _Atomic(uint32_t) needed_sms;
     struct flyt_resize resize;

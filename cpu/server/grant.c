@@ -51,6 +51,7 @@ static int take_slot(struct flyt_session *session, const struct flyt_server_link
     device->slot = i;
     device->ledger = granted->ledger_count ? session->manager->ledgers[i] : NULL;
     device->group_size = slot->sm_count ? flyt_server_link_group_size(granted, i) : 0;
+    device->shown_sms = flyt_server_link_shown(slot);
     memcpy(device->groups, slot->groups, sizeof device->groups);
     if (!session->manager)
         return 0;

@@ -135,8 +135,14 @@ CUresult flyt_serve_kernel_cluster_occupancy(struct flyt_call *call, const flyt_
         .attrs = attributes,
         .numAttrs = args->attributes.attributes_len,
     };
-    return args->kind == 0 ? driver->cuOccupancyMaxPotentialClusterSize(&res->count, function, &config)
-                           : driver->cuOccupancyMaxActiveClusters(&res->count, function, &config);
+    if (args->kind == 0)
+        return driver->cuOccupancyMaxPotentialClusterSize(&res->count, function, &config);
+    result = driver->cuOccupancyMaxActiveClusters(&res->count, function, &config);
+    /* As many as the SMs have room for that the program knows of. */
+    const struct flyt_device *device = call->session->current_device;
+    if (device->shown_sms && device->shown_sms < device->sm_count)
+        res->count = (int)((uint64_t)(unsigned)res->count * device->shown_sms / device->sm_count);
+    return result;
 }
 
 /* Blocks that a launch needs on the GPU at one time: a cooperative one all, one in clusters those of a cluster. */

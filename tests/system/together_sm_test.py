@@ -66,5 +66,48 @@ def what_launches_have_needed():
         is_idle(system)
 
 
+@scenario
+def the_minimum_is_shown():
+    """A VM that keeps a minimum, and whose programs are told of that: the same before and after every resize, launches
+    that go by it always fit, and nobody takes away so much that they would not."""
+    with System(sms=64, memory="512M") as system:
+        said = refused(system, "vm", "add", system.vm_ip(0), "--sm", 16, "--memory", "256M", "--minimum-sms", 24, status=2)
+        expect("minimum_sms is 24, more than compute_units, 16" in said, said)
+        said = refused(system, "vm", "add", system.vm_ip(0), "--sm", 16, "--memory", "256M", "--shown-sms", "minimum",
+                       status=2)
+        expect("there is no minimum_sms" in said, said)
+        add_vm(system, 0, "--name", "alice", "--minimum-sms", 12, sm=40)
+        present = Together(system, 0)
+        expect_equal(present.ask("sms"), [40, 40], "what there is")
+        system.flytctl("vm", "set", "alice", "--shown-sms", "minimum")
+        within(30, lambda: allocation(system, 0)["sms_shown"] == 12, "it is to be shown")
+        within(30, lambda: allocation(system, 0)["revision_applied"] == allocation(system, 0)["revision"], "the node knows")
+        program = Together(system, 0)
+        expect_equal((program.ask("sms"), present.ask("sms")), ([12, 12], [40, 40]), "programs that begin")
+        for sms in (16, 64, 12, 24):
+            system.flytctl("resize", "alice", "--sm", sms)
+            expect_equal((program.ask("sms"), program.launch(12)), ([12, 12], 0), "at", sms, "SMs")
+            now = allocation(system, 0)["sms_now"]
+            expect_equal(present.ask("sms"), [now, now], "of the other one")
+        # Below it nothing goes, by force neither, nor by the document.
+        for force in ([], ["--force"]):
+            said = refused(system, "resize", "alice", "--sm", 11, *force)
+            expect("is to have 12 SMs at least" in said and "--minimum-sms" in said, said)
+        said = refused(system, "vm", "set", "alice", "--sm", 8, status=2)
+        expect("minimum_sms is 12, more than compute_units, 8" in said, said)
+        # It holds over restarts, and can be lowered.
+        for name in ("cluster", "node-0"):
+            system.kill(name)
+        within(60, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"], "all are back")
+        again = Together(system, 0)
+        expect_equal((program.ask("sms"), again.ask("sms")), ([12, 12], [12, 12]), "after restarts")
+        system.flytctl("vm", "set", "alice", "--minimum-sms", 8)
+        system.flytctl("resize", "alice", "--sm", 8, "--force")
+        expect_equal(allocation(system, 0)["sms_now"], 8)
+        for p in (present, program, again):
+            p.ends_right()
+        is_idle(system)
+
+
 if __name__ == "__main__":
     main()
