@@ -100,6 +100,7 @@ struct flyt_soft_driver {
     uint64_t sm_rate;                   /* thread-instructions per second and SM; 0: unlimited */
     bool has_green;                     /* green contexts */
     bool is_dirty;                      /* new extents hold what somebody may have left there */
+    struct flyt_soft_faults *faults;    /* NULL: faults stay in the process */
     struct flyt_soft_clients *clients;  /* NULL: any number of processes may use the GPU */
     struct flyt_soft_accounts *accounts;
 };
@@ -151,8 +152,8 @@ CUresult flyt_soft_device_find(CUdevice ordinal, struct flyt_soft_device **ret_d
 /* Fills in what belongs to a compute capability. False: one that the software GPU does not know. */
 bool flyt_soft_arch_find(int major, int minor, struct flyt_soft_arch *ret_arch);
 
-/* Makes `error` the device's sticky error, unless it has one, and cancels what runs. */
-void flyt_soft_device_break(struct flyt_soft_device *device, CUresult error);
+/* Makes `error` the device's sticky error, unless it has one, and cancels what runs. Whether it had none. */
+bool flyt_soft_device_break(struct flyt_soft_device *device, CUresult error);
 
 /* A context of the device with one reference; NULL where memory is out. green may be NULL. sms: those that its streams
  * run on, at least one; NULL: all. */
@@ -172,6 +173,14 @@ int flyt_soft_clients_new(const char *folder, unsigned slot_count, struct flyt_s
 /* To be asked before a context is made: whether this process has a slot, which it then keeps until it ends.
  * CUDA_ERROR_MPS_MAX_CLIENTS_REACHED: all are taken. clients may be NULL. */
 CUresult flyt_soft_client_admit(struct flyt_soft_clients *clients);
+
+/*
+ * Lets faults of this process's devices end the contexts of all processes that name the same folder, which must exist,
+ * and theirs those of this one. folder NULL: faults stay at home, *ret_faults is NULL. 0 or a negative code.
+ */
+int flyt_soft_faults_new(struct flyt_soft_driver *driver, const char *folder, struct flyt_soft_faults **ret_faults);
+/* The device was broken by this process's own work. faults may be NULL. */
+void flyt_soft_fault_tell(struct flyt_soft_faults *faults, const struct flyt_soft_device *device, CUresult error);
 
 /* What account.h promises. folder: where this process's file goes; NULL: no file. 0 or a negative code. */
 int flyt_soft_accounts_new(const char *folder, struct flyt_soft_accounts **ret_accounts);

@@ -86,12 +86,14 @@ CUresult flyt_soft_leave(const struct CUctx_st *ctx, CUresult r)
     return r == CUDA_SUCCESS ? atomic_load(&ctx->device->sticky) : r;
 }
 
-void flyt_soft_device_break(struct flyt_soft_device *device, CUresult error)
+bool flyt_soft_device_break(struct flyt_soft_device *device, CUresult error)
 {
     CUresult none = CUDA_SUCCESS;
 
-    if (atomic_compare_exchange_strong(&device->sticky, &none, error))
-        atomic_store(&device->cancel, true);
+    if (!atomic_compare_exchange_strong(&device->sticky, &none, error))
+        return false;
+    atomic_store(&device->cancel, true);
+    return true;
 }
 
 /* The SMs of the set, or all where it is NULL. NULL: out of memory. */

@@ -258,6 +258,9 @@ FLYT_SOFT_API cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice 
     if (!pi || (int)attrib <= 0 || (int)attrib >= CU_DEVICE_ATTRIBUTE_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     switch (attrib) {
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+        *pi = flyt_soft_driver()->faults != NULL;
+        return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         *pi = (int)device->sm_count;
         break;

@@ -21,7 +21,7 @@ struct config {
     uint64_t memory_bytes;
     uint64_t sm_rate;
     unsigned is_dirty, has_green;
-    const char *client_folder, *account_folder; /* NULL: none */
+    const char *client_folder, *account_folder, *fault_folder; /* NULL: none */
     struct flyt_soft_arch arch;
 };
 
@@ -112,11 +112,20 @@ static bool read_arch(const char *name, struct flyt_soft_arch *arch)
     return !*end && major < 100 && minor < 10 && flyt_soft_arch_find((int)major, (int)minor, arch);
 }
 
+/* As MPS's clients find their daemon: who is told another folder has no part in it. */
+static const char *read_fault_folder(void)
+{
+    const char *folder = read_text("FLYT_SOFT_FAULT_FOLDER"), *pipes = read_text("CUDA_MPS_PIPE_DIRECTORY");
+
+    return folder && pipes && strcmp(folder, pipes) ? NULL : folder;
+}
+
 static bool read_config(struct config *config)
 {
     *config = (struct config){.device_count = 1, .sm_count = 132, .memory_bytes = 4 * FLYT_SOFT_GIB, .has_green = 1};
     config->client_folder = read_text("FLYT_SOFT_CLIENT_FOLDER");
     config->account_folder = read_text("FLYT_SOFT_ACCOUNT");
+    config->fault_folder = read_fault_folder();
     return read_number("FLYT_SOFT_DEVICES", 0, FLYT_SOFT_DEVICES_MAX, &config->device_count) &&
            read_number("FLYT_SOFT_SMS", 1, FLYT_SOFT_SMS_MAX, &config->sm_count) &&
            read_number("FLYT_SOFT_WORKERS", 1, 1024, &config->worker_count) &&
@@ -178,6 +187,8 @@ static CUresult driver_new(struct flyt_soft_driver **ret_driver)
     for (unsigned i = 0; i < config.device_count; i++)
         if (device_init(&driver->devices[i], (int)i, &config) < 0)
             return CUDA_ERROR_OUT_OF_MEMORY;
+    if (flyt_soft_faults_new(driver, config.fault_folder, &driver->faults) < 0)
+        return CUDA_ERROR_INVALID_VALUE;
     r = flyt_ptx_pool_new(config.worker_count, &driver->pool);
     if (r == CUDA_SUCCESS)
         *ret_driver = driver;

@@ -201,7 +201,8 @@ static void run_op(struct CUstream_st *stream, struct flyt_soft_op *op)
         return;
     r = op->run(op);
     if (r != CUDA_SUCCESS)
-        flyt_soft_device_break(device, r);
+        if (flyt_soft_device_break(device, r))
+            flyt_soft_fault_tell(flyt_soft_driver()->faults, device, r);
 }
 
 /*
