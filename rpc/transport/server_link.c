@@ -42,6 +42,7 @@ static int part_bytes_of(uint32_t kind)
         [FLYT_SERVER_LINK_SM_DONE] = sizeof(struct flyt_server_link_sm_done),
         [FLYT_SERVER_LINK_SHARE] = sizeof(struct flyt_server_link_share),
         [FLYT_SERVER_LINK_SHARE_DONE] = sizeof(struct flyt_server_link_share_done),
+        [FLYT_SERVER_LINK_FAULT] = sizeof(struct flyt_server_link_fault),
         [FLYT_SERVER_LINK_USE] = sizeof(struct flyt_server_link_use),
         [FLYT_SERVER_LINK_REJOIN] = sizeof(struct flyt_server_link_rejoin),
         [FLYT_SERVER_LINK_WELCOME] = sizeof(struct flyt_server_link_welcome),

@@ -91,6 +91,10 @@ enum flyt_server_link_kind {
      */
     FLYT_SERVER_LINK_SHARE = 20,
     FLYT_SERVER_LINK_SHARE_DONE = 21,
+    /* To the manager, where the GPU is shared by MPS: the context has ended. `fault`; `data`: how, a sentence. */
+    FLYT_SERVER_LINK_FAULT = 22,
+    /* To the server, soon after FAULT: `data` is what its program is to be told; empty: it was its own fault. */
+    FLYT_SERVER_LINK_CAUSE = 23,
     FLYT_SERVER_LINK_KINDS
 };
 
@@ -109,6 +113,13 @@ struct flyt_server_link_ready {
     unsigned char gpu_uuid[FLYT_UUID_BYTES];
     char name[96];
     uint16_t group_sms[FLYT_GROUPS_MAX];
+    uint32_t is_mps; /* 0 or 1: its contexts share the GPU with others', and their faults, by MPS */
+    uint32_t reserved;
+};
+
+struct flyt_server_link_fault {
+    int32_t result;    /* CUDA's */
+    uint32_t had_work; /* 0 or 1: there was work of it on the GPU */
 };
 
 /* Of a slot; what one that does not know them makes of them: nothing. */
@@ -272,6 +283,7 @@ struct flyt_server_link_message {
         struct flyt_server_link_sm_done sm_done;
         struct flyt_server_link_share share;
         struct flyt_server_link_share_done share_done;
+        struct flyt_server_link_fault fault;
         struct flyt_server_link_use use;
         struct flyt_server_link_rejoin rejoin;
         struct flyt_server_link_welcome welcome;
@@ -279,7 +291,7 @@ struct flyt_server_link_message {
     unsigned char data[FLYT_SERVER_LINK_DATA_BYTES_MAX + 1]; /* a NUL follows what was received */
 };
 
-_Static_assert(sizeof(struct flyt_server_link_ready) == 672, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_ready) == 680, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_ready, group_sms) == 160, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_slot) == 96, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_slot, groups) == 64, "link layout");
@@ -296,6 +308,7 @@ _Static_assert(sizeof(struct flyt_server_link_share) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_share_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_use) == 112, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_rejoin) == 2968, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_message, session) == 8, "link layout");
 
