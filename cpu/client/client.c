@@ -44,7 +44,9 @@ static void wake_all(void)
 
 static void note_fatal(void *user, int result, const char *cause)
 {
-    if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED && *cause) /* not the program's own doing */
+    const char *own = flyt_fatal_cause((CUresult)result);
+    /* Not the program's own doing: its session was ended, or a neighbour's fault ended it. */
+    if (*cause && (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || !own || strcmp(cause, own) != 0))
         flyt_fail("session ended: %s", cause);
     else
         flyt_debug("context is lost result=%d: %s", result, cause);
