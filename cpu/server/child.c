@@ -105,6 +105,7 @@ static int prepare(struct child *child)
         report_failure(child, &err);
         return status;
     }
+    child->session.is_mps = ready.is_mps != 0;
     uint64_t after_bytes = used_bytes(child);
     ready.reserve_bytes = after_bytes > before_bytes ? after_bytes - before_bytes : 0;
     ready.device_count = child->session.device_count;

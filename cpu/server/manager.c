@@ -1,6 +1,7 @@
 #include "cpu/server/manager.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -42,6 +43,7 @@ int flyt_manager_open(struct flyt_manager *manager, int fd, const struct flyt_se
     manager->granted = *granted;
     explicit_bzero(manager->granted.channel_key, sizeof manager->granted.channel_key);
     pthread_mutex_init(&manager->mutex, NULL);
+    pthread_cond_init(&manager->cause_is_there, NULL);
     clock_gettime(CLOCK_REALTIME, &now);
     manager->started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     bound_sending(fd);
@@ -117,6 +119,35 @@ int flyt_manager_leave_order_with(struct flyt_manager *manager, const struct fly
     pthread_mutex_unlock(&manager->mutex);
     free(order);
     return status;
+}
+
+void flyt_manager_take_cause(struct flyt_manager *manager, const char *sentence)
+{
+    pthread_mutex_lock(&manager->mutex);
+    snprintf(manager->cause, sizeof manager->cause, "%s", sentence);
+    manager->has_cause = true;
+    pthread_cond_signal(&manager->cause_is_there);
+    pthread_mutex_unlock(&manager->mutex);
+}
+
+void flyt_manager_ask_cause(struct flyt_manager *manager, CUresult result, bool had_work, const char *sentence,
+                            char *ret_cause, size_t bytes)
+{
+    const struct flyt_server_link_fault fault = {.result = (int32_t)result, .had_work = had_work};
+    struct timespec until;
+    *ret_cause = 0;
+    if (!flyt_manager_tell(manager, FLYT_SERVER_LINK_FAULT, &fault, sizeof fault, sentence, NULL, 0))
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += FLYT_MANAGER_CAUSE_MS * 1000000l;
+    until.tv_sec += until.tv_nsec / 1000000000l;
+    until.tv_nsec %= 1000000000l;
+    pthread_mutex_lock(&manager->mutex);
+    int status = 0;
+    while (!manager->has_cause && status != ETIMEDOUT)
+        status = pthread_cond_clockwait(&manager->cause_is_there, &manager->mutex, CLOCK_MONOTONIC, &until);
+    snprintf(ret_cause, bytes, "%s", manager->cause);
+    pthread_mutex_unlock(&manager->mutex);
 }
 
 int flyt_manager_change_link(struct flyt_manager *manager, int fd)

@@ -9,6 +9,7 @@
 #ifndef FLYT_SERVER_MANAGER_H
 #define FLYT_SERVER_MANAGER_H
 
+#include <cuda.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -25,6 +26,7 @@ struct flyt_manager_order;
 enum {
     FLYT_MANAGER_SEND_MS = 5000, /* one that takes no message for so long counts as away */
     FLYT_MANAGER_ORDERS_MAX = 16384,
+    FLYT_MANAGER_CAUSE_MS = 1500, /* several times as long as a node manager gathers reports */
 };
 
 struct flyt_manager {
@@ -36,6 +38,9 @@ struct flyt_manager {
     unsigned char holding[FLYT_SLOTS_MAX][FLYT_SERVER_LINK_GROUP_BYTES];
     struct flyt_server_link_message out; /* what is being sent */
     struct flyt_manager_order *first, *last;
+    pthread_cond_t cause_is_there;
+    bool has_cause;
+    char cause[512];
     unsigned order_count;
 
     atomic_bool has_orders;
@@ -74,6 +79,16 @@ int flyt_manager_change_link(struct flyt_manager *manager, int fd);
  * It is what a node manager that was restarted is told. */
 void flyt_manager_take_groups(struct flyt_manager *manager, unsigned slot, const struct flyt_server_link_sm *order);
 void flyt_manager_release_groups(struct flyt_manager *manager, unsigned slot);
+
+/*
+ * The submission thread: the context has ended with `result`, where MPS shares the GPU. Tells the node manager, and
+ * waits FLYT_MANAGER_CAUSE_MS at most for what the program is to be told, which is put into ret_cause; nothing: it was
+ * its own fault, or nobody knows. Nothing else is left to be done meanwhile.
+ */
+void flyt_manager_ask_cause(struct flyt_manager *manager, CUresult result, bool had_work, const char *sentence,
+                            char *ret_cause, size_t bytes);
+/* The watching thread: that is it. */
+void flyt_manager_take_cause(struct flyt_manager *manager, const char *sentence);
 
 /* The submission thread: does what was ordered. Nothing where nothing was. */
 void flyt_manager_process(struct flyt_session *session);

@@ -70,7 +70,7 @@ static int fill_groups(const struct flyt_driver *driver, CUdevice cu_device, uns
 
 static CUresult fill_device(const struct flyt_driver *driver, CUdevice cu_device, struct flyt_server_link_ready *ready)
 {
-    int sm_count = 0, major = 0, minor = 0, version = 0;
+    int sm_count = 0, major = 0, minor = 0, version = 0, is_mps = 0;
     size_t bytes = 0;
     CUuuid uuid = {0};
     CUresult result = driver->cuDeviceGetName(ready->name, sizeof ready->name - 1, cu_device);
@@ -92,6 +92,9 @@ static CUresult fill_device(const struct flyt_driver *driver, CUdevice cu_device
     ready->compute_major = (uint32_t)major;
     ready->compute_minor = (uint32_t)minor;
     ready->driver_version = (uint32_t)version;
+    /* Drivers that do not know the attribute have no MPS that could be asked for. */
+    ready->is_mps =
+        driver->cuDeviceGetAttribute(&is_mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, cu_device) == CUDA_SUCCESS && is_mps;
     return result;
 }
 

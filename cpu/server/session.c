@@ -153,6 +153,11 @@ CUresult flyt_session_check(struct flyt_session *session, CUresult result)
         return result;
     session->fatal = result;
     session->is_scan_due = true;
+    if (session->manager && session->is_mps)
+        flyt_manager_ask_cause(session->manager, result, session->busy_first != NULL, cause, session->end_reason,
+                               sizeof session->end_reason);
+    if (*session->end_reason)
+        cause = session->end_reason;
     flyt_warn("session %s: the context is lost, client_pid=%d program=%s cuda_result=%d: %s", session->label,
               (int)session->client_pid, session->client_name, (int)result, cause);
     if (session->connection) {

@@ -41,6 +41,7 @@ struct flyt_session {
     char label[17]; /* the id as logs have it: of a node 16 hexadecimal digits, as everywhere; else it counts from 1 */
     unsigned char token[FLYT_TOKEN_BYTES];
     bool is_encrypted;
+    bool is_mps;       /* MPS shares the GPU with others' contexts, whose faults end this session's too */
     bool is_scrubbing; /* new device memory is cleared (scrub.h) */
     pid_t client_pid;
     char client_name[FLYT_STRING_BYTES_MAX + 1];

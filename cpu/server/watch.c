@@ -233,6 +233,8 @@ static void take_message(struct flyt_watch *watch, int fd)
         flyt_warn("session %s: the listener says what is not for a server, kind=%u", watch->session->label, kind);
     } else if (kind == FLYT_SERVER_LINK_WELCOME) {
         take_welcome(watch);
+    } else if (kind == FLYT_SERVER_LINK_CAUSE) {
+        flyt_manager_take_cause(watch->session->manager, (const char *)watch->message.data);
     } else {
         leave_order_with(watch, &watch->message, fd);
         if (kind == FLYT_SERVER_LINK_KILL || kind == FLYT_SERVER_LINK_GO)
