@@ -24,6 +24,7 @@ struct flyt_node_gpu {
     unsigned group_size; /* that servers are started with */
     /* As servers say. */
     bool is_known;
+    bool is_mps; /* shared by MPS: also faults are */
     unsigned sm_count, group_count;
     u_int group_sms[FLYT_GROUPS_MAX];
     uint64_t memory_bytes, reserve_bytes;
@@ -31,7 +32,8 @@ struct flyt_node_gpu {
     /* How it is. */
     flyt_health health;
     char health_text[512];
-    uint64_t used_bytes; /* as the driver counts */
+    uint64_t used_bytes;  /* as the driver counts */
+    uint64_t fault_count; /* that have ended all servers of it */
     unsigned busy_pct, power_w, temperature_c;
     struct flyt_turns *turns; /* the token of who shares its SMs in time (share.h); NULL: nobody has yet */
 };

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 
 #include "control/node/allocation.h"
+#include "control/node/fault.h"
 #include "control/node/groups.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
@@ -28,6 +29,7 @@ static void on_ready(struct flyt_node_server *server, const struct flyt_server_l
         return;
     }
     server->context_bytes = message->ready.reserve_bytes;
+    server->gpu->is_mps = message->ready.is_mps != 0;
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_WARM);
     flyt_debug("server process %d: ready, gpu=%u", (int)server->pid, server->gpu->index);
     flyt_node_pool_ready(node, server->gpu);
@@ -144,6 +146,9 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
         break;
     case FLYT_SERVER_LINK_USE:
         on_use(server, message);
+        break;
+    case FLYT_SERVER_LINK_FAULT:
+        flyt_node_fault_report(server, (const char *)message->data, message->fault.had_work != 0);
         break;
     case FLYT_SERVER_LINK_RETURN:
         if (message->data_bytes && !*server->end_reason)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/fault.h"
 #include "control/node/door.h"
 #include "control/node/groups.h"
 #include "control/node/images.h"
@@ -285,6 +286,7 @@ void flyt_node_fini(struct flyt_node *node)
     if (node->settings) {
         flyt_node_door_close(node);
         flyt_node_pool_fini(node);
+        flyt_node_faults_fini(node);
     }
     sd_event_source_disable_unref(node->link_source);
     sd_event_source_disable_unref(node->link_pause);

@@ -48,6 +48,14 @@ struct flyt_node_starts {
     uint64_t after_ms;                /* not before */
 };
 
+/* A fault that MPS's clients share (fault.h). */
+struct flyt_node_fault {
+    struct flyt_node *node;
+    struct flyt_node_gpu *gpu;
+    sd_event_source *timer; /* until it is judged, then until those that were hit are ended; NULL: there is none */
+    bool is_judged;
+};
+
 struct flyt_node {
     sd_event *event;
     struct flyt_daemon *daemon; /* NULL: no descriptor store */
@@ -82,6 +90,8 @@ struct flyt_node {
     sd_event_source *link_source, *link_pause, *rejoin_timer;
     bool is_link_pause_told; /* that no descriptor is left for them: once for each time */
     bool is_rejoining;       /* servers of before the restart may still come */
+
+    struct flyt_node_fault faults[FLYT_GPUS_MAX]; /* by GPU */
 
     uint64_t sessions_started, sessions_refused; /* since the start, for metrics */
 };

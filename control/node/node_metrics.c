@@ -14,6 +14,7 @@ enum family {
     GPU_TEMPERATURE,
     GPU_HEALTHY,
     GPU_WARM,
+    GPU_FAULTS,
     GPU_SESSIONS,
     ALLOCATION_LIMIT,
     ALLOCATION_USED,
@@ -43,6 +44,7 @@ static const struct {
     [GPU_TEMPERATURE] = {FLYT_GAUGE, "flyt_node_gpu_temperature_celsius", GPU, "temperature"},
     [GPU_HEALTHY] = {FLYT_GAUGE, "flyt_node_gpu_healthy", GPU, "1: servers start on it"},
     [GPU_WARM] = {FLYT_GAUGE, "flyt_node_gpu_warm_servers", GPU, "servers ready for a program"},
+    [GPU_FAULTS] = {FLYT_COUNTER, "flyt_node_gpu_faults_total", GPU, "faults that ended all programs that shared it"},
     [GPU_SESSIONS] = {FLYT_GAUGE, "flyt_node_gpu_sessions", GPU, "programs"},
     [ALLOCATION_LIMIT] = {FLYT_GAUGE, "flyt_node_allocation_memory_limit_bytes", ALLOCATION, "limit that holds"},
     [ALLOCATION_USED] = {FLYT_GAUGE, "flyt_node_allocation_memory_used_bytes", ALLOCATION, "charged to the ledger"},
@@ -97,6 +99,7 @@ static void set_gpus(struct flyt_node_metrics *metrics, const struct flyt_node *
         set(metrics, GPU_TEMPERATURE, values, gpu->temperature_c);
         set(metrics, GPU_HEALTHY, values, gpu->is_known && gpu->health != FLYT_HEALTH_FAILED);
         set(metrics, GPU_WARM, values, node->starts[i].warm);
+        set(metrics, GPU_FAULTS, values, (double)gpu->fault_count);
         set(metrics, GPU_SESSIONS, values, node->starts[i].serving);
     }
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/fault.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
@@ -193,7 +194,8 @@ static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t
     end_superfluous(node, gpu, target, now_ms);
     while (starts->warm + starts->starting < target && node->starting_count < starts_max(node) &&
            starts->warm + starts->starting + starts->serving < node->settings->client_slots &&
-           node->server_count < FLYT_NODE_SERVERS_MAX && starts->after_ms <= now_ms) {
+           node->server_count < FLYT_NODE_SERVERS_MAX && starts->after_ms <= now_ms &&
+           !flyt_node_fault_is_clearing(node, gpu)) {
         if (flyt_node_server_start(node, gpu)) {
             flyt_node_pool_failed(node, gpu, "no server process can be started");
             return;

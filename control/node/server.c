@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/fault.h"
 #include "control/node/hear.h"
 #include "control/node/images.h"
 #include "control/node/mps.h"
@@ -605,6 +606,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     flyt_node_server_hear_all(server);
     describe_end(server, how, sizeof how);
     was_starting = was_starting && server->state == FLYT_NODE_SERVER_STARTING;
+    flyt_node_fault_leave(server);
     if (server->allocation)
         end_session(server, how);
     else if (*how && server->state != FLYT_NODE_SERVER_ENDING && !was_starting)

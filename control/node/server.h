@@ -60,6 +60,12 @@ struct flyt_node_server {
     flyt_switch_state sm_state[FLYT_SLOTS_MAX];
     /* By slot: the revision of the last SHARE that it was told (0: none), and has carried out. */
     uint64_t share_told[FLYT_SLOTS_MAX], share_done[FLYT_SLOTS_MAX];
+    struct {
+        bool is_reported; /* and not judged yet */
+        bool had_work;
+        bool is_hit; /* it ends for it */
+        char cause[128];
+    } fault; /* fault.h */
     struct flyt_node_extents extents;
     uint64_t context_bytes; /* what its context took of its GPU, as it says; 0: not known any more */
     /* By slot, when the measurement under way began (reserve.h). */
