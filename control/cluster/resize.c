@@ -377,21 +377,23 @@ static bool change_part(struct flyt_held *held, struct flyt_part *part, unsigned
 /* Whether no running program's launches have needed more SMs than it is to have. */
 static bool within_need(const struct flyt_resize *resize, const struct flyt_held *held, struct flyt_error *err)
 {
-    const struct flyt_node *node = held->node;
+    struct flyt_node *node = held->node, *found;
 
-    for (unsigned i = 0; i < held->part_count && !resize->force; i++) {
-        const struct flyt_part *part = &held->parts[i];
-        for (unsigned j = 0; j < node->session_count && part->sm_count < resize->before[i].sm_count; j++) {
-            const struct flyt_session_use *session = &node->sessions[j];
-            unsigned needed = session->allocation_id == held->id ? flyt_session_needed(node, session->id, i) : 0;
-            if (needed <= part->sm_count)
+    for (u_int i = 0; i < node->needs.needs.needs_len && !resize->force; i++) {
+        const flyt_session_need *need = &node->needs.needs.needs_val[i];
+        /* The node may have been restarted, and not know the session again yet: what it needed it needs still. */
+        const struct flyt_session_use *session = flyt_session_find(resize->cluster, need->session_id, &found);
+        for (unsigned j = 0; need->allocation_id == held->id && j < held->part_count; j++) {
+            const struct flyt_part *part = &held->parts[j];
+            unsigned needed = j < need->sm_counts.sm_counts_len ? need->sm_counts.sm_counts_val[j] : 0;
+            if (part->sm_count >= resize->before[j].sm_count || needed <= part->sm_count)
                 continue;
             flyt_error_set(
                 err, -EBUSY,
                 "program %.100s (pid %u) has launched kernels whose blocks run together and need %u SMs, more "
                 "than the %u that it would have; --force takes them all the same, and such launches then fail "
                 "with CUDA's error",
-                session->program_name, session->client_pid, needed, part->sm_count);
+                session ? session->program_name : "?", session ? session->client_pid : 0, needed, part->sm_count);
             return false;
         }
     }

@@ -391,6 +391,10 @@ static void on_needs(void *user, int status, void *result)
 static void send_needs(struct flyt_node_manager *manager)
 {
     flyt_needs_args args;
+
+    /* Who is missing after a restart needs what the cluster manager was told before. */
+    if (manager->node->is_rejoining)
+        return;
     int status = flyt_node_report_needs(manager->node, &args);
     uint64_t sum = status ? manager->told_needs : sum_of(&args);
 

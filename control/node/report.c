@@ -254,6 +254,7 @@ int flyt_node_report_needs(const struct flyt_node *node, flyt_needs_args *ret_ar
         unsigned count = server->allocation->now.slots.slots_len;
         flyt_session_need *need = &ret_args->needs.needs_val[ret_args->needs.needs_len++];
         need->session_id = server->session_id;
+        need->allocation_id = server->allocation->now.id;
         need->sm_counts.sm_counts_val = calloc(count, sizeof *need->sm_counts.sm_counts_val);
         if (!need->sm_counts.sm_counts_val)
             return -ENOMEM;

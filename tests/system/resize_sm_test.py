@@ -2,6 +2,7 @@
 """SMs that change while programs compute: the operator is answered when new work goes to the new ones, everything that
 the programs compute is right, and what was taken is given to others when nothing runs on it any more."""
 import json
+import os
 import subprocess
 
 import harness
@@ -10,7 +11,9 @@ from harness import expect, expect_equal, main, scenario, within
 from steady import RECORDED, Steady, add_vm, all_agree, allocation, allocations, events, is_idle, refused, vm
 
 STREAMS = 4
-CHANGES = 30
+CHANGES = 1000 if os.environ.get("FLYT_SOAK") else 100
+WARM_UP = 20            # changes until nothing new is made any more
+GROWTH_KIB = 4096
 
 
 class Resized(Steady):
@@ -31,6 +34,14 @@ def has_switched(system, i, sms):
     return within(30, lambda: allocation(system, i)["switch_state"] == "vacated" and allocation(system, i), "vacated")
 
 
+def resident(system):
+    """KiB of the programs' servers."""
+    def kib(pid):
+        with open("/proc/%d/status" % pid, encoding="ascii") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+    return {s["server_pid"]: kib(s["server_pid"]) for s in system.flytctl("sessions")}
+
+
 @scenario
 def under_a_program():
     """16, 64, 32 SMs, and back and forth: results are exact, nobody is harmed, programs that begin see what there is."""
@@ -45,6 +56,10 @@ def under_a_program():
             program.goes_on()
         for i in range(CHANGES):
             system.flytctl("resize", "alice", "--sm", (8, 24, 64, 120)[i % 4])
+            if i == WARM_UP:
+                begun = resident(system)
+        for process, kib in resident(system).items():
+            expect(kib - begun[process] < GROWTH_KIB, process, "has grown by", kib - begun[process], "KiB")
         sms = (8, 24, 64, 120)[(CHANGES - 1) % 4]
         has_switched(system, 0, sms)
         program.goes_on()
@@ -152,6 +167,29 @@ def who_waits_for_what_is_left():
         program.goes_on()
         expect_equal(len(system.flytctl("sessions")), 1, "the other program goes on")
         program.ends_right()
+        is_idle(system)
+
+
+@scenario
+def in_the_middle_of_a_wait():
+    """A program that waits for its kernel, and one that does nothing at all: both have the new SMs, and the first one's
+    wait ends when its kernel does, well."""
+    with System(sms=64, memory="512M") as system:
+        add_vm(system, 0, "--name", "alice", sm=48)
+        waiting, idle = Resized(system, 0), Steady(system, 0)
+        expect_equal(waiting.ask("wait"), [0], "a thread of it waits for its kernel")
+        for sms in (16, 64, 8):
+            system.flytctl("resize", "alice", "--sm", sms)
+            expect_equal(idle.ask("device")[1], sms, "SMs that the idle one is told of")
+            waiting.goes_on()
+        # Its kernel began on 48; those that it had meanwhile are not told apart from these.
+        expect_equal(allocation(system, 0)["sms_draining"], 56, "SMs that it has no more")
+        waiting.say("release")
+        expect_equal([waiting.line("the wait's end"), waiting.line("the kernel's end")], ["waited 0", "release 0"])
+        has_switched(system, 0, 8)
+        for program in (waiting, idle):
+            program.goes_on()
+            program.ends_right()
         is_idle(system)
 
 

@@ -3,13 +3,16 @@
 // Each stream has a row of words. A round gives every stream three kernels that do not commute and one of another
 // stream's after an event, and nobody waits for the GPU within a batch of rounds; after it all rows are compared with
 // what the CPU computes. Lines of standard input are answered by a line each: "rounds" by "rounds N", "hold" by "hold 0"
-// when a kernel was launched that runs until "release", which is answered by "release 0" when it has ended, "end", also the
-// end of input, by "right N" and exit status 0. The first line is "ready". A CUDA error is "error CODE NAME" and exit
+// when a kernel was launched that runs until "release", which is answered by "release 0" when it has ended, "wait" like
+// "hold" (by "wait 0"), and a thread waits for the kernel from then on, which says "waited CODE" when it has; "end", also
+// the end of input, by "right N" and exit status 0. The first line is "ready". A CUDA error is "error CODE NAME" and exit
 // status 7, a wrong result "wrong …" and exit status 8.
+#include <atomic>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <thread>
 #include <unistd.h>
 
 enum { STREAMS_MAX = 16, WORDS = 8192, THREADS = 128, BATCH = 8 };
@@ -104,6 +107,20 @@ static void compare(int count, unsigned round)
     }
 }
 
+static std::thread waiter;
+
+static void start_waiter()
+{
+    static std::atomic<bool> has_begun;
+    has_begun = false;
+    waiter = std::thread([] {
+        has_begun = true;
+        printf("waited %d\n", cudaStreamSynchronize(holding));
+    });
+    while (!has_begun)
+        std::this_thread::yield();
+}
+
 // Whether it was the last command.
 static bool obey(unsigned round)
 {
@@ -112,15 +129,19 @@ static bool obey(unsigned round)
         printf("right %u\n", round);
         return true;
     }
-    if (!strncmp(line, "hold", 4)) {
+    if (!strncmp(line, "hold", 4) || !strncmp(line, "wait", 4)) {
         check(cudaMemset(flag, 0, sizeof *flag));
         check(cudaDeviceSynchronize());
         wait_for<<<1, 1, 0, holding>>>(flag);
         check(cudaGetLastError());
-        printf("hold 0\n");
+        if (*line == 'w')
+            start_waiter();
+        printf("%.4s 0\n", line);
     } else if (!strncmp(line, "release", 7)) {
         check(cudaMemsetAsync(flag, 1, sizeof *flag, releasing));
         check(cudaStreamSynchronize(holding));
+        if (waiter.joinable())
+            waiter.join();
         printf("release 0\n");
     } else {
         printf("rounds %u\n", round);
