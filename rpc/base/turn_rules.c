@@ -252,7 +252,7 @@ static void wake(struct flyt_turn_table *table, int32_t tenant, struct flyt_turn
 {
     for (unsigned i = 0; i < FLYT_TURN_SERVERS_MAX; i++) {
         struct flyt_turn_server *server = &table->servers[i];
-        if (!is_of(server, tenant) || server->state != FLYT_TURN_WAITS)
+        if (i == answer->asker || !is_of(server, tenant) || server->state != FLYT_TURN_WAITS)
             continue;
         atomic_fetch_add_explicit(&server->wake, 1, memory_order_release);
         answer->woken[i / 64] |= 1ull << (i % 64);
@@ -436,7 +436,7 @@ static int find_server(const struct flyt_turn_table *table, uint64_t server_id, 
 int flyt_turn_table_set(struct flyt_turn_table *table, uint64_t tenant_id, const struct flyt_turn_share *share,
                         uint64_t revision, uint64_t now_ns, struct flyt_turn_answer *ret_answer)
 {
-    *ret_answer = (struct flyt_turn_answer){.again_ns = UINT64_MAX};
+    *ret_answer = (struct flyt_turn_answer){.again_ns = UINT64_MAX, .asker = FLYT_TURN_SERVERS_MAX};
     if (!tenant_id || flyt_turn_share_check(share))
         return -EINVAL;
     settle(table, now_ns);
@@ -482,7 +482,7 @@ void flyt_turn_table_remove(struct flyt_turn_table *table, uint64_t tenant_id, u
 {
     int32_t place = tenant_id ? find_tenant(table, tenant_id) : -1;
 
-    *ret_answer = (struct flyt_turn_answer){.again_ns = UINT64_MAX};
+    *ret_answer = (struct flyt_turn_answer){.again_ns = UINT64_MAX, .asker = FLYT_TURN_SERVERS_MAX};
     if (place < 0)
         return;
     settle(table, now_ns);
@@ -517,7 +517,7 @@ int flyt_turn_table_join(struct flyt_turn_table *table, uint64_t tenant_id, uint
 void flyt_turn_table_leave(struct flyt_turn_table *table, uint64_t server_id, uint64_t now_ns,
                            struct flyt_turn_answer *ret_answer)
 {
-    *ret_answer = (struct flyt_turn_answer){.again_ns = UINT64_MAX};
+    *ret_answer = (struct flyt_turn_answer){.again_ns = UINT64_MAX, .asker = FLYT_TURN_SERVERS_MAX};
     settle(table, now_ns);
     int place;
     while (server_id && (place = find_server(table, server_id, -1)) >= 0)
@@ -528,12 +528,13 @@ void flyt_turn_table_leave(struct flyt_turn_table *table, uint64_t server_id, ui
 int flyt_turn_table_tell(struct flyt_turn_table *table, unsigned place, uint64_t server_id, enum flyt_turn_state state,
                          uint64_t now_ns, struct flyt_turn_answer *ret_answer)
 {
-    *ret_answer = (struct flyt_turn_answer){.again_ns = UINT64_MAX};
+    *ret_answer = (struct flyt_turn_answer){.again_ns = UINT64_MAX, .asker = FLYT_TURN_SERVERS_MAX};
     if (place >= FLYT_TURN_SERVERS_MAX || !server_id || table->servers[place].server_id != server_id ||
         table->servers[place].tenant >= FLYT_TURN_TENANTS_MAX)
         return -ENOENT;
     struct flyt_turn_server *server = &table->servers[place];
     int32_t tenant = (int32_t)server->tenant;
+    ret_answer->asker = place;
     settle(table, now_ns);
     atomic_store_explicit(&server->seen_ns, now_ns, memory_order_relaxed);
     server->is_missing = 0;

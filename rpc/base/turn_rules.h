@@ -98,7 +98,8 @@ struct flyt_turn_answer {
     bool is_granted;   /* it may give work to the GPU */
     uint64_t until_ns; /* then, or where the table says so before, it has to ask again, before it gives more */
     uint64_t again_ns; /* not granted: when to ask again though nobody has woken it; UINT64_MAX: then only */
-    uint64_t woken[FLYT_TURN_SERVERS_MAX / 64]; /* bit i: server i's `wake` has changed */
+    uint64_t woken[FLYT_TURN_SERVERS_MAX / 64]; /* bit i: server i's `wake` has changed; not of who has asked */
+    uint32_t asker;                             /* its place; FLYT_TURN_SERVERS_MAX: none */
 };
 
 void flyt_turn_table_init(struct flyt_turn_table *table, uint64_t now_ns);
