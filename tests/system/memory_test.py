@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Memory of VMs: no number of programs and threads gets over a limit together, all of them are told the same of it, and
 nobody reads what another one has left."""
+import os
+import random
+
 import harness
 from cluster import System
 from harness import expect, expect_equal, helper, main, scenario, within
-from steady import MIB, Steady, add_vm, allocation, is_idle
+from steady import MIB, OWN, Steady, add_vm, allocation, is_idle
 
 SIZES = ["65536", "3145728", "20971520"]
 
@@ -61,6 +64,21 @@ class Greedy(Steady):
         self.process.stdin = None
         result = harness.finish(self.process)
         expect_equal((result.status, result.err), (0, ""), self.name, result)
+
+
+class Sequences(Greedy):
+    """programs/sequences.cu."""
+
+    def __init__(self, system, i, seed, steps, threads):
+        self.system, self.name = system, "the program of sequences, seed %d" % seed
+        self.process = system.start_in_vm(i, helper("sequences"), str(seed), str(steps), str(threads))
+        self._said = b""
+        self.wait_ready()
+
+    def wait_done(self):
+        answer = self.line("done", 600).split()
+        expect_equal(answer[0], "done", self.name, answer)
+        return [int(word) for word in answer[1:]]
 
 
 @scenario
@@ -125,6 +143,32 @@ def everybody_is_told_the_same():
             expect_equal(late.ask("info")[1:], [limit, limit], "a new process")
             late.ends()
         for program in crowd:
+            program.ends()
+        is_idle(system)
+
+
+@scenario
+def nothing_remains_charged():
+    """Random sequences over everything that takes memory: when a program of the same VM has asked for what the other
+    ones keep for later, their entries in the ledger are at zero, to the byte, and so are their extents."""
+    steps = 10000 if os.environ.get("FLYT_SOAK") else 1000
+    seed = int(os.environ.get("FLYT_SEED") or random.randrange(1 << 20))
+    print("    FLYT_SEED=%d" % seed, flush=True)
+    with System(memory="512M") as system:
+        add_vm(system, 0, "--sessions", 8, memory="64M")
+        crowd = [Sequences(system, 0, seed + i, steps // 2, 2) for i in range(2)]
+        counts = [program.wait_done() for program in crowd]
+        expect(all(taken > steps // 4 for taken, refused in counts), "taken and refused:", counts)
+        expect(any(refused for taken, refused in counts), "the limit was met:", counts)
+        asker = Greedy(system, 0)
+        # All of the limit, but for the module of the one that asks.
+        expect(asker.ask("fill 2")[0] * 2 >= 64 - OWN, "what one can have when the others have given back")
+        def remains():
+            return [s["memory_bytes"] for s in system.flytctl("sessions") if s["program"] == "sequences"]
+        within(30, lambda: remains() == [0, 0], "nothing is charged to them any more")
+        asker.say("drop")
+        asker.line("drop")
+        for program in crowd + [asker]:
             program.ends()
         is_idle(system)
 
