@@ -11,7 +11,7 @@ bench-programs: $(BENCH_PROGRAMS)
 
 # A cluster of simulated nodes and VMs before a real cluster manager (tests/bench/load/main.c). No CUDA.
 CONTROL_LOAD := $(B)/tests/bench/control_load
-$(CONTROL_LOAD): $(call objs,$(wildcard tests/bench/load/*.c)) $(STORE_OBJS) $(CONTROL_OBJS) | $(B)/lib/libflyt-store-mongodb.so
+$(CONTROL_LOAD): $(call objs,$(wildcard tests/bench/load/*.c) tests/system/programs/input_lines.c) $(STORE_OBJS) $(CONTROL_OBJS) | $(B)/lib/libflyt-store-mongodb.so
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS)
 bench-programs: $(CONTROL_LOAD)

@@ -9,7 +9,7 @@ $(B)/tests/system/%: tests/system/programs/%.cu | toolkit
 
 # Without CUDA: what stands in for nodes, VMs and operators before the cluster manager.
 CLUSTER_HELPERS := $(B)/tests/system/simulated_node $(B)/tests/system/cluster_call
-$(CLUSTER_HELPERS): $(B)/tests/system/%: $(B)/tests/system/programs/%.o $(CONTROL_OBJS)
+$(CLUSTER_HELPERS): $(B)/tests/system/%: $(B)/tests/system/programs/%.o $(B)/tests/system/programs/input_lines.o $(CONTROL_OBJS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS)
 test-apps: $(CLUSTER_HELPERS)

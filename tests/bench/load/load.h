@@ -18,6 +18,7 @@
 #include <systemd/sd-event.h>
 
 #include "control/base/uplink.h"
+#include "tests/system/programs/input_lines.h"
 
 enum {
     LOAD_NODES_MAX = 65536,
@@ -116,8 +117,7 @@ struct load {
     unsigned next_vm, asking_count, fill_left, fill_at_once;
     uint64_t begin_us, end_us, period_ns, issued_count, hold_ms;
     bool is_loading, is_filling;
-    char line[512];
-    size_t line_bytes;
+    struct input_lines input;
 };
 
 static inline uint64_t load_heartbeat_us(const struct load_node *node)

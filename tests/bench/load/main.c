@@ -220,21 +220,12 @@ static void command(struct load *load, const char *line)
 static int on_input(sd_event_source *source, int fd, uint32_t events, void *user)
 {
     struct load *load = user;
-    ssize_t bytes = read(fd, load->line + load->line_bytes, sizeof load->line - 1 - load->line_bytes);
-    char *end;
+    char line[INPUT_LINE_BYTES];
 
-    if (bytes <= 0) {
-        load->is_ending = true;
-        return 0;
-    }
-    load->line_bytes += (size_t)bytes;
-    load->line[load->line_bytes] = '\0';
-    while ((end = strchr(load->line, '\n'))) {
-        *end = '\0';
-        command(load, load->line);
-        load->line_bytes -= (size_t)(end + 1 - load->line);
-        memmove(load->line, end + 1, load->line_bytes + 1);
-    }
+    input_lines_read(&load->input, fd);
+    while (input_lines_next(&load->input, line))
+        command(load, line);
+    load->is_ending |= load->input.has_ended;
     return 0;
 }
 

@@ -25,8 +25,9 @@
 
 #include "control/base/peer.h"
 #include "rpc/base/log.h"
+#include "tests/system/programs/input_lines.h"
 
-enum { CALL_MS = 120000, LINE_BYTES = 4096, WORDS_MAX = 64 };
+enum { CALL_MS = 120000, WORDS_MAX = 64 };
 
 struct client {
     sd_event *event;
@@ -35,9 +36,8 @@ struct client {
     const char *name;
     flyt_peer_kind kind;
     uint32_t procedure; /* of the call under way, 0: none */
-    char line[LINE_BYTES];
-    size_t line_bytes;
-    bool has_ended, has_read_all;
+    struct input_lines lines;
+    bool has_ended;
 };
 
 static const char *status_name(flyt_status status)
@@ -340,21 +340,17 @@ static bool call_words(struct client *client, char **words, unsigned count)
 /* Takes the next line, if one is there and no call is under way. */
 static void next(struct client *client)
 {
-    char *words[WORDS_MAX + 1] = {0}, *end, line[LINE_BYTES], *rest = line;
+    char *words[WORDS_MAX + 1] = {0}, line[INPUT_LINE_BYTES], *rest = line;
     unsigned count = 0;
 
     if (client->procedure)
         return;
-    if (!(end = strchr(client->line, '\n'))) {
-        if (client->has_read_all)
+    if (!input_lines_next(&client->lines, line)) {
+        if (client->lines.has_ended)
             sd_event_exit(client->event, 0);
         return;
     }
-    *end = '\0';
-    snprintf(line, sizeof line, "%s", client->line);
-    client->line_bytes -= (size_t)(end + 1 - client->line);
-    memmove(client->line, end + 1, client->line_bytes + 1);
-    sd_event_source_set_enabled(client->input, client->has_read_all ? SD_EVENT_OFF : SD_EVENT_ON);
+    sd_event_source_set_enabled(client->input, client->lines.has_ended ? SD_EVENT_OFF : SD_EVENT_ON);
     while (count < WORDS_MAX && (words[count] = strsep(&rest, " ")))
         count += *words[count] != '\0';
     words[count] = NULL;
@@ -367,14 +363,10 @@ static void next(struct client *client)
 static int on_input(sd_event_source *source, int fd, uint32_t events, void *user)
 {
     struct client *client = user;
-    ssize_t bytes = read(fd, client->line + client->line_bytes, sizeof client->line - 1 - client->line_bytes);
 
-    client->has_read_all = bytes <= 0;
-    if (bytes > 0)
-        client->line_bytes += (size_t)bytes;
-    client->line[client->line_bytes] = '\0';
+    input_lines_read(&client->lines, fd);
     /* A full buffer is read on when a line has gone out of it. */
-    if (client->has_read_all || client->line_bytes == sizeof client->line - 1)
+    if (client->lines.has_ended || input_lines_is_full(&client->lines))
         sd_event_source_set_enabled(source, SD_EVENT_OFF);
     next(client);
     return 0;

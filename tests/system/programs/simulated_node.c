@@ -30,8 +30,9 @@
 
 #include "control/base/uplink.h"
 #include "rpc/base/log.h"
+#include "tests/system/programs/input_lines.h"
 
-enum { GPUS_MAX = 16, REGISTER_MS = 30000, LINE_BYTES = 512 };
+enum { GPUS_MAX = 16, REGISTER_MS = 30000 };
 
 struct held {
     uint64_t id, revision, used_bytes, limit_bytes;
@@ -72,8 +73,7 @@ struct fleet {
     char refusal[256];
     bool is_mute, is_silent, keeps_busy, keeps_groups;
     unsigned kept_sms;
-    char line[LINE_BYTES];
-    size_t line_bytes;
+    struct input_lines input;
 };
 
 static struct held *find(struct node *node, uint64_t id)
@@ -593,7 +593,7 @@ static void command(struct fleet *fleet, const char *line)
     else if (sscanf(line, "orphan %" SCNx64 " %63s", &number, vm_ip) == 2)
         add_orphan(&fleet->nodes[0], number, vm_ip);
     else if (!strncmp(line, "refuse ", 7))
-        snprintf(fleet->refusal, sizeof fleet->refusal, "%s", line + 7);
+        snprintf(fleet->refusal, sizeof fleet->refusal, "%.200s", line + 7);
     else if (!strcmp(line, "accept"))
         fleet->refusal[0] = '\0';
     else if (!strcmp(line, "mute") || !strcmp(line, "speak"))
@@ -622,20 +622,12 @@ static void command(struct fleet *fleet, const char *line)
 static int on_input(sd_event_source *source, int fd, uint32_t events, void *user)
 {
     struct fleet *fleet = user;
-    ssize_t bytes = read(fd, fleet->line + fleet->line_bytes, sizeof fleet->line - 1 - fleet->line_bytes);
-    char *end;
+    char line[INPUT_LINE_BYTES];
 
-    if (bytes <= 0)
-        return sd_event_exit(fleet->event, 0);
-    fleet->line_bytes += (size_t)bytes;
-    fleet->line[fleet->line_bytes] = '\0';
-    while ((end = strchr(fleet->line, '\n'))) {
-        *end = '\0';
-        command(fleet, fleet->line);
-        fleet->line_bytes -= (size_t)(end + 1 - fleet->line);
-        memmove(fleet->line, end + 1, fleet->line_bytes + 1);
-    }
-    return 0;
+    input_lines_read(&fleet->input, fd);
+    while (input_lines_next(&fleet->input, line))
+        command(fleet, line);
+    return fleet->input.has_ended ? sd_event_exit(fleet->event, 0) : 0;
 }
 
 static uint64_t option_number(const char *text)
