@@ -59,6 +59,8 @@ static const struct flyt_column gpu_columns[] = {
     C("USED", "memory_used_bytes", FLYT_SHOW_SIZE),
     C("BUSY", "busy_pct", FLYT_SHOW_PCT),
     C("SLOTS", "client_slots_allocated", FLYT_SHOW_NUMBER, "client_slots"),
+    C("SERVERS", "servers", FLYT_SHOW_NUMBER, WIDE),
+    C("WARM", "warm", FLYT_SHOW_NUMBER, WIDE),
     C("ISOLATION", "isolation", WIDE),
     C("TIME", "minimum_share_allocated", FLYT_SHOW_PCT, WIDE),
     C("SMS-SHARED", "sms_time_shared", FLYT_SHOW_NUMBER, WIDE),

@@ -10,19 +10,11 @@
 
 enum { NAMED_MAX = 4, SENTENCE_BYTES = 480 };
 
-static bool uses_gpu(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu)
-{
-    bool uses = server->gpu == gpu;
-
-    for (unsigned i = 0; server->allocation && i < server->allocation->now.slots.slots_len; i++)
-        uses |= server->allocation->slots[i].gpu == gpu;
-    return uses;
-}
-
 /* Who may have made it: those that had work when they heard of it. */
 static bool is_suspect(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu)
 {
-    return server->fault.is_reported && server->fault.had_work && server->allocation && uses_gpu(server, gpu);
+    return server->fault.is_reported && server->fault.had_work && server->allocation &&
+           flyt_node_server_uses(server, gpu);
 }
 
 /* "program a of VM 10.0.0.1", "one of: …" or "a program that is not known"; how many there are. */
@@ -49,7 +41,7 @@ static unsigned name_suspects(const struct flyt_node *node, const struct flyt_no
 static const char *cause_on(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
 {
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->fault.is_reported && uses_gpu(server, gpu) && *server->fault.cause)
+        if (server->fault.is_reported && flyt_node_server_uses(server, gpu) && *server->fault.cause)
             return server->fault.cause;
     return "a fault";
 }
@@ -94,7 +86,7 @@ static void end_hit(struct flyt_node_fault *fault)
 {
     fault->timer = sd_event_source_disable_unref(fault->timer);
     for (struct flyt_node_server *server = fault->node->servers; server; server = server->next)
-        if (server->fault.is_hit && uses_gpu(server, fault->gpu))
+        if (server->fault.is_hit && flyt_node_server_uses(server, fault->gpu))
             flyt_node_server_end(server, NULL);
 }
 
@@ -112,7 +104,7 @@ static void judge(struct flyt_node_fault *fault)
     snprintf(others, sizeof others, "%s program on this GPU faulted, which ends all that share it: %s: %s",
              suspects == 1 ? "another" : "a", who, own);
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-        programs += server->allocation && uses_gpu(server, gpu);
+        programs += server->allocation && flyt_node_server_uses(server, gpu);
         culprit = suspects == 1 && is_suspect(server, gpu) ? server : culprit;
     }
     flyt_warn("gpu %u: %s: %s: programs that end with it: %u", gpu->index, who, own, programs);
@@ -120,7 +112,7 @@ static void judge(struct flyt_node_fault *fault)
                    suspects == 1 ? "" : "unknown, ", who, own, programs, gpu->uuid);
     gpu->fault_count++;
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (uses_gpu(server, gpu))
+        if (flyt_node_server_uses(server, gpu))
             hit(server, own, others, server == culprit);
     if (!wait_ms(fault, FLYT_NODE_FAULT_LEAVE_MS))
         end_hit(fault);
@@ -162,7 +154,7 @@ void flyt_node_fault_leave(struct flyt_node_server *server)
 bool flyt_node_fault_is_clearing(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
 {
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->fault.is_hit && uses_gpu(server, gpu))
+        if (server->fault.is_hit && flyt_node_server_uses(server, gpu))
             return true;
     return false;
 }

@@ -193,7 +193,7 @@ static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t
 
     end_superfluous(node, gpu, target, now_ms);
     while (starts->warm + starts->starting < target && node->starting_count < starts_max(node) &&
-           starts->warm + starts->starting + starts->serving < node->settings->client_slots &&
+           flyt_node_servers_on(node, gpu) < node->settings->client_slots &&
            node->server_count < FLYT_NODE_SERVERS_MAX && starts->after_ms <= now_ms &&
            !flyt_node_fault_is_clearing(node, gpu)) {
         if (flyt_node_server_start(node, gpu)) {

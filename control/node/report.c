@@ -141,7 +141,7 @@ static int fill_gpu_uses(const struct flyt_node *node, flyt_gpu_use **ret_uses, 
             .power_w = gpu->power_w,
             .temperature_c = gpu->temperature_c,
             .warm_count = starts->warm,
-            .server_count = starts->warm + starts->starting + starts->serving,
+            .server_count = flyt_node_servers_on(node, gpu),
         };
         if (!use->uuid || !use->health_text)
             return -ENOMEM;

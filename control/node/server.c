@@ -269,6 +269,24 @@ void flyt_node_server_secret(const struct flyt_node *node, uint64_t server_id, u
     flyt_hmac(node->state.node_key, sizeof node->state.node_key, &text, sizeof text, ret_secret);
 }
 
+bool flyt_node_server_uses(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu)
+{
+    bool uses = server->gpu == gpu;
+
+    for (unsigned i = 0; server->allocation && i < server->allocation->now.slots.slots_len; i++)
+        uses |= server->allocation->slots[i].gpu == gpu;
+    return uses;
+}
+
+unsigned flyt_node_servers_on(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_server *server = node->servers; server; server = server->next)
+        count += flyt_node_server_uses(server, gpu);
+    return count;
+}
+
 struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uint64_t session_id)
 {
     struct flyt_node_server *server = node->servers;

@@ -104,6 +104,10 @@ void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_nod
 bool flyt_node_server_owes_answer(const struct flyt_node *node, const struct flyt_node_allocation *allocation);
 void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot);
 
+/* Whether it has, or may have, a context on the GPU: it was started there, or its VM has a device there. */
+bool flyt_node_server_uses(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu);
+/* How many processes have: each is one of MPS's clients until it has ended. */
+unsigned flyt_node_servers_on(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 /* By a session's id or token; NULL: none. */
 struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uint64_t session_id);
 struct flyt_node_server *flyt_node_server_find_token(const struct flyt_node *node, const void *token, size_t bytes);
