@@ -27,7 +27,7 @@ enum {
     FLYT_UPLINK_PAUSE_MIN_MS = 100,
     FLYT_UPLINK_PAUSE_MAX_MS = 3000,
     FLYT_UPLINK_PAUSE_LEFT_MS = 1000,
-    FLYT_UPLINK_KEPT_PAUSE_MS = 1000,
+    FLYT_UPLINK_KEPT_PAUSE_MS = 2000,
     FLYT_UPLINK_ASK_OTHERS = 4,
     FLYT_UPLINK_CONNECT_MS = 5000,
     FLYT_UPLINK_PROBE_MS = 5000, /* so often it is asked whether it answers, and has so long for it */

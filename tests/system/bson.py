@@ -125,24 +125,33 @@ def _value(value):
     raise TypeError("no BSON for %r" % (value,))
 
 
-class Encoded(dict):
-    """A document that nobody changes any more, with its bytes."""
-    __slots__ = ("bytes",)
+def _member(name, value):
+    kind, data = _value(value)
+    return bytes((kind,)) + _cstring(name) + data
 
-    def __init__(self, document):
+
+def _whole(members):
+    body = b"".join(members)
+    return struct.pack("<i", len(body) + 5) + body + b"\0"
+
+
+class Encoded(dict):
+    """A document that nobody changes any more, with its bytes. Members that are the very objects of `former`, an Encoded
+    too, are not encoded again."""
+    __slots__ = ("bytes", "members")
+
+    def __init__(self, document, former=None):
         super().__init__(document)
-        self.bytes = encode(dict(document))
+        known = former.members if isinstance(former, Encoded) else {}
+        self.members = {name: known[name] if name in known and former[name] is value else _member(name, value)
+                        for name, value in document.items()}
+        self.bytes = _whole(self.members.values())
 
 
 def encode(document):
     if isinstance(document, Encoded):
         return document.bytes
-    parts = []
-    for name, value in document.items():
-        kind, data = _value(value)
-        parts += [bytes((kind,)), _cstring(name), data]
-    body = b"".join(parts)
-    return struct.pack("<i", len(body) + 5) + body + b"\0"
+    return _whole([_member(name, value) for name, value in document.items()])
 
 
 def _read_cstring(data, at):

@@ -198,9 +198,9 @@ def updated(document, change):
     return new
 
 
-def check_size(document):
-    """The document as it is kept."""
-    encoded = bson.Encoded(document)
+def check_size(document, former=None):
+    """The document as it is kept; `former`: what it is made of."""
+    encoded = bson.Encoded(document, former)
     if len(encoded.bytes) > DOCUMENT_BYTES_MAX:
         raise Failure(10334, "BSONObjectTooLarge", "object to insert too large")
     return encoded
@@ -554,7 +554,7 @@ class StandIn:
             try:
                 found = self.found(rows, one["q"])
                 for i in found if one.get("multi") else found[:1]:
-                    new = check_size(updated(rows[i], one["u"]))
+                    new = check_size(updated(rows[i], one["u"]), rows[i])
                     reply["n"] += 1
                     reply["nModified"] += new.bytes != rows[i].bytes
                     rows[i] = new
