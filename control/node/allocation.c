@@ -257,10 +257,8 @@ int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_n
                                unsigned waiting_count, struct flyt_error *err)
 {
     const flyt_allocation *now = &allocation->now;
-    /* Before its ledgers are back nobody knows whether there is one more: programs wait for that. */
-    unsigned session_count =
-        waiting_count + (flyt_node_allocation_is_complete(allocation) ? flyt_node_allocation_sessions(allocation)
-                                                                      : allocation->session_count);
+    /* Those that may still come back after a restart are not counted: programs wait until that is known. */
+    unsigned session_count = waiting_count + allocation->session_count;
 
     if (allocation->is_removed || now->state == FLYT_ALLOCATION_ENDING)
         return flyt_error_set(err, -EACCES, "the allocation of VM %.255s is being taken back", now->vm_ip);

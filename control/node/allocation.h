@@ -65,8 +65,9 @@ unsigned flyt_node_allocation_sessions(const struct flyt_node_allocation *alloca
 /* Servers of before a restart that may still come back. */
 unsigned flyt_node_allocation_absent(const struct flyt_node_allocation *allocation);
 
-/* Whether one more program may begin besides so many that wait (state, sessions, GPUs, client slots). 0; -EBUSY,
- * -ENODEV or -EACCES and one sentence in *err. */
+/* Whether one more program may begin besides so many that wait (state, sessions, GPUs, client slots). Servers that may
+ * still come back are not counted: who would be one too many with them waits until that is known. 0; -EBUSY, -ENODEV or
+ * -EACCES and one sentence in *err. */
 int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                unsigned waiting_count, struct flyt_error *err);
 /* The same at the door, where the attach rate counts: takes one from it. */

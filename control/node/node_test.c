@@ -710,6 +710,31 @@ static void test_restart_in_the_middle_of_an_end(void **state)
     close(program.fd);
 }
 
+/* One program may run, and a server of before the restart may still come back: who begins now is not refused, but waits
+ * until it is known that it does not. */
+static void test_restart_lets_programs_wait(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish single = one;
+
+    single.sessions_max = 1;
+    grant(test, &single);
+    struct test_program program = enter(test, &single);
+    pid_t pid = restart_without(test, &program);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    struct test_program fresh = enter(test, &single);
+    assert_false(test->node.is_rejoining);
+    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    /* Now it is known: one more is too many. */
+    const struct flyt_credentials credentials = test_node_credentials(&single);
+    struct test_program late = test_node_connect(test, &credentials, NULL, false);
+    assert_int_equal(late.status, FLYT_HANDSHAKE_BUSY);
+    close(program.fd);
+    close(fresh.fd);
+    close(late.fd);
+}
+
 /* A server comes back while no descriptor is left: the loop does not spin, and it is taken when there is one. */
 static void test_restart_without_descriptors(void **state)
 {
@@ -908,6 +933,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_restart_in_the_middle_of_an_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_restart_harms_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_restart_without_descriptors, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_lets_programs_wait, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orphans_and_strangers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_gpu_that_does_not_work, set_up, tear_down),
     };

@@ -68,14 +68,23 @@ static struct flyt_node_server *find_warm(const struct flyt_node *node, const st
     return server;
 }
 
-/* Hands over to any warm server. False: there is none. */
+/* False after a restart, until its ledgers have come back, and as long as servers that may still come back would leave
+ * no room for one more. */
+static bool is_known(const struct flyt_node_allocation *allocation)
+{
+    return flyt_node_allocation_is_complete(allocation) &&
+           (!allocation->now.sessions_max || !flyt_node_allocation_absent(allocation) ||
+            flyt_node_allocation_sessions(allocation) < allocation->now.sessions_max);
+}
+
+/* Hands over to any warm server. False: there is none, or it is not known yet whether the allocation has room. */
 static bool hand_over(struct flyt_node *node, struct flyt_node_allocation *allocation,
                       const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
 {
     struct flyt_node_server *server;
 
-    if (!flyt_node_allocation_is_complete(allocation))
-        return false; /* until its ledgers have come back */
+    if (!is_known(allocation))
+        return false;
     while ((server = find_warm(node, gpu_of(allocation))))
         if (!flyt_node_server_serve(server, allocation, ticket, fd, record, bytes))
             return true;
@@ -127,7 +136,9 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
     if (hand_over(node, allocation, &waiting->ticket, waiting->fd, waiting->record, waiting->bytes))
         return true;
     if (waiting->until_ms <= now_ms) {
-        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY, "no server process became ready in time");
+        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY,
+               is_known(allocation) ? "no server process became ready in time"
+                                    : "programs of before the node manager's restart may still come back: try again");
         return true;
     }
     return false;
