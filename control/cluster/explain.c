@@ -68,6 +68,30 @@ static void explain_placement(cJSON *array, const struct flyt_vm *vm)
     }
 }
 
+/* Turns with others, a pause, and what of the document waits for the next allocation. */
+static void explain_share(cJSON *array, const struct flyt_vm *vm)
+{
+    const struct flyt_held *held = vm->held;
+    const struct flyt_share *share = &held->share;
+    struct flyt_place_request request;
+    char bound[32] = "what others leave";
+
+    if (share->maximum_pct && share->maximum_pct < 100)
+        snprintf(bound, sizeof bound, "%u %%", share->maximum_pct);
+    if (share->is_timed)
+        say(array, vm, "It shares its SMs with others in turns: %u %% of the time at least, %s at most, in %u ms.",
+            share->minimum_pct, bound, share->window_ms);
+    if (held->is_suspended)
+        say(array, vm, "It is suspended%s: `flytctl resume %s` lets its programs go on.",
+            flyt_share_is_still(held) ? "" : ", but work that its GPU had got before is still there", vm->key);
+    if (!vm->has_desired)
+        return;
+    flyt_vm_request(vm, &request);
+    if (request.isolation != held->isolation)
+        say(array, vm, "Its document's isolation, %s, takes hold with its next allocation.",
+            request.isolation == FLYT_ISOLATION_STRICT ? "strict" : "shared");
+}
+
 static void explain_held(cJSON *array, const struct flyt_vm *vm)
 {
     const struct flyt_held *held = vm->held;
@@ -91,6 +115,7 @@ static void explain_held(cJSON *array, const struct flyt_vm *vm)
             say(array, vm, "GPU %s is not healthy: %s.", part->card->key,
                 part->card->health_text ? part->card->health_text : "");
     }
+    explain_share(array, vm);
     if (held->state == FLYT_ALLOCATION_BLOCKED)
         say(array, vm, "New programs are not let in; running ones go on.");
     if (!node->place.is_up)

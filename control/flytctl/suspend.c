@@ -48,7 +48,7 @@ enum flyt_exit flyt_run_suspend(struct flyt_ctl *ctl, const struct flyt_argument
     else if (status == FLYT_EXIT_OK && res.uses.uses_len)
         fprintf(ctl->out, "VM %s is %s, revision %llu\n", args.vm, word, (unsigned long long)res.revision);
     else if (status == FLYT_EXIT_OK)
-        fprintf(ctl->out, "VM %s holds no allocation now: it is %s with its next one\n", args.vm, word);
+        fprintf(ctl->out, "VM %s is %s; it holds no allocation now\n", args.vm, word);
     if (status != FLYT_EXIT_OK && (ctl->output != FLYT_OUTPUT_JSON || status == FLYT_EXIT_PENDING))
         flyt_complain(status, "%s", *res.outcome.text ? res.outcome.text : flyt_status_name(res.outcome.status));
     xdr_free((xdrproc_t)xdr_flyt_resize_res, &res);

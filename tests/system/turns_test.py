@@ -173,6 +173,9 @@ def suspend_and_resume():
             row = allocation(system, i)
             expect_equal((row["suspended"], row["suspend_state"]), (True, "suspended"), row)
             expect_equal(vm(system, i)["state"], "suspended", vm(system, i))
+            sentences = [r["sentence"] for r in system.flytctl("explain", name)]
+            expect(any("It is suspended: " in sentence for sentence in sentences), sentences)
+            expect_equal(any("in turns: 50 %" in sentence for sentence in sentences), i == 0, sentences)
             other.goes_on(40)
             expect(program.count() - at <= 4, "kernels of a suspended VM:", at, program.count())
             at = program.count()
