@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "control/node/allocation.h"
+#include "control/node/share.h"
 #include "control/node/report.h"
 #include "control/node/server.h"
 
@@ -22,6 +23,9 @@ enum family {
     ALLOCATION_PEAK,
     ALLOCATION_REFUSED,
     ALLOCATION_SMS,
+    ALLOCATION_SHARED,
+    ALLOCATION_WAITED,
+    ALLOCATION_SUSPENDED,
     SESSION_CALLS,
     SESSION_MEMORY,
     SESSION_GPU_TIME,
@@ -53,6 +57,12 @@ static const struct {
     [ALLOCATION_PEAK] = {FLYT_GAUGE, "flyt_node_allocation_memory_peak_bytes", ALLOCATION, "most that was charged"},
     [ALLOCATION_REFUSED] = {FLYT_COUNTER, "flyt_node_allocation_memory_refused_total", ALLOCATION, "beyond the limit"},
     [ALLOCATION_SMS] = {FLYT_GAUGE, "flyt_node_allocation_sms", ALLOCATION, "SMs that hold"},
+    [ALLOCATION_SHARED] = {FLYT_COUNTER, "flyt_node_allocation_shared_gpu_seconds_total", ALLOCATION,
+                           "GPU time in turns with others"},
+    [ALLOCATION_WAITED] = {FLYT_COUNTER, "flyt_node_allocation_turn_wait_seconds_total", ALLOCATION,
+                           "had work and waited for its turn"},
+    [ALLOCATION_SUSPENDED] = {FLYT_GAUGE, "flyt_node_allocation_suspended", ALLOCATION,
+                              "1: nothing of it is on its GPU, by order"},
     [SESSION_CALLS] = {FLYT_COUNTER, "flyt_session_calls_total", SESSION, "calls of the program"},
     [SESSION_MEMORY] = {FLYT_GAUGE, "flyt_session_memory_bytes", SESSION, "memory of the program"},
     [SESSION_GPU_TIME] = {FLYT_COUNTER, "flyt_session_gpu_seconds_total", SESSION, "measured GPU time"},
@@ -121,6 +131,11 @@ static void set_allocation(struct flyt_node_metrics *metrics, const struct flyt_
         set(metrics, ALLOCATION_PEAK, values, (double)state.peak_bytes);
         set(metrics, ALLOCATION_REFUSED, values, (double)state.refused_count);
         set(metrics, ALLOCATION_SMS, values, allocation->slots[i].sm_count_now);
+        flyt_slot_use use = {0};
+        flyt_node_share_use(allocation, i, &use);
+        set(metrics, ALLOCATION_SHARED, values, (double)use.shared_us / 1e6);
+        set(metrics, ALLOCATION_WAITED, values, (double)use.waited_us / 1e6);
+        set(metrics, ALLOCATION_SUSPENDED, values, use.is_suspended);
     }
 }
 
