@@ -96,6 +96,8 @@ static cJSON *view_node(struct flyt_cluster *cluster, void *item, const char *se
     add_text(object, "build", node->build);
     add_time(object, "last_seen_ms", node->last_seen_ms);
     add_text(object, "address", node->link ? node->link->address : NULL);
+    if (node->has_key) /* it has registered since the start */
+        add_number(object, "server_uid", node->server_uid);
     return object;
 }
 

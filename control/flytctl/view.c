@@ -45,6 +45,7 @@ static const struct flyt_column node_columns[] = {
     C("SEEN", "last_seen_ms", FLYT_SHOW_AGE),
     C("HOST", "host_ip"),
     C("BUILD", "build", WIDE),
+    C("SERVER-UID", "server_uid", FLYT_SHOW_NUMBER, WIDE),
     C("DATA-URLS", "data_urls", WIDE, SHRINK),
     {0},
 };

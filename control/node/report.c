@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "control/node/allocation.h"
 #include "control/node/server.h"
@@ -192,7 +193,8 @@ int flyt_node_report_inventory(const struct flyt_node *node, flyt_register_args 
     flyt_register_args args = {.boot_id = copy_of(node->state.boot_id),
                                .host_ip = copy_of(node->settings->host_ip ? node->settings->host_ip : ""),
                                .key_number = node->state.key_number,
-                               .epoch_seen = node->state.epoch};
+                               .epoch_seen = node->state.epoch,
+                               .server_uid = geteuid()};
     int status = args.boot_id && args.host_ip ? 0 : -ENOMEM;
 
     memcpy(args.node_key, node->state.node_key, sizeof args.node_key);
