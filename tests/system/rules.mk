@@ -20,6 +20,13 @@ $(STEPPED_CLOCK): tests/system/programs/stepped_clock.c
 	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
 test-apps: $(STEPPED_CLOCK)
 
+# The driver API alone, with whatever library it is told.
+MPS_USERS := $(B)/tests/system/mps_users
+$(MPS_USERS): tests/system/programs/mps_users.c | toolkit
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -ldl
+test-apps: $(MPS_USERS)
+
 # The client libraries of an older build, as a node sees them: their handshake is made of tables that lack rows, and says
 # another build. What they do not offer there they cannot call; all else is today's. Compiles two files.
 OLDER := $(B)/tests/system/older
