@@ -29,7 +29,7 @@ def allocation(row, vm_ip, revision, memory_bytes):
     slot = (opaque(row["gpu"]) + u32(0) + u32(row["sms"]) + array([u32(g) for g in row["sm_groups"]]) + u64(memory_bytes) +
             u32(0) + u32(0) + u32(0) + u32(0))
     return (u64(int(row["id"], 16)) + opaque(vm_ip) + opaque("") + u32(ACTIVE) + u32(0) + u64(revision) +
-            u32(row["generation"]) + u32(row["sessions_max"]) + u32(0) + u32(0) + array([slot]))
+            u32(row["generation"]) + u32(row["sessions_max"]) + 4 * u32(0) + array([slot]))
 
 
 class LeaderByHand:
@@ -76,7 +76,7 @@ class LeaderByHand:
         try:
             within(40, lambda: len(self.answers) >= wanted, "a node answers the orders of one that leads by hand")
         except Failed as failed:
-            raise Failed("%s; how its connections ended: %r" % (failed, self.trouble)) from None
+            raise Failed("%s; how its connections ended: %r" % (failed, self.trouble[-3:])) from None
         return self.answers[wanted - 1]
 
     def close(self):

@@ -135,7 +135,9 @@ def an_older_library():
             program.goes_on()
             expect_equal(program.total(), 128, "MiB")
         system.flytctl("resize", system.vm_ip(0), "--memory", "160M", "--sm", "16")
-        expect_equal([program.ask("device") for program in programs], [[160, 16]] * 2 + [[128, 8]] * 2, "after a resize")
+        # Properties are asked for again when the news has reached the program.
+        within(20, lambda: [program.ask("device") for program in programs] == [[160, 16]] * 2 + [[128, 8]] * 2,
+               "all programs see the resize")
         system.kill("node-0")
         for program in programs:
             program.goes_on()
