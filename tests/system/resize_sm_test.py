@@ -4,6 +4,7 @@ the programs compute is right, and what was taken is given to others when nothin
 import json
 import os
 import subprocess
+import tempfile
 
 import harness
 from cluster import System
@@ -168,6 +169,49 @@ def who_waits_for_what_is_left():
         expect_equal(len(system.flytctl("sessions")), 1, "the other program goes on")
         program.ends_right()
         is_idle(system)
+
+
+def accounts(folder, pid):
+    """The software GPU's own accounts of a server, which stay when it has ended: {context: {what: number}}."""
+    with open(os.path.join(folder, str(pid)), encoding="ascii") as file:
+        lines = [dict((k, int(v)) for k, v in (word.split("=") for word in line.split())) for line in file]
+    return {line["context"]: line for line in lines}
+
+
+@scenario
+def a_queue_takes_other_sms_soon():
+    """150 kernels, all launched at once, of 0.1 s on 8 SMs: what the GPU has of them when its SMs change is a few, by its
+    own accounts. The others have the new SMs, and nothing runs but on SMs that were given."""
+    with tempfile.TemporaryDirectory(dir=harness.WORK) as folder:
+        env = {**harness.environment(), "FLYT_SOFT_ACCOUNT": folder}
+        with System(sms=64, memory="512M", env=env, node={"software_sm_rate": 1000000}) as system:
+            add_vm(system, 0, "--name", "alice", sm=8)
+            program = Steady.__new__(Steady)
+            program.system, program.name, program._said = system, "the queue", b""
+            program.process = system.start_in_vm(0, harness.helper("queue"), "150")
+            program.wait_ready()
+            expect_equal(program.line("the launches"), "queued")
+            pid = within(30, lambda: system.flytctl("sessions"), "its session")[0]["server_pid"]
+            def first():
+                return [a for a in accounts(folder, pid).values() if a["green"] and a["launches"] >= 20]
+            # More than it has at first, before it knows how long they take.
+            old = within(60, first, "some have ended on the first SMs")[0]
+            expect_equal(old["sms"], 8, old)
+            system.flytctl("resize", "alice", "--sm", 64)
+            switched = accounts(folder, pid)[old["context"]]["launches"]
+            has_switched(system, 0, 64)
+            left = accounts(folder, pid)[old["context"]]
+            expect(left["launches"] - switched <= 2, "launches on the old SMs after the change", switched, left)
+            expect(left["launches"] < 75, "most of the queue is still to come", left)
+            expect_equal(program.line("the end", 120), "right 150")
+            expect_equal(harness.finish(program.process).status, 0)
+            last = accounts(folder, pid)[old["context"]]
+            expect_equal((last["launches"], last["instructions"]), (left["launches"], left["instructions"]),
+                         "what was vacated stays so")
+            launches = {a["sms"]: a["launches"] for a in accounts(folder, pid).values() if a["green"]}
+            expect_equal((launches[8] + launches[64], set(launches)), (150, {8, 64}), "launches by SMs", launches)
+            expect(not any(a["launches"] for a in accounts(folder, pid).values() if not a["green"]), "outside its SMs")
+            is_idle(system)
 
 
 @scenario
