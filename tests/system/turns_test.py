@@ -113,7 +113,7 @@ def shares_of_the_time():
         last = within(10, lambda: (lambda r: r["shared_us"] > first["shared_us"] and r)(allocation(system, 0)), "accounts")
         used, waited = (last[k] - first[k] for k in ("shared_us", "waited_us"))
         print("# alone with a maximum of 25 %%: %.1f %%" % (100 * used / (used + waited)))
-        expect(20 <= 100 * used / (used + waited) <= 30, used, waited)
+        expect(18 <= 100 * used / (used + waited) <= 32, used, waited)
         bob.ask("go")
         has_share([alice, bob], 25)
         alice.ends_right()
@@ -232,7 +232,7 @@ def strict_gpus_are_for_strict_vms():
         last = within(10, lambda: (lambda r: r["shared_us"] > first["shared_us"] and r)(allocation(system, 0)), "accounts")
         used, waited = (last[k] - first[k] for k in ("shared_us", "waited_us"))
         print("# alone with 8 of 16 SMs: %.1f %%" % (100 * used / (used + waited)))
-        expect(45 <= 100 * used / (used + waited) <= 55, used, waited)
+        expect(42 <= 100 * used / (used + waited) <= 58, used, waited)
         alice.ends_right()
 
 
