@@ -3,7 +3,6 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,37 +11,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "control/node/state_allocation.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/xdr_buffer.h"
 
 static const char file_name[] = "state.json";
 
-enum { VERSION = 1, STATE_BYTES_MAX = 64 << 20 };
+/* Version 1 had allocations in another form. */
+enum { VERSION = 2, VERSION_OF_NAMES = 2, STATE_BYTES_MAX = 64 << 20 };
 
-/* ---- numbers as text: JSON's own are doubles ---- */
-
-static bool put_number(cJSON *object, const char *name, uint64_t value)
-{
-    char text[24];
-
-    snprintf(text, sizeof text, "%" PRIu64, value);
-    return cJSON_AddStringToObject(object, name, text);
-}
-
-static bool get_number(const cJSON *object, const char *name, uint64_t max, uint64_t *ret_value)
-{
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
-    char *end;
-
-    if (!text || !*text || *text == '-')
-        return false;
-    errno = 0;
-    uint64_t value = strtoull(text, &end, 10);
-    if (errno || *end || value > max)
-        return false;
-    *ret_value = value;
-    return true;
-}
+/* ---- bytes as text ---- */
 
 static void print_hex(const unsigned char *bytes, size_t count, char *text)
 {
@@ -64,7 +42,7 @@ static bool get_hex(const cJSON *object, const char *name, unsigned char *bytes,
     return true;
 }
 
-/* ---- allocations, as the protocol encodes them: one description of their fields is enough ---- */
+/* ---- allocations ---- */
 
 int flyt_node_allocation_copy(const flyt_allocation *from, flyt_allocation *ret_copy)
 {
@@ -85,52 +63,6 @@ int flyt_node_allocation_copy(const flyt_allocation *from, flyt_allocation *ret_
     }
     *ret_copy = copy;
     return 0;
-}
-
-/* Readable members for people, `xdr` for us. */
-static bool put_allocation(cJSON *array, const flyt_allocation *allocation)
-{
-    struct flyt_bytes bytes = {.bytes_max = 1 << 20};
-    cJSON *object = cJSON_CreateObject();
-    char id[20];
-    XDR xdrs;
-
-    flyt_xdr_encode_init(&xdrs, &bytes);
-    bool is_good = object && cJSON_AddItemToArray(array, object);
-    is_good = is_good && xdr_flyt_allocation(&xdrs, (flyt_allocation *)allocation);
-    char *hex = is_good ? malloc(2 * bytes.used + 1) : NULL;
-    if (hex) {
-        print_hex(bytes.data, bytes.used, hex);
-        snprintf(id, sizeof id, "%016" PRIx64, (uint64_t)allocation->id);
-        is_good = cJSON_AddStringToObject(object, "id", id) &&
-                  cJSON_AddStringToObject(object, "vm_ip", allocation->vm_ip) &&
-                  put_number(object, "revision", allocation->revision) && cJSON_AddStringToObject(object, "xdr", hex);
-    }
-    is_good = is_good && hex;
-    free(hex);
-    flyt_bytes_fini(&bytes);
-    return is_good;
-}
-
-static bool get_allocation(const cJSON *object, flyt_allocation *ret_allocation)
-{
-    const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "xdr"));
-    size_t bytes = hex ? strlen(hex) / 2 : 0;
-    unsigned char *data = bytes ? malloc(bytes) : NULL;
-    flyt_allocation allocation = {0};
-    bool is_good = data && get_hex(object, "xdr", data, bytes);
-    XDR xdrs;
-
-    if (is_good) {
-        flyt_xdr_decode_init(&xdrs, data, bytes, NULL);
-        is_good = xdr_flyt_allocation(&xdrs, &allocation) && !flyt_xdr_left(&xdrs);
-        if (is_good)
-            *ret_allocation = allocation;
-        else
-            xdr_free((xdrproc_t)xdr_flyt_allocation, &allocation);
-    }
-    free(data);
-    return is_good;
 }
 
 /* ---- reading ---- */
@@ -171,7 +103,8 @@ static bool get_group_sizes(const cJSON *array, struct flyt_node_state *state)
     cJSON_ArrayForEach(item, array)
     {
         const char *uuid = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(item, "uuid"));
-        if (state->group_size_count == FLYT_GPUS_MAX || !uuid || !get_number(item, "group_size", 64, &number))
+        if (state->group_size_count == FLYT_GPUS_MAX || !uuid ||
+            !flyt_node_state_get_number(item, "group_size", 64, &number))
             return false;
         struct flyt_node_group_size *size = &state->group_sizes[state->group_size_count++];
         snprintf(size->uuid, sizeof size->uuid, "%s", uuid);
@@ -184,14 +117,14 @@ static bool get_all(const cJSON *root, struct flyt_node_state *state)
 {
     const cJSON *array = cJSON_GetObjectItemCaseSensitive(root, "allocations"), *item;
     const char *boot_id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "boot_id"));
-    uint64_t number;
+    uint64_t number, version;
     int count = cJSON_GetArraySize(array);
 
-    if (!get_number(root, "version", VERSION, &number) || !boot_id || !cJSON_IsArray(array) ||
+    if (!flyt_node_state_get_number(root, "version", VERSION, &version) || !boot_id || !cJSON_IsArray(array) ||
         count > FLYT_ALLOCATIONS_MAX || !get_hex(root, "node_key", state->node_key, sizeof state->node_key) ||
-        !get_number(root, "epoch", UINT64_MAX, &state->epoch))
+        !flyt_node_state_get_number(root, "epoch", UINT64_MAX, &state->epoch))
         return false;
-    if (!get_number(root, "key_number", UINT32_MAX, &number))
+    if (!flyt_node_state_get_number(root, "key_number", UINT32_MAX, &number))
         return false;
     state->key_number = (uint32_t)number;
     snprintf(state->boot_id, sizeof state->boot_id, "%s", boot_id);
@@ -200,9 +133,12 @@ static bool get_all(const cJSON *root, struct flyt_node_state *state)
     state->allocations = calloc((size_t)count + 1, sizeof *state->allocations);
     if (!state->allocations)
         return false;
+    /* Else servers that come back, and the cluster manager, tell them again. */
+    if (version < VERSION_OF_NAMES)
+        return true;
     cJSON_ArrayForEach(item, array)
     {
-        if (!get_allocation(item, &state->allocations[state->allocation_count]))
+        if (!flyt_node_state_get_allocation(item, &state->allocations[state->allocation_count]))
             return false;
         state->allocation_count++;
     }
@@ -265,19 +201,24 @@ static char *print(const struct flyt_node_state *state, const flyt_allocation *c
     char key[2 * FLYT_TICKET_KEY_BYTES + 1];
 
     print_hex(state->node_key, sizeof state->node_key, key);
-    bool is_good = root && put_number(root, "version", VERSION) && cJSON_AddStringToObject(root, "node_key", key) &&
-                   put_number(root, "key_number", state->key_number) && put_number(root, "epoch", state->epoch) &&
+    bool is_good = root && flyt_node_state_put_number(root, "version", VERSION) &&
+                   cJSON_AddStringToObject(root, "node_key", key) &&
+                   flyt_node_state_put_number(root, "key_number", state->key_number) &&
+                   flyt_node_state_put_number(root, "epoch", state->epoch) &&
                    cJSON_AddStringToObject(root, "boot_id", state->boot_id);
     cJSON *sizes = is_good ? cJSON_AddArrayToObject(root, "group_sizes") : NULL;
     for (unsigned i = 0; sizes && i < state->group_size_count; i++) {
         cJSON *item = cJSON_CreateObject();
         is_good = item && cJSON_AddItemToArray(sizes, item) &&
                   cJSON_AddStringToObject(item, "uuid", state->group_sizes[i].uuid) &&
-                  put_number(item, "group_size", state->group_sizes[i].group_size) && is_good;
+                  flyt_node_state_put_number(item, "group_size", state->group_sizes[i].group_size) && is_good;
     }
     cJSON *array = sizes ? cJSON_AddArrayToObject(root, "allocations") : NULL;
-    for (unsigned i = 0; array && i < count; i++)
-        is_good = put_allocation(array, allocations[i]) && is_good;
+    for (unsigned i = 0; array && i < count; i++) {
+        cJSON *item = cJSON_CreateObject();
+        is_good = item && cJSON_AddItemToArray(array, item) && flyt_node_state_put_allocation(item, allocations[i]) &&
+                  is_good;
+    }
     char *text = array && is_good ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     return text;

@@ -102,8 +102,65 @@ static void test_all_comes_back(void **state)
     assert_int_equal(back->slots.slots_val[0].sm_groups.sm_groups_val[2], 255);
     assert_int_equal(back->slots.slots_val[0].priority, -3);
     assert_int_equal(back->slots.slots_val[1].maximum_share_pct, 50);
+    assert_int_equal(back->slots.slots_val[1].window_ms, 100);
+    assert_true(back->when_free && !back->is_encrypted && !back->is_suspended);
+    assert_int_equal(back->generation, 7);
+    assert_int_equal(back->sessions_max, 9);
+    assert_int_equal(back->isolation, FLYT_ISOLATION_STRICT);
     flyt_node_state_fini(&other);
     flyt_node_state_fini(&one);
+}
+
+/* The file as text with `from` replaced by `to`, read again. */
+static int read_changed(const char *from, const char *to, struct flyt_node_state *ret_state)
+{
+    char text[16384], changed[16384];
+    struct flyt_error err;
+    bool is_new;
+    FILE *in = fopen(file, "r");
+    size_t bytes = fread(text, 1, sizeof text - 1, in);
+
+    fclose(in);
+    text[bytes] = 0;
+    char *at = strstr(text, from);
+    assert_non_null(at);
+    int length = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    assert_true(length < (int)sizeof changed);
+    FILE *out = fopen(file, "w");
+    assert_int_equal(fwrite(changed, 1, (size_t)length, out), length);
+    fclose(out);
+    int status = flyt_node_state_read(folder, &err, ret_state, &is_new);
+    out = fopen(file, "w");
+    assert_int_equal(fwrite(text, 1, bytes, out), bytes);
+    fclose(out);
+    return status;
+}
+
+/* A build that knew less, and one that knows more; and one whose allocations this one cannot read. */
+static void test_other_builds(void **state)
+{
+    struct flyt_node_state one = {.key_number = 3, .epoch = 9}, other;
+    const flyt_allocation allocation = example(), *all[] = {&allocation};
+    struct flyt_error err;
+
+    assert_int_equal(flyt_node_state_write(folder, &one, all, 1, &err), 0);
+    assert_int_equal(read_changed("\"when_free\":\t\"1\",", "", &other), 0);
+    assert_false(other.allocations[0].when_free);
+    assert_true(other.allocations[0].revision == allocation.revision);
+    flyt_node_state_fini(&other);
+    assert_int_equal(read_changed("\"when_free\":", "\"colour\":\t\"red\",\n\"when_free\":", &other), 0);
+    assert_true(other.allocations[0].when_free);
+    flyt_node_state_fini(&other);
+    assert_int_equal(read_changed("\"version\":\t\"2\"", "\"version\":\t\"1\"", &other), 0);
+    assert_int_equal(other.allocation_count, 0);
+    assert_int_equal(other.epoch, 9);
+    flyt_node_state_fini(&other);
+    /* What it cannot be. */
+    assert_int_equal(read_changed("\"version\":\t\"2\"", "\"version\":\t\"3\"", &other), -EBADMSG);
+    assert_int_equal(read_changed("\"state\":\t\"2\"", "\"state\":\t\"5\"", &other), -EBADMSG);
+    assert_int_equal(read_changed("\"revision\":", "\"no_revision\":", &other), -EBADMSG);
+    assert_int_equal(read_changed("255]", "256]", &other), -EBADMSG);
+    assert_int_equal(read_changed("\"device_index\":\t\"1\"", "\"device_index\":\t\"15\"", &other), -EBADMSG);
 }
 
 static void test_keys_are_random(void **state)
@@ -192,6 +249,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_all_comes_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_builds, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_keys_are_random, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage_is_noticed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failed_write_changes_nothing, set_up, tear_down),
