@@ -37,6 +37,15 @@ struct idle {
     uint64_t gpu_since_ns; /* 0: the GPU had nothing to do in the last round */
 };
 
+/* The kernel's keepalive says so; watch.c, where the client owes an answer. */
+static void end_vanished(struct flyt_session *session)
+{
+    session->is_ended = true;
+    snprintf(session->end_reason, sizeof session->end_reason, "the client did not answer any more");
+    flyt_warn("session %s: the client does not answer any more, client_pid=%d program=%s", session->label,
+              (int)session->client_pid, session->client_name);
+}
+
 /* Calls that came in. Returns whether there were any. */
 static bool take_calls(struct flyt_session *session)
 {
@@ -47,17 +56,13 @@ static bool take_calls(struct flyt_session *session)
     if (count == -EAGAIN)
         return false;
     session->is_ended = true;
-    bool has_vanished = count == -ETIMEDOUT; /* the kernel's keepalive says so, watch.c where it owes an answer */
-    if (has_vanished)
-        snprintf(session->end_reason, sizeof session->end_reason, "the client did not answer any more");
-    else if (count != -EPIPE)
+    if (count == -ETIMEDOUT) {
+        end_vanished(session);
+    } else if (count != -EPIPE) {
         snprintf(session->end_reason, sizeof session->end_reason, "bad message: %.400s", err.text);
-    if (has_vanished)
-        flyt_warn("session %s: the client does not answer any more, client_pid=%d program=%s", session->label,
-                  (int)session->client_pid, session->client_name);
-    else if (count != -EPIPE)
         flyt_warn("session %s: bad message, the connection is closed, client_pid=%d: %s", session->label,
                   (int)session->client_pid, err.text);
+    }
     return false;
 }
 
@@ -70,7 +75,9 @@ static void take_kick(struct flyt_session *session)
         flyt_warn("session %s: eventfd: %m", session->label);
     /* After the read, before the work is looked for: pairs with the exchange in flyt_session_kick. */
     atomic_store(&session->is_kicked, false);
-    if (atomic_load(&session->transfers.is_broken)) {
+    if (atomic_load(&session->transfers.is_broken) && atomic_load(&session->transfers.has_vanished)) {
+        end_vanished(session);
+    } else if (atomic_load(&session->transfers.is_broken)) {
         session->is_ended = true;
         snprintf(session->end_reason, sizeof session->end_reason, "a data stream was lost");
     }

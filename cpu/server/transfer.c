@@ -223,8 +223,10 @@ static void *read_stream(void *user)
             flyt_connection_flush(reader->connection); /* the answer to the handshake */
     } while (status >= 0 || status == -EAGAIN);
     /* A stream that ends between two chunks was closed by the client; in a chunk, data is missing for ever. */
+    if (status == -ETIMEDOUT)
+        atomic_store(&transfers->has_vanished, true);
     if (status != -EPIPE)
-        mark_broken(transfers, err.text);
+        mark_broken(transfers, status == -ETIMEDOUT ? NULL : err.text);
     else if (reader->transfer)
         mark_broken(transfers, "a data stream ended in the middle of a chunk");
     flyt_piece_free(reader->session, reader->piece);

@@ -72,7 +72,8 @@ struct flyt_transfers {
     pthread_t main_sender_thread;
     bool has_main_sender;
     bool is_stopping;
-    atomic_bool is_broken; /* a data stream was lost, or carried what cannot be: the session must end */
+    atomic_bool is_broken;    /* a data stream was lost, or carried what cannot be: the session must end */
+    atomic_bool has_vanished; /* before that: because the client does not answer any more */
 };
 
 void flyt_transfers_init(struct flyt_transfers *transfers, struct flyt_session *session);
