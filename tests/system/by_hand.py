@@ -19,6 +19,7 @@ import time
 import harness
 
 CONTROL, ORDER, LOCAL, DATA = 0x20000f19, 0x20000f1a, 0x20000f1b, 0x20000f17
+PROTOCOL = 2     # of HELLO: another one is refused
 KINDS = {"node": 1, "vm": 2, "operator": 3, "viewer": 4}
 STATUSES = ("OK", "INVALID", "NOT_FOUND", "EXISTS", "CONFLICT", "DENIED", "NO_CAPACITY", "QUOTA", "IN_USE", "NOT_LEADER",
             "UNAVAILABLE", "TIMEOUT", "NOT_SUPPORTED", "STALE", "HELD")
@@ -209,7 +210,7 @@ class Peer:
 
     def hello(self, kind, name, instance=None):
         instance = instance or os.urandom(16)
-        return self.call(HELLO, u32(1) + opaque("by hand") + u32(KINDS[kind]) + opaque(name) + instance)
+        return self.call(HELLO, u32(PROTOCOL) + opaque("by hand") + u32(KINDS[kind]) + opaque(name) + instance)
 
     def enrol(self, token, request):
         """(status, text, kind, name, certificates, authority)"""

@@ -51,7 +51,7 @@ def register_args(name):
 
 
 def hello_args(kind, name):
-    return u32(1) + opaque("by hand") + u32(by_hand.KINDS[kind]) + opaque(name) + os.urandom(16)
+    return u32(by_hand.PROTOCOL) + opaque("by hand") + u32(by_hand.KINDS[kind]) + opaque(name) + os.urandom(16)
 
 
 def state_of(system):

@@ -2,6 +2,7 @@
 """Wires between machines are taken out, or lose everything without a word: between VM and node for a moment, which
 programs outlast, and for longer than client_lost_s, after which their sessions end and theirs is free; between cluster
 manager and node, after which all agree again. Machines are network namespaces; the cluster manager has its own."""
+import contextlib
 import time
 
 import netns
@@ -98,7 +99,9 @@ def for_too_long():
         system.network.mend(0)
         code, said = programs[0][0].ends_with_error()
         expect(code != 0 and "flyt:" in said, "what the busy program was told:", code, said)
-        programs[0][1].say("info")
+        # It may have been in the round behind its last command, and know already.
+        with contextlib.suppress(BrokenPipeError):
+            programs[0][1].say("info")
         answer = programs[0][1].line("what the silent one finds", 90)
         expect(answer.startswith("error "), "the silent program said", answer)
         late = Steady(system, 0)
