@@ -332,8 +332,8 @@ static void test_short_pauses_cost_little(void **state)
     add_program(machine, 1, 100, 0);
     add_program(machine, 2, 10000, 1200);
     run(machine, TEN_S_US);
-    /* After 10 ms it is away for 1.2, of which 1 is kept: 9 % of nothing, a fifth for the other, the rest. A whole grant
-     * of the other for each pause would leave a third. */
+    /* After 10 ms it is away for 1.2, of which 1 is kept: 9 % of nothing, a fifth for the other, the rest. A whole
+     * grant of the other for each pause would leave a third. */
     assert_share(machine, 2, TEN_S_US, 690, 730);
     assert_share(machine, 1, TEN_S_US, 190, 230);
     free(machine);
