@@ -1,21 +1,15 @@
 #include "rpc/base/ledger.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "rpc/base/descriptors.h"
+#include "rpc/base/shared.h"
 
 #define MAGIC 0x7267646c74796c66ull /* "flytldgr" */
 
-enum { VERSION = 1, MUTEX_BYTES = 64, LEDGER_BYTES = 4096 };
+enum { VERSION = 1, LEDGER_BYTES = 4096 };
 
 /* Free where server_id is 0. `used` and `reserve` are words of their own: whoever dies between them leaves both true.
  */
@@ -28,13 +22,7 @@ struct entry {
 
 /* What is shared. Stores only under the mutex; loads anywhere. */
 struct shared {
-    uint64_t magic;
-    uint32_t version;
-    uint32_t entry_count; /* room for them */
-    union {
-        pthread_mutex_t mutex;
-        unsigned char room[MUTEX_BYTES];
-    };
+    struct flyt_shared head;
     _Atomic(uint64_t) limit_bytes;
     _Atomic(uint64_t) limit_revision;
     _Atomic(uint64_t) peak_bytes;
@@ -42,8 +30,6 @@ struct shared {
     uint64_t reserved[2];
     struct entry entries[FLYT_LEDGER_ENTRIES_MAX];
 };
-_Static_assert(sizeof(pthread_mutex_t) <= MUTEX_BYTES, "ledger layout");
-_Static_assert(offsetof(struct shared, mutex) == 16, "ledger layout");
 _Static_assert(offsetof(struct shared, limit_bytes) == 80, "ledger layout");
 _Static_assert(offsetof(struct shared, entries) == 128, "ledger layout");
 _Static_assert(sizeof(struct entry) == 32, "ledger layout");
@@ -67,94 +53,52 @@ static void store(_Atomic(uint64_t) *word, uint64_t value)
 
 /* ---- making and opening ---- */
 
-static struct flyt_ledger *map(int fd)
+static int wrap(int fd, struct flyt_shared *shared, struct flyt_ledger **ret_ledger)
 {
-    struct flyt_ledger *ledger = calloc(1, sizeof *ledger);
+    struct flyt_ledger *ledger = malloc(sizeof *ledger);
 
-    if (!ledger)
-        return NULL;
-    ledger->fd = fd;
-    ledger->shared = mmap(NULL, LEDGER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (ledger->shared == MAP_FAILED) {
-        free(ledger);
-        return NULL;
+    if (!ledger) {
+        flyt_shared_close(fd, shared, LEDGER_BYTES);
+        return -ENOMEM;
     }
-    return ledger;
-}
-
-static int init_mutex(pthread_mutex_t *mutex)
-{
-    pthread_mutexattr_t attributes;
-    int status = pthread_mutexattr_init(&attributes);
-
-    if (status)
-        return -status;
-    status = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    if (!status)
-        status = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    if (!status)
-        status = pthread_mutex_init(mutex, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-    return -status;
+    *ledger = (struct flyt_ledger){.fd = fd, .shared = (struct shared *)shared};
+    *ret_ledger = ledger;
+    return 0;
 }
 
 int flyt_ledger_new(uint64_t limit_bytes, struct flyt_ledger **ret_ledger)
 {
-    struct flyt_ledger *ledger = NULL;
-    int fd = memfd_create("flyt-ledger", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct flyt_shared *shared;
+    int fd, status = flyt_shared_new("flyt-ledger", LEDGER_BYTES, &fd, &shared);
 
-    if (fd < 0)
-        return -errno;
-    /* Sealed, so that no holder can cut it short under the others' feet. */
-    if (ftruncate(fd, LEDGER_BYTES) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
-        !(ledger = map(fd))) {
-        int status = errno ? -errno : -ENOMEM;
-        flyt_close(fd);
+    if (status)
         return status;
-    }
-    int status = init_mutex(&ledger->shared->mutex);
-    if (status) {
-        flyt_ledger_close(ledger);
-        return status;
-    }
-    ledger->shared->version = VERSION;
-    ledger->shared->entry_count = FLYT_LEDGER_ENTRIES_MAX;
-    store(&ledger->shared->limit_bytes, limit_bytes);
-    ledger->shared->magic = MAGIC;
-    *ret_ledger = ledger;
-    return 0;
+    store(&((struct shared *)shared)->limit_bytes, limit_bytes);
+    shared->count = FLYT_LEDGER_ENTRIES_MAX;
+    shared->version = VERSION;
+    shared->magic = MAGIC;
+    return wrap(fd, shared, ret_ledger);
 }
 
 int flyt_ledger_open(int fd, struct flyt_ledger **ret_ledger)
 {
-    struct stat info;
-    int seals = fcntl(fd, F_GET_SEALS);
+    struct flyt_shared *shared;
+    int own_fd, status = flyt_shared_open(fd, LEDGER_BYTES, MAGIC, VERSION, &own_fd, &shared);
 
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) || info.st_size != LEDGER_BYTES)
-        return -EBADMSG;
-    int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (own_fd < 0)
-        return -errno;
-    struct flyt_ledger *ledger = map(own_fd);
-    if (!ledger) {
-        flyt_close(own_fd);
-        return -ENOMEM;
-    }
-    if (ledger->shared->magic != MAGIC || ledger->shared->version != VERSION ||
-        ledger->shared->entry_count != FLYT_LEDGER_ENTRIES_MAX) {
-        flyt_ledger_close(ledger);
+    if (status)
+        return status;
+    if (shared->count != FLYT_LEDGER_ENTRIES_MAX) {
+        flyt_shared_close(own_fd, shared, LEDGER_BYTES);
         return -EBADMSG;
     }
-    *ret_ledger = ledger;
-    return 0;
+    return wrap(own_fd, shared, ret_ledger);
 }
 
 struct flyt_ledger *flyt_ledger_close(struct flyt_ledger *ledger)
 {
     if (!ledger)
         return NULL;
-    munmap(ledger->shared, LEDGER_BYTES);
-    flyt_close(ledger->fd);
+    flyt_shared_close(ledger->fd, &ledger->shared->head, LEDGER_BYTES);
     free(ledger);
     return NULL;
 }
@@ -168,20 +112,12 @@ int flyt_ledger_fd(const struct flyt_ledger *ledger)
 
 static int lock(struct shared *shared)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += FLYT_LEDGER_WAIT_MS / 1000;
-    int status = pthread_mutex_clocklock(&shared->mutex, CLOCK_MONOTONIC, &until);
-    /* The owner died. Nothing is to be repaired: every state between two stores is a true one. */
-    if (status == EOWNERDEAD)
-        status = pthread_mutex_consistent(&shared->mutex);
-    return -status;
+    return flyt_shared_lock(&shared->head, FLYT_LEDGER_WAIT_MS);
 }
 
 static void unlock(struct shared *shared)
 {
-    pthread_mutex_unlock(&shared->mutex);
+    flyt_shared_unlock(&shared->head);
 }
 
 static uint64_t add(uint64_t one, uint64_t other)

@@ -1,38 +1,26 @@
 #include "rpc/base/turns.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "rpc/base/clock.h"
-#include "rpc/base/descriptors.h"
+#include "rpc/base/shared.h"
 
 #define MAGIC 0x6e72757474796c66ull /* "flytturn" */
 
-enum { VERSION = 1, MUTEX_BYTES = 64, TURNS_BYTES = 20480 };
+enum { VERSION = 1, TURNS_BYTES = 20480 };
 
 struct shared {
-    uint64_t magic;
-    uint32_t version;
-    uint32_t reserved;
-    union {
-        pthread_mutex_t mutex;
-        unsigned char room[MUTEX_BYTES];
-    };
-    uint64_t more_reserved[6];
+    struct flyt_shared head;
+    uint64_t reserved[6];
     struct flyt_turn_table table;
 };
-_Static_assert(sizeof(pthread_mutex_t) <= MUTEX_BYTES, "turns layout");
-_Static_assert(offsetof(struct shared, mutex) == 16, "turns layout");
 _Static_assert(offsetof(struct shared, table) == 128, "turns layout");
 _Static_assert(sizeof(struct flyt_turn_tenant) == 120, "turns layout");
 _Static_assert(sizeof(struct flyt_turn_server) == 64, "turns layout");
@@ -47,92 +35,45 @@ struct flyt_turns {
 
 /* ---- making and opening ---- */
 
-static struct flyt_turns *map(int fd)
+static int wrap(int fd, struct flyt_shared *shared, struct flyt_turns **ret_turns)
 {
-    struct flyt_turns *turns = calloc(1, sizeof *turns);
+    struct flyt_turns *turns = malloc(sizeof *turns);
 
-    if (!turns)
-        return NULL;
-    turns->fd = fd;
-    turns->shared = mmap(NULL, TURNS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (turns->shared == MAP_FAILED) {
-        free(turns);
-        return NULL;
+    if (!turns) {
+        flyt_shared_close(fd, shared, TURNS_BYTES);
+        return -ENOMEM;
     }
-    return turns;
-}
-
-static int init_mutex(pthread_mutex_t *mutex)
-{
-    pthread_mutexattr_t attributes;
-    int status = pthread_mutexattr_init(&attributes);
-
-    if (status)
-        return -status;
-    status = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    if (!status)
-        status = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    if (!status)
-        status = pthread_mutex_init(mutex, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-    return -status;
+    *turns = (struct flyt_turns){.fd = fd, .shared = (struct shared *)shared};
+    *ret_turns = turns;
+    return 0;
 }
 
 int flyt_turns_new(struct flyt_turns **ret_turns)
 {
-    struct flyt_turns *turns = NULL;
-    int fd = memfd_create("flyt-turns", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct flyt_shared *shared;
+    int fd, status = flyt_shared_new("flyt-turns", TURNS_BYTES, &fd, &shared);
 
-    if (fd < 0)
-        return -errno;
-    /* Sealed, so that no holder can cut it short under the others' feet. */
-    if (ftruncate(fd, TURNS_BYTES) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
-        !(turns = map(fd))) {
-        int status = errno ? -errno : -ENOMEM;
-        flyt_close(fd);
+    if (status)
         return status;
-    }
-    int status = init_mutex(&turns->shared->mutex);
-    if (status) {
-        flyt_turns_close(turns);
-        return status;
-    }
-    flyt_turn_table_init(&turns->shared->table, flyt_clock_ns());
-    turns->shared->version = VERSION;
-    turns->shared->magic = MAGIC;
-    *ret_turns = turns;
-    return 0;
+    flyt_turn_table_init(&((struct shared *)shared)->table, flyt_clock_ns());
+    shared->version = VERSION;
+    shared->magic = MAGIC;
+    return wrap(fd, shared, ret_turns);
 }
 
 int flyt_turns_open(int fd, struct flyt_turns **ret_turns)
 {
-    struct stat info;
-    int seals = fcntl(fd, F_GET_SEALS);
+    struct flyt_shared *shared;
+    int own_fd, status = flyt_shared_open(fd, TURNS_BYTES, MAGIC, VERSION, &own_fd, &shared);
 
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) || info.st_size != TURNS_BYTES)
-        return -EBADMSG;
-    int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (own_fd < 0)
-        return -errno;
-    struct flyt_turns *turns = map(own_fd);
-    if (!turns) {
-        flyt_close(own_fd);
-        return -ENOMEM;
-    }
-    if (turns->shared->magic != MAGIC || turns->shared->version != VERSION) {
-        flyt_turns_close(turns);
-        return -EBADMSG;
-    }
-    *ret_turns = turns;
-    return 0;
+    return status ? status : wrap(own_fd, shared, ret_turns);
 }
 
 struct flyt_turns *flyt_turns_close(struct flyt_turns *turns)
 {
     if (!turns)
         return NULL;
-    munmap(turns->shared, TURNS_BYTES);
-    flyt_close(turns->fd);
+    flyt_shared_close(turns->fd, &turns->shared->head, TURNS_BYTES);
     free(turns);
     return NULL;
 }
@@ -180,25 +121,12 @@ void flyt_turns_wake(struct flyt_turns *turns, unsigned place)
 
 static int lock(struct shared *shared)
 {
-    struct timespec until;
-    int status = pthread_mutex_trylock(&shared->mutex);
-
-    if (status == EBUSY) {
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += FLYT_TURNS_WAIT_MS * 1000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        status = pthread_mutex_clocklock(&shared->mutex, CLOCK_MONOTONIC, &until);
-    }
-    /* The owner died. Nothing is to be repaired: every state between two stores is a true one. */
-    if (status == EOWNERDEAD)
-        status = pthread_mutex_consistent(&shared->mutex);
-    return -status;
+    return flyt_shared_lock(&shared->head, FLYT_TURNS_WAIT_MS);
 }
 
 static void unlock(struct shared *shared, const struct flyt_turn_answer *answer)
 {
-    pthread_mutex_unlock(&shared->mutex);
+    flyt_shared_unlock(&shared->head);
     wake_all(shared, answer);
 }
 
@@ -233,7 +161,7 @@ int flyt_turns_join(struct flyt_turns *turns, uint64_t tenant_id, uint64_t serve
     if (status)
         return status;
     status = flyt_turn_table_join(&turns->shared->table, tenant_id, server_id);
-    pthread_mutex_unlock(&turns->shared->mutex);
+    flyt_shared_unlock(&turns->shared->head);
     return status;
 }
 
