@@ -10,17 +10,23 @@ enum {
     KILL_WAIT_MS = 25000, /* how much longer the cluster manager takes to see that programs have gone */
 };
 
+void flyt_resize_put_head(FILE *out, const char *vm_ip, const flyt_resize_res *res)
+{
+    fprintf(out, "{\"status\":\"%s\",\"text\":", flyt_status_name(res->outcome.status));
+    flyt_json_put_string(out, res->outcome.text);
+    fputs(",\"vm_ip\":", out);
+    flyt_json_put_string(out, vm_ip);
+    fprintf(out, ",\"revision\":%llu", (unsigned long long)res->revision);
+}
+
 static void put_json(struct flyt_ctl *ctl, const char *vm_ip, const flyt_resize_res *res, const flyt_drain_res *drain)
 {
     char *json = NULL;
     size_t bytes;
     FILE *out = flyt_must(open_memstream(&json, &bytes));
 
-    fprintf(out, "{\"status\":\"%s\",\"text\":", flyt_status_name(res->outcome.status));
-    flyt_json_put_string(out, res->outcome.text);
-    fputs(",\"vm_ip\":", out);
-    flyt_json_put_string(out, vm_ip);
-    fprintf(out, ",\"revision\":%llu,\"uses\":[", (unsigned long long)res->revision);
+    flyt_resize_put_head(out, vm_ip, res);
+    fputs(",\"uses\":[", out);
     for (u_int i = 0; i < res->uses.uses_len; i++) {
         const flyt_allocation_use *use = &res->uses.uses_val[i];
         fprintf(out, "%s{\"allocation\":\"%016llx\",\"revision_applied\":%llu,\"sessions\":%u,\"slots\":[",

@@ -12,11 +12,8 @@ static void put_json(struct flyt_ctl *ctl, const char *vm_ip, const flyt_resize_
     size_t bytes;
     FILE *out = flyt_must(open_memstream(&json, &bytes));
 
-    fprintf(out, "{\"status\":\"%s\",\"text\":", flyt_status_name(res->outcome.status));
-    flyt_json_put_string(out, res->outcome.text);
-    fputs(",\"vm_ip\":", out);
-    flyt_json_put_string(out, vm_ip);
-    fprintf(out, ",\"revision\":%llu}", (unsigned long long)res->revision);
+    flyt_resize_put_head(out, vm_ip, res);
+    fputc('}', out);
     fclose(out);
     flyt_json_put(ctl->out, flyt_must(json), bytes, ctl->is_terminal);
     free(json);

@@ -41,37 +41,6 @@ static const struct test_wish other = {.id = 0x22,
                                        .first_group = 4,
                                        .group_count = 4};
 
-static int set_up(void **state)
-{
-    struct test_node *test = test_node_new();
-
-    test_node_start(test);
-    test_node_until_warm(test);
-    *state = test;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct test_node *test = *state;
-
-    while (test->node.servers && test->node.servers->allocation) {
-        kill(test->node.servers->pid, SIGKILL);
-        test_node_run(test, 20);
-    }
-    test_node_stop(test);
-    test_node_free(test);
-    return 0;
-}
-
-static void grant(struct test_node *test, const struct test_wish *wish)
-{
-    struct test_outcome outcome = test_node_order(test, wish);
-
-    if (outcome.status != FLYT_STATUS_OK)
-        fail_msg("not granted: %s", outcome.text);
-}
-
 static struct test_program enter(struct test_node *test, const struct test_wish *wish)
 {
     const struct flyt_credentials credentials = test_node_credentials(wish);
@@ -109,7 +78,7 @@ static void test_tickets(void **state)
 
     is_refused(test, NULL, false, FLYT_HANDSHAKE_DENIED, "client manager");
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "not on this node");
-    grant(test, &one);
+    test_node_grant(test, &one);
     is_refused(test, &credentials, true, FLYT_HANDSHAKE_DENIED, "not one of this node's");
     credentials.generation = 0;
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "revoked");
@@ -125,7 +94,7 @@ static void test_tickets(void **state)
     assert_int_equal(test_node_use(test, one.id).session_count, 1);
     struct test_wish revoked = one;
     revoked.revision = revoked.generation = 2;
-    grant(test, &revoked);
+    test_node_grant(test, &revoked);
     credentials = test_node_credentials(&one);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "revoked");
     assert_string_equal(test_program_ask(test, &program, "groups 0"), "0000000f"); /* who runs goes on */
@@ -139,7 +108,7 @@ static void test_bounds_of_a_vm(void **state)
     const struct flyt_credentials credentials = test_node_credentials(&one);
 
     two.sessions_max = 2;
-    grant(test, &two);
+    test_node_grant(test, &two);
     struct test_program first = enter(test, &one), second = enter(test, &one);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_BUSY, "as many as its allocation allows");
     close(first.fd);
@@ -147,15 +116,15 @@ static void test_bounds_of_a_vm(void **state)
     test_node_until(test, has_no_sessions, (void *)&one, "the sessions' ends");
     two.revision = 2;
     two.state = FLYT_ALLOCATION_BLOCKED;
-    grant(test, &two);
+    test_node_grant(test, &two);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "blocked");
     two.revision = 3;
     two.state = FLYT_ALLOCATION_ACTIVE;
-    grant(test, &two);
+    test_node_grant(test, &two);
     flyt_node_allocation_set_orphan(&test->node, flyt_node_allocation_find(&test->node, one.id));
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "does not know its allocation");
     two.revision = 4;
-    grant(test, &two);
+    test_node_grant(test, &two);
     test->settings.vm_attach_rate = 1;
     test->settings.vm_attach_burst = 1;
     first = enter(test, &one);
@@ -168,8 +137,8 @@ static void test_data_streams_go_to_their_session(void **state)
     struct test_node *test = *state;
     unsigned char wrong[FLYT_TOKEN_BYTES] = {1};
 
-    grant(test, &one);
-    grant(test, &other);
+    test_node_grant(test, &one);
+    test_node_grant(test, &other);
     struct test_program program = enter(test, &one);
     const struct flyt_credentials own = test_node_credentials(&one), foreign = test_node_credentials(&other);
     assert_int_equal(test_node_connect(test, &own, wrong, false).status, FLYT_HANDSHAKE_NO_SESSION);
@@ -184,7 +153,7 @@ static void test_programs_wait_for_servers(void **state)
     struct test_node *test = *state;
     struct test_program programs[MANY];
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     for (unsigned i = 0; i < MANY; i++)
         programs[i] = enter(test, &one); /* one is warm: the others are started for them */
     assert_int_equal(test_node_use(test, one.id).session_count, MANY);
@@ -205,7 +174,7 @@ static void test_programs_of_a_vm_share_its_memory(void **state)
     char refused[16];
 
     snprintf(refused, sizeof refused, "%d", -ENOMEM);
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program first = enter(test, &one), second = enter(test, &one);
     assert_string_equal(test_program_ask(test, &first, "charge 0 73400320"), "0");
     assert_string_equal(test_program_ask(test, &second, "charge 0 41943040"), refused);
@@ -248,7 +217,7 @@ static void test_what_drivers_take_is_corrected(void **state)
     char refused[16];
 
     snprintf(refused, sizeof refused, "%d", -ENOMEM);
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one);
     assert_string_equal(test_program_ask(test, &program, "charge 0 41943040"), "0");
     assert_string_equal(test_program_ask(test, &program, "reserve 0 2097152"), "0");
@@ -296,7 +265,7 @@ static void test_limits_change(void **state)
     char refused[16];
 
     snprintf(refused, sizeof refused, "%d", -ENOMEM);
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one);
     assert_string_equal(test_program_ask(test, &program, "charge 0 62914560"), "0");
     /* Refused when all servers have answered: nobody waits so long. */
@@ -334,7 +303,7 @@ static void test_extents_outlive_nobody(void **state)
 {
     struct test_node *test = *state;
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one);
     assert_string_equal(test_program_ask(test, &program, "extent 1 0 8388608"), "0");
     assert_string_equal(test_program_ask(test, &program, "extent 2 0 4194304"), "0");
@@ -364,7 +333,7 @@ static void test_groups_that_are_kept(void **state)
     struct test_node *test = *state;
     struct test_wish more = one;
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one), able = enter(test, &one);
     assert_string_equal(test_program_ask(test, &program, "unchanging 1"), "0");
     more.revision = 2;
@@ -395,8 +364,8 @@ static void test_groups_are_given_when_vacated(void **state)
     struct test_node *test = *state;
     struct test_wish small = one, big = other;
 
-    grant(test, &one);
-    grant(test, &other);
+    test_node_grant(test, &one);
+    test_node_grant(test, &other);
     struct test_program program = enter(test, &one);
     assert_int_equal(test_node_use(test, one.id).slot.sm_count, 32);
     big.revision = 2;
@@ -424,7 +393,7 @@ static void test_groups_are_given_when_vacated(void **state)
     small.revision = 3;
     small.first_group = 15;
     small.group_count = 1;
-    grant(test, &small);
+    test_node_grant(test, &small);
     program = enter(test, &one);
     assert_string_equal(test_program_ask(test, &program, "groups 0"), "00008000");
     assert_int_equal(test_node_use(test, one.id).slot.sm_count, 12);
@@ -474,7 +443,7 @@ static void test_sessions_are_ended(void **state)
     struct test_wish others_with_its_groups = other;
     others_with_its_groups.first_group = one.first_group;
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program first = enter(test, &one), second = enter(test, &one);
     assert_string_equal(test_program_ask(test, &second, "stubborn"), "0");
     flyt_node_server_end(flyt_node_server_find(&test->node, first.session_id), "an operator wants it so");
@@ -532,24 +501,24 @@ static void test_who_waits_is_checked_again(void **state)
     struct test_node *test = *state;
     struct test_wish wish = one;
 
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     int fd = queue_program(test, &wish);
     wish.revision++;
     wish.state = FLYT_ALLOCATION_BLOCKED;
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     is_sent_away(test, fd, "blocked");
     wish.revision++;
     wish.state = FLYT_ALLOCATION_ACTIVE;
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     fd = queue_program(test, &wish);
     wish.revision++;
     wish.generation++;
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     is_sent_away(test, fd, "revoked");
     /* They count as sessions: a VM fills the queue with no more than it may have. */
     wish.revision++;
     wish.sessions_max = 1;
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     fd = queue_program(test, &wish);
     const struct flyt_credentials credentials = test_node_credentials(&wish);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_BUSY, "as many as its allocation allows");
@@ -562,7 +531,7 @@ static void test_limit_that_cannot_be_kept(void **state)
     struct test_wish more = one;
     char path[128];
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     snprintf(path, sizeof path, "%s/state.json.part", test->folder);
     assert_int_equal(mkdir(path, 0700), 0);
     more.revision++;
@@ -611,7 +580,7 @@ static void test_restart_gives_nothing_away(void **state)
     struct test_node *test = *state;
     struct test_wish small = one, big = other;
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one);
     pid_t pid = restart_without(test, &program);
     /* Nobody takes the allocation for an idle one. */
@@ -619,7 +588,7 @@ static void test_restart_gives_nothing_away(void **state)
     /* What is taken from it is not given to others before it is known that nobody uses it. */
     small.revision = 2;
     small.group_count = 2;
-    grant(test, &small);
+    test_node_grant(test, &small);
     assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_TARGET);
     big.first_group = 2;
     assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_CONFLICT);
@@ -630,7 +599,7 @@ static void test_restart_gives_nothing_away(void **state)
         test_node_run(test, 10);
     assert_string_equal(test_program_ask(test, &program, "groups 0"), "00000003");
     assert_int_equal(test_node_use(test, one.id).session_count, 1);
-    grant(test, &big);
+    test_node_grant(test, &big);
     close(program.fd);
 }
 
@@ -640,12 +609,12 @@ static void test_restart_while_groups_are_vacated(void **state)
     struct test_node *test = *state;
     struct test_wish small = one, big = other;
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one);
     assert_string_equal(test_program_ask(test, &program, "sluggish 1"), "0");
     small.revision = 2;
     small.group_count = 2;
-    grant(test, &small);
+    test_node_grant(test, &small);
     while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_SWITCHED)
         test_node_run(test, 10);
     pid_t pid = restart_without(test, &program);
@@ -661,7 +630,7 @@ static void test_restart_while_groups_are_vacated(void **state)
     test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
     while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_VACATED)
         test_node_run(test, 10);
-    grant(test, &big);
+    test_node_grant(test, &big);
 }
 
 static void test_restart_with_a_lower_limit(void **state)
@@ -669,14 +638,14 @@ static void test_restart_with_a_lower_limit(void **state)
     struct test_node *test = *state;
     struct test_wish small = one;
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one);
     assert_string_equal(test_program_ask(test, &program, "charge 0 62914560"), "0");
     pid_t pid = restart_without(test, &program);
     /* There is no ledger to set it in; the one that comes back has the limit of before. */
     small.revision = 2;
     small.memory_bytes = 64 * MIB;
-    grant(test, &small);
+    test_node_grant(test, &small);
     assert_int_equal(kill(pid, SIGCONT), 0);
     while (!flyt_node_server_find(&test->node, program.session_id))
         test_node_run(test, 10);
@@ -691,7 +660,7 @@ static void test_restart_in_the_middle_of_an_end(void **state)
 {
     struct test_node *test = *state;
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one);
     pid_t pid = restart_without(test, &program);
     test_node_remove(test, one.id);
@@ -718,7 +687,7 @@ static void test_restart_lets_programs_wait(void **state)
     struct test_wish single = one;
 
     single.sessions_max = 1;
-    grant(test, &single);
+    test_node_grant(test, &single);
     struct test_program program = enter(test, &single);
     pid_t pid = restart_without(test, &program);
     assert_int_equal(kill(pid, SIGKILL), 0);
@@ -743,7 +712,7 @@ static void test_restart_without_descriptors(void **state)
     struct rlimit before, none;
     unsigned turns = 0;
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one);
     pid_t pid = restart_without(test, &program);
     test_node_until_warm(test);
@@ -773,8 +742,8 @@ static void test_restart_harms_nobody(void **state)
     char refused[16];
 
     snprintf(refused, sizeof refused, "%d", -ENOMEM);
-    grant(test, &one);
-    grant(test, &other);
+    test_node_grant(test, &one);
+    test_node_grant(test, &other);
     struct test_program stays = enter(test, &one), dies = enter(test, &one);
     assert_string_equal(test_program_ask(test, &stays, "charge 0 62914560"), "0");
     assert_string_equal(test_program_ask(test, &stays, "extent 3 0 4194304"), "0");
@@ -823,7 +792,7 @@ static void test_orphans_and_strangers(void **state)
     struct test_node *test = *state;
     char path[128];
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one);
     test_node_stop(test);
     /* The state is lost but for the key: the allocation comes back with its server. */
@@ -840,7 +809,7 @@ static void test_orphans_and_strangers(void **state)
         test_node_run(test, 10);
     assert_int_equal(flyt_node_allocation_find(&test->node, one.id)->now.state, FLYT_ALLOCATION_ORPHAN);
     /* The cluster manager takes it in. */
-    grant(test, &one);
+    test_node_grant(test, &one);
     assert_int_equal(flyt_node_allocation_find(&test->node, one.id)->now.state, FLYT_ALLOCATION_ACTIVE);
     assert_string_equal(test_program_ask(test, &program, "charge 0 1048576"), "0");
     assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, MIB);
@@ -857,7 +826,7 @@ static void test_gpu_that_does_not_work(void **state)
 {
     struct test_node *test = *state;
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     setenv("FLYT_FAKE_FAILURE", "the driver says 999", 1);
     flyt_node_pool_renew(&test->node, &test->node.gpus.items[0]);
     while (test->node.gpus.items[0].health != FLYT_HEALTH_FAILED)
@@ -884,7 +853,7 @@ static void test_another_split_is_refused(void **state)
     struct test_node *test = *state;
     struct flyt_node_gpu *gpu = &test->node.gpus.items[0];
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program running = enter(test, &one);
     for (unsigned i = 0; i < sizeof splits / sizeof splits[0]; i++) {
         setenv(splits[i].name, splits[i].value, 1);
@@ -911,31 +880,31 @@ static void test_another_split_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_tickets, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_bounds_of_a_vm, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_data_streams_go_to_their_session, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_programs_wait_for_servers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_programs_of_a_vm_share_its_memory, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_drivers_take_is_corrected, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_limits_change, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_extents_outlive_nobody, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_groups_are_given_when_vacated, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_groups_that_are_kept, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_another_split_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_orders_are_absolute, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_sessions_are_ended, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_who_waits_is_checked_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_limit_that_cannot_be_kept, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_settings_leave_slots, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_gives_nothing_away, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_while_groups_are_vacated, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_with_a_lower_limit, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_in_the_middle_of_an_end, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_harms_nobody, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_without_descriptors, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_lets_programs_wait, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_orphans_and_strangers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_gpu_that_does_not_work, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_tickets, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_bounds_of_a_vm, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_data_streams_go_to_their_session, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_programs_wait_for_servers, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_programs_of_a_vm_share_its_memory, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_what_drivers_take_is_corrected, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_limits_change, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_extents_outlive_nobody, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_groups_are_given_when_vacated, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_groups_that_are_kept, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_another_split_is_refused, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_orders_are_absolute, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_sessions_are_ended, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_who_waits_is_checked_again, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_limit_that_cannot_be_kept, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_settings_leave_slots, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_gives_nothing_away, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_while_groups_are_vacated, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_with_a_lower_limit, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_in_the_middle_of_an_end, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_harms_nobody, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_without_descriptors, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_lets_programs_wait, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_orphans_and_strangers, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_gpu_that_does_not_work, test_node_set_up, test_node_tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,37 +45,6 @@ static const struct test_wish other = {.id = 0x22,
                                        .window_ms = 200,
                                        .priority = 3};
 
-static int set_up(void **state)
-{
-    struct test_node *test = test_node_new();
-
-    test_node_start(test);
-    test_node_until_warm(test);
-    *state = test;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct test_node *test = *state;
-
-    while (test->node.servers && test->node.servers->allocation) {
-        kill(test->node.servers->pid, SIGKILL);
-        test_node_run(test, 20);
-    }
-    test_node_stop(test);
-    test_node_free(test);
-    return 0;
-}
-
-static void grant(struct test_node *test, const struct test_wish *wish)
-{
-    struct test_outcome outcome = test_node_order(test, wish);
-
-    if (outcome.status != FLYT_STATUS_OK)
-        fail_msg("not granted: %s", outcome.text);
-}
-
 static void is_refused(struct test_node *test, const struct test_wish *wish, flyt_status status, const char *words)
 {
     struct test_outcome outcome = test_node_order(test, wish);
@@ -144,11 +113,11 @@ static void test_sms_are_shared_in_turns_or_not_at_all(void **state)
                                   .first_group = 5,
                                   .group_count = 2};
 
-    grant(test, &one);
-    grant(test, &other); /* groups 2 and 3 are both's */
+    test_node_grant(test, &one);
+    test_node_grant(test, &other); /* groups 2 and 3 are both's */
     is_refused(test, &exclusive, FLYT_STATUS_CONFLICT, "SM group 5");
     exclusive.first_group = 6;
-    grant(test, &exclusive);
+    test_node_grant(test, &exclusive);
     struct test_wish wider = one;
     wider.revision = 2;
     wider.group_count = 7; /* time-sharing gives no right to what is another's alone */
@@ -192,7 +161,7 @@ static void test_classes_do_not_mix(void **state)
     wish.is_strict = true;
     is_refused(test, &wish, FLYT_STATUS_INVALID, "shared VMs only");
     test->node.gpus.items[0].isolation = FLYT_ISOLATION_STRICT;
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     is_refused(test, &other, FLYT_STATUS_INVALID, "strict VMs only");
 }
 
@@ -202,14 +171,14 @@ static void test_shares_change_and_go(void **state)
     struct test_wish wish = one;
     uint64_t ids[FLYT_TURN_TENANTS_MAX];
 
-    grant(test, &one);
+    test_node_grant(test, &one);
     struct test_program program = enter(test, &one);
     wish.revision = 2;
     wish.minimum_pct = 60;
     wish.maximum_pct = 60;
     wish.window_ms = 50;
     wish.priority = -2;
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     expect_tenant(test, &wish);
     expect_share(test, &program, "active", -2, turns_of(test, 0));
     /* A server that has joined is taken out when its process has gone. */
@@ -240,13 +209,13 @@ static void test_suspend(void **state)
     struct test_wish wish = one;
 
     wish.minimum_pct = wish.maximum_pct = wish.window_ms = 0; /* it needs no token for that */
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     struct test_program first = enter(test, &wish), second = enter(test, &wish);
     assert_false(is_suspended(test, NULL));
     test_program_ask(test, &second, "silent 1");
     wish.revision = 2;
     wish.is_suspended = true;
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     expect_share(test, &first, "suspended", 0, NULL);
     expect_share(test, &second, "suspended", 0, NULL);
     test_node_run(test, 100);
@@ -268,7 +237,7 @@ static void test_suspend(void **state)
     test_node_until(test, is_suspended, NULL, "all programs' word");
     wish.revision = 3;
     wish.is_suspended = false;
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     expect_share(test, &third, "active", 0, NULL);
     assert_false(is_suspended(test, NULL));
     close(first.fd);
@@ -288,8 +257,8 @@ static void test_restart_keeps_the_token(void **state)
     struct test_wish wish = other;
     struct stat before, after;
 
-    grant(test, &one);
-    grant(test, &other);
+    test_node_grant(test, &one);
+    test_node_grant(test, &other);
     struct test_program first = enter(test, &one);
     assert_int_equal(fstat(flyt_turns_fd(turns_of(test, 0)), &before), 0);
     test_node_stop(test);
@@ -309,7 +278,7 @@ static void test_restart_keeps_the_token(void **state)
     wish.revision = 2;
     wish.minimum_pct = 70;
     wish.priority = 4;
-    grant(test, &wish);
+    test_node_grant(test, &wish);
     while (test->node.is_rejoining)
         test_node_run(test, 20);
     expect_share(test, &first, "active", 0, turns_of(test, 0));
@@ -323,12 +292,13 @@ static void test_restart_keeps_the_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_sms_are_shared_in_turns_or_not_at_all, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_bad_shares_are_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_classes_do_not_mix, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_shares_change_and_go, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_suspend, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_keeps_the_token, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sms_are_shared_in_turns_or_not_at_all, test_node_set_up,
+                                        test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_shares_are_refused, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_classes_do_not_mix, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_shares_change_and_go, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_suspend, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_restart_keeps_the_token, test_node_set_up, test_node_tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

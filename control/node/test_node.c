@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -350,4 +351,35 @@ const char *test_program_ask(struct test_node *test, struct test_program *progra
     }
     text[used] = 0;
     return text;
+}
+
+int test_node_set_up(void **state)
+{
+    struct test_node *test = test_node_new();
+
+    test_node_start(test);
+    test_node_until_warm(test);
+    *state = test;
+    return 0;
+}
+
+int test_node_tear_down(void **state)
+{
+    struct test_node *test = *state;
+
+    while (test->node.servers && test->node.servers->allocation) {
+        kill(test->node.servers->pid, SIGKILL);
+        test_node_run(test, 20);
+    }
+    test_node_stop(test);
+    test_node_free(test);
+    return 0;
+}
+
+void test_node_grant(struct test_node *test, const struct test_wish *wish)
+{
+    struct test_outcome outcome = test_node_order(test, wish);
+
+    if (outcome.status != FLYT_STATUS_OK)
+        fail_msg("not granted: %s", outcome.text);
 }

@@ -82,4 +82,10 @@ struct test_program test_node_connect(struct test_node *test, const struct flyt_
 /* Says a line to the program's fake server and returns its answer (static). */
 const char *test_program_ask(struct test_node *test, struct test_program *program, const char *line);
 
+/* cmocka's: a node manager with a warm server; its end, with its programs. */
+int test_node_set_up(void **state);
+int test_node_tear_down(void **state);
+/* An order that must be carried out. */
+void test_node_grant(struct test_node *test, const struct test_wish *wish);
+
 #endif

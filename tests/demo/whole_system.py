@@ -120,7 +120,7 @@ def play(system):
     report("bob$ flyt-run ./matrix", harness.finish(matrix))
     show(system, "gpus")
     show(system, "vms")
-    say("A program that takes all the memory it gets, and then waits for more:\n\nalice$ flyt-run ./growing &")
+    say("A program that takes all the memory it gets, in blocks of 32 MiB beside its code, and then waits for more:\n\nalice$ flyt-run ./growing &")
     growing = system.start_in_vm(0, demo("growing"))
     for _ in range(2):
         sys.stdout.write(growing.stdout.readline().decode())
