@@ -49,12 +49,12 @@ static CUresult copy_between_devices(struct flyt_stream *stream, const flyt_box 
     CUDA_MEMCPY3D_PEER copy = {
         .srcMemoryType = CU_MEMORYTYPE_DEVICE,
         .srcDevice = src->address,
-        .srcContext = src_device->cu_context,
+        .srcContext = src_device->partition->cu_context,
         .srcPitch = pitch_of(src),
         .srcHeight = rows_apart(src),
         .dstMemoryType = CU_MEMORYTYPE_DEVICE,
         .dstDevice = dst->address,
-        .dstContext = dst_device->cu_context,
+        .dstContext = dst_device->partition->cu_context,
         .dstPitch = pitch_of(dst),
         .dstHeight = rows_apart(dst),
         .WidthInBytes = dst->width_bytes,
@@ -90,8 +90,8 @@ CUresult flyt_serve_copy_within(struct flyt_call *call, const flyt_copy_within_a
     if (is_line && dst_device == src_device)
         result = driver->cuMemcpyDtoDAsync(dst->address, src->address, bytes, carrier->cu_stream);
     else if (is_line)
-        result = driver->cuMemcpyPeerAsync(dst->address, dst_device->cu_context, src->address, src_device->cu_context,
-                                           bytes, carrier->cu_stream);
+        result = driver->cuMemcpyPeerAsync(dst->address, dst_device->partition->cu_context, src->address,
+                                           src_device->partition->cu_context, bytes, carrier->cu_stream);
     else if (dst_device == src_device)
         result = copy_boxes(carrier, dst, src);
     else

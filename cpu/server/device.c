@@ -41,12 +41,10 @@ CUresult flyt_device_make(struct flyt_device *device)
     /* A session without a limit has all SMs. Its streams are in a green context all the same, so that a limit can
      * come. */
     if (result == CUDA_SUCCESS)
-        result = flyt_partition_make(driver, device->cu_device, device->group_size, device->groups, &device->cu_green,
-                                     &device->sm_count);
+        result = flyt_partition_get(&device->partitions, driver, device->cu_device, device->group_size, device->groups,
+                                    &device->partition);
     if (result == CUDA_SUCCESS)
-        result = driver->cuCtxFromGreenCtx(&device->cu_context, device->cu_green);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuCtxSetCurrent(device->cu_context);
+        result = driver->cuCtxSetCurrent(device->partition->cu_context);
     if (result != CUDA_SUCCESS)
         return result;
     session->current_device = device;
@@ -67,6 +65,7 @@ void flyt_device_fini(struct flyt_device *device)
     flyt_turn_fini(device);
     flyt_memory_fini(device);
     flyt_moment_pool_fini(device);
+    flyt_partition_forget(&device->partitions);
 }
 
 CUresult flyt_device_use(struct flyt_device *device)
@@ -74,7 +73,7 @@ CUresult flyt_device_use(struct flyt_device *device)
     struct flyt_session *session = device->session;
     if (session->current_device == device)
         return CUDA_SUCCESS;
-    CUresult result = session->driver->cuCtxSetCurrent(device->cu_context);
+    CUresult result = session->driver->cuCtxSetCurrent(device->partition->cu_context);
     if (result == CUDA_SUCCESS)
         session->current_device = device;
     return result;
@@ -150,7 +149,7 @@ CUresult flyt_serve_device_info(struct flyt_call *call, const flyt_device_info_a
     /* The GPU, for the program, is what it was given of it. */
     if (device->group_size)
         res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] =
-            (int)(device->shown_sms ? device->shown_sms : device->sm_count);
+            (int)(device->shown_sms ? device->shown_sms : device->partition->sm_count);
     return CUDA_SUCCESS;
 }
 
@@ -165,7 +164,7 @@ static CUresult enter_primary(struct flyt_call *call, uint32_t ordinal, struct f
 
 static CUresult leave_primary(struct flyt_device *device, CUresult result)
 {
-    CUresult back = device->session->driver->cuCtxSetCurrent(device->cu_context);
+    CUresult back = device->session->driver->cuCtxSetCurrent(device->partition->cu_context);
     return result == CUDA_SUCCESS ? back : result;
 }
 

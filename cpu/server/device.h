@@ -11,6 +11,7 @@
 
 #include "cpu/server/memory.h"
 #include "cpu/server/moment.h"
+#include "cpu/server/partition.h"
 #include "cpu/server/reserve.h"
 #include "cpu/server/resize.h"
 #include "cpu/server/turn.h"
@@ -25,11 +26,12 @@ struct flyt_device {
     struct flyt_session *session;
     unsigned ordinal;
     CUdevice cu_device;
-    bool is_made;            /* the contexts below exist; cu_primary may be there before */
-    CUcontext cu_primary;    /* limits and cache preferences belong to it; helping threads work in it, for it stays */
-    CUgreenCtx cu_green;     /* the session's SMs; every stream is made in it */
-    CUcontext cu_context;    /* cu_green as a context: current whenever the device is used */
-    CUstream cu_idle_stream; /* never has work (print.c); NULL until it is needed */
+    bool is_made;         /* the contexts below exist; cu_primary may be there before */
+    CUcontext cu_primary; /* limits and cache preferences belong to it; helping threads work in it, for it stays */
+    /* The session's SMs: every stream is made in its green context, which is current whenever the device is used. */
+    const struct flyt_partition_context *partition;
+    struct flyt_partition_context *partitions; /* those that it has had, this one included */
+    CUstream cu_idle_stream;                   /* never has work (print.c); NULL until it is needed */
     struct flyt_stream *legacy;
     struct flyt_stream *streams_first; /* all of the device, those that have lost their ids included */
     unsigned stream_count, busy_count; /* of those: in session->busy_first */
@@ -50,7 +52,6 @@ struct flyt_device {
     struct flyt_ledger *ledger; /* the VM's account of this GPU's memory; NULL: no limit */
     unsigned group_size;        /* of SM groups; 0: no limit */
     unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];
-    unsigned sm_count;  /* that cu_green has */
     unsigned shown_sms; /* that the program is told; 0: those that there are */
     /* The most that a cooperative launch, or one in clusters, has needed (kernel.c); the watching thread reads it. */
     _Atomic(uint32_t) needed_sms;

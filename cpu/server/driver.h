@@ -30,7 +30,6 @@
     X(cuDeviceGetDevResource)                                                                                          \
     X(cuDevSmResourceSplitByCount)                                                                                     \
     X(cuDevResourceGenerateDesc)                                                                                       \
-    X(cuGreenCtxDestroy)                                                                                               \
     X(cuGreenCtxCreate)                                                                                                \
     X(cuGreenCtxStreamCreate)                                                                                          \
     X(cuCtxFromGreenCtx)                                                                                               \

@@ -23,7 +23,7 @@ struct fake_wait {
 static struct {
     pthread_mutex_t mutex;
     bool is_exact;
-    unsigned stream_count, stream_max, gone_count, green_count, left_count, wait_count;
+    unsigned stream_count, stream_max, gone_count, green_count, wait_count;
     struct fake_wait waits[WAITS_MAX];
     struct {
         uint64_t submitted, held_at;
@@ -153,15 +153,6 @@ static CUresult fake_green(CUgreenCtx *ret_green, CUdevResourceDesc desc, CUdevi
     pthread_mutex_lock(&fake.mutex);
     *ret_green = (CUgreenCtx)(uintptr_t)++fake.green_count;
     note_more("green:%u=%u", fake.green_count, (unsigned)(uintptr_t)desc);
-    pthread_mutex_unlock(&fake.mutex);
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_green_destroy(CUgreenCtx green)
-{
-    pthread_mutex_lock(&fake.mutex);
-    fake.left_count++;
-    note_more("left:%u", (unsigned)(uintptr_t)green);
     pthread_mutex_unlock(&fake.mutex);
     return CUDA_SUCCESS;
 }
@@ -399,7 +390,6 @@ static const struct flyt_driver table = {
     .cuMemExportToShareableHandle = fake_export,
     .cuDevResourceGenerateDesc = fake_desc,
     .cuGreenCtxCreate = fake_green,
-    .cuGreenCtxDestroy = fake_green_destroy,
     .cuGreenCtxStreamCreate = fake_stream_create,
     .cuCtxFromGreenCtx = fake_context,
     .cuDevicePrimaryCtxRetain = fake_primary,
@@ -433,7 +423,7 @@ const struct flyt_driver *flyt_fake_driver(void)
 {
     pthread_mutex_lock(&fake.mutex);
     fake.is_exact = false;
-    fake.stream_count = fake.gone_count = fake.green_count = fake.left_count = fake.wait_count = 0;
+    fake.stream_count = fake.gone_count = fake.green_count = fake.wait_count = 0;
     fake.stream_max = STREAMS_MAX;
     memset(fake.streams, 0, sizeof fake.streams);
     fake.failure = CUDA_SUCCESS;
@@ -490,12 +480,12 @@ void flyt_fake_limit_streams(unsigned count)
     pthread_mutex_unlock(&fake.mutex);
 }
 
-void flyt_fake_count(unsigned *ret_greens, unsigned *ret_streams)
+unsigned flyt_fake_stream_count(void)
 {
     pthread_mutex_lock(&fake.mutex);
-    *ret_greens = fake.green_count - fake.left_count;
-    *ret_streams = fake.stream_count - fake.gone_count;
+    unsigned count = fake.stream_count - fake.gone_count;
     pthread_mutex_unlock(&fake.mutex);
+    return count;
 }
 
 void flyt_fake_fail(CUresult result)

@@ -34,14 +34,14 @@ void flyt_fake_fail_host_memory(void);
 /*
  * From now on a stream that waits for an event has done nothing of what follows before the event is reached, and the
  * log tells more: "green:2=16" (the second context, of 16 SMs), "stream:5@2,-1" (stream 5 in context 2, priority -1),
- * "record:5", "gone:5" (a stream), "left:2" (a context), "sync" (somebody waits in the driver). There is a GPU of 64
+ * "record:5", "gone:5" (a stream), "sync" (somebody waits in the driver). There is a GPU of 64
  * SMs.
  */
 void flyt_fake_be_exact(void);
 /* No more than so many streams are made from the beginning on. */
 void flyt_fake_limit_streams(unsigned count);
-/* How many green contexts and streams there are. */
-void flyt_fake_count(unsigned *ret_greens, unsigned *ret_streams);
+/* How many streams there are. */
+unsigned flyt_fake_stream_count(void);
 
 /* What was submitted so far, one word per operation: "memset:2 wait:3<1 launch:3" (wait: stream 3 waits for an event
  * of stream 1; "in" becomes "pageable" for data in memory that is not page-locked). `text` has `bytes` of room. */

@@ -92,11 +92,11 @@ static int take_slots(struct flyt_session *session, const struct flyt_server_lin
                                   result == CUDA_ERROR_INVALID_VALUE ? ": the driver's SM groups are not the node's"
                                                                      : "");
         const struct flyt_server_link_slot *slot = &granted->slots[session->devices[i].slot];
-        if (session->manager && session->devices[i].sm_count != slot->sm_count)
+        if (session->manager && session->devices[i].partition->sm_count != slot->sm_count)
             return flyt_error_set(err, -EINVAL,
                                   "device %u: the driver's SM groups are not the node's: those of this allocation have "
                                   "%u SMs there, and %u as the node knows them",
-                                  i, session->devices[i].sm_count, slot->sm_count);
+                                  i, session->devices[i].partition->sm_count, slot->sm_count);
     }
     return 0;
 }

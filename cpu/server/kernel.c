@@ -140,8 +140,8 @@ CUresult flyt_serve_kernel_cluster_occupancy(struct flyt_call *call, const flyt_
     result = driver->cuOccupancyMaxActiveClusters(&res->count, function, &config);
     /* As many as the SMs have room for that the program knows of. */
     const struct flyt_device *device = call->session->current_device;
-    if (device->shown_sms && device->shown_sms < device->sm_count)
-        res->count = (int)((uint64_t)(unsigned)res->count * device->shown_sms / device->sm_count);
+    if (device->shown_sms && device->shown_sms < device->partition->sm_count)
+        res->count = (int)((uint64_t)(unsigned)res->count * device->shown_sms / device->partition->sm_count);
     return result;
 }
 
@@ -177,8 +177,8 @@ static void note_need(struct flyt_device *device, struct flyt_kernel *kernel, co
         per_sm = 1; /* it did begin: with so many per SM, or more */
     uint64_t sms = (blocks + (unsigned)per_sm - 1) / (unsigned)per_sm;
     /* One that the driver took although it says that it does not fit needs no more than there is. */
-    if (sms > device->sm_count)
-        sms = device->sm_count;
+    if (sms > device->partition->sm_count)
+        sms = device->partition->sm_count;
     if (sms > atomic_load_explicit(&device->needed_sms, memory_order_relaxed))
         atomic_store_explicit(&device->needed_sms, (uint32_t)sms, memory_order_relaxed);
 }

@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* From this size on a group's SMs can run a cluster of 8 together, which needs the driver's default way to split. */
 enum { CLUSTER_GROUP_SIZE = 8 };
@@ -50,40 +51,75 @@ static unsigned choose(struct flyt_partition *partition, const unsigned char *gr
 }
 
 static CUresult make_of(const struct flyt_driver *driver, CUdevice cu_device, CUdevResource *resources, unsigned count,
-                        CUgreenCtx *ret_green, unsigned *ret_sm_count)
+                        struct flyt_partition_context *context)
 {
     CUdevResourceDesc desc;
-    unsigned sm_count = 0;
     for (unsigned i = 0; i < count; i++)
-        sm_count += resources[i].sm.smCount;
+        context->sm_count += resources[i].sm.smCount;
     CUresult result = driver->cuDevResourceGenerateDesc(&desc, resources, count);
     if (result == CUDA_SUCCESS)
-        result = driver->cuGreenCtxCreate(ret_green, desc, cu_device, CU_GREEN_CTX_DEFAULT_STREAM);
+        result = driver->cuGreenCtxCreate(&context->cu_green, desc, cu_device, CU_GREEN_CTX_DEFAULT_STREAM);
     if (result == CUDA_SUCCESS)
-        *ret_sm_count = sm_count;
+        result = driver->cuCtxFromGreenCtx(&context->cu_context, context->cu_green);
     return result;
 }
 
-CUresult flyt_partition_make(const struct flyt_driver *driver, CUdevice cu_device, unsigned group_size,
-                             const unsigned char *groups, CUgreenCtx *ret_green, unsigned *ret_sm_count)
+/* With group_size 0: of all SMs. */
+static CUresult make(const struct flyt_driver *driver, CUdevice cu_device, struct flyt_partition_context *context)
 {
-    bool is_limited = false;
-    for (unsigned i = 0; group_size && i < FLYT_GROUPS_MAX / 8; i++)
-        is_limited |= groups[i] != 0;
-    if (!is_limited) {
+    if (!context->group_size) {
         CUdevResource all;
         CUresult result = driver->cuDeviceGetDevResource(cu_device, &all, CU_DEV_RESOURCE_TYPE_SM);
-        return result == CUDA_SUCCESS ? make_of(driver, cu_device, &all, 1, ret_green, ret_sm_count) : result;
+        return result == CUDA_SUCCESS ? make_of(driver, cu_device, &all, 1, context) : result;
     }
     struct flyt_partition *partition = calloc(1, sizeof *partition);
     if (!partition)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = flyt_partition_split(driver, cu_device, group_size, partition);
+    CUresult result = flyt_partition_split(driver, cu_device, context->group_size, partition);
     if (result == CUDA_SUCCESS) {
-        unsigned count = choose(partition, groups);
-        result = count ? make_of(driver, cu_device, partition->groups, count, ret_green, ret_sm_count)
-                       : CUDA_ERROR_INVALID_VALUE;
+        unsigned count = choose(partition, context->groups);
+        result = count ? make_of(driver, cu_device, partition->groups, count, context) : CUDA_ERROR_INVALID_VALUE;
     }
     free(partition);
     return result;
+}
+
+CUresult flyt_partition_get(struct flyt_partition_context **first, const struct flyt_driver *driver, CUdevice cu_device,
+                            unsigned group_size, const unsigned char *groups,
+                            const struct flyt_partition_context **ret_context)
+{
+    struct flyt_partition_context wanted = {0};
+    for (unsigned i = 0; group_size && i < sizeof wanted.groups; i++) {
+        wanted.groups[i] = groups[i];
+        if (groups[i])
+            wanted.group_size = group_size;
+    }
+    struct flyt_partition_context *context = *first;
+    while (context && (context->group_size != wanted.group_size ||
+                       memcmp(context->groups, wanted.groups, sizeof wanted.groups) != 0))
+        context = context->next;
+    if (!context) {
+        context = malloc(sizeof *context);
+        if (!context)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        *context = wanted;
+        CUresult result = make(driver, cu_device, context);
+        if (result != CUDA_SUCCESS) {
+            free(context);
+            return result;
+        }
+        context->next = *first;
+        *first = context;
+    }
+    *ret_context = context;
+    return CUDA_SUCCESS;
+}
+
+void flyt_partition_forget(struct flyt_partition_context **first)
+{
+    while (*first) {
+        struct flyt_partition_context *context = *first;
+        *first = context->next;
+        free(context);
+    }
 }

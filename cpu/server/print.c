@@ -122,7 +122,7 @@ static void make_driver_write(struct flyt_session *session, struct flyt_device *
         return;
     }
     if (result == CUDA_SUCCESS && !device->cu_idle_stream)
-        result = session->driver->cuGreenCtxStreamCreate(&device->cu_idle_stream, device->cu_green,
+        result = session->driver->cuGreenCtxStreamCreate(&device->cu_idle_stream, device->partition->cu_green,
                                                          CU_STREAM_NON_BLOCKING, 0);
     if (result == CUDA_SUCCESS)
         result = session->driver->cuStreamSynchronize(device->cu_idle_stream);

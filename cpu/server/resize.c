@@ -16,9 +16,9 @@ struct left_stream {
     struct flyt_moment *end; /* of its work; NULL: it had none */
 };
 
+/* What an order made all streams leave. */
 struct flyt_left_context {
     struct flyt_left_context *next;
-    CUgreenCtx cu_green;
     unsigned stream_count;
     struct left_stream streams[];
 };
@@ -55,25 +55,19 @@ static void free_stream(struct flyt_device *device, struct left_stream *left)
     left->end = flyt_moment_unref(left->end);
 }
 
-/* Destroys the context with the streams that are left in it. */
+/* Destroys the streams that are left in it. */
 static void free_context(struct flyt_device *device, struct flyt_left_context *context)
 {
     while (context->stream_count)
         free_stream(device, &context->streams[--context->stream_count]);
-    if (context->cu_green)
-        device->session->driver->cuGreenCtxDestroy(context->cu_green);
     free(context);
 }
 
-/* The new context becomes the device's, and *context what it was. */
-static void exchange(struct flyt_device *device, struct flyt_left_context *context, CUcontext cu_context,
-                     unsigned sm_count)
+/* The new driver streams become those of the session's streams, and *context has what they were. */
+static void exchange(struct flyt_device *device, struct flyt_left_context *context,
+                     const struct flyt_partition_context *partition)
 {
-    CUgreenCtx cu_green = device->cu_green;
-    device->cu_green = context->cu_green;
-    device->cu_context = cu_context;
-    device->sm_count = sm_count;
-    context->cu_green = cu_green;
+    device->partition = partition;
     for (unsigned i = 0; i < context->stream_count; i++) {
         struct left_stream *left = &context->streams[i];
         CUstream cu_stream = left->stream->cu_stream;
@@ -94,27 +88,25 @@ static CUresult leave_context(struct flyt_device *device, unsigned group_size, c
     struct flyt_session *session = device->session;
     const struct flyt_driver *driver = session->driver;
     struct flyt_left_context *context = calloc(1, sizeof *context + device->stream_count * sizeof context->streams[0]);
-    CUcontext cu_context;
-    unsigned sm_count;
+    const struct flyt_partition_context *partition = NULL;
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = flyt_partition_make(driver, device->cu_device, group_size, groups, &context->cu_green, &sm_count);
-    if (result == CUDA_SUCCESS && sm_count != wanted_sms) {
+    CUresult result =
+        flyt_partition_get(&device->partitions, driver, device->cu_device, group_size, groups, &partition);
+    if (result == CUDA_SUCCESS && partition->sm_count != wanted_sms) {
         flyt_warn("session %s: the driver's SM groups are not the node's: %u SMs there, %u as the node knows them",
-                  session->label, sm_count, wanted_sms);
+                  session->label, partition->sm_count, wanted_sms);
         result = CUDA_ERROR_INVALID_VALUE;
     }
     if (result == CUDA_SUCCESS)
-        result = driver->cuCtxFromGreenCtx(&cu_context, context->cu_green);
+        result = make_streams(device, partition->cu_green, context);
     if (result == CUDA_SUCCESS)
-        result = make_streams(device, context->cu_green, context);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuCtxSetCurrent(cu_context);
+        result = driver->cuCtxSetCurrent(partition->cu_context);
     if (result != CUDA_SUCCESS) {
         free_context(device, context);
         return flyt_session_check(session, result);
     }
-    exchange(device, context, cu_context, sm_count);
+    exchange(device, context, partition);
     session->current_device = device;
     context->next = device->resize.left_first;
     device->resize.left_first = context;
@@ -174,7 +166,7 @@ static int change_groups(struct flyt_device *device, const struct flyt_server_li
     device->group_size = group_size;
     memcpy(device->groups, order->groups, sizeof device->groups);
     flyt_debug("session %llu: device %u has %u SMs", (unsigned long long)session->session_id, device->ordinal,
-               device->sm_count);
+               device->partition->sm_count);
     return 0;
 }
 
@@ -210,7 +202,7 @@ void flyt_resize_renew_streams(struct flyt_device *device)
     if (!device->is_made || device->session->fatal != CUDA_SUCCESS ||
         device->resize.left_count == FLYT_LEFT_CONTEXTS_MAX)
         return;
-    CUresult result = leave_context(device, device->group_size, device->groups, device->sm_count);
+    CUresult result = leave_context(device, device->group_size, device->groups, device->partition->sm_count);
     if (result != CUDA_SUCCESS)
         flyt_warn("session %s: device %u: streams keep the priority that they have, cuda_result=%d",
                   device->session->label, device->ordinal, (int)result);

@@ -1,8 +1,9 @@
 /*
  * Other SMs for a device while programs run on it (the node manager's SM order). New work goes to a new green context
  * at once: every stream gets a driver stream there, with the same priority, which waits for the end of what the one
- * before it was given. The context that was left, and its driver streams, are destroyed when that work is done. Nothing
- * waits on the host, no memory moves, ids, events and modules stay what they are.
+ * before it was given. The driver streams that were left are destroyed when that work is done; their green context
+ * stays for the time when the session comes back to the same SMs (partition.h). Nothing waits on the host, no memory
+ * moves, ids, events and modules stay what they are.
  *
  * Only the submission thread uses this, but for what is the node manager's link (manager.h).
  */

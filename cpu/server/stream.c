@@ -16,8 +16,8 @@ CUresult flyt_stream_new(struct flyt_device *device, uint64_t id, unsigned flags
     struct flyt_stream *stream = calloc(1, sizeof *stream);
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = driver->cuGreenCtxStreamCreate(&stream->cu_stream, device->cu_green, CU_STREAM_NON_BLOCKING,
-                                                     flyt_turn_priority(device, priority));
+    CUresult result = driver->cuGreenCtxStreamCreate(&stream->cu_stream, device->partition->cu_green,
+                                                     CU_STREAM_NON_BLOCKING, flyt_turn_priority(device, priority));
     if (result != CUDA_SUCCESS) {
         free(stream);
         return result;
