@@ -1,5 +1,6 @@
 #include "control/base/config.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <libconfig.h>
@@ -105,6 +106,58 @@ static int put_number(const struct flyt_setting *setting, const config_setting_t
     return 0;
 }
 
+static const char *kind_name(const struct flyt_setting *setting)
+{
+    switch (setting->kind) {
+    case FLYT_SETTING_STRING:
+    case FLYT_SETTING_CHOICE:
+        return "a string in quotes";
+    case FLYT_SETTING_STRINGS:
+        return "a string or a list of strings";
+    case FLYT_SETTING_BOOL:
+        return "true or false";
+    case FLYT_SETTING_NUMBER:
+        return "a whole number";
+    case FLYT_SETTING_SECONDS:
+        return "a number of seconds";
+    case FLYT_SETTING_SIZE:
+        return "a size such as \"8G\", or a number of bytes";
+    case FLYT_SETTING_RANGE:
+        return "a range of numbers in quotes, \"FIRST-LAST\"";
+    case FLYT_SETTING_GROUPS:
+        return "a list of groups: ( { … }, … )";
+    }
+    return "";
+}
+
+static int put_range(const struct flyt_setting *setting, const config_setting_t *value, const char *text, void *config,
+                     struct flyt_error *err)
+{
+    struct flyt_range *range = field(setting, config);
+    char bounds[128], *where = NULL, *end;
+    if (!*text)
+        return 0;
+    errno = 0;
+    uint64_t first = strtoull(text, &end, 10), last = 0;
+    bool is_range = isdigit((unsigned char)*text) && *end == '-' && isdigit((unsigned char)end[1]);
+    if (is_range)
+        last = strtoull(end + 1, &end, 10);
+    snprintf(bounds, sizeof bounds, "%" PRIu64 " to %" PRIu64, setting->minimum, setting->maximum);
+    if (!is_range || *end || errno)
+        return complain(err, value, "%s must be %s", setting->path, kind_name(setting));
+    if (first < setting->minimum || last > setting->maximum)
+        return complain(err, value, "the numbers of %s must be from %s", setting->path, bounds);
+    if (first > last)
+        return complain(err, value, "%s ends before it begins: %s", setting->path, text);
+    const char *file = value ? config_setting_source_file(value) : NULL;
+    if (value &&
+        asprintf(&where, "%s:%u: ", file ? file : "configuration", (unsigned)config_setting_source_line(value)) < 0)
+        return -ENOMEM;
+    free(range->where);
+    *range = (struct flyt_range){first, last, where};
+    return 0;
+}
+
 /* A value in the form in which a file would have it. */
 static int put_text(const struct flyt_setting *setting, const config_setting_t *value, const char *text, void *config,
                     struct flyt_error *err)
@@ -130,32 +183,12 @@ static int put_text(const struct flyt_setting *setting, const config_setting_t *
         return put_number(setting, value, (uint64_t)(strtod(text, &end) * 1000 + 0.5), config, err);
     case FLYT_SETTING_NUMBER:
         return put_number(setting, value, strtoull(text, &end, 0), config, err);
+    case FLYT_SETTING_RANGE:
+        return put_range(setting, value, text, config, err);
     case FLYT_SETTING_GROUPS:
         return 0;
     }
     return -EINVAL;
-}
-
-static const char *kind_name(const struct flyt_setting *setting)
-{
-    switch (setting->kind) {
-    case FLYT_SETTING_STRING:
-    case FLYT_SETTING_CHOICE:
-        return "a string in quotes";
-    case FLYT_SETTING_STRINGS:
-        return "a string or a list of strings";
-    case FLYT_SETTING_BOOL:
-        return "true or false";
-    case FLYT_SETTING_NUMBER:
-        return "a whole number";
-    case FLYT_SETTING_SECONDS:
-        return "a number of seconds";
-    case FLYT_SETTING_SIZE:
-        return "a size such as \"8G\", or a number of bytes";
-    case FLYT_SETTING_GROUPS:
-        return "a list of groups: ( { … }, … )";
-    }
-    return "";
 }
 
 static int read_group(config_setting_t *group, const char *prefix, const struct flyt_setting *settings, void *config,
@@ -348,6 +381,10 @@ static void free_field(const struct flyt_setting *setting, void *config)
             free_fields(setting->members, (char *)groups->items + i * setting->group_bytes);
         free(groups->items);
         *groups = (struct flyt_groups){0};
+    } else if (setting->kind == FLYT_SETTING_RANGE) {
+        struct flyt_range *range = field(setting, config);
+        free(range->where);
+        *range = (struct flyt_range){0};
     }
 }
 
@@ -371,6 +408,8 @@ static size_t field_bytes(const struct flyt_setting *setting)
         return sizeof(struct flyt_strings);
     case FLYT_SETTING_BOOL:
         return sizeof(bool);
+    case FLYT_SETTING_RANGE:
+        return sizeof(struct flyt_range);
     case FLYT_SETTING_CHOICE:
         return sizeof(int);
     case FLYT_SETTING_GROUPS:
@@ -406,6 +445,10 @@ static bool is_same(const struct flyt_setting *setting, void *one, void *other)
                             (char *)b->items + i * setting->group_bytes);
         return same;
     }
+    if (setting->kind == FLYT_SETTING_RANGE) {
+        const struct flyt_range *a = field(setting, one), *b = field(setting, other);
+        return a->first == b->first && a->last == b->last;
+    }
     return memcmp(field(setting, one), field(setting, other), field_bytes(setting)) == 0;
 }
 
@@ -426,7 +469,7 @@ void flyt_config_apply(const struct flyt_setting *settings, void *config, void *
             flyt_warn("configuration: %s has changed and needs a restart", s->path);
             continue;
         }
-        char kept[sizeof(struct flyt_strings)];
+        char kept[sizeof(struct flyt_range)]; /* the largest that is live */
         size_t bytes = field_bytes(s);
         memcpy(kept, field(s, config), bytes);
         memcpy(field(s, config), field(s, fresh), bytes);

@@ -19,12 +19,18 @@ enum flyt_setting_kind {
     FLYT_SETTING_SECONDS, /* uint64_t, in ms: a number of seconds, which may have a fraction */
     FLYT_SETTING_SIZE,    /* uint64_t, in bytes: "512M", "4G", "1T", or a number of bytes */
     FLYT_SETTING_CHOICE,  /* int: the index of the string in choices */
+    FLYT_SETTING_RANGE,   /* struct flyt_range, minimum–maximum: "FIRST-LAST" */
     FLYT_SETTING_GROUPS,  /* a list of groups: struct flyt_groups, each read by `members` */
 };
 
 struct flyt_strings {
     char **items;
     size_t count;
+};
+
+struct flyt_range {
+    uint64_t first, last; /* last 0: there is none */
+    char *where;          /* "FILE:LINE: ", for who finds later that it cannot be; NULL: no file gave it */
 };
 
 struct flyt_groups {
@@ -38,7 +44,7 @@ struct flyt_setting {
     enum flyt_setting_kind kind;
     size_t offset;                      /* of the field in the structure */
     const char *fallback;               /* as it would be written, NULL: required; "" for an absent string (NULL) */
-    uint64_t minimum, maximum;          /* NUMBER, SECONDS (in ms), SIZE */
+    uint64_t minimum, maximum;          /* NUMBER, SECONDS (in ms), SIZE; RANGE: of its numbers */
     const char *const *choices;         /* CHOICE, ended by NULL */
     const struct flyt_setting *members; /* GROUPS */
     size_t group_bytes;

@@ -21,6 +21,7 @@ struct sample {
     bool is_on;
     uint64_t count, timeout_ms, memory_bytes;
     int policy;
+    struct flyt_range range;
     struct flyt_groups rules;
 };
 
@@ -72,6 +73,12 @@ static const struct flyt_setting settings[] = {
      .fallback = "spread",
      .choices = policies,
      .is_live = true},
+    {.path = "range",
+     .kind = FLYT_SETTING_RANGE,
+     .offset = offsetof(struct sample, range),
+     .fallback = "",
+     .minimum = 10,
+     .maximum = 99},
     {.path = "rules",
      .kind = FLYT_SETTING_GROUPS,
      .offset = offsetof(struct sample, rules),
@@ -105,6 +112,8 @@ static void defaults_hold(void **state)
     assert_int_equal(sample.timeout_ms, 2500);
     assert_int_equal(sample.memory_bytes, 1ull << 30);
     assert_int_equal(sample.policy, 1);
+    assert_int_equal(sample.range.last, 0);
+    assert_null(sample.range.where);
     assert_int_equal(sample.rules.count, 0);
     flyt_config_free(settings, &sample);
     assert_null(sample.name);
@@ -115,7 +124,7 @@ static void everything_is_read(void **state)
     struct sample sample = {0};
     struct flyt_error err = {0};
     write_file("name = \"x\";\ntls: { path = \"/p\"; timeout = 3; };\nmanagers = [ \"m1\", \"m2\" ];\non = false;\n"
-               "count = 10;\nmemory = 12345678901L;\npolicy = \"binpack\";\n"
+               "count = 10;\nrange = \"10-99\";\nmemory = 12345678901L;\npolicy = \"binpack\";\n"
                "rules = ( { name = \"r\"; weight = 3; }, { name = \"s\"; } );\n");
     assert_int_equal(flyt_config_read(path, settings, &sample, &err), 0);
     assert_string_equal(sample.path, "/p");
@@ -125,6 +134,11 @@ static void everything_is_read(void **state)
     assert_false(sample.is_on);
     assert_int_equal(sample.memory_bytes, 12345678901ull);
     assert_int_equal(sample.policy, 0);
+    assert_int_equal(sample.range.first, 10);
+    assert_int_equal(sample.range.last, 99);
+    char where[64];
+    snprintf(where, sizeof where, "%s:6: ", path);
+    assert_string_equal(sample.range.where, where);
     assert_int_equal(sample.rules.count, 2);
     const struct rule *rules = sample.rules.items;
     assert_string_equal(rules[1].name, "s");
@@ -153,6 +167,15 @@ static void errors_name_file_and_line(void **state)
         {"name = \"x\";\nmanagers = [ 1, 2 ];\n", 2, "list of strings"},
         {"name = \"x\";\nrules = ( { weight = 2; } );\n", 2, "name is missing"},
         {"name = \"x\";\nrules = ( 1 );\n", 2, "groups"},
+        {"name = \"x\";\nrange = 12;\n", 2, "\"FIRST-LAST\""},
+        {"name = \"x\";\nrange = \"12\";\n", 2, "\"FIRST-LAST\""},
+        {"name = \"x\";\nrange = \"12-\";\n", 2, "\"FIRST-LAST\""},
+        {"name = \"x\";\nrange = \"-12-13\";\n", 2, "\"FIRST-LAST\""},
+        {"name = \"x\";\nrange = \"12-13x\";\n", 2, "\"FIRST-LAST\""},
+        {"name = \"x\";\nrange = \"12-99999999999999999999\";\n", 2, "\"FIRST-LAST\""},
+        {"name = \"x\";\n\nrange = \"12-100\";\n", 3, "from 10 to 99"},
+        {"name = \"x\";\n\nrange = \"9-99\";\n", 3, "from 10 to 99"},
+        {"name = \"x\";\n\nrange = \"13-12\";\n", 3, "ends before it begins"},
         {"name = \"x\";\ntls = 3;\n", 2, "without braces"},
         {"count = 3;\n", 0, "name is missing"},
     };

@@ -45,7 +45,7 @@ static void print_value(const struct flyt_setting *setting)
     static const char *const kinds[] = {
         [FLYT_SETTING_STRING] = "string", [FLYT_SETTING_STRINGS] = "strings", [FLYT_SETTING_BOOL] = "bool",
         [FLYT_SETTING_NUMBER] = "number", [FLYT_SETTING_SECONDS] = "seconds", [FLYT_SETTING_SIZE] = "size",
-        [FLYT_SETTING_CHOICE] = "choice", [FLYT_SETTING_GROUPS] = "groups",
+        [FLYT_SETTING_CHOICE] = "choice", [FLYT_SETTING_RANGE] = "range",     [FLYT_SETTING_GROUPS] = "groups",
     };
     printf("  %-26s %s", setting->path, setting->help ? setting->help : "");
     if (setting->kind == FLYT_SETTING_CHOICE)
