@@ -7,6 +7,11 @@ $(B)/tests/system/%: tests/system/programs/%.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart $(if $(filter static_%,$*),static,shared) -o $@ $<
 
+# Thread-block clusters are what GPUs of compute capability 9.0 have.
+$(B)/tests/system/clusters: tests/system/programs/clusters.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -std=c++17 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90 -o $@ $<
+
 # Without CUDA: what stands in for nodes, VMs and operators before the cluster manager.
 CLUSTER_HELPERS := $(B)/tests/system/simulated_node $(B)/tests/system/cluster_call
 $(CLUSTER_HELPERS): $(B)/tests/system/%: $(B)/tests/system/programs/%.o $(B)/tests/system/programs/input_lines.o $(CONTROL_OBJS)
@@ -21,11 +26,11 @@ $(STEPPED_CLOCK): tests/system/programs/stepped_clock.c
 test-apps: $(STEPPED_CLOCK)
 
 # The driver API alone, with whatever library it is told.
-MPS_USERS := $(B)/tests/system/mps_users
-$(MPS_USERS): tests/system/programs/mps_users.c | toolkit
+MPS_PROGRAMS := $(B)/tests/system/mps_users $(B)/tests/system/mps_contexts
+$(MPS_PROGRAMS): $(B)/tests/system/%: tests/system/programs/%.c | toolkit
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -ldl
-test-apps: $(MPS_USERS)
+test-apps: $(MPS_PROGRAMS)
 
 # The client libraries of an older build, as a node sees them: their handshake is made of tables that lack rows, and says
 # another build. What they do not offer there they cannot call; all else is today's. Compiles two files.
