@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""usage: tests/bench/limits.py [TOPIC…]      topics: sms, memory, resize, share, gate; without one: all
+"""usage: tests/bench/limits.py [TOPIC…]      topics: sms, memory, resize, share, gate, faults; without one: all
 
-Measures what limits of SMs are worth: tenants in VMs of a whole system on this machine's NVIDIA GPU under MPS, or, where
-there is none, on a software GPU, whose figures say something of the limits and nothing of a GPU. Medians of ROUNDS rounds
-in Markdown tables, what was asked beside what was seen. FLYT_BUILD names the build folder.
+Measures what limits of SMs are worth, and how soon all is well after a fault: tenants in VMs of a whole system on this
+machine's NVIDIA GPU under MPS, or, where there is none, on a software GPU, whose figures say something of the limits and
+nothing of a GPU. Medians of ROUNDS rounds in Markdown tables, what was asked beside what was seen. FLYT_BUILD names the
+build folder.
 """
 import os
 import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "system"))
@@ -97,7 +99,7 @@ def table(title, rows):
     sys.stdout.flush()
 
 
-def whole(vms, isolation="shared", **node):
+def whole(vms, isolation="shared", env=None, **node):
     settings = {"warm": vms, **node}
     if HAS_GPU:
         settings["mps"] = "start" if isolation == "shared" else "off"
@@ -107,11 +109,12 @@ def whole(vms, isolation="shared", **node):
     if isolation != "shared":
         settings["isolation"] = isolation
     return System(nodes=1, vms=vms, hardware=HAS_GPU, namespaces=False, sms=SMS, memory="4G", node=settings,
-                  cluster={"allocation_linger_s": 0.5})
+                  cluster={"allocation_linger_s": 0.5}, env=env)
 
 
-def add(system, i, sm, *words):
-    system.flytctl("vm", "add", system.vm_ip(i), "--sm", sm, "--memory", "8G" if HAS_GPU else "64M", "--sessions", 1, *words)
+def add(system, i, sm, *words, sessions=1):
+    system.flytctl("vm", "add", system.vm_ip(i), "--sm", sm, "--memory", "8G" if HAS_GPU else "64M", "--sessions", sessions,
+                   *words)
     return system.vm_ip(i)
 
 
@@ -331,7 +334,97 @@ def gate():
     ])
 
 
-TOPICS = {"sms": sms, "memory": memory, "resize": resize, "share": share, "gate": gate}
+# ---- faults ----
+
+def short_program(system, i):
+    return system.run_in_vm(i, harness.helper("echo")).status == 0
+
+
+def settle(system):
+    """Waits until nothing runs and servers are warm."""
+    def is_quiet():
+        return not system.flytctl("sessions") and all(g["warm"] >= 2 and g["health"] == "ok" for g in system.flytctl("gpus"))
+    harness.within(60, is_quiet, "no programs, and warm servers")
+
+
+def victim(system):
+    """A tenant under full load in VM 1, its session and its server."""
+    tenant = Tenant(system, 1, SHORT)
+    tenant.go()
+    session = harness.within(60, lambda: system.flytctl("sessions"), "its session")[0]
+    return tenant, session["id"], session["server_pid"]
+
+
+def ends_with_error(tenant):
+    result = harness.finish(tenant.process)
+    harness.expect(result.status != 0 and result.err, "a tenant that lost its GPU", result)
+
+
+def fault(system):
+    """ms from the beginning and from the end of a program that faults until a new one of its neighbour's VM has ended
+    right, and how many were refused before."""
+    settle(system)
+    tenant, _, _ = victim(system)
+    begin, refused = time.monotonic(), 0
+    culprit = system.run_in_vm(0, harness.app("fault_address"))
+    end = time.monotonic()
+    harness.expect_equal(culprit.status, 0, "the program that faults", culprit)
+    while not short_program(system, 1):
+        refused += 1
+        harness.expect(time.monotonic() - end < 60, "no program of the neighbour's VM is right again")
+    now = time.monotonic()
+    ends_with_error(tenant)
+    return (now - begin) * 1e3, (now - end) * 1e3, refused
+
+
+def session_kill(system):
+    """ms until the order is acknowledged, until the server has gone, and until the session is shown no more."""
+    settle(system)
+    tenant, session, pid = victim(system)
+    begin = time.monotonic()
+    system.flytctl("session", "kill", session)
+    acknowledged = time.monotonic()
+    harness.within(60, lambda: not harness.is_alive(pid), "the server has gone")
+    gone = time.monotonic()
+    harness.within(60, lambda: not system.flytctl("sessions"), "the session has gone")
+    unseen = time.monotonic()
+    ends_with_error(tenant)
+    return [(moment - begin) * 1e3 for moment in (acknowledged, gone, unseen)]
+
+
+def faults():
+    env = harness.environment()
+    if not HAS_GPU:
+        env["FLYT_SOFT_FAULT_FOLDER"] = tempfile.mkdtemp(prefix="faults-", dir=harness.WORK)
+    undisturbed, after_fault, kills = [], [], []
+    with whole(2, env=env) as system:
+        for i in range(2):
+            add(system, i, 32, "--include-gpu", "node-0:0", sessions=4)
+        for _ in range(ROUNDS):
+            settle(system)
+            begin = time.monotonic()
+            harness.expect(short_program(system, 1), "a short program")
+            undisturbed.append((time.monotonic() - begin) * 1e3)
+            after_fault.append(fault(system))
+            kills.append(session_kill(system))
+        happened = [e["kind"] for e in system.flytctl("events")].count("gpu.fault")
+    harness.expect_equal(happened, ROUNDS, "faults that the node told of")
+    from_begin, from_end, refused = zip(*after_fault)
+    acknowledged, gone, unseen = zip(*kills)
+    table("After a fault on a shared GPU (medians of %d rounds)" % ROUNDS, [
+        ("a short program, first to last, nothing else there", "", spread(undisturbed, "%.0f ms")),
+        ("from the end of the program that faulted until a new one of its neighbour's VM has ended right", "≤ 5 s",
+         spread(from_end, "%.0f ms")),
+        ("the same from the beginning of the program that faulted", "≤ 5 s", spread(from_begin, "%.0f ms")),
+        ("new programs that were refused before that", "", spread(refused, "%d")),
+        ("flytctl session kill under full load until acknowledged, its process included", "≤ 5 s",
+         spread(acknowledged, "%.0f ms")),
+        ("until its server process has gone", "≤ 5 s", spread(gone, "%.0f ms")),
+        ("until flytctl sessions shows it no more", "≤ 5 s", spread(unseen, "%.0f ms")),
+    ])
+
+
+TOPICS = {"sms": sms, "memory": memory, "resize": resize, "share": share, "gate": gate, "faults": faults}
 
 
 def main(topics):
