@@ -22,8 +22,9 @@ def write(path, text):
 
 
 def without_handshake(text):
-    """The base protocol: the handshake's own sections grow at their ends, which must not make other peers strangers."""
-    return re.sub(r"/\* ---- the handshake.*?(?=/\* ----|#endif\n\Z)", "", text, flags=re.DOTALL)
+    """The base protocol: the handshake's own sections, and the bounds of later rows, grow at their ends, which must not
+    make other peers strangers."""
+    return re.sub(r"/\* ---- (?:the handshake|rows that came later).*?(?=/\* ----|#endif\n\Z)", "", text, flags=re.DOTALL)
 
 
 def main():

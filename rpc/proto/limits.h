@@ -51,4 +51,8 @@
 #define FLYT_PROOF_BYTES     32
 #define FLYT_CHALLENGE_BYTES 32
 
+/* ---- rows that came later: no part of the base hash, a row's own hash tells who has it ---- */
+
+#define FLYT_RANGES_MAX 4096 /* allocations that one call names */
+
 #endif

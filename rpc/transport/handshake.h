@@ -15,6 +15,10 @@
 #include "flyt.h"
 #include "rpc/base/error.h"
 
+/* In the handshake's answer, beside FLYT_FEATURE_PROGRESS_PAGE: when this server is no more, the session may go on at
+ * another one, by a connection of kind FLYT_CONNECTION_RESUME with its token. */
+enum { FLYT_FEATURE_RESUME = 2 };
+
 /*
  * Decodes the arguments of a handshake call. 0: *ret_args is filled, to be freed with
  * xdr_free(xdr_flyt_handshake_args), and *ret_xid names the call; -EBADMSG: the record is none, nothing to be freed.

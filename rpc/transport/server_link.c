@@ -46,6 +46,8 @@ static int part_bytes_of(uint32_t kind)
         [FLYT_SERVER_LINK_USE] = sizeof(struct flyt_server_link_use),
         [FLYT_SERVER_LINK_REJOIN] = sizeof(struct flyt_server_link_rejoin),
         [FLYT_SERVER_LINK_WELCOME] = sizeof(struct flyt_server_link_welcome),
+        [FLYT_SERVER_LINK_RESUME] = sizeof(struct flyt_server_link_resume),
+        [FLYT_SERVER_LINK_GIVE] = sizeof(struct flyt_server_link_extent),
     };
 
     return kind == 0 || kind >= FLYT_SERVER_LINK_KINDS ? -1 : bytes[kind];
@@ -61,6 +63,7 @@ static unsigned descriptors_of(const struct flyt_server_link_message *message)
         return message->rejoin.session.ledger_count + flyt_server_link_turn_count(&message->rejoin.session);
     case FLYT_SERVER_LINK_DATA:
     case FLYT_SERVER_LINK_EXTENT:
+    case FLYT_SERVER_LINK_GIVE:
         return 1;
     case FLYT_SERVER_LINK_SHARE:
         return message->share.has_turns;
@@ -112,7 +115,10 @@ static bool is_good(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_EXTENT:
     case FLYT_SERVER_LINK_EXTENT_GONE:
     case FLYT_SERVER_LINK_EXTENT_CREDITED:
+    case FLYT_SERVER_LINK_GIVE:
         return message->extent.slot < FLYT_SLOTS_MAX;
+    case FLYT_SERVER_LINK_RESUME:
+        return message->resume.extent_count <= FLYT_SERVER_LINK_EXTENTS_MAX;
     case FLYT_SERVER_LINK_LIMIT:
         return message->limit.slot < FLYT_SLOTS_MAX && message->limit.when_free <= 1;
     case FLYT_SERVER_LINK_LIMIT_DONE:

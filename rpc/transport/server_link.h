@@ -34,6 +34,7 @@ enum {
     FLYT_SERVER_LINK_FOLDER_BYTES = 256,
     FLYT_SERVER_LINK_FD = 3, /* where a server that was started finds its end */
     FLYT_SERVER_LINK_GROUP_BYTES = FLYT_GROUPS_MAX / 8,
+    FLYT_SERVER_LINK_EXTENTS_MAX = 65536, /* of a session, on all its devices */
 };
 
 enum flyt_server_link_kind {
@@ -95,6 +96,13 @@ enum flyt_server_link_kind {
     FLYT_SERVER_LINK_FAULT = 22,
     /* To the server, soon after FAULT: `data` is what its program is to be told; empty: it was its own fault. */
     FLYT_SERVER_LINK_CAUSE = 23,
+    /*
+     * To the server, before SESSION: what follows is a session that goes on (`resume`), whose client comes with a
+     * connection of kind FLYT_CONNECTION_RESUME; then so many times GIVE: an extent of it. `extent`, with the id that
+     * it keeps; descriptor: the memory, which the manager holds too and has charged to the server's ledger entry.
+     */
+    FLYT_SERVER_LINK_RESUME = 24,
+    FLYT_SERVER_LINK_GIVE = 25,
     FLYT_SERVER_LINK_KINDS
 };
 
@@ -120,6 +128,11 @@ struct flyt_server_link_ready {
 struct flyt_server_link_fault {
     int32_t result;    /* CUDA's */
     uint32_t had_work; /* 0 or 1: there was work of it on the GPU */
+};
+
+struct flyt_server_link_resume {
+    uint64_t extent_count;   /* GIVEs that follow, at most FLYT_SERVER_LINK_EXTENTS_MAX */
+    uint64_t last_extent_id; /* the highest id that any of the session's extents ever had: new ones go on behind it */
 };
 
 /* Of a slot; what one that does not know them makes of them: nothing. */
@@ -287,6 +300,7 @@ struct flyt_server_link_message {
         struct flyt_server_link_use use;
         struct flyt_server_link_rejoin rejoin;
         struct flyt_server_link_welcome welcome;
+        struct flyt_server_link_resume resume;
     };
     unsigned char data[FLYT_SERVER_LINK_DATA_BYTES_MAX + 1]; /* a NUL follows what was received */
 };
@@ -310,6 +324,7 @@ _Static_assert(sizeof(struct flyt_server_link_use) == 112, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_rejoin) == 2968, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_resume) == 16, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_message, session) == 8, "link layout");
 
 static inline unsigned flyt_server_link_group_size(const struct flyt_server_link_session *session, unsigned slot)
