@@ -84,6 +84,7 @@ bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, 
         return TRUE;
     }
     session->client_pid = (pid_t)args->pid;
+    flyt_send_all_init(&session->send_all, res);
     keep_name(session, *args->program_name ? args->program_name : "?");
     flyt_info("session %s: started, client_pid=%d program=%s cuda=%u", session->label, (int)session->client_pid,
               session->client_name, args->cuda_version);

@@ -114,8 +114,7 @@ static bool take_turns(struct flyt_session *session, const struct idle *idle)
     return flyt_turns_advance(session, now_ns, idle->since_ns ? now_ns - idle->since_ns : 0, &session->turn_again_ns);
 }
 
-/* A client that does not read its notices must not stop its own calls: the rest of the buffer is for replies. */
-static bool can_tell(const struct flyt_session *session)
+bool flyt_session_can_tell(const struct flyt_session *session)
 {
     struct pollfd out = {.fd = flyt_connection_fd(session->connection), .events = POLLOUT};
     return poll(&out, 1, 0) == 1;
@@ -133,7 +132,7 @@ static bool tell_progress(struct flyt_session *session)
 {
     if (!session->is_notice_due)
         return false;
-    if (!can_tell(session))
+    if (!flyt_session_can_tell(session))
         return true;
     session->is_notice_due = false;
     session->told_sequence = session->received_sequence;

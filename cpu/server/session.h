@@ -28,6 +28,7 @@
 #include "cpu/server/page.h"
 #include "cpu/server/print.h"
 #include "cpu/server/park.h"
+#include "cpu/server/send_all.h"
 #include "cpu/server/staging.h"
 #include "cpu/server/transfer.h"
 #include "cpu/server/worker.h"
@@ -35,7 +36,7 @@
 
 struct flyt_session {
     const struct flyt_driver *driver;
-    uint64_t (*clock_ns)(void);         /* flyt_clock_ns; a test's own: when streams' work is seen to end (pace.h) */
+    uint64_t (*clock_ns)(void); /* flyt_clock_ns; a test's own: when streams' work is seen to end (pace.h), limit.h */
     struct flyt_connection *connection; /* the main one */
     uint64_t session_id;
     char label[17]; /* the id as logs have it: of a node 16 hexadecimal digits, as everywhere; else it counts from 1 */
@@ -65,6 +66,7 @@ struct flyt_session {
     struct flyt_print print;
     struct flyt_image_cache images;
     struct flyt_page page;
+    struct flyt_send_all send_all;
     struct flyt_manager *manager; /* the link to the node manager; NULL: direct mode */
 
     uint64_t received_sequence; /* calls so far */
@@ -119,6 +121,10 @@ CUresult flyt_session_check(struct flyt_session *session, CUresult result);
 
 /* Ends the session: its client gets an error for ever, and the sentence. */
 void flyt_session_kill(struct flyt_session *session, const char *sentence);
+
+/* Whether a notice would go out at once: a client that does not read its notices must not stop its own calls, so the
+ * rest of the socket's buffer is for replies. */
+bool flyt_session_can_tell(const struct flyt_session *session);
 
 /* Tells the client that a one-way call failed. */
 void flyt_session_call_error(struct flyt_session *session, uint64_t sequence, uint32_t thread, CUresult result);

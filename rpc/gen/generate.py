@@ -22,8 +22,8 @@ def write(path, text):
 
 
 def without_handshake(text):
-    """The base protocol: the handshake's own sections, and the bounds of later rows, grow at their ends, which must not
-    make other peers strangers."""
+    """The base protocol: the handshake's own sections, and the bounds and notices of later rows, grow at their ends, which
+    must not make other peers strangers."""
     return re.sub(r"/\* ---- (?:the handshake|rows that came later).*?(?=/\* ----|#endif\n\Z)", "", text, flags=re.DOTALL)
 
 

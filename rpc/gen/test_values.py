@@ -7,7 +7,7 @@ import re
 # Structs that rpc/proto/flyt.x defines by hand.
 BASE = ("handshake_args", "handshake_res", "query_res", "chunk", "progress", "box", "launch_attribute", "load_option",
         "link_input", "kernel_info", "back_pull", "back_host_function", "back_output", "back_call_error", "back_fatal", "back_credit",
-        "back_transfer_failed")
+        "back_transfer_failed", "back_send_all")
 DECLARATION = re.compile(r"^(unsigned hyper|unsigned|hyper|int|float|double|opaque|string|flyt_\w+)\s+(\w+)"
                          r"(?:\[(\w+)\]|<(\w+)>)?$")
 LATE = "flyt_late_bytes"  # of fields at the end of a struct, which an older peer's record may lack

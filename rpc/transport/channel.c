@@ -278,3 +278,13 @@ int flyt_channel_flush(struct flyt_channel *channel)
     flyt_channel_enter(channel);
     return flyt_channel_leave(channel, flush(channel));
 }
+
+void flyt_channel_send_all(struct flyt_channel *channel, uint64_t number)
+{
+    flyt_session_all_sent_args args = {.number = number};
+
+    /* The order of the buffer is that in which output.mutex was taken: a call that has returned is in front. */
+    if (send_call(channel, FLYT_SESSION_ALL_SENT, (xdrproc_t)xdr_flyt_session_all_sent_args, &args, NULL) ==
+        FLYT_CHANNEL_OK)
+        flush(channel);
+}

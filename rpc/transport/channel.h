@@ -4,11 +4,11 @@
  *
  * Sending: calls are encoded with rpcgen's XDR routines into one send buffer, in the order of flyt_channel_send and
  * _call; a one-way call is written out when the server's queue has run empty, when the buffer is full enough, at the
- * next call with a reply, or at flyt_channel_flush. Replies are matched by xid, which is the low half of the call's
- * sequence number. Receiving: a waiting caller reads the connection itself; while nobody waits, a background thread
- * does. What the server calls is handed to the handlers from whichever thread reads: a handler must not wait for the
- * channel (sending one-way is allowed), must be quick, and must not take a lock that anybody holds while calling the
- * channel: that call may wait for the very thread that is in the handler.
+ * next call with a reply, at flyt_channel_flush, or when the server asks for all that there is. Replies are matched by
+ * xid, which is the low half of the call's sequence number. Receiving: a waiting caller reads the connection itself;
+ * while nobody waits, a background thread does. What the server calls is handed to the handlers from whichever thread
+ * reads: a handler must not wait for the channel (sending one-way is allowed), must be quick, and must not take a lock
+ * that anybody holds while calling the channel: that call may wait for the very thread that is in the handler.
  *
  * All functions may be called from any thread. After a connection is lost every function returns FLYT_CHANNEL_LOST at
  * once, for ever; one line on stderr has said why.

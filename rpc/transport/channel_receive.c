@@ -206,6 +206,9 @@ static void hand_over(struct flyt_channel *channel, unsigned procedure, void *ar
         handlers->transfer_failed(channel->user, call->transfer_id, call->result);
         break;
     }
+    case FLYT_BACK_SEND_ALL:
+        flyt_channel_send_all(channel, ((flyt_back_send_all *)args)->number);
+        break;
     case FLYT_BACK_CHUNK: { /* one that could not be cut */
         const flyt_chunk *chunk = args;
         void *place =
@@ -233,6 +236,7 @@ static xdrproc_t back_args(unsigned procedure)
         [FLYT_BACK_FATAL] = (xdrproc_t)xdr_flyt_back_fatal,
         [FLYT_BACK_CREDIT] = (xdrproc_t)xdr_flyt_back_credit,
         [FLYT_BACK_TRANSFER_FAILED] = (xdrproc_t)xdr_flyt_back_transfer_failed,
+        [FLYT_BACK_SEND_ALL] = (xdrproc_t)xdr_flyt_back_send_all,
     };
 
     return procedure < sizeof routines / sizeof routines[0] ? routines[procedure] : NULL;
@@ -250,6 +254,7 @@ static int take_call(struct flyt_channel *channel, const struct flyt_input_recor
         flyt_back_fatal fatal;
         flyt_back_credit credit;
         flyt_back_transfer_failed transfer_failed;
+        flyt_back_send_all send_all;
     } args;
     struct flyt_call_head head;
     XDR xdrs;

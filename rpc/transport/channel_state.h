@@ -168,6 +168,13 @@ void flyt_channel_kick(struct flyt_channel *channel);
 /* Starts a thread of the channel: named, all signals blocked. 0 or a negative errno. */
 int flyt_channel_start_thread(pthread_t *thread, const char *name, void *(*run)(void *), void *user);
 
+/*
+ * Answers FLYT_BACK_SEND_ALL: session_all_sent with this number goes behind everything that has been encoded, and all
+ * of it is written out. Called by the reader, so it waits for nobody: who encodes holds output.mutex for that only, a
+ * thread that is writing takes the rest along, and what the socket refuses is written when it can take more.
+ */
+void flyt_channel_send_all(struct flyt_channel *channel, uint64_t number);
+
 /* channel_receive.c */
 bool flyt_channel_split(void *user, const unsigned char *head, size_t head_bytes, size_t record_bytes,
                         struct flyt_input_split *ret_split);

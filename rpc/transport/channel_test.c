@@ -660,6 +660,125 @@ static void test_every_notice_reaches_its_handler(void **state)
     stop(pair);
 }
 
+/* ---- the server asks for everything ---- */
+
+enum { ASKED_THREADS = 4, ASKED_CALLS = 3000, ASKED_EVERY = 64, ASKED_WAITING_MAX = 32 };
+
+/* One-way calls of several threads, each of which says how many have returned. Arrival is the peer's thread's. */
+struct asking {
+    struct flyt_channel *channel;
+    _Atomic(unsigned) returned[ASKED_THREADS];
+    unsigned arrived[ASKED_THREADS];
+    unsigned expected[ASKED_WAITING_MAX][ASKED_THREADS]; /* by notice: had returned when it was sent */
+    _Atomic(uint64_t) asked, answered, wrong;
+};
+
+static void ask(struct asking *self, struct test_link *link)
+{
+    uint64_t asked = atomic_load(&self->asked);
+
+    if (asked - atomic_load(&self->answered) == ASKED_WAITING_MAX)
+        return;
+    for (unsigned i = 0; i < ASKED_THREADS; i++)
+        self->expected[asked % ASKED_WAITING_MAX][i] = atomic_load(&self->returned[i]);
+    flyt_back_send_all back = {.number = asked + 1};
+    atomic_store(&self->asked, asked + 1);
+    flyt_connection_call_back(link->connection, FLYT_BACK_SEND_ALL, (xdrproc_t)xdr_flyt_back_send_all, &back);
+    flyt_connection_flush(link->connection);
+}
+
+static bool serve_asking(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
+                         struct svc_req *req)
+{
+    struct asking *self = peer->user;
+
+    if (procedure == FLYT_MEMORY_FREE) {
+        unsigned thread = ((flyt_memory_free_args *)args)->thread;
+        /* Order holds for each of them anyway. */
+        if (((flyt_memory_free_args *)args)->address != self->arrived[thread]++)
+            atomic_fetch_add(&self->wrong, 1);
+    } else if (procedure == FLYT_SESSION_ALL_SENT) {
+        uint64_t before = atomic_load(&self->answered);
+        if (((flyt_session_all_sent_args *)args)->number != before + 1)
+            atomic_fetch_add(&self->wrong, 1);
+        for (unsigned i = 0; i < ASKED_THREADS; i++)
+            if (self->arrived[i] < self->expected[before % ASKED_WAITING_MAX][i])
+                atomic_fetch_add(&self->wrong, 1);
+        atomic_store(&self->answered, before + 1);
+        return true;
+    }
+    if (procedure == FLYT_SESSION_BARRIER || link->received % ASKED_EVERY == 0)
+        ask(self, link);
+    /* A peer that falls behind: senders meet a full socket while the notices come. */
+    if (link->received % 1000 == 0)
+        usleep(2000);
+    return true;
+}
+
+struct asked_sender {
+    struct asking *asking;
+    unsigned thread;
+};
+
+static void *send_while_asked(void *argument)
+{
+    const struct asked_sender *self = argument;
+    struct flyt_channel *channel = self->asking->channel;
+    static char data[32768];
+
+    for (unsigned i = 0; i < ASKED_CALLS; i++) {
+        flyt_memory_free_args args = {.thread = self->thread, .address = i};
+        if (flyt_send_memory_free(channel, &args, NULL))
+            atomic_fetch_add(&self->asking->wrong, 1);
+        atomic_store(&self->asking->returned[self->thread], i + 1);
+        /* One waits for replies, and is then the reader; one fills the buffer with much. */
+        if (self->thread == 1 && i % 16 == 0) {
+            flyt_session_barrier_args barrier = {0};
+            flyt_session_barrier_res res;
+            if (flyt_call_session_barrier(channel, &barrier, &res))
+                atomic_fetch_add(&self->asking->wrong, 1);
+        } else if (self->thread == 2) {
+            flyt_copy_in_args copy = {.dst = {.width_bytes = sizeof data}, .data = {sizeof data, data}};
+            if (flyt_send_copy_in(channel, &copy, NULL))
+                atomic_fetch_add(&self->asking->wrong, 1);
+        }
+    }
+    return NULL;
+}
+
+static void test_all_is_sent_when_the_server_asks(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct pair *pair = new_pair();
+        struct asking asking = {0};
+        struct asked_sender senders[ASKED_THREADS];
+        pthread_t threads[ASKED_THREADS];
+        flyt_session_barrier_args barrier = {0};
+        flyt_session_barrier_res res;
+
+        pair->peer.serve = serve_asking;
+        pair->peer.user = &asking;
+        pair->peer.is_mute = true; /* says nothing that would make the client send by itself */
+        pair->peer.memory_bytes = 1 * MIB;
+        start(pair, schemes[i]);
+        asking.channel = pair->client.channel;
+        for (unsigned j = 0; j < ASKED_THREADS; j++) {
+            senders[j] = (struct asked_sender){&asking, j};
+            assert_int_equal(pthread_create(&threads[j], NULL, send_while_asked, &senders[j]), 0);
+        }
+        for (unsigned j = 0; j < ASKED_THREADS; j++)
+            pthread_join(threads[j], NULL);
+        assert_int_equal(flyt_call_session_barrier(pair->client.channel, &barrier, &res), FLYT_CHANNEL_OK);
+        /* The last notices come when nobody calls any more. */
+        test_client_wait(&pair->client, &asking.answered, atomic_load(&asking.asked));
+        assert_true(atomic_load(&asking.asked) > ASKED_THREADS);
+        assert_int_equal(asking.wrong, 0);
+        for (unsigned j = 0; j < ASKED_THREADS; j++)
+            assert_int_equal(asking.arrived[j], ASKED_CALLS);
+        stop(pair);
+    }
+}
+
 /* ---- fork, and the RPC library's own handle ---- */
 
 static void test_forked_child_lets_go(void **state)
@@ -738,6 +857,7 @@ int main(void)
         cmocka_unit_test(test_transfers_in_the_background),
         cmocka_unit_test(test_host_functions_during_calls_and_in_between),
         cmocka_unit_test(test_every_notice_reaches_its_handler),
+        cmocka_unit_test(test_all_is_sent_when_the_server_asks),
         cmocka_unit_test(test_forked_child_lets_go),
         cmocka_unit_test(test_client_handle_for_rpcgen_stubs),
     };

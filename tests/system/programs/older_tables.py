@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-LACKING = ("event_elapsed", "kernel_cluster_occupancy", "profiler_set")
+LACKING = ("event_elapsed", "kernel_cluster_occupancy", "profiler_set", "session_all_sent")
 OTHER = "kernel_available_shared"
 GIVEN_UP = "\nproc 65000 given_up sync\n    arg u32 device\n"
 
