@@ -3,8 +3,8 @@
 #include <errno.h>
 
 #include "cpu/server/manager.h"
+#include "cpu/server/module.h"
 #include "cpu/server/session.h"
-#include "rpc/base/clock.h"
 
 static struct flyt_device *device_of_slot(struct flyt_session *session, uint32_t slot)
 {
@@ -36,16 +36,25 @@ void flyt_limit_take(struct flyt_session *session, const struct flyt_server_link
     manager->granted.slots[limit->slot].memory_bytes = limit->memory_bytes;
     pthread_mutex_unlock(&manager->mutex);
     order->limit = *limit;
+    order->notice = 0; /* what is freed until now is asked for */
     order->count++;
-    order->since_ns = flyt_clock_ns();
+    order->since_ns = session->clock_ns();
     manager->limit_order_count++;
 }
 
-/* Whether everything that the program has freed is given back. */
-static bool is_quiet(struct flyt_session *session, const struct flyt_device *device, uint64_t idle_ns)
+/* Whether everything that the program had freed when the order came is free here. */
+static bool is_settled(struct flyt_session *session, const struct flyt_device *device, struct flyt_limit_order *order,
+                       uint64_t idle_ns)
 {
-    return idle_ns >= FLYT_LIMIT_QUIET_US * 1000ull && !device->memory.pending_first &&
-           !flyt_park_has(session, FLYT_MEMORY_FREE, UINT64_MAX);
+    if (session->fatal != CUDA_SUCCESS)
+        return true; /* no call is executed any more */
+    if (!session->send_all.is_known)
+        return idle_ns >= FLYT_LIMIT_OLDER_QUIET_US * 1000ull && !flyt_memory_is_freeing(device, UINT64_MAX);
+    if (!order->notice)
+        order->notice = flyt_send_all_ask(session);
+    uint64_t sequence;
+    return order->notice && flyt_send_all_is_answered(session, order->notice, &sequence) &&
+           !flyt_memory_is_freeing(device, sequence) && !flyt_library_is_unloading(session, sequence);
 }
 
 bool flyt_limit_answer(struct flyt_session *session, uint64_t idle_ns)
@@ -53,15 +62,19 @@ bool flyt_limit_answer(struct flyt_session *session, uint64_t idle_ns)
     struct flyt_manager *manager = session->manager;
     if (!manager || !manager->limit_order_count)
         return false;
-    uint64_t now_ns = flyt_clock_ns();
+    uint64_t now_ns = session->clock_ns();
     for (unsigned slot = 0; slot < FLYT_SLOTS_MAX; slot++) {
         struct flyt_limit_order *order = &manager->limit_orders[slot];
         struct flyt_device *device = order->count ? device_of_slot(session, slot) : NULL;
         if (!device)
             continue;
         flyt_memory_reap(device);
-        if (!is_quiet(session, device, idle_ns) && now_ns - order->since_ns < FLYT_LIMIT_ANSWER_MS * 1000000ull)
+        if (!is_settled(session, device, order, idle_ns) &&
+            now_ns - order->since_ns < FLYT_LIMIT_ANSWER_MS * 1000000ull)
             continue;
+        /* This may leave debts, which are credited when the node manager says so. The answer waits for none of them:
+         * they go out on the same link in front of it, and the node manager itself takes what they gave back out of the
+         * ledger before it reads on. So it is free for whoever is told because of the answer. */
         flyt_memory_give_back(device, false);
         manager->limit_order_count -= order->count;
         for (; order->count; order->count--)

@@ -3,8 +3,9 @@
  * back, and the order is answered when that is all that it has to give.
  *
  * A program that has freed memory may take it for free, in its other processes too, although the server has not read
- * the call yet: so the answer waits until the input has been empty for a moment and what was freed is no longer used by
- * the GPU, FLYT_LIMIT_ANSWER_MS at most.
+ * the call yet, and the client may not have sent it: so the answer waits until the client has sent all that it had when
+ * the order came (send_all.h), what that frees or unloads is no longer parked, and neither GPU nor driver use it any
+ * more; FLYT_LIMIT_ANSWER_MS at most.
  *
  * The submission thread.
  */
@@ -19,8 +20,11 @@
 struct flyt_session;
 
 enum {
-    FLYT_LIMIT_ANSWER_MS = 500, /* below FLYT_ACCOUNT_NEED_MS, for which others wait */
-    FLYT_LIMIT_QUIET_US = 20000, /* without a call: what a client keeps in its own buffer comes in that time */
+    /* Of the client, for which a loaded machine may have no CPU for long, and of the kernels that use what was freed.
+     * Below FLYT_ACCOUNT_NEED_MS, for which others wait. They are refused what they ask for so much later where a
+     * client is stopped. */
+    FLYT_LIMIT_ANSWER_MS = 2000,
+    FLYT_LIMIT_OLDER_QUIET_US = 20000, /* without a call, where the client is too old to be asked */
 };
 
 /* Of a slot: orders that are not answered. */
@@ -28,11 +32,13 @@ struct flyt_limit_order {
     struct flyt_server_link_limit limit; /* the last one */
     unsigned count;
     uint64_t since_ns; /* the last one came */
+    uint64_t notice;   /* number of the notice that asked the client since then; 0: none yet */
 };
 
 /* Gives back what is free, and leaves the answer to flyt_limit_answer. */
 void flyt_limit_take(struct flyt_session *session, const struct flyt_server_link_limit *limit);
-/* Answers where it is time to. idle_ns: for so long there was no call. Returns whether some are still unanswered. */
+/* Answers where it is time to, and asks the client. idle_ns: for so long there was no call. Returns whether some are
+ * still unanswered. */
 bool flyt_limit_answer(struct flyt_session *session, uint64_t idle_ns);
 
 #endif

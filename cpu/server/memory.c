@@ -25,6 +25,7 @@ struct flyt_pending_free {
     struct flyt_pending_free *next;
     struct flyt_allocator *arena;
     uint64_t address, bytes;
+    uint64_t sequence;           /* of the call */
     struct flyt_moment_set work; /* submitted before */
 };
 
@@ -277,7 +278,7 @@ static struct flyt_allocator *arena_of(struct flyt_memory *memory, uint64_t addr
     return flyt_allocator_find(&memory->large, address, ret_address, ret_bytes) ? &memory->large : NULL;
 }
 
-CUresult flyt_memory_free(struct flyt_device *device, uint64_t address)
+CUresult flyt_memory_free(struct flyt_device *device, uint64_t address, uint64_t sequence)
 {
     struct flyt_memory *memory = &device->memory;
     uint64_t start, bytes;
@@ -298,6 +299,7 @@ CUresult flyt_memory_free(struct flyt_device *device, uint64_t address)
     pending->arena = arena;
     pending->address = address;
     pending->bytes = bytes;
+    pending->sequence = sequence;
     *(memory->pending_first ? &memory->pending_last->next : &memory->pending_first) = pending;
     memory->pending_last = pending;
     memory->pending_bytes += bytes;
@@ -325,6 +327,14 @@ void flyt_memory_reap(struct flyt_device *device)
     if (memory->small.free_bytes + memory->large.free_bytes > kept_bytes)
         shrink(device, kept_bytes);
     tell_cached(device);
+}
+
+bool flyt_memory_is_freeing(const struct flyt_device *device, uint64_t before_sequence)
+{
+    /* Calls that free are executed in their order (they come after all), so the list is in it, too. */
+    const struct flyt_pending_free *pending = device->memory.pending_first;
+    return (pending && pending->sequence < before_sequence) ||
+           flyt_park_has(device->session, FLYT_MEMORY_FREE, before_sequence);
 }
 
 void flyt_memory_give_back(struct flyt_device *device, bool when_free)
@@ -515,7 +525,7 @@ CUresult flyt_serve_memory_free(struct flyt_call *call, const flyt_memory_free_a
     int ordinal = flyt_window_device(args->address);
     if (ordinal < 0 || (unsigned)ordinal >= call->session->device_count)
         return CUDA_ERROR_INVALID_VALUE;
-    return flyt_memory_free(&call->session->devices[ordinal], args->address);
+    return flyt_memory_free(&call->session->devices[ordinal], args->address, call->sequence);
 }
 
 CUresult flyt_serve_device_memory_info(struct flyt_call *call, const flyt_device_memory_info_args *args,

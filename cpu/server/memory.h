@@ -56,8 +56,9 @@ void flyt_memory_fini(struct flyt_device *device);
 /* CUDA_SUCCESS and *ret_address; CUDA_ERROR_INVALID_VALUE: no bytes; CUDA_ERROR_OUT_OF_MEMORY: nothing is left behind;
  * CUDA_ERROR_NOT_READY: not now, but freed memory is still to come. The device's context is current. */
 CUresult flyt_memory_alloc(struct flyt_device *device, uint64_t bytes, uint64_t *ret_address);
-/* CUDA_SUCCESS or CUDA_ERROR_INVALID_VALUE: no allocation begins there. */
-CUresult flyt_memory_free(struct flyt_device *device, uint64_t address);
+/* CUDA_SUCCESS or CUDA_ERROR_INVALID_VALUE: no allocation begins there. sequence: of the call, above that of every
+ * earlier one. */
+CUresult flyt_memory_free(struct flyt_device *device, uint64_t address, uint64_t sequence);
 /* Frees all allocations of the device, on which no work is running any more. */
 void flyt_memory_reset(struct flyt_device *device);
 /* Charges what the driver is to take for itself, after what is free here is given back for it. CUDA_SUCCESS,
@@ -65,6 +66,9 @@ void flyt_memory_reset(struct flyt_device *device);
 CUresult flyt_memory_reserve(struct flyt_device *device, uint64_t bytes);
 /* Takes back freed memory that no work uses any more. */
 void flyt_memory_reap(struct flyt_device *device);
+/* Whether what a call with a lower sequence number frees is not free yet: the call is parked, or work may still use the
+ * memory. */
+bool flyt_memory_is_freeing(const struct flyt_device *device, uint64_t before_sequence);
 /* Gives back what is free. when_free: also what is freed from now on, as long as more is in use than is allowed. */
 void flyt_memory_give_back(struct flyt_device *device, bool when_free);
 /* To be called now and then: for what else would wait for the program's next call. */

@@ -457,6 +457,14 @@ static void unload_free(struct flyt_job *job)
 
 static const struct flyt_job_ops unload_ops = {unload_advance, NULL, unload_free};
 
+bool flyt_library_is_unloading(const struct flyt_session *session, uint64_t before_sequence)
+{
+    for (const struct flyt_job *job = session->jobs.first; job; job = job->next)
+        if (job->ops == &unload_ops && job->sequence < before_sequence)
+            return true;
+    return flyt_park_has(session, FLYT_LIBRARY_UNLOAD, before_sequence);
+}
+
 CUresult flyt_serve_library_unload(struct flyt_call *call, const flyt_library_unload_args *args,
                                    struct flyt_library *library)
 {

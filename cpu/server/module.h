@@ -6,6 +6,7 @@
 #define FLYT_SERVER_MODULE_H
 
 #include <cuda.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cpu/server/object.h"
@@ -36,5 +37,9 @@ struct flyt_kernel *flyt_library_kernel(struct flyt_library *library, uint32_t i
 
 /* Takes the library out of the session's table, unloads and frees it. No kernel of it is running. */
 void flyt_library_destroy(struct flyt_library *library);
+
+/* Whether a library whose unloading has a lower sequence number still takes its memory: the call is parked, or the
+ * driver is at it. */
+bool flyt_library_is_unloading(const struct flyt_session *session, uint64_t before_sequence);
 
 #endif
