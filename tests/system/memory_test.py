@@ -100,13 +100,17 @@ def a_limit_holds_for_all_together():
         row = allocation(system, 0)
         expect(128 * MIB < row["memory_peak_bytes"] <= 192 * MIB, "the most that was charged:", row)
         expect_equal(other.ask("info")[1:], [64, 64], "the neighbour's")
-        # All is free again, whoever caches it: one of them can have nearly everything, then another one.
+        # All is free again, whoever caches it: one of them can have nearly everything, then another one. Of what the
+        # first has cached itself, in pieces of up to 6 MiB, 8 MiB are laid across pieces: that leaves parts of some
+        # unused, less than 6 MiB for each block. When it is refused, all have given back all, and the next ones find
+        # everything.
         counts = []
-        for program in crowd[:3]:
+        for program in crowd[:3] + crowd[:1]:
             counts.append(program.ask("fill 8")[0])
             program.say("drop")
             program.line("drop")
-        expect(min(counts) >= 18 and len(set(counts)) == 1, "blocks of 8 MiB of 192 MiB for one alone:", counts)
+        expect(counts[0] >= 12, "blocks of 8 MiB of 192 MiB for the first one:", counts)
+        expect(min(counts[1:]) >= 18 and len(set(counts[1:])) == 1, "blocks of 8 MiB of 192 MiB for one alone:", counts)
         for program in crowd + [other]:
             program.ends()
         is_idle(system)
