@@ -6,6 +6,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/server.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
 enum { NAMED_MAX = 4, SENTENCE_BYTES = 480 };
@@ -17,12 +18,25 @@ static bool is_suspect(const struct flyt_node_server *server, const struct flyt_
            flyt_node_server_uses(server, gpu);
 }
 
+/* Whether a server with a session was killed so shortly before the first report that its kernels may have run on into
+ * memory that went with it. */
+static bool has_killed(const struct flyt_node_fault *fault)
+{
+    return fault->killed_ms && fault->reported_ms - fault->killed_ms <= FLYT_NODE_FAULT_KILLED_MS;
+}
+
 /* "program a of VM 10.0.0.1", "one of: …" or "a program that is not known"; how many there are. */
 static unsigned name_suspects(const struct flyt_node *node, const struct flyt_node_gpu *gpu, char *text, size_t bytes)
 {
+    const struct flyt_node_fault *fault = &node->faults[gpu->index];
     unsigned count = 0;
     size_t used = 0;
     char names[SENTENCE_BYTES / 2] = "";
+
+    if (has_killed(fault)) {
+        used = (size_t)snprintf(names, sizeof names, "%s", fault->killed);
+        count++;
+    }
 
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
         if (!is_suspect(server, gpu) || count++ >= NAMED_MAX || used >= sizeof names)
@@ -140,9 +154,23 @@ void flyt_node_fault_report(struct flyt_node_server *server, const char *cause, 
     snprintf(server->fault.cause, sizeof server->fault.cause, "%s", cause);
     if (fault->timer && !fault->is_judged)
         return;
-    *fault = (struct flyt_node_fault){.node = server->node, .gpu = server->gpu, .timer = fault->timer};
+    fault->node = server->node;
+    fault->gpu = server->gpu;
+    fault->is_judged = false;
+    fault->reported_ms = flyt_clock_ms();
     if (!wait_ms(fault, FLYT_NODE_FAULT_GATHER_MS))
         judge(fault);
+}
+
+void flyt_node_fault_killed(struct flyt_node_server *server, int signal_number)
+{
+    struct flyt_node_fault *fault = &server->node->faults[server->gpu->index];
+
+    if (!server->allocation)
+        return;
+    fault->killed_ms = flyt_clock_ms();
+    snprintf(fault->killed, sizeof fault->killed, "program %.40s of VM %.40s, whose server process ended by signal %d",
+             server->ticket.program, server->allocation->now.vm_ip, signal_number);
 }
 
 void flyt_node_fault_leave(struct flyt_node_server *server)

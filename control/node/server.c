@@ -584,6 +584,8 @@ static void describe_end(struct flyt_node_server *server, char *text, size_t byt
     *text = 0;
     if (!server->is_child || waitid(P_PIDFD, (id_t)server->pid_fd, &info, WEXITED) != 0)
         return;
+    if (info.si_code != CLD_EXITED)
+        flyt_node_fault_killed(server, info.si_status);
     if (info.si_code != CLD_EXITED && !server->was_killed)
         snprintf(text, bytes, "its server process ended by signal %d", info.si_status);
     else if (info.si_code == CLD_EXITED && info.si_status)

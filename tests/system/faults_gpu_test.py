@@ -234,20 +234,15 @@ def ends(program, neighbours, what):
 
 
 @scenario
-def servers_that_are_killed_harm_nobody():
-    """With an endless kernel on the GPU: by SIGKILL, by an operator, and by an operator while they do not answer."""
+def servers_that_are_ended_harm_nobody():
+    """With an endless kernel on the GPU: by an operator, also while they do not answer."""
     with Machine(vms=3) as system:
         gpu = system.gpus_of()[0]
         for i in range(3):
             system.add(i, gpu)
         neighbours = [Resized(system, 1), Steady(system, 2)]
         neighbours[1].takes(HELD_MIB)
-        for number in range(KILLS):
-            program, session, pid = with_an_endless_kernel(system, 0)
-            os.kill(pid, signal.SIGKILL)
-            ends(program, neighbours, "SIGKILL %d" % (number + 1))
-            is_gone(system, 0, session, pid)
-        for is_stopped in (False, True):
+        for is_stopped in (False, True) * KILLS:
             what = "session kill of a server that %s" % ("is stopped" if is_stopped else "answers")
             program, session, pid = with_an_endless_kernel(system, 0)
             if is_stopped:
@@ -270,6 +265,37 @@ def servers_that_are_killed_harm_nobody():
         is_healthy(system, range(3))
         expect_equal([a["memory_used_bytes"] for a in allocations(system)], [0, 0, 0], "memory that is charged")
         expect_equal(events(system, "gpu.fault"), [], "a fault of MPS")
+
+
+@scenario
+def what_a_sigkill_from_elsewhere_does():
+    """MPS may tear all of the GPU down when a client is killed under load without having been asked (the machine's own
+    out-of-memory killer does that): then everybody is told of it, and all is well again."""
+    with Machine(vms=3) as system:
+        gpu = system.gpus_of()[0]
+        for i in range(3):
+            system.add(i, gpu)
+        faulted = 0
+        for number in range(KILLS):
+            neighbours = [Resized(system, 1), Steady(system, 2)]
+            program, session, pid = with_an_endless_kernel(system, 0)
+            os.kill(pid, signal.SIGKILL)
+            code, said = program.ends_with_error()
+            say("SIGKILL %d: the program's error is %d: %s" % (number + 1, code, said.strip()))
+            is_gone(system, 0, session, pid)
+            try:
+                for neighbour in neighbours:
+                    neighbour.goes_on()
+                    neighbour.ends_right()
+            except harness.Failed:
+                faulted += 1
+                happened = within(30, lambda: e if len(e := events(system, "gpu.fault")) == faulted else None, "an event")
+                expect("of VM %s, whose server process ended by signal 9" % system.vm_ip(0) in happened[-1]["text"],
+                       "who made it:", happened)
+                for neighbour in neighbours:
+                    harness.kill_group(neighbour.process)
+            is_healthy(system, range(3))
+        say("%d of %d times all programs on the GPU ended with it" % (faulted, KILLS))
 
 
 @scenario
