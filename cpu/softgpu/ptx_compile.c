@@ -352,12 +352,21 @@ static void describe_kernel(struct compile *compile, struct ptx_function *functi
     memcpy(kernel->required_cluster, function->required_cluster, sizeof kernel->required_cluster);
 }
 
-/* A guess at what a GPU would report: registers of the frame, rounded to eight as GPUs allot them. */
-static uint32_t estimate_registers(uint32_t register_bytes)
-{
-    uint32_t registers = (register_bytes / 128 + 8 + 7) & ~7u;
+enum { REGISTERS_PER_BLOCK = 65536 };
 
-    return registers > 255 ? 255 : registers;
+/* A guess at what a GPU would report: registers of the frame, rounded to eight as GPUs allot them; at most what leaves
+ * room for a block of the size that the program promises, because a GPU's compiler keeps to that. */
+static uint32_t estimate_registers(uint32_t register_bytes, const struct ptx_function *function)
+{
+    uint32_t registers = (register_bytes / 128 + 8 + 7) & ~7u, registers_max = 255;
+
+    if (function->has_max_threads) {
+        uint32_t threads = (function->max_threads + 31) & ~31u;
+
+        if (REGISTERS_PER_BLOCK / threads < registers_max)
+            registers_max = REGISTERS_PER_BLOCK / threads & ~7u;
+    }
+    return registers > registers_max ? registers_max : registers;
 }
 
 /* Lowers one function and keeps its virtual instructions until all are known. */
@@ -398,7 +407,7 @@ static void compile_functions(struct compile *compile)
         lower_function(compile, function, function->is_entry ? module->kernel_codes[kernel_index].shared_offset : NULL);
         module->codes[f].register_bytes = lower->register_bytes;
         if (function->is_entry)
-            module->kernels[kernel_index++].register_count = estimate_registers(lower->register_bytes);
+            module->kernels[kernel_index++].register_count = estimate_registers(lower->register_bytes, function);
         lowered[f] = (struct lowered){function, lower->vinsns, lower->vinsn_count, lower->labels, lower->places};
         module->insn_count += lower->vinsn_count;
     }

@@ -128,6 +128,7 @@ struct ptx_function {
     uint64_t params_bytes;
     uint64_t frame_bytes; /* stack: parameters, result, .local variables, call parameters */
     uint32_t max_threads, required_block[3], required_cluster[3];
+    bool has_max_threads; /* the program says it: its registers are kept few enough for such a block */
     struct ptx_statement *first;
     struct ptx_map targets;    /* label → struct ptx_label_list */
     struct ptx_map prototypes; /* label → struct ptx_prototype */

@@ -100,6 +100,35 @@ static void kernels_describe_themselves(void **state)
     assert_true(((float *)flyt_ptx_harness_variable(&harness, "factor"))[2] == 3.0f);
 }
 
+/* As many values at once as no block of 512 threads has registers for: the program says how large its blocks are, or
+ * it does not. */
+static void registers_leave_room_for_the_largest_block(void **state)
+{
+    enum { VALUES = 200 };
+    static const struct {
+        const char *directive;
+        uint32_t min, max;
+    } cases[] = {
+        {"", 200, 255}, {".maxntid 256, 1, 1", 200, 255}, {".maxntid 512", 100, 128}, {".reqntid 8, 8, 16", 56, 64}};
+    static char text[65536];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int at = sprintf(text,
+                         HEAD ".visible .entry k(.param .u64 out) %s {\n.reg .b64 %%o; .reg .b32 %%r<%d>;\n"
+                              "ld.param.u64 %%o, [out];\n",
+                         cases[i].directive, VALUES);
+
+        for (int r = 0; r < VALUES; r++)
+            at += sprintf(text + at, "ld.global.u32 %%r%d, [%%o + %d];\n", r, r * 4);
+        for (int r = 0; r < VALUES; r++)
+            at += sprintf(text + at, "st.global.u32 [%%o + %d], %%r%d;\n", r * 4, VALUES - 1 - r);
+        sprintf(text + at, "ret; }\n");
+        assert_int_equal(flyt_ptx_harness_load(&harness, text), CUDA_SUCCESS);
+        assert_in_range(flyt_ptx_module_kernel(harness.module, 0)->register_count, cases[i].min, cases[i].max);
+    }
+}
+
 /* Inline assembly in an unrolled loop repeats its labels, each in braces of its own. */
 static void labels_belong_to_their_braces(void **state)
 {
@@ -255,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals_name_the_cause),
         cmocka_unit_test(kernels_describe_themselves),
+        cmocka_unit_test(registers_leave_room_for_the_largest_block),
         cmocka_unit_test(labels_belong_to_their_braces),
         cmocka_unit_test(damaged_modules_do_no_harm),
     };

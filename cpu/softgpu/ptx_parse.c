@@ -414,6 +414,7 @@ static void parse_performance(struct ptx_parser *parser, struct ptx_function *fu
             parse_three(parser, ignored);
             product = (uint64_t)ignored[0] * ignored[1] * (ignored[0] && ignored[1] < 65536 ? ignored[2] : 1);
             function->max_threads = product && product < 1024 ? (uint32_t)product : 1024;
+            function->has_max_threads = true;
             if (!strcmp(word, ".reqntid"))
                 memcpy(function->required_block, ignored, sizeof ignored);
         } else if (!strcmp(word, ".reqnctapercluster")) {
