@@ -5,6 +5,13 @@ server_objs := $(call objs,$(server_sources)) $(FATBIN_OBJS) $(GEN)/flyt_serve.o
 
 cpu_server_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
 
+# The kernel that hashes pages, as text: PTX through the C preprocessor, whose macros it uses, as a string.
+$(GEN)/flyt_page_hash_ptx.h: cpu/server/page_hash.ptx
+	@mkdir -p $(@D)
+	$(CC) -E -P -x c -o $(@:.h=.ptx) $<
+	sed -e '1i /* from $<: do not edit */\nstatic const char flyt_page_hash_ptx[] =' -e 's/.*/"&\\n"/' -e '$$a ;' $(@:.h=.ptx) >$@
+GENERATED += $(GEN)/flyt_page_hash_ptx.h
+
 # rpcgen puts the dispatch of both programs into one file. The server serves one of them: the other is left out.
 $(GEN)/flyt_svc.o: CFLAGS += -ffunction-sections
 
@@ -15,7 +22,7 @@ $(B)/bin/flyt-server: $(server_objs) $(RPC_OBJS)
 SERVER += $(B)/bin/flyt-server
 
 # Tests: the whole server but its main, over a driver that does nothing.
-server_tests := $(patsubst %.c,$(B)/%,$(filter-out cpu/server/node_test.c,$(wildcard cpu/server/*_test.c)))
+server_tests := $(patsubst %.c,$(B)/%,$(filter-out cpu/server/node_test.c cpu/server/page_hasher_test.c,$(wildcard cpu/server/*_test.c)))
 server_test_objs := $(filter-out $(B)/cpu/server/main.o,$(server_objs)) $(B)/cpu/server/fake_driver.o
 $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	@mkdir -p $(@D)
@@ -30,3 +37,8 @@ $(B)/cpu/server/node_test: $(call objs,cpu/server/node_test.c cpu/server/fake_ma
 		$(GEN)/flyt_clnt.o $(RPC_OBJS) | $(B)/bin/flyt-server $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) -lcmocka
 UNIT_TESTS += $(B)/cpu/server/node_test
+
+# This one calls the software GPU itself.
+$(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/page_hasher.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
+UNIT_TESTS += $(B)/cpu/server/page_hasher_test

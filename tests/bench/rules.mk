@@ -6,8 +6,14 @@ $(B)/tests/bench/%: tests/bench/%.cu tests/bench/bench.h
 	@mkdir -p $(@D)
 	$(NVCC) -O2 -cudart shared -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90 -o $@ $<
 
+# The server's kernel that hashes pages, straight on the driver: natively only. No nvcc.
+PAGE_HASH_BENCH := $(B)/tests/bench/page_hash
+$(PAGE_HASH_BENCH): $(call objs,tests/bench/page_hash.c cpu/server/page_hasher.c cpu/server/driver.c) $(BASE_OBJS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -ldl
+
 .PHONY: bench-programs
-bench-programs: $(BENCH_PROGRAMS)
+bench-programs: $(BENCH_PROGRAMS) $(PAGE_HASH_BENCH)
 
 # A cluster of simulated nodes and VMs before a real cluster manager (tests/bench/load/main.c). No CUDA.
 CONTROL_LOAD := $(B)/tests/bench/control_load

@@ -1,0 +1,273 @@
+/* The kernel that hashes pages, executed by the software GPU, against the algorithm on the CPU; and what stands in for
+ * the kernel with a software GPU. All tests run with either. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "cpu/server/page_hasher.h"
+
+enum { AREAS = 3, AREA_PAGES = 40, PAGES = AREAS * AREA_PAGES, RANGES_MAX = 64, PAGE = FLYT_PAGE_BYTES };
+
+#define assert_ok(call) assert_int_equal((call), CUDA_SUCCESS)
+
+/* The server's table, filled from the library that this test is linked with; and that as if it were a GPU's. */
+#define X(name) .name = name,
+static const struct flyt_driver soft_driver = {FLYT_DRIVER_FUNCTIONS(X).is_soft = true};
+static const struct flyt_driver driver = {FLYT_DRIVER_FUNCTIONS(X).is_soft = false};
+#undef X
+
+struct fixture {
+    struct flyt_page_hasher hasher;
+    struct flyt_page_batch batch;
+    struct flyt_page_hash_keys keys;
+    CUdeviceptr hasher_memory, batch_memory, area_memory[AREAS], copies;
+    CUdeviceptr areas[AREAS]; /* in that, from a page's beginning on */
+    unsigned char *bytes;     /* what is in the areas, one behind the other */
+    CUstream stream;
+    uint64_t random;
+};
+
+static uint64_t next_random(struct fixture *self)
+{
+    self->random ^= self->random << 13;
+    self->random ^= self->random >> 7;
+    self->random ^= self->random << 17;
+    return self->random;
+}
+
+/* Of five pages one is zero, one has a single bit, and three are random. */
+static void fill(struct fixture *self)
+{
+    for (unsigned page = 0; page < PAGES; page++) {
+        unsigned char *bytes = self->bytes + (size_t)page * PAGE;
+        if (page % 5 == 1)
+            bytes[next_random(self) % PAGE] = (unsigned char)(1u << page % 8);
+        for (unsigned i = 0; page % 5 > 1 && i < PAGE; i += 8) {
+            uint64_t word = next_random(self);
+            memcpy(bytes + i, &word, sizeof word);
+        }
+    }
+    for (unsigned i = 0; i < AREAS; i++)
+        assert_ok(cuMemcpyHtoD(self->areas[i], self->bytes + (size_t)i * AREA_PAGES * PAGE, AREA_PAGES * PAGE));
+}
+
+static int set_up_with(const struct flyt_driver *with, void **state)
+{
+    static const struct flyt_page_key key = {"sixteen bytes !"};
+    CUcontext context;
+    struct fixture *self = calloc(1, sizeof *self);
+    assert_non_null(self);
+    self->random = 88172645463325252ull;
+    self->bytes = calloc(PAGES, PAGE);
+    assert_non_null(self->bytes);
+    assert_ok(cuInit(0));
+    assert_ok(cuDevicePrimaryCtxRetain(&context, 0));
+    assert_ok(cuCtxSetCurrent(context));
+    assert_ok(cuStreamCreate(&self->stream, CU_STREAM_NON_BLOCKING));
+    assert_ok(cuMemAlloc(&self->hasher_memory, FLYT_PAGE_HASHER_BYTES));
+    assert_ok(cuMemAlloc(&self->batch_memory, FLYT_PAGE_BATCH_BYTES(PAGES, RANGES_MAX)));
+    assert_ok(cuMemAlloc(&self->copies, (size_t)PAGES * PAGE));
+    for (unsigned i = 0; i < AREAS; i++) {
+        assert_ok(cuMemAlloc(&self->area_memory[i], (AREA_PAGES + 1) * PAGE));
+        self->areas[i] = (self->area_memory[i] + PAGE - 1) / PAGE * PAGE;
+    }
+    fill(self);
+    flyt_page_hash_prepare(&key, &self->keys);
+    assert_ok(flyt_page_hasher_init(&self->hasher, with, &key, self->hasher_memory, self->stream));
+    assert_ok(flyt_page_batch_init(&self->batch, &self->hasher, PAGES, RANGES_MAX, self->batch_memory));
+    *state = self;
+    return 0;
+}
+
+static int set_up_kernel(void **state)
+{
+    return set_up_with(&driver, state);
+}
+
+static int set_up_native(void **state)
+{
+    return set_up_with(&soft_driver, state);
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *self = *state;
+    assert_ok(cuStreamSynchronize(self->stream));
+    flyt_page_batch_fini(&self->batch);
+    flyt_page_hasher_fini(&self->hasher);
+    for (unsigned i = 0; i < AREAS; i++)
+        assert_ok(cuMemFree(self->area_memory[i]));
+    assert_ok(cuMemFree(self->copies));
+    assert_ok(cuMemFree(self->batch_memory));
+    assert_ok(cuMemFree(self->hasher_memory));
+    assert_ok(cuStreamDestroy(self->stream));
+    free(self->bytes);
+    free(self);
+    return 0;
+}
+
+/* Random ranges of at most `pages_max` pages in all, empty ones among them; where page n of them is in bytes. */
+static uint32_t draw_ranges(struct fixture *self, uint32_t pages_max, struct flyt_page_range *ret_ranges,
+                            uint32_t *ret_places, uint32_t *ret_pages)
+{
+    uint32_t count = 0, pages = 0;
+    while (count < RANGES_MAX && pages < pages_max) {
+        uint32_t area = (uint32_t)(next_random(self) % AREAS), first = (uint32_t)(next_random(self) % AREA_PAGES);
+        uint32_t length = (uint32_t)(next_random(self) % 8);
+        if (length > AREA_PAGES - first)
+            length = AREA_PAGES - first;
+        if (length > pages_max - pages)
+            length = pages_max - pages;
+        ret_ranges[count++] = (struct flyt_page_range){self->areas[area] + (uint64_t)first * PAGE, length};
+        for (uint32_t i = 0; i < length; i++)
+            ret_places[pages++] = area * AREA_PAGES + first + i;
+    }
+    *ret_pages = pages;
+    return count;
+}
+
+static void check(struct fixture *self, const void *bytes, struct flyt_page_hash hash, bool is_zero)
+{
+    struct flyt_page_hash expected;
+    bool is_expected_zero;
+    flyt_page_hash(&self->keys, bytes, &expected, &is_expected_zero);
+    assert_true(flyt_page_hash_is_equal(&expected, &hash));
+    assert_int_equal(is_expected_zero, is_zero);
+}
+
+static void finish(struct fixture *self)
+{
+    assert_ok(cuStreamSynchronize(self->stream));
+    assert_ok(flyt_page_batch_finish(&self->batch));
+}
+
+/* From one block that hashes all pages in turn to one page per block. */
+static void hashes_are_right(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_page_range ranges[RANGES_MAX];
+    uint32_t places[PAGES], pages;
+    for (unsigned round = 0; round < 12; round++) {
+        uint32_t count = draw_ranges(self, 1 + (uint32_t)(next_random(self) % PAGES), ranges, places, &pages);
+        if (!pages)
+            continue;
+        assert_ok(flyt_page_batch_look(&self->batch, ranges, count, round % 4 == 3 ? 132 : 1 + round, self->stream));
+        finish(self);
+        for (uint32_t i = 0; i < pages; i++) {
+            struct flyt_page_seen seen = flyt_page_batch_seen(&self->batch, i);
+            check(self, self->bytes + (size_t)places[i] * PAGE, seen.hash, seen.is_zero);
+        }
+    }
+}
+
+static void the_zero_page_is_known(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_page_range range = {self->areas[0], 2}; /* the first one is zero */
+    assert_ok(flyt_page_batch_look(&self->batch, &range, 1, 8, self->stream));
+    finish(self);
+    struct flyt_page_hash zero = flyt_page_hasher_zero(&self->hasher);
+    struct flyt_page_seen first = flyt_page_batch_seen(&self->batch, 0), second = flyt_page_batch_seen(&self->batch, 1);
+    assert_true(first.is_zero && flyt_page_hash_is_equal(&zero, &first.hash));
+    assert_false(second.is_zero || flyt_page_hash_is_equal(&zero, &second.hash));
+}
+
+static void copies_are_the_pages(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_page_range ranges[RANGES_MAX];
+    uint32_t places[PAGES], pages;
+    unsigned char *copies = malloc((size_t)PAGES * PAGE);
+    assert_non_null(copies);
+    uint32_t count = draw_ranges(self, PAGES - 1, ranges, places, &pages);
+    assert_ok(cuMemsetD8(self->copies, 0xab, (size_t)PAGES * PAGE));
+    assert_ok(cuCtxSynchronize());
+    assert_ok(flyt_page_batch_copy(&self->batch, ranges, count, self->copies, 4, self->stream));
+    finish(self);
+    assert_ok(cuMemcpyDtoH(copies, self->copies, (size_t)PAGES * PAGE));
+    for (uint32_t i = 0; i < pages; i++) {
+        struct flyt_page_sent sent = flyt_page_batch_sent(&self->batch, i);
+        assert_memory_equal(copies + (size_t)i * PAGE, self->bytes + (size_t)places[i] * PAGE, PAGE);
+        check(self, copies + (size_t)i * PAGE, sent.hash, sent.is_zero);
+    }
+    /* And nothing behind the last one. */
+    for (size_t i = (size_t)pages * PAGE; i < (size_t)PAGES * PAGE; i++)
+        assert_int_equal(copies[i], 0xab);
+    free(copies);
+}
+
+/* Another stream fills the pages all the time: what a copy contains is what its hash says, whatever that is. */
+static void hashes_are_those_of_the_copies(void **state)
+{
+    enum { HOT = 8, ROUNDS = 24, FILLS = 64 };
+    struct fixture *self = *state;
+    struct flyt_page_range range = {self->areas[1], HOT};
+    unsigned char *copies = malloc(HOT * PAGE);
+    CUstream writer;
+    assert_non_null(copies);
+    assert_ok(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING));
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        for (unsigned i = 0; i < FILLS; i++)
+            assert_ok(cuMemsetD32Async(self->areas[1] + (i % 8) * PAGE, round * FILLS + i, PAGE / 4, writer));
+        assert_ok(flyt_page_batch_copy(&self->batch, &range, 1, self->copies, 4, self->stream));
+        finish(self);
+        assert_ok(cuMemcpyDtoH(copies, self->copies, HOT * PAGE));
+        for (uint32_t i = 0; i < HOT; i++) {
+            struct flyt_page_sent sent = flyt_page_batch_sent(&self->batch, i);
+            check(self, copies + i * PAGE, sent.hash, sent.is_zero);
+        }
+        assert_ok(cuStreamSynchronize(writer));
+    }
+    assert_ok(cuStreamDestroy(writer));
+    free(copies);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_page_range range = {self->areas[0], 1}, many[RANGES_MAX + 1] = {{0}};
+    struct flyt_page_batch batch;
+    const CUresult invalid = CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i <= RANGES_MAX; i++)
+        many[i] = range;
+    assert_int_equal(flyt_page_batch_look(&self->batch, NULL, 0, 1, self->stream), invalid);
+    assert_int_equal(flyt_page_batch_look(&self->batch, many, RANGES_MAX + 1, 1, self->stream), invalid);
+    assert_int_equal(flyt_page_batch_look(&self->batch, &range, 1, 0, self->stream), invalid);
+    range.pages_count = 0;
+    assert_int_equal(flyt_page_batch_look(&self->batch, &range, 1, 1, self->stream), invalid);
+    range.pages_count = PAGES + 1;
+    assert_int_equal(flyt_page_batch_look(&self->batch, &range, 1, 1, self->stream), invalid);
+    range.pages_count = UINT64_MAX;
+    many[1] = range;
+    assert_int_equal(flyt_page_batch_look(&self->batch, many, 2, 1, self->stream), invalid);
+    range = (struct flyt_page_range){self->areas[0] + 512, 1};
+    assert_int_equal(flyt_page_batch_look(&self->batch, &range, 1, 1, self->stream), invalid);
+    range.address = self->areas[0];
+    assert_int_equal(flyt_page_batch_copy(&self->batch, &range, 1, 0, 1, self->stream), invalid);
+    assert_int_equal(flyt_page_batch_copy(&self->batch, &range, 1, self->copies + 8, 1, self->stream), invalid);
+    assert_int_equal(flyt_page_batch_init(&batch, &self->hasher, 0, 1, self->batch_memory), invalid);
+    assert_int_equal(flyt_page_batch_init(&batch, &self->hasher, FLYT_PAGE_BATCH_PAGES_MAX + 1, 1, self->batch_memory),
+                     invalid);
+    flyt_page_batch_fini(&batch);
+    assert_ok(flyt_page_batch_look(&self->batch, &range, 1, 1, self->stream));
+}
+
+int main(void)
+{
+#define TEST(name)                                                                                                     \
+    {"kernel: " #name, name, set_up_kernel, tear_down, NULL},                                                          \
+    {                                                                                                                  \
+        "CPU: " #name, name, set_up_native, tear_down, NULL                                                            \
+    }
+    const struct CMUnitTest tests[] = {
+        TEST(hashes_are_right),
+        TEST(the_zero_page_is_known),
+        TEST(copies_are_the_pages),
+        TEST(hashes_are_those_of_the_copies),
+        TEST(what_does_not_fit_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
