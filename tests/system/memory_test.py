@@ -7,7 +7,8 @@ import random
 import harness
 from cluster import System
 from harness import expect, expect_equal, helper, main, scenario, within
-from steady import MIB, OWN, Steady, add_vm, allocation, is_idle
+from greedy import Greedy, Sequences
+from steady import MIB, OWN, add_vm, allocation, is_idle
 
 SIZES = ["65536", "3145728", "20971520"]
 
@@ -48,37 +49,6 @@ def only_scrubbing_hides_it():
     with System(memory="256M", env=dirty(), node={"scrub": False}) as system:
         add_vm(system, 0, memory="96M")
         expect(leftovers(system, 0) > 0, "a dirty GPU is found clean")
-
-
-class Greedy(Steady):
-    """programs/greedy.cu; Steady's manner of asking."""
-
-    def __init__(self, system, i, threads=8, rounds=40):
-        self.system, self.name = system, "the greedy program in VM %d" % i
-        self.process = system.start_in_vm(i, helper("greedy"), str(threads), str(rounds))
-        self._said = b""
-        self.wait_ready()
-
-    def ends(self):
-        self.process.stdin.close()
-        self.process.stdin = None
-        result = harness.finish(self.process)
-        expect_equal((result.status, result.err), (0, ""), self.name, result)
-
-
-class Sequences(Greedy):
-    """programs/sequences.cu."""
-
-    def __init__(self, system, i, seed, steps, threads):
-        self.system, self.name = system, "the program of sequences, seed %d" % seed
-        self.process = system.start_in_vm(i, helper("sequences"), str(seed), str(steps), str(threads))
-        self._said = b""
-        self.wait_ready()
-
-    def wait_done(self):
-        answer = self.line("done", 600).split()
-        expect_equal(answer[0], "done", self.name, answer)
-        return [int(word) for word in answer[1:]]
 
 
 @scenario

@@ -10,7 +10,8 @@ import time
 import harness
 from cluster import System
 from harness import app, expect, expect_equal, finish, helper, main, scenario, skip, within
-from steady import Steady
+from greedy import Greedy, Sequences
+from steady import Steady, allocation, is_idle
 
 MIB = 1 << 20
 GROWING = os.path.join(harness.BUILD, "tests", "demo", "growing")
@@ -18,6 +19,8 @@ IS_SOFTWARE = os.environ.get("FLYT_TEST_SOFTWARE") == "1"
 PROGRAMS = ("memory", "events", "streams", "launch", "host_functions", "atomics", "launch_cooperative", "pinned_chain")
 ATTACHES = 15
 CHANGES = 40
+ROUNDS = 40      # of allocating, for each thread
+STEPS = 1000 if IS_SOFTWARE else 10000     # of random sequences
 
 if not IS_SOFTWARE and not os.path.exists("/dev/nvidiactl"):
     skip("no NVIDIA GPU here")
@@ -113,6 +116,76 @@ def sms_change_under_a_program():
                 p.goes_on()
                 p.ends_right()
             print("    %s: flytctl resize took %.1f ms at the median, %.1f to %.1f" % (
+                mps, statistics.median(took), min(took), max(took)))
+
+
+@scenario
+def memory_limits_hold_for_all_together():
+    """Eight programs with eight threads each never pass their VM's limit; random sequences over everything that takes
+    memory end with nothing charged to them."""
+    for mps in ways():
+        with system(mps) as whole:
+            whole.flytctl("vm", "add", whole.vm_ip(0), "--sm", "32", "--memory", "1G", "--sessions", "16")
+            crowd = [Greedy(whole, 0, rounds=ROUNDS) for _ in range(8)]
+            for program in crowd:
+                program.say("go")
+            answers = [[int(word) for word in program.line("done", 300).split()[1:]] for program in crowd]
+            expect(all(taken for taken, refused in answers) and any(refused for taken, refused in answers), answers)
+            row = allocation(whole, 0)
+            expect(row["memory_peak_bytes"] <= 1024 * MIB, "the most that was charged:", row)
+            for program in crowd:
+                program.ends()
+            is_idle(whole)
+            begin = time.monotonic()
+            crowd = [Sequences(whole, 0, i + 1, STEPS // 4, 2) for i in range(2)]
+            counts = [program.wait_done() for program in crowd]
+            print("    %s: %d steps, %s taken and refused, in %.1f s; the most of 1024 MiB that was charged before: %d MiB" % (
+                mps, STEPS, counts, time.monotonic() - begin, row["memory_peak_bytes"] // MIB))
+            asker = Greedy(whole, 0)
+            asker.ask("fill 2")
+            within(30, lambda: [s["memory_bytes"] for s in whole.flytctl("sessions") if s["program"] == "sequences"] ==
+                   [0, 0], "nothing is charged to them any more")
+            asker.say("drop")
+            asker.line("drop")
+            for program in crowd + [asker]:
+                program.ends()
+            is_idle(whole)
+
+
+class Counting(Steady):
+    """programs/turns.cu in VM `i`: kernels without a pause, counted as their ends are seen."""
+
+    def __init__(self, whole, i):
+        self.system, self.name, self._said = whole, "the program in VM %d" % i, b""
+        self.process = whole.start_in_vm(i, helper("turns"))
+        self.wait_ready()
+
+    def count(self):
+        return self.ask("count")[0]
+
+
+@scenario
+def suspended_vms_stand_still():
+    """Under full load, with SMs of its own and with SMs that it shares in time; the neighbour goes on."""
+    for mps in ways():
+        with system(mps) as whole:
+            for i in range(2):
+                whole.flytctl("vm", "add", whole.vm_ip(i), "--sm", "32", "--memory", "1G")
+            program, other = Counting(whole, 0), Counting(whole, 1)
+            took = []
+            for _ in range(5):
+                within(60, lambda at=program.count(): program.count() > at + 20, "it works")
+                before = time.monotonic()
+                whole.flytctl("suspend", whole.vm_ip(0))
+                took.append((time.monotonic() - before) * 1e3)
+                at, beside = program.count(), other.count()
+                within(60, lambda: other.count() > beside + 100, "the neighbour works")
+                expect(program.count() <= at + 4, "kernels of a suspended VM:", at, program.count())
+                whole.flytctl("resume", whole.vm_ip(0))
+                whole.flytctl("resize", whole.vm_ip(0), "--priority", -2 if len(took) % 2 else 0)
+            program.ends_right()
+            other.ends_right()
+            print("    %s: flytctl suspend took %.1f ms at the median, %.1f to %.1f" % (
                 mps, statistics.median(took), min(took), max(took)))
 
 
