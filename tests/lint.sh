@@ -20,13 +20,14 @@ forbid cpu/cuda 'cpu/(server|softgpu|cudart)/|rpc/transport|control/' 'a replace
 forbid cpu/cudart 'cpu/(server|softgpu|cuda)/|rpc/transport|control/' 'a replaced library lowers to cpu/client'
 forbid cpu/softgpu 'cpu/(server|client|cuda|cudart)/|rpc/transport|control/' 'the software GPU knows nothing above it'
 forbid control/cluster 'cpu/|control/(node|client|flytctl)/' 'a program knows no other one'
-forbid control/flytctl 'cpu/|control/(cluster|node|client|store)/' 'flytctl knows what is said, not who says it'
+forbid cpu/image 'cpu/(client|server|softgpu|cuda|cudart|nvml|lib)/|control/|rpc/(transport|api|gen)' 'the image is a format: who fills it is not its business'
+forbid control/flytctl 'cpu/(client|server|softgpu|cuda|cudart|nvml|lib)/|control/(cluster|node|client|store)/' 'flytctl knows what is said, not who says it'
 forbid control/store 'cpu/|rpc/(transport|gen|api|proto)|control/(base|cluster|node|client|flytctl)/' 'the store knows documents only'
 if grep -rnE '#include <cuda' rpc/base rpc/transport --include='*.c' --include='*.h'; then
     echo 'rpc/base and rpc/transport know no CUDA'
     status=1
 fi
-for folder in rpc rpc/base rpc/proto rpc/api rpc/gen rpc/transport cpu cpu/client cpu/cuda cpu/cudart cpu/server cpu/softgpu control control/store control/cluster control/flytctl tests tests/apps scripts config submodules; do
+for folder in rpc rpc/base rpc/proto rpc/api rpc/gen rpc/transport cpu cpu/client cpu/cuda cpu/cudart cpu/server cpu/softgpu cpu/image control control/store control/cluster control/flytctl tests tests/apps scripts config submodules; do
     [ -e "$folder/README.md" ] || { echo "$folder has no README.md"; status=1; }
 done
 exit $status

@@ -41,6 +41,19 @@ $(GEN)/control_xdr.c: $(GEN)/control.x
 $(GEN)/control_xdr.o: CPPFLAGS += -Dxdr_string=flyt_xdr_string
 
 WIRE += $(GEN)/control.h
+
+# What stands in a checkpoint image: XDR routines only.
+$(GEN)/checkpoint.x: rpc/proto/checkpoint.x rpc/proto/checkpoint_limits.h
+	@mkdir -p $(GEN)
+	cp rpc/proto/checkpoint_limits.h $(GEN)/flyt_checkpoint_limits.h
+	cp rpc/proto/checkpoint.x $@
+$(GEN)/checkpoint.h: $(GEN)/checkpoint.x
+	rm -f $@ && cd $(GEN) && rpcgen -M -C -h -o checkpoint.h checkpoint.x
+$(GEN)/checkpoint_xdr.c: $(GEN)/checkpoint.x
+	rm -f $@ && cd $(GEN) && rpcgen -M -C -c -o checkpoint_xdr.c checkpoint.x
+$(GEN)/checkpoint_xdr.o: CPPFLAGS += -Dxdr_string=flyt_xdr_string
+
+WIRE += $(GEN)/checkpoint.h
 GENERATED += $(WIRE)
 
 # Tables and toolkit -> version scripts, refusing stubs, the table of cuGetProcAddress, names of errors, coverage.

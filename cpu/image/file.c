@@ -1,0 +1,115 @@
+#include "cpu/image/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rpc/base/descriptors.h"
+
+int flyt_checkpoint_id_make(void *ret_id)
+{
+    unsigned char id[FLYT_CHECKPOINT_ID_BYTES] = {0};
+
+    do {
+        if (getrandom(id, sizeof id, 0) != sizeof id)
+            return -errno;
+    } while (flyt_checkpoint_id_is_none(id));
+    memcpy(ret_id, id, sizeof id);
+    return 0;
+}
+
+void flyt_checkpoint_file_name(const void *id, char *ret_name)
+{
+    flyt_checkpoint_id_text(id, ret_name);
+    memcpy(ret_name + FLYT_CHECKPOINT_ID_TEXT_BYTES - 1, ".flyt", 6);
+}
+
+static int fail(const char *folder, const char *name, const char *what, struct flyt_error *err)
+{
+    int code = errno;
+
+    return flyt_error_set(err, -code, "image %.200s%s%s: %s: %s", folder, *folder ? "/" : "", name, what,
+                          strerror(code));
+}
+
+/* Opens a file without a name, or a hidden one. */
+static int open_unnamed(struct flyt_checkpoint_file *file)
+{
+    file->fd = openat(file->folder_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (file->fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
+        return file->fd;
+    snprintf(file->temporary, sizeof file->temporary, ".%.*s.part", FLYT_CHECKPOINT_ID_TEXT_BYTES - 1, file->name);
+    file->fd = openat(file->folder_fd, file->temporary, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+    file->has_temporary = file->fd >= 0;
+    return file->fd;
+}
+
+int flyt_checkpoint_file_create(const char *folder, const flyt_checkpoint_head *head,
+                                enum flyt_checkpoint_packing packing, struct flyt_checkpoint_file *ret_file,
+                                struct flyt_error *err)
+{
+    struct flyt_checkpoint_file file = {.folder_fd = -1, .fd = -1};
+    struct stat about;
+    int status;
+
+    flyt_checkpoint_file_name(head->id, file.name);
+    file.folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file.folder_fd < 0) {
+        status = fail(folder, file.name, "the folder cannot be opened", err);
+    } else if (!fstatat(file.folder_fd, file.name, &about, AT_SYMLINK_NOFOLLOW)) {
+        status = flyt_error_set(err, -EEXIST, "image %.200s/%s: it is there already", folder, file.name);
+    } else if (open_unnamed(&file) < 0) {
+        status = fail(folder, file.name, "it cannot be made", err);
+    } else {
+        char path[300];
+        snprintf(path, sizeof path, "%.200s/%s", folder, file.name);
+        status = flyt_checkpoint_writer_new(file.fd, path, head, packing, &file.writer, err);
+    }
+    if (status)
+        flyt_checkpoint_file_abandon(&file);
+    else
+        *ret_file = file;
+    return status;
+}
+
+static int give_name(const struct flyt_checkpoint_file *file)
+{
+    char unnamed[40];
+
+    if (file->has_temporary)
+        return linkat(file->folder_fd, file->temporary, file->folder_fd, file->name, 0);
+    snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", file->fd);
+    return linkat(AT_FDCWD, unnamed, file->folder_fd, file->name, AT_SYMLINK_FOLLOW);
+}
+
+int flyt_checkpoint_file_commit(struct flyt_checkpoint_file *file, struct flyt_error *err)
+{
+    int status = 0;
+
+    if (!flyt_checkpoint_writer_has_ended(file->writer))
+        status = flyt_error_set(err, -EINVAL, "image %s: it is not whole", file->name);
+    else if (fsync(file->fd))
+        status = fail("", file->name, "it cannot be made to last", err);
+    else if (give_name(file)) /* fails where one has taken the name meanwhile */
+        status = fail("", file->name, "it cannot be given its name", err);
+    else if (fsync(file->folder_fd)) {
+        status = fail("", file->name, "its name cannot be made to last", err);
+        unlinkat(file->folder_fd, file->name, 0);
+    }
+    flyt_checkpoint_file_abandon(file);
+    return status;
+}
+
+void flyt_checkpoint_file_abandon(struct flyt_checkpoint_file *file)
+{
+    file->writer = flyt_checkpoint_writer_free(file->writer);
+    if (file->has_temporary)
+        unlinkat(file->folder_fd, file->temporary, 0);
+    file->has_temporary = false;
+    file->fd = flyt_close(file->fd);
+    file->folder_fd = flyt_close(file->folder_fd);
+}

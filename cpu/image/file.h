@@ -1,0 +1,41 @@
+/*
+ * An image that is becoming a file. It has its name, ID.flyt, only once all of it is on disk: whatever happens before,
+ * a crash included, the folder is as it was. Where the file system can (O_TMPFILE) the file has no name at all until
+ * then; else a hidden one, ".ID.part", which a crash may leave and flyt_checkpoint_folder_read takes for nothing.
+ *
+ *     flyt_checkpoint_file_create → flyt_checkpoint_put_… with file->writer → flyt_checkpoint_file_commit
+ *
+ * Files have mode 0600: they hold the memory of a program. SIGXFSZ must be ignored (writer.h). One thread at a time.
+ */
+#ifndef FLYT_IMAGE_FILE_H
+#define FLYT_IMAGE_FILE_H
+
+#include "cpu/image/writer.h"
+
+/* "0123…cdef.flyt" and a NUL. */
+enum { FLYT_CHECKPOINT_NAME_BYTES = FLYT_CHECKPOINT_ID_TEXT_BYTES + 5 };
+
+struct flyt_checkpoint_file {
+    int folder_fd, fd;
+    bool has_temporary;
+    char name[FLYT_CHECKPOINT_NAME_BYTES];          /* in the folder */
+    char temporary[FLYT_CHECKPOINT_NAME_BYTES + 1]; /* where has_temporary */
+    struct flyt_checkpoint_writer *writer;
+};
+
+/* A new id from the kernel's random numbers. 0 or a negative errno. */
+int flyt_checkpoint_id_make(void *ret_id);
+void flyt_checkpoint_file_name(const void *id, char *ret_name);
+
+/* Begins the image head->id in the folder, which must be there. 0; -EEXIST: there is one of that id; what open(2) or
+ * the writer says. On success end it with commit or abandon. */
+int flyt_checkpoint_file_create(const char *folder, const flyt_checkpoint_head *head,
+                                enum flyt_checkpoint_packing packing, struct flyt_checkpoint_file *ret_file,
+                                struct flyt_error *err);
+/* After flyt_checkpoint_put_end: makes file, name and folder last (fsync). Ends the file in any case; on failure
+ * nothing of it is left. Blocks as long as the disk takes. */
+int flyt_checkpoint_file_commit(struct flyt_checkpoint_file *file, struct flyt_error *err);
+/* Nothing of it is left. */
+void flyt_checkpoint_file_abandon(struct flyt_checkpoint_file *file);
+
+#endif

@@ -1,0 +1,379 @@
+#include "cpu/image/writer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <lz4.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <zstd.h>
+
+#include "cpu/image/checksum.h"
+#include "rpc/base/id.h"
+
+/* Packed contents must be smaller by this part of them, or reading them again would cost more than it saves. */
+enum { ZSTD_LEVEL = 1, GAIN_PART = 16 };
+
+struct flyt_checkpoint_writer {
+    int fd;
+    char *name;
+    bool has_ended;
+    uint64_t stream_bytes;
+    struct flyt_error failed; /* code 0: not yet */
+    struct flyt_checkpoint_rules rules;
+    struct flyt_sha256 digest; /* of heads and bodies */
+    enum flyt_checkpoint_packing packing;
+    ZSTD_CCtx *zstd;
+    unsigned char *packed; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX where there is a packing */
+    unsigned char head[FLYT_RECORD_HEAD_BYTES + FLYT_CHECKPOINT_BODY_BYTES_MAX];
+};
+
+/* The first failure stays. */
+static int fail(struct flyt_checkpoint_writer *writer, int code, const char *why, struct flyt_error *err)
+{
+    if (!writer->failed.code)
+        flyt_error_set(&writer->failed, code, "image %.200s: at byte %" PRIu64 ": %s", writer->name,
+                       writer->stream_bytes, why);
+    *err = writer->failed;
+    return writer->failed.code;
+}
+
+static int write_all(struct flyt_checkpoint_writer *writer, struct iovec *parts, int part_count, struct flyt_error *err)
+{
+    while (part_count) {
+        ssize_t count = writev(writer->fd, parts, part_count);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0) {
+            char why[200];
+            int code = errno;
+            snprintf(why, sizeof why, "it cannot be written: %s", strerror(code));
+            return fail(writer, -code, why, err);
+        }
+        writer->stream_bytes += (uint64_t)count;
+        for (; part_count && (size_t)count >= parts->iov_len; parts++, part_count--)
+            count -= (ssize_t)parts->iov_len;
+        if (part_count) {
+            parts->iov_base = (char *)parts->iov_base + count;
+            parts->iov_len -= (size_t)count;
+        }
+    }
+    return 0;
+}
+
+/* Writes one record. The payload stays where it is. */
+static int put(struct flyt_checkpoint_writer *writer, uint32_t type, const void *body, const void *payload,
+               uint32_t payload_bytes, struct flyt_error *err)
+{
+    unsigned char *encoded = writer->head + FLYT_RECORD_HEAD_BYTES;
+    struct flyt_record_head head = {.type = type,
+                                    .number = writer->rules.totals.record_count,
+                                    .payload_bytes = payload_bytes,
+                                    .payload_checksum = flyt_checkpoint_checksum(0, payload, payload_bytes)};
+    struct flyt_error why;
+    XDR xdrs;
+
+    if (writer->failed.code)
+        return fail(writer, 0, "", err);
+    int status = flyt_checkpoint_rules_take(&writer->rules, type, body, payload_bytes, &why);
+    if (!status)
+        status = flyt_checkpoint_rules_payload(&writer->rules, payload, payload_bytes, &why);
+    if (status)
+        return fail(writer, status == -ENOMEM ? status : -EINVAL, why.text, err);
+    xdrmem_create(&xdrs, (char *)encoded, FLYT_CHECKPOINT_BODY_BYTES_MAX, XDR_ENCODE);
+    if (!flyt_record_type_find(type)->xdr(&xdrs, (void *)body))
+        return fail(writer, -EINVAL, "a part of a record is longer than its bound", err);
+    head.body_bytes = xdr_getpos(&xdrs);
+    head.body_checksum = flyt_checkpoint_checksum(0, encoded, head.body_bytes);
+    flyt_record_head_put(&head, writer->head);
+    flyt_sha256_add(&writer->digest, writer->head, FLYT_RECORD_HEAD_BYTES + head.body_bytes);
+    struct iovec parts[] = {{writer->head, FLYT_RECORD_HEAD_BYTES + head.body_bytes}, {(void *)payload, payload_bytes}};
+    return write_all(writer, parts, payload_bytes ? 2 : 1, err);
+}
+
+/* ---- beginning and end ---- */
+
+static int begin(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_head *head, struct flyt_error *err)
+{
+    unsigned char preamble[FLYT_PREAMBLE_BYTES];
+    flyt_checkpoint_head own = *head;
+    struct iovec part = {preamble, sizeof preamble};
+
+    own.page_bytes = FLYT_CHECKPOINT_PAGE_BYTES;
+    flyt_preamble_put(FLYT_CHECKPOINT_FORMAT, preamble);
+    int status = write_all(writer, &part, 1, err);
+    return status ? status : put(writer, FLYT_CHECKPOINT_HEAD, &own, NULL, 0, err);
+}
+
+int flyt_checkpoint_writer_new(int fd, const char *name, const flyt_checkpoint_head *head,
+                               enum flyt_checkpoint_packing packing, struct flyt_checkpoint_writer **ret_writer,
+                               struct flyt_error *err)
+{
+    struct flyt_checkpoint_writer *writer = malloc(sizeof *writer);
+
+    if (!writer)
+        return flyt_error_set(err, -ENOMEM, "image %s: no memory", name);
+    memset(writer, 0, offsetof(struct flyt_checkpoint_writer, head));
+    writer->fd = fd;
+    writer->packing = packing;
+    flyt_checkpoint_rules_init(&writer->rules);
+    flyt_sha256_init(&writer->digest);
+    writer->name = strdup(name);
+    if (packing != FLYT_CHECKPOINT_PACK_NOT)
+        writer->packed = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
+    if (packing == FLYT_CHECKPOINT_PACK_ZSTD)
+        writer->zstd = ZSTD_createCCtx();
+    int status = 0;
+    if (!writer->name || (packing != FLYT_CHECKPOINT_PACK_NOT && !writer->packed) ||
+        (packing == FLYT_CHECKPOINT_PACK_ZSTD && !writer->zstd))
+        status = flyt_error_set(err, -ENOMEM, "image %s: no memory", name);
+    if (!status)
+        status = begin(writer, head, err);
+    if (status)
+        flyt_checkpoint_writer_free(writer);
+    else
+        *ret_writer = writer;
+    return status;
+}
+
+struct flyt_checkpoint_writer *flyt_checkpoint_writer_free(struct flyt_checkpoint_writer *writer)
+{
+    if (writer) {
+        flyt_checkpoint_rules_fini(&writer->rules);
+        ZSTD_freeCCtx(writer->zstd);
+        free(writer->packed);
+        free(writer->name);
+        free(writer);
+    }
+    return NULL;
+}
+
+int flyt_checkpoint_put_sequence(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_sequence *sequence,
+                                 struct flyt_error *err)
+{
+    return put(writer, FLYT_CHECKPOINT_SEQUENCE, sequence, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_error *err)
+{
+    flyt_checkpoint_end end = {.record_count = writer->rules.totals.record_count, .stream_bytes = writer->stream_bytes};
+    struct flyt_sha256 digest = writer->digest;
+
+    for (unsigned i = 0; i < FLYT_CHECKPOINT_ENCODINGS; i++)
+        end.page_count += writer->rules.totals.page_counts[i];
+    flyt_sha256_end(&digest, (unsigned char *)end.digest);
+    int status = put(writer, FLYT_CHECKPOINT_END, &end, NULL, 0, err);
+    writer->has_ended = !status;
+    return status;
+}
+
+const struct flyt_checkpoint_totals *flyt_checkpoint_writer_totals(const struct flyt_checkpoint_writer *writer)
+{
+    return &writer->rules.totals;
+}
+
+bool flyt_checkpoint_writer_has_ended(const struct flyt_checkpoint_writer *writer)
+{
+    return !writer->failed.code && writer->has_ended;
+}
+
+uint64_t flyt_checkpoint_writer_bytes(const struct flyt_checkpoint_writer *writer)
+{
+    return writer->stream_bytes;
+}
+
+/* ---- small records ---- */
+
+int flyt_checkpoint_put_slot(struct flyt_checkpoint_writer *writer, unsigned slot, uint64_t memory_limit_bytes,
+                             struct flyt_error *err)
+{
+    flyt_checkpoint_slot body = {
+        .slot = slot, .window_address = flyt_window_base(slot), .memory_limit_bytes = memory_limit_bytes};
+
+    return put(writer, FLYT_CHECKPOINT_SLOT, &body, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_round(struct flyt_checkpoint_writer *writer, struct flyt_error *err)
+{
+    flyt_checkpoint_round body = {.number = writer->rules.totals.round_count + 1};
+
+    return put(writer, FLYT_CHECKPOINT_ROUND, &body, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_extent(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t bytes,
+                               struct flyt_error *err)
+{
+    flyt_checkpoint_extent body = {.address = address, .bytes = bytes};
+
+    return put(writer, FLYT_CHECKPOINT_EXTENT, &body, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_extent_gone(struct flyt_checkpoint_writer *writer, uint64_t address, struct flyt_error *err)
+{
+    flyt_checkpoint_extent_gone body = {.address = address};
+
+    return put(writer, FLYT_CHECKPOINT_EXTENT_GONE, &body, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_allocations(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_range *ranges,
+                                    uint64_t range_count, struct flyt_error *err)
+{
+    flyt_checkpoint_allocations body = {.is_first = TRUE};
+    int status;
+
+    do {
+        uint64_t count = range_count < FLYT_CHECKPOINT_RANGES_MAX ? range_count : FLYT_CHECKPOINT_RANGES_MAX;
+        body.ranges.ranges_val = (flyt_checkpoint_range *)ranges;
+        body.ranges.ranges_len = (u_int)count;
+        status = put(writer, FLYT_CHECKPOINT_ALLOCATIONS, &body, NULL, 0, err);
+        body.is_first = FALSE;
+        ranges += count;
+        range_count -= count;
+    } while (range_count && !status);
+    return status;
+}
+
+int flyt_checkpoint_put_object(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_object *object,
+                               struct flyt_error *err)
+{
+    return put(writer, FLYT_CHECKPOINT_OBJECT, object, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_object_gone(struct flyt_checkpoint_writer *writer, uint64_t number, struct flyt_error *err)
+{
+    flyt_checkpoint_object_gone body = {.number = number};
+
+    return put(writer, FLYT_CHECKPOINT_OBJECT_GONE, &body, NULL, 0, err);
+}
+
+/* ---- what comes in parts ---- */
+
+static uint32_t part_of(uint64_t left_bytes)
+{
+    return left_bytes < FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX ? (uint32_t)left_bytes : FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX;
+}
+
+int flyt_checkpoint_put_module_image(struct flyt_checkpoint_writer *writer, const void *image, uint64_t bytes,
+                                     unsigned char *ret_sha256, struct flyt_error *err)
+{
+    flyt_checkpoint_module_image body = {.total_bytes = bytes};
+    unsigned char sha256[FLYT_SHA256_BYTES];
+    int status = 0;
+
+    flyt_sha256_of(image, bytes, sha256);
+    memcpy(body.sha256, sha256, sizeof sha256);
+    if (writer->failed.code)
+        return fail(writer, 0, "", err);
+    if (!flyt_checkpoint_rules_has_module_image(&writer->rules, sha256)) {
+        do {
+            uint32_t part = part_of(bytes - body.offset_bytes);
+            status =
+                put(writer, FLYT_CHECKPOINT_MODULE_IMAGE, &body, (const char *)image + body.offset_bytes, part, err);
+            body.offset_bytes += part;
+        } while (body.offset_bytes < bytes && !status);
+    }
+    if (!status)
+        memcpy(ret_sha256, sha256, sizeof sha256);
+    return status;
+}
+
+int flyt_checkpoint_put_global(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_global *global,
+                               const void *contents, uint64_t bytes, struct flyt_error *err)
+{
+    flyt_checkpoint_global body = *global;
+    const char *at = contents;
+    int status;
+
+    do {
+        uint32_t part = part_of(bytes);
+        status = put(writer, FLYT_CHECKPOINT_GLOBAL, &body, at, part, err);
+        at += part;
+        bytes -= part;
+        body.offset_bytes += part;
+    } while (bytes && !status);
+    return status;
+}
+
+/* ---- pages ---- */
+
+static bool is_zero(const unsigned char *page)
+{
+    return !page[0] && !memcmp(page, page + 1, FLYT_CHECKPOINT_PAGE_BYTES - 1);
+}
+
+/* Packs into writer->packed. 0: it does not become smaller, or not by much. */
+static uint32_t pack(struct flyt_checkpoint_writer *writer, const void *contents, uint32_t bytes)
+{
+    uint32_t most_bytes = bytes - bytes / GAIN_PART;
+
+    if (writer->packing == FLYT_CHECKPOINT_PACK_LZ4) {
+        int count = LZ4_compress_default(contents, (char *)writer->packed, (int)bytes, (int)most_bytes);
+        return count > 0 ? (uint32_t)count : 0;
+    }
+    size_t count = ZSTD_compressCCtx(writer->zstd, writer->packed, most_bytes, contents, bytes, ZSTD_LEVEL);
+    return ZSTD_isError(count) ? 0 : (uint32_t)count;
+}
+
+/* Hashes of a part of the pages, from hashes of all. */
+static void set_hashes(flyt_checkpoint_pages *body, const void *hashes, uint64_t first)
+{
+    if (hashes) {
+        body->hashes.hashes_val = (char *)hashes + first * FLYT_CHECKPOINT_PAGE_HASH_BYTES;
+        body->hashes.hashes_len = body->page_count * FLYT_CHECKPOINT_PAGE_HASH_BYTES;
+    }
+}
+
+static int put_contents(struct flyt_checkpoint_writer *writer, flyt_checkpoint_pages *body, const void *contents,
+                        struct flyt_error *err)
+{
+    uint32_t raw_bytes = body->page_count * FLYT_CHECKPOINT_PAGE_BYTES;
+    uint32_t packed_bytes = writer->packing == FLYT_CHECKPOINT_PACK_NOT ? 0 : pack(writer, contents, raw_bytes);
+
+    if (!packed_bytes) {
+        body->encoding = FLYT_CHECKPOINT_RAW;
+        return put(writer, FLYT_CHECKPOINT_PAGES, body, contents, raw_bytes, err);
+    }
+    body->encoding = writer->packing == FLYT_CHECKPOINT_PACK_LZ4 ? FLYT_CHECKPOINT_LZ4 : FLYT_CHECKPOINT_ZSTD;
+    return put(writer, FLYT_CHECKPOINT_PAGES, body, writer->packed, packed_bytes, err);
+}
+
+int flyt_checkpoint_put_pages(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t page_count,
+                              const void *contents, const void *hashes, struct flyt_error *err)
+{
+    const unsigned char *pages = contents;
+    int status = 0;
+
+    for (uint64_t first = 0, end; first < page_count && !status; first = end) {
+        bool are_zero = is_zero(pages + first * FLYT_CHECKPOINT_PAGE_BYTES);
+        uint64_t most = are_zero ? FLYT_CHECKPOINT_RUN_PAGES_MAX : FLYT_CHECKPOINT_DATA_PAGES_MAX;
+        for (end = first + 1; end < page_count && end - first < most; end++)
+            if (is_zero(pages + end * FLYT_CHECKPOINT_PAGE_BYTES) != are_zero)
+                break;
+        flyt_checkpoint_pages body = {.address = address + first * FLYT_CHECKPOINT_PAGE_BYTES,
+                                      .page_count = (u_int)(end - first),
+                                      .encoding = FLYT_CHECKPOINT_ZERO};
+        set_hashes(&body, hashes, first);
+        status = are_zero ? put(writer, FLYT_CHECKPOINT_PAGES, &body, NULL, 0, err)
+                          : put_contents(writer, &body, pages + first * FLYT_CHECKPOINT_PAGE_BYTES, err);
+    }
+    return status;
+}
+
+int flyt_checkpoint_put_run(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t page_count,
+                            flyt_checkpoint_encoding encoding, const void *hashes, struct flyt_error *err)
+{
+    int status = 0;
+
+    for (uint64_t first = 0; first < page_count && !status;) {
+        uint64_t left = page_count - first;
+        flyt_checkpoint_pages body = {
+            .address = address + first * FLYT_CHECKPOINT_PAGE_BYTES,
+            .page_count = (u_int)(left < FLYT_CHECKPOINT_RUN_PAGES_MAX ? left : FLYT_CHECKPOINT_RUN_PAGES_MAX),
+            .encoding = encoding};
+        set_hashes(&body, hashes, first);
+        status = put(writer, FLYT_CHECKPOINT_PAGES, &body, NULL, 0, err);
+        first += body.page_count;
+    }
+    return status;
+}
