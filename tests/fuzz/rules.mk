@@ -9,3 +9,8 @@ $(B)/tests/fuzz/ptx-fuzz: $(B)/tests/fuzz/ptx_fuzz.o $(call objs,$(SOFTGPU_PTX_S
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -lm
 UNIT_TESTS += $(B)/tests/fuzz/ptx-fuzz
+
+$(B)/tests/fuzz/image-fuzz: $(B)/tests/fuzz/image_fuzz.o $(B)/cpu/image/test_image.o $(IMAGE_OBJS) $(BASE_OBJS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(IMAGE_LIBS) -lcmocka
+UNIT_TESTS += $(B)/tests/fuzz/image-fuzz
