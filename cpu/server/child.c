@@ -182,6 +182,19 @@ static int open_connection(struct child *child, int fd)
     return status;
 }
 
+/* What comes before a client: its VM's folder of module images, which a server that is a user of its own cannot open.
+ */
+static int take_folder(struct child *child, int fd)
+{
+    struct flyt_image_cache images = {.bytes_max = child->session.images.bytes_max};
+    int status = flyt_image_cache_adopt(&images, fd);
+    if (status)
+        return status;
+    flyt_image_cache_close(&child->session.images);
+    child->session.images = images;
+    return 0;
+}
+
 /* Waits for a client. Another status than 0: there is none; whoever started the process has gone, for one. */
 static int accept_client(struct child *child)
 {
@@ -189,6 +202,11 @@ static int accept_client(struct child *child)
     unsigned fd_count = 0;
     struct flyt_error err = {0};
     int status = flyt_server_link_receive(FLYT_SERVER_LINK_FD, &child->message, fds, &fd_count);
+    if (status == 0 && child->message.kind == FLYT_SERVER_LINK_FOLDER) {
+        status = take_folder(child, fds[0]);
+        if (status == 0)
+            status = flyt_server_link_receive(FLYT_SERVER_LINK_FD, &child->message, fds, &fd_count);
+    }
     if (status)
         return status;
     bool is_session = child->message.kind == FLYT_SERVER_LINK_SESSION;

@@ -122,6 +122,8 @@ int flyt_grant_take(struct flyt_session *session, const struct flyt_server_link_
                                   strerror(-status));
         flyt_image_cache_close(&session->images);
         session->images = images;
+    } else {
+        session->images.bytes_max = granted->image_bytes_max;
     }
     return granted->slot_count ? take_slots(session, granted, err) : 0;
 }

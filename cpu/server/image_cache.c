@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
 #include "rpc/base/sha256.h"
 #include "rpc/proto/limits.h"
 
@@ -101,9 +102,19 @@ void flyt_image_cache_remove(struct flyt_image_cache *cache, const char *path)
 int flyt_image_cache_open(struct flyt_image_cache *cache, const char *path)
 {
     int fd = open_folder(path);
-    if (fd < 0)
-        return fd;
-    cache->folder_fd = fd;
+    return fd < 0 ? fd : flyt_image_cache_adopt(cache, fd);
+}
+
+int flyt_image_cache_adopt(struct flyt_image_cache *cache, int folder_fd)
+{
+    struct stat info;
+    int status = fstat(folder_fd, &info) ? -errno : S_ISDIR(info.st_mode) ? 0 : -ENOTDIR;
+    if (status) {
+        flyt_close(folder_fd);
+        return status;
+    }
+    cache->folder_fd = folder_fd;
+    cache->is_of_many = info.st_mode & S_IWOTH;
     return 0;
 }
 
@@ -194,11 +205,16 @@ int flyt_image_cache_put(const struct flyt_image_cache *cache, const unsigned ch
     int status = make_room(cache, bytes);
     if (status)
         return status;
-    snprintf(part, sizeof part, ".part-%d-%.16s", (int)getpid(), name);
-    flyt_auto_close int fd = openat(cache->folder_fd, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    snprintf(part, sizeof part, ".part-%d-%.16s", (int)gettid(), name);
+    unlinkat(cache->folder_fd, part, 0); /* of a process of before that had the same number */
+    flyt_auto_close int fd = openat(cache->folder_fd, part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
-    status = write_all(fd, image, bytes);
+    /* The others read it, and set its time stamp when they use it. */
+    if (cache->is_of_many && fchmod(fd, 0666))
+        status = -errno;
+    if (status == 0)
+        status = write_all(fd, image, bytes);
     if (status == 0 && renameat(cache->folder_fd, part, cache->folder_fd, name) != 0)
         status = -errno;
     if (status)
@@ -206,15 +222,28 @@ int flyt_image_cache_put(const struct flyt_image_cache *cache, const unsigned ch
     return status;
 }
 
+/* A descriptor or a negative errno. What is no file is nobody's image: it does not hold its reader up. */
+static int open_image(const struct flyt_image_cache *cache, const char *name, struct stat *ret_info)
+{
+    int fd = openat(cache->folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return errno == EACCES || errno == ELOOP ? -ENOENT : -errno;
+    int status = fstat(fd, ret_info) ? -errno : S_ISREG(ret_info->st_mode) ? 0 : -ENOENT;
+    if (status)
+        flyt_close(fd);
+    return status ? status : fd;
+}
+
 int flyt_image_cache_get(const struct flyt_image_cache *cache, const unsigned char *hash, char **ret_image,
                          uint64_t *ret_bytes)
 {
+    unsigned char real_hash[FLYT_SHA256_BYTES];
     char name[NAME_BYTES];
     struct stat info;
     name_of(hash, name);
-    flyt_auto_close int fd = openat(cache->folder_fd, name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0)
-        return -errno;
+    flyt_auto_close int fd = open_image(cache, name, &info);
+    if (fd < 0)
+        return fd;
     futimens(fd, NULL);
     uint64_t bytes = (uint64_t)info.st_size, have = 0;
     char *image = bytes <= FLYT_IMAGE_BYTES_MAX ? malloc(bytes + 1) : NULL;
@@ -230,6 +259,15 @@ int flyt_image_cache_get(const struct flyt_image_cache *cache, const unsigned ch
         }
         have += (uint64_t)step;
     }
+    /* Of the copy, which nobody else can change. */
+    if (info.st_uid != geteuid())
+        flyt_sha256_of(image, bytes, real_hash);
+    if (info.st_uid != geteuid() && memcmp(hash, real_hash, sizeof real_hash) != 0) {
+        flyt_warn("the kept module image %s is not what its name says: removed", name);
+        unlinkat(cache->folder_fd, name, 0);
+        free(image);
+        return -ENOENT;
+    }
     image[bytes] = 0;
     *ret_image = image;
     *ret_bytes = bytes;
@@ -240,10 +278,11 @@ ssize_t flyt_image_cache_read(const struct flyt_image_cache *cache, const unsign
                               void *data, size_t bytes)
 {
     char name[NAME_BYTES];
+    struct stat info;
     name_of(hash, name);
-    flyt_auto_close int fd = openat(cache->folder_fd, name, O_RDONLY | O_CLOEXEC);
+    flyt_auto_close int fd = open_image(cache, name, &info);
     if (fd < 0)
-        return -errno;
+        return fd;
     if (offset_bytes > FLYT_IMAGE_BYTES_MAX)
         return 0;
     futimens(fd, NULL);

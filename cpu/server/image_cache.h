@@ -2,7 +2,11 @@
  * Module images that clients have sent, by their SHA-256: files in a folder that all server processes of one
  * flyt-server share, so that a program's second run sends nothing. The listener makes the folder and removes it.
  *
- * A file appears under its name only when it is complete and its hash was checked. Each function may be called from any
+ * A file appears under its name only when it is complete and its hash was checked. Where the servers that share a
+ * folder are users of their own (its mode lets everybody write; only they can reach it), what another one has put there
+ * is checked once more when it is used: none can give the others an image under a name that is not its own.
+ *
+ * Each function may be called from any
  * thread and process at any time.
  */
 #ifndef FLYT_SERVER_IMAGE_CACHE_H
@@ -23,6 +27,7 @@ enum { FLYT_IMAGE_KEEP_S = 60 };
 struct flyt_image_cache {
     int folder_fd;
     uint64_t bytes_max; /* 0: FLYT_IMAGE_CACHE_BYTES_MAX */
+    bool is_of_many;    /* users */
 };
 
 /* Makes a private folder under $TMPDIR or /var/tmp, removes those of servers that are gone, and opens it. ret_path has
@@ -32,6 +37,8 @@ int flyt_image_cache_make(struct flyt_image_cache *cache, struct flyt_error *err
 void flyt_image_cache_remove(struct flyt_image_cache *cache, const char *path);
 /* In a server process. 0 or a negative errno. */
 int flyt_image_cache_open(struct flyt_image_cache *cache, const char *path);
+/* The same with a descriptor of the folder, which is the cache's afterwards, and closed where it fails. */
+int flyt_image_cache_adopt(struct flyt_image_cache *cache, int folder_fd);
 void flyt_image_cache_close(struct flyt_image_cache *cache);
 
 bool flyt_image_cache_has(const struct flyt_image_cache *cache, const unsigned char *hash);
@@ -39,7 +46,8 @@ bool flyt_image_cache_has(const struct flyt_image_cache *cache, const unsigned c
  * cannot be written. */
 int flyt_image_cache_put(const struct flyt_image_cache *cache, const unsigned char *hash, const void *image,
                          uint64_t bytes);
-/* A copy of the image with a NUL byte behind it, to be freed by the caller. 0, -ENOENT, or another negative errno. */
+/* A copy of the image with a NUL byte behind it, to be freed by the caller. 0; -ENOENT: it is not there, or was not
+ * what its name says and is gone now; another negative errno. */
 int flyt_image_cache_get(const struct flyt_image_cache *cache, const unsigned char *hash, char **ret_image,
                          uint64_t *ret_bytes);
 /* Reads up to `bytes` bytes of an image from an offset. How many, 0 at its end; or a negative errno. */

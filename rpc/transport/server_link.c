@@ -64,6 +64,7 @@ static unsigned descriptors_of(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_DATA:
     case FLYT_SERVER_LINK_EXTENT:
     case FLYT_SERVER_LINK_GIVE:
+    case FLYT_SERVER_LINK_FOLDER:
         return 1;
     case FLYT_SERVER_LINK_SHARE:
         return message->share.has_turns;

@@ -7,10 +7,11 @@
  * The node manager starts a server as `flyt-server --serve FOLDER --gpu INDEX --group-size SMS [--soft COUNT]` with its
  * end at FLYT_SERVER_LINK_FD. It makes its context on that GPU, splits its SMs into groups of that size, and is ready.
  *
- * A server's life: READY or FAILED; SESSION; then DATA, LIMIT, SM, SHARE, KILL as they come, answered by LIMIT_DONE,
- * SM_DONE, SHARE_DONE; EXTENT and EXTENT_GONE as memory comes and goes, NEED before memory is refused, USE from time to
- * time, RETURN at the end of the session; the process ends after that. In direct mode there are READY, FAILED, SESSION
- * (one slot for each device without limits, no ledgers, no rejoining) and DATA only.
+ * A server's life: READY or FAILED; FOLDER where it needs that; SESSION; then DATA, LIMIT, SM, SHARE, KILL as they
+ * come, answered by LIMIT_DONE, SM_DONE, SHARE_DONE; EXTENT and EXTENT_GONE as memory comes and goes, NEED before
+ * memory is refused, USE from time to time, RETURN at the end of the session; the process ends after that. In direct
+ * mode there are READY, FAILED, SESSION (one slot for each device without limits, no ledgers, no rejoining) and DATA
+ * only.
  *
  * Functions keep no state and may be called from any thread; who sends from several threads serialises them only where
  * the order matters, for a message is sent whole or not at all.
@@ -103,6 +104,9 @@ enum flyt_server_link_kind {
      */
     FLYT_SERVER_LINK_RESUME = 24,
     FLYT_SERVER_LINK_GIVE = 25,
+    /* To the server, right before SESSION, where it cannot open the folder of the VM's module images by its path, being
+     * a user of its own: descriptor: the folder. SESSION's image_folder is empty then. */
+    FLYT_SERVER_LINK_FOLDER = 26,
     FLYT_SERVER_LINK_KINDS
 };
 
@@ -185,7 +189,7 @@ struct flyt_server_link_session {
     char rejoin_path[FLYT_SERVER_LINK_PATH_BYTES];    /* empty: the server does not outlive this socket */
     uint32_t client_lost_s;                           /* a silent client has gone after this; 0: never */
     uint64_t image_bytes_max;                         /* of image_folder; 0: the server's own bound */
-    char image_folder[FLYT_SERVER_LINK_FOLDER_BYTES]; /* of this VM; empty: the one that the server was started with */
+    char image_folder[FLYT_SERVER_LINK_FOLDER_BYTES]; /* of this VM; empty: FOLDER's, or the one of the start */
     struct flyt_server_link_slot slots[FLYT_SLOTS_MAX];
 };
 

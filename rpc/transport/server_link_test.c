@@ -111,7 +111,8 @@ static void test_every_kind_arrives(void **state)
 
     for (uint32_t kind = 1; kind < FLYT_SERVER_LINK_KINDS; kind++) {
         bool has_fd = kind == FLYT_SERVER_LINK_SESSION || kind == FLYT_SERVER_LINK_DATA ||
-                      kind == FLYT_SERVER_LINK_EXTENT || kind == FLYT_SERVER_LINK_GIVE;
+                      kind == FLYT_SERVER_LINK_EXTENT || kind == FLYT_SERVER_LINK_GIVE ||
+                      kind == FLYT_SERVER_LINK_FOLDER;
         int fd = has_fd ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
         memset(&ends->sent, 0, sizeof ends->sent);
         ends->sent.kind = kind;
