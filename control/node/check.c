@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rpc/base/log.h"
@@ -37,22 +38,34 @@ static unsigned check_executable_memory(void)
     return is_refused;
 }
 
-static unsigned check_device(const char *path)
+/* What servers open that are users of their own, others may open: `mode` has the bits for these. */
+static unsigned check_others(const struct flyt_node *node, const char *path, mode_t mode, const char *what)
+{
+    struct stat info;
+
+    if (!node->uids.last || stat(path, &info) || (info.st_mode & mode) == mode)
+        return 0;
+    flyt_warn("%s, %s, is closed to other users (mode %03o), and with server_uids servers are such", path, what,
+              info.st_mode & 0777);
+    return 1;
+}
+
+static unsigned check_device(const struct flyt_node *node, const char *path)
 {
     if (!access(path, R_OK | W_OK))
-        return 0;
+        return check_others(node, path, S_IROTH | S_IWOTH, "a device of the GPUs");
     flyt_warn("%s cannot be used (DeviceAllow=, PrivateDevices=?): servers find no GPU: %m", path);
     return 1;
 }
 
 static unsigned check_devices(const struct flyt_node *node)
 {
-    unsigned missing = check_device("/dev/nvidiactl") + check_device("/dev/nvidia-uvm");
+    unsigned missing = check_device(node, "/dev/nvidiactl") + check_device(node, "/dev/nvidia-uvm");
     char path[32];
 
     for (unsigned i = 0; i < node->gpus.count; i++) {
         snprintf(path, sizeof path, "/dev/nvidia%u", node->gpus.items[i].index);
-        missing += check_device(path);
+        missing += check_device(node, path);
     }
     return missing;
 }
@@ -74,6 +87,7 @@ unsigned flyt_node_check_host(const struct flyt_node *node)
         flyt_warn("%s, the server program, cannot be run: %m", node->settings->server);
         missing++;
     }
+    missing += check_others(node, node->settings->server, S_IXOTH, "the server program");
     if (node->gpus.count && !node->gpus.items[0].is_software)
         missing += check_devices(node);
     snprintf(folder, sizeof folder, "%s/pipe", node->settings->mps_dir);

@@ -40,6 +40,8 @@ int flyt_node_images_init(struct flyt_node *node, struct flyt_error *err)
 
     snprintf(path, sizeof path, "%s/images", node->settings->state_dir);
     int status = make(path);
+    if (!status && chmod(path, 0700))
+        status = -errno;
     if (!status)
         status = flyt_node_images_folder(node, NULL, path);
     return status ? flyt_error_set(err, status, "%s/images cannot be made: %s", node->settings->state_dir,
@@ -52,6 +54,26 @@ int flyt_node_images_folder(struct flyt_node *node, const char *vm_ip, char *ret
     int status = path_of(node, vm_ip, ret_path);
 
     return status ? status : make(ret_path);
+}
+
+int flyt_node_images_open(struct flyt_node *node, const char *vm_ip, int *ret_fd)
+{
+    char path[FLYT_SERVER_LINK_FOLDER_BYTES];
+
+    int status = flyt_node_images_folder(node, vm_ip, path);
+    if (status)
+        return status;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    /* STATE_DIR and images stay their owner's: only who is handed the folder gets there, and from it nowhere else. */
+    if (fchmod(fd, 0777)) {
+        status = -errno;
+        flyt_close(fd);
+        return status;
+    }
+    *ret_fd = fd;
+    return 0;
 }
 
 void flyt_node_images_remove(struct flyt_node *node, const char *vm_ip)

@@ -12,6 +12,9 @@ int flyt_node_images_init(struct flyt_node *node, struct flyt_error *err);
 /* A VM's folder (NULL: that of warm servers), made where it is not there. ret_path has FLYT_SERVER_LINK_FOLDER_BYTES.
  * 0 or a negative errno. */
 int flyt_node_images_folder(struct flyt_node *node, const char *vm_ip, char *ret_path);
+/* A VM's folder, made where it is not there, for its servers that are users of their own: nobody else can reach it, all
+ * of them may write there. 0 and a descriptor for the caller, or a negative errno. */
+int flyt_node_images_open(struct flyt_node *node, const char *vm_ip, int *ret_fd);
 /* A VM has nothing here any more. */
 void flyt_node_images_remove(struct flyt_node *node, const char *vm_ip);
 

@@ -28,19 +28,98 @@ struct flyt_node_mps {
     sd_event_source *timer;
     char pipe_variable[PATH_BYTES], log_variable[PATH_BYTES];
     bool is_watching, was_running, is_running;
+    bool takes_users, found_users; /* as the loop knows it, as the thread has found it */
 };
+
+/* Servers are, or may be, users of their own. */
+static bool wants_users(const struct flyt_node_settings *settings)
+{
+    return settings->server_uids.last && !geteuid();
+}
 
 int flyt_node_mps_make_dirs(const struct flyt_node_settings *settings)
 {
-    static const char *const names[] = {"", "/pipe", "/log", "/none"};
+    static const struct {
+        const char *name;
+        bool is_passed; /* by servers; MPS itself sets who may do what in there */
+    } folders[] = {{"", true}, {"/pipe", true}, {"/none", true}, {"/log", false}};
     char path[PATH_BYTES];
+    struct stat info;
 
-    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-        snprintf(path, sizeof path, "%s%s", settings->mps_dir, names[i]);
-        if (mkdir(path, 0700) && errno != EEXIST)
+    for (unsigned i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        snprintf(path, sizeof path, "%s%s", settings->mps_dir, folders[i].name);
+        if ((mkdir(path, 0700) && errno != EEXIST) || stat(path, &info))
+            return -errno;
+        if (folders[i].is_passed && wants_users(settings) && chmod(path, (info.st_mode & 0777) | 0111))
             return -errno;
     }
     return 0;
+}
+
+/* ---- several users ---- */
+
+static ssize_t read_file(const char *path, char *text, size_t bytes)
+{
+    flyt_auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t count = fd < 0 ? -1 : read(fd, text, bytes - 1);
+
+    if (count >= 0)
+        text[count] = 0;
+    return count;
+}
+
+/* -M, alone or among other letters, or in full. */
+static bool is_users_option(const char *word)
+{
+    const char *name = word + 1 + (word[0] == '-' && word[1] == '-');
+
+    if (word[0] != '-')
+        return false;
+    return !strcmp(name, "multiuser-server") || (word[1] != '-' && strchr(word, 'M') && !word[strspn(word, "-dfMq")]);
+}
+
+/* MPS has no question that would tell it: how the daemon was started does. Its number is in its folder, in a file that
+ * everybody may write who gets there, so that it has to be root's and to have MPS's name. */
+static bool is_for_users(const struct flyt_node_mps *mps)
+{
+    char path[PATH_BYTES], text[OUTPUT_BYTES];
+    struct stat info;
+    bool is_found = false;
+
+    snprintf(path, sizeof path, "%s/pipe/nvidia-cuda-mps-control.pid", mps->settings->mps_dir);
+    int pid = read_file(path, text, sizeof text) > 0 ? atoi(text) : 0;
+    snprintf(path, sizeof path, "/proc/%d", pid);
+    if (pid <= 0 || stat(path, &info) || info.st_uid != geteuid())
+        return false;
+    snprintf(path, sizeof path, "/proc/%d/comm", pid);
+    if (read_file(path, text, sizeof text) <= 0 || strncmp(text, "nvidia-cuda-mps", 15) != 0)
+        return false;
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    ssize_t bytes = read_file(path, text, sizeof text);
+    for (const char *word = text; bytes > 0 && word < text + bytes; word += strlen(word) + 1)
+        is_found |= is_users_option(word);
+    return is_found;
+}
+
+bool flyt_node_mps_takes_users(const struct flyt_node_mps *mps)
+{
+    return mps->takes_users;
+}
+
+/* On the loop's thread, after looking. */
+static void note_users(struct flyt_node_mps *mps, bool is_first)
+{
+    bool is_news = is_first || mps->found_users != mps->takes_users;
+
+    mps->takes_users = mps->found_users;
+    if (!is_news || !wants_users(mps->settings) || !mps->is_running)
+        return;
+    if (mps->takes_users)
+        flyt_info("mps: the control daemon serves several users at a time: servers are users of their own");
+    else
+        flyt_warn("mps: the control daemon was not started with -M and serves one user at a time: servers of shared "
+                  "GPUs are user %u until it is",
+                  geteuid());
 }
 
 void flyt_node_mps_pipe_dir(const struct flyt_node *node, flyt_isolation isolation, char *path, size_t bytes)
@@ -69,9 +148,9 @@ static char **make_environment(const struct flyt_node_mps *mps)
     return envp;
 }
 
-static pid_t spawn(const struct flyt_node_mps *mps, const char *option, int in_fd, int out_fd)
+static pid_t spawn(const struct flyt_node_mps *mps, bool is_daemon, int in_fd, int out_fd)
 {
-    char *argv[] = {mps->settings->mps_control, (char *)option, NULL};
+    char *argv[] = {mps->settings->mps_control, NULL, NULL, NULL}, **option = argv + 1;
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none;
@@ -82,6 +161,10 @@ static pid_t spawn(const struct flyt_node_mps *mps, const char *option, int in_f
         free(envp);
         return -1;
     }
+    if (is_daemon && wants_users(mps->settings))
+        *option++ = (char *)"-M";
+    if (is_daemon)
+        *option = (char *)"-d";
     sigemptyset(&none);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigmask(&attributes, &none);
@@ -127,7 +210,7 @@ static void read_output(int fd, char *output, uint64_t deadline_ms)
     output[used] = 0;
 }
 
-/* Runs it with a command on its input (NULL: with option -d, which starts the daemon). `output` has OUTPUT_BYTES. 0 or
+/* Runs it with a command on its input (NULL: so that it starts the daemon). `output` has OUTPUT_BYTES. 0 or
  * a negative errno. */
 static int run_control(const struct flyt_node_mps *mps, const char *command, char *output)
 {
@@ -142,7 +225,7 @@ static int run_control(const struct flyt_node_mps *mps, const char *command, cha
         flyt_close(in[1]);
         return -errno;
     }
-    pid_t pid = spawn(mps, command ? NULL : "-d", in[0], out[1]);
+    pid_t pid = spawn(mps, !command, in[0], out[1]);
     flyt_close(in[0]);
     flyt_close(out[1]);
     int status = pid < 0 ? -ENOENT : 0;
@@ -184,6 +267,7 @@ static void watch_work(void *job)
     struct flyt_node_mps *mps = job;
 
     mps->is_running = watch_or_start(mps);
+    mps->found_users = mps->is_running && is_for_users(mps);
 }
 
 static void watch_done(void *job, int is_cancelled)
@@ -191,7 +275,10 @@ static void watch_done(void *job, int is_cancelled)
     struct flyt_node_mps *mps = job;
 
     mps->is_watching = false;
-    if (is_cancelled || mps->is_running == mps->was_running)
+    if (is_cancelled)
+        return;
+    note_users(mps, false);
+    if (mps->is_running == mps->was_running)
         return;
     mps->was_running = mps->is_running;
     if (mps->is_running)
@@ -229,6 +316,8 @@ int flyt_node_mps_new(sd_event *event, const struct flyt_node_settings *settings
         return flyt_error_set(err, status, "%s cannot be made: %s", settings->mps_dir, strerror(-status));
     }
     mps->is_running = mps->was_running = watch_or_start(mps);
+    mps->found_users = mps->is_running && is_for_users(mps);
+    note_users(mps, true);
     if (!mps->is_running) {
         flyt_node_mps_free(mps);
         return flyt_error_set(err, -ENOENT,

@@ -18,9 +18,13 @@ int flyt_node_mps_new(sd_event *event, const struct flyt_node_settings *settings
 /* The daemon goes on: a restart harms nobody. NULL is allowed. Returns NULL. */
 struct flyt_node_mps *flyt_node_mps_free(struct flyt_node_mps *mps);
 
+/* Whether it serves clients of several users at a time (its daemon was started with -M), as it was found last. */
+bool flyt_node_mps_takes_users(const struct flyt_node_mps *mps);
+
 /* CUDA_MPS_PIPE_DIRECTORY of servers of a class: an empty folder for strict ones, which so find no daemon. */
 void flyt_node_mps_pipe_dir(const struct flyt_node *node, flyt_isolation isolation, char *path, size_t bytes);
-/* Makes that empty folder. 0 or a negative errno. */
+/* Makes that empty folder, and those of MPS. Where servers are users of their own, these pass through them. 0 or a
+ * negative errno. */
 int flyt_node_mps_make_dirs(const struct flyt_node_settings *settings);
 
 /* Asks MPS to end its client of this process id (terminate_client), then kills the process. Comes back at once. pid_fd

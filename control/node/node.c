@@ -246,7 +246,9 @@ static int prepare(struct flyt_node *node, struct flyt_node_gpus *gpus, struct f
     flyt_node_cgroups_open(&node->cgroups, node->settings);
     flyt_node_gpus_set_isolation(&node->gpus, node->settings);
     set_group_sizes(node);
-    status = flyt_node_images_init(node, err);
+    status = flyt_node_uids_open(node, err);
+    if (!status)
+        status = flyt_node_images_init(node, err);
     return status ? status : take_allocations(node, err);
 }
 
@@ -302,4 +304,5 @@ void flyt_node_fini(struct flyt_node *node)
     explicit_bzero(node->state.node_key, sizeof node->state.node_key);
     flyt_node_gpus_fini(&node->gpus);
     flyt_node_cgroups_close(&node->cgroups);
+    flyt_node_uids_fini(&node->uids);
 }

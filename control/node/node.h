@@ -18,6 +18,7 @@
 #include "control/node/gpu.h"
 #include "control/node/settings.h"
 #include "control/node/state.h"
+#include "control/node/uids.h"
 
 struct flyt_node_allocation;
 struct flyt_node_server;
@@ -69,6 +70,7 @@ struct flyt_node {
     struct flyt_node_hooks hooks;
     struct flyt_node_mps *mps; /* NULL: no MPS */
     struct flyt_node_cgroups cgroups;
+    struct flyt_node_uids uids;
     char name[FLYT_NAME_BYTES_MAX + 1];
     uint64_t started_ms;
     unsigned client_lost_s;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -113,6 +114,18 @@ void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *a
     flyt_node_pool_fill(node);
 }
 
+static void refuse_late(struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                        const struct flyt_node_waiting *waiting)
+{
+    const struct flyt_node_gpu *gpu = gpu_of(allocation);
+    char sentence[512] = "programs of before the node manager's restart may still come back: try again";
+
+    if (is_known(allocation))
+        snprintf(sentence, sizeof sentence, "no server process became ready in time%s%.400s",
+                 gpu->health != FLYT_HEALTH_OK ? ": " : "", gpu->health != FLYT_HEALTH_OK ? gpu->health_text : "");
+    refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY, sentence);
+}
+
 /* Serves or refuses one of those that wait. False: it goes on waiting. */
 static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, uint64_t now_ms)
 {
@@ -136,9 +149,7 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
     if (hand_over(node, allocation, &waiting->ticket, waiting->fd, waiting->record, waiting->bytes))
         return true;
     if (waiting->until_ms <= now_ms) {
-        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY,
-               is_known(allocation) ? "no server process became ready in time"
-                                    : "programs of before the node manager's restart may still come back: try again");
+        refuse_late(node, allocation, waiting);
         return true;
     }
     return false;
@@ -197,6 +208,14 @@ static void end_superfluous(struct flyt_node *node, struct flyt_node_gpu *gpu, u
     }
 }
 
+/* No fault of the GPU's: one comes back as soon as a process has ended that has it. */
+static void lack_user(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
+{
+    node->starts[gpu->index].after_ms = now_ms + PAUSE_MS;
+    flyt_node_gpu_set_health(gpu, FLYT_HEALTH_DEGRADED, FLYT_NODE_NO_USER);
+    flyt_node_changed(node);
+}
+
 static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
 {
     struct flyt_node_starts *starts = &node->starts[gpu->index];
@@ -207,10 +226,13 @@ static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t
            flyt_node_servers_on(node, gpu) < node->settings->client_slots &&
            node->server_count < FLYT_NODE_SERVERS_MAX && starts->after_ms <= now_ms &&
            !flyt_node_fault_is_clearing(node, gpu)) {
-        if (flyt_node_server_start(node, gpu)) {
+        int status = flyt_node_server_start(node, gpu);
+        if (status == -EUSERS)
+            lack_user(node, gpu, now_ms);
+        else if (status)
             flyt_node_pool_failed(node, gpu, "no server process can be started");
+        if (status)
             return;
-        }
     }
 }
 

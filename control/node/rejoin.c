@@ -30,6 +30,7 @@ enum { GUEST_MS = 5000, NO_DESCRIPTORS_MS = 100 };
 struct guest {
     struct flyt_node *node;
     int fd;
+    uid_t uid; /* its user, as the kernel tells it */
     sd_event_source *source, *timer;
 };
 
@@ -92,12 +93,13 @@ static struct flyt_node_allocation *make_orphan(struct flyt_node *node, const st
     return allocation;
 }
 
-static const char *check(const struct flyt_node *node, const struct flyt_server_link_rejoin *rejoin)
+/* What proves who it is, it proves for its user alone. */
+static const char *check(const struct flyt_node *node, uid_t uid, const struct flyt_server_link_rejoin *rejoin)
 {
     unsigned char secret[FLYT_SERVER_LINK_SECRET_BYTES];
     const struct flyt_server_link_session *session = &rejoin->session;
 
-    flyt_node_server_secret(node, session->server_id, session->session_id, session->allocation_id, secret);
+    flyt_node_server_secret(node, uid, session->server_id, session->session_id, session->allocation_id, secret);
     if (!session->server_id || !flyt_equal_in_constant_time(secret, session->rejoin_secret, sizeof secret))
         return "this node manager does not know the server";
     if (rejoin->version > FLYT_SERVER_LINK_VERSION || !session->slot_count ||
@@ -159,7 +161,7 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     struct flyt_node *node = guest->node;
     pid_t pid;
 
-    const char *reason = check(node, rejoin);
+    const char *reason = check(node, guest->uid, rejoin);
     if (reason)
         return reason;
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, session->allocation_id);
@@ -178,7 +180,8 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     int pid_fd = peer_process(guest->fd, &pid);
     if (pid_fd < 0)
         return "its process has gone";
-    struct flyt_node_server *server = flyt_node_server_adopt(node, allocation->slots[0].gpu, pid, pid_fd, guest->fd);
+    struct flyt_node_server *server =
+        flyt_node_server_adopt(node, allocation->slots[0].gpu, pid, guest->uid, pid_fd, guest->fd);
     guest->fd = -1;
     if (!server)
         return "the node manager has no memory";
@@ -283,13 +286,13 @@ static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void
         return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? pause_accepting(node) : 0;
     node->is_link_pause_told = false;
     struct guest *guest = NULL;
-    if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) && (peer.uid == geteuid() || !peer.uid))
+    if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length))
         guest = calloc(1, sizeof *guest);
     if (!guest) {
         flyt_close(fd);
         return 0;
     }
-    *guest = (struct guest){.node = node, .fd = fd};
+    *guest = (struct guest){.node = node, .fd = fd, .uid = peer.uid ? peer.uid : geteuid()};
     if (sd_event_add_io(node->event, &guest->source, fd, EPOLLIN, on_guest, guest) < 0 ||
         sd_event_add_time_relative(node->event, &guest->timer, CLOCK_MONOTONIC, GUEST_MS * 1000, 1000, on_guest_timeout,
                                    guest) < 0)
@@ -307,7 +310,9 @@ int flyt_node_rejoin_listen(struct flyt_node *node)
             return node->link_fd;
         flyt_node_keep(node, "link", node->link_fd);
     }
-    int status = sd_event_add_io(node->event, &node->link_source, node->link_fd, EPOLLIN, on_link, node);
+    int status = flyt_node_uids_show_link(node);
+    if (!status)
+        status = sd_event_add_io(node->event, &node->link_source, node->link_fd, EPOLLIN, on_link, node);
     if (status >= 0)
         status = sd_event_add_time(node->event, &node->link_pause, CLOCK_MONOTONIC, 0, 1000, on_pause_over, node);
     if (status >= 0)

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,9 @@
 #include "rpc/base/ticket.h"
 
 extern char **environ;
+
+/* How a process ends that has not become a server. */
+enum { CANNOT_BECOME = 126, CANNOT_RUN = 127 };
 
 enum { ARGUMENTS_MAX = 16, VARIABLES_MAX = 8, TEXT_BYTES = 512 };
 
@@ -58,6 +62,8 @@ struct start {
     char variables[VARIABLES_MAX][TEXT_BYTES];
     unsigned variable_count;
     char **envp;
+    uid_t uid; /* whose it becomes; 0: it stays the node manager's */
+    char home[FLYT_SERVER_LINK_FOLDER_BYTES];
 };
 
 static void add_argument(struct start *start, const char *text)
@@ -109,11 +115,14 @@ static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, s
     char folder[FLYT_SERVER_LINK_FOLDER_BYTES], text[32];
 
     int status = flyt_node_images_folder(node, NULL, folder);
+    if (!status && flyt_node_uids_are_for(node, gpu))
+        status = flyt_node_uids_take(node, &start->uid);
     if (status)
         return status;
+    flyt_node_uids_folder(node, start->home);
     add_argument(start, settings->server);
     add_argument(start, "--serve");
-    add_argument(start, folder);
+    add_argument(start, start->uid ? "." : folder);
     add_number(start, "--gpu", gpu->index);
     add_number(start, "--group-size", gpu->group_size);
     if (!settings->is_scrubbing)
@@ -127,6 +136,9 @@ static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, s
         add_number(start, "--soft-sm-rate", settings->software_sm_rate);
     }
     set_variable(start, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    /* A common one of the driver's would let one user give the others what they execute; there is none of its own. */
+    if (start->uid)
+        set_variable(start, "CUDA_CACHE_DISABLE", "1");
     /* A strict GPU's servers find no MPS daemon there: an empty folder. */
     if (node->mps || gpu->isolation == FLYT_ISOLATION_STRICT) {
         flyt_node_mps_pipe_dir(node, gpu->isolation, folder, sizeof folder);
@@ -154,13 +166,15 @@ static void become_server(const struct start *start, int link_fd)
     if (link_fd == FLYT_SERVER_LINK_FD)
         fcntl(link_fd, F_SETFD, 0);
     else if (dup2(link_fd, FLYT_SERVER_LINK_FD) < 0)
-        _exit(127);
+        _exit(CANNOT_RUN);
+    if (start->uid && flyt_node_uids_become(start->uid, start->home))
+        _exit(CANNOT_BECOME);
     execve(start->argv[0], start->argv, start->envp);
-    _exit(127);
+    _exit(CANNOT_RUN);
 }
 
-static struct flyt_node_server *new_server(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid, int pid_fd,
-                                           int link_fd)
+static struct flyt_node_server *new_server(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid, uid_t uid,
+                                           int pid_fd, int link_fd)
 {
     struct flyt_node_server *server = calloc(1, sizeof *server);
 
@@ -169,6 +183,7 @@ static struct flyt_node_server *new_server(struct flyt_node *node, struct flyt_n
     *server = (struct flyt_node_server){.node = node,
                                         .gpu = gpu,
                                         .pid = pid,
+                                        .uid = uid,
                                         .pid_fd = pid_fd,
                                         .link_fd = link_fd,
                                         .state = FLYT_NODE_SERVER_ENDING,
@@ -211,11 +226,14 @@ int flyt_node_server_start(struct flyt_node *node, struct flyt_node_gpu *gpu)
     struct start *start = calloc(1, sizeof *start);
     struct flyt_node_server *server = NULL;
     int link_fd = -1, pid_fd = -1;
+    uid_t uid = geteuid();
     pid_t pid = -1;
 
     int status = start ? make_start(node, gpu, start) : -ENOMEM;
     if (!status)
         status = start_process(start, &link_fd, &pid);
+    if (start && start->uid)
+        uid = start->uid;
     if (start)
         free(start->envp);
     free(start);
@@ -223,10 +241,11 @@ int flyt_node_server_start(struct flyt_node *node, struct flyt_node_gpu *gpu)
         pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
         status = pid_fd < 0 ? -errno : 0;
     }
-    if (!status && !(server = new_server(node, gpu, pid, pid_fd, link_fd)))
+    if (!status && !(server = new_server(node, gpu, pid, uid, pid_fd, link_fd)))
         status = -ENOMEM;
     if (status) {
-        flyt_fail("gpu %u: no server process can be started: %s", gpu->index, strerror(-status));
+        if (status != -EUSERS) /* that is told as the GPU's health, once */
+            flyt_fail("gpu %u: no server process can be started: %s", gpu->index, strerror(-status));
         if (pid > 0) {
             kill(pid, SIGKILL);
             waitpid(pid, NULL, 0);
@@ -238,14 +257,14 @@ int flyt_node_server_start(struct flyt_node *node, struct flyt_node_gpu *gpu)
     server->is_child = true;
     flyt_node_cgroups_enter(&node->cgroups, pid, NULL, server->cgroup);
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_STARTING);
-    flyt_debug("server process %d: starts, gpu=%u", (int)pid, gpu->index);
+    flyt_debug("server process %d: starts, gpu=%u uid=%u", (int)pid, gpu->index, uid);
     return 0;
 }
 
-struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid,
+struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid, uid_t uid,
                                                 int pid_fd, int link_fd)
 {
-    struct flyt_node_server *server = new_server(node, gpu, pid, pid_fd, link_fd);
+    struct flyt_node_server *server = new_server(node, gpu, pid, uid, pid_fd, link_fd);
 
     if (server) {
         flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
@@ -258,15 +277,17 @@ struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct f
 
 /* ---- sessions ---- */
 
-void flyt_node_server_secret(const struct flyt_node *node, uint64_t server_id, uint64_t session_id,
+void flyt_node_server_secret(const struct flyt_node *node, uid_t uid, uint64_t server_id, uint64_t session_id,
                              uint64_t allocation_id, unsigned char *ret_secret)
 {
+    /* The node manager's own user stands for 0, as it was before servers had users. */
     struct {
         char what[16];
-        uint64_t ids[3];
-    } text = {"flyt rejoin", {server_id, session_id, allocation_id}};
+        uint64_t ids[4];
+    } text = {"flyt rejoin", {server_id, session_id, allocation_id, uid}};
+    size_t bytes = uid == geteuid() ? offsetof(typeof(text), ids[3]) : sizeof text;
 
-    flyt_hmac(node->state.node_key, sizeof node->state.node_key, &text, sizeof text, ret_secret);
+    flyt_hmac(node->state.node_key, sizeof node->state.node_key, &text, bytes, ret_secret);
 }
 
 bool flyt_node_server_uses(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu)
@@ -312,6 +333,11 @@ static void leave_ledgers(struct flyt_node_server *server)
             flyt_ledger_reclaim(server->allocation->slots[i].ledger, server->server_id, NULL);
 }
 
+static bool is_own_user(const struct flyt_node_server *server)
+{
+    return server->uid != geteuid();
+}
+
 static int fill_session(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
                         const struct flyt_node_ticket *ticket, struct flyt_server_link_session *session)
 {
@@ -330,10 +356,27 @@ static int fill_session(struct flyt_node_server *server, struct flyt_node_alloca
         return -EIO;
     if (session->is_encrypted)
         memcpy(session->channel_key, ticket->channel_key, sizeof session->channel_key);
-    strcpy(session->rejoin_path, node->link_path);
-    flyt_node_server_secret(node, session->server_id, session->session_id, session->allocation_id,
+    strcpy(session->rejoin_path, is_own_user(server) ? FLYT_NODE_UIDS_LINK : node->link_path);
+    flyt_node_server_secret(node, server->uid, session->server_id, session->session_id, session->allocation_id,
                             session->rejoin_secret);
-    return flyt_node_images_folder(node, allocation->now.vm_ip, session->image_folder);
+    return is_own_user(server) ? 0 : flyt_node_images_folder(node, allocation->now.vm_ip, session->image_folder);
+}
+
+/* Where it cannot open the folder of its VM's module images: before the session. 0 or a negative errno. */
+static int send_folder(struct flyt_node_server *server, const struct flyt_node_allocation *allocation)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    int status = message ? 0 : -ENOMEM, fd = -1;
+
+    if (!status)
+        status = flyt_node_images_open(server->node, allocation->now.vm_ip, &fd);
+    if (!status) {
+        message->kind = FLYT_SERVER_LINK_FOLDER;
+        status = flyt_server_link_send(server->link_fd, message, &fd, 1);
+    }
+    flyt_close(fd);
+    free(message);
+    return status;
 }
 
 /* Notes what the server has from now on. */
@@ -388,6 +431,8 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     server->server_id = message.session.server_id;
     for (unsigned i = 0; !status && i < allocation->now.slots.slots_len; i++)
         status = flyt_ledger_join(allocation->slots[i].ledger, server->server_id);
+    if (!status && is_own_user(server))
+        status = send_folder(server, allocation);
     if (!status)
         status = flyt_server_link_send(server->link_fd, &message, fds, fd_count);
     if (status) {
@@ -588,6 +633,10 @@ static void describe_end(struct flyt_node_server *server, char *text, size_t byt
         flyt_node_fault_killed(server, info.si_status);
     if (info.si_code != CLD_EXITED && !server->was_killed)
         snprintf(text, bytes, "its server process ended by signal %d", info.si_status);
+    else if (info.si_code == CLD_EXITED && info.si_status == CANNOT_BECOME)
+        snprintf(text, bytes, "its process could not become user %u (capabilities of the unit?)", server->uid);
+    else if (info.si_code == CLD_EXITED && info.si_status == CANNOT_RUN)
+        snprintf(text, bytes, "user %u cannot run the server program", server->uid);
     else if (info.si_code == CLD_EXITED && info.si_status)
         snprintf(text, bytes, "its server process ended with status %d", info.si_status);
 }

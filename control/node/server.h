@@ -14,6 +14,9 @@
 #include "control/node/node.h"
 #include "rpc/transport/server_link.h"
 
+/* What is said where processes have all users of server_uids. */
+#define FLYT_NODE_NO_USER "no user of server_uids is free: processes have them all"
+
 enum flyt_node_server_state {
     FLYT_NODE_SERVER_STARTING,
     FLYT_NODE_SERVER_WARM,
@@ -38,6 +41,7 @@ struct flyt_node_server {
     struct flyt_node_gpu *gpu;
     enum flyt_node_server_state state;
     pid_t pid;
+    uid_t uid;           /* whose process it is */
     int pid_fd, link_fd; /* link_fd -1: it has hung up */
     bool is_child;       /* else it was started by an earlier node manager */
     bool was_killed;
@@ -75,7 +79,8 @@ struct flyt_node_server {
     struct flyt_server_link_need need; /* for which it waits; number 0: for none */
 };
 
-/* Starts one on a GPU. 0 or a negative errno, which is logged. */
+/* Starts one on a GPU. 0; -EUSERS: processes have all users of server_uids; or another negative errno, which is logged.
+ */
 int flyt_node_server_start(struct flyt_node *node, struct flyt_node_gpu *gpu);
 /* Ends it and forgets it at once (at the node manager's end); a session's server is left alone. */
 void flyt_node_server_free(struct flyt_node_server *server);
@@ -112,14 +117,15 @@ unsigned flyt_node_servers_on(const struct flyt_node *node, const struct flyt_no
 struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uint64_t session_id);
 struct flyt_node_server *flyt_node_server_find_token(const struct flyt_node *node, const void *token, size_t bytes);
 
-/* What a server that comes back has to know: HMAC of the node's key and what it says it is. */
-void flyt_node_server_secret(const struct flyt_node *node, uint64_t server_id, uint64_t session_id,
+/* What a server that comes back has to know: HMAC of the node's key, of what it says it is, and of its user where that
+ * is one of its own. */
+void flyt_node_server_secret(const struct flyt_node *node, uid_t uid, uint64_t server_id, uint64_t session_id,
                              uint64_t allocation_id, unsigned char *ret_secret);
 /* Listens for servers that come back, at node->link_path. 0 or a negative errno. */
 int flyt_node_rejoin_listen(struct flyt_node *node);
 /* Makes a server of one that came back, whose identity was checked; takes over pid_fd and link_fd in every case. NULL:
  * no memory. */
-struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid,
+struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid, uid_t uid,
                                                 int pid_fd, int link_fd);
 
 #endif

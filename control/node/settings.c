@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "control/node/uids.h"
 #include "rpc/base/url.h"
 #include "rpc/proto/control_limits.h"
 #include "rpc/transport/server_link.h"
@@ -25,6 +26,7 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "tls.key", .kind = FLYT_SETTING_STRING, .offset = AT(key), .fallback = "", .help = "its key"},
     {.path = "state_dir", .kind = FLYT_SETTING_STRING, .offset = AT(state_dir), .fallback = "/var/lib/flyt/node", .help = "state, the servers' socket, module images"},
     {.path = "server", .kind = FLYT_SETTING_STRING, .offset = AT(server), .fallback = "/usr/local/bin/flyt-server", .help = "the server program"},
+    {.path = "server_uids", .kind = FLYT_SETTING_RANGE, .offset = AT(server_uids), .fallback = "", .minimum = FLYT_NODE_UID_MIN, .maximum = UINT32_MAX - 1, .help = "users of servers, FIRST-LAST: each is one of its own, where the node manager is root (under MPS: a daemon with -M); none: that of the node manager"},
     {.path = "software_gpus", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_gpus), .fallback = "0", .maximum = 15, .help = "software GPUs in place of the machine's"},
     {.path = "software_sms", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_sms), .fallback = "132", .minimum = 1, .maximum = 1024, .help = "SMs of each"},
     {.path = "software_memory", .kind = FLYT_SETTING_SIZE, .offset = AT(software_memory_bytes), .fallback = "4G", .minimum = 16 << 20, .maximum = 1ull << 40, .help = "memory of each"},
@@ -98,5 +100,5 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
         return flyt_error_set(err, -EINVAL, "state_dir is missing or longer than a socket's path allows");
     if (settings->software_gpus && settings->mps != FLYT_NODE_MPS_OFF)
         return flyt_error_set(err, -EINVAL, "software GPUs have no MPS: mps must be \"off\"");
-    return 0;
+    return flyt_node_uids_check(settings, err);
 }

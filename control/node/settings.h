@@ -23,8 +23,9 @@ struct flyt_node_settings {
     int isolation;                   /* FLYT_ISOLATION_… of every GPU … */
     struct flyt_strings strict_gpus; /* … but of these, by UUID or index */
     uint64_t warm, starts_max, client_slots, group_size;
-    bool is_scrubbing; /* servers clear the memory that they get */
-    char *cgroup;      /* NULL: where the service manager has started us, if that is a group to be shared out */
+    struct flyt_range server_uids; /* last 0: servers are the node manager's user */
+    bool is_scrubbing;             /* servers clear the memory that they get */
+    char *cgroup; /* NULL: where the service manager has started us, if that is a group to be shared out */
     uint64_t vm_memory_host_bytes, vm_cpu_pct, vm_pids; /* of all servers of a VM; 0: no bound */
     uint64_t vm_sessions_max, vm_attach_rate, vm_attach_burst, vm_image_bytes_max;
     uint64_t client_lost_ms, kill_grace_ms, rejoin_ms, limit_wait_ms, fence_after_ms;
