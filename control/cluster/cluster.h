@@ -83,7 +83,7 @@ struct flyt_node {
     unsigned data_url_count;
     unsigned char node_key[FLYT_KEY_BYTES]; /* never leaves the memory */
     unsigned key_number;
-    unsigned server_uid; /* of its server processes, as it has registered */
+    unsigned server_uid, server_uid_last; /* of its server processes, as it has registered: a range, or one */
     bool has_key;
     uint64_t last_seen_ms;  /* wall */
     uint64_t last_heard_ms; /* monotonic; of the start where the store knows the node only */

@@ -388,6 +388,7 @@ void flyt_serve_node_register(struct flyt_call *call, void *data)
     memcpy(node->node_key, args->node_key, sizeof node->node_key);
     node->key_number = args->key_number;
     node->server_uid = args->server_uid;
+    node->server_uid_last = args->server_uid_last;
     node->has_key = true;
     bring_up(node, link);
     take_allocations(node, args);

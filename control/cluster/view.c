@@ -74,6 +74,19 @@ static bool begins(const char *text, const char *selector)
     return text && !strncmp(text, selector, strlen(selector));
 }
 
+/* Its servers': one user, or a range of which each has its own. */
+static void add_users(cJSON *object, const struct flyt_node *node)
+{
+    char text[32];
+    int used = snprintf(text, sizeof text, "%u", node->server_uid);
+
+    if (node->server_uid_last != node->server_uid)
+        snprintf(text + used, sizeof text - (size_t)used, "-%u", node->server_uid_last);
+    if (node->server_uid_last == node->server_uid)
+        add_number(object, "server_uid", node->server_uid);
+    add_text(object, "server_uids", text);
+}
+
 static cJSON *view_node(struct flyt_cluster *cluster, void *item, const char *selector)
 {
     const struct flyt_node *node = item;
@@ -97,7 +110,7 @@ static cJSON *view_node(struct flyt_cluster *cluster, void *item, const char *se
     add_time(object, "last_seen_ms", node->last_seen_ms);
     add_text(object, "address", node->link ? node->link->address : NULL);
     if (node->has_key) /* it has registered since the start */
-        add_number(object, "server_uid", node->server_uid);
+        add_users(object, node);
     return object;
 }
 
@@ -264,6 +277,7 @@ cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session
     add_number(object, "client_pid", session->client_pid);
     add_text(object, "client_address", session->client_address);
     add_number(object, "server_pid", session->server_pid);
+    add_number(object, "server_uid", session->server_uid);
     add_time(object, "started_ms", session->started_ms);
     add_number(object, "calls", session->call_count);
     add_number(object, "memory_bytes", session->memory_bytes);

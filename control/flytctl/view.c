@@ -45,7 +45,7 @@ static const struct flyt_column node_columns[] = {
     C("SEEN", "last_seen_ms", FLYT_SHOW_AGE),
     C("HOST", "host_ip"),
     C("BUILD", "build", WIDE),
-    C("SERVER-UID", "server_uid", FLYT_SHOW_NUMBER, WIDE),
+    C("SERVER-UIDS", "server_uids", WIDE),
     C("DATA-URLS", "data_urls", WIDE, SHRINK),
     {0},
 };
@@ -135,6 +135,7 @@ static const struct flyt_column session_columns[] = {
     C("ALLOCATION", "allocation", WIDE),
     C("CLIENT", "client_address", WIDE),
     C("SERVER-PID", "server_pid", FLYT_SHOW_NUMBER, WIDE),
+    C("SERVER-UID", "server_uid", FLYT_SHOW_NUMBER, WIDE),
     C("SMS-NEEDED", "sms_needed", FLYT_SHOW_NUMBER, WIDE),
     C("REPLACEABLE", "replaceable", WIDE),
     C("WHY-NOT", "why_not", WIDE, SHRINK),

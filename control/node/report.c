@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/mps.h"
 #include "control/node/server.h"
 #include "rpc/base/url.h"
 
@@ -34,6 +35,7 @@ static int fill_session(const struct flyt_node_server *server, flyt_session_use 
         .is_encrypted = server->is_encrypted,
         .is_replaceable = server->use.is_replaceable != 0,
         .why_not = copy_of(server->why_not),
+        .server_uid = server->uid,
     };
     return use->program_name && use->client_address && use->why_not ? 0 : -ENOMEM;
 }
@@ -193,11 +195,13 @@ int flyt_node_report_inventory(const struct flyt_node *node, flyt_register_args 
     flyt_register_args args = {.boot_id = copy_of(node->state.boot_id),
                                .host_ip = copy_of(node->settings->host_ip ? node->settings->host_ip : ""),
                                .key_number = node->state.key_number,
-                               .epoch_seen = node->state.epoch,
-                               .server_uid = geteuid()};
+                               .epoch_seen = node->state.epoch};
     int status = args.boot_id && args.host_ip ? 0 : -ENOMEM;
 
     memcpy(args.node_key, node->state.node_key, sizeof args.node_key);
+    bool is_range = node->uids.last && (!node->mps || flyt_node_mps_takes_users(node->mps));
+    args.server_uid = is_range ? node->uids.first : geteuid();
+    args.server_uid_last = is_range ? node->uids.last : geteuid();
     for (unsigned i = 0; i < node->gpus.count; i++)
         args.warm_count += node->starts[i].warm;
     if (!status)

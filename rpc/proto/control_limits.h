@@ -6,7 +6,7 @@
 #define FLYT_PROTO_CONTROL_LIMITS_H
 
 /* Another number in HELLO is refused with a sentence: raised when a structure has changed other than at its end. */
-#define FLYT_CONTROL_PROTOCOL 2
+#define FLYT_CONTROL_PROTOCOL 3
 
 /* A record, by who sends it. Nobody without an identity may send more than the first. */
 #define FLYT_CONTROL_HELLO_BYTES_MAX  65536

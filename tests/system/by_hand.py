@@ -19,7 +19,7 @@ import time
 import harness
 
 CONTROL, ORDER, LOCAL, DATA = 0x20000f19, 0x20000f1a, 0x20000f1b, 0x20000f17
-PROTOCOL = 2     # of HELLO: another one is refused
+PROTOCOL = 3     # of HELLO: another one is refused
 KINDS = {"node": 1, "vm": 2, "operator": 3, "viewer": 4}
 STATUSES = ("OK", "INVALID", "NOT_FOUND", "EXISTS", "CONFLICT", "DENIED", "NO_CAPACITY", "QUOTA", "IN_USE", "NOT_LEADER",
             "UNAVAILABLE", "TIMEOUT", "NOT_SUPPORTED", "STALE", "HELD")

@@ -24,7 +24,7 @@ def slots_are_scheduled():
         gpu = system.flytctl("gpus")[0]
         expect_equal((gpu["client_slots"], gpu["client_slots_allocated"]), (SLOTS - 1, 3), "what is granted", gpu)
         within(20, lambda: system.flytctl("gpus")[0]["servers"] == SLOTS, "servers, the warm one included")
-        expect_equal([n["server_uid"] for n in system.flytctl("nodes")], [os.geteuid()], "whose the servers are")
+        expect_equal([n["server_uids"] for n in system.flytctl("nodes")], [str(os.geteuid())], "whose the servers are")
         wide = system.flytctl_run("gpus", "-o", "wide").out
         expect("SLOTS" in wide and "3/3" in wide and "SERVERS" in wide, wide)
         result = system.run_in_vm(1, helper("echo"))

@@ -47,7 +47,7 @@ PROCEDURES = {
 
 
 def register_args(name):
-    return (opaque("boot") + array() + opaque("") + os.urandom(32) + u32(1) + u64(0) + u32(0) + array() * 4 + u32(0))
+    return (opaque("boot") + array() + opaque("") + os.urandom(32) + u32(1) + u64(0) + u32(0) + array() * 4 + u32(0) + u32(0))
 
 
 def hello_args(kind, name):
