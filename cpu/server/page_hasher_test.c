@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "cpu/server/page_hasher.h"
+#include "cpu/server/page_table.h"
 
 enum { AREAS = 3, AREA_PAGES = 40, PAGES = AREAS * AREA_PAGES, RANGES_MAX = 64, PAGE = FLYT_PAGE_BYTES };
 
@@ -255,6 +256,118 @@ static void what_does_not_fit_is_refused(void **state)
     assert_ok(flyt_page_batch_look(&self->batch, &range, 1, 1, self->stream));
 }
 
+/* ---- with the table: a small migration ---- */
+
+enum { EXTENTS = 2, EXTENT_PAGES = FLYT_PAGE_EXTENT_BYTES / PAGE, MOVED_PAGES = EXTENTS * EXTENT_PAGES };
+
+struct move {
+    struct fixture *self;
+    struct flyt_page_table table;
+    struct flyt_page_runs runs;
+    CUdeviceptr memory[2], source, target; /* from an extent's beginning on, in those */
+    CUstream writer;
+};
+
+/* The program: changes pages, makes them zero, and back what they were before. */
+static void write_somewhere(struct move *move)
+{
+    for (unsigned i = 0; i < 48; i++) {
+        uint64_t page = next_random(move->self) % MOVED_PAGES, value = next_random(move->self) % 3;
+        uint64_t at = move->source + page * PAGE + next_random(move->self) % 2 * (PAGE / 2);
+        assert_ok(cuMemsetD32Async(at, (unsigned)value * 0x01020304u, PAGE / 8, move->writer));
+    }
+}
+
+/* Looks at all pages. */
+static void look(struct move *move)
+{
+    struct fixture *self = move->self;
+    struct flyt_page_range ranges[RANGES_MAX];
+    uint64_t cursor = 0;
+    uint32_t count;
+    flyt_page_runs_clear(&move->runs);
+    while ((count = flyt_page_table_look(&move->table, &cursor, 25, RANGES_MAX, ranges))) {
+        assert_ok(flyt_page_batch_look(&self->batch, ranges, count, 4, self->stream));
+        finish(self);
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < count; i++)
+            for (uint64_t page = 0; page < ranges[i].pages_count; page++)
+                assert_int_equal(flyt_page_table_compare(&move->table, ranges[i].address + page * PAGE,
+                                                         flyt_page_batch_seen(&self->batch, n++), &move->runs),
+                                 0);
+    }
+}
+
+/* Sends the runs to the target. */
+static void send_runs(struct move *move)
+{
+    struct fixture *self = move->self;
+    for (uint64_t i = 0; i < move->runs.count; i++) {
+        const struct flyt_page_run *run = &move->runs.items[i];
+        const struct flyt_page_range range = {run->address, run->pages_count};
+        CUdeviceptr to = move->target + (run->address - move->source);
+        assert_int_equal(flyt_page_table_begin(&move->table, run), 0);
+        if (run->is_zero) {
+            assert_ok(cuMemsetD8Async(to, 0, run->pages_count * PAGE, self->stream));
+            assert_ok(cuStreamSynchronize(self->stream));
+            assert_int_equal(flyt_page_table_sent_zeros(&move->table, run), 0);
+            continue;
+        }
+        assert_ok(flyt_page_batch_copy(&self->batch, &range, 1, self->copies, 4, self->stream));
+        assert_ok(cuMemcpyDtoDAsync(to, self->copies, run->pages_count * PAGE, self->stream));
+        finish(self);
+        for (uint64_t n = 0; n < run->pages_count; n++)
+            assert_int_equal(
+                flyt_page_table_sent(&move->table, run, n, flyt_page_batch_sent(&self->batch, (uint32_t)n)), 0);
+    }
+}
+
+/* While the program writes, whatever the order of things; when it stands, one round more makes both sides equal. */
+static void what_is_sent_becomes_what_is_there(void **state)
+{
+    enum { ROUNDS = 6, BYTES = MOVED_PAGES * PAGE };
+    struct move move = {.self = *state};
+    struct flyt_page_hash zero = flyt_page_hasher_zero(&move.self->hasher);
+    unsigned char *here = malloc(BYTES), *there = malloc(BYTES);
+    assert_true(here && there);
+    for (unsigned i = 0; i < 2; i++)
+        assert_ok(cuMemAlloc(&move.memory[i], (EXTENTS + 1) * FLYT_PAGE_EXTENT_BYTES));
+    move.source = (move.memory[0] + FLYT_PAGE_EXTENT_BYTES - 1) / FLYT_PAGE_EXTENT_BYTES * FLYT_PAGE_EXTENT_BYTES;
+    move.target = (move.memory[1] + FLYT_PAGE_EXTENT_BYTES - 1) / FLYT_PAGE_EXTENT_BYTES * FLYT_PAGE_EXTENT_BYTES;
+    assert_ok(cuMemsetD8(move.source, 0x55, BYTES));
+    assert_ok(cuMemsetD8(move.target, 0xaa, BYTES));
+    assert_ok(cuCtxSynchronize());
+    assert_ok(cuStreamCreate(&move.writer, CU_STREAM_NON_BLOCKING));
+    flyt_page_table_init(&move.table, &zero);
+    for (unsigned i = 0; i < EXTENTS; i++)
+        assert_int_equal(
+            flyt_page_table_add(&move.table, move.source + i * FLYT_PAGE_EXTENT_BYTES, FLYT_PAGE_EXTENT_BYTES), 0);
+    assert_int_equal(flyt_page_table_collect(&move.table, &move.runs), 0);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        write_somewhere(&move);
+        send_runs(&move);
+        write_somewhere(&move);
+        look(&move);
+    }
+    write_somewhere(&move);
+    assert_ok(cuStreamSynchronize(move.writer));
+    look(&move);
+    assert_false(flyt_page_table_is_exact(&move.table, &move.runs));
+    send_runs(&move);
+    look(&move);
+    assert_true(flyt_page_table_is_exact(&move.table, &move.runs));
+    assert_ok(cuMemcpyDtoH(here, move.source, BYTES));
+    assert_ok(cuMemcpyDtoH(there, move.target, BYTES));
+    assert_memory_equal(here, there, BYTES);
+    flyt_page_runs_fini(&move.runs);
+    flyt_page_table_fini(&move.table);
+    assert_ok(cuStreamDestroy(move.writer));
+    for (unsigned i = 0; i < 2; i++)
+        assert_ok(cuMemFree(move.memory[i]));
+    free(here);
+    free(there);
+}
+
 int main(void)
 {
 #define TEST(name)                                                                                                     \
@@ -268,6 +381,7 @@ int main(void)
         TEST(copies_are_the_pages),
         TEST(hashes_are_those_of_the_copies),
         TEST(what_does_not_fit_is_refused),
+        TEST(what_is_sent_becomes_what_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

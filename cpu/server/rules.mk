@@ -39,6 +39,6 @@ $(B)/cpu/server/node_test: $(call objs,cpu/server/node_test.c cpu/server/fake_ma
 UNIT_TESTS += $(B)/cpu/server/node_test
 
 # This one calls the software GPU itself.
-$(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/page_hasher.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+$(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/page_hasher.c cpu/server/page_table.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
 UNIT_TESTS += $(B)/cpu/server/page_hasher_test
