@@ -284,6 +284,7 @@ static void the_newest_is_at_the_end_of_its_chain(void **state)
     path_of(3, path);
     DO(flyt_checkpoint_verify(path, true, &summary, &err));
     assert_int_equal(summary.parent_count, 2);
+    assert_true(summary.parent_ids[0] == 5 && summary.parent_ids[FLYT_CHECKPOINT_ID_BYTES] == 9);
     assert_int_equal(summary.inherited_page_count, TEST_EXTENT_PAGES - 1);
     assert_string_equal(summary.head.program_name, "my_program");
     flyt_checkpoint_summary_fini(&summary);

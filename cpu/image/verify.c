@@ -30,6 +30,7 @@ static int copy_head(flyt_checkpoint_head *copy, const flyt_checkpoint_head *hea
 
 void flyt_checkpoint_summary_fini(struct flyt_checkpoint_summary *summary)
 {
+    free(summary->parent_ids);
     free(summary->head.build);
     free(summary->head.program_name);
     free(summary->head.vm);
@@ -134,6 +135,19 @@ static int step(char **path, struct opened *newer, struct flyt_error *err)
     return status;
 }
 
+static int remember_parent(struct flyt_checkpoint_summary *summary, const void *id, struct flyt_error *err)
+{
+    size_t bytes = (size_t)summary->parent_count * FLYT_CHECKPOINT_ID_BYTES;
+    unsigned char *ids = realloc(summary->parent_ids, bytes + FLYT_CHECKPOINT_ID_BYTES);
+
+    if (!ids)
+        return flyt_error_set(err, -ENOMEM, "no memory for the list of parents");
+    memcpy(ids + bytes, id, FLYT_CHECKPOINT_ID_BYTES);
+    summary->parent_ids = ids;
+    summary->parent_count++;
+    return 0;
+}
+
 int flyt_checkpoint_verify(const char *path, bool with_parents, struct flyt_checkpoint_summary *ret_summary,
                            struct flyt_error *err)
 {
@@ -159,8 +173,10 @@ int flyt_checkpoint_verify(const char *path, bool with_parents, struct flyt_chec
             ret_summary->parent_count == FLYT_CHECKPOINT_CHAIN_MAX)
             status = flyt_error_set(err, -ELOOP, "image %.200s: it is among its own parents, or they are more than %d",
                                     path, FLYT_CHECKPOINT_CHAIN_MAX);
-        else if (!(status = step(&at, &opened, err)))
-            ret_summary->parent_count++;
+        else
+            status = step(&at, &opened, err);
+        if (!status)
+            status = remember_parent(ret_summary, opened.head.id, err);
     }
     closed(&opened);
     free(at);

@@ -14,7 +14,8 @@ struct flyt_checkpoint_summary {
     struct flyt_checkpoint_totals totals;
     uint64_t stream_bytes;
     uint64_t inherited_page_count; /* that its parent has, and it has not */
-    uint32_t parent_count;         /* images that it builds on, which were read too */
+    uint32_t parent_count;         /* images that it builds on, which were read too and are sound */
+    unsigned char *parent_ids;     /* FLYT_CHECKPOINT_ID_BYTES of each, the nearest first */
 };
 
 /*
