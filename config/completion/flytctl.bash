@@ -26,7 +26,7 @@ _flytctl() {
     esac
     [ -n "$words" ] && { COMPREPLY=($(compgen -W "$words" -- "$word")); return; }
     case $command in
-    '') words=" status nodes gpus vms allocations sessions tenants members events top vm tenant suspend resume resize cordon uncordon drain gpu allocation node operator viewer join member session explain doctor backup version help" ;;
+    '') words=" status nodes gpus vms allocations sessions tenants members events top vm tenant suspend resume resize cordon uncordon drain gpu allocation node operator viewer join member session explain doctor backup image version help" ;;
     'status' | 'status '*) words=" --watch" ;;
     'nodes' | 'nodes '*) words=" --watch" ;;
     'gpus' | 'gpus '*) words=" --watch" ;;
@@ -75,11 +75,14 @@ _flytctl() {
     'explain' | 'explain '*) words="" ;;
     'doctor' | 'doctor '*) words=" --config --node --vm" ;;
     'backup' | 'backup '*) words="" ;;
+    image) words=" show verify" ;;
+    'image show') words="" ;;
+    'image verify') words="" ;;
     'version' | 'version '*) words="" ;;
     'help' | 'help '*) words=" --form" ;;
     esac
     case $word in -*) words+=" --output --manager --authority --certificate --key --deadline --help --version" ;; esac
-    [ "$command" = backup ] && COMPREPLY=($(compgen -f -- "$word")) && return
+    case $command in backup | 'image '*) COMPREPLY=($(compgen -f -- "$word")) && return ;; esac
     COMPREPLY=($(compgen -W "$words" -- "$word"))
 }
 complete -F _flytctl flytctl

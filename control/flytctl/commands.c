@@ -290,6 +290,15 @@ const struct flyt_command flyt_commands[] = {
      "but says what it could not look at without. Ends with 0, or with 1 where something fails."},
     {"backup", "FILE", 1, 1, NULL, flyt_run_backup, false, "copies the store into a new file",
      "The file has mode 0600 and is there only when it is complete and on disk."},
+    {"image show", "FILE|FOLDER", 1, 1, NULL, flyt_run_image_show, false,
+     "shows a checkpoint image, or which ones are in a folder",
+     "Needs no cluster manager. Of a file all is read and checked, and so are the images that it builds on, beside it. "
+     "Of a folder only beginnings and ends are read. Ends with 1 where something is damaged or cut off, with 3 where a "
+     "file is missing, and says which."},
+    {"image verify", "FILE|FOLDER", 1, 1, NULL, flyt_run_image_verify, false,
+     "reads checkpoint images to the end and says whether they are sound",
+     "Needs no cluster manager. A file with all that it builds on, or all images in a folder. Ends as image show does; "
+     "with 1 where any image of a folder is not sound."},
     {"version", "", 0, 0, NULL, flyt_run_version, false, "shows the versions of flytctl and the cluster manager", NULL},
     {"help", "[COMMAND]", 0, 2, help_options, flyt_run_help, false, "explains a command, or lists all", NULL},
     {0},

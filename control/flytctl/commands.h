@@ -49,6 +49,8 @@ enum flyt_exit flyt_run_session_kill(struct flyt_ctl *ctl, const struct flyt_arg
 enum flyt_exit flyt_run_explain(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_doctor(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_backup(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
+enum flyt_exit flyt_run_image_show(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
+enum flyt_exit flyt_run_image_verify(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_version(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_help(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 

@@ -274,7 +274,7 @@ void flyt_help_bash(FILE *out)
           out);
     put_option_words(out, flyt_common_options);
     fputs("\" ;; esac\n"
-          "    [ \"$command\" = backup ] && COMPREPLY=($(compgen -f -- \"$word\")) && return\n"
+          "    case $command in backup | 'image '*) COMPREPLY=($(compgen -f -- \"$word\")) && return ;; esac\n"
           "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
           "}\n"
           "complete -F _flytctl flytctl\n",

@@ -60,7 +60,7 @@ static enum flyt_exit check_words(const struct flyt_arguments *arguments)
                              arguments->words[command->words_max], command->name, command->name);
     for (unsigned i = 0; i < arguments->word_count; i++)
         if (!*arguments->words[i] || strlen(arguments->words[i]) > FLYT_NAME_BYTES_MAX)
-            if (strcmp(command->name, "backup"))
+            if (strcmp(command->name, "backup") && strncmp(command->name, "image ", 6)) /* their words are paths */
                 return flyt_complain(FLYT_EXIT_USAGE, "an argument is empty or longer than %d bytes",
                                      FLYT_NAME_BYTES_MAX);
     return FLYT_EXIT_OK;

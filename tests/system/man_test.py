@@ -68,6 +68,8 @@ def bash_completes():
     expect_equal(completed("vm", "add", "10.0.0.1", "--policy", "s"), ["spread"])
     expect_equal(completed("resize", "web", "--when"), ["--when-free"])
     expect_equal(completed("resize", "--sm", "4", "web", "--man"), ["--manager"])
+    expect_equal(completed("image", "v"), ["verify"])
+    expect_equal(completed("image", "show", COMPLETION[:-2]), [COMPLETION])
     expect("nodes" in completed("") and "doctor" in completed(""), completed(""))
 
 

@@ -19,6 +19,12 @@ $(CLUSTER_HELPERS): $(B)/tests/system/%: $(B)/tests/system/programs/%.o $(B)/tes
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS)
 test-apps: $(CLUSTER_HELPERS)
 
+MAKE_IMAGE := $(B)/tests/system/make_image
+$(MAKE_IMAGE): $(B)/tests/system/programs/make_image.o $(IMAGE_OBJS) $(BASE_OBJS)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(IMAGE_LIBS)
+test-apps: $(MAKE_IMAGE)
+
 STEPPED_CLOCK := $(B)/tests/system/stepped_clock.so
 $(STEPPED_CLOCK): tests/system/programs/stepped_clock.c
 	@mkdir -p $(@D)
