@@ -583,6 +583,8 @@ static void expect_broken(struct flyt_checkpoint_writer *writer, int status, int
     assert_non_null(strstr(err->text, text));
     assert_int_equal(flyt_checkpoint_put_end(writer, &again), code);
     assert_string_equal(again.text, err->text);
+    assert_int_equal(flyt_checkpoint_put_pages(writer, WINDOW, 0, NULL, NULL, &again), code);
+    assert_int_equal(flyt_checkpoint_put_run(writer, WINDOW, 0, FLYT_CHECKPOINT_ZERO, NULL, &again), code);
     assert_false(flyt_checkpoint_writer_has_ended(writer));
     flyt_checkpoint_writer_free(writer);
 }

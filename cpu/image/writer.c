@@ -342,7 +342,7 @@ int flyt_checkpoint_put_pages(struct flyt_checkpoint_writer *writer, uint64_t ad
                               const void *contents, const void *hashes, struct flyt_error *err)
 {
     const unsigned char *pages = contents;
-    int status = 0;
+    int status = writer->failed.code ? fail(writer, 0, "", err) : 0;
 
     for (uint64_t first = 0, end; first < page_count && !status; first = end) {
         bool are_zero = is_zero(pages + first * FLYT_CHECKPOINT_PAGE_BYTES);
@@ -363,7 +363,7 @@ int flyt_checkpoint_put_pages(struct flyt_checkpoint_writer *writer, uint64_t ad
 int flyt_checkpoint_put_run(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t page_count,
                             flyt_checkpoint_encoding encoding, const void *hashes, struct flyt_error *err)
 {
-    int status = 0;
+    int status = writer->failed.code ? fail(writer, 0, "", err) : 0;
 
     for (uint64_t first = 0; first < page_count && !status;) {
         uint64_t left = page_count - first;
