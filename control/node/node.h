@@ -47,6 +47,7 @@ struct flyt_node_starts {
     unsigned starting, warm, serving; /* servers of this GPU in these states */
     unsigned failures;                /* in a row */
     uint64_t after_ms;                /* not before */
+    bool lacks_user;                  /* the last one could not start for that: processes have all of server_uids */
 };
 
 /* A fault that MPS's clients share (fault.h). */

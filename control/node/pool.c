@@ -14,7 +14,7 @@
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
 
-enum { STARTS_MIN = 2, PAUSE_MS = 1000, PAUSE_MS_MAX = 30000, TICK_MS = 250, FAILURES_FOR_FAILED = 3 };
+enum { STARTS_MIN = 2, PAUSE_MS = 1000, PAUSE_MS_MAX = 30000, TICK_MS = 250, LACK_MS = 4000, FAILURES_FOR_FAILED = 3 };
 
 struct flyt_node_waiting {
     struct flyt_node_waiting *next;
@@ -114,6 +114,15 @@ void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *a
     flyt_node_pool_fill(node);
 }
 
+/* Who has a user of server_uids may end at any moment, but whoever waits is to hear the reason before he gives up. */
+static bool is_hopeless(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                        const struct flyt_node_waiting *waiting, uint64_t now_ms)
+{
+    const struct flyt_node_starts *starts = &node->starts[gpu_of(allocation)->index];
+
+    return starts->lacks_user && !starts->starting && now_ms + FLYT_NODE_WAIT_MS >= waiting->until_ms + LACK_MS;
+}
+
 static void refuse_late(struct flyt_node *node, const struct flyt_node_allocation *allocation,
                         const struct flyt_node_waiting *waiting)
 {
@@ -148,7 +157,7 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
     }
     if (hand_over(node, allocation, &waiting->ticket, waiting->fd, waiting->record, waiting->bytes))
         return true;
-    if (waiting->until_ms <= now_ms) {
+    if (waiting->until_ms <= now_ms || is_hopeless(node, allocation, waiting, now_ms)) {
         refuse_late(node, allocation, waiting);
         return true;
     }
@@ -212,6 +221,7 @@ static void end_superfluous(struct flyt_node *node, struct flyt_node_gpu *gpu, u
 static void lack_user(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
 {
     node->starts[gpu->index].after_ms = now_ms + PAUSE_MS;
+    node->starts[gpu->index].lacks_user = true;
     flyt_node_gpu_set_health(gpu, FLYT_HEALTH_DEGRADED, FLYT_NODE_NO_USER);
     flyt_node_changed(node);
 }
@@ -233,6 +243,7 @@ static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t
             flyt_node_pool_failed(node, gpu, "no server process can be started");
         if (status)
             return;
+        starts->lacks_user = false;
     }
 }
 
