@@ -19,10 +19,10 @@ static bool is_suspect(const struct flyt_node_server *server, const struct flyt_
 }
 
 /* Whether a server with a session was killed so shortly before the first report that its kernels may have run on into
- * memory that went with it. */
+ * memory that went with it; its end, which takes the driver a while, may have been seen after that report. */
 static bool has_killed(const struct flyt_node_fault *fault)
 {
-    return fault->killed_ms && fault->reported_ms - fault->killed_ms <= FLYT_NODE_FAULT_KILLED_MS;
+    return fault->killed_ms && fault->killed_ms + FLYT_NODE_FAULT_KILLED_MS >= fault->reported_ms;
 }
 
 /* "program a of VM 10.0.0.1", "one of: …" or "a program that is not known"; how many there are. */

@@ -154,7 +154,7 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
         if (message->data_bytes && !*server->end_reason)
             snprintf(server->end_reason, sizeof server->end_reason, "%.*s", (int)sizeof server->end_reason - 1,
                      (const char *)message->data);
-        flyt_node_server_returned(server);
+        flyt_node_server_returned(server, message->returned.has_work != 0);
         break;
     default:
         flyt_warn("server process %d: says what a server does not say, kind=%u", (int)server->pid, message->kind);

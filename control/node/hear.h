@@ -14,8 +14,8 @@ void flyt_node_server_hang_up(struct flyt_node_server *server);
 void flyt_node_server_hear_all(struct flyt_node_server *server);
 /* Keeps the counts of servers in each state. */
 void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_server_state state);
-/* It has ended its session by itself and is given a moment to end. */
-void flyt_node_server_returned(struct flyt_node_server *server);
+/* It has ended its session by itself and is given a moment to end; with has_work it is ended at once, by MPS first. */
+void flyt_node_server_returned(struct flyt_node_server *server, bool has_work);
 /* The process has ended. */
 int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, void *user);
 

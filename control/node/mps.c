@@ -385,6 +385,8 @@ void flyt_node_mps_end_client(struct flyt_node *node, pid_t pid, int pid_fd)
 {
     struct ending *ending = calloc(1, sizeof *ending);
 
+    /* MPS needs the client's own threads to end its work: for one that is stopped it would wait in vain. */
+    syscall(SYS_pidfd_send_signal, pid_fd, SIGCONT, NULL, 0);
     if (ending) {
         *ending = (struct ending){node->mps, pid, fcntl(pid_fd, F_DUPFD_CLOEXEC, 0)};
         if (ending->pid_fd >= 0 && !flyt_worker_do(node->mps->worker, end_work, end_done, ending))

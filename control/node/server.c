@@ -593,8 +593,13 @@ void flyt_node_server_end(struct flyt_node_server *server, const char *reason)
         on_grace_over(NULL, 0, server);
 }
 
-void flyt_node_server_returned(struct flyt_node_server *server)
+void flyt_node_server_returned(struct flyt_node_server *server, bool has_work)
 {
+    if (has_work && !server->was_killed) {
+        flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
+        server->timer = sd_event_source_disable_unref(server->timer);
+        on_grace_over(NULL, 0, server);
+    }
     if (server->state == FLYT_NODE_SERVER_ENDING)
         return;
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);

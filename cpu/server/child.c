@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cpu/server/grant.h"
+#include "cpu/server/linger.h"
 #include "cpu/server/ready.h"
 #include "cpu/server/session.h"
 #include "cpu/server/watch.h"
@@ -243,7 +244,8 @@ int flyt_child_run(const struct flyt_child_options *options)
         return 1;
     child->options = options;
     close_up(options);
-    /* All ends of the process are by _exit: it frees everything, on the GPU too, and waits for no kernel. */
+    /* All ends of the process are by _exit: it frees everything, on the GPU too, and waits for no kernel (but for what
+     * linger.h says). */
     if (prepare(child) != 0)
         _exit(1);
     /* The listener that ends before it has a client for this process closes the socket: nothing to do then. */
@@ -259,12 +261,19 @@ int flyt_child_run(const struct flyt_child_options *options)
               session->label, (int)session->client_pid, session->client_name, (unsigned long long)session->call_count,
               (unsigned long long)session->in_bytes, (unsigned long long)session->out_bytes,
               (unsigned long long)(flyt_clock_ms() - started_ms));
-    flyt_watch_tell_end(&child->watch);
+    bool has_work = flyt_linger_wait(session, FLYT_LINGER_FIRST_MS);
+    flyt_watch_tell_end(&child->watch, has_work);
     if (child->secure)
         flyt_secure_drain(child->secure, LAST_WORDS_MS);
     /* The ends of data streams, which come with the process's, must not be seen before the reason is read. */
     const struct timespec pause = {.tv_nsec = READING_MS * 1000000l};
     if (child->watch.is_node && *session->end_reason)
         nanosleep(&pause, NULL);
+    if (has_work) {
+        shutdown(child->watch.client_fd, SHUT_RDWR); /* its program waits for nothing here */
+        if (flyt_linger_wait(session, child->watch.is_node ? FLYT_LINGER_MS : FLYT_LINGER_ALONE_MS))
+            flyt_warn("session %s: leaves while the GPU works for it: programs that share it by MPS may end with it",
+                      session->label);
+    }
     _exit(0);
 }

@@ -255,6 +255,15 @@ bool flyt_resize_advance(struct flyt_session *session)
     return session->left_count;
 }
 
+bool flyt_resize_is_draining(const struct flyt_device *device)
+{
+    for (const struct flyt_left_context *context = device->resize.left_first; context; context = context->next)
+        for (unsigned i = 0; i < context->stream_count; i++)
+            if (device->session->driver->cuStreamQuery(context->streams[i].cu_stream) == CUDA_ERROR_NOT_READY)
+                return true;
+    return false;
+}
+
 void flyt_resize_fini(struct flyt_device *device)
 {
     while (device->resize.left_first) {

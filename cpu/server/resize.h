@@ -50,6 +50,9 @@ void flyt_resize_renew_streams(struct flyt_device *device);
 /* Looks at what was left: destroys what has drained. Returns whether some has not: time alone can bring more. */
 bool flyt_resize_advance(struct flyt_session *session);
 
+/* Whether work is still where the device was before: asked at the session's end, when nothing advances any more. */
+bool flyt_resize_is_draining(const struct flyt_device *device);
+
 /* At the session's end, when the driver has nothing to do any more. */
 void flyt_resize_fini(struct flyt_device *device);
 

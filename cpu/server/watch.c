@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cpu/server/account.h"
+#include "cpu/server/linger.h"
 #include "cpu/server/session.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -51,12 +52,14 @@ static void report(struct flyt_watch *watch)
         watch->told = use;
 }
 
-void flyt_watch_tell_end(struct flyt_watch *watch)
+void flyt_watch_tell_end(struct flyt_watch *watch, bool has_work)
 {
+    const struct flyt_server_link_returned returned = {.has_work = has_work};
     if (!watch->is_node)
         return;
     report(watch);
-    flyt_manager_tell(watch->session->manager, FLYT_SERVER_LINK_RETURN, NULL, 0, watch->session->end_reason, NULL, 0);
+    flyt_manager_tell(watch->session->manager, FLYT_SERVER_LINK_RETURN, &returned, sizeof returned,
+                      watch->session->end_reason, NULL, 0);
 }
 
 static void leave_order_with(struct flyt_watch *watch, const struct flyt_server_link_message *message, int fd)
@@ -316,7 +319,13 @@ static void end_process(struct flyt_watch *watch)
     struct flyt_session *session = watch->session;
     flyt_warn("session %s: ended in the middle of a call to the driver, client_pid=%d program=%s",
               watch->session->label, (int)session->client_pid, session->client_name);
-    flyt_watch_tell_end(watch);
+    flyt_watch_tell_end(watch, session->is_mps);
+    /* It cannot be asked whether the GPU works for it: the thread that could is in the driver. */
+    if (session->is_mps && watch->is_node) {
+        shutdown(watch->client_fd, SHUT_RDWR);
+        const struct timespec pause = {.tv_sec = FLYT_LINGER_MS / 1000};
+        nanosleep(&pause, NULL);
+    }
     _exit(0);
 }
 

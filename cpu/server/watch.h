@@ -34,7 +34,8 @@ struct flyt_watch {
 /* Runs it (pthread_create's function); `watch` lives as long as the process. */
 void *flyt_watch_run(void *watch);
 
-/* The last words to a node manager: what was used, and the end with its reason. */
-void flyt_watch_tell_end(struct flyt_watch *watch);
+/* The last words to a node manager: what was used, and the end with its reason. has_work: the process stays until it is
+ * ended (linger.h). */
+void flyt_watch_tell_end(struct flyt_watch *watch, bool has_work);
 
 #endif

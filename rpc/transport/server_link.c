@@ -46,6 +46,7 @@ static int part_bytes_of(uint32_t kind)
         [FLYT_SERVER_LINK_USE] = sizeof(struct flyt_server_link_use),
         [FLYT_SERVER_LINK_REJOIN] = sizeof(struct flyt_server_link_rejoin),
         [FLYT_SERVER_LINK_WELCOME] = sizeof(struct flyt_server_link_welcome),
+        [FLYT_SERVER_LINK_RETURN] = sizeof(struct flyt_server_link_returned),
         [FLYT_SERVER_LINK_RESUME] = sizeof(struct flyt_server_link_resume),
         [FLYT_SERVER_LINK_GIVE] = sizeof(struct flyt_server_link_extent),
     };

@@ -71,7 +71,8 @@ enum flyt_server_link_kind {
     /* To the manager, every FLYT_SERVER_LINK_USE_MS where something has changed. `use`; `data`: why it is not
      * replaceable, one sentence or nothing. */
     FLYT_SERVER_LINK_USE = 12,
-    /* To the manager: the session has ended; `data` is a sentence, empty where the program has ended as it should. */
+    /* To the manager: the session has ended (`returned`); `data` is a sentence, empty where the program has ended as it
+     * should. With has_work the process waits to be ended: its leaving would harm others. */
     FLYT_SERVER_LINK_RETURN = 13,
     /* To the manager, first on a new connection. `rejoin`; descriptors: the ledgers of its slots, then its tokens. */
     FLYT_SERVER_LINK_REJOIN = 14,
@@ -132,6 +133,11 @@ struct flyt_server_link_ready {
 struct flyt_server_link_fault {
     int32_t result;    /* CUDA's */
     uint32_t had_work; /* 0 or 1: there was work of it on the GPU */
+};
+
+struct flyt_server_link_returned {
+    uint32_t has_work; /* 0 or 1: the GPU works for it, and MPS is to stop that before the process goes */
+    uint32_t reserved;
 };
 
 struct flyt_server_link_resume {
@@ -305,6 +311,7 @@ struct flyt_server_link_message {
         struct flyt_server_link_rejoin rejoin;
         struct flyt_server_link_welcome welcome;
         struct flyt_server_link_resume resume;
+        struct flyt_server_link_returned returned;
     };
     unsigned char data[FLYT_SERVER_LINK_DATA_BYTES_MAX + 1]; /* a NUL follows what was received */
 };
@@ -329,6 +336,7 @@ _Static_assert(sizeof(struct flyt_server_link_rejoin) == 2968, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_resume) == 16, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_returned) == 8, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_message, session) == 8, "link layout");
 
 static inline unsigned flyt_server_link_group_size(const struct flyt_server_link_session *session, unsigned slot)
