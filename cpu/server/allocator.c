@@ -224,6 +224,39 @@ int flyt_allocator_take(struct flyt_allocator *allocator, uint64_t bytes, uint64
     return 0;
 }
 
+int flyt_allocator_take_at(struct flyt_allocator *allocator, uint64_t address, uint64_t bytes)
+{
+    uint64_t mask = allocator->quantum_bytes - 1;
+    if (!bytes || bytes > UINT64_MAX - mask || address & mask)
+        return -EBUSY;
+    bytes = (bytes + mask) & ~mask;
+    if (!flyt_allocator_is_free(allocator, address, bytes))
+        return -EBUSY;
+    struct flyt_block *block = find(allocator, address), *used = block, *rest = NULL;
+    const uint64_t start = block->address, all_bytes = block->bytes, before_bytes = address - start;
+    const uint64_t rest_bytes = all_bytes - before_bytes - bytes;
+    leave_class(allocator, block);
+    /* What is left of the block comes first: the tree holds none that overlap. */
+    block->bytes = before_bytes ? before_bytes : bytes;
+    if (before_bytes)
+        used = insert(allocator, address, bytes);
+    if (used && rest_bytes)
+        rest = insert(allocator, address + bytes, rest_bytes);
+    if (!used || (rest_bytes && !rest)) {
+        if (used && used != block)
+            forget(allocator, used);
+        block->bytes = all_bytes;
+        enter_class(allocator, block);
+        return -ENOMEM;
+    }
+    if (before_bytes)
+        enter_class(allocator, block);
+    if (rest)
+        enter_class(allocator, rest);
+    used->state = USED;
+    return 0;
+}
+
 bool flyt_allocator_find(const struct flyt_allocator *allocator, uint64_t address, uint64_t *ret_address,
                          uint64_t *ret_bytes)
 {

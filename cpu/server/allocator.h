@@ -40,6 +40,9 @@ bool flyt_allocator_is_free(const struct flyt_allocator *allocator, uint64_t add
 /* Room for bytes (1 or more), used from now on. 0 and *ret_address; -ENOSPC: no free range is large enough; -ENOMEM. */
 int flyt_allocator_take(struct flyt_allocator *allocator, uint64_t bytes, uint64_t *ret_address);
 
+/* The same at this address, a multiple of the quantum. 0; -EBUSY: not all of it is free; -ENOMEM. */
+int flyt_allocator_take_at(struct flyt_allocator *allocator, uint64_t address, uint64_t bytes);
+
 /* The used block that contains the address. False: there is none, or it was retired. */
 bool flyt_allocator_find(const struct flyt_allocator *allocator, uint64_t address, uint64_t *ret_address,
                          uint64_t *ret_bytes);

@@ -86,6 +86,38 @@ static void refuses_absurd_sizes(void **state)
     flyt_allocator_fini(&allocator);
 }
 
+static void takes_what_is_asked_for(void **state)
+{
+    struct flyt_allocator allocator;
+    uint64_t a, bytes;
+    flyt_allocator_init(&allocator, QUANTUM);
+    assert_int_equal(flyt_allocator_add(&allocator, BASE, 16 * QUANTUM), 0);
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE + 4 * QUANTUM, 3 * QUANTUM - 1), 0); /* the middle */
+    assert_int_equal(allocator.free_bytes, 13 * QUANTUM);
+    assert_true(flyt_allocator_find(&allocator, BASE + 6 * QUANTUM, &a, &bytes));
+    assert_int_equal(a, BASE + 4 * QUANTUM);
+    assert_int_equal(bytes, 3 * QUANTUM);
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE, QUANTUM), 0);                /* the beginning */
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE + 15 * QUANTUM, QUANTUM), 0); /* the end */
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE + QUANTUM, 3 * QUANTUM), 0);  /* all of a free range */
+    /* Used in part, outside, between two quanta, nothing. */
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE + 6 * QUANTUM, 2 * QUANTUM), -EBUSY);
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE + 14 * QUANTUM, 2 * QUANTUM), -EBUSY);
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE + 16 * QUANTUM, QUANTUM), -EBUSY);
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE - QUANTUM, QUANTUM), -EBUSY);
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE + 8 * QUANTUM + 1, QUANTUM), -EBUSY);
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE + 8 * QUANTUM, 0), -EBUSY);
+    assert_int_equal(flyt_allocator_take_at(&allocator, BASE + 8 * QUANTUM, UINT64_MAX), -EBUSY);
+    assert_int_equal(allocator.free_bytes, 8 * QUANTUM);
+    assert_int_equal(flyt_allocator_take(&allocator, 8 * QUANTUM, &a), 0);
+    assert_int_equal(a, BASE + 7 * QUANTUM);
+    for (unsigned i = 0; i < 16; i++)
+        if (flyt_allocator_find(&allocator, BASE + i * QUANTUM, &a, &bytes))
+            flyt_allocator_free(&allocator, a);
+    assert_true(flyt_allocator_is_free(&allocator, BASE, 16 * QUANTUM));
+    flyt_allocator_fini(&allocator);
+}
+
 /* Ten thousand random steps: nothing overlaps, nothing is lost. */
 static void keeps_its_books(void **state)
 {
@@ -107,7 +139,10 @@ static void keeps_its_books(void **state)
             blocks[i].bytes = 0;
         } else {
             uint64_t bytes = 1 + (uint64_t)random() % (64 * QUANTUM), address;
-            if (flyt_allocator_take(&allocator, bytes, &address) != 0)
+            /* Anywhere, or at a place of its own choice. */
+            address = BASE + (uint64_t)random() % 4096 * QUANTUM;
+            if (step % 2 ? flyt_allocator_take(&allocator, bytes, &address)
+                         : flyt_allocator_take_at(&allocator, address, bytes))
                 continue;
             bytes = (bytes + QUANTUM - 1) / QUANTUM * QUANTUM;
             assert_true(address >= BASE && address + bytes <= BASE + total && address % QUANTUM == 0);
@@ -132,7 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_neighbours),  cmocka_unit_test(finds_any_address_of_a_block),
         cmocka_unit_test(takes_ranges_away), cmocka_unit_test(refuses_absurd_sizes),
-        cmocka_unit_test(keeps_its_books),
+        cmocka_unit_test(keeps_its_books),   cmocka_unit_test(takes_what_is_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
