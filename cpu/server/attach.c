@@ -1,5 +1,6 @@
 #include "cpu/server/attach.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -8,6 +9,7 @@
 #include "flyt_signatures.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
+#include "rpc/base/ticket.h"
 #include "rpc/transport/handshake.h"
 
 const char flyt_build_name[] = FLYT_BUILD_NAME;
@@ -74,6 +76,30 @@ static bool reply_with_page(struct flyt_session *session, struct flyt_connection
     return true;
 }
 
+/* Whether the client is one of this session: a new one's, or that of one that goes on, which knows its token. Where
+ * not, *res says why. */
+static bool is_meant(const struct flyt_session *session, const flyt_handshake_args *args, flyt_handshake_res *res)
+{
+    static const char none_goes_on[] = "there is no session that goes on here";
+    static const char goes_on[] = "the session goes on at this server, and cannot begin anew";
+    static const char is_another[] = "the session that goes on here is another one";
+    bool is_resume = session->resume.state != FLYT_RESUME_NONE;
+    const char *why = NULL;
+    if (args->kind == FLYT_CONNECTION_RESUME && !is_resume)
+        why = none_goes_on;
+    else if (args->kind != FLYT_CONNECTION_RESUME && is_resume)
+        why = goes_on;
+    else if (is_resume && (args->token.token_len != FLYT_TOKEN_BYTES ||
+                           !flyt_equal_in_constant_time(args->token.token_val, session->token, FLYT_TOKEN_BYTES)))
+        why = is_another;
+    if (!why)
+        return true;
+    res->status = FLYT_HANDSHAKE_NO_SESSION;
+    free(res->message);
+    res->message = strdup(why);
+    return false;
+}
+
 bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, struct svc_req *req)
 {
     struct flyt_session *session = flyt_connection_user(req->rq_xprt);
@@ -83,10 +109,18 @@ bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, 
         session->is_ended = true;
         return TRUE;
     }
+    if (!is_meant(session, args, res)) {
+        snprintf(session->end_reason, sizeof session->end_reason, "%s", res->message);
+        session->is_ended = true;
+        return TRUE;
+    }
+    if (session->manager && *session->manager->granted.rejoin_path)
+        res->features |= FLYT_FEATURE_RESUME;
     session->client_pid = (pid_t)args->pid;
     flyt_send_all_init(&session->send_all, res);
     keep_name(session, *args->program_name ? args->program_name : "?");
-    flyt_info("session %s: started, client_pid=%d program=%s cuda=%u", session->label, (int)session->client_pid,
+    flyt_info("session %s: %s, client_pid=%d program=%s cuda=%u", session->label,
+              session->resume.state == FLYT_RESUME_NONE ? "started" : "is to go on", (int)session->client_pid,
               session->client_name, args->cuda_version);
     return !reply_with_page(session, flyt_connection_of(req->rq_xprt), res);
 }

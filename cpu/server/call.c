@@ -20,7 +20,7 @@ bool flyt_call_begin(struct flyt_call *call, struct svc_req *req, uint32_t threa
         call->sequence = dispatched->sequence;
     } else {
         call->sequence = ++session->received_sequence;
-        flyt_session_count(&session->call_count, 1);
+        flyt_session_count(&session->call_count, session->resume.state == FLYT_RESUME_NONE);
         /* A query does not wait, but finds that calls naming its stream do. */
         if (session->fatal == CUDA_SUCCESS && call->procedure != FLYT_STREAM_QUERY &&
             flyt_park_must_wait(session, call->procedure, ids, id_count, is_after_all)) {
@@ -36,7 +36,10 @@ bool flyt_call_begin(struct flyt_call *call, struct svc_req *req, uint32_t threa
 
 CUresult flyt_call_result(const struct flyt_call *call)
 {
-    return call->session->fatal;
+    struct flyt_session *session = call->session;
+    if (session->fatal != CUDA_SUCCESS)
+        return session->fatal;
+    return session->resume.state == FLYT_RESUME_NONE ? CUDA_SUCCESS : flyt_resume_permits(session, call->procedure);
 }
 
 void flyt_call_count(struct flyt_call *call)

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cpu/server/given.h"
 #include "cpu/server/grant.h"
 #include "cpu/server/linger.h"
 #include "cpu/server/ready.h"
@@ -34,6 +35,7 @@ struct child {
     struct flyt_session session;
     struct flyt_manager manager;
     struct flyt_watch watch;
+    struct flyt_given given;    /* before the session */
     struct flyt_secure *secure; /* what carries the connection's bytes; NULL: it is not encrypted */
     struct flyt_server_link_message message;
 };
@@ -145,7 +147,8 @@ static int open_session(struct child *child, const int *fds, struct flyt_error *
             return flyt_error_set(err, status, "the allocation's memory ledgers cannot be used: %s", strerror(-status));
         session->manager = &child->manager;
     }
-    return flyt_grant_take(session, granted, err);
+    int status = flyt_grant_take(session, granted, err);
+    return status ? status : flyt_given_map(&child->given, session, granted, err);
 }
 
 /* The descriptor in *fd becomes that of the connection. */
@@ -196,18 +199,35 @@ static int take_folder(struct child *child, int fd)
     return 0;
 }
 
+/* The next message that is not of what comes before a session: its folder, and what one that goes on has. 0 or a
+ * negative errno: there is none. */
+static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count)
+{
+    const struct flyt_server_link_message *message = &child->message;
+    for (;;) {
+        int status = flyt_server_link_receive(FLYT_SERVER_LINK_FD, &child->message, fds, ret_fd_count);
+        if (status || child->options->gpu < 0)
+            return status;
+        if (message->kind == FLYT_SERVER_LINK_RESUME)
+            flyt_given_begin(&child->given, &message->resume);
+        else if (message->kind == FLYT_SERVER_LINK_GIVE)
+            flyt_given_take(&child->given, &child->driver, &message->extent, fds[0]);
+        else if (message->kind == FLYT_SERVER_LINK_FOLDER)
+            status = take_folder(child, fds[0]);
+        else
+            return 0;
+        if (status)
+            return status;
+    }
+}
+
 /* Waits for a client. Another status than 0: there is none; whoever started the process has gone, for one. */
 static int accept_client(struct child *child)
 {
     int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
     struct flyt_error err = {0};
-    int status = flyt_server_link_receive(FLYT_SERVER_LINK_FD, &child->message, fds, &fd_count);
-    if (status == 0 && child->message.kind == FLYT_SERVER_LINK_FOLDER) {
-        status = take_folder(child, fds[0]);
-        if (status == 0)
-            status = flyt_server_link_receive(FLYT_SERVER_LINK_FD, &child->message, fds, &fd_count);
-    }
+    int status = receive_session(child, fds, &fd_count);
     if (status)
         return status;
     bool is_session = child->message.kind == FLYT_SERVER_LINK_SESSION;
@@ -217,6 +237,7 @@ static int accept_client(struct child *child)
         status = encrypt(child, &fds[0], &err);
     for (unsigned i = is_session; i < fd_count; i++)
         flyt_close(fds[i]); /* ledgers are mapped by now */
+    flyt_given_free(&child->given);
     if (!is_session)
         return -EBADMSG;
     if (status)

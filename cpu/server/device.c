@@ -64,6 +64,7 @@ void flyt_device_fini(struct flyt_device *device)
     flyt_resize_fini(device);
     flyt_turn_fini(device);
     flyt_memory_fini(device);
+    device->base.moment = flyt_moment_unref(device->base.moment);
     flyt_moment_pool_fini(device);
     flyt_partition_forget(&device->partitions);
 }

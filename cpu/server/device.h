@@ -14,6 +14,7 @@
 #include "cpu/server/partition.h"
 #include "cpu/server/reserve.h"
 #include "cpu/server/resize.h"
+#include "cpu/server/resume.h"
 #include "cpu/server/turn.h"
 #include "rpc/base/error.h"
 #include "rpc/base/ledger.h"
@@ -43,6 +44,7 @@ struct flyt_device {
     unsigned blocking_job_count, blocking_parked_count;
     uint64_t blocking_pass; /* as flyt_object.blocked_pass, for the blocking streams together */
     struct flyt_moment_pool moments;
+    struct flyt_resume_base base; /* of a session that goes on: what events of before are compared with */
     struct flyt_memory memory;
     struct flyt_reserve reserve; /* what the driver takes for itself */
     uint32_t peer_mask;          /* devices that may access this one's memory, one bit each */

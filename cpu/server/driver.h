@@ -59,6 +59,7 @@
     X(cuMemUnmap)                                                                                                      \
     X(cuMemSetAccess)                                                                                                  \
     X(cuMemExportToShareableHandle)                                                                                    \
+    X(cuMemImportFromShareableHandle)                                                                                  \
     X(cuPointerGetAttribute)                                                                                           \
     X(cuMemcpyHtoDAsync)                                                                                               \
     X(cuMemcpyDtoHAsync)                                                                                               \

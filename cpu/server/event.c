@@ -19,6 +19,7 @@ static void set_moment(struct flyt_event *event, struct flyt_moment *moment)
 {
     flyt_moment_unref(event->moment);
     event->moment = moment;
+    event->origin = FLYT_EVENT_HERE;
 }
 
 CUresult flyt_event_park(struct flyt_session *session, uint32_t procedure, const uint64_t *ids,
@@ -111,6 +112,55 @@ CUresult flyt_serve_event_synchronize(struct flyt_call *call, const flyt_event_s
     return result == CUDA_SUCCESS ? flyt_job_reply_after(call, &set) : result;
 }
 
+CUresult flyt_serve_event_restore(struct flyt_call *call, const flyt_event_restore_args *args, struct flyt_event *event)
+{
+    if (call->session->resume.state != FLYT_RESUME_UNDER_WAY)
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (args->has_time > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    set_moment(event, NULL);
+    event->origin = args->has_time ? FLYT_EVENT_RESTORED_WITH_TIME : FLYT_EVENT_RESTORED;
+    event->time_ns = args->time_ns;
+    return CUDA_SUCCESS;
+}
+
+/* A time in ms behind that of the device's base, which is also that of the session's clock. */
+static CUresult time_of(const struct flyt_event *event, double *ret_ms)
+{
+    const struct flyt_resume_base *base = &event->device->base;
+    float ms;
+    if (event->origin == FLYT_EVENT_RESTORED_WITH_TIME) {
+        *ret_ms = ((double)event->time_ns - (double)base->time_ns) / 1e6;
+        return CUDA_SUCCESS;
+    }
+    CUresult result = flyt_moment_poll(base->moment);
+    if (result == CUDA_SUCCESS)
+        result =
+            event->device->session->driver->cuEventElapsedTime(&ms, base->moment->cu_event, event->moment->cu_event);
+    if (result == CUDA_SUCCESS)
+        *ret_ms = (double)ms;
+    return result;
+}
+
+/* Where one of them, at least, was recorded at another server. */
+static CUresult elapsed_across(const struct flyt_event *start, const struct flyt_event *end, float *ret_ms)
+{
+    double start_ms, end_ms;
+    CUresult result = time_of(start, &start_ms);
+    if (result == CUDA_SUCCESS)
+        result = time_of(end, &end_ms);
+    if (result == CUDA_SUCCESS)
+        *ret_ms = (float)(end_ms - start_ms);
+    return result;
+}
+
+/* Whether it has a time that is known here. */
+static bool has_time(const struct flyt_event *event)
+{
+    return event->has_timing &&
+           (event->origin == FLYT_EVENT_HERE ? event->moment != NULL : event->origin == FLYT_EVENT_RESTORED_WITH_TIME);
+}
+
 CUresult flyt_serve_event_elapsed(struct flyt_call *call, const flyt_event_elapsed_args *args, struct flyt_event *start,
                                   struct flyt_event *end, flyt_event_elapsed_res *res)
 {
@@ -121,7 +171,9 @@ CUresult flyt_serve_event_elapsed(struct flyt_call *call, const flyt_event_elaps
         result = flyt_moment_poll(end->moment);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!start->moment || !end->moment || start->device != end->device)
+    if (!has_time(start) || !has_time(end) || start->device != end->device)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (!start->moment || !end->moment)
+        return elapsed_across(start, end, &res->elapsed_ms);
     return call->session->driver->cuEventElapsedTime(&res->elapsed_ms, start->moment->cu_event, end->moment->cu_event);
 }

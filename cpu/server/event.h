@@ -14,7 +14,10 @@ struct flyt_event {
     struct flyt_object object;
     struct flyt_device *device;
     bool has_timing;
-    struct flyt_moment *moment; /* NULL: never recorded */
+    struct flyt_moment *moment; /* NULL: never recorded, here */
+    /* It was recorded at another server, where the session was before (resume.h), and is complete: no moment. */
+    enum { FLYT_EVENT_HERE, FLYT_EVENT_RESTORED, FLYT_EVENT_RESTORED_WITH_TIME } origin;
+    uint64_t time_ns; /* then, of the session's clock */
 };
 
 /*

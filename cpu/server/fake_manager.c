@@ -84,6 +84,7 @@ static void take_locked(struct fake_server *server, struct flyt_server_link_mess
         break;
     case FLYT_SERVER_LINK_USE:
         server->use = message->use;
+        snprintf(server->why_not_replaceable, sizeof server->why_not_replaceable, "%.255s", message->data);
         server->use_count++;
         break;
     case FLYT_SERVER_LINK_LIMIT_DONE:
@@ -201,6 +202,45 @@ void fake_server_send(struct fake_server *server, enum flyt_server_link_kind kin
     free(message);
 }
 
+void fake_server_kill(struct fake_server *server)
+{
+    int status = -1;
+    assert_int_equal(kill(server->pid, SIGKILL), 0);
+    assert_int_equal(waitpid(server->pid, &status, 0), server->pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    fake_server_wait_true(server, &server->is_hung_up);
+    fake_server_leave(server);
+}
+
+void fake_server_give_one(struct fake_server *server, const struct flyt_server_link_extent *extent, int fd)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    assert_non_null(message);
+    message->kind = FLYT_SERVER_LINK_GIVE;
+    message->extent = *extent;
+    assert_int_equal(flyt_server_link_send(server->link_fd, message, &fd, 1), 0);
+    free(message);
+}
+
+void fake_server_give(struct fake_server *server, struct fake_server *before)
+{
+    struct flyt_server_link_resume resume = {.extent_count = before->extent_count};
+    for (unsigned i = 0; i < before->extent_count; i++)
+        if (before->extents[i].extent_id > resume.last_extent_id)
+            resume.last_extent_id = before->extents[i].extent_id;
+    fake_server_send(server, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
+    for (unsigned i = 0; i < before->extent_count; i++) {
+        const struct fake_extent *held = &before->extents[i];
+        const struct flyt_server_link_extent extent = {held->extent_id, held->bytes, held->address, held->slot, 0};
+        fake_server_give_one(server, &extent, held->fd);
+    }
+    pthread_mutex_lock(&server->mutex);
+    memcpy(server->extents, before->extents, sizeof server->extents);
+    server->extent_count = before->extent_count;
+    pthread_mutex_unlock(&server->mutex);
+    before->extent_count = 0;
+}
+
 static bool wait_locked(struct fake_server *server)
 {
     struct timespec until;
@@ -239,7 +279,7 @@ static void hand_over(struct fake_door *door, int fd, const flyt_handshake_args 
     int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX] = {fd};
     unsigned fd_count = 1;
     message->kind = FLYT_SERVER_LINK_DATA;
-    if (args->kind == FLYT_CONNECTION_SESSION) {
+    if (args->kind != FLYT_CONNECTION_DATA) {
         message->kind = FLYT_SERVER_LINK_SESSION;
         message->session = door->session;
         memcpy(message->session.channel_key, key, FLYT_KEY_BYTES);
@@ -310,6 +350,20 @@ void fake_door_close(struct fake_door *door)
     pthread_join(door->thread, NULL);
     flyt_greeter_free(door->greeter);
     close(door->listen_fd);
+}
+
+void fake_door_grant_again(struct fake_door *door, struct fake_server *server, struct fake_server *before)
+{
+    uint64_t bytes = 0;
+    door->server = server;
+    server->server_id = before->server_id + 1000;
+    server->ledgers[0] = before->ledgers[0];
+    door->session.server_id = server->server_id;
+    for (unsigned i = 0; i < server->extent_count; i++)
+        bytes += server->extents[i].bytes;
+    assert_int_equal(flyt_ledger_reclaim(server->ledgers[0], before->server_id, NULL), 0);
+    assert_int_equal(flyt_ledger_join(server->ledgers[0], server->server_id), 0);
+    assert_int_equal(flyt_ledger_charge(server->ledgers[0], server->server_id, bytes), 0);
 }
 
 void fake_door_grant(struct fake_door *door, struct fake_server *server, struct flyt_ledger *ledger,

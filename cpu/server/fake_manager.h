@@ -43,6 +43,7 @@ struct fake_server {
     struct fake_extent extents[FAKE_EXTENTS_MAX];
     unsigned extent_count, extents_told;
     struct flyt_server_link_use use;
+    char why_not_replaceable[256];
     unsigned use_count, limit_done_count, sm_done_count;
     struct flyt_server_link_limit_done limit_done;
     struct flyt_server_link_sm_done sm_done;
@@ -66,6 +67,11 @@ struct fake_door {
 void fake_server_start(struct fake_server *server, const char *const *arguments);
 /* Listens to it at another descriptor, which is taken over. */
 void fake_server_listen(struct fake_server *server, int link_fd);
+/* Kills it, waits for its end and closes the link: what it had is kept (fake_server_give), and it is ended. */
+void fake_server_kill(struct fake_server *server);
+/* A warm server is to go on with the session of one that was killed: says so, and gives it all extents. */
+void fake_server_give(struct fake_server *server, struct fake_server *before);
+void fake_server_give_one(struct fake_server *server, const struct flyt_server_link_extent *extent, int fd);
 /* Closes the link as the end of a node manager does; what it held of memory is kept. */
 void fake_server_leave(struct fake_server *server);
 /* Waits until the process has ended, and closes everything. Its wait status. */
@@ -79,6 +85,9 @@ void fake_server_wait_true(struct fake_server *server, const bool *what);
 /* A session of one slot on software GPU 0 with this limit, in `ledger`. */
 void fake_door_grant(struct fake_door *door, struct fake_server *server, struct flyt_ledger *ledger,
                      uint64_t limit_bytes);
+/* The same session, in its ledger, for the server that goes on with it (fake_server_give): in the place of the one
+ * before. */
+void fake_door_grant_again(struct fake_door *door, struct fake_server *server, struct fake_server *before);
 void fake_door_open(struct fake_door *door);
 void fake_door_close(struct fake_door *door);
 

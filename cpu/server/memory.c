@@ -11,16 +11,6 @@
 #include "rpc/base/id.h"
 #include "rpc/base/log.h"
 
-/* Physical memory, mapped into the window as one piece. */
-struct flyt_extent {
-    struct flyt_extent *next;
-    uint64_t address, bytes;
-    CUmemGenericAllocationHandle handle;
-    struct flyt_allocator *arena; /* that divides it: small or large */
-    uint64_t extent_id;           /* as the node manager knows it; 0: it does not */
-    struct flyt_moment *cleared;  /* reached when it is (scrub.h); NULL: it is */
-};
-
 struct flyt_pending_free {
     struct flyt_pending_free *next;
     struct flyt_allocator *arena;
@@ -50,7 +40,7 @@ int flyt_memory_init(struct flyt_device *device, struct flyt_error *err)
 
 /* ---- extents ---- */
 
-static CUresult allow(struct flyt_device *device, uint64_t address, uint64_t bytes)
+CUresult flyt_memory_allow(struct flyt_device *device, uint64_t address, uint64_t bytes)
 {
     struct flyt_session *session = device->session;
     CUmemAccessDesc access[FLYT_DEVICES_MAX];
@@ -77,7 +67,7 @@ static CUresult create(struct flyt_device *device, struct flyt_extent *extent)
         return result;
     result = driver->cuMemMap(extent->address, extent->bytes, 0, extent->handle, 0);
     if (result == CUDA_SUCCESS) {
-        result = allow(device, extent->address, extent->bytes);
+        result = flyt_memory_allow(device, extent->address, extent->bytes);
         if (result == CUDA_SUCCESS)
             return CUDA_SUCCESS;
         driver->cuMemUnmap(extent->address, extent->bytes);
@@ -173,7 +163,8 @@ static void shrink(struct flyt_device *device, uint64_t kept_bytes)
         struct flyt_extent *extent = *link;
         if (memory->small.free_bytes + memory->large.free_bytes <= kept_bytes)
             break;
-        if (!is_cleared(extent) || flyt_allocator_remove(extent->arena, extent->address, extent->bytes) != 0) {
+        if (!extent->arena || !is_cleared(extent) ||
+            flyt_allocator_remove(extent->arena, extent->address, extent->bytes) != 0) {
             link = &extent->next;
             continue;
         }
@@ -372,10 +363,18 @@ static void drop_pending(struct flyt_memory *memory)
     memory->pending_bytes = 0;
 }
 
+static void forget_given(struct flyt_memory *memory)
+{
+    free(memory->given);
+    memory->given = NULL;
+    memory->given_count = 0;
+}
+
 void flyt_memory_reset(struct flyt_device *device)
 {
     struct flyt_memory *memory = &device->memory;
     drop_pending(memory);
+    forget_given(memory);
     flyt_allocator_fini(&memory->small);
     flyt_allocator_fini(&memory->large);
     struct flyt_extent *extent;
@@ -405,6 +404,7 @@ void flyt_memory_fini(struct flyt_device *device)
         flyt_moment_unref(extent->cleared);
         free(extent);
     }
+    forget_given(memory);
 }
 
 CUresult flyt_memory_info(struct flyt_device *device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes)

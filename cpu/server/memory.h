@@ -30,8 +30,17 @@ enum { FLYT_EXTENTS_MAX = 4096 };
 #define FLYT_CACHED_BYTES_MAX  (1ull << 30) /* free, but mapped */
 
 struct flyt_account_debt;
-struct flyt_extent;
 struct flyt_pending_free;
+
+/* Physical memory, mapped into the window as one piece. */
+struct flyt_extent {
+    struct flyt_extent *next;
+    uint64_t address, bytes;
+    CUmemGenericAllocationHandle handle;
+    struct flyt_allocator *arena; /* that divides it: small or large; NULL: not known yet (memory_resume.c) */
+    uint64_t extent_id;           /* as the node manager knows it; 0: it does not */
+    struct flyt_moment *cleared;  /* reached when it is (scrub.h); NULL: it is */
+};
 
 struct flyt_memory {
     struct flyt_allocator addresses;    /* of the window, in granules */
@@ -44,7 +53,9 @@ struct flyt_memory {
     struct flyt_account_debt *debts; /* extents that were given back and are not credited (account.h) */
     struct flyt_account_need need;   /* what the VM's other servers were asked for (account.h) */
     uint64_t attempt;                /* the call for which memory is being looked for: its sequence number */
-    bool is_sinking;                 /* more is in use than a lowered limit allows: nothing is kept for later */
+    struct flyt_extent **given;      /* by address: extents of a session that goes on, until it does; NULL: none */
+    unsigned given_count;
+    bool is_sinking; /* more is in use than a lowered limit allows: nothing is kept for later */
 };
 
 /* Reserves the device's window. 0, or -EADDRINUSE with a sentence in *err. */
@@ -80,6 +91,29 @@ void flyt_memory_tell_extents(struct flyt_device *device, bool holds_nothing);
 CUresult flyt_memory_info(struct flyt_device *device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
 /* Lets another device (or no longer) access all memory of this one. The driver's error. */
 CUresult flyt_memory_set_peer(struct flyt_device *device, const struct flyt_device *peer, bool is_enabled);
+
+/* Lets the device, and those that may access its memory, access the range, which is mapped. The driver's error. */
+CUresult flyt_memory_allow(struct flyt_device *device, uint64_t address, uint64_t bytes);
+
+/* ---- memory_resume.c: a session that goes on has memory already ---- */
+
+/*
+ * Maps physical memory, imported into this process, at the address where it was, which is in the device's window and,
+ * like bytes, in whole granules. Its contents stay, and it is charged and known to the node manager already, under
+ * extent_id. CUDA_SUCCESS: the handle is the device's; CUDA_ERROR_INVALID_VALUE: another extent is there;
+ * CUDA_ERROR_OUT_OF_MEMORY: more than FLYT_EXTENTS_MAX, or no host memory; or the driver's error.
+ */
+CUresult flyt_memory_adopt(struct flyt_device *device, uint64_t extent_id, uint64_t address, uint64_t bytes,
+                           CUmemGenericAllocationHandle handle);
+/*
+ * The range is an allocation of the session's, as large as it was asked for or as that was rounded: that tells whether
+ * it is one of those that share extents. CUDA_ERROR_INVALID_VALUE: it does not lie in adopted extents as such an
+ * allocation would, or overlaps another: nothing has changed; CUDA_ERROR_OUT_OF_MEMORY: no host memory.
+ */
+CUresult flyt_memory_restore(struct flyt_device *device, uint64_t address, uint64_t bytes);
+/* All allocations are there: what of the adopted extents is in none is free. CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY:
+ * no host memory; to be tried again. */
+CUresult flyt_memory_settle_adopted(struct flyt_device *device);
 
 /*
  * Whether the range lies in one allocation or variable of the session, so that the driver may be given it; the device

@@ -118,6 +118,20 @@ void flyt_page_write(struct flyt_session *session)
     raise_to(&page->shared->received, progress.received);
 }
 
+void flyt_page_renumber(struct flyt_session *session, uint64_t sequence)
+{
+    struct flyt_progress_page *shared = session->page.shared;
+    if (!shared)
+        return;
+    for (unsigned i = 0; i < FLYT_PROGRESS_STREAMS_MAX; i++)
+        atomic_store(&shared->streams[i], session->page.streams[i] ? sequence : 0);
+    for (unsigned i = 0; i < FLYT_PROGRESS_DEVICES_MAX; i++)
+        atomic_store(&shared->blocking[i], i < session->device_count ? sequence : 0);
+    atomic_store(&shared->completed, sequence);
+    atomic_store(&shared->executed, sequence);
+    atomic_store(&shared->received, sequence);
+}
+
 bool flyt_page_publish(struct flyt_session *session, uint64_t now_ns, uint64_t idle_ns)
 {
     struct flyt_page *page = &session->page;

@@ -46,6 +46,10 @@ void flyt_page_count_error(struct flyt_page *page);
  */
 void flyt_page_write(struct flyt_session *session);
 
+/* All calls up to `sequence` are complete, and the client has been told of no others (resume.h): the only time that
+ * numbers may fall. */
+void flyt_page_renumber(struct flyt_session *session, uint64_t sequence);
+
 /*
  * Looks how far the streams have come and publishes it; not too often while calls come without a pause. idle_ns: for
  * how long none has come. Returns whether the GPU has work whose end is to be published: time alone can bring more.

@@ -287,6 +287,8 @@ void flyt_pool_hand_over(struct flyt_pool *pool, int fd, const void *record, siz
     }
     if (flyt_handshake_check(&args, flyt_build_name, &err) != 0)
         refuse(fd, xid, FLYT_HANDSHAKE_BASE_DIFFERS, err.text);
+    else if (args.kind == FLYT_CONNECTION_RESUME) /* a session of this listener ends with its server */
+        refuse(fd, xid, FLYT_HANDSHAKE_NO_SESSION, "the session is not there (any more)");
     else if (args.kind == FLYT_CONNECTION_DATA)
         hand_data_stream(pool, fd, xid, &args, record, bytes);
     else if (hand_to_any(pool, fd, record, bytes))

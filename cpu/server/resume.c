@@ -1,26 +1,154 @@
+#include "cpu/server/resume.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cpu/server/call.h"
 #include "cpu/server/session.h"
+#include "flyt_procedures.h"
 #include "flyt_serve.h"
+#include "rpc/base/log.h"
+
+CUresult flyt_resume_permits(struct flyt_session *session, uint32_t procedure)
+{
+    switch (session->resume.state) {
+    case FLYT_RESUME_AWAITED:
+        return procedure == FLYT_SESSION_RESUME_BEGIN ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+    case FLYT_RESUME_ENDING:
+        if (session->park.dispatched) /* it came before */
+            return CUDA_SUCCESS;
+        if (!session->is_ended)
+            snprintf(session->end_reason, sizeof session->end_reason,
+                     "bad message: a call before the session has gone on");
+        session->is_ended = true;
+        return CUDA_ERROR_NOT_PERMITTED;
+    default:
+        return CUDA_SUCCESS;
+    }
+}
 
 CUresult flyt_serve_session_resume_begin(struct flyt_call *call, const flyt_session_resume_begin_args *args,
                                          flyt_session_resume_begin_res *res)
 {
-    return CUDA_ERROR_NOT_PERMITTED;
-}
-
-CUresult flyt_serve_session_resume_end(struct flyt_call *call, const flyt_session_resume_end_args *args,
-                                       flyt_session_resume_end_res *res)
-{
-    return CUDA_ERROR_NOT_PERMITTED;
+    struct flyt_session *session = call->session;
+    if (session->resume.state != FLYT_RESUME_AWAITED)
+        return CUDA_ERROR_NOT_PERMITTED;
+    for (unsigned i = 0; i < session->device_count; i++) {
+        struct flyt_device *device = &session->devices[i];
+        CUresult result = flyt_device_make(device);
+        uint64_t before_ns = session->clock_ns();
+        if (result == CUDA_SUCCESS)
+            result = flyt_moment_record(device->legacy, true, &device->base.moment);
+        if (result != CUDA_SUCCESS)
+            return result;
+        device->base.time_ns = before_ns + (session->clock_ns() - before_ns) / 2;
+    }
+    session->resume.state = FLYT_RESUME_UNDER_WAY;
+    return CUDA_SUCCESS;
 }
 
 CUresult flyt_serve_memory_restore(struct flyt_call *call, const flyt_memory_restore_args *args,
                                    flyt_memory_restore_res *res)
 {
-    return CUDA_ERROR_NOT_PERMITTED;
+    struct flyt_device *device;
+    if (call->session->resume.state != FLYT_RESUME_UNDER_WAY)
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (args->addresses.addresses_len != args->sizes.sizes_len)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    for (u_int i = 0; i < args->sizes.sizes_len && result == CUDA_SUCCESS; i++)
+        result = flyt_memory_restore(device, args->addresses.addresses_val[i], args->sizes.sizes_val[i]);
+    return result;
 }
 
-CUresult flyt_serve_event_restore(struct flyt_call *call, const flyt_event_restore_args *args,
-                                  struct flyt_event *event)
+/* ---- the end ---- */
+
+struct end_job {
+    struct flyt_job job;
+    uint64_t next_sequence; /* the session goes on behind it */
+    struct flyt_moment_set work;
+    bool is_marked;
+};
+
+/* All calls of the resumption, and all that they gave to the GPU, memory's clearing included. */
+static CUresult wait_for_all(struct end_job *self)
 {
-    return CUDA_ERROR_NOT_PERMITTED;
+    struct flyt_session *session = self->job.session;
+    if (session->park.first || session->jobs.first != &self->job || self->job.next)
+        return CUDA_ERROR_NOT_READY;
+    if (!self->is_marked) {
+        CUresult result = flyt_stream_mark_busy(session, NULL, &self->work);
+        if (result != CUDA_SUCCESS)
+            return result;
+        self->is_marked = true;
+    }
+    CUresult result = flyt_moment_set_poll(&self->work);
+    if (result != CUDA_SUCCESS)
+        return result;
+    flyt_session_poll_streams(session);
+    return session->busy_first ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static void renumber(struct flyt_session *session, uint64_t sequence)
+{
+    session->received_sequence = session->told_sequence = sequence;
+    for (unsigned i = 0; i < session->device_count; i++) {
+        struct flyt_device *device = &session->devices[i];
+        device->memory.need.state = FLYT_NEED_NONE;
+        device->memory.need.sequence = device->memory.attempt = 0;
+        for (struct flyt_stream *stream = device->streams_first; stream; stream = stream->device_next)
+            flyt_stream_renumber(stream, sequence);
+    }
+    flyt_page_renumber(session, sequence);
+}
+
+static CUresult end_advance(struct flyt_job *job)
+{
+    struct end_job *self = (struct end_job *)job;
+    struct flyt_session *session = job->session;
+    if (session->fatal != CUDA_SUCCESS)
+        return session->fatal;
+    CUresult result = wait_for_all(self);
+    for (unsigned i = 0; i < session->device_count && result == CUDA_SUCCESS; i++)
+        result = flyt_memory_settle_adopted(&session->devices[i]);
+    if (result == CUDA_SUCCESS)
+        renumber(session, self->next_sequence);
+    return result;
+}
+
+static void end_finish(struct flyt_job *job, CUresult result)
+{
+    struct flyt_session *session = job->session;
+    session->resume.state = result == CUDA_SUCCESS ? FLYT_RESUME_NONE : FLYT_RESUME_UNDER_WAY;
+    if (result == CUDA_SUCCESS)
+        flyt_info("session %s: goes on, client_pid=%d program=%s sequence=%llu", session->label,
+                  (int)session->client_pid, session->client_name,
+                  (unsigned long long)((struct end_job *)job)->next_sequence);
+    flyt_job_reply(job, result);
+}
+
+static void end_free(struct flyt_job *job)
+{
+    struct end_job *self = (struct end_job *)job;
+    flyt_moment_set_fini(&self->work);
+    free(self);
+}
+
+static const struct flyt_job_ops end_ops = {end_advance, end_finish, end_free};
+
+CUresult flyt_serve_session_resume_end(struct flyt_call *call, const flyt_session_resume_end_args *args,
+                                       flyt_session_resume_end_res *res)
+{
+    struct flyt_session *session = call->session;
+    if (session->resume.state != FLYT_RESUME_UNDER_WAY)
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (args->sequence > FLYT_RESUME_SEQUENCE_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct end_job *self = calloc(1, sizeof *self);
+    if (!self)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    self->next_sequence = args->sequence;
+    session->resume.state = FLYT_RESUME_ENDING;
+    flyt_job_start(&self->job, &end_ops, call, NULL);
+    return FLYT_CALL_DEFERRED;
 }

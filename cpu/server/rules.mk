@@ -21,8 +21,11 @@ $(B)/bin/flyt-server: $(server_objs) $(RPC_OBJS)
 
 SERVER += $(B)/bin/flyt-server
 
+# These start flyt-server itself, as a node manager does.
+server_process_tests := cpu/server/node_test.c cpu/server/takeover_test.c
+
 # Tests: the whole server but its main, over a driver that does nothing.
-server_tests := $(patsubst %.c,$(B)/%,$(filter-out cpu/server/node_test.c cpu/server/page_hasher_test.c,$(wildcard cpu/server/*_test.c)))
+server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/page_hasher_test.c,$(wildcard cpu/server/*_test.c)))
 server_test_objs := $(filter-out $(B)/cpu/server/main.o,$(server_objs)) $(B)/cpu/server/fake_driver.o
 $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	@mkdir -p $(@D)
@@ -32,11 +35,11 @@ UNIT_TESTS += $(server_tests)
 $(B)/cpu/server/footprint_test.o: CFLAGS += -DSAMPLES='"$(B)/cpu/softgpu/samples"'
 $(B)/cpu/server/footprint_test: | $(addprefix $(B)/cpu/softgpu/samples/,text.ptx none.fatbin size.fatbin speed.fatbin)
 
-# This one starts flyt-server itself, as a node manager does.
-$(B)/cpu/server/node_test: $(call objs,cpu/server/node_test.c cpu/server/fake_manager.c rpc/transport/test_client.c) \
-		$(GEN)/flyt_clnt.o $(RPC_OBJS) | $(B)/bin/flyt-server $(B)/lib/libflyt-softgpu.so
+server_process_objs := $(call objs,cpu/server/fake_manager.c cpu/server/fake_wire.c rpc/transport/test_client.c) \
+		$(GEN)/flyt_clnt.o
+$(server_process_tests:%.c=$(B)/%): %: %.o $(server_process_objs) $(RPC_OBJS) | $(B)/bin/flyt-server $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) -lcmocka
-UNIT_TESTS += $(B)/cpu/server/node_test
+UNIT_TESTS += $(server_process_tests:%.c=$(B)/%)
 
 # This one calls the software GPU itself.
 $(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/page_hasher.c cpu/server/page_table.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so

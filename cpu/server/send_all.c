@@ -13,7 +13,8 @@ void flyt_send_all_init(struct flyt_send_all *self, const flyt_handshake_res *re
 uint64_t flyt_send_all_ask(struct flyt_session *session)
 {
     struct flyt_send_all *self = &session->send_all;
-    if (!self->is_known || !flyt_session_can_tell(session))
+    /* The answer is a call: it has no place among those that make a session's objects again. */
+    if (!self->is_known || session->resume.state != FLYT_RESUME_NONE || !flyt_session_can_tell(session))
         return 0;
     flyt_back_send_all back = {.number = ++self->asked};
     flyt_connection_call_back(session->connection, FLYT_BACK_SEND_ALL, (xdrproc_t)xdr_flyt_back_send_all, &back);

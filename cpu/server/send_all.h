@@ -30,7 +30,7 @@ struct flyt_send_all {
 void flyt_send_all_init(struct flyt_send_all *self, const flyt_handshake_res *res);
 
 /* Sends the notice, with the loop's next flush. Its number; 0: it is not known, or the client has not read what was
- * sent before, and the server would wait for it: to be tried again. */
+ * sent before, and the server would wait for it, or the session is not going on yet (resume.h): to be tried again. */
 uint64_t flyt_send_all_ask(struct flyt_session *session);
 
 /* Whether this notice, or a later one, is answered: calls with lower numbers than *ret_sequence have all arrived. Some

@@ -519,6 +519,11 @@ static const struct flyt_progress_page *open_page(struct fixture *self)
     unsigned fd_count = 0;
     uint32_t mark;
     int fd;
+    if (self->session.resume.state == FLYT_RESUME_AWAITED) {
+        args.kind = FLYT_CONNECTION_RESUME;
+        args.token.token_val = (char *)self->session.token;
+        args.token.token_len = sizeof self->session.token;
+    }
     memcpy(args.base_hash, flyt_base_hash, sizeof args.base_hash);
     uint32_t xid = send_call(self, FLYT_HANDSHAKE, (xdrproc_t)xdr_flyt_handshake_args, &args);
     self->xid--; /* it has no number */
@@ -653,6 +658,95 @@ static void errors_are_on_the_page_before_what_follows(void **state)
     flyt_progress_page_unmap(page);
 }
 
+/* ---- a session that goes on ---- */
+
+static int set_up_resumed(void **state)
+{
+    struct fixture *self = make();
+    self->session.resume.state = FLYT_RESUME_AWAITED;
+    *state = self;
+    return 0;
+}
+
+/* Its client begins to make its objects again: what the session has is a stream with work that is not done. Returns
+ * the page. */
+static const struct flyt_progress_page *begin_again(struct fixture *self)
+{
+    flyt_session_resume_begin_res res;
+    assert_int_equal(pthread_create(&self->thread, NULL, serve, self), 0);
+    const struct flyt_progress_page *page = open_page(self);
+    uint32_t xid = SEND(self, FLYT_SESSION_RESUME_BEGIN, session_resume_begin, .thread = 1);
+    await_reply(self, xid, (xdrproc_t)xdr_flyt_session_resume_begin_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    assert_int_equal(res.progress.received, 1);
+    create(self, 0, 0); /* driver stream 1 */
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address);
+    return page;
+}
+
+static void a_session_goes_on_behind_its_last_call(void **state)
+{
+    enum { LAST = 3 };
+    struct fixture *self = *state;
+    const struct flyt_progress_page *page = begin_again(self);
+    const _Atomic(uint64_t) *place = place_of(page, stream_id(0));
+    flyt_session_resume_end_res res;
+    flyt_back_credit credit;
+    uint32_t end = SEND(self, FLYT_SESSION_RESUME_END, session_resume_end, .sequence = LAST);
+    await_number(&page->received, end); /* numbers of their own until then */
+    assert_true(atomic_load(&page->completed) < end);
+    flyt_fake_release(1);
+    await_reply(self, end, (xdrproc_t)xdr_flyt_session_resume_end_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    assert_int_equal(res.progress.received, LAST);
+    assert_int_equal(res.progress.executed, LAST);
+    assert_int_equal(res.progress.completed, LAST);
+    assert_int_equal(atomic_load(&page->received), LAST);
+    assert_int_equal(atomic_load(&page->executed), LAST);
+    assert_int_equal(atomic_load(&page->completed), LAST);
+    assert_int_equal(atomic_load(&page->blocking[0]), LAST);
+    assert_int_equal(atomic_load(place), LAST);
+    assert_int_equal(atomic_load(place_of(page, legacy)), LAST);
+    assert_int_equal(atomic_load(place_of(page, stream_id(1))), 0);
+
+    uint64_t address = alloc(self, 64, CUDA_SUCCESS);
+    flyt_fake_hold(1);
+    set(self, stream_id(0), address); /* LAST + 2 */
+    flyt_progress progress = barrier(self);
+    assert_int_equal(progress.received, LAST + 3);
+    assert_int_equal(progress.executed, LAST + 3);
+    assert_int_equal(progress.completed, LAST + 1);
+    assert_int_equal(atomic_load(place), LAST + 1);
+    flyt_fake_release(1);
+    await_number(&page->completed, LAST + 3);
+    /* The stream's calls count from there, too: one is done. */
+    for (unsigned i = 1; i < FLYT_STREAM_CREDIT_CALLS / 4; i++)
+        set(self, stream_id(0), address);
+    do
+        assert_true(receive(self) && get(self, 4) == 0);
+    while (get(self, 20) == FLYT_BACK_PROGRESS);
+    assert_int_equal(get(self, 20), FLYT_BACK_CREDIT);
+    XDR xdrs;
+    xdrmem_create(&xdrs, self->message + CALL_HEAD_BYTES, (u_int)(self->message_bytes - CALL_HEAD_BYTES), XDR_DECODE);
+    assert_true(xdr_flyt_back_credit(&xdrs, &credit));
+    assert_int_equal(credit.executed_calls, FLYT_STREAM_CREDIT_CALLS / 4);
+    flyt_progress_page_unmap(page);
+}
+
+/* Nobody could say which number it has. */
+static void a_call_before_a_session_has_gone_on_ends_it(void **state)
+{
+    struct fixture *self = *state;
+    const struct flyt_progress_page *page = begin_again(self);
+    SEND(self, FLYT_SESSION_RESUME_END, session_resume_end, .sequence = 10);
+    create(self, 1, 0);
+    while (receive(self))
+        assert_int_equal(get(self, 4), 0); /* notices, and no answer */
+    flyt_progress_page_unmap(page);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
@@ -687,6 +781,8 @@ int main(void)
         TEST(the_page_waits_for_host_functions),
         TEST(a_number_that_is_used_again_waits_for_the_old_stream),
         TEST(errors_are_on_the_page_before_what_follows),
+        cmocka_unit_test_setup_teardown(a_session_goes_on_behind_its_last_call, set_up_resumed, tear_down),
+        cmocka_unit_test_setup_teardown(a_call_before_a_session_has_gone_on_ends_it, set_up_resumed, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

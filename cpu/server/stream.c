@@ -91,6 +91,23 @@ void flyt_stream_remove(struct flyt_stream *stream)
         stream->device->blocking_parked_count -= stream->object.parked_count;
 }
 
+static void drop_markers(struct flyt_stream *stream)
+{
+    while (stream->marker_count) {
+        flyt_moment_unref(stream->markers[stream->marker_first].moment);
+        stream->marker_first = (stream->marker_first + 1) % stream->marker_room;
+        stream->marker_count--;
+    }
+}
+
+void flyt_stream_renumber(struct flyt_stream *stream, uint64_t sequence)
+{
+    drop_markers(stream); /* of work that is done: they have numbers from before */
+    stream->marked = stream->submitted;
+    stream->submitted_sequence = stream->completed_sequence = sequence;
+    stream->executed_calls = 0;
+}
+
 struct flyt_stream *flyt_stream_free(struct flyt_stream *stream)
 {
     if (!stream)
@@ -100,11 +117,7 @@ struct flyt_stream *flyt_stream_free(struct flyt_stream *stream)
     leave_device(stream);
     leave_busy(stream);
     leave_full(stream);
-    while (stream->marker_count) {
-        flyt_moment_unref(stream->markers[stream->marker_first].moment);
-        stream->marker_first = (stream->marker_first + 1) % stream->marker_room;
-        stream->marker_count--;
-    }
+    drop_markers(stream);
     free(stream->markers);
     stream->device->session->driver->cuStreamDestroy(stream->cu_stream);
     free(stream);

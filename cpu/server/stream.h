@@ -116,6 +116,9 @@ CUresult flyt_stream_query(struct flyt_stream *stream);
 CUresult flyt_stream_mark_busy(struct flyt_session *session, const struct flyt_device *device,
                                struct flyt_moment_set *set);
 
+/* The stream's calls so far are those up to `sequence` (resume.h); it has no work. Credits count from 0 again. */
+void flyt_stream_renumber(struct flyt_stream *stream, uint64_t sequence);
+
 /* Lets streams that are no longer full go on. Returns whether some are still full. */
 bool flyt_stream_poll_full(struct flyt_session *session);
 

@@ -1,0 +1,145 @@
+#include "cpu/server/given.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/server/session.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/id.h"
+
+enum { ROOM_FIRST = 64 };
+
+void flyt_given_begin(struct flyt_given *given, const struct flyt_server_link_resume *resume)
+{
+    if (given->is_resume && !given->err.code)
+        flyt_error_set(&given->err, -EPROTO, "the node manager says twice that a session goes on");
+    given->is_resume = true;
+    given->resume = *resume;
+}
+
+/* What can be told without the slots. 0 or a negative errno with a sentence. */
+static int check(const struct flyt_given *given, const struct flyt_server_link_extent *extent, struct flyt_error *err)
+{
+    const unsigned long long id = extent->extent_id;
+    if (!given->is_resume || given->count >= given->resume.extent_count)
+        return flyt_error_set(err, -EPROTO, "the node manager gives memory that it has not announced, extent_id=%llu",
+                              id);
+    if (!id || id > given->resume.last_extent_id)
+        return flyt_error_set(err, -EPROTO, "the node manager gives memory under an id that cannot be, extent_id=%llu",
+                              id);
+    if (!extent->bytes || extent->bytes % FLYT_GRANULE_BYTES || extent->address % FLYT_GRANULE_BYTES ||
+        extent->bytes > FLYT_WINDOW_BYTES || flyt_window_device(extent->address) < 0 ||
+        flyt_window_device(extent->address) != flyt_window_device(extent->address + extent->bytes - 1))
+        return flyt_error_set(err, -EPROTO,
+                              "the node manager gives memory that is no extent, extent_id=%llu bytes=%llu", id,
+                              (unsigned long long)extent->bytes);
+    return 0;
+}
+
+static int make_room(struct flyt_given *given)
+{
+    if (given->count < given->room)
+        return 0;
+    size_t room = given->room ? 2 * given->room : ROOM_FIRST;
+    struct flyt_given_extent *extents = reallocarray(given->extents, room, sizeof *extents);
+    if (!extents)
+        return -ENOMEM;
+    given->extents = extents;
+    given->room = room;
+    return 0;
+}
+
+void flyt_given_take(struct flyt_given *given, const struct flyt_driver *driver,
+                     const struct flyt_server_link_extent *extent, int fd)
+{
+    struct flyt_error err = {0};
+    CUmemGenericAllocationHandle handle = 0;
+    int status = check(given, extent, &err);
+    if (status == 0 && make_room(given) != 0)
+        status = flyt_error_set(&err, -ENOMEM, "out of host memory");
+    if (status == 0) {
+        CUresult result = driver->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+                                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        if (result != CUDA_SUCCESS)
+            status = flyt_error_set(&err, -EINVAL,
+                                    "the session's memory cannot be taken over, extent_id=%llu cuda_result=%d",
+                                    (unsigned long long)extent->extent_id, (int)result);
+    }
+    flyt_close(fd);
+    if (status == 0)
+        given->extents[given->count++] = (struct flyt_given_extent){*extent, handle};
+    else if (!given->err.code)
+        given->err = err;
+}
+
+static int map_one(struct flyt_session *session, const struct flyt_server_link_session *granted,
+                   const struct flyt_given_extent *given, struct flyt_error *err)
+{
+    const struct flyt_server_link_extent *extent = &given->extent;
+    const unsigned long long id = extent->extent_id;
+    if (extent->slot >= granted->slot_count)
+        return flyt_error_set(err, -EPROTO, "memory was given of a slot that the allocation has not, extent_id=%llu",
+                              id);
+    unsigned ordinal = granted->slots[extent->slot].device_index;
+    if (flyt_window_device(extent->address) != (int)ordinal)
+        return flyt_error_set(err, -EPROTO, "memory was given outside of its device's window, extent_id=%llu", id);
+    CUresult result = flyt_memory_adopt(&session->devices[ordinal], id, extent->address, extent->bytes, given->handle);
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        return flyt_error_set(err, -EPROTO,
+                              "memory was given where other memory is, or not as large as it is, "
+                              "extent_id=%llu",
+                              id);
+    if (result != CUDA_SUCCESS)
+        return flyt_error_set(err, -ENOMEM,
+                              "the session's memory cannot be put where it was, extent_id=%llu cuda_result=%d", id,
+                              (int)result);
+    atomic_fetch_add(&session->manager->extent_count, 1);
+    return 0;
+}
+
+static int compare_ids(const void *left, const void *right)
+{
+    uint64_t a = ((const struct flyt_given_extent *)left)->extent.extent_id;
+    uint64_t b = ((const struct flyt_given_extent *)right)->extent.extent_id;
+    return a < b ? -1 : a > b;
+}
+
+int flyt_given_map(struct flyt_given *given, struct flyt_session *session,
+                   const struct flyt_server_link_session *granted, struct flyt_error *err)
+{
+    if (given->err.code) {
+        *err = given->err;
+        return given->err.code;
+    }
+    if (!given->is_resume)
+        return 0;
+    if (given->count != given->resume.extent_count)
+        return flyt_error_set(err, -EPROTO, "only %zu of the session's %llu pieces of memory were given", given->count,
+                              (unsigned long long)given->resume.extent_count);
+    if (given->count)
+        qsort(given->extents, given->count, sizeof *given->extents, compare_ids);
+    for (size_t i = 0; i < given->count; i++) {
+        if (i && compare_ids(&given->extents[i - 1], &given->extents[i]) == 0)
+            return flyt_error_set(err, -EPROTO, "memory was given twice under one id, extent_id=%llu",
+                                  (unsigned long long)given->extents[i].extent.extent_id);
+        int status = map_one(session, granted, &given->extents[i], err);
+        if (status)
+            return status;
+    }
+    session->manager->last_extent_id = given->resume.last_extent_id;
+    /* What the process before had reserved for its driver (reserve.h) went with it. */
+    for (unsigned i = 0; i < granted->ledger_count; i++) {
+        int status = flyt_ledger_reserve(session->manager->ledgers[i], granted->server_id, 0);
+        if (status)
+            return flyt_error_set(err, status, "the allocation's memory ledgers cannot be used: %s", strerror(-status));
+    }
+    session->resume.state = FLYT_RESUME_AWAITED;
+    return 0;
+}
+
+void flyt_given_free(struct flyt_given *given)
+{
+    free(given->extents);
+    *given = (struct flyt_given){0};
+}

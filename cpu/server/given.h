@@ -1,0 +1,51 @@
+/*
+ * What a warm server is given before SESSION (RESUME and GIVE, rpc/transport/server_link.h): that the session is one
+ * that goes on, and its memory. Each extent is imported when it comes, so that no descriptors pile up, and mapped when
+ * SESSION has told what the slots are.
+ *
+ * A message that cannot be is kept as a sentence, and the session is refused with it: its client hears it, too. Before
+ * there is a session; one thread.
+ */
+#ifndef FLYT_SERVER_GIVEN_H
+#define FLYT_SERVER_GIVEN_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cpu/server/driver.h"
+#include "rpc/base/error.h"
+#include "rpc/transport/server_link.h"
+
+struct flyt_session;
+
+struct flyt_given_extent {
+    struct flyt_server_link_extent extent;
+    CUmemGenericAllocationHandle handle;
+};
+
+/* All zero: nothing was given, the session is a new one. */
+struct flyt_given {
+    bool is_resume;
+    struct flyt_server_link_resume resume;
+    struct flyt_given_extent *extents;
+    size_t count, room;
+    struct flyt_error err; /* code 0: all is well so far */
+};
+
+/* RESUME came. */
+void flyt_given_begin(struct flyt_given *given, const struct flyt_server_link_resume *resume);
+/* GIVE came; fd (-1: none) is closed. */
+void flyt_given_take(struct flyt_given *given, const struct flyt_driver *driver,
+                     const struct flyt_server_link_extent *extent, int fd);
+/*
+ * SESSION came, and the session has its devices and its manager: the extents become memory of its devices, and the
+ * session waits for a client that resumes it. Nothing where nothing was given. 0, or a negative errno with a sentence.
+ */
+int flyt_given_map(struct flyt_given *given, struct flyt_session *session,
+                   const struct flyt_server_link_session *granted, struct flyt_error *err);
+/* Frees the list; memory that was not mapped is let go of by the process's end. */
+void flyt_given_free(struct flyt_given *given);
+
+#endif

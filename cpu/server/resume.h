@@ -1,0 +1,55 @@
+/*
+ * A session that goes on at this server, because the one before has ended or is to be left: the node manager has given
+ * its memory (given.h), and its client, on a connection of kind FLYT_CONNECTION_RESUME, makes its objects again with
+ * the calls that made them, between session_resume_begin and session_resume_end.
+ *
+ * These calls are counted apart: replies, notices, errors and the progress page speak of them as of those of a new
+ * session, from 1 on. session_resume_end waits until all of it is done, and is answered when everything counts as
+ * received, executed and complete up to the number that it names: its answer has that number, the page has it before
+ * (which may be less than what stood there), and streams' credits begin at 0. The client sends nothing between that
+ * call and its answer.
+ *
+ * Only the submission thread uses this.
+ */
+#ifndef FLYT_SERVER_RESUME_H
+#define FLYT_SERVER_RESUME_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct flyt_call;
+struct flyt_moment;
+struct flyt_session;
+
+/* The highest number with which a session may go on: behind it there is room for all calls to come. */
+#define FLYT_RESUME_SEQUENCE_MAX (UINT64_MAX / 2)
+
+enum flyt_resume_state {
+    FLYT_RESUME_NONE,      /* an ordinary session, or one that has gone on */
+    FLYT_RESUME_AWAITED,   /* its client is to come */
+    FLYT_RESUME_UNDER_WAY, /* between session_resume_begin and _end */
+    FLYT_RESUME_ENDING,    /* session_resume_end waits */
+};
+
+/* All zero: an ordinary session. */
+struct flyt_resume {
+    enum flyt_resume_state state;
+};
+
+/*
+ * Of a device: a moment with a time stamp at the beginning of the resumption, when the device had no work of the
+ * session, and the session's clock then (flyt_clock_ns: of the node, so that it goes on where the session stays there).
+ * Times of events of before are compared with those of new ones through it: to about what recording an event takes
+ * (10 to 50 µs), and to the 24 bits of cuEventElapsedTime's answer (0.25 ms after an hour).
+ */
+struct flyt_resume_base {
+    struct flyt_moment *moment; /* NULL: none */
+    uint64_t time_ns;
+};
+
+/* Whether the call may be made now, in a session whose state is not FLYT_RESUME_NONE: CUDA_SUCCESS or
+ * CUDA_ERROR_NOT_PERMITTED. A call that came between session_resume_end and its answer ends the session. */
+CUresult flyt_resume_permits(struct flyt_session *session, uint32_t procedure);
+
+#endif
