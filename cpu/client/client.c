@@ -11,6 +11,7 @@
 #include "cpu/client/instance.h"
 #include "cpu/client/lost.h"
 #include "cpu/client/output.h"
+#include "cpu/client/restore.h"
 #include "cpu/client/stream_record.h"
 #include "cpu/client/thread.h"
 #include "cpu/client/transfer.h"
@@ -28,6 +29,10 @@ struct flyt_client flyt_client = {.connect_mutex = PTHREAD_MUTEX_INITIALIZER, .l
 static void note_call_error(void *user, uint64_t sequence, uint32_t thread, int result)
 {
     flyt_debug("one-way call failed sequence=%llu result=%d", (unsigned long long)sequence, result);
+    if (thread == FLYT_RESTORE_THREAD) {
+        flyt_restore_call_error(sequence, result);
+        return;
+    }
     CUresult code = flyt_client_code(result);
     if (flyt_fatal_is(code))
         flyt_client_set_fatal(code);

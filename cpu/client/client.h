@@ -18,9 +18,10 @@
  *   a fatal error of the context       for ever, to every thread
  *   the error of an earlier one-way call of this thread, once
  *
- * Order of locks, outermost first: client connect, context, library, object table (one per type), range table,
- * transfer, thread list, function queue, stream credit, output. Only client connect and library are held across a call
- * with a reply; no handler of the channel takes one of these two.
+ * Order of locks, outermost first: client connect, context, library, variables, kernel, object table (one per type),
+ * range table, transfer, thread list, function queue, stream credit, output. Only client connect and library are held
+ * across a call with a reply; no handler of the channel takes one of these two. While everything is made again at
+ * another server (restore.h), variables, kernel and range table are held across calls to that one.
  */
 #ifndef FLYT_CLIENT_CLIENT_H
 #define FLYT_CLIENT_CLIENT_H

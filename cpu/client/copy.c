@@ -224,16 +224,15 @@ static CUresult copy_out_transfer(struct flyt_stream *stream, const struct flyt_
     struct flyt_transfer *transfer = flyt_transfer_new(&host, true, stream->device);
     if (!transfer)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t sequence = 0;
     flyt_cover_add(&stream->cover, transfer);
     flyt_copy_out_transfer_args args = {.thread = flyt_thread_number(),
                                         .stream_id = stream->stream_id,
                                         .src = box_of(copy, &copy->src),
                                         .transfer_id = flyt_transfer_id(transfer),
                                         .bytes = flyt_host_box_bytes(&host)};
-    result =
-        flyt_client_status(flyt_send_copy_out_transfer(flyt_client.channel, &args, &sequence), "copy_out_transfer");
-    flyt_stream_sent(stream, sequence);
+    result = flyt_client_status(flyt_send_copy_out_transfer(flyt_client.channel, &args, &transfer->sequence),
+                                "copy_out_transfer");
+    flyt_stream_sent(stream, transfer->sequence);
     if (!result && !is_async)
         result = flyt_stream_wait(stream);
     if (!result && !is_async)

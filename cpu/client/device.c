@@ -3,11 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cpu/client/answer.h"
 #include "cpu/client/context.h"
 #include "cpu/client/event_record.h"
 #include "cpu/client/instance.h"
 #include "cpu/client/library.h"
 #include "cpu/client/range.h"
+#include "cpu/client/restore.h"
 #include "cpu/client/stream_record.h"
 #include "cpu/client/thread.h"
 #include "rpc/base/clock.h"
@@ -69,6 +71,17 @@ static _Atomic uint64_t peer_answers[FLYT_DEVICES_MAX][FLYT_DEVICES_MAX];
 
 /* Bit `peer` of [device]: access was enabled. */
 static _Atomic unsigned peers_enabled[FLYT_DEVICES_MAX];
+
+/* What the program set of what the server keeps, by device: what makes it again. */
+static struct {
+    _Atomic bool has_limit[CU_LIMIT_MAX];
+    _Atomic uint64_t limits[CU_LIMIT_MAX];
+    _Atomic int cache_config; /* one more; 0: never set */
+} settings_made[FLYT_DEVICES_MAX];
+static _Atomic bool profiler_is_on;
+
+FLYT_ANSWER_CALL(device_limit_set, FLYT_DEVICE_LIMIT_SET)
+FLYT_ANSWER_CALL(device_reset, FLYT_DEVICE_RESET)
 
 /* ---- properties ---- */
 
@@ -283,8 +296,14 @@ CUresult flyt_device_limit_set(CUlimit limit, size_t value)
     flyt_device_limit_set_args args = {
         .thread = flyt_thread_number(), .device = (unsigned)device, .limit = limit, .value = value};
     flyt_device_limit_set_res res = {0};
-    int status = flyt_call_device_limit_set(flyt_client.channel, &args, &res);
-    return flyt_client_reply(status, res.result, "device_limit_set");
+    int status = call_device_limit_set(&args, &res);
+    result = flyt_client_reply(status, res.result, "device_limit_set");
+    if (!result && (unsigned)limit < CU_LIMIT_MAX) {
+        atomic_store(&settings_made[device].limits[limit], value);
+        atomic_store(&settings_made[device].has_limit[limit], true);
+    }
+    flyt_answer_end();
+    return result;
 }
 
 CUresult flyt_device_cache_config(CUfunc_cache *ret_config)
@@ -310,6 +329,7 @@ CUresult flyt_device_cache_config_set(CUfunc_cache config)
         return result;
     settings.cache_config = config;
     flyt_context_settings_set(&settings);
+    atomic_store(&settings_made[device].cache_config, (int)config + 1);
     flyt_device_cache_config_set_args args = {
         .thread = flyt_thread_number(), .device = (unsigned)device, .cache_config = (unsigned)config};
     return flyt_client_status(flyt_send_device_cache_config_set(flyt_client.channel, &args, NULL),
@@ -373,20 +393,21 @@ CUresult flyt_device_synchronize(void)
 static CUresult reset_primary(int device, uint64_t context_id)
 {
     bool is_alone = flyt_client.device_count == 1 && flyt_context_is_only_primary(device);
-    CUresult result = CUDA_SUCCESS;
+    /* First of all: no earlier call needs any more what the records are about to forget (restore.h). */
+    CUresult result = ask_synchronize(device);
     flyt_library_reset(device);
     if (is_alone) {
         flyt_library_clear(context_id, true);
         flyt_device_reset_args args = {.thread = flyt_thread_number(), .device = (unsigned)device};
         flyt_device_reset_res res = {0};
-        int status = flyt_call_device_reset(flyt_client.channel, &args, &res);
+        int status = call_device_reset(&args, &res);
         result = flyt_client_reply(status, res.result, "device_reset");
         flyt_stream_clear(context_id, false);
         flyt_event_clear(context_id, false);
         flyt_range_clear(context_id, false);
         flyt_stream_reset_legacy(device);
+        flyt_answer_end();
     } else {
-        result = ask_synchronize(device);
         flyt_context_clear(context_id);
     }
     return result;
@@ -552,5 +573,71 @@ CUresult flyt_profiler_set(bool is_on)
     if (result)
         return result;
     flyt_profiler_set_args args = {.thread = flyt_thread_number(), .is_on = is_on};
+    atomic_store(&profiler_is_on, is_on);
     return flyt_client_status(flyt_send_profiler_set(flyt_client.channel, &args, NULL), "profiler_set");
+}
+
+/* ---- at another server ---- */
+
+static int restore_limits(struct flyt_restore *restore, int device)
+{
+    int status = 0;
+    for (unsigned limit = 0; limit < CU_LIMIT_MAX && !status; limit++) {
+        if (!atomic_load(&settings_made[device].has_limit[limit]))
+            continue;
+        flyt_device_limit_set_args args = {.thread = FLYT_RESTORE_THREAD,
+                                           .device = (unsigned)device,
+                                           .limit = limit,
+                                           .value = atomic_load(&settings_made[device].limits[limit])};
+        flyt_device_limit_set_res res = {0};
+        int called = flyt_call_device_limit_set(restore->fresh, &args, &res);
+        status = flyt_restore_answered(restore, called, res.result, "limit %u of device %d", limit, device);
+    }
+    return status;
+}
+
+static int restore_cache_config(struct flyt_restore *restore, int device)
+{
+    int config = atomic_load(&settings_made[device].cache_config);
+    if (!config)
+        return 0;
+    flyt_device_cache_config_set_args args = {
+        .thread = FLYT_RESTORE_THREAD, .device = (unsigned)device, .cache_config = (unsigned)config - 1};
+    uint64_t sequence = 0;
+    int sent = flyt_send_device_cache_config_set(restore->fresh, &args, &sequence);
+    return flyt_restore_sent(restore, sent, sequence, "cache preference of device", (uint64_t)device);
+}
+
+static int restore_peers(struct flyt_restore *restore, int device)
+{
+    unsigned enabled = atomic_load(&peers_enabled[device]);
+    int status = 0;
+    for (unsigned peer = 0; peer < FLYT_DEVICES_MAX && !status; peer++) {
+        if (!(enabled & 1u << peer))
+            continue;
+        flyt_device_peer_access_set_args args = {
+            .thread = FLYT_RESTORE_THREAD, .device = (unsigned)device, .peer_device = peer, .is_enabled = 1};
+        flyt_device_peer_access_set_res res = {0};
+        int called = flyt_call_device_peer_access_set(restore->fresh, &args, &res);
+        status = flyt_restore_answered(restore, called, res.result, "access of device %d to device %u", device, peer);
+    }
+    return status;
+}
+
+int flyt_device_restore(struct flyt_restore *restore)
+{
+    int status = 0;
+    for (int device = 0; device < (int)flyt_client.device_count && !status; device++) {
+        status = restore_limits(restore, device);
+        if (!status)
+            status = restore_cache_config(restore, device);
+        if (!status)
+            status = restore_peers(restore, device);
+    }
+    if (status || !atomic_load(&profiler_is_on))
+        return status;
+    flyt_profiler_set_args args = {.thread = FLYT_RESTORE_THREAD, .is_on = 1};
+    uint64_t sequence = 0;
+    int sent = flyt_send_profiler_set(restore->fresh, &args, &sequence);
+    return flyt_restore_sent(restore, sent, sequence, "profiler", 0);
 }

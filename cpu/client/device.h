@@ -80,5 +80,8 @@ FLYT_API CUresult flyt_profiler_set(bool is_on);
 
 /* The device's name if anything has asked for it, else "". Never asks. */
 const char *flyt_device_known_name(int device);
+/* Sets again what the program has set: limits, cache preference, access to peers, the profiler (restore.h). */
+struct flyt_restore;
+int flyt_device_restore(struct flyt_restore *restore);
 
 #endif

@@ -3,6 +3,7 @@
 #include "cpu/client/context.h"
 #include "cpu/client/event_record.h"
 #include "cpu/client/instance.h"
+#include "cpu/client/restore.h"
 #include "cpu/client/stream_record.h"
 #include "cpu/client/thread.h"
 
@@ -46,7 +47,8 @@ CUresult flyt_event_create(unsigned flags, CUevent *ret_event)
                                    .event_id = event->record.minted_id,
                                    .device = (unsigned)device,
                                    .flags = flags};
-    result = flyt_client_status(flyt_send_event_create(flyt_client.channel, &args, NULL), "event_create");
+    int status = flyt_send_event_create(flyt_client.channel, &args, &event->record.created);
+    result = flyt_client_status(status, "event_create");
     if (result) {
         flyt_table_free(&event_table, &event->record);
         return result;
@@ -62,7 +64,9 @@ static bool destroy(struct flyt_event *event, bool is_on_server)
         return false;
     flyt_event_destroy_args args = {.thread = flyt_thread_number(), .event_id = event->record.minted_id};
     if (is_on_server)
-        flyt_send_event_destroy(flyt_client.channel, &args, NULL); /* a loss shows at the next call */
+        flyt_send_event_destroy(flyt_client.channel, &args, &event->record.destroyed); /* a loss shows later */
+    else
+        event->record.created = 0;
     flyt_cover_clear(&event->cover);
     flyt_table_free(&event_table, &event->record);
     return true;
@@ -226,4 +230,40 @@ CUresult flyt_event_elapsed(CUevent start, CUevent end, float *ret_elapsed_ms)
     if (!result)
         *ret_elapsed_ms = res.elapsed_ms;
     return result;
+}
+
+/* ---- at another server ---- */
+
+/*
+ * One that was recorded behind the restore's sequence number will be so again. Whether it was recorded before that,
+ * too, makes no difference: what is complete and what was never recorded hold nothing up.
+ */
+static int restore_record(struct flyt_restore *restore, struct flyt_event *event)
+{
+    uint64_t recorded = atomic_load(&event->recorded_sequence), sequence = 0;
+    if (!recorded || recorded > restore->sequence)
+        return 0;
+    flyt_event_restore_args args = {.thread = FLYT_RESTORE_THREAD, .event_id = event->record.minted_id};
+    int sent = flyt_send_event_restore(restore->fresh, &args, &sequence);
+    return flyt_restore_sent(restore, sent, sequence, "event", event->record.minted_id);
+}
+
+int flyt_event_restore(struct flyt_restore *restore)
+{
+    uint32_t slot = 0;
+    struct flyt_event *event;
+    int status = 0;
+    while (!status && (event = flyt_table_next_at(&event_table, restore->sequence, &slot))) {
+        flyt_event_create_args args = {.thread = FLYT_RESTORE_THREAD,
+                                       .event_id = event->record.minted_id,
+                                       .device = (unsigned)event->device,
+                                       .flags = event->flags};
+        uint64_t sequence = 0;
+        int sent = flyt_send_event_create(restore->fresh, &args, &sequence);
+        status = flyt_restore_sent(restore, sent, sequence, "event", event->record.minted_id);
+        if (!status)
+            status = restore_record(restore, event);
+        flyt_patience_reset(&event->patience);
+    }
+    return status;
 }

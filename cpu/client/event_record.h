@@ -10,6 +10,8 @@
 #include "cpu/client/table.h"
 #include "cpu/client/transfer.h"
 
+struct flyt_restore;
+
 struct flyt_event {
     struct flyt_record record;
     uint64_t context_id;
@@ -27,5 +29,7 @@ struct flyt_event {
 struct flyt_event *flyt_event_find(CUevent event);
 /* Destroys the events of a context; is_on_server false: the server has done so already. */
 void flyt_event_clear(uint64_t context_id, bool is_on_server);
+/* Makes the events again: those that were recorded are complete (restore.h). */
+int flyt_event_restore(struct flyt_restore *restore);
 
 #endif

@@ -39,10 +39,11 @@ bool flyt_channel_has(const struct flyt_channel *channel, unsigned procedure)
     return true;
 }
 
-static int run(unsigned procedure, const void *args, void *res, void *data)
+static int run(const struct flyt_channel *channel, unsigned procedure, const void *args, void *res, void *data)
 {
     if (fake.is_lost)
         return FLYT_CHANNEL_LOST;
+    fake.channel = channel;
     fake.sequence++;
     fake.call_count[procedure]++;
     if (fake.serve)
@@ -53,7 +54,7 @@ static int run(unsigned procedure, const void *args, void *res, void *data)
 int flyt_channel_send(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
                       uint64_t *ret_sequence)
 {
-    int status = run(procedure, args, NULL, NULL);
+    int status = run(channel, procedure, args, NULL, NULL);
     if (!status && ret_sequence)
         *ret_sequence = fake.sequence;
     return status;
@@ -62,13 +63,22 @@ int flyt_channel_send(struct flyt_channel *channel, unsigned procedure, xdrproc_
 int flyt_channel_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
                       xdrproc_t xdr_res, void *res)
 {
-    return run(procedure, args, res, NULL);
+    return run(channel, procedure, args, res, NULL);
 }
 
 int flyt_channel_call_payload(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
                               xdrproc_t xdr_res, void *res, void *data, size_t data_bytes)
 {
-    return run(procedure, args, res, data);
+    return run(channel, procedure, args, res, data);
+}
+
+int flyt_channel_kept(struct flyt_channel *channel, uint64_t after,
+                      bool (*each)(void *user, const struct flyt_channel_kept_call *call), void *user)
+{
+    for (unsigned i = 0; i < fake.kept_count && !fake.kept_status; i++)
+        if (fake.kept[i].sequence > after && !each(user, &fake.kept[i]))
+            break;
+    return fake.kept_status;
 }
 
 int flyt_channel_flush(struct flyt_channel *channel)

@@ -1,6 +1,7 @@
 /*
  * A channel without a server, for tests: what the client sends goes to the test's function, which also fills replies,
- * and the test plays the server's part by calling the handlers. One channel at a time.
+ * and the test plays the server's part by calling the handlers. One channel at a time; a further one is any other
+ * pointer, and does the same.
  */
 #ifndef FLYT_CLIENT_FAKE_CHANNEL_H
 #define FLYT_CLIENT_FAKE_CHANNEL_H
@@ -11,7 +12,12 @@ struct fake_channel {
     /* Every call; it fails where this sets is_lost. `res` is NULL for one-way calls, else zeroed; `data` is where a
      * payload goes. */
     void (*serve)(unsigned procedure, const void *args, void *res, void *data);
-    uint64_t sequence;                 /* of the last call */
+    uint64_t sequence;                  /* of the last call */
+    const struct flyt_channel *channel; /* that it was made on */
+    /* What flyt_channel_kept tells: calls above the number that it is given, and its answer. */
+    const struct flyt_channel_kept_call *kept;
+    unsigned kept_count;
+    int kept_status;
     flyt_progress progress;            /* what flyt_channel_progress answers */
     enum flyt_channel_known page_says; /* of what `progress` says nothing about */
     void (*on_page)(void);             /* called when it is asked; may be NULL */

@@ -14,6 +14,7 @@ struct flyt_function {
     CUstream handle; /* what a callback is given */
     void *user;
     uint64_t stream_id;
+    uint64_t sequence;       /* of its launch, which the channel writes; 0: not sent yet */
     struct flyt_cover cover; /* copies before it on its stream: their bytes must be there when it runs */
     bool is_reached;         /* queued to run; under the queue's lock */
     CUresult status;
@@ -33,6 +34,18 @@ static struct {
 bool flyt_function_is_pending(void)
 {
     return atomic_load(&queue.pending_count) != 0;
+}
+
+bool flyt_function_is_unfinished(uint64_t sequence)
+{
+    uint32_t slot = 0;
+    const struct flyt_function *function;
+    bool is_unfinished = false;
+    pthread_mutex_lock(&queue.mutex);
+    while (!is_unfinished && (function = flyt_table_next(&function_table, &slot)))
+        is_unfinished = function->is_reached || (function->sequence && function->sequence <= sequence);
+    pthread_mutex_unlock(&queue.mutex);
+    return is_unfinished;
 }
 
 /* ---- the callback thread ---- */
@@ -161,6 +174,7 @@ static CUresult launch(CUstream handle, const struct flyt_function *what)
     function->user = what->user;
     function->stream_id = stream->stream_id;
     function->is_reached = false;
+    function->sequence = 0;
     flyt_cover_set(&function->cover, &stream->cover);
     atomic_fetch_add(&queue.pending_count, 1);
     flyt_table_publish(&function->record); /* before the call: the server may be quick */
@@ -168,8 +182,8 @@ static CUresult launch(CUstream handle, const struct flyt_function *what)
                                            .stream_id = stream->stream_id,
                                            .function_id = function->record.minted_id,
                                            .is_callback = what->callback != NULL};
-    uint64_t sequence = 0;
-    int status = flyt_send_host_function_launch(flyt_client.channel, &args, &sequence);
+    int status = flyt_send_host_function_launch(flyt_client.channel, &args, &function->sequence);
+    uint64_t sequence = status ? 0 : function->sequence;
     if (status)
         take_back(function);
     else if (flyt_client_broken())

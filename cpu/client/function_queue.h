@@ -11,6 +11,9 @@
 void flyt_function_reached(void *user, uint64_t function_id, int status);
 /* Whether a host function was issued that has not finished: it may write any host memory. */
 bool flyt_function_is_pending(void);
+/* Whether a host function was called, or its launch was executed with the calls up to `sequence`, and it has not
+ * finished. */
+bool flyt_function_is_unfinished(uint64_t sequence);
 /* The connection is lost or the context dead: callbacks that will never be reached run with that status. */
 void flyt_function_wake(void);
 

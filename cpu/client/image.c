@@ -197,13 +197,25 @@ CUresult flyt_image_read(const char *path, char **ret_data, size_t *ret_bytes)
 
 /* ---- sending ---- */
 
-CUresult flyt_image_send(const struct flyt_image *image, unsigned char *ret_hash)
+/* In the background; over a channel that is not the program's, at once. */
+static void send_bytes(struct flyt_channel *channel, struct flyt_transfer *transfer, const struct flyt_image *image)
+{
+    if (channel == flyt_client.channel) {
+        flyt_transfer_send(transfer);
+        return;
+    }
+    flyt_transfer_begin_send(transfer);
+    int status = flyt_channel_send_data(channel, flyt_transfer_id(transfer), image->data, image->bytes);
+    flyt_transfer_finish(transfer, flyt_client_status(status, "image_store"));
+}
+
+CUresult flyt_image_send(struct flyt_channel *channel, const struct flyt_image *image, unsigned char *ret_hash)
 {
     flyt_image_find_args find_args = {.thread = flyt_thread_number()};
     flyt_image_find_res find_res = {0};
     flyt_sha256_of(image->data, image->bytes, ret_hash);
     memcpy(find_args.image_hash, ret_hash, FLYT_HASH_BYTES);
-    int status = flyt_call_image_find(flyt_client.channel, &find_args, &find_res);
+    int status = flyt_call_image_find(channel, &find_args, &find_res);
     CUresult result = flyt_client_reply(status, find_res.result, "image_find");
     if (result || find_res.is_known)
         return result;
@@ -213,12 +225,12 @@ CUresult flyt_image_send(const struct flyt_image *image, unsigned char *ret_hash
     struct flyt_transfer *transfer = flyt_transfer_new(&box, false, 0);
     if (!transfer)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    flyt_transfer_send(transfer);
+    send_bytes(channel, transfer, image);
     flyt_image_store_args args = {
         .thread = flyt_thread_number(), .transfer_id = flyt_transfer_id(transfer), .bytes = image->bytes};
     flyt_image_store_res res = {0};
     memcpy(args.image_hash, ret_hash, FLYT_HASH_BYTES);
-    status = flyt_call_image_store(flyt_client.channel, &args, &res);
+    status = flyt_call_image_store(channel, &args, &res);
     result = flyt_client_reply(status, res.result, "image_store");
     CUresult sent = flyt_transfer_wait(transfer); /* a refusal may come before the last byte was read */
     flyt_transfer_unref(transfer);

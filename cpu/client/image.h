@@ -36,7 +36,9 @@ CUresult flyt_image_copy(const void *image, char **ret_copy);
  * _OUT_OF_MEMORY, _INVALID_IMAGE (empty). */
 CUresult flyt_image_read(const char *path, char **ret_data, size_t *ret_bytes);
 
-/* Gives the image's SHA-256 (32 bytes), and sends its bytes unless the node has them. CUDA_ERROR_OUT_OF_MEMORY. */
-CUresult flyt_image_send(const struct flyt_image *image, unsigned char *ret_hash);
+/* Gives the image's SHA-256 (32 bytes), and sends its bytes over the channel unless the node has them.
+ * CUDA_ERROR_OUT_OF_MEMORY. */
+struct flyt_channel;
+CUresult flyt_image_send(struct flyt_channel *channel, const struct flyt_image *image, unsigned char *ret_hash);
 
 #endif

@@ -31,6 +31,19 @@ CUresult flyt_jit_numbers_init(struct flyt_jit_numbers *numbers, const struct fl
     return CUDA_SUCCESS;
 }
 
+CUresult flyt_jit_numbers_copy(struct flyt_jit_numbers *numbers, const struct flyt_jit_numbers *from)
+{
+    *numbers = (struct flyt_jit_numbers){0};
+    if (!from->count)
+        return CUDA_SUCCESS;
+    numbers->values = calloc(from->count, sizeof *numbers->values);
+    if (!numbers->values)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(numbers->values, from->values, from->count * sizeof *numbers->values);
+    numbers->count = from->count;
+    return CUDA_SUCCESS;
+}
+
 void flyt_jit_numbers_fini(struct flyt_jit_numbers *numbers)
 {
     free(numbers->values);

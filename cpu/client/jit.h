@@ -15,6 +15,8 @@ struct flyt_jit_numbers {
 
 /* CUDA_ERROR_INVALID_VALUE (malformed, or too many), _OUT_OF_MEMORY. `options` may be NULL. */
 CUresult flyt_jit_numbers_init(struct flyt_jit_numbers *numbers, const struct flyt_jit_options *options);
+/* A copy; CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult flyt_jit_numbers_copy(struct flyt_jit_numbers *numbers, const struct flyt_jit_numbers *from);
 void flyt_jit_numbers_fini(struct flyt_jit_numbers *numbers);
 
 /* Where the program wants its logs. */

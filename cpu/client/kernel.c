@@ -2,15 +2,19 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "cpu/client/answer.h"
 #include "cpu/client/context.h"
 #include "cpu/client/device.h"
 #include "cpu/client/instance.h"
 #include "cpu/client/kernel_record.h"
+#include "cpu/client/restore.h"
 #include "cpu/client/thread.h"
 
 _Static_assert(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + 1 &&
                    CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + 2,
                "width, height, depth follow each other");
+
+FLYT_ANSWER_CALL(kernel_attribute_set, FLYT_KERNEL_ATTRIBUTE_SET)
 
 CUresult flyt_kernel_get(CUfunction function, struct flyt_kernel **ret_kernel)
 {
@@ -196,10 +200,11 @@ CUresult flyt_kernel_attribute_set(CUfunction function, int device, CUfunction_a
                                            .attribute = attribute,
                                            .value = value};
     flyt_kernel_attribute_set_res res = {0};
-    int status = flyt_call_kernel_attribute_set(flyt_client.channel, &args, &res);
+    int status = call_kernel_attribute_set(&args, &res);
     result = flyt_client_reply(status, res.result, "kernel_attribute_set");
     if (!result)
         note_attribute(info, attribute, value);
+    flyt_answer_end();
     return result;
 }
 
@@ -248,4 +253,56 @@ CUresult flyt_kernel_is_loaded(CUfunction function, CUfunctionLoadingState *ret_
     if (!result)
         *ret_state = CU_FUNCTION_LOADING_STATE_LOADED;
     return result;
+}
+
+/* ---- at another server ---- */
+
+static int restore_attributes(struct flyt_restore *restore, const struct flyt_kernel *kernel, int device,
+                              const struct flyt_kernel_device *info)
+{
+    int status = 0;
+    for (int attribute = 0; attribute < FLYT_KERNEL_ATTRIBUTES_MAX && !status; attribute++) {
+        if (!(info->changed_attributes & 1ull << attribute))
+            continue;
+        flyt_kernel_attribute_set_args args = {.thread = FLYT_RESTORE_THREAD,
+                                               .kernel_id = info->kernel_id,
+                                               .device = (unsigned)device,
+                                               .attribute = attribute,
+                                               .value = info->attributes[attribute]};
+        flyt_kernel_attribute_set_res res = {0};
+        int called = flyt_call_kernel_attribute_set(restore->fresh, &args, &res);
+        status = flyt_restore_answered(restore, called, res.result, "attribute %d of kernel %s on device %d", attribute,
+                                       kernel->name, device);
+    }
+    return status;
+}
+
+static int restore_cache_config(struct flyt_restore *restore, int device, const struct flyt_kernel_device *info)
+{
+    if (info->cache_config < 0)
+        return 0;
+    flyt_kernel_cache_config_set_args args = {.thread = FLYT_RESTORE_THREAD,
+                                              .kernel_id = info->kernel_id,
+                                              .device = (unsigned)device,
+                                              .cache_config = (unsigned)info->cache_config};
+    uint64_t sequence = 0;
+    int sent = flyt_send_kernel_cache_config_set(restore->fresh, &args, &sequence);
+    return flyt_restore_sent(restore, sent, sequence, "cache preference of kernel", info->kernel_id);
+}
+
+int flyt_kernel_restore(struct flyt_restore *restore, const struct flyt_kernel *kernel)
+{
+    int status = 0;
+    for (int device = 0; device < (int)flyt_client.device_count && !status; device++) {
+        struct flyt_kernel_device *info = atomic_load_explicit(&kernel->devices[device], memory_order_acquire);
+        if (!info || !atomic_load_explicit(&info->is_known, memory_order_acquire))
+            continue;
+        /* Held across calls over the new channel: nobody who holds it calls the server. */
+        pthread_mutex_lock(&info->mutex);
+        status = restore_attributes(restore, kernel, device, info);
+        if (!status)
+            status = restore_cache_config(restore, device, info);
+        pthread_mutex_unlock(&info->mutex);
+    }
+    return status;
 }

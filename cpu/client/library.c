@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "cpu/client/answer.h"
 #include "cpu/client/context.h"
 #include "cpu/client/image.h"
 #include "cpu/client/instance.h"
@@ -12,10 +13,19 @@
 #include "rpc/base/fatbin.h"
 
 static struct flyt_table library_table = FLYT_TABLE_INIT(FLYT_ID_LIBRARY, struct flyt_library, 1);
+static pthread_mutex_t variables_mutex = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint64_t last_load_number;
+
+FLYT_ANSWER_CALL(library_load, FLYT_LIBRARY_LOAD)
 
 struct flyt_library *flyt_library_find(uint64_t library_id)
 {
     return flyt_table_find(&library_table, library_id);
+}
+
+struct flyt_library *flyt_library_next_at(uint64_t sequence, uint32_t *slot)
+{
+    return flyt_table_next_at(&library_table, sequence, slot);
 }
 
 struct flyt_kernel *flyt_kernel_find(uint64_t kernel_id, struct flyt_library **ret_library)
@@ -48,13 +58,25 @@ static void free_kernels(struct flyt_library *library)
     library->by_name = NULL;
 }
 
+void flyt_variables_lock(void)
+{
+    pthread_mutex_lock(&variables_mutex);
+}
+
+void flyt_variables_unlock(void)
+{
+    pthread_mutex_unlock(&variables_mutex);
+}
+
 static void free_variables(struct flyt_library *library)
 {
+    flyt_variables_lock();
     while (library->variables) {
         struct flyt_variable *one = library->variables;
         library->variables = one->next;
         free(one);
     }
+    flyt_variables_unlock();
 }
 
 static struct flyt_library *new_library(void)
@@ -65,15 +87,16 @@ static struct flyt_library *new_library(void)
     if (!library->has_mutex)
         pthread_mutex_init(&library->mutex, NULL);
     library->has_mutex = true;
-    free_kernels(library); /* of the slot's last user: kept until now for lookups that raced with its end */
+    /* Of the slot's last user: kept until now for lookups that raced with its end, and for making it again. */
+    free_kernels(library);
+    free_variables(library);
+    flyt_jit_numbers_fini(&library->numbers);
     atomic_store(&library->state, FLYT_LIBRARY_NEW);
     library->load_result = CUDA_SUCCESS;
     library->is_module = false;
     library->context_id = 0;
     library->image = NULL;
     library->owned_image = NULL;
-    library->numbers = (struct flyt_jit_numbers){0};
-    library->variables = NULL;
     for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++)
         atomic_store(&library->own[i], NULL);
     return library;
@@ -83,9 +106,8 @@ static struct flyt_library *new_library(void)
 static void free_library(struct flyt_library *library)
 {
     flyt_range_forget_variables(library->record.minted_id, -1);
-    free_variables(library);
+    library->image = NULL;
     free(library->owned_image);
-    flyt_jit_numbers_fini(&library->numbers);
     library->owned_image = NULL;
     flyt_table_free(&library_table, &library->record);
 }
@@ -189,11 +211,11 @@ static CUresult learn_kernels(struct flyt_library *library, const flyt_library_l
     return CUDA_SUCCESS;
 }
 
-static void send_unload(const struct flyt_library *library)
+static void send_unload(struct flyt_library *library)
 {
     flyt_library_unload_args args = {.thread = flyt_thread_number(), .library_id = library->record.minted_id};
     if (flyt_client_is_usable())
-        flyt_send_library_unload(flyt_client.channel, &args, NULL); /* a loss shows at the next call */
+        flyt_send_library_unload(flyt_client.channel, &args, &library->record.destroyed); /* a loss shows later */
 }
 
 static CUresult send_load(struct flyt_library *library, const struct flyt_jit_logs *logs)
@@ -203,7 +225,7 @@ static CUresult send_load(struct flyt_library *library, const struct flyt_jit_lo
     memcpy(args.image_hash, library->image_hash, FLYT_HASH_BYTES);
     args.options.options_len = library->numbers.count;
     args.options.options_val = library->numbers.values;
-    int status = flyt_call_library_load(flyt_client.channel, &args, &res);
+    int status = call_library_load(&args, &res);
     CUresult result = flyt_client_reply(status, res.result, "library_load");
     if (status == FLYT_CHANNEL_OK)
         flyt_jit_logs_give(logs, res.info_log, res.error_log);
@@ -216,20 +238,17 @@ static CUresult send_load(struct flyt_library *library, const struct flyt_jit_lo
     return result;
 }
 
-/* Has the node hold the image that is to be loaded, and notes its hash: the best of those in the program's image, or,
- * of relocatable device code whose linked image does not suit, what its units make when they are linked. */
-static CUresult prepare_image(struct flyt_library *library, const struct flyt_jit_logs *logs)
+CUresult flyt_library_send_image(struct flyt_channel *channel, const struct flyt_library *library,
+                                 const struct flyt_jit_logs *logs, unsigned char *ret_hash)
 {
     struct flyt_image image;
-    uint64_t context_id;
-    int device = 0;
-    flyt_context_get(&context_id, &device); /* without a current context device 0 decides */
+    int device = library->image_device;
     const void *const *units = flyt_fatbin_units(library->image);
     CUresult result = flyt_image_choose(library->image, device, &image);
     if (result == CUDA_ERROR_NO_BINARY_FOR_GPU && units)
-        return flyt_link_units(units, device, &library->numbers, logs, library->image_hash);
+        return flyt_link_units(channel, units, device, &library->numbers, logs, ret_hash);
     if (!result)
-        result = flyt_image_send(&image, library->image_hash);
+        result = flyt_image_send(channel, &image, ret_hash);
     flyt_image_fini(&image);
     return result;
 }
@@ -237,8 +256,11 @@ static CUresult prepare_image(struct flyt_library *library, const struct flyt_ji
 static CUresult load_locked(struct flyt_library *library, const struct flyt_jit_options *options)
 {
     struct flyt_jit_logs logs;
+    uint64_t context_id;
     flyt_jit_logs_init(&logs, options);
-    CUresult result = prepare_image(library, &logs);
+    library->image_device = 0;
+    flyt_context_get(&context_id, &library->image_device); /* without a current context device 0 decides */
+    CUresult result = flyt_library_send_image(flyt_client.channel, library, &logs, library->image_hash);
     return result ? result : send_load(library, &logs);
 }
 
@@ -250,6 +272,13 @@ static bool is_permanent(CUresult result)
            result == CUDA_ERROR_NOT_SUPPORTED;
 }
 
+static void note_loaded(struct flyt_library *library)
+{
+    library->record.destroyed = 0; /* that of an earlier time is executed */
+    library->record.created = 1;
+    library->load_number = atomic_fetch_add(&last_load_number, 1) + 1;
+}
+
 static CUresult load(struct flyt_library *library, const struct flyt_jit_options *options)
 {
     CUresult result = CUDA_SUCCESS;
@@ -259,11 +288,14 @@ static CUresult load(struct flyt_library *library, const struct flyt_jit_options
     } else if (library->state == FLYT_LIBRARY_NEW) {
         result = load_locked(library, options);
         library->load_result = result;
+        if (!result)
+            note_loaded(library);
         /* Release: who sees LOADED sees the kernels (flyt_kernel_find). */
         if (!result)
             atomic_store_explicit(&library->state, FLYT_LIBRARY_LOADED, memory_order_release);
         else if (is_permanent(result))
             atomic_store(&library->state, FLYT_LIBRARY_FAILED);
+        flyt_answer_end();
     }
     pthread_mutex_unlock(&library->mutex);
     return result;
@@ -300,6 +332,8 @@ static CUresult load_at_once(const void *image, char *owned, const struct flyt_j
         free_library(library);
         return result;
     }
+    if (!library->owned_image)
+        library->image = NULL; /* the program's, who may give it away now */
     flyt_table_publish(&library->record);
     *ret_library_id = library->record.minted_id;
     return CUDA_SUCCESS;
@@ -372,7 +406,6 @@ static void end_own(struct flyt_library *library, int device, bool is_on_server)
         return;
     if (is_on_server && atomic_load(&own->state) == FLYT_LIBRARY_LOADED)
         send_unload(own);
-    own->numbers = (struct flyt_jit_numbers){0}; /* the library's */
     free_library(own);
 }
 
@@ -450,6 +483,7 @@ static bool is_used_elsewhere_locked(const struct flyt_library *library, int dev
 
 static void forget_variables_locked(struct flyt_library *library, int device)
 {
+    flyt_variables_lock();
     for (struct flyt_variable **link = &library->variables; *link;) {
         struct flyt_variable *one = *link;
         if (one->device == device) {
@@ -459,6 +493,7 @@ static void forget_variables_locked(struct flyt_library *library, int device)
             link = &one->next;
         }
     }
+    flyt_variables_unlock();
     flyt_range_forget_variables(library->record.minted_id, device);
 }
 
@@ -469,7 +504,10 @@ static void reset_alone_locked(struct flyt_library *library, int device)
     if (!own)
         return;
     own->image = library->image;
-    own->numbers = library->numbers; /* borrowed */
+    if (flyt_jit_numbers_copy(&own->numbers, &library->numbers)) {
+        free_library(own);
+        return;
+    }
     end_own(library, device, true);
     forget_variables_locked(library, device);
     /* Release: who finds it sees what it is made of (flyt_library_on). */

@@ -37,22 +37,25 @@ struct flyt_variable {
 
 enum flyt_library_state { FLYT_LIBRARY_NEW = 0, FLYT_LIBRARY_LOADED, FLYT_LIBRARY_FAILED };
 
+/* What makes it again, kernels and variables stay when it is unloaded, until the slot is used again. */
 struct flyt_library {
-    struct flyt_record record;
-    pthread_mutex_t mutex; /* loading and variables; held across calls */
-    bool has_mutex;        /* it was initialised when the slot was first used, for ever */
-    _Atomic int state;     /* enum flyt_library_state; LOADED is stored after kernels, with release */
-    CUresult load_result;  /* of a FAILED one */
-    bool is_module;        /* belongs to a context and goes with it */
-    uint64_t context_id;   /* of a module, else 0 */
-    const void *image;     /* what makes it again: the program's (lazy) or owned_image */
+    struct flyt_record record; /* `created` is 1 from the first time that it is loaded on: the number is not known */
+    pthread_mutex_t mutex;     /* loading and variables; held across calls */
+    bool has_mutex;            /* it was initialised when the slot was first used, for ever */
+    _Atomic int state;         /* enum flyt_library_state; LOADED is stored after kernels, with release */
+    CUresult load_result;      /* of a FAILED one */
+    bool is_module;            /* belongs to a context and goes with it */
+    uint64_t context_id;       /* of a module, else 0 */
+    const void *image;         /* what makes it again: the program's (lazy) or owned_image; NULL: it is gone */
     char *owned_image;
+    int image_device;     /* that the image was chosen for */
+    uint64_t load_number; /* in the order in which they were loaded: it is kept when they are loaded again */
     unsigned char image_hash[FLYT_HASH_BYTES];
     struct flyt_jit_numbers numbers; /* the options that are kept for loading it again */
     struct flyt_kernel *kernels;     /* by index; kept until the slot is used again */
     uint32_t kernel_count;
-    uint32_t *by_name; /* indices in the order of names */
-    struct flyt_variable *variables;
+    uint32_t *by_name;               /* indices in the order of names */
+    struct flyt_variable *variables; /* under the lock of all libraries' variables */
     /* By device: what is there instead, since a reset of that device while others went on; NULL: nothing. Never
      * published: programs know only this library and its kernels. */
     struct flyt_library *_Atomic own[FLYT_DEVICES_MAX];
@@ -77,10 +80,26 @@ void flyt_library_clear(uint64_t context_id, bool is_on_server);
  * loaded once more, under an id of its own, when it is used there again.
  */
 void flyt_library_reset(int device);
+/* Around reading or changing any library's variables. Never held across a call. */
+void flyt_variables_lock(void);
+void flyt_variables_unlock(void);
+/* Has the node at the channel's end hold the library's image, and gives the hash under which it does: the best of those
+ * in the program's image, or, of relocatable device code whose linked image does not suit, what its units make when
+ * they are linked. `logs` is for the linker. */
+CUresult flyt_library_send_image(struct flyt_channel *channel, const struct flyt_library *library,
+                                 const struct flyt_jit_logs *logs, unsigned char *ret_hash);
 /* What a device has instead of the library (load it before use), or NULL: the library itself. */
 struct flyt_library *flyt_library_on(const struct flyt_library *library, int device);
 /* symbol.c: what a kernel is called on the wire on a device, its library loaded there. The errors of loading. */
 CUresult flyt_library_kernel_on(const struct flyt_kernel *kernel, int device, uint64_t *ret_kernel_id);
+
+/* As flyt_table_next_at, of libraries; what devices have instead of one included. */
+struct flyt_library *flyt_library_next_at(uint64_t sequence, uint32_t *slot);
+/* library_restore.c: loads the libraries again and compares what is in them (restore.h). */
+struct flyt_restore;
+int flyt_library_restore(struct flyt_restore *restore);
+/* kernel.c: sets again what the program has set of a kernel. */
+int flyt_kernel_restore(struct flyt_restore *restore, const struct flyt_kernel *kernel);
 
 /* kernel.c: frees what is known about a kernel; whether it was used on a device; forgets what was asked and set there.
  */

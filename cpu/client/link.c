@@ -12,11 +12,11 @@ enum { NAME_BYTES_MAX = 255 };
 
 /* ---- the call ---- */
 
-static CUresult send_link(flyt_image_link_args *args, const struct flyt_jit_logs *logs, unsigned char *ret_hash,
-                          uint64_t *ret_bytes)
+static CUresult send_link(struct flyt_channel *channel, flyt_image_link_args *args, const struct flyt_jit_logs *logs,
+                          unsigned char *ret_hash, uint64_t *ret_bytes)
 {
     flyt_image_link_res res = {0};
-    int status = flyt_call_image_link(flyt_client.channel, args, &res);
+    int status = flyt_call_image_link(channel, args, &res);
     CUresult result = flyt_client_reply(status, res.result, "image_link");
     if (status == FLYT_CHANNEL_OK)
         flyt_jit_logs_give(logs, res.info_log, res.error_log);
@@ -28,8 +28,8 @@ static CUresult send_link(flyt_image_link_args *args, const struct flyt_jit_logs
     return result;
 }
 
-CUresult flyt_link_parts(const struct flyt_link_part *parts, unsigned count, bool is_trial,
-                         const struct flyt_jit_numbers *numbers, const struct flyt_jit_logs *logs,
+CUresult flyt_link_parts(struct flyt_channel *channel, const struct flyt_link_part *parts, unsigned count,
+                         bool is_trial, const struct flyt_jit_numbers *numbers, const struct flyt_jit_logs *logs,
                          unsigned char *ret_hash, uint64_t *ret_bytes)
 {
     static char no_name[] = "";
@@ -41,14 +41,14 @@ CUresult flyt_link_parts(const struct flyt_link_part *parts, unsigned count, boo
         inputs[i].name = parts[i].name ? parts[i].name : no_name;
         inputs[i].options.options_len = parts[i].numbers.count;
         inputs[i].options.options_val = parts[i].numbers.values;
-        result = flyt_image_send(&parts[i].image, (unsigned char *)inputs[i].image_hash);
+        result = flyt_image_send(channel, &parts[i].image, (unsigned char *)inputs[i].image_hash);
     }
     args.inputs.inputs_len = count;
     args.inputs.inputs_val = inputs;
     args.options.options_len = numbers->count;
     args.options.options_val = numbers->values;
     if (!result)
-        result = send_link(&args, logs, ret_hash, ret_bytes);
+        result = send_link(channel, &args, logs, ret_hash, ret_bytes);
     free(inputs);
     return result;
 }
@@ -63,8 +63,9 @@ static void free_parts(struct flyt_link_part *parts, unsigned count)
     free(parts);
 }
 
-CUresult flyt_link_units(const void *const *units, int device, const struct flyt_jit_numbers *numbers,
-                         const struct flyt_jit_logs *logs, unsigned char *ret_hash)
+CUresult flyt_link_units(struct flyt_channel *channel, const void *const *units, int device,
+                         const struct flyt_jit_numbers *numbers, const struct flyt_jit_logs *logs,
+                         unsigned char *ret_hash)
 {
     unsigned count = 0, have = 0;
     uint64_t bytes;
@@ -82,7 +83,7 @@ CUresult flyt_link_units(const void *const *units, int device, const struct flyt
         }
     }
     if (!result)
-        result = flyt_link_parts(parts, count, false, numbers, logs, ret_hash, &bytes);
+        result = flyt_link_parts(channel, parts, count, false, numbers, logs, ret_hash, &bytes);
     free_parts(parts, have);
     return result;
 }
@@ -191,7 +192,8 @@ CUresult flyt_link_add(CUlinkState state, CUjitInputType kind, const void *data,
     result = fill_part(part, kind, data, bytes, name, options);
     if (result)
         return result;
-    result = flyt_link_parts(parts, link->part_count + 1, true, &link->numbers, &link->logs, NULL, NULL);
+    result = flyt_link_parts(flyt_client.channel, parts, link->part_count + 1, true, &link->numbers, &link->logs, NULL,
+                             NULL);
     /* A contradiction stays, as natively, and comes again from every further call; what is no image is left out. */
     if (!result || is_contradiction(result)) {
         link->part_count++;
@@ -248,7 +250,8 @@ CUresult flyt_link_complete(CUlinkState state, void **ret_image, size_t *ret_byt
         return CUDA_ERROR_INVALID_VALUE;
     if (link->image)
         return CUDA_ERROR_INVALID_HANDLE;
-    result = flyt_link_parts(link->parts, link->part_count, false, &link->numbers, &link->logs, hash, &bytes);
+    result = flyt_link_parts(flyt_client.channel, link->parts, link->part_count, false, &link->numbers, &link->logs,
+                             hash, &bytes);
     if (!result && (!bytes || bytes > FLYT_IMAGE_BYTES_MAX))
         result = CUDA_ERROR_UNKNOWN;
     /* Zeroes behind it: readers of headers look that far. */

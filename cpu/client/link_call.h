@@ -12,16 +12,18 @@ struct flyt_link_part {
 };
 
 /*
- * Has the server link `count` parts (at most FLYT_LINK_INPUTS_MAX), after sending it the images that it lacks.
- * is_trial: only tries, ret_hash and ret_bytes are not used. What the linker returns, and CUDA_ERROR_OUT_OF_MEMORY.
+ * Has the server at the channel's end link `count` parts (at most FLYT_LINK_INPUTS_MAX), after sending it the images
+ * that it lacks. is_trial: only tries, ret_hash and ret_bytes are not used. What the linker returns, and
+ * CUDA_ERROR_OUT_OF_MEMORY.
  */
-CUresult flyt_link_parts(const struct flyt_link_part *parts, unsigned count, bool is_trial,
-                         const struct flyt_jit_numbers *numbers, const struct flyt_jit_logs *logs,
+CUresult flyt_link_parts(struct flyt_channel *channel, const struct flyt_link_part *parts, unsigned count,
+                         bool is_trial, const struct flyt_jit_numbers *numbers, const struct flyt_jit_logs *logs,
                          unsigned char *ret_hash, uint64_t *ret_bytes);
 
 /* Links the units of a wrapper (flyt_fatbin_units) for a device. CUDA_ERROR_NO_BINARY_FOR_GPU: one has no image that
  * suits. */
-CUresult flyt_link_units(const void *const *units, int device, const struct flyt_jit_numbers *numbers,
-                         const struct flyt_jit_logs *logs, unsigned char *ret_hash);
+CUresult flyt_link_units(struct flyt_channel *channel, const void *const *units, int device,
+                         const struct flyt_jit_numbers *numbers, const struct flyt_jit_logs *logs,
+                         unsigned char *ret_hash);
 
 #endif

@@ -1,5 +1,6 @@
 #include "cpu/client/memory.h"
 
+#include "cpu/client/answer.h"
 #include "cpu/client/context.h"
 #include "cpu/client/instance.h"
 #include "cpu/client/range.h"
@@ -8,6 +9,27 @@
 
 /* Rows begin at multiples of this, as the driver makes them (CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT). */
 enum { PITCH_BYTES = 512 };
+
+FLYT_ANSWER_CALL(memory_alloc, FLYT_MEMORY_ALLOC)
+
+/* What the server has answered, in the books. */
+static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_alloc_args *args, CUresult result,
+                                 uint64_t address)
+{
+    if (result)
+        return result;
+    range->base = address;
+    /* Nowhere else may device memory be: the program's own memory would be taken for it. */
+    if (flyt_window_device(address) != range->device ||
+        range->bytes > flyt_window_base((unsigned)range->device) + FLYT_WINDOW_BYTES - address)
+        return CUDA_ERROR_UNKNOWN;
+    if (flyt_range_insert(range)) {
+        flyt_memory_free_args undo = {.thread = args->thread, .address = address};
+        flyt_send_memory_free(flyt_client.channel, &undo, NULL);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
 
 CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
 {
@@ -21,22 +43,12 @@ CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
         return result;
     flyt_memory_alloc_args args = {.thread = flyt_thread_number(), .device = (unsigned)range.device, .bytes = bytes};
     flyt_memory_alloc_res res = {0};
-    int status = flyt_call_memory_alloc(flyt_client.channel, &args, &res);
-    result = flyt_client_reply(status, res.result, "memory_alloc");
-    if (result)
-        return result;
-    range.base = res.address;
-    /* Nowhere else may device memory be: the program's own memory would be taken for it. */
-    if (flyt_window_device(res.address) != range.device ||
-        bytes > flyt_window_base((unsigned)range.device) + FLYT_WINDOW_BYTES - res.address)
-        return CUDA_ERROR_UNKNOWN;
-    if (flyt_range_insert(&range)) {
-        flyt_memory_free_args undo = {.thread = args.thread, .address = res.address};
-        flyt_send_memory_free(flyt_client.channel, &undo, NULL);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *ret_address = res.address;
-    return CUDA_SUCCESS;
+    int status = call_memory_alloc(&args, &res);
+    result = enter_allocation(&range, &args, flyt_client_reply(status, res.result, "memory_alloc"), res.address);
+    flyt_answer_end();
+    if (!result)
+        *ret_address = res.address;
+    return result;
 }
 
 CUresult flyt_memory_alloc_pitch(size_t width_bytes, size_t height, unsigned element_bytes, CUdeviceptr *ret_address,
@@ -64,10 +76,7 @@ CUresult flyt_memory_free(CUdeviceptr address)
     CUresult result = flyt_client_enter_release();
     if (result || !address)
         return result;
-    if (!flyt_range_remove(address, FLYT_RANGE_ALLOCATION, NULL))
-        return CUDA_ERROR_INVALID_VALUE;
-    flyt_memory_free_args args = {.thread = flyt_thread_number(), .address = address};
-    return flyt_client_status(flyt_send_memory_free(flyt_client.channel, &args, NULL), "memory_free");
+    return flyt_range_free(address);
 }
 
 CUresult flyt_memory_range(CUdeviceptr address, CUdeviceptr *ret_base, size_t *ret_bytes)

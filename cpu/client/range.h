@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <cuda.h>
 
 enum flyt_range_kind { FLYT_RANGE_ALLOCATION, FLYT_RANGE_VARIABLE, FLYT_RANGE_HOST_ALLOC, FLYT_RANGE_HOST_REGISTERED };
 
@@ -35,12 +36,22 @@ bool flyt_range_is_pinned(uint64_t address, uint64_t bytes);
 /* Whether the process has memory at an address that is in no range: then it is the program's own, pageable memory. Else
  * it may be a variable of a module whose address only device code knows. Asks the kernel. */
 bool flyt_range_is_foreign(uint64_t address);
-/* Removes the range of that kind that begins at `base`; false: there is none. ret_range may be NULL. */
+/* Removes the host range that begins at `base`; false: there is none of that kind. ret_range may be NULL. */
 bool flyt_range_remove(uint64_t base, enum flyt_range_kind kind, struct flyt_range *ret_range);
+/* Removes the allocation that begins at `base` and sends its memory_free. CUDA_ERROR_INVALID_VALUE: there is none. What
+ * sending returns. */
+CUresult flyt_range_free(uint64_t base);
 /* Frees the device memory of a context (is_on_server false: the server has done so already) and forgets it. Pinned host
  * memory stays: freeing it is the program's. */
 void flyt_range_clear(uint64_t context_id, bool is_on_server);
 /* Forgets the variables of a library; 0: those of all libraries on `device`. */
 void flyt_range_forget_variables(uint64_t library_id, int device);
+
+/*
+ * Makes the allocations again (restore.h): those that there are, and those whose memory_free the server has not got, or
+ * gets once more. What has left the table is kept for that until its memory_free is executed.
+ */
+struct flyt_restore;
+int flyt_range_restore(struct flyt_restore *restore);
 
 #endif

@@ -5,6 +5,7 @@
 #include "cpu/client/device.h"
 #include "cpu/client/event_record.h"
 #include "cpu/client/instance.h"
+#include "cpu/client/restore.h"
 #include "cpu/client/stream_record.h"
 #include "cpu/client/thread.h"
 
@@ -71,6 +72,7 @@ static CUresult create(uint64_t context_id, int device, unsigned flags, int prio
     flyt_cover_clear(&stream->cover);
     atomic_store(&stream->issued_calls, 0);
     atomic_store(&stream->executed_calls, 0);
+    atomic_store(&stream->base_calls, 0);
     atomic_store(&stream->last_sequence, 0);
     flyt_patience_reset(&stream->patience);
     flyt_stream_create_args args = {.thread = flyt_thread_number(),
@@ -78,7 +80,8 @@ static CUresult create(uint64_t context_id, int device, unsigned flags, int prio
                                     .device = (unsigned)device,
                                     .flags = flags,
                                     .priority = priority};
-    CUresult result = flyt_client_status(flyt_send_stream_create(flyt_client.channel, &args, NULL), "stream_create");
+    int status = flyt_send_stream_create(flyt_client.channel, &args, &stream->record.created);
+    CUresult result = flyt_client_status(status, "stream_create");
     if (result) {
         flyt_table_free(&stream_table, &stream->record);
         return result;
@@ -203,6 +206,8 @@ void flyt_stream_wake(void)
 void flyt_stream_credit(uint64_t stream_id, uint64_t executed_calls)
 {
     struct flyt_stream *stream = flyt_stream_find(stream_id);
+    if (stream)
+        executed_calls += atomic_load(&stream->base_calls);
     /* More than was issued: a late word about a stream that had the same id, or nonsense. */
     if (!stream || executed_calls > atomic_load(&stream->issued_calls))
         return;
@@ -364,7 +369,9 @@ static void destroy(struct flyt_stream *stream, bool is_on_server)
         return;
     flyt_stream_destroy_args args = {.thread = flyt_thread_number(), .stream_id = stream->stream_id};
     if (is_on_server && flyt_client_is_usable())
-        flyt_send_stream_destroy(flyt_client.channel, &args, NULL); /* a loss shows at the next call */
+        flyt_send_stream_destroy(flyt_client.channel, &args, &stream->record.destroyed); /* a loss shows later */
+    else
+        stream->record.created = 0;
     /* Its work goes on, and the legacy stream stays ordered behind it. */
     if (!(stream->flags & CU_STREAM_NON_BLOCKING))
         flyt_cover_merge(&legacy(stream->device)->cover, &stream->cover);
@@ -482,6 +489,40 @@ CUresult flyt_capture_mode_exchange(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
+/* ---- at another server ---- */
+
+/* The server counts from 0 what it gets; of what was issued it gets what is above the restore's sequence number. */
+static void restart_count(struct flyt_stream *stream, const struct flyt_restore *restore)
+{
+    uint64_t issued = atomic_load(&stream->issued_calls);
+    uint64_t waiting = flyt_restore_waiting(restore, stream->stream_id);
+    uint64_t base = issued > waiting ? issued - waiting : 0;
+    atomic_store(&stream->base_calls, base);
+    atomic_store(&stream->executed_calls, base);
+    flyt_patience_reset(&stream->patience);
+}
+
+int flyt_stream_restore(struct flyt_restore *restore)
+{
+    uint32_t slot = 0;
+    struct flyt_stream *stream;
+    int status = 0;
+    while (!status && (stream = flyt_table_next_at(&stream_table, restore->sequence, &slot))) {
+        flyt_stream_create_args args = {.thread = FLYT_RESTORE_THREAD,
+                                        .stream_id = stream->stream_id,
+                                        .device = (unsigned)stream->device,
+                                        .flags = stream->flags,
+                                        .priority = stream->priority};
+        uint64_t sequence = 0;
+        int sent = flyt_send_stream_create(restore->fresh, &args, &sequence);
+        status = flyt_restore_sent(restore, sent, sequence, "stream", stream->stream_id);
+        restart_count(stream, restore);
+    }
+    for (int device = 0; device < FLYT_DEVICES_MAX; device++)
+        restart_count(legacy(device), restore);
+    return status;
+}
+
 /* ---- the end of contexts and threads ---- */
 
 void flyt_stream_clear(uint64_t context_id, bool is_on_server)
@@ -499,6 +540,7 @@ void flyt_stream_reset_legacy(int device)
     flyt_cover_clear(&stream->cover);
     atomic_store(&stream->issued_calls, 0);
     atomic_store(&stream->executed_calls, 0);
+    atomic_store(&stream->base_calls, 0);
 }
 
 void flyt_stream_end_thread(struct flyt_thread *thread)

@@ -16,6 +16,7 @@
 #include "cpu/client/table.h"
 #include "cpu/client/transfer.h"
 
+struct flyt_restore;
 struct flyt_thread;
 
 struct flyt_stream {
@@ -29,6 +30,7 @@ struct flyt_stream {
     uint32_t owner_thread;           /* whose per-thread default stream it is; 0: nobody's */
     _Atomic uint64_t issued_calls;   /* that name this stream, since its creation */
     _Atomic uint64_t executed_calls; /* of these, as the server last told */
+    _Atomic uint64_t base_calls;     /* of these, what servers before this one have executed */
     _Atomic uint64_t last_sequence;  /* of the last one-way call on it */
     struct flyt_patience patience;   /* with the page's answers to queries */
     struct flyt_cover cover;         /* device-to-host transfers that a synchronization with it must see */
@@ -59,6 +61,8 @@ void flyt_stream_join_covers(struct flyt_stream *stream);
 void flyt_stream_clear(uint64_t context_id, bool is_on_server);
 /* The server has reset the device: its legacy stream starts afresh in the books of both sides. */
 void flyt_stream_reset_legacy(int device);
+/* Makes the streams again, and goes on counting calls where the new server begins (restore.h). */
+int flyt_stream_restore(struct flyt_restore *restore);
 /* Destroys the per-thread default streams of a thread that ends. */
 void flyt_stream_end_thread(struct flyt_thread *thread);
 

@@ -1,11 +1,14 @@
 /* What a library holds, by name: kernels and variables. */
 #include <stdlib.h>
 #include <string.h>
+#include "cpu/client/answer.h"
 #include "cpu/client/device.h"
 #include "cpu/client/instance.h"
 #include "cpu/client/library.h"
 #include "cpu/client/range.h"
 #include "cpu/client/thread.h"
+
+FLYT_ANSWER_CALL(library_global, FLYT_LIBRARY_GLOBAL)
 
 /* What every question begins with: the library, loaded. */
 static CUresult enter(CUlibrary handle, struct flyt_library **ret_library)
@@ -107,9 +110,10 @@ static CUresult ask_variable_locked(struct flyt_library *library, const char *na
                                      .name = (char *)(uintptr_t)name,
                                      .device = (unsigned)device};
     flyt_library_global_res res = {0};
-    int status = flyt_call_library_global(flyt_client.channel, &args, &res);
+    int status = call_library_global(&args, &res);
     result = flyt_client_reply(status, res.result, "library_global");
     if (result) {
+        flyt_answer_end();
         free(variable);
         return result;
     }
@@ -117,8 +121,11 @@ static CUresult ask_variable_locked(struct flyt_library *library, const char *na
     variable->device = device;
     variable->address = res.address;
     variable->bytes = res.bytes;
+    flyt_variables_lock();
     variable->next = library->variables;
     library->variables = variable;
+    flyt_variables_unlock();
+    flyt_answer_end();
     /* So that copies know the address. Where the table holds something there already (the driver put it where the
      * program has memory of its own), the address still works with an explicit direction. */
     struct flyt_range range = {.base = res.address,

@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include "cpu/client/instance.h"
 
 /* Memory for the chunk that `slot` opens, where it does. The caller holds the mutex. */
 static bool grow_locked(struct flyt_table *table, uint32_t slot)
@@ -15,13 +16,20 @@ static bool grow_locked(struct flyt_table *table, uint32_t slot)
     return memory != NULL;
 }
 
+/* Whether nothing that may have to be made again needs what the record says. */
+static bool has_ended(const struct flyt_record *record)
+{
+    return !record->destroyed || flyt_channel_progress(flyt_client.channel).executed >= record->destroyed;
+}
+
 static struct flyt_record *new_locked(struct flyt_table *table)
 {
     struct flyt_record *record = table->free_first;
     uint32_t slot = atomic_load_explicit(&table->slot_count, memory_order_relaxed);
     if (slot < table->first_slot)
         slot = table->first_slot;
-    if (table->free_count > FLYT_TABLE_REST || (record && slot >= FLYT_TABLE_SLOTS_MAX)) {
+    if ((table->free_count > FLYT_TABLE_REST && has_ended(record)) || (record && slot >= FLYT_TABLE_SLOTS_MAX)) {
+        record->created = record->destroyed = 0;
         table->free_first = record->next_free;
         table->free_count--;
         return record;
@@ -67,15 +75,33 @@ void flyt_table_free(struct flyt_table *table, struct flyt_record *record)
     pthread_mutex_unlock(&table->mutex);
 }
 
-void *flyt_table_next(struct flyt_table *table, uint32_t *slot)
+/* The record in the next slot, whatever it holds. */
+static struct flyt_record *next(struct flyt_table *table, uint32_t *slot)
 {
     uint32_t end = atomic_load_explicit(&table->slot_count, memory_order_acquire);
     if (*slot < table->first_slot)
         *slot = table->first_slot;
-    while (*slot < end) {
-        struct flyt_record *record = flyt_table_slot(table, (*slot)++);
-        if (record && atomic_load_explicit(&record->id, memory_order_acquire))
-            return record;
+    struct flyt_record *record = NULL;
+    while (!record && *slot < end)
+        record = flyt_table_slot(table, (*slot)++);
+    return record;
+}
+
+void *flyt_table_next(struct flyt_table *table, uint32_t *slot)
+{
+    struct flyt_record *record;
+    while ((record = next(table, slot)) && !atomic_load_explicit(&record->id, memory_order_acquire))
+        ;
+    return record;
+}
+
+void *flyt_table_next_at(struct flyt_table *table, uint64_t sequence, uint32_t *slot)
+{
+    struct flyt_record *record;
+    while ((record = next(table, slot))) {
+        bool is_made = record->created && record->created <= sequence;
+        if (is_made && (!record->destroyed || record->destroyed > sequence))
+            break;
     }
-    return NULL;
+    return record;
 }

@@ -2,8 +2,9 @@
  * Records of live objects, found by the id that the program holds, without a lock: the id's number is the slot of its
  * record, so that numbers stay small and dense, as the server's tables want them. A destroyed or invented handle is
  * recognised; a slot is used again only when FLYT_TABLE_REST others have become free after it, so that a handle that a
- * program uses too late is recognised too. Memory of records is never given back: a lookup that races with a destroy
- * reads a stale record but never foreign memory.
+ * program uses too late is recognised too; and only when the call that ended it is executed, so that until then it
+ * tells what the server still has. Memory of records is never given back: a lookup that races with a destroy reads a
+ * stale record but never foreign memory.
  *
  * A record type begins with struct flyt_record. Life: flyt_table_new (private to the caller), flyt_table_publish (found
  * from now on), flyt_table_take (exactly one caller gets it; no longer found), flyt_table_free.
@@ -28,6 +29,9 @@ struct flyt_record {
     _Atomic uint64_t id; /* 0 while not published */
     uint64_t minted_id;  /* what publish will store */
     struct flyt_record *next_free;
+    /* The calls that make and end it on the server, by their sequence numbers: the channel writes them as the calls get
+     * their numbers. 0: not yet, or no call does. They and the rest stay as they are until the slot is used again. */
+    uint64_t created, destroyed;
 };
 
 struct flyt_table {
@@ -75,5 +79,8 @@ void flyt_table_free(struct flyt_table *table, struct flyt_record *record);
 /* The published record with the lowest slot at or above *slot, which is moved behind it; NULL at the end. Start with 0.
  * Records that come or go meanwhile may be missed. */
 void *flyt_table_next(struct flyt_table *table, uint32_t *slot);
+/* The same of all records, published or not, whose objects the server has when it has executed its calls up to number
+ * `sequence` and no later ones. Calls up to there were executed; nobody sends any meanwhile. */
+void *flyt_table_next_at(struct flyt_table *table, uint64_t sequence, uint32_t *slot);
 
 #endif

@@ -74,6 +74,16 @@ void flyt_thread_set_pending(uint32_t number, CUresult result)
     pthread_mutex_unlock(&threads.mutex);
 }
 
+bool flyt_thread_has_answer(void)
+{
+    bool has_answer = false;
+    pthread_mutex_lock(&threads.mutex);
+    for (struct flyt_thread *one = threads.first; one && !has_answer; one = one->next)
+        has_answer = atomic_load(&one->answer) == FLYT_ANSWER_COME;
+    pthread_mutex_unlock(&threads.mutex);
+    return has_answer;
+}
+
 bool flyt_thread_push(struct flyt_thread *thread, uint64_t context_id)
 {
     if (thread->context_count == thread->context_capacity) {

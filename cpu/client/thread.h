@@ -15,9 +15,12 @@ struct flyt_thread_stream {
     uint64_t context_id, stream_id;
 };
 
+enum flyt_answer_state { FLYT_ANSWER_NONE = 0, FLYT_ANSWER_AWAITED, FLYT_ANSWER_COME };
+
 struct flyt_thread {
     uint32_t number;     /* sent as `thread` in every call; from 1, never used twice */
     _Atomic int pending; /* the first unreported error of its one-way calls; set by whoever reads the channel */
+    _Atomic int answer;  /* enum flyt_answer_state, of a call that changes the books (answer.h); COME by the reader */
     bool is_callback;    /* runs host functions: may not call CUDA */
     int device;          /* what flyt_runtime_device_set was given, else 0 */
     CUstreamCaptureMode capture_mode;
@@ -47,6 +50,8 @@ static inline uint32_t flyt_thread_number(void)
 
 /* Notes an error for the thread with that number, unless it has one already or is gone. From any thread. */
 void flyt_thread_set_pending(uint32_t number, CUresult result);
+/* Whether an answer has come to a thread whose books do not have it yet. */
+bool flyt_thread_has_answer(void);
 /* Pushes a context id; false: no memory. */
 bool flyt_thread_push(struct flyt_thread *thread, uint64_t context_id);
 /* In a forked child: the locks start afresh; records of threads that do not exist any more are forgotten. */

@@ -94,6 +94,7 @@ struct flyt_transfer *flyt_transfer_new(const struct flyt_host_box *host, bool i
         return NULL;
     transfer->host = *host;
     transfer->device = device;
+    transfer->sequence = 0;
     transfer->bytes = flyt_host_box_bytes(host);
     transfer->received_bytes = 0;
     transfer->is_out = is_out;
@@ -114,6 +115,16 @@ struct flyt_transfer *flyt_transfer_new(const struct flyt_host_box *host, bool i
     flyt_table_publish(&transfer->record);
     pthread_mutex_unlock(&transfers.mutex);
     return transfer;
+}
+
+bool flyt_transfer_lacks_bytes(uint64_t sequence)
+{
+    bool lacks_bytes = false;
+    pthread_mutex_lock(&transfers.mutex);
+    for (const struct flyt_transfer *one = transfers.first; one && !lacks_bytes; one = one->next)
+        lacks_bytes = one->is_out && !one->is_ending && one->sequence && one->sequence <= sequence;
+    pthread_mutex_unlock(&transfers.mutex);
+    return lacks_bytes;
 }
 
 struct flyt_transfer *flyt_transfer_unref(struct flyt_transfer *transfer)

@@ -61,6 +61,7 @@ struct flyt_transfer {
     struct flyt_record record;
     struct flyt_host_box host;
     int device;
+    uint64_t sequence; /* out: of the call that asks for it; the channel writes it. 0: not sent yet */
     uint64_t bytes, received_bytes;
     bool is_out;               /* device to host */
     bool is_ending;            /* `result` stands; done when no thread is at the host memory */
@@ -103,6 +104,8 @@ void flyt_transfer_await_pull(struct flyt_transfer *transfer, struct flyt_cover 
 bool flyt_transfer_writes(uint64_t address, uint64_t bytes);
 /* Waits until no unfinished transfer uses the range. A sticky code ends those that do. */
 void flyt_transfer_wait_range(uint64_t address, uint64_t bytes);
+/* Whether bytes of a device-to-host transfer are missing whose call is numbered up to `sequence`. */
+bool flyt_transfer_lacks_bytes(uint64_t sequence);
 /* Wakes all who wait, to look at the sticky code. */
 void flyt_transfer_wake(void);
 

@@ -1,0 +1,79 @@
+/*
+ * A session goes on at another server: everything that it has there is made again, under the ids and at the addresses
+ * that it has, from the records of this library. Whatever the reason (the first server's end, a move), it is the same.
+ *
+ * S, the sequence number. The new server is to be as the old one was when all calls up to S were executed and complete
+ * and none above S was executed. S is what flyt_channel_progress tells as completed of the channel that the program
+ * uses. Calls above S, which the channel keeps (flyt_channel_kept), are sent to the new server afterwards, as they are.
+ * So what is made is what there was at S, neither more nor less:
+ *
+ *   made by a call above S     not made here: its call comes again
+ *   ended by a call above S    made here, though the program has it no more: calls up to its end name it, and the call
+ *                              that ends it must find it
+ *
+ * For that each record knows the numbers of the calls that make and that end its object, which the channel itself
+ * writes where the record says, at the moment at which a call gets its number; and what was ended is forgotten only
+ * when the call that ended it is executed (flyt_table_next_at in table.h, flyt_range_restore in range.h).
+ *
+ *   streams, events            one-way, as above
+ *   allocations, libraries     made by calls with a reply, hence known to be there up to S once the reply is in the
+ *                              books (answer.h); ended one-way, as above
+ *   limits, peers, attributes  values are noted when the reply is there. Setting one again does no harm
+ *   kernels, variables         go with their library; addresses that were told must be the same again
+ *   legacy default streams     are there from the start, as are contexts, which the server does not know
+ *   pinned memory              is the program's
+ *
+ * Counts of a stream's calls (stream_record.h) go on: the new server counts from 0 those that it gets, which begin with
+ * those above S, and not what it is told here.
+ */
+#ifndef FLYT_CLIENT_RESTORE_H
+#define FLYT_CLIENT_RESTORE_H
+
+#include <stdint.h>
+#include "cpu/client/instance.h"
+#include "rpc/base/error.h"
+
+/* Sent as the thread of calls that make things again, so that their errors are nobody else's. */
+#define FLYT_RESTORE_THREAD UINT32_MAX
+
+/*
+ * The handler `resume` of the channel. `fresh` is a connection to the new server after its session_resume_begin; its
+ * handlers are those of the client. Makes calls on `fresh` only, and of the program's channel asks no more than
+ * flyt_channel_progress and flyt_channel_kept; the program's threads stand still inside the channel, or will when they
+ * enter it. 0, every call having been executed; or a negative errno and a sentence that names what cannot be made
+ * again: -ECONNRESET (`fresh` is lost), -EBUSY (something has not finished), -ENOTSUP, -ENOMEM, -EIO (the server
+ * refuses, or has it otherwise). What has been made then stays until the connection ends.
+ */
+int flyt_restore(void *user, struct flyt_channel *fresh, struct flyt_error *err);
+
+/* The server's word that a one-way call of FLYT_RESTORE_THREAD failed. From the thread that reads `fresh`. */
+void flyt_restore_call_error(uint64_t sequence, int result);
+
+/* ---- for the families ---- */
+
+struct flyt_restore_waiting; /* calls above S that name one stream */
+struct flyt_restore_made;    /* a one-way call and what it makes */
+
+struct flyt_restore {
+    struct flyt_channel *fresh;
+    uint64_t sequence; /* S */
+    struct flyt_error *err;
+    /* restore.c's: */
+    struct flyt_restore_waiting *waiting;
+    unsigned waiting_count, waiting_capacity;
+    struct flyt_restore_made *made;
+    unsigned made_count, made_capacity;
+    int walk_status;
+};
+
+/* After a call with a reply: 0, or the error, which is then also in restore->err: "WHAT cannot be made again: …". */
+int flyt_restore_answered(struct flyt_restore *restore, int channel_status, int result, const char *what, ...)
+    __attribute__((format(printf, 4, 5)));
+/* After a one-way call, the error of which may come later: `kind` (a literal) and `id` say what it makes. Also 0 or the
+ * error. */
+int flyt_restore_sent(struct flyt_restore *restore, int channel_status, uint64_t sequence, const char *kind,
+                      uint64_t id);
+/* How many calls above S name the stream. */
+uint64_t flyt_restore_waiting(const struct flyt_restore *restore, uint64_t stream_id);
+
+#endif
