@@ -306,6 +306,29 @@ int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t
     return entry ? 0 : -ENOENT;
 }
 
+int flyt_ledger_move(struct flyt_ledger *ledger, uint64_t server_id, uint64_t other_id, uint64_t bytes)
+{
+    struct shared *shared = ledger->shared;
+    int status = server_id && other_id ? lock(shared) : -EINVAL;
+
+    if (status)
+        return status;
+    struct entry *entry = find(shared, server_id);
+    if (!entry) {
+        status = -ENOENT;
+    } else if (find(shared, other_id)) {
+        status = -EEXIST;
+    } else {
+        store(&entry->used_bytes, bytes);
+        store(&entry->reserve_bytes, 0);
+        store(&entry->cached_bytes, 0);
+        /* One store: there is no moment without the entry, and none with two. */
+        atomic_store_explicit(&entry->server_id, other_id, memory_order_release);
+    }
+    unlock(shared);
+    return status;
+}
+
 int flyt_ledger_set_limit(struct flyt_ledger *ledger, uint64_t limit_bytes, uint64_t revision, bool when_free,
                           uint64_t *ret_used_bytes)
 {

@@ -60,6 +60,12 @@ void flyt_ledger_set_cached(struct flyt_ledger *ledger, uint64_t server_id, uint
 /* Takes back the whole entry of a server that is gone; *ret_bytes (may be NULL) is what it had. -ENOENT. */
 int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t *ret_bytes);
 /*
+ * The entry of server_id, which is gone, becomes that of another one, which has none: `bytes` of memory that outlived
+ * the first are charged to it, nothing is reserved, nothing cached. Nobody sees the sum without them, or with them
+ * twice. -ENOENT; -EEXIST: the other has an entry. Who dies inside leaves it to either of them, with as much charged.
+ */
+int flyt_ledger_move(struct flyt_ledger *ledger, uint64_t server_id, uint64_t other_id, uint64_t bytes);
+/*
  * A new limit and its revision. Below what is in use: -EBUSY, unless when_free: then nothing more is granted until so
  * much was given back, and the limit that holds sinks with what is in use. *ret_used_bytes (may be NULL) is set in
  * every case but -ETIMEDOUT. -ESTALE: the revision is lower than the last one.

@@ -166,6 +166,69 @@ static void test_entries_are_reclaimed_and_bounded(void **state)
     flyt_ledger_close(ledger);
 }
 
+static void test_an_entry_goes_to_another_server(void **state)
+{
+    struct flyt_ledger *ledger;
+
+    assert_int_equal(flyt_ledger_new(100, &ledger), 0);
+    assert_int_equal(flyt_ledger_join(ledger, 1), 0);
+    assert_int_equal(flyt_ledger_join(ledger, 2), 0);
+    assert_int_equal(flyt_ledger_charge(ledger, 1, 70), 0);
+    assert_int_equal(flyt_ledger_reserve(ledger, 1, 10), 0);
+    flyt_ledger_set_cached(ledger, 1, 30);
+    assert_int_equal(flyt_ledger_charge(ledger, 2, 20), 0);
+    assert_int_equal(flyt_ledger_move(ledger, 3, 4, 5), -ENOENT);
+    assert_int_equal(flyt_ledger_move(ledger, 1, 2, 70), -EEXIST);
+    assert_int_equal(flyt_ledger_move(ledger, 1, 0, 70), -EINVAL);
+    assert_int_equal(state_of(ledger).used_bytes, 100); /* nothing has changed */
+    assert_int_equal(flyt_ledger_move(ledger, 1, 7, 64), 0);
+    assert_int_equal(state_of(ledger).entry_count, 2);
+    assert_int_equal(state_of(ledger).used_bytes, 84);
+    assert_int_equal(state_of(ledger).cached_bytes, 0);
+    assert_int_equal(flyt_ledger_used(ledger, 1), 0);
+    assert_int_equal(flyt_ledger_charged(ledger, 7), 64);
+    assert_int_equal(flyt_ledger_reserved(ledger, 7), 0);
+    assert_int_equal(flyt_ledger_charge(ledger, 1, 1), -ENOENT);
+    assert_int_equal(flyt_ledger_charge(ledger, 2, 17), -ENOMEM);
+    assert_int_equal(flyt_ledger_charge(ledger, 7, 16), 0);
+    assert_int_equal(flyt_ledger_release(ledger, 7, 80), 0);
+    flyt_ledger_close(ledger);
+}
+
+/* Another process moves an entry to and fro and is killed; nobody ever sees room that is not there. */
+static void test_moves_never_open_the_limit(void **state)
+{
+    enum { ROUNDS = 20, LOOKS = 2000 };
+    struct flyt_ledger *ledger;
+    uint64_t ids[FLYT_LEDGER_ENTRIES_MAX];
+
+    assert_int_equal(flyt_ledger_new(100, &ledger), 0);
+    assert_int_equal(flyt_ledger_join(ledger, 1), 0);
+    assert_int_equal(flyt_ledger_join(ledger, 9), 0);
+    assert_int_equal(flyt_ledger_charge(ledger, 1, 100), 0);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        pid_t pid = fork();
+        if (!pid) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;) {
+                flyt_ledger_move(ledger, 1, 2, 100);
+                flyt_ledger_move(ledger, 2, 1, 100);
+            }
+        }
+        assert_true(pid > 0);
+        for (unsigned j = 0; j < LOOKS; j++)
+            assert_int_not_equal(flyt_ledger_charge(ledger, 9, 1), 0);
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_int_equal(state_of(ledger).used_bytes, 100);
+        assert_int_equal(flyt_ledger_list(ledger, ids), 2);
+        assert_int_equal(flyt_ledger_used(ledger, 1) + flyt_ledger_used(ledger, 2), 100);
+        if (flyt_ledger_used(ledger, 2))
+            assert_int_equal(flyt_ledger_move(ledger, 2, 1, 100), 0);
+    }
+    flyt_ledger_close(ledger);
+}
+
 static void test_only_a_ledger_is_opened(void **state)
 {
     struct flyt_ledger *ledger, *again;
@@ -375,6 +438,8 @@ int main(void)
         cmocka_unit_test(test_what_is_cached_is_told),
         cmocka_unit_test(test_limit_sinks_as_memory_is_released),
         cmocka_unit_test(test_entries_are_reclaimed_and_bounded),
+        cmocka_unit_test(test_an_entry_goes_to_another_server),
+        cmocka_unit_test(test_moves_never_open_the_limit),
         cmocka_unit_test(test_only_a_ledger_is_opened),
         cmocka_unit_test(test_threads_and_processes_never_pass_the_limit),
         cmocka_unit_test(test_deaths_at_random_moments),
