@@ -11,20 +11,26 @@
 
 enum { NAME_BYTES = 96 };
 
-/* All that is to be known of an extent after a restart stands in its name. */
+/* All that is to be known of an extent after a restart stands in its name. Earlier versions did not write the address.
+ */
 static void name_of(uint64_t server_id, const struct flyt_node_extent *extent, char *name)
 {
-    snprintf(name, NAME_BYTES, "extent-%016" PRIx64 "-%" PRIx64 "-%u-%" PRIx64, server_id, extent->extent_id,
-             extent->slot, extent->bytes);
+    int used = snprintf(name, NAME_BYTES, "extent-%016" PRIx64 "-%" PRIx64 "-%u-%" PRIx64, server_id, extent->extent_id,
+                        extent->slot, extent->bytes);
+
+    if (extent->is_placed)
+        snprintf(name + used, NAME_BYTES - (size_t)used, "-%" PRIx64, extent->address);
 }
 
 static bool parse_name(const char *name, uint64_t *ret_server_id, struct flyt_node_extent *ret_extent)
 {
     char again[NAME_BYTES];
 
-    if (sscanf(name, "extent-%" SCNx64 "-%" SCNx64 "-%u-%" SCNx64, ret_server_id, &ret_extent->extent_id,
-               &ret_extent->slot, &ret_extent->bytes) != 4)
+    int count = sscanf(name, "extent-%" SCNx64 "-%" SCNx64 "-%u-%" SCNx64 "-%" SCNx64, ret_server_id,
+                       &ret_extent->extent_id, &ret_extent->slot, &ret_extent->bytes, &ret_extent->address);
+    if (count < 4)
         return false;
+    ret_extent->is_placed = count == 5;
     name_of(*ret_server_id, ret_extent, again);
     return !strcmp(name, again) && ret_extent->slot < FLYT_SLOTS_MAX;
 }
@@ -40,6 +46,8 @@ static struct flyt_node_extent **find(struct flyt_node_extents *extents, uint64_
 
 static int insert(struct flyt_node_extents *extents, const struct flyt_node_extent *from)
 {
+    if (from->extent_id > extents->last_id)
+        extents->last_id = from->extent_id;
     if (extents->count == FLYT_NODE_EXTENTS_MAX)
         return -ENOSPC;
     if (*find(extents, from->extent_id))
@@ -56,19 +64,35 @@ static int insert(struct flyt_node_extents *extents, const struct flyt_node_exte
 }
 
 int flyt_node_extent_add(struct flyt_node *node, struct flyt_node_extents *extents, uint64_t server_id,
-                         uint64_t extent_id, unsigned slot, uint64_t bytes, int fd)
+                         const struct flyt_server_link_extent *from, int fd)
 {
-    const struct flyt_node_extent extent = {.extent_id = extent_id, .bytes = bytes, .slot = slot, .fd = fd};
+    const struct flyt_node_extent extent = {.extent_id = from->extent_id,
+                                            .bytes = from->bytes,
+                                            .address = from->address,
+                                            .slot = from->slot,
+                                            .is_placed = true,
+                                            .fd = fd};
     char name[NAME_BYTES];
 
     int status = insert(extents, &extent);
-    if (status) {
-        flyt_close(fd);
-        return status;
+    if (!status) {
+        name_of(server_id, &extent, name);
+        flyt_node_keep(node, name, fd);
+        return 0;
     }
-    name_of(server_id, &extent, name);
-    flyt_node_keep(node, name, fd);
-    return 0;
+    flyt_close(fd);
+    struct flyt_node_extent *held = status == -EEXIST ? *find(extents, extent.extent_id) : NULL;
+    if (!held) {
+        extents->has_missed = true;
+    } else if (!held->is_placed) {
+        name_of(server_id, held, name);
+        flyt_node_forget(node, name);
+        held->address = extent.address;
+        held->is_placed = true;
+        name_of(server_id, held, name);
+        flyt_node_keep(node, name, held->fd);
+    }
+    return status;
 }
 
 static void let_go(struct flyt_node *node, struct flyt_node_extents *extents, uint64_t server_id,
@@ -103,6 +127,39 @@ void flyt_node_extents_drop(struct flyt_node *node, struct flyt_node_extents *ex
 {
     while (extents->first)
         let_go(node, extents, server_id, &extents->first);
+}
+
+void flyt_node_extents_move(struct flyt_node *node, struct flyt_node_extents *from, uint64_t server_id,
+                            struct flyt_node_extents *to, uint64_t other_id)
+{
+    char name[NAME_BYTES];
+
+    *to = *from;
+    *from = (struct flyt_node_extents){0};
+    /* In this order: the store takes a descriptor that it has under no second name. */
+    for (const struct flyt_node_extent *extent = to->first; extent; extent = extent->next) {
+        name_of(server_id, extent, name);
+        flyt_node_forget(node, name);
+        name_of(other_id, extent, name);
+        flyt_node_keep(node, name, extent->fd);
+    }
+}
+
+uint64_t flyt_node_extents_of_slot(const struct flyt_node_extents *extents, unsigned slot)
+{
+    uint64_t bytes = 0;
+
+    for (const struct flyt_node_extent *extent = extents->first; extent; extent = extent->next)
+        bytes += extent->slot == slot ? extent->bytes : 0;
+    return bytes;
+}
+
+bool flyt_node_extents_are_whole(const struct flyt_node_extents *extents)
+{
+    for (const struct flyt_node_extent *extent = extents->first; extent; extent = extent->next)
+        if (!extent->is_placed)
+            return false;
+    return !extents->has_missed;
 }
 
 void flyt_node_extents_leave(struct flyt_node_extents *extents)
@@ -159,7 +216,7 @@ unsigned flyt_node_extents_restore(struct flyt_node *node, struct flyt_node_exte
         parse_name(names.items[i], &its_server_id, &extent);
         extent.fd = flyt_daemon_take(node->daemon, names.items[i]);
         if (extent.fd >= 0 && !insert(extents, &extent))
-            restored++;
+            restored += extent.is_placed;
         else
             flyt_close(extent.fd);
     }

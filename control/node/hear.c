@@ -55,8 +55,7 @@ static void on_extent(struct flyt_node_server *server, const struct flyt_server_
         flyt_close(fd);
         return;
     }
-    int status = flyt_node_extent_add(server->node, &server->extents, server->server_id, extent->extent_id,
-                                      extent->slot, extent->bytes, fd);
+    int status = flyt_node_extent_add(server->node, &server->extents, server->server_id, extent, fd);
     if (status && status != -EEXIST) /* after a restart it may be there already */
         flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", server->session_id, strerror(-status));
 }
