@@ -11,6 +11,7 @@
 #include "control/node/images.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
+#include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "rpc/base/clock.h"
@@ -203,7 +204,7 @@ static bool has_server(const struct flyt_node *node, uint64_t server_id)
 
     while (server && server->server_id != server_id)
         server = server->next;
-    return server;
+    return server || flyt_node_resume_has(node, server_id);
 }
 
 /* Who they are stands in the ledgers; where one is not there (yet), nobody knows, and there may be one. */
@@ -283,7 +284,8 @@ int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_n
         if (gpu->health == FLYT_HEALTH_FAILED)
             return flyt_error_set(err, -ENODEV, "GPU %u of node %.255s has failed: %.200s", gpu->index, node->name,
                                   gpu->health_text);
-        if (node->starts[gpu->index].serving + node->settings->warm >= node->settings->client_slots)
+        if (node->starts[gpu->index].serving + flyt_node_resume_count(node, gpu) + node->settings->warm >=
+            node->settings->client_slots)
             return flyt_error_set(err, -EBUSY, "all %u client slots of GPU %u of node %.255s are taken",
                                   (unsigned)(node->settings->client_slots - node->settings->warm), gpu->index,
                                   node->name);

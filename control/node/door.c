@@ -13,6 +13,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/pool.h"
+#include "control/node/resume.h"
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -106,7 +107,7 @@ static const char *verify(const struct flyt_node *node, const struct flyt_creden
     return NULL;
 }
 
-/* Raising the generation ends no session, so further data streams of one are as good as its first: for these the
+/* Raising the generation ends no session, so further connections of one are as good as its first: for these the
  * session's token decides. */
 static const char *check_allocation(const struct flyt_node_allocation *allocation,
                                     const struct flyt_credentials *credentials, bool is_new_session)
@@ -160,6 +161,32 @@ static void take_session(struct flyt_node *node, struct flyt_node_allocation *al
     explicit_bzero(&ticket, sizeof ticket);
 }
 
+/* The client of a session that goes on at another server. */
+static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *allocation, int fd,
+                         const struct flyt_greeter_answer *answer, const unsigned char *channel_key, const void *record,
+                         size_t bytes)
+{
+    struct flyt_node_ticket ticket = {
+        .allocation_id = allocation->now.id, .generation = allocation->now.generation, .xid = answer->xid};
+    struct flyt_node_server *session;
+    struct flyt_error err = {0};
+
+    if (flyt_handshake_check(answer->args, FLYT_BUILD_NAME, &err)) {
+        refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BASE_DIFFERS, err.text);
+        return;
+    }
+    int status = flyt_node_resume_find_token(node, allocation, answer->args->token.token_val,
+                                             answer->args->token.token_len, &session, &err);
+    if (status) {
+        refuse(node, fd, answer->xid, status == -EBUSY ? FLYT_HANDSHAKE_BUSY : FLYT_HANDSHAKE_NO_SESSION, err.text);
+        return;
+    }
+    ticket.session_id = session->session_id;
+    memcpy(ticket.channel_key, channel_key, sizeof ticket.channel_key);
+    flyt_node_pool_serve(node, allocation, &ticket, fd, record, bytes);
+    explicit_bzero(&ticket, sizeof ticket);
+}
+
 static void take_answer(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
 {
     struct flyt_node *node = user;
@@ -173,13 +200,16 @@ static void take_answer(void *user, int fd, const struct flyt_greeter_answer *an
     }
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, credentials.allocation_id);
     const char *reason = verify(node, &credentials, answer, channel_key);
-    bool is_data_stream = answer->args->kind == FLYT_CONNECTION_DATA;
+    flyt_connection_kind kind = answer->args->kind;
     if (!reason)
-        reason = check_allocation(allocation, &credentials, !is_data_stream);
+        reason =
+            check_allocation(allocation, &credentials, kind != FLYT_CONNECTION_DATA && kind != FLYT_CONNECTION_RESUME);
     if (reason)
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_DENIED, reason);
-    else if (is_data_stream)
+    else if (kind == FLYT_CONNECTION_DATA)
         take_data_stream(node, allocation, fd, answer, channel_key, record, bytes);
+    else if (kind == FLYT_CONNECTION_RESUME)
+        take_resumed(node, allocation, fd, answer, channel_key, record, bytes);
     else
         take_session(node, allocation, fd, answer, channel_key, record, bytes);
     explicit_bzero(channel_key, sizeof channel_key);

@@ -5,6 +5,10 @@
  *   charge SLOT BYTES | release SLOT BYTES    of the ledger
  *   reserve SLOT BYTES                        of the ledger
  *   extent ID SLOT BYTES | drop ID SLOT BYTES memory that the manager holds too; drop waits for the credit
+ *   extents COUNT SLOT BYTES                  so many, from id 1 on
+ *   memory ID                                 "slot bytes address inode" of it, or "none"
+ *   resumed                                   "extents last-id" that came with RESUME; "no"
+ *   replaceable 0|1                           what USE says
  *   cache SLOT BYTES                          charged, and given back when a lower limit is wanted
  *   groups SLOT                               the groups as hexadecimal digits of its first four bytes
  *   limit SLOT                                the limit as it was last told
@@ -33,7 +37,7 @@
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/server_link.h"
 
-enum { EXTENTS_MAX = 64 };
+enum { EXTENTS_MAX = 512 };
 
 struct fake {
     int link_fd, client_fd;
@@ -51,6 +55,8 @@ struct fake {
     bool is_stubborn, is_sluggish, is_unchanging, is_silent;
     int turn_fds[FLYT_SLOTS_MAX];        /* -1: none */
     struct flyt_server_link_share share; /* the last one that came */
+    bool is_resumed;
+    struct flyt_server_link_resume resume;
     char line[512];
     size_t line_bytes;
 };
@@ -295,17 +301,61 @@ static int send_extent(struct fake *fake, unsigned index)
     return flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, 1);
 }
 
-static void make_extent(struct fake *fake, uint64_t id, unsigned slot, uint64_t bytes)
+static int make_extent(struct fake *fake, uint64_t id, unsigned slot, uint64_t bytes)
 {
     int status = flyt_ledger_charge(fake->ledgers[slot], fake->session.server_id, bytes);
     unsigned index = (unsigned)id % EXTENTS_MAX;
 
     if (!status) {
         fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
-        fake->extents[index].extent = (struct flyt_server_link_extent){.extent_id = id, .bytes = bytes, .slot = slot};
+        fake->extents[index].extent = (struct flyt_server_link_extent){
+            .extent_id = id, .bytes = bytes, .address = 0x200000000000 + (id << 32), .slot = slot};
         status = send_extent(fake, index);
     }
+    return status;
+}
+
+static void make_extents(struct fake *fake, uint64_t count, unsigned slot, uint64_t bytes)
+{
+    int status = 0;
+
+    for (uint64_t id = 1; !status && id <= count; id++)
+        status = make_extent(fake, id, slot, bytes);
     answer_number(fake, status);
+}
+
+static void say_memory(struct fake *fake, uint64_t id)
+{
+    unsigned index = (unsigned)id % EXTENTS_MAX;
+    const struct flyt_server_link_extent *extent = &fake->extents[index].extent;
+    struct stat info = {0};
+    char text[120];
+
+    if (!fake->extents[index].fd || extent->extent_id != id || fstat(fake->extents[index].fd, &info)) {
+        answer(fake, "none");
+        return;
+    }
+    snprintf(text, sizeof text, "%u %" PRIu64 " %" PRIx64 " %ju", extent->slot, extent->bytes, extent->address,
+             (uintmax_t)info.st_ino);
+    answer(fake, text);
+}
+
+static void say_resumed(struct fake *fake)
+{
+    char text[64] = "no";
+
+    if (fake->is_resumed)
+        snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, fake->resume.extent_count, fake->resume.last_extent_id);
+    answer(fake, text);
+}
+
+static void say_use(struct fake *fake, bool is_replaceable)
+{
+    fake->message.kind = FLYT_SERVER_LINK_USE;
+    fake->message.use = (struct flyt_server_link_use){.is_replaceable = is_replaceable};
+    flyt_server_link_say(&fake->message, is_replaceable ? NULL : "it has what cannot be kept");
+    put(fake);
+    answer(fake, "0");
 }
 
 static void drop_extent(struct fake *fake, uint64_t id)
@@ -341,7 +391,15 @@ static void obey(struct fake *fake, const char *line)
         fake->cached[a] += status ? 0 : b;
         answer_number(fake, status);
     } else if (!strcmp(word, "extent")) {
-        make_extent(fake, a, (unsigned)b, c);
+        answer_number(fake, make_extent(fake, a, (unsigned)b, c));
+    } else if (!strcmp(word, "extents")) {
+        make_extents(fake, a, (unsigned)b, c);
+    } else if (!strcmp(word, "memory")) {
+        say_memory(fake, a);
+    } else if (!strcmp(word, "resumed")) {
+        say_resumed(fake);
+    } else if (!strcmp(word, "replaceable")) {
+        say_use(fake, a);
     } else if (!strcmp(word, "drop")) {
         drop_extent(fake, a);
     } else if (!strcmp(word, "groups")) {
@@ -414,14 +472,38 @@ static void answer_handshake(struct fake *fake)
     xdr_free((xdrproc_t)xdr_flyt_handshake_args, &args);
 }
 
+/* What a session that goes on has; then SESSION is there. */
+static void take_extents(struct fake *fake)
+{
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned count = 0;
+
+    fake->is_resumed = true;
+    fake->resume = fake->message.resume;
+    for (uint64_t i = 0; i < fake->resume.extent_count; i++) {
+        if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count) ||
+            fake->message.kind != FLYT_SERVER_LINK_GIVE)
+            _exit(1);
+        unsigned index = (unsigned)fake->message.extent.extent_id % EXTENTS_MAX;
+        fake->extents[index].extent = fake->message.extent;
+        fake->extents[index].fd = fds[0];
+    }
+}
+
 static void take_session(struct fake *fake)
 {
     int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
     unsigned count = 0;
 
-    if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count) ||
-        fake->message.kind != FLYT_SERVER_LINK_SESSION)
+    if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
         _exit(0); /* a warm server that nobody needs */
+    if (fake->message.kind == FLYT_SERVER_LINK_RESUME) {
+        take_extents(fake);
+        if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
+            _exit(0);
+    }
+    if (fake->message.kind != FLYT_SERVER_LINK_SESSION)
+        _exit(1);
     fake->client_fd = fds[0];
     fake->session = fake->message.session;
     for (unsigned i = 0; i < fake->session.slot_count; i++) {

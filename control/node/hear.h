@@ -1,5 +1,5 @@
 /*
- * What servers say, between server.c and hear.c only.
+ * What servers say, between server.c, hear.c and resume.c only.
  */
 #ifndef FLYT_NODE_HEAR_H
 #define FLYT_NODE_HEAR_H
@@ -16,6 +16,26 @@ void flyt_node_server_hear_all(struct flyt_node_server *server);
 void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_server_state state);
 /* It has ended its session by itself and is given a moment to end; with has_work it is ended at once, by MPS first. */
 void flyt_node_server_returned(struct flyt_node_server *server, bool has_work);
+/* Its session's memory and charge are let go of, and it is told that it has ended, and why: as end_reason says, or else
+ * `how`. The allocation may be freed by that. */
+void flyt_node_server_end_session(struct flyt_node_server *server, const char *how);
+/*
+ * Fills SESSION for the server, but for its data: a new session of the allocation (from: NULL), or one that goes on,
+ * with a new server's id in either case. 0 or a negative errno. Holds the channel's key.
+ */
+int flyt_node_server_describe_session(const struct flyt_node_server *server,
+                                      const struct flyt_node_allocation *allocation,
+                                      const struct flyt_node_ticket *ticket, const struct flyt_node_server *from,
+                                      struct flyt_server_link_message *message);
+/* Its descriptors (FLYT_SERVER_LINK_DESCRIPTORS_MAX in fds), of which none is the caller's to close; marks the slots
+ * that have one. 0 or a negative errno. */
+int flyt_node_server_session_fds(struct flyt_node *node, const struct flyt_node_allocation *allocation, int client_fd,
+                                 struct flyt_server_link_session *session, int *fds, unsigned *ret_fd_count);
+/* Right before SESSION, to one that cannot open the folder of the VM's module images. 0 or a negative errno. */
+int flyt_node_server_send_folder(struct flyt_node_server *server, const struct flyt_node_allocation *allocation);
+/* It serves that from now on. Its ticket and times are the caller's to set. */
+void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
+                                   const struct flyt_server_link_session *session);
 /* The process has ended. */
 int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, void *user);
 

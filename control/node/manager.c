@@ -14,6 +14,7 @@
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
+#include "control/node/resume.h"
 #include "control/node/server.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -429,8 +430,11 @@ static void serve_session_kill(struct flyt_call *call, void *args)
 
     if (is_led(manager->node, order->epoch, &outcome)) {
         struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
+        struct flyt_node_server *away = flyt_node_resume_find(manager->node, order->session_id);
         if (server)
             flyt_node_server_end(server, "an operator has ended this session");
+        else if (away)
+            flyt_node_resume_end(away, "an operator has ended this session");
         else
             outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node has no such session (any more)"};
     }

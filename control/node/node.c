@@ -17,6 +17,7 @@
 #include "control/node/images.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
+#include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "rpc/base/clock.h"
@@ -182,7 +183,7 @@ static void end_rejoining(struct flyt_node *node)
                 const struct flyt_node_server *server = node->servers;
                 while (server && server->server_id != ids[j])
                     server = server->next;
-                if (!server)
+                if (!server && !flyt_node_resume_has(node, ids[j]))
                     flyt_ledger_reclaim(allocation->slots[i].ledger, ids[j], NULL);
             }
         }
@@ -261,6 +262,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     *node = (struct flyt_node){.event = event, .daemon = daemon, .settings = settings, .link_fd = -1, .mps = mps};
     node->started_ms = flyt_clock_ms();
     node->client_lost_s = (unsigned)(settings->client_lost_ms / 1000);
+    node->resume_ms = FLYT_NODE_RESUME_S * 1000;
     if (hooks)
         node->hooks = *hooks;
     int status = prepare(node, gpus, err);
@@ -296,6 +298,7 @@ void flyt_node_fini(struct flyt_node *node)
     if (node->link_fd >= 0 && !node->daemon)
         unlink(node->link_path);
     flyt_close(node->settings ? node->link_fd : -1);
+    flyt_node_resume_fini(node);
     while (node->servers)
         flyt_node_server_free(node->servers);
     while (node->allocations)

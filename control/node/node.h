@@ -84,6 +84,8 @@ struct flyt_node {
     unsigned allocation_count;
     struct flyt_node_server *servers;
     unsigned server_count, starting_count;
+    struct flyt_node_server *away; /* sessions without a server, which wait for their client (resume.h) */
+    unsigned away_count, resume_ms;
     struct flyt_node_waiting *waiting_first, *waiting_last;
     unsigned waiting_count;
     sd_event_source *pool_timer;
@@ -102,7 +104,7 @@ struct flyt_node {
 
     struct flyt_node_fault faults[FLYT_GPUS_MAX]; /* by GPU */
 
-    uint64_t sessions_started, sessions_refused; /* since the start, for metrics */
+    uint64_t sessions_started, sessions_refused, sessions_resumed; /* since the start, for metrics */
 };
 
 /*

@@ -31,6 +31,7 @@ enum family {
     SESSION_GPU_TIME,
     STARTED,
     REFUSED,
+    RESUMED,
     FAMILIES
 };
 
@@ -68,6 +69,7 @@ static const struct {
     [SESSION_GPU_TIME] = {FLYT_COUNTER, "flyt_session_gpu_seconds_total", SESSION, "measured GPU time"},
     [STARTED] = {FLYT_COUNTER, "flyt_sessions_started_total", "", "programs that got a server"},
     [REFUSED] = {FLYT_COUNTER, "flyt_sessions_refused_total", "", "programs that were refused"},
+    [RESUMED] = {FLYT_COUNTER, "flyt_sessions_resumed_total", "", "programs that went on at another server process"},
 };
 
 struct flyt_node_metrics {
@@ -161,6 +163,9 @@ void flyt_node_metrics_refresh(struct flyt_node_metrics *metrics, const struct f
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
         if (server->allocation)
             set_session(metrics, server);
+    for (const struct flyt_node_server *session = node->away; session; session = session->next)
+        set_session(metrics, session);
     set(metrics, STARTED, NULL, (double)node->sessions_started);
     set(metrics, REFUSED, NULL, (double)node->sessions_refused);
+    set(metrics, RESUMED, NULL, (double)node->sessions_resumed);
 }

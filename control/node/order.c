@@ -8,6 +8,7 @@
 #include "control/base/size.h"
 #include "control/node/allocation.h"
 #include "control/node/groups.h"
+#include "control/node/resume.h"
 #include "control/node/share.h"
 #include "control/node/server.h"
 #include "rpc/base/log.h"
@@ -222,6 +223,7 @@ static void end_sessions(struct flyt_node *node, const struct flyt_node_allocati
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
         if (server->allocation == allocation)
             flyt_node_server_end(server, reason);
+    flyt_node_resume_end_all(node, allocation, reason);
 }
 
 /* Everything was checked and the limits are set: the order holds. Takes over the parts of *wanted. False: the state
@@ -327,6 +329,9 @@ static void wait_for_memory(struct flyt_node *node, struct flyt_node_allocation 
             if (server->allocation == allocation)
                 flyt_node_server_tell_limit(server, i, pending->wanted.slots.slots_val[i].memory_bytes,
                                             pending->wanted.revision, false);
+    /* Its sessions may all be without a server: nobody has anything to give back. */
+    if (!flyt_node_server_owes_answer(node, allocation))
+        flyt_node_order_retry(node, allocation);
 }
 
 static void change(struct flyt_node *node, struct flyt_node_allocation *allocation, struct order *order, unsigned index,

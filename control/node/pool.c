@@ -10,6 +10,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/fault.h"
+#include "control/node/resume.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
@@ -78,18 +79,49 @@ static bool is_known(const struct flyt_node_allocation *allocation)
             flyt_node_allocation_sessions(allocation) < allocation->now.sessions_max);
 }
 
+/* The client of a session that goes on, to a warm server of the GPU that it was on. False: there is none. */
+static bool hand_over_session(struct flyt_node *node, const struct flyt_node_ticket *ticket, int fd, const void *record,
+                              size_t bytes)
+{
+    struct flyt_node_server *session = flyt_node_resume_find(node, ticket->session_id);
+    struct flyt_node_server *server = session ? find_warm(node, session->gpu) : NULL;
+
+    return server && !flyt_node_resume_give(server, session, ticket, fd, record, bytes);
+}
+
 /* Hands over to any warm server. False: there is none, or it is not known yet whether the allocation has room. */
 static bool hand_over(struct flyt_node *node, struct flyt_node_allocation *allocation,
                       const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
 {
     struct flyt_node_server *server;
 
+    if (ticket->session_id)
+        return hand_over_session(node, ticket, fd, record, bytes);
     if (!is_known(allocation))
         return false;
     while ((server = find_warm(node, gpu_of(allocation))))
         if (!flyt_node_server_serve(server, allocation, ticket, fd, record, bytes))
             return true;
     return false;
+}
+
+/* A client that comes again has given up its connection of before. */
+static void drop_earlier(struct flyt_node *node, uint64_t session_id)
+{
+    struct flyt_node_waiting **link = &node->waiting_first, *waiting, *last = NULL;
+
+    while ((waiting = *link)) {
+        if (waiting->ticket.session_id != session_id) {
+            last = waiting;
+            link = &waiting->next;
+            continue;
+        }
+        *link = waiting->next;
+        node->waiting_count--;
+        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY, "the session's client came once more");
+        free_waiting(waiting);
+    }
+    node->waiting_last = last;
 }
 
 void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *allocation,
@@ -99,6 +131,8 @@ void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *a
         flyt_node_pool_fill(node);
         return;
     }
+    if (ticket->session_id)
+        drop_earlier(node, ticket->session_id);
     struct flyt_node_waiting *waiting =
         node->waiting_count < FLYT_NODE_WAITING_MAX ? malloc(sizeof *waiting + bytes) : NULL;
     if (!waiting) {
@@ -135,6 +169,21 @@ static void refuse_late(struct flyt_node *node, const struct flyt_node_allocatio
     refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY, sentence);
 }
 
+/* The same for the client of a session that goes on: nothing but that session decides. */
+static bool settle_session(struct flyt_node *node, struct flyt_node_waiting *waiting, uint64_t now_ms)
+{
+    if (!flyt_node_resume_find(node, waiting->ticket.session_id)) {
+        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_NO_SESSION, "the session was ended");
+        return true;
+    }
+    if (hand_over_session(node, &waiting->ticket, waiting->fd, waiting->record, waiting->bytes))
+        return true;
+    if (waiting->until_ms > now_ms)
+        return false;
+    refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY, "no server process became ready in time");
+    return true;
+}
+
 /* Serves or refuses one of those that wait. False: it goes on waiting. */
 static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, uint64_t now_ms)
 {
@@ -142,6 +191,8 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
 
     struct flyt_error err;
 
+    if (waiting->ticket.session_id)
+        return settle_session(node, waiting, now_ms);
     if (!allocation || allocation->is_removed || !gpu_of(allocation)) {
         refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED, "the allocation was taken back");
         return true;
@@ -187,8 +238,17 @@ unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocatio
     unsigned count = 0;
 
     for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting; waiting = waiting->next)
-        count += waiting->ticket.allocation_id == allocation_id;
+        count += waiting->ticket.allocation_id == allocation_id && !waiting->ticket.session_id;
     return count;
+}
+
+bool flyt_node_pool_has_resumed(const struct flyt_node *node, uint64_t session_id)
+{
+    const struct flyt_node_waiting *waiting = node->waiting_first;
+
+    while (waiting && waiting->ticket.session_id != session_id)
+        waiting = waiting->next;
+    return waiting != NULL;
 }
 
 static unsigned waiting_for(const struct flyt_node *node, const struct flyt_node_gpu *gpu)

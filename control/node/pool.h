@@ -13,12 +13,14 @@ void flyt_node_pool_fill(struct flyt_node *node);
 void flyt_node_pool_renew(struct flyt_node *node, struct flyt_node_gpu *gpu);
 /* What a program hears for a status of flyt_node_allocation_check. */
 flyt_handshake_status flyt_node_pool_refusal(int status);
-/* Programs that wait for a server and are of this allocation. */
+/* Programs that wait for a server and are of this allocation, but for those whose sessions go on. */
 unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocation_id);
+/* Whether the client of this session, which goes on, waits for a server. */
+bool flyt_node_pool_has_resumed(const struct flyt_node *node, uint64_t session_id);
 void flyt_node_pool_fini(struct flyt_node *node);
 
-/* A program's connection for an allocation that has admitted it: to a warm server, now or within FLYT_NODE_WAIT_MS, or
- * refused. Takes over fd. */
+/* A program's connection for an allocation that has admitted it, or for a session of it that waits for its client
+ * (ticket->session_id): to a warm server, now or within FLYT_NODE_WAIT_MS, or refused. Takes over fd. */
 void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *allocation,
                           const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes);
 

@@ -44,12 +44,15 @@ static int fill_sessions(const struct flyt_node *node, flyt_session_use **ret_se
 {
     int status = 0;
 
-    *ret_sessions = calloc(node->server_count + 1, sizeof **ret_sessions);
+    *ret_sessions = calloc(node->server_count + node->away_count + 1, sizeof **ret_sessions);
     if (!*ret_sessions)
         return -ENOMEM;
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
         if (server->allocation && *ret_count < FLYT_SESSIONS_MAX)
             status |= fill_session(server, &(*ret_sessions)[(*ret_count)++]);
+    for (const struct flyt_node_server *session = node->away; session; session = session->next)
+        if (*ret_count < FLYT_SESSIONS_MAX)
+            status |= fill_session(session, &(*ret_sessions)[(*ret_count)++]);
     return status ? -ENOMEM : 0;
 }
 

@@ -21,6 +21,7 @@ CONTROL += $(B)/bin/flyt-node-manager
 $(B)/control/node/manager_test: $(B)/control/node/fake-server
 $(B)/control/node/share_test: $(B)/control/node/fake-server
 $(B)/control/node/cgroup_test: $(B)/control/node/fake-server
+$(B)/control/node/resume_test: $(B)/control/node/fake-server
 
 # NVML's names without a GPU, for tests.
 $(B)/control/node/libfake-nvml.so: $(B)/control/node/fake_nvml.o

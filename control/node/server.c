@@ -22,6 +22,7 @@
 #include "control/node/images.h"
 #include "control/node/mps.h"
 #include "control/node/pool.h"
+#include "control/node/resume.h"
 #include "control/node/share.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -41,7 +42,7 @@ void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_
 {
     struct flyt_node *node = server->node;
     struct flyt_node_starts *starts = &node->starts[server->gpu->index];
-    unsigned *const counts[] = {&starts->starting, &starts->warm, &starts->serving, NULL};
+    unsigned *const counts[] = {&starts->starting, &starts->warm, &starts->serving, NULL, NULL, NULL};
 
     if (counts[server->state])
         --*counts[server->state];
@@ -338,21 +339,27 @@ static bool is_own_user(const struct flyt_node_server *server)
     return server->uid != geteuid();
 }
 
-static int fill_session(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
-                        const struct flyt_node_ticket *ticket, struct flyt_server_link_session *session)
+int flyt_node_server_describe_session(const struct flyt_node_server *server,
+                                      const struct flyt_node_allocation *allocation,
+                                      const struct flyt_node_ticket *ticket, const struct flyt_node_server *from,
+                                      struct flyt_server_link_message *message)
 {
+    struct flyt_server_link_session *session = &message->session;
     struct flyt_node *node = server->node;
 
+    message->kind = FLYT_SERVER_LINK_SESSION;
     *session = (struct flyt_server_link_session){
-        .session_id = flyt_node_random(),
+        .session_id = from ? from->session_id : flyt_node_random(),
         .server_id = flyt_node_random(),
-        .is_encrypted = allocation->now.is_encrypted,
+        .is_encrypted = from ? from->is_encrypted : allocation->now.is_encrypted,
         .group_size = server->gpu->group_size,
         .client_lost_s = node->client_lost_s,
         .image_bytes_max = node->settings->vm_image_bytes_max,
     };
     flyt_node_allocation_fill(allocation, session);
-    if (getrandom(session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
+    if (from)
+        memcpy(session->token, from->token, sizeof session->token);
+    else if (getrandom(session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
         return -EIO;
     if (session->is_encrypted)
         memcpy(session->channel_key, ticket->channel_key, sizeof session->channel_key);
@@ -362,9 +369,10 @@ static int fill_session(struct flyt_node_server *server, struct flyt_node_alloca
     return is_own_user(server) ? 0 : flyt_node_images_folder(node, allocation->now.vm_ip, session->image_folder);
 }
 
-/* Where it cannot open the folder of its VM's module images: before the session. 0 or a negative errno. */
-static int send_folder(struct flyt_node_server *server, const struct flyt_node_allocation *allocation)
+int flyt_node_server_send_folder(struct flyt_node_server *server, const struct flyt_node_allocation *allocation)
 {
+    if (!is_own_user(server))
+        return 0;
     struct flyt_server_link_message *message = calloc(1, sizeof *message);
     int status = message ? 0 : -ENOMEM, fd = -1;
 
@@ -379,25 +387,44 @@ static int send_folder(struct flyt_node_server *server, const struct flyt_node_a
     return status;
 }
 
-/* Notes what the server has from now on. */
-static void begin(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
-                  const struct flyt_node_ticket *ticket, const struct flyt_server_link_session *session)
+int flyt_node_server_session_fds(struct flyt_node *node, const struct flyt_node_allocation *allocation, int client_fd,
+                                 struct flyt_server_link_session *session, int *fds, unsigned *ret_fd_count)
 {
-    struct flyt_node *node = server->node;
+    unsigned fd_count = 0;
 
+    fds[fd_count++] = client_fd;
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
+        fds[fd_count++] = flyt_ledger_fd(allocation->slots[i].ledger);
+    int status = flyt_node_share_fill(node, allocation, session, fds, &fd_count);
+    *ret_fd_count = fd_count;
+    return status;
+}
+
+void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
+                                   const struct flyt_server_link_session *session)
+{
     server->allocation = allocation;
     server->server_id = session->server_id;
     server->session_id = session->session_id;
     memcpy(server->token, session->token, sizeof server->token);
-    server->ticket = *ticket;
-    memset(server->ticket.channel_key, 0, sizeof server->ticket.channel_key);
-    server->session_started_ms = flyt_node_wall_ms();
     server->is_encrypted = session->is_encrypted;
     for (unsigned i = 0; i < session->slot_count; i++) {
         server->sm_revision[i] = allocation->slots[i].groups_revision;
         server->sm_state[i] = FLYT_SWITCH_VACATED;
     }
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
+}
+
+/* Notes what the server has from now on. */
+static void begin(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
+                  const struct flyt_node_ticket *ticket, const struct flyt_server_link_session *session)
+{
+    struct flyt_node *node = server->node;
+
+    flyt_node_server_note_session(server, allocation, session);
+    server->ticket = *ticket;
+    memset(server->ticket.channel_key, 0, sizeof server->ticket.channel_key);
+    server->session_started_ms = flyt_node_wall_ms();
     flyt_node_allocation_join(allocation);
     node->sessions_started++;
     char id[20];
@@ -415,15 +442,11 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
 
-    message.kind = FLYT_SERVER_LINK_SESSION;
     message.data_bytes = (uint32_t)bytes;
     memcpy(message.data, record, bytes);
-    int status = fill_session(server, allocation, ticket, &message.session);
-    fds[fd_count++] = fd;
-    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
-        fds[fd_count++] = flyt_ledger_fd(allocation->slots[i].ledger);
+    int status = flyt_node_server_describe_session(server, allocation, ticket, NULL, &message);
     if (!status)
-        status = flyt_node_share_fill(server->node, allocation, &message.session, fds, &fd_count);
+        status = flyt_node_server_session_fds(server->node, allocation, fd, &message.session, fds, &fd_count);
     /* Before the first byte of the program's comes. */
     flyt_node_cgroups_enter(&server->node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
     /* The server finds its entries made: none is left without a name in case it dies. */
@@ -431,8 +454,8 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     server->server_id = message.session.server_id;
     for (unsigned i = 0; !status && i < allocation->now.slots.slots_len; i++)
         status = flyt_ledger_join(allocation->slots[i].ledger, server->server_id);
-    if (!status && is_own_user(server))
-        status = send_folder(server, allocation);
+    if (!status)
+        status = flyt_node_server_send_folder(server, allocation);
     if (!status)
         status = flyt_server_link_send(server->link_fd, &message, fds, fd_count);
     if (status) {
@@ -608,7 +631,8 @@ void flyt_node_server_returned(struct flyt_node_server *server, bool has_work)
         on_grace_over(NULL, 0, server);
 }
 
-static void forget(struct flyt_node_server *server)
+/* Out of the list, without what it had of its process. */
+static void detach(struct flyt_node_server *server)
 {
     struct flyt_node *node = server->node;
     struct flyt_node_server **link = &node->servers;
@@ -618,11 +642,17 @@ static void forget(struct flyt_node_server *server)
     *link = server->next;
     node->server_count--;
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
-    sd_event_source_disable_unref(server->timer);
-    sd_event_source_disable_unref(server->pid_source);
-    sd_event_source_disable_unref(server->link_source);
-    flyt_close(server->link_fd);
-    flyt_close(server->pid_fd);
+    server->timer = sd_event_source_disable_unref(server->timer);
+    server->pid_source = sd_event_source_disable_unref(server->pid_source);
+    server->link_source = sd_event_source_disable_unref(server->link_source);
+    server->link_fd = flyt_close(server->link_fd);
+    server->pid_fd = flyt_close(server->pid_fd);
+}
+
+static void forget(struct flyt_node_server *server)
+{
+    flyt_node_resume_fail(server);
+    detach(server);
     free(server);
 }
 
@@ -646,7 +676,7 @@ static void describe_end(struct flyt_node_server *server, char *text, size_t byt
         snprintf(text, bytes, "its server process ended with status %d", info.si_status);
 }
 
-static void end_session(struct flyt_node_server *server, const char *how)
+void flyt_node_server_end_session(struct flyt_node_server *server, const char *how)
 {
     struct flyt_node_allocation *allocation = server->allocation;
     struct flyt_node *node = server->node;
@@ -681,12 +711,18 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     describe_end(server, how, sizeof how);
     was_starting = was_starting && server->state == FLYT_NODE_SERVER_STARTING;
     flyt_node_fault_leave(server);
-    if (server->allocation)
-        end_session(server, how);
-    else if (*how && server->state != FLYT_NODE_SERVER_ENDING && !was_starting)
+    bool goes_on = flyt_node_resume_may_wait(server);
+    if (server->allocation && !goes_on)
+        flyt_node_server_end_session(server, how);
+    else if (*how && !goes_on && server->state != FLYT_NODE_SERVER_ENDING && !was_starting)
         flyt_warn("gpu %u: a warm server ended: %s", gpu->index, how);
     flyt_node_cgroups_leave(&node->cgroups, server->cgroup);
-    forget(server);
+    if (goes_on) {
+        detach(server);
+        flyt_node_resume_wait(server, how);
+    } else {
+        forget(server);
+    }
     if (was_starting)
         flyt_node_pool_failed(node, gpu, *how ? how : "a server process ended before it was ready");
     flyt_node_pool_fill(node);

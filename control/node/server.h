@@ -22,11 +22,14 @@ enum flyt_node_server_state {
     FLYT_NODE_SERVER_WARM,
     FLYT_NODE_SERVER_SERVING,
     FLYT_NODE_SERVER_ENDING, /* was told to end, or has ended its session */
+    FLYT_NODE_SERVER_TAKING, /* is given a session that goes on (resume.h) */
+    FLYT_NODE_SERVER_AWAY,   /* no process: a session that waits for its client, in node->away (resume.h) */
 };
 
 /* What a program showed at the door. */
 struct flyt_node_ticket {
     uint64_t allocation_id;
+    uint64_t session_id; /* that goes on; 0: a new one */
     uint32_t generation;
     uint32_t xid;
     uint32_t client_pid;
@@ -77,6 +80,10 @@ struct flyt_node_server {
     bool is_measured;
     uint64_t limits_told, limits_done; /* LIMIT that it was sent, and that it has answered */
     struct flyt_server_link_need need; /* for which it waits; number 0: for none */
+
+    struct flyt_node_hand_over *hand_over; /* TAKING: what it is given; else NULL */
+    uint64_t resume_asked_ms;              /* SERVING: when a client first wanted its session elsewhere; 0: never */
+    uint64_t away_until_ms;                /* AWAY */
 };
 
 /* Starts one on a GPU. 0; -EUSERS: processes have all users of server_uids; or another negative errno, which is logged.

@@ -293,11 +293,11 @@ static void prove(struct test_node *test, int fd, flyt_handshake_args *args, con
     read_answer(test, fd, res);
 }
 
-struct test_program test_node_connect(struct test_node *test, const struct flyt_credentials *credentials,
-                                      const unsigned char *token, bool is_forged)
+static struct test_program open_connection(struct test_node *test, const struct flyt_credentials *credentials,
+                                           flyt_connection_kind kind, const unsigned char *token, bool is_forged)
 {
     struct test_program program = {.fd = -1};
-    flyt_handshake_args args = {.build = (char *)"b", .program_name = (char *)"test program", .pid = 99};
+    flyt_handshake_args args = {.kind = kind, .build = (char *)"b", .program_name = (char *)"test program", .pid = 99};
     unsigned char data[320], hash[FLYT_SHA256_BYTES];
     flyt_handshake_res res;
     struct flyt_error err;
@@ -308,7 +308,6 @@ struct test_program test_node_connect(struct test_node *test, const struct flyt_
         args.credentials.credentials_len = (u_int)flyt_credentials_put(credentials, data);
     }
     if (token) {
-        args.kind = FLYT_CONNECTION_DATA;
         args.token.token_val = (char *)token;
         args.token.token_len = FLYT_TOKEN_BYTES;
     }
@@ -328,6 +327,18 @@ struct test_program test_node_connect(struct test_node *test, const struct flyt_
         program.fd = -1;
     }
     return program;
+}
+
+struct test_program test_node_connect(struct test_node *test, const struct flyt_credentials *credentials,
+                                      const unsigned char *token, bool is_forged)
+{
+    return open_connection(test, credentials, token ? FLYT_CONNECTION_DATA : FLYT_CONNECTION_SESSION, token, is_forged);
+}
+
+struct test_program test_node_resume(struct test_node *test, const struct flyt_credentials *credentials,
+                                     const unsigned char *token, bool is_forged)
+{
+    return open_connection(test, credentials, FLYT_CONNECTION_RESUME, token, is_forged);
 }
 
 const char *test_program_ask(struct test_node *test, struct test_program *program, const char *line)

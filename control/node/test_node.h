@@ -79,6 +79,9 @@ struct flyt_credentials test_node_credentials(const struct test_wish *wish);
 /* Connects and proves; `spoil` (NULL: nothing) may change the secret. token NULL: a new session. */
 struct test_program test_node_connect(struct test_node *test, const struct flyt_credentials *credentials,
                                       const unsigned char *token, bool is_forged);
+/* The main connection anew, of a session that goes on at another server. */
+struct test_program test_node_resume(struct test_node *test, const struct flyt_credentials *credentials,
+                                     const unsigned char *token, bool is_forged);
 /* Says a line to the program's fake server and returns its answer (static). */
 const char *test_program_ask(struct test_node *test, struct test_program *program, const char *line);
 

@@ -1,0 +1,457 @@
+#include "control/node/resume.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control/node/allocation.h"
+#include "control/node/groups.h"
+#include "control/node/hear.h"
+#include "control/node/order.h"
+#include "control/node/pool.h"
+#include "control/node/share.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+#include "rpc/base/ticket.h"
+#include "rpc/transport/handshake.h"
+
+enum { RETRY_US = 2000, LOOK_AGAIN_US = 500000, ID_BYTES = 20 };
+
+/* A session that is being given to a server. */
+struct flyt_node_hand_over {
+    struct flyt_node_server *session;
+    struct flyt_node_ticket ticket;
+    int fd;
+    uint64_t until_ms;
+    bool has_begun, has_folder;
+    const struct flyt_node_extent *next; /* to be given */
+    sd_event_source *timer;              /* until it takes more */
+    size_t bytes;
+    unsigned char record[];
+};
+
+static void print_id(const struct flyt_node_server *session, char *text)
+{
+    snprintf(text, ID_BYTES, "%016" PRIx64, session->session_id);
+}
+
+/* The server that is being given it; NULL: none. */
+static struct flyt_node_server *taker_of(const struct flyt_node_server *session)
+{
+    struct flyt_node_server *server = session->node->servers;
+
+    while (server && (!server->hand_over || server->hand_over->session != session))
+        server = server->next;
+    return server;
+}
+
+/* ---- waiting ---- */
+
+bool flyt_node_resume_may_wait(const struct flyt_node_server *server)
+{
+    const struct flyt_node_allocation *allocation = server->allocation;
+
+    return allocation && server->state == FLYT_NODE_SERVER_SERVING && server->use.is_replaceable &&
+           !server->fault.is_hit && !allocation->is_removed && allocation->now.state != FLYT_ALLOCATION_ENDING &&
+           flyt_node_allocation_is_complete(allocation) && flyt_node_extents_are_whole(&server->extents);
+}
+
+static void unlink_away(struct flyt_node_server *session)
+{
+    struct flyt_node_server **link = &session->node->away;
+
+    while (*link != session)
+        link = &(*link)->next;
+    *link = session->next;
+    session->node->away_count--;
+    session->timer = sd_event_source_disable_unref(session->timer);
+}
+
+/* It ends now. */
+static void finish(struct flyt_node_server *session)
+{
+    struct flyt_node_server *taker = taker_of(session);
+    struct flyt_node *node = session->node;
+
+    session->state = FLYT_NODE_SERVER_ENDING;
+    if (taker) {
+        flyt_node_resume_fail(taker);
+        flyt_node_server_end(taker, NULL);
+    }
+    unlink_away(session);
+    flyt_node_server_end_session(session, "");
+    free(session);
+    flyt_node_changed(node);
+    flyt_node_pool_fill(node); /* whoever waits for it is told */
+}
+
+static bool has_client(const struct flyt_node_server *session)
+{
+    return taker_of(session) || flyt_node_pool_has_resumed(session->node, session->session_id);
+}
+
+static void set_timer(struct flyt_node_server *session, uint64_t us);
+
+static int on_time(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_server *session = user;
+    char how[sizeof session->end_reason];
+
+    /* Its client has come in time; that has bounds of its own. */
+    if (session->state == FLYT_NODE_SERVER_AWAY && has_client(session)) {
+        set_timer(session, LOOK_AGAIN_US);
+        return 0;
+    }
+    if (session->state == FLYT_NODE_SERVER_AWAY) {
+        memcpy(how, session->end_reason, sizeof how);
+        snprintf(session->end_reason, sizeof session->end_reason,
+                 "%.200s, and its client has not come back within %u ms", how, session->node->resume_ms);
+    }
+    finish(session);
+    return 0;
+}
+
+static void set_timer(struct flyt_node_server *session, uint64_t us)
+{
+    session->timer = sd_event_source_disable_unref(session->timer);
+    if (sd_event_add_time_relative(session->node->event, &session->timer, CLOCK_MONOTONIC, us, 1000, on_time, session) <
+        0)
+        flyt_fail("session %016" PRIx64 ": waits without an end: no memory", session->session_id);
+}
+
+void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
+{
+    struct flyt_node_allocation *allocation = server->allocation;
+    struct flyt_node *node = server->node;
+    char id[ID_BYTES];
+
+    server->state = FLYT_NODE_SERVER_AWAY;
+    server->pid = 0;
+    server->away_until_ms = flyt_clock_ms() + node->resume_ms;
+    server->next = node->away;
+    node->away = server;
+    node->away_count++;
+    snprintf(server->end_reason, sizeof server->end_reason, "%s", *how ? how : "its server process ended");
+    snprintf(server->why_not, sizeof server->why_not, "%.200s: it waits for its client", server->end_reason);
+    set_timer(server, (uint64_t)node->resume_ms * 1000);
+    /* Nothing of it is on the GPU any more, and nothing is awaited of it. */
+    server->need.number = 0;
+    flyt_node_share_leave(server);
+    print_id(server, id);
+    flyt_warn("session %s: has lost its server and waits for its client, vm=%s program=%s extents=%u: %s", id,
+              allocation->now.vm_ip, server->ticket.program, server->extents.count, server->end_reason);
+    flyt_node_tell(node, "session.server_lost", id, "program %s of VM %s: %s; it waits for its client",
+                   server->ticket.program, allocation->now.vm_ip, server->end_reason);
+    flyt_node_groups_look(node, allocation);
+    flyt_node_order_retry(node, allocation);
+    flyt_node_server_answer_needs(node, allocation);
+    flyt_node_changed(node);
+}
+
+struct flyt_node_server *flyt_node_resume_find(const struct flyt_node *node, uint64_t session_id)
+{
+    struct flyt_node_server *session = node->away;
+
+    while (session && (session->state != FLYT_NODE_SERVER_AWAY || session->session_id != session_id))
+        session = session->next;
+    return session;
+}
+
+bool flyt_node_resume_has(const struct flyt_node *node, uint64_t server_id)
+{
+    const struct flyt_node_server *session = node->away;
+
+    while (session && session->server_id != server_id)
+        session = session->next;
+    return session != NULL;
+}
+
+unsigned flyt_node_resume_count(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_server *session = node->away; session; session = session->next)
+        count += flyt_node_server_uses(session, gpu);
+    return count;
+}
+
+static struct flyt_node_server *find_in(struct flyt_node_server *list, const struct flyt_node_allocation *allocation,
+                                        const void *token, size_t bytes)
+{
+    for (; list; list = list->next)
+        if (list->allocation == allocation && bytes == sizeof list->token &&
+            flyt_equal_in_constant_time(list->token, token, bytes))
+            return list;
+    return NULL;
+}
+
+/* Its client may hear of its process's end before we do: the sockets are closed first, the driver may take its time. */
+static bool may_end(struct flyt_node_server *server)
+{
+    struct pollfd end = {.fd = server->pid_fd, .events = POLLIN};
+    uint64_t now_ms = flyt_clock_ms();
+
+    if (server->state != FLYT_NODE_SERVER_SERVING)
+        return false;
+    if (!server->resume_asked_ms)
+        server->resume_asked_ms = now_ms;
+    return server->link_fd < 0 || poll(&end, 1, 0) > 0 || now_ms - server->resume_asked_ms < FLYT_NODE_RESUME_ENDING_MS;
+}
+
+int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                                const void *token, size_t bytes, struct flyt_node_server **ret_session,
+                                struct flyt_error *err)
+{
+    struct flyt_node_server *session = find_in(node->away, allocation, token, bytes);
+
+    if (session && session->state == FLYT_NODE_SERVER_AWAY && taker_of(session))
+        return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
+    if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_clock_ms() < session->away_until_ms) {
+        *ret_session = session;
+        return 0;
+    }
+    if (session)
+        return flyt_error_set(err, -ENOENT, "the session %s",
+                              session->state == FLYT_NODE_SERVER_AWAY ? "has waited too long for its client"
+                                                                      : "is ending");
+    struct flyt_node_server *server = find_in(node->servers, allocation, token, bytes);
+    if (!server)
+        return flyt_error_set(err, -ENOENT, "the session is not there (any more)");
+    if (may_end(server))
+        return flyt_error_set(err, -EBUSY, "the session's server process has not ended yet");
+    return flyt_error_set(err, -ENOENT, "the session %s",
+                          server->state == FLYT_NODE_SERVER_SERVING ? "goes on at its own server" : "is ending");
+}
+
+/* ---- giving ---- */
+
+static void refuse(struct flyt_node *node, struct flyt_node_hand_over *hand_over, flyt_handshake_status status,
+                   const char *sentence)
+{
+    node->sessions_refused++;
+    flyt_handshake_refuse(hand_over->fd, hand_over->ticket.xid, status, sentence);
+}
+
+static void free_hand_over(struct flyt_node_server *server)
+{
+    struct flyt_node_hand_over *hand_over = server->hand_over;
+
+    server->hand_over = NULL;
+    sd_event_source_disable_unref(hand_over->timer);
+    close(hand_over->fd);
+    explicit_bzero(&hand_over->ticket, sizeof hand_over->ticket);
+    free(hand_over);
+}
+
+void flyt_node_resume_fail(struct flyt_node_server *server)
+{
+    struct flyt_node_hand_over *hand_over = server->hand_over;
+
+    if (!hand_over)
+        return;
+    bool is_ending = hand_over->session->state != FLYT_NODE_SERVER_AWAY;
+    refuse(server->node, hand_over, is_ending ? FLYT_HANDSHAKE_NO_SESSION : FLYT_HANDSHAKE_BUSY,
+           is_ending ? "the session was ended" : "the server process that was to take the session has failed");
+    free_hand_over(server);
+}
+
+static bool has_gone(int fd)
+{
+    struct pollfd end = {.fd = fd, .events = POLLRDHUP};
+
+    return poll(&end, 1, 0) > 0;
+}
+
+/* The entries in all ledgers, or in none. */
+static int move_entries(const struct flyt_node_server *session, uint64_t from_id, uint64_t to_id)
+{
+    const struct flyt_node_allocation *allocation = session->allocation;
+    int status = 0;
+    unsigned i;
+
+    for (i = 0; !status && i < allocation->now.slots.slots_len; i++)
+        status = flyt_ledger_move(allocation->slots[i].ledger, from_id, to_id,
+                                  flyt_node_extents_of_slot(&session->extents, i));
+    for (i = status ? i - 1 : 0; i > 0; i--)
+        flyt_ledger_move(allocation->slots[i - 1].ledger, to_id, from_id,
+                         flyt_node_extents_of_slot(&session->extents, i - 1));
+    return status;
+}
+
+/* The session has a server again. */
+static void go_on(struct flyt_node_server *server, const struct flyt_server_link_session *described)
+{
+    struct flyt_node_server *session = server->hand_over->session;
+    struct flyt_node_allocation *allocation = session->allocation;
+    struct flyt_node *node = server->node;
+    char id[ID_BYTES];
+
+    flyt_node_server_note_session(server, allocation, described);
+    server->ticket = session->ticket;
+    server->session_started_ms = session->session_started_ms;
+    server->use = session->use;
+    server->use.is_replaceable = 0;
+    snprintf(server->why_not, sizeof server->why_not, "its client makes its objects again");
+    flyt_node_extents_move(node, &session->extents, session->server_id, &server->extents, server->server_id);
+    free_hand_over(server);
+    unlink_away(session);
+    free(session);
+    node->sessions_resumed++;
+    print_id(server, id);
+    flyt_info("session %s: goes on, vm=%s program=%s gpu=%u server_pid=%d extents=%u", id, allocation->now.vm_ip,
+              server->ticket.program, server->gpu->index, (int)server->pid, server->extents.count);
+    flyt_node_tell(node, "session.resumed", id, "program %s of VM %s goes on at another server process",
+                   server->ticket.program, allocation->now.vm_ip);
+    flyt_node_changed(node);
+}
+
+/* The last message: from now on it is the server's. */
+static int give_session(struct flyt_node_server *server, struct flyt_server_link_message *message)
+{
+    struct flyt_node_hand_over *hand_over = server->hand_over;
+    struct flyt_node_server *session = hand_over->session;
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+
+    if (has_gone(hand_over->fd))
+        return -ENOTCONN;
+    int status = flyt_node_server_describe_session(server, session->allocation, &hand_over->ticket, session, message);
+    if (!status)
+        status = flyt_node_server_session_fds(server->node, session->allocation, hand_over->fd, &message->session, fds,
+                                              &fd_count);
+    if (status)
+        return status;
+    message->data_bytes = (uint32_t)hand_over->bytes;
+    memcpy(message->data, hand_over->record, hand_over->bytes);
+    if (!hand_over->has_folder)
+        status = flyt_node_server_send_folder(server, session->allocation);
+    hand_over->has_folder |= !status;
+    if (!status)
+        status = move_entries(session, session->server_id, message->session.server_id);
+    if (status)
+        return status;
+    status = flyt_server_link_send(server->link_fd, message, fds, fd_count);
+    if (!status)
+        go_on(server, &message->session);
+    else
+        move_entries(session, message->session.server_id, session->server_id);
+    return status;
+}
+
+static int give_all(struct flyt_node_server *server)
+{
+    static struct flyt_server_link_message message; /* the loop's thread only */
+    struct flyt_node_hand_over *hand_over = server->hand_over;
+    const struct flyt_node_extents *extents = &hand_over->session->extents;
+    int status;
+
+    if (server->link_fd < 0)
+        return -EPIPE;
+    message.data_bytes = 0;
+    if (!hand_over->has_begun) {
+        message.kind = FLYT_SERVER_LINK_RESUME;
+        message.resume = (struct flyt_server_link_resume){extents->count, extents->last_id};
+        status = flyt_server_link_send(server->link_fd, &message, NULL, 0);
+        if (status)
+            return status;
+        hand_over->has_begun = true;
+        hand_over->next = extents->first;
+    }
+    for (; hand_over->next; hand_over->next = hand_over->next->next) {
+        const struct flyt_node_extent *extent = hand_over->next;
+        message.kind = FLYT_SERVER_LINK_GIVE;
+        message.extent = (struct flyt_server_link_extent){
+            .extent_id = extent->extent_id, .bytes = extent->bytes, .address = extent->address, .slot = extent->slot};
+        status = flyt_server_link_send(server->link_fd, &message, &extent->fd, 1);
+        if (status)
+            return status;
+    }
+    status = give_session(server, &message);
+    explicit_bzero(message.session.channel_key, sizeof message.session.channel_key);
+    return status;
+}
+
+static int on_retry(sd_event_source *source, uint64_t usec, void *user);
+
+/* As much as it takes now; the rest when it has read that. */
+static void step(struct flyt_node_server *server)
+{
+    struct flyt_node_hand_over *hand_over = server->hand_over;
+    int status = give_all(server);
+
+    if (!status)
+        return;
+    hand_over->timer = sd_event_source_disable_unref(hand_over->timer);
+    if ((status == -EAGAIN || status == -ETOOMANYREFS) && flyt_clock_ms() < hand_over->until_ms &&
+        sd_event_add_time_relative(server->node->event, &hand_over->timer, CLOCK_MONOTONIC, RETRY_US, 1, on_retry,
+                                   server) >= 0)
+        return;
+    flyt_warn("session %016" PRIx64 ": server process %d does not take it: %s", hand_over->session->session_id,
+              (int)server->pid, strerror(-status));
+    flyt_node_resume_fail(server);
+    flyt_node_server_end(server, NULL);
+}
+
+static int on_retry(sd_event_source *source, uint64_t usec, void *user)
+{
+    step(user);
+    return 0;
+}
+
+int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_server *session,
+                          const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
+{
+    struct flyt_node_hand_over *hand_over = malloc(sizeof *hand_over + bytes);
+
+    if (!hand_over)
+        return -ENOMEM;
+    *hand_over = (struct flyt_node_hand_over){.session = session,
+                                              .ticket = *ticket,
+                                              .fd = fd,
+                                              .until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS,
+                                              .bytes = bytes};
+    memcpy(hand_over->record, record, bytes);
+    server->hand_over = hand_over;
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_TAKING);
+    flyt_node_cgroups_enter(&server->node->cgroups, server->pid, session->allocation->now.vm_ip, server->cgroup);
+    step(server);
+    return 0;
+}
+
+/* ---- ending ---- */
+
+void flyt_node_resume_end(struct flyt_node_server *session, const char *reason)
+{
+    if (session->state != FLYT_NODE_SERVER_AWAY)
+        return;
+    session->state = FLYT_NODE_SERVER_ENDING;
+    snprintf(session->end_reason, sizeof session->end_reason, "%s", reason);
+    set_timer(session, 0);
+}
+
+void flyt_node_resume_end_all(struct flyt_node *node, const struct flyt_node_allocation *allocation, const char *reason)
+{
+    for (struct flyt_node_server *session = node->away; session; session = session->next)
+        if (session->allocation == allocation)
+            flyt_node_resume_end(session, reason);
+}
+
+void flyt_node_resume_fini(struct flyt_node *node)
+{
+    struct flyt_node_server *session;
+
+    while ((session = node->away)) {
+        struct flyt_node_server *taker = taker_of(session);
+        session->state = FLYT_NODE_SERVER_ENDING;
+        if (taker)
+            flyt_node_resume_fail(taker);
+        unlink_away(session);
+        snprintf(session->end_reason, sizeof session->end_reason, "the node manager ends");
+        flyt_node_server_end_session(session, "");
+        free(session);
+    }
+}

@@ -1,0 +1,59 @@
+/*
+ * Sessions that go on at another server. When the process that served one has ended unexpectedly, and the session was
+ * replaceable (its server said so last), it waits here for its client: a struct flyt_node_server without a process, in
+ * node->away instead of node->servers, in state AWAY. It keeps session id and token, its extents, its entries in the
+ * ledgers with what was charged, its place among the allocation's sessions and the GPU's client slots.
+ *
+ * Its client comes with a connection of kind FLYT_CONNECTION_RESUME. A warm server of the same GPU is given the extents
+ * (state TAKING: RESUME, GIVE for each, as fast as it takes them), then SESSION, as the allocation is by then. In one
+ * step the ledgers' entries become the new server's. Until SESSION is sent, any failure leaves the session waiting and
+ * the client is told to try again; after that it has one server again, and is not replaceable before this one says so:
+ * where it ends earlier the session ends, because what its client has made again is not known.
+ *
+ * Ending one that waits takes a turn of the loop, so that whoever asks for it may be in the midst of its allocation.
+ * The loop's thread.
+ */
+#ifndef FLYT_NODE_RESUME_H
+#define FLYT_NODE_RESUME_H
+
+#include "control/node/server.h"
+#include "rpc/base/error.h"
+
+enum {
+    FLYT_NODE_RESUME_S = 10,           /* a session waits so long for its client (node->resume_ms) */
+    FLYT_NODE_HAND_OVER_MS = 5000,     /* a server takes all that it is given within this time, or is ended */
+    FLYT_NODE_RESUME_ENDING_MS = 2000, /* a client may know so much earlier than we that its server's process ends */
+};
+
+/* The server's process has ended: whether its session may wait for its client. */
+bool flyt_node_resume_may_wait(const struct flyt_node_server *server);
+/* It waits from now on. `server` has no process, and is in no list; it is taken over. `how` the process ended. */
+void flyt_node_resume_wait(struct flyt_node_server *server, const char *how);
+
+/* One that waits and is not about to end; NULL: none. */
+struct flyt_node_server *flyt_node_resume_find(const struct flyt_node *node, uint64_t session_id);
+/* By its token. 0; -ENOENT: there is none of this allocation; -EBUSY: its server's process may be about to end: the
+ * client is to try again; with one sentence in *err. */
+int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                                const void *token, size_t bytes, struct flyt_node_server **ret_session,
+                                struct flyt_error *err);
+/* Whether one that waits has this entry in the ledgers. */
+bool flyt_node_resume_has(const struct flyt_node *node, uint64_t server_id);
+/* How many wait that have a device on this GPU: each will need a client slot there. */
+unsigned flyt_node_resume_count(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
+
+/* Begins to give the session to a warm server, with its client's connection. 0: fd is taken over, and is answered or
+ * refused in every case; -ENOMEM: nothing has changed. */
+int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_server *session,
+                          const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes);
+/* The server's process has ended, or it is to be forgotten: if it was being given a session, that waits again. */
+void flyt_node_resume_fail(struct flyt_node_server *server);
+
+/* Ends one that waits, or all of an allocation, soon. */
+void flyt_node_resume_end(struct flyt_node_server *session, const char *reason);
+void flyt_node_resume_end_all(struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                              const char *reason);
+/* At the node manager's end: all of them end now. */
+void flyt_node_resume_fini(struct flyt_node *node);
+
+#endif
