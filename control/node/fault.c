@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "control/node/allocation.h"
+#include "control/node/hear.h"
+#include "control/node/resume.h"
 #include "control/node/server.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -70,6 +72,22 @@ static void tell_cause(struct flyt_node_server *server, const char *sentence)
         flyt_server_link_send(server->link_fd, &message, NULL, 0);
 }
 
+/* Whether its session may go on at another server: somebody had work, but not this one. Who has said nothing by now had
+ * none. */
+static bool may_be_spared(const struct flyt_node_server *server, unsigned suspects)
+{
+    return suspects && !(server->fault.is_reported && server->fault.had_work) && flyt_node_resume_may_wait(server);
+}
+
+/* Its program hears nothing of it but that its connection ends. */
+static void spare(struct flyt_node_server *server, const char *others)
+{
+    server->fault.is_reported = false;
+    server->fault.is_hit = server->fault.is_spared = true;
+    snprintf(server->end_reason, sizeof server->end_reason, "%s", others);
+    flyt_node_server_kill(server);
+}
+
 /* Who has reported is told at once, and ended soon; the others hear of it by being ended. */
 static void hit(struct flyt_node_server *server, const char *own, const char *others, bool is_culprit)
 {
@@ -100,7 +118,7 @@ static void end_hit(struct flyt_node_fault *fault)
 {
     fault->timer = sd_event_source_disable_unref(fault->timer);
     for (struct flyt_node_server *server = fault->node->servers; server; server = server->next)
-        if (server->fault.is_hit && flyt_node_server_uses(server, fault->gpu))
+        if (server->fault.is_hit && !server->fault.is_spared && flyt_node_server_uses(server, fault->gpu))
             flyt_node_server_end(server, NULL);
 }
 
@@ -110,7 +128,8 @@ static void judge(struct flyt_node_fault *fault)
     struct flyt_node_gpu *gpu = fault->gpu;
     char who[SENTENCE_BYTES / 2 + 32], own[128], others[SENTENCE_BYTES];
     const struct flyt_node_server *culprit = NULL;
-    unsigned programs = 0;
+    unsigned programs = 0, spared = 0;
+    char how_many[64];
 
     fault->is_judged = true;
     unsigned suspects = name_suspects(node, gpu, who, sizeof who);
@@ -120,13 +139,20 @@ static void judge(struct flyt_node_fault *fault)
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
         programs += server->allocation && flyt_node_server_uses(server, gpu);
         culprit = suspects == 1 && is_suspect(server, gpu) ? server : culprit;
+        spared += flyt_node_server_uses(server, gpu) && may_be_spared(server, suspects);
     }
-    flyt_warn("gpu %u: %s: %s: programs that end with it: %u", gpu->index, who, own, programs);
-    flyt_node_tell(node, "gpu.fault", gpu->uuid, "%s%s: %s; all %u programs on GPU %s are ended",
-                   suspects == 1 ? "" : "unknown, ", who, own, programs, gpu->uuid);
+    flyt_warn("gpu %u: %s: %s: programs that end with it: %u", gpu->index, who, own, programs - spared);
+    if (spared)
+        snprintf(how_many, sizeof how_many, "%u of %u programs", programs - spared, programs);
+    else
+        snprintf(how_many, sizeof how_many, "all %u programs", programs);
+    flyt_node_tell(node, "gpu.fault", gpu->uuid, "%s%s: %s; %s on GPU %s are ended", suspects == 1 ? "" : "unknown, ",
+                   who, own, how_many, gpu->uuid);
     gpu->fault_count++;
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (flyt_node_server_uses(server, gpu))
+        if (flyt_node_server_uses(server, gpu) && may_be_spared(server, suspects))
+            spare(server, others);
+        else if (flyt_node_server_uses(server, gpu))
             hit(server, own, others, server == culprit);
     if (!wait_ms(fault, FLYT_NODE_FAULT_LEAVE_MS))
         end_hit(fault);

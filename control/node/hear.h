@@ -14,6 +14,8 @@ void flyt_node_server_hang_up(struct flyt_node_server *server);
 void flyt_node_server_hear_all(struct flyt_node_server *server);
 /* Keeps the counts of servers in each state. */
 void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_server_state state);
+/* Its process is ended without a word to its program, by MPS first where that shares the GPU. */
+void flyt_node_server_kill(struct flyt_node_server *server);
 /* It has ended its session by itself and is given a moment to end; with has_work it is ended at once, by MPS first. */
 void flyt_node_server_returned(struct flyt_node_server *server, bool has_work);
 /* Its session's memory and charge are let go of, and it is told that it has ended, and why: as end_reason says, or else

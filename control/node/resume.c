@@ -56,8 +56,9 @@ bool flyt_node_resume_may_wait(const struct flyt_node_server *server)
     const struct flyt_node_allocation *allocation = server->allocation;
 
     return allocation && server->state == FLYT_NODE_SERVER_SERVING && server->use.is_replaceable &&
-           !server->fault.is_hit && !allocation->is_removed && allocation->now.state != FLYT_ALLOCATION_ENDING &&
-           flyt_node_allocation_is_complete(allocation) && flyt_node_extents_are_whole(&server->extents);
+           (!server->fault.is_hit || server->fault.is_spared) && !allocation->is_removed &&
+           allocation->now.state != FLYT_ALLOCATION_ENDING && flyt_node_allocation_is_complete(allocation) &&
+           flyt_node_extents_are_whole(&server->extents);
 }
 
 static void unlink_away(struct flyt_node_server *session)
@@ -109,7 +110,7 @@ static int on_time(sd_event_source *source, uint64_t usec, void *user)
     if (session->state == FLYT_NODE_SERVER_AWAY) {
         memcpy(how, session->end_reason, sizeof how);
         snprintf(session->end_reason, sizeof session->end_reason,
-                 "%.200s, and its client has not come back within %u ms", how, session->node->resume_ms);
+                 "%.400s, and its client has not come back within %u ms", how, session->node->resume_ms);
     }
     finish(session);
     return 0;
@@ -135,8 +136,10 @@ void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
     server->next = node->away;
     node->away = server;
     node->away_count++;
-    snprintf(server->end_reason, sizeof server->end_reason, "%s", *how ? how : "its server process ended");
-    snprintf(server->why_not, sizeof server->why_not, "%.200s: it waits for its client", server->end_reason);
+    if (!*server->end_reason)
+        snprintf(server->end_reason, sizeof server->end_reason, "%s", *how ? how : "its server process ended");
+    memset(&server->fault, 0, sizeof server->fault);
+    snprintf(server->why_not, sizeof server->why_not, "it waits for its client: %.200s", server->end_reason);
     set_timer(server, (uint64_t)node->resume_ms * 1000);
     /* Nothing of it is on the GPU any more, and nothing is awaited of it. */
     server->need.number = 0;

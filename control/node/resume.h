@@ -25,7 +25,8 @@ enum {
     FLYT_NODE_RESUME_ENDING_MS = 2000, /* a client may know so much earlier than we that its server's process ends */
 };
 
-/* The server's process has ended: whether its session may wait for its client. */
+/* Whether its session may wait for its client when the server's process ends now. One that ends for another program's
+ * fault may where it was spared (fault.h). */
 bool flyt_node_resume_may_wait(const struct flyt_node_server *server);
 /* It waits from now on. `server` has no process, and is in no list; it is taken over. `how` the process ended. */
 void flyt_node_resume_wait(struct flyt_node_server *server, const char *how);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/fault.h"
 #include "control/node/report.h"
 #include "control/node/resume.h"
 #include "control/node/test_node.h"
@@ -563,6 +564,85 @@ static void test_other_ends_are_ends(void **state)
     assert_int_equal(used_bytes(test, &one), 0);
 }
 
+/* ---- faults that end all that share a GPU ---- */
+
+static bool is_known_replaceable(struct test_node *test, void *user)
+{
+    const struct test_program *program = user;
+
+    return flyt_node_server_find(&test->node, program->session_id)->use.is_replaceable;
+}
+
+static void make_replaceable(struct test_node *test, struct test_program *program)
+{
+    say(test, program, "replaceable 1", "0");
+    test_node_until(test, is_known_replaceable, program, "it is replaceable");
+}
+
+/* As its server says; all that belong together before the loop runs again. */
+static void report_fault(struct test_node *test, const struct test_program *program, bool had_work)
+{
+    flyt_node_fault_report(flyt_node_server_find(&test->node, program->session_id), "an illegal address", had_work);
+}
+
+static void test_a_neighbours_fault(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &one);
+    test_node_grant(test, &other);
+    test->node.resume_ms = LONG_MS;
+    struct test_program culprit = enter(test, &one), busy = enter(test, &one), firm = enter(test, &one);
+    struct test_program told = enter(test, &other), silent = enter(test, &other);
+    say(test, &silent, "extent 1 0 8388608", "0");
+    make_replaceable(test, &culprit);
+    make_replaceable(test, &busy);
+    make_replaceable(test, &told);
+    make_replaceable(test, &silent);
+    report_fault(test, &culprit, true);
+    report_fault(test, &busy, true);
+    report_fault(test, &told, false);
+    test_node_until(test, is_away, &told, "the session of one without work waits");
+    test_node_until(test, is_away, &silent, "the session of one that said nothing waits");
+    assert_int_equal(used_bytes(test, &other), 8 * MIB);
+    test_node_until(test, has_no_sessions, (void *)&one, "the ends of those that had work, or are not replaceable");
+    assert_int_equal(test->node.away_count, 2);
+    assert_non_null(strstr(test->node.away->why_not, "faulted"));
+    /* Not a word of an end. */
+    say(test, &told, NULL, "gone");
+    say(test, &silent, NULL, "gone");
+    assert_non_null(strstr(test_program_ask(test, &firm, NULL), "killed: a program on this GPU faulted"));
+    close(told.fd);
+    close(silent.fd);
+    come_back(test, &other, &told);
+    come_back(test, &other, &silent);
+    say(test, &silent, "resumed", "1 1");
+    say(test, &told, "resumed", "0 0");
+    assert_int_equal(used_bytes(test, &other), 8 * MIB);
+    close(culprit.fd);
+    close(busy.fd);
+    close(firm.fd);
+    close(told.fd);
+    leave(test, &silent, &other);
+}
+
+/* Nobody had work: it may be anybody's. */
+static void test_a_fault_of_nobody_known(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &one);
+    test->node.resume_ms = LONG_MS;
+    struct test_program first = enter(test, &one), second = enter(test, &one);
+    make_replaceable(test, &first);
+    make_replaceable(test, &second);
+    report_fault(test, &first, false);
+    test_node_until(test, has_no_sessions, (void *)&one, "all end");
+    assert_int_equal(test->node.away_count, 0);
+    close(first.fd);
+    close(second.fd);
+}
+
 /* What waits when the node manager ends is not there after it: memory, charge and session are gone. */
 static void test_the_node_manager_ends(void **state)
 {
@@ -599,6 +679,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_server_that_dies_before_it_is_whole_again, test_node_set_up,
                                         test_node_tear_down),
         cmocka_unit_test_setup_teardown(test_other_ends_are_ends, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_neighbours_fault, test_node_set_up, test_node_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_fault_of_nobody_known, test_node_set_up, test_node_tear_down),
         cmocka_unit_test_setup_teardown(test_the_node_manager_ends, test_node_set_up, test_node_tear_down),
     };
 

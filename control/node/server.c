@@ -594,6 +594,11 @@ static int on_grace_over(sd_event_source *source, uint64_t usec, void *user)
     return 0;
 }
 
+void flyt_node_server_kill(struct flyt_node_server *server)
+{
+    on_grace_over(NULL, 0, server);
+}
+
 void flyt_node_server_end(struct flyt_node_server *server, const char *reason)
 {
     static struct flyt_server_link_message message;

@@ -70,7 +70,8 @@ struct flyt_node_server {
     struct {
         bool is_reported; /* and not judged yet */
         bool had_work;
-        bool is_hit; /* it ends for it */
+        bool is_hit;    /* it ends for it */
+        bool is_spared; /* its process does, but its session had no part in it and may go on */
         char cause[128];
     } fault; /* fault.h */
     struct flyt_node_extents extents;
