@@ -274,6 +274,7 @@ cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session
     add_text(object, "vm_ip", held ? held->vm_ip : NULL);
     cJSON_AddStringToObject(object, "node", node->key);
     add_text(object, "program", session->program_name);
+    add_text(object, "state", session->server_pid ? "serving" : "waiting"); /* for its client, without a server */
     add_number(object, "client_pid", session->client_pid);
     add_text(object, "client_address", session->client_address);
     add_number(object, "server_pid", session->server_pid);

@@ -126,6 +126,7 @@ static const struct flyt_column session_columns[] = {
     C("VM", "vm_ip"),
     C("NODE", "node"),
     C("PROGRAM", "program", SHRINK),
+    C("STATE", "state"),
     C("PID", "client_pid", FLYT_SHOW_NUMBER),
     C("AGE", "started_ms", FLYT_SHOW_AGE),
     C("MEMORY", "memory_bytes", FLYT_SHOW_SIZE),

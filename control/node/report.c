@@ -251,25 +251,34 @@ static unsigned need_of(const struct flyt_node_server *server)
     return most;
 }
 
+static int add_need(const struct flyt_node_server *server, flyt_needs_args *args)
+{
+    if (!need_of(server) || args->needs.needs_len == FLYT_SESSIONS_MAX)
+        return 0;
+    unsigned count = server->allocation->now.slots.slots_len;
+    flyt_session_need *need = &args->needs.needs_val[args->needs.needs_len++];
+    need->session_id = server->session_id;
+    need->allocation_id = server->allocation->now.id;
+    need->sm_counts.sm_counts_val = calloc(count, sizeof *need->sm_counts.sm_counts_val);
+    if (!need->sm_counts.sm_counts_val)
+        return -ENOMEM;
+    need->sm_counts.sm_counts_len = count;
+    for (unsigned i = 0; i < count; i++)
+        need->sm_counts.sm_counts_val[i] = server->use.needed_sms[i];
+    return 0;
+}
+
 int flyt_node_report_needs(const struct flyt_node *node, flyt_needs_args *ret_args)
 {
+    int status = 0;
+
     *ret_args = (flyt_needs_args){0};
-    ret_args->needs.needs_val = calloc(node->server_count + 1, sizeof *ret_args->needs.needs_val);
+    ret_args->needs.needs_val = calloc(node->server_count + node->away_count + 1, sizeof *ret_args->needs.needs_val);
     if (!ret_args->needs.needs_val)
         return -ENOMEM;
-    for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-        if (!need_of(server) || ret_args->needs.needs_len == FLYT_SESSIONS_MAX)
-            continue;
-        unsigned count = server->allocation->now.slots.slots_len;
-        flyt_session_need *need = &ret_args->needs.needs_val[ret_args->needs.needs_len++];
-        need->session_id = server->session_id;
-        need->allocation_id = server->allocation->now.id;
-        need->sm_counts.sm_counts_val = calloc(count, sizeof *need->sm_counts.sm_counts_val);
-        if (!need->sm_counts.sm_counts_val)
-            return -ENOMEM;
-        need->sm_counts.sm_counts_len = count;
-        for (unsigned i = 0; i < count; i++)
-            need->sm_counts.sm_counts_val[i] = server->use.needed_sms[i];
-    }
-    return 0;
+    for (const struct flyt_node_server *server = node->servers; server && !status; server = server->next)
+        status = add_need(server, ret_args);
+    for (const struct flyt_node_server *session = node->away; session && !status; session = session->next)
+        status = add_need(session, ret_args);
+    return status;
 }

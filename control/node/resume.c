@@ -132,6 +132,7 @@ void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
 
     server->state = FLYT_NODE_SERVER_AWAY;
     server->pid = 0;
+    server->uid = 0;
     server->away_until_ms = flyt_clock_ms() + node->resume_ms;
     server->next = node->away;
     node->away = server;
