@@ -42,6 +42,8 @@ static bool visit(void *user, const struct flyt_kept_call *kept)
                                           .bytes = kept->bytes,
                                           .is_awaited = is_awaited(walk->channel, kept->sequence)};
 
+    if (!call.sequence)
+        return true;
     return (call.sequence <= walk->after && !call.is_awaited) || walk->each(walk->user, &call);
 }
 

@@ -198,6 +198,34 @@ bool flyt_input_has_record(const struct flyt_input *input)
     return mark & mark_last ? held - MARK_BYTES >= (mark & ~mark_last) : held - MARK_BYTES >= mark;
 }
 
+bool flyt_input_has_part(const struct flyt_input *input)
+{
+    return input->in_record || input->is_split || input->begin != input->end;
+}
+
+void flyt_input_take(struct flyt_input *input, struct flyt_input *from)
+{
+    free(input->buffer);
+    input->buffer = from->buffer;
+    input->capacity = from->capacity;
+    input->begin = from->begin;
+    input->end = from->end;
+    input->in_record = from->in_record;
+    input->is_last = from->is_last;
+    input->is_split_asked = from->is_split_asked;
+    input->is_split = from->is_split;
+    input->record_bytes = from->record_bytes;
+    input->fragment_count = from->fragment_count;
+    input->split = from->split;
+    input->payload_done_bytes = from->payload_done_bytes;
+    input->padding_bytes = from->padding_bytes;
+    memcpy(input->head, from->head, sizeof input->head);
+    atomic_fetch_add_explicit(&input->received_bytes, atomic_load(&from->received_bytes), memory_order_relaxed);
+    from->buffer = NULL;
+    from->capacity = from->begin = from->end = 0;
+    from->in_record = from->is_split = false;
+}
+
 /* ---- from the socket to bytes ---- */
 
 static int receive(struct flyt_input *input, struct iovec *parts, size_t part_count, bool may_wait)

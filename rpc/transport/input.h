@@ -65,6 +65,13 @@ int flyt_input_next(struct flyt_input *input, struct flyt_input_record *ret_reco
 /* Whether flyt_input_next would return other than 0, without asking for a place. */
 bool flyt_input_has_record(const struct flyt_input *input);
 
+/* Whether the beginning of a record is there: at the end of the stream, it was torn. */
+bool flyt_input_has_part(const struct flyt_input *input);
+
+/* Goes on with what `from` has received, over the same descriptor as before: `from` is empty afterwards, and what the
+ * input held is forgotten. */
+void flyt_input_take(struct flyt_input *input, struct flyt_input *from);
+
 /* Reads once from the socket; may_wait: until there is something. Returns bytes read (> 0), -EAGAIN, -EPIPE at the end
  * of the stream, -ENOMEM, or what recvmsg(2) says. To be called only after flyt_input_next has returned 0. */
 int flyt_input_fill(struct flyt_input *input, bool may_wait);

@@ -156,6 +156,14 @@ void flyt_kept_turn(struct flyt_kept *kept, struct flyt_bytes *out, uint64_t nex
     kept->written_calls_bytes = next_calls_bytes;
 }
 
+void flyt_kept_restart(struct flyt_kept *kept, uint64_t after, size_t calls_bytes)
+{
+    while (kept->first)
+        drop_first(kept);
+    kept->gone = after;
+    kept->written_calls_bytes = calls_bytes;
+}
+
 /* ---- walking ---- */
 
 static uint32_t word_at(const unsigned char *bytes)
@@ -176,14 +184,14 @@ static bool walk_bytes(const unsigned char *data, size_t bytes, uint64_t *sequen
         if (!record_bytes || record_bytes > bytes - MARK_BYTES ||
             flyt_call_head_get(data + MARK_BYTES, record_bytes, &head))
             return false;
-        if (head.procedure >= TABLE_FIRST) {
-            struct flyt_kept_call call = {.sequence = ++*sequence,
-                                          .procedure = head.procedure,
-                                          .record = data + MARK_BYTES,
-                                          .bytes = record_bytes};
-            if (head.xid != (uint32_t)call.sequence || !each(user, &call))
-                return false;
-        }
+        bool is_counted = head.procedure >= TABLE_FIRST;
+        *sequence += is_counted;
+        struct flyt_kept_call call = {.sequence = is_counted ? *sequence : 0,
+                                      .procedure = head.procedure,
+                                      .record = data + MARK_BYTES,
+                                      .bytes = record_bytes};
+        if ((is_counted && head.xid != (uint32_t)call.sequence) || !each(user, &call))
+            return false;
         data += MARK_BYTES + record_bytes;
         bytes -= MARK_BYTES + record_bytes;
     }

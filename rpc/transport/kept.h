@@ -49,7 +49,7 @@ void flyt_kept_turn(struct flyt_kept *kept, struct flyt_bytes *out, uint64_t nex
 
 /* A kept call as it was written. */
 struct flyt_kept_call {
-    uint64_t sequence;
+    uint64_t sequence; /* 0: a call without a number that lies between the others */
     uint32_t procedure;
     const unsigned char *record; /* RPC message (RFC 5531), without record mark; aligned to 4 bytes */
     size_t bytes;
@@ -57,6 +57,12 @@ struct flyt_kept_call {
 
 /* True to go on. */
 typedef bool (*flyt_kept_fn)(void *user, const struct flyt_kept_call *call);
+
+/*
+ * The session goes on behind call `after` over another connection: nothing up to it is kept any more, and all that is
+ * kept above it is in the buffer that is being written, which has calls_bytes bytes of calls now.
+ */
+void flyt_kept_restart(struct flyt_kept *kept, uint64_t after, size_t calls_bytes);
 
 /* Calls `each` for every kept call in order, those in `out` (being written) and `fill` (not written yet) included.
  * False: `each` has returned false, or the records are not what they should be. */

@@ -119,12 +119,14 @@ void flyt_output_cancel_locked(struct flyt_output *output)
 
 /* ---- writing ---- */
 
-/* Sends all parts, or as much as the socket takes where it must not wait; the parts are used up. Returns bytes sent or
- * a negative errno. */
-static ssize_t send_parts(struct flyt_output *output, struct iovec *parts, size_t part_count, bool may_wait)
+/* Sends all parts, or as much as the socket takes where it must not wait; the parts are used up. 0 or a negative errno;
+ * *ret_sent tells in both cases how many bytes have gone. */
+static int send_parts(struct flyt_output *output, struct iovec *parts, size_t part_count, bool may_wait,
+                      size_t *ret_sent)
 {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = part_count};
-    ssize_t total = 0;
+    size_t total = 0;
+    int status = 0;
 
     while (message.msg_iovlen) {
         ssize_t sent = sendmsg(output->fd, &message, MSG_NOSIGNAL | (may_wait ? 0 : MSG_DONTWAIT));
@@ -132,10 +134,12 @@ static ssize_t send_parts(struct flyt_output *output, struct iovec *parts, size_
             continue;
         if (sent < 0 && errno == EAGAIN && !may_wait)
             break;
-        if (sent < 0)
-            return errno == ECONNRESET ? -EPIPE : -errno;
+        if (sent < 0) {
+            status = errno == ECONNRESET ? -EPIPE : -errno;
+            break;
+        }
         atomic_fetch_add_explicit(&output->write_count, 1, memory_order_relaxed);
-        total += sent;
+        total += (size_t)sent;
         while (message.msg_iovlen && (size_t)sent >= message.msg_iov->iov_len) {
             sent -= (ssize_t)message.msg_iov->iov_len;
             message.msg_iov++;
@@ -146,8 +150,9 @@ static ssize_t send_parts(struct flyt_output *output, struct iovec *parts, size_
             message.msg_iov->iov_len -= (size_t)sent;
         }
     }
-    atomic_fetch_add_explicit(&output->sent_bytes, (uint64_t)total, memory_order_relaxed);
-    return total;
+    atomic_fetch_add_explicit(&output->sent_bytes, total, memory_order_relaxed);
+    *ret_sent = total;
+    return status;
 }
 
 /* The writer empties `out`, of which nothing is left, and takes what was filled meanwhile: record_bytes of whole
@@ -166,7 +171,17 @@ static void take_filled_locked(struct flyt_output *output, size_t record_bytes)
     output->out_sent_bytes = 0;
 }
 
-/* Writes `out` and then `data`; the mutex is free meanwhile, the writer's role is the caller's. */
+/* Writing has failed: for ever, or until there is another connection. */
+static void break_locked(struct flyt_output *output, int status)
+{
+    if (output->broken && output->broken(output->broken_user, status))
+        output->is_held = true;
+    else
+        fail_locked(output, status);
+}
+
+/* Writes `out` and then `data`; the mutex is free meanwhile, the writer's role is the caller's. 0 or a negative errno,
+ * after which the output has failed or is held. */
 static int write_out_locked(struct flyt_output *output, bool may_wait, const void *data, size_t bytes, size_t padding)
 {
     static const char zeros[4];
@@ -177,15 +192,14 @@ static int write_out_locked(struct flyt_output *output, bool may_wait, const voi
     };
 
     flyt_output_unlock(output);
-    ssize_t sent = send_parts(output, parts, padding ? 3 : bytes ? 2 : 1, may_wait);
+    size_t sent;
+    int status = send_parts(output, parts, padding ? 3 : bytes ? 2 : 1, may_wait, &sent);
     flyt_output_lock(output);
-    if (sent < 0) {
-        fail_locked(output, (int)sent);
-    } else {
-        size_t left = output->out.used - output->out_sent_bytes;
-        output->out_sent_bytes += (size_t)sent < left ? (size_t)sent : left;
-    }
-    return output->status;
+    size_t left = output->out.used - output->out_sent_bytes;
+    output->out_sent_bytes += sent < left ? sent : left;
+    if (status)
+        break_locked(output, status);
+    return status ? status : output->status;
 }
 
 int flyt_output_flush_locked(struct flyt_output *output, bool may_wait)
@@ -199,7 +213,7 @@ int flyt_output_flush_locked(struct flyt_output *output, bool may_wait)
     output->is_writing = true;
     /* A first round may have to finish what an earlier writer left; what was filled before this call goes out in the
      * round after it, and what others filled and wanted written meanwhile in further ones. */
-    while (!output->status) {
+    while (!output->status && !output->is_held) {
         if (is_out_empty_locked(output)) {
             if (is_all_taken && !output->is_wanted_again && output->fill.used < FLYT_OUTPUT_WAITING_BYTES_MAX)
                 break;
@@ -220,21 +234,24 @@ int flyt_output_flush_locked(struct flyt_output *output, bool may_wait)
 
 void flyt_output_leave_writer_locked(struct flyt_output *output)
 {
-    output->is_writing = false;
+    output->is_writing = output->is_held;
     update_waiting_locked(output);
     tell_locked(output);
 }
 
 int flyt_output_take_writer_locked(struct flyt_output *output)
 {
-    while (output->is_writing && !output->status)
-        wait_locked(output);
-    if (output->status)
-        return output->status;
-    output->is_writing = true;
-    output->is_wanted_again = false;
-    if (!is_out_empty_locked(output) && write_out_locked(output, true, NULL, 0, 0))
+    do {
+        while (output->is_writing && !output->status)
+            wait_locked(output);
+        if (output->status)
+            return output->status;
+        output->is_writing = true;
+        output->is_wanted_again = false;
+        if (is_out_empty_locked(output) || !write_out_locked(output, true, NULL, 0, 0))
+            return 0;
         flyt_output_leave_writer_locked(output);
+    } while (!output->status);
     return output->status;
 }
 
@@ -249,4 +266,26 @@ int flyt_output_write_payload_locked(struct flyt_output *output, const void *dat
     bool is_wanted_again = output->is_wanted_again;
     flyt_output_leave_writer_locked(output);
     return !status && is_wanted_again ? flyt_output_flush_locked(output, true) : status;
+}
+
+/* ---- another connection ---- */
+
+void flyt_output_hold(struct flyt_output *output)
+{
+    flyt_output_lock(output);
+    while (output->is_writing && !output->is_held && !output->status)
+        wait_locked(output);
+    output->is_held = output->is_writing = true;
+    update_waiting_locked(output);
+    flyt_output_unlock(output);
+}
+
+void flyt_output_go_on_locked(struct flyt_output *output, struct flyt_bytes *out)
+{
+    flyt_bytes_fini(&output->out);
+    output->out = *out;
+    output->out_sent_bytes = 0;
+    *out = (struct flyt_bytes){0};
+    output->is_held = output->is_wanted_again = false;
+    flyt_output_leave_writer_locked(output);
 }

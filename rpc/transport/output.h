@@ -28,6 +28,7 @@ struct flyt_output {
     size_t out_sent_bytes;
     size_t record_begin;
     bool is_writing, is_wanted_again;
+    bool is_held; /* the writer's role is kept by nobody (flyt_output_hold), or by who holds it */
     unsigned waiter_count;
     int status;               /* 0, or the negative errno after which nothing is sent any more */
     _Atomic(bool) is_waiting; /* whether something is to be written and nobody is at it */
@@ -38,6 +39,10 @@ struct flyt_output {
      * head of a bulk record). On return `written` is empty: with the same memory, with other memory, or with none. */
     void (*turn)(void *user, struct flyt_bytes *written, size_t next_bytes);
     void *turn_user;
+    /* Asked when writing has failed, with the mutex held; NULL: answers false. True: the connection may be replaced by
+     * another one, the output is held and its status stays 0. */
+    bool (*broken)(void *user, int status);
+    void *broken_user;
 };
 
 int flyt_output_init(struct flyt_output *output, int fd);
@@ -65,7 +70,7 @@ void flyt_output_cancel_locked(struct flyt_output *output);
 /*
  * Writes out what is there; the mutex is free meanwhile. Where another thread is writing, it is left to that one.
  * may_wait: until the socket has taken all of it; otherwise is_stuck may become true.
- * 0 or a negative errno.
+ * 0, also where the output is held and all is left to its holder, or a negative errno.
  */
 int flyt_output_flush_locked(struct flyt_output *output, bool may_wait);
 
@@ -73,11 +78,21 @@ int flyt_output_flush_locked(struct flyt_output *output, bool may_wait);
  * A record with a payload: take the writer's role (waits while another has it), begin, encode all but the payload's
  * bytes (the length included), then _write_payload or, to give up, _cancel and _leave_writer.
  * `_write_payload` completes the record, writes out everything with `data` and gives the role back; it waits. `data`
- * has been read when it returns. 0 or a negative errno; _take_writer: the role is not taken then.
+ * has been read when it returns. 0 or a negative errno (also where the output is held now: the record has been lost);
+ * _take_writer: the role is not taken then, and while the output is held it waits.
  */
 int flyt_output_take_writer_locked(struct flyt_output *output);
 int flyt_output_write_payload_locked(struct flyt_output *output, const void *data, size_t bytes);
 void flyt_output_leave_writer_locked(struct flyt_output *output);
+
+/*
+ * Holding: takes the writer's role for good, so that nothing is written; records are still encoded, and wait. Waits for
+ * a writer that is at it: whoever holds sees to it that the socket takes no more.
+ */
+void flyt_output_hold(struct flyt_output *output);
+/* Gives the role back, to go on with another connection under the same descriptor: `out`, whole records, which is taken
+ * over, is written next in place of what the writer had. */
+void flyt_output_go_on_locked(struct flyt_output *output, struct flyt_bytes *out);
 
 /* Ends sending: everybody who waits or comes later gets `status` (a negative errno). */
 void flyt_output_fail(struct flyt_output *output, int status);
