@@ -19,7 +19,7 @@ const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *cha
 
 bool flyt_channel_is_lost(const struct flyt_channel *channel)
 {
-    return atomic_load_explicit(&channel->is_lost, memory_order_acquire);
+    return atomic_load_explicit(&channel->state, memory_order_acquire) == FLYT_CHANNEL_ENDED;
 }
 
 bool flyt_channel_has(const struct flyt_channel *channel, unsigned procedure)
@@ -36,10 +36,14 @@ struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channe
         .received_bytes = atomic_load(&channel->input.received_bytes),
         .writes = atomic_load(&channel->output.write_count),
         .page_answers = atomic_load(&channel->page_answer_count),
+        .resumptions = atomic_load(&channel->resume_count),
     };
     struct flyt_data *data = (struct flyt_data *)&channel->data;
 
     pthread_mutex_lock(&data->mutex);
+    counts.sent_bytes += data->sent_bytes;
+    counts.received_bytes += data->received_bytes;
+    counts.writes += data->writes;
     for (unsigned i = 0; data->state >= FLYT_DATA_OPEN && i < data->lane_count; i++) {
         counts.sent_bytes += atomic_load(&data->lanes[i].output.sent_bytes);
         counts.received_bytes += atomic_load(&data->lanes[i].input.received_bytes);
@@ -79,13 +83,16 @@ int flyt_channel_start_thread(pthread_t *thread, const char *name, void *(*run)(
 void flyt_channel_lose(struct flyt_channel *channel, const char *cause)
 {
     pthread_mutex_lock(&channel->mutex);
-    bool is_first = !atomic_load(&channel->is_lost);
-    bool is_said = is_first && !channel->is_closing;
+    bool is_first = !flyt_channel_is_lost(channel);
+    bool is_said = is_first && !channel->is_closing && !channel->is_fresh;
     if (is_first)
         snprintf(channel->lost_cause, sizeof channel->lost_cause, "%s", cause);
-    atomic_store_explicit(&channel->is_lost, true, memory_order_release);
+    atomic_store_explicit(&channel->state, FLYT_CHANNEL_ENDED, memory_order_release);
     for (struct flyt_waiter *waiter = channel->first_waiter; waiter; waiter = waiter->next)
         pthread_cond_signal(&waiter->answered);
+    pthread_cond_broadcast(&channel->came_back);
+    if (is_first && channel->fresh) /* its owner, the background thread, may be waiting for its answers */
+        flyt_channel_lose(channel->fresh, cause);
     pthread_mutex_unlock(&channel->mutex);
     if (!is_first)
         return;
@@ -99,6 +106,81 @@ void flyt_channel_lose(struct flyt_channel *channel, const char *cause)
     flyt_output_unlock(&channel->output);
     flyt_data_shutdown(channel);
     flyt_channel_kick(channel);
+}
+
+/* ---- a connection that ends ---- */
+
+/* False: it is lost. */
+static bool leave(struct flyt_channel *channel, const char *cause)
+{
+    pthread_mutex_lock(&channel->mutex);
+    unsigned state = atomic_load(&channel->state);
+    bool may_return = channel->can_resume && !channel->is_closing && !atomic_load(&channel->had_fatal);
+    if (state == FLYT_CHANNEL_UP && may_return) {
+        snprintf(channel->away_cause, sizeof channel->away_cause, "%s", cause);
+        channel->is_read_out = channel->is_torn = false;
+        atomic_store_explicit(&channel->state, FLYT_CHANNEL_AWAY, memory_order_release);
+        state = FLYT_CHANNEL_AWAY;
+    }
+    pthread_mutex_unlock(&channel->mutex);
+    if (state == FLYT_CHANNEL_AWAY)
+        flyt_channel_kick(channel);
+    return state == FLYT_CHANNEL_AWAY;
+}
+
+void flyt_channel_break(struct flyt_channel *channel, const char *cause)
+{
+    if (!leave(channel, cause))
+        flyt_channel_lose(channel, cause);
+}
+
+static const char *write_failure(int status)
+{
+    return status == -EPIPE ? "the server closed the connection" : strerror(-status);
+}
+
+/* The output's question; under output.mutex. */
+static bool is_writing_later(void *user, int status)
+{
+    return leave(user, write_failure(status));
+}
+
+void flyt_channel_watch_output(struct flyt_channel *channel)
+{
+    channel->output.broken_user = channel;
+    channel->output.broken = is_writing_later;
+}
+
+/* Whether the calling thread reads a data stream: it is then in a handler. */
+static bool is_lane_receiver(struct flyt_channel *channel)
+{
+    for (unsigned i = 0; i < FLYT_DATA_STREAMS_MAX; i++) {
+        if (pthread_equal(atomic_load(&channel->data.lanes[i].handling), pthread_self()))
+            return true;
+    }
+    return false;
+}
+
+int flyt_channel_stand_by(struct flyt_channel *channel)
+{
+    bool may_wait = !flyt_channel_is_reader(channel) && !is_lane_receiver(channel);
+
+    pthread_mutex_lock(&channel->mutex);
+    /* The handler `resume` has another channel to call; waiting for itself it would wait for ever. */
+    bool is_own = channel->has_background && pthread_equal(channel->background, pthread_self());
+    while (may_wait && !is_own && flyt_channel_is_away(channel) && !channel->is_closing)
+        pthread_cond_wait(&channel->came_back, &channel->mutex);
+    unsigned state = atomic_load(&channel->state);
+    pthread_mutex_unlock(&channel->mutex);
+    return state == FLYT_CHANNEL_UP || (state == FLYT_CHANNEL_AWAY && !may_wait) ? FLYT_CHANNEL_OK : FLYT_CHANNEL_LOST;
+}
+
+void flyt_channel_move_after(struct flyt_channel *channel, uint64_t after)
+{
+    pthread_mutex_lock(&channel->mutex);
+    channel->is_moved = true;
+    channel->move_after = after;
+    pthread_mutex_unlock(&channel->mutex);
 }
 
 /* ---- calls ---- */
@@ -115,7 +197,7 @@ static int end_write(struct flyt_channel *channel, int status)
     if (!status)
         return FLYT_CHANNEL_OK;
     if (!flyt_channel_is_lost(channel))
-        flyt_channel_lose(channel, status == -EPIPE ? "the server closed the connection" : strerror(-status));
+        flyt_channel_lose(channel, write_failure(status));
     return FLYT_CHANNEL_LOST;
 }
 
@@ -155,7 +237,7 @@ static int send_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t
     bool is_kick_wanted = false;
     uint32_t xid;
 
-    if (flyt_channel_is_lost(channel))
+    if (flyt_channel_ready(channel))
         return FLYT_CHANNEL_LOST;
     if (!flyt_channel_has(channel, procedure))
         return FLYT_CHANNEL_UNSUPPORTED;
@@ -211,7 +293,7 @@ static int make_call(struct flyt_channel *channel, struct flyt_waiter *waiter, x
 {
     struct flyt_output *output = &channel->output;
 
-    if (flyt_channel_is_lost(channel))
+    if (flyt_channel_ready(channel))
         return FLYT_CHANNEL_LOST;
     if (!flyt_channel_has(channel, waiter->procedure))
         return FLYT_CHANNEL_UNSUPPORTED;
@@ -265,7 +347,7 @@ int flyt_channel_call_payload(struct flyt_channel *channel, unsigned procedure, 
 
 static int flush(struct flyt_channel *channel)
 {
-    if (flyt_channel_is_lost(channel))
+    if (flyt_channel_ready(channel))
         return FLYT_CHANNEL_LOST;
     flyt_output_lock(&channel->output);
     int status = flyt_channel_write_locked(channel, !flyt_channel_is_reader(channel));

@@ -12,6 +12,18 @@
  *
  * All functions may be called from any thread. After a connection is lost every function returns FLYT_CHANNEL_LOST at
  * once, for ever; one line on stderr has said why.
+ *
+ * A connection that ends need not be lost. Where the server has announced FLYT_FEATURE_RESUME (handshake.h) and there
+ * is a handler `resume`, its session may go on at another server, over another connection, under the same struct
+ * flyt_channel. Meanwhile the channel is away: whoever sends waits, and whoever waits for a reply goes on waiting.
+ * First what the old server has said is read to its end; then no handler is called any more but `resume`. Every call of
+ * which a byte was written must be known to be complete (flyt_channel_progress), every reply must have come and no
+ * transfer may be under way, otherwise the connection is lost: nobody could say what was executed. Calls that waited
+ * unwritten are sent by the new connection, which continues the sequence numbers; data streams are opened again when
+ * they are needed. The channel connects to the same address with the same credentials and the session's token, for
+ * FLYT_CHANNEL_RESUME_MS while nobody answers or the answer is "busy". What flyt_channel_info tells stays what the
+ * first server said; the new one must have the same session, as many devices, and every procedure that the first had.
+ * A protocol error, a `fatal` notice that came before, and closing are never followed by a resumption.
  */
 #ifndef FLYT_TRANSPORT_CHANNEL_H
 #define FLYT_TRANSPORT_CHANNEL_H
@@ -24,6 +36,9 @@
 #include "rpc/base/ticket.h"
 
 struct flyt_channel;
+
+/* How long a connection to another server is tried for, from the end of the old one on. */
+enum { FLYT_CHANNEL_RESUME_MS = 10000 };
 
 enum { FLYT_CHANNEL_OK = 0, FLYT_CHANNEL_LOST = -1, FLYT_CHANNEL_UNSUPPORTED = -2, FLYT_CHANNEL_GONE = -3 };
 
@@ -43,6 +58,17 @@ struct flyt_channel_handlers {
     void (*transfer_failed)(void *user, uint64_t transfer_id, int result);
     /* The connection is gone; called once. Nothing else is called afterwards. */
     void (*lost)(void *user, const char *cause);
+    /*
+     * The session goes on at another server, over `fresh`, where session_resume_begin has been called: makes everything
+     * again with calls on it, the ordinary ones under the ids that there are; it must not use the channel itself (its
+     * functions return FLYT_CHANNEL_LOST here). Other threads of the program stand still meanwhile in the channel's
+     * functions, or will when they enter them. flyt_channel_resume_after tells behind which call it goes on: what calls
+     * above that one make is made by them, for they are sent afterwards. Called from a thread of the channel, may
+     * block, and ends soon when calls on `fresh` return FLYT_CHANNEL_LOST. `fresh` has no data streams; numbers of its
+     * calls mean nothing to the session; what it reports as an error of a call ends the resumption.
+     * 0, or a negative errno with a sentence: the session is then lost. May be NULL: no session goes on.
+     */
+    int (*resume)(void *user, struct flyt_channel *fresh, struct flyt_error *err);
 };
 
 /* What proves to a node that the program may have a session there (rpc/base/ticket.h). */
@@ -58,11 +84,11 @@ struct flyt_channel_credentials {
 struct flyt_channel_config {
     const char *url;                              /* tcp://HOST:PORT or unix:///PATH */
     unsigned cuda_version;                        /* e.g. 13000 */
-    const struct flyt_channel_handlers *handlers; /* outlives the channel; no member is NULL */
+    const struct flyt_channel_handlers *handlers; /* outlives the channel; no member is NULL but `resume` */
     void *user;
     unsigned connect_timeout_ms;                        /* 0: 10,000 */
     const struct flyt_channel_credentials *credentials; /* copied; NULL: none, and a challenge cannot be answered */
-    const struct flyt_signature *signatures;            /* NULL: this build's tables (another set is for tests) */
+    const struct flyt_signature *signatures;            /* outlives the channel; NULL: this build's tables */
     unsigned signature_count;
 };
 
@@ -90,6 +116,15 @@ struct flyt_channel *flyt_channel_close(struct flyt_channel *channel);
 void flyt_channel_abandon(struct flyt_channel *channel);
 const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *channel);
 bool flyt_channel_is_lost(const struct flyt_channel *channel);
+/*
+ * A planned move: the server has said that calls up to `after` are complete and all answered, that none above it has
+ * been or will be executed, and that it ends. When the connection ends, the session goes on behind `after`: calls above
+ * it that were written are written again, as they were, and their callers go on waiting for the replies. To be called
+ * before the connection ends; may be called in a handler. Where there is no `resume`, the connection is lost as ever.
+ */
+void flyt_channel_move_after(struct flyt_channel *channel, uint64_t after);
+/* In `resume`, of the channel (not of `fresh`): the number of the call behind which the session goes on. */
+uint64_t flyt_channel_resume_after(const struct flyt_channel *channel);
 /* Whether the server has this procedure with the same signature. */
 bool flyt_channel_has(const struct flyt_channel *channel, unsigned procedure);
 
@@ -179,6 +214,7 @@ struct flyt_channel_kept_sums flyt_channel_kept_sums(struct flyt_channel *channe
 struct flyt_channel_counts {
     uint64_t calls, replies, sent_bytes, received_bytes, writes;
     uint64_t page_answers; /* questions that the progress page has answered */
+    uint64_t resumptions;  /* how many times the session has gone on over another connection */
 };
 struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channel);
 

@@ -15,6 +15,8 @@ enum {
     MAIN_CHUNK_BYTES = 256 * 1024, /* on the main connection: small calls of others pass in between */
     AWAY_MS = 2000,                /* that whoever listens may be away, being started again */
     AWAY_PAUSE_MS = 50,
+    END_MS = 5000,      /* how long the handlers of streams that have ended may take: they are to be quick */
+    LAST_READ_MS = 1000 /* how long a server that is gone may take to end its streams */
 };
 
 /* A transfer that is being sent. Under data.mutex. */
@@ -58,7 +60,9 @@ static void lose(struct flyt_channel *channel, int status)
 {
     char cause[256];
 
-    if (status == -EPIPE)
+    if (status == -EPIPE && channel->can_resume)
+        snprintf(cause, sizeof cause, "the server process ended while work was unfinished: a transfer was under way");
+    else if (status == -EPIPE)
         snprintf(cause, sizeof cause, "the server closed a data stream");
     else
         snprintf(cause, sizeof cause, "a data stream failed: %s", strerror(-status));
@@ -88,6 +92,7 @@ static struct flyt_data_job *take_first_locked(struct flyt_data *data)
 static void end_locked(struct flyt_data *data, struct flyt_data_job *job)
 {
     job->is_done = true;
+    data->job_count--;
     if (!job->done) {
         pthread_cond_broadcast(&data->changed);
         return;
@@ -133,9 +138,9 @@ static void send_chunks(struct flyt_channel *channel, struct flyt_output *output
 
     pthread_mutex_lock(&data->mutex);
     for (;;) {
-        while (!data->first && data->state != FLYT_DATA_ENDED)
+        while (!data->first && data->state == FLYT_DATA_OPEN)
             pthread_cond_wait(&data->changed, &data->mutex);
-        if (data->state == FLYT_DATA_ENDED)
+        if (data->state != FLYT_DATA_OPEN)
             break;
         struct flyt_data_job *job = take_chunk_locked(data, &head);
         pthread_mutex_unlock(&data->mutex);
@@ -148,8 +153,31 @@ static void send_chunks(struct flyt_channel *channel, struct flyt_output *output
         if (!--job->busy_count && job->next_offset == job->bytes)
             end_locked(data, job);
     }
-    fail_all_locked(data);
+    if (data->state == FLYT_DATA_ENDED)
+        fail_all_locked(data);
     pthread_mutex_unlock(&data->mutex);
+}
+
+/* ---- threads ---- */
+
+static int start_thread_locked(struct flyt_data *data, pthread_t *thread, bool *has_thread, const char *name,
+                               void *(*run)(void *), void *user)
+{
+    int status = flyt_channel_start_thread(thread, name, run, user);
+
+    *has_thread = !status;
+    data->thread_count += !status;
+    return status;
+}
+
+/* The last thing that a thread does. */
+static void *leave_thread(struct flyt_data *data)
+{
+    pthread_mutex_lock(&data->mutex);
+    data->thread_count--;
+    pthread_cond_broadcast(&data->changed);
+    pthread_mutex_unlock(&data->mutex);
+    return NULL;
 }
 
 static void *run_sender(void *argument)
@@ -157,7 +185,7 @@ static void *run_sender(void *argument)
     struct flyt_lane *lane = argument;
 
     send_chunks(lane->channel, &lane->output);
-    return NULL;
+    return leave_thread(&lane->channel->data);
 }
 
 /* ---- receiving ---- */
@@ -184,12 +212,15 @@ static void *run_receiver(void *argument)
     struct flyt_lane *lane = argument;
     struct flyt_channel *channel = lane->channel;
     struct flyt_input_record record;
+    bool is_end = false;
     int status;
 
+    atomic_store(&lane->handling, pthread_self());
     for (;;) {
         status = flyt_input_next(&lane->input, &record);
         if (status > 0 && !record.is_split)
             status = -EBADMSG;
+        is_end = !status;
         if (!status)
             status = flyt_input_fill(&lane->input, true);
         else if (status > 0 && record.split.place)
@@ -198,9 +229,11 @@ static void *run_receiver(void *argument)
         if (status < 0)
             break;
     }
-    if (!flyt_channel_is_lost(channel))
+    if (is_end && status == -EPIPE && !flyt_input_has_part(&lane->input))
+        flyt_channel_break(channel, "the server closed a data stream");
+    else if (!flyt_channel_is_lost(channel))
         lose(channel, status);
-    return NULL;
+    return leave_thread(&channel->data);
 }
 
 /* ---- opening ---- */
@@ -219,8 +252,8 @@ static int connect_lane(struct flyt_channel *channel, struct flyt_lane *lane, ui
     }
 }
 
-/* Connects the streams and starts their threads, but for the sender of the first, which is the caller. Returns how many
- * there are; where the server takes none, or a connection fails, everything goes over the main connection. */
+/* Connects the streams. Returns how many there are; where the server takes none, or a connection fails, everything goes
+ * over the main connection. */
 static unsigned open_lanes(struct flyt_channel *channel)
 {
     struct flyt_data *data = &channel->data;
@@ -233,19 +266,27 @@ static unsigned open_lanes(struct flyt_channel *channel)
         lane->channel = channel;
         int status = connect_lane(channel, lane, deadline_ms, &err);
         if (status) {
-            if (!flyt_channel_is_lost(channel))
+            if (!flyt_channel_is_lost(channel) && !flyt_channel_is_away(channel))
                 flyt_warn("data stream %u of %u not opened: %s", count + 1, channel->data_stream_count, err.text);
             break;
         }
     }
+    return count;
+}
+
+/* The threads of streams that are open; the first one's sender is the caller. Whether each has its receiver. */
+static bool start_lanes_locked(struct flyt_data *data, unsigned count)
+{
+    bool is_complete = true;
+
     for (unsigned i = 0; i < count; i++) {
         struct flyt_lane *lane = &data->lanes[i];
-        lane->has_receiver = !flyt_channel_start_thread(&lane->receiver, "flyt-data", run_receiver, lane);
-        lane->has_sender = i && !flyt_channel_start_thread(&lane->sender, "flyt-send", run_sender, lane);
-        if (!lane->has_receiver)
-            flyt_channel_lose(channel, "a thread for a data stream cannot be started");
+        if (start_thread_locked(data, &lane->receiver, &lane->has_receiver, "flyt-data", run_receiver, lane))
+            is_complete = false;
+        if (i) /* one less does no harm */
+            start_thread_locked(data, &lane->sender, &lane->has_sender, "flyt-send", run_sender, lane);
     }
-    return count;
+    return is_complete;
 }
 
 static void *run_first_sender(void *argument)
@@ -256,6 +297,7 @@ static void *run_first_sender(void *argument)
 
     pthread_mutex_lock(&data->mutex);
     data->lane_count = count;
+    bool is_complete = start_lanes_locked(data, count);
     if (data->state == FLYT_DATA_OPENING)
         data->state = FLYT_DATA_OPEN;
     else
@@ -263,8 +305,10 @@ static void *run_first_sender(void *argument)
             shutdown(data->lanes[i].fd, SHUT_RDWR);
     pthread_cond_broadcast(&data->changed);
     pthread_mutex_unlock(&data->mutex);
+    if (!is_complete)
+        flyt_channel_lose(channel, "a thread for a data stream cannot be started");
     send_chunks(channel, count ? &data->lanes[0].output : &channel->output);
-    return NULL;
+    return leave_thread(data);
 }
 
 /* Starts the first sender, which opens the streams: who asks may be a handler, and must not wait for a connection. */
@@ -276,9 +320,8 @@ static int start_locked(struct flyt_channel *channel)
         return FLYT_CHANNEL_LOST;
     if (data->state != FLYT_DATA_CLOSED)
         return FLYT_CHANNEL_OK;
-    if (flyt_channel_start_thread(&data->first_sender, "flyt-send", run_first_sender, channel))
+    if (start_thread_locked(data, &data->first_sender, &data->has_first_sender, "flyt-send", run_first_sender, channel))
         return FLYT_CHANNEL_LOST;
-    data->has_first_sender = true;
     data->state = FLYT_DATA_OPENING;
     return FLYT_CHANNEL_OK;
 }
@@ -290,10 +333,8 @@ void flyt_data_open(struct flyt_channel *channel)
     if (!channel->data_stream_count)
         return;
     pthread_mutex_lock(&data->mutex);
-    if (!start_locked(channel)) {
-        while (data->state == FLYT_DATA_OPENING)
-            pthread_cond_wait(&data->changed, &data->mutex);
-    }
+    while (!start_locked(channel) && (data->state == FLYT_DATA_OPENING || data->state == FLYT_DATA_AWAY))
+        pthread_cond_wait(&data->changed, &data->mutex);
     pthread_mutex_unlock(&data->mutex);
 }
 
@@ -318,6 +359,92 @@ void flyt_data_shutdown(struct flyt_channel *channel)
     pthread_mutex_unlock(&data->mutex);
 }
 
+/* ---- a session that goes on ---- */
+
+bool flyt_data_leave(struct flyt_channel *channel)
+{
+    struct flyt_data *data = &channel->data;
+
+    pthread_mutex_lock(&data->mutex);
+    bool is_idle = !data->job_count;
+    if (is_idle && data->state != FLYT_DATA_ENDED) {
+        data->state = FLYT_DATA_AWAY;
+        for (unsigned i = 0; i < data->lane_count; i++)
+            shutdown(data->lanes[i].fd, SHUT_WR); /* what a dead server has sent can still be read */
+        pthread_cond_broadcast(&data->changed);
+    }
+    pthread_mutex_unlock(&data->mutex);
+    return is_idle;
+}
+
+/* Whether the threads end within the time. */
+static bool wait_threads_locked(struct flyt_data *data, unsigned timeout_ms)
+{
+    struct timespec end;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += timeout_ms / 1000;
+    while (data->thread_count) {
+        if (pthread_cond_clockwait(&data->changed, &data->mutex, CLOCK_MONOTONIC, &end))
+            break;
+    }
+    return !data->thread_count;
+}
+
+static void close_lane_locked(struct flyt_data *data, struct flyt_lane *lane)
+{
+    int fd = lane->fd;
+
+    data->sent_bytes += atomic_load(&lane->output.sent_bytes);
+    data->received_bytes += atomic_load(&lane->input.received_bytes);
+    data->writes += atomic_load(&lane->output.write_count);
+    atomic_store(&lane->handling, 0);
+    lane->fd = -1; /* first: a child that is forked in between must not close what has this number then */
+    flyt_close(fd);
+    lane->secure = flyt_secure_free(lane->secure);
+    flyt_input_fini(&lane->input);
+    flyt_output_fini(&lane->output);
+}
+
+bool flyt_data_end(struct flyt_channel *channel)
+{
+    struct flyt_data *data = &channel->data;
+
+    pthread_mutex_lock(&data->mutex);
+    bool is_over = wait_threads_locked(data, LAST_READ_MS);
+    if (!is_over) {
+        for (unsigned i = 0; i < data->lane_count; i++)
+            shutdown(data->lanes[i].fd, SHUT_RDWR);
+        is_over = wait_threads_locked(data, END_MS);
+    }
+    is_over = is_over && !data->job_count;
+    pthread_mutex_unlock(&data->mutex);
+    if (!is_over)
+        return false;
+    flyt_data_join(channel);
+    pthread_mutex_lock(&data->mutex);
+    for (unsigned i = 0; i < data->lane_count; i++)
+        close_lane_locked(data, &data->lanes[i]);
+    data->lane_count = 0;
+    pthread_mutex_unlock(&data->mutex);
+    return true;
+}
+
+void flyt_data_return(struct flyt_channel *channel)
+{
+    struct flyt_data *data = &channel->data;
+
+    pthread_mutex_lock(&data->mutex);
+    if (data->state == FLYT_DATA_AWAY)
+        data->state = FLYT_DATA_CLOSED;
+    if (data->first && start_locked(channel))
+        fail_all_locked(data);
+    pthread_cond_broadcast(&data->changed);
+    pthread_mutex_unlock(&data->mutex);
+}
+
+/* ---- the end ---- */
+
 static void join(pthread_t thread, bool *has_thread)
 {
     if (*has_thread)
@@ -336,7 +463,8 @@ void flyt_data_join(struct flyt_channel *channel)
         join(data->lanes[i].receiver, &data->lanes[i].has_receiver);
     }
     pthread_mutex_lock(&data->mutex);
-    fail_all_locked(data);
+    if (data->state != FLYT_DATA_AWAY)
+        fail_all_locked(data);
     pthread_mutex_unlock(&data->mutex);
 }
 
@@ -370,7 +498,7 @@ static size_t chunk_bytes_for(const struct flyt_channel *channel, size_t bytes)
 }
 
 /* In the calling thread, over the main connection. */
-static int send_here(struct flyt_channel *channel, uint64_t transfer_id, const char *data, size_t bytes)
+static int send_chunks_here(struct flyt_channel *channel, uint64_t transfer_id, const char *data, size_t bytes)
 {
     for (size_t offset = 0; offset < bytes; offset += MAIN_CHUNK_BYTES) {
         size_t left = bytes - offset;
@@ -384,6 +512,14 @@ static int send_here(struct flyt_channel *channel, uint64_t transfer_id, const c
         }
     }
     return flyt_channel_is_lost(channel) ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
+}
+
+static int send_here(struct flyt_channel *channel, uint64_t transfer_id, const char *data, size_t bytes)
+{
+    atomic_fetch_add(&channel->chunked_count, 1);
+    int status = send_chunks_here(channel, transfer_id, data, bytes);
+    atomic_fetch_sub(&channel->chunked_count, 1);
+    return status;
 }
 
 static struct flyt_data_job new_job(const struct flyt_channel *channel, uint64_t transfer_id, const void *data,
@@ -400,6 +536,7 @@ static int enqueue_locked(struct flyt_channel *channel, struct flyt_data_job *jo
     if (status)
         return status;
     append_locked(&channel->data, job);
+    channel->data.job_count++;
     pthread_cond_broadcast(&channel->data.changed);
     return FLYT_CHANNEL_OK;
 }
@@ -408,11 +545,13 @@ static int send_data(struct flyt_channel *channel, uint64_t transfer_id, const v
 {
     struct flyt_data_job job = new_job(channel, transfer_id, data, bytes);
 
-    if (flyt_channel_is_lost(channel))
+    if (flyt_channel_ready(channel))
         return FLYT_CHANNEL_LOST;
     if (bytes < FLYT_DATA_BYTES_MIN || !channel->data_stream_count)
         return send_here(channel, transfer_id, data, bytes);
     pthread_mutex_lock(&channel->data.mutex);
+    while (channel->data.state == FLYT_DATA_AWAY)
+        pthread_cond_wait(&channel->data.changed, &channel->data.mutex);
     int status = enqueue_locked(channel, &job);
     /* A transfer that fails is done, too, when no writer has a chunk of it any more. */
     while (!status && !job.is_done)
@@ -435,11 +574,15 @@ int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer
     if (!job)
         return FLYT_CHANNEL_LOST;
     flyt_channel_enter(channel);
+    if (flyt_channel_ready(channel)) {
+        free(job);
+        return flyt_channel_leave(channel, FLYT_CHANNEL_LOST);
+    }
     *job = new_job(channel, transfer_id, data, bytes);
     job->done = done;
     job->user = user;
     pthread_mutex_lock(&channel->data.mutex);
-    int status = flyt_channel_is_lost(channel) ? FLYT_CHANNEL_LOST : enqueue_locked(channel, job);
+    int status = enqueue_locked(channel, job);
     pthread_mutex_unlock(&channel->data.mutex);
     if (status)
         free(job);

@@ -13,14 +13,20 @@ static uint64_t look(const _Atomic(uint64_t) *number)
 }
 
 /* After a look at the page's numbers: whether every error that the server told before it wrote them has been heard. */
-static bool has_heard_errors(const struct flyt_channel *channel)
+static bool has_heard_errors(const struct flyt_channel *channel, const struct flyt_progress_page *page)
 {
-    return look(&channel->error_count) >= look(&channel->page->error_count);
+    return look(&channel->error_count) >= look(&page->error_count);
+}
+
+/* Acquire: see page in channel_state.h. */
+static const struct flyt_progress_page *page_of(const struct flyt_channel *channel)
+{
+    return atomic_load_explicit(&channel->page, memory_order_acquire);
 }
 
 flyt_progress flyt_channel_progress(const struct flyt_channel *channel)
 {
-    const struct flyt_progress_page *page = channel->page;
+    const struct flyt_progress_page *page = page_of(channel);
     flyt_progress told = {.received = look(&channel->received),
                           .executed = look(&channel->executed),
                           .completed = look(&channel->completed)};
@@ -29,7 +35,7 @@ flyt_progress flyt_channel_progress(const struct flyt_channel *channel)
         return told;
     flyt_progress seen = {
         .received = look(&page->received), .executed = look(&page->executed), .completed = look(&page->completed)};
-    if (!has_heard_errors(channel))
+    if (!has_heard_errors(channel, page))
         return told;
     return (flyt_progress){.received = larger(told.received, seen.received),
                            .executed = larger(told.executed, seen.executed),
@@ -46,17 +52,18 @@ static enum flyt_channel_known leave_pending(struct flyt_channel *channel, uint6
     return FLYT_CHANNEL_PENDING;
 }
 
-/* `place`: the page's number for these calls; NULL: it has none for them. */
-static enum flyt_channel_known find_out(struct flyt_channel *channel, const _Atomic(uint64_t) *place, uint64_t sequence)
+/* `page` may be NULL. `place`: its number for these calls; NULL: it has none for them. */
+static enum flyt_channel_known find_out(struct flyt_channel *channel, const struct flyt_progress_page *page,
+                                        const _Atomic(uint64_t) *place, uint64_t sequence)
 {
     if (flyt_channel_is_lost(channel))
         return FLYT_CHANNEL_UNKNOWN;
     if (look(&channel->completed) >= sequence)
         return FLYT_CHANNEL_DONE;
-    if (!channel->page)
+    if (!page)
         return FLYT_CHANNEL_UNKNOWN;
-    bool is_done = larger(place ? look(place) : 0, look(&channel->page->completed)) >= sequence;
-    if ((!is_done && !place) || !has_heard_errors(channel))
+    bool is_done = larger(place ? look(place) : 0, look(&page->completed)) >= sequence;
+    if ((!is_done && !place) || !has_heard_errors(channel, page))
         return FLYT_CHANNEL_UNKNOWN;
     atomic_fetch_add_explicit(&channel->page_answer_count, 1, memory_order_relaxed);
     return is_done ? FLYT_CHANNEL_DONE : leave_pending(channel, sequence);
@@ -65,21 +72,22 @@ static enum flyt_channel_known find_out(struct flyt_channel *channel, const _Ato
 enum flyt_channel_known flyt_channel_stream_known(struct flyt_channel *channel, uint64_t stream_number,
                                                   uint64_t sequence)
 {
-    bool has_place = channel->page && stream_number < FLYT_PROGRESS_STREAMS_MAX;
+    const struct flyt_progress_page *page = page_of(channel);
+    bool has_place = page && stream_number < FLYT_PROGRESS_STREAMS_MAX;
 
     flyt_channel_enter(channel);
-    enum flyt_channel_known known =
-        find_out(channel, has_place ? &channel->page->streams[stream_number] : NULL, sequence);
+    enum flyt_channel_known known = find_out(channel, page, has_place ? &page->streams[stream_number] : NULL, sequence);
     flyt_channel_leave(channel, 0);
     return known;
 }
 
 enum flyt_channel_known flyt_channel_blocking_known(struct flyt_channel *channel, unsigned device, uint64_t sequence)
 {
-    bool has_place = channel->page && device < FLYT_PROGRESS_DEVICES_MAX;
+    const struct flyt_progress_page *page = page_of(channel);
+    bool has_place = page && device < FLYT_PROGRESS_DEVICES_MAX;
 
     flyt_channel_enter(channel);
-    enum flyt_channel_known known = find_out(channel, has_place ? &channel->page->blocking[device] : NULL, sequence);
+    enum flyt_channel_known known = find_out(channel, page, has_place ? &page->blocking[device] : NULL, sequence);
     flyt_channel_leave(channel, 0);
     return known;
 }

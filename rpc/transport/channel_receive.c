@@ -192,6 +192,7 @@ static void hand_over(struct flyt_channel *channel, unsigned procedure, void *ar
     }
     case FLYT_BACK_FATAL: {
         const flyt_back_fatal *call = args;
+        atomic_store(&channel->had_fatal, true);
         handlers->fatal(channel->user, call->result, call->cause);
         count_error(channel);
         break;
@@ -381,11 +382,15 @@ static int fill_waiting(struct flyt_channel *channel)
 
 /*
  * The reader's work: takes records until `waiter` has its reply (NULL: until nothing more is there). It leaves no
- * complete record in memory, where no poll would find it. 0, or a negative errno with *err.
+ * complete record in memory, where no poll would find it. 0, or a negative errno with *err; *ret_is_end then says
+ * whether the connection has ended, rather than that somebody is at fault.
  */
-static int read_records(struct flyt_channel *channel, const struct flyt_waiter *waiter, struct flyt_error *err)
+static int read_records(struct flyt_channel *channel, const struct flyt_waiter *waiter, bool *ret_is_end,
+                        struct flyt_error *err)
 {
     struct flyt_input_record record;
+
+    *ret_is_end = false;
 
     for (;;) {
         int status = flyt_input_next(&channel->input, &record);
@@ -403,6 +408,7 @@ static int read_records(struct flyt_channel *channel, const struct flyt_waiter *
         status = waiter ? fill_waiting(channel) : flyt_input_fill(&channel->input, false);
         if (status == -EAGAIN)
             return 0;
+        *ret_is_end = status < 0 && status != -ENOMEM;
         if (status == -EPIPE)
             return flyt_error_set(err, status, "the server closed the connection");
         if (status < 0)
@@ -436,13 +442,20 @@ static void leave_reader_locked(struct flyt_channel *channel)
 static void read_locked(struct flyt_channel *channel, const struct flyt_waiter *waiter)
 {
     struct flyt_error err;
+    bool is_end;
 
     enter_reader_locked(channel);
     pthread_mutex_unlock(&channel->mutex);
-    int status = read_records(channel, waiter, &err);
-    if (status)
+    int status = read_records(channel, waiter, &is_end, &err);
+    if (status && is_end)
+        flyt_channel_break(channel, err.text);
+    else if (status)
         flyt_channel_lose(channel, err.text);
     pthread_mutex_lock(&channel->mutex);
+    if (status) {
+        channel->is_read_out = true;
+        channel->is_torn = flyt_input_has_part(&channel->input);
+    }
     if (status && channel->busy_waiter) { /* nobody will fill it any more */
         pthread_cond_signal(&channel->busy_waiter->answered);
         channel->busy_waiter = NULL;
@@ -459,7 +472,7 @@ int flyt_channel_wait(struct flyt_channel *channel, struct flyt_waiter *waiter)
             waiter->status = FLYT_CHANNEL_LOST;
             break;
         }
-        if (!channel->has_reader)
+        if (!channel->has_reader && !channel->is_read_out)
             read_locked(channel, waiter);
         else
             pthread_cond_wait(&waiter->answered, &channel->mutex);
@@ -503,10 +516,10 @@ static bool decide(struct flyt_channel *channel, struct watch *watch)
     return goes_on;
 }
 
-static void read_in_background(struct flyt_channel *channel)
+void flyt_channel_read(struct flyt_channel *channel)
 {
     pthread_mutex_lock(&channel->mutex);
-    if (!channel->has_reader && !flyt_channel_is_lost(channel)) {
+    if (!channel->has_reader && !channel->is_read_out && !flyt_channel_is_lost(channel)) {
         read_locked(channel, NULL);
         channel->recent_calls--; /* this was no caller */
     }
@@ -536,7 +549,7 @@ static void watch_once(struct flyt_channel *channel, struct watch *watch)
     if (watch->was_kicked)
         eventfd_read(channel->wake_fd, &kicks);
     if (count > 0 && ready[1].revents & ~POLLOUT && !watch->is_aside)
-        read_in_background(channel);
+        flyt_channel_read(channel);
     /* A full tick in the buffer is long enough, whatever the server does. */
     bool is_overdue = !count && watch->had_waiting;
     if (atomic_load(&channel->output.is_waiting) && (is_overdue || (count > 0 && ready[1].revents & POLLOUT))) {
@@ -552,6 +565,11 @@ void *flyt_channel_background(void *argument)
     struct watch watch = {0};
 
     while (decide(channel, &watch)) {
+        if (flyt_channel_is_away(channel)) {
+            flyt_channel_resume(channel);
+            watch = (struct watch){.was_kicked = true};
+            continue;
+        }
         watch_once(channel, &watch);
         check_server(channel, &watch);
     }

@@ -2,19 +2,32 @@
  * What the parts of the channel share: its state, and who may touch which of it. For rpc/transport/channel*.c only.
  *
  *   channel.c           calls, the lost connection
- *   channel_open.c      opening, handshake, closing
+ *   channel_open.c      opening, closing
+ *   channel_handshake.c the handshake of a connection
  *   channel_receive.c   records that come in; who reads; the background thread
  *   channel_data.c      data streams
  *   channel_progress.c  what is known of the server's progress
  *   channel_kept.c      calls that may have to be sent again
+ *   channel_resume.c    going on over another connection
+ *   channel_adopt.c     taking over that connection
+ *   resume_rule.c       whether that may be
  *   channel_client.c    a CLIENT of the RPC library over it
  *
- * Locks, in the order in which they may be taken: output.mutex, mutex; data.mutex alone.
+ * Locks, in the order in which they may be taken: output.mutex, mutex; data.mutex alone. While a session goes on, the
+ * mutex of its channel is held when the output's of the fresh one is taken (flyt_channel_lose), never the other way.
  *
  * The reader: at any time at most one thread reads the main connection (has_reader). A caller that waits for a reply
  * and finds no reader becomes it, and hands the replies of others to them; when its own is there it passes the role to
  * another waiting caller. Only when nobody waits does the background thread read. It learns of its turn without a
  * system call per call: it looks after the socket again 1 ms after callers have stopped, or when it is kicked.
+ *
+ * AWAY: the connection has ended and the session may go on over another one. Whoever notices (flyt_channel_break) sets
+ * the state; the background thread does all the rest (flyt_channel_resume). It takes the writer's role and keeps it
+ * (flyt_output_hold), so that nothing is written, waits until the old connection has been read to its end
+ * (is_read_out: nobody becomes the reader then), and joins the threads of the data streams. From then on it is alone
+ * with output, input, progress and data streams, until it makes the state UP again under both mutexes. The numbers of
+ * the descriptors stay (dup2), and so does `accepted`; pages of servers that are gone stay mapped until the close,
+ * because threads may be looking at them.
  */
 #ifndef FLYT_TRANSPORT_CHANNEL_STATE_H
 #define FLYT_TRANSPORT_CHANNEL_STATE_H
@@ -29,6 +42,7 @@
 #include "rpc/transport/message.h"
 #include "rpc/transport/output.h"
 #include "rpc/transport/progress_page.h"
+#include "rpc/transport/resume_rule.h"
 #include "rpc/transport/secure.h"
 
 enum {
@@ -59,7 +73,8 @@ struct flyt_waiter {
 struct flyt_lane {
     struct flyt_channel *channel;
     int fd;
-    struct flyt_secure *secure; /* as the channel's */
+    struct flyt_secure *secure;  /* as the channel's */
+    _Atomic(pthread_t) handling; /* the receiving thread, from its beginning on: it may be in a handler */
     struct flyt_output output;
     struct flyt_input input;
     struct flyt_chunk_head chunk; /* being received; the receiving thread's */
@@ -69,9 +84,11 @@ struct flyt_lane {
 
 struct flyt_data_job;
 
-enum flyt_data_state { FLYT_DATA_CLOSED, FLYT_DATA_OPENING, FLYT_DATA_OPEN, FLYT_DATA_ENDED };
+/* AWAY: there is no server to open them at, or they are being closed, until the session goes on (then CLOSED). */
+enum flyt_data_state { FLYT_DATA_CLOSED, FLYT_DATA_OPENING, FLYT_DATA_OPEN, FLYT_DATA_ENDED, FLYT_DATA_AWAY };
 
-/* The data streams. All members under mutex; lanes are set up before the state becomes OPEN and stay until close. */
+/* The data streams. All members under mutex; lanes are set up before the state becomes OPEN and stay until close, or
+ * until their threads have ended in AWAY. */
 struct flyt_data {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -80,8 +97,13 @@ struct flyt_data {
     unsigned lane_count;    /* 0 when open: chunks go over the main connection */
     pthread_t first_sender; /* opens the streams, then sends on lane 0 */
     bool has_first_sender;
-    struct flyt_data_job *first, **last; /* with chunks that nobody has taken yet */
+    struct flyt_data_job *first, **last;         /* with chunks that nobody has taken yet */
+    unsigned job_count;                          /* transfers that are not over */
+    unsigned thread_count;                       /* threads that have not come to their end */
+    uint64_t sent_bytes, received_bytes, writes; /* of streams that were closed when the session went on */
 };
+
+enum flyt_channel_state { FLYT_CHANNEL_UP, FLYT_CHANNEL_AWAY, FLYT_CHANNEL_ENDED };
 
 struct flyt_channel {
     char url[FLYT_CHANNEL_URL_BYTES];
@@ -89,7 +111,11 @@ struct flyt_channel {
     const struct flyt_channel_handlers *handlers;
     void *user;
     struct flyt_channel_info info;
-    unsigned connect_timeout_ms, cuda_version, data_stream_count;
+    unsigned connect_timeout_ms, cuda_version;
+    _Atomic(unsigned) data_stream_count; /* 0 on a fresh connection, whatever was offered */
+    unsigned offered_stream_count;
+    const struct flyt_signature *signatures; /* as configured */
+    unsigned signature_count;
     unsigned char token[FLYT_TOKEN_BYTES];
     unsigned token_bytes;
     struct flyt_channel_credentials credentials; /* data: malloc'ed, NULL: none */
@@ -111,8 +137,10 @@ struct flyt_channel {
      * is_waiting: one of them sees that the server is idle, and writes. */
     _Atomic(uint64_t) received, executed, completed;
     _Atomic(uint64_t) call_count, reply_count;
-    const struct flyt_progress_page *page; /* from the handshake on; NULL: there is none */
-    _Atomic(uint64_t) error_count;         /* calls of call_error and fatal that have been handed over */
+    /* From the handshake on; NULL: there is none. Where the session goes on, error_count is set before the new page is
+     * stored; who loads the page and then the count (channel_progress.c) never has a new page with an old count. */
+    _Atomic(const struct flyt_progress_page *) page;
+    _Atomic(uint64_t) error_count; /* calls of call_error and fatal that have been handed over */
     _Atomic(uint64_t) page_answer_count;
     _Atomic(unsigned) user_count; /* threads inside a function of the channel: closing waits for them */
 
@@ -131,10 +159,30 @@ struct flyt_channel {
     pthread_t background;
     bool has_background;
     int wake_fd;
-    int lost_fd; /* readable for ever once the connection is lost: ends what waits for a data stream's connection */
+    /* Readable for ever once the connection is lost, and while data streams are to end because it is away: ends what
+     * waits for another connection. */
+    int lost_fd;
     _Atomic(bool) is_attended; /* what is left in the buffer now will be looked after within a millisecond */
-    _Atomic(bool) is_lost;
+    _Atomic(unsigned) state;   /* enum flyt_channel_state; written under mutex */
     char lost_cause[512];
+
+    /* A session that goes on (channel_resume.c); under mutex but what is atomic. */
+    bool can_resume;                 /* the server has told that it may, and the program can */
+    bool offers_resume;              /* the server has told it */
+    bool is_fresh;                   /* this is the other connection: its loss is told by its owner */
+    bool is_read_out;                /* AWAY: nothing more comes from the old connection */
+    bool is_torn;                    /* it ended within a record */
+    bool is_moved;                   /* the server has named the last call that it executed: */
+    uint64_t move_after;             /* this one */
+    _Atomic(bool) had_fatal;         /* the server has said that it is over */
+    _Atomic(unsigned) chunked_count; /* threads that send a transfer's chunks over this connection */
+    pthread_cond_t came_back;        /* the state is no longer AWAY */
+    char away_cause[256];            /* how the old connection ended */
+    struct flyt_channel *fresh;      /* NULL: none yet; set and freed by the background thread */
+    uint64_t resume_after;           /* in the handler `resume`: the background thread's */
+    _Atomic(uint64_t) resume_count;
+    const struct flyt_progress_page **old_pages; /* the background thread's; old_page_count of them, malloc'ed */
+    unsigned old_page_count;
 
     struct flyt_data data;
 };
@@ -147,6 +195,24 @@ static inline int flyt_channel_socket(const struct flyt_channel *channel)
 
 /* channel.c: takes the connection for lost: says so once, ends all sockets, wakes everybody. Not with a mutex held. */
 void flyt_channel_lose(struct flyt_channel *channel, const char *cause);
+/* The connection has ended, without anybody's fault that is known: AWAY where the session may go on; lost otherwise.
+ * Not with a mutex held. */
+void flyt_channel_break(struct flyt_channel *channel, const char *cause);
+/* AWAY: waits until the session goes on (not in a handler, which then may go on at once). FLYT_CHANNEL_OK or _LOST. */
+int flyt_channel_stand_by(struct flyt_channel *channel);
+/* What every function of the channel asks first. FLYT_CHANNEL_OK or _LOST. */
+static inline int flyt_channel_ready(struct flyt_channel *channel)
+{
+    if (__builtin_expect(atomic_load_explicit(&channel->state, memory_order_acquire) == FLYT_CHANNEL_UP, true))
+        return FLYT_CHANNEL_OK;
+    return flyt_channel_stand_by(channel);
+}
+
+static inline bool flyt_channel_is_away(const struct flyt_channel *channel)
+{
+    return atomic_load_explicit(&channel->state, memory_order_acquire) == FLYT_CHANNEL_AWAY;
+}
+
 /* Around everything that a thread of the program does with the channel. */
 static inline void flyt_channel_enter(struct flyt_channel *channel)
 {
@@ -163,6 +229,8 @@ static inline int flyt_channel_leave(struct flyt_channel *channel, int status)
 int flyt_channel_write_locked(struct flyt_channel *channel, bool may_wait);
 /* Whether the calling thread is the reader, as a handler is: it must then not wait for the socket. */
 bool flyt_channel_is_reader(struct flyt_channel *channel);
+/* From then on a connection that cannot be written to is not lost where the session may go on. */
+void flyt_channel_watch_output(struct flyt_channel *channel);
 /* Wakes the background thread. */
 void flyt_channel_kick(struct flyt_channel *channel);
 /* Starts a thread of the channel: named, all signals blocked. 0 or a negative errno. */
@@ -179,8 +247,39 @@ void flyt_channel_send_all(struct flyt_channel *channel, uint64_t number);
 bool flyt_channel_split(void *user, const unsigned char *head, size_t head_bytes, size_t record_bytes,
                         struct flyt_input_split *ret_split);
 void *flyt_channel_background(void *channel);
+/* Reads what there is, as the reader; nothing where another thread does, or where the end has been reached. For the
+ * background thread. */
+void flyt_channel_read(struct flyt_channel *channel);
 /* Waits until `waiter`, which has been entered, has its reply. FLYT_CHANNEL_OK, _LOST or _UNSUPPORTED. */
 int flyt_channel_wait(struct flyt_channel *channel, struct flyt_waiter *waiter);
+
+/* The handshake of one connection (channel_handshake.c). */
+struct flyt_greeting {
+    struct flyt_output *output;
+    struct flyt_input *input;
+    uint64_t deadline_ms;
+    int cancel_fd;
+    bool takes_page;            /* looks for a descriptor with the answers: over a unix socket */
+    bool is_odd;                /* there was more than one */
+    int page_fd;                /* the one that came, or -1; the caller closes it, also where the handshake fails */
+    struct flyt_secure *secure; /* where TLS was begun: the caller's, also where the handshake fails */
+};
+
+void flyt_channel_fill_handshake(const struct flyt_channel *channel, flyt_connection_kind kind,
+                                 flyt_handshake_args *args);
+/* Makes the handshake, with its challenge where there is one. 0 and *res filled (xdr_free), or a negative errno with
+ * the cause in *err and *res freed: -EACCES (denied, or no such session), -EBUSY, -ENODEV, -EPROTO, -ECONNREFUSED (no
+ * answer), -ETIMEDOUT, -ECANCELED. */
+int flyt_channel_greet(const struct flyt_channel *channel, struct flyt_greeting *greeting, flyt_handshake_args *args,
+                       flyt_handshake_res *res, struct flyt_error *err);
+
+/* channel_open.c: a channel of its own for a connection on which the session of `channel` goes on: connected, handshake
+ * made, its background thread running. It has no data streams. One try; 0 or a negative errno with *err: those of
+ * connect(2) and of flyt_channel_greet. */
+int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_channel_handlers *handlers, void *user,
+                            uint64_t deadline_ms, struct flyt_error *err, struct flyt_channel **ret_fresh);
+/* Frees a channel that has no threads. */
+void flyt_channel_free(struct flyt_channel *channel);
 
 /* channel_open.c: a further connection of the session, handshake made. 0 or a negative errno with *err. The input
  * splits records with split_fn and user. */
@@ -190,12 +289,28 @@ int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *la
 /* channel_kept.c: begins to keep calls: after the handshake, before threads use the channel. */
 void flyt_channel_keep(struct flyt_channel *channel);
 
+/* channel_resume.c: what the background thread does when the state is AWAY. Afterwards it is UP or lost. */
+void flyt_channel_resume(struct flyt_channel *channel);
+/* channel_adopt.c: goes on over the connection of `fresh`, which has no threads any more, behind call `after`. 0, or
+ * a negative errno with *err: nothing has been changed. */
+int flyt_channel_adopt(struct flyt_channel *channel, struct flyt_channel *fresh, uint64_t after,
+                       struct flyt_error *err);
+/* channel_adopt.c: what there is of the old connection, for the rule. Its output is held. False: it cannot be read. */
+bool flyt_channel_find_state(struct flyt_channel *channel, struct flyt_resume_state *ret_state);
+
 /* channel_data.c */
 void flyt_data_init(struct flyt_data *data);
 /* Opens the data streams if that has not been done, and waits for it. */
 void flyt_data_open(struct flyt_channel *channel);
 /* Ends the sockets, so that all threads of the data streams come to their end. */
 void flyt_data_shutdown(struct flyt_channel *channel);
+/* The connection is away: the streams end. Whether no transfer was under way. */
+bool flyt_data_leave(struct flyt_channel *channel);
+/* Then: waits until their threads have read what is there to be read, and closes them. False: a transfer is under way
+ * or a thread is stuck. */
+bool flyt_data_end(struct flyt_channel *channel);
+/* The session goes on: they may be opened again. */
+void flyt_data_return(struct flyt_channel *channel);
 /* Waits for the threads; every transfer that is not through fails. Twice does no harm. */
 void flyt_data_join(struct flyt_channel *channel);
 /* Closes the sockets: with no threads there, or in a forked child. */

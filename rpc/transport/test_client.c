@@ -1,5 +1,6 @@
 #include "rpc/transport/test_client.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,6 +86,22 @@ static void lost(void *user, const char *cause)
     atomic_fetch_add(&client->lost_count, 1);
 }
 
+static int resume(void *user, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    struct test_client *client = user;
+    flyt_stream_create_args stream = {.stream_id = 3};
+    flyt_memory_restore_args memory = {0};
+    flyt_memory_restore_res res;
+
+    note(client, "resume %" PRIu64 "; ", flyt_channel_resume_after(client->channel));
+    atomic_fetch_add(&client->resume_count, 1);
+    if (client->resume)
+        return client->resume(client, fresh, err);
+    if (flyt_send_stream_create(fresh, &stream, NULL) || flyt_call_memory_restore(fresh, &memory, &res) || res.result)
+        return flyt_error_set(err, -EPROTO, "the test's objects were not made again");
+    return 0;
+}
+
 const struct flyt_channel_handlers test_client_handlers = {
     .chunk_place = chunk_place,
     .chunk_done = chunk_done,
@@ -96,6 +113,7 @@ const struct flyt_channel_handlers test_client_handlers = {
     .credit = credit,
     .transfer_failed = transfer_failed,
     .lost = lost,
+    .resume = resume,
 };
 
 void test_client_init(struct test_client *client)

@@ -12,7 +12,11 @@ struct test_client {
     unsigned char *place; /* where chunks go, by offset; NULL: thrown away */
     size_t place_bytes;
     bool answers_host_functions;
-    _Atomic(uint64_t) chunk_bytes, host_functions, lost_count;
+    /* What makes a session's objects again, in place of one call of each kind; NULL. As flyt_channel_handlers.resume.
+     */
+    int (*resume)(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err);
+    void *test; /* the test's */
+    _Atomic(uint64_t) chunk_bytes, host_functions, lost_count, resume_count;
     pthread_mutex_t mutex;
     char notices[1024]; /* what was called, in order */
     char lost_cause[512];

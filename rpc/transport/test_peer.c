@@ -29,6 +29,7 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
     struct test_peer *peer = link->peer;
     static const char build[] = "test peer";
 
+    bool is_resuming = args->kind == FLYT_CONNECTION_RESUME;
     link->is_data = args->kind == FLYT_CONNECTION_DATA;
     res->message = strdup("");
     res->build = strdup(build);
@@ -44,8 +45,15 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
         free(res->message);
         res->message = strdup("the client's base protocol differs: upgrade the client");
         res->status = FLYT_HANDSHAKE_BASE_DIFFERS;
-    } else if (link->is_data && (args->token.token_len != FLYT_TOKEN_BYTES || args->token.token_val[0] != 0x5a)) {
+    } else if ((link->is_data || is_resuming) &&
+               (args->token.token_len != FLYT_TOKEN_BYTES || args->token.token_val[0] != 0x5a)) {
         res->status = FLYT_HANDSHAKE_NO_SESSION;
+    } else if (is_resuming && atomic_load(&peer->busy_count)) {
+        atomic_fetch_sub(&peer->busy_count, 1);
+        atomic_fetch_add(&peer->refused_count, 1);
+        res->status = FLYT_HANDSHAKE_BUSY;
+    } else if (is_resuming) {
+        res->status = (flyt_handshake_status)atomic_load(&peer->resume_status);
     }
     res->accepted.accepted_val = calloc(args->procedures.procedures_len + 1, sizeof(u_int));
     res->accepted.accepted_len =
@@ -115,6 +123,27 @@ static bool serve_call(struct test_link *link, unsigned procedure, void *argumen
     return flyt_procedure_has_reply(procedure);
 }
 
+/* A session that goes on. */
+static bool_t serve_restoring(struct test_link *link, unsigned procedure, const void *args, void *res)
+{
+    struct test_peer *peer = link->peer;
+
+    if (procedure == FLYT_SESSION_RESUME_BEGIN) {
+        link->is_restoring = true;
+    } else if (procedure == FLYT_SESSION_RESUME_END) {
+        uint64_t sequence = ((const flyt_session_resume_end_args *)args)->sequence;
+        link->is_restoring = false;
+        link->received = link->last_notice = sequence;
+        atomic_store(&peer->resume_after, sequence);
+    } else {
+        atomic_fetch_add(&peer->restored_count, 1);
+    }
+    if (!flyt_procedure_has_reply(procedure))
+        return FALSE;
+    ((flyt_session_barrier_res *)res)->progress = progress_of(link);
+    return TRUE;
+}
+
 bool_t flyt_test_serve(unsigned procedure, void *args, void *res, size_t res_bytes, struct svc_req *req)
 {
     struct test_link *link = flyt_connection_user(req->rq_xprt);
@@ -134,6 +163,8 @@ bool_t flyt_test_serve(unsigned procedure, void *args, void *res, size_t res_byt
         ((flyt_query_res *)res)->build = strdup("test peer");
         return TRUE;
     }
+    if (link->is_restoring || procedure == FLYT_SESSION_RESUME_BEGIN)
+        return serve_restoring(link, procedure, args, res);
     atomic_fetch_add(&peer->call_count, 1);
     link->received++;
     if (flyt_procedure_has_reply(procedure)) /* every such result begins alike */
@@ -150,6 +181,9 @@ static void *chunk_place(void *user, uint64_t transfer_id, uint64_t offset_bytes
 {
     struct test_link *link = user;
     uint64_t address = transfer_id + offset_bytes;
+
+    while (atomic_load(&link->peer->holds_chunks))
+        usleep(1000);
 
     return address + bytes <= link->peer->memory_bytes ? link->peer->memory + address : NULL;
 }
@@ -193,7 +227,7 @@ void test_peer_send_chunks(struct test_peer *peer, struct test_link *link, uint6
 
     pthread_mutex_lock(&peer->mutex);
     for (unsigned i = 0; i < peer->link_count; i++) {
-        if (peer->links[i].is_data && peer->links[i].connection)
+        if (peer->links[i].is_data && !peer->links[i].is_cut)
             senders[count++].connection = peer->links[i].connection;
     }
     pthread_mutex_unlock(&peer->mutex);
@@ -239,7 +273,7 @@ static void *run_link(void *argument)
     return NULL;
 }
 
-static void add_link(struct test_peer *peer, int fd)
+static void add_link(struct test_peer *peer, int fd, const void *record, size_t bytes)
 {
     struct flyt_connection_config config = {.dispatch = flyt_program_1,
                                             .program = FLYT_PROGRAM,
@@ -261,10 +295,17 @@ static void add_link(struct test_peer *peer, int fd)
         flyt_socket_tune(fd);
         if (flyt_connection_new(fd, &config, &link->connection))
             fail("no memory");
+        if (bytes && flyt_connection_preload(link->connection, record, bytes))
+            fail("no memory");
         peer->link_count++;
         link->has_thread = !pthread_create(&link->thread, NULL, run_link, link);
     }
     pthread_mutex_unlock(&peer->mutex);
+}
+
+void test_peer_take(struct test_peer *peer, int fd, const void *record, size_t bytes)
+{
+    add_link(peer, fd, record, bytes);
 }
 
 static void *run_peer(void *argument)
@@ -273,7 +314,7 @@ static void *run_peer(void *argument)
     int fd;
 
     while ((fd = accept4(peer->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
-        add_link(peer, fd);
+        add_link(peer, fd, NULL, 0);
     return NULL;
 }
 
@@ -301,8 +342,10 @@ void test_peer_start(struct test_peer *peer, const char *url)
 void test_peer_cut(struct test_peer *peer)
 {
     pthread_mutex_lock(&peer->mutex);
-    for (unsigned i = 0; i < peer->link_count; i++)
+    for (unsigned i = 0; i < peer->link_count; i++) {
+        peer->links[i].is_cut = true;
         shutdown(flyt_connection_fd(peer->links[i].connection), SHUT_RDWR);
+    }
     pthread_mutex_unlock(&peer->mutex);
 }
 

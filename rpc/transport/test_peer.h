@@ -1,7 +1,8 @@
 /*
  * A server for tests and measurements of the wire, in the test's own process: it listens, makes handshakes, opens data
  * streams and answers every procedure through rpcgen's dispatch, without CUDA. One thread per connection. Its memory is
- * one array of bytes: "device" addresses are offsets in it.
+ * one array of bytes: "device" addresses are offsets in it. Where its features say so, a session goes on over another
+ * connection: each main connection is then what in reality would be a server process of its own.
  */
 #ifndef FLYT_TRANSPORT_TEST_PEER_H
 #define FLYT_TRANSPORT_TEST_PEER_H
@@ -23,6 +24,9 @@ struct test_link {
     struct flyt_connection *connection;
     pthread_t thread;
     bool is_data, has_thread;
+    bool is_cut;       /* under the peer's mutex */
+    bool is_restoring; /* between session_resume_begin and _end: calls are not counted */
+    bool is_stopped;   /* the test's */
     uint64_t received, last_notice;
     struct flyt_error end; /* why it ended */
 };
@@ -38,6 +42,8 @@ struct test_peer {
     unsigned features;              /* what its answers to handshakes announce */
     const int *handshake_fds;       /* descriptors that travel with them, over unix sockets; the test's */
     unsigned handshake_fd_count;
+    _Atomic(unsigned) busy_count;    /* so many connections that want to go on with a session are told to come later */
+    _Atomic(unsigned) resume_status; /* what they are told then: a flyt_handshake_status */
     /* Called for every call of a table's procedure before it is answered; returns false where it answers by itself or
      * not at all. May be NULL. */
     bool (*serve)(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
@@ -55,12 +61,18 @@ struct test_peer {
     unsigned link_count;
     _Atomic(unsigned) next_chunk_link;
     _Atomic(uint64_t) call_count, chunk_bytes;
-    _Atomic(uint64_t) executed_max; /* tells no higher number as executed; UINT64_MAX at first */
+    _Atomic(uint64_t) restored_count; /* calls that made a session's objects again */
+    _Atomic(uint64_t) resume_after;   /* of the last session_resume_end */
+    _Atomic(unsigned) refused_count;  /* connections that were told to come later */
+    _Atomic(bool) holds_chunks;       /* chunks are not taken while this is true */
+    _Atomic(uint64_t) executed_max;   /* tells no higher number as executed; UINT64_MAX at first */
 };
 
 void test_peer_init(struct test_peer *peer);
 /* Listens on url ("tcp://127.0.0.1:0", "unix:///…"). Fails the test where that is not possible. */
 void test_peer_start(struct test_peer *peer, const char *url);
+/* Takes a connection over, of which somebody has read the handshake's record (with its mark). */
+void test_peer_take(struct test_peer *peer, int fd, const void *record, size_t bytes);
 /* Ends all connections and threads and frees the memory. */
 void test_peer_stop(struct test_peer *peer);
 /* Shuts the connections down, as a dying server's kernel does. */

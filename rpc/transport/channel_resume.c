@@ -1,0 +1,367 @@
+#include "rpc/transport/channel_state.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include "flyt_client_calls.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+
+enum {
+    LAST_READ_MS = 1000, /* how long a server that is gone may take to end the connection */
+    HANDLER_MS = 5000,   /* and a handler, which is to be quick, to return */
+    PAUSE_MS_MIN = 20,   /* between tries to connect; twice as long each time */
+    PAUSE_MS_MAX = 200
+};
+
+/* One going on of a session, on the stack of the background thread. */
+struct resumption {
+    struct flyt_channel *channel;
+    uint64_t after;
+    uint64_t start_ms;
+    _Atomic(bool) has_failed; /* what the other server has said against it; `failure` is there then */
+    char failure[256];
+};
+
+/* ---- what the other server calls meanwhile ---- */
+
+/* From the threads that read the fresh connection, one at a time. */
+static void note_failure(struct resumption *self, const char *what, int result)
+{
+    if (atomic_load(&self->has_failed))
+        return;
+    snprintf(self->failure, sizeof self->failure, "%.200s (%d)", what, result);
+    atomic_store(&self->has_failed, true);
+}
+
+static void *chunk_place(void *user, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes)
+{
+    return NULL;
+}
+
+static void chunk_done(void *user, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes)
+{
+}
+
+static void pull(void *user, uint64_t transfer_id)
+{
+    note_failure(user, "the other server asked for data that nobody offered", 0);
+}
+
+static void host_function(void *user, uint64_t function_id, int status)
+{
+    note_failure(user, "the other server called a function that nobody launched", status);
+}
+
+static void output(void *user, bool is_error, const char *text, size_t bytes)
+{
+    struct flyt_channel *channel = ((struct resumption *)user)->channel;
+
+    channel->handlers->output(channel->user, is_error, text, bytes);
+}
+
+static void call_error(void *user, uint64_t sequence, uint32_t thread, int result)
+{
+    note_failure(user, "the other server could not make the session's objects again", result);
+}
+
+static void fatal(void *user, int result, const char *cause)
+{
+    note_failure(user, cause, result);
+}
+
+static void credit(void *user, uint64_t stream_id, uint64_t executed_calls)
+{
+}
+
+static void transfer_failed(void *user, uint64_t transfer_id, int result)
+{
+    note_failure(user, "a transfer to the other server failed", result);
+}
+
+static void lost(void *user, const char *cause)
+{
+}
+
+static const struct flyt_channel_handlers handlers = {
+    .chunk_place = chunk_place,
+    .chunk_done = chunk_done,
+    .pull = pull,
+    .host_function = host_function,
+    .output = output,
+    .call_error = call_error,
+    .fatal = fatal,
+    .credit = credit,
+    .transfer_failed = transfer_failed,
+    .lost = lost,
+};
+
+/* ---- the old connection ---- */
+
+static bool is_over(struct flyt_channel *channel)
+{
+    pthread_mutex_lock(&channel->mutex);
+    bool is_ended = channel->is_closing || !flyt_channel_is_away(channel);
+    pthread_mutex_unlock(&channel->mutex);
+    return is_ended;
+}
+
+/* Whether somebody else is the reader for no longer than this. */
+static void wait_reader(struct flyt_channel *channel)
+{
+    struct timespec end;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_nsec += 20 * 1000 * 1000;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&channel->mutex);
+    if (channel->has_reader)
+        pthread_cond_clockwait(&channel->reader_left, &channel->mutex, CLOCK_MONOTONIC, &end);
+    pthread_mutex_unlock(&channel->mutex);
+}
+
+static bool is_read_out(struct flyt_channel *channel)
+{
+    pthread_mutex_lock(&channel->mutex);
+    bool is_out = channel->is_read_out && !channel->has_reader;
+    pthread_mutex_unlock(&channel->mutex);
+    return is_out;
+}
+
+/* What the old server has said is read to the end, by whoever is the reader. False: not within the time. */
+static bool read_until(struct flyt_channel *channel, uint64_t deadline_ms)
+{
+    while (!is_read_out(channel) && flyt_clock_left_ms(deadline_ms)) {
+        struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
+        pthread_mutex_lock(&channel->mutex);
+        bool has_reader = channel->has_reader;
+        pthread_mutex_unlock(&channel->mutex);
+        if (has_reader)
+            wait_reader(channel);
+        else if (poll(&ready, 1, flyt_clock_left_ms(deadline_ms)) > 0)
+            flyt_channel_read(channel);
+    }
+    return is_read_out(channel);
+}
+
+/* Nothing is read or written any more, and all threads have let go of the old connection. 0 or a negative errno. */
+static int leave_connection(struct flyt_channel *channel, struct flyt_error *err)
+{
+    eventfd_t value;
+
+    if (!flyt_data_leave(channel))
+        return flyt_error_set(err, -EBUSY, "a transfer was under way");
+    eventfd_write(channel->lost_fd, 1); /* who opens data streams gives up */
+    /* It ends what is in write, and a server that lives. What a dead one has sent can still be read. */
+    shutdown(channel->fd, SHUT_WR);
+    flyt_output_hold(&channel->output);
+    if (!read_until(channel, flyt_clock_ms() + LAST_READ_MS)) {
+        shutdown(channel->fd, SHUT_RDWR);
+        if (!read_until(channel, flyt_clock_ms() + HANDLER_MS))
+            return flyt_error_set(err, -EBUSY, "a handler did not return");
+    }
+    if (!flyt_data_end(channel))
+        return flyt_error_set(err, -EBUSY, "a transfer was under way");
+    eventfd_read(channel->lost_fd, &value);
+    if (is_over(channel)) /* it was meant for good */
+        eventfd_write(channel->lost_fd, 1);
+    return 0;
+}
+
+/* ---- the other one ---- */
+
+static bool may_try_again(int status)
+{
+    switch (status) {
+    case -ECONNREFUSED: /* also: it closed the connection instead of answering */
+    case -ECONNRESET:
+    case -ECONNABORTED:
+    case -EPIPE:
+    case -ENOENT: /* a unix socket, while who listens starts again */
+    case -EBUSY:
+    case -EAGAIN:
+    case -ETIMEDOUT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Whether the other server is one for this session. */
+static int check_fresh(const struct flyt_channel *channel, const struct flyt_channel *fresh, struct flyt_error *err)
+{
+    if (fresh->info.session_id != channel->info.session_id)
+        return flyt_error_set(err, -EPROTO, "the other server answered with another session");
+    if (fresh->info.device_count != channel->info.device_count)
+        return flyt_error_set(err, -EPROTO, "the other server has %u devices in place of %u", fresh->info.device_count,
+                              channel->info.device_count);
+    for (unsigned procedure = 0; procedure < flyt_procedure_end; procedure++) {
+        if (channel->accepted[procedure] && !fresh->accepted[procedure])
+            return flyt_error_set(err, -EPROTO, "the other server (build %s) lacks procedure %u, which the first had",
+                                  fresh->info.server_build, procedure);
+    }
+    return 0;
+}
+
+/* 0 and *ret_fresh, or a negative errno. */
+static int connect_fresh(struct resumption *self, struct flyt_error *err, struct flyt_channel **ret_fresh)
+{
+    struct flyt_channel *channel = self->channel;
+    uint64_t deadline_ms = self->start_ms + FLYT_CHANNEL_RESUME_MS;
+    unsigned pause_ms = PAUSE_MS_MIN;
+
+    for (;;) {
+        int status = flyt_channel_open_fresh(channel, &handlers, self, deadline_ms, err, ret_fresh);
+        struct pollfd over = {.fd = channel->lost_fd, .events = POLLIN};
+        if (!status || !may_try_again(status) || !flyt_clock_left_ms(deadline_ms))
+            return status;
+        if (poll(&over, 1, (int)pause_ms) != 0)
+            return flyt_error_set(err, -ECANCELED, "closed");
+        pause_ms = pause_ms < PAUSE_MS_MAX / 2 ? 2 * pause_ms : PAUSE_MS_MAX;
+    }
+}
+
+/* What a call of our own on the fresh connection has come to. 0 or a negative errno. */
+static int check_call(const struct resumption *self, const struct flyt_channel *fresh, const char *name, int status,
+                      int result, struct flyt_error *err)
+{
+    if (atomic_load(&self->has_failed))
+        return flyt_error_set(err, -EPROTO, "%s", self->failure);
+    if (status == FLYT_CHANNEL_LOST)
+        return flyt_error_set(err, -EPIPE, "the other server's connection was lost too: %.300s", fresh->lost_cause);
+    if (status)
+        return flyt_error_set(err, -ENOSYS, "the other server lacks %s", name);
+    if (result)
+        return flyt_error_set(err, -EPROTO, "the other server refused %s (%d)", name, result);
+    return 0;
+}
+
+/* Everything is made again. 0 or a negative errno. */
+static int restore(struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    struct flyt_channel *channel = self->channel;
+    flyt_session_resume_begin_args begin = {0};
+    flyt_session_resume_begin_res begin_res = {0};
+    flyt_session_resume_end_args end = {.sequence = self->after};
+    flyt_session_resume_end_res end_res = {0};
+    struct flyt_error cause = {0};
+
+    int called = flyt_call_session_resume_begin(fresh, &begin, &begin_res);
+    int status = check_call(self, fresh, "session_resume_begin", called, begin_res.result, err);
+    if (status)
+        return status;
+    channel->resume_after = self->after;
+    status = channel->handlers->resume(channel->user, fresh, &cause);
+    if (status && (status = check_call(self, fresh, "the session's objects", FLYT_CHANNEL_OK, 0, err)))
+        return status;
+    if (status || *cause.text)
+        return flyt_error_set(err, -EPROTO, "%.400s", *cause.text ? cause.text : "the program cannot be restored");
+    called = flyt_call_session_resume_end(fresh, &end, &end_res);
+    return check_call(self, fresh, "session_resume_end", called, end_res.result, err);
+}
+
+/* The fresh channel's thread ends, its connection stays. 0 or a negative errno. */
+static int dissolve(struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    flyt_channel_flush(fresh);
+    pthread_mutex_lock(&fresh->mutex);
+    fresh->is_closing = true;
+    pthread_mutex_unlock(&fresh->mutex);
+    flyt_channel_kick(fresh);
+    pthread_join(fresh->background, NULL);
+    fresh->has_background = false;
+    return check_call(self, fresh, "", flyt_channel_is_lost(fresh) ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK, 0, err);
+}
+
+/* From here on closing the channel, or losing it, ends what is waited for on the fresh one. */
+static void set_fresh(struct flyt_channel *channel, struct flyt_channel *fresh)
+{
+    pthread_mutex_lock(&channel->mutex);
+    channel->fresh = fresh;
+    bool is_ended = channel->is_closing || !flyt_channel_is_away(channel);
+    pthread_mutex_unlock(&channel->mutex);
+    if (fresh && is_ended)
+        flyt_channel_lose(fresh, "closed");
+}
+
+static int go_on(struct resumption *self, struct flyt_error *err)
+{
+    struct flyt_channel *channel = self->channel, *fresh;
+
+    int status = connect_fresh(self, err, &fresh);
+    if (status)
+        return status;
+    set_fresh(channel, fresh);
+    status = check_fresh(channel, fresh, err);
+    if (!status)
+        status = restore(self, fresh, err);
+    if (!status)
+        status = dissolve(self, fresh, err);
+    if (!status)
+        status = flyt_channel_adopt(channel, fresh, self->after, err);
+    set_fresh(channel, NULL);
+    if (fresh->has_background)
+        flyt_channel_close(fresh);
+    else
+        flyt_channel_free(fresh);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* NULL, or what was unfinished. */
+static const char *find_obstacle(struct resumption *self, struct flyt_error *err)
+{
+    struct flyt_resume_state state;
+
+    if (leave_connection(self->channel, err))
+        return err->text;
+    if (!flyt_channel_find_state(self->channel, &state))
+        return "what is kept of it cannot be read";
+    return flyt_resume_obstacle(&state, &self->after);
+}
+
+/* The calls that waited go out; whoever reads goes on where the socket does not take all. */
+static void write_kept(struct flyt_channel *channel)
+{
+    flyt_output_lock(&channel->output);
+    int status = flyt_channel_write_locked(channel, false);
+    flyt_output_unlock(&channel->output);
+    if (status)
+        flyt_channel_lose(channel, strerror(-status));
+}
+
+void flyt_channel_resume(struct flyt_channel *channel)
+{
+    struct resumption self = {.channel = channel, .start_ms = flyt_clock_ms()};
+    struct flyt_error err = {0};
+    char cause[sizeof channel->lost_cause];
+
+    const char *obstacle = find_obstacle(&self, &err);
+    if (obstacle) {
+        snprintf(cause, sizeof cause, "the server process ended while work was unfinished: %.300s", obstacle);
+        flyt_channel_lose(channel, cause);
+        return;
+    }
+    if (go_on(&self, &err)) {
+        snprintf(cause, sizeof cause, "%.100s, and the session cannot go on at another one: %.300s",
+                 channel->away_cause, err.text);
+        flyt_channel_lose(channel, cause);
+        return;
+    }
+    flyt_data_return(channel);
+    write_kept(channel);
+    flyt_info("session goes on at another server server=%s calls=%" PRIu64 " away_ms=%" PRIu64, channel->url,
+              self.after, flyt_clock_ms() - self.start_ms);
+}
+
+uint64_t flyt_channel_resume_after(const struct flyt_channel *channel)
+{
+    return channel->resume_after;
+}

@@ -1,0 +1,334 @@
+/*
+ * Tests of a session that goes on at another server in the middle of work: a server executes up to some call, says so,
+ * and ends; the next one gets the calls behind it, each once and in order, while threads send and wait all the time.
+ * Over a unix socket, over TCP, and encrypted.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "flyt_client_calls.h"
+#include "rpc/base/log.h"
+#include "rpc/base/ticket.h"
+#include "rpc/transport/greeter.h"
+#include "rpc/transport/handshake.h"
+#include "rpc/transport/listen.h"
+#include "rpc/transport/secure.h"
+#include "rpc/transport/test_client.h"
+#include "rpc/transport/test_peer.h"
+#include "rpc/transport/test_values.h"
+
+enum { THREADS = 4, CALLS = 5000, CONNECTIONS_MAX = 64 };
+
+/* What all servers of the session have executed. */
+struct session {
+    pthread_mutex_t mutex;
+    uint64_t last, stop_at; /* the server that is at it executes no call above stop_at */
+    uint64_t next_of[THREADS];
+    unsigned wrong_count, move_count;
+    int end; /* how a server ends its socket, as shutdown(2); its threads for TLS must get its last words */
+    struct flyt_test_random random;
+};
+
+/* Behind a door that challenges, and encrypts what comes after. */
+struct door {
+    struct flyt_greeter *greeter;
+    struct test_peer *peer;
+    unsigned char secret[FLYT_TICKET_KEY_BYTES];
+    struct flyt_secure *secures[CONNECTIONS_MAX];
+    unsigned secure_count;
+    char url[FLYT_URL_TEXT_BYTES];
+    int listen_fd;
+    pthread_t thread;
+    _Atomic(bool) is_ending;
+};
+
+struct fixture {
+    struct test_peer peer;
+    struct test_client client;
+    struct session session;
+    struct door door;
+    struct flyt_channel_handlers handlers;
+};
+
+/* ---- the servers ---- */
+
+/* Says where it has stopped, and dies. */
+static void stop_here(struct test_link *link, const struct session *session)
+{
+    char text[32];
+    flyt_back_output output = {0};
+
+    link->is_stopped = true;
+    output.text.text_len = (u_int)snprintf(text, sizeof text, "%" PRIu64, session->last);
+    output.text.text_val = text;
+    flyt_connection_call_back(link->connection, FLYT_BACK_OUTPUT, (xdrproc_t)xdr_flyt_back_output, &output);
+    flyt_connection_flush(link->connection);
+    shutdown(flyt_connection_fd(link->connection), session->end);
+}
+
+/* Which thread's which call this is: both calls say so, in different places. */
+static uint64_t name_of(unsigned procedure, const void *args)
+{
+    return procedure == FLYT_MEMORY_ALLOC ? ((const flyt_memory_alloc_args *)args)->bytes
+                                          : ((const flyt_memory_free_args *)args)->address;
+}
+
+static void execute_locked(struct session *session, struct test_link *link, unsigned procedure, const void *args,
+                           void *res)
+{
+    uint64_t name = name_of(procedure, args);
+    uint64_t thread = name >> 32;
+
+    session->last++;
+    session->wrong_count += flyt_connection_xid(link->connection) != (uint32_t)session->last;
+    session->wrong_count += link->received != session->last;
+    if (thread < THREADS)
+        session->wrong_count += session->next_of[thread]++ != (uint32_t)name;
+    else
+        session->wrong_count++;
+    if (procedure == FLYT_MEMORY_ALLOC)
+        ((flyt_memory_alloc_res *)res)->address = name + 1;
+}
+
+static bool serve(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
+                  struct svc_req *req)
+{
+    struct session *session = peer->user;
+    bool is_executed = false;
+
+    if (link->is_stopped)
+        return false;
+    pthread_mutex_lock(&session->mutex);
+    if (session->last < session->stop_at) {
+        execute_locked(session, link, procedure, args, res);
+        is_executed = true;
+    } else {
+        stop_here(link, session);
+        session->stop_at = session->last + (session->move_count % 5 ? 300 + flyt_test_number(&session->random) % 1500
+                                                                    : flyt_test_number(&session->random) % 3);
+        session->move_count++;
+    }
+    pthread_mutex_unlock(&session->mutex);
+    return is_executed;
+}
+
+/* ---- the door ---- */
+
+static void refuse(void *user, int fd, const void *record, size_t bytes)
+{
+    flyt_handshake_refuse(fd, 0, FLYT_HANDSHAKE_DENIED, "no credentials");
+    close(fd);
+}
+
+static bool is_challenged(void *user, const flyt_handshake_args *args)
+{
+    return true;
+}
+
+static void let_in(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
+{
+    struct door *door = user;
+    unsigned char proof[FLYT_TICKET_KEY_BYTES], key[FLYT_TICKET_KEY_BYTES];
+    struct flyt_error err;
+    int plain_fd;
+
+    flyt_ticket_proof(door->secret, answer->challenge, answer->record_hash, proof);
+    bool is_right = answer->args->proof.flyt_late_bytes_len == sizeof proof &&
+                    !memcmp(proof, answer->args->proof.flyt_late_bytes_val, sizeof proof);
+    flyt_ticket_channel_key(door->secret, answer->challenge, answer->record_hash, key);
+    if (!is_right || door->secure_count == CONNECTIONS_MAX) {
+        flyt_handshake_refuse(fd, answer->xid, FLYT_HANDSHAKE_DENIED, "not proved");
+        close(fd);
+        return;
+    }
+    if (!flyt_secure_accept(fd, key, &err, &door->secures[door->secure_count], &plain_fd)) {
+        door->secure_count++;
+        test_peer_take(door->peer, plain_fd, record, bytes);
+    }
+}
+
+static void *run_door(void *user)
+{
+    struct door *door = user;
+
+    while (!atomic_load(&door->is_ending)) {
+        struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
+        if (poll(&ready, 1, 20) > 0)
+            flyt_greeter_process(door->greeter);
+    }
+    return NULL;
+}
+
+static void open_door(struct door *door, struct test_peer *peer)
+{
+    struct flyt_greeter_config config = {
+        .handshake = refuse, .is_challenged = is_challenged, .answer = let_in, .user = door};
+    struct flyt_error err;
+
+    door->peer = peer;
+    memset(door->secret, 7, sizeof door->secret);
+    assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &door->listen_fd, door->url), 0);
+    assert_int_equal(flyt_greeter_new(&config, &door->greeter), 0);
+    assert_int_equal(flyt_greeter_listen(door->greeter, door->listen_fd), 0);
+    assert_int_equal(pthread_create(&door->thread, NULL, run_door, door), 0);
+}
+
+static void shut_door(struct door *door)
+{
+    atomic_store(&door->is_ending, true);
+    pthread_join(door->thread, NULL);
+    flyt_greeter_free(door->greeter);
+    close(door->listen_fd);
+    for (unsigned i = 0; i < door->secure_count; i++)
+        flyt_secure_free(door->secures[i]);
+}
+
+/* ---- the client ---- */
+
+/* What a server says before it ends. */
+static void take_word(void *user, bool is_error, const char *text, size_t bytes)
+{
+    struct test_client *client = user;
+    char number[32] = "";
+
+    memcpy(number, text, bytes < sizeof number ? bytes : sizeof number - 1);
+    flyt_channel_move_after(client->channel, strtoull(number, NULL, 10));
+}
+
+struct caller {
+    struct flyt_channel *channel;
+    uint64_t number;
+    unsigned wrong_count;
+};
+
+static void *run_caller(void *user)
+{
+    struct caller *self = user;
+
+    for (uint64_t i = 0; i < CALLS; i++) {
+        uint64_t name = self->number << 32 | i;
+        flyt_memory_free_args free_args = {.address = name};
+        flyt_memory_alloc_args alloc_args = {.bytes = name};
+        flyt_memory_alloc_res res;
+        if ((i + self->number) % 97)
+            self->wrong_count += flyt_send_memory_free(self->channel, &free_args, NULL) != FLYT_CHANNEL_OK;
+        else
+            self->wrong_count +=
+                flyt_call_memory_alloc(self->channel, &alloc_args, &res) != FLYT_CHANNEL_OK || res.address != name + 1;
+    }
+    return NULL;
+}
+
+static struct fixture *start(const char *scheme)
+{
+    static struct flyt_channel_credentials credentials;
+    struct fixture *self = calloc(1, sizeof *self);
+    char url[128] = "tcp://127.0.0.1:0";
+
+    pthread_mutex_init(&self->session.mutex, NULL);
+    self->session.random.state = 99;
+    self->session.stop_at = 700;
+    self->session.end = strcmp(scheme, "tls") ? SHUT_RDWR : SHUT_WR;
+    test_peer_init(&self->peer);
+    test_client_init(&self->client);
+    self->peer.features = FLYT_FEATURE_RESUME;
+    self->peer.serve = serve;
+    self->peer.user = &self->session;
+    self->handlers = test_client_handlers;
+    self->handlers.output = take_word;
+    self->client.config.handlers = &self->handlers;
+    if (!strcmp(scheme, "unix"))
+        snprintf(url, sizeof url, "unix:///tmp/flyt-move-test-%d", (int)getpid());
+    test_peer_start(&self->peer, url);
+    if (!strcmp(scheme, "tls")) {
+        open_door(&self->door, &self->peer);
+        credentials = (struct flyt_channel_credentials){.data = "me", .bytes = 2, .is_encrypted = true};
+        memset(credentials.secret, 7, sizeof credentials.secret);
+        self->client.config.credentials = &credentials;
+        test_client_open(&self->client, self->door.url);
+    } else {
+        test_client_open(&self->client, self->peer.url);
+    }
+    return self;
+}
+
+static void stop(struct fixture *self)
+{
+    flyt_channel_close(self->client.channel);
+    if (self->door.greeter)
+        shut_door(&self->door);
+    test_peer_stop(&self->peer);
+    test_client_fini(&self->client);
+    pthread_mutex_destroy(&self->session.mutex);
+    free(self);
+}
+
+static void move(const char *scheme)
+{
+    struct fixture *self = start(scheme);
+    struct session *session = &self->session;
+    struct caller callers[THREADS];
+    pthread_t threads[THREADS];
+    flyt_memory_alloc_args last_args = {.bytes = CALLS};
+    flyt_memory_alloc_res res;
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        callers[i] = (struct caller){.channel = self->client.channel, .number = i};
+        assert_int_equal(pthread_create(&threads[i], NULL, run_caller, &callers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(callers[i].wrong_count, 0);
+    }
+    assert_int_equal(flyt_call_memory_alloc(self->client.channel, &last_args, &res), FLYT_CHANNEL_OK);
+    pthread_mutex_lock(&session->mutex);
+    assert_int_equal(session->wrong_count, 0);
+    assert_int_equal(session->last, THREADS * CALLS + 1);
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(session->next_of[i], CALLS + !i);
+    assert_true(session->move_count >= 5);
+    assert_int_equal(flyt_channel_counts(self->client.channel).resumptions, session->move_count);
+    pthread_mutex_unlock(&session->mutex);
+    assert_int_equal(atomic_load(&self->client.lost_count), 0);
+    stop(self);
+}
+
+static void test_moves_over_a_unix_socket(void **state)
+{
+    move("unix");
+}
+
+static void test_moves_over_tcp(void **state)
+{
+    move("tcp");
+}
+
+static void test_moves_of_an_encrypted_session(void **state)
+{
+    move("tls");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_moves_over_a_unix_socket),
+        cmocka_unit_test(test_moves_over_tcp),
+        cmocka_unit_test(test_moves_of_an_encrypted_session),
+    };
+
+    unsetenv("FLYT_LOG");
+    flyt_log_init("move-test", FLYT_LOG_WARN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,31 @@
+/*
+ * Whether a session can go on at another server when its connection has ended. One rule, a pure function: nothing may
+ * be executed twice, nothing may be left out, and no answer may be missing.
+ */
+#ifndef FLYT_TRANSPORT_RESUME_RULE_H
+#define FLYT_TRANSPORT_RESUME_RULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What is known when the old connection has been read to its end and nothing is written any more. */
+struct flyt_resume_state {
+    uint64_t complete;       /* the last call that is known to be complete, as are all before it */
+    uint64_t written;        /* the last call of which a byte has been given to the socket; those behind it wait */
+    uint64_t gone;           /* calls up to this one are no longer kept and could not be sent again */
+    uint64_t awaited;        /* the first call whose reply is waited for; UINT64_MAX: none */
+    unsigned plain_awaited;  /* written calls without a number whose reply is waited for */
+    unsigned transfer_count; /* transfers of which a chunk may have been sent, and not the last */
+    bool is_torn;            /* the connection ended within a record that came */
+    /* The server has said where it stopped: `complete` is the last call that it executed, and those behind it, written
+     * or not, are to be executed by the next one. */
+    bool is_moved;
+};
+
+/*
+ * NULL: the session goes on behind call *ret_after; those above it are sent (again), in order. Otherwise what was
+ * unfinished, in a few words for the end of a sentence; *ret_after is untouched.
+ */
+const char *flyt_resume_obstacle(const struct flyt_resume_state *state, uint64_t *ret_after);
+
+#endif

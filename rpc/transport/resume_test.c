@@ -1,0 +1,684 @@
+/*
+ * Tests of a session that goes on over another connection, after the end of a server that owed nothing, and of every
+ * way in which it cannot. Moves in the middle of work are in move_test.c.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "flyt_client_calls.h"
+#include "flyt_signatures.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/log.h"
+#include "rpc/transport/handshake.h"
+#include "rpc/transport/progress_page.h"
+#include "rpc/transport/resume_rule.h"
+#include "rpc/transport/test_client.h"
+#include "rpc/transport/test_peer.h"
+
+enum { MIB = 1024 * 1024, LONG_MS = 60000 };
+
+/* ---- the rule ---- */
+
+static void test_the_rule(void **state)
+{
+    static const struct {
+        const char *name, *word; /* word: of the obstacle; NULL: it goes on behind `after` */
+        struct flyt_resume_state state;
+        uint64_t after;
+    } cases[] = {
+        {"nothing was ever called", NULL, {.awaited = UINT64_MAX}, 0},
+        {"all is complete", NULL, {.complete = 9, .written = 9, .gone = 4, .awaited = UINT64_MAX}, 9},
+        {"the last one is not", "not complete", {.complete = 8, .written = 9, .awaited = UINT64_MAX}, 0},
+        {"nothing is known", "not complete", {.complete = 0, .written = 1, .awaited = UINT64_MAX}, 0},
+        {"told more than was sent", NULL, {.complete = 12, .written = 9, .awaited = UINT64_MAX}, 9},
+        {"told more than was sent, and waited for", "answered", {.complete = 12, .written = 9, .awaited = 9}, 0},
+        {"complete, not answered", "answered", {.complete = 9, .written = 9, .awaited = 5}, 0},
+        {"the last one is not answered", "answered", {.complete = 9, .written = 9, .awaited = 9}, 0},
+        {"waited for, not written", NULL, {.complete = 9, .written = 9, .awaited = 10}, 9},
+        {"a question", "question", {.complete = 9, .written = 9, .awaited = UINT64_MAX, .plain_awaited = 1}, 0},
+        {"a transfer", "transfer", {.complete = 9, .written = 9, .awaited = UINT64_MAX, .transfer_count = 1}, 0},
+        {"half a message", "cut off", {.complete = 9, .written = 9, .awaited = UINT64_MAX, .is_torn = true}, 0},
+        {"gone is what is complete", NULL, {.complete = 9, .written = 9, .gone = 9, .awaited = UINT64_MAX}, 9},
+        {"moved", NULL, {.complete = 5, .written = 9, .awaited = UINT64_MAX, .is_moved = true}, 5},
+        {"moved, waited for above", NULL, {.complete = 5, .written = 9, .awaited = 6, .is_moved = true}, 5},
+        {"moved, not answered", "answered", {.complete = 5, .written = 9, .awaited = 5, .is_moved = true}, 0},
+        {"moved, gone", "kept", {.complete = 5, .written = 9, .gone = 6, .awaited = UINT64_MAX, .is_moved = true}, 0},
+        {"moved, just kept", NULL, {.complete = 5, .written = 9, .gone = 5, .awaited = 9, .is_moved = true}, 5},
+        {"moved, a transfer",
+         "transfer",
+         {.complete = 5, .written = 9, .awaited = 7, .transfer_count = 2, .is_moved = true},
+         0},
+        {"moved, a question",
+         "question",
+         {.complete = 5, .written = 9, .awaited = 7, .plain_awaited = 1, .is_moved = true},
+         0},
+        {"moved behind what was sent", NULL, {.complete = 20, .written = 9, .awaited = 10, .is_moved = true}, 9},
+        {"moved at the start", NULL, {.complete = 0, .written = 9, .awaited = 1, .is_moved = true}, 0},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint64_t after = 12345;
+        const char *obstacle = flyt_resume_obstacle(&cases[i].state, &after);
+        if (!cases[i].word != !obstacle || (obstacle && !strstr(obstacle, cases[i].word)))
+            fail_msg("%s: %s", cases[i].name, obstacle ? obstacle : "goes on");
+        assert_int_equal(after, obstacle ? 12345 : cases[i].after);
+    }
+}
+
+/* ---- a peer and a channel to it ---- */
+
+struct pair {
+    struct test_peer peer;
+    struct test_client client;
+    _Atomic(uint64_t) last;        /* the last call that was executed, over all connections */
+    _Atomic(unsigned) wrong_count; /* executed twice, left out, or in another order */
+    _Atomic(bool) is_silent;       /* calls are not answered */
+    struct flyt_progress_page *page;
+    int page_fd;
+};
+
+static bool execute(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
+                    struct svc_req *req)
+{
+    struct pair *pair = peer->user;
+    uint64_t sequence = atomic_fetch_add(&pair->last, 1) + 1;
+
+    if (link->received != sequence || flyt_connection_xid(link->connection) != (uint32_t)sequence)
+        atomic_fetch_add(&pair->wrong_count, 1);
+    return !atomic_load(&pair->is_silent);
+}
+
+static struct pair *new_pair(void)
+{
+    struct pair *pair = calloc(1, sizeof *pair);
+
+    test_peer_init(&pair->peer);
+    test_client_init(&pair->client);
+    pair->peer.features = FLYT_FEATURE_RESUME;
+    pair->peer.serve = execute;
+    pair->peer.user = pair;
+    return pair;
+}
+
+static void start(struct pair *pair, const char *scheme)
+{
+    char url[128] = "tcp://127.0.0.1:0";
+
+    if (!strcmp(scheme, "unix"))
+        snprintf(url, sizeof url, "unix:///tmp/flyt-resume-test-%d", (int)getpid());
+    test_peer_start(&pair->peer, url);
+    test_client_open(&pair->client, pair->peer.url);
+}
+
+static void stop(struct pair *pair)
+{
+    flyt_channel_close(pair->client.channel);
+    test_peer_stop(&pair->peer);
+    test_client_fini(&pair->client);
+    assert_int_equal(atomic_load(&pair->wrong_count), 0);
+    free(pair);
+}
+
+static void launch(struct pair *pair)
+{
+    flyt_kernel_launch_args args = {.kernel_id = 1};
+
+    assert_int_equal(flyt_send_kernel_launch(pair->client.channel, &args, NULL), FLYT_CHANNEL_OK);
+}
+
+static int barrier(struct pair *pair)
+{
+    flyt_session_barrier_args args = {0};
+    flyt_session_barrier_res res;
+
+    return flyt_call_session_barrier(pair->client.channel, &args, &res);
+}
+
+static void work(struct pair *pair)
+{
+    for (int i = 0; i < 50; i++)
+        launch(pair);
+    assert_int_equal(barrier(pair), FLYT_CHANNEL_OK);
+}
+
+static void wait_resumed(struct pair *pair, uint64_t count)
+{
+    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
+
+    while (flyt_channel_counts(pair->client.channel).resumptions < count) {
+        assert_false(flyt_channel_is_lost(pair->client.channel));
+        assert_true(flyt_clock_ms() < end_ms);
+        usleep(500);
+    }
+}
+
+/* The channel is lost, once, and says `word`. */
+static void expect_lost(struct pair *pair, const char *word)
+{
+    test_client_wait(&pair->client, &pair->client.lost_count, 1);
+    if (!strstr(pair->client.lost_cause, word))
+        fail_msg("not \"%s\": %s", word, pair->client.lost_cause);
+    assert_true(flyt_channel_is_lost(pair->client.channel));
+    assert_int_equal(barrier(pair), FLYT_CHANNEL_LOST);
+    assert_int_equal(flyt_channel_counts(pair->client.channel).resumptions, 0);
+}
+
+static const char *const schemes[] = {"unix", "tcp"};
+
+/* ---- it goes on ---- */
+
+static void test_an_idle_session_goes_on(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct pair *pair = new_pair();
+        char note[64];
+        start(pair, schemes[i]);
+        for (uint64_t round = 1; round <= 4; round++) {
+            work(pair);
+            test_peer_cut(&pair->peer);
+            wait_resumed(pair, round);
+            assert_int_equal(atomic_load(&pair->peer.resume_after), 51 * round);
+            assert_int_equal(atomic_load(&pair->peer.restored_count), 2 * round);
+            snprintf(note, sizeof note, "resume %u; ", (unsigned)(51 * round));
+            assert_non_null(strstr(pair->client.notices, note));
+            assert_int_equal(flyt_channel_progress(pair->client.channel).completed, 51 * round);
+        }
+        work(pair);
+        assert_int_equal(atomic_load(&pair->last), 5 * 51);
+        assert_int_equal(flyt_channel_counts(pair->client.channel).resumptions, 4);
+        assert_int_equal(atomic_load(&pair->client.lost_count), 0);
+        assert_int_equal(flyt_channel_info(pair->client.channel)->session_id, 77);
+        stop(pair);
+    }
+}
+
+/* The first call after the server's end finds that out itself: it is sent to the next one, once. */
+static void test_a_call_into_the_void_is_sent_again(void **state)
+{
+    struct pair *pair = new_pair();
+    uint64_t calls = 0;
+
+    start(pair, "unix");
+    for (uint64_t round = 1; round <= 20; round++) {
+        assert_int_equal(barrier(pair), FLYT_CHANNEL_OK);
+        test_peer_cut(&pair->peer);
+        for (uint64_t i = 0; i < round; i++)
+            launch(pair);
+        assert_int_equal(barrier(pair), FLYT_CHANNEL_OK);
+        calls += 2 + round;
+        assert_int_equal(atomic_load(&pair->last), calls);
+        assert_int_equal(flyt_channel_counts(pair->client.channel).resumptions, round);
+    }
+    stop(pair);
+}
+
+static void new_page(struct pair *pair)
+{
+    assert_int_equal(flyt_progress_page_new(&pair->page, &pair->page_fd), 0);
+    pair->peer.handshake_fds = &pair->page_fd;
+    pair->peer.handshake_fd_count = 1;
+}
+
+/* No message has told that the calls are complete: the page, which outlives its server, does. */
+static void test_the_page_of_a_dead_server_is_believed(void **state)
+{
+    struct pair *pair = new_pair();
+    uint64_t executed = 51;
+
+    pair->peer.features |= FLYT_FEATURE_PROGRESS_PAGE;
+    pair->peer.is_mute = true;
+    new_page(pair);
+    start(pair, "unix");
+    work(pair);
+    for (int i = 0; i < 10; i++)
+        launch(pair);
+    assert_int_equal(flyt_channel_flush(pair->client.channel), FLYT_CHANNEL_OK);
+    executed += 10;
+    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
+    while (atomic_load(&pair->last) < executed && flyt_clock_ms() < end_ms)
+        usleep(200);
+    struct flyt_progress_page *old = pair->page;
+    int old_fd = pair->page_fd;
+    atomic_store(&old->completed, executed);
+    atomic_store(&old->streams[3], executed);
+    new_page(pair);
+    test_peer_cut(&pair->peer);
+    wait_resumed(pair, 1);
+    assert_int_equal(atomic_load(&pair->peer.resume_after), executed);
+    launch(pair);
+    assert_int_equal(flyt_channel_stream_known(pair->client.channel, 3, executed), FLYT_CHANNEL_DONE);
+    assert_int_equal(flyt_channel_stream_known(pair->client.channel, 3, executed + 1), FLYT_CHANNEL_PENDING);
+    atomic_store(&old->streams[3], executed + 1); /* nobody looks there any more */
+    assert_int_equal(flyt_channel_stream_known(pair->client.channel, 3, executed + 1), FLYT_CHANNEL_PENDING);
+    atomic_store(&pair->page->streams[3], executed + 1);
+    assert_int_equal(flyt_channel_stream_known(pair->client.channel, 3, executed + 1), FLYT_CHANNEL_DONE);
+    flyt_progress_page_unmap(old);
+    flyt_progress_page_unmap(pair->page);
+    close(old_fd);
+    int fd = pair->page_fd;
+    stop(pair);
+    close(fd);
+}
+
+static void test_data_streams_open_again(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct pair *pair = new_pair();
+        unsigned char *data = calloc(1, 4 * MIB);
+        pair->peer.data_streams = 2;
+        pair->peer.memory_bytes = 4 * MIB;
+        start(pair, schemes[i]);
+        for (uint64_t round = 1; round <= 3; round++) {
+            flyt_copy_out_transfer_args out = {.transfer_id = 1, .bytes = 4 * MIB};
+            memset(data, (int)round, 4 * MIB);
+            pair->client.place = calloc(1, 4 * MIB);
+            pair->client.place_bytes = 4 * MIB;
+            assert_int_equal(flyt_channel_send_data(pair->client.channel, 0, data, 4 * MIB), FLYT_CHANNEL_OK);
+            test_client_wait(&pair->client, &pair->peer.chunk_bytes, round * 4 * MIB);
+            assert_int_equal(flyt_send_copy_out_transfer(pair->client.channel, &out, NULL), FLYT_CHANNEL_OK);
+            assert_int_equal(flyt_channel_flush(pair->client.channel), FLYT_CHANNEL_OK);
+            test_client_wait(&pair->client, &pair->client.chunk_bytes, round * 4 * MIB);
+            assert_memory_equal(pair->client.place, data, 4 * MIB);
+            assert_int_equal(barrier(pair), FLYT_CHANNEL_OK);
+            test_peer_cut(&pair->peer);
+            wait_resumed(pair, round);
+            free(pair->client.place);
+            pair->client.place = NULL;
+        }
+        assert_true(flyt_channel_counts(pair->client.channel).sent_bytes > 12 * MIB);
+        assert_true(flyt_channel_counts(pair->client.channel).received_bytes > 12 * MIB);
+        free(data);
+        stop(pair);
+    }
+}
+
+static void test_a_node_that_is_busy_is_asked_again(void **state)
+{
+    struct pair *pair = new_pair();
+
+    start(pair, "unix");
+    work(pair);
+    atomic_store(&pair->peer.busy_count, 3);
+    pair->peer.closes_count = 2;
+    test_peer_cut(&pair->peer);
+    work(pair);
+    assert_int_equal(atomic_load(&pair->peer.refused_count), 3);
+    assert_int_equal(pair->peer.closes_count, 0);
+    assert_int_equal(flyt_channel_counts(pair->client.channel).resumptions, 1);
+    stop(pair);
+}
+
+/* ---- it cannot ---- */
+
+static void test_unfinished_calls_lose_it(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        struct pair *pair = new_pair();
+        start(pair, schemes[i]);
+        work(pair);
+        atomic_store(&pair->peer.executed_max, 60); /* of those that follow not all are executed */
+        work(pair);
+        test_peer_cut(&pair->peer);
+        expect_lost(pair, "ended while work was unfinished: calls were not complete");
+        assert_int_equal(atomic_load(&pair->client.resume_count), 0);
+        stop(pair);
+    }
+}
+
+static void *call_barrier(void *user)
+{
+    return barrier(user) == FLYT_CHANNEL_LOST ? user : NULL;
+}
+
+static void wait_last(struct pair *pair, uint64_t last)
+{
+    test_client_wait(&pair->client, &pair->last, last);
+}
+
+static void test_a_missing_answer_loses_it(void **state)
+{
+    struct pair *pair = new_pair();
+    pthread_t thread;
+    void *outcome;
+
+    start(pair, "unix");
+    work(pair);
+    atomic_store(&pair->is_silent, true);
+    pthread_create(&thread, NULL, call_barrier, pair);
+    wait_last(pair, 52); /* its notice says that the call is executed */
+    test_peer_cut(&pair->peer);
+    pthread_join(thread, &outcome);
+    assert_ptr_equal(outcome, pair);
+    expect_lost(pair, "ended while work was unfinished");
+    stop(pair);
+}
+
+static void *send_much(void *user)
+{
+    struct pair *pair = user;
+    unsigned char *data = calloc(1, 64 * MIB);
+    int status = flyt_channel_send_data(pair->client.channel, 0, data, 64 * MIB);
+
+    free(data);
+    return status == FLYT_CHANNEL_LOST ? user : NULL;
+}
+
+static void test_a_transfer_under_way_loses_it(void **state)
+{
+    for (unsigned streams = 0; streams <= 2; streams += 2) {
+        struct pair *pair = new_pair();
+        pthread_t thread;
+        void *outcome;
+        pair->peer.data_streams = streams;
+        atomic_store(&pair->peer.holds_chunks, true);
+        start(pair, "unix");
+        work(pair);
+        pthread_create(&thread, NULL, send_much, pair);
+        uint64_t end_ms = flyt_clock_ms() + LONG_MS;
+        while (flyt_channel_counts(pair->client.channel).sent_bytes < 65536 && flyt_clock_ms() < end_ms)
+            usleep(500);
+        test_peer_cut(&pair->peer);
+        pthread_join(thread, &outcome);
+        assert_ptr_equal(outcome, pair);
+        expect_lost(pair, "ended while work was unfinished: a transfer was under way");
+        atomic_store(&pair->peer.holds_chunks, false);
+        stop(pair);
+    }
+}
+
+static void wait_note(struct pair *pair, const char *word)
+{
+    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
+    bool is_there = false;
+
+    while (!is_there) {
+        assert_true(flyt_clock_ms() < end_ms);
+        usleep(500);
+        pthread_mutex_lock(&pair->client.mutex);
+        is_there = strstr(pair->client.notices, word);
+        pthread_mutex_unlock(&pair->client.mutex);
+    }
+}
+
+/* A server that says nothing of it, a program that cannot, and one that has failed: lost at once, as ever. */
+static void test_who_cannot_go_on_is_lost(void **state)
+{
+    static struct flyt_channel_handlers without;
+
+    for (int i = 0; i < 3; i++) {
+        struct pair *pair = new_pair();
+        without = test_client_handlers;
+        without.resume = NULL;
+        if (i == 0)
+            pair->peer.features = 0;
+        if (i == 1)
+            pair->client.config.handlers = &without;
+        start(pair, "unix");
+        work(pair);
+        if (i == 2) {
+            flyt_back_fatal fatal = {.result = 700, .cause = (char *)"it was the program"};
+            flyt_connection_call_back(pair->peer.links[0].connection, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal,
+                                      &fatal);
+            flyt_connection_flush(pair->peer.links[0].connection);
+            wait_note(pair, "fatal 700");
+        }
+        test_peer_cut(&pair->peer);
+        expect_lost(pair, "the server closed the connection");
+        assert_int_equal(atomic_load(&pair->client.resume_count), 0);
+        stop(pair);
+    }
+}
+
+static void test_a_protocol_error_is_final(void **state)
+{
+    struct pair *pair = new_pair();
+    static const unsigned char nonsense[] = {0x80, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 9};
+
+    start(pair, "unix");
+    work(pair);
+    assert_int_equal(send(flyt_connection_fd(pair->peer.links[0].connection), nonsense, sizeof nonsense, MSG_NOSIGNAL),
+                     sizeof nonsense);
+    expect_lost(pair, "malformed");
+    assert_int_equal(atomic_load(&pair->client.resume_count), 0);
+    stop(pair);
+}
+
+static void test_a_session_that_is_gone_is_lost(void **state)
+{
+    struct pair *pair = new_pair();
+
+    start(pair, "unix");
+    work(pair);
+    atomic_store(&pair->peer.resume_status, FLYT_HANDSHAKE_NO_SESSION);
+    test_peer_cut(&pair->peer);
+    expect_lost(pair, "cannot go on at another one");
+    assert_int_equal(atomic_load(&pair->client.resume_count), 0);
+    stop(pair);
+}
+
+static void test_another_kind_of_server_is_refused(void **state)
+{
+    struct pair *pair = new_pair();
+
+    start(pair, "unix");
+    work(pair);
+    pair->peer.signature_count = flyt_signature_count - 1;
+    test_peer_cut(&pair->peer);
+    expect_lost(pair, "lacks procedure");
+    stop(pair);
+}
+
+/* ---- the making of the objects ---- */
+
+static int fail_to_restore(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    return flyt_error_set(err, -ENOSPC, "a sentence of the handler");
+}
+
+static int cut_while_restoring(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    struct pair *pair = client->test;
+    flyt_memory_restore_args args = {0};
+    flyt_memory_restore_res res;
+
+    test_peer_cut(&pair->peer);
+    assert_int_equal(flyt_call_memory_restore(fresh, &args, &res), FLYT_CHANNEL_LOST);
+    return flyt_error_set(err, -EPIPE, "lost too");
+}
+
+static int restore_with_an_error(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    struct pair *pair = client->test;
+    struct test_link *link = &pair->peer.links[pair->peer.link_count - 1];
+    flyt_back_call_error error = {.sequence = 1, .result = 2};
+
+    flyt_connection_call_back(link->connection, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &error);
+    flyt_connection_flush(link->connection);
+    return 0;
+}
+
+static int use_the_channel_itself(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    assert_int_equal(barrier(client->test), FLYT_CHANNEL_LOST);
+    return flyt_error_set(err, -EINVAL, "it does not hang");
+}
+
+static void test_what_cannot_be_made_again_is_lost(void **state)
+{
+    static const struct {
+        int (*resume)(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err);
+        const char *word;
+    } cases[] = {{fail_to_restore, "a sentence of the handler"},
+                 {cut_while_restoring, "lost too"},
+                 {restore_with_an_error, "could not make the session's objects again"},
+                 {use_the_channel_itself, "it does not hang"}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct pair *pair = new_pair();
+        start(pair, schemes[i % 2]);
+        pair->client.resume = cases[i].resume;
+        pair->client.test = pair;
+        work(pair);
+        test_peer_cut(&pair->peer);
+        expect_lost(pair, cases[i].word);
+        stop(pair);
+    }
+}
+
+/* ---- while it is away ---- */
+
+static void wait_refused(struct pair *pair, unsigned count)
+{
+    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
+
+    while (atomic_load(&pair->peer.refused_count) < count) {
+        assert_true(flyt_clock_ms() < end_ms);
+        usleep(500);
+    }
+}
+
+static void *send_launches(void *user)
+{
+    struct pair *pair = user;
+    flyt_kernel_launch_args args = {.kernel_id = 1};
+
+    while (!flyt_send_kernel_launch(pair->client.channel, &args, NULL))
+        continue;
+    return user;
+}
+
+/* Threads that send and wait while the channel is away: they get LOST when it is lost, and when it is closed. */
+static void test_who_waits_is_woken_by_the_end(void **state)
+{
+    for (int is_closed = 0; is_closed < 2; is_closed++) {
+        struct pair *pair = new_pair();
+        pthread_t threads[4];
+        void *outcome;
+        start(pair, "unix");
+        work(pair);
+        atomic_store(&pair->peer.busy_count, UINT32_MAX);
+        test_peer_cut(&pair->peer);
+        wait_refused(pair, 1);
+        for (int i = 0; i < 4; i++)
+            pthread_create(&threads[i], NULL, i % 2 ? call_barrier : send_launches, pair);
+        wait_refused(pair, 2);
+        if (is_closed) {
+            pair->client.channel = flyt_channel_close(pair->client.channel);
+        } else {
+            atomic_store(&pair->peer.resume_status, FLYT_HANDSHAKE_DENIED);
+            atomic_store(&pair->peer.busy_count, 0);
+        }
+        for (int i = 0; i < 4; i++) {
+            pthread_join(threads[i], &outcome);
+            assert_ptr_equal(outcome, pair);
+        }
+        if (!is_closed)
+            expect_lost(pair, "cannot go on");
+        assert_int_equal(atomic_load(&pair->client.lost_count), !is_closed);
+        assert_int_equal(atomic_load(&pair->last), 51);
+        stop(pair);
+    }
+}
+
+static int wait_for_ever(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    struct pair *pair = client->test;
+    flyt_query_res res = {0};
+
+    atomic_fetch_add(&pair->peer.refused_count, 1); /* here: has come so far */
+    while (
+        !flyt_channel_call(fresh, FLYT_QUERY, (xdrproc_t)(void *)xdr_void, NULL, (xdrproc_t)xdr_flyt_query_res, &res))
+        xdr_free((xdrproc_t)xdr_flyt_query_res, &res);
+    return flyt_error_set(err, -EPIPE, "closed");
+}
+
+static void test_closing_ends_the_making_of_objects(void **state)
+{
+    struct pair *pair = new_pair();
+
+    start(pair, "tcp");
+    pair->client.resume = wait_for_ever;
+    pair->client.test = pair;
+    work(pair);
+    test_peer_cut(&pair->peer);
+    wait_refused(pair, 1);
+    pair->client.channel = flyt_channel_close(pair->client.channel);
+    assert_int_equal(atomic_load(&pair->client.lost_count), 0);
+    stop(pair);
+}
+
+static int count_sockets(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 256; fd++) {
+        int type;
+        socklen_t bytes = sizeof type;
+        count += !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes);
+    }
+    return count;
+}
+
+/* In the handler: a child that drops the channel has none of its sockets, neither the old one nor the new one. */
+static int fork_while_restoring(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    int status = -1, before = count_sockets();
+    pid_t child = fork();
+
+    if (!child) {
+        flyt_channel_abandon(client->channel);
+        _exit(before - count_sockets());
+    }
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 2 ? 0 : flyt_error_set(err, -EBADF, "status %d", status);
+}
+
+static void test_a_child_keeps_no_socket(void **state)
+{
+    struct pair *pair = new_pair();
+
+    start(pair, "unix");
+    pair->client.resume = fork_while_restoring;
+    work(pair);
+    test_peer_cut(&pair->peer);
+    work(pair);
+    assert_int_equal(flyt_channel_counts(pair->client.channel).resumptions, 1);
+    stop(pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_rule),
+        cmocka_unit_test(test_an_idle_session_goes_on),
+        cmocka_unit_test(test_a_call_into_the_void_is_sent_again),
+        cmocka_unit_test(test_the_page_of_a_dead_server_is_believed),
+        cmocka_unit_test(test_data_streams_open_again),
+        cmocka_unit_test(test_a_node_that_is_busy_is_asked_again),
+        cmocka_unit_test(test_unfinished_calls_lose_it),
+        cmocka_unit_test(test_a_missing_answer_loses_it),
+        cmocka_unit_test(test_a_transfer_under_way_loses_it),
+        cmocka_unit_test(test_who_cannot_go_on_is_lost),
+        cmocka_unit_test(test_a_protocol_error_is_final),
+        cmocka_unit_test(test_a_session_that_is_gone_is_lost),
+        cmocka_unit_test(test_another_kind_of_server_is_refused),
+        cmocka_unit_test(test_what_cannot_be_made_again_is_lost),
+        cmocka_unit_test(test_who_waits_is_woken_by_the_end),
+        cmocka_unit_test(test_closing_ends_the_making_of_objects),
+        cmocka_unit_test(test_a_child_keeps_no_socket),
+    };
+
+    unsetenv("FLYT_LOG");
+    flyt_log_init("resume-test", FLYT_LOG_WARN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
