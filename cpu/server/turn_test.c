@@ -403,13 +403,13 @@ static void priority_moves_streams(void **state)
     await_rounds(self);
     flyt_fake_log_clear();
     expect(self, order(self, false, 2, -1));
-    await_log("stream:2@2,-5", 1); /* -6 there is not */
-    await_log("stream:3@2,-2", 1); /* the legacy stream */
+    await_log("stream:2@1,-5", 1); /* -6 there is not */
+    await_log("stream:3@1,-2", 1); /* the legacy stream */
     create(client, 1, CU_STREAM_NON_BLOCKING);
-    await_log("stream:4@2,-2", 1);
+    await_log("stream:4@1,-2", 1);
     expect(self, order(self, false, -3, -1));
-    await_log("@3,-1", 1);
-    await_log("@3,0", 2);
+    await_log("@1,-1", 1);
+    await_log("@1,0", 2);
 }
 
 /* What waits at the gate of a context that is lost hears of that. */
