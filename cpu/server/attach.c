@@ -116,6 +116,7 @@ bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, 
     }
     if (session->manager && *session->manager->granted.rejoin_path)
         res->features |= FLYT_FEATURE_RESUME;
+    flyt_replaceable_begin(session, res);
     session->client_pid = (pid_t)args->pid;
     flyt_send_all_init(&session->send_all, res);
     keep_name(session, *args->program_name ? args->program_name : "?");

@@ -203,6 +203,8 @@ CUresult flyt_serve_device_limit_set(struct flyt_call *call, const flyt_device_l
         result = call->session->driver->cuCtxSetLimit((CUlimit)args->limit, args->value);
         if (result != CUDA_SUCCESS)
             flyt_reserve_limit(device, (CUlimit)args->limit, before);
+        else if (args->limit == CU_LIMIT_MALLOC_HEAP_SIZE)
+            flyt_replaceable_note(call->session, FLYT_REASON_HEAP);
     }
     result = leave_primary(device, result);
     /* Memory is still to be given back. */

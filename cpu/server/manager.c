@@ -43,6 +43,7 @@ int flyt_manager_open(struct flyt_manager *manager, int fd, const struct flyt_se
     manager->granted = *granted;
     explicit_bzero(manager->granted.channel_key, sizeof manager->granted.channel_key);
     pthread_mutex_init(&manager->mutex, NULL);
+    flyt_report_init(&manager->report);
     pthread_cond_init(&manager->cause_is_there, NULL);
     clock_gettime(CLOCK_REALTIME, &now);
     manager->started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "cpu/server/limit.h"
+#include "cpu/server/report.h"
 #include "rpc/base/ledger.h"
 #include "rpc/base/turns.h"
 #include "rpc/transport/server_link.h"
@@ -50,6 +51,7 @@ struct flyt_manager {
     _Atomic(uint64_t) extent_count;              /* that the manager was told of and are there */
     _Atomic(unsigned) debt_count;                /* extents that were given back and are not credited */
     uint64_t started_ms;                         /* of the session, wall */
+    struct flyt_report report;
     /* The submission thread's (limit.h). */
     struct flyt_limit_order limit_orders[FLYT_SLOTS_MAX];
     unsigned limit_order_count; /* that are not answered */

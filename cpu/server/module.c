@@ -5,6 +5,7 @@
 
 #include "cpu/server/call.h"
 #include "cpu/server/footprint.h"
+#include "cpu/server/image_state.h"
 #include "cpu/server/jit.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
@@ -32,6 +33,8 @@ static void free_library(struct flyt_library *library)
     if (library->cu_library)
         flyt_session_check(library->session, library->session->driver->cuLibraryUnload(library->cu_library));
     flyt_reserve_forget(library);
+    if (library->is_entered)
+        flyt_replaceable_remove_image(library->session, library->image_state);
     free_infos(library->infos, library->kernel_count);
     free(library->kernels);
     free(library);
@@ -273,13 +276,14 @@ static CUresult read_image(struct load_job *self)
     if (memmem(self->image, self->image_bytes, managed, sizeof managed - 1))
         return CUDA_ERROR_NOT_SUPPORTED;
     self->can_print = flyt_print_can(self->image, self->image_bytes);
-    if (!device->ledger)
+    if (!session->manager)
         return CUDA_SUCCESS;
     CUresult result =
         driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->cu_device);
     if (result == CUDA_SUCCESS)
         result = driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->cu_device);
     self->library->footprint_bytes = flyt_footprint(self->image, self->image_bytes, major, minor, !driver->is_soft);
+    self->library->image_state = flyt_image_state(self->image, self->image_bytes, major, minor, !driver->is_soft);
     return result;
 }
 
@@ -344,6 +348,8 @@ static CUresult load_advance(struct flyt_job *job)
     if (result == CUDA_SUCCESS)
         result = flyt_session_insert(job->session, &self->library->object, FLYT_ID_LIBRARY);
     if (result == CUDA_SUCCESS) {
+        self->library->is_entered = true;
+        flyt_replaceable_add_image(job->session, self->library->image_state);
         self->library = NULL;
         job->session->print.is_used |= self->can_print;
     }
@@ -500,6 +506,8 @@ CUresult flyt_serve_library_global(struct flyt_call *call, const flyt_library_gl
     }
     if (result == CUDA_SUCCESS)
         result = call->session->driver->cuLibraryGetGlobal(&address, &bytes, library->cu_library, args->name);
+    if (result == CUDA_SUCCESS)
+        flyt_replaceable_note(call->session, FLYT_REASON_ADDRESS);
     res->address = address;
     res->bytes = bytes;
     return result;

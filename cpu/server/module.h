@@ -7,6 +7,7 @@
 
 #include <cuda.h>
 #include <stdbool.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cpu/server/object.h"
@@ -30,6 +31,8 @@ struct flyt_library {
     uint32_t told_count;
     uint64_t footprint_bytes; /* that it takes on a device (footprint.h) */
     uint32_t reserved_mask;   /* devices on which that is charged */
+    unsigned image_state;     /* what its image alone does not bring back (image_state.h) */
+    bool is_entered;          /* that counts (replaceable.h) */
 };
 
 /* The kernel at a place among those that the client was told, or NULL. */

@@ -121,6 +121,8 @@ static void end_finish(struct flyt_job *job, CUresult result)
     struct flyt_session *session = job->session;
     session->resume.state = result == CUDA_SUCCESS ? FLYT_RESUME_NONE : FLYT_RESUME_UNDER_WAY;
     if (result == CUDA_SUCCESS)
+        flyt_replaceable_go_on(session);
+    if (result == CUDA_SUCCESS)
         flyt_info("session %s: goes on, client_pid=%d program=%s sequence=%llu", session->label,
                   (int)session->client_pid, session->client_name,
                   (unsigned long long)((struct end_job *)job)->next_sequence);

@@ -35,6 +35,15 @@ UNIT_TESTS += $(server_tests)
 $(B)/cpu/server/footprint_test.o: CFLAGS += -DSAMPLES='"$(B)/cpu/softgpu/samples"'
 $(B)/cpu/server/footprint_test: | $(addprefix $(B)/cpu/softgpu/samples/,text.ptx none.fatbin size.fatbin speed.fatbin)
 
+# Modules with state of every kind, in every form.
+image_state_parts := 0 1 2 3 4 5
+image_state_samples := $(foreach kind,ptx cubin fatbin,$(image_state_parts:%=$(B)/cpu/server/image_state_samples/%.$(kind)))
+$(image_state_samples): cpu/server/image_state_test.cu
+	@mkdir -p $(@D)
+	$(NVCC) -o $@ -DPART=$(basename $(@F)) $(if $(filter %.fatbin,$@),-fatbin -gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90],-arch=sm_90 -$(subst .,,$(suffix $@))) $<
+$(B)/cpu/server/image_state_test.o: CFLAGS += -DSAMPLES='"$(B)/cpu/server/image_state_samples"'
+$(B)/cpu/server/image_state_test: | $(image_state_samples)
+
 server_process_objs := $(call objs,cpu/server/fake_manager.c cpu/server/fake_wire.c rpc/transport/test_client.c) \
 		$(GEN)/flyt_clnt.o
 $(server_process_tests:%.c=$(B)/%): %: %.o $(server_process_objs) $(RPC_OBJS) | $(B)/bin/flyt-server $(B)/lib/libflyt-softgpu.so

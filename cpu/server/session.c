@@ -44,6 +44,7 @@ static int init_host(struct flyt_session *session, const struct flyt_driver *dri
 {
     *session = (struct flyt_session){
         .driver = driver, .clock_ns = flyt_clock_ns, .wake_fd = -1, .print = {.output.fd = -1, .error.fd = -1}};
+    flyt_replaceable_init(&session->replaceable);
     flyt_objects_init(&session->objects);
     flyt_worker_init(&session->worker, session);
     flyt_staging_init(&session->staging, session);
@@ -153,6 +154,7 @@ CUresult flyt_session_check(struct flyt_session *session, CUresult result)
         return result;
     session->fatal = result;
     session->is_scan_due = true;
+    flyt_replaceable_note(session, FLYT_REASON_FAULT);
     if (session->manager && session->is_mps)
         flyt_manager_ask_cause(session->manager, result, session->busy_first != NULL, cause, session->end_reason,
                                sizeof session->end_reason);

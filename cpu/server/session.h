@@ -28,6 +28,7 @@
 #include "cpu/server/page.h"
 #include "cpu/server/print.h"
 #include "cpu/server/park.h"
+#include "cpu/server/replaceable.h"
 #include "cpu/server/resume.h"
 #include "cpu/server/send_all.h"
 #include "cpu/server/staging.h"
@@ -71,6 +72,7 @@ struct flyt_session {
     struct flyt_manager *manager; /* the link to the node manager; NULL: direct mode */
 
     struct flyt_resume resume;
+    struct flyt_replaceable replaceable;
 
     uint64_t received_sequence; /* calls so far */
     uint64_t scrub_number;      /* how often something was to be cleared */

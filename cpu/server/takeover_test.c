@@ -8,6 +8,7 @@
 #include <cuda.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 #include "flyt_procedures.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/id.h"
+#include "rpc/base/sha256.h"
 #include "rpc/transport/handshake.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20, RANGES = 8, SERVERS = 4 };
@@ -208,6 +210,24 @@ static void check_memory(struct fixture *self)
     }
 }
 
+/* What the node manager has heard last of the session: replaceable (NULL), or not, with these words. */
+static bool has_heard(struct fake_server *server, const char *words)
+{
+    pthread_mutex_lock(&server->mutex);
+    bool has = server->use_count && (words ? !server->use.is_replaceable && strstr(server->why_not_replaceable, words)
+                                           : server->use.is_replaceable && !*server->why_not_replaceable);
+    pthread_mutex_unlock(&server->mutex);
+    return has;
+}
+
+static void await_heard(struct fake_server *server, const char *words)
+{
+    for (unsigned i = 0; !has_heard(server, words) && i < 60000; i++)
+        usleep(1000);
+    if (!has_heard(server, words))
+        fail_msg("heard '%s', not '%s'", server->why_not_replaceable, words ? words : "");
+}
+
 /* The first server is killed; the second one has what it had, and waits for the program. */
 static void replace(struct fixture *self)
 {
@@ -262,12 +282,14 @@ static void memory_goes_on(void **state)
     assert_int_equal(wire->session_id, session_id);
     assert_memory_equal(wire->token, self->door.session.token, FLYT_TOKEN_BYTES);
     assert_true(wire->features & FLYT_FEATURE_RESUME);
+    await_heard(self->second, "about to go on");
     assert_int_equal(resume_begin(wire), CUDA_SUCCESS);
     assert_int_equal(restore(wire, self->ranges, 3), CUDA_SUCCESS);
     assert_int_equal(restore(wire, self->ranges + 3, RANGES - 3), CUDA_SUCCESS);
     assert_int_equal(resume_end(wire, sequence), CUDA_SUCCESS);
     assert_true(wire->progress.received == sequence && wire->progress.executed == sequence &&
                 wire->progress.completed == sequence);
+    await_heard(self->second, NULL);
     assert_int_equal(used(self), all_bytes); /* not charged again */
     check_memory(self);
     /* Numbers go on behind it. */
@@ -500,7 +522,80 @@ static void who_cannot_go_on_is_not_told_so(void **state)
     fake_door_grant(&self->door, self->first, self->ledger, 16 * MIB);
     assert_int_equal(fake_wire_open(&self->wire, self->door.url, FLYT_CONNECTION_SESSION, NULL), FLYT_HANDSHAKE_OK);
     assert_int_equal(self->wire.features & FLYT_FEATURE_RESUME, 0);
+    await_heard(self->first, "no other server");
     finish(self, self->first);
+}
+
+static void load(struct fake_wire *wire, const char *text, uint64_t library)
+{
+    static uint64_t transfer_id = 100;
+    flyt_image_store_args store = {.transfer_id = ++transfer_id, .bytes = strlen(text)};
+    flyt_library_load_args args = {.library_id = library};
+    flyt_chunk chunk = {.transfer_id = transfer_id,
+                        .data = {.data_len = (u_int)strlen(text), .data_val = (char *)text}};
+    flyt_image_store_res stored;
+    flyt_library_load_res loaded = {0};
+    flyt_sha256_of(text, strlen(text), (unsigned char *)store.image_hash);
+    memcpy(args.image_hash, store.image_hash, sizeof args.image_hash);
+    fake_wire_send(wire, FLYT_CHUNK, (xdrproc_t)xdr_flyt_chunk, &chunk);
+    assert_int_equal(fake_wire_call(wire, FLYT_IMAGE_STORE, (xdrproc_t)xdr_flyt_image_store_args, &store,
+                                    (xdrproc_t)xdr_flyt_image_store_res, &stored),
+                     CUDA_SUCCESS);
+    assert_int_equal(fake_wire_call(wire, FLYT_LIBRARY_LOAD, (xdrproc_t)xdr_flyt_library_load_args, &args,
+                                    (xdrproc_t)xdr_flyt_library_load_res, &loaded),
+                     CUDA_SUCCESS);
+    xdr_free((xdrproc_t)xdr_flyt_library_load_res, &loaded);
+}
+
+static void global(struct fake_wire *wire, uint64_t library, char *name, int want)
+{
+    flyt_library_global_res res;
+    assert_int_equal(
+        FAKE_WIRE_CALL(wire, FLYT_LIBRARY_GLOBAL, library_global, &res, .library_id = library, .name = name), want);
+}
+
+#define PTX ".version 8.0\n.target sm_75\n.address_size 64\n"
+
+static void what_cannot_go_on_is_told_before_it_matters(void **state)
+{
+    static const char plain[] = PTX ".const .align 4 .b8 table[16] = {1};\n.visible .entry a()\n{\nret;\n}\n";
+    static const char variable[] = PTX ".visible .global .align 4 .u32 x = 1;\n.visible .entry b()\n{\nret;\n}\n";
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->wire;
+    const uint64_t first = flyt_id(FLYT_ID_LIBRARY, 1), second = flyt_id(FLYT_ID_LIBRARY, 2);
+    flyt_device_limit_set_res limited;
+    begin(self, 64 * MIB);
+    await_heard(self->first, NULL);
+    load(wire, plain, first);
+    assert_int_equal(barrier(wire), CUDA_SUCCESS);
+    load(wire, variable, second);
+    await_heard(self->first, "variables");
+    FAKE_WIRE_SEND(wire, FLYT_LIBRARY_UNLOAD, library_unload, .library_id = second);
+    await_heard(self->first, NULL);
+    global(wire, first, "other", CUDA_ERROR_NOT_FOUND);
+    assert_int_equal(barrier(wire), CUDA_SUCCESS);
+    assert_true(has_heard(self->first, NULL));
+    global(wire, first, "table", CUDA_SUCCESS);
+    await_heard(self->first, "address");
+    finish(self, self->first);
+    self->ledger = flyt_ledger_close(self->ledger);
+
+    begin(self, 64 * MIB);
+    await_heard(self->first, NULL);
+    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_DEVICE_LIMIT_SET, device_limit_set, &limited,
+                                    .limit = CU_LIMIT_MALLOC_HEAP_SIZE, .value = 16 * MIB),
+                     CUDA_SUCCESS);
+    await_heard(self->first, "heap");
+    finish(self, self->first);
+    self->ledger = flyt_ledger_close(self->ledger);
+
+    /* It is told before the call is answered that makes it so: nothing is done with it before. */
+    begin(self, 64 * MIB);
+    await_heard(self->first, NULL);
+    load(wire, variable, second);
+    fake_server_kill(self->first);
+    fake_wire_close(wire);
+    assert_true(has_heard(self->first, "variables"));
 }
 
 struct bad_gift {
@@ -602,6 +697,11 @@ static void a_session_goes_on_again(void **state)
     finish(self, self->first);
 }
 
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+    return remove(path);
+}
+
 int main(void)
 {
     char folder[] = "/var/tmp/flyt-takeover-test-XXXXXX";
@@ -613,6 +713,7 @@ int main(void)
         TEST(calls_in_the_wrong_order_are_refused),
         TEST(a_client_of_another_session_is_refused),
         TEST(who_cannot_go_on_is_not_told_so),
+        TEST(what_cannot_go_on_is_told_before_it_matters),
         TEST(memory_that_cannot_be_is_refused),
         TEST(a_client_that_goes_in_the_middle_ends_the_session),
         TEST(a_session_goes_on_again),
@@ -622,6 +723,6 @@ int main(void)
     setenv("FAKE_IMAGES", folder, 1);
     setenv("FLYT_LOG", "warn", 0);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    rmdir(folder);
+    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS); /* with the images in it */
     return failed;
 }

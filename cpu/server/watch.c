@@ -27,37 +27,14 @@ enum {
     ANSWER_MS = 10000, /* a node manager that does not answer REJOIN by then is asked again */
 };
 
-static const char why_not_replaceable[] = "its state is kept by its server process alone";
-
 /* ---- reports ---- */
-
-static void report(struct flyt_watch *watch)
-{
-    struct flyt_session *session = watch->session;
-    struct flyt_server_link_use use = {
-        .call_count = atomic_load_explicit(&session->call_count, memory_order_relaxed),
-        .in_bytes = atomic_load_explicit(&session->in_bytes, memory_order_relaxed),
-        .out_bytes = atomic_load_explicit(&session->out_bytes, memory_order_relaxed),
-        .gpu_time_us = atomic_load_explicit(&session->gpu_time_ns, memory_order_relaxed) / 1000,
-    };
-    for (unsigned i = 0; i < session->device_count; i++)
-        use.needed_sms[session->devices[i].slot] =
-            atomic_load_explicit(&session->devices[i].needed_sms, memory_order_relaxed);
-    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
-        if (session->manager->ledgers[i])
-            use.memory_bytes += flyt_ledger_used(session->manager->ledgers[i], session->manager->granted.server_id);
-    if (memcmp(&use, &watch->told, sizeof use) == 0)
-        return;
-    if (flyt_manager_tell(session->manager, FLYT_SERVER_LINK_USE, &use, sizeof use, why_not_replaceable, NULL, 0))
-        watch->told = use;
-}
 
 void flyt_watch_tell_end(struct flyt_watch *watch, bool has_work)
 {
     const struct flyt_server_link_returned returned = {.has_work = has_work};
     if (!watch->is_node)
         return;
-    report(watch);
+    flyt_report_send(watch->session);
     flyt_manager_tell(watch->session->manager, FLYT_SERVER_LINK_RETURN, &returned, sizeof returned,
                       watch->session->end_reason, NULL, 0);
 }
@@ -81,7 +58,7 @@ static void leave_order(struct flyt_watch *watch, const struct flyt_server_link_
 /* The submission thread looks now and then at what would otherwise wait for a call. */
 static void tick(struct flyt_watch *watch)
 {
-    report(watch);
+    flyt_report_send(watch->session);
     watch->message.kind = FLYT_SERVER_LINK_USE;
     watch->message.data_bytes = 0;
     /* Reading what the submission thread owns: an order too many does no harm. */
@@ -201,7 +178,7 @@ static void take_welcome(struct flyt_watch *watch)
     watch->rejoin_ms = 0;
     flyt_manager_change_link(watch->session->manager, watch->link_fd);
     flyt_info("session %s: the node manager is back", watch->session->label);
-    watch->told = (struct flyt_server_link_use){0};
+    flyt_report_forget(watch->session);
     watch->report_ms = flyt_clock_ms();
     leave_order(watch, &watch->message);
 }

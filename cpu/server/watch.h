@@ -27,7 +27,6 @@ struct flyt_watch {
     struct flyt_vigil client;
     uint64_t peer_check_ms, report_ms, rejoin_ms, give_up_ms; /* when it is time; 0: never */
     bool is_asking;                                           /* REJOIN was sent, and has no answer */
-    struct flyt_server_link_use told;
     struct flyt_server_link_message message;
 };
 

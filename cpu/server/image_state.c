@@ -1,0 +1,259 @@
+#include "cpu/server/image_state.h"
+
+#include <ctype.h>
+#include <elf.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rpc/base/fatbin.h"
+
+static bool begins_with(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* Whether kernels never write the variable: the compiler has made it, of what the program cannot write. */
+static bool is_literal(const char *name)
+{
+    return !strcmp(name, "$str") || begins_with(name, "$str$") || begins_with(name, "__unnamed_") ||
+           begins_with(name, "__cudart_");
+}
+
+/* ---- machine code: an ELF file (64 bit) ---- */
+
+struct code {
+    const char *image;
+    uint64_t bytes;
+    Elf64_Ehdr header;
+    Elf64_Shdr names;
+};
+
+static bool read_section(const struct code *code, unsigned index, Elf64_Shdr *ret_section)
+{
+    if (index >= code->header.e_shnum)
+        return false;
+    memcpy(ret_section, code->image + code->header.e_shoff + index * sizeof *ret_section, sizeof *ret_section);
+    return ret_section->sh_type == SHT_NOBITS ||
+           (ret_section->sh_offset <= code->bytes && ret_section->sh_size <= code->bytes - ret_section->sh_offset);
+}
+
+/* A text of a string table; NULL: it does not end inside. */
+static const char *text_of(const struct code *code, const Elf64_Shdr *table, uint64_t at)
+{
+    if (table->sh_type != SHT_STRTAB || at >= table->sh_size)
+        return NULL;
+    const char *text = code->image + table->sh_offset + at;
+    return memchr(text, 0, table->sh_size - at) ? text : NULL;
+}
+
+static bool open_code(struct code *code, const char *image, uint64_t bytes)
+{
+    *code = (struct code){.image = image, .bytes = bytes};
+    if (bytes < sizeof code->header)
+        return false;
+    memcpy(&code->header, image, sizeof code->header);
+    return code->header.e_ident[EI_CLASS] == ELFCLASS64 && code->header.e_shnum &&
+           code->header.e_shentsize == sizeof(Elf64_Shdr) && code->header.e_shoff <= bytes &&
+           (bytes - code->header.e_shoff) / sizeof(Elf64_Shdr) >= code->header.e_shnum &&
+           read_section(code, code->header.e_shstrndx, &code->names) && code->names.sh_type == SHT_STRTAB;
+}
+
+/* What one symbol says; `initialised` is the section of variables with contents (0: none), whose bytes are counted. */
+static unsigned of_symbol(const char *name, const Elf64_Sym *symbol, unsigned initialised, uint64_t *covered_bytes)
+{
+    if (!strcmp(name, "malloc"))
+        return FLYT_IMAGE_HEAP;
+    if (!initialised || symbol->st_shndx != initialised || ELF64_ST_TYPE(symbol->st_info) == STT_SECTION)
+        return 0;
+    if (!is_literal(name))
+        return FLYT_IMAGE_VARIABLES;
+    *covered_bytes += symbol->st_size < UINT32_MAX ? symbol->st_size : 0;
+    return 0;
+}
+
+static unsigned of_symbols(const struct code *code, const Elf64_Shdr *table, unsigned initialised,
+                           uint64_t *covered_bytes)
+{
+    Elf64_Shdr names;
+    Elf64_Sym symbol;
+    unsigned state = 0;
+    if (table->sh_entsize != sizeof symbol || !read_section(code, table->sh_link, &names))
+        return FLYT_IMAGE_UNKNOWN;
+    for (uint64_t at = 0; at + sizeof symbol <= table->sh_size; at += sizeof symbol) {
+        memcpy(&symbol, code->image + table->sh_offset + at, sizeof symbol);
+        const char *name = text_of(code, &names, symbol.st_name);
+        state |= name ? of_symbol(name, &symbol, initialised, covered_bytes) : FLYT_IMAGE_UNKNOWN;
+    }
+    return state;
+}
+
+/* What one section says; *ret_initialised: it is the one of variables with contents. */
+static unsigned of_section(const struct code *code, const Elf64_Shdr *section, bool *ret_initialised)
+{
+    const char *name = text_of(code, &code->names, section->sh_name);
+    *ret_initialised = false;
+    if (!name)
+        return FLYT_IMAGE_UNKNOWN;
+    if (!(section->sh_flags & SHF_ALLOC) || !section->sh_size)
+        return 0;
+    if (!strcmp(name, ".nv.constant3")) /* the program's; others are the compiler's and parameters */
+        return FLYT_IMAGE_CONSTANTS;
+    if (!(section->sh_flags & SHF_WRITE) || begins_with(name, ".nv.shared") || begins_with(name, ".nv.local"))
+        return 0;
+    *ret_initialised = !strcmp(name, ".nv.global.init");
+    return *ret_initialised ? 0 : FLYT_IMAGE_VARIABLES;
+}
+
+static unsigned of_code(const char *image, uint64_t bytes)
+{
+    struct code code;
+    Elf64_Shdr section, variables = {0};
+    unsigned state = 0, initialised = 0;
+    uint64_t covered_bytes = 0;
+    if (!open_code(&code, image, bytes))
+        return FLYT_IMAGE_UNKNOWN;
+    for (unsigned i = 0; i < code.header.e_shnum; i++) {
+        bool is_initialised;
+        if (!read_section(&code, i, &section))
+            return FLYT_IMAGE_UNKNOWN;
+        state |= of_section(&code, &section, &is_initialised);
+        if (is_initialised && initialised)
+            return state | FLYT_IMAGE_UNKNOWN;
+        if (is_initialised) {
+            initialised = i;
+            variables = section;
+        }
+    }
+    for (unsigned i = 0; i < code.header.e_shnum; i++) {
+        read_section(&code, i, &section);
+        if (section.sh_type == SHT_SYMTAB)
+            state |= of_symbols(&code, &section, initialised, &covered_bytes);
+    }
+    /* Half of it without a name is more than what alignment leaves between literals. */
+    if (variables.sh_size / 2 > covered_bytes)
+        state |= FLYT_IMAGE_VARIABLES;
+    return state;
+}
+
+/* ---- PTX ---- */
+
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.';
+}
+
+/* The next word, behind spaces; parentheses are counted, comments and quotes passed over. NULL: the end. */
+static const char *next_word(const char *at, unsigned *depth, size_t *ret_bytes)
+{
+    while (*at && !is_word(*at)) {
+        if (at[0] == '/' && at[1] == '/') {
+            at += strcspn(at, "\n");
+        } else if (at[0] == '/' && at[1] == '*') {
+            const char *end = strstr(at + 2, "*/");
+            at = end ? end + 2 : at + strlen(at);
+        } else if (*at == '"') {
+            at += 1 + strcspn(at + 1, "\"");
+            at += *at != 0;
+        } else {
+            *depth += *at == '(';
+            *depth -= *at == ')' && *depth;
+            at++;
+        }
+    }
+    *ret_bytes = 0;
+    while (is_word(at[*ret_bytes]))
+        ++*ret_bytes;
+    return *ret_bytes ? at : NULL;
+}
+
+static bool is(const char *word, size_t bytes, const char *text)
+{
+    return strlen(text) == bytes && !memcmp(word, text, bytes);
+}
+
+/* A declaration behind `.global`: [.align N] [.attribute(…)] [.v2|.v4] .type name [N]… [= …]. Whether it is of what
+ * kernels never write. */
+static bool is_literal_declaration(const char *at)
+{
+    char name[64];
+    unsigned depth = 0;
+    size_t bytes;
+    while ((at = next_word(at, &depth, &bytes)) && (depth || *at == '.' || isdigit((unsigned char)*at)))
+        at += bytes;
+    if (!at || bytes >= sizeof name)
+        return false;
+    memcpy(name, at, bytes);
+    name[bytes] = 0;
+    at += bytes;
+    /* Several names in one declaration are none of the compiler's. */
+    return is_literal(name) && at[strcspn(at, "=,;")] == '=';
+}
+
+static unsigned of_ptx(const char *text)
+{
+    unsigned depth = 0, state = 0;
+    size_t bytes;
+    if (!strstr(text, ".version"))
+        return FLYT_IMAGE_UNKNOWN;
+    for (const char *at = text; (at = next_word(at, &depth, &bytes)); at += bytes) {
+        if (is(at, bytes, ".global") && !depth && !is_literal_declaration(at + bytes))
+            state |= FLYT_IMAGE_VARIABLES;
+        /* As an initialiser: generic(name). */
+        if ((bytes >= 10 && begins_with(at, "cvta.const")) || is(at, bytes, "generic"))
+            state |= FLYT_IMAGE_CONSTANTS;
+        if (is(at, bytes, "malloc"))
+            state |= FLYT_IMAGE_HEAP;
+        if (is(at, bytes, ".texref") || is(at, bytes, ".surfref") || is(at, bytes, ".samplerref"))
+            state |= FLYT_IMAGE_VARIABLES;
+    }
+    return state;
+}
+
+/* ---- any ---- */
+
+/* `image` has a NUL behind its bytes. */
+static unsigned of_one(const char *image, uint64_t bytes)
+{
+    if (bytes >= SELFMAG && !memcmp(image, ELFMAG, SELFMAG))
+        return of_code(image, bytes);
+    return strlen(image) == bytes ? of_ptx(image) : FLYT_IMAGE_UNKNOWN;
+}
+
+/* The image of a container that suits the device. */
+static unsigned of_chosen(const char *image, uint64_t bytes, const struct flyt_fatbin_device *device)
+{
+    struct flyt_fatbin_entry entry;
+    size_t plain_bytes;
+    char *plain;
+    if (flyt_fatbin_choose(image, bytes, device, &entry) || flyt_fatbin_decompress(&entry, &plain, &plain_bytes))
+        return FLYT_IMAGE_UNKNOWN;
+    unsigned state = of_one(plain, plain_bytes);
+    free(plain);
+    return state;
+}
+
+unsigned flyt_image_state(const char *image, uint64_t bytes, int major, int minor, bool runs_code)
+{
+    struct flyt_fatbin_device device = {.major = major, .minor = minor, .runs_cubin = runs_code};
+    if (bytes < sizeof(uint32_t))
+        return FLYT_IMAGE_UNKNOWN;
+    if (!flyt_fatbin_is(image)) {
+        char *copy = malloc(bytes + 1);
+        if (!copy)
+            return FLYT_IMAGE_UNKNOWN;
+        memcpy(copy, image, bytes);
+        copy[bytes] = 0;
+        while (bytes && !copy[bytes - 1] && memcmp(copy, ELFMAG, SELFMAG) != 0)
+            bytes--; /* of PTX that came with its NUL */
+        unsigned state = of_one(copy, bytes);
+        free(copy);
+        return state;
+    }
+    unsigned state = of_chosen(image, bytes, &device);
+    if (state & FLYT_IMAGE_CONSTANTS && runs_code) {
+        device.runs_cubin = false;
+        if (!(of_chosen(image, bytes, &device) & (FLYT_IMAGE_CONSTANTS | FLYT_IMAGE_UNKNOWN)))
+            state &= ~(unsigned)FLYT_IMAGE_CONSTANTS;
+    }
+    return state;
+}

@@ -1,0 +1,97 @@
+#include "cpu/server/replaceable.h"
+
+#include "cpu/server/image_state.h"
+#include "cpu/server/report.h"
+#include "cpu/server/session.h"
+
+static const char not_begun[] = "its program is not there yet";
+
+static const char *const sentences[FLYT_REASONS] = {
+    [FLYT_REASON_ALONE] = "no other server of its node could have its memory",
+    [FLYT_REASON_CLIENT] = "its client library is older than replacement",
+    [FLYT_REASON_RESUMING] = "it is about to go on at this server",
+    [FLYT_REASON_FAULT] = "its context is lost",
+    [FLYT_REASON_VARIABLES] = "a library has variables in device memory",
+    [FLYT_REASON_CONSTANTS] = "a library has constants whose addresses its kernels may have kept",
+    [FLYT_REASON_HEAP] = "a library allocates memory in kernels, or the size of the heap for that was set",
+    [FLYT_REASON_UNKNOWN] = "a library's image cannot be judged",
+    [FLYT_REASON_ADDRESS] = "the program has the address of a library's variable or constant",
+};
+
+void flyt_replaceable_init(struct flyt_replaceable *replaceable)
+{
+    *replaceable = (struct flyt_replaceable){.why = not_begun};
+}
+
+static void tell(struct flyt_session *session)
+{
+    struct flyt_replaceable *self = &session->replaceable;
+    const char *why = NULL;
+    for (unsigned i = 0; i < FLYT_REASONS && !why; i++)
+        if (self->counts[i])
+            why = sentences[i];
+    if (!self->is_begun || atomic_load(&self->why) == why)
+        return;
+    atomic_store(&self->why, why);
+    flyt_report_send(session);
+}
+
+static bool can_resume(const flyt_handshake_res *res)
+{
+    for (unsigned i = 0; i < res->accepted.accepted_len; i++)
+        if (res->accepted.accepted_val[i] == FLYT_SESSION_RESUME_END)
+            return true;
+    return false;
+}
+
+void flyt_replaceable_begin(struct flyt_session *session, const flyt_handshake_res *res)
+{
+    struct flyt_replaceable *self = &session->replaceable;
+    self->counts[FLYT_REASON_ALONE] = !session->manager || !*session->manager->granted.rejoin_path;
+    self->counts[FLYT_REASON_CLIENT] = !can_resume(res);
+    self->counts[FLYT_REASON_RESUMING] = session->resume.state != FLYT_RESUME_NONE;
+    self->is_begun = true;
+    tell(session);
+}
+
+void flyt_replaceable_go_on(struct flyt_session *session)
+{
+    session->replaceable.counts[FLYT_REASON_RESUMING] = 0;
+    tell(session);
+}
+
+void flyt_replaceable_note(struct flyt_session *session, enum flyt_replaceable_reason reason)
+{
+    if (session->replaceable.counts[reason])
+        return;
+    session->replaceable.counts[reason]++;
+    tell(session);
+}
+
+static void change_image(struct flyt_session *session, unsigned state, unsigned step)
+{
+    static const enum flyt_replaceable_reason reasons[] = {FLYT_REASON_VARIABLES, FLYT_REASON_CONSTANTS,
+                                                           FLYT_REASON_HEAP, FLYT_REASON_UNKNOWN};
+    _Static_assert(FLYT_IMAGE_VARIABLES == 1 && FLYT_IMAGE_CONSTANTS == 2 && FLYT_IMAGE_HEAP == 4 &&
+                       FLYT_IMAGE_UNKNOWN == 8,
+                   "by bit");
+    for (unsigned i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (state >> i & 1)
+            session->replaceable.counts[reasons[i]] += step;
+    tell(session);
+}
+
+void flyt_replaceable_add_image(struct flyt_session *session, unsigned state)
+{
+    change_image(session, state, 1);
+}
+
+void flyt_replaceable_remove_image(struct flyt_session *session, unsigned state)
+{
+    change_image(session, state, -1u);
+}
+
+const char *flyt_replaceable_why(const struct flyt_session *session)
+{
+    return atomic_load(&session->replaceable.why);
+}

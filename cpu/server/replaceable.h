@@ -1,0 +1,52 @@
+/*
+ * Whether the session could go on at another server if this one died: whether all that it has is memory that the node
+ * manager holds, or can be made again by its client. What stands against it is counted by reason; the node manager
+ * hears of a change at once (report.h), before the call that brings it is answered.
+ *
+ * Work that is not finished, and data under way, do not matter here: whoever replaces the server sees them. The
+ * submission thread changes it; `why` may be read by any.
+ */
+#ifndef FLYT_SERVER_REPLACEABLE_H
+#define FLYT_SERVER_REPLACEABLE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "flyt.h"
+
+struct flyt_session;
+
+enum flyt_replaceable_reason {
+    FLYT_REASON_ALONE,     /* there is no way back to a node manager, or none at all */
+    FLYT_REASON_CLIENT,    /* the client's library does not know how */
+    FLYT_REASON_RESUMING,  /* it is about to go on here (resume.h) */
+    FLYT_REASON_FAULT,     /* its context is lost */
+    FLYT_REASON_VARIABLES, /* from here on: a library has these (image_state.h) */
+    FLYT_REASON_CONSTANTS,
+    FLYT_REASON_HEAP, /* or the program has set its size */
+    FLYT_REASON_UNKNOWN,
+    FLYT_REASON_ADDRESS, /* the program has an address of a library's variable or constant, or has used one */
+    FLYT_REASONS
+};
+
+struct flyt_replaceable {
+    unsigned counts[FLYT_REASONS];
+    bool is_begun;             /* the client is there */
+    _Atomic(const char *) why; /* a constant sentence; NULL: it is replaceable */
+};
+
+void flyt_replaceable_init(struct flyt_replaceable *replaceable);
+/* The client is there; *res is what it has in common with this build. */
+void flyt_replaceable_begin(struct flyt_session *session, const flyt_handshake_res *res);
+/* The session has gone on. */
+void flyt_replaceable_go_on(struct flyt_session *session);
+/* It stands against it, from now on and for ever. */
+void flyt_replaceable_note(struct flyt_session *session, enum flyt_replaceable_reason reason);
+/* A library with this state (enum flyt_image_state) was loaded; and is no more. */
+void flyt_replaceable_add_image(struct flyt_session *session, unsigned state);
+void flyt_replaceable_remove_image(struct flyt_session *session, unsigned state);
+
+/* Why the session is not replaceable, a sentence; NULL: it is. Any thread. */
+const char *flyt_replaceable_why(const struct flyt_session *session);
+
+#endif
