@@ -1,6 +1,6 @@
 /*
  * Tests of a session that goes on over another connection, after the end of a server that owed nothing, and of every
- * way in which it cannot. Moves in the middle of work are in move_test.c.
+ * way in which it cannot. Moves in the middle of work are in move_test.c, the rule is tested in resume_rule_test.c.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -21,59 +21,10 @@
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/progress_page.h"
-#include "rpc/transport/resume_rule.h"
 #include "rpc/transport/test_client.h"
 #include "rpc/transport/test_peer.h"
 
 enum { MIB = 1024 * 1024, LONG_MS = 60000 };
-
-/* ---- the rule ---- */
-
-static void test_the_rule(void **state)
-{
-    static const struct {
-        const char *name, *word; /* word: of the obstacle; NULL: it goes on behind `after` */
-        struct flyt_resume_state state;
-        uint64_t after;
-    } cases[] = {
-        {"nothing was ever called", NULL, {.awaited = UINT64_MAX}, 0},
-        {"all is complete", NULL, {.complete = 9, .written = 9, .gone = 4, .awaited = UINT64_MAX}, 9},
-        {"the last one is not", "not complete", {.complete = 8, .written = 9, .awaited = UINT64_MAX}, 0},
-        {"nothing is known", "not complete", {.complete = 0, .written = 1, .awaited = UINT64_MAX}, 0},
-        {"told more than was sent", NULL, {.complete = 12, .written = 9, .awaited = UINT64_MAX}, 9},
-        {"told more than was sent, and waited for", "answered", {.complete = 12, .written = 9, .awaited = 9}, 0},
-        {"complete, not answered", "answered", {.complete = 9, .written = 9, .awaited = 5}, 0},
-        {"the last one is not answered", "answered", {.complete = 9, .written = 9, .awaited = 9}, 0},
-        {"waited for, not written", NULL, {.complete = 9, .written = 9, .awaited = 10}, 9},
-        {"a question", "question", {.complete = 9, .written = 9, .awaited = UINT64_MAX, .plain_awaited = 1}, 0},
-        {"a transfer", "transfer", {.complete = 9, .written = 9, .awaited = UINT64_MAX, .transfer_count = 1}, 0},
-        {"half a message", "cut off", {.complete = 9, .written = 9, .awaited = UINT64_MAX, .is_torn = true}, 0},
-        {"gone is what is complete", NULL, {.complete = 9, .written = 9, .gone = 9, .awaited = UINT64_MAX}, 9},
-        {"moved", NULL, {.complete = 5, .written = 9, .awaited = UINT64_MAX, .is_moved = true}, 5},
-        {"moved, waited for above", NULL, {.complete = 5, .written = 9, .awaited = 6, .is_moved = true}, 5},
-        {"moved, not answered", "answered", {.complete = 5, .written = 9, .awaited = 5, .is_moved = true}, 0},
-        {"moved, gone", "kept", {.complete = 5, .written = 9, .gone = 6, .awaited = UINT64_MAX, .is_moved = true}, 0},
-        {"moved, just kept", NULL, {.complete = 5, .written = 9, .gone = 5, .awaited = 9, .is_moved = true}, 5},
-        {"moved, a transfer",
-         "transfer",
-         {.complete = 5, .written = 9, .awaited = 7, .transfer_count = 2, .is_moved = true},
-         0},
-        {"moved, a question",
-         "question",
-         {.complete = 5, .written = 9, .awaited = 7, .plain_awaited = 1, .is_moved = true},
-         0},
-        {"moved behind what was sent", NULL, {.complete = 20, .written = 9, .awaited = 10, .is_moved = true}, 9},
-        {"moved at the start", NULL, {.complete = 0, .written = 9, .awaited = 1, .is_moved = true}, 0},
-    };
-
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        uint64_t after = 12345;
-        const char *obstacle = flyt_resume_obstacle(&cases[i].state, &after);
-        if (!cases[i].word != !obstacle || (obstacle && !strstr(obstacle, cases[i].word)))
-            fail_msg("%s: %s", cases[i].name, obstacle ? obstacle : "goes on");
-        assert_int_equal(after, obstacle ? 12345 : cases[i].after);
-    }
-}
 
 /* ---- a peer and a channel to it ---- */
 
@@ -466,6 +417,19 @@ static void test_a_session_that_is_gone_is_lost(void **state)
     stop(pair);
 }
 
+/* Nobody listens there any more: it is given up after a while. */
+static void test_a_node_that_is_gone_is_given_up(void **state)
+{
+    struct pair *pair = new_pair();
+
+    start(pair, "unix");
+    work(pair);
+    test_peer_deafen(&pair->peer);
+    test_peer_cut(&pair->peer);
+    expect_lost(pair, "cannot go on at another one: cannot connect");
+    stop(pair);
+}
+
 static void test_another_kind_of_server_is_refused(void **state)
 {
     struct pair *pair = new_pair();
@@ -576,7 +540,6 @@ static void test_who_waits_is_woken_by_the_end(void **state)
             pair->client.channel = flyt_channel_close(pair->client.channel);
         } else {
             atomic_store(&pair->peer.resume_status, FLYT_HANDSHAKE_DENIED);
-            atomic_store(&pair->peer.busy_count, 0);
         }
         for (int i = 0; i < 4; i++) {
             pthread_join(threads[i], &outcome);
@@ -659,7 +622,6 @@ static void test_a_child_keeps_no_socket(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_rule),
         cmocka_unit_test(test_an_idle_session_goes_on),
         cmocka_unit_test(test_a_call_into_the_void_is_sent_again),
         cmocka_unit_test(test_the_page_of_a_dead_server_is_believed),
@@ -671,6 +633,7 @@ int main(void)
         cmocka_unit_test(test_who_cannot_go_on_is_lost),
         cmocka_unit_test(test_a_protocol_error_is_final),
         cmocka_unit_test(test_a_session_that_is_gone_is_lost),
+        cmocka_unit_test(test_a_node_that_is_gone_is_given_up),
         cmocka_unit_test(test_another_kind_of_server_is_refused),
         cmocka_unit_test(test_what_cannot_be_made_again_is_lost),
         cmocka_unit_test(test_who_waits_is_woken_by_the_end),

@@ -48,12 +48,12 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
     } else if ((link->is_data || is_resuming) &&
                (args->token.token_len != FLYT_TOKEN_BYTES || args->token.token_val[0] != 0x5a)) {
         res->status = FLYT_HANDSHAKE_NO_SESSION;
+    } else if (is_resuming && atomic_load(&peer->resume_status) != FLYT_HANDSHAKE_OK) {
+        res->status = (flyt_handshake_status)atomic_load(&peer->resume_status);
     } else if (is_resuming && atomic_load(&peer->busy_count)) {
         atomic_fetch_sub(&peer->busy_count, 1);
         atomic_fetch_add(&peer->refused_count, 1);
         res->status = FLYT_HANDSHAKE_BUSY;
-    } else if (is_resuming) {
-        res->status = (flyt_handshake_status)atomic_load(&peer->resume_status);
     }
     res->accepted.accepted_val = calloc(args->procedures.procedures_len + 1, sizeof(u_int));
     res->accepted.accepted_len =
@@ -349,9 +349,14 @@ void test_peer_cut(struct test_peer *peer)
     pthread_mutex_unlock(&peer->mutex);
 }
 
-void test_peer_stop(struct test_peer *peer)
+void test_peer_deafen(struct test_peer *peer)
 {
     shutdown(peer->listen_fd, SHUT_RDWR);
+}
+
+void test_peer_stop(struct test_peer *peer)
+{
+    test_peer_deafen(peer);
     pthread_join(peer->thread, NULL);
     test_peer_cut(peer);
     for (unsigned i = 0; i < peer->link_count; i++) {

@@ -43,7 +43,7 @@ struct test_peer {
     const int *handshake_fds;       /* descriptors that travel with them, over unix sockets; the test's */
     unsigned handshake_fd_count;
     _Atomic(unsigned) busy_count;    /* so many connections that want to go on with a session are told to come later */
-    _Atomic(unsigned) resume_status; /* what they are told then: a flyt_handshake_status */
+    _Atomic(unsigned) resume_status; /* what they are told, if it is not OK: a flyt_handshake_status */
     /* Called for every call of a table's procedure before it is answered; returns false where it answers by itself or
      * not at all. May be NULL. */
     bool (*serve)(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
@@ -75,6 +75,8 @@ void test_peer_start(struct test_peer *peer, const char *url);
 void test_peer_take(struct test_peer *peer, int fd, const void *record, size_t bytes);
 /* Ends all connections and threads and frees the memory. */
 void test_peer_stop(struct test_peer *peer);
+/* Nobody can connect any more; the connections that there are stay. */
+void test_peer_deafen(struct test_peer *peer);
 /* Shuts the connections down, as a dying server's kernel does. */
 void test_peer_cut(struct test_peer *peer);
 /* Sends memory[address…] to the client as chunks, over the data streams where there are some. */
