@@ -80,6 +80,7 @@ static const struct flyt_channel_handlers handlers = {
     .credit = note_credit,
     .transfer_failed = flyt_transfer_failed,
     .lost = note_lost,
+    .resume = flyt_restore,
 };
 
 /* ---- connecting ---- */

@@ -269,7 +269,7 @@ static int make_all(struct flyt_restore *restore)
 int flyt_restore(void *user, struct flyt_channel *fresh, struct flyt_error *err)
 {
     struct flyt_restore restore = {
-        .fresh = fresh, .sequence = flyt_channel_progress(flyt_client.channel).completed, .err = err};
+        .fresh = fresh, .sequence = flyt_channel_resume_after(flyt_client.channel), .err = err};
     pthread_mutex_lock(&failed.mutex);
     failed.sequence = 0;
     pthread_mutex_unlock(&failed.mutex);

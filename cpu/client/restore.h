@@ -3,8 +3,8 @@
  * that it has, from the records of this library. Whatever the reason (the first server's end, a move), it is the same.
  *
  * S, the sequence number. The new server is to be as the old one was when all calls up to S were executed and complete
- * and none above S was executed. S is what flyt_channel_progress tells as completed of the channel that the program
- * uses. Calls above S, which the channel keeps (flyt_channel_kept), are sent to the new server afterwards, as they are.
+ * and none above S was executed. S is what flyt_channel_resume_after tells of the channel that the program uses. Calls
+ * above S, which the channel keeps (flyt_channel_kept), are sent to the new server afterwards, as they are.
  * So what is made is what there was at S, neither more nor less:
  *
  *   made by a call above S     not made here: its call comes again
@@ -39,7 +39,7 @@
 /*
  * The handler `resume` of the channel. `fresh` is a connection to the new server after its session_resume_begin; its
  * handlers are those of the client. Makes calls on `fresh` only, and of the program's channel asks no more than
- * flyt_channel_progress and flyt_channel_kept; the program's threads stand still inside the channel, or will when they
+ * flyt_channel_resume_after and flyt_channel_kept; the program's threads stand still inside the channel, or will when they
  * enter it. 0, every call having been executed; or a negative errno and a sentence that names what cannot be made
  * again: -ECONNRESET (`fresh` is lost), -EBUSY (something has not finished), -ENOTSUP, -ENOMEM, -EIO (the server
  * refuses, or has it otherwise). What has been made then stays until the connection ends.
