@@ -30,9 +30,9 @@ def system(mps, mps_dir):
     os.chmod(harness.WORK, 0o711)
     folder = os.path.join(harness.WORK, "installed")
     if not os.path.exists(folder):
-        for name in ("bin/flyt-server", "lib/libflyt-softgpu.so"):
-            os.makedirs(os.path.dirname(os.path.join(folder, name)))
-            shutil.copy(os.path.join(BUILD, name), os.path.join(folder, name))
+        os.makedirs(folder + "/bin")
+        shutil.copy(os.path.join(BUILD, "bin", "flyt-server"), folder + "/bin")
+        shutil.copytree(os.path.join(BUILD, "lib"), folder + "/lib")    # with its libraries, where the build is a bundle
     for path, _, names in os.walk(folder):
         for name in ["", *names]:
             os.chmod(os.path.join(path, name), 0o755)
