@@ -65,7 +65,8 @@ struct flyt_channel_handlers {
      * functions, or will when they enter them. flyt_channel_resume_after tells behind which call it goes on: what calls
      * above that one make is made by them, for they are sent afterwards. Called from a thread of the channel, may
      * block, and ends soon when calls on `fresh` return FLYT_CHANNEL_LOST. `fresh` has no data streams; numbers of its
-     * calls mean nothing to the session; what it reports as an error of a call ends the resumption.
+     * calls mean nothing to the session; what it reports as an error of a call is given to call_error, too (with the
+     * call's number on `fresh`), and ends the resumption: with the handler's sentence, where that has one.
      * 0, or a negative errno with a sentence: the session is then lost. May be NULL: no session goes on.
      */
     int (*resume)(void *user, struct flyt_channel *fresh, struct flyt_error *err);

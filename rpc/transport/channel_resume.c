@@ -25,6 +25,7 @@ struct resumption {
     uint64_t after;
     uint64_t start_ms;
     _Atomic(bool) has_failed; /* what the other server has said against it; `failure` is there then */
+    _Atomic(bool) is_refused; /* it was a call of the handler's: that can say what of */
     char failure[256];
 };
 
@@ -67,7 +68,12 @@ static void output(void *user, bool is_error, const char *text, size_t bytes)
 
 static void call_error(void *user, uint64_t sequence, uint32_t thread, int result)
 {
-    note_failure(user, "the other server could not make the session's objects again", result);
+    struct resumption *self = user;
+
+    self->channel->handlers->call_error(self->channel->user, sequence, thread, result);
+    if (!atomic_load(&self->has_failed))
+        atomic_store(&self->is_refused, true);
+    note_failure(self, "the other server could not make the session's objects again", result);
 }
 
 static void fatal(void *user, int result, const char *cause)
@@ -258,7 +264,8 @@ static int restore(struct resumption *self, struct flyt_channel *fresh, struct f
         return status;
     channel->resume_after = self->after;
     status = channel->handlers->resume(channel->user, fresh, &cause);
-    if (status && (status = check_call(self, fresh, "the session's objects", FLYT_CHANNEL_OK, 0, err)))
+    bool is_named = *cause.text && atomic_load(&self->is_refused);
+    if (status && !is_named && (status = check_call(self, fresh, "the session's objects", FLYT_CHANNEL_OK, 0, err)))
         return status;
     if (status || *cause.text)
         return flyt_error_set(err, -EPROTO, "%.400s", *cause.text ? cause.text : "the program cannot be restored");

@@ -471,6 +471,19 @@ static int restore_with_an_error(struct test_client *client, struct flyt_channel
     return 0;
 }
 
+static int restore_and_name_the_error(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    flyt_session_barrier_args args = {0};
+    flyt_session_barrier_res res;
+
+    restore_with_an_error(client, fresh, err);
+    flyt_call_session_barrier(fresh, &args, &res); /* the error came before the answer */
+    pthread_mutex_lock(&client->mutex);
+    bool is_told = strstr(client->notices, "error") != NULL;
+    pthread_mutex_unlock(&client->mutex);
+    return flyt_error_set(err, -EIO, is_told ? "a stream is refused" : "nothing was told");
+}
+
 static int use_the_channel_itself(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
 {
     assert_int_equal(barrier(client->test), FLYT_CHANNEL_LOST);
@@ -485,6 +498,7 @@ static void test_what_cannot_be_made_again_is_lost(void **state)
     } cases[] = {{fail_to_restore, "a sentence of the handler"},
                  {cut_while_restoring, "lost too"},
                  {restore_with_an_error, "could not make the session's objects again"},
+                 {restore_and_name_the_error, "a stream is refused"},
                  {use_the_channel_itself, "it does not hang"}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
