@@ -28,6 +28,7 @@ enum {
     POLL_MIN_NS = 20 * 1000,
     POLL_MAX_NS = 250 * 1000,
     TURN_MAX_NS = 1000 * 1000 * 1000,
+    QUIET_NS = 1000 * 1000, /* without a call, before a client hears that nothing is under way */
 };
 
 struct idle {
@@ -143,6 +144,28 @@ static bool tell_progress(struct flyt_session *session)
 }
 
 /*
+ * A client of a node that sees no progress page hears, when it has been quiet for a moment, that all is complete, which
+ * the last notice was too early to say: if this process ends then, the session can go on at another one. Returns
+ * whether it has still to be told.
+ */
+static bool tell_completion(struct flyt_session *session, uint64_t idle_ns)
+{
+    bool is_told = session->told_complete == session->received_sequence || session->resume.state != FLYT_RESUME_NONE;
+    if (!session->manager || session->page.shared || is_told || session->busy_first)
+        return false; /* what is busy is looked after for the GPU time that it takes */
+    if (idle_ns < QUIET_NS)
+        return true;
+    flyt_progress progress = flyt_session_progress(session);
+    if (progress.completed != session->received_sequence)
+        return false; /* what it waits for wakes this thread, or is polled */
+    if (!flyt_session_can_tell(session))
+        return true;
+    session->told_complete = session->received_sequence;
+    flyt_connection_call_back(session->connection, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
+    return false;
+}
+
+/*
  * GPU time, for the node manager: the time in which any stream had work whose end had not been seen. It is an upper
  * bound: an end is seen by the next poll, and work that waits for other sessions counts as well.
  */
@@ -211,6 +234,7 @@ void flyt_session_run(struct flyt_session *session)
         if (!is_busy || is_notice_overdue(session))
             needs_poll |= tell_progress(session);
         needs_poll |= publish(session, &idle, is_busy);
+        needs_poll |= tell_completion(session, is_busy || !idle.since_ns ? 0 : flyt_clock_ns() - idle.since_ns);
         needs_poll |= flyt_limit_answer(session, is_busy || !idle.since_ns ? 0 : flyt_clock_ns() - idle.since_ns);
         if (flyt_connection_flush(session->connection) != 0)
             session->is_ended = true;

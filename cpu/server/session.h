@@ -77,6 +77,7 @@ struct flyt_session {
     uint64_t received_sequence; /* calls so far */
     uint64_t scrub_number;      /* how often something was to be cleared */
     uint64_t told_sequence;     /* calls received when the client was last told by a notice */
+    uint64_t told_complete;     /* calls up to which it was told, when it was quiet, that they are complete (loop.c) */
     bool is_notice_due;         /* one-way calls came since the client was last told of the progress */
     bool is_scan_due;           /* a parked call may have become runnable */
     bool is_retry_due;          /* a parked call waits for a buffer: nothing announces that, so it is tried again */
