@@ -4,6 +4,7 @@
 // The first line is "ready". Then commands come on standard input, a line each, answered by a line each:
 //
 //   check     looks at every byte and uses every object: "right N" (the N-th time), or "wrong WHAT" and exit status 8
+//   leave     gives its GPU a little work and does not wait for it: "left"
 //   end       also the end of input: gives everything back: "ended", exit status 0
 //
 // A CUDA error is "error CODE NAME WHERE" and exit status 7. Between commands it makes no CUDA call.
@@ -145,7 +146,8 @@ static struct {
     size_t pitch_bytes;
     struct node *first_node;
     std::vector<struct node *> nodes;
-    unsigned *sums, *numbers;
+    unsigned *sums, *numbers, *left;
+    unsigned left_count;
     cudaStream_t streams[STREAMS];
     cudaEvent_t old_event, plain_event, timed_event, idle_event;
     cudaLibrary_t library;
@@ -207,6 +209,8 @@ static void make_memory(void)
         cudaMemcpy2D(made.pitched, made.pitch_bytes, rows.data(), ROW_BYTES, ROW_BYTES, ROWS, cudaMemcpyHostToDevice));
     CHECK(cudaMalloc(&made.sums, 2 * sizeof(unsigned)));
     CHECK(cudaMalloc(&made.numbers, SHARED_BYTES));
+    CHECK(cudaMalloc(&made.left, sizeof *made.left));
+    CHECK(cudaMemset(made.left, 0, sizeof *made.left));
 }
 
 static void make_list(void)
@@ -377,7 +381,7 @@ static void check_events(void)
     float ms;
     CHECK(cudaEventQuery(made.old_event)); // recorded once, at the beginning
     CHECK(cudaEventSynchronize(made.old_event));
-    CHECK(cudaEventQuery(made.idle_event)); // never recorded
+    CHECK(cudaEventQuery(made.idle_event)); // never recorded but by "leave"
     CHECK(cudaStreamWaitEvent(made.streams[1], made.old_event, 0));
     CHECK(cudaEventRecord(made.timed_event, made.streams[2]));
     CHECK(cudaEventRecord(made.plain_event, made.streams[3]));
@@ -463,9 +467,29 @@ static void check_workers(void)
     }
 }
 
+static void leave_work(void)
+{
+    for (int i = 0; i < 3; i++)
+        add<<<1, 1, 0, made.streams[1]>>>(made.left, 1);
+    CHECK(cudaGetLastError());
+    CHECK(cudaEventRecord(made.idle_event, made.streams[1]));
+    made.left_count += 3;
+    printf("left\n");
+}
+
+static void check_left_work(void)
+{
+    unsigned value;
+    CHECK(cudaEventSynchronize(made.idle_event));
+    CHECK(cudaMemcpy(&value, made.left, sizeof value, cudaMemcpyDeviceToHost));
+    if (value != made.left_count)
+        wrong("what was left has added %u, not %u", value, made.left_count);
+}
+
 static void check_all(void)
 {
     made.rounds++;
+    check_left_work();
     check_events();
     check_memory();
     check_list();
@@ -498,6 +522,7 @@ static void give_all_back(void)
     CHECK(cudaFree(made.pitched));
     CHECK(cudaFree(made.sums));
     CHECK(cudaFree(made.numbers));
+    CHECK(cudaFree(made.left));
     for (cudaStream_t stream : made.streams)
         CHECK(cudaStreamDestroy(stream));
     for (cudaEvent_t event : {made.old_event, made.plain_event, made.timed_event, made.idle_event})
@@ -526,6 +551,8 @@ int main(void)
         line[strcspn(line, "\n")] = 0;
         if (!strcmp(line, "check"))
             check_all();
+        else if (!strcmp(line, "leave"))
+            leave_work();
         else if (!strcmp(line, "end"))
             break;
         else
