@@ -45,8 +45,8 @@ struct flyt_call {
 bool flyt_call_begin(struct flyt_call *call, struct svc_req *req, uint32_t thread, const uint64_t *ids,
                      unsigned id_count, bool is_after_all);
 
-/* CUDA_SUCCESS; the code that every call returns since the context was lost; or CUDA_ERROR_NOT_PERMITTED: the session is
- * one that goes on, and the call is none for that (resume.h). */
+/* CUDA_SUCCESS; the code that every call returns since the context was lost; or CUDA_ERROR_NOT_PERMITTED: the session
+ * is one that goes on, and the call is none for that (resume.h). */
 CUresult flyt_call_result(const struct flyt_call *call);
 
 /* End a dispatch. TRUE: rpcgen's dispatch sends the reply, whose result and progress are filled in; FALSE: it does not
