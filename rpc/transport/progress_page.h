@@ -11,12 +11,11 @@
  * sealed against getting shorter, so that reading it never faults; the server never reads it back.
  *
  * What a sequence number N in it says: all calls up to N are at that point. It never falls, but once: a
- * session that goes on at this server counts the calls that make its objects again apart, and all places have the number
- * with which it goes on before session_resume_end is answered. A stream's place (by the
- * number in its id) speaks of the calls that name the stream: those up to N are complete. Who reads looks at a sequence
- * number first (acquire) and then at error_count: where that is more than the errors that it has heard of, an error is
- * on its way that came before, and the number is not to be believed yet. A server whose context is lost publishes
- * nothing any more.
+ * session that goes on at this server counts the calls that make its objects again apart, and all places have the
+ * number with which it goes on before session_resume_end is answered. A stream's place (by the number in its id) speaks
+ * of the calls that name the stream: those up to N are complete. Who reads looks at a sequence number first (acquire)
+ * and then at error_count: where that is more than the errors that it has heard of, an error is on its way that came
+ * before, and the number is not to be believed yet. A server whose context is lost publishes nothing any more.
  */
 #ifndef FLYT_TRANSPORT_PROGRESS_PAGE_H
 #define FLYT_TRANSPORT_PROGRESS_PAGE_H
