@@ -87,6 +87,9 @@ void flyt_channel_lose(struct flyt_channel *channel, const char *cause)
     bool is_said = is_first && !channel->is_closing && !channel->is_fresh;
     if (is_first)
         snprintf(channel->lost_cause, sizeof channel->lost_cause, "%s", cause);
+    /* First, and with the mutex: a program that is told may end at once, and would not have said why. */
+    if (is_said)
+        flyt_fail("connection lost: server=%s: %s", channel->url, cause);
     atomic_store_explicit(&channel->state, FLYT_CHANNEL_ENDED, memory_order_release);
     for (struct flyt_waiter *waiter = channel->first_waiter; waiter; waiter = waiter->next)
         pthread_cond_signal(&waiter->answered);
@@ -96,8 +99,6 @@ void flyt_channel_lose(struct flyt_channel *channel, const char *cause)
     pthread_mutex_unlock(&channel->mutex);
     if (!is_first)
         return;
-    if (is_said)
-        flyt_fail("connection lost: server=%s: %s", channel->url, cause);
     eventfd_write(channel->lost_fd, 1);
     shutdown(channel->fd, SHUT_RDWR);
     flyt_output_fail(&channel->output, -EPIPE);

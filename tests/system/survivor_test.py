@@ -1,26 +1,16 @@
 #!/usr/bin/env python3
 """The program that has one of everything (programs/survivor.cu): undisturbed, and when its server process is killed while
-it leaves its GPU alone."""
+it leaves its GPU alone. Where it cannot go on, its program has an error that says why, and nothing is left of it."""
 import os
 import signal
-import time
 
 import harness
 from cluster import System
-from harness import environment, expect_equal, helper, main, run, scenario, server, through_flyt, within
-from steady import Steady, add_vm, is_idle
+from harness import environment, expect, expect_equal, helper, main, run, scenario, server, through_flyt, within
+from steady import Steady, add_vm, allocation, events, is_idle
+from survivor import Survivor, is_quiet, its_server_is_killed, session
 
-
-class Survivor(Steady):
-    def __init__(self, system, i):
-        self.system, self.name = system, "the program in VM %d" % i
-        self.process = system.start_in_vm(i, helper("survivor"))
-        self._said = b""
-        self.wait_ready()
-
-    def does(self, words, answer):
-        self.say(words)
-        expect_equal(self.line(words, 120), answer, self.name, words)
+DEATHS = 20 if os.environ.get("FLYT_SOAK") else 2
 
 
 @scenario
@@ -30,30 +20,6 @@ def everything_is_there_every_time():
             result = run(through_flyt(s.url, helper("survivor")), environment(), timeout=240,
                          stdin=b"check\nleave\ncheck\nend\n")
             expect_equal((result.status, result.out), (0, "ready\nright 1\nleft\nright 2\nended\n"), kind, result)
-
-
-def session(system):
-    found = system.flytctl("sessions")
-    expect_equal(len(found), 1, found)
-    return found[0]
-
-
-def is_quiet(system):
-    """The session, where nothing has happened in it between two of the server's reports, which come every second."""
-    before = session(system)
-    time.sleep(2.5)
-    after = session(system)
-    fields = ("calls", "gpu_time_us", "replaceable")
-    return after["replaceable"] and all(after[f] == before[f] for f in fields) and after
-
-
-def its_server_is_killed(system):
-    """Once nothing is under way; returns when the session goes on at another server."""
-    before = within(60, lambda: is_quiet(system), "nothing is under way")
-    os.kill(before["server_pid"], signal.SIGKILL)
-    after = within(60, lambda: (lambda s: s["state"] == "serving" and s["server_pid"] != before["server_pid"] and s)(
-        session(system)), "the session goes on at another server")
-    expect_equal(after["id"], before["id"], "the session")
 
 
 @scenario
@@ -71,6 +37,83 @@ def everything_is_there_at_another_server():
         program.does("end", "ended")
         result = harness.finish(program.process)
         expect_equal((result.status, result.err), (0, ""), result)
+        is_idle(system)
+
+
+@scenario
+def many_deaths_of_an_encrypted_session():
+    with System(vms=1, gpus=1, sms=48, memory="1G", cluster={"encrypted": True}) as system:
+        add_vm(system, 0, memory="512M")
+        program = Survivor(system, 0)
+        program.does("check", "right 1")
+        first = session(system)["id"]
+        for i in range(DEATHS):
+            its_server_is_killed(system)
+            program.does("check", "right %d" % (i + 2))
+        kinds = [e["kind"] for e in system.flytctl("events") if e["object"] == first]
+        expect_equal([kinds.count("session.server_lost"), kinds.count("session.resumed")], [DEATHS, DEATHS], kinds)
+        program.does("end", "ended")
+        result = harness.finish(program.process)
+        expect_equal((result.status, result.err), (0, ""), result)
+        is_idle(system)
+
+
+@scenario
+def what_it_may_have_by_then_is_what_holds():
+    """A resize between the last sign of life and the death, and one afterwards."""
+    with System(vms=1, gpus=1, sms=48, memory="1G") as system:
+        add_vm(system, 0, "--name", "alice", sm=32, memory="640M")
+        program = Survivor(system, 0)
+        program.does("check", "right 1")
+        system.flytctl("resize", "alice", "--sm", 16, "--memory", "512M")
+        its_server_is_killed(system)
+        program.does("check", "right 2")
+        row = allocation(system, 0)
+        expect_equal((row["sms"], row["memory_bytes"]), (16, 512 << 20), "SMs and memory", row)
+        system.flytctl("resize", "alice", "--sm", 48, "--memory", "768M")
+        program.does("check", "right 3")
+        program.does("end", "ended")
+        expect_equal(harness.finish(program.process).status, 0, "its end")
+        is_idle(system)
+
+
+class Holding(Steady):
+    """programs/resized.cu in VM `i`, with a kernel that does not end."""
+
+    def __init__(self, system, i):
+        self.system, self.name, self._said = system, "the program in VM %d" % i, b""
+        self.process = system.start_in_vm(i, helper("resized"), "4")
+        self.wait_ready()
+        expect_equal(self.ask("hold"), [0], "an endless kernel")
+
+
+@scenario
+def unfinished_work_ends_with_an_error():
+    with System(vms=1, gpus=1, sms=48, memory="1G") as system:
+        add_vm(system, 0, memory="512M")
+        program = Holding(system, 0)
+        one = session(system)
+        os.kill(one["server_pid"], signal.SIGKILL)
+        code, said = program.ends_with_error()
+        expect_equal(code, 46, "the code of a lost connection", said)
+        expect("connection lost" in said, "what the program is told:", said)
+        within(60, lambda: not system.flytctl("sessions"), "its session has ended")
+        is_idle(system)
+
+
+@scenario
+def a_client_that_does_not_come_back():
+    """What it had is kept for a while, and then given back."""
+    with System(vms=1, gpus=1, sms=48, memory="1G") as system:
+        add_vm(system, 0, memory="512M")
+        program = Survivor(system, 0)
+        program.does("check", "right 1")
+        before = within(60, lambda: is_quiet(system), "nothing is under way")
+        harness.stop(program.process.pid)
+        os.kill(before["server_pid"], signal.SIGKILL)
+        within(60, lambda: events(system, "session.server_lost", before["id"]), "its session waits")
+        harness.kill_group(program.process)
+        within(60, lambda: not system.flytctl("sessions"), "its session has ended")
         is_idle(system)
 
 

@@ -1,0 +1,43 @@
+"""programs/survivor.cu in a VM of a whole system, and the death of its server process."""
+import os
+import signal
+import time
+
+from harness import expect_equal, helper, within
+from steady import Steady
+
+
+class Survivor(Steady):
+    def __init__(self, system, i):
+        self.system, self.name = system, "the program in VM %d" % i
+        self.process = system.start_in_vm(i, helper("survivor"))
+        self._said = b""
+        self.wait_ready()
+
+    def does(self, words, answer):
+        self.say(words)
+        expect_equal(self.line(words, 120), answer, self.name, words)
+
+
+def session(system):
+    found = system.flytctl("sessions")
+    expect_equal(len(found), 1, found)
+    return found[0]
+
+
+def is_quiet(system):
+    """The session, where nothing has happened in it between two of the server's reports, which come every second."""
+    before = session(system)
+    time.sleep(2.5)
+    after = session(system)
+    fields = ("calls", "gpu_time_us", "replaceable")
+    return after["replaceable"] and all(after[f] == before[f] for f in fields) and after
+
+
+def its_server_is_killed(system):
+    """Once nothing is under way; returns when the session goes on at another server."""
+    before = within(60, lambda: is_quiet(system), "nothing is under way")
+    os.kill(before["server_pid"], signal.SIGKILL)
+    after = within(60, lambda: (lambda s: s["state"] == "serving" and s["server_pid"] != before["server_pid"] and s)(
+        session(system)), "the session goes on at another server")
+    expect_equal(after["id"], before["id"], "the session")
