@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""usage: tests/bench/limits.py [TOPIC…]      topics: sms, memory, resize, share, gate, faults; without one: all
+"""usage: tests/bench/limits.py [TOPIC…]      topics: sms, memory, resize, share, gate, faults, replace; without one: all
 
 Measures what limits of SMs are worth, and how soon all is well after a fault: tenants in VMs of a whole system on this
 machine's NVIDIA GPU under MPS, or, where there is none, on a software GPU, whose figures say something of the limits and
@@ -8,6 +8,7 @@ build folder.
 """
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "system"))
 import harness
 from cluster import System
+from greedy import Greedy
+from survivor import is_quiet
 
 HAS_GPU = os.path.exists("/dev/nvidiactl")
 TENANT = os.path.join(harness.BUILD, "tests", "bench", "tenant")
@@ -424,7 +427,37 @@ def faults():
     ])
 
 
-TOPICS = {"sms": sms, "memory": memory, "resize": resize, "share": share, "gate": gate, "faults": faults}
+# ---- a server's death ----
+
+def replace():
+    """A program that holds memory and is at rest; its server process is killed, and it makes a call."""
+    dying, after, together = [], [], []
+    with whole(1) as system:
+        add(system, 0, 64)
+        program = Greedy(system, 0)
+        held = program.ask("fill 8")[0] * 8
+        harness.within(60, lambda: system.flytctl("sessions"), "its session")
+        for _ in range(ROUNDS):
+            one = harness.within(60, lambda: is_quiet(system), "nothing is under way")
+            begin = time.monotonic()
+            os.kill(one["server_pid"], signal.SIGKILL)
+            while harness.is_alive(one["server_pid"]):
+                time.sleep(0.0005)
+            gone = time.monotonic()
+            program.ask("info")
+            end = time.monotonic()
+            dying.append((gone - begin) * 1e3)
+            after.append((end - gone) * 1e3)
+            together.append((end - begin) * 1e3)
+        program.ends()
+    table("A killed server is replaced: a program with %d MiB (medians of %d rounds)" % (held, ROUNDS), [
+        ("from SIGKILL until the process has gone", "", spread(dying, "%.1f ms")),
+        ("from then until the program's next call has returned", "≤ 100 ms", spread(after, "%.1f ms")),
+        ("from SIGKILL until the program's next call has returned", "", spread(together, "%.1f ms")),
+    ])
+
+
+TOPICS = {"sms": sms, "memory": memory, "resize": resize, "share": share, "gate": gate, "faults": faults, "replace": replace}
 
 
 def main(topics):

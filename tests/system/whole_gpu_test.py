@@ -12,6 +12,7 @@ from cluster import System
 from harness import app, expect, expect_equal, finish, helper, main, scenario, skip, within
 from greedy import Greedy, Sequences
 from steady import Steady, allocation, is_idle
+from survivor import Survivor, its_server_is_killed
 
 MIB = 1 << 20
 GROWING = os.path.join(harness.BUILD, "tests", "demo", "growing")
@@ -187,6 +188,23 @@ def suspended_vms_stand_still():
             other.ends_right()
             print("    %s: flytctl suspend took %.1f ms at the median, %.1f to %.1f" % (
                 mps, statistics.median(took), min(took), max(took)))
+
+
+@scenario
+def killed_servers_are_replaced():
+    """The program that has one of everything goes on at another server, three times, with every byte as it was."""
+    for mps in ways():
+        with system(mps) as whole:
+            whole.flytctl("vm", "add", whole.vm_ip(0), "--sm", "32", "--memory", "4G")
+            program = Survivor(whole, 0)
+            program.does("check", "right 1")
+            for i in range(3):
+                its_server_is_killed(whole)
+                program.does("check", "right %d" % (i + 2))
+            program.does("end", "ended")
+            result = finish(program.process)
+            expect_equal((result.status, result.err), (0, ""), result)
+            is_idle(whole)
 
 
 @scenario
