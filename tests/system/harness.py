@@ -17,6 +17,8 @@ import tempfile
 import time
 import traceback
 
+from supervisor import OWN_GROUP
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, os.environ.get("FLYT_BUILD", "build"))
 APPS = os.path.join(BUILD, "tests", "apps")
@@ -100,7 +102,7 @@ def environment(**changes):
 def start(command, env=None, **options):
     """A process in a group of its own, that ends with this test."""
     options.setdefault("stdin", subprocess.DEVNULL)
-    process = subprocess.Popen(command, env=env or environment(), start_new_session=True, **options)
+    process = subprocess.Popen(command, env=env or environment(), **OWN_GROUP, **options)
     _processes.append(process)
     return process
 

@@ -39,6 +39,11 @@ FAILURES_MAX = 5
 SUBREAPER = 36          # PR_SET_CHILD_SUBREAPER
 KCMP = 312              # x86-64
 
+# A process group to be killed by, and no session where that can be helped: Linux gives each session an equal share of
+# the CPUs (sched(7), autogroup), and where one's processes wake each other without end, as those of a busy GPU do, the
+# others have been seen to get nothing for seconds. Within one session all processes are equal.
+OWN_GROUP = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -135,7 +140,7 @@ class Service:
                 copies.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_FD + len(passed)))
                 actions.append((os.POSIX_SPAWN_DUP2, copies[-1], FIRST_FD + i))
         try:
-            self.pid = os.posix_spawnp(command[0], command, env, file_actions=actions, setsid=True,
+            self.pid = os.posix_spawnp(command[0], command, env, file_actions=actions, setpgroup=0,
                                        setsigmask=[], setsigdef=[signal.SIGPIPE])
         finally:
             for fd in copies:
@@ -379,7 +384,7 @@ class Supervisor:
             json.dump({"folder": folder, "services": list(services)}, f, indent=1)
         with open(os.path.join(folder, "supervisor.log"), "wb") as log:
             self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--until-eof", path],
-                                            stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+                                            stdin=subprocess.PIPE, stdout=log, stderr=log, **OWN_GROUP)
         deadline = time.monotonic() + 20
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -178,6 +178,24 @@ signal.pause()
 
 
 @scenario
+def shares_the_session():
+    """A group each, to be killed by, but the test's session: the kernel shares the CPUs out among sessions."""
+    with Daemon() as d:
+        service = d.start()["pid"]
+        expect_equal(os.getpgid(service), service, "process group of a service")
+        expect_equal(os.getsid(service), os.getsid(d.supervisor.process.pid), "session of a service")
+    if sys.version_info < (3, 11):
+        return                          # subprocess cannot make a group alone
+    with Daemon() as d:
+        supervisor = d.supervisor.process.pid
+        expect_equal((os.getpgid(supervisor), os.getsid(supervisor)), (supervisor, os.getsid(0)), "supervisor")
+        program = harness.start(["sleep", "60"])
+        expect_equal((os.getpgid(program.pid), os.getsid(program.pid)), (program.pid, os.getsid(0)), "a program")
+        harness.kill_group(program)
+        expect_equal(program.wait(), -signal.SIGKILL, "status of a program whose group is killed")
+
+
+@scenario
 def as_a_command():
     folder = tempfile.mkdtemp(prefix="supervisor-", dir=harness.WORK)
     config = os.path.join(folder, "config.json")
