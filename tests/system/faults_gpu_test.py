@@ -15,6 +15,7 @@ import harness
 from cluster import System
 from harness import app, expect, expect_equal, finish, helper, lines, main, scenario, skip, within
 from steady import MIB, Steady, allocations, events, is_idle
+from survivor import rests
 
 IS_SOFTWARE = os.environ.get("FLYT_TEST_SOFTWARE") == "1"
 LIBRARY = os.path.join(harness.BUILD, "lib", "libflyt-softgpu.so") if IS_SOFTWARE else "libcuda.so.1"
@@ -164,6 +165,8 @@ def neighbour_of_a_fault(pause_ms):
         victim = Steady(system, 1, pause_ms)
         victim.takes(HELD_MIB)
         victim.ask("rounds")
+        if pause_ms == LONG_MS:
+            rests(system, 1)
         session = within(30, lambda: system.sessions(1), "the victim's session")
         during = used_mib(gpu)
         ended = faults(system, 0)
@@ -173,19 +176,23 @@ def neighbour_of_a_fault(pause_ms):
             ms, refused = begins_again(system, i, ended)
             say("VM %d: a new program had attached and was right %.0f ms after the fault; programs before it: %s" % (
                 i, ms, refused or "none"))
-        if pause_ms == LONG_MS:
-            victim.say("info")      # it has not looked at its GPU
-        code, said = victim.ends_with_error()
-        say("the victim ended with error %d: %s" % (code, said.strip()))
-        ends = [e["text"] for e in within(30, lambda: events(system, "session.ended", next(iter(session))),
-                                          "the victim's session has ended")]
-        say("the victim's session: %s" % ends[0])
-        expect_equal([e["object"] for e in events(system, "gpu.fault")], [gpu["uuid"]], "events of a fault")
         culprit = "program fault_address of VM %s" % system.vm_ip(0)
+        expect_equal([e["object"] for e in events(system, "gpu.fault")], [gpu["uuid"]], "events of a fault")
         if pause_ms == LONG_MS:
             expect(happened[0]["text"].startswith(culprit), "nobody else can have been it:", happened)
-        for told in (happened[0]["text"], said, ends[0]):
-            expect(culprit in told and "illegal address" in told, "who and what it was:", told)
+            resumed = within(60, lambda: events(system, "session.resumed", next(iter(session))), "its session goes on")
+            say("the victim's session went on %d ms after the event of the fault" % (
+                resumed[0]["time_ms"] - happened[0]["time_ms"]))
+            victim.ask("info")
+            victim.ends_right()
+        else:
+            code, said = victim.ends_with_error()
+            say("the victim ended with error %d: %s" % (code, said.strip()))
+            ends = [e["text"] for e in within(30, lambda: events(system, "session.ended", next(iter(session))),
+                                              "the victim's session has ended")]
+            say("the victim's session: %s" % ends[0])
+            for told in (happened[0]["text"], said, ends[0]):
+                expect(culprit in told and "illegal address" in told, "who and what it was:", told)
         is_healthy(system, range(2))
         expect_equal([a["memory_used_bytes"] for a in allocations(system)], [0, 0], "memory that is charged")
         if during is not None:
@@ -194,7 +201,7 @@ def neighbour_of_a_fault(pause_ms):
 
 
 @scenario
-def a_neighbour_that_is_idle_hears_whose_fault_it_was():
+def a_neighbour_at_rest_goes_on():
     neighbour_of_a_fault(LONG_MS)
 
 

@@ -19,6 +19,18 @@ class Survivor(Steady):
         expect_equal(self.line(words, 120), answer, self.name, words)
 
 
+def rests(system, i):
+    """Waits until VM i's one program could go on at another server; its session."""
+    def is_resting():
+        seen = []
+        for _ in range(2):
+            seen.append([s for s in system.flytctl("sessions") if s["vm_ip"] == system.vm_ip(i)])
+            time.sleep(1.5)
+        calls = [[(s["calls"], s["gpu_time_us"], s["replaceable"]) for s in sessions] for sessions in seen]
+        return len(seen[0]) == 1 and calls[0] == calls[1] and calls[0][0][2] and seen[0][0]
+    return within(60, is_resting, "the program of VM %d rests" % i)
+
+
 def session(system):
     found = system.flytctl("sessions")
     expect_equal(len(found), 1, found)
