@@ -586,8 +586,9 @@ static int on_grace_over(sd_event_source *source, uint64_t usec, void *user)
     struct flyt_node_server *server = user;
 
     server->was_killed = true;
-    /* Under MPS a client's sudden death may harm its neighbours: MPS is asked to end it first, then kills it. */
-    if (server->node->mps && server->gpu->isolation == FLYT_ISOLATION_SHARED)
+    /* Under MPS a client's sudden death may harm its neighbours: MPS is asked to end it first, then kills it. After a
+     * fault of the GPU nothing of it runs any more, and MPS would not answer for seconds. */
+    if (server->node->mps && server->gpu->isolation == FLYT_ISOLATION_SHARED && !server->fault.is_hit)
         flyt_node_mps_end_client(server->node, server->pid, server->pid_fd);
     else
         syscall(SYS_pidfd_send_signal, server->pid_fd, SIGKILL, NULL, 0);

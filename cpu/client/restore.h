@@ -39,8 +39,8 @@
 /*
  * The handler `resume` of the channel. `fresh` is a connection to the new server after its session_resume_begin; its
  * handlers are those of the client. Makes calls on `fresh` only, and of the program's channel asks no more than
- * flyt_channel_resume_after and flyt_channel_kept; the program's threads stand still inside the channel, or will when they
- * enter it. 0, every call having been executed; or a negative errno and a sentence that names what cannot be made
+ * flyt_channel_resume_after and flyt_channel_kept; the program's threads stand still inside the channel, or will when
+ * they enter it. 0, every call having been executed; or a negative errno and a sentence that names what cannot be made
  * again: -ECONNRESET (`fresh` is lost), -EBUSY (something has not finished), -ENOTSUP, -ENOMEM, -EIO (the server
  * refuses, or has it otherwise). What has been made then stays until the connection ends.
  */

@@ -1,6 +1,6 @@
 /*
- * Every bound of a checkpoint image in one place, for rpcgen's input and C alike: plain #defines only. Reader and writer
- * refuse what is larger.
+ * Every bound of a checkpoint image in one place, for rpcgen's input and C alike: plain #defines only. Reader and
+ * writer refuse what is larger.
  */
 #ifndef FLYT_PROTO_CHECKPOINT_LIMITS_H
 #define FLYT_PROTO_CHECKPOINT_LIMITS_H
@@ -23,12 +23,12 @@
 #define FLYT_CHECKPOINT_MODULES_MAX      65536      /* module images */
 #define FLYT_CHECKPOINT_MODULE_BYTES_MAX 2147483647 /* one of them */
 
-#define FLYT_CHECKPOINT_PAGE_BYTES        65536
-#define FLYT_CHECKPOINT_PAGE_HASH_BYTES   16
-#define FLYT_CHECKPOINT_EXTENT_ALIGN      2097152
-#define FLYT_CHECKPOINT_DATA_PAGES_MAX    64    /* of one record with contents: the payload's bound */
-#define FLYT_CHECKPOINT_RUN_PAGES_MAX     32768 /* of one record without */
-#define FLYT_CHECKPOINT_HASHES_BYTES_MAX  524288
+#define FLYT_CHECKPOINT_PAGE_BYTES       65536
+#define FLYT_CHECKPOINT_PAGE_HASH_BYTES  16
+#define FLYT_CHECKPOINT_EXTENT_ALIGN     2097152
+#define FLYT_CHECKPOINT_DATA_PAGES_MAX   64    /* of one record with contents: the payload's bound */
+#define FLYT_CHECKPOINT_RUN_PAGES_MAX    32768 /* of one record without */
+#define FLYT_CHECKPOINT_HASHES_BYTES_MAX 524288
 
 #define FLYT_CHECKPOINT_CHAIN_MAX 4096 /* images that build on each other; files in a folder */
 

@@ -24,9 +24,9 @@
 #define FLYT_CREDENTIALS_MAX       4096
 #define FLYT_SLOTS_MAX             15
 #define FLYT_GROUPS_MAX            256
-#define FLYT_GPUS_MAX              64    /* of one node */
-#define FLYT_ALLOCATIONS_MAX       4096  /* of one node */
-#define FLYT_SESSIONS_MAX          4096  /* of one node */
+#define FLYT_GPUS_MAX              64   /* of one node */
+#define FLYT_ALLOCATIONS_MAX       4096 /* of one node */
+#define FLYT_SESSIONS_MAX          4096 /* of one node */
 #define FLYT_VIEW_BYTES_MAX        4194304
 
 #endif
