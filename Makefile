@@ -119,6 +119,8 @@ bundle: all test-apps bench-programs
 
 gpu-test: bundle
 	@sh $(B)/bundle/flyt/bin/flyt-gpu-test
+	@for test in tests/system/*_gpu_test.py; do \
+	    echo "== $$test"; FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 python3 $$test || [ $$? = 77 ] || exit 1; done
 
 bench: all bench-programs
 	@sh tests/bench/run $(B)
