@@ -72,17 +72,17 @@ static void tell_cause(struct flyt_node_server *server, const char *sentence)
         flyt_server_link_send(server->link_fd, &message, NULL, 0);
 }
 
-/* Whether its session may go on at another server: somebody had work, but not this one. Who has said nothing by now had
- * none. */
+/* Whether its session may go on at another server: somebody had work, and this one has not even looked at the GPU
+ * since. Who has looked did so for a call of its program, which waits for an answer and is to hear whose fault it was.
+ */
 static bool may_be_spared(const struct flyt_node_server *server, unsigned suspects)
 {
-    return suspects && !(server->fault.is_reported && server->fault.had_work) && flyt_node_resume_may_wait(server);
+    return suspects && !server->fault.is_reported && flyt_node_resume_may_wait(server);
 }
 
 /* Its program hears nothing of it but that its connection ends. */
 static void spare(struct flyt_node_server *server, const char *others)
 {
-    server->fault.is_reported = false;
     server->fault.is_hit = server->fault.is_spared = true;
     snprintf(server->end_reason, sizeof server->end_reason, "%s", others);
     flyt_node_server_kill(server);

@@ -10,9 +10,9 @@
  * with driver 580: MPS tears all down 0.15 s after a SIGKILL under load). terminate_client, which comes before every
  * kill of our own, is what prevents that.
  *
- * Where somebody had work, those that had none had no part in it. Where such a session is replaceable, its process is
- * ended without a word to its program, and it waits for its client (resume.h), which decides by itself whether it has
- * unfinished work; the GPU's new servers start when all that were hit have gone.
+ * Where somebody had work, those that have not looked at the GPU since had no part in it. Where such a session is
+ * replaceable, its process is ended without a word to its program, and it waits for its client (resume.h), which
+ * decides by itself whether it has unfinished work; the GPU's new servers start when all that were hit have gone.
  *
  * A server whose GPU is not shared by MPS reports nothing: its fault is its own. The loop's thread.
  */
