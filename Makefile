@@ -94,17 +94,17 @@ built = mkdir -p $(B) && echo "building $(strip $(1)) (output in $(B)/build.log)
 	{ $(MAKE) --no-print-directory $(jobs) $(1) >$(B)/build.log 2>&1 || { tail -n 40 $(B)/build.log; exit 1; }; }
 
 demo: bootstrap
-	+@$(call built,all demo-programs)
+	@$(call built,all demo-programs)
 	@sh scripts/demo.sh $(B)
 
 test: bootstrap
-	+@$(call built,all unit-tests test-apps bench-programs)
-	+@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
+	@$(call built,all unit-tests test-apps bench-programs)
+	@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
 	@bash tests/run $(B) $(B)-address-undefined
 
 soak: bootstrap
-	+@$(call built,all unit-tests test-apps bench-programs)
-	+@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
+	@$(call built,all unit-tests test-apps bench-programs)
+	@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
 	@FLYT_SOAK=1 bash tests/run $(B) $(B)-address-undefined
 
 .PHONY: unit-tests

@@ -47,9 +47,9 @@ $(OLDER)/gen/flyt_signatures.c: tests/system/programs/older_tables.py $(GEN)/sta
 	$(PYTHON) -B rpc/gen/generate.py $(OLDER)/gen rpc/proto/flyt.x rpc/proto/limits.h \
 		$(patsubst rpc/api/%,$(OLDER)/api/%,$(API_TABLES))
 	touch $@
-$(OLDER)/flyt_signatures.o: $(OLDER)/gen/flyt_signatures.c
+$(OLDER)/flyt_signatures.o: $(OLDER)/gen/flyt_signatures.c $(GEN)/flyt.h
 	$(CC) -I$(OLDER)/gen $(CPPFLAGS) $(CFLAGS) -w -c -o $@ $<
-$(OLDER)/channel_open.o: rpc/transport/channel_open.c rpc/transport/channel_state.h $(OLDER)/gen/flyt_signatures.c
+$(OLDER)/channel_open.o: rpc/transport/channel_open.c rpc/transport/channel_state.h $(OLDER)/gen/flyt_signatures.c $(GEN)/flyt.h
 	$(CC) $(CPPFLAGS) $(CFLAGS) -DFLYT_BUILD='"an-older-build"' -c -o $@ $<
 $(OLDER)/lib/libflyt-client.so.1: $(OLDER_OWN) $(B)/lib/libflyt-client.so.1 $(B)/lib/libcudart.so.13 $(B)/lib/libcuda.so.1
 	@mkdir -p $(@D)
