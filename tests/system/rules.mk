@@ -41,7 +41,7 @@ test-apps: $(MPS_PROGRAMS)
 # The client libraries of an older build, as a node sees them: their handshake is made of tables that lack rows, and says
 # another build. What they do not offer there they cannot call; all else is today's. Compiles two files.
 OLDER := $(B)/tests/system/older
-OLDER_OWN := $(OLDER)/flyt_signatures.o $(OLDER)/channel_open.o
+OLDER_OWN := $(OLDER)/flyt_signatures.o $(OLDER)/channel_handshake.o
 $(OLDER)/gen/flyt_signatures.c: tests/system/programs/older_tables.py $(GEN)/stamp
 	$(PYTHON) -B $< $(OLDER)/api $(API_TABLES)
 	$(PYTHON) -B rpc/gen/generate.py $(OLDER)/gen rpc/proto/flyt.x rpc/proto/limits.h \
@@ -49,12 +49,12 @@ $(OLDER)/gen/flyt_signatures.c: tests/system/programs/older_tables.py $(GEN)/sta
 	touch $@
 $(OLDER)/flyt_signatures.o: $(OLDER)/gen/flyt_signatures.c $(GEN)/flyt.h
 	$(CC) -I$(OLDER)/gen $(CPPFLAGS) $(CFLAGS) -w -c -o $@ $<
-$(OLDER)/channel_open.o: rpc/transport/channel_open.c rpc/transport/channel_state.h $(OLDER)/gen/flyt_signatures.c $(GEN)/flyt.h
+$(OLDER)/channel_handshake.o: rpc/transport/channel_handshake.c rpc/transport/channel_state.h $(OLDER)/gen/flyt_signatures.c $(GEN)/flyt.h
 	$(CC) $(CPPFLAGS) $(CFLAGS) -DFLYT_BUILD='"an-older-build"' -c -o $@ $<
 $(OLDER)/lib/libflyt-client.so.1: $(OLDER_OWN) $(B)/lib/libflyt-client.so.1 $(B)/lib/libcudart.so.13 $(B)/lib/libcuda.so.1
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,--version-script=cpu/client/flyt-client.map -o $@ \
-		$(OLDER_OWN) $(filter-out $(GEN)/flyt_signatures.o %/channel_open.o,$(CLIENT_OBJS) $(RPC_OBJS) $(FATBIN_OBJS)) \
+		$(OLDER_OWN) $(filter-out $(GEN)/flyt_signatures.o %/channel_handshake.o,$(CLIENT_OBJS) $(RPC_OBJS) $(FATBIN_OBJS)) \
 		$(RPC_LIBS) $(FATBIN_LIBS)
 	cp $(B)/lib/libcudart.so.13 $(B)/lib/libcuda.so.1 $(@D)/
 test-apps: $(OLDER)/lib/libflyt-client.so.1
