@@ -670,7 +670,8 @@ static void describe_end(struct flyt_node_server *server, char *text, size_t byt
     *text = 0;
     if (!server->is_child || waitid(P_PIDFD, (id_t)server->pid_fd, &info, WEXITED) != 0)
         return;
-    if (info.si_code != CLD_EXITED)
+    /* What is killed here has no work any more: MPS has stopped it first, or a fault has. */
+    if (info.si_code != CLD_EXITED && !server->was_killed)
         flyt_node_fault_killed(server, info.si_status);
     if (info.si_code != CLD_EXITED && !server->was_killed)
         snprintf(text, bytes, "its server process ended by signal %d", info.si_status);

@@ -246,7 +246,8 @@ static int check_state(struct flyt_restore *restore)
         return flyt_error_set(restore->err, -EIO, "the new server has %u devices, the session has %u", device_count,
                               flyt_client.device_count);
     if (!flyt_answer_settle(SETTLE_MS))
-        return flyt_error_set(restore->err, -EBUSY, "a thread of the program is in the middle of loading a module");
+        return flyt_error_set(restore->err, -EBUSY,
+                              "a thread of the program has not taken the answer to its last call");
     if (flyt_function_is_unfinished(restore->sequence))
         return flyt_error_set(restore->err, -EBUSY, "a host function has begun and not finished");
     if (flyt_transfer_lacks_bytes(restore->sequence))

@@ -704,7 +704,7 @@ static void test_an_answer_is_written_down_first(void **state)
     /* One that is never written down. */
     flyt_answer_begin();
     flyt_answer_come(flyt_thread_self);
-    assert_string_equal(refused(-EBUSY).text, "a thread of the program is in the middle of loading a module");
+    assert_string_equal(refused(-EBUSY).text, "a thread of the program has not taken the answer to its last call");
     flyt_answer_end();
     /* One that has not come hinders nobody. */
     flyt_answer_begin();
