@@ -33,7 +33,7 @@ test-apps: $(STEPPED_CLOCK)
 
 # The driver API alone, with whatever library it is told.
 MPS_PROGRAMS := $(B)/tests/system/mps_users $(B)/tests/system/mps_contexts
-$(MPS_PROGRAMS): $(B)/tests/system/%: tests/system/programs/%.c | toolkit
+$(MPS_PROGRAMS): $(B)/tests/system/%: tests/system/programs/%.c tests/system/programs/driver_library.h | toolkit
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -ldl
 test-apps: $(MPS_PROGRAMS)

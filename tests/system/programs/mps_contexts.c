@@ -4,29 +4,9 @@
  *
  *     mps_contexts LIBRARY DEVICE    prints "context", and ends with its standard input, or "refused CODE"
  */
-#include <cuda.h>
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-/* Also what the toolkit's header gives another name by a macro. */
-#define NAME(function)  NAME_(function)
-#define NAME_(function) #function
-#define LOAD(function)  ((__typeof__(&function))load(NAME(function)))
-
-static void *library;
-
-static void *load(const char *name)
-{
-    void *symbol = dlsym(library, name);
-
-    if (!symbol) {
-        printf("no %s\n", name);
-        exit(2);
-    }
-    return symbol;
-}
+#include "tests/system/programs/driver_library.h"
 
 static CUresult make_context(int number)
 {

@@ -7,37 +7,17 @@
  * a kernel, without having made anything: "fault CODE", or "read WORD", where "read 5ec2e75ec2e7" is what the holder
  * wrote mps_users LIBRARY write            the same, writing: "fault CODE" or "written"
  */
-#include <cuda.h>
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "tests/system/programs/driver_library.h"
 
 #define ADDRESS 0x200000000000ull
 #define WINDOW  (1ull << 40) /* so much, before there is a context, is what the driver gives where it is asked for */
 #define BYTES   (4ull << 20)
 #define MARKER  0x5ec2e75ec2e7ull
-
-/* Also cuMemset and what else the toolkit's header gives another name by a macro. */
-#define NAME(function)  NAME_(function)
-#define NAME_(function) #function
-#define LOAD(function)  ((__typeof__(&function))load(NAME(function)))
-
-static void *library;
-
-static void *load(const char *name)
-{
-    void *symbol = dlsym(library, name);
-
-    if (!symbol) {
-        printf("no %s\n", name);
-        exit(2);
-    }
-    return symbol;
-}
 
 #define CHECK(call)                                                                                                    \
     do {                                                                                                               \
