@@ -39,7 +39,7 @@ static void damage(struct test_bytes *bytes, size_t bytes_max)
             bytes->data[at] ^= (unsigned char)(1u << below(8));
         break;
     case 1:
-        if (bytes->bytes >= 4)
+        if ((at & ~(size_t)3) + 4 <= bytes->bytes)
             memcpy(bytes->data + (at & ~(size_t)3), &words[below(sizeof words / sizeof words[0])], 4);
         break;
     case 2:
