@@ -358,7 +358,8 @@ static int give_all(struct flyt_node_server *server)
     message.data_bytes = 0;
     if (!hand_over->has_begun) {
         message.kind = FLYT_SERVER_LINK_RESUME;
-        message.resume = (struct flyt_server_link_resume){extents->count, extents->last_id};
+        message.resume =
+            (struct flyt_server_link_resume){.extent_count = extents->count, .last_extent_id = extents->last_id};
         status = flyt_server_link_send(server->link_fd, &message, NULL, 0);
         if (status)
             return status;

@@ -24,6 +24,7 @@
 #include "cpu/server/image_cache.h"
 #include "cpu/server/job.h"
 #include "cpu/server/manager.h"
+#include "cpu/server/move.h"
 #include "cpu/server/object.h"
 #include "cpu/server/page.h"
 #include "cpu/server/print.h"
@@ -71,6 +72,7 @@ struct flyt_session {
     struct flyt_send_all send_all;
     struct flyt_manager *manager; /* the link to the node manager; NULL: direct mode */
 
+    struct flyt_move move;
     struct flyt_resume resume;
     struct flyt_replaceable replaceable;
 

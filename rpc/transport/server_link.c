@@ -49,6 +49,22 @@ static int part_bytes_of(uint32_t kind)
         [FLYT_SERVER_LINK_RETURN] = sizeof(struct flyt_server_link_returned),
         [FLYT_SERVER_LINK_RESUME] = sizeof(struct flyt_server_link_resume),
         [FLYT_SERVER_LINK_GIVE] = sizeof(struct flyt_server_link_extent),
+        [FLYT_SERVER_LINK_MOVE] = sizeof(struct flyt_server_link_move),
+        [FLYT_SERVER_LINK_MIRROR] = sizeof(struct flyt_server_link_extent),
+        [FLYT_SERVER_LINK_STOP] = sizeof(struct flyt_server_link_stop),
+        [FLYT_SERVER_LINK_GO_ON] = sizeof(struct flyt_server_link_stop),
+        [FLYT_SERVER_LINK_LEAVE] = sizeof(struct flyt_server_link_stop),
+        [FLYT_SERVER_LINK_TAKE_BACK] = sizeof(struct flyt_server_link_stop),
+        [FLYT_SERVER_LINK_MOVE_STATE] = sizeof(struct flyt_server_link_move_state),
+        [FLYT_SERVER_LINK_STOPPED] = sizeof(struct flyt_server_link_stopped),
+        [FLYT_SERVER_LINK_LEFT] = sizeof(struct flyt_server_link_stop),
+        [FLYT_SERVER_LINK_LIBRARY] = sizeof(struct flyt_server_link_library),
+        [FLYT_SERVER_LINK_PREPARE] = sizeof(struct flyt_server_link_session),
+        [FLYT_SERVER_LINK_MAKE] = sizeof(struct flyt_server_link_extent),
+        [FLYT_SERVER_LINK_UNMAKE] = sizeof(struct flyt_server_link_extent),
+        [FLYT_SERVER_LINK_STATE] = sizeof(struct flyt_server_link_stop),
+        [FLYT_SERVER_LINK_MADE] = sizeof(struct flyt_server_link_made),
+        [FLYT_SERVER_LINK_PREPARED] = sizeof(struct flyt_server_link_prepared),
     };
 
     return kind == 0 || kind >= FLYT_SERVER_LINK_KINDS ? -1 : bytes[kind];
@@ -66,9 +82,18 @@ static unsigned descriptors_of(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_EXTENT:
     case FLYT_SERVER_LINK_GIVE:
     case FLYT_SERVER_LINK_FOLDER:
+    case FLYT_SERVER_LINK_MIRROR:
+    case FLYT_SERVER_LINK_TAKE_BACK:
+    case FLYT_SERVER_LINK_STATE:
         return 1;
     case FLYT_SERVER_LINK_SHARE:
         return message->share.has_turns;
+    case FLYT_SERVER_LINK_MOVE:
+        return message->move.kind == FLYT_SERVER_LINK_MOVE_WRITE;
+    case FLYT_SERVER_LINK_STOPPED:
+        return message->stopped.has_state;
+    case FLYT_SERVER_LINK_MADE:
+        return message->made.outcome == 0;
     default:
         return 0;
     }
@@ -104,6 +129,12 @@ static bool is_good_rejoin(const struct flyt_server_link_rejoin *rejoin)
            memchr(rejoin->client_address, 0, sizeof rejoin->client_address);
 }
 
+static bool is_good_move(const struct flyt_server_link_move *move)
+{
+    return move->move_id && move->kind >= FLYT_SERVER_LINK_MOVE_GIVE && move->kind <= FLYT_SERVER_LINK_MOVE_WRITE &&
+           move->rounds_max && move->rounds_max <= FLYT_SERVER_LINK_ROUNDS_MAX && move->slowdown_pct <= 100;
+}
+
 static bool is_good(const struct flyt_server_link_message *message)
 {
     switch (message->kind) {
@@ -118,9 +149,34 @@ static bool is_good(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_EXTENT_GONE:
     case FLYT_SERVER_LINK_EXTENT_CREDITED:
     case FLYT_SERVER_LINK_GIVE:
+    case FLYT_SERVER_LINK_MIRROR:
+    case FLYT_SERVER_LINK_MAKE:
+    case FLYT_SERVER_LINK_UNMAKE:
         return message->extent.slot < FLYT_SLOTS_MAX;
     case FLYT_SERVER_LINK_RESUME:
-        return message->resume.extent_count <= FLYT_SERVER_LINK_EXTENTS_MAX;
+        return message->resume.extent_count <= FLYT_SERVER_LINK_EXTENTS_MAX && message->resume.is_made <= 1;
+    case FLYT_SERVER_LINK_MOVE:
+        return is_good_move(&message->move);
+    case FLYT_SERVER_LINK_STOP:
+    case FLYT_SERVER_LINK_GO_ON:
+    case FLYT_SERVER_LINK_LEAVE:
+    case FLYT_SERVER_LINK_STATE:
+    case FLYT_SERVER_LINK_LEFT:
+        return message->stop.move_id != 0;
+    case FLYT_SERVER_LINK_TAKE_BACK:
+        return message->stop.move_id && message->data_bytes > 0;
+    case FLYT_SERVER_LINK_MOVE_STATE:
+        return message->move_state.move_id && message->move_state.phase >= FLYT_SERVER_LINK_MOVE_REFUSED &&
+               message->move_state.phase <= FLYT_SERVER_LINK_MOVE_OVER;
+    case FLYT_SERVER_LINK_STOPPED:
+        return message->stopped.move_id && message->stopped.has_state == (message->stopped.outcome == 0) &&
+               message->stopped.extent_count <= FLYT_SERVER_LINK_EXTENTS_MAX;
+    case FLYT_SERVER_LINK_LIBRARY:
+        return message->library.has_ended <= 1 && (message->library.has_ended || message->data_bytes > 0);
+    case FLYT_SERVER_LINK_PREPARE:
+        return is_good_session(&message->session);
+    case FLYT_SERVER_LINK_MADE:
+        return message->made.extent.slot < FLYT_SLOTS_MAX;
     case FLYT_SERVER_LINK_LIMIT:
         return message->limit.slot < FLYT_SLOTS_MAX && message->limit.when_free <= 1;
     case FLYT_SERVER_LINK_LIMIT_DONE:

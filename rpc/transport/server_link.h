@@ -108,6 +108,68 @@ enum flyt_server_link_kind {
     /* To the server, right before SESSION, where it cannot open the folder of the VM's module images by its path, being
      * a user of its own: descriptor: the folder. SESSION's image_folder is empty then. */
     FLYT_SERVER_LINK_FOLDER = 26,
+
+    /* ---- a session that is moved while its program runs: to the server that it leaves ---- */
+
+    /*
+     * It is to be made ready for going on at another server; it goes on here meanwhile. `move`; descriptor: of kind
+     * FLYT_SERVER_LINK_MOVE_WRITE, where its image is written to. Answered by MOVE_STATE, first with phase BEGUN or
+     * REFUSED, then about FLYT_SERVER_LINK_MOVE_MS apart, and whenever the phase changes. LIBRARY follows for each
+     * library that is loaded, in the order of loading, then as they are loaded and unloaded. When the link ends before
+     * LEAVE was sent, the move has not been.
+     */
+    FLYT_SERVER_LINK_MOVE = 27,
+    /* The memory of the other server for an extent of this one (`extent`, the same id, address and bytes; descriptor:
+     * the memory), to which its contents are to be copied. For each extent that there is and that is made meanwhile;
+     * EXTENT_GONE of this server ends it. */
+    FLYT_SERVER_LINK_MIRROR = 28,
+    /* The program is to stop at a call, everything that it has begun to end, the last pages to be copied and compared.
+     * `stop`. Answered by STOPPED. */
+    FLYT_SERVER_LINK_STOP = 29,
+    /* The move is over, and the session goes on here. `stop` (its move_id). Possible until LEAVE; no answer. */
+    FLYT_SERVER_LINK_GO_ON = 30,
+    /* After STOPPED: the program is told that its session goes on elsewhere. `stop` (its move_id). Its connection ends;
+     * everything is kept until the process is ended, or until TAKE_BACK. Answered by LEFT when the connection has
+     * ended. */
+    FLYT_SERVER_LINK_LEAVE = 31,
+    /* After LEAVE: the session goes on here after all. `stop` (its move_id), and `session.channel_key` is in
+     * stop.channel_key; `data`: the record of the client's connection, of kind FLYT_CONNECTION_RESUME; descriptor: its
+     * socket. Answered by MOVE_STATE with phase OVER when the client has come back. */
+    FLYT_SERVER_LINK_TAKE_BACK = 32,
+
+    /* ---- from that server ---- */
+
+    /* `move_state`; `data`: a sentence where outcome is not 0. */
+    FLYT_SERVER_LINK_MOVE_STATE = 33,
+    /* `stopped`; `data`: a sentence where outcome is not 0: the session goes on here then, by itself. Descriptor where
+     * it is 0: a memfd with an image (cpu/image) of what is not pages: libraries' variables and constants, events. With
+     * FLYT_SERVER_LINK_MOVE_WRITE it has nothing in it, all being written where it was to be. */
+    FLYT_SERVER_LINK_STOPPED = 34,
+    FLYT_SERVER_LINK_LEFT = 35,
+
+    /* ---- both ways: from the server that is left, and as it is to the other one ---- */
+
+    /* A library is loaded (has_ended 0), or not any more. `library`; `data`: the arguments of library_load as XDR. */
+    FLYT_SERVER_LINK_LIBRARY = 36,
+
+    /* ---- to the server where the session is to go on, while it is warm ---- */
+
+    /* What follows, up to SESSION, is to be a session that goes on. `session` as SESSION will have it, without
+     * descriptors, client, token and secrets. Answered by PREPARED. */
+    FLYT_SERVER_LINK_PREPARE = 37,
+    /* Memory is to be made for an extent, or is not needed any more. `extent`. MAKE is answered by MADE. */
+    FLYT_SERVER_LINK_MAKE = 38,
+    FLYT_SERVER_LINK_UNMAKE = 39,
+    /* The descriptor of STOPPED, or a stream with an image: everything in it is made. `stop` (its move_id). Answered by
+     * PREPARED: what is there is what was there, addresses of variables included. Then comes SESSION. */
+    FLYT_SERVER_LINK_STATE = 40,
+
+    /* ---- from that server ---- */
+
+    /* `made`; descriptor, where outcome is 0: the memory. Also unasked, for what an image has. */
+    FLYT_SERVER_LINK_MADE = 41,
+    /* `prepared`; `data`: a sentence where outcome is not 0, after which the server is of no use. */
+    FLYT_SERVER_LINK_PREPARED = 42,
     FLYT_SERVER_LINK_KINDS
 };
 
@@ -140,9 +202,85 @@ struct flyt_server_link_returned {
     uint32_t reserved;
 };
 
+enum {
+    FLYT_SERVER_LINK_MOVE_MS = 100, /* between two MOVE_STATE of one phase, at least */
+    FLYT_SERVER_LINK_ROUNDS_MAX = 1000,
+};
+
+/* How the other server comes to the memory. Numbers are never used again. */
+enum flyt_server_link_move_kind {
+    FLYT_SERVER_LINK_MOVE_GIVE = 1,   /* it is given the extents themselves: the same GPU. Nothing is copied */
+    FLYT_SERVER_LINK_MOVE_MIRROR = 2, /* it has made its own (MIRROR), which this server can write */
+    FLYT_SERVER_LINK_MOVE_WRITE = 3,  /* by an image: a file, or a socket at whose other end somebody reads it */
+};
+
+struct flyt_server_link_move {
+    uint64_t move_id; /* not 0; of the node manager, never used again */
+    uint32_t kind;
+    uint32_t rounds_max;   /* of copying while the program runs, 1 to FLYT_SERVER_LINK_ROUNDS_MAX; then it is READY */
+    uint64_t rest_bytes;   /* it is READY when a round has found no more than this changed */
+    uint32_t slowdown_pct; /* of the GPU's memory bandwidth that looking and copying may take; 0: 10 */
+    uint32_t packing;      /* of MOVE_WRITE: enum flyt_checkpoint_packing (cpu/image/writer.h) */
+};
+
+enum flyt_server_link_move_phase {
+    FLYT_SERVER_LINK_MOVE_REFUSED = 1,  /* it cannot be moved, or not now: outcome and sentence say why. Over */
+    FLYT_SERVER_LINK_MOVE_BEGUN = 2,    /* it can; what is there is told */
+    FLYT_SERVER_LINK_MOVE_COPYING = 3,  /* rounds */
+    FLYT_SERVER_LINK_MOVE_READY = 4,    /* STOP may come; rounds go on, seldom */
+    FLYT_SERVER_LINK_MOVE_STOPPING = 5, /* the program is to stop, its work to end */
+    FLYT_SERVER_LINK_MOVE_LAST = 6,     /* nothing changes any more: the last pages */
+    FLYT_SERVER_LINK_MOVE_STOPPED = 7,
+    FLYT_SERVER_LINK_MOVE_OVER = 8, /* the session goes on here, as if nothing had been (outcome: why) */
+};
+
+struct flyt_server_link_move_state {
+    uint64_t move_id;
+    uint32_t phase;
+    int32_t outcome; /* 0 or a negative errno: -ENOTSUP: it cannot be moved; -EBUSY, -ETIMEDOUT: not now */
+    uint32_t round;  /* from 1 */
+    uint32_t library_count;
+    uint64_t page_bytes;              /* of a page */
+    uint64_t pages_count, pages_left; /* that there are, and that are to be copied in this round still */
+    uint64_t pages_dirty;             /* that were found changed when this round began */
+    uint64_t copied_bytes;            /* in all */
+    uint64_t elapsed_us;              /* since MOVE came */
+};
+
+struct flyt_server_link_stop {
+    uint64_t move_id;
+    uint64_t timeout_us; /* of STOP: the program goes on here when it has not stopped by then, last pages included */
+    unsigned char channel_key[FLYT_KEY_BYTES]; /* of TAKE_BACK, where the session is encrypted; else 0 */
+};
+
+struct flyt_server_link_stopped {
+    uint64_t move_id;
+    int32_t outcome;    /* 0; -ETIMEDOUT: something did not end; -EIO: what was copied is not what is there; … */
+    uint32_t has_state; /* 0 or 1: a descriptor comes */
+    uint64_t sequence;  /* the session goes on behind this call */
+    uint64_t extent_count, last_extent_id; /* as RESUME has them */
+    uint64_t pages_last;                   /* that were copied after the program had stopped */
+    uint64_t stop_us, drain_us, copy_us;   /* until it had stopped, its work had ended, the last page was there */
+};
+
+struct flyt_server_link_library {
+    uint64_t library_id;
+    uint32_t has_ended; /* 0 or 1 */
+    uint32_t reserved;
+};
+
+struct flyt_server_link_prepared {
+    uint64_t move_id; /* 0: PREPARE's */
+    int32_t outcome;  /* 0 or a negative errno; -EXDEV: a variable has come to be elsewhere */
+    uint32_t reserved;
+    uint64_t sequence; /* STATE's: what the image says; else 0 */
+};
+
 struct flyt_server_link_resume {
-    uint64_t extent_count;   /* GIVEs that follow, at most FLYT_SERVER_LINK_EXTENTS_MAX */
+    uint64_t extent_count;   /* GIVEs that follow, or MAKEs that came; at most FLYT_SERVER_LINK_EXTENTS_MAX */
     uint64_t last_extent_id; /* the highest id that any of the session's extents ever had: new ones go on behind it */
+    uint32_t is_made;        /* 0 or 1: they were made by MAKE, or by an image; no GIVE follows */
+    uint32_t reserved;
 };
 
 /* Of a slot; what one that does not know them makes of them: nothing. */
@@ -212,6 +350,12 @@ struct flyt_server_link_extent {
     uint32_t reserved;
 };
 
+struct flyt_server_link_made {
+    struct flyt_server_link_extent extent;
+    int32_t outcome; /* 0 or a negative errno: -ENOMEM: the GPU has no more */
+    uint32_t reserved;
+};
+
 struct flyt_server_link_limit {
     uint64_t memory_bytes;
     uint64_t revision;
@@ -271,7 +415,7 @@ struct flyt_server_link_use {
     uint32_t reserved;
     /* By slot: the most SMs that a cooperative launch, or one in clusters, has needed to start; 0: there was none. */
     uint32_t needed_sms[FLYT_SLOTS_MAX];
-    uint32_t reserved_last;
+    uint32_t can_move; /* 0 or 1: it understands MOVE, and so does its client */
 };
 
 struct flyt_server_link_rejoin {
@@ -284,6 +428,7 @@ struct flyt_server_link_rejoin {
     char client_address[FLYT_NAME_BYTES_MAX + 1];
     /* By slot: the groups on which work of it may still run, its own included; all zero: these alone. */
     unsigned char holding[FLYT_SLOTS_MAX][FLYT_SERVER_LINK_GROUP_BYTES];
+    uint64_t left_move_id; /* LEAVE was carried out, of this move: its client is on its way elsewhere; else 0 */
 };
 
 struct flyt_server_link_welcome {
@@ -312,6 +457,13 @@ struct flyt_server_link_message {
         struct flyt_server_link_welcome welcome;
         struct flyt_server_link_resume resume;
         struct flyt_server_link_returned returned;
+        struct flyt_server_link_move move;
+        struct flyt_server_link_move_state move_state;
+        struct flyt_server_link_stop stop;
+        struct flyt_server_link_stopped stopped;
+        struct flyt_server_link_library library;
+        struct flyt_server_link_made made;
+        struct flyt_server_link_prepared prepared;
     };
     unsigned char data[FLYT_SERVER_LINK_DATA_BYTES_MAX + 1]; /* a NUL follows what was received */
 };
@@ -332,10 +484,17 @@ _Static_assert(sizeof(struct flyt_server_link_sm_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_share) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_share_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_use) == 112, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_rejoin) == 2968, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_rejoin) == 2976, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_resume) == 16, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_resume) == 24, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_move) == 32, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_move_state) == 72, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_stop) == 48, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_stopped) == 72, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_library) == 16, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_made) == 40, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_prepared) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_returned) == 8, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_message, session) == 8, "link layout");
 
