@@ -73,6 +73,7 @@ struct flyt_session {
     struct flyt_manager *manager; /* the link to the node manager; NULL: direct mode */
 
     struct flyt_move move;
+    struct flyt_copying *copying; /* NULL: its memory is not being copied (copying.h) */
     struct flyt_resume resume;
     struct flyt_replaceable replaceable;
 

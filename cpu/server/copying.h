@@ -1,0 +1,69 @@
+/*
+ * Copies the memory of a session to that of another server (mirror.h) while its program runs: a first round copies
+ * everything, each one after that looks at everything and copies what differs from what was copied (page_table.h, on
+ * which it rests that this is exact). Looking and copying take a share of the GPU that is bounded, so
+ * a program is slowed down by no more than that. When a round has found little, it is ready: rounds go on at long
+ * intervals, so that little stays little. When the program has stopped, and nothing of it is on the GPU,
+ * flyt_copying_finish begins the last rounds, and flyt_copying_result tells when a look at all pages has found each as
+ * it was copied.
+ *
+ * Each device of the session has its own stream, table and hash memory; the hash memory is none of the program's, and
+ * is charged to the slot's reserve. The submission thread; nothing here waits for the GPU but flyt_copying_end and
+ * flyt_copying_extent_gone, and those at most for one batch that is in flight (4 GiB: 10 ms over NVLink).
+ */
+#ifndef FLYT_SERVER_COPYING_H
+#define FLYT_SERVER_COPYING_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rpc/base/error.h"
+#include "rpc/transport/server_link.h"
+
+struct flyt_copying; /* session->copying; NULL: nothing is copied */
+struct flyt_session;
+
+/*
+ * MOVE of kind FLYT_SERVER_LINK_MOVE_MIRROR came: all memory that the session has is to be copied, that of each extent
+ * from when its mirror is there. Loads the kernel (tens of milliseconds) on every device that is made.
+ * CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY: no room for the hash memory; CUDA_ERROR_INVALID_VALUE: that is under way, or
+ * move is none of that kind; or the driver's error; with a sentence in *err. There is nothing to end then.
+ */
+CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_server_link_move *move,
+                            struct flyt_error *err);
+
+/* MIRROR came; fd is closed. Where it cannot be used, flyt_copying_result tells why: -ENOTSUP, where the GPUs cannot
+ * reach each other's memory. That of an extent that is gone, or when nothing is copied, is let go of. */
+void flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd);
+
+/* An extent of the device is about to be unmapped: nothing reads it any more when this returns. */
+void flyt_copying_extent_gone(struct flyt_session *session, uint64_t extent_id);
+
+/* From the loop. Returns whether time can bring more. */
+bool flyt_copying_advance(struct flyt_session *session);
+
+/* What has been done: fills round, page_bytes, pages_*, copied_bytes and outcome, and phase with COPYING, READY or LAST
+ * (of enum flyt_server_link_move_phase). Leaves the rest as it is. */
+void flyt_copying_state(const struct flyt_session *session, struct flyt_server_link_move_state *ret_state);
+
+/* Nothing of the session is on the GPU any more, nor comes: the last rounds, as fast as the GPU can. */
+void flyt_copying_finish(struct flyt_session *session);
+/* The program goes on after all: rounds go on as before flyt_copying_finish. */
+void flyt_copying_go_on(struct flyt_session *session);
+
+/*
+ * 0: what is in the mirrors is what is in the session's memory, since flyt_copying_finish; -EAGAIN: not yet; or why it
+ * cannot be, for ever, with a sentence: -ENOTSUP: a GPU cannot reach the other one's memory; -EIO: the driver failed,
+ * or memory changes though nothing of the session runs; -ENOMEM; -ENOSYS.
+ */
+int flyt_copying_result(const struct flyt_session *session);
+/* Why the result is what it is; "" where it is 0 or -EAGAIN. Valid until flyt_copying_end. */
+const char *flyt_copying_sentence(const struct flyt_session *session);
+/* Pages that were copied since flyt_copying_finish. */
+uint64_t flyt_copying_pages_last(const struct flyt_session *session);
+
+/* Lets go of the mirrors, whose memory is the other server's, and frees everything. Also where nothing was begun. */
+void flyt_copying_end(struct flyt_session *session);
+
+#endif
