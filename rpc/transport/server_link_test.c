@@ -105,27 +105,171 @@ static void test_session_with_all_its_descriptors(void **state)
     }
 }
 
+/* A good message of this kind, otherwise all zero. Whether a descriptor comes with it. */
+static bool make_good(struct flyt_server_link_message *message, uint32_t kind)
+{
+    memset(message, 0, sizeof *message);
+    message->kind = kind;
+    flyt_server_link_say(message, "why it is so");
+    switch (kind) {
+    case FLYT_SERVER_LINK_MOVE:
+        message->move = (struct flyt_server_link_move){
+            .move_id = 1, .kind = FLYT_SERVER_LINK_MOVE_WRITE, .rounds_max = FLYT_SERVER_LINK_ROUNDS_MAX};
+        return true;
+    case FLYT_SERVER_LINK_STOP:
+    case FLYT_SERVER_LINK_GO_ON:
+    case FLYT_SERVER_LINK_LEAVE:
+    case FLYT_SERVER_LINK_LEFT:
+        message->stop.move_id = 1;
+        return false;
+    case FLYT_SERVER_LINK_TAKE_BACK:
+    case FLYT_SERVER_LINK_STATE:
+        message->stop.move_id = 1;
+        return true;
+    case FLYT_SERVER_LINK_MOVE_STATE:
+        message->move_state.move_id = 1;
+        message->move_state.phase = FLYT_SERVER_LINK_MOVE_OVER;
+        return false;
+    case FLYT_SERVER_LINK_STOPPED:
+        message->stopped.move_id = 1;
+        message->stopped.has_state = 1;
+        message->stopped.extent_count = FLYT_SERVER_LINK_EXTENTS_MAX;
+        return true;
+    case FLYT_SERVER_LINK_RESUME:
+        message->resume.is_made = 1;
+        return false;
+    case FLYT_SERVER_LINK_SESSION:
+    case FLYT_SERVER_LINK_DATA:
+    case FLYT_SERVER_LINK_EXTENT:
+    case FLYT_SERVER_LINK_GIVE:
+    case FLYT_SERVER_LINK_FOLDER:
+    case FLYT_SERVER_LINK_MIRROR:
+    case FLYT_SERVER_LINK_MADE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void send_and_compare(struct ends *ends, bool has_fd)
+{
+    int fd = has_fd ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+    uint32_t kind = ends->sent.kind;
+
+    memset(&ends->got, 0xee, sizeof ends->got);
+    int status = flyt_server_link_send(ends->fds[0], &ends->sent, &fd, has_fd);
+    if (status || receive(ends))
+        fail_msg("kind %u: does not arrive", kind);
+    assert_int_equal(ends->got.kind, kind);
+    assert_string_equal((char *)ends->got.data, (char *)ends->sent.data);
+    assert_int_equal(ends->got_count, has_fd);
+    /* The union's first bytes are every part's; what is behind a part is zero in both. */
+    assert_memory_equal(&ends->got.ready, &ends->sent.ready, sizeof ends->sent.ready);
+    if (has_fd)
+        close(ends->got_fds[0]);
+    flyt_close(fd);
+}
+
 static void test_every_kind_arrives(void **state)
 {
     struct ends *ends = *state;
 
     for (uint32_t kind = 1; kind < FLYT_SERVER_LINK_KINDS; kind++) {
-        bool has_fd = kind == FLYT_SERVER_LINK_SESSION || kind == FLYT_SERVER_LINK_DATA ||
-                      kind == FLYT_SERVER_LINK_EXTENT || kind == FLYT_SERVER_LINK_GIVE ||
-                      kind == FLYT_SERVER_LINK_FOLDER;
-        int fd = has_fd ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
-        memset(&ends->sent, 0, sizeof ends->sent);
-        ends->sent.kind = kind;
-        flyt_server_link_say(&ends->sent, "why it is so");
-        int status = flyt_server_link_send(ends->fds[0], &ends->sent, &fd, has_fd);
-        if (status || receive(ends))
-            fail_msg("kind %u: does not arrive", kind);
-        assert_int_equal(ends->got.kind, kind);
-        assert_string_equal((char *)ends->got.data, "why it is so");
-        assert_int_equal(ends->got_count, has_fd);
-        if (has_fd)
-            close(ends->got_fds[0]);
-        flyt_close(fd);
+        bool has_fd = make_good(&ends->sent, kind);
+        send_and_compare(ends, has_fd);
+    }
+    /* Whether a descriptor comes depends on what some of them say. */
+    make_good(&ends->sent, FLYT_SERVER_LINK_MOVE);
+    ends->sent.move.kind = FLYT_SERVER_LINK_MOVE_MIRROR;
+    send_and_compare(ends, false);
+    make_good(&ends->sent, FLYT_SERVER_LINK_STOPPED);
+    ends->sent.stopped.outcome = -ETIMEDOUT;
+    ends->sent.stopped.has_state = 0;
+    send_and_compare(ends, false);
+    make_good(&ends->sent, FLYT_SERVER_LINK_MADE);
+    ends->sent.made.outcome = -ENOMEM;
+    send_and_compare(ends, false);
+    make_good(&ends->sent, FLYT_SERVER_LINK_LIBRARY);
+    ends->sent.library.has_ended = 1;
+    flyt_server_link_say(&ends->sent, NULL);
+    send_and_compare(ends, false);
+}
+
+/* Neither side takes it: what is_good says of it holds for both. */
+static void is_bad(struct ends *ends, bool has_fd, const char *what)
+{
+    unsigned char raw[8192] = {0};
+    const uint32_t part_bytes = 2048; /* a newer sender's: of every kind that is tried here */
+    int fd = ends->fds[0];
+    unsigned before = open_descriptors();
+
+    if (flyt_server_link_send(ends->fds[0], &ends->sent, &fd, has_fd) != -EINVAL)
+        fail_msg("sent: %s", what);
+    memcpy(raw, (uint32_t[4]){ends->sent.kind, part_bytes, ends->sent.data_bytes, 0}, 16);
+    memcpy(raw + 16, &ends->sent.ready, part_bytes);
+    memcpy(raw + 16 + part_bytes, ends->sent.data, ends->sent.data_bytes);
+    assert_int_equal(flyt_descriptors_send(ends->fds[0], raw, 16 + part_bytes + ends->sent.data_bytes, &fd, has_fd), 0);
+    if (receive(ends) != -EBADMSG)
+        fail_msg("received: %s", what);
+    assert_int_equal(open_descriptors(), before);
+}
+
+static void test_bad_messages_of_a_move(void **state)
+{
+    struct ends *ends = *state;
+    struct flyt_server_link_message *sent = &ends->sent;
+    static const uint32_t without_id[] = {FLYT_SERVER_LINK_STOP, FLYT_SERVER_LINK_GO_ON,     FLYT_SERVER_LINK_LEAVE,
+                                          FLYT_SERVER_LINK_LEFT, FLYT_SERVER_LINK_TAKE_BACK, FLYT_SERVER_LINK_STATE};
+    static const uint32_t with_slot[] = {FLYT_SERVER_LINK_MIRROR, FLYT_SERVER_LINK_MAKE, FLYT_SERVER_LINK_UNMAKE};
+    bool has_fd;
+
+#define BAD(kind, change)                                                                                              \
+    do {                                                                                                               \
+        has_fd = make_good(sent, FLYT_SERVER_LINK_##kind);                                                             \
+        change;                                                                                                        \
+        is_bad(ends, has_fd, #kind ": " #change);                                                                      \
+    } while (0)
+
+    BAD(MOVE, sent->move.move_id = 0);
+    BAD(MOVE, (sent->move.kind = 0, has_fd = false));
+    BAD(MOVE, (sent->move.kind = FLYT_SERVER_LINK_MOVE_WRITE + 1, has_fd = false));
+    BAD(MOVE, sent->move.rounds_max = 0);
+    BAD(MOVE, sent->move.rounds_max = FLYT_SERVER_LINK_ROUNDS_MAX + 1);
+    BAD(MOVE, sent->move.slowdown_pct = 101);
+    BAD(MOVE, has_fd = false);
+    BAD(RESUME, sent->resume.is_made = 2);
+    BAD(RESUME, sent->resume.extent_count = FLYT_SERVER_LINK_EXTENTS_MAX + 1);
+    BAD(TAKE_BACK, flyt_server_link_say(sent, NULL));
+    BAD(TAKE_BACK, has_fd = false);
+    BAD(STATE, has_fd = false);
+    BAD(MIRROR, has_fd = false);
+    BAD(MOVE_STATE, sent->move_state.move_id = 0);
+    BAD(MOVE_STATE, sent->move_state.phase = 0);
+    BAD(MOVE_STATE, sent->move_state.phase = FLYT_SERVER_LINK_MOVE_OVER + 1);
+    BAD(STOPPED, sent->stopped.move_id = 0);
+    BAD(STOPPED, sent->stopped.outcome = -EIO);
+    BAD(STOPPED, (sent->stopped.has_state = 0, has_fd = false));
+    BAD(STOPPED, sent->stopped.extent_count = FLYT_SERVER_LINK_EXTENTS_MAX + 1);
+    BAD(STOPPED, has_fd = false);
+    BAD(LIBRARY, sent->library.has_ended = 2);
+    BAD(LIBRARY, flyt_server_link_say(sent, NULL));
+    BAD(PREPARE, sent->session.slot_count = FLYT_SLOTS_MAX + 1);
+    BAD(PREPARE, (sent->session.slot_count = 2, sent->session.ledger_count = 1));
+    BAD(PREPARE, has_fd = true);
+    BAD(MADE, sent->made.extent.slot = FLYT_SLOTS_MAX);
+    BAD(MADE, sent->made.outcome = -ENOMEM);
+    BAD(MADE, has_fd = false);
+    BAD(PREPARED, has_fd = true);
+#undef BAD
+    for (size_t i = 0; i < sizeof without_id / sizeof without_id[0]; i++) {
+        has_fd = make_good(sent, without_id[i]);
+        sent->stop.move_id = 0;
+        is_bad(ends, has_fd, "one without a move");
+    }
+    for (size_t i = 0; i < sizeof with_slot / sizeof with_slot[0]; i++) {
+        has_fd = make_good(sent, with_slot[i]);
+        sent->extent.slot = FLYT_SLOTS_MAX;
+        is_bad(ends, has_fd, "one of no slot");
     }
 }
 
@@ -261,6 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_session_with_all_its_descriptors, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_every_kind_arrives, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bad_messages_of_a_move, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nothing_bad_is_sent, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nothing_bad_is_received, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_parts_grow, set_up, tear_down),
