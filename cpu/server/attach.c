@@ -119,6 +119,7 @@ bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, 
     flyt_replaceable_begin(session, res);
     session->client_pid = (pid_t)args->pid;
     flyt_send_all_init(&session->send_all, res);
+    flyt_move_attach(session, res);
     keep_name(session, *args->program_name ? args->program_name : "?");
     flyt_info("session %s: %s, client_pid=%d program=%s cuda=%u", session->label,
               session->resume.state == FLYT_RESUME_NONE ? "started" : "is to go on", (int)session->client_pid,

@@ -95,6 +95,8 @@ static bool advance(struct flyt_session *session, bool needs_poll_before, bool *
     needs_poll |= flyt_staging_reap(&session->staging);
     if (session->left_count)
         needs_poll |= flyt_resize_advance(session);
+    if (session->move.move_id)
+        needs_poll |= flyt_move_advance(session);
     if (session->is_scan_due) {
         flyt_park_scan(session);
         is_changed = true;

@@ -24,7 +24,11 @@ struct flyt_manager_order {
         struct flyt_server_link_sm sm;
         struct flyt_server_link_share share;
         struct flyt_server_link_welcome welcome;
+        struct flyt_server_link_move move;
+        struct flyt_server_link_stop stop;
     };
+    size_t record_bytes; /* of TAKE_BACK */
+    unsigned char *record;
     char sentence[FLYT_STRING_BYTES_MAX + 1];
 };
 
@@ -88,6 +92,31 @@ bool flyt_manager_tell(struct flyt_manager *manager, enum flyt_server_link_kind 
     return status == 0;
 }
 
+static struct flyt_manager_order *free_order(struct flyt_manager_order *order)
+{
+    if (!order)
+        return NULL;
+    free(order->record);
+    explicit_bzero(&order->sm, sizeof order->sm); /* there may have been a key */
+    free(order);
+    return NULL;
+}
+
+/* What the message has beside its part. False: no memory. */
+static bool keep_data(struct flyt_manager_order *order, const struct flyt_server_link_message *message)
+{
+    if (message->kind == FLYT_SERVER_LINK_TAKE_BACK) {
+        order->record_bytes = message->data_bytes;
+        order->record = malloc(message->data_bytes + 1);
+        if (order->record)
+            memcpy(order->record, message->data, message->data_bytes);
+        return order->record != NULL;
+    }
+    size_t bytes = message->data_bytes < sizeof order->sentence ? message->data_bytes : sizeof order->sentence - 1;
+    memcpy(order->sentence, message->data, bytes);
+    return true;
+}
+
 int flyt_manager_leave_order(struct flyt_manager *manager, const struct flyt_server_link_message *message)
 {
     return flyt_manager_leave_order_with(manager, message, -1);
@@ -102,11 +131,14 @@ int flyt_manager_leave_order_with(struct flyt_manager *manager, const struct fly
     order->kind = message->kind;
     order->fd = fd;
     _Static_assert(sizeof order->sm >= sizeof order->extent && sizeof order->sm >= sizeof order->limit &&
-                       sizeof order->sm >= sizeof order->need && sizeof order->sm >= sizeof order->share,
+                       sizeof order->sm >= sizeof order->need && sizeof order->sm >= sizeof order->share &&
+                       sizeof order->sm >= sizeof order->move && sizeof order->sm >= sizeof order->stop,
                    "largest");
     memcpy(&order->sm, &message->sm, sizeof order->sm);
-    size_t bytes = message->data_bytes < sizeof order->sentence ? message->data_bytes : sizeof order->sentence - 1;
-    memcpy(order->sentence, message->data, bytes);
+    if (!keep_data(order, message)) {
+        free_order(order);
+        return -ENOMEM;
+    }
     pthread_mutex_lock(&manager->mutex);
     if (manager->order_count >= FLYT_MANAGER_ORDERS_MAX) {
         status = -ENOSPC;
@@ -118,7 +150,7 @@ int flyt_manager_leave_order_with(struct flyt_manager *manager, const struct fly
         atomic_store(&manager->has_orders, true);
     }
     pthread_mutex_unlock(&manager->mutex);
-    free(order);
+    free_order(order);
     return status;
 }
 
@@ -213,9 +245,29 @@ static void take_share(struct flyt_session *session, const struct flyt_server_li
     flyt_manager_tell(session->manager, FLYT_SERVER_LINK_SHARE_DONE, &none, sizeof none, NULL, NULL, 0);
 }
 
+static void take_move(struct flyt_session *session, const struct flyt_manager_order *order)
+{
+    struct flyt_move_order move = {.kind = order->kind, .record = order->record, .record_bytes = order->record_bytes};
+    _Static_assert(sizeof move.stop >= sizeof move.extent && sizeof move.stop >= sizeof move.move, "largest");
+    memcpy(&move.stop, &order->stop, sizeof move.stop);
+    flyt_move_order(session, &move, order->fd);
+    explicit_bzero(&move.stop, sizeof move.stop);
+}
+
 static void take_order(struct flyt_session *session, const struct flyt_manager_order *order)
 {
     switch (order->kind) {
+    case FLYT_SERVER_LINK_MOVE:
+    case FLYT_SERVER_LINK_MIRROR:
+    case FLYT_SERVER_LINK_STOP:
+    case FLYT_SERVER_LINK_GO_ON:
+    case FLYT_SERVER_LINK_LEAVE:
+    case FLYT_SERVER_LINK_TAKE_BACK:
+        take_move(session, order);
+        break;
+    case FLYT_SERVER_LINK_REJOIN: /* left by the watching thread: the link has ended */
+        flyt_move_link_ended(session);
+        break;
     case FLYT_SERVER_LINK_LIMIT:
         flyt_limit_take(session, &order->limit);
         break;
@@ -267,7 +319,7 @@ void flyt_manager_process(struct flyt_session *session)
     while (order) {
         struct flyt_manager_order *next = order->next;
         take_order(session, order);
-        free(order);
+        free_order(order);
         order = next;
     }
 }

@@ -13,7 +13,8 @@ CUresult flyt_resume_permits(struct flyt_session *session, uint32_t procedure)
 {
     switch (session->resume.state) {
     case FLYT_RESUME_AWAITED:
-        return procedure == FLYT_SESSION_RESUME_BEGIN ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+        return procedure == FLYT_SESSION_RESUME_BEGIN || procedure == FLYT_SESSION_IS_WHOLE ? CUDA_SUCCESS
+                                                                                            : CUDA_ERROR_NOT_PERMITTED;
     case FLYT_RESUME_ENDING:
         if (session->park.dispatched) /* it came before */
             return CUDA_SUCCESS;

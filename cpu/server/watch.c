@@ -90,6 +90,9 @@ static void hang_up(struct flyt_watch *watch)
         bool can_rejoin = *watch->session->manager->granted.rejoin_path;
         if (!watch->is_asking) {
             flyt_manager_change_link(watch->session->manager, -1);
+            watch->message.kind = FLYT_SERVER_LINK_REJOIN;
+            watch->message.data_bytes = 0;
+            leave_order(watch, &watch->message);
             flyt_warn("session %s: the node manager is away", watch->session->label);
         }
         watch->rejoin_ms = can_rejoin ? flyt_clock_ms() + pause_ms() : 0;
@@ -222,6 +225,20 @@ static void take_message(struct flyt_watch *watch, int fd)
     }
 }
 
+/* Whether the descriptor of the message is for the submission thread. */
+static bool has_order_fd(const struct flyt_watch *watch)
+{
+    switch (watch->message.kind) {
+    case FLYT_SERVER_LINK_SHARE:
+    case FLYT_SERVER_LINK_MOVE:
+    case FLYT_SERVER_LINK_MIRROR:
+    case FLYT_SERVER_LINK_TAKE_BACK:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static void listen_to_link(struct flyt_watch *watch)
 {
     int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
@@ -236,8 +253,8 @@ static void listen_to_link(struct flyt_watch *watch)
         hang_up(watch);
         return;
     }
-    bool has_fd = fd_count == 1 && (watch->message.kind == FLYT_SERVER_LINK_DATA ||
-                                    (watch->message.kind == FLYT_SERVER_LINK_SHARE && watch->is_node));
+    bool has_fd =
+        fd_count == 1 && (watch->message.kind == FLYT_SERVER_LINK_DATA || (watch->is_node && has_order_fd(watch)));
     if (!has_fd)
         while (fd_count)
             flyt_close(fds[--fd_count]);
