@@ -1,11 +1,10 @@
 #include "cpu/server/image_state.h"
 
 #include <ctype.h>
-#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "rpc/base/fatbin.h"
+#include "cpu/server/image_code.h"
 
 static bool begins_with(const char *text, const char *prefix)
 {
@@ -19,44 +18,7 @@ static bool is_literal(const char *name)
            begins_with(name, "__cudart_");
 }
 
-/* ---- machine code: an ELF file (64 bit) ---- */
-
-struct code {
-    const char *image;
-    uint64_t bytes;
-    Elf64_Ehdr header;
-    Elf64_Shdr names;
-};
-
-static bool read_section(const struct code *code, unsigned index, Elf64_Shdr *ret_section)
-{
-    if (index >= code->header.e_shnum)
-        return false;
-    memcpy(ret_section, code->image + code->header.e_shoff + index * sizeof *ret_section, sizeof *ret_section);
-    return ret_section->sh_type == SHT_NOBITS ||
-           (ret_section->sh_offset <= code->bytes && ret_section->sh_size <= code->bytes - ret_section->sh_offset);
-}
-
-/* A text of a string table; NULL: it does not end inside. */
-static const char *text_of(const struct code *code, const Elf64_Shdr *table, uint64_t at)
-{
-    if (table->sh_type != SHT_STRTAB || at >= table->sh_size)
-        return NULL;
-    const char *text = code->image + table->sh_offset + at;
-    return memchr(text, 0, table->sh_size - at) ? text : NULL;
-}
-
-static bool open_code(struct code *code, const char *image, uint64_t bytes)
-{
-    *code = (struct code){.image = image, .bytes = bytes};
-    if (bytes < sizeof code->header)
-        return false;
-    memcpy(&code->header, image, sizeof code->header);
-    return code->header.e_ident[EI_CLASS] == ELFCLASS64 && code->header.e_shnum &&
-           code->header.e_shentsize == sizeof(Elf64_Shdr) && code->header.e_shoff <= bytes &&
-           (bytes - code->header.e_shoff) / sizeof(Elf64_Shdr) >= code->header.e_shnum &&
-           read_section(code, code->header.e_shstrndx, &code->names) && code->names.sh_type == SHT_STRTAB;
-}
+/* ---- machine code ---- */
 
 /* What one symbol says; `initialised` is the section of variables with contents (0: none), whose bytes are counted. */
 static unsigned of_symbol(const char *name, const Elf64_Sym *symbol, unsigned initialised, uint64_t *covered_bytes)
@@ -71,26 +33,26 @@ static unsigned of_symbol(const char *name, const Elf64_Sym *symbol, unsigned in
     return 0;
 }
 
-static unsigned of_symbols(const struct code *code, const Elf64_Shdr *table, unsigned initialised,
+static unsigned of_symbols(const struct flyt_code *code, const Elf64_Shdr *table, unsigned initialised,
                            uint64_t *covered_bytes)
 {
     Elf64_Shdr names;
     Elf64_Sym symbol;
     unsigned state = 0;
-    if (table->sh_entsize != sizeof symbol || !read_section(code, table->sh_link, &names))
+    if (table->sh_entsize != sizeof symbol || !flyt_code_section(code, table->sh_link, &names))
         return FLYT_IMAGE_UNKNOWN;
     for (uint64_t at = 0; at + sizeof symbol <= table->sh_size; at += sizeof symbol) {
         memcpy(&symbol, code->image + table->sh_offset + at, sizeof symbol);
-        const char *name = text_of(code, &names, symbol.st_name);
+        const char *name = flyt_code_text(code, &names, symbol.st_name);
         state |= name ? of_symbol(name, &symbol, initialised, covered_bytes) : FLYT_IMAGE_UNKNOWN;
     }
     return state;
 }
 
 /* What one section says; *ret_initialised: it is the one of variables with contents. */
-static unsigned of_section(const struct code *code, const Elf64_Shdr *section, bool *ret_initialised)
+static unsigned of_section(const struct flyt_code *code, const Elf64_Shdr *section, bool *ret_initialised)
 {
-    const char *name = text_of(code, &code->names, section->sh_name);
+    const char *name = flyt_code_text(code, &code->names, section->sh_name);
     *ret_initialised = false;
     if (!name)
         return FLYT_IMAGE_UNKNOWN;
@@ -106,15 +68,15 @@ static unsigned of_section(const struct code *code, const Elf64_Shdr *section, b
 
 static unsigned of_code(const char *image, uint64_t bytes)
 {
-    struct code code;
+    struct flyt_code code;
     Elf64_Shdr section, variables = {0};
     unsigned state = 0, initialised = 0;
     uint64_t covered_bytes = 0;
-    if (!open_code(&code, image, bytes))
+    if (!flyt_code_open(&code, image, bytes))
         return FLYT_IMAGE_UNKNOWN;
     for (unsigned i = 0; i < code.header.e_shnum; i++) {
         bool is_initialised;
-        if (!read_section(&code, i, &section))
+        if (!flyt_code_section(&code, i, &section))
             return FLYT_IMAGE_UNKNOWN;
         state |= of_section(&code, &section, &is_initialised);
         if (is_initialised && initialised)
@@ -125,7 +87,7 @@ static unsigned of_code(const char *image, uint64_t bytes)
         }
     }
     for (unsigned i = 0; i < code.header.e_shnum; i++) {
-        read_section(&code, i, &section);
+        flyt_code_section(&code, i, &section);
         if (section.sh_type == SHT_SYMTAB)
             state |= of_symbols(&code, &section, initialised, &covered_bytes);
     }
@@ -136,35 +98,6 @@ static unsigned of_code(const char *image, uint64_t bytes)
 }
 
 /* ---- PTX ---- */
-
-static bool is_word(char c)
-{
-    return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.';
-}
-
-/* The next word, behind spaces; parentheses are counted, comments and quotes passed over. NULL: the end. */
-static const char *next_word(const char *at, unsigned *depth, size_t *ret_bytes)
-{
-    while (*at && !is_word(*at)) {
-        if (at[0] == '/' && at[1] == '/') {
-            at += strcspn(at, "\n");
-        } else if (at[0] == '/' && at[1] == '*') {
-            const char *end = strstr(at + 2, "*/");
-            at = end ? end + 2 : at + strlen(at);
-        } else if (*at == '"') {
-            at += 1 + strcspn(at + 1, "\"");
-            at += *at != 0;
-        } else {
-            *depth += *at == '(';
-            *depth -= *at == ')' && *depth;
-            at++;
-        }
-    }
-    *ret_bytes = 0;
-    while (is_word(at[*ret_bytes]))
-        ++*ret_bytes;
-    return *ret_bytes ? at : NULL;
-}
 
 static bool is(const char *word, size_t bytes, const char *text)
 {
@@ -178,7 +111,7 @@ static bool is_literal_declaration(const char *at)
     char name[64];
     unsigned depth = 0;
     size_t bytes;
-    while ((at = next_word(at, &depth, &bytes)) && (depth || *at == '.' || isdigit((unsigned char)*at)))
+    while ((at = flyt_ptx_word(at, &depth, &bytes)) && (depth || *at == '.' || isdigit((unsigned char)*at)))
         at += bytes;
     if (!at || bytes >= sizeof name)
         return false;
@@ -195,7 +128,7 @@ static unsigned of_ptx(const char *text)
     size_t bytes;
     if (!strstr(text, ".version"))
         return FLYT_IMAGE_UNKNOWN;
-    for (const char *at = text; (at = next_word(at, &depth, &bytes)); at += bytes) {
+    for (const char *at = text; (at = flyt_ptx_word(at, &depth, &bytes)); at += bytes) {
         if (is(at, bytes, ".global") && !depth && !is_literal_declaration(at + bytes))
             state |= FLYT_IMAGE_VARIABLES;
         /* As an initialiser: generic(name). */
@@ -219,41 +152,20 @@ static unsigned of_one(const char *image, uint64_t bytes)
     return strlen(image) == bytes ? of_ptx(image) : FLYT_IMAGE_UNKNOWN;
 }
 
-/* The image of a container that suits the device. */
-static unsigned of_chosen(const char *image, uint64_t bytes, const struct flyt_fatbin_device *device)
+unsigned flyt_image_state(const char *image, uint64_t bytes, int major, int minor, bool runs_code)
 {
-    struct flyt_fatbin_entry entry;
-    size_t plain_bytes;
+    uint64_t plain_bytes;
     char *plain;
-    if (flyt_fatbin_choose(image, bytes, device, &entry) || flyt_fatbin_decompress(&entry, &plain, &plain_bytes))
+    if (flyt_image_choose(image, bytes, major, minor, runs_code, &plain, &plain_bytes))
         return FLYT_IMAGE_UNKNOWN;
     unsigned state = of_one(plain, plain_bytes);
     free(plain);
-    return state;
-}
-
-unsigned flyt_image_state(const char *image, uint64_t bytes, int major, int minor, bool runs_code)
-{
-    struct flyt_fatbin_device device = {.major = major, .minor = minor, .runs_cubin = runs_code};
-    if (bytes < sizeof(uint32_t))
-        return FLYT_IMAGE_UNKNOWN;
-    if (!flyt_fatbin_is(image)) {
-        char *copy = malloc(bytes + 1);
-        if (!copy)
-            return FLYT_IMAGE_UNKNOWN;
-        memcpy(copy, image, bytes);
-        copy[bytes] = 0;
-        while (bytes && !copy[bytes - 1] && memcmp(copy, ELFMAG, SELFMAG) != 0)
-            bytes--; /* of PTX that came with its NUL */
-        unsigned state = of_one(copy, bytes);
-        free(copy);
+    if (!(state & FLYT_IMAGE_CONSTANTS) || !runs_code || !flyt_fatbin_is(image))
         return state;
-    }
-    unsigned state = of_chosen(image, bytes, &device);
-    if (state & FLYT_IMAGE_CONSTANTS && runs_code) {
-        device.runs_cubin = false;
-        if (!(of_chosen(image, bytes, &device) & (FLYT_IMAGE_CONSTANTS | FLYT_IMAGE_UNKNOWN)))
-            state &= ~(unsigned)FLYT_IMAGE_CONSTANTS;
-    }
+    if (flyt_image_choose(image, bytes, major, minor, false, &plain, &plain_bytes))
+        return state;
+    if (!(of_one(plain, plain_bytes) & (FLYT_IMAGE_CONSTANTS | FLYT_IMAGE_UNKNOWN)))
+        state &= ~(unsigned)FLYT_IMAGE_CONSTANTS;
+    free(plain);
     return state;
 }

@@ -41,8 +41,8 @@ image_state_samples := $(foreach kind,ptx cubin fatbin,$(image_state_parts:%=$(B
 $(image_state_samples): cpu/server/image_state_test.cu
 	@mkdir -p $(@D)
 	$(NVCC) -o $@ -DPART=$(basename $(@F)) $(if $(filter %.fatbin,$@),-fatbin -gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90],-arch=sm_90 -$(subst .,,$(suffix $@))) $<
-$(B)/cpu/server/image_state_test.o: CFLAGS += -DSAMPLES='"$(B)/cpu/server/image_state_samples"'
-$(B)/cpu/server/image_state_test: | $(image_state_samples)
+$(B)/cpu/server/image_state_test.o $(B)/cpu/server/image_symbols_test.o: CFLAGS += -DSAMPLES='"$(B)/cpu/server/image_state_samples"'
+$(B)/cpu/server/image_state_test $(B)/cpu/server/image_symbols_test: | $(image_state_samples)
 
 server_process_objs := $(call objs,cpu/server/fake_manager.c cpu/server/fake_wire.c rpc/transport/test_client.c) \
 		$(GEN)/flyt_clnt.o

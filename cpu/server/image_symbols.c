@@ -1,0 +1,304 @@
+#include "cpu/server/image_symbols.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/server/image_code.h"
+#include "rpc/proto/limits.h"
+
+enum { ROOM_FIRST = 16 };
+
+struct list {
+    struct flyt_image_symbols symbols;
+    uint64_t *places; /* of each, what tells two of one name apart: 0 in PTX */
+    uint32_t room;
+};
+
+static int add(struct list *list, const char *name, size_t name_bytes, bool is_constant, bool is_pinned, uint64_t place)
+{
+    struct flyt_image_symbols *symbols = &list->symbols;
+    if (name_bytes > FLYT_SYMBOL_BYTES_MAX)
+        return -ENOTSUP;
+    if (symbols->count == FLYT_IMAGE_SYMBOLS_MAX)
+        return -E2BIG;
+    if (symbols->count == list->room) {
+        uint32_t room = list->room ? 2 * list->room : ROOM_FIRST;
+        struct flyt_image_symbol *items = reallocarray(symbols->items, room, sizeof *items);
+        if (items)
+            symbols->items = items;
+        uint64_t *places = reallocarray(list->places, room, sizeof *places);
+        if (places)
+            list->places = places;
+        if (!items || !places)
+            return -ENOMEM;
+        list->room = room;
+    }
+    char *copy = strndup(name, name_bytes);
+    if (!copy)
+        return -ENOMEM;
+    list->places[symbols->count] = place;
+    symbols->items[symbols->count++] = (struct flyt_image_symbol){copy, is_constant, is_pinned};
+    return 0;
+}
+
+/* ---- machine code ---- */
+
+static bool begins_with(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+enum section_kind { SECTION_OTHER, SECTION_VARIABLES, SECTION_CONSTANTS };
+
+/* As image_state.c has it. */
+static enum section_kind kind_of(const struct flyt_code *code, const Elf64_Shdr *section)
+{
+    const char *name = flyt_code_text(code, &code->names, section->sh_name);
+    if (!name || !(section->sh_flags & SHF_ALLOC) || !section->sh_size)
+        return SECTION_OTHER;
+    if (!strcmp(name, ".nv.constant3"))
+        return SECTION_CONSTANTS;
+    bool is_variable =
+        section->sh_flags & SHF_WRITE && !begins_with(name, ".nv.shared") && !begins_with(name, ".nv.local");
+    return is_variable ? SECTION_VARIABLES : SECTION_OTHER;
+}
+
+/* Whether addresses are put into the section's contents, by whoever linked them or by the driver. */
+static bool is_relocated(const struct flyt_code *code, unsigned index)
+{
+    Elf64_Shdr section;
+    for (unsigned i = 0; i < code->header.e_shnum; i++)
+        if (flyt_code_section(code, i, &section) && (section.sh_type == SHT_REL || section.sh_type == SHT_RELA) &&
+            section.sh_info == index)
+            return true;
+    return false;
+}
+
+/* The symbols of one table that lie in a section. *covered_bytes: that they have. */
+static int add_of_table(struct list *list, const struct flyt_code *code, const Elf64_Shdr *table, unsigned index,
+                        const Elf64_Shdr *section, enum section_kind kind, uint64_t *covered_bytes)
+{
+    Elf64_Shdr names;
+    Elf64_Sym symbol;
+    int status = 0;
+    if (table->sh_entsize != sizeof symbol || !flyt_code_section(code, table->sh_link, &names))
+        return -EBADMSG;
+    bool is_pinned = is_relocated(code, index);
+    for (uint64_t at = 0; at + sizeof symbol <= table->sh_size && !status; at += sizeof symbol) {
+        memcpy(&symbol, code->image + table->sh_offset + at, sizeof symbol);
+        if (symbol.st_shndx != index || !symbol.st_size || ELF64_ST_TYPE(symbol.st_info) == STT_SECTION)
+            continue;
+        const char *name = flyt_code_text(code, &names, symbol.st_name);
+        if (!name || symbol.st_value > section->sh_size || symbol.st_size > section->sh_size - symbol.st_value)
+            return -EBADMSG;
+        *covered_bytes += symbol.st_size;
+        status = add(list, name, strlen(name), kind == SECTION_CONSTANTS, is_pinned,
+                     (uint64_t)index << 48 | symbol.st_value);
+    }
+    return status;
+}
+
+static int of_code(struct list *list, const char *image, uint64_t bytes)
+{
+    struct flyt_code code;
+    Elf64_Shdr section, table;
+    int status = 0;
+    if (!flyt_code_open(&code, image, bytes))
+        return -EBADMSG;
+    for (unsigned i = 0; i < code.header.e_shnum && !status; i++) {
+        uint64_t covered_bytes = 0;
+        if (!flyt_code_section(&code, i, &section))
+            return -EBADMSG;
+        enum section_kind kind = kind_of(&code, &section);
+        if (kind == SECTION_OTHER)
+            continue;
+        for (unsigned k = 0; k < code.header.e_shnum && !status; k++)
+            if (flyt_code_section(&code, k, &table) && table.sh_type == SHT_SYMTAB)
+                status = add_of_table(list, &code, &table, i, &section, kind, &covered_bytes);
+        /* Half of it without a name is more than what alignment leaves between. */
+        if (!status && section.sh_size / 2 > covered_bytes)
+            status = -ENOTSUP;
+    }
+    return status;
+}
+
+/* ---- PTX ---- */
+
+/* The next mark that is not a space or in a comment or a text. */
+static const char *pass_over(const char *at)
+{
+    for (;;) {
+        while (isspace((unsigned char)*at))
+            at++;
+        if (at[0] == '/' && at[1] == '/') {
+            at += strcspn(at, "\n");
+        } else if (at[0] == '/' && at[1] == '*') {
+            const char *end = strstr(at + 2, "*/");
+            at = end ? end + 2 : at + strlen(at);
+        } else {
+            return at;
+        }
+    }
+}
+
+static bool is_name(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
+}
+
+/* Behind a name: its dimensions and contents, up to the comma or semicolon behind them. *ret_has_address: a name is
+ * among the contents. */
+static const char *pass_contents(const char *at, bool *ret_has_address)
+{
+    unsigned depth = 0;
+    bool is_value = false;
+    *ret_has_address = false;
+    while (*(at = pass_over(at)) && (depth || (*at != ',' && *at != ';'))) {
+        if (is_name(*at)) {
+            *ret_has_address |= is_value && !isdigit((unsigned char)*at);
+            while (is_name(*at) || *at == '.')
+                at++;
+            continue;
+        }
+        is_value |= *at == '=';
+        depth += *at == '{' || *at == '[' || *at == '(';
+        depth -= (*at == '}' || *at == ']' || *at == ')') && depth;
+        at++;
+    }
+    return at;
+}
+
+/* A declaration behind `.global` or `.const`: [.align N] [.attribute(…)] [.v2|.v4] .type name [N]… [= …], …; */
+static int add_declaration(struct list *list, const char *at, bool is_constant, const char **ret_at)
+{
+    int status = 0;
+    for (;;) { /* up to the first name */
+        at = pass_over(at);
+        if (*at == '.') {
+            at++;
+            while (is_name(*at))
+                at++;
+        } else if (*at == '(') {
+            at += strcspn(at, ")");
+            at += *at == ')';
+        } else if (isdigit((unsigned char)*at)) {
+            while (isdigit((unsigned char)*at))
+                at++;
+        } else {
+            break;
+        }
+    }
+    while (!status) {
+        bool has_address;
+        size_t bytes = 0;
+        while (is_name(at[bytes]))
+            bytes++;
+        const char *behind = pass_over(at + bytes);
+        if (!bytes || *behind == '<') /* many names by one */
+            return -ENOTSUP;
+        const char *end = pass_contents(behind, &has_address);
+        status = *end ? add(list, at, bytes, is_constant, has_address, 0) : -EBADMSG;
+        at = end;
+        if (*at != ',')
+            break;
+        at = pass_over(at + 1);
+    }
+    *ret_at = at;
+    return status;
+}
+
+static bool is(const char *word, size_t bytes, const char *text)
+{
+    return strlen(text) == bytes && !memcmp(word, text, bytes);
+}
+
+static int of_ptx(struct list *list, const char *text)
+{
+    unsigned depth = 0;
+    size_t bytes;
+    int status = strstr(text, ".version") ? 0 : -EBADMSG;
+    for (const char *at = text; !status && (at = flyt_ptx_word(at, &depth, &bytes));) {
+        bool is_constant = is(at, bytes, ".const");
+        at += bytes;
+        if (!depth && (is_constant || is(at - bytes, bytes, ".global")))
+            status = add_declaration(list, at, is_constant, &at);
+    }
+    return status;
+}
+
+/* ---- any ---- */
+
+struct placed {
+    struct flyt_image_symbol symbol;
+    uint64_t place;
+};
+
+static int compare(const void *left, const void *right)
+{
+    return strcmp(((const struct placed *)left)->symbol.name, ((const struct placed *)right)->symbol.name);
+}
+
+/* By name, and each once: a name that comes again is the same variable, or there is one of them that cannot be got. */
+static int settle(struct list *list)
+{
+    struct flyt_image_symbols *symbols = &list->symbols;
+    uint32_t kept = 0;
+    int status = 0;
+    if (!symbols->count)
+        return 0;
+    struct placed *all = reallocarray(NULL, symbols->count, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < symbols->count; i++)
+        all[i] = (struct placed){symbols->items[i], list->places[i]};
+    qsort(all, symbols->count, sizeof *all, compare);
+    for (uint32_t i = 0; i < symbols->count; i++) {
+        if (!kept || compare(&all[kept - 1], &all[i]) != 0) {
+            all[kept++] = all[i];
+            continue;
+        }
+        if (all[kept - 1].place != all[i].place || all[kept - 1].symbol.is_constant != all[i].symbol.is_constant)
+            status = -ENOTSUP;
+        all[kept - 1].symbol.is_pinned |= all[i].symbol.is_pinned;
+        free(all[i].symbol.name);
+    }
+    for (uint32_t i = 0; i < kept; i++)
+        symbols->items[i] = all[i].symbol;
+    symbols->count = kept;
+    free(all);
+    return status;
+}
+
+int flyt_image_symbols(const char *image, uint64_t bytes, int major, int minor, bool runs_code,
+                       struct flyt_image_symbols *ret_symbols)
+{
+    struct list list = {0};
+    uint64_t plain_bytes;
+    char *plain;
+    int status = flyt_image_choose(image, bytes, major, minor, runs_code, &plain, &plain_bytes);
+    if (status)
+        return status == -ENOMEM ? status : -EBADMSG;
+    if (plain_bytes >= SELFMAG && !memcmp(plain, ELFMAG, SELFMAG))
+        status = of_code(&list, plain, plain_bytes);
+    else
+        status = strlen(plain) == plain_bytes ? of_ptx(&list, plain) : -EBADMSG;
+    free(plain);
+    if (status == 0)
+        status = settle(&list);
+    free(list.places);
+    if (status)
+        flyt_image_symbols_free(&list.symbols);
+    else
+        *ret_symbols = list.symbols;
+    return status;
+}
+
+void flyt_image_symbols_free(struct flyt_image_symbols *symbols)
+{
+    for (uint32_t i = 0; i < symbols->count; i++)
+        free(symbols->items[i].name);
+    free(symbols->items);
+    *symbols = (struct flyt_image_symbols){0};
+}

@@ -1,0 +1,40 @@
+/*
+ * The names of a module's variables and constants, by which the driver gives their addresses: all whose contents a
+ * session has beside the image, literals that the compiler has made included (only their addresses matter then).
+ *
+ * A variable is pinned where its contents from the image are addresses, of functions or of other variables: these were
+ * put in when the module was loaded, so contents that are taken elsewhere are right only where the module lies as it
+ * did. Managed variables, textures and what shares no memory with the driver's names are not listed.
+ *
+ * Nothing in the bytes is trusted. From any thread.
+ */
+#ifndef FLYT_SERVER_IMAGE_SYMBOLS_H
+#define FLYT_SERVER_IMAGE_SYMBOLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FLYT_IMAGE_SYMBOLS_MAX = 1 << 20 };
+
+struct flyt_image_symbol {
+    char *name; /* at most FLYT_SYMBOL_BYTES_MAX bytes */
+    bool is_constant;
+    bool is_pinned;
+};
+
+/* By name, each once. All zero: none. */
+struct flyt_image_symbols {
+    struct flyt_image_symbol *items;
+    uint32_t count;
+};
+
+/*
+ * Of what a device of this compute capability would run of the image (a fat binary, PTX, or machine code); runs_code:
+ * it runs machine code. 0 and *ret_symbols, to be freed by _free; -ENOTSUP: it has variables that no name leads to, or
+ * one name for two; -EBADMSG: it cannot be understood; -E2BIG: more than FLYT_IMAGE_SYMBOLS_MAX; -ENOMEM.
+ */
+int flyt_image_symbols(const char *image, uint64_t bytes, int major, int minor, bool runs_code,
+                       struct flyt_image_symbols *ret_symbols);
+void flyt_image_symbols_free(struct flyt_image_symbols *symbols);
+
+#endif
