@@ -16,11 +16,6 @@ enum { NATIVE_PAGES = 16 };
 
 _Static_assert(sizeof(struct flyt_page_hash_keys) <= FLYT_PAGE_HASHER_BYTES, "key words");
 
-/* As the kernel reads it: the number of the first page; behind the last entry that of all pages. */
-struct entry {
-    uint64_t address, first_page;
-};
-
 static CUresult load_kernel(struct flyt_page_hasher *hasher)
 {
     const struct flyt_driver *driver = hasher->driver;
@@ -78,16 +73,16 @@ struct flyt_page_hash flyt_page_hasher_zero(const struct flyt_page_hasher *hashe
     return hash;
 }
 
-/* ---- where things are, in device memory and in the results ---- */
+/* ---- where things are, in device memory and in the results: hashes, addresses, flags ---- */
 
-static uint64_t flags_offset(const struct flyt_page_batch *batch)
+static uint64_t addresses_offset(const struct flyt_page_batch *batch)
 {
     return (uint64_t)batch->pages_max * sizeof(struct flyt_page_hash);
 }
 
-static uint64_t entries_offset(const struct flyt_page_batch *batch)
+static uint64_t flags_offset(const struct flyt_page_batch *batch)
 {
-    return (flags_offset(batch) + batch->pages_max + 15) / 16 * 16;
+    return addresses_offset(batch) + (uint64_t)batch->pages_max * sizeof(uint64_t);
 }
 
 static struct flyt_page_hash *hashes_of(const struct flyt_page_batch *batch)
@@ -95,25 +90,24 @@ static struct flyt_page_hash *hashes_of(const struct flyt_page_batch *batch)
     return batch->results;
 }
 
+static uint64_t *addresses_of(const struct flyt_page_batch *batch)
+{
+    return (uint64_t *)((unsigned char *)batch->results + addresses_offset(batch));
+}
+
 static unsigned char *flags_of(const struct flyt_page_batch *batch)
 {
     return (unsigned char *)batch->results + flags_offset(batch);
 }
 
-static struct entry *entries_of(const struct flyt_page_batch *batch)
-{
-    return (struct entry *)((unsigned char *)batch->results + entries_offset(batch));
-}
-
 CUresult flyt_page_batch_init(struct flyt_page_batch *batch, struct flyt_page_hasher *hasher, uint32_t pages_max,
-                              uint32_t ranges_max, uint64_t device_memory)
+                              uint64_t device_memory)
 {
-    *batch = (struct flyt_page_batch){
-        .hasher = hasher, .device_memory = device_memory, .pages_max = pages_max, .ranges_max = ranges_max};
-    if (!pages_max || pages_max > FLYT_PAGE_BATCH_PAGES_MAX || !ranges_max || ranges_max > FLYT_PAGE_BATCH_RANGES_MAX)
+    *batch = (struct flyt_page_batch){.hasher = hasher, .device_memory = device_memory, .pages_max = pages_max};
+    if (!pages_max || pages_max > FLYT_PAGE_BATCH_PAGES_MAX)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = hasher->driver->cuMemHostAlloc(&batch->results, FLYT_PAGE_BATCH_BYTES(pages_max, ranges_max),
-                                                     CU_MEMHOSTALLOC_PORTABLE);
+    CUresult result =
+        hasher->driver->cuMemHostAlloc(&batch->results, FLYT_PAGE_BATCH_BYTES(pages_max), CU_MEMHOSTALLOC_PORTABLE);
     if (result != CUDA_SUCCESS)
         batch->results = NULL;
     return result;
@@ -126,29 +120,28 @@ void flyt_page_batch_fini(struct flyt_page_batch *batch)
     *batch = (struct flyt_page_batch){0};
 }
 
-/* Writes the entries. CUDA_SUCCESS, or CUDA_ERROR_INVALID_VALUE. */
-static CUresult write_entries(struct flyt_page_batch *batch, const struct flyt_page_range *ranges, uint32_t range_count)
+/* Writes the pages' addresses. CUDA_SUCCESS, or CUDA_ERROR_INVALID_VALUE. */
+static CUresult write_addresses(struct flyt_page_batch *batch, const struct flyt_page_range *ranges,
+                                uint32_t range_count)
 {
-    struct entry *entries = entries_of(batch);
-    uint64_t pages_count = 0;
-    if (range_count > batch->ranges_max)
-        return CUDA_ERROR_INVALID_VALUE;
+    uint64_t *addresses = addresses_of(batch);
+    uint32_t pages_count = 0;
     for (uint32_t i = 0; i < range_count; i++) {
         if (ranges[i].address % FLYT_PAGE_BYTES || ranges[i].pages_count > batch->pages_max - pages_count)
             return CUDA_ERROR_INVALID_VALUE;
-        entries[i] = (struct entry){ranges[i].address, pages_count};
-        pages_count += ranges[i].pages_count;
+        for (uint64_t page = 0; page < ranges[i].pages_count; page++)
+            addresses[pages_count++] = ranges[i].address + page * FLYT_PAGE_BYTES;
     }
-    entries[range_count] = (struct entry){0, pages_count};
-    batch->pages_count = (uint32_t)pages_count;
+    batch->pages_count = pages_count;
     return pages_count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult launch(struct flyt_page_batch *batch, unsigned sms_count, CUstream cu_stream)
 {
     uint64_t hashes = batch->device_memory, are_zero = hashes + flags_offset(batch);
-    uint64_t entries = batch->device_memory + entries_offset(batch);
-    void *params[] = {&batch->hasher->device_keys, &entries, &hashes, &are_zero, &batch->copies, &batch->pages_count};
+    uint64_t pages = batch->device_memory + addresses_offset(batch);
+    void *params[] = {&batch->hasher->device_keys, &pages, &hashes, &are_zero, &batch->copies, &batch->distance,
+                      &batch->pages_count};
     unsigned blocks = batch->pages_count / BLOCK_PAGES;
     if (blocks < sms_count)
         blocks = sms_count;
@@ -161,12 +154,12 @@ static CUresult launch(struct flyt_page_batch *batch, unsigned sms_count, CUstre
 }
 
 /* The kernel between its input and its results. */
-static CUresult submit_kernel(struct flyt_page_batch *batch, uint32_t range_count, unsigned sms_count)
+static CUresult submit_kernel(struct flyt_page_batch *batch, unsigned sms_count)
 {
     const struct flyt_driver *driver = batch->hasher->driver;
     uint64_t hashes = batch->device_memory, flags = hashes + flags_offset(batch);
-    CUresult result = driver->cuMemcpyHtoDAsync(batch->device_memory + entries_offset(batch), entries_of(batch),
-                                                (range_count + 1) * sizeof(struct entry), batch->cu_stream);
+    CUresult result = driver->cuMemcpyHtoDAsync(batch->device_memory + addresses_offset(batch), addresses_of(batch),
+                                                batch->pages_count * sizeof(uint64_t), batch->cu_stream);
     if (result == CUDA_SUCCESS)
         result = launch(batch, sms_count, batch->cu_stream);
     if (result == CUDA_SUCCESS)
@@ -177,32 +170,52 @@ static CUresult submit_kernel(struct flyt_page_batch *batch, uint32_t range_coun
     return result;
 }
 
-/* The copies, if any: hashed when it is finished. */
-static CUresult submit_native(struct flyt_page_batch *batch, uint32_t range_count)
+/* Where the copy of page n is. */
+static uint64_t copy_of(const struct flyt_page_batch *batch, uint32_t n)
 {
-    const struct entry *entries = entries_of(batch);
+    return batch->distance ? addresses_of(batch)[n] + batch->distance : batch->copies + (uint64_t)n * FLYT_PAGE_BYTES;
+}
+
+/* How many pages from page n on are neighbours, at most pages_max. */
+static uint32_t count_neighbours(const struct flyt_page_batch *batch, uint32_t n, uint32_t pages_max)
+{
+    const uint64_t *addresses = addresses_of(batch);
+    uint32_t count = 1;
+    while (count < pages_max && n + count < batch->pages_count &&
+           addresses[n + count] == addresses[n] + (uint64_t)count * FLYT_PAGE_BYTES)
+        count++;
+    return count;
+}
+
+static bool has_copies(const struct flyt_page_batch *batch)
+{
+    return batch->copies || batch->distance;
+}
+
+/* The copies, if any: hashed when it is finished. */
+static CUresult submit_native(struct flyt_page_batch *batch)
+{
     CUresult result = CUDA_SUCCESS;
-    for (uint32_t i = 0; batch->copies && i < range_count && result == CUDA_SUCCESS; i++) {
-        uint64_t first = entries[i].first_page, bytes = (entries[i + 1].first_page - first) * FLYT_PAGE_BYTES;
-        if (bytes)
-            result = batch->hasher->driver->cuMemcpyDtoDAsync(batch->copies + first * FLYT_PAGE_BYTES,
-                                                              entries[i].address, bytes, batch->cu_stream);
+    for (uint32_t n = 0, count; has_copies(batch) && n < batch->pages_count && result == CUDA_SUCCESS; n += count) {
+        count = count_neighbours(batch, n, UINT32_MAX);
+        result = batch->hasher->driver->cuMemcpyDtoDAsync(copy_of(batch, n), addresses_of(batch)[n],
+                                                          (uint64_t)count * FLYT_PAGE_BYTES, batch->cu_stream);
     }
     return result;
 }
 
 static CUresult submit(struct flyt_page_batch *batch, const struct flyt_page_range *ranges, uint32_t range_count,
-                       uint64_t copies, unsigned sms_count, CUstream cu_stream)
+                       uint64_t copies, uint64_t distance, unsigned sms_count, CUstream cu_stream)
 {
     batch->is_submitted = batch->is_finished = false;
     batch->copies = copies;
+    batch->distance = distance;
     batch->cu_stream = cu_stream;
-    if (copies % 16 || !sms_count || sms_count > UINT16_MAX)
+    if (copies % 16 || distance % FLYT_PAGE_BYTES || !sms_count || sms_count > UINT16_MAX)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = write_entries(batch, ranges, range_count);
+    CUresult result = write_addresses(batch, ranges, range_count);
     if (result == CUDA_SUCCESS)
-        result =
-            batch->hasher->is_native ? submit_native(batch, range_count) : submit_kernel(batch, range_count, sms_count);
+        result = batch->hasher->is_native ? submit_native(batch) : submit_kernel(batch, sms_count);
     batch->is_submitted = result == CUDA_SUCCESS;
     return result;
 }
@@ -210,7 +223,7 @@ static CUresult submit(struct flyt_page_batch *batch, const struct flyt_page_ran
 CUresult flyt_page_batch_look(struct flyt_page_batch *batch, const struct flyt_page_range *ranges, uint32_t range_count,
                               unsigned sms_count, CUstream cu_stream)
 {
-    return submit(batch, ranges, range_count, 0, sms_count, cu_stream);
+    return submit(batch, ranges, range_count, 0, 0, sms_count, cu_stream);
 }
 
 CUresult flyt_page_batch_copy(struct flyt_page_batch *batch, const struct flyt_page_range *ranges, uint32_t range_count,
@@ -218,41 +231,43 @@ CUresult flyt_page_batch_copy(struct flyt_page_batch *batch, const struct flyt_p
 {
     if (!copies)
         return CUDA_ERROR_INVALID_VALUE;
-    return submit(batch, ranges, range_count, copies, sms_count, cu_stream);
+    return submit(batch, ranges, range_count, copies, 0, sms_count, cu_stream);
 }
 
-/* Hashes neighbouring pages at the address, of which the first has number n in the batch. */
-static CUresult hash_natively(struct flyt_page_batch *batch, uint64_t address, uint64_t pages_count, uint64_t n)
+CUresult flyt_page_batch_copy_at(struct flyt_page_batch *batch, const struct flyt_page_range *ranges,
+                                 uint32_t range_count, uint64_t distance, unsigned sms_count, CUstream cu_stream)
+{
+    if (!distance)
+        return CUDA_ERROR_INVALID_VALUE;
+    return submit(batch, ranges, range_count, 0, distance, sms_count, cu_stream);
+}
+
+/* Hashes `count` neighbouring pages, at most NATIVE_PAGES, of which the first has number n: in the copy, if any. */
+static CUresult hash_natively(struct flyt_page_batch *batch, uint32_t n, uint32_t count)
 {
     const struct flyt_page_hasher *hasher = batch->hasher;
-    CUresult result = CUDA_SUCCESS;
-    for (uint64_t done = 0, count; done < pages_count && result == CUDA_SUCCESS; done += count) {
-        count = pages_count - done < NATIVE_PAGES ? pages_count - done : NATIVE_PAGES;
-        result = hasher->driver->cuMemcpyDtoHAsync(hasher->pages, address + done * FLYT_PAGE_BYTES,
-                                                   count * FLYT_PAGE_BYTES, batch->cu_stream);
-        if (result == CUDA_SUCCESS)
-            result = hasher->driver->cuStreamSynchronize(batch->cu_stream);
-        for (uint64_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-            bool is_zero;
-            flyt_page_hash(hasher->keys, hasher->pages + i * FLYT_PAGE_BYTES, &hashes_of(batch)[n + done + i],
-                           &is_zero);
-            flags_of(batch)[n + done + i] = is_zero;
-        }
+    uint64_t address = has_copies(batch) ? copy_of(batch, n) : addresses_of(batch)[n];
+    CUresult result =
+        hasher->driver->cuMemcpyDtoHAsync(hasher->pages, address, (uint64_t)count * FLYT_PAGE_BYTES, batch->cu_stream);
+    if (result == CUDA_SUCCESS)
+        result = hasher->driver->cuStreamSynchronize(batch->cu_stream);
+    for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        bool is_zero;
+        flyt_page_hash(hasher->keys, hasher->pages + (uint64_t)i * FLYT_PAGE_BYTES, &hashes_of(batch)[n + i], &is_zero);
+        flags_of(batch)[n + i] = is_zero;
     }
     return result;
 }
 
 CUresult flyt_page_batch_finish(struct flyt_page_batch *batch)
 {
-    const struct entry *entries = entries_of(batch);
     CUresult result = CUDA_SUCCESS;
     assert(batch->is_submitted);
-    if (batch->hasher->is_native && batch->copies)
-        result = hash_natively(batch, batch->copies, batch->pages_count, 0);
-    else if (batch->hasher->is_native)
-        for (uint64_t i = 0; entries[i].first_page < batch->pages_count && result == CUDA_SUCCESS; i++)
-            result = hash_natively(batch, entries[i].address, entries[i + 1].first_page - entries[i].first_page,
-                                   entries[i].first_page);
+    for (uint32_t n = 0, count; batch->hasher->is_native && n < batch->pages_count && result == CUDA_SUCCESS;
+         n += count) {
+        count = count_neighbours(batch, n, NATIVE_PAGES);
+        result = hash_natively(batch, n, count);
+    }
     batch->is_finished = result == CUDA_SUCCESS;
     return result;
 }
@@ -267,7 +282,7 @@ static struct flyt_page_hash result_of(const struct flyt_page_batch *batch, uint
 struct flyt_page_seen flyt_page_batch_seen(const struct flyt_page_batch *batch, uint32_t n)
 {
     struct flyt_page_seen seen;
-    assert(!batch->copies);
+    assert(!has_copies(batch));
     seen.hash = result_of(batch, n, &seen.is_zero);
     return seen;
 }
@@ -275,7 +290,7 @@ struct flyt_page_seen flyt_page_batch_seen(const struct flyt_page_batch *batch, 
 struct flyt_page_sent flyt_page_batch_sent(const struct flyt_page_batch *batch, uint32_t n)
 {
     struct flyt_page_sent sent;
-    assert(batch->copies);
+    assert(has_copies(batch));
     sent.hash = result_of(batch, n, &sent.is_zero);
     return sent;
 }

@@ -29,8 +29,8 @@
 /* Device memory of a hasher, for its key words. */
 #define FLYT_PAGE_HASHER_BYTES 131072ull
 
-/* Of one batch at most: 4 GiB, and as many ranges as a VM has extents, beyond which the caller begins another batch. */
-enum { FLYT_PAGE_BATCH_PAGES_MAX = 65536, FLYT_PAGE_BATCH_RANGES_MAX = 4096 };
+/* Of one batch at most: 4 GiB. */
+enum { FLYT_PAGE_BATCH_PAGES_MAX = 65536 };
 
 /* Neighbouring pages, which begin at a multiple of FLYT_PAGE_BYTES. */
 struct flyt_page_range {
@@ -76,27 +76,28 @@ struct flyt_page_hash flyt_page_hasher_zero(const struct flyt_page_hasher *hashe
 struct flyt_page_batch {
     struct flyt_page_hasher *hasher;
     uint64_t device_memory;
-    uint32_t pages_max, ranges_max, pages_count;
-    uint64_t copies; /* where the copies are, or 0 */
+    uint32_t pages_max, pages_count;
+    uint64_t copies;   /* where the copies are, one behind the other, or 0 */
+    uint64_t distance; /* of each copy from its page, modulo 2^64, or 0 */
     bool is_submitted, is_finished;
     CUstream cu_stream;
     void *results; /* page-locked: as the device memory is laid out */
 };
 
-/* Device memory of a batch: hashes, flags, entries of ranges. */
-#define FLYT_PAGE_BATCH_BYTES(pages_max, ranges_max) ((uint64_t)(pages_max)*17 + 16 + ((uint64_t)(ranges_max) + 1) * 16)
+/* Device memory of a batch: hashes, addresses, flags. */
+#define FLYT_PAGE_BATCH_BYTES(pages_max) ((uint64_t)(pages_max)*25)
 
-/* pages_max and ranges_max: 1 to the limits above; device_memory: FLYT_PAGE_BATCH_BYTES of them, aligned to 256, the
- * batch's until it is finished. CUDA_ERROR_INVALID_VALUE, or the driver's error; it can be finished then, too. */
+/* pages_max: 1 to the limit above; device_memory: FLYT_PAGE_BATCH_BYTES of it, aligned to 256, the batch's until it is
+ * finished. CUDA_ERROR_INVALID_VALUE, or the driver's error; it can be finished then, too. */
 CUresult flyt_page_batch_init(struct flyt_page_batch *batch, struct flyt_page_hasher *hasher, uint32_t pages_max,
-                              uint32_t ranges_max, uint64_t device_memory);
+                              uint64_t device_memory);
 void flyt_page_batch_fini(struct flyt_page_batch *batch);
 
 /*
  * Hashes all pages of the ranges, in the stream. sms_count: of the stream's context. Nothing waits on the host. When
  * the stream has reached this point, flyt_page_batch_finish and then flyt_page_batch_seen give the results.
- * CUDA_ERROR_INVALID_VALUE: no pages, more pages or ranges than fit, or an address or an sms_count that cannot be; else
- * the driver's error, and there are no results.
+ * CUDA_ERROR_INVALID_VALUE: no pages, more pages than fit, or an address or an sms_count that cannot be; else the
+ * driver's error, and there are no results.
  */
 CUresult flyt_page_batch_look(struct flyt_page_batch *batch, const struct flyt_page_range *ranges, uint32_t range_count,
                               unsigned sms_count, CUstream cu_stream);
@@ -109,6 +110,14 @@ CUresult flyt_page_batch_look(struct flyt_page_batch *batch, const struct flyt_p
  */
 CUresult flyt_page_batch_copy(struct flyt_page_batch *batch, const struct flyt_page_range *ranges, uint32_t range_count,
                               uint64_t copies, unsigned sms_count, CUstream cu_stream);
+
+/*
+ * The same, and copies each page to its address plus `distance` (modulo 2^64; a multiple of FLYT_PAGE_BYTES other than
+ * 0), where the GPU can write as many bytes, of none of the pages: so pages that are scattered become those of a mirror
+ * of the memory. flyt_page_batch_sent tells what was written, which must be left unchanged by anybody else.
+ */
+CUresult flyt_page_batch_copy_at(struct flyt_page_batch *batch, const struct flyt_page_range *ranges,
+                                 uint32_t range_count, uint64_t distance, unsigned sms_count, CUstream cu_stream);
 
 /* The stream has reached the last submission, which succeeded: its results can be taken from now on. With a GPU this
  * is nothing; with the software GPU it hashes, and waits for the stream. The driver's error: there are no results. */

@@ -69,7 +69,7 @@ static int set_up_with(const struct flyt_driver *with, void **state)
     assert_ok(cuCtxSetCurrent(context));
     assert_ok(cuStreamCreate(&self->stream, CU_STREAM_NON_BLOCKING));
     assert_ok(cuMemAlloc(&self->hasher_memory, FLYT_PAGE_HASHER_BYTES));
-    assert_ok(cuMemAlloc(&self->batch_memory, FLYT_PAGE_BATCH_BYTES(PAGES, RANGES_MAX)));
+    assert_ok(cuMemAlloc(&self->batch_memory, FLYT_PAGE_BATCH_BYTES(PAGES)));
     assert_ok(cuMemAlloc(&self->copies, (size_t)PAGES * PAGE));
     for (unsigned i = 0; i < AREAS; i++) {
         assert_ok(cuMemAlloc(&self->area_memory[i], (AREA_PAGES + 1) * PAGE));
@@ -78,7 +78,7 @@ static int set_up_with(const struct flyt_driver *with, void **state)
     fill(self);
     flyt_page_hash_prepare(&key, &self->keys);
     assert_ok(flyt_page_hasher_init(&self->hasher, with, &key, self->hasher_memory, self->stream));
-    assert_ok(flyt_page_batch_init(&self->batch, &self->hasher, PAGES, RANGES_MAX, self->batch_memory));
+    assert_ok(flyt_page_batch_init(&self->batch, &self->hasher, PAGES, self->batch_memory));
     *state = self;
     return 0;
 }
@@ -200,6 +200,44 @@ static void copies_are_the_pages(void **state)
     free(copies);
 }
 
+/* Pages of all areas, scattered, into a mirror of one of them: others of the mirror stay what they were. */
+static void copies_are_at_a_distance(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_page_range ranges[AREA_PAGES];
+    unsigned char *copies = malloc(AREA_PAGES * PAGE);
+    uint64_t from = self->areas[2], to = (self->copies + PAGE - 1) / PAGE * PAGE;
+    assert_non_null(copies);
+    for (unsigned round = 0; round < 4; round++) {
+        uint32_t places[AREA_PAGES], count = 0, pages = 0;
+        bool is_copied[AREA_PAGES] = {false};
+        for (uint32_t page = (uint32_t)(next_random(self) % 3); page < AREA_PAGES;
+             page += 2 + (uint32_t)(next_random(self) % 3)) {
+            uint64_t length = page + 2 <= AREA_PAGES && next_random(self) % 4 == 0 ? 2 : 1;
+            ranges[count++] = (struct flyt_page_range){from + (uint64_t)page * PAGE, length};
+            for (uint64_t i = 0; i < length; i++) {
+                is_copied[page + i] = true;
+                places[pages++] = page + (uint32_t)i;
+            }
+        }
+        assert_ok(cuMemsetD8(self->copies, 0xab, (size_t)(AREA_PAGES + 1) * PAGE));
+        assert_ok(cuCtxSynchronize());
+        assert_ok(flyt_page_batch_copy_at(&self->batch, ranges, count, to - from, 1 + round, self->stream));
+        finish(self);
+        assert_ok(cuMemcpyDtoH(copies, to, (size_t)AREA_PAGES * PAGE));
+        for (uint32_t i = 0; i < pages; i++) {
+            struct flyt_page_sent sent = flyt_page_batch_sent(&self->batch, i);
+            const unsigned char *copy = copies + (size_t)places[i] * PAGE;
+            assert_memory_equal(copy, self->bytes + ((size_t)2 * AREA_PAGES + places[i]) * PAGE, PAGE);
+            check(self, copy, sent.hash, sent.is_zero);
+        }
+        for (uint32_t page = 0; page < AREA_PAGES; page++)
+            for (size_t i = 0; !is_copied[page] && i < PAGE; i++)
+                assert_int_equal(copies[(size_t)page * PAGE + i], 0xab);
+    }
+    free(copies);
+}
+
 /* Another stream fills the pages all the time: what a copy contains is what its hash says, whatever that is. */
 static void hashes_are_those_of_the_copies(void **state)
 {
@@ -207,15 +245,19 @@ static void hashes_are_those_of_the_copies(void **state)
     struct fixture *self = *state;
     struct flyt_page_range range = {self->areas[1], HOT};
     unsigned char *copies = malloc(HOT * PAGE);
+    uint64_t mirror = (self->copies + PAGE - 1) / PAGE * PAGE;
     CUstream writer;
     assert_non_null(copies);
     assert_ok(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING));
     for (unsigned round = 0; round < ROUNDS; round++) {
         for (unsigned i = 0; i < FILLS; i++)
             assert_ok(cuMemsetD32Async(self->areas[1] + (i % 8) * PAGE, round * FILLS + i, PAGE / 4, writer));
-        assert_ok(flyt_page_batch_copy(&self->batch, &range, 1, self->copies, 4, self->stream));
+        if (round % 2)
+            assert_ok(flyt_page_batch_copy(&self->batch, &range, 1, mirror, 4, self->stream));
+        else
+            assert_ok(flyt_page_batch_copy_at(&self->batch, &range, 1, mirror - range.address, 4, self->stream));
         finish(self);
-        assert_ok(cuMemcpyDtoH(copies, self->copies, HOT * PAGE));
+        assert_ok(cuMemcpyDtoH(copies, mirror, HOT * PAGE));
         for (uint32_t i = 0; i < HOT; i++) {
             struct flyt_page_sent sent = flyt_page_batch_sent(&self->batch, i);
             check(self, copies + i * PAGE, sent.hash, sent.is_zero);
@@ -229,13 +271,13 @@ static void hashes_are_those_of_the_copies(void **state)
 static void what_does_not_fit_is_refused(void **state)
 {
     struct fixture *self = *state;
-    struct flyt_page_range range = {self->areas[0], 1}, many[RANGES_MAX + 1] = {{0}};
+    struct flyt_page_range range = {self->areas[0], 1}, many[PAGES + 1] = {{0}};
     struct flyt_page_batch batch;
     const CUresult invalid = CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i <= RANGES_MAX; i++)
+    for (unsigned i = 0; i <= PAGES; i++)
         many[i] = range;
     assert_int_equal(flyt_page_batch_look(&self->batch, NULL, 0, 1, self->stream), invalid);
-    assert_int_equal(flyt_page_batch_look(&self->batch, many, RANGES_MAX + 1, 1, self->stream), invalid);
+    assert_int_equal(flyt_page_batch_look(&self->batch, many, PAGES + 1, 1, self->stream), invalid);
     assert_int_equal(flyt_page_batch_look(&self->batch, &range, 1, 0, self->stream), invalid);
     range.pages_count = 0;
     assert_int_equal(flyt_page_batch_look(&self->batch, &range, 1, 1, self->stream), invalid);
@@ -249,8 +291,10 @@ static void what_does_not_fit_is_refused(void **state)
     range.address = self->areas[0];
     assert_int_equal(flyt_page_batch_copy(&self->batch, &range, 1, 0, 1, self->stream), invalid);
     assert_int_equal(flyt_page_batch_copy(&self->batch, &range, 1, self->copies + 8, 1, self->stream), invalid);
-    assert_int_equal(flyt_page_batch_init(&batch, &self->hasher, 0, 1, self->batch_memory), invalid);
-    assert_int_equal(flyt_page_batch_init(&batch, &self->hasher, FLYT_PAGE_BATCH_PAGES_MAX + 1, 1, self->batch_memory),
+    assert_int_equal(flyt_page_batch_copy_at(&self->batch, &range, 1, 0, 1, self->stream), invalid);
+    assert_int_equal(flyt_page_batch_copy_at(&self->batch, &range, 1, PAGE / 2, 1, self->stream), invalid);
+    assert_int_equal(flyt_page_batch_init(&batch, &self->hasher, 0, self->batch_memory), invalid);
+    assert_int_equal(flyt_page_batch_init(&batch, &self->hasher, FLYT_PAGE_BATCH_PAGES_MAX + 1, self->batch_memory),
                      invalid);
     flyt_page_batch_fini(&batch);
     assert_ok(flyt_page_batch_look(&self->batch, &range, 1, 1, self->stream));
@@ -379,6 +423,7 @@ int main(void)
         TEST(hashes_are_right),
         TEST(the_zero_page_is_known),
         TEST(copies_are_the_pages),
+        TEST(copies_are_at_a_distance),
         TEST(hashes_are_those_of_the_copies),
         TEST(what_does_not_fit_is_refused),
         TEST(what_is_sent_becomes_what_is_there),

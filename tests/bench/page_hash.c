@@ -2,11 +2,15 @@
  * How fast pages of device memory are hashed, by the server's own kernel through the driver API, all SMs and fewer; and
  * whether the GPU and the CPU agree.
  *
- * usage: page_hash [--soft] [MIB] [ROUNDS]      16384 MiB, 9 rounds. --soft: the software GPU, in ../lib as in a bundle
+ * usage: page_hash [--soft] [--to GPU] [MIB] [ROUNDS]
+ *        16384 MiB, 9 rounds. --soft: the software GPU, in ../lib as in a bundle. --to: copies go to another GPU's
+ *        memory, which the first one can write.
  *
  * Prints "NAME VALUE UNIT" per figure: page_hash_N_sms (hashed in place, the results in host memory), page_copy_N_sms
- * (hashed and copied; each byte is read and written once, and counted once), page_hash_cpu (one thread). Medians of
- * the rounds, by the GPU's clock. Exit status 1: an error, or a page of which the two do not agree.
+ * (hashed and copied; each byte is read and written once, and counted once), page_copy_at_N_sms (the same, each page to
+ * its place in a mirror of the memory), page_copy_scattered_N_sms (so of one page in 100, chosen at random),
+ * page_hash_cpu (one thread). Medians of the rounds, by the GPU's clock. Exit status 1: an error, or a page of which
+ * the two do not agree.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +19,17 @@
 
 #include "cpu/server/page_hasher.h"
 
-enum { GRANULE = 2 << 20, SEED_MIB = 64, ROUNDS_MAX = 99, BATCHES_MAX = 64, SAMPLES = 512, GROUP_SMS = 8 };
+enum {
+    GRANULE = 2 << 20,
+    SEED_MIB = 64,
+    ROUNDS_MAX = 99,
+    BATCHES_MAX = 64,
+    SAMPLES = 512,
+    GROUP_SMS = 8,
+    SCATTER = 100
+};
+
+enum way { LOOK, COPY, COPY_AT, COPY_SCATTERED };
 
 static struct flyt_driver driver;
 
@@ -35,6 +49,8 @@ struct bench {
     struct flyt_page_batch batches[BATCHES_MAX];
     struct flyt_page_range ranges[BATCHES_MAX];
     struct flyt_page_hash_keys keys;
+    struct flyt_page_range scattered[FLYT_PAGE_BATCH_PAGES_MAX]; /* one page in SCATTER of all memory */
+    uint32_t scattered_count;
 };
 
 static int compare(const void *a, const void *b)
@@ -49,10 +65,11 @@ static double median(double *values, unsigned count)
     return values[count / 2];
 }
 
-static uint64_t map(uint64_t bytes)
+/* Memory of a device, for the first one. */
+static uint64_t map(uint64_t bytes, int device)
 {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
     CUmemAccessDesc access = {.location.type = CU_MEM_LOCATION_TYPE_DEVICE,
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle handle;
@@ -89,36 +106,54 @@ static void fill(struct bench *bench, CUstream stream)
     CHECK(driver.cuMemFreeHost(memory));
 }
 
-static void submit(struct bench *bench, bool is_copying, unsigned sms, CUstream stream)
+static uint64_t mirror_distance(const struct bench *bench)
 {
+    return bench->copies - bench->data;
+}
+
+static void submit(struct bench *bench, enum way way, unsigned sms, CUstream stream)
+{
+    if (way == COPY_SCATTERED) {
+        CHECK(flyt_page_batch_copy_at(&bench->batches[0], bench->scattered, bench->scattered_count,
+                                      mirror_distance(bench), sms, stream));
+        return;
+    }
     for (unsigned i = 0; i < bench->batch_count; i++) {
-        if (is_copying)
-            CHECK(flyt_page_batch_copy(&bench->batches[i], &bench->ranges[i], 1,
-                                       bench->copies + bench->ranges[i].address - bench->data, sms, stream));
+        struct flyt_page_batch *batch = &bench->batches[i];
+        const struct flyt_page_range *range = &bench->ranges[i];
+        if (way == COPY)
+            CHECK(flyt_page_batch_copy(batch, range, 1, bench->copies + range->address - bench->data, sms, stream));
+        else if (way == COPY_AT)
+            CHECK(flyt_page_batch_copy_at(batch, range, 1, mirror_distance(bench), sms, stream));
         else
-            CHECK(flyt_page_batch_look(&bench->batches[i], &bench->ranges[i], 1, sms, stream));
+            CHECK(flyt_page_batch_look(batch, range, 1, sms, stream));
     }
 }
 
-static void measure(struct bench *bench, bool is_copying, unsigned sms, CUstream stream)
+static void measure(struct bench *bench, enum way way, unsigned sms, CUstream stream)
 {
+    static const char *const names[] = {"hash", "copy", "copy_at", "copy_scattered"};
     double rates[ROUNDS_MAX];
+    uint64_t bytes = way == COPY_SCATTERED ? (uint64_t)bench->scattered_count * FLYT_PAGE_BYTES : bench->bytes;
+    unsigned batch_count = way == COPY_SCATTERED ? 1 : bench->batch_count;
     CUevent begin, end;
     CHECK(driver.cuEventCreate(&begin, 0));
     CHECK(driver.cuEventCreate(&end, 0));
-    submit(bench, is_copying, sms, stream);
+    submit(bench, way, sms, stream);
     for (unsigned round = 0; round < bench->rounds; round++) {
         float ms;
+        /* A batch's addresses are written anew. */
+        CHECK(driver.cuStreamSynchronize(stream));
         CHECK(driver.cuEventRecord(begin, stream));
-        submit(bench, is_copying, sms, stream);
+        submit(bench, way, sms, stream);
         CHECK(driver.cuEventRecord(end, stream));
         CHECK(driver.cuStreamSynchronize(stream));
         CHECK(driver.cuEventElapsedTime(&ms, begin, end));
-        rates[round] = (double)bench->bytes / (double)ms / 1e6;
+        rates[round] = (double)bytes / (double)ms / 1e6;
     }
-    printf("page_%s_%u_sms %.4f GB/s\n", is_copying ? "copy" : "hash", sms, median(rates, bench->rounds));
+    printf("page_%s_%u_sms %.4f GB/s\n", names[way], sms, median(rates, bench->rounds));
     fflush(stdout);
-    for (unsigned i = 0; i < bench->batch_count; i++)
+    for (unsigned i = 0; i < batch_count; i++)
         CHECK(flyt_page_batch_finish(&bench->batches[i]));
     CHECK(driver.cuEventDestroy(begin));
     CHECK(driver.cuEventDestroy(end));
@@ -132,12 +167,12 @@ static double now_s(void)
 }
 
 /* Of page n of the last submission. */
-static void result_of(const struct bench *bench, bool is_copying, uint64_t n, struct flyt_page_hash *ret_hash,
+static void result_of(const struct bench *bench, enum way way, uint64_t n, struct flyt_page_hash *ret_hash,
                       bool *ret_is_zero)
 {
     const struct flyt_page_batch *batch = &bench->batches[n / FLYT_PAGE_BATCH_PAGES_MAX];
     uint32_t page = (uint32_t)(n % FLYT_PAGE_BATCH_PAGES_MAX);
-    if (is_copying) {
+    if (way != LOOK) {
         struct flyt_page_sent sent = flyt_page_batch_sent(batch, page);
         *ret_hash = sent.hash;
         *ret_is_zero = sent.is_zero;
@@ -149,15 +184,20 @@ static void result_of(const struct bench *bench, bool is_copying, uint64_t n, st
 }
 
 /* Pages all over the memory, among them the first, the last and zero ones. False: some differ. */
-static bool verify(struct bench *bench, bool is_copying, CUstream stream)
+static bool verify(struct bench *bench, enum way way, CUstream stream)
 {
-    uint64_t pages = bench->bytes / FLYT_PAGE_BYTES, from = is_copying ? bench->copies : bench->data;
+    uint64_t pages = bench->bytes / FLYT_PAGE_BYTES, from = way == LOOK ? bench->data : bench->copies;
     unsigned wrong = 0, zeros = 0;
+    uint32_t place = 0;
     double seconds = 0;
     void *page;
     CHECK(driver.cuMemHostAlloc(&page, FLYT_PAGE_BYTES, 0));
     for (unsigned i = 0; i < SAMPLES; i++) {
         uint64_t n = i == 0 ? pages - 1 : i % 8 == 1 ? i * 32 % pages + 3 : i * 2654435761ull % pages;
+        if (way == COPY_SCATTERED) {
+            place = i % bench->scattered_count;
+            n = (bench->scattered[place].address - bench->data) / FLYT_PAGE_BYTES;
+        }
         struct flyt_page_hash expected, hash;
         bool is_zero, is_expected_zero;
         CHECK(driver.cuMemcpyDtoHAsync(page, from + n * FLYT_PAGE_BYTES, FLYT_PAGE_BYTES, stream));
@@ -165,17 +205,18 @@ static bool verify(struct bench *bench, bool is_copying, CUstream stream)
         seconds -= now_s();
         flyt_page_hash(&bench->keys, page, &expected, &is_expected_zero);
         seconds += now_s();
-        result_of(bench, is_copying, n, &hash, &is_zero);
+        result_of(bench, way, way == COPY_SCATTERED ? place : n, &hash, &is_zero);
         wrong += !flyt_page_hash_is_equal(&hash, &expected) || is_zero != is_expected_zero;
         zeros += is_zero;
     }
     CHECK(driver.cuMemFreeHost(page));
-    if (!is_copying)
+    if (way == LOOK)
         printf("page_hash_cpu %.4f GB/s\n", (double)SAMPLES * FLYT_PAGE_BYTES / seconds / 1e9);
-    if (wrong || !zeros)
+    bool has_zeros = zeros || way == COPY_SCATTERED;
+    if (wrong || !has_zeros)
         fprintf(stderr, "page_hash: of %u pages %u differ from the CPU's hash, %u are zero\n", (unsigned)SAMPLES, wrong,
                 zeros);
-    return !wrong && zeros;
+    return !wrong && has_zeros;
 }
 
 /* In green contexts over ever fewer groups. */
@@ -199,21 +240,33 @@ static void measure_parts(struct bench *bench, CUdevice device)
         CHECK(driver.cuCtxFromGreenCtx(&context, green));
         CHECK(driver.cuCtxSetCurrent(context));
         CHECK(driver.cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
-        measure(bench, false, wanted[i], stream);
+        measure(bench, LOOK, wanted[i], stream);
         CHECK(driver.cuStreamSynchronize(stream));
         CHECK(driver.cuStreamDestroy(stream));
     }
 }
 
-static void prepare(struct bench *bench, CUstream stream)
+/* One page of each SCATTER. */
+static void scatter(struct bench *bench, uint64_t pages)
+{
+    uint64_t x = 88172645463325252ull;
+    for (uint64_t first = 0; first < pages && bench->scattered_count < FLYT_PAGE_BATCH_PAGES_MAX; first += SCATTER) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        uint64_t page = first + x % (pages - first < SCATTER ? pages - first : SCATTER);
+        bench->scattered[bench->scattered_count++] = (struct flyt_page_range){bench->data + page * FLYT_PAGE_BYTES, 1};
+    }
+}
+
+static void prepare(struct bench *bench, int target, CUstream stream)
 {
     static const struct flyt_page_key key = {"page_hash bench"};
-    uint64_t batch_bytes = (FLYT_PAGE_BATCH_BYTES(FLYT_PAGE_BATCH_PAGES_MAX, 1) + 255) / 256 * 256;
+    uint64_t batch_bytes = (FLYT_PAGE_BATCH_BYTES(FLYT_PAGE_BATCH_PAGES_MAX) + 255) / 256 * 256;
     uint64_t pages = bench->bytes / FLYT_PAGE_BYTES;
     bench->batch_count = (unsigned)((pages + FLYT_PAGE_BATCH_PAGES_MAX - 1) / FLYT_PAGE_BATCH_PAGES_MAX);
-    bench->data = map(bench->bytes);
-    bench->copies = map(bench->bytes);
-    bench->work = map(FLYT_PAGE_HASHER_BYTES + bench->batch_count * batch_bytes);
+    bench->data = map(bench->bytes, 0);
+    bench->copies = map(bench->bytes, target);
+    bench->work = map(FLYT_PAGE_HASHER_BYTES + bench->batch_count * batch_bytes, 0);
+    scatter(bench, pages);
     fill(bench, stream);
     flyt_page_hash_prepare(&key, &bench->keys);
     CHECK(flyt_page_hasher_init(&bench->hasher, &driver, &key, bench->work, stream));
@@ -222,7 +275,7 @@ static void prepare(struct bench *bench, CUstream stream)
         bench->ranges[i] =
             (struct flyt_page_range){bench->data + first * FLYT_PAGE_BYTES,
                                      count < FLYT_PAGE_BATCH_PAGES_MAX ? count : FLYT_PAGE_BATCH_PAGES_MAX};
-        CHECK(flyt_page_batch_init(&bench->batches[i], &bench->hasher, FLYT_PAGE_BATCH_PAGES_MAX, 1,
+        CHECK(flyt_page_batch_init(&bench->batches[i], &bench->hasher, FLYT_PAGE_BATCH_PAGES_MAX,
                                    bench->work + FLYT_PAGE_HASHER_BYTES + i * batch_bytes));
     }
     CHECK(driver.cuStreamSynchronize(stream));
@@ -238,14 +291,20 @@ int main(int argc, char **argv)
     CUgreenCtx green;
     CUdevResourceDesc desc;
     CUstream stream;
-    bool is_soft = argc > 1 && !strcmp(argv[1], "--soft");
-    if (argc > 1 + is_soft)
-        bench.bytes = strtoull(argv[1 + is_soft], NULL, 10) << 20;
-    if (argc > 2 + is_soft)
-        bench.rounds = (unsigned)strtoul(argv[2 + is_soft], NULL, 10);
+    int first = 1, target = 0;
+    bool is_soft = first < argc && !strcmp(argv[first], "--soft");
+    first += is_soft;
+    if (first + 1 < argc && !strcmp(argv[first], "--to")) {
+        target = atoi(argv[first + 1]);
+        first += 2;
+    }
+    if (first < argc)
+        bench.bytes = strtoull(argv[first], NULL, 10) << 20;
+    if (first + 1 < argc)
+        bench.rounds = (unsigned)strtoul(argv[first + 1], NULL, 10);
     if (bench.bytes < GRANULE || bench.bytes % GRANULE || !bench.rounds || bench.rounds > ROUNDS_MAX ||
         bench.bytes / FLYT_PAGE_BYTES > (uint64_t)BATCHES_MAX * FLYT_PAGE_BATCH_PAGES_MAX) {
-        fprintf(stderr, "usage: page_hash [--soft] [MIB, a multiple of 2 up to %u] [ROUNDS, up to %u]\n",
+        fprintf(stderr, "usage: page_hash [--soft] [--to GPU] [MIB, a multiple of 2 up to %u] [ROUNDS, up to %u]\n",
                 BATCHES_MAX * 4096, (unsigned)ROUNDS_MAX);
         return 2;
     }
@@ -265,11 +324,12 @@ int main(int argc, char **argv)
     CHECK(driver.cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
     CHECK(driver.cuCtxFromGreenCtx(&context, green));
     CHECK(driver.cuCtxSetCurrent(context));
-    prepare(&bench, stream);
-    measure(&bench, false, all.sm.smCount, stream);
-    bool is_right = verify(&bench, false, stream);
-    measure(&bench, true, all.sm.smCount, stream);
-    is_right = verify(&bench, true, stream) && is_right;
+    prepare(&bench, target, stream);
+    bool is_right = true;
+    for (enum way way = LOOK; way <= COPY_SCATTERED; way++) {
+        measure(&bench, way, all.sm.smCount, stream);
+        is_right = verify(&bench, way, stream) && is_right;
+    }
     measure_parts(&bench, device);
     return is_right ? 0 : 1;
 }
