@@ -1,7 +1,7 @@
 /*
  * Addresses and memory of the software GPU.
  *
- * A device address is an address of this process. Everything that device code may touch lies in one span of 20 TiB,
+ * A device address is an address of this process. Everything that device code may touch lies in one span of 36 TiB,
  * which no other mapping of a process comes near, in granules of 2 MiB; a device's access table has one byte for each
  * (committed as it is touched), which the PTX engine checks at every access:
  *
@@ -9,7 +9,7 @@
  *   0x1d0000000000  reservations (cuMemAddressReserve) whose address the driver chooses
  *   0x1e0000000000  page-locked host memory
  *   0x1f0000000000  modules' variables (32 GiB for each device) and the heap of device malloc (32 GiB)
- *   0x200000000000  16 TiB for reservations at addresses that the caller names
+ *   0x200000000000  32 TiB for reservations at addresses that the caller names
  *
  * Memory that has been mapped once stays backed by something until its reservation ends and no work is in flight: work
  * that still uses an unmapped address reads and writes pages that nobody else sees, and never crashes the process.
@@ -33,7 +33,7 @@
 #define FLYT_SOFT_GRANULE_BYTES ((uint64_t)1 << FLYT_SOFT_GRANULE_SHIFT)
 
 #define FLYT_SOFT_SPAN_BASE     ((uint64_t)0x1c0000000000)
-#define FLYT_SOFT_SPAN_BYTES    (20 * FLYT_SOFT_TIB)
+#define FLYT_SOFT_SPAN_BYTES    (36 * FLYT_SOFT_TIB)
 #define FLYT_SOFT_ALLOC_BASE    ((uint64_t)0x1c0000000000)
 #define FLYT_SOFT_ALLOC_BYTES   (64 * FLYT_SOFT_GIB) /* for each device */
 #define FLYT_SOFT_CHOSEN_BASE   ((uint64_t)0x1d0000000000)
@@ -44,7 +44,7 @@
 #define FLYT_SOFT_OWN_BYTES     (64 * FLYT_SOFT_GIB) /* for each device: variables, then the heap */
 #define FLYT_SOFT_GLOBALS_BYTES (32 * FLYT_SOFT_GIB)
 #define FLYT_SOFT_FIXED_BASE    ((uint64_t)0x200000000000)
-#define FLYT_SOFT_FIXED_BYTES   (16 * FLYT_SOFT_TIB)
+#define FLYT_SOFT_FIXED_BYTES   (32 * FLYT_SOFT_TIB)
 
 enum { FLYT_SOFT_ALLOC_ALIGN = 512, FLYT_SOFT_HEAP_ALIGN = 16 };
 
