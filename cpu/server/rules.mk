@@ -5,12 +5,13 @@ server_objs := $(call objs,$(server_sources)) $(FATBIN_OBJS) $(GEN)/flyt_serve.o
 
 cpu_server_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
 
-# The kernel that hashes pages, as text: PTX through the C preprocessor, whose macros it uses, as a string.
-$(GEN)/flyt_page_hash_ptx.h: cpu/server/page_hash.ptx
+# Kernels of the server's own, as text: PTX through the C preprocessor, whose macros it uses, as a string.
+server_kernels := $(patsubst cpu/server/%.ptx,$(GEN)/flyt_%_ptx.h,$(wildcard cpu/server/*.ptx))
+$(server_kernels): $(GEN)/flyt_%_ptx.h: cpu/server/%.ptx
 	@mkdir -p $(@D)
 	$(CC) -E -P -x c -o $(@:.h=.ptx) $<
-	sed -e '1i /* from $<: do not edit */\nstatic const char flyt_page_hash_ptx[] =' -e 's/.*/"&\\n"/' -e '$$a ;' $(@:.h=.ptx) >$@
-GENERATED += $(GEN)/flyt_page_hash_ptx.h
+	sed -e '1i /* from $<: do not edit */\nstatic const char flyt_$*_ptx[] =' -e 's/.*/"&\\n"/' -e '$$a ;' $(@:.h=.ptx) >$@
+GENERATED += $(server_kernels)
 
 # rpcgen puts the dispatch of both programs into one file. The server serves one of them: the other is left out.
 $(GEN)/flyt_svc.o: CFLAGS += -ffunction-sections
@@ -25,7 +26,7 @@ SERVER += $(B)/bin/flyt-server
 server_process_tests := cpu/server/node_test.c cpu/server/takeover_test.c
 
 # Tests: the whole server but its main, over a driver that does nothing.
-server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/page_hasher_test.c,$(wildcard cpu/server/*_test.c)))
+server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/page_hasher_test.c cpu/server/scan_test.c,$(wildcard cpu/server/*_test.c)))
 server_test_objs := $(filter-out $(B)/cpu/server/main.o,$(server_objs)) $(B)/cpu/server/fake_driver.o
 $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	@mkdir -p $(@D)
@@ -50,7 +51,9 @@ $(server_process_tests:%.c=$(B)/%): %: %.o $(server_process_objs) $(RPC_OBJS) | 
 	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) -lcmocka
 UNIT_TESTS += $(server_process_tests:%.c=$(B)/%)
 
-# This one calls the software GPU itself.
+# These call the software GPU themselves.
+$(B)/cpu/server/scan_test: $(call objs,cpu/server/scan_test.c cpu/server/scan.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
 $(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/page_hasher.c cpu/server/page_table.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
-UNIT_TESTS += $(B)/cpu/server/page_hasher_test
+UNIT_TESTS += $(B)/cpu/server/page_hasher_test $(B)/cpu/server/scan_test
