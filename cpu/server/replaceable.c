@@ -91,6 +91,12 @@ void flyt_replaceable_remove_image(struct flyt_session *session, unsigned state)
     change_image(session, state, -1u);
 }
 
+bool flyt_replaceable_is_coming(const struct flyt_session *session)
+{
+    const char *why = atomic_load(&session->replaceable.why);
+    return why == not_begun || why == sentences[FLYT_REASON_RESUMING];
+}
+
 const char *flyt_replaceable_why(const struct flyt_session *session)
 {
     return atomic_load(&session->replaceable.why);

@@ -46,6 +46,8 @@ void flyt_replaceable_note(struct flyt_session *session, enum flyt_replaceable_r
 void flyt_replaceable_add_image(struct flyt_session *session, unsigned state);
 void flyt_replaceable_remove_image(struct flyt_session *session, unsigned state);
 
+/* Whether that is because its client is not there yet, or makes its objects again. Any thread. */
+bool flyt_replaceable_is_coming(const struct flyt_session *session);
 /* Why the session is not replaceable, a sentence; NULL: it is. Any thread. */
 const char *flyt_replaceable_why(const struct flyt_session *session);
 

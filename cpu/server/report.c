@@ -37,6 +37,7 @@ void flyt_report_send(struct flyt_session *session)
     struct flyt_server_link_use use = look(session);
     const char *why = flyt_replaceable_why(session);
     use.is_replaceable = why == NULL;
+    use.is_coming = flyt_replaceable_is_coming(session);
     if ((memcmp(&use, &report->told, sizeof use) != 0 || why != report->told_why) &&
         flyt_manager_tell(session->manager, FLYT_SERVER_LINK_USE, &use, sizeof use, why, NULL, 0)) {
         report->told = use;

@@ -415,7 +415,8 @@ struct flyt_server_link_use {
     uint32_t reserved;
     /* By slot: the most SMs that a cooperative launch, or one in clusters, has needed to start; 0: there was none. */
     uint32_t needed_sms[FLYT_SLOTS_MAX];
-    uint32_t can_move; /* 0 or 1: it understands MOVE, and so does its client */
+    uint32_t can_move;  /* 0 or 1: it understands MOVE, and so does its client */
+    uint32_t is_coming; /* 0 or 1: its client is not there yet, or makes its objects again: it does not go on yet */
 };
 
 struct flyt_server_link_rejoin {
@@ -483,7 +484,7 @@ _Static_assert(sizeof(struct flyt_server_link_sm) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_sm_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_share) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_share_done) == 16, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_use) == 112, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_use) == 120, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_rejoin) == 2976, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
