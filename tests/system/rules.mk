@@ -12,6 +12,19 @@ $(B)/tests/system/clusters: tests/system/programs/clusters.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -std=c++17 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90 -o $@ $<
 
+# Programs of several files, in a folder of the program's name; -lcuda, for they use the driver API, too.
+MOVERS := $(B)/tests/system/movers
+MOVERS_OBJS := $(patsubst tests/system/programs/%.cu,$(B)/tests/system/programs/%.cu.o,$(wildcard tests/system/programs/movers/*.cu))
+MOVERS_NVCC := $(NVCC) -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wno-unused-parameter
+$(B)/tests/system/programs/movers/per_thread.cu.o: MOVERS_NVCC += --default-stream per-thread
+$(MOVERS_OBJS): $(B)/tests/system/programs/%.cu.o: tests/system/programs/%.cu tests/system/programs/movers/movers.h | toolkit
+	@mkdir -p $(@D)
+	$(MOVERS_NVCC) -x cu -c -o $@ $<
+$(MOVERS): $(MOVERS_OBJS)
+	$(NVCC) -cudart shared -L$(CUDA_PATH)/lib64/stubs -o $@ $^ -lcuda
+test-apps: $(MOVERS)
+TEST_DEPS += $(MOVERS)
+
 # Without CUDA: what stands in for nodes, VMs and operators before the cluster manager.
 CLUSTER_HELPERS := $(B)/tests/system/simulated_node $(B)/tests/system/cluster_call
 $(CLUSTER_HELPERS): $(B)/tests/system/%: $(B)/tests/system/programs/%.o $(B)/tests/system/programs/input_lines.o $(CONTROL_OBJS)
