@@ -37,14 +37,14 @@ static inline void *serve(void *user)
     return NULL;
 }
 
-/* The session exists; nobody serves it yet. */
-static inline struct fixture *make(void)
+/* The session exists, over this driver; nobody serves it yet. */
+static inline struct fixture *make_over(const struct flyt_driver *driver)
 {
     struct fixture *self = calloc(1, sizeof *self);
     struct flyt_error err = {0};
     int fds[2];
     assert_non_null(self);
-    assert_int_equal(flyt_session_init(&self->session, flyt_fake_driver(), &err), 0);
+    assert_int_equal(flyt_session_init(&self->session, driver, &err), 0);
     /* The session takes the standard descriptors for what kernels say; the test's own lines still belong outside. */
     dup2(self->session.print.output.before_fd, STDOUT_FILENO);
     dup2(self->session.print.error.before_fd, STDERR_FILENO);
@@ -61,6 +61,11 @@ static inline struct fixture *make(void)
     const struct timeval limit = {.tv_sec = 20};
     setsockopt(self->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     return self;
+}
+
+static inline struct fixture *make(void)
+{
+    return make_over(flyt_fake_driver());
 }
 
 static inline int set_up(void **state)

@@ -72,24 +72,44 @@ int flyt_manager_open(struct flyt_manager *manager, int fd, const struct flyt_se
     return 0;
 }
 
+/* Sends what is in manager->out. */
+static bool send_locked(struct flyt_manager *manager, const int *fds, unsigned fd_count)
+{
+    int status = -EPIPE;
+    if (manager->fd >= 0)
+        status = flyt_server_link_send(manager->fd, &manager->out, fds, fd_count);
+    /* A message is lost: the other side must not go on as if it had it. The watching thread sees the end. */
+    if (status && status != -EPIPE) {
+        flyt_warn("the node manager cannot be told, kind=%u: %s", manager->out.kind, strerror(-status));
+        shutdown(manager->fd, SHUT_RDWR);
+    }
+    return status == 0;
+}
+
 bool flyt_manager_tell(struct flyt_manager *manager, enum flyt_server_link_kind kind, const void *part,
                        size_t part_bytes, const char *sentence, const int *fds, unsigned fd_count)
 {
-    int status = -EPIPE;
     pthread_mutex_lock(&manager->mutex);
     manager->out.kind = kind;
     if (part)
         memcpy(&manager->out.ready, part, part_bytes);
     flyt_server_link_say(&manager->out, sentence);
-    if (manager->fd >= 0)
-        status = flyt_server_link_send(manager->fd, &manager->out, fds, fd_count);
-    /* A message is lost: the other side must not go on as if it had it. The watching thread sees the end. */
-    if (status && status != -EPIPE) {
-        flyt_warn("the node manager cannot be told, kind=%d: %s", (int)kind, strerror(-status));
-        shutdown(manager->fd, SHUT_RDWR);
-    }
+    bool is_told = send_locked(manager, fds, fd_count);
     pthread_mutex_unlock(&manager->mutex);
-    return status == 0;
+    return is_told;
+}
+
+bool flyt_manager_tell_data(struct flyt_manager *manager, enum flyt_server_link_kind kind, const void *part,
+                            size_t part_bytes, const void *data, uint32_t data_bytes)
+{
+    pthread_mutex_lock(&manager->mutex);
+    manager->out.kind = kind;
+    memcpy(&manager->out.ready, part, part_bytes);
+    memcpy(manager->out.data, data, data_bytes);
+    manager->out.data_bytes = data_bytes;
+    bool is_told = send_locked(manager, NULL, 0);
+    pthread_mutex_unlock(&manager->mutex);
+    return is_told;
 }
 
 static struct flyt_manager_order *free_order(struct flyt_manager_order *order)

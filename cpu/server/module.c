@@ -7,6 +7,7 @@
 #include "cpu/server/footprint.h"
 #include "cpu/server/image_state.h"
 #include "cpu/server/jit.h"
+#include "cpu/server/save.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
 #include "rpc/base/log.h"
@@ -36,6 +37,8 @@ static void free_library(struct flyt_library *library)
     if (library->is_entered)
         flyt_replaceable_remove_image(library->session, library->image_state);
     free_infos(library->infos, library->kernel_count);
+    flyt_image_symbols_free(&library->symbols);
+    free(library->options);
     free(library->kernels);
     free(library);
 }
@@ -43,6 +46,7 @@ static void free_library(struct flyt_library *library)
 void flyt_library_destroy(struct flyt_library *library)
 {
     flyt_object_remove(&library->session->objects, &library->object);
+    flyt_save_library_gone(library->session, library);
     free_library(library);
 }
 
@@ -156,8 +160,7 @@ CUresult flyt_serve_image_store(struct flyt_call *call, const flyt_image_store_a
 struct load_job {
     struct flyt_job job;
     struct flyt_task task;
-    struct flyt_library *library; /* until it is the session's */
-    unsigned char hash[FLYT_HASH_BYTES];
+    struct flyt_library *library;                             /* until it is the session's */
     enum { LOAD_READING, LOAD_CHARGING, LOAD_LOADING } stage; /* the submission thread's */
     char *image;
     uint64_t image_bytes;
@@ -268,7 +271,7 @@ static CUresult read_image(struct load_job *self)
     const struct flyt_driver *driver = session->driver;
     const struct flyt_device *device = &session->devices[0];
     int major = 0, minor = 0;
-    int status = flyt_image_cache_get(&session->images, self->hash, &self->image, &self->image_bytes);
+    int status = flyt_image_cache_get(&session->images, self->library->image_hash, &self->image, &self->image_bytes);
     if (status)
         return status == -ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_OUT_OF_MEMORY;
     /* Managed memory comes with a later version: a module that has some is refused, not run without. */
@@ -284,6 +287,8 @@ static CUresult read_image(struct load_job *self)
         result = driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->cu_device);
     self->library->footprint_bytes = flyt_footprint(self->image, self->image_bytes, major, minor, !driver->is_soft);
     self->library->image_state = flyt_image_state(self->image, self->image_bytes, major, minor, !driver->is_soft);
+    self->library->symbols_status =
+        flyt_image_symbols(self->image, self->image_bytes, major, minor, !driver->is_soft, &self->library->symbols);
     return result;
 }
 
@@ -328,6 +333,7 @@ static CUresult load_charged(struct load_job *self)
         return result;
     }
     self->stage = LOAD_LOADING;
+    self->library->load_number = ++session->load_count;
     self->task = (struct flyt_task){.run = load_run};
     return flyt_worker_submit(&session->worker, &self->task) == 0 ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -350,6 +356,7 @@ static CUresult load_advance(struct flyt_job *job)
     if (result == CUDA_SUCCESS) {
         self->library->is_entered = true;
         flyt_replaceable_add_image(job->session, self->library->image_state);
+        flyt_save_library(job->session, self->library);
         self->library = NULL;
         job->session->print.is_used |= self->can_print;
     }
@@ -381,19 +388,36 @@ static void load_free(struct flyt_job *job)
 
 static const struct flyt_job_ops load_ops = {load_advance, load_finish, load_free};
 
+/* A library that has its arguments, and nothing else. NULL: no host memory. */
+static struct flyt_library *new_library(struct flyt_session *session, const flyt_library_load_args *args)
+{
+    struct flyt_library *library = calloc(1, sizeof *library);
+    if (!library)
+        return NULL;
+    library->object.id = args->library_id;
+    library->session = session;
+    memcpy(library->image_hash, args->image_hash, sizeof library->image_hash);
+    library->option_count = args->options.options_len;
+    library->options = calloc(library->option_count + 1, sizeof *library->options);
+    if (!library->options) {
+        free(library);
+        return NULL;
+    }
+    for (unsigned i = 0; i < library->option_count; i++)
+        library->options[i] = args->options.options_val[i];
+    return library;
+}
+
 CUresult flyt_serve_library_load(struct flyt_call *call, const flyt_library_load_args *args, flyt_library_load_res *res)
 {
     struct load_job *self = calloc(1, sizeof *self);
-    struct flyt_library *library = calloc(1, sizeof *library);
+    struct flyt_library *library = new_library(call->session, args);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (self && library)
         result = flyt_jit_init(&self->jit, args->options.options_val, args->options.options_len, true);
     if (result == CUDA_SUCCESS) {
-        library->object.id = args->library_id;
-        library->session = call->session;
         self->library = library;
         self->task.run = read_run;
-        memcpy(self->hash, args->image_hash, sizeof self->hash);
         flyt_job_start(&self->job, &load_ops, call, NULL);
         self->job.is_unexecuted = true;
         if (flyt_worker_submit(&call->session->worker, &self->task) == 0)
@@ -402,7 +426,7 @@ CUresult flyt_serve_library_load(struct flyt_call *call, const flyt_library_load
         atomic_store(&self->task.is_done, true);
         return FLYT_CALL_DEFERRED;
     }
-    free(library);
+    free_library(library);
     free(self);
     return result;
 }
@@ -484,6 +508,7 @@ CUresult flyt_serve_library_unload(struct flyt_call *call, const flyt_library_un
         return result;
     }
     flyt_object_remove(&call->session->objects, &library->object);
+    flyt_save_library_gone(call->session, library);
     self->library = library;
     flyt_job_start(&self->job, &unload_ops, call, NULL);
     return FLYT_CALL_DEFERRED;

@@ -7,10 +7,11 @@
 
 #include <cuda.h>
 #include <stdbool.h>
-#include <stdbool.h>
 #include <stdint.h>
 
+#include "cpu/server/image_symbols.h"
 #include "cpu/server/object.h"
+#include "flyt.h"
 
 struct flyt_session;
 
@@ -33,6 +34,13 @@ struct flyt_library {
     uint32_t reserved_mask;   /* devices on which that is charged */
     unsigned image_state;     /* what its image alone does not bring back (image_state.h) */
     bool is_entered;          /* that counts (replaceable.h) */
+    /* What it was loaded with, and what its variables are called, for a server where the session goes on (save.h). */
+    unsigned char image_hash[FLYT_HASH_BYTES];
+    flyt_load_option *options;
+    unsigned option_count;
+    uint64_t load_number; /* by the order in which the driver got the session's libraries, from 1 */
+    struct flyt_image_symbols symbols;
+    int symbols_status; /* 0, or why they are not known: a negative errno */
 };
 
 /* The kernel at a place among those that the client was told, or NULL. */

@@ -1,7 +1,7 @@
 # flyt-server. It links no CUDA library: the driver is loaded at run time (driver.c).
 
 server_sources := $(filter-out %_test.c cpu/server/fake_%.c,$(wildcard cpu/server/*.c))
-server_objs := $(call objs,$(server_sources)) $(FATBIN_OBJS) $(GEN)/flyt_serve.o $(GEN)/flyt_svc.o
+server_objs := $(call objs,$(server_sources)) $(IMAGE_OBJS) $(FATBIN_OBJS) $(GEN)/flyt_serve.o $(GEN)/flyt_svc.o
 
 cpu_server_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
 
@@ -26,7 +26,7 @@ SERVER += $(B)/bin/flyt-server
 server_process_tests := cpu/server/node_test.c cpu/server/takeover_test.c
 
 # Tests: the whole server but its main, over a driver that does nothing.
-server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/page_hasher_test.c cpu/server/scan_test.c,$(wildcard cpu/server/*_test.c)))
+server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/page_hasher_test.c cpu/server/scan_test.c cpu/server/save_test.c,$(wildcard cpu/server/*_test.c)))
 server_test_objs := $(filter-out $(B)/cpu/server/main.o,$(server_objs)) $(B)/cpu/server/fake_driver.o
 $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	@mkdir -p $(@D)
@@ -56,4 +56,6 @@ $(B)/cpu/server/scan_test: $(call objs,cpu/server/scan_test.c cpu/server/scan.c)
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
 $(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/page_hasher.c cpu/server/page_table.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
-UNIT_TESTS += $(B)/cpu/server/page_hasher_test $(B)/cpu/server/scan_test
+$(B)/cpu/server/save_test: $(call objs,cpu/server/save_test.c) $(server_test_objs) $(RPC_OBJS) $(B)/lib/libflyt-softgpu.so
+	$(CC) $(LDFLAGS) -Wl,--gc-sections -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ $(RPC_LIBS) -llz4 -lzstd -ldl -lcmocka
+UNIT_TESTS += $(B)/cpu/server/page_hasher_test $(B)/cpu/server/scan_test $(B)/cpu/server/save_test

@@ -1,29 +1,511 @@
 #include "cpu/server/save.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "cpu/image/writer.h"
+#include "cpu/server/event.h"
+#include "cpu/server/module.h"
+#include "cpu/server/scan.h"
 #include "cpu/server/session.h"
+#include "cpu/server/state.h"
+#include "cpu/server/stream.h"
+#include "flyt.h"
+#include "flyt_signatures.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
 
-void flyt_save_libraries(struct flyt_session *session)
+/* ---- libraries, as they come and go ---- */
+
+enum { LIBRARY_XDR_BYTES_MAX = 64 + 12 * FLYT_OPTIONS_MAX };
+_Static_assert((int)LIBRARY_XDR_BYTES_MAX <= (int)FLYT_SERVER_LINK_DATA_BYTES_MAX, "arguments of library_load fit");
+
+static int count_library(void *user, uint64_t number, void *object)
 {
-    (void)session;
+    ++*(size_t *)user;
+    return 0;
+}
+
+static int list_library(void *user, uint64_t number, void *object)
+{
+    struct flyt_library ***at = user;
+    *(*at)++ = object;
+    return 0;
+}
+
+static int compare_load(const void *left, const void *right)
+{
+    uint64_t a = (*(struct flyt_library *const *)left)->load_number;
+    uint64_t b = (*(struct flyt_library *const *)right)->load_number;
+    return a < b ? -1 : a > b;
+}
+
+/* All that are loaded, in the order in which the driver got them. 0 and *ret_libraries, to be freed, or -ENOMEM. */
+static int list_libraries(struct flyt_session *session, struct flyt_library ***ret_libraries, size_t *ret_count)
+{
+    size_t count = 0;
+    flyt_idtable_each(&session->objects.libraries, count_library, &count);
+    struct flyt_library **libraries = calloc(count + 1, sizeof *libraries), **at = libraries;
+    if (!libraries)
+        return -ENOMEM;
+    flyt_idtable_each(&session->objects.libraries, list_library, &at);
+    qsort(libraries, count, sizeof *libraries, compare_load);
+    *ret_libraries = libraries;
+    *ret_count = count;
+    return 0;
 }
 
 void flyt_save_library(struct flyt_session *session, const struct flyt_library *library)
 {
-    (void)session;
-    (void)library;
+    const struct flyt_server_link_library message = {.library_id = library->object.id};
+    flyt_library_load_args args = {
+        .library_id = library->object.id,
+        .options = {.options_len = library->option_count, .options_val = (flyt_load_option *)library->options}};
+    char data[LIBRARY_XDR_BYTES_MAX];
+    XDR xdrs;
+    if (!session->move.move_id || !session->manager)
+        return;
+    memcpy(args.image_hash, library->image_hash, sizeof args.image_hash);
+    xdrmem_create(&xdrs, data, sizeof data, XDR_ENCODE);
+    if (xdr_flyt_library_load_args(&xdrs, &args)) /* it always fits */
+        flyt_manager_tell_data(session->manager, FLYT_SERVER_LINK_LIBRARY, &message, sizeof message, data,
+                               xdr_getpos(&xdrs));
 }
 
 void flyt_save_library_gone(struct flyt_session *session, const struct flyt_library *library)
 {
-    (void)session;
-    (void)library;
+    const struct flyt_server_link_library message = {.library_id = library->object.id, .has_ended = 1};
+    if (session->move.move_id && session->manager)
+        flyt_manager_tell(session->manager, FLYT_SERVER_LINK_LIBRARY, &message, sizeof message, NULL, NULL, 0);
+}
+
+void flyt_save_libraries(struct flyt_session *session)
+{
+    struct flyt_library **libraries;
+    size_t count;
+    if (list_libraries(session, &libraries, &count) != 0) {
+        /* They are loaded when the program comes, then; their contents are not taken. */
+        flyt_warn("session %s: out of host memory: libraries are not loaded ahead where it is moved to",
+                  session->label);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        flyt_save_library(session, libraries[i]);
+    free(libraries);
+}
+
+/* ---- the state ---- */
+
+enum { PIECE_BYTES = FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX, PLACES_FIRST = 64 };
+
+/* A variable on one device; its place in `places` is the same. */
+struct variable {
+    const struct flyt_library *library;
+    const struct flyt_image_symbol *symbol;
+    struct flyt_device *device;
+};
+
+struct saved_event {
+    struct flyt_event *event;
+    double before_ms; /* so long before its device's `now` it was reached; where it has a moment with a time */
+};
+
+struct save {
+    struct flyt_session *session;
+    struct flyt_error *err;
+    struct flyt_library **libraries;
+    size_t library_count;
+    struct variable *variables;
+    struct flyt_scan_place *places;
+    uint32_t variable_count, room;
+    struct saved_event *events;
+    size_t event_count;
+    struct flyt_resume_base now[FLYT_DEVICES_MAX]; /* where some event of the device has a time */
+    struct flyt_checkpoint_writer *writer;
+    unsigned char *piece; /* PIECE_BYTES */
+};
+
+static int no_memory(const struct save *self)
+{
+    return flyt_error_set(self->err, -ENOMEM, "out of host memory");
+}
+
+static int driver_failed(const struct save *self, const char *what, CUresult result)
+{
+    flyt_session_check(self->session, result);
+    return flyt_error_set(self->err, -EIO, "%s, cuda_result=%d", what, (int)result);
+}
+
+/* ---- variables and constants ---- */
+
+static int add_variable(struct save *self, const struct variable *variable, uint64_t address, uint64_t bytes)
+{
+    if (self->variable_count == self->room) {
+        uint32_t room = self->room ? 2 * self->room : PLACES_FIRST;
+        struct variable *variables = reallocarray(self->variables, room, sizeof *variables);
+        if (variables)
+            self->variables = variables;
+        struct flyt_scan_place *places = reallocarray(self->places, room, sizeof *places);
+        if (places)
+            self->places = places;
+        if (!variables || !places)
+            return no_memory(self);
+        self->room = room;
+    }
+    if (self->variable_count == FLYT_IMAGE_SYMBOLS_MAX)
+        return flyt_error_set(self->err, -ENOTSUP, "its libraries have more than %d variables", FLYT_IMAGE_SYMBOLS_MAX);
+    self->variables[self->variable_count] = *variable;
+    self->places[self->variable_count++] = (struct flyt_scan_place){address, bytes, variable->symbol->is_pinned};
+    return 0;
+}
+
+/* Whether the library has variables on the device: it is put there when it is first used there. */
+static bool is_on(const struct flyt_library *library, const struct flyt_device *device)
+{
+    return device->is_made && (!device->ordinal || !device->ledger || library->reserved_mask >> device->ordinal & 1);
+}
+
+static int find_variables_of(struct save *self, struct flyt_library *library, struct flyt_device *device)
+{
+    const struct flyt_driver *driver = self->session->driver;
+    CUresult result = flyt_device_use(device);
+    int status = 0;
+    for (uint32_t i = 0; i < library->symbols.count && result == CUDA_SUCCESS && !status; i++) {
+        const struct variable variable = {library, &library->symbols.items[i], device};
+        CUdeviceptr address = 0;
+        size_t bytes = 0;
+        result = driver->cuLibraryGetGlobal(&address, &bytes, library->cu_library, variable.symbol->name);
+        if (result == CUDA_ERROR_NOT_FOUND) { /* nothing uses it, and it has no place */
+            result = CUDA_SUCCESS;
+            continue;
+        }
+        if (result == CUDA_SUCCESS)
+            status = add_variable(self, &variable, address, bytes);
+    }
+    if (result != CUDA_SUCCESS)
+        return driver_failed(self, "the address of a variable cannot be had", result);
+    return status;
+}
+
+static int find_variables(struct save *self)
+{
+    struct flyt_session *session = self->session;
+    int status = 0;
+    for (size_t i = 0; i < self->library_count && !status; i++) {
+        struct flyt_library *library = self->libraries[i];
+        if (library->symbols_status)
+            return flyt_error_set(self->err, library->symbols_status == -ENOMEM ? -ENOMEM : -ENOTSUP,
+                                  "the variables of a library cannot be told from its image: %s",
+                                  strerror(-library->symbols_status));
+        for (unsigned k = 0; k < session->device_count && !status; k++)
+            if (is_on(library, &session->devices[k]))
+                status = find_variables_of(self, library, &session->devices[k]);
+    }
+    return status;
+}
+
+/* All memory of the session on a device: its extents, and the variables themselves, which may point to each other. */
+static int list_memory(const struct save *self, const struct flyt_device *device, struct flyt_scan_range **ret_ranges,
+                       uint32_t *ret_count)
+{
+    uint32_t count = 0;
+    struct flyt_scan_range *ranges =
+        calloc((size_t)device->memory.extent_count + self->variable_count + 1, sizeof *ranges);
+    if (!ranges)
+        return no_memory(self);
+    for (const struct flyt_extent *extent = device->memory.extents; extent; extent = extent->next)
+        ranges[count++] = (struct flyt_scan_range){extent->address, extent->bytes};
+    for (uint32_t i = 0; i < self->variable_count; i++)
+        if (self->variables[i].device == device)
+            ranges[count++] = (struct flyt_scan_range){self->places[i].address, self->places[i].bytes};
+    *ret_ranges = ranges;
+    *ret_count = count;
+    return 0;
+}
+
+/* Which variables' addresses the program may have. */
+static int find_references(struct save *self)
+{
+    struct flyt_session *session = self->session;
+    int status = 0;
+    if (session->replaceable.counts[FLYT_REASON_ADDRESS]) { /* it has asked; nobody knows for which */
+        for (uint32_t i = 0; i < self->variable_count; i++)
+            self->places[i].is_referenced = true;
+        return 0;
+    }
+    for (unsigned i = 0; i < session->device_count && self->variable_count && !status; i++) {
+        struct flyt_device *device = &session->devices[i];
+        struct flyt_scan_range *ranges = NULL;
+        uint32_t count = 0;
+        if (!device->is_made)
+            continue;
+        status = list_memory(self, device, &ranges, &count);
+        if (status)
+            return status;
+        CUresult result = flyt_device_use(device);
+        if (result == CUDA_SUCCESS)
+            result = flyt_scan(session->driver, ranges, count, self->places, self->variable_count,
+                               device->partition->sm_count, device->legacy->cu_stream);
+        free(ranges);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY)
+            status = flyt_error_set(self->err, -ENOMEM, "there is no memory for looking for addresses of variables");
+        else if (result != CUDA_SUCCESS)
+            status = driver_failed(self, "the memory cannot be searched for addresses of variables", result);
+    }
+    return status;
+}
+
+static int put_variable(struct save *self, const struct variable *variable, const struct flyt_scan_place *place)
+{
+    const struct flyt_driver *driver = self->session->driver;
+    CUstream cu_stream = variable->device->legacy->cu_stream;
+    uint64_t done = 0;
+    flyt_checkpoint_global global = {.symbol = variable->symbol->name,
+                                     .is_constant = variable->symbol->is_constant,
+                                     .address = place->is_referenced ? place->address : 0,
+                                     .total_bytes = place->bytes};
+    u_quad_t module_id = 0;
+    if (!flyt_state_module_id(variable->library->object.id, variable->device->ordinal, (uint64_t *)&module_id))
+        return flyt_error_set(self->err, -ENOTSUP, "a library's number is too large");
+    global.module_id = module_id;
+    CUresult result = flyt_device_use(variable->device);
+    do {
+        uint64_t bytes = place->bytes - done < PIECE_BYTES ? place->bytes - done : PIECE_BYTES;
+        if (result == CUDA_SUCCESS && bytes) {
+            result = driver->cuMemcpyDtoHAsync(self->piece, place->address + done, bytes, cu_stream);
+            CUresult waited = driver->cuStreamSynchronize(cu_stream);
+            result = result == CUDA_SUCCESS ? waited : result;
+        }
+        if (result != CUDA_SUCCESS)
+            return driver_failed(self, "the contents of a variable cannot be copied", result);
+        global.offset_bytes = done;
+        int status = flyt_checkpoint_put_global(self->writer, &global, self->piece, bytes, self->err);
+        if (status)
+            return status;
+        done += bytes;
+    } while (done < place->bytes);
+    return 0;
+}
+
+/* ---- events ---- */
+
+static int count_event(void *user, uint64_t number, void *object)
+{
+    ++*(size_t *)user;
+    return 0;
+}
+
+static int list_event(void *user, uint64_t number, void *object)
+{
+    struct save *self = user;
+    struct flyt_event *event = object;
+    if (event->moment || event->origin != FLYT_EVENT_HERE)
+        self->events[self->event_count++].event = event;
+    return 0;
+}
+
+static bool has_moment_with_time(const struct flyt_event *event)
+{
+    return event->has_timing && event->moment && event->moment->is_recorded;
+}
+
+/* A moment now, and the session's clock then. */
+static CUresult mark_now(struct save *self, struct flyt_device *device, struct flyt_resume_base *now)
+{
+    struct flyt_session *session = self->session;
+    CUresult result = flyt_device_use(device);
+    uint64_t before_ns = session->clock_ns();
+    if (result == CUDA_SUCCESS)
+        result = flyt_moment_record(device->legacy, true, &now->moment);
+    if (result == CUDA_SUCCESS)
+        result = session->driver->cuStreamSynchronize(device->legacy->cu_stream);
+    now->time_ns = before_ns + (session->clock_ns() - before_ns) / 2;
+    return result;
+}
+
+static int compare_time(const void *left, const void *right)
+{
+    const struct saved_event *a = left, *b = right;
+    return a->before_ms < b->before_ms ? -1 : a->before_ms > b->before_ms;
+}
+
+/*
+ * The latest first. cuEventElapsedTime has 24 bits, so that two times that are far back, each taken from now, would not
+ * tell what was between them: each is taken from the one behind it.
+ */
+static CUresult chain_times(struct save *self)
+{
+    const struct saved_event *later[FLYT_DEVICES_MAX] = {NULL};
+    CUresult result = CUDA_SUCCESS;
+    qsort(self->events, self->event_count, sizeof *self->events, compare_time);
+    for (size_t i = 0; i < self->event_count && result == CUDA_SUCCESS; i++) {
+        struct saved_event *saved = &self->events[i];
+        unsigned ordinal = saved->event->device->ordinal;
+        float ms;
+        if (!has_moment_with_time(saved->event))
+            continue;
+        if (later[ordinal]) {
+            result = self->session->driver->cuEventElapsedTime(&ms, saved->event->moment->cu_event,
+                                                               later[ordinal]->event->moment->cu_event);
+            if (result == CUDA_SUCCESS)
+                saved->before_ms = later[ordinal]->before_ms + (double)ms;
+        }
+        later[ordinal] = saved;
+    }
+    return result;
+}
+
+static CUresult measure(struct save *self)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < self->event_count && result == CUDA_SUCCESS; i++) {
+        struct saved_event *saved = &self->events[i];
+        struct flyt_resume_base *now = &self->now[saved->event->device->ordinal];
+        float ms;
+        if (!has_moment_with_time(saved->event))
+            continue;
+        if (!now->moment)
+            result = mark_now(self, saved->event->device, now);
+        if (result == CUDA_SUCCESS)
+            result =
+                self->session->driver->cuEventElapsedTime(&ms, saved->event->moment->cu_event, now->moment->cu_event);
+        if (result == CUDA_SUCCESS)
+            saved->before_ms = (double)ms;
+    }
+    return result == CUDA_SUCCESS ? chain_times(self) : result;
+}
+
+static int find_events(struct save *self)
+{
+    size_t count = 0;
+    flyt_idtable_each(&self->session->objects.events, count_event, &count);
+    self->events = calloc(count + 1, sizeof *self->events);
+    if (!self->events)
+        return no_memory(self);
+    flyt_idtable_each(&self->session->objects.events, list_event, self);
+    CUresult result = measure(self);
+    return result == CUDA_SUCCESS ? 0 : driver_failed(self, "the times of events cannot be had", result);
+}
+
+static int put_event(struct save *self, uint64_t number, const struct saved_event *saved)
+{
+    const struct flyt_event *event = saved->event;
+    struct flyt_state_event state = {.event_id = event->object.id};
+    unsigned char bytes[FLYT_STATE_EVENT_BYTES];
+    if (has_moment_with_time(event)) {
+        state.has_time = true;
+        state.time_ns = self->now[event->device->ordinal].time_ns - (uint64_t)(int64_t)(saved->before_ms * 1e6);
+    } else if (event->origin == FLYT_EVENT_RESTORED_WITH_TIME) {
+        state.has_time = true;
+        state.time_ns = event->time_ns;
+    }
+    flyt_state_event_put(&state, bytes);
+    const flyt_checkpoint_object object = {.number = number,
+                                           .kind = FLYT_CHECKPOINT_EVENT,
+                                           .value = {.value_len = sizeof bytes, .value_val = (char *)bytes}};
+    return flyt_checkpoint_put_object(self->writer, &object, self->err);
+}
+
+/* ---- the image ---- */
+
+static int begin_image(struct save *self, int fd)
+{
+    struct flyt_session *session = self->session;
+    const struct flyt_driver *driver = session->driver;
+    CUdevice cu_device = session->devices[0].cu_device;
+    char gpu[256] = "";
+    int major = 0, minor = 0;
+    struct timespec now;
+    flyt_checkpoint_head head = {.build = (char *)FLYT_BUILD_NAME,
+                                 .program_name = session->client_name,
+                                 .pid = (u_int)session->client_pid,
+                                 .session_id = session->session_id,
+                                 .vm = (char *)"",
+                                 .gpu_type = gpu,
+                                 .driver_version = (u_int)session->driver_version,
+                                 .sm_count = session->devices[0].partition->sm_count};
+    clock_gettime(CLOCK_REALTIME, &now);
+    head.created_ms = (u_quad_t)now.tv_sec * 1000 + (u_quad_t)now.tv_nsec / 1000000;
+    if (getrandom(head.id, sizeof head.id, 0) != (ssize_t)sizeof head.id)
+        return flyt_error_set(self->err, -errno, "no random bytes: %m");
+    memcpy(head.base_hash, flyt_base_hash, sizeof head.base_hash);
+    if (driver->cuDeviceGetName(gpu, sizeof gpu, cu_device) != CUDA_SUCCESS ||
+        driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, cu_device) != CUDA_SUCCESS ||
+        driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, cu_device) != CUDA_SUCCESS)
+        return flyt_error_set(self->err, -EIO, "the driver does not describe the GPU");
+    head.compute_major = (u_int)major;
+    head.compute_minor = (u_int)minor;
+    int status = flyt_checkpoint_writer_new(fd, "the session's state", &head, FLYT_CHECKPOINT_PACK_NOT, &self->writer,
+                                            self->err);
+    for (unsigned i = 0; i < session->device_count && !status; i++)
+        status = flyt_checkpoint_put_slot(self->writer, i, 0, self->err);
+    return status ? status : flyt_checkpoint_put_round(self->writer, self->err);
+}
+
+static int write_image(struct save *self, int fd, uint64_t sequence)
+{
+    const flyt_checkpoint_sequence numbers = {sequence, sequence, sequence};
+    int status = begin_image(self, fd);
+    for (size_t i = 0; i < self->event_count && !status; i++)
+        status = put_event(self, i + 1, &self->events[i]);
+    for (uint32_t i = 0; i < self->variable_count && !status; i++)
+        status = put_variable(self, &self->variables[i], &self->places[i]);
+    if (!status)
+        status = flyt_checkpoint_put_sequence(self->writer, &numbers, self->err);
+    return status ? status : flyt_checkpoint_put_end(self->writer, self->err);
+}
+
+static int gather(struct save *self)
+{
+    self->piece = malloc(PIECE_BYTES);
+    if (!self->piece || list_libraries(self->session, &self->libraries, &self->library_count) != 0)
+        return no_memory(self);
+    int status = find_variables(self);
+    if (!status)
+        status = find_references(self);
+    return status ? status : find_events(self);
+}
+
+static void end(struct save *self)
+{
+    flyt_checkpoint_writer_free(self->writer);
+    for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++)
+        flyt_moment_unref(self->now[i].moment);
+    free(self->libraries);
+    free(self->variables);
+    free(self->places);
+    free(self->events);
+    free(self->piece);
 }
 
 int flyt_save_state(struct flyt_session *session, uint64_t sequence, struct flyt_error *err)
 {
-    (void)session;
-    return flyt_error_set(err, -ENOSYS, "variables and constants of libraries cannot be saved yet, sequence=%llu",
-                          (unsigned long long)sequence);
+    struct save self = {.session = session, .err = err};
+    if (flyt_fault_point("state.save") == FLYT_FAULT_ERROR)
+        return flyt_error_set(err, -EIO, "the state is not saved: a test wants that");
+    int fd = memfd_create("flyt-state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return flyt_error_set(err, -errno, "no memory file for the session's state: %m");
+    int status = gather(&self);
+    if (!status)
+        status = write_image(&self, fd, sequence);
+    if (!status && (lseek(fd, 0, SEEK_SET) != 0 ||
+                    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0))
+        status = flyt_error_set(err, -errno, "the session's state cannot be sealed: %m");
+    if (!status)
+        flyt_debug("session %s: its state is saved, variables=%u events=%zu bytes=%llu", session->label,
+                   self.variable_count, self.event_count,
+                   (unsigned long long)flyt_checkpoint_writer_bytes(self.writer));
+    end(&self);
+    if (!status)
+        return fd;
+    flyt_close(fd);
+    return status;
 }

@@ -78,6 +78,7 @@ struct flyt_session {
     struct flyt_replaceable replaceable;
 
     uint64_t received_sequence; /* calls so far */
+    uint64_t load_count;        /* libraries that the driver was given */
     uint64_t scrub_number;      /* how often something was to be cleared */
     uint64_t told_sequence;     /* calls received when the client was last told by a notice */
     uint64_t told_complete;     /* calls up to which it was told, when it was quiet, that they are complete (loop.c) */

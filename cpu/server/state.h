@@ -1,0 +1,35 @@
+/*
+ * What the image of a moved session's state (cpu/image, written by save.h, read by load.h) has in places whose meaning
+ * only the server knows. Numbers are big-endian. Pure functions, any thread.
+ *
+ *  - A GLOBAL record's module_id: the library's id, and in bits 48 to 55 the device of which the variable is: one
+ *    library has its variables on every device that has used it. Its address is 0 where the program cannot have it:
+ * then it may be elsewhere from now on.
+ *  - An OBJECT record of kind FLYT_CHECKPOINT_EVENT: an event that was recorded and is complete, struct
+ *    flyt_state_event as FLYT_STATE_EVENT_BYTES.
+ */
+#ifndef FLYT_SERVER_STATE_H
+#define FLYT_SERVER_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FLYT_STATE_EVENT_BYTES = 24 };
+
+struct flyt_state_event {
+    uint64_t event_id;
+    bool has_time;
+    uint64_t time_ns; /* of the session's clock (resume.h); 0 where it has none */
+};
+
+void flyt_state_event_put(const struct flyt_state_event *event, unsigned char *ret_bytes);
+/* False: these bytes are none. */
+bool flyt_state_event_get(const void *bytes, size_t count, struct flyt_state_event *ret_event);
+
+/* False: the library's number is too large to go together with a device's. */
+bool flyt_state_module_id(uint64_t library_id, unsigned ordinal, uint64_t *ret_module_id);
+uint64_t flyt_state_library_id(uint64_t module_id);
+unsigned flyt_state_ordinal(uint64_t module_id);
+
+#endif
