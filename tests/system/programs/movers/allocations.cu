@@ -145,11 +145,11 @@ struct pointer_attributes : mover {
     void expect_kind(const void *pointer, enum cudaMemoryType type)
     {
         struct cudaPointerAttributes got;
-        const void *of_host = type == cudaMemoryTypeDevice ? NULL : pointer;
 
         CHECK(cudaPointerGetAttributes(&got, pointer));
         EXPECT_EQ(got.type, type);
-        EXPECT(got.hostPointer == of_host, "%p is %p on the host", pointer, got.hostPointer);
+        if (type == cudaMemoryTypeHost)
+            EXPECT(got.hostPointer == pointer, "%p is %p on the host", pointer, got.hostPointer);
         if (type == cudaMemoryTypeDevice) {
             EXPECT(got.devicePointer == pointer, "%p is %p on the device", pointer, got.devicePointer);
             EXPECT_EQ(got.device, 0);

@@ -146,6 +146,44 @@ struct sleeper_with_work : mover {
     }
 };
 
+// ---- the device, reset
+
+static __device__ uint32_t resets_forget = 5;
+
+static __global__ void read_variable(uint32_t *ret_value)
+{
+    *ret_value = resets_forget++;
+}
+
+/* Everything goes, variables are what they were at the beginning, and all is made anew. */
+struct device_resets : mover {
+    enum { WORDS = 3000, KEPT_ROUNDS = 6 };
+    uint32_t *words, *value, kept;
+
+    void make()
+    {
+        words = mover_words(WORDS);
+        value = mover_words(1);
+        mover_fill(words, WORDS, number);
+        kept = number;
+    }
+    void set_up() override
+    {
+        make();
+    }
+    void round() override
+    {
+        read_variable<<<1, 1>>>(value);
+        CHECK_LAUNCH();
+        mover_expect_words(value, {5 + (number - 1) % KEPT_ROUNDS}, "a variable since the last reset");
+        mover_expect_pattern(words, WORDS, kept, "memory since the last reset");
+        if (number % KEPT_ROUNDS == 0) {
+            CHECK(cudaDeviceReset());
+            make();
+        }
+    }
+};
+
 // ---- errors that stay
 
 static __global__ void store_nowhere(uint32_t *nowhere)
@@ -220,6 +258,7 @@ static const mover_entry entries[] = {
     {"forked_children", 0, mover_make<forked_children>, "children that do not use CUDA"},
     {"sleeper", 0, mover_make<sleeper>, "no call at all until the end"},
     {"sleeper_with_work", 0, mover_make<sleeper_with_work>, "sleep with work on its way"},
+    {"device_resets", 0, mover_make<device_resets>, "the device reset every few rounds"},
     {"wrong_address", MOVER_FAULTS, mover_make<wrong_address>, "a store to a wrong address, and its error for ever"},
     {"trapped", MOVER_FAULTS, mover_make<trapped>, "a kernel that traps, and its error for ever"},
 };

@@ -78,7 +78,7 @@ struct kernel_attributes : mover {
         EXPECT_EQ(now.localSizeBytes, first.localSizeBytes);
         EXPECT_EQ(now.maxThreadsPerBlock, first.maxThreadsPerBlock);
         EXPECT_EQ(now.ptxVersion, first.ptxVersion);
-        EXPECT_EQ(now.preferredShmemCarveout, 40);
+        EXPECT_EQ(now.preferredShmemCarveout, first.preferredShmemCarveout);
         mover_sleep_ms(1);
     }
 };
@@ -241,10 +241,51 @@ struct cooperative_launch : mover {
     }
 };
 
+struct large_block {
+    uint32_t words[900];
+};
+
+static __global__ void sum_parameters(struct large_block block, uint32_t *ret_sum)
+{
+    uint32_t sum = 0;
+
+    for (int i = 0; i < 900; i++)
+        sum = sum * 7 + block.words[i];
+    *ret_sum = sum;
+}
+
+struct large_parameters : mover {
+    uint32_t *sums;
+    cudaStream_t stream;
+
+    void set_up() override
+    {
+        sums = mover_words(4);
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    }
+    void round() override
+    {
+        std::vector<uint32_t> wanted(4);
+
+        for (int k = 0; k < 4; k++) {
+            struct large_block block;
+            for (uint32_t &word : block.words) {
+                word = random();
+                wanted[k] = wanted[k] * 7 + word;
+            }
+            sum_parameters<<<1, 1, 0, stream>>>(block, sums + k);
+            CHECK_LAUNCH();
+        }
+        CHECK(cudaStreamSynchronize(stream));
+        mover_expect_words(sums, wanted, "what kernels made of 3,600 bytes of parameters");
+    }
+};
+
 static const mover_entry entries[] = {
     {"large_shared_memory", 0, mover_make<large_shared_memory>, "an attribute for 56 KiB of dynamic shared memory"},
     {"kernel_attributes", 0, mover_make<kernel_attributes>, "what is said of a kernel"},
     {"occupancy", 0, mover_make<occupancy>, "blocks that fit"},
+    {"large_parameters", 0, mover_make<large_parameters>, "kernels with 3,600 bytes of parameters"},
     {"device_limits", 0, mover_make<device_limits>, "limits, flags and cache preference; a stack that needs its limit"},
     {"device_properties", 0, mover_make<device_properties>, "what is said of the device"},
     {"cooperative_launch", 0, mover_make<cooperative_launch>, "grids that wait for each other"},

@@ -210,8 +210,9 @@ struct errors_of_threads : mover {
     mover_workers workers;
     mover_stepper steppers[THREADS];
 
-    static cudaError_t err(unsigned index)
+    cudaError_t err(unsigned index)
     {
+        uint32_t word;
         void *memory;
 
         switch (index) {
@@ -224,7 +225,8 @@ struct errors_of_threads : mover {
             EXPECT_CODE(cudaMalloc(&memory, (size_t)1 << 50), cudaErrorMemoryAllocation);
             return cudaErrorMemoryAllocation;
         default:
-            EXPECT_CODE(cudaMemcpy(NULL, NULL, 4, (enum cudaMemcpyKind)77), cudaErrorInvalidMemcpyDirection);
+            EXPECT_CODE(cudaMemcpy(&word, steppers[index].word, sizeof word, (enum cudaMemcpyKind)9),
+                        cudaErrorInvalidMemcpyDirection);
             return cudaErrorInvalidMemcpyDirection;
         }
     }
