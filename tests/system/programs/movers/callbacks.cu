@@ -124,9 +124,12 @@ struct functions_before_copies : mover {
         CHECK(cudaStreamCreate(&stream));
         CHECK(cudaMallocHost(&pinned, WORDS * sizeof *pinned));
         device = mover_words(WORDS);
+        mover_fill(device, WORDS, next);
     }
     void round() override
     {
+        mover_sleep_ms(random(4));
+        mover_expect_pattern(device, WORDS, next, "what the round before has left");
         for (int i = 0; i < PASSES; i++) {
             CHECK(cudaLaunchHostFunc(stream, write, this));
             CHECK(cudaMemcpyAsync(device, pinned, WORDS * sizeof *pinned, cudaMemcpyHostToDevice, stream));

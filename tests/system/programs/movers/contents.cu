@@ -4,18 +4,21 @@
 enum { PAGE_WORDS = 4096 / sizeof(uint32_t), ROOM_WORDS = 512 * 1024 };
 
 struct all_rewritten : mover {
-    uint32_t *words;
+    uint32_t *words, seed = 1;
 
     void set_up() override
     {
         words = mover_words(ROOM_WORDS);
+        mover_fill(words, ROOM_WORDS, seed);
     }
     void round() override
     {
-        uint32_t seed = random();
-
-        mover_fill(words, ROOM_WORDS, seed);
-        mover_expect_pattern(words, ROOM_WORDS, seed, "memory that is rewritten");
+        mover_sleep_ms(random(4));
+        mover_expect_pattern(words, ROOM_WORDS, seed, "memory before it is rewritten");
+        for (int i = 0; i < 3; i++) {
+            seed = random();
+            mover_fill(words, ROOM_WORDS, seed);
+        }
     }
 };
 

@@ -72,7 +72,7 @@ struct pinned_copies : mover {
 /* Several MiB from and to ordinary memory, synchronously and not. */
 struct pageable_copies : mover {
     enum { WORDS = 768 * 1024 };
-    uint32_t *device, *other;
+    uint32_t *device, *other, seed;
     std::vector<uint32_t> there = std::vector<uint32_t>(WORDS), back = std::vector<uint32_t>(WORDS);
     cudaStream_t stream;
 
@@ -85,8 +85,11 @@ struct pageable_copies : mover {
     void round() override
     {
         const size_t bytes = WORDS * sizeof(uint32_t);
-        uint32_t seed = random();
 
+        mover_sleep_ms(random(4));
+        if (number > 1)
+            mover_expect_pattern(device, WORDS, seed, "what the round before has left");
+        seed = random();
         fill_host(there.data(), WORDS, seed);
         memset(back.data(), 0, bytes);
         if (number % 2) {
@@ -104,7 +107,7 @@ struct pageable_copies : mover {
 
 struct registered_memory : mover {
     enum { WORDS = 256 * 1024 };
-    uint32_t *device, *memory;
+    uint32_t *device, *memory, seed;
 
     void set_up() override
     {
@@ -117,12 +120,15 @@ struct registered_memory : mover {
     void round() override
     {
         const size_t bytes = WORDS * sizeof *memory;
-        uint32_t seed = random();
 
+        mover_sleep_ms(random(4));
+        if (number > 1)
+            mover_expect_pattern(device, WORDS, seed, "what the round before has left");
         if (number % 10 == 0) {
             CHECK(cudaHostUnregister(memory));
             CHECK(cudaHostRegister(memory, 2 * bytes, cudaHostRegisterDefault));
         }
+        seed = random();
         fill_host(memory, WORDS, seed);
         CHECK(cudaMemcpyAsync(device, memory, bytes, cudaMemcpyHostToDevice, 0));
         CHECK(cudaMemcpyAsync(memory + WORDS, device, bytes, cudaMemcpyDeviceToHost, 0));

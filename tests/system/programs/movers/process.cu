@@ -157,7 +157,7 @@ static __global__ void read_variable(uint32_t *ret_value)
 
 /* Everything goes, variables are what they were at the beginning, and all is made anew. */
 struct device_resets : mover {
-    enum { WORDS = 3000, KEPT_ROUNDS = 6 };
+    enum { WORDS = 3000, KEPT_ROUNDS = 50 };
     uint32_t *words, *value, kept;
 
     void make()
