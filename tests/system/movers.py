@@ -15,6 +15,7 @@ from steady import Steady
 
 MOVERS = harness.helper("movers")
 PAUSE_S = 0.4               # the most between two disturbances
+RESTS_MS = (0, 10, 30)      # of a program between two rounds: they share the machine
 ANSWER_S = 120              # the most that a busy machine takes for a round
 FIXED_SEED = 20261122
 
@@ -49,11 +50,12 @@ def seed():
 class Mover(Steady):
     """A case in VM `i`, until it is to end. It is not ready yet: wait_ready()."""
 
-    def __init__(self, system, i, case, chosen):
+    def __init__(self, system, i, case, chosen, rest_ms=0):
         self.system, self.name, self._said = system, "%s (--seed %d) in VM %d" % (case.name, chosen, i), b""
         self.case = case
         self._end = os.path.join(tempfile.mkdtemp(prefix="mover-", dir=harness.WORK), "end")
-        self.process = system.start_in_vm(i, MOVERS, case.name, "--until-file", self._end, "--seed", str(chosen))
+        self.process = system.start_in_vm(i, MOVERS, case.name, "--until-file", self._end, "--seed", str(chosen),
+                                          "--rest", str(rest_ms))
 
     def wait_ready(self):
         said = self.line("ready", ANSWER_S)
@@ -101,7 +103,7 @@ def under(system, i, batch, disturb, times, chosen):
     chance, programs, done = random.Random(chosen), [], 0
     try:
         for case in batch:
-            programs.append(Mover(system, i, case, chance.randrange(1 << 31)))
+            programs.append(Mover(system, i, case, chance.randrange(1 << 31), chance.choice(RESTS_MS)))
         for program in programs:
             program.wait_ready()
         for done in range(1, times + 1):

@@ -1,10 +1,11 @@
 // Runs one case of movers.h, or all of them, each in a process of its own.
-// usage: movers CASE [--seconds S | --until-file PATH] [--seed N]
+// usage: movers CASE [--seconds S | --until-file PATH] [--seed N] [--rest MS]
 //        movers [--seconds S] [--jobs N]
 //        movers --list
 //
 // A case prints "ready" when it is set up, "round N" about every tenth of a second, and at the end, after S seconds
 // (1) or when PATH exists, "ok CASE rounds=N", exit status 0; else "FAIL CASE round N seed S: WHY", exit status 1.
+// Between two rounds it sleeps for MS (0) milliseconds.
 // Without a CASE all run, N (4) at a time, the faulting ones last and alone: a line for each that has ended, exit
 // status 1 where one has failed. --list has a line for each: NAME FAMILY FLAGS WHAT, with FLAGS of "fault", "code"
 // (movers.h, enum mover_flag) or "-".
@@ -18,7 +19,7 @@
 #include <unistd.h>
 #include <string>
 
-enum { ROUND_LINE_MS = 100, JOBS = 4, JOBS_MAX = 64, SECONDS_MAX = 1000000 };
+enum { ROUND_LINE_MS = 100, JOBS = 4, JOBS_MAX = 64, SECONDS_MAX = 1000000, REST_MS_MAX = 10000 };
 
 extern const mover_family structures_family, variables_family, modules_family, contexts_family, streams_family,
     per_thread_family, events_family, callbacks_family, contents_family, allocations_family, copies_family,
@@ -35,7 +36,7 @@ struct options {
     const char *until_path; /* NULL: after `seconds` */
     double seconds;
     uint32_t seed;
-    unsigned jobs;
+    unsigned jobs, rest_ms;
     bool is_list;
 };
 
@@ -102,6 +103,8 @@ static int run_case(const mover_entry *entry, const struct options *options)
     fprintf(running.out, "ready\n");
     begin_ms = mover_now_ms();
     do {
+        if (options->rest_ms)
+            mover_sleep_ms(options->rest_ms);
         running.number = ++one->number;
         one->round();
         if (mover_now_ms() - said_ms >= ROUND_LINE_MS) {
@@ -212,7 +215,7 @@ static int run_all(const struct options *options)
 static void refuse(const char *what, const char *word)
 {
     fprintf(stderr,
-            "movers: %s: %s\nusage: movers CASE [--seconds S | --until-file PATH] [--seed N]\n"
+            "movers: %s: %s\nusage: movers CASE [--seconds S | --until-file PATH] [--seed N] [--rest MS]\n"
             "       movers [--seconds S] [--jobs N]\n       movers --list\n",
             what, word);
     exit(2);
@@ -230,7 +233,7 @@ static double number_of(const char *option, const char *text, double least, doub
 
 static struct options parse(char **words)
 {
-    struct options options = {NULL, NULL, 1, 1, JOBS, false};
+    struct options options = {NULL, NULL, 1, 1, JOBS, 0, false};
 
     while (*++words) {
         const char *option = *words;
@@ -246,6 +249,8 @@ static struct options parse(char **words)
             options.seconds = number_of(option, *++words, 0, SECONDS_MAX);
         else if (!strcmp(option, "--seed"))
             options.seed = (uint32_t)number_of(option, *++words, 0, UINT32_MAX);
+        else if (!strcmp(option, "--rest"))
+            options.rest_ms = (unsigned)number_of(option, *++words, 0, REST_MS_MAX);
         else if (!strcmp(option, "--jobs"))
             options.jobs = (unsigned)number_of(option, *++words, 1, JOBS_MAX);
         else
