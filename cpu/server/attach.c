@@ -14,7 +14,30 @@
 
 const char flyt_build_name[] = FLYT_BUILD_NAME;
 
+/* rpcgen's dispatch of the session's calls (flyt_svc.c). */
+void flyt_program_1(struct svc_req *request, SVCXPRT *xprt);
+
 enum { DATA_STREAMS = 4 };
+
+int flyt_attach_connection(struct flyt_session *session, int fd, const void *record, size_t bytes)
+{
+    const struct flyt_connection_config config = {
+        .dispatch = flyt_program_1,
+        .program = FLYT_PROGRAM,
+        .version = FLYT_VERSION,
+        .user = session,
+        .record_bytes_max = FLYT_RECORD_BYTES_MAX,
+        .chunk_place = flyt_transfers_main_place,
+        .chunk_done = flyt_transfers_main_done,
+    };
+    int status = flyt_connection_new(fd, &config, &session->connection);
+    if (status)
+        return status;
+    status = flyt_connection_preload(session->connection, record, bytes);
+    if (status)
+        session->connection = flyt_connection_free(session->connection);
+    return status;
+}
 
 /* Fills the answer. Everything that it points to is malloc'ed: rpcgen's dispatch frees it. */
 static void answer(struct flyt_session *session, const flyt_handshake_args *args, flyt_handshake_res *res)
@@ -104,7 +127,7 @@ bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, 
 {
     struct flyt_session *session = flyt_connection_user(req->rq_xprt);
     answer(session, args, res);
-    if (session->client_name[0] || res->status != FLYT_HANDSHAKE_OK) {
+    if (session->is_attached || res->status != FLYT_HANDSHAKE_OK) {
         /* The listener has looked at it already: only a second handshake comes here with something wrong. */
         session->is_ended = true;
         return TRUE;
@@ -116,10 +139,11 @@ bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, 
     }
     if (session->manager && *session->manager->granted.rejoin_path)
         res->features |= FLYT_FEATURE_RESUME;
+    flyt_move_attach(session, res);
     flyt_replaceable_begin(session, res);
+    session->is_attached = true;
     session->client_pid = (pid_t)args->pid;
     flyt_send_all_init(&session->send_all, res);
-    flyt_move_attach(session, res);
     keep_name(session, *args->program_name ? args->program_name : "?");
     flyt_info("session %s: %s, client_pid=%d program=%s cuda=%u", session->label,
               session->resume.state == FLYT_RESUME_NONE ? "started" : "is to go on", (int)session->client_pid,

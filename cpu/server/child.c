@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cpu/server/attach.h"
 #include "cpu/server/given.h"
 #include "cpu/server/grant.h"
 #include "cpu/server/linger.h"
@@ -22,9 +23,6 @@
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/secure.h"
 #include "rpc/transport/server_link.h"
-
-/* rpcgen's dispatch of the session's calls (flyt_svc.c). */
-void flyt_program_1(struct svc_req *request, SVCXPRT *xprt);
 
 /* So long the end waits for what was said last to be encrypted and sent. */
 enum { LAST_WORDS_MS = 1000, READING_MS = 200 };
@@ -168,24 +166,6 @@ static int encrypt(struct child *child, int *fd, struct flyt_error *err)
     return status;
 }
 
-static int open_connection(struct child *child, int fd)
-{
-    struct flyt_session *session = &child->session;
-    const struct flyt_connection_config config = {
-        .dispatch = flyt_program_1,
-        .program = FLYT_PROGRAM,
-        .version = FLYT_VERSION,
-        .user = session,
-        .record_bytes_max = FLYT_RECORD_BYTES_MAX,
-        .chunk_place = flyt_transfers_main_place,
-        .chunk_done = flyt_transfers_main_done,
-    };
-    int status = flyt_connection_new(fd, &config, &session->connection);
-    if (status == 0)
-        status = flyt_connection_preload(session->connection, child->message.data, child->message.data_bytes);
-    return status;
-}
-
 /* What comes before a client: its VM's folder of module images, which a server that is a user of its own cannot open.
  */
 static int take_folder(struct child *child, int fd)
@@ -243,7 +223,7 @@ static int accept_client(struct child *child)
     if (status)
         refuse(child, fds[0], &err);
     else
-        status = open_connection(child, fds[0]);
+        status = flyt_attach_connection(&child->session, fds[0], child->message.data, child->message.data_bytes);
     child->watch = (struct flyt_watch){.session = &child->session,
                                        .link_fd = FLYT_SERVER_LINK_FD,
                                        .client_fd = child->secure ? flyt_secure_fd(child->secure) : fds[0],
@@ -284,14 +264,18 @@ int flyt_child_run(const struct flyt_child_options *options)
               (unsigned long long)(flyt_clock_ms() - started_ms));
     bool has_work = flyt_linger_wait(session, FLYT_LINGER_FIRST_MS);
     flyt_watch_tell_end(&child->watch, has_work);
-    if (child->secure)
-        flyt_secure_drain(child->secure, LAST_WORDS_MS);
+    /* Of the connection that it has now. */
+    struct flyt_secure *secure = session->move.secure ? session->move.secure : child->secure;
+    if (secure)
+        flyt_secure_drain(secure, LAST_WORDS_MS);
     /* The ends of data streams, which come with the process's, must not be seen before the reason is read. */
     const struct timespec pause = {.tv_nsec = READING_MS * 1000000l};
     if (child->watch.is_node && *session->end_reason)
         nanosleep(&pause, NULL);
     if (has_work) {
-        shutdown(child->watch.client_fd, SHUT_RDWR); /* its program waits for nothing here */
+        /* Its program waits for nothing here. */
+        if (secure)
+            shutdown(flyt_secure_fd(secure), SHUT_RDWR);
         if (flyt_linger_wait(session, child->watch.is_node ? FLYT_LINGER_MS : FLYT_LINGER_ALONE_MS))
             flyt_warn("session %s: leaves while the GPU works for it: programs that share it by MPS may end with it",
                       session->label);

@@ -47,7 +47,9 @@ static bool is_settled(struct flyt_session *session, const struct flyt_device *d
                        uint64_t idle_ns)
 {
     if (session->fatal != CUDA_SUCCESS)
-        return true; /* no call is executed any more */
+        return true;                           /* no call is executed any more */
+    if (flyt_move_has_stopped(&session->move)) /* it has sent everything, and is not there to be asked */
+        return !flyt_memory_is_freeing(device, UINT64_MAX);
     if (!session->send_all.is_known)
         return idle_ns >= FLYT_LIMIT_OLDER_QUIET_US * 1000ull && !flyt_memory_is_freeing(device, UINT64_MAX);
     if (!order->notice)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cpu/server/call.h"
+#include "cpu/server/left.h"
 #include "cpu/server/limit.h"
 #include "cpu/server/session.h"
 #include "rpc/base/clock.h"
@@ -51,6 +52,10 @@ static void end_vanished(struct flyt_session *session)
 static bool take_calls(struct flyt_session *session)
 {
     struct flyt_error err = {0};
+    if (!session->connection)
+        return false;
+    if (flyt_move_is_leaving(&session->move))
+        return flyt_left_read_out(session);
     int count = flyt_connection_receive(session->connection, false, CALLS_PER_ROUND_MAX, &err);
     if (count >= 0)
         return true;
@@ -76,9 +81,11 @@ static void take_kick(struct flyt_session *session)
         flyt_warn("session %s: eventfd: %m", session->label);
     /* After the read, before the work is looked for: pairs with the exchange in flyt_session_kick. */
     atomic_store(&session->is_kicked, false);
-    if (atomic_load(&session->transfers.is_broken) && atomic_load(&session->transfers.has_vanished)) {
+    bool is_broken =
+        session->connection && !flyt_move_is_leaving(&session->move) && atomic_load(&session->transfers.is_broken);
+    if (is_broken && atomic_load(&session->transfers.has_vanished)) {
         end_vanished(session);
-    } else if (atomic_load(&session->transfers.is_broken)) {
+    } else if (is_broken) {
         session->is_ended = true;
         snprintf(session->end_reason, sizeof session->end_reason, "a data stream was lost");
     }
@@ -95,7 +102,7 @@ static bool advance(struct flyt_session *session, bool needs_poll_before, bool *
     needs_poll |= flyt_staging_reap(&session->staging);
     if (session->left_count)
         needs_poll |= flyt_resize_advance(session);
-    if (session->move.move_id)
+    if (session->move.move_id || session->move.is_go_on_due)
         needs_poll |= flyt_move_advance(session);
     if (session->is_scan_due) {
         flyt_park_scan(session);
@@ -213,8 +220,8 @@ static void rest(struct flyt_session *session, struct idle *idle, bool needs_pol
         pause.tv_nsec = ns >= TURN_MAX_NS ? 0 : (long)ns;
         needs_poll = true;
     }
-    struct pollfd polls[] = {{.fd = flyt_connection_fd(session->connection), .events = POLLIN},
-                             {.fd = session->wake_fd, .events = POLLIN}};
+    int main_fd = session->connection ? flyt_connection_fd(session->connection) : -1;
+    struct pollfd polls[] = {{.fd = main_fd, .events = POLLIN}, {.fd = session->wake_fd, .events = POLLIN}};
     if (ppoll(polls, 2, needs_poll ? &pause : NULL, NULL) < 0 && errno != EINTR) {
         flyt_fail("session %s: poll: %m", session->label);
         session->is_ended = true;
@@ -227,7 +234,7 @@ void flyt_session_run(struct flyt_session *session)
     struct idle idle = {.spin_ns = has_few_cpus ? SPIN_FEW_CPUS_NS : SPIN_NS, .is_yielding = has_few_cpus};
     /* The kernel's default slack of 50 µs would more than double the shortest pauses. */
     prctl(PR_SET_TIMERSLACK, 1000);
-    while (!session->is_ended) {
+    while (!session->is_ended || flyt_move_take_end(session)) {
         bool needs_poll;
         bool is_waiting = take_turns(session, &idle);
         bool is_busy = take_calls(session);
@@ -238,7 +245,7 @@ void flyt_session_run(struct flyt_session *session)
         needs_poll |= publish(session, &idle, is_busy);
         needs_poll |= tell_completion(session, is_busy || !idle.since_ns ? 0 : flyt_clock_ns() - idle.since_ns);
         needs_poll |= flyt_limit_answer(session, is_busy || !idle.since_ns ? 0 : flyt_clock_ns() - idle.since_ns);
-        if (flyt_connection_flush(session->connection) != 0)
+        if (session->connection && flyt_connection_flush(session->connection) != 0)
             session->is_ended = true;
         if (is_busy)
             idle.since_ns = 0;
@@ -246,5 +253,6 @@ void flyt_session_run(struct flyt_session *session)
             rest(session, &idle, needs_poll);
     }
     /* The client hears of the end now, however long the rest takes. */
-    shutdown(flyt_connection_fd(session->connection), SHUT_RDWR);
+    if (session->connection)
+        shutdown(flyt_connection_fd(session->connection), SHUT_RDWR);
 }

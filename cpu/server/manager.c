@@ -214,6 +214,32 @@ int flyt_manager_change_link(struct flyt_manager *manager, int fd)
     return before;
 }
 
+void flyt_manager_leave_client(struct flyt_manager *manager, int main_fd, int socket_fd)
+{
+    pthread_mutex_lock(&manager->mutex);
+    if (manager->has_client) {
+        flyt_close(manager->client_main_fd);
+        flyt_close(manager->client_socket_fd);
+    }
+    manager->has_client = true;
+    manager->client_main_fd = main_fd;
+    manager->client_socket_fd = socket_fd;
+    pthread_mutex_unlock(&manager->mutex);
+}
+
+bool flyt_manager_take_client(struct flyt_manager *manager, int *ret_main_fd, int *ret_socket_fd)
+{
+    pthread_mutex_lock(&manager->mutex);
+    bool has_client = manager->has_client;
+    if (has_client) {
+        *ret_main_fd = manager->client_main_fd;
+        *ret_socket_fd = manager->client_socket_fd;
+    }
+    manager->has_client = false;
+    pthread_mutex_unlock(&manager->mutex);
+    return has_client;
+}
+
 /* ---- the submission thread's side ---- */
 
 static struct flyt_device *device_of_slot(struct flyt_session *session, uint32_t slot)

@@ -42,6 +42,8 @@ struct flyt_manager {
     pthread_cond_t cause_is_there;
     bool has_cause;
     char cause[512];
+    bool has_client; /* the client has another connection, for the watching thread: copies of its descriptors */
+    int client_main_fd, client_socket_fd;
     unsigned order_count;
 
     atomic_bool has_orders;
@@ -94,6 +96,12 @@ void flyt_manager_ask_cause(struct flyt_manager *manager, CUresult result, bool 
                             char *ret_cause, size_t bytes);
 /* The watching thread: that is it. */
 void flyt_manager_take_cause(struct flyt_manager *manager, const char *sentence);
+
+/* The submission thread: the client has another connection. main_fd: a copy of the connection's descriptor; socket_fd:
+ * one of the socket beneath it, which is another where it is encrypted; both are taken over, -1: none. */
+void flyt_manager_leave_client(struct flyt_manager *manager, int main_fd, int socket_fd);
+/* The watching thread: whether it has; then the descriptors are the caller's. */
+bool flyt_manager_take_client(struct flyt_manager *manager, int *ret_main_fd, int *ret_socket_fd);
 
 /* The submission thread: does what was ordered. Nothing where nothing was. */
 void flyt_manager_process(struct flyt_session *session);

@@ -1,12 +1,19 @@
 #include "cpu/server/move.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "cpu/server/call.h"
+#include "cpu/server/copying.h"
+#include "cpu/server/left.h"
+#include "cpu/server/save.h"
 #include "cpu/server/session.h"
 #include "flyt_procedures.h"
 #include "flyt_serve.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
 
 void flyt_move_attach(struct flyt_session *session, const flyt_handshake_res *res)
 {
@@ -16,33 +23,406 @@ void flyt_move_attach(struct flyt_session *session, const flyt_handshake_res *re
     atomic_store(&session->move.is_known, is_known);
 }
 
-void flyt_move_order(struct flyt_session *session, const struct flyt_move_order *order, int fd)
+static bool is_mirrored(const struct flyt_move *self)
+{
+    return self->order.kind == FLYT_SERVER_LINK_MOVE_MIRROR;
+}
+
+/* Whether the program has been told nothing that it could not go on after. */
+static bool can_go_on(const struct flyt_move *self)
+{
+    return self->step >= FLYT_MOVE_BEGUN && self->step <= FLYT_MOVE_STOPPED;
+}
+
+static uint64_t us_between(uint64_t begin_ns, uint64_t end_ns)
+{
+    return begin_ns && end_ns > begin_ns ? (end_ns - begin_ns) / 1000 : 0;
+}
+
+/* ---- telling the node manager ---- */
+
+static uint32_t phase_of(const struct flyt_move *self)
+{
+    switch (self->step) {
+    case FLYT_MOVE_BEGUN:
+        return is_mirrored(self) ? self->state.phase : FLYT_SERVER_LINK_MOVE_READY;
+    case FLYT_MOVE_STOPPING:
+    case FLYT_MOVE_DRAINING:
+        return FLYT_SERVER_LINK_MOVE_STOPPING;
+    case FLYT_MOVE_LAST:
+        return FLYT_SERVER_LINK_MOVE_LAST;
+    default:
+        return FLYT_SERVER_LINK_MOVE_STOPPED;
+    }
+}
+
+static void tell_state(struct flyt_session *session, uint32_t phase, int outcome, const char *sentence)
+{
+    struct flyt_move *self = &session->move;
+    struct flyt_server_link_move_state state = self->state;
+    self->told_ns = session->clock_ns();
+    state.move_id = self->move_id;
+    state.phase = self->told_phase = phase;
+    state.outcome = outcome;
+    state.library_count = (uint32_t)flyt_idtable_count(&session->objects.libraries);
+    state.elapsed_us = us_between(self->begun_ns, self->told_ns);
+    flyt_manager_tell(session->manager, FLYT_SERVER_LINK_MOVE_STATE, &state, sizeof state, sentence, NULL, 0);
+}
+
+/* Tells how far it is: a new phase at once, other figures now and then. */
+static void tell_progress(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    struct flyt_server_link_move_state before = self->state;
+    if (is_mirrored(self) && self->step < FLYT_MOVE_STOPPED)
+        flyt_copying_state(session, &self->state);
+    uint32_t phase = phase_of(self);
+    bool is_later = session->clock_ns() - self->told_ns >= FLYT_SERVER_LINK_MOVE_MS * 1000000ull;
+    if (phase != self->told_phase || (is_later && memcmp(&before, &self->state, sizeof before) != 0))
+        tell_state(session, phase, 0, NULL);
+    else
+        self->state = before; /* so that what is told later is found to have changed */
+}
+
+static void refuse(struct flyt_session *session, uint64_t move_id, int outcome, const char *sentence)
 {
     const struct flyt_server_link_move_state state = {
-        .move_id = order->move.move_id, .phase = FLYT_SERVER_LINK_MOVE_REFUSED, .outcome = -ENOSYS};
-    flyt_close(fd);
-    if (order->kind == FLYT_SERVER_LINK_MOVE)
-        flyt_manager_tell(session->manager, FLYT_SERVER_LINK_MOVE_STATE, &state, sizeof state,
-                          "this server cannot move a running session", NULL, 0);
+        .move_id = move_id, .phase = FLYT_SERVER_LINK_MOVE_REFUSED, .outcome = outcome};
+    flyt_info("session %s: cannot be moved: %s", session->label, sentence);
+    flyt_manager_tell(session->manager, FLYT_SERVER_LINK_MOVE_STATE, &state, sizeof state, sentence, NULL, 0);
+}
+
+/* ---- the end of a move from which the session goes on here ---- */
+
+static void tell_stopped(struct flyt_session *session, int outcome, const char *sentence, int fd)
+{
+    const struct flyt_move *self = &session->move;
+    uint64_t now_ns = session->clock_ns();
+    const struct flyt_server_link_stopped stopped = {
+        .move_id = self->move_id,
+        .outcome = outcome,
+        .has_state = fd >= 0,
+        .sequence = self->sequence,
+        .extent_count = atomic_load(&session->manager->extent_count),
+        .last_extent_id = session->manager->last_extent_id,
+        .pages_last = is_mirrored(self) ? flyt_copying_pages_last(session) : 0,
+        .stop_us = us_between(self->stop_ns, self->stopped_ns ? self->stopped_ns : now_ns),
+        .drain_us = us_between(self->stopped_ns, self->drained_ns ? self->drained_ns : now_ns),
+        .copy_us = us_between(self->drained_ns, now_ns),
+    };
+    flyt_manager_tell(session->manager, FLYT_SERVER_LINK_STOPPED, &stopped, sizeof stopped, sentence, &fd, fd >= 0);
+}
+
+/* outcome 0: by order, or because nobody is there who wants it. */
+static void end_move(struct flyt_session *session, int outcome, const char *sentence)
+{
+    struct flyt_move *self = &session->move;
+    if (outcome && self->step >= FLYT_MOVE_STOPPING && self->step < FLYT_MOVE_STOPPED)
+        tell_stopped(session, outcome, sentence, -1);
+    flyt_info("session %s: is not moved after all, client_pid=%d program=%s%s%s", session->label,
+              (int)session->client_pid, session->client_name, outcome ? ": " : "", outcome ? sentence : "");
+    flyt_drain_end(&self->drain);
+    flyt_copying_end(session);
+    tell_state(session, FLYT_SERVER_LINK_MOVE_OVER, outcome, sentence);
+    self->is_go_on_due |= self->step >= FLYT_MOVE_STOPPING && !self->is_stop_due;
+    self->is_stop_due = false;
+    self->step = FLYT_MOVE_NONE;
+    self->move_id = 0;
+}
+
+/* The step that is at hand fails where a test wants it to. */
+static bool is_failing(struct flyt_session *session, const char *name)
+{
+    if (flyt_fault_point(name) == FLYT_FAULT_NONE)
+        return false;
+    char sentence[64];
+    snprintf(sentence, sizeof sentence, "it was to fail at %s", name);
+    end_move(session, -EIO, sentence);
+    return true;
+}
+
+/* ---- orders ---- */
+
+static void take_move(struct flyt_session *session, const struct flyt_server_link_move *order)
+{
+    struct flyt_move *self = &session->move;
+    struct flyt_error err = {0};
+    const char *why = NULL;
+    int status = -EBUSY;
+    if (self->move_id)
+        why = "it is being moved already";
+    else if (session->is_ended)
+        why = "it has ended";
+    else if ((why = flyt_replaceable_why_not_moved(session, &status)))
+        ;
+    else if (!atomic_load(&self->is_known) && (status = -ENOTSUP))
+        why = "its client library is older than moving";
+    else if (order->kind == FLYT_SERVER_LINK_MOVE_WRITE && (status = -ENOTSUP))
+        why = "this server does not write a running session to a file";
+    else if (flyt_fault_point("move.begin") != FLYT_FAULT_NONE && (status = -EIO))
+        why = "it was to fail at move.begin";
+    if (!why && order->kind == FLYT_SERVER_LINK_MOVE_MIRROR) {
+        CUresult result = flyt_copying_begin(session, order, &err);
+        status = err.code ? err.code : result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+        why = result == CUDA_SUCCESS ? NULL : err.text;
+    }
+    if (why) {
+        refuse(session, order->move_id, status, why);
+        return;
+    }
+    self->move_id = order->move_id;
+    self->order = *order;
+    self->step = FLYT_MOVE_BEGUN;
+    self->begun_ns = session->clock_ns();
+    self->stop_ns = self->stopped_ns = self->drained_ns = 0;
+    self->state = (struct flyt_server_link_move_state){0};
+    tell_state(session, FLYT_SERVER_LINK_MOVE_BEGUN, 0, NULL);
+    flyt_save_libraries(session);
+}
+
+static void take_stop(struct flyt_session *session, const struct flyt_server_link_stop *stop)
+{
+    struct flyt_move *self = &session->move;
+    uint64_t timeout_ns = stop->timeout_us > UINT64_MAX / 2000 ? UINT64_MAX / 2 : stop->timeout_us * 1000;
+    if (self->step != FLYT_MOVE_BEGUN)
+        return; /* it is about to */
+    self->step = FLYT_MOVE_STOPPING;
+    self->stop_ns = session->clock_ns();
+    self->deadline_ns = self->stop_ns + timeout_ns;
+    self->is_stop_due = true;
+    is_failing(session, "move.stop");
+}
+
+static bool is_of_this_move(const struct flyt_session *session, const struct flyt_move_order *order)
+{
+    if (session->move.move_id && order->stop.move_id == session->move.move_id)
+        return true;
+    flyt_debug("session %s: a message of a move that is over, kind=%u", session->label, order->kind);
+    return false;
+}
+
+void flyt_move_order(struct flyt_session *session, const struct flyt_move_order *order, int fd)
+{
+    struct flyt_move *self = &session->move;
+    if (order->kind == FLYT_SERVER_LINK_MIRROR) {
+        flyt_copying_mirror(session, &order->extent, fd);
+        return;
+    }
+    flyt_auto_close int own_fd = fd;
+    if (order->kind == FLYT_SERVER_LINK_MOVE) {
+        take_move(session, &order->move);
+        return;
+    }
+    if (!is_of_this_move(session, order))
+        return;
+    if (order->kind == FLYT_SERVER_LINK_STOP) {
+        take_stop(session, &order->stop);
+    } else if (order->kind == FLYT_SERVER_LINK_GO_ON && can_go_on(self)) {
+        end_move(session, 0, NULL);
+    } else if (order->kind == FLYT_SERVER_LINK_LEAVE && self->step == FLYT_MOVE_STOPPED) {
+        flyt_left_begin(session);
+    } else if (order->kind == FLYT_SERVER_LINK_TAKE_BACK && self->step >= FLYT_MOVE_LEAVING) {
+        own_fd = -1;
+        flyt_left_take_back(session, order, fd);
+    } else {
+        flyt_warn("session %s: an order of its move comes at the wrong time, kind=%u step=%d", session->label,
+                  order->kind, (int)self->step);
+    }
 }
 
 void flyt_move_link_ended(struct flyt_session *session)
 {
+    if (can_go_on(&session->move))
+        end_move(session, 0, NULL);
+}
+
+/* ---- steps ---- */
+
+/* What the client is to be told; it must have read what was sent before (send_all.h). Returns whether it has still to
+ * be. */
+static bool tell_client(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    if ((!self->is_go_on_due && !self->is_stop_due) || !session->connection || session->is_ended)
+        return false;
+    if (!flyt_session_can_tell(session))
+        return true;
+    flyt_back_stop back = {.number = self->asked};
+    if (self->is_go_on_due)
+        flyt_connection_call_back(session->connection, FLYT_BACK_GO_ON, (xdrproc_t)xdr_flyt_back_stop, &back);
+    self->is_go_on_due = false;
+    if (!self->is_stop_due)
+        return false;
+    back.number = ++self->asked;
+    flyt_connection_call_back(session->connection, FLYT_BACK_STOP, (xdrproc_t)xdr_flyt_back_stop, &back);
+    self->is_stop_due = false;
+    return false;
+}
+
+/* What stands against a move may come while it is made. Whether something did. */
+static bool has_come_to_grief(struct flyt_session *session)
+{
+    int status;
+    const char *why = flyt_replaceable_why_not_moved(session, &status);
+    if (why)
+        end_move(session, status, why);
+    return why != NULL;
+}
+
+static void await_answer(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    if (self->is_stop_due || self->answered != self->asked)
+        return;
+    self->stopped_ns = session->clock_ns();
+    self->step = FLYT_MOVE_DRAINING;
+    is_failing(session, "move.drain");
+}
+
+static void drain(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    struct flyt_error err = {0};
+    int status = flyt_drain_advance(session, &self->drain, &err);
+    if (status == -EAGAIN)
+        return;
+    if (status) {
+        end_move(session, status, err.text);
+        return;
+    }
+    self->sequence = session->received_sequence;
+    self->drained_ns = session->clock_ns();
+    self->step = FLYT_MOVE_LAST;
+    if (!is_failing(session, "move.last") && is_mirrored(self))
+        flyt_copying_finish(session);
+}
+
+static void save(struct flyt_session *session)
+{
+    struct flyt_error err = {0};
+    if (is_failing(session, "move.state"))
+        return;
+    flyt_auto_close int fd = flyt_save_state(session, session->move.sequence, &err);
+    if (fd < 0) {
+        end_move(session, fd, err.text);
+        return;
+    }
+    if (session->clock_ns() >= session->move.deadline_ns || is_failing(session, "move.stopped"))
+        return; /* too late: that is seen where all time limits are */
+    tell_stopped(session, 0, NULL, fd);
+    session->move.step = FLYT_MOVE_STOPPED;
+}
+
+static void copy_last(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    /* A call that came all the same is executed: then not all had been. */
+    if (session->received_sequence != self->sequence) {
+        if (is_mirrored(self))
+            flyt_copying_go_on(session);
+        self->step = FLYT_MOVE_DRAINING;
+        return;
+    }
+    int status = is_mirrored(self) ? flyt_copying_result(session) : 0;
+    if (status == 0)
+        save(session);
+    else if (status != -EAGAIN)
+        end_move(session, status, flyt_copying_sentence(session));
+}
+
+/* What was still missing when its time was over. */
+static const char *lateness(const struct flyt_session *session)
+{
+    switch (session->move.step) {
+    case FLYT_MOVE_STOPPING:
+        return "its program has not stopped in time";
+    case FLYT_MOVE_DRAINING:
+        return session->park.first   ? "calls of its program still wait after the time to stop"
+               : session->jobs.first ? "something that its program has begun has not ended in time"
+               : session->busy_first ? "the GPU has not done its program's work in time"
+                                     : "its program's data has not arrived in time";
+    default:
+        return "its memory and variables could not be copied in time";
+    }
+}
+
+static void take_step(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    switch (self->step) {
+    case FLYT_MOVE_STOPPING:
+        await_answer(session);
+        break;
+    case FLYT_MOVE_DRAINING:
+        drain(session);
+        break;
+    case FLYT_MOVE_LAST:
+        copy_last(session);
+        break;
+    case FLYT_MOVE_STOPPED:
+        if (session->received_sequence != self->sequence)
+            end_move(session, -EPROTO, "its program has gone on though it was to wait");
+        break;
+    case FLYT_MOVE_BEGUN: {
+        int status = is_mirrored(self) ? flyt_copying_result(session) : -EAGAIN;
+        if (status && status != -EAGAIN)
+            end_move(session, status, flyt_copying_sentence(session));
+        break;
+    }
+    default:
+        break;
+    }
 }
 
 bool flyt_move_advance(struct flyt_session *session)
 {
-    return false;
+    struct flyt_move *self = &session->move;
+    bool needs_poll = tell_client(session);
+    if (self->step >= FLYT_MOVE_LEAVING)
+        return flyt_left_advance(session);
+    if (!self->move_id || session->is_ended || has_come_to_grief(session))
+        return needs_poll;
+    if (is_mirrored(self) && self->step < FLYT_MOVE_STOPPED)
+        needs_poll |= flyt_copying_advance(session);
+    take_step(session);
+    bool is_stopping = self->step >= FLYT_MOVE_STOPPING && self->step < FLYT_MOVE_STOPPED;
+    if (is_stopping && session->clock_ns() >= self->deadline_ns) {
+        end_move(session, -ETIMEDOUT, lateness(session));
+        is_stopping = false;
+    }
+    if (self->move_id)
+        tell_progress(session);
+    return needs_poll | is_stopping | self->is_go_on_due;
 }
+
+/* ---- leaving and coming back (left.h) ---- */
+
+bool flyt_move_take_end(struct flyt_session *session)
+{
+    bool has_left = session->move.step == FLYT_MOVE_LEAVING || session->move.step == FLYT_MOVE_RETURNING;
+    if (!has_left || session->is_killed || !session->connection)
+        return false;
+    flyt_left_take_end(session);
+    return true;
+}
+
+void flyt_move_returned(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    flyt_left_end(session);
+    tell_state(session, FLYT_SERVER_LINK_MOVE_OVER, 0, NULL);
+    self->step = FLYT_MOVE_NONE;
+    self->move_id = 0;
+}
+
+/* ---- the client's calls ---- */
 
 CUresult flyt_serve_session_stopped(struct flyt_call *call, const flyt_session_stopped_args *args)
 {
     struct flyt_move *self = &call->session->move;
     /* Each notice is answered once, in their order: anything else answers none. */
-    if (args->number > self->answered && args->number <= self->asked) {
+    if (args->number > self->answered && args->number <= self->asked)
         self->answered = args->number;
-        self->sequence = call->sequence;
-    }
     return CUDA_SUCCESS;
 }
 

@@ -24,6 +24,7 @@
 #include "flyt.h"
 #include "rpc/transport/server_link.h"
 
+struct flyt_secure;
 struct flyt_session;
 
 enum {
@@ -75,6 +76,7 @@ struct flyt_move {
     uint32_t told_phase;                                /* of that */
     struct flyt_server_link_move_state state;           /* the last that was looked up: figures outlive the copying */
     struct flyt_drain drain;
+    struct flyt_secure *secure; /* carries the bytes of a connection that TAKE_BACK brought; NULL: not encrypted */
 
     /* The watching thread reads these. */
     _Atomic(bool) is_leaving;       /* the end of the connection ends nothing */
@@ -94,9 +96,21 @@ void flyt_move_link_ended(struct flyt_session *session);
  * Returns whether time alone can change something. */
 bool flyt_move_advance(struct flyt_session *session);
 
-/* The main connection has ended, for this reason. Whether that is a step of the move: then the session goes on without
- * one; else its end is its. */
-bool flyt_move_take_end(struct flyt_session *session, const char *reason);
+/* session->is_ended. Whether it is the connection's end only, of a program that was told to leave: then the session
+ * goes on without one. */
+bool flyt_move_take_end(struct flyt_session *session);
+
+/* Whether calls that are there are not to be executed any more: the program was told to leave. */
+static inline bool flyt_move_is_leaving(const struct flyt_move *move)
+{
+    return move->step == FLYT_MOVE_LEAVING;
+}
+
+/* Whether all that the program has begun has come, and nothing more comes for now. */
+static inline bool flyt_move_has_stopped(const struct flyt_move *move)
+{
+    return move->step >= FLYT_MOVE_DRAINING;
+}
 
 /* The program is back, and everything goes on behind the call with which it had stopped. */
 void flyt_move_returned(struct flyt_session *session);

@@ -1,5 +1,7 @@
 #include "cpu/server/replaceable.h"
 
+#include <errno.h>
+
 #include "cpu/server/image_state.h"
 #include "cpu/server/report.h"
 #include "cpu/server/session.h"
@@ -95,6 +97,23 @@ bool flyt_replaceable_is_coming(const struct flyt_session *session)
 {
     const char *why = atomic_load(&session->replaceable.why);
     return why == not_begun || why == sentences[FLYT_REASON_RESUMING];
+}
+
+const char *flyt_replaceable_why_not_moved(const struct flyt_session *session, int *ret_status)
+{
+    static const enum flyt_replaceable_reason reasons[] = {FLYT_REASON_CLIENT, FLYT_REASON_RESUMING, FLYT_REASON_FAULT,
+                                                           FLYT_REASON_HEAP, FLYT_REASON_UNKNOWN};
+    const struct flyt_replaceable *self = &session->replaceable;
+    *ret_status = -EBUSY;
+    if (!self->is_begun)
+        return not_begun;
+    for (unsigned i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (self->counts[reasons[i]]) {
+            *ret_status = reasons[i] == FLYT_REASON_RESUMING ? -EBUSY : -ENOTSUP;
+            return sentences[reasons[i]];
+        }
+    *ret_status = 0;
+    return NULL;
 }
 
 const char *flyt_replaceable_why(const struct flyt_session *session)

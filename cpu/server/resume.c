@@ -15,6 +15,9 @@ CUresult flyt_resume_permits(struct flyt_session *session, uint32_t procedure)
     case FLYT_RESUME_AWAITED:
         return procedure == FLYT_SESSION_RESUME_BEGIN || procedure == FLYT_SESSION_IS_WHOLE ? CUDA_SUCCESS
                                                                                             : CUDA_ERROR_NOT_PERMITTED;
+    case FLYT_RESUME_LEFT:
+        return procedure == FLYT_SESSION_IS_WHOLE || procedure == FLYT_SESSION_RESUME_END ? CUDA_SUCCESS
+                                                                                          : CUDA_ERROR_NOT_PERMITTED;
     case FLYT_RESUME_ENDING:
         if (session->park.dispatched) /* it came before */
             return CUDA_SUCCESS;
@@ -110,7 +113,7 @@ static CUresult end_advance(struct flyt_job *job)
     if (session->fatal != CUDA_SUCCESS)
         return session->fatal;
     CUresult result = wait_for_all(self);
-    for (unsigned i = 0; i < session->device_count && result == CUDA_SUCCESS; i++)
+    for (unsigned i = 0; i < session->device_count && result == CUDA_SUCCESS && !session->move.is_whole; i++)
         result = flyt_memory_settle_adopted(&session->devices[i]);
     if (result == CUDA_SUCCESS)
         renumber(session, self->next_sequence);
@@ -120,9 +123,13 @@ static CUresult end_advance(struct flyt_job *job)
 static void end_finish(struct flyt_job *job, CUresult result)
 {
     struct flyt_session *session = job->session;
-    session->resume.state = result == CUDA_SUCCESS ? FLYT_RESUME_NONE : FLYT_RESUME_UNDER_WAY;
+    session->resume.state = result == CUDA_SUCCESS   ? FLYT_RESUME_NONE
+                            : session->move.is_whole ? FLYT_RESUME_LEFT
+                                                     : FLYT_RESUME_UNDER_WAY;
     if (result == CUDA_SUCCESS)
         flyt_replaceable_go_on(session);
+    if (result == CUDA_SUCCESS && session->move.is_whole)
+        flyt_move_returned(session);
     if (result == CUDA_SUCCESS)
         flyt_info("session %s: goes on, client_pid=%d program=%s sequence=%llu", session->label,
                   (int)session->client_pid, session->client_name,
@@ -143,9 +150,10 @@ CUresult flyt_serve_session_resume_end(struct flyt_call *call, const flyt_sessio
                                        flyt_session_resume_end_res *res)
 {
     struct flyt_session *session = call->session;
-    if (session->resume.state != FLYT_RESUME_UNDER_WAY)
+    bool is_whole = session->resume.state == FLYT_RESUME_LEFT;
+    if (session->resume.state != FLYT_RESUME_UNDER_WAY && !is_whole)
         return CUDA_ERROR_NOT_PERMITTED;
-    if (args->sequence > FLYT_RESUME_SEQUENCE_MAX)
+    if (args->sequence > FLYT_RESUME_SEQUENCE_MAX || (is_whole && args->sequence != session->move.sequence))
         return CUDA_ERROR_INVALID_VALUE;
     struct end_job *self = calloc(1, sizeof *self);
     if (!self)

@@ -14,7 +14,8 @@ uint64_t flyt_send_all_ask(struct flyt_session *session)
 {
     struct flyt_send_all *self = &session->send_all;
     /* The answer is a call: it has no place among those that make a session's objects again. */
-    if (!self->is_known || session->resume.state != FLYT_RESUME_NONE || !flyt_session_can_tell(session))
+    if (!self->is_known || flyt_move_has_stopped(&session->move) || session->resume.state != FLYT_RESUME_NONE ||
+        !flyt_session_can_tell(session))
         return 0;
     flyt_back_send_all back = {.number = ++self->asked};
     flyt_connection_call_back(session->connection, FLYT_BACK_SEND_ALL, (xdrproc_t)xdr_flyt_back_send_all, &back);

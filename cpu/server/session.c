@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include "cpu/server/call.h"
+#include "cpu/server/copying.h"
 #include "rpc/api/fatal.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
+#include "rpc/transport/secure.h"
 
 static int init_driver(struct flyt_session *session, struct flyt_error *err, unsigned *ret_count)
 {
@@ -119,6 +121,8 @@ static int drop_library(void *user, uint64_t number, void *object)
 
 void flyt_session_fini(struct flyt_session *session)
 {
+    flyt_copying_end(session);
+    flyt_drain_end(&session->move.drain);
     flyt_transfers_fini(&session->transfers);
     flyt_worker_fini(&session->worker);
     flyt_jobs_fini(session);
@@ -130,6 +134,7 @@ void flyt_session_fini(struct flyt_session *session)
     for (unsigned i = 0; i < session->device_count; i++)
         flyt_device_fini(&session->devices[i]);
     session->connection = flyt_connection_free(session->connection);
+    session->move.secure = flyt_secure_free(session->move.secure);
     flyt_objects_fini(&session->objects);
     flyt_page_close(&session->page);
     flyt_print_fini(&session->print);
@@ -173,7 +178,7 @@ CUresult flyt_session_check(struct flyt_session *session, CUresult result)
 
 void flyt_session_kill(struct flyt_session *session, const char *sentence)
 {
-    session->is_ended = true;
+    session->is_ended = session->is_killed = true;
     if (!*session->end_reason)
         snprintf(session->end_reason, sizeof session->end_reason, "%s", sentence);
     if (session->fatal != CUDA_SUCCESS || !session->connection)

@@ -85,7 +85,9 @@ struct flyt_session {
     bool is_notice_due;         /* one-way calls came since the client was last told of the progress */
     bool is_scan_due;           /* a parked call may have become runnable */
     bool is_retry_due;          /* a parked call waits for a buffer: nothing announces that, so it is tried again */
+    bool is_attached;           /* the handshake on the main connection has been made */
     bool is_ended;              /* the client is gone, or sent what cannot be understood */
+    bool is_killed;             /* it was ended by order */
     CUresult fatal;             /* why the context is lost, for ever; CUDA_SUCCESS: it is not */
 
     int wake_fd;           /* eventfd: other threads wake the loop */

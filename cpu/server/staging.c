@@ -22,6 +22,13 @@ void flyt_staging_stop(struct flyt_staging *staging)
     pthread_mutex_unlock(&staging->mutex);
 }
 
+void flyt_staging_go_on(struct flyt_staging *staging)
+{
+    pthread_mutex_lock(&staging->mutex);
+    staging->is_stopping = false;
+    pthread_mutex_unlock(&staging->mutex);
+}
+
 static struct flyt_buffer *free_list(struct flyt_staging *staging, struct flyt_buffer *list)
 {
     while (list) {

@@ -53,8 +53,10 @@ struct flyt_staging {
 };
 
 void flyt_staging_init(struct flyt_staging *staging, struct flyt_session *session);
-/* Wakes everybody who waits for a buffer, for good: they get NULL. */
+/* Wakes everybody who waits for a buffer, and who comes later does not wait: they get NULL, until flyt_staging_go_on.
+ */
 void flyt_staging_stop(struct flyt_staging *staging);
+void flyt_staging_go_on(struct flyt_staging *staging);
 /* Frees all buffers that were given back, and those that the GPU used last. */
 void flyt_staging_fini(struct flyt_staging *staging);
 

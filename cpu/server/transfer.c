@@ -150,14 +150,17 @@ static void *send_pieces(void *user)
             break;
         struct flyt_piece *piece = transfers->queue_first;
         transfers->queue_first = piece->next;
+        transfers->sending_count++;
         pthread_mutex_unlock(&transfers->mutex);
         int status = flyt_connection_send_chunk(sender.connection, piece->transfer_id, piece->offset_bytes,
                                                 piece->buffer->data, piece->bytes);
         flyt_piece_free(transfers->session, piece);
-        flyt_session_kick(transfers->session);
         if (status)
             mark_broken(transfers, NULL);
         pthread_mutex_lock(&transfers->mutex);
+        transfers->sending_count--;
+        /* A buffer is free, and it may have been the last that was to be sent. */
+        flyt_session_kick(transfers->session);
         if (status)
             break;
     }
@@ -279,7 +282,8 @@ void flyt_transfers_init(struct flyt_transfers *transfers, struct flyt_session *
     pthread_cond_init(&transfers->queued, NULL);
 }
 
-void flyt_transfers_fini(struct flyt_transfers *transfers)
+/* Ends all threads, closes the data streams, and frees what was under way. */
+static void end_streams(struct flyt_transfers *transfers)
 {
     struct flyt_session *session = transfers->session;
     pthread_mutex_lock(&transfers->mutex);
@@ -316,8 +320,41 @@ void flyt_transfers_fini(struct flyt_transfers *transfers)
         }
         free(transfer);
     }
+}
+
+void flyt_transfers_fini(struct flyt_transfers *transfers)
+{
+    end_streams(transfers);
     pthread_cond_destroy(&transfers->queued);
     pthread_mutex_destroy(&transfers->mutex);
+}
+
+void flyt_transfers_disconnect(struct flyt_session *session)
+{
+    struct flyt_transfers *transfers = &session->transfers;
+    end_streams(transfers);
+    flyt_piece_free(session, transfers->main_reader.piece); /* of a chunk that was cut off */
+    transfers->main_reader = (struct flyt_reader){.session = session};
+    flyt_staging_go_on(&session->staging);
+    pthread_mutex_lock(&transfers->mutex); /* from here on streams may come */
+    transfers->queue_last = NULL;
+    transfers->count = transfers->stream_count = 0;
+    transfers->has_main_sender = transfers->is_stopping = false;
+    atomic_store(&transfers->is_broken, false);
+    atomic_store(&transfers->has_vanished, false);
+    pthread_mutex_unlock(&transfers->mutex);
+}
+
+bool flyt_transfers_are_over(struct flyt_session *session)
+{
+    struct flyt_transfers *transfers = &session->transfers;
+    pthread_mutex_lock(&transfers->mutex);
+    bool are_over = !transfers->queue_first && !transfers->sending_count;
+    /* What still comes of one that was dropped is for nobody. */
+    for (const struct flyt_transfer *transfer = transfers->first; transfer && are_over; transfer = transfer->next)
+        are_over = transfer->is_dropped && !transfer->reader_count;
+    pthread_mutex_unlock(&transfers->mutex);
+    return are_over;
 }
 
 /* ---- the submission thread's side ---- */

@@ -66,6 +66,7 @@ struct flyt_transfers {
     struct flyt_transfer *first;
     unsigned count;
     struct flyt_piece *queue_first, *queue_last;
+    unsigned sending_count; /* pieces that were taken off the queue and are being written */
     struct flyt_data_stream streams[FLYT_DATA_STREAMS_MAX];
     unsigned stream_count;
     struct flyt_reader main_reader;
@@ -79,6 +80,10 @@ struct flyt_transfers {
 void flyt_transfers_init(struct flyt_transfers *transfers, struct flyt_session *session);
 /* Ends all threads and closes the data streams. */
 void flyt_transfers_fini(struct flyt_transfers *transfers);
+
+/* The same for a session that stays when its client has left: what was under way is dropped, and data streams may come
+ * again. The submission thread. */
+void flyt_transfers_disconnect(struct flyt_session *session);
 
 /* Takes over a connection whose handshake names this session: `data` is what was read of it. From any thread. 0 or a
  * negative errno; fd is closed on failure. */
@@ -110,6 +115,8 @@ void flyt_piece_free(struct flyt_session *session, struct flyt_piece *piece);
  * memory; the buffer stays the caller's. */
 bool flyt_transfers_send(struct flyt_session *session, uint64_t transfer_id, uint64_t offset_bytes,
                          struct flyt_buffer *buffer, size_t bytes);
+/* Whether nothing is on its way: all that was expected has come, all that was to be sent has been written. */
+bool flyt_transfers_are_over(struct flyt_session *session);
 /* Tells the client that a transfer will not be. */
 void flyt_transfers_fail(struct flyt_session *session, uint64_t transfer_id, int result);
 

@@ -22,6 +22,7 @@
 enum {
     CHECKS_MIN = 4, /* of a silent client, before it is lost */
     GONE_MS = 5000, /* how long the session may go on when its client is gone: it still executes what had been sent */
+    LEFT_LOOK_MS = 200, /* how often the session's own thread may have brought a client that had left */
     REJOIN_MIN_MS = 200,
     REJOIN_MAX_MS = 2000,
     ANSWER_MS = 10000, /* a node manager that does not answer REJOIN by then is asked again */
@@ -148,7 +149,8 @@ static int send_rejoin(struct flyt_watch *watch, int fd)
     }
     pthread_mutex_unlock(&manager->mutex);
     snprintf(rejoin->program, sizeof rejoin->program, "%.*s", FLYT_NAME_BYTES_MAX, session->client_name);
-    print_client(watch->client_fd, rejoin->client_address, sizeof rejoin->client_address);
+    snprintf(rejoin->client_address, sizeof rejoin->client_address, "%s", watch->client_address);
+    rejoin->left_move_id = atomic_load(&session->move.left_move_id);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     int status = flyt_server_link_send(fd, &watch->message, fds, fd_count);
     while (fd_count > turns_first)
@@ -279,7 +281,7 @@ static void check_client(struct flyt_watch *watch)
         return;
     flyt_warn("session %s: the client has not answered for %u s, client_pid=%d program=%s", watch->session->label,
               watch->client_lost_s, (int)session->client_pid, session->client_name);
-    shutdown(flyt_connection_fd(session->connection), SHUT_RDWR);
+    shutdown(watch->main_fd, SHUT_RDWR);
 }
 
 /* Does what it is time for. How long there is nothing to do. */
@@ -288,7 +290,8 @@ static int keep_time(struct flyt_watch *watch)
     uint64_t now_ms = flyt_clock_ms();
     if (now_ms >= watch->peer_check_ms) {
         watch->peer_check_ms = now_ms + check_interval_ms(watch);
-        check_client(watch);
+        if (watch->main_fd >= 0)
+            check_client(watch);
     }
     if (watch->is_node && now_ms >= watch->report_ms) {
         watch->report_ms = now_ms + FLYT_SERVER_LINK_USE_MS;
@@ -323,21 +326,66 @@ static void end_process(struct flyt_watch *watch)
     _exit(0);
 }
 
+/* Looks at this client from now on; the descriptors are watch's own. */
+static void look_after(struct flyt_watch *watch, int main_fd, int client_fd)
+{
+    watch->main_fd = main_fd;
+    watch->client_fd = client_fd;
+    watch->client = (struct flyt_vigil){0};
+    watch->gone_ms = 0;
+    print_client(client_fd, watch->client_address, sizeof watch->client_address);
+}
+
+/* Whether the client was told to leave: then its end is none of the session's; and one that comes back is looked after.
+ */
+static bool look_whether_it_left(struct flyt_watch *watch)
+{
+    /* First: who sees that it is back, sees where, too. Pairs with flyt_left_end. */
+    bool is_leaving = atomic_load(&watch->session->move.is_leaving);
+    int main_fd, client_fd;
+    if (is_leaving)
+        watch->gone_ms = 0;
+    if (!watch->is_node || !flyt_manager_take_client(watch->session->manager, &main_fd, &client_fd))
+        return is_leaving;
+    flyt_close(watch->main_fd);
+    flyt_close(watch->client_fd);
+    look_after(watch, main_fd, client_fd);
+    return is_leaving;
+}
+
+/* When the process is to end though a call to the driver goes on; 0: never. */
+static uint64_t end_ms(const struct flyt_watch *watch)
+{
+    if (watch->give_up_ms && watch->gone_ms)
+        return watch->give_up_ms < watch->gone_ms ? watch->give_up_ms : watch->gone_ms;
+    return watch->give_up_ms ? watch->give_up_ms : watch->gone_ms;
+}
+
+static void see_end(struct flyt_watch *watch)
+{
+    watch->main_fd = flyt_close(watch->main_fd);
+    if (!atomic_load(&watch->session->move.is_leaving))
+        watch->gone_ms = flyt_clock_ms() + GONE_MS;
+}
+
 void *flyt_watch_run(void *user)
 {
     struct flyt_watch *watch = user;
-    int main_fd = flyt_connection_fd(watch->session->connection);
-    bool is_gone = false;
+    /* Copies: the session's own thread closes its own when the client has left. */
+    look_after(watch, fcntl(flyt_connection_fd(watch->session->connection), F_DUPFD_CLOEXEC, 0),
+               fcntl(watch->client_fd, F_DUPFD_CLOEXEC, 0));
     watch->peer_check_ms = flyt_clock_ms() + check_interval_ms(watch);
     watch->report_ms = flyt_clock_ms() + FLYT_SERVER_LINK_USE_MS;
     for (;;) {
         int timeout_ms = keep_time(watch);
-        if (watch->give_up_ms && flyt_clock_ms() >= watch->give_up_ms)
+        bool is_leaving = look_whether_it_left(watch);
+        if (end_ms(watch) && flyt_clock_ms() >= end_ms(watch))
             end_process(watch);
-        if (watch->give_up_ms && flyt_clock_left_ms(watch->give_up_ms) < timeout_ms)
-            timeout_ms = flyt_clock_left_ms(watch->give_up_ms);
-        struct pollfd polls[] = {{.fd = is_gone ? -1 : main_fd, .events = POLLRDHUP},
-                                 {.fd = watch->link_fd, .events = POLLIN}};
+        if (end_ms(watch) && flyt_clock_left_ms(end_ms(watch)) < timeout_ms)
+            timeout_ms = flyt_clock_left_ms(end_ms(watch));
+        if (is_leaving && timeout_ms > LEFT_LOOK_MS)
+            timeout_ms = LEFT_LOOK_MS;
+        struct pollfd polls[] = {{.fd = watch->main_fd, .events = POLLRDHUP}, {.fd = watch->link_fd, .events = POLLIN}};
         int count = poll(polls, 2, timeout_ms + 1);
         if (count < 0 && errno != EINTR)
             return NULL;
@@ -345,10 +393,7 @@ void *flyt_watch_run(void *user)
             continue;
         if (polls[1].revents)
             listen_to_link(watch);
-        if (polls[0].revents) {
-            is_gone = true;
-            if (!watch->give_up_ms)
-                watch->give_up_ms = flyt_clock_ms() + GONE_MS;
-        }
+        if (polls[0].revents)
+            see_end(watch);
     }
 }

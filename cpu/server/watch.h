@@ -19,14 +19,19 @@ struct flyt_session;
 struct flyt_watch {
     struct flyt_session *session;
     int link_fd;            /* -1: away */
-    int client_fd;          /* the client's socket, which is not the connection's own where that is encrypted */
+    int client_fd;          /* the client's socket, which is not the connection's own where that is encrypted; a copy of
+                               watch's own as soon as the thread runs */
     bool is_node;           /* the link leads to a node manager, not to a listener */
     unsigned client_lost_s; /* a client that owes an answer is lost after it (listen.h); 0: it may be silent for ever */
 
     /* Own. */
     struct flyt_vigil client;
-    uint64_t peer_check_ms, report_ms, rejoin_ms, give_up_ms; /* when it is time; 0: never */
-    bool is_asking;                                           /* REJOIN was sent, and has no answer */
+    uint64_t peer_check_ms, report_ms, rejoin_ms; /* when it is time; 0: never */
+    uint64_t give_up_ms;                          /* the session was ended by order; 0: it was not */
+    uint64_t gone_ms;                             /* the client has gone */
+    int main_fd;                                  /* a copy of the connection's descriptor; -1: its end was seen */
+    char client_address[FLYT_NAME_BYTES_MAX + 1]; /* as text */
+    bool is_asking;                               /* REJOIN was sent, and has no answer */
     struct flyt_server_link_message message;
 };
 

@@ -260,7 +260,9 @@ struct flyt_server_link_stopped {
     uint64_t sequence;  /* the session goes on behind this call */
     uint64_t extent_count, last_extent_id; /* as RESUME has them */
     uint64_t pages_last;                   /* that were copied after the program had stopped */
-    uint64_t stop_us, drain_us, copy_us;   /* until it had stopped, its work had ended, the last page was there */
+    /* Until it had stopped; from then until its work had ended; from then until the last page and the state were there.
+     */
+    uint64_t stop_us, drain_us, copy_us;
 };
 
 struct flyt_server_link_library {

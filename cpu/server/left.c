@@ -1,0 +1,189 @@
+#include "cpu/server/left.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cpu/server/attach.h"
+#include "cpu/server/copying.h"
+#include "cpu/server/session.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
+#include "rpc/transport/listen.h"
+#include "rpc/transport/secure.h"
+
+enum {
+    SCRATCH_BYTES = 64 * 1024,
+    READS_MAX = 16,      /* in one round */
+    LAST_WORDS_MS = 200, /* of a connection that ends: what was said last is encrypted and sent */
+};
+
+/* ---- away ---- */
+
+void flyt_left_begin(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    self->step = FLYT_MOVE_LEAVING;
+    self->deadline_ns = session->clock_ns() + FLYT_MOVE_LEAVE_MS * 1000000ull;
+    self->is_moved_due = true;
+    session->is_notice_due = false; /* MOVED comes with it, and is the last word */
+    atomic_store(&self->left_move_id, self->move_id);
+    atomic_store(&self->is_leaving, true);
+    if (flyt_fault_point("move.leave") == FLYT_FAULT_NONE)
+        return;
+    self->is_moved_due = false;
+    shutdown(flyt_connection_fd(session->connection), SHUT_RDWR);
+}
+
+static void send_moved(struct flyt_session *session)
+{
+    flyt_progress progress = flyt_session_progress(session);
+    flyt_back_moved moved = {.sequence = session->move.sequence, .wait_ms = FLYT_MOVE_WAIT_MS};
+    flyt_connection_call_back(session->connection, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
+    flyt_connection_call_back(session->connection, FLYT_BACK_MOVED, (xdrproc_t)xdr_flyt_back_moved, &moved);
+    session->move.is_moved_due = false;
+}
+
+bool flyt_left_advance(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    if (self->step != FLYT_MOVE_LEAVING)
+        return self->step == FLYT_MOVE_RETURNING && !session->is_attached; /* what was read of it is in memory */
+    if (self->is_moved_due && flyt_session_can_tell(session))
+        send_moved(session);
+    if (session->clock_ns() >= self->deadline_ns) {
+        flyt_warn("session %s: its program does not leave: its connection is closed, client_pid=%d", session->label,
+                  (int)session->client_pid);
+        session->is_ended = true; /* as if it had ended */
+    }
+    return true;
+}
+
+bool flyt_left_read_out(struct flyt_session *session)
+{
+    char scratch[SCRATCH_BYTES];
+    for (unsigned i = 0; i < READS_MAX; i++) {
+        ssize_t bytes = recv(flyt_connection_fd(session->connection), scratch, sizeof scratch, MSG_DONTWAIT);
+        if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
+            return i > 0;
+        if (bytes <= 0) {
+            session->is_ended = true;
+            return true;
+        }
+    }
+    return true;
+}
+
+/* Everything that carried something between the program and the session. What the session has does not change. */
+static void disconnect(struct flyt_session *session)
+{
+    flyt_transfers_disconnect(session);
+    /* Calls of a program that was about to come back; else there are none. */
+    flyt_jobs_fini(session);
+    flyt_park_fini(session);
+    session->connection = flyt_connection_free(session->connection);
+    if (session->move.secure)
+        flyt_secure_drain(session->move.secure, LAST_WORDS_MS);
+    session->move.secure = flyt_secure_free(session->move.secure);
+    flyt_page_close(&session->page);
+    session->page.error_count = 0;
+    session->is_notice_due = session->is_scan_due = session->is_retry_due = false;
+    session->is_ended = false;
+    if (session->fatal == CUDA_SUCCESS)
+        *session->end_reason = 0;
+}
+
+void flyt_left_take_end(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    bool is_new = self->step == FLYT_MOVE_LEAVING;
+    const struct flyt_server_link_stop left = {.move_id = self->move_id};
+    if (!is_new)
+        flyt_warn("session %s: its program has not come back here, client_pid=%d%s%s", session->label,
+                  (int)session->client_pid, *session->end_reason ? ": " : "", session->end_reason);
+    disconnect(session);
+    self->is_moved_due = false;
+    self->is_whole = true;
+    self->step = FLYT_MOVE_LEFT;
+    session->resume.state = FLYT_RESUME_LEFT;
+    if (!is_new)
+        return;
+    flyt_copying_end(session);
+    flyt_info("session %s: its program has left, client_pid=%d program=%s sequence=%llu", session->label,
+              (int)session->client_pid, session->client_name, (unsigned long long)self->sequence);
+    if (flyt_fault_point("move.left") == FLYT_FAULT_NONE)
+        flyt_manager_tell(session->manager, FLYT_SERVER_LINK_LEFT, &left, sizeof left, NULL, NULL, 0);
+}
+
+/* ---- back ---- */
+
+/* The descriptor in *fd becomes that of the connection. */
+static int encrypt(struct flyt_session *session, const unsigned char *key, int *fd)
+{
+    struct flyt_error err = {0};
+    int plain_fd;
+    if (!session->is_encrypted)
+        return 0;
+    int status = flyt_secure_accept(*fd, key, &err, &session->move.secure, &plain_fd);
+    *fd = status ? -1 : plain_fd;
+    return status;
+}
+
+/* Whoever looks after the client's end looks at this connection from now on. */
+static void have_watched(struct flyt_session *session)
+{
+    int main_fd = flyt_connection_fd(session->connection);
+    int client_fd = session->move.secure ? flyt_secure_fd(session->move.secure) : main_fd;
+    main_fd = fcntl(main_fd, F_DUPFD_CLOEXEC, 0);
+    client_fd = fcntl(client_fd, F_DUPFD_CLOEXEC, 0);
+    if (main_fd < 0 || client_fd < 0)
+        flyt_warn("session %s: its program's end is not watched: %m", session->label);
+    flyt_manager_leave_client(session->manager, main_fd, client_fd);
+}
+
+static int connect_again(struct flyt_session *session, const struct flyt_move_order *order, int fd)
+{
+    unsigned client_lost_s = session->manager->granted.client_lost_s;
+    if (client_lost_s)
+        flyt_socket_set_silence(fd, client_lost_s);
+    int status = encrypt(session, order->stop.channel_key, &fd);
+    if (status == 0)
+        status = flyt_attach_connection(session, fd, order->record, order->record_bytes);
+    if (status == 0)
+        return 0;
+    session->move.secure = flyt_secure_free(session->move.secure);
+    return status;
+}
+
+void flyt_left_take_back(struct flyt_session *session, const struct flyt_move_order *order, int fd)
+{
+    struct flyt_move *self = &session->move;
+    if (session->connection)
+        flyt_left_take_end(session); /* a program that comes anew has given that one up */
+    if (flyt_fault_point("move.take_back") != FLYT_FAULT_NONE) {
+        flyt_close(fd);
+        return;
+    }
+    flyt_transfers_disconnect(session); /* streams that came since it left */
+    session->is_attached = false;
+    session->received_sequence = session->told_sequence = session->told_complete = 0;
+    int status = connect_again(session, order, fd);
+    if (status) {
+        flyt_warn("session %s: its program's connection is not taken back: %s", session->label, strerror(-status));
+        return;
+    }
+    self->step = FLYT_MOVE_RETURNING;
+    have_watched(session);
+}
+
+void flyt_left_end(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    self->is_whole = false;
+    atomic_store(&self->left_move_id, 0);
+    atomic_store(&self->is_leaving, false);
+}
