@@ -634,7 +634,8 @@ static void memory_that_cannot_be_is_refused(void **state)
     fake_wire_close(&self->wire);
     assert_int_equal(self->first->extent_count, 2);
     for (unsigned i = 0; i < sizeof gifts / sizeof gifts[0]; i++) {
-        const struct flyt_server_link_resume resume = {gifts[i].announced, gifts[i].last_extent_id};
+        const struct flyt_server_link_resume resume = {.extent_count = gifts[i].announced,
+                                                       .last_extent_id = gifts[i].last_extent_id};
         fake_server_start(self->second, one_gpu);
         fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
         for (unsigned k = 0; k < 2; k++)
@@ -645,7 +646,7 @@ static void memory_that_cannot_be_is_refused(void **state)
     }
     /* A descriptor of something else; and nothing announced at all. */
     int other_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    const struct flyt_server_link_resume resume = {1, 9};
+    const struct flyt_server_link_resume resume = {.extent_count = 1, .last_extent_id = 9};
     fake_server_start(self->second, one_gpu);
     fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
     fake_server_give_one(self->second, &gifts[0].extents[0], other_fd);
