@@ -33,10 +33,10 @@ $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	$(CC) $(LDFLAGS) -Wl,--gc-sections -o $@ $^ $(RPC_LIBS) -llz4 -lzstd -ldl -lcmocka
 UNIT_TESTS += $(server_tests)
 
-# What copies pages and saves state is in this test's hands.
+# What copies pages and saves state is in these tests' hands.
 move_test_wraps := begin mirror advance state finish go_on result sentence pages_last end
 move_test_wraps := $(addprefix flyt_copying_,$(move_test_wraps)) flyt_save_libraries flyt_save_state
-$(B)/cpu/server/move_test: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(move_test_wraps))
+$(addprefix $(B)/cpu/server/,move_test left_test): LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(move_test_wraps))
 
 $(B)/cpu/server/footprint_test.o: CFLAGS += -DSAMPLES='"$(B)/cpu/softgpu/samples"'
 $(B)/cpu/server/footprint_test: | $(addprefix $(B)/cpu/softgpu/samples/,text.ptx none.fatbin size.fatbin speed.fatbin)

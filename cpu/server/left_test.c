@@ -1,0 +1,182 @@
+/*
+ * A session whose program has left for another server: what it keeps, and how it is taken back.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "cpu/server/fake_move.h"
+
+static void who_leaves_finds_everything_again(void **state)
+{
+    struct moved *self = *state;
+    uint64_t address = alloc(self->client, 4 * MIB, CUDA_SUCCESS), used_bytes = flyt_fake_used_memory();
+    create(self->client, 0, CU_STREAM_NON_BLOCKING);
+    set(self->client, stream_id(0), address);
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    const uint64_t sequence = self->client->xid;
+    flyt_back_moved moved = leave(self);
+    assert_int_equal(moved.sequence, sequence);
+    assert_int_equal(moved.wait_ms, FLYT_MOVE_WAIT_MS);
+    assert_int_equal(moved.flags, 0);
+    assert_int_equal(atomic_load(&self->client->session.move.left_move_id), MOVE_ID);
+    /* What comes behind that is nobody's. */
+    SEND(self->client, FLYT_MEMORY_ALLOC, memory_alloc, .bytes = 64 * MIB);
+    order_of(self, FLYT_SERVER_LINK_GO_ON, MOVE_ID); /* too late */
+    expect_nothing(self);
+    shutdown(self->client->fd, SHUT_WR);
+    expect_left(self);
+    await_end(self);
+    assert_int_equal(flyt_fake_used_memory(), used_bytes);
+    assert_true(atomic_load(&self->client->session.move.is_leaving));
+    /* Orders are carried out meanwhile. */
+    self->order.limit = (struct flyt_server_link_limit){.revision = 9, .memory_bytes = 256 * MIB};
+    leave_order(self, FLYT_SERVER_LINK_LIMIT, -1);
+    next(self);
+    assert_int_equal(self->message.limit_done.revision, 9);
+    assert_int_equal(self->message.limit_done.used_bytes, used_bytes);
+    suspend(self, true);
+    suspend(self, false);
+
+    take_back(self);
+    assert_true(is_whole(self, CUDA_SUCCESS));
+    alloc(self->client, 64, CUDA_ERROR_NOT_PERMITTED);
+    resume_end(self, sequence + 1, CUDA_ERROR_INVALID_VALUE);
+    go_on_behind(self, sequence);
+    assert_false(atomic_load(&self->client->session.move.is_leaving));
+    assert_int_equal(atomic_load(&self->client->session.move.left_move_id), 0);
+    /* Calls count on; stream and memory are there. */
+    assert_int_equal(barrier(self->client).received, sequence + 1);
+    set(self->client, stream_id(0), address);
+    set(self->client, stream_id(0), address + 4 * MIB - 64);
+    assert_int_equal(synchronize(self->client, stream_id(0)), CUDA_SUCCESS);
+    assert_log("memset:1 memset:1 memset:1");
+    assert_true(alloc(self->client, 4 * MIB, CUDA_SUCCESS) != address);
+    expect_nothing(self);
+    /* And it can be moved again. */
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    leave_wholly(self);
+}
+
+static void who_fails_to_come_back_may_try_again(void **state)
+{
+    struct moved *self = *state;
+    unsigned char other[FLYT_TOKEN_BYTES] = {1};
+    uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    const uint64_t sequence = self->client->xid;
+    leave_wholly(self);
+    /* Another session's client, a new one's, one that goes before the end, one that speaks too soon. */
+    assert_int_equal(take_back_with(self, other, FLYT_CONNECTION_RESUME), FLYT_HANDSHAKE_NO_SESSION);
+    await_end(self);
+    assert_int_equal(take_back_with(self, self->client->session.token, FLYT_CONNECTION_SESSION),
+                     FLYT_HANDSHAKE_NO_SESSION);
+    await_end(self);
+    take_back(self);
+    assert_true(is_whole(self, CUDA_SUCCESS));
+    shutdown(self->client->fd, SHUT_RDWR);
+    take_back(self); /* whether that end was seen or not */
+    assert_true(is_whole(self, CUDA_SUCCESS));
+    assert_int_equal(flyt_fault_set("move.take_back:error:1"), 0);
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    self->order.stop = (struct flyt_server_link_stop){.move_id = MOVE_ID};
+    self->order.data_bytes = 1;
+    leave_order(self, FLYT_SERVER_LINK_TAKE_BACK, fds[1]);
+    char byte;
+    assert_int_equal(recv(fds[0], &byte, 1, 0), 0);
+    close(fds[0]);
+    take_back(self);
+    go_on_behind(self, sequence);
+    expect_work(self, address);
+}
+
+static void who_does_not_leave_is_shown_out(void **state)
+{
+    struct moved *self = *state;
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    leave(self);
+    expect_nothing(self);
+    pass_time(self, FLYT_MOVE_LEAVE_MS * 1000);
+    expect_left(self);
+    await_end(self);
+}
+
+/* It has ended its connection in a way that the server has not seen when it is back already. */
+static void who_is_back_before_its_end_is_seen_is_taken(void **state)
+{
+    struct moved *self = *state;
+    uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    const uint64_t sequence = self->client->xid;
+    leave(self);
+    int before_fd = dup(self->client->fd);
+    take_back(self);
+    expect_left(self);
+    go_on_behind(self, sequence);
+    expect_work(self, address);
+    close(before_fd);
+}
+
+static void leaving_fails_where_a_test_wants_it(void **state)
+{
+    struct moved *self = *state;
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    assert_int_equal(flyt_fault_set("move.leave:error"), 0);
+    order_of(self, FLYT_SERVER_LINK_LEAVE, MOVE_ID);
+    await_end(self); /* without a word */
+    expect_left(self);
+    const uint64_t sequence = self->client->xid;
+    take_back(self);
+    go_on_behind(self, sequence);
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    assert_int_equal(flyt_fault_set("move.left:error"), 0);
+    leave(self);
+    shutdown(self->client->fd, SHUT_RDWR);
+    expect_nothing(self);
+}
+
+static void a_session_that_was_left_ends_by_order(void **state)
+{
+    struct moved *self = *state;
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    leave_wholly(self);
+    take_back(self);
+    leave_order(self, FLYT_SERVER_LINK_KILL, -1);
+    await_end(self);
+    /* The thread's end is waited for by whoever takes this down. */
+}
+
+static void a_program_that_ends_meanwhile_ends_the_session(void **state)
+{
+    struct moved *self = *state;
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    shutdown(self->client->fd, SHUT_RDWR);
+    pthread_join(self->client->thread, NULL);
+    assert_int_equal(pthread_create(&self->client->thread, NULL, serve, self->client), 0); /* ends at once */
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_moved, end)
+    const struct CMUnitTest tests[] = {
+        TEST(who_leaves_finds_everything_again),
+        TEST(who_fails_to_come_back_may_try_again),
+        TEST(who_does_not_leave_is_shown_out),
+        TEST(who_is_back_before_its_end_is_seen_is_taken),
+        TEST(leaving_fails_where_a_test_wants_it),
+        TEST(a_session_that_was_left_ends_by_order),
+        TEST(a_program_that_ends_meanwhile_ends_the_session),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
