@@ -104,6 +104,7 @@ void flyt_channel_lose(struct flyt_channel *channel, const char *cause)
     flyt_output_fail(&channel->output, -EPIPE);
     flyt_output_lock(&channel->output);
     flyt_kept_fini(&channel->kept); /* nothing is written any more: nothing is added */
+    flyt_gate_lose_locked(channel);
     flyt_output_unlock(&channel->output);
     flyt_data_shutdown(channel);
     flyt_channel_kick(channel);
@@ -162,9 +163,14 @@ static bool is_lane_receiver(struct flyt_channel *channel)
     return false;
 }
 
+bool flyt_channel_is_handler(struct flyt_channel *channel)
+{
+    return flyt_channel_is_reader(channel) || is_lane_receiver(channel);
+}
+
 int flyt_channel_stand_by(struct flyt_channel *channel)
 {
-    bool may_wait = !flyt_channel_is_reader(channel) && !is_lane_receiver(channel);
+    bool may_wait = !flyt_channel_is_handler(channel);
 
     pthread_mutex_lock(&channel->mutex);
     /* The handler `resume` has another channel to call; waiting for itself it would wait for ever. */
@@ -192,8 +198,7 @@ int flyt_channel_write_locked(struct flyt_channel *channel, bool may_wait)
     return flyt_output_flush_locked(&channel->output, may_wait);
 }
 
-/* A connection that cannot be written to is lost; who notices first says so. Not with a mutex held. */
-static int end_write(struct flyt_channel *channel, int status)
+int flyt_channel_end_write(struct flyt_channel *channel, int status)
 {
     if (!status)
         return FLYT_CHANNEL_OK;
@@ -202,15 +207,26 @@ static int end_write(struct flyt_channel *channel, int status)
     return FLYT_CHANNEL_LOST;
 }
 
-/* Encodes a call as the next record. FLYT_CHANNEL_OK; _UNSUPPORTED: its arguments exceed the protocol's bounds, nothing
- * is sent; _LOST: output.status says why. */
-static int encode_locked(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
-                         bool may_wait, uint32_t *ret_xid)
+/* Starts a record. There may be no room while the gate is open, and then it may be shut. 0 or a negative errno. */
+static int begin_call_locked(struct flyt_channel *channel, unsigned procedure, bool may_wait, XDR *xdrs)
+{
+    int status = flyt_output_begin_locked(&channel->output, may_wait, xdrs);
+
+    while (!status && flyt_gate_is_shut(channel) && may_wait && !flyt_gate_may_pass_locked(channel, procedure)) {
+        flyt_output_cancel_locked(&channel->output);
+        flyt_gate_wait_locked(channel);
+        status = flyt_output_begin_locked(&channel->output, may_wait, xdrs);
+    }
+    return status;
+}
+
+int flyt_channel_encode_locked(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                               bool may_wait, uint32_t *ret_xid)
 {
     bool is_counted = procedure >= FLYT_CHANNEL_TABLE_FIRST;
     XDR xdrs;
 
-    if (flyt_output_begin_locked(&channel->output, may_wait, &xdrs))
+    if (begin_call_locked(channel, procedure, may_wait, &xdrs))
         return FLYT_CHANNEL_LOST;
     uint64_t sequence = channel->sequence + is_counted;
     uint32_t xid = is_counted ? (uint32_t)sequence : channel->plain_xid--;
@@ -243,15 +259,17 @@ static int send_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t
     if (!flyt_channel_has(channel, procedure))
         return FLYT_CHANNEL_UNSUPPORTED;
     if (procedure == FLYT_COPY_OUT_TRANSFER && may_wait &&
-        ((const flyt_copy_out_transfer_args *)args)->bytes >= FLYT_DATA_BYTES_MIN)
+        ((const flyt_copy_out_transfer_args *)args)->bytes >= FLYT_DATA_BYTES_MIN) {
+        flyt_gate_wait(channel);
         flyt_data_open(channel); /* so that the server has them to send on */
+    }
 
     flyt_output_lock(output);
-    int status = encode_locked(channel, procedure, xdr_args, args, may_wait, &xid);
+    int status = flyt_channel_encode_locked(channel, procedure, xdr_args, args, may_wait, &xid);
     if (status) {
         int cause = output->status;
         flyt_output_unlock(output);
-        end_write(channel, cause);
+        flyt_channel_end_write(channel, cause);
         return status;
     }
     if (ret_sequence)
@@ -265,7 +283,7 @@ static int send_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t
     flyt_output_unlock(output);
     if (is_kick_wanted && !atomic_load(&channel->is_attended))
         flyt_channel_kick(channel);
-    return end_write(channel, status);
+    return flyt_channel_end_write(channel, status);
 }
 
 int flyt_channel_send(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
@@ -299,11 +317,11 @@ static int make_call(struct flyt_channel *channel, struct flyt_waiter *waiter, x
     if (!flyt_channel_has(channel, waiter->procedure))
         return FLYT_CHANNEL_UNSUPPORTED;
     flyt_output_lock(output);
-    int status = encode_locked(channel, waiter->procedure, xdr_args, args, true, &waiter->xid);
+    int status = flyt_channel_encode_locked(channel, waiter->procedure, xdr_args, args, true, &waiter->xid);
     if (status) {
         int cause = output->status;
         flyt_output_unlock(output);
-        end_write(channel, cause);
+        flyt_channel_end_write(channel, cause);
         return status;
     }
     waiter->sequence = waiter->procedure >= FLYT_CHANNEL_TABLE_FIRST ? channel->sequence : 0;
@@ -311,7 +329,7 @@ static int make_call(struct flyt_channel *channel, struct flyt_waiter *waiter, x
     flyt_output_end_locked(output);
     status = flyt_channel_write_locked(channel, true);
     flyt_output_unlock(output);
-    end_write(channel, status); /* what it says is found by flyt_channel_wait */
+    flyt_channel_end_write(channel, status); /* what it says is found by flyt_channel_wait */
     return flyt_channel_wait(channel, waiter);
 }
 
@@ -353,7 +371,7 @@ static int flush(struct flyt_channel *channel)
     flyt_output_lock(&channel->output);
     int status = flyt_channel_write_locked(channel, !flyt_channel_is_reader(channel));
     flyt_output_unlock(&channel->output);
-    return end_write(channel, status);
+    return flyt_channel_end_write(channel, status);
 }
 
 int flyt_channel_flush(struct flyt_channel *channel)

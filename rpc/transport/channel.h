@@ -24,10 +24,22 @@
  * FLYT_CHANNEL_RESUME_MS while nobody answers or the answer is "busy". What flyt_channel_info tells stays what the
  * first server said; the new one must have the same session, as many devices, and every procedure that the first had.
  * A protocol error, a `fatal` notice that came before, and closing are never followed by a resumption.
+ *
+ * A server can stop the program (FLYT_BACK_STOP): from then on a call that has no number yet waits at a gate, until the
+ * server lets it go on (FLYT_BACK_GO_ON), or the session goes on elsewhere. What was begun is sent whole: calls with a
+ * number, transfers with chunks under way, groups (flyt_channel_group_begin); then session_stopped goes behind them.
+ * Replies, handlers and data go on as ever. Through the gate, also behind session_stopped, go host_function_done (a
+ * stream may stand still until the server has it), session_all_sent, what handlers send, and data, which belongs to a
+ * call that was made. Then the server may end its part (FLYT_BACK_MOVED): the channel ends the connection and connects
+ * again, where it is told to look. What fails on the way (nobody answers, busy, an object that is not made, a
+ * connection that is lost once more) is thrown away as a whole and begun anew, for as long as the server has said;
+ * nothing but a refusal for good ends it before: there is no such session, or nobody lets this program in. A server
+ * that still has the session as it was says so (session_is_whole): then nothing is made again.
  */
 #ifndef FLYT_TRANSPORT_CHANNEL_H
 #define FLYT_TRANSPORT_CHANNEL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,8 +49,12 @@
 
 struct flyt_channel;
 
-/* How long a connection to another server is tried for, from the end of the old one on. */
-enum { FLYT_CHANNEL_RESUME_MS = 10000 };
+/* How long a connection to another server is tried for, from the end of the old one on, where the server has not said
+ * how long; and for how long a refusal is not for good where each try asks for new credentials. */
+enum { FLYT_CHANNEL_RESUME_MS = 10000, FLYT_CHANNEL_URL_BYTES = 512 };
+
+/* Where a session is, and what proves that the program may have it. */
+struct flyt_channel_place;
 
 enum { FLYT_CHANNEL_OK = 0, FLYT_CHANNEL_LOST = -1, FLYT_CHANNEL_UNSUPPORTED = -2, FLYT_CHANNEL_GONE = -3 };
 
@@ -67,9 +83,20 @@ struct flyt_channel_handlers {
      * block, and ends soon when calls on `fresh` return FLYT_CHANNEL_LOST. `fresh` has no data streams; numbers of its
      * calls mean nothing to the session; what it reports as an error of a call is given to call_error, too (with the
      * call's number on `fresh`), and ends the resumption: with the handler's sentence, where that has one.
-     * 0, or a negative errno with a sentence: the session is then lost. May be NULL: no session goes on.
+     * `fresh` NULL: the server that has been left has everything as it was, and nothing is to be made; whether nothing
+     * is missing here, and whatever earlier calls of this handler have noted of servers that were not taken is void.
+     * 0, or a negative errno with a sentence: the session is then lost; or, where it was moved, `resume` is called once
+     * more, with another connection, also after a 0 where that was lost afterwards. May be NULL: no session goes on.
      */
     int (*resume)(void *user, struct flyt_channel *fresh, struct flyt_error *err);
+    /*
+     * Where a session that was moved is now (FLYT_MOVED_ASK_AGAIN); called before each try, from a thread of the
+     * channel; `attempt` counts from 0. *place is what was last used, and is left so where it holds. May block, and
+     * closing waits for it. What place->credentials.data points to stays until the next call. 0, or a negative errno
+     * with a sentence: -EACCES, -ENODEV and -EPROTO are refusals, after others it is called again. May be NULL: it is
+     * where it was.
+     */
+    int (*locate)(void *user, unsigned attempt, struct flyt_channel_place *place, struct flyt_error *err);
 };
 
 /* What proves to a node that the program may have a session there (rpc/base/ticket.h). */
@@ -82,10 +109,16 @@ struct flyt_channel_credentials {
     bool is_encrypted;
 };
 
+struct flyt_channel_place {
+    char url[FLYT_CHANNEL_URL_BYTES];
+    struct flyt_channel_credentials credentials; /* data NULL: none */
+};
+
 struct flyt_channel_config {
-    const char *url;                              /* tcp://HOST:PORT or unix:///PATH */
-    unsigned cuda_version;                        /* e.g. 13000 */
-    const struct flyt_channel_handlers *handlers; /* outlives the channel; no member is NULL but `resume` */
+    const char *url;       /* tcp://HOST:PORT or unix:///PATH */
+    unsigned cuda_version; /* e.g. 13000 */
+    const struct flyt_channel_handlers
+        *handlers; /* outlives the channel; no member is NULL but `resume` and `locate` */
     void *user;
     unsigned connect_timeout_ms;                        /* 0: 10,000 */
     const struct flyt_channel_credentials *credentials; /* copied; NULL: none, and a challenge cannot be answered */
@@ -179,6 +212,21 @@ int flyt_channel_send_data(struct flyt_channel *channel, uint64_t transfer_id, c
  * FLYT_CHANNEL_LOST; not where this function itself returns other than FLYT_CHANNEL_OK. May be called in a handler. */
 int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes,
                                  void (*done)(void *user, uint64_t transfer_id, int status), void *user);
+
+/*
+ * Calls and data that a server which stops the program must get all or none of: data that is sent before the call that
+ * names it or beside it, a call whose answer is of use only with that of the next one. From _begin to _end the calling
+ * thread's calls are not stopped by the gate; _begin waits while it is shut, unless the thread is in a group already.
+ * The program is not stopped before the end: between the two nothing may be waited for that another thread's call has
+ * to bring. FLYT_CHANNEL_OK, or _LOST: then there is no group, and nothing to end. Data that is sent in the background
+ * is handed over before _end. Not in a handler.
+ */
+struct flyt_channel_group {
+    struct flyt_channel_group *next;
+    pthread_t thread;
+};
+int flyt_channel_group_begin(struct flyt_channel *channel, struct flyt_channel_group *group);
+void flyt_channel_group_end(struct flyt_channel *channel, struct flyt_channel_group *group);
 
 /*
  * The calls that were sent and are not known to be executed are kept, as they were encoded, for sending them again

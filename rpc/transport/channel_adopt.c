@@ -168,6 +168,16 @@ static void take_page(struct flyt_channel *channel, struct flyt_channel *fresh)
         channel->old_pages[channel->old_page_count++] = old;
 }
 
+/* Where it is now, for data streams and the next time. */
+static void take_place(struct flyt_channel *channel, struct flyt_channel *fresh)
+{
+    struct flyt_channel_credentials old = channel->credentials;
+
+    memcpy(channel->url, fresh->url, sizeof channel->url);
+    channel->credentials = fresh->credentials;
+    fresh->credentials = old;
+}
+
 /* Under both mutexes. */
 static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *fresh, uint64_t after)
 {
@@ -181,7 +191,9 @@ static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *
     channel->token_bytes = fresh->token_bytes;
     atomic_store(&channel->data_stream_count, fresh->offered_stream_count);
     channel->can_resume = fresh->offers_resume;
-    channel->is_read_out = channel->is_torn = channel->is_moved = false;
+    channel->is_read_out = channel->is_torn = channel->is_moved = channel->is_patient = false;
+    take_place(channel, fresh);
+    flyt_gate_take_locked(channel, fresh);
     atomic_fetch_add(&channel->output.sent_bytes, atomic_load(&fresh->output.sent_bytes));
     atomic_fetch_add(&channel->output.write_count, atomic_load(&fresh->output.write_count));
     atomic_fetch_add(&channel->resume_count, 1);

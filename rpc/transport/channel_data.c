@@ -89,10 +89,13 @@ static struct flyt_data_job *take_first_locked(struct flyt_data *data)
 }
 
 /* A transfer of which no chunk is left to take or being written is over. The mutex is free while its owner is told. */
-static void end_locked(struct flyt_data *data, struct flyt_data_job *job)
+static void end_locked(struct flyt_channel *channel, struct flyt_data_job *job)
 {
+    struct flyt_data *data = &channel->data;
+
     job->is_done = true;
     data->job_count--;
+    flyt_gate_end(channel);
     if (!job->done) {
         pthread_cond_broadcast(&data->changed);
         return;
@@ -104,14 +107,16 @@ static void end_locked(struct flyt_data *data, struct flyt_data_job *job)
 }
 
 /* Everything that waits to be sent has failed. */
-static void fail_all_locked(struct flyt_data *data)
+static void fail_all_locked(struct flyt_channel *channel)
 {
+    struct flyt_data *data = &channel->data;
+
     while (data->first) {
         struct flyt_data_job *job = take_first_locked(data);
         job->status = FLYT_CHANNEL_LOST;
         job->next_offset = job->bytes;
         if (!job->busy_count)
-            end_locked(data, job);
+            end_locked(channel, job);
     }
 }
 
@@ -151,10 +156,10 @@ static void send_chunks(struct flyt_channel *channel, struct flyt_output *output
         if (status)
             job->status = FLYT_CHANNEL_LOST;
         if (!--job->busy_count && job->next_offset == job->bytes)
-            end_locked(data, job);
+            end_locked(channel, job);
     }
     if (data->state == FLYT_DATA_ENDED)
-        fail_all_locked(data);
+        fail_all_locked(channel);
     pthread_mutex_unlock(&data->mutex);
 }
 
@@ -438,7 +443,7 @@ void flyt_data_return(struct flyt_channel *channel)
     if (data->state == FLYT_DATA_AWAY)
         data->state = FLYT_DATA_CLOSED;
     if (data->first && start_locked(channel))
-        fail_all_locked(data);
+        fail_all_locked(channel);
     pthread_cond_broadcast(&data->changed);
     pthread_mutex_unlock(&data->mutex);
 }
@@ -464,7 +469,7 @@ void flyt_data_join(struct flyt_channel *channel)
     }
     pthread_mutex_lock(&data->mutex);
     if (data->state != FLYT_DATA_AWAY)
-        fail_all_locked(data);
+        fail_all_locked(channel);
     pthread_mutex_unlock(&data->mutex);
 }
 
@@ -517,7 +522,9 @@ static int send_chunks_here(struct flyt_channel *channel, uint64_t transfer_id, 
 static int send_here(struct flyt_channel *channel, uint64_t transfer_id, const char *data, size_t bytes)
 {
     atomic_fetch_add(&channel->chunked_count, 1);
+    flyt_gate_begin(channel);
     int status = send_chunks_here(channel, transfer_id, data, bytes);
+    flyt_gate_end(channel);
     atomic_fetch_sub(&channel->chunked_count, 1);
     return status;
 }
@@ -537,6 +544,7 @@ static int enqueue_locked(struct flyt_channel *channel, struct flyt_data_job *jo
         return status;
     append_locked(&channel->data, job);
     channel->data.job_count++;
+    flyt_gate_begin(channel);
     pthread_cond_broadcast(&channel->data.changed);
     return FLYT_CHANNEL_OK;
 }

@@ -106,8 +106,9 @@ static int status_code(flyt_handshake_status status)
     case FLYT_HANDSHAKE_BASE_DIFFERS:
         return -EPROTO;
     case FLYT_HANDSHAKE_DENIED:
-    case FLYT_HANDSHAKE_NO_SESSION:
         return -EACCES;
+    case FLYT_HANDSHAKE_NO_SESSION:
+        return -ESTALE;
     case FLYT_HANDSHAKE_BUSY:
         return -EBUSY;
     case FLYT_HANDSHAKE_NO_DEVICE:

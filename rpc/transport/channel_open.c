@@ -143,6 +143,7 @@ void flyt_channel_free(struct flyt_channel *channel)
     pthread_mutex_destroy(&channel->mutex);
     pthread_cond_destroy(&channel->reader_left);
     pthread_cond_destroy(&channel->came_back);
+    pthread_cond_destroy(&channel->gate.opened);
     free(channel->accepted);
     explicit_bzero(channel->credentials.secret, sizeof channel->credentials.secret);
     free((void *)channel->credentials.data);
@@ -185,6 +186,7 @@ static struct flyt_channel *make_channel(const struct flyt_channel_config *confi
     pthread_mutex_init(&channel->mutex, NULL);
     pthread_cond_init(&channel->reader_left, NULL);
     pthread_cond_init(&channel->came_back, NULL);
+    pthread_cond_init(&channel->gate.opened, NULL);
     flyt_data_init(&channel->data);
     channel->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     channel->lost_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -235,10 +237,11 @@ int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_erro
     return 0;
 }
 
-int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_channel_handlers *handlers, void *user,
-                            uint64_t deadline_ms, struct flyt_error *err, struct flyt_channel **ret_fresh)
+int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_channel_place *place,
+                            const struct flyt_channel_handlers *handlers, void *user, uint64_t deadline_ms,
+                            struct flyt_error *err, struct flyt_channel **ret_fresh)
 {
-    struct flyt_channel_config config = {.url = channel->url,
+    struct flyt_channel_config config = {.url = place->url,
                                          .cuda_version = channel->cuda_version,
                                          .handlers = handlers,
                                          .user = user,
@@ -248,9 +251,9 @@ int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_chan
     unsigned left_ms = (unsigned)flyt_clock_left_ms(deadline_ms);
     int fd;
 
-    if (channel->credentials.data)
-        config.credentials = &channel->credentials;
-    int status = flyt_connect(channel->url, left_ms < CONNECT_TRY_MS ? left_ms : CONNECT_TRY_MS, err, &fd);
+    if (place->credentials.data)
+        config.credentials = &place->credentials;
+    int status = flyt_connect(place->url, left_ms < CONNECT_TRY_MS ? left_ms : CONNECT_TRY_MS, err, &fd);
     if (status)
         return status;
     struct flyt_channel *fresh = make_channel(&config, fd);

@@ -162,7 +162,8 @@ static void count_error(struct flyt_channel *channel)
     atomic_fetch_add_explicit(&channel->error_count, 1, memory_order_release);
 }
 
-static void hand_over(struct flyt_channel *channel, unsigned procedure, void *args)
+/* 0, or what flyt_gate_stop and flyt_gate_move say. */
+static int hand_over(struct flyt_channel *channel, unsigned procedure, void *args, struct flyt_error *err)
 {
     const struct flyt_channel_handlers *handlers = channel->handlers;
 
@@ -210,6 +211,13 @@ static void hand_over(struct flyt_channel *channel, unsigned procedure, void *ar
     case FLYT_BACK_SEND_ALL:
         flyt_channel_send_all(channel, ((flyt_back_send_all *)args)->number);
         break;
+    case FLYT_BACK_STOP:
+        return flyt_gate_stop(channel, ((flyt_back_stop *)args)->number, err);
+    case FLYT_BACK_GO_ON:
+        flyt_gate_go_on(channel, ((flyt_back_stop *)args)->number);
+        break;
+    case FLYT_BACK_MOVED:
+        return flyt_gate_move(channel, args, err);
     case FLYT_BACK_CHUNK: { /* one that could not be cut */
         const flyt_chunk *chunk = args;
         void *place =
@@ -222,6 +230,7 @@ static void hand_over(struct flyt_channel *channel, unsigned procedure, void *ar
         break;
     }
     }
+    return 0;
 }
 
 static xdrproc_t back_args(unsigned procedure)
@@ -238,6 +247,9 @@ static xdrproc_t back_args(unsigned procedure)
         [FLYT_BACK_CREDIT] = (xdrproc_t)xdr_flyt_back_credit,
         [FLYT_BACK_TRANSFER_FAILED] = (xdrproc_t)xdr_flyt_back_transfer_failed,
         [FLYT_BACK_SEND_ALL] = (xdrproc_t)xdr_flyt_back_send_all,
+        [FLYT_BACK_STOP] = (xdrproc_t)xdr_flyt_back_stop,
+        [FLYT_BACK_GO_ON] = (xdrproc_t)xdr_flyt_back_stop,
+        [FLYT_BACK_MOVED] = (xdrproc_t)xdr_flyt_back_moved,
     };
 
     return procedure < sizeof routines / sizeof routines[0] ? routines[procedure] : NULL;
@@ -256,6 +268,8 @@ static int take_call(struct flyt_channel *channel, const struct flyt_input_recor
         flyt_back_credit credit;
         flyt_back_transfer_failed transfer_failed;
         flyt_back_send_all send_all;
+        flyt_back_stop stop;
+        flyt_back_moved moved;
     } args;
     struct flyt_call_head head;
     XDR xdrs;
@@ -269,10 +283,10 @@ static int take_call(struct flyt_channel *channel, const struct flyt_input_recor
     memset(&args, 0, sizeof args);
     flyt_xdr_decode_init(&xdrs, record->data + head.bytes, record->bytes - head.bytes, NULL);
     bool is_good = xdr_args(&xdrs, &args) && !flyt_xdr_left(&xdrs);
-    if (is_good)
-        hand_over(channel, head.procedure, &args);
+    int status = is_good ? hand_over(channel, head.procedure, &args, err) : 0;
     xdr_free(xdr_args, &args);
-    return is_good ? 0 : flyt_error_set(err, -EBADMSG, "the server's call %u could not be decoded", head.procedure);
+    return is_good ? status
+                   : flyt_error_set(err, -EBADMSG, "the server's call %u could not be decoded", head.procedure);
 }
 
 /* ---- records ---- */
@@ -396,6 +410,7 @@ static int read_records(struct flyt_channel *channel, const struct flyt_waiter *
         int status = flyt_input_next(&channel->input, &record);
         if (status > 0) {
             status = take_record(channel, &record, err);
+            *ret_is_end = status == -ESHUTDOWN;
             if (status)
                 return status;
             continue;
@@ -454,7 +469,7 @@ static void read_locked(struct flyt_channel *channel, const struct flyt_waiter *
     pthread_mutex_lock(&channel->mutex);
     if (status) {
         channel->is_read_out = true;
-        channel->is_torn = flyt_input_has_part(&channel->input);
+        channel->is_torn = status != -ESHUTDOWN && flyt_input_has_part(&channel->input);
     }
     if (status && channel->busy_waiter) { /* nobody will fill it any more */
         pthread_cond_signal(&channel->busy_waiter->answered);
@@ -570,6 +585,7 @@ void *flyt_channel_background(void *argument)
             watch = (struct watch){.was_kicked = true};
             continue;
         }
+        flyt_gate_answer(channel);
         watch_once(channel, &watch);
         check_server(channel, &watch);
     }

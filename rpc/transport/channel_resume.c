@@ -15,15 +15,21 @@
 enum {
     LAST_READ_MS = 1000, /* how long a server that is gone may take to end the connection */
     HANDLER_MS = 5000,   /* and a handler, which is to be quick, to return */
-    PAUSE_MS_MIN = 20,   /* between tries to connect; twice as long each time */
-    PAUSE_MS_MAX = 200
+    PAUSE_MS_MIN = 10,   /* between tries; a quarter longer each time */
+    PAUSE_MS_MAX = 200,
+    ASK_PAUSE_MS_MIN = 100 /* where each try asks others than the node */
 };
 
 /* One going on of a session, on the stack of the background thread. */
 struct resumption {
     struct flyt_channel *channel;
     uint64_t after;
-    uint64_t start_ms;
+    uint64_t start_ms, end_ms; /* no try begins after the latter; UINT64_MAX: for ever */
+    bool is_moved;             /* what fails is begun again as a whole */
+    bool is_asked;             /* where it is, each time */
+    unsigned located_count;
+    uint64_t refused_ms; /* since when every answer has been a refusal; 0: the last one was none */
+    /* Of one try: */
     _Atomic(bool) has_failed; /* what the other server has said against it; `failure` is there then */
     _Atomic(bool) is_refused; /* it was a call of the handler's: that can say what of */
     char failure[256];
@@ -182,23 +188,6 @@ static int leave_connection(struct flyt_channel *channel, struct flyt_error *err
 
 /* ---- the other one ---- */
 
-static bool may_try_again(int status)
-{
-    switch (status) {
-    case -ECONNREFUSED: /* also: it closed the connection instead of answering */
-    case -ECONNRESET:
-    case -ECONNABORTED:
-    case -EPIPE:
-    case -ENOENT: /* a unix socket, while who listens starts again */
-    case -EBUSY:
-    case -EAGAIN:
-    case -ETIMEDOUT:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* Whether the other server is one for this session. */
 static int check_fresh(const struct flyt_channel *channel, const struct flyt_channel *fresh, struct flyt_error *err)
 {
@@ -215,22 +204,30 @@ static int check_fresh(const struct flyt_channel *channel, const struct flyt_cha
     return 0;
 }
 
-/* 0 and *ret_fresh, or a negative errno. */
-static int connect_fresh(struct resumption *self, struct flyt_error *err, struct flyt_channel **ret_fresh)
+/* Where it is to be looked for. 0 or a negative errno. */
+static int locate(struct resumption *self, struct flyt_channel_place *ret_place, struct flyt_error *err)
 {
     struct flyt_channel *channel = self->channel;
-    uint64_t deadline_ms = self->start_ms + FLYT_CHANNEL_RESUME_MS;
-    unsigned pause_ms = PAUSE_MS_MIN;
 
-    for (;;) {
-        int status = flyt_channel_open_fresh(channel, &handlers, self, deadline_ms, err, ret_fresh);
-        struct pollfd over = {.fd = channel->lost_fd, .events = POLLIN};
-        if (!status || !may_try_again(status) || !flyt_clock_left_ms(deadline_ms))
-            return status;
-        if (poll(&over, 1, (int)pause_ms) != 0)
-            return flyt_error_set(err, -ECANCELED, "closed");
-        pause_ms = pause_ms < PAUSE_MS_MAX / 2 ? 2 * pause_ms : PAUSE_MS_MAX;
-    }
+    memcpy(ret_place->url, channel->url, sizeof channel->url);
+    ret_place->credentials = channel->credentials;
+    if (!self->is_asked)
+        return 0;
+    return channel->handlers->locate(channel->user, self->located_count++, ret_place, err);
+}
+
+/* One try. 0 and *ret_fresh, or a negative errno. */
+static int connect_fresh(struct resumption *self, struct flyt_error *err, struct flyt_channel **ret_fresh)
+{
+    uint64_t deadline_ms = flyt_clock_ms() + self->channel->connect_timeout_ms;
+    struct flyt_channel_place place;
+
+    int status = locate(self, &place, err);
+    if (!status)
+        status = flyt_channel_open_fresh(self->channel, &place, &handlers, self,
+                                         deadline_ms < self->end_ms ? deadline_ms : self->end_ms, err, ret_fresh);
+    explicit_bzero(&place, sizeof place);
+    return status;
 }
 
 /* What a call of our own on the fresh connection has come to. 0 or a negative errno. */
@@ -248,14 +245,41 @@ static int check_call(const struct resumption *self, const struct flyt_channel *
     return 0;
 }
 
+/* Whether the server has everything as it was when it was left. 0 or a negative errno. */
+static int ask_whole(const struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err,
+                     bool *ret_is_whole)
+{
+    flyt_session_is_whole_args args = {0};
+    flyt_session_is_whole_res res = {0};
+
+    *ret_is_whole = false;
+    if (!self->is_moved || !flyt_channel_has(fresh, FLYT_SESSION_IS_WHOLE))
+        return 0;
+    int called = flyt_call_session_is_whole(fresh, &args, &res);
+    *ret_is_whole = res.is_whole;
+    return check_call(self, fresh, "session_is_whole", called, res.result, err);
+}
+
+/* Nothing is made again: what this server has told of errors has all been heard. 0 or a negative errno. */
+static int return_to(struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    struct flyt_channel *channel = self->channel;
+    const struct flyt_progress_page *page = atomic_load(&fresh->page);
+    struct flyt_error cause = {0};
+
+    if (page)
+        atomic_fetch_add(&fresh->error_count, atomic_load(&page->error_count));
+    channel->resume_after = self->after;
+    int status = channel->handlers->resume(channel->user, NULL, &cause);
+    return status ? flyt_error_set(err, -EPROTO, "%.400s", *cause.text ? cause.text : "something is missing") : 0;
+}
+
 /* Everything is made again. 0 or a negative errno. */
-static int restore(struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err)
+static int make_again(struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err)
 {
     struct flyt_channel *channel = self->channel;
     flyt_session_resume_begin_args begin = {0};
     flyt_session_resume_begin_res begin_res = {0};
-    flyt_session_resume_end_args end = {.sequence = self->after};
-    flyt_session_resume_end_res end_res = {0};
     struct flyt_error cause = {0};
 
     int called = flyt_call_session_resume_begin(fresh, &begin, &begin_res);
@@ -269,7 +293,22 @@ static int restore(struct resumption *self, struct flyt_channel *fresh, struct f
         return status;
     if (status || *cause.text)
         return flyt_error_set(err, -EPROTO, "%.400s", *cause.text ? cause.text : "the program cannot be restored");
-    called = flyt_call_session_resume_end(fresh, &end, &end_res);
+    return 0;
+}
+
+/* The session is as it was after call `after`. 0 or a negative errno. */
+static int restore(struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    flyt_session_resume_end_args end = {.sequence = self->after};
+    flyt_session_resume_end_res end_res = {0};
+    bool is_whole;
+
+    int status = ask_whole(self, fresh, err, &is_whole);
+    if (!status)
+        status = is_whole ? return_to(self, fresh, err) : make_again(self, fresh, err);
+    if (status)
+        return status;
+    int called = flyt_call_session_resume_end(fresh, &end, &end_res);
     return check_call(self, fresh, "session_resume_end", called, end_res.result, err);
 }
 
@@ -297,11 +336,15 @@ static void set_fresh(struct flyt_channel *channel, struct flyt_channel *fresh)
         flyt_channel_lose(fresh, "closed");
 }
 
-static int go_on(struct resumption *self, struct flyt_error *err)
+/* All of it once. 0 or a negative errno; *ret_is_connected: the node has let us in. */
+static int try_once(struct resumption *self, struct flyt_error *err, bool *ret_is_connected)
 {
     struct flyt_channel *channel = self->channel, *fresh;
 
+    atomic_store(&self->has_failed, false);
+    atomic_store(&self->is_refused, false);
     int status = connect_fresh(self, err, &fresh);
+    *ret_is_connected = !status;
     if (status)
         return status;
     set_fresh(channel, fresh);
@@ -318,6 +361,58 @@ static int go_on(struct resumption *self, struct flyt_error *err)
     else
         flyt_channel_free(fresh);
     return status;
+}
+
+/* Whether nobody was there to let us in, or not now. */
+static bool is_absence(int status)
+{
+    switch (status) {
+    case -ECONNREFUSED: /* also: it closed the connection instead of answering */
+    case -ECONNRESET:
+    case -ECONNABORTED:
+    case -EPIPE:
+    case -ENOENT: /* a unix socket, while who listens starts again */
+    case -EBUSY:
+    case -EAGAIN:
+    case -ETIMEDOUT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool may_try_again(struct resumption *self, int status, bool is_connected)
+{
+    if (is_connected ? self->is_moved : is_absence(status)) {
+        self->refused_ms = 0;
+        return true;
+    }
+    if (is_connected || !self->is_asked || status == -ESTALE)
+        return false;
+    /* What was granted may not hold any more, or not yet where it is to hold. */
+    uint64_t now_ms = flyt_clock_ms();
+    if (!self->refused_ms)
+        self->refused_ms = now_ms;
+    return now_ms - self->refused_ms < FLYT_CHANNEL_RESUME_MS;
+}
+
+/* 0, or a negative errno with what the last try came to. */
+static int go_on(struct resumption *self, struct flyt_error *err)
+{
+    unsigned pause_ms = self->is_asked ? ASK_PAUSE_MS_MIN : PAUSE_MS_MIN;
+    struct pollfd over = {.fd = self->channel->lost_fd, .events = POLLIN};
+
+    for (;;) {
+        bool is_connected;
+        *err = (struct flyt_error){0};
+        int status = try_once(self, err, &is_connected);
+        if (!status || !may_try_again(self, status, is_connected) || !flyt_clock_left_ms(self->end_ms))
+            return status;
+        flyt_debug("session does not go on yet server=%s: %s", self->channel->url, err->text);
+        if (poll(&over, 1, (int)pause_ms) != 0)
+            return flyt_error_set(err, -ECANCELED, "closed");
+        pause_ms = 5 * pause_ms / 4 < PAUSE_MS_MAX ? 5 * pause_ms / 4 : PAUSE_MS_MAX;
+    }
 }
 
 /* ---- all of it ---- */
@@ -344,21 +439,36 @@ static void write_kept(struct flyt_channel *channel)
         flyt_channel_lose(channel, strerror(-status));
 }
 
+static void take_orders(struct resumption *self)
+{
+    struct flyt_channel *channel = self->channel;
+
+    pthread_mutex_lock(&channel->mutex);
+    self->is_moved = channel->is_patient;
+    self->end_ms = self->start_ms + FLYT_CHANNEL_RESUME_MS;
+    if (self->is_moved)
+        self->end_ms = channel->moved.wait_ms ? self->start_ms + channel->moved.wait_ms : UINT64_MAX;
+    self->is_asked = self->is_moved && channel->moved.flags & FLYT_MOVED_ASK_AGAIN && channel->handlers->locate;
+    pthread_mutex_unlock(&channel->mutex);
+}
+
 void flyt_channel_resume(struct flyt_channel *channel)
 {
     struct resumption self = {.channel = channel, .start_ms = flyt_clock_ms()};
     struct flyt_error err = {0};
     char cause[sizeof channel->lost_cause];
 
+    take_orders(&self);
     const char *obstacle = find_obstacle(&self, &err);
     if (obstacle) {
-        snprintf(cause, sizeof cause, "the server process ended while work was unfinished: %.300s", obstacle);
+        snprintf(cause, sizeof cause, "%.100s while work was unfinished: %.300s",
+                 self.is_moved ? channel->away_cause : "the server process ended", obstacle);
         flyt_channel_lose(channel, cause);
         return;
     }
     if (go_on(&self, &err)) {
-        snprintf(cause, sizeof cause, "%.100s, and the session cannot go on at another one: %.300s",
-                 channel->away_cause, err.text);
+        snprintf(cause, sizeof cause, "%.100s, and %s cannot go on at another one: %.300s", channel->away_cause,
+                 self.is_moved ? "it" : "the session", err.text);
         flyt_channel_lose(channel, cause);
         return;
     }

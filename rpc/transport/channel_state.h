@@ -8,6 +8,7 @@
  *   channel_data.c      data streams
  *   channel_progress.c  what is known of the server's progress
  *   channel_kept.c      calls that may have to be sent again
+ *   channel_gate.c      where calls wait while the server has stopped the program
  *   channel_resume.c    going on over another connection
  *   channel_adopt.c     taking over that connection
  *   resume_rule.c       whether that may be
@@ -28,6 +29,12 @@
  * with output, input, progress and data streams, until it makes the state UP again under both mutexes. The numbers of
  * the descriptors stay (dup2), and so does `accepted`; pages of servers that are gone stay mapped until the close,
  * because threads may be looking at them.
+ *
+ * The gate is looked at under output.mutex, where a call gets its number: once it is shut no call gets one that may not
+ * pass. begun_count counts what is half-sent: groups, and transfers with chunks to be sent. Who brings it to 0 looks at
+ * is_due and kicks the background thread; who makes is_due true looks at begun_count afterwards: one of them sees to it
+ * that session_stopped goes. A session that goes on over another connection finds the gate open, unless the new server
+ * has stopped it already, on the fresh connection, where nothing is answered.
  */
 #ifndef FLYT_TRANSPORT_CHANNEL_STATE_H
 #define FLYT_TRANSPORT_CHANNEL_STATE_H
@@ -50,8 +57,7 @@ enum {
     FLYT_CHANNEL_READ_AHEAD_BYTES = 64 * 1024,
     FLYT_CHANNEL_FLUSH_BYTES = 32 * 1024, /* one-way calls are written out when so much is waiting */
     FLYT_CHANNEL_TABLE_FIRST = 16,        /* procedures from here on have sequence numbers */
-    FLYT_CHANNEL_URL_BYTES = 512,
-    FLYT_DATA_BYTES_MIN = 512 * 1024 /* smaller transfers take the main connection: waking threads costs more */
+    FLYT_DATA_BYTES_MIN = 512 * 1024      /* smaller transfers take the main connection: waking threads costs more */
 };
 
 /* A thread that waits for a reply; lives on its stack. Under channel.mutex, but what the reader alone touches. */
@@ -103,6 +109,17 @@ struct flyt_data {
     uint64_t sent_bytes, received_bytes, writes; /* of streams that were closed when the session went on */
 };
 
+/* Under output.mutex; what is atomic is read without. */
+struct flyt_gate {
+    _Atomic(bool) is_shut;
+    _Atomic(bool) is_due;          /* session_stopped is to be sent */
+    uint64_t number;               /* of the last FLYT_BACK_STOP, while it is shut */
+    uint64_t answer;               /* the number of the session_stopped that answers it; 0: not sent */
+    _Atomic(unsigned) begun_count; /* changed without the mutex, too */
+    struct flyt_channel_group *groups;
+    pthread_cond_t opened;
+};
+
 enum flyt_channel_state { FLYT_CHANNEL_UP, FLYT_CHANNEL_AWAY, FLYT_CHANNEL_ENDED };
 
 struct flyt_channel {
@@ -129,6 +146,7 @@ struct flyt_channel {
     uint32_t plain_xid; /* of calls without a sequence number, counted down from the top so as not to meet others */
     _Atomic(uint64_t) written_sequence;
     struct flyt_kept kept; /* freed when the connection is lost */
+    struct flyt_gate gate;
 
     struct flyt_input input; /* the reader's */
     struct flyt_chunk_head chunk;
@@ -174,6 +192,8 @@ struct flyt_channel {
     bool is_torn;                    /* it ended within a record */
     bool is_moved;                   /* the server has named the last call that it executed: */
     uint64_t move_after;             /* this one */
+    bool is_patient;                 /* it is tried again as a whole, as the server has said: */
+    flyt_back_moved moved;           /* this */
     _Atomic(bool) had_fatal;         /* the server has said that it is over */
     _Atomic(unsigned) chunked_count; /* threads that send a transfer's chunks over this connection */
     pthread_cond_t came_back;        /* the state is no longer AWAY */
@@ -229,6 +249,16 @@ static inline int flyt_channel_leave(struct flyt_channel *channel, int status)
 int flyt_channel_write_locked(struct flyt_channel *channel, bool may_wait);
 /* Whether the calling thread is the reader, as a handler is: it must then not wait for the socket. */
 bool flyt_channel_is_reader(struct flyt_channel *channel);
+/* The same, or it reads a data stream. */
+bool flyt_channel_is_handler(struct flyt_channel *channel);
+/* Encodes a call as the next record, and completes it not yet; waits at the gate and for room, unless !may_wait.
+ * FLYT_CHANNEL_OK; _UNSUPPORTED: its arguments exceed the protocol's bounds, nothing is sent; _LOST: output.status says
+ * why. */
+int flyt_channel_encode_locked(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
+                               bool may_wait, uint32_t *ret_xid);
+/* A connection that cannot be written to is lost; who notices first says so. Not with a mutex held. FLYT_CHANNEL_OK for
+ * status 0, else _LOST. */
+int flyt_channel_end_write(struct flyt_channel *channel, int status);
 /* From then on a connection that cannot be written to is not lost where the session may go on. */
 void flyt_channel_watch_output(struct flyt_channel *channel);
 /* Wakes the background thread. */
@@ -242,6 +272,42 @@ int flyt_channel_start_thread(pthread_t *thread, const char *name, void *(*run)(
  * thread that is writing takes the rest along, and what the socket refuses is written when it can take more.
  */
 void flyt_channel_send_all(struct flyt_channel *channel, uint64_t number);
+
+/* channel_gate.c */
+static inline bool flyt_gate_is_shut(struct flyt_channel *channel)
+{
+    return __builtin_expect(atomic_load_explicit(&channel->gate.is_shut, memory_order_relaxed), false);
+}
+
+/* A transfer with chunks to be sent begins, and is sent. */
+static inline void flyt_gate_begin(struct flyt_channel *channel)
+{
+    atomic_fetch_add(&channel->gate.begun_count, 1);
+}
+
+static inline void flyt_gate_end(struct flyt_channel *channel)
+{
+    if (atomic_fetch_sub(&channel->gate.begun_count, 1) == 1 && atomic_load(&channel->gate.is_due))
+        flyt_channel_kick(channel);
+}
+
+/* Whether the calling thread may make this call while it is shut. */
+bool flyt_gate_may_pass_locked(struct flyt_channel *channel, unsigned procedure);
+/* Waits while it is shut and the connection is not lost: output.status says so then. */
+void flyt_gate_wait_locked(struct flyt_channel *channel);
+/* The same for a thread that holds no mutex, and may wait. */
+void flyt_gate_wait(struct flyt_channel *channel);
+/* The connection is lost: wakes who waits. Output locked, its status set. */
+void flyt_gate_lose_locked(struct flyt_channel *channel);
+/* The session goes on over the connection of `fresh`. Both mutexes held. */
+void flyt_gate_take_locked(struct flyt_channel *channel, struct flyt_channel *fresh);
+/* Sends session_stopped where it is due and nothing is half-sent. Waits for nobody. */
+void flyt_gate_answer(struct flyt_channel *channel);
+/* The notices, from the reader. FLYT_BACK_MOVED: -ESHUTDOWN, the connection has been read to its end; or -EBADMSG, also
+ * for a FLYT_BACK_STOP that cannot be answered; with *err. */
+int flyt_gate_stop(struct flyt_channel *channel, uint64_t number, struct flyt_error *err);
+void flyt_gate_go_on(struct flyt_channel *channel, uint64_t number);
+int flyt_gate_move(struct flyt_channel *channel, const flyt_back_moved *moved, struct flyt_error *err);
 
 /* channel_receive.c */
 bool flyt_channel_split(void *user, const unsigned char *head, size_t head_bytes, size_t record_bytes,
@@ -268,16 +334,17 @@ struct flyt_greeting {
 void flyt_channel_fill_handshake(const struct flyt_channel *channel, flyt_connection_kind kind,
                                  flyt_handshake_args *args);
 /* Makes the handshake, with its challenge where there is one. 0 and *res filled (xdr_free), or a negative errno with
- * the cause in *err and *res freed: -EACCES (denied, or no such session), -EBUSY, -ENODEV, -EPROTO, -ECONNREFUSED (no
- * answer), -ETIMEDOUT, -ECANCELED. */
+ * the cause in *err and *res freed: -EACCES (denied), -ESTALE (no such session), -EBUSY, -ENODEV, -EPROTO,
+ * -ECONNREFUSED (no answer), -ETIMEDOUT, -ECANCELED. */
 int flyt_channel_greet(const struct flyt_channel *channel, struct flyt_greeting *greeting, flyt_handshake_args *args,
                        flyt_handshake_res *res, struct flyt_error *err);
 
-/* channel_open.c: a channel of its own for a connection on which the session of `channel` goes on: connected, handshake
- * made, its background thread running. It has no data streams. One try; 0 or a negative errno with *err: those of
- * connect(2) and of flyt_channel_greet. */
-int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_channel_handlers *handlers, void *user,
-                            uint64_t deadline_ms, struct flyt_error *err, struct flyt_channel **ret_fresh);
+/* channel_open.c: a channel of its own for a connection to `place` on which the session of `channel` goes on:
+ * connected, handshake made, its background thread running. It has no data streams. One try; 0 or a negative errno with
+ * *err: those of connect(2) and of flyt_channel_greet. */
+int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_channel_place *place,
+                            const struct flyt_channel_handlers *handlers, void *user, uint64_t deadline_ms,
+                            struct flyt_error *err, struct flyt_channel **ret_fresh);
 /* Frees a channel that has no threads. */
 void flyt_channel_free(struct flyt_channel *channel);
 

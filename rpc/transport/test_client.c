@@ -93,10 +93,12 @@ static int resume(void *user, struct flyt_channel *fresh, struct flyt_error *err
     flyt_memory_restore_args memory = {0};
     flyt_memory_restore_res res;
 
-    note(client, "resume %" PRIu64 "; ", flyt_channel_resume_after(client->channel));
+    note(client, "%s %" PRIu64 "; ", fresh ? "resume" : "stay", flyt_channel_resume_after(client->channel));
     atomic_fetch_add(&client->resume_count, 1);
     if (client->resume)
         return client->resume(client, fresh, err);
+    if (!fresh)
+        return 0;
     if (flyt_send_stream_create(fresh, &stream, NULL) || flyt_call_memory_restore(fresh, &memory, &res) || res.result)
         return flyt_error_set(err, -EPROTO, "the test's objects were not made again");
     return 0;

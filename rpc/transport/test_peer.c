@@ -31,6 +31,7 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
 
     bool is_resuming = args->kind == FLYT_CONNECTION_RESUME;
     link->is_data = args->kind == FLYT_CONNECTION_DATA;
+    atomic_store(&peer->key, args->credentials.credentials_len ? (unsigned char)*args->credentials.credentials_val : 0);
     res->message = strdup("");
     res->build = strdup(build);
     res->session_id = 77;
@@ -130,6 +131,12 @@ static bool_t serve_restoring(struct test_link *link, unsigned procedure, const 
 
     if (procedure == FLYT_SESSION_RESUME_BEGIN) {
         link->is_restoring = true;
+    } else if (procedure == FLYT_SESSION_IS_WHOLE) {
+        atomic_fetch_add(&peer->whole_count, 1);
+        ((flyt_session_is_whole_res *)res)->is_whole = link->is_restoring = atomic_load(&peer->is_whole);
+    } else if (procedure == FLYT_SESSION_RESUME_END && atomic_load(&peer->unresumed_count)) {
+        atomic_fetch_sub(&peer->unresumed_count, 1);
+        ((flyt_session_resume_end_res *)res)->result = 1;
     } else if (procedure == FLYT_SESSION_RESUME_END) {
         uint64_t sequence = ((const flyt_session_resume_end_args *)args)->sequence;
         link->is_restoring = false;
@@ -163,7 +170,7 @@ bool_t flyt_test_serve(unsigned procedure, void *args, void *res, size_t res_byt
         ((flyt_query_res *)res)->build = strdup("test peer");
         return TRUE;
     }
-    if (link->is_restoring || procedure == FLYT_SESSION_RESUME_BEGIN)
+    if (link->is_restoring || procedure == FLYT_SESSION_RESUME_BEGIN || procedure == FLYT_SESSION_IS_WHOLE)
         return serve_restoring(link, procedure, args, res);
     atomic_fetch_add(&peer->call_count, 1);
     link->received++;

@@ -44,6 +44,8 @@ struct test_peer {
     unsigned handshake_fd_count;
     _Atomic(unsigned) busy_count;    /* so many connections that want to go on with a session are told to come later */
     _Atomic(unsigned) resume_status; /* what they are told, if it is not OK: a flyt_handshake_status */
+    _Atomic(bool) is_whole;          /* it says that nothing is to be made again */
+    _Atomic(unsigned) unresumed_count; /* so many session_resume_end are refused */
     /* Called for every call of a table's procedure before it is answered; returns false where it answers by itself or
      * not at all. May be NULL. */
     bool (*serve)(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
@@ -64,6 +66,8 @@ struct test_peer {
     _Atomic(uint64_t) restored_count; /* calls that made a session's objects again */
     _Atomic(uint64_t) resume_after;   /* of the last session_resume_end */
     _Atomic(unsigned) refused_count;  /* connections that were told to come later */
+    _Atomic(unsigned) whole_count;    /* how often it was asked */
+    _Atomic(unsigned) key;            /* the first byte of the credentials that came last; 0: none */
     _Atomic(bool) holds_chunks;       /* chunks are not taken while this is true */
     _Atomic(uint64_t) executed_max;   /* tells no higher number as executed; UINT64_MAX at first */
 };
