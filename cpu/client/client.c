@@ -69,6 +69,30 @@ static void note_credit(void *user, uint64_t stream_id, uint64_t executed_calls)
     flyt_stream_credit(stream_id, executed_calls);
 }
 
+/*
+ * A session that was moved: the client manager is asked, where it gave the server; it may name several addresses of the
+ * node, which take turns. From a thread of the channel; a fork waits for the answer, as for every connection that is
+ * being made. Nobody who holds the mutex waits for the channel once it is open.
+ */
+static int locate(void *user, unsigned attempt, struct flyt_channel_place *place, struct flyt_error *err)
+{
+    struct flyt_local *grant = &flyt_client.local;
+    int status = 0;
+    pthread_mutex_lock(&flyt_client.connect_mutex);
+    bool is_granted = grant->url_count != 0; /* else FLYT_SERVER named it, and it is where it was */
+    if (is_granted)
+        status = flyt_local_attach(grant, err);
+    if (is_granted && !status) {
+        snprintf(place->url, sizeof place->url, "%s", grant->urls[attempt % grant->url_count]);
+        place->credentials = (struct flyt_channel_credentials){
+            .data = grant->credentials, .bytes = grant->credentials_bytes, .is_encrypted = grant->is_encrypted};
+        memcpy(place->credentials.secret, grant->secret, sizeof place->credentials.secret);
+        grant->has_news = true; /* what was asked about devices was asked elsewhere */
+    }
+    pthread_mutex_unlock(&flyt_client.connect_mutex);
+    return status;
+}
+
 static const struct flyt_channel_handlers handlers = {
     .chunk_place = flyt_transfer_chunk_place,
     .chunk_done = flyt_transfer_chunk_done,
@@ -81,6 +105,7 @@ static const struct flyt_channel_handlers handlers = {
     .transfer_failed = flyt_transfer_failed,
     .lost = note_lost,
     .resume = flyt_restore,
+    .locate = locate,
 };
 
 /* ---- connecting ---- */

@@ -93,11 +93,15 @@ static CUresult send_inline(struct flyt_stream *stream, const struct flyt_copy *
     return result;
 }
 
+/* The call. After a success `group` is begun, which the caller ends when the data is on its way; NULL: the server asks
+ * for the data. */
 static CUresult send_transfer_call(struct flyt_stream *stream, const struct flyt_copy *copy, uint64_t transfer_id,
-                                   uint64_t bytes, bool is_pull)
+                                   uint64_t bytes, struct flyt_channel_group *group)
 {
     uint64_t sequence = 0;
-    CUresult result = flyt_stream_begin(stream);
+    CUresult result = flyt_stream_begin(stream); /* waits, which nobody may in a group */
+    if (!result && group)
+        result = flyt_client_status(flyt_channel_group_begin(flyt_client.channel, group), "chunk");
     if (result)
         return result;
     flyt_copy_in_transfer_args args = {.thread = flyt_thread_number(),
@@ -105,9 +109,11 @@ static CUresult send_transfer_call(struct flyt_stream *stream, const struct flyt
                                        .dst = box_of(copy, &copy->dst),
                                        .transfer_id = transfer_id,
                                        .bytes = bytes,
-                                       .is_pull = is_pull};
+                                       .is_pull = !group};
     result = flyt_client_status(flyt_send_copy_in_transfer(flyt_client.channel, &args, &sequence), "copy_in_transfer");
     flyt_stream_sent(stream, sequence);
+    if (result && group)
+        flyt_channel_group_end(flyt_client.channel, group);
     return result;
 }
 
@@ -131,11 +137,14 @@ static CUresult send_now(struct flyt_stream *stream, const struct flyt_copy *cop
         else
             result = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    struct flyt_channel_group group;
     if (!result)
-        result = send_transfer_call(stream, copy, flyt_transfer_id(transfer), bytes, false);
-    if (!result)
+        result = send_transfer_call(stream, copy, flyt_transfer_id(transfer), bytes, &group);
+    if (!result) {
         result = flyt_client_status(
             flyt_channel_send_data(flyt_client.channel, flyt_transfer_id(transfer), data, bytes), "chunk");
+        flyt_channel_group_end(flyt_client.channel, &group);
+    }
     flyt_transfer_finish(transfer, result);
     flyt_transfer_unref(transfer);
     return result;
@@ -152,11 +161,15 @@ static CUresult send_later(struct flyt_stream *stream, const struct flyt_copy *c
         flyt_stream_join_covers(stream);
         flyt_transfer_await_pull(transfer, &stream->cover);
     }
-    CUresult result = send_transfer_call(stream, copy, flyt_transfer_id(transfer), flyt_host_box_bytes(&host), is_pull);
-    if (result)
+    struct flyt_channel_group group;
+    CUresult result = send_transfer_call(stream, copy, flyt_transfer_id(transfer), flyt_host_box_bytes(&host),
+                                         is_pull ? NULL : &group);
+    if (result) {
         flyt_transfer_finish(transfer, result);
-    else if (!is_pull)
+    } else if (!is_pull) {
         flyt_transfer_send(transfer);
+        flyt_channel_group_end(flyt_client.channel, &group);
+    }
     flyt_transfer_unref(transfer);
     return result;
 }

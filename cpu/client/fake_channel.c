@@ -131,6 +131,19 @@ int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer
     return FLYT_CHANNEL_OK;
 }
 
+int flyt_channel_group_begin(struct flyt_channel *channel, struct flyt_channel_group *group)
+{
+    if (fake.is_lost)
+        return FLYT_CHANNEL_LOST;
+    fake.group_count++;
+    return FLYT_CHANNEL_OK;
+}
+
+void flyt_channel_group_end(struct flyt_channel *channel, struct flyt_channel_group *group)
+{
+    fake.group_count--;
+}
+
 struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channel)
 {
     return (struct flyt_channel_counts){.calls = fake.sequence};

@@ -26,8 +26,9 @@ struct fake_channel {
     unsigned call_count[256];  /* by procedure */
     uint64_t data_transfer_id; /* of the last flyt_channel_send_data(_later) */
     uint64_t data_bytes;
-    unsigned data_count; /* how often they were called */
-    bool is_data_held;   /* _later does not finish by itself: the test calls held_done */
+    unsigned data_count;  /* how often they were called */
+    unsigned group_count; /* groups that have not ended */
+    bool is_data_held;    /* _later does not finish by itself: the test calls held_done */
     void (*held_done)(void *user, uint64_t transfer_id, int status);
     void *held_user;
     bool is_lost;

@@ -225,12 +225,21 @@ CUresult flyt_image_send(struct flyt_channel *channel, const struct flyt_image *
     struct flyt_transfer *transfer = flyt_transfer_new(&box, false, 0);
     if (!transfer)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    struct flyt_channel_group group; /* a server must not get one without the other */
+    status = flyt_channel_group_begin(channel, &group);
+    if (status) {
+        result = flyt_client_status(status, "image_store");
+        flyt_transfer_finish(transfer, result);
+        flyt_transfer_unref(transfer);
+        return result;
+    }
     send_bytes(channel, transfer, image);
     flyt_image_store_args args = {
         .thread = flyt_thread_number(), .transfer_id = flyt_transfer_id(transfer), .bytes = image->bytes};
     flyt_image_store_res res = {0};
     memcpy(args.image_hash, ret_hash, FLYT_HASH_BYTES);
     status = flyt_call_image_store(channel, &args, &res);
+    flyt_channel_group_end(channel, &group);
     result = flyt_client_reply(status, res.result, "image_store");
     CUresult sent = flyt_transfer_wait(transfer); /* a refusal may come before the last byte was read */
     flyt_transfer_unref(transfer);

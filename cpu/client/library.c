@@ -279,14 +279,26 @@ static void note_loaded(struct flyt_library *library)
     library->load_number = atomic_fetch_add(&last_load_number, 1) + 1;
 }
 
+/* Image, loading and all kernels together: in the midst of them the books could not be brought to another server. */
+static CUresult begin_load(struct flyt_channel_group *group)
+{
+    return flyt_client_status(flyt_channel_group_begin(flyt_client.channel, group), "library_load");
+}
+
 static CUresult load(struct flyt_library *library, const struct flyt_jit_options *options)
 {
+    struct flyt_channel_group group;
+    bool is_begun = false;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&library->mutex);
     if (library->state == FLYT_LIBRARY_FAILED) {
         result = library->load_result;
     } else if (library->state == FLYT_LIBRARY_NEW) {
-        result = load_locked(library, options);
+        result = begin_load(&group);
+        if (!result) {
+            result = load_locked(library, options);
+            is_begun = true;
+        }
         library->load_result = result;
         if (!result)
             note_loaded(library);
@@ -296,6 +308,8 @@ static CUresult load(struct flyt_library *library, const struct flyt_jit_options
         else if (is_permanent(result))
             atomic_store(&library->state, FLYT_LIBRARY_FAILED);
         flyt_answer_end();
+        if (is_begun)
+            flyt_channel_group_end(flyt_client.channel, &group);
     }
     pthread_mutex_unlock(&library->mutex);
     return result;

@@ -35,7 +35,11 @@ CUresult flyt_link_parts(struct flyt_channel *channel, const struct flyt_link_pa
     static char no_name[] = "";
     flyt_image_link_args args = {.thread = flyt_thread_number(), .is_trial = is_trial};
     flyt_link_input *inputs = calloc(count + 1, sizeof *inputs);
+    struct flyt_channel_group group; /* the node that links is the one that was given the parts */
     CUresult result = inputs ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!result)
+        result = flyt_client_status(flyt_channel_group_begin(channel, &group), "image_link");
+    bool is_begun = !result;
     for (unsigned i = 0; i < count && !result; i++) {
         inputs[i].kind = parts[i].image.kind;
         inputs[i].name = parts[i].name ? parts[i].name : no_name;
@@ -49,6 +53,8 @@ CUresult flyt_link_parts(struct flyt_channel *channel, const struct flyt_link_pa
     args.options.options_val = numbers->values;
     if (!result)
         result = send_link(channel, &args, logs, ret_hash, ret_bytes);
+    if (is_begun)
+        flyt_channel_group_end(channel, &group);
     free(inputs);
     return result;
 }

@@ -88,18 +88,19 @@ static int send_call(int fd, const char *program_name)
     return status;
 }
 
-/* The reply; notices that come before it are passed over. */
-static int receive_reply(int fd, uint64_t deadline_ms, flyt_local_attach_res *ret_res)
+/* The reply; of notices that come before it is only noted that there were any. */
+static int receive_reply(struct flyt_local *local, uint64_t deadline_ms, flyt_local_attach_res *ret_res)
 {
     for (;;) {
         unsigned char *record;
         size_t bytes;
         struct flyt_reply_head head;
         XDR xdrs;
-        int status = read_record(fd, deadline_ms, &record, &bytes);
+        int status = read_record(local->fd, deadline_ms, &record, &bytes);
         if (status)
             return status;
         if (flyt_message_is_call(record, bytes)) {
+            local->has_news = true;
             free(record);
             continue;
         }
@@ -162,7 +163,7 @@ static int ask(struct flyt_local *local, struct flyt_error *err)
     snprintf(program_name, sizeof program_name, "%s", program_invocation_short_name);
     int status = send_call(local->fd, program_name);
     if (status == 0)
-        status = receive_reply(local->fd, deadline_ms, &res);
+        status = receive_reply(local, deadline_ms, &res);
     if (status)
         return flyt_error_set(err, status, "the client manager at %s does not answer: %s", flyt_local_path(),
                               status == -EPIPE ? "it closed the connection (is this user allowed?)"
@@ -220,8 +221,9 @@ int flyt_local_attach(struct flyt_local *local, struct flyt_error *err)
 bool flyt_local_has_changed(struct flyt_local *local)
 {
     char thrown_away[4096];
-    bool has_changed = false;
+    bool has_changed = local->has_news;
     ssize_t got = 0;
+    local->has_news = false;
     /* What a notice says is asked of the server anyway: that it came is enough. */
     while (local->fd >= 0 && (got = recv(local->fd, thrown_away, sizeof thrown_away, MSG_DONTWAIT)) > 0)
         has_changed = true;

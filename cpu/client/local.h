@@ -28,6 +28,7 @@ struct flyt_local {
     size_t credentials_bytes;
     unsigned char secret[FLYT_TICKET_KEY_BYTES];
     bool is_encrypted;
+    bool has_news; /* a notice was read that nobody has been told of (flyt_local_has_changed) */
 };
 
 /* The socket's path: FLYT_CLIENT_SOCKET, or the usual place. */
@@ -42,8 +43,8 @@ const char *flyt_local_path(void);
  */
 int flyt_local_attach(struct flyt_local *local, struct flyt_error *err);
 
-/* Reads the notices that have come, without blocking. Whether there was one: what was asked about devices may have
- * changed. */
+/* Reads the notices that have come, without blocking. Whether there was one since this was asked last: what was asked
+ * about devices may have changed. */
 bool flyt_local_has_changed(struct flyt_local *local);
 
 /* Closes the connection and forgets the grant. */

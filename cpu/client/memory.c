@@ -24,6 +24,7 @@ static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_all
         range->bytes > flyt_window_base((unsigned)range->device) + FLYT_WINDOW_BYTES - address)
         return CUDA_ERROR_UNKNOWN;
     if (flyt_range_insert(range)) {
+        flyt_answer_end(); /* there is nothing for the books, and the next call may have to wait */
         flyt_memory_free_args undo = {.thread = args->thread, .address = address};
         flyt_send_memory_free(flyt_client.channel, &undo, NULL);
         return CUDA_ERROR_OUT_OF_MEMORY;

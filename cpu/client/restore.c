@@ -239,7 +239,7 @@ static int look_at_calls(struct flyt_restore *restore)
 static int check_state(struct flyt_restore *restore)
 {
     int fatal = atomic_load(&flyt_client.fatal);
-    unsigned device_count = flyt_channel_info(restore->fresh)->device_count;
+    unsigned device_count = restore->fresh ? flyt_channel_info(restore->fresh)->device_count : flyt_client.device_count;
     if (fatal)
         return flyt_error_set(restore->err, -EIO, "the program's context has ended: CUDA error %d", fatal);
     if (device_count != flyt_client.device_count)
@@ -275,6 +275,11 @@ int flyt_restore(void *user, struct flyt_channel *fresh, struct flyt_error *err)
     failed.sequence = 0;
     pthread_mutex_unlock(&failed.mutex);
     int status = check_state(&restore);
+    if (!fresh) {
+        if (!status)
+            flyt_stream_stay(restore.sequence);
+        return status;
+    }
     if (!status)
         status = look_at_calls(&restore);
     if (!status)

@@ -43,6 +43,11 @@
  * they enter it. 0, every call having been executed; or a negative errno and a sentence that names what cannot be made
  * again: -ECONNRESET (`fresh` is lost), -EBUSY (something has not finished), -ENOTSUP, -ENOMEM, -EIO (the server
  * refuses, or has it otherwise). What has been made then stays until the connection ends.
+ *
+ * It may be called again for the same S, with another connection, whatever it has returned: the records are only read,
+ * but for the counts of a stream's calls, which each time are set to what they are with the new server. `fresh` NULL:
+ * the session stays with the server that it was to leave, which has it as it was, after tries with others or none:
+ * those counts become again what they were, and nothing else is looked at than whether anything is unfinished here.
  */
 int flyt_restore(void *user, struct flyt_channel *fresh, struct flyt_error *err);
 

@@ -73,6 +73,7 @@ static CUresult create(uint64_t context_id, int device, unsigned flags, int prio
     atomic_store(&stream->issued_calls, 0);
     atomic_store(&stream->executed_calls, 0);
     atomic_store(&stream->base_calls, 0);
+    stream->left_at = 0;
     atomic_store(&stream->last_sequence, 0);
     flyt_patience_reset(&stream->patience);
     flyt_stream_create_args args = {.thread = flyt_thread_number(),
@@ -497,6 +498,10 @@ static void restart_count(struct flyt_stream *stream, const struct flyt_restore 
     uint64_t issued = atomic_load(&stream->issued_calls);
     uint64_t waiting = flyt_restore_waiting(restore, stream->stream_id);
     uint64_t base = issued > waiting ? issued - waiting : 0;
+    if (stream->left_at != restore->sequence + 1) { /* the first try */
+        stream->left_at = restore->sequence + 1;
+        stream->left_base_calls = atomic_load(&stream->base_calls);
+    }
     atomic_store(&stream->base_calls, base);
     atomic_store(&stream->executed_calls, base);
     flyt_patience_reset(&stream->patience);
@@ -521,6 +526,22 @@ int flyt_stream_restore(struct flyt_restore *restore)
     for (int device = 0; device < FLYT_DEVICES_MAX; device++)
         restart_count(legacy(device), restore);
     return status;
+}
+
+static void take_back(struct flyt_stream *stream, uint64_t sequence)
+{
+    if (stream->left_at == sequence + 1)
+        atomic_store(&stream->base_calls, stream->left_base_calls);
+}
+
+void flyt_stream_stay(uint64_t sequence)
+{
+    uint32_t slot = 0;
+    struct flyt_stream *stream;
+    while ((stream = flyt_table_next_at(&stream_table, sequence, &slot)))
+        take_back(stream, sequence);
+    for (int device = 0; device < FLYT_DEVICES_MAX; device++)
+        take_back(legacy(device), sequence);
 }
 
 /* ---- the end of contexts and threads ---- */

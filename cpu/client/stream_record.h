@@ -31,6 +31,8 @@ struct flyt_stream {
     _Atomic uint64_t issued_calls;   /* that name this stream, since its creation */
     _Atomic uint64_t executed_calls; /* of these, as the server last told */
     _Atomic uint64_t base_calls;     /* of these, what servers before this one have executed */
+    uint64_t left_base_calls;        /* base_calls with the server that the session leaves or has left last, */
+    uint64_t left_at;                /* behind this call, plus 1; 0: it has left none. Both the restore's */
     _Atomic uint64_t last_sequence;  /* of the last one-way call on it */
     struct flyt_patience patience;   /* with the page's answers to queries */
     struct flyt_cover cover;         /* device-to-host transfers that a synchronization with it must see */
@@ -63,6 +65,8 @@ void flyt_stream_clear(uint64_t context_id, bool is_on_server);
 void flyt_stream_reset_legacy(int device);
 /* Makes the streams again, and goes on counting calls where the new server begins (restore.h). */
 int flyt_stream_restore(struct flyt_restore *restore);
+/* The session stays with the server that it was to leave, which goes on counting: so do the books. */
+void flyt_stream_stay(uint64_t sequence);
 /* Destroys the per-thread default streams of a thread that ends. */
 void flyt_stream_end_thread(struct flyt_thread *thread);
 

@@ -8,7 +8,8 @@ import re
 import sys
 from pathlib import Path
 
-LACKING = ("event_elapsed", "kernel_cluster_occupancy", "profiler_set", "session_all_sent")
+LACKING = ("event_elapsed", "kernel_cluster_occupancy", "profiler_set", "session_all_sent",
+           "session_stopped", "session_is_whole")
 OTHER = "kernel_available_shared"
 GIVEN_UP = "\nproc 65000 given_up sync\n    arg u32 device\n"
 
