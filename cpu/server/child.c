@@ -145,7 +145,9 @@ static int open_session(struct child *child, const int *fds, struct flyt_error *
             return flyt_error_set(err, status, "the allocation's memory ledgers cannot be used: %s", strerror(-status));
         session->manager = &child->manager;
     }
-    int status = flyt_grant_take(session, granted, err);
+    int status = flyt_prepare_check(session, &child->given, granted, err);
+    if (status == 0)
+        status = flyt_grant_take(session, granted, err);
     return status ? status : flyt_given_map(&child->given, session, granted, err);
 }
 
@@ -179,8 +181,8 @@ static int take_folder(struct child *child, int fd)
     return 0;
 }
 
-/* The next message that is not of what comes before a session: its folder, and what one that goes on has. 0 or a
- * negative errno: there is none. */
+/* The next message that is not of what comes before a session: its folder, and what one that goes on has, or is to
+ * have. 0 or a negative errno: there is none. */
 static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count)
 {
     const struct flyt_server_link_message *message = &child->message;
@@ -194,6 +196,9 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
             flyt_given_take(&child->given, &child->driver, &message->extent, fds[0]);
         else if (message->kind == FLYT_SERVER_LINK_FOLDER)
             status = take_folder(child, fds[0]);
+        else if (flyt_prepare_takes(message->kind))
+            status = flyt_prepare_take(&child->session, &child->given, &child->message, *ret_fd_count ? fds[0] : -1,
+                                       FLYT_SERVER_LINK_FD);
         else
             return 0;
         if (status)

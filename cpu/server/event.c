@@ -118,9 +118,11 @@ CUresult flyt_serve_event_restore(struct flyt_call *call, const flyt_event_resto
         return CUDA_ERROR_NOT_PERMITTED;
     if (args->has_time > 1)
         return CUDA_ERROR_INVALID_VALUE;
+    const struct flyt_state_event *known = flyt_prepare_event(call->session, event->object.id);
+    bool is_known = !args->has_time && known && known->has_time;
     set_moment(event, NULL);
-    event->origin = args->has_time ? FLYT_EVENT_RESTORED_WITH_TIME : FLYT_EVENT_RESTORED;
-    event->time_ns = args->time_ns;
+    event->origin = args->has_time || is_known ? FLYT_EVENT_RESTORED_WITH_TIME : FLYT_EVENT_RESTORED;
+    event->time_ns = is_known ? known->time_ns : args->time_ns;
     return CUDA_SUCCESS;
 }
 

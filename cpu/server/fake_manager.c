@@ -95,6 +95,17 @@ static void take_locked(struct fake_server *server, struct flyt_server_link_mess
         server->sm_done = message->sm_done;
         server->sm_done_count++;
         break;
+    case FLYT_SERVER_LINK_MADE:
+        flyt_close(server->made_fd);
+        server->made_fd = fd;
+        server->made = message->made;
+        server->made_count++;
+        break;
+    case FLYT_SERVER_LINK_PREPARED:
+        server->prepared = message->prepared;
+        snprintf(server->prepared_sentence, sizeof server->prepared_sentence, "%.511s", message->data);
+        server->prepared_count++;
+        break;
     default:
         break;
     }
@@ -152,7 +163,7 @@ static void run_server(const char *const *arguments, int link_fd)
 void fake_server_start(struct fake_server *server, const char *const *arguments)
 {
     int fds[2];
-    *server = (struct fake_server){.pid = -1};
+    *server = (struct fake_server){.pid = -1, .made_fd = -1};
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&server->changed, NULL);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
@@ -184,6 +195,7 @@ int fake_server_end(struct fake_server *server)
     fake_server_leave(server);
     for (unsigned i = 0; i < server->extent_count; i++)
         close(server->extents[i].fd);
+    server->made_fd = flyt_close(server->made_fd);
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->mutex);
     return status;
@@ -200,6 +212,11 @@ void fake_server_send(struct fake_server *server, enum flyt_server_link_kind kin
     flyt_server_link_say(message, sentence);
     assert_int_equal(flyt_server_link_send(server->link_fd, message, NULL, 0), 0);
     free(message);
+}
+
+void fake_server_post(struct fake_server *server, const struct flyt_server_link_message *message, int fd)
+{
+    assert_int_equal(flyt_server_link_send(server->link_fd, message, &fd, fd >= 0), 0);
 }
 
 void fake_server_kill(struct fake_server *server)

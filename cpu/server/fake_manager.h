@@ -47,6 +47,12 @@ struct fake_server {
     unsigned use_count, limit_done_count, sm_done_count;
     struct flyt_server_link_limit_done limit_done;
     struct flyt_server_link_sm_done sm_done;
+    /* Of a server that is prepared; the descriptor of `made` is for the test to take (-1: none came, or it was). */
+    unsigned made_count, prepared_count;
+    struct flyt_server_link_made made;
+    int made_fd;
+    struct flyt_server_link_prepared prepared;
+    char prepared_sentence[512];
 };
 
 /* Where programs come: hands each to the server that is next, with what `session` says. */
@@ -78,6 +84,8 @@ void fake_server_leave(struct fake_server *server);
 int fake_server_end(struct fake_server *server);
 void fake_server_send(struct fake_server *server, enum flyt_server_link_kind kind, const void *part, size_t part_bytes,
                       const char *sentence);
+/* The same with a message as it is, and a descriptor (-1: none), which stays open here. */
+void fake_server_post(struct fake_server *server, const struct flyt_server_link_message *message, int fd);
 /* Waits until `*number`, a member, is at least `expected`. */
 void fake_server_wait(struct fake_server *server, const unsigned *number, unsigned expected);
 void fake_server_wait_true(struct fake_server *server, const bool *what);

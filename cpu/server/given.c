@@ -14,18 +14,23 @@ void flyt_given_begin(struct flyt_given *given, const struct flyt_server_link_re
 {
     if (given->is_resume && !given->err.code)
         flyt_error_set(&given->err, -EPROTO, "the node manager says twice that a session goes on");
+    if (given->is_prepared != (resume->is_made != 0) && !given->err.code)
+        flyt_error_set(&given->err, -EPROTO, "the node manager says that the session's memory was %s",
+                       resume->is_made ? "made, and has made none" : "not made, and has made some");
     given->is_resume = true;
     given->resume = *resume;
 }
 
-/* What can be told without the slots. 0 or a negative errno with a sentence. */
-static int check(const struct flyt_given *given, const struct flyt_server_link_extent *extent, struct flyt_error *err)
+/* What can be told without the slots. */
+int flyt_given_check(const struct flyt_given *given, const struct flyt_server_link_extent *extent,
+                     struct flyt_error *err)
 {
     const unsigned long long id = extent->extent_id;
-    if (!given->is_resume || given->count >= given->resume.extent_count)
+    if (given->is_prepared ? given->is_resume || given->count >= FLYT_SERVER_LINK_EXTENTS_MAX
+                           : !given->is_resume || given->count >= given->resume.extent_count)
         return flyt_error_set(err, -EPROTO, "the node manager gives memory that it has not announced, extent_id=%llu",
                               id);
-    if (!id || id > given->resume.last_extent_id)
+    if (!id || (!given->is_prepared && id > given->resume.last_extent_id))
         return flyt_error_set(err, -EPROTO, "the node manager gives memory under an id that cannot be, extent_id=%llu",
                               id);
     if (!extent->bytes || extent->bytes % FLYT_GRANULE_BYTES || extent->address % FLYT_GRANULE_BYTES ||
@@ -50,12 +55,35 @@ static int make_room(struct flyt_given *given)
     return 0;
 }
 
+int flyt_given_add(struct flyt_given *given, const struct flyt_server_link_extent *extent,
+                   CUmemGenericAllocationHandle handle)
+{
+    for (size_t i = 0; i < given->count; i++)
+        if (given->extents[i].extent.extent_id == extent->extent_id)
+            return -EEXIST;
+    if (make_room(given) != 0)
+        return -ENOMEM;
+    given->extents[given->count++] = (struct flyt_given_extent){*extent, handle};
+    return 0;
+}
+
+void flyt_given_drop(struct flyt_given *given, const struct flyt_driver *driver, uint64_t extent_id)
+{
+    size_t i = 0;
+    while (i < given->count && given->extents[i].extent.extent_id != extent_id)
+        i++;
+    if (i == given->count)
+        return;
+    driver->cuMemRelease(given->extents[i].handle);
+    given->extents[i] = given->extents[--given->count];
+}
+
 void flyt_given_take(struct flyt_given *given, const struct flyt_driver *driver,
                      const struct flyt_server_link_extent *extent, int fd)
 {
     struct flyt_error err = {0};
     CUmemGenericAllocationHandle handle = 0;
-    int status = check(given, extent, &err);
+    int status = flyt_given_check(given, extent, &err);
     if (status == 0 && make_room(given) != 0)
         status = flyt_error_set(&err, -ENOMEM, "out of host memory");
     if (status == 0) {
@@ -115,13 +143,18 @@ int flyt_given_map(struct flyt_given *given, struct flyt_session *session,
     if (!given->is_resume)
         return 0;
     if (given->count != given->resume.extent_count)
-        return flyt_error_set(err, -EPROTO, "only %zu of the session's %llu pieces of memory were given", given->count,
+        return flyt_error_set(err, -EPROTO, "%s%zu of the session's %llu pieces of memory were given",
+                              given->count < given->resume.extent_count ? "only " : "", given->count,
                               (unsigned long long)given->resume.extent_count);
     if (given->count)
         qsort(given->extents, given->count, sizeof *given->extents, compare_ids);
     for (size_t i = 0; i < given->count; i++) {
         if (i && compare_ids(&given->extents[i - 1], &given->extents[i]) == 0)
             return flyt_error_set(err, -EPROTO, "memory was given twice under one id, extent_id=%llu",
+                                  (unsigned long long)given->extents[i].extent.extent_id);
+        if (given->extents[i].extent.extent_id > given->resume.last_extent_id)
+            return flyt_error_set(err, -EPROTO,
+                                  "the node manager gives memory under an id that cannot be, extent_id=%llu",
                                   (unsigned long long)given->extents[i].extent.extent_id);
         int status = map_one(session, granted, &given->extents[i], err);
         if (status)

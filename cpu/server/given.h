@@ -1,7 +1,8 @@
 /*
  * What a warm server is given before SESSION (RESUME and GIVE, rpc/transport/server_link.h): that the session is one
  * that goes on, and its memory. Each extent is imported when it comes, so that no descriptors pile up, and mapped when
- * SESSION has told what the slots are.
+ * SESSION has told what the slots are. Of a session that is moved (prepare.h) extents come and go before RESUME, and
+ * may have been made here.
  *
  * A message that cannot be is kept as a sentence, and the session is refused with it: its client hears it, too. Before
  * there is a session; one thread.
@@ -27,6 +28,7 @@ struct flyt_given_extent {
 
 /* All zero: nothing was given, the session is a new one. */
 struct flyt_given {
+    bool is_prepared; /* PREPARE came: extents come before RESUME, which says how many there are to be */
     bool is_resume;
     struct flyt_server_link_resume resume;
     struct flyt_given_extent *extents;
@@ -36,6 +38,14 @@ struct flyt_given {
 
 /* RESUME came. */
 void flyt_given_begin(struct flyt_given *given, const struct flyt_server_link_resume *resume);
+/* Whether such an extent may come now. 0 or a negative errno with a sentence. */
+int flyt_given_check(const struct flyt_given *given, const struct flyt_server_link_extent *extent,
+                     struct flyt_error *err);
+/* An extent was made here, whose handle is the list's now. 0; -EEXIST: there is one of its id; -ENOMEM. */
+int flyt_given_add(struct flyt_given *given, const struct flyt_server_link_extent *extent,
+                   CUmemGenericAllocationHandle handle);
+/* Lets go of an extent that was given or made. Nothing where there is none of this id. */
+void flyt_given_drop(struct flyt_given *given, const struct flyt_driver *driver, uint64_t extent_id);
 /* GIVE came; fd (-1: none) is closed. */
 void flyt_given_take(struct flyt_given *given, const struct flyt_driver *driver,
                      const struct flyt_server_link_extent *extent, int fd);

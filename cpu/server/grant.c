@@ -68,8 +68,8 @@ static int take_slot(struct flyt_session *session, const struct flyt_server_link
     return 0;
 }
 
-static int take_slots(struct flyt_session *session, const struct flyt_server_link_session *granted,
-                      struct flyt_error *err)
+/* Devices are numbered from 0 on, in any order. */
+static int check_numbers(const struct flyt_server_link_session *granted, struct flyt_error *err)
 {
     bool is_taken[FLYT_DEVICES_MAX] = {false};
     for (unsigned i = 0; i < granted->slot_count; i++) {
@@ -78,6 +78,15 @@ static int take_slots(struct flyt_session *session, const struct flyt_server_lin
             return flyt_error_set(err, -EINVAL, "the allocation's devices are not numbered from 0 on");
         is_taken[index] = true;
     }
+    return 0;
+}
+
+static int take_slots(struct flyt_session *session, const struct flyt_server_link_session *granted,
+                      struct flyt_error *err)
+{
+    int wrong = check_numbers(granted, err);
+    if (wrong)
+        return wrong;
     session->device_count = granted->slot_count;
     for (unsigned i = 0; i < granted->slot_count; i++) {
         int status = take_slot(session, granted, i, err);
@@ -101,6 +110,65 @@ static int take_slots(struct flyt_session *session, const struct flyt_server_lin
     return 0;
 }
 
+/* The folder of the VM's module images. */
+static int take_images(struct flyt_session *session, const struct flyt_server_link_session *granted,
+                       struct flyt_error *err)
+{
+    if (*granted->image_folder) {
+        struct flyt_image_cache images = {.bytes_max = granted->image_bytes_max};
+        int status = flyt_image_cache_open(&images, granted->image_folder);
+        if (status)
+            return flyt_error_set(err, status, "the folder of the VM's module images cannot be opened: %s",
+                                  strerror(-status));
+        flyt_image_cache_close(&session->images);
+        session->images = images;
+    } else {
+        session->images.bytes_max = granted->image_bytes_max;
+    }
+    return 0;
+}
+
+/* The contexts that take_slot and flyt_device_make will find. */
+static int prepare_slot(struct flyt_session *session, const struct flyt_server_link_session *granted, unsigned i,
+                        struct flyt_error *err)
+{
+    const struct flyt_server_link_slot *slot = &granted->slots[i];
+    struct flyt_device *device = &session->devices[slot->device_index];
+    CUdevice warm_device = session->devices[0].cu_device;
+    const struct flyt_partition_context *partition;
+    unsigned gpu;
+    int status = find_gpu(session, slot, &gpu);
+    if (status)
+        return flyt_error_set(err, status, "device %u of the allocation: the node's driver has no such GPU",
+                              slot->device_index);
+    status = flyt_device_open(device, gpu, err);
+    if (status)
+        return status;
+    if (slot->device_index == 0 && device->cu_device != warm_device)
+        device->cu_primary = NULL;
+    CUresult result = flyt_device_warm(device);
+    if (result == CUDA_SUCCESS)
+        result =
+            flyt_partition_get(&device->partitions, session->driver, device->cu_device,
+                               slot->sm_count ? flyt_server_link_group_size(granted, i) : 0, slot->groups, &partition);
+    return result == CUDA_SUCCESS ? 0
+                                  : flyt_error_set(err, -ENODEV, "device %u: no context can be made, cuda_result=%d",
+                                                   slot->device_index, (int)result);
+}
+
+int flyt_grant_prepare(struct flyt_session *session, const struct flyt_server_link_session *granted,
+                       struct flyt_error *err)
+{
+    int status = granted->slot_count ? check_numbers(granted, err)
+                                     : flyt_error_set(err, -EINVAL, "the allocation has no devices");
+    for (unsigned i = 0; i < granted->slot_count && !status; i++)
+        status = prepare_slot(session, granted, i, err);
+    if (status)
+        return status;
+    session->device_count = granted->slot_count;
+    return take_images(session, granted, err);
+}
+
 void flyt_grant_name(struct flyt_session *session, const struct flyt_server_link_session *granted)
 {
     session->session_id = granted->session_id;
@@ -114,16 +182,8 @@ int flyt_grant_take(struct flyt_session *session, const struct flyt_server_link_
     flyt_grant_name(session, granted);
     session->is_encrypted = granted->is_encrypted;
     memcpy(session->token, granted->token, sizeof session->token);
-    if (*granted->image_folder) {
-        struct flyt_image_cache images = {.bytes_max = granted->image_bytes_max};
-        int status = flyt_image_cache_open(&images, granted->image_folder);
-        if (status)
-            return flyt_error_set(err, status, "the folder of the VM's module images cannot be opened: %s",
-                                  strerror(-status));
-        flyt_image_cache_close(&session->images);
-        session->images = images;
-    } else {
-        session->images.bytes_max = granted->image_bytes_max;
-    }
+    int status = take_images(session, granted, err);
+    if (status)
+        return status;
     return granted->slot_count ? take_slots(session, granted, err) : 0;
 }

@@ -21,4 +21,12 @@ void flyt_grant_name(struct flyt_session *session, const struct flyt_server_link
 int flyt_grant_take(struct flyt_session *session, const struct flyt_server_link_session *granted,
                     struct flyt_error *err);
 
+/*
+ * Before the session is granted, for a server that was made with flyt_session_init_warm: makes ahead what takes time of
+ * what flyt_grant_take will make for these slots (primary and green contexts), and opens the folder of module images
+ * where one is named. 0, or a negative errno with a sentence.
+ */
+int flyt_grant_prepare(struct flyt_session *session, const struct flyt_server_link_session *granted,
+                       struct flyt_error *err);
+
 #endif

@@ -7,6 +7,7 @@
 #include "cpu/server/footprint.h"
 #include "cpu/server/image_state.h"
 #include "cpu/server/jit.h"
+#include "cpu/server/prepare.h"
 #include "cpu/server/save.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
@@ -297,7 +298,7 @@ static CUresult load(struct load_job *self)
     struct flyt_session *session = self->job.session;
     const struct flyt_driver *driver = session->driver;
     CUresult result = driver->cuCtxSetCurrent(session->devices[0].cu_primary);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && !self->library->cu_library) /* else it was loaded ahead */
         result = driver->cuLibraryLoadData(&self->library->cu_library, self->image, self->jit.options, self->jit.values,
                                            self->jit.option_count, NULL, NULL, 0);
     free(self->image);
@@ -334,6 +335,8 @@ static CUresult load_charged(struct load_job *self)
     }
     self->stage = LOAD_LOADING;
     self->library->load_number = ++session->load_count;
+    if (session->resume.state == FLYT_RESUME_UNDER_WAY)
+        self->library->cu_library = flyt_prepare_adopt(session, self->library);
     self->task = (struct flyt_task){.run = load_run};
     return flyt_worker_submit(&session->worker, &self->task) == 0 ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -126,8 +126,10 @@ static void end_finish(struct flyt_job *job, CUresult result)
     session->resume.state = result == CUDA_SUCCESS   ? FLYT_RESUME_NONE
                             : session->move.is_whole ? FLYT_RESUME_LEFT
                                                      : FLYT_RESUME_UNDER_WAY;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        flyt_prepare_end(session);
         flyt_replaceable_go_on(session);
+    }
     if (result == CUDA_SUCCESS && session->move.is_whole)
         flyt_move_returned(session);
     if (result == CUDA_SUCCESS)

@@ -23,7 +23,7 @@ $(B)/bin/flyt-server: $(server_objs) $(RPC_OBJS)
 SERVER += $(B)/bin/flyt-server
 
 # These start flyt-server itself, as a node manager does.
-server_process_tests := cpu/server/node_test.c cpu/server/takeover_test.c
+server_process_tests := cpu/server/node_test.c cpu/server/takeover_test.c cpu/server/prepare_test.c
 
 # Tests: the whole server but its main, over a driver that does nothing.
 server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/page_hasher_test.c cpu/server/scan_test.c cpu/server/save_test.c,$(wildcard cpu/server/*_test.c)))
@@ -52,8 +52,9 @@ $(B)/cpu/server/image_state_test $(B)/cpu/server/image_symbols_test: | $(image_s
 
 server_process_objs := $(call objs,cpu/server/fake_manager.c cpu/server/fake_wire.c rpc/transport/test_client.c) \
 		$(GEN)/flyt_clnt.o
+$(B)/cpu/server/prepare_test: $(IMAGE_OBJS) $(call objs,cpu/server/state.c)
 $(server_process_tests:%.c=$(B)/%): %: %.o $(server_process_objs) $(RPC_OBJS) | $(B)/bin/flyt-server $(B)/lib/libflyt-softgpu.so
-	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) -lcmocka
+	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(IMAGE_LIBS) -lcmocka
 UNIT_TESTS += $(server_process_tests:%.c=$(B)/%)
 
 # These call the software GPU themselves.

@@ -29,6 +29,7 @@
 #include "cpu/server/page.h"
 #include "cpu/server/print.h"
 #include "cpu/server/park.h"
+#include "cpu/server/prepare.h"
 #include "cpu/server/replaceable.h"
 #include "cpu/server/resume.h"
 #include "cpu/server/send_all.h"
@@ -73,6 +74,7 @@ struct flyt_session {
     struct flyt_manager *manager; /* the link to the node manager; NULL: direct mode */
 
     struct flyt_move move;
+    struct flyt_prepare prepare;
     struct flyt_copying *copying; /* NULL: its memory is not being copied (copying.h) */
     struct flyt_resume resume;
     struct flyt_replaceable replaceable;

@@ -1,0 +1,211 @@
+#include "cpu/server/load.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cpu/image/reader.h"
+#include "cpu/server/session.h"
+#include "cpu/server/state.h"
+
+enum { EVENTS_FIRST = 64 };
+
+static const char image_name[] = "the session's state";
+
+struct load {
+    struct flyt_session *session;
+    struct flyt_error *err;
+    struct flyt_checkpoint_reader *reader;
+    unsigned char *piece; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
+    struct flyt_state_event *events;
+    size_t event_count, event_room;
+    /* The variable whose pieces come. */
+    uint64_t module_id;
+    CUdeviceptr address;
+    uint64_t sequence;
+};
+
+/* ---- events ---- */
+
+static int take_object(struct load *self, const flyt_checkpoint_object *object)
+{
+    if (object->kind != FLYT_CHECKPOINT_EVENT)
+        return flyt_error_set(self->err, -ENOTSUP, "%s has an object of kind %u, which this server cannot make",
+                              image_name, object->kind);
+    if (self->event_count == FLYT_OBJECTS_MAX)
+        return flyt_error_set(self->err, -EBADMSG, "%s has more than %d events", image_name, FLYT_OBJECTS_MAX);
+    if (self->event_count == self->event_room) {
+        size_t room = self->event_room ? 2 * self->event_room : EVENTS_FIRST;
+        struct flyt_state_event *events = reallocarray(self->events, room, sizeof *events);
+        if (!events)
+            return flyt_error_set(self->err, -ENOMEM, "out of host memory");
+        self->events = events;
+        self->event_room = room;
+    }
+    if (!flyt_state_event_get(object->value.value_val, object->value.value_len, &self->events[self->event_count]))
+        return flyt_error_set(self->err, -EBADMSG, "%s has an event that makes no sense", image_name);
+    self->event_count++;
+    return 0;
+}
+
+static int compare_events(const void *left, const void *right)
+{
+    uint64_t a = ((const struct flyt_state_event *)left)->event_id;
+    uint64_t b = ((const struct flyt_state_event *)right)->event_id;
+    return a < b ? -1 : a > b;
+}
+
+/* ---- variables and constants ---- */
+
+static int driver_failed(const struct load *self, const char *symbol, CUresult result)
+{
+    return flyt_error_set(self->err, -EIO, "the variable %s cannot be written, cuda_result=%d", symbol, (int)result);
+}
+
+/* Helping threads' context: nothing of the session runs yet. */
+static int enter(const struct load *self, const flyt_checkpoint_global *global)
+{
+    struct flyt_session *session = self->session;
+    unsigned ordinal = flyt_state_ordinal(global->module_id);
+    if (ordinal >= session->device_count)
+        return flyt_error_set(self->err, -EBADMSG, "%s has variables on device %u, and the allocation %u devices",
+                              image_name, ordinal, session->device_count);
+    session->current_device = NULL;
+    CUresult result = session->driver->cuCtxSetCurrent(session->devices[ordinal].cu_primary);
+    return result == CUDA_SUCCESS ? 0 : driver_failed(self, global->symbol, result);
+}
+
+/* The first piece came: where it is to go. */
+static int find_variable(struct load *self, const flyt_checkpoint_global *global)
+{
+    const unsigned long long library_id = flyt_state_library_id(global->module_id);
+    CUlibrary library = flyt_prepare_library(self->session, library_id);
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    if (!library)
+        return flyt_error_set(self->err, -ENOENT,
+                              "the variable %s is of a library that was not loaded, library_id=%llx", global->symbol,
+                              library_id);
+    CUresult result = self->session->driver->cuLibraryGetGlobal(&address, &bytes, library, global->symbol);
+    if (result == CUDA_ERROR_NOT_FOUND)
+        return flyt_error_set(self->err, -EXDEV, "the library has no variable %s here", global->symbol);
+    if (result != CUDA_SUCCESS)
+        return driver_failed(self, global->symbol, result);
+    if (bytes != global->total_bytes)
+        return flyt_error_set(self->err, -EXDEV, "the variable %s has %zu bytes here, and had %llu", global->symbol,
+                              bytes, (unsigned long long)global->total_bytes);
+    if (global->address && global->address != address)
+        return flyt_error_set(self->err, -EXDEV,
+                              "the variable %s has come to be elsewhere, and the program may have its address",
+                              global->symbol);
+    self->module_id = global->module_id;
+    self->address = address;
+    return 0;
+}
+
+static int take_global(struct load *self, const struct flyt_checkpoint_record *record)
+{
+    const flyt_checkpoint_global *global = &record->body->global;
+    const struct flyt_driver *driver = self->session->driver;
+    int status = enter(self, global);
+    if (!status && !global->offset_bytes)
+        status = find_variable(self, global);
+    if (status || !record->place_bytes)
+        return status;
+    status = flyt_checkpoint_place(self->reader, self->piece, self->err);
+    if (status)
+        return status;
+    CUresult result =
+        driver->cuMemcpyHtoDAsync(self->address + global->offset_bytes, self->piece, record->place_bytes, NULL);
+    CUresult waited = driver->cuStreamSynchronize(NULL);
+    if (result == CUDA_SUCCESS)
+        result = waited;
+    return result == CUDA_SUCCESS ? 0 : driver_failed(self, global->symbol, result);
+}
+
+/* ---- the image ---- */
+
+static int take_record(struct load *self, const struct flyt_checkpoint_record *record)
+{
+    switch (record->type) {
+    case FLYT_CHECKPOINT_HEAD:
+    case FLYT_CHECKPOINT_SLOT:
+    case FLYT_CHECKPOINT_ROUND:
+    case FLYT_CHECKPOINT_END:
+        return 0;
+    case FLYT_CHECKPOINT_OBJECT:
+        return take_object(self, &record->body->object);
+    case FLYT_CHECKPOINT_GLOBAL:
+        return take_global(self, record);
+    case FLYT_CHECKPOINT_SEQUENCE:
+        self->sequence = record->body->sequence.received;
+        return 0;
+    default:
+        return flyt_error_set(self->err, -ENOTSUP, "%s has records of type %d, which this server cannot make",
+                              image_name, (int)record->type);
+    }
+}
+
+/* Reads all of it; is_trial: applies nothing. */
+static int read_all(struct load *self, int fd, bool is_file, bool is_trial)
+{
+    struct flyt_checkpoint_record record;
+    int status = flyt_checkpoint_reader_new(fd, image_name, is_file, &self->reader, self->err);
+    if (status)
+        return status;
+    while ((status = flyt_checkpoint_next(self->reader, &record, self->err)) > 0) {
+        status = is_trial ? 0 : take_record(self, &record);
+        if (status)
+            break;
+    }
+    self->reader = flyt_checkpoint_reader_free(self->reader);
+    return status;
+}
+
+static int rewind_image(const struct load *self, int fd)
+{
+    return lseek(fd, 0, SEEK_SET) == 0 ? 0 : flyt_error_set(self->err, -errno, "%s cannot be read: %m", image_name);
+}
+
+/* Each event once. */
+static int settle_events(struct load *self)
+{
+    struct flyt_prepare *prepare = &self->session->prepare;
+    if (self->event_count)
+        qsort(self->events, self->event_count, sizeof *self->events, compare_events);
+    for (size_t i = 1; i < self->event_count; i++)
+        if (self->events[i - 1].event_id == self->events[i].event_id)
+            return flyt_error_set(self->err, -EBADMSG, "%s has an event twice", image_name);
+    free(prepare->events);
+    prepare->events = self->events;
+    prepare->event_count = self->event_count;
+    self->events = NULL;
+    return 0;
+}
+
+int flyt_load_state(struct flyt_session *session, int fd, uint64_t *ret_sequence, struct flyt_error *err)
+{
+    struct load self = {.session = session, .err = err, .piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX)};
+    struct stat file;
+    if (!self.piece)
+        return flyt_error_set(err, -ENOMEM, "out of host memory");
+    bool is_file = fstat(fd, &file) == 0 && S_ISREG(file.st_mode);
+    int status = 0;
+    if (is_file)
+        status = rewind_image(&self, fd);
+    if (is_file && !status)
+        status = read_all(&self, fd, is_file, true);
+    if (is_file && !status)
+        status = rewind_image(&self, fd);
+    if (!status)
+        status = read_all(&self, fd, is_file, false);
+    if (!status)
+        status = settle_events(&self);
+    if (!status)
+        *ret_sequence = self.sequence;
+    free(self.events);
+    free(self.piece);
+    return status;
+}

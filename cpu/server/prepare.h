@@ -1,0 +1,65 @@
+/*
+ * What a warm server has made ahead for a session that is moved to it while its program still runs elsewhere (PREPARE
+ * and what follows it in rpc/transport/server_link.h): contexts, memory for its extents (given.h), libraries, and at
+ * last the contents of their variables and the times of its events (load.h). Then RESUME and SESSION come, and the
+ * program makes its objects again (resume.h): libraries that it loads are adopted instead.
+ *
+ * Before there is a session one thread is there, which waits for each step; afterwards it is the submission thread. A
+ * step that fails is answered so and kept as a sentence with which SESSION is refused, but for memory that cannot be
+ * made or a library that cannot be loaded: what that means turns out later.
+ */
+#ifndef FLYT_SERVER_PREPARE_H
+#define FLYT_SERVER_PREPARE_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu/server/given.h"
+#include "cpu/server/state.h"
+#include "flyt.h"
+#include "rpc/base/error.h"
+#include "rpc/transport/server_link.h"
+
+struct flyt_library;
+struct flyt_prepared_library;
+struct flyt_session;
+
+/* All zero: nothing was prepared. */
+struct flyt_prepare {
+    bool is_begun;  /* PREPARE came */
+    bool has_state; /* STATE came, and nothing behind it that the program's going on elsewhere would bring */
+    struct flyt_server_link_session granted; /* PREPARE's */
+    struct flyt_prepared_library *first;
+    unsigned library_count;
+    struct flyt_state_event *events; /* by id */
+    size_t event_count;
+};
+
+/* Whether the message is one for flyt_prepare_take. */
+bool flyt_prepare_takes(uint32_t kind);
+/*
+ * Carries out PREPARE, MAKE, UNMAKE, LIBRARY or STATE and answers over the link where an answer is due; *message is
+ * written to. fd: the descriptor that came with it, which is closed; -1: none. 0 or a negative errno: the link is
+ * broken.
+ */
+int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
+                      int fd, int link_fd);
+/* SESSION came, and RESUME before it: whether they are what was prepared. 0, where nothing was, too; or a negative
+ * errno with a sentence. */
+int flyt_prepare_check(const struct flyt_session *session, const struct flyt_given *given,
+                       const struct flyt_server_link_session *granted, struct flyt_error *err);
+
+/* The library that was loaded ahead under this id, NULL: none. It stays the session's. */
+CUlibrary flyt_prepare_library(const struct flyt_session *session, uint64_t library_id);
+/* Takes out the library that was loaded ahead with the id, the image and the options of this one. NULL: there is none.
+ */
+CUlibrary flyt_prepare_adopt(struct flyt_session *session, const struct flyt_library *library);
+/* What the state had of an event. NULL: nothing. */
+const struct flyt_state_event *flyt_prepare_event(const struct flyt_session *session, uint64_t event_id);
+/* The session has gone on: unloads what was not adopted, and forgets the rest. */
+void flyt_prepare_end(struct flyt_session *session);
+/* Frees what is in host memory. */
+void flyt_prepare_fini(struct flyt_session *session);
+
+#endif

@@ -1,0 +1,969 @@
+/*
+ * A warm server is prepared for a session that is moved to it: real server processes on the software GPU, a node
+ * manager and a program that the test plays (fake_manager.h, fake_wire.h), and an image of the session's state that the
+ * test has written.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cuda.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "cpu/image/writer.h"
+#include "cpu/server/fake_manager.h"
+#include "cpu/server/fake_wire.h"
+#include "cpu/server/state.h"
+#include "flyt_procedures.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/id.h"
+#include "rpc/base/sha256.h"
+#include "rpc/transport/handshake.h"
+
+enum { KIB = 1 << 10, MIB = 1 << 20, RANGES = 2, SEQUENCE = 70000, BIG_BYTES = 5 * MIB, MOVE_ID = 9 };
+
+/* The software GPU puts variables here, one library behind the other, in the order of their loading. */
+#define FIRST_VARIABLE 0x1f0000000000ull
+
+static const char *const one_gpu[] = {"--soft", "1", "--soft-memory", "256M", NULL};
+static const char *const two_gpus[] = {"--soft", "2", "--soft-memory", "256M", NULL};
+static const uint64_t legacy = (uint64_t)FLYT_ID_STREAM << 56 | 1;
+
+#define PTX ".version 8.0\n.target sm_75\n.address_size 64\n"
+
+/* look: p[0] = counter++, p[1] = big at its end, p[2] = factors[1]. */
+static const char first_text[] =
+    PTX ".visible .global .align 256 .u32 counter = 5;\n.global .align 4 .b8 big[5242880];\n"
+        ".const .align 4 .u32 factors[4] = {1, 2, 3, 4};\n"
+        ".visible .entry look(.param .u64 p_)\n{\n.reg .b32 r;\n.reg .b64 p, q;\nld.param.u64 p, [p_];\n"
+        "ld.global.u32 r, [counter];\nst.global.u32 [p], r;\nadd.u32 r, r, 1;\nst.global.u32 [counter], r;\n"
+        "mov.u64 q, big;\nadd.u64 q, q, 5242876;\nld.global.u32 r, [q];\nst.global.u32 [p + 4], r;\n"
+        "ld.const.u32 r, [factors + 4];\nst.global.u32 [p + 8], r;\nret;\n}\n";
+static const char second_text[] =
+    PTX ".visible .global .align 256 .u32 counter = 100;\n"
+        ".visible .entry look(.param .u64 p_)\n{\n.reg .b32 r;\n.reg .b64 p;\nld.param.u64 p, [p_];\n"
+        "ld.global.u32 r, [counter];\nst.global.u32 [p], r;\nret;\n}\n";
+
+/* What the image has of a variable. */
+struct variable {
+    unsigned library;
+    const char *symbol;
+    uint64_t address, bytes;
+    const void *contents;
+};
+
+struct fixture {
+    struct fake_door door;
+    struct fake_server servers[2], *first, *second;
+    struct fake_wire wire;
+    struct flyt_ledger *ledger;
+    struct {
+        uint64_t address, bytes;
+    } ranges[RANGES];
+    uint64_t variables[2]; /* where the first one of each library is, in the first server */
+};
+
+/* ---- a program ---- */
+
+static uint64_t library(unsigned number)
+{
+    return flyt_id(FLYT_ID_LIBRARY, number);
+}
+
+static uint64_t event(unsigned number)
+{
+    return flyt_id(FLYT_ID_EVENT, number);
+}
+
+static flyt_box line(uint64_t address, uint64_t bytes)
+{
+    return (flyt_box){address, bytes, 1, 1, bytes, bytes};
+}
+
+static int alloc(struct fake_wire *wire, uint64_t bytes, uint64_t *ret_address)
+{
+    flyt_memory_alloc_res res = {0};
+    int result = FAKE_WIRE_CALL(wire, FLYT_MEMORY_ALLOC, memory_alloc, &res, .bytes = bytes);
+    *ret_address = res.address;
+    return result;
+}
+
+static void fill(struct fake_wire *wire, uint64_t address, uint64_t bytes, unsigned value)
+{
+    FAKE_WIRE_SEND(wire, FLYT_MEMORY_SET, memory_set, .stream_id = legacy, .dst = line(address, bytes),
+                   .element_bytes = 1, .value = value);
+}
+
+static uint32_t word_at(struct fake_wire *wire, uint64_t address)
+{
+    flyt_copy_out_res res = {0};
+    uint32_t value;
+    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_COPY_OUT, copy_out, &res, .stream_id = legacy, .src = line(address, 4)),
+                     CUDA_SUCCESS);
+    assert_int_equal(res.data.data_len, sizeof value);
+    memcpy(&value, res.data.data_val, sizeof value);
+    xdr_free((xdrproc_t)xdr_flyt_copy_out_res, &res);
+    return value;
+}
+
+static void store(struct fake_wire *wire, const char *text)
+{
+    static uint64_t transfer_id = 100;
+    flyt_image_store_args args = {.transfer_id = ++transfer_id, .bytes = strlen(text)};
+    flyt_chunk chunk = {.transfer_id = transfer_id,
+                        .data = {.data_len = (u_int)strlen(text), .data_val = (char *)text}};
+    flyt_image_store_res res;
+    flyt_sha256_of(text, strlen(text), (unsigned char *)args.image_hash);
+    fake_wire_send(wire, FLYT_CHUNK, (xdrproc_t)xdr_flyt_chunk, &chunk);
+    assert_int_equal(fake_wire_call(wire, FLYT_IMAGE_STORE, (xdrproc_t)xdr_flyt_image_store_args, &args,
+                                    (xdrproc_t)xdr_flyt_image_store_res, &res),
+                     CUDA_SUCCESS);
+}
+
+static flyt_library_load_args arguments(unsigned number, const char *text)
+{
+    static flyt_load_option option = {.id = CU_JIT_OPTIMIZATION_LEVEL, .value = 2};
+    flyt_library_load_args args = {.library_id = library(number)};
+    args.options.options_len = number == 2; /* the second one has an option */
+    args.options.options_val = &option;
+    flyt_sha256_of(text, strlen(text), (unsigned char *)args.image_hash);
+    return args;
+}
+
+static void load(struct fake_wire *wire, unsigned number, const char *text)
+{
+    flyt_library_load_args args = arguments(number, text);
+    flyt_library_load_res res = {0};
+    assert_int_equal(fake_wire_call(wire, FLYT_LIBRARY_LOAD, (xdrproc_t)xdr_flyt_library_load_args, &args,
+                                    (xdrproc_t)xdr_flyt_library_load_res, &res),
+                     CUDA_SUCCESS);
+    assert_int_equal(res.kernel_count, 1);
+    xdr_free((xdrproc_t)xdr_flyt_library_load_res, &res);
+}
+
+static uint64_t place_of(struct fake_wire *wire, unsigned number)
+{
+    flyt_library_global_res res;
+    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_LIBRARY_GLOBAL, library_global, &res, .library_id = library(number),
+                                    .name = (char *)"counter"),
+                     CUDA_SUCCESS);
+    return res.address;
+}
+
+/* Has the library's kernel write what it sees to the address. */
+static void look(struct fake_wire *wire, unsigned number, uint64_t address)
+{
+    flyt_stream_synchronize_res res;
+    FAKE_WIRE_SEND(wire, FLYT_KERNEL_LAUNCH, kernel_launch, .stream_id = legacy,
+                   .kernel_id = flyt_kernel_id(library(number), 0), .grid = {1, 1, 1}, .block = {1, 1, 1},
+                   .params = {.params_len = sizeof address, .params_val = (char *)&address});
+    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_STREAM_SYNCHRONIZE, stream_synchronize, &res, .stream_id = legacy),
+                     CUDA_SUCCESS);
+}
+
+static float elapsed(struct fake_wire *wire, unsigned start, unsigned end, int want)
+{
+    flyt_event_elapsed_res res = {0};
+    assert_int_equal(
+        FAKE_WIRE_CALL(wire, FLYT_EVENT_ELAPSED, event_elapsed, &res, .start_id = event(start), .end_id = event(end)),
+        want);
+    return res.elapsed_ms;
+}
+
+/* ---- before and after ---- */
+
+static int set_up(void **state)
+{
+    struct fixture *self = calloc(1, sizeof *self);
+    assert_non_null(self);
+    fake_door_open(&self->door);
+    self->wire.fd = -1;
+    self->first = &self->servers[0];
+    self->second = &self->servers[1];
+    *state = self;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *self = *state;
+    fake_door_close(&self->door);
+    flyt_ledger_close(self->ledger);
+    free(self);
+    return 0;
+}
+
+/* A program with memory and two libraries at the first server. */
+static void begin(struct fixture *self)
+{
+    static const uint64_t sizes[RANGES] = {1000, 4 * MIB};
+    struct fake_wire *wire = &self->wire;
+    fake_server_start(self->first, one_gpu);
+    assert_true(self->first->is_ready);
+    assert_int_equal(flyt_ledger_new(128 * MIB, &self->ledger), 0);
+    fake_door_grant(&self->door, self->first, self->ledger, 128 * MIB);
+    assert_int_equal(fake_wire_open(wire, self->door.url, FLYT_CONNECTION_SESSION, NULL), FLYT_HANDSHAKE_OK);
+    for (unsigned i = 0; i < RANGES; i++) {
+        self->ranges[i].bytes = sizes[i];
+        assert_int_equal(alloc(wire, sizes[i], &self->ranges[i].address), CUDA_SUCCESS);
+        fill(wire, self->ranges[i].address, sizes[i], 0x10 + i);
+    }
+    store(wire, first_text);
+    store(wire, second_text);
+    load(wire, 1, first_text);
+    load(wire, 2, second_text);
+    for (unsigned i = 0; i < 2; i++)
+        self->variables[i] = place_of(wire, i + 1);
+    look(wire, 1, self->ranges[0].address);
+    assert_int_equal(word_at(wire, self->ranges[0].address), 5);
+    fake_server_wait(self->first, &self->first->extents_told, RANGES);
+}
+
+static void send_prepare(struct fixture *self, struct fake_server *server)
+{
+    struct flyt_server_link_session session = self->door.session;
+    memset(session.token, 0, sizeof session.token);
+    memset(session.rejoin_secret, 0, sizeof session.rejoin_secret);
+    session.ledger_count = 0;
+    unsigned before = server->prepared_count;
+    fake_server_send(server, FLYT_SERVER_LINK_PREPARE, &session, sizeof session, NULL);
+    fake_server_wait(server, &server->prepared_count, before + 1);
+}
+
+static void prepare(struct fixture *self)
+{
+    fake_server_start(self->second, one_gpu);
+    assert_true(self->second->is_ready);
+    send_prepare(self, self->second);
+    assert_int_equal(self->second->prepared.outcome, 0);
+    assert_true(!self->second->prepared.move_id && !self->second->prepared.sequence);
+}
+
+static void send_library(struct fake_server *server, unsigned number, const char *text)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    assert_non_null(message);
+    message->kind = FLYT_SERVER_LINK_LIBRARY;
+    message->library.library_id = library(number);
+    message->library.has_ended = !text;
+    if (text) {
+        flyt_library_load_args args = arguments(number, text);
+        XDR xdrs;
+        xdrmem_create(&xdrs, (char *)message->data, sizeof message->data, XDR_ENCODE);
+        assert_true(xdr_flyt_library_load_args(&xdrs, &args));
+        message->data_bytes = xdr_getpos(&xdrs);
+    }
+    fake_server_post(server, message, -1);
+    free(message);
+}
+
+static void make(struct fake_server *server, const struct flyt_server_link_extent *extent, int want)
+{
+    unsigned before = server->made_count;
+    fake_server_send(server, FLYT_SERVER_LINK_MAKE, extent, sizeof *extent, NULL);
+    fake_server_wait(server, &server->made_count, before + 1);
+    assert_int_equal(server->made.outcome, want);
+    assert_memory_equal(&server->made.extent, extent, sizeof *extent);
+    assert_int_equal(server->made_fd >= 0, !want);
+}
+
+static void copy_memory(int from_fd, int to_fd, uint64_t bytes)
+{
+    void *from = mmap(NULL, bytes, PROT_READ, MAP_SHARED, from_fd, 0);
+    void *to = mmap(NULL, bytes, PROT_WRITE, MAP_SHARED, to_fd, 0);
+    assert_true(from != MAP_FAILED && to != MAP_FAILED);
+    memcpy(to, from, bytes);
+    munmap(from, bytes);
+    munmap(to, bytes);
+}
+
+static struct flyt_server_link_extent extent_of(const struct fake_extent *held)
+{
+    return (struct flyt_server_link_extent){held->extent_id, held->bytes, held->address, held->slot, 0};
+}
+
+/* Memory for all extents, with what is in them; the second server's from then on. */
+static void make_all(struct fixture *self)
+{
+    for (unsigned i = 0; i < self->first->extent_count; i++) {
+        const struct fake_extent *held = &self->first->extents[i];
+        const struct flyt_server_link_extent extent = extent_of(held);
+        make(self->second, &extent, 0);
+        copy_memory(held->fd, self->second->made_fd, held->bytes);
+        self->second->extents[i] = *held;
+        self->second->extents[i].fd = self->second->made_fd;
+        self->second->made_fd = -1;
+    }
+    self->second->extent_count = self->first->extent_count;
+}
+
+static struct flyt_server_link_resume resume_of(const struct fixture *self)
+{
+    struct flyt_server_link_resume resume = {.extent_count = self->first->extent_count, .is_made = 1};
+    for (unsigned i = 0; i < self->first->extent_count; i++)
+        if (self->first->extents[i].extent_id > resume.last_extent_id)
+            resume.last_extent_id = self->first->extents[i].extent_id;
+    return resume;
+}
+
+/* ---- the image ---- */
+
+static unsigned char big[BIG_BYTES];
+static const uint32_t factors[4] = {10, 20, 30, 40}, counters[2] = {1234, 777};
+
+static struct flyt_checkpoint_writer *begin_image(int *ret_fd)
+{
+    struct flyt_checkpoint_writer *writer;
+    struct flyt_error err;
+    flyt_checkpoint_head head = {.build = (char *)"test",
+                                 .program_name = (char *)"",
+                                 .vm = (char *)"",
+                                 .gpu_type = (char *)"",
+                                 .id = "0123456789abcde"};
+    *ret_fd = memfd_create("prepare_test", MFD_CLOEXEC);
+    assert_true(*ret_fd >= 0);
+    assert_int_equal(flyt_checkpoint_writer_new(*ret_fd, "image", &head, FLYT_CHECKPOINT_PACK_NOT, &writer, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_slot(writer, 0, 0, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_round(writer, &err), 0);
+    return writer;
+}
+
+static void put_event(struct flyt_checkpoint_writer *writer, uint64_t number, unsigned id, bool has_time,
+                      uint64_t time_ns)
+{
+    const struct flyt_state_event state = {event(id), has_time, time_ns};
+    unsigned char bytes[FLYT_STATE_EVENT_BYTES];
+    struct flyt_error err;
+    flyt_state_event_put(&state, bytes);
+    const flyt_checkpoint_object object = {.number = number,
+                                           .kind = FLYT_CHECKPOINT_EVENT,
+                                           .value = {.value_len = sizeof bytes, .value_val = (char *)bytes}};
+    assert_int_equal(flyt_checkpoint_put_object(writer, &object, &err), 0);
+}
+
+static void put_variable(struct flyt_checkpoint_writer *writer, const struct variable *variable)
+{
+    struct flyt_error err;
+    uint64_t done = 0;
+    while (done < variable->bytes) {
+        uint64_t bytes = variable->bytes - done < 4 * MIB ? variable->bytes - done : 4 * MIB;
+        flyt_checkpoint_global global = {.symbol = (char *)variable->symbol,
+                                         .address = variable->address,
+                                         .total_bytes = variable->bytes,
+                                         .offset_bytes = done};
+        assert_true(flyt_state_module_id(library(variable->library), 0, (uint64_t *)&global.module_id));
+        assert_int_equal(
+            flyt_checkpoint_put_global(writer, &global, (const char *)variable->contents + done, bytes, &err), 0);
+        done += bytes;
+    }
+}
+
+static void end_image(struct flyt_checkpoint_writer *writer)
+{
+    const flyt_checkpoint_sequence sequence = {SEQUENCE, SEQUENCE, SEQUENCE};
+    struct flyt_error err;
+    assert_int_equal(flyt_checkpoint_put_sequence(writer, &sequence, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_end(writer, &err), 0);
+    flyt_checkpoint_writer_free(writer);
+}
+
+/* Of both libraries; their addresses as given. */
+static int make_image(uint64_t first_address, uint64_t second_address, uint64_t now_ns)
+{
+    const struct variable variables[] = {
+        {1, "counter", first_address, sizeof counters[0], &counters[0]},
+        {1, "big", 0, sizeof big, big},
+        {1, "factors", 0, sizeof factors, factors},
+        {2, "counter", second_address, sizeof counters[1], &counters[1]},
+    };
+    int fd;
+    struct flyt_checkpoint_writer *writer = begin_image(&fd);
+    uint32_t last = 0xbeef;
+    memcpy(big + sizeof big - sizeof last, &last, sizeof last);
+    put_event(writer, 1, 3, true, now_ns - 5000000000);
+    put_event(writer, 4, 1, true, now_ns - 4998750000);
+    put_event(writer, 9, 2, false, 0);
+    for (unsigned i = 0; i < sizeof variables / sizeof variables[0]; i++)
+        put_variable(writer, &variables[i]);
+    end_image(writer);
+    return fd;
+}
+
+/* Closes fd. */
+static void send_state(struct fake_server *server, int fd)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    unsigned before = server->prepared_count;
+    assert_non_null(message);
+    message->kind = FLYT_SERVER_LINK_STATE;
+    message->stop.move_id = MOVE_ID;
+    fake_server_post(server, message, fd);
+    free(message);
+    close(fd);
+    fake_server_wait(server, &server->prepared_count, before + 1);
+    assert_true(server->prepared.move_id == MOVE_ID);
+}
+
+static void expect_state(struct fake_server *server, int fd, int want, const char *words)
+{
+    send_state(server, fd);
+    if (server->prepared.outcome != want || (words && !strstr(server->prepared_sentence, words)))
+        fail_msg("%d '%s', not %d '%s'", server->prepared.outcome, server->prepared_sentence, want, words);
+    assert_true(server->prepared.sequence == (want ? 0 : SEQUENCE));
+}
+
+/* ---- going on ---- */
+
+static void hand_over(struct fixture *self, const struct flyt_server_link_resume *resume)
+{
+    fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, resume, sizeof *resume, NULL);
+    fake_door_grant_again(&self->door, self->second, self->first);
+}
+
+/* The first server ends without its program, whose memory stays where the test needs it. */
+static void leave_first(struct fixture *self)
+{
+    fake_server_kill(self->first);
+    fake_wire_close(&self->wire);
+}
+
+static void come_back(struct fixture *self)
+{
+    struct fake_wire *wire = &self->wire;
+    flyt_session_resume_begin_res begun;
+    flyt_session_resume_end_res ended;
+    flyt_memory_restore_res restored;
+    uint64_t addresses[RANGES], sizes[RANGES];
+    assert_int_equal(fake_wire_open(wire, self->door.url, FLYT_CONNECTION_RESUME, self->door.session.token),
+                     FLYT_HANDSHAKE_OK);
+    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_SESSION_RESUME_BEGIN, session_resume_begin, &begun, .thread = 1),
+                     CUDA_SUCCESS);
+    load(wire, 1, first_text);
+    load(wire, 2, second_text);
+    for (unsigned i = 0; i < RANGES; i++) {
+        addresses[i] = self->ranges[i].address;
+        sizes[i] = self->ranges[i].bytes;
+    }
+    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_MEMORY_RESTORE, memory_restore, &restored,
+                                    .addresses = {.addresses_len = RANGES, .addresses_val = (u_quad_t *)addresses},
+                                    .sizes = {.sizes_len = RANGES, .sizes_val = (u_quad_t *)sizes}),
+                     CUDA_SUCCESS);
+    for (unsigned i = 1; i <= 4; i++) {
+        FAKE_WIRE_SEND(wire, FLYT_EVENT_CREATE, event_create, .event_id = event(i));
+        FAKE_WIRE_SEND(wire, FLYT_EVENT_RESTORE, event_restore, .event_id = event(i));
+    }
+    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_SESSION_RESUME_END, session_resume_end, &ended, .sequence = SEQUENCE),
+                     CUDA_SUCCESS);
+    assert_int_equal(wire->failed_result, 0);
+}
+
+/* Memory as it was, variables as the image has them. */
+static void check_session(struct fixture *self)
+{
+    struct fake_wire *wire = &self->wire;
+    uint64_t address = self->ranges[1].address + MIB;
+    assert_int_equal(word_at(wire, self->ranges[0].address), 5);
+    for (unsigned i = 0; i < RANGES; i++)
+        assert_int_equal(word_at(wire, self->ranges[i].address + self->ranges[i].bytes - 4),
+                         0x10101010 + i * 0x1010101);
+    for (unsigned i = 0; i < 3; i++) {
+        look(wire, 1, address);
+        assert_int_equal(word_at(wire, address), counters[0] + i);
+        assert_int_equal(word_at(wire, address + 4), 0xbeef);
+        assert_int_equal(word_at(wire, address + 8), factors[1]);
+    }
+    look(wire, 2, address);
+    assert_int_equal(word_at(wire, address), counters[1]);
+}
+
+static void finish(struct fixture *self)
+{
+    struct flyt_ledger_state ledger;
+    uint64_t bytes;
+    fake_wire_close(&self->wire);
+    fake_server_wait_true(self->second, &self->second->is_returned);
+    assert_string_equal(self->second->sentence, "");
+    assert_int_equal(fake_server_end(self->second), 0);
+    assert_int_equal(flyt_ledger_reclaim(self->ledger, self->second->server_id, &bytes), 0);
+    flyt_ledger_read(self->ledger, &ledger);
+    assert_int_equal(ledger.used_bytes, 0);
+}
+
+static void close_first(struct fixture *self)
+{
+    for (unsigned i = 0; i < self->first->extent_count; i++)
+        close(self->first->extents[i].fd);
+    self->first->extent_count = 0;
+}
+
+/* The second server is of no use, and says why to the program, too. */
+static void expect_refusal(struct fixture *self, const char *words)
+{
+    self->door.server = self->second;
+    self->second->ledgers[0] = self->ledger;
+    assert_int_equal(fake_wire_open(&self->wire, self->door.url, FLYT_CONNECTION_RESUME, self->door.session.token),
+                     FLYT_HANDSHAKE_NO_DEVICE);
+    if (!strstr(self->wire.refusal, words))
+        fail_msg("'%s' does not say '%s'", self->wire.refusal, words);
+    fake_server_wait_true(self->second, &self->second->is_returned);
+    fake_wire_close(&self->wire);
+    assert_int_equal(fake_server_end(self->second), 0);
+}
+
+/* ---- tests ---- */
+
+static void a_session_goes_on_in_memory_that_was_made(void **state)
+{
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->wire;
+    begin(self);
+    assert_true(self->variables[0] == FIRST_VARIABLE && self->variables[1] > FIRST_VARIABLE);
+    prepare(self);
+    send_library(self->second, 1, first_text);
+    send_library(self->second, 2, second_text);
+    send_library(self->second, 7, second_text); /* loaded and unloaded meanwhile */
+    send_library(self->second, 7, NULL);
+    send_library(self->second, 8, second_text); /* that its program does not come back for */
+    send_library(self->second, 9, "not in the folder");
+    const struct flyt_server_link_extent other = {4000, 2 * MIB, flyt_window_base(0) + 512ull * MIB, 0, 0};
+    make(self->second, &other, 0);
+    make_all(self);
+    fake_server_send(self->second, FLYT_SERVER_LINK_UNMAKE, &other, sizeof other, NULL);
+    fake_server_send(self->second, FLYT_SERVER_LINK_UNMAKE, &other, sizeof other, NULL);
+    uint64_t now_ns = flyt_clock_ns();
+    expect_state(self->second, make_image(self->variables[0], self->variables[1], now_ns), 0, NULL);
+    leave_first(self);
+    const struct flyt_server_link_resume resume = resume_of(self);
+    hand_over(self, &resume);
+    come_back(self);
+    check_session(self);
+    for (unsigned i = 0; i < 2; i++)
+        assert_true(place_of(wire, i + 1) == self->variables[i]);
+    /* The image knew what the program does not. */
+    assert_float_equal(elapsed(wire, 3, 1, CUDA_SUCCESS), 1.25, 0.0001);
+    elapsed(wire, 1, 2, CUDA_ERROR_INVALID_HANDLE);
+    elapsed(wire, 1, 4, CUDA_ERROR_INVALID_HANDLE);
+    /* It is a session like any. */
+    load(wire, 11, second_text);
+    look(wire, 11, self->ranges[1].address);
+    assert_int_equal(word_at(wire, self->ranges[1].address), 100);
+    uint64_t address;
+    assert_int_equal(alloc(wire, 8 * MIB, &address), CUDA_SUCCESS);
+    fill(wire, address, 8 * MIB, 7);
+    assert_int_equal(word_at(wire, address + 8 * MIB - 4), 0x07070707);
+    finish(self);
+    close_first(self);
+}
+
+/* On the same GPU the memory itself comes, before the session is handed over. */
+static void a_session_goes_on_in_memory_that_was_given(void **state)
+{
+    struct fixture *self = *state;
+    begin(self);
+    prepare(self);
+    send_library(self->second, 1, first_text);
+    send_library(self->second, 2, second_text);
+    for (unsigned i = 0; i < self->first->extent_count; i++) {
+        const struct flyt_server_link_extent extent = extent_of(&self->first->extents[i]);
+        fake_server_give_one(self->second, &extent, self->first->extents[i].fd);
+        if (i == 0) { /* it went, and came again under another id */
+            struct flyt_server_link_extent again = extent;
+            fake_server_send(self->second, FLYT_SERVER_LINK_UNMAKE, &extent, sizeof extent, NULL);
+            self->first->extents[i].extent_id = again.extent_id = 5000;
+            fake_server_give_one(self->second, &again, self->first->extents[i].fd);
+        }
+    }
+    expect_state(self->second, make_image(0, 0, flyt_clock_ns()), 0, NULL);
+    leave_first(self);
+    const struct flyt_server_link_resume resume = resume_of(self);
+    memcpy(self->second->extents, self->first->extents, sizeof self->second->extents);
+    self->second->extent_count = self->first->extent_count;
+    hand_over(self, &resume);
+    come_back(self);
+    check_session(self);
+    finish(self);
+}
+
+/* The program stopped, went on at the first server, loaded something, and stopped again. */
+static void the_state_comes_again(void **state)
+{
+    struct fixture *self = *state;
+    static const uint32_t other = 4;
+    const struct variable variable = {1, "counter", 0, sizeof other, &other};
+    int fd;
+    begin(self);
+    prepare(self);
+    send_library(self->second, 1, first_text);
+    struct flyt_checkpoint_writer *writer = begin_image(&fd);
+    put_event(writer, 1, 4, true, 5);
+    put_variable(writer, &variable);
+    end_image(writer);
+    expect_state(self->second, fd, 0, NULL);
+    send_library(self->second, 2, second_text);
+    make_all(self);
+    expect_state(self->second, make_image(self->variables[0], self->variables[1], flyt_clock_ns()), 0, NULL);
+    leave_first(self);
+    const struct flyt_server_link_resume resume = resume_of(self);
+    hand_over(self, &resume);
+    come_back(self);
+    check_session(self);
+    elapsed(&self->wire, 1, 4, CUDA_ERROR_INVALID_HANDLE); /* of the last state alone */
+    finish(self);
+    close_first(self);
+}
+
+static void variables_that_come_to_be_elsewhere(void **state)
+{
+    struct fixture *self = *state;
+    begin(self);
+    /* Loaded in another order, which changes where both are. */
+    for (unsigned i = 0; i < 2; i++) {
+        prepare(self);
+        send_library(self->second, 2, second_text);
+        send_library(self->second, 1, first_text);
+        expect_state(self->second, make_image(i ? 0 : self->variables[0], i ? self->variables[1] : 0, flyt_clock_ns()),
+                     -EXDEV, "counter has come to be elsewhere");
+        expect_refusal(self, "counter has come to be elsewhere");
+    }
+    /* Where the program has no address of them, that is as good. */
+    prepare(self);
+    send_library(self->second, 2, second_text);
+    send_library(self->second, 1, first_text);
+    make_all(self);
+    expect_state(self->second, make_image(0, 0, flyt_clock_ns()), 0, NULL);
+    leave_first(self);
+    const struct flyt_server_link_resume resume = resume_of(self);
+    hand_over(self, &resume);
+    come_back(self);
+    check_session(self);
+    for (unsigned i = 0; i < 2; i++)
+        assert_true(place_of(&self->wire, i + 1) != self->variables[i]);
+    finish(self);
+    close_first(self);
+}
+
+static int damage_nothing(int fd, uint64_t bytes)
+{
+    return fd;
+}
+
+static int cut_half(int fd, uint64_t bytes)
+{
+    assert_int_equal(ftruncate(fd, (off_t)bytes / 2), 0);
+    return fd;
+}
+
+static int cut_the_last_byte(int fd, uint64_t bytes)
+{
+    assert_int_equal(ftruncate(fd, (off_t)bytes - 1), 0);
+    return fd;
+}
+
+static int cut_all(int fd, uint64_t bytes)
+{
+    assert_int_equal(ftruncate(fd, 0), 0);
+    return fd;
+}
+
+static int add_a_byte(int fd, uint64_t bytes)
+{
+    assert_int_equal(pwrite(fd, "x", 1, (off_t)bytes), 1);
+    return fd;
+}
+
+static int flip(int fd, uint64_t at)
+{
+    unsigned char byte;
+    assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+    return fd;
+}
+
+static int flip_in_the_middle(int fd, uint64_t bytes)
+{
+    return flip(fd, bytes / 2);
+}
+
+static int flip_at_the_end(int fd, uint64_t bytes)
+{
+    return flip(fd, bytes - 3);
+}
+
+static int give_a_pipe(int fd, uint64_t bytes)
+{
+    int fds[2];
+    char data[4096];
+    ssize_t count = pread(fd, data, sizeof data, 0);
+    assert_int_equal(pipe(fds), 0);
+    assert_true(count > 0 && write(fds[1], data, (size_t)count) == count);
+    close(fds[1]);
+    close(fd);
+    return fds[0];
+}
+
+static void images_that_are_damaged(void **state)
+{
+    static const struct {
+        int (*damage)(int fd, uint64_t bytes);
+        int want;
+    } cases[] = {
+        {damage_nothing, 0},    {cut_half, -ENODATA},           {cut_the_last_byte, -ENODATA}, {cut_all, -ENODATA},
+        {add_a_byte, -EBADMSG}, {flip_in_the_middle, -EBADMSG}, {flip_at_the_end, -EBADMSG},   {give_a_pipe, -ENODATA},
+    };
+    struct fixture *self = *state;
+    begin(self);
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        prepare(self);
+        send_library(self->second, 1, first_text);
+        send_library(self->second, 2, second_text);
+        int fd = make_image(0, 0, flyt_clock_ns());
+        expect_state(self->second, cases[i].damage(fd, (uint64_t)lseek(fd, 0, SEEK_END)), cases[i].want,
+                     cases[i].want ? "state" : NULL);
+        if (cases[i].want)
+            expect_state(self->second, make_image(0, 0, 1), cases[i].want, "state"); /* it is of no use any more */
+        expect_refusal(self, cases[i].want ? "state" : "its state has not come");    /* without RESUME */
+    }
+    fake_server_kill(self->first);
+    close_first(self);
+}
+
+static void put_other_object(struct flyt_checkpoint_writer *writer)
+{
+    const flyt_checkpoint_object object = {.number = 1, .kind = FLYT_CHECKPOINT_GRAPH};
+    struct flyt_error err;
+    assert_int_equal(flyt_checkpoint_put_object(writer, &object, &err), 0);
+}
+
+static void put_empty_event(struct flyt_checkpoint_writer *writer)
+{
+    const flyt_checkpoint_object object = {.number = 1, .kind = FLYT_CHECKPOINT_EVENT};
+    struct flyt_error err;
+    assert_int_equal(flyt_checkpoint_put_object(writer, &object, &err), 0);
+}
+
+static void put_event_twice(struct flyt_checkpoint_writer *writer)
+{
+    put_event(writer, 1, 5, true, 1);
+    put_event(writer, 2, 5, true, 2);
+}
+
+static void put_pages(struct flyt_checkpoint_writer *writer)
+{
+    struct flyt_error err;
+    assert_int_equal(flyt_checkpoint_put_extent(writer, flyt_window_base(0), 2 * MIB, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_run(writer, flyt_window_base(0), 2 * MIB / FLYT_CHECKPOINT_PAGE_BYTES,
+                                             FLYT_CHECKPOINT_ZERO, NULL, &err),
+                     0);
+}
+
+static void put_unknown_variable(struct flyt_checkpoint_writer *writer)
+{
+    put_variable(writer, &(struct variable){1, "nothing", 0, 4, counters});
+}
+
+static void put_longer_variable(struct flyt_checkpoint_writer *writer)
+{
+    put_variable(writer, &(struct variable){1, "counter", 0, 8, counters});
+}
+
+static void put_variable_of_no_library(struct flyt_checkpoint_writer *writer)
+{
+    put_variable(writer, &(struct variable){3, "counter", 0, 4, counters});
+}
+
+static void put_variable_of_another_device(struct flyt_checkpoint_writer *writer)
+{
+    flyt_checkpoint_global global = {.symbol = (char *)"counter", .total_bytes = 4};
+    struct flyt_error err;
+    assert_true(flyt_state_module_id(library(1), 1, (uint64_t *)&global.module_id));
+    assert_int_equal(flyt_checkpoint_put_global(writer, &global, counters, 4, &err), 0);
+}
+
+static void images_that_cannot_be_made(void **state)
+{
+    static const struct {
+        void (*put)(struct flyt_checkpoint_writer *writer);
+        int want;
+        const char *words;
+    } cases[] = {
+        {put_other_object, -ENOTSUP, "an object of kind 8"},
+        {put_empty_event, -EBADMSG, "an event that makes no sense"},
+        {put_event_twice, -EBADMSG, "an event twice"},
+        {put_pages, -ENOTSUP, "which this server cannot make"},
+        {put_unknown_variable, -EXDEV, "no variable nothing here"},
+        {put_longer_variable, -EXDEV, "counter has 4 bytes here, and had 8"},
+        {put_variable_of_no_library, -ENOENT, "counter is of a library that was not loaded"},
+        {put_variable_of_another_device, -EBADMSG, "on device 1"},
+    };
+    struct fixture *self = *state;
+    begin(self);
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int fd;
+        prepare(self);
+        send_library(self->second, 1, first_text);
+        struct flyt_checkpoint_writer *writer = begin_image(&fd);
+        cases[i].put(writer);
+        end_image(writer);
+        expect_state(self->second, fd, cases[i].want, cases[i].words);
+        expect_refusal(self, cases[i].words);
+    }
+    fake_server_kill(self->first);
+    close_first(self);
+}
+
+static void memory_that_cannot_be_made(void **state)
+{
+    const uint64_t base = flyt_window_base(0);
+    const struct flyt_server_link_extent small = {1, 128 * MIB, base, 0, 0},
+                                         large = {2, 200 * MIB, base + 128 * MIB, 0, 0};
+    const struct flyt_server_link_extent wrong[] = {
+        {3, 2 * MIB, base, 1, 0},                /* no such slot */
+        {3, 2 * MIB, flyt_window_base(1), 0, 0}, /* not in its window */
+        {3, 2 * MIB, 0x7f0000000000, 0, 0},      /* in none */
+        {3, 2 * MIB + 4096, base, 0, 0},         /* no granules */
+        {3, 0, base, 0, 0},
+        {0, 2 * MIB, base, 0, 0}, /* no bytes, no id */
+    };
+    struct fixture *self = *state;
+    begin(self);
+    fake_server_start(self->second, one_gpu);
+    make(self->second, &small, -EPROTO); /* before PREPARE */
+    send_prepare(self, self->second);
+    make(self->second, &small, 0);
+    make(self->second, &small, -EEXIST);
+    make(self->second, &large, -ENOMEM);
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        make(self->second, &wrong[i], -EPROTO);
+    make(self->second, &large, -ENOMEM); /* still */
+    fake_server_send(self->second, FLYT_SERVER_LINK_UNMAKE, &small, sizeof small, NULL);
+    make(self->second, &large, 0);
+    fake_server_kill(self->second);
+    fake_server_kill(self->first);
+    close_first(self);
+}
+
+/* Which step does not come, or comes wrongly. */
+static void steps_in_the_wrong_order(void **state)
+{
+    struct fixture *self = *state;
+    begin(self);
+    struct flyt_server_link_resume resume = resume_of(self);
+    for (unsigned i = 0; i < 7; i++) {
+        prepare(self);
+        send_library(self->second, 1, first_text);
+        send_library(self->second, 2, second_text);
+        make_all(self);
+        if (i != 3)
+            expect_state(self->second, make_image(0, 0, 1), 0, NULL);
+        if (i == 4)
+            send_library(self->second, 2, NULL); /* the program runs again: what it had is of the past */
+        struct flyt_server_link_resume wrong = resume;
+        wrong.extent_count += i == 0;
+        wrong.extent_count -= i == 1;
+        wrong.is_made = i != 2;
+        wrong.last_extent_id -= i == 5;
+        fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, &wrong, sizeof wrong, NULL);
+        if (i == 6)
+            send_prepare(self, self->second);
+        static const char *const words[] = {"only 2 of the session's 3 pieces", "2 of the session's 1 pieces",
+                                            "was not made, and has made some",  "its state has not come",
+                                            "its state has not come",           "under an id that cannot be",
+                                            "prepares a session twice"};
+        expect_refusal(self, words[i]);
+    }
+    /* What was made, of a server where nothing was prepared. */
+    fake_server_start(self->second, one_gpu);
+    fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
+    expect_refusal(self, "was made, and has made none");
+    fake_server_start(self->second, one_gpu);
+    expect_state(self->second, make_image(0, 0, 1), -EPROTO, "was not prepared");
+    expect_refusal(self, "was not prepared");
+    fake_server_kill(self->first);
+    close_first(self);
+}
+
+/* Two GPUs, and the session comes on the one that was not prepared; and a GPU that there is not. */
+static void devices_that_are_others(void **state)
+{
+    struct fixture *self = *state;
+    begin(self);
+    struct flyt_server_link_resume resume = {.is_made = 1};
+    int fd;
+    fake_server_start(self->second, two_gpus);
+    send_prepare(self, self->second);
+    assert_int_equal(self->second->prepared.outcome, 0);
+    struct flyt_checkpoint_writer *writer = begin_image(&fd);
+    end_image(writer);
+    expect_state(self->second, fd, 0, NULL);
+    fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
+    self->door.session.slots[0].gpu_index = 1;
+    expect_refusal(self, "was prepared on another GPU");
+    fake_server_start(self->second, two_gpus);
+    self->door.session.slots[0].gpu_index = 2;
+    send_prepare(self, self->second);
+    assert_int_equal(self->second->prepared.outcome, -ENODEV);
+    assert_non_null(strstr(self->second->prepared_sentence, "no such GPU"));
+    expect_refusal(self, "no such GPU");
+    fake_server_kill(self->first);
+    close_first(self);
+}
+
+static void steps_that_a_test_lets_fail(void **state)
+{
+    struct fixture *self = *state;
+    begin(self);
+    setenv("FLYT_FAULT", "prepare.make:error:2,prepare.state:error:1", 1);
+    prepare(self);
+    const struct flyt_server_link_extent extents[] = {{1, 2 * MIB, flyt_window_base(0), 0, 0},
+                                                      {2, 2 * MIB, flyt_window_base(0) + 2 * MIB, 0, 0}};
+    make(self->second, &extents[0], 0);
+    make(self->second, &extents[1], -EIO);
+    expect_state(self->second, make_image(0, 0, 1), -EIO, "a test wants that");
+    expect_refusal(self, "a test wants that");
+    setenv("FLYT_FAULT", "prepare.library:error", 1);
+    prepare(self);
+    send_library(self->second, 1, first_text);
+    expect_state(self->second, make_image(0, 0, 1), -ENOENT, "counter is of a library that was not loaded");
+    expect_refusal(self, "not loaded");
+    unsetenv("FLYT_FAULT");
+    fake_server_kill(self->first);
+    close_first(self);
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+    return remove(path);
+}
+
+int main(void)
+{
+    char folder[] = "/var/tmp/flyt-prepare-test-XXXXXX";
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_session_goes_on_in_memory_that_was_made),
+        TEST(a_session_goes_on_in_memory_that_was_given),
+        TEST(the_state_comes_again),
+        TEST(variables_that_come_to_be_elsewhere),
+        TEST(images_that_are_damaged),
+        TEST(images_that_cannot_be_made),
+        TEST(memory_that_cannot_be_made),
+        TEST(steps_in_the_wrong_order),
+        TEST(devices_that_are_others),
+        TEST(steps_that_a_test_lets_fail),
+    };
+    if (!mkdtemp(folder))
+        return 1;
+    setenv("FAKE_IMAGES", folder, 1);
+    setenv("FLYT_LOG", "warn", 0);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS); /* with the images in it */
+    return failed;
+}
