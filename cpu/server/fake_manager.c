@@ -106,6 +106,23 @@ static void take_locked(struct fake_server *server, struct flyt_server_link_mess
         snprintf(server->prepared_sentence, sizeof server->prepared_sentence, "%.511s", message->data);
         server->prepared_count++;
         break;
+    case FLYT_SERVER_LINK_LIBRARY:
+        server->library_count++;
+        break;
+    case FLYT_SERVER_LINK_MOVE_STATE:
+        server->move_state = message->move_state;
+        server->move_state_count++;
+        break;
+    case FLYT_SERVER_LINK_STOPPED:
+        server->stopped = message->stopped;
+        server->stopped_count++;
+        flyt_close(server->state_fd);
+        server->state_fd = fd;
+        snprintf(server->sentence, sizeof server->sentence, "%.1023s", message->data);
+        break;
+    case FLYT_SERVER_LINK_LEFT:
+        server->left_count++;
+        break;
     default:
         break;
     }
@@ -163,7 +180,7 @@ static void run_server(const char *const *arguments, int link_fd)
 void fake_server_start(struct fake_server *server, const char *const *arguments)
 {
     int fds[2];
-    *server = (struct fake_server){.pid = -1, .made_fd = -1};
+    *server = (struct fake_server){.pid = -1, .made_fd = -1, .state_fd = -1};
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&server->changed, NULL);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
@@ -196,6 +213,7 @@ int fake_server_end(struct fake_server *server)
     for (unsigned i = 0; i < server->extent_count; i++)
         close(server->extents[i].fd);
     server->made_fd = flyt_close(server->made_fd);
+    server->state_fd = flyt_close(server->state_fd);
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->mutex);
     return status;
@@ -286,6 +304,23 @@ void fake_server_wait_true(struct fake_server *server, const bool *what)
     assert_true(is_there);
 }
 
+void fake_server_send_move(struct fake_server *server, enum flyt_server_link_kind kind, uint64_t move_id,
+                           uint64_t timeout_us)
+{
+    const struct flyt_server_link_stop stop = {.move_id = move_id, .timeout_us = timeout_us};
+    fake_server_send(server, kind, &stop, sizeof stop, NULL);
+}
+
+void fake_server_wait_phase(struct fake_server *server, uint64_t move_id, uint32_t phase)
+{
+    bool is_there = true;
+    pthread_mutex_lock(&server->mutex);
+    while ((server->move_state.phase != phase || server->move_state.move_id != move_id) && is_there)
+        is_there = wait_locked(server);
+    pthread_mutex_unlock(&server->mutex);
+    assert_true(is_there);
+}
+
 /* ---- the door ---- */
 
 static void hand_over(struct fake_door *door, int fd, const flyt_handshake_args *args, const unsigned char *key,
@@ -296,7 +331,11 @@ static void hand_over(struct fake_door *door, int fd, const flyt_handshake_args 
     int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX] = {fd};
     unsigned fd_count = 1;
     message->kind = FLYT_SERVER_LINK_DATA;
-    if (args->kind != FLYT_CONNECTION_DATA) {
+    if (args->kind != FLYT_CONNECTION_DATA && door->take_back_id) {
+        message->kind = FLYT_SERVER_LINK_TAKE_BACK;
+        message->stop.move_id = door->take_back_id;
+        memcpy(message->stop.channel_key, key, FLYT_KEY_BYTES);
+    } else if (args->kind != FLYT_CONNECTION_DATA) {
         message->kind = FLYT_SERVER_LINK_SESSION;
         message->session = door->session;
         memcpy(message->session.channel_key, key, FLYT_KEY_BYTES);

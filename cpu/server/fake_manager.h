@@ -53,6 +53,11 @@ struct fake_server {
     int made_fd;
     struct flyt_server_link_prepared prepared;
     char prepared_sentence[512];
+    /* Of a move. */
+    unsigned library_count, move_state_count, stopped_count, left_count;
+    struct flyt_server_link_move_state move_state;
+    struct flyt_server_link_stopped stopped;
+    int state_fd; /* of STOPPED; the server's; -1: none came */
 };
 
 /* Where programs come: hands each to the server that is next, with what `session` says. */
@@ -64,6 +69,7 @@ struct fake_door {
     atomic_bool is_ending;
     struct fake_server *server; /* set while no program comes */
     struct flyt_server_link_session session;
+    uint64_t take_back_id; /* programs are handed over by TAKE_BACK of this move; 0: by SESSION */
     bool is_challenging;
     unsigned char secret[FLYT_TICKET_KEY_BYTES];
     _Atomic(unsigned) stream_count; /* data streams that came */
@@ -82,6 +88,11 @@ void fake_server_give_one(struct fake_server *server, const struct flyt_server_l
 void fake_server_leave(struct fake_server *server);
 /* Waits until the process has ended, and closes everything. Its wait status. */
 int fake_server_end(struct fake_server *server);
+/* Says so of the move, with this time where it is STOP. */
+void fake_server_send_move(struct fake_server *server, enum flyt_server_link_kind kind, uint64_t move_id,
+                           uint64_t timeout_us);
+/* Waits until the server has told this phase last, of a move that it was told with this id. */
+void fake_server_wait_phase(struct fake_server *server, uint64_t move_id, uint32_t phase);
 void fake_server_send(struct fake_server *server, enum flyt_server_link_kind kind, const void *part, size_t part_bytes,
                       const char *sentence);
 /* The same with a message as it is, and a descriptor (-1: none), which stays open here. */

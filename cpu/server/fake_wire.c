@@ -93,6 +93,16 @@ int fake_wire_call(struct fake_wire *wire, uint32_t procedure, xdrproc_t xdr_arg
     return common.result;
 }
 
+void fake_wire_await_back(struct fake_wire *wire, uint32_t procedure, xdrproc_t xdr_args, void *args)
+{
+    XDR xdrs;
+    do
+        assert_true(receive(wire) && word(wire, 4) == 0);
+    while (word(wire, 20) != procedure);
+    xdrmem_create(&xdrs, (char *)wire->message + HEAD_BYTES, (u_int)(wire->message_bytes - HEAD_BYTES), XDR_DECODE);
+    assert_true(xdr_args(&xdrs, args));
+}
+
 static void connect_to(struct fake_wire *wire, const char *url)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
