@@ -1,60 +1,421 @@
 #include "cpu/server/copying.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 
+#include "cpu/server/copier.h"
 #include "cpu/server/session.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
+
+enum {
+    REST_NS = 100 * 1000 * 1000,   /* between two rounds, when it is ready */
+    MIRRORS_NS = 10 * 1000 * 1000, /* between two rounds, while mirrors are still to come */
+    LOOKS_MAX = 3, /* of a session of which nothing runs: one finds the rest, one that it is there, one is too many */
+};
+
+struct flyt_copying {
+    struct flyt_server_link_move move;
+    struct flyt_copier copiers[FLYT_DEVICES_MAX]; /* by ordinal */
+    unsigned count;
+    struct flyt_error err; /* code 0: all is well so far */
+    uint64_t begin_ns;     /* when the next round is to begin, at the earliest; UINT64_MAX: when a mirror comes */
+    unsigned round;        /* that had all extents */
+    unsigned looks;        /* since finish, at the same extents */
+    uint64_t looks_changes;
+    uint64_t finish_pages; /* copied before */
+    bool is_running;       /* a round is */
+    bool is_ready, is_last, is_exact, is_ending;
+};
+
+/* ---- beginning and end ---- */
+
+static int make_key(struct flyt_page_key *ret_key, struct flyt_error *err)
+{
+    if (getrandom(ret_key->bytes, sizeof ret_key->bytes, 0) != sizeof ret_key->bytes)
+        return flyt_error_set(err, -EIO, "no random key for hashing memory: %m");
+    return 0;
+}
+
+static int open_copiers(struct flyt_session *session, struct flyt_copying *copying, struct flyt_error *err)
+{
+    struct flyt_page_key key;
+    int status = make_key(&key, err);
+    for (unsigned i = 0; i < session->device_count && status == 0; i++) {
+        struct flyt_device *device;
+        CUresult result = flyt_session_use_device(session, i, &device);
+        if (result != CUDA_SUCCESS)
+            status = flyt_error_set(err, -EIO, "device %u: no context can be made, cuda_result=%d", i, (int)result);
+        if (status == 0)
+            status = flyt_copier_open(&copying->copiers[i], device, &key, copying->move.slowdown_pct, err);
+        copying->count += status == 0;
+    }
+    explicit_bzero(&key, sizeof key);
+    return status;
+}
 
 CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_server_link_move *move,
                             struct flyt_error *err)
 {
-    flyt_error_set(err, -ENOSYS, "this server does not copy the memory of a running session");
-    return CUDA_ERROR_NOT_SUPPORTED;
+    if (session->copying) {
+        flyt_error_set(err, -EBUSY, "the session's memory is still being copied for an earlier move");
+        return CUDA_ERROR_NOT_READY;
+    }
+    if (move->kind != FLYT_SERVER_LINK_MOVE_MIRROR) {
+        flyt_error_set(err, -EINVAL, "a move of kind %u copies no memory to another server", move->kind);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct flyt_copying *copying = calloc(1, sizeof *copying);
+    if (!copying) {
+        flyt_error_set(err, -ENOMEM, "out of host memory");
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    copying->move = *move;
+    copying->begin_ns = UINT64_MAX;
+    session->copying = copying;
+    int status = open_copiers(session, copying, err);
+    if (status == 0)
+        return CUDA_SUCCESS;
+    flyt_copying_fini(session);
+    return status == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
-void flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd)
+/* Frees what nothing on the GPU uses any more. Whether that was all. */
+static bool end(struct flyt_session *session)
 {
-    flyt_close(fd);
-}
-
-void flyt_copying_extent_gone(struct flyt_session *session, uint64_t extent_id)
-{
-}
-
-bool flyt_copying_advance(struct flyt_session *session)
-{
-    return false;
-}
-
-void flyt_copying_state(const struct flyt_session *session, struct flyt_server_link_move_state *ret_state)
-{
-    ret_state->phase = FLYT_SERVER_LINK_MOVE_COPYING;
-    ret_state->outcome = -ENOSYS;
-}
-
-void flyt_copying_finish(struct flyt_session *session)
-{
-}
-
-void flyt_copying_go_on(struct flyt_session *session)
-{
-}
-
-int flyt_copying_result(const struct flyt_session *session)
-{
-    return -ENOSYS;
-}
-
-const char *flyt_copying_sentence(const struct flyt_session *session)
-{
-    return "this server does not copy the memory of a running session";
-}
-
-uint64_t flyt_copying_pages_last(const struct flyt_session *session)
-{
-    return 0;
+    struct flyt_copying *copying = session->copying;
+    bool is_all = true;
+    for (unsigned i = 0; i < copying->count; i++)
+        is_all &= flyt_copier_close(&copying->copiers[i]);
+    if (!is_all)
+        return false;
+    free(copying);
+    session->copying = NULL;
+    return true;
 }
 
 void flyt_copying_end(struct flyt_session *session)
 {
+    if (!session->copying)
+        return;
+    session->copying->is_ending = true;
+    end(session);
+}
+
+void flyt_copying_fini(struct flyt_session *session)
+{
+    struct flyt_copying *copying = session->copying;
+    for (unsigned i = 0; copying && i < copying->count; i++)
+        flyt_copier_fini(&copying->copiers[i]);
+    free(copying);
+    session->copying = NULL;
+}
+
+/* Whether there is something to be copied still. */
+static bool is_under_way(const struct flyt_copying *copying)
+{
+    return copying && !copying->is_ending && !copying->err.code;
+}
+
+/* ---- extents ---- */
+
+static struct flyt_copier *copier_of(const struct flyt_device *device)
+{
+    struct flyt_copying *copying = device->session->copying;
+    if (!copying || device->ordinal >= copying->count || !copying->copiers[device->ordinal].device)
+        return NULL; /* or it was closed */
+    return &copying->copiers[device->ordinal];
+}
+
+static const struct flyt_extent *find_extent(const struct flyt_device *device, uint64_t extent_id)
+{
+    const struct flyt_extent *extent = device->memory.extents;
+    while (extent && extent->extent_id != extent_id)
+        extent = extent->next;
+    return extent;
+}
+
+/* The extent that a mirror is for, and its device; NULL: it is gone. */
+static const struct flyt_extent *find_slot_extent(struct flyt_session *session,
+                                                  const struct flyt_server_link_extent *wanted,
+                                                  struct flyt_device **ret_device)
+{
+    for (unsigned i = 0; i < session->device_count; i++) {
+        if (session->devices[i].slot != wanted->slot)
+            continue;
+        *ret_device = &session->devices[i];
+        return find_extent(&session->devices[i], wanted->extent_id);
+    }
+    return NULL;
+}
+
+static int add_mirror(struct flyt_session *session, const struct flyt_server_link_extent *mirror, int fd,
+                      struct flyt_error *err)
+{
+    struct flyt_device *device;
+    const struct flyt_extent *extent = mirror->extent_id ? find_slot_extent(session, mirror, &device) : NULL;
+    if (!extent)
+        return 0;
+    if (extent->address != mirror->address || extent->bytes != mirror->bytes)
+        return flyt_error_set(err, -EINVAL, "memory came for an extent that is not as it says, extent_id=%llu",
+                              (unsigned long long)mirror->extent_id);
+    if (flyt_fault_point("copying.mirror") == FLYT_FAULT_ERROR)
+        return flyt_error_set(err, -EIO, "the other server's memory cannot be mapped: a test wants it so");
+    CUresult result = flyt_device_use(device);
+    if (result != CUDA_SUCCESS)
+        return flyt_error_set(err, -EIO, "device %u: its context cannot be used, cuda_result=%d", device->ordinal,
+                              (int)result);
+    return flyt_mirrors_add(&copier_of(device)->mirrors, mirror, fd, err);
+}
+
+void flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd)
+{
+    struct flyt_copying *copying = session->copying;
+    if (is_under_way(copying)) {
+        add_mirror(session, extent, fd, &copying->err);
+        if (copying->begin_ns == UINT64_MAX)
+            copying->begin_ns = session->clock_ns();
+    }
+    flyt_close(fd);
+}
+
+bool flyt_copying_let_go(struct flyt_device *device, const struct flyt_extent *extent)
+{
+    struct flyt_copier *copier = copier_of(device);
+    return !copier || flyt_copier_let_go(copier, extent);
+}
+
+bool flyt_copying_let_go_all(struct flyt_device *device)
+{
+    bool is_all = true;
+    for (const struct flyt_extent *extent = device->memory.extents; extent; extent = extent->next)
+        is_all &= flyt_copying_let_go(device, extent);
+    return is_all;
+}
+
+void flyt_copying_extent_gone(struct flyt_session *session, uint64_t extent_id)
+{
+    struct flyt_copying *copying = session->copying;
+    for (unsigned i = 0; extent_id && copying && i < copying->count; i++)
+        if (copying->copiers[i].device)
+            flyt_copier_drop(&copying->copiers[i], extent_id);
+}
+
+bool flyt_copying_holds_sms(const struct flyt_device *device)
+{
+    const struct flyt_copier *copier = copier_of(device);
+    return copier && flyt_copier_holds_sms(copier);
+}
+
+bool flyt_copying_is_on_gpu(const struct flyt_device *device)
+{
+    const struct flyt_copier *copier = copier_of(device);
+    return copier && device->session->driver->cuStreamQuery(copier->cu_stream) == CUDA_ERROR_NOT_READY;
+}
+
+/* ---- rounds ---- */
+
+static bool is_whole(const struct flyt_copying *copying)
+{
+    bool is_all = true;
+    for (unsigned i = 0; i < copying->count; i++)
+        is_all &= flyt_copier_is_whole(&copying->copiers[i]);
+    return is_all;
+}
+
+static void begin_round(struct flyt_copying *copying)
+{
+    uint64_t changes = 0;
+    if (flyt_fault_point(copying->is_last ? "copying.last" : "copying.round") == FLYT_FAULT_ERROR)
+        flyt_error_set(&copying->err, -EIO, "the session's memory cannot be copied: a test wants it so");
+    for (unsigned i = 0; i < copying->count && !copying->err.code; i++)
+        flyt_copier_begin(&copying->copiers[i], copying->is_last, &copying->err);
+    for (unsigned i = 0; i < copying->count; i++)
+        changes += copying->copiers[i].changes;
+    if (changes != copying->looks_changes)
+        copying->looks = 0;
+    copying->looks_changes = changes;
+    copying->round += !copying->is_last && is_whole(copying);
+    copying->is_running = true;
+}
+
+/* Of the last rounds. */
+static void end_last(struct flyt_session *session, bool has_looked, bool is_exact)
+{
+    struct flyt_copying *copying = session->copying;
+    copying->begin_ns = session->clock_ns();
+    if (is_exact && is_whole(copying))
+        copying->is_exact = true;
+    else if (is_exact)
+        copying->begin_ns = UINT64_MAX;
+    else if (has_looked && ++copying->looks == LOOKS_MAX)
+        flyt_error_set(&copying->err, -EIO, "memory changes though nothing of the session runs any more");
+}
+
+/* While the program runs. */
+static void end_running(struct flyt_session *session, uint64_t dirty_pages, uint64_t unsent_pages, uint64_t pages)
+{
+    struct flyt_copying *copying = session->copying;
+    uint64_t now_ns = session->clock_ns();
+    bool has_all = is_whole(copying);
+    copying->is_ready = has_all && !unsent_pages &&
+                        (dirty_pages * FLYT_PAGE_BYTES <= copying->move.rest_bytes ||
+                         copying->round >= copying->move.rounds_max || copying->is_ready);
+    if (copying->is_ready)
+        copying->begin_ns = now_ns + REST_NS;
+    else if (has_all)
+        copying->begin_ns = now_ns;
+    else
+        copying->begin_ns = pages ? now_ns + MIRRORS_NS : UINT64_MAX;
+}
+
+static void end_round(struct flyt_session *session)
+{
+    struct flyt_copying *copying = session->copying;
+    uint64_t dirty_pages = 0, unsent_pages = 0, pages = 0;
+    bool is_exact = true, has_looked = false;
+    for (unsigned i = 0; i < copying->count; i++) {
+        const struct flyt_copier *copier = &copying->copiers[i];
+        dirty_pages += copier->runs.pages_count;
+        unsent_pages += copier->table.unsent_count;
+        pages += copier->table.pages_count;
+        is_exact &= flyt_copier_is_exact(copier);
+        has_looked |= copier->has_looked;
+    }
+    flyt_debug("session %s: round %u of copying has found %llu of %llu pages changed", session->label, copying->round,
+               (unsigned long long)dirty_pages, (unsigned long long)pages);
+    copying->is_running = false;
+    if (copying->is_last)
+        end_last(session, has_looked, is_exact);
+    else
+        end_running(session, dirty_pages, unsent_pages, pages);
+}
+
+/* Whether all devices have ended the round; each goes on with it. */
+static bool advance_round(struct flyt_copying *copying)
+{
+    bool has_ended = true;
+    for (unsigned i = 0; i < copying->count && !copying->err.code; i++) {
+        flyt_copier_advance(&copying->copiers[i], &copying->err);
+        has_ended &= copying->copiers[i].step == FLYT_COPIER_ENDED;
+    }
+    return has_ended && !copying->err.code;
+}
+
+/* After a failure. Whether something is still on the GPU. */
+static bool settle(struct flyt_copying *copying)
+{
+    bool is_all = true;
+    for (unsigned i = 0; i < copying->count; i++)
+        is_all &= flyt_copier_settle(&copying->copiers[i]);
+    return !is_all;
+}
+
+bool flyt_copying_advance(struct flyt_session *session)
+{
+    struct flyt_copying *copying = session->copying;
+    if (copying && copying->is_ending)
+        return !end(session);
+    if (is_under_way(copying) && session->fatal != CUDA_SUCCESS)
+        flyt_error_set(&copying->err, -EIO, "the session's context is lost, cuda_result=%d", (int)session->fatal);
+    if (copying && copying->err.code)
+        return settle(copying);
+    if (!copying || copying->is_exact)
+        return false;
+    for (unsigned i = 0; i < copying->count; i++)
+        flyt_copier_watch(&copying->copiers[i], session->clock_ns());
+    if (!copying->is_running && session->clock_ns() >= copying->begin_ns)
+        begin_round(copying);
+    if (copying->is_running && advance_round(copying))
+        end_round(session);
+    return copying->err.code ? settle(copying) : !copying->is_exact && copying->begin_ns != UINT64_MAX;
+}
+
+void flyt_copying_finish(struct flyt_session *session)
+{
+    struct flyt_copying *copying = session->copying;
+    if (!is_under_way(copying) || copying->is_last)
+        return;
+    copying->is_last = true;
+    copying->is_ready = copying->is_exact = false;
+    copying->looks = 0;
+    copying->finish_pages = 0;
+    /* A look that has begun is worth nothing. What it has found so far the next one finds, too. */
+    for (unsigned i = 0; i < copying->count; i++) {
+        flyt_copier_stop(&copying->copiers[i]);
+        copying->finish_pages += copying->copiers[i].copied_pages;
+    }
+    copying->begin_ns = 0;
+}
+
+void flyt_copying_go_on(struct flyt_session *session)
+{
+    struct flyt_copying *copying = session->copying;
+    if (!is_under_way(copying) || !copying->is_last)
+        return;
+    copying->is_last = copying->is_exact = false;
+    for (unsigned i = 0; i < copying->count; i++)
+        flyt_copier_stop(&copying->copiers[i]);
+    copying->begin_ns = 0;
+}
+
+/* ---- what is told ---- */
+
+static bool is_ending(const struct flyt_copying *copying)
+{
+    return copying && copying->is_ending;
+}
+
+void flyt_copying_state(const struct flyt_session *session, struct flyt_server_link_move_state *ret_state)
+{
+    const struct flyt_copying *copying = is_ending(session->copying) ? NULL : session->copying;
+    struct flyt_server_link_move_state state = *ret_state;
+    state.page_bytes = FLYT_PAGE_BYTES;
+    state.pages_count = state.pages_left = state.pages_dirty = state.copied_bytes = 0;
+    for (unsigned i = 0; copying && i < copying->count; i++) {
+        const struct flyt_copier *copier = &copying->copiers[i];
+        state.pages_count += copier->device->memory.extent_bytes / FLYT_PAGE_BYTES;
+        state.pages_dirty += copier->runs.pages_count;
+        state.pages_left += copier->runs.pages_count - copier->pages_done;
+        state.copied_bytes += copier->copied_pages * FLYT_PAGE_BYTES;
+    }
+    state.round = copying && copying->round ? copying->round : 1;
+    state.outcome = copying ? copying->err.code : 0;
+    state.phase = FLYT_SERVER_LINK_MOVE_COPYING;
+    if (copying && copying->is_last)
+        state.phase = FLYT_SERVER_LINK_MOVE_LAST;
+    else if (copying && copying->is_ready && is_whole(copying))
+        state.phase = FLYT_SERVER_LINK_MOVE_READY;
+    *ret_state = state;
+}
+
+int flyt_copying_result(const struct flyt_session *session)
+{
+    const struct flyt_copying *copying = session->copying;
+    if (!copying || copying->is_ending)
+        return -EINVAL;
+    if (copying->err.code)
+        return copying->err.code;
+    return copying->is_exact ? 0 : -EAGAIN;
+}
+
+const char *flyt_copying_sentence(const struct flyt_session *session)
+{
+    const struct flyt_copying *copying = session->copying;
+    if (!copying || copying->is_ending)
+        return "no memory of the session is being copied";
+    return copying->err.text;
+}
+
+uint64_t flyt_copying_pages_last(const struct flyt_session *session)
+{
+    const struct flyt_copying *copying = is_ending(session->copying) ? NULL : session->copying;
+    uint64_t pages = 0;
+    for (unsigned i = 0; copying && copying->is_last && i < copying->count; i++)
+        pages += copying->copiers[i].copied_pages;
+    return pages ? pages - copying->finish_pages : 0;
 }

@@ -1,15 +1,13 @@
 /*
  * Copies the memory of a session to that of another server (mirror.h) while its program runs: a first round copies
  * everything, each one after that looks at everything and copies what differs from what was copied (page_table.h, on
- * which it rests that this is exact). Looking and copying take a share of the GPU that is bounded, so
- * a program is slowed down by no more than that. When a round has found little, it is ready: rounds go on at long
- * intervals, so that little stays little. When the program has stopped, and nothing of it is on the GPU,
- * flyt_copying_finish begins the last rounds, and flyt_copying_result tells when a look at all pages has found each as
- * it was copied.
+ * which it rests that this is exact). Looking and copying take a share of the GPU that is bounded (throttle.h). When a
+ * round has found little, it is ready: rounds go on at long intervals, so that little stays little. When the program
+ * has stopped, and nothing of it is on the GPU, flyt_copying_finish begins the last rounds, and flyt_copying_result
+ * tells when a look at all pages has found each as it was copied.
  *
- * Each device of the session has its own stream, table and hash memory; the hash memory is none of the program's, and
- * is charged to the slot's reserve. The submission thread; nothing here waits for the GPU but flyt_copying_end and
- * flyt_copying_extent_gone, and those at most for one batch that is in flight (4 GiB: 10 ms over NVLink).
+ * Rounds are the session's; within one, each device goes its own way (copier.h). The submission thread; nothing here
+ * waits for the GPU but flyt_copying_fini.
  */
 #ifndef FLYT_SERVER_COPYING_H
 #define FLYT_SERVER_COPYING_H
@@ -22,13 +20,16 @@
 #include "rpc/transport/server_link.h"
 
 struct flyt_copying; /* session->copying; NULL: nothing is copied */
+struct flyt_device;
+struct flyt_extent;
 struct flyt_session;
 
 /*
  * MOVE of kind FLYT_SERVER_LINK_MOVE_MIRROR came: all memory that the session has is to be copied, that of each extent
- * from when its mirror is there. Loads the kernel (tens of milliseconds) on every device that is made.
- * CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY: no room for the hash memory; CUDA_ERROR_INVALID_VALUE: that is under way, or
- * move is none of that kind; or the driver's error; with a sentence in *err. There is nothing to end then.
+ * from when its mirror is there. Makes all devices, and loads the kernel on each (tens of milliseconds).
+ * CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY: no room for the hash memory; CUDA_ERROR_NOT_READY: what was copied for an
+ * earlier move has not ended; CUDA_ERROR_INVALID_VALUE: a move of another kind; CUDA_ERROR_UNKNOWN: the driver failed;
+ * with a sentence in *err. There is nothing to end then.
  */
 CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_server_link_move *move,
                             struct flyt_error *err);
@@ -37,8 +38,20 @@ CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_serv
  * reach each other's memory. That of an extent that is gone, or when nothing is copied, is let go of. */
 void flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd);
 
-/* An extent of the device is about to be unmapped: nothing reads it any more when this returns. */
+/* A free extent of the device is to be unmapped: it is copied no more, unless it is still there in the next round.
+ * Whether nothing reads it any more, so that it may be; else it is to be asked again. */
+bool flyt_copying_let_go(struct flyt_device *device, const struct flyt_extent *extent);
+/* The same of all extents of the device. */
+bool flyt_copying_let_go_all(struct flyt_device *device);
+/* The extent, which was let go of, is unmapped: so is its mirror. */
 void flyt_copying_extent_gone(struct flyt_session *session, uint64_t extent_id);
+
+/* Whether something is on SMs that the device has left (resize.h), which is told by flyt_resize_settle when it is not.
+ */
+bool flyt_copying_holds_sms(const struct flyt_device *device);
+
+/* Whether the GPU is at it, as the driver says: asked at the session's end, when nothing advances any more. */
+bool flyt_copying_is_on_gpu(const struct flyt_device *device);
 
 /* From the loop. Returns whether time can bring more. */
 bool flyt_copying_advance(struct flyt_session *session);
@@ -55,7 +68,7 @@ void flyt_copying_go_on(struct flyt_session *session);
 /*
  * 0: what is in the mirrors is what is in the session's memory, since flyt_copying_finish; -EAGAIN: not yet; or why it
  * cannot be, for ever, with a sentence: -ENOTSUP: a GPU cannot reach the other one's memory; -EIO: the driver failed,
- * or memory changes though nothing of the session runs; -ENOMEM; -ENOSYS.
+ * or memory changes though nothing of the session runs; -EINVAL: a mirror is none, or nothing is being copied; -ENOMEM.
  */
 int flyt_copying_result(const struct flyt_session *session);
 /* Why the result is what it is; "" where it is 0 or -EAGAIN. Valid until flyt_copying_end. */
@@ -63,7 +76,10 @@ const char *flyt_copying_sentence(const struct flyt_session *session);
 /* Pages that were copied since flyt_copying_finish. */
 uint64_t flyt_copying_pages_last(const struct flyt_session *session);
 
-/* Lets go of the mirrors, whose memory is the other server's, and frees everything. Also where nothing was begun. */
+/* Lets go of the mirrors, whose memory is the other server's, and frees everything, as soon as nothing of it is on the
+ * GPU: until then flyt_copying_advance goes on with it. Also where nothing was begun. */
 void flyt_copying_end(struct flyt_session *session);
+/* The same at the session's end; waits for the GPU. */
+void flyt_copying_fini(struct flyt_session *session);
 
 #endif

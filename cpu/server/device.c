@@ -5,6 +5,7 @@
 
 #include "cpu/server/account.h"
 #include "cpu/server/call.h"
+#include "cpu/server/copying.h"
 #include "cpu/server/partition.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
@@ -297,7 +298,10 @@ struct reset_job {
 
 static CUresult reset_advance(struct flyt_job *job)
 {
-    return flyt_moment_set_poll(&((struct reset_job *)job)->work);
+    struct reset_job *self = (struct reset_job *)job;
+    CUresult result = flyt_moment_set_poll(&self->work);
+    /* Then all memory goes: what copies it is to be done with it, too. */
+    return result == CUDA_SUCCESS && !flyt_copying_let_go_all(self->device) ? CUDA_ERROR_NOT_READY : result;
 }
 
 static int drop_stream(void *user, uint64_t number, void *object)

@@ -47,6 +47,9 @@ struct flyt_device {
     struct flyt_resume_base base; /* of a session that goes on: what events of before are compared with */
     struct flyt_memory memory;
     struct flyt_reserve reserve; /* what the driver takes for itself */
+    uint64_t mirror_base;        /* of the window of mirrors (mirror.h), reserved for ever; 0: it is not */
+    uint64_t hash_base;          /* where the memory of the copier is mapped (copier.h), likewise */
+    unsigned copying_count;      /* batches of the copier that are on the GPU */
     uint32_t peer_mask;          /* devices that may access this one's memory, one bit each */
 
     /* What the session was granted of the GPU (flyt_session_grant); all zero: everything. */

@@ -60,6 +60,7 @@
     X(cuMemSetAccess)                                                                                                  \
     X(cuMemExportToShareableHandle)                                                                                    \
     X(cuMemImportFromShareableHandle)                                                                                  \
+    X(cuMemGetAllocationPropertiesFromHandle)                                                                          \
     X(cuPointerGetAttribute)                                                                                           \
     X(cuMemcpyHtoDAsync)                                                                                               \
     X(cuMemcpyDtoHAsync)                                                                                               \

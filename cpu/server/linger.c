@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include "cpu/server/copying.h"
 #include "cpu/server/resize.h"
 #include "cpu/server/session.h"
 #include "cpu/server/stream.h"
@@ -17,7 +18,7 @@ static bool has_work(struct flyt_session *session)
      * on. After a real fault it says so, whatever it is asked. */
     for (unsigned i = 0; i < session->device_count; i++) {
         const struct flyt_device *device = &session->devices[i];
-        if (flyt_resize_is_draining(device))
+        if (flyt_resize_is_draining(device) || flyt_copying_is_on_gpu(device))
             return true;
         for (const struct flyt_stream *stream = device->streams_first; stream; stream = stream->device_next)
             if (session->driver->cuStreamQuery(stream->cu_stream) == CUDA_ERROR_NOT_READY)

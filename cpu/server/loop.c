@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cpu/server/call.h"
+#include "cpu/server/copying.h"
 #include "cpu/server/left.h"
 #include "cpu/server/limit.h"
 #include "cpu/server/session.h"
@@ -104,6 +105,8 @@ static bool advance(struct flyt_session *session, bool needs_poll_before, bool *
         needs_poll |= flyt_resize_advance(session);
     if (session->move.move_id || session->move.is_go_on_due)
         needs_poll |= flyt_move_advance(session);
+    if (session->copying)
+        needs_poll |= flyt_copying_advance(session);
     if (session->is_scan_due) {
         flyt_park_scan(session);
         is_changed = true;

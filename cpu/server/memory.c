@@ -5,6 +5,7 @@
 
 #include "cpu/server/account.h"
 #include "cpu/server/call.h"
+#include "cpu/server/copying.h"
 #include "cpu/server/scrub.h"
 #include "cpu/server/session.h"
 #include "flyt_serve.h"
@@ -93,6 +94,7 @@ static CUresult map(struct flyt_device *device, struct flyt_extent *extent, bool
 static void unmap(struct flyt_device *device, const struct flyt_extent *extent)
 {
     const struct flyt_driver *driver = device->session->driver;
+    flyt_copying_extent_gone(device->session, extent->extent_id);
     CUresult result = driver->cuMemUnmap(extent->address, extent->bytes);
     if (result == CUDA_SUCCESS)
         result = driver->cuMemRelease(extent->handle);
@@ -155,16 +157,26 @@ static CUresult grow(struct flyt_device *device, struct flyt_allocator *arena, u
     return CUDA_SUCCESS;
 }
 
+/* Whether the extent is free, and nothing reads it any more. */
+static bool can_go(struct flyt_device *device, struct flyt_extent *extent)
+{
+    if (!extent->arena || !is_cleared(extent) || !flyt_allocator_is_free(extent->arena, extent->address, extent->bytes))
+        return false;
+    bool is_let_go = flyt_copying_let_go(device, extent);
+    device->memory.is_copied |= !is_let_go;
+    return is_let_go;
+}
+
 /* Gives free extents back to the driver until at most kept_bytes of mapped memory are free. */
 static void shrink(struct flyt_device *device, uint64_t kept_bytes)
 {
     struct flyt_memory *memory = &device->memory;
+    memory->is_copied = false;
     for (struct flyt_extent **link = &memory->extents; *link;) {
         struct flyt_extent *extent = *link;
         if (memory->small.free_bytes + memory->large.free_bytes <= kept_bytes)
             break;
-        if (!extent->arena || !is_cleared(extent) ||
-            flyt_allocator_remove(extent->arena, extent->address, extent->bytes) != 0) {
+        if (!can_go(device, extent) || flyt_allocator_remove(extent->arena, extent->address, extent->bytes) != 0) {
             link = &extent->next;
             continue;
         }
@@ -219,6 +231,12 @@ static void tell_cached(struct flyt_device *device)
     flyt_account_set_cached(device, cached_bytes(&device->memory));
 }
 
+/* Whether memory that was freed is still to be given back. */
+static bool is_more_to_come(const struct flyt_memory *memory)
+{
+    return memory->pending_first || memory->is_copied;
+}
+
 static CUresult take_or_grow(struct flyt_device *device, uint64_t bytes, uint64_t *ret_address)
 {
     struct flyt_memory *memory = &device->memory;
@@ -234,9 +252,9 @@ static CUresult take_or_grow(struct flyt_device *device, uint64_t bytes, uint64_
     CUresult result = grow(device, arena, extent_bytes(memory, arena, bytes), false);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         shrink(device, 0);
-        result = grow(device, arena, round_up(bytes, FLYT_GRANULE_BYTES), !memory->pending_first);
+        result = grow(device, arena, round_up(bytes, FLYT_GRANULE_BYTES), !is_more_to_come(memory));
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && memory->pending_first)
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && is_more_to_come(memory))
         return CUDA_ERROR_NOT_READY;
     if (result != CUDA_SUCCESS)
         return result;
@@ -257,8 +275,8 @@ CUresult flyt_memory_reserve(struct flyt_device *device, uint64_t bytes)
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
         return result;
     flyt_memory_give_back(device, false);
-    result = flyt_account_reserve(device, bytes, !memory->pending_first);
-    return result == CUDA_ERROR_OUT_OF_MEMORY && memory->pending_first ? CUDA_ERROR_NOT_READY : result;
+    result = flyt_account_reserve(device, bytes, !is_more_to_come(memory));
+    return result == CUDA_ERROR_OUT_OF_MEMORY && is_more_to_come(memory) ? CUDA_ERROR_NOT_READY : result;
 }
 
 static struct flyt_allocator *arena_of(struct flyt_memory *memory, uint64_t address, uint64_t *ret_address,

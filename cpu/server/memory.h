@@ -55,6 +55,7 @@ struct flyt_memory {
     uint64_t attempt;                /* the call for which memory is being looked for: its sequence number */
     struct flyt_extent **given;      /* by address: extents of a session that goes on, until it does; NULL: none */
     unsigned given_count;
+    bool is_copied;  /* free extents were kept because they are being read (copying.h): they can go soon */
     bool is_sinking; /* more is in use than a lowered limit allows: nothing is kept for later */
 };
 

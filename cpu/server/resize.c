@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/server/copying.h"
 #include "cpu/server/partition.h"
 #include "cpu/server/session.h"
 #include "cpu/server/stream.h"
@@ -139,7 +140,7 @@ static int errno_of(CUresult result)
 
 static void note_vacated(struct flyt_device *device)
 {
-    if (!device->resize.is_vacating || device->resize.left_first)
+    if (!device->resize.is_vacating || device->resize.left_first || flyt_copying_holds_sms(device))
         return;
     device->resize.is_vacating = false;
     flyt_manager_release_groups(device->session->manager, device->slot);
@@ -184,6 +185,11 @@ static void carry_out(struct flyt_device *device, const struct flyt_server_link_
     device->resize.is_vacating = true;
     flyt_manager_take_groups(session->manager, device->slot, order);
     tell(device, order->revision, FLYT_SERVER_LINK_SWITCHED);
+    note_vacated(device);
+}
+
+void flyt_resize_settle(struct flyt_device *device)
+{
     note_vacated(device);
 }
 

@@ -47,6 +47,9 @@ void flyt_resize_take(struct flyt_device *device, const struct flyt_server_link_
  * be now, those that are there keep theirs. */
 void flyt_resize_renew_streams(struct flyt_device *device);
 
+/* What copies the session's memory has left SMs that were the device's before (copying.h). */
+void flyt_resize_settle(struct flyt_device *device);
+
 /* Looks at what was left: destroys what has drained. Returns whether some has not: time alone can bring more. */
 bool flyt_resize_advance(struct flyt_session *session);
 

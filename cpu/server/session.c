@@ -128,6 +128,7 @@ void flyt_session_fini(struct flyt_session *session)
     flyt_jobs_fini(session);
     flyt_park_fini(session);
     flyt_staging_fini(&session->staging);
+    flyt_copying_fini(session);
     flyt_idtable_each(&session->objects.libraries, drop_library, NULL);
     flyt_idtable_each(&session->objects.events, drop_event, NULL);
     flyt_idtable_each(&session->objects.streams, drop_stream, NULL);

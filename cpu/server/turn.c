@@ -44,7 +44,7 @@ static void end_thread(struct flyt_turn *turn)
 
 static bool is_busy(const struct flyt_device *device)
 {
-    return device->busy_count && device->session->fatal == CUDA_SUCCESS;
+    return (device->busy_count || device->copying_count) && device->session->fatal == CUDA_SUCCESS;
 }
 
 static void open_gate(struct flyt_device *device)
@@ -103,7 +103,7 @@ static int join(struct flyt_device *device, struct flyt_turns *turns, unsigned s
     turn->state = FLYT_TURN_IDLE;
     turn->is_idle = true;
     flyt_turns_set_idle(turns, turn->place, true, flyt_clock_ns());
-    turn->is_draining = device->busy_count;
+    turn->is_draining = is_busy(device);
     close_gate(turn);
     atomic_store(&turn->is_ending, false);
     int status = -pthread_create(&turn->thread, NULL, await_word, device);

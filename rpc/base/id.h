@@ -74,6 +74,15 @@ static inline uint64_t flyt_window_base(unsigned device)
     return FLYT_WINDOW_BASE + device * FLYT_WINDOW_BYTES;
 }
 
+/* Where a server asks for another window of the same size for each device: mirrors of its memory (cpu/server/mirror.h).
+ */
+#define FLYT_MIRROR_BASE 0x300000000000ull
+
+static inline uint64_t flyt_mirror_base(unsigned device)
+{
+    return FLYT_MIRROR_BASE + device * FLYT_WINDOW_BYTES;
+}
+
 /* The device whose window holds the address, or -1. */
 static inline int flyt_window_device(uint64_t address)
 {
