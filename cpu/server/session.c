@@ -121,14 +121,13 @@ static int drop_library(void *user, uint64_t number, void *object)
 
 void flyt_session_fini(struct flyt_session *session)
 {
-    flyt_copying_end(session);
+    flyt_copying_fini(session);
     flyt_drain_end(&session->move.drain);
     flyt_transfers_fini(&session->transfers);
     flyt_worker_fini(&session->worker);
     flyt_jobs_fini(session);
     flyt_park_fini(session);
     flyt_staging_fini(&session->staging);
-    flyt_copying_fini(session);
     flyt_idtable_each(&session->objects.libraries, drop_library, NULL);
     flyt_idtable_each(&session->objects.events, drop_event, NULL);
     flyt_idtable_each(&session->objects.streams, drop_stream, NULL);
