@@ -122,8 +122,10 @@ static void end_move(struct flyt_session *session, int outcome, const char *sent
     flyt_info("session %s: is not moved after all, client_pid=%d program=%s%s%s", session->label,
               (int)session->client_pid, session->client_name, outcome ? ": " : "", outcome ? sentence : "");
     flyt_drain_end(&self->drain);
-    tell_state(session, FLYT_SERVER_LINK_MOVE_OVER, outcome, sentence);
-    flyt_copying_end(session); /* the sentence may have been its */
+    struct flyt_error err = {0}; /* the sentence may be the copying's, which goes */
+    flyt_error_set(&err, outcome, "%s", sentence ? sentence : "");
+    flyt_copying_end(session);
+    tell_state(session, FLYT_SERVER_LINK_MOVE_OVER, outcome, sentence ? err.text : NULL);
     self->is_go_on_due |= self->step >= FLYT_MOVE_STOPPING && !self->is_stop_due;
     self->is_stop_due = false;
     self->step = FLYT_MOVE_NONE;
