@@ -263,6 +263,14 @@ bool flyt_copier_is_whole(const struct flyt_copier *copier)
     return true;
 }
 
+bool flyt_copier_has_more(const struct flyt_copier *copier)
+{
+    for (unsigned i = 0; i < copier->mirrors.count; i++)
+        if (!copier->mirrors.items[i].is_listed)
+            return true;
+    return false;
+}
+
 static void unlist(struct flyt_copier *copier, struct flyt_mirror *mirror)
 {
     if (!mirror->is_listed)

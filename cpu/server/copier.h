@@ -109,6 +109,8 @@ bool flyt_copier_settle(struct flyt_copier *copier);
 
 /* Whether each extent of the device is in the table. */
 bool flyt_copier_is_whole(const struct flyt_copier *copier);
+/* Whether a mirror is there of an extent that is not in the table. */
+bool flyt_copier_has_more(const struct flyt_copier *copier);
 /* The round, which has ended and looked at all pages, has found each as it was copied. */
 bool flyt_copier_is_exact(const struct flyt_copier *copier);
 /* Whether a batch is on SMs that the device has left. */

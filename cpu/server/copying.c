@@ -227,6 +227,15 @@ static bool is_whole(const struct flyt_copying *copying)
     return is_all;
 }
 
+/* Whether a mirror is there that the next round takes in. */
+static bool has_more(const struct flyt_copying *copying)
+{
+    for (unsigned i = 0; i < copying->count; i++)
+        if (flyt_copier_has_more(&copying->copiers[i]))
+            return true;
+    return false;
+}
+
 static void begin_round(struct flyt_copying *copying)
 {
     uint64_t changes = 0;
@@ -250,9 +259,9 @@ static void end_last(struct flyt_session *session, bool has_looked, bool is_exac
     copying->begin_ns = session->clock_ns();
     if (is_exact && is_whole(copying))
         copying->is_exact = true;
-    else if (is_exact)
+    else if (is_exact && !has_more(copying))
         copying->begin_ns = UINT64_MAX;
-    else if (has_looked && ++copying->looks == LOOKS_MAX)
+    else if (!is_exact && has_looked && ++copying->looks == LOOKS_MAX)
         flyt_error_set(&copying->err, -EIO, "memory changes though nothing of the session runs any more");
 }
 
@@ -270,7 +279,7 @@ static void end_running(struct flyt_session *session, uint64_t dirty_pages, uint
     else if (has_all)
         copying->begin_ns = now_ns;
     else
-        copying->begin_ns = pages ? now_ns + MIRRORS_NS : UINT64_MAX;
+        copying->begin_ns = pages || has_more(copying) ? now_ns + MIRRORS_NS : UINT64_MAX;
 }
 
 static void end_round(struct flyt_session *session)

@@ -525,6 +525,28 @@ static void an_extent_without_a_mirror_is_waited_for(void **state)
     end_copying();
 }
 
+/* It comes while a last round is under way that does not know it. */
+static void a_mirror_comes_during_the_last_round(void **state)
+{
+    struct flyt_device *device = &self.session.devices[0];
+    allocate(0, 24 << 20);
+    write_somewhere(20);
+    begin();
+    deliver_all();
+    ADVANCE_UNTIL(state_now().phase == FLYT_SERVER_LINK_MOVE_READY);
+    self.is_late = true;
+    allocate(1, 4 << 20);
+    write_somewhere(20);
+    stand_still();
+    flyt_copying_finish(&self.session);
+    ADVANCE_UNTIL(device->copying_count && state_now().phase == FLYT_SERVER_LINK_MOVE_LAST);
+    deliver_all();
+    ADVANCE_UNTIL(flyt_copying_result(&self.session) != -EAGAIN);
+    assert_int_equal(flyt_copying_result(&self.session), 0);
+    assert_all_equal();
+    end_copying();
+}
+
 static void the_program_goes_on_after_all(void **state)
 {
     allocate(0, 6 << 20);
@@ -766,6 +788,7 @@ int main(void)
         TEST(extents_come_and_go),
         TEST(memory_that_is_read_stays),
         TEST(an_extent_without_a_mirror_is_waited_for),
+        TEST(a_mirror_comes_during_the_last_round),
         TEST(the_program_goes_on_after_all),
         TEST(sms_change_meanwhile),
         {"CPU: a_busy_program_is_spared", a_busy_program_is_spared, with_cpu, clean_up, NULL},
