@@ -107,6 +107,8 @@ static void take_locked(struct fake_server *server, struct flyt_server_link_mess
         server->prepared_count++;
         break;
     case FLYT_SERVER_LINK_LIBRARY:
+        if (server->forward)
+            flyt_server_link_send(server->forward->link_fd, message, NULL, 0);
         server->library_count++;
         break;
     case FLYT_SERVER_LINK_MOVE_STATE:

@@ -57,7 +57,8 @@ struct fake_server {
     unsigned library_count, move_state_count, stopped_count, left_count;
     struct flyt_server_link_move_state move_state;
     struct flyt_server_link_stopped stopped;
-    int state_fd; /* of STOPPED; the server's; -1: none came */
+    int state_fd;                /* of STOPPED; the server's; -1: none came */
+    struct fake_server *forward; /* hears of its libraries; NULL: nobody */
 };
 
 /* Where programs come: hands each to the server that is next, with what `session` says. */

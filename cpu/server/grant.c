@@ -128,7 +128,8 @@ static int take_images(struct flyt_session *session, const struct flyt_server_li
     return 0;
 }
 
-/* The contexts that take_slot and flyt_device_make will find. */
+/* The contexts that take_slot and flyt_device_make will find; and one stream (that of print.c), as the other server had
+ * before it loaded anything: where the driver puts a library's variables depends on what was made before. */
 static int prepare_slot(struct flyt_session *session, const struct flyt_server_link_session *granted, unsigned i,
                         struct flyt_error *err)
 {
@@ -151,6 +152,9 @@ static int prepare_slot(struct flyt_session *session, const struct flyt_server_l
         result =
             flyt_partition_get(&device->partitions, session->driver, device->cu_device,
                                slot->sm_count ? flyt_server_link_group_size(granted, i) : 0, slot->groups, &partition);
+    if (result == CUDA_SUCCESS && !device->cu_idle_stream)
+        result = session->driver->cuGreenCtxStreamCreate(&device->cu_idle_stream, partition->cu_green,
+                                                         CU_STREAM_NON_BLOCKING, 0);
     return result == CUDA_SUCCESS ? 0
                                   : flyt_error_set(err, -ENODEV, "device %u: no context can be made, cuda_result=%d",
                                                    slot->device_index, (int)result);

@@ -18,13 +18,11 @@
 
 #include "cpu/image/writer.h"
 #include "cpu/server/fake_manager.h"
-#include "cpu/server/fake_wire.h"
+#include "cpu/server/fake_program.h"
 #include "cpu/server/state.h"
-#include "flyt_procedures.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/id.h"
-#include "rpc/base/sha256.h"
 #include "rpc/transport/handshake.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20, RANGES = 2, SEQUENCE = 70000, BIG_BYTES = 5 * MIB, MOVE_ID = 9 };
@@ -34,9 +32,6 @@ enum { KIB = 1 << 10, MIB = 1 << 20, RANGES = 2, SEQUENCE = 70000, BIG_BYTES = 5
 
 static const char *const one_gpu[] = {"--soft", "1", "--soft-memory", "256M", NULL};
 static const char *const two_gpus[] = {"--soft", "2", "--soft-memory", "256M", NULL};
-static const uint64_t legacy = (uint64_t)FLYT_ID_STREAM << 56 | 1;
-
-#define PTX ".version 8.0\n.target sm_75\n.address_size 64\n"
 
 /* look: p[0] = counter++, p[1] = big at its end, p[2] = factors[1]. */
 static const char first_text[] =
@@ -70,111 +65,10 @@ struct fixture {
     uint64_t variables[2]; /* where the first one of each library is, in the first server */
 };
 
-/* ---- a program ---- */
-
-static uint64_t library(unsigned number)
-{
-    return flyt_id(FLYT_ID_LIBRARY, number);
-}
-
-static uint64_t event(unsigned number)
-{
-    return flyt_id(FLYT_ID_EVENT, number);
-}
-
-static flyt_box line(uint64_t address, uint64_t bytes)
-{
-    return (flyt_box){address, bytes, 1, 1, bytes, bytes};
-}
-
-static int alloc(struct fake_wire *wire, uint64_t bytes, uint64_t *ret_address)
-{
-    flyt_memory_alloc_res res = {0};
-    int result = FAKE_WIRE_CALL(wire, FLYT_MEMORY_ALLOC, memory_alloc, &res, .bytes = bytes);
-    *ret_address = res.address;
-    return result;
-}
-
-static void fill(struct fake_wire *wire, uint64_t address, uint64_t bytes, unsigned value)
-{
-    FAKE_WIRE_SEND(wire, FLYT_MEMORY_SET, memory_set, .stream_id = legacy, .dst = line(address, bytes),
-                   .element_bytes = 1, .value = value);
-}
-
-static uint32_t word_at(struct fake_wire *wire, uint64_t address)
-{
-    flyt_copy_out_res res = {0};
-    uint32_t value;
-    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_COPY_OUT, copy_out, &res, .stream_id = legacy, .src = line(address, 4)),
-                     CUDA_SUCCESS);
-    assert_int_equal(res.data.data_len, sizeof value);
-    memcpy(&value, res.data.data_val, sizeof value);
-    xdr_free((xdrproc_t)xdr_flyt_copy_out_res, &res);
-    return value;
-}
-
-static void store(struct fake_wire *wire, const char *text)
-{
-    static uint64_t transfer_id = 100;
-    flyt_image_store_args args = {.transfer_id = ++transfer_id, .bytes = strlen(text)};
-    flyt_chunk chunk = {.transfer_id = transfer_id,
-                        .data = {.data_len = (u_int)strlen(text), .data_val = (char *)text}};
-    flyt_image_store_res res;
-    flyt_sha256_of(text, strlen(text), (unsigned char *)args.image_hash);
-    fake_wire_send(wire, FLYT_CHUNK, (xdrproc_t)xdr_flyt_chunk, &chunk);
-    assert_int_equal(fake_wire_call(wire, FLYT_IMAGE_STORE, (xdrproc_t)xdr_flyt_image_store_args, &args,
-                                    (xdrproc_t)xdr_flyt_image_store_res, &res),
-                     CUDA_SUCCESS);
-}
-
-static flyt_library_load_args arguments(unsigned number, const char *text)
-{
-    static flyt_load_option option = {.id = CU_JIT_OPTIMIZATION_LEVEL, .value = 2};
-    flyt_library_load_args args = {.library_id = library(number)};
-    args.options.options_len = number == 2; /* the second one has an option */
-    args.options.options_val = &option;
-    flyt_sha256_of(text, strlen(text), (unsigned char *)args.image_hash);
-    return args;
-}
-
-static void load(struct fake_wire *wire, unsigned number, const char *text)
-{
-    flyt_library_load_args args = arguments(number, text);
-    flyt_library_load_res res = {0};
-    assert_int_equal(fake_wire_call(wire, FLYT_LIBRARY_LOAD, (xdrproc_t)xdr_flyt_library_load_args, &args,
-                                    (xdrproc_t)xdr_flyt_library_load_res, &res),
-                     CUDA_SUCCESS);
-    assert_int_equal(res.kernel_count, 1);
-    xdr_free((xdrproc_t)xdr_flyt_library_load_res, &res);
-}
-
-static uint64_t place_of(struct fake_wire *wire, unsigned number)
-{
-    flyt_library_global_res res;
-    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_LIBRARY_GLOBAL, library_global, &res, .library_id = library(number),
-                                    .name = (char *)"counter"),
-                     CUDA_SUCCESS);
-    return res.address;
-}
-
 /* Has the library's kernel write what it sees to the address. */
 static void look(struct fake_wire *wire, unsigned number, uint64_t address)
 {
-    flyt_stream_synchronize_res res;
-    FAKE_WIRE_SEND(wire, FLYT_KERNEL_LAUNCH, kernel_launch, .stream_id = legacy,
-                   .kernel_id = flyt_kernel_id(library(number), 0), .grid = {1, 1, 1}, .block = {1, 1, 1},
-                   .params = {.params_len = sizeof address, .params_val = (char *)&address});
-    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_STREAM_SYNCHRONIZE, stream_synchronize, &res, .stream_id = legacy),
-                     CUDA_SUCCESS);
-}
-
-static float elapsed(struct fake_wire *wire, unsigned start, unsigned end, int want)
-{
-    flyt_event_elapsed_res res = {0};
-    assert_int_equal(
-        FAKE_WIRE_CALL(wire, FLYT_EVENT_ELAPSED, event_elapsed, &res, .start_id = event(start), .end_id = event(end)),
-        want);
-    return res.elapsed_ms;
+    launch(wire, number, 0, address);
 }
 
 /* ---- before and after ---- */
@@ -217,10 +111,10 @@ static void begin(struct fixture *self)
     }
     store(wire, first_text);
     store(wire, second_text);
-    load(wire, 1, first_text);
-    load(wire, 2, second_text);
+    load(wire, 1, first_text, 1);
+    load(wire, 2, second_text, 1);
     for (unsigned i = 0; i < 2; i++)
-        self->variables[i] = place_of(wire, i + 1);
+        self->variables[i] = place_of(wire, i + 1, "counter");
     look(wire, 1, self->ranges[0].address);
     assert_int_equal(word_at(wire, self->ranges[0].address), 5);
     fake_server_wait(self->first, &self->first->extents_told, RANGES);
@@ -445,8 +339,8 @@ static void come_back(struct fixture *self)
                      FLYT_HANDSHAKE_OK);
     assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_SESSION_RESUME_BEGIN, session_resume_begin, &begun, .thread = 1),
                      CUDA_SUCCESS);
-    load(wire, 1, first_text);
-    load(wire, 2, second_text);
+    load(wire, 1, first_text, 1);
+    load(wire, 2, second_text, 1);
     for (unsigned i = 0; i < RANGES; i++) {
         addresses[i] = self->ranges[i].address;
         sizes[i] = self->ranges[i].bytes;
@@ -545,13 +439,13 @@ static void a_session_goes_on_in_memory_that_was_made(void **state)
     come_back(self);
     check_session(self);
     for (unsigned i = 0; i < 2; i++)
-        assert_true(place_of(wire, i + 1) == self->variables[i]);
+        assert_true(place_of(wire, i + 1, "counter") == self->variables[i]);
     /* The image knew what the program does not. */
     assert_float_equal(elapsed(wire, 3, 1, CUDA_SUCCESS), 1.25, 0.0001);
     elapsed(wire, 1, 2, CUDA_ERROR_INVALID_HANDLE);
     elapsed(wire, 1, 4, CUDA_ERROR_INVALID_HANDLE);
     /* It is a session like any. */
-    load(wire, 11, second_text);
+    load(wire, 11, second_text, 1);
     look(wire, 11, self->ranges[1].address);
     assert_int_equal(word_at(wire, self->ranges[1].address), 100);
     uint64_t address;
@@ -644,7 +538,7 @@ static void variables_that_come_to_be_elsewhere(void **state)
     come_back(self);
     check_session(self);
     for (unsigned i = 0; i < 2; i++)
-        assert_true(place_of(&self->wire, i + 1) != self->variables[i]);
+        assert_true(place_of(&self->wire, i + 1, "counter") != self->variables[i]);
     finish(self);
     close_first(self);
 }

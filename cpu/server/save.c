@@ -114,7 +114,7 @@ struct variable {
 
 struct saved_event {
     struct flyt_event *event;
-    double before_ms; /* so long before its device's `now` it was reached; where it has a moment with a time */
+    double before_ms; /* so long before its device's `now` it was reached, where it has a moment with a time */
 };
 
 struct save {
@@ -316,10 +316,16 @@ static bool has_moment_with_time(const struct flyt_event *event)
     return event->has_timing && event->moment && event->moment->is_recorded;
 }
 
-/* A moment now, and the session's clock then. */
+/* A moment now, and the session's clock then; of a session that has gone on here, the one with which events of before
+ * are compared: what is between them stays as the program was told. */
 static CUresult mark_now(struct save *self, struct flyt_device *device, struct flyt_resume_base *now)
 {
     struct flyt_session *session = self->session;
+    if (device->base.moment) {
+        now->moment = flyt_moment_ref(device->base.moment);
+        now->time_ns = device->base.time_ns;
+        return CUDA_SUCCESS;
+    }
     CUresult result = flyt_device_use(device);
     uint64_t before_ns = session->clock_ns();
     if (result == CUDA_SUCCESS)
@@ -375,9 +381,9 @@ static CUresult measure(struct save *self)
             result = mark_now(self, saved->event->device, now);
         if (result == CUDA_SUCCESS)
             result =
-                self->session->driver->cuEventElapsedTime(&ms, saved->event->moment->cu_event, now->moment->cu_event);
+                self->session->driver->cuEventElapsedTime(&ms, now->moment->cu_event, saved->event->moment->cu_event);
         if (result == CUDA_SUCCESS)
-            saved->before_ms = (double)ms;
+            saved->before_ms = -(double)ms;
     }
     return result == CUDA_SUCCESS ? chain_times(self) : result;
 }

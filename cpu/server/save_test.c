@@ -385,7 +385,6 @@ static void times_of_events(void **state)
         assert_int_equal(elapsed[i].result, CUDA_SUCCESS);
     }
     stop(self);
-    uint64_t before_ns = self->client->session.clock_ns();
     struct saved *saved = save(self);
     uint64_t times[EVENTS + 1] = {0};
     unsigned seen = 0;
@@ -403,9 +402,6 @@ static void times_of_events(void **state)
         double ms = ((double)times[order[i + 1]] - (double)times[order[i]]) / 1e6;
         assert_true(fabs(ms - (double)elapsed[i].elapsed_ms) < 1e-5);
     }
-    /* All were there before it was saved; a clock that is read before and after is right to what that takes. */
-    uint64_t after_ns = self->client->session.clock_ns();
-    assert_true(times[2] < before_ns + (after_ns - before_ns));
     free_saved(saved);
 }
 
