@@ -533,12 +533,13 @@ static void a_mirror_comes_during_the_last_round(void **state)
     write_somewhere(20);
     begin();
     deliver_all();
-    ADVANCE_UNTIL(state_now().phase == FLYT_SERVER_LINK_MOVE_READY);
+    stand_still();
+    ADVANCE_UNTIL(state_now().phase == FLYT_SERVER_LINK_MOVE_READY && state_now().pages_dirty == 0);
     self.is_late = true;
     allocate(1, 4 << 20);
-    write_somewhere(20);
     stand_still();
     flyt_copying_finish(&self.session);
+    /* This round finds all that it knows as it was copied. */
     ADVANCE_UNTIL(device->copying_count && state_now().phase == FLYT_SERVER_LINK_MOVE_LAST);
     deliver_all();
     ADVANCE_UNTIL(flyt_copying_result(&self.session) != -EAGAIN);
