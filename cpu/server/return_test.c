@@ -1,6 +1,7 @@
 /*
  * A program that leaves its server and comes back to it: a real server process on the software GPU, a node manager that
- * the test plays (fake_manager.h), and a program that speaks the wire by itself (fake_wire.h).
+ * the test plays (fake_manager.h), and a program that speaks the wire by itself (fake_wire.h), or has the client's
+ * channel.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,6 +41,7 @@ struct fixture {
     struct fake_door door;
     struct fake_server server;
     struct fake_wire wire;
+    struct test_client client; /* in its place */
     struct flyt_ledger *ledger;
     uint64_t address, variable; /* of the program's memory: 4 MiB, and 4 bytes */
     uint64_t sequence;          /* it goes on behind this call */
@@ -110,17 +113,26 @@ static void check_memory(struct fixture *self)
 
 /* ---- before and after ---- */
 
-static int set_up(void **state)
+static int set_up_server(void **state)
 {
     struct fixture *self = calloc(1, sizeof *self);
-    flyt_memory_alloc_res res = {0};
     assert_non_null(self);
+    test_client_init(&self->client);
     fake_door_open(&self->door);
     fake_server_start(&self->server, one_gpu);
     assert_true(self->server.is_ready);
     assert_int_equal(flyt_ledger_new(64 * MIB, &self->ledger), 0);
     fake_door_grant(&self->door, &self->server, self->ledger, 64 * MIB);
     snprintf(self->door.session.rejoin_path, sizeof self->door.session.rejoin_path, "%s/link", getenv("FAKE_IMAGES"));
+    *state = self;
+    return 0;
+}
+
+static int set_up(void **state)
+{
+    set_up_server(state);
+    struct fixture *self = *state;
+    flyt_memory_alloc_res res = {0};
     assert_int_equal(fake_wire_open(&self->wire, self->door.url, FLYT_CONNECTION_SESSION, NULL), FLYT_HANDSHAKE_OK);
     assert_int_equal(FAKE_WIRE_CALL(&self->wire, FLYT_MEMORY_ALLOC, memory_alloc, &res, .bytes = 4 * MIB),
                      CUDA_SUCCESS);
@@ -130,16 +142,15 @@ static int set_up(void **state)
     fill(&self->wire, legacy, self->address + 4 * MIB - 1, 1, 0x32);
     fill(&self->wire, legacy, self->variable, 4, 0x33);
     assert_int_equal(barrier(&self->wire), CUDA_SUCCESS);
-    *state = self;
     return 0;
 }
 
 static int tear_down(void **state)
 {
     struct fixture *self = *state;
-    assert_int_equal(fake_server_end(&self->server), 0);
     fake_door_close(&self->door);
     flyt_ledger_close(self->ledger);
+    test_client_fini(&self->client);
     free(self);
     return 0;
 }
@@ -150,6 +161,7 @@ static void finish(struct fixture *self)
     fake_wire_close(&self->wire);
     fake_server_wait_true(&self->server, &self->server.is_returned);
     assert_string_equal(self->server.sentence, "");
+    assert_int_equal(fake_server_end(&self->server), 0);
 }
 
 /* ---- away and back ---- */
@@ -159,7 +171,6 @@ static void begin_move(struct fixture *self)
     const struct flyt_server_link_move move = {.move_id = MOVE_ID, .kind = FLYT_SERVER_LINK_MOVE_GIVE, .rounds_max = 1};
     fake_server_send(&self->server, FLYT_SERVER_LINK_MOVE, &move, sizeof move, NULL);
     fake_server_wait_phase(&self->server, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
-    fake_server_wait(&self->server, &self->server.library_count, 1);
 }
 
 /* Up to where it may leave. */
@@ -219,6 +230,7 @@ static void it_comes_back_to_what_it_left(void **state)
 {
     struct fixture *self = *state;
     begin_move(self);
+    fake_server_wait(&self->server, &self->server.library_count, 1);
     stop(self);
     leave(self);
     sleep(AWAY_S);
@@ -247,8 +259,8 @@ static void it_goes_on_when_the_node_manager_ends(void **state)
     fake_wire_await_back(&self->wire, FLYT_BACK_GO_ON, (xdrproc_t)xdr_flyt_back_stop, &back);
     assert_int_equal(back.number, number);
     check_memory(self);
-    /* Nobody is there to hear of its end, and no memory lock is held for ever. */
     fake_wire_close(&self->wire);
+    assert_int_equal(fake_server_end(&self->server), 0); /* nobody is there to hear of its end */
 }
 
 /* A node manager that was restarted hears which move the program has left for. */
@@ -294,6 +306,93 @@ static void it_ends_by_order_while_nobody_is_there(void **state)
     fake_server_send(&self->server, FLYT_SERVER_LINK_KILL, NULL, 0, "it goes on elsewhere");
     fake_server_wait_true(&self->server, &self->server.is_returned);
     assert_string_equal(self->server.sentence, "it goes on elsewhere");
+    assert_int_equal(fake_server_end(&self->server), 0);
+}
+
+/* ---- the client's channel ---- */
+
+/* A copy of the whole over data streams, and a call behind it. */
+static void copy_in(struct fixture *self, uint64_t transfer_id, const unsigned char *data)
+{
+    struct flyt_channel *channel = self->client.channel;
+    flyt_copy_in_transfer_args args = {.stream_id = legacy, .transfer_id = transfer_id, .bytes = 8 * MIB};
+    flyt_stream_synchronize_args wait = {.stream_id = legacy};
+    flyt_stream_synchronize_res res;
+    args.dst = line(self->address, 8 * MIB);
+    assert_int_equal(
+        flyt_channel_send(channel, FLYT_COPY_IN_TRANSFER, (xdrproc_t)xdr_flyt_copy_in_transfer_args, &args, NULL),
+        FLYT_CHANNEL_OK);
+    assert_int_equal(flyt_channel_send_data(channel, transfer_id, data, 8 * MIB), FLYT_CHANNEL_OK);
+    assert_int_equal(flyt_channel_call(channel, FLYT_STREAM_SYNCHRONIZE, (xdrproc_t)xdr_flyt_stream_synchronize_args,
+                                       &wait, (xdrproc_t)xdr_flyt_stream_synchronize_res, &res),
+                     FLYT_CHANNEL_OK);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+}
+
+/* What the node manager holds is what was copied. */
+static void expect_copied(struct fixture *self, const unsigned char *data)
+{
+    unsigned char *memory = mmap(NULL, 8 * MIB, PROT_READ, MAP_SHARED, self->server.extents[0].fd, 0);
+    assert_true(memory != MAP_FAILED);
+    assert_int_equal(memcmp(memory, data, 8 * MIB), 0);
+    munmap(memory, 8 * MIB);
+}
+
+static void fill_data(unsigned char *data, unsigned seed)
+{
+    for (unsigned i = 0; i < 8 * MIB; i++)
+        data[i] = (unsigned char)((i + seed) * 2654435761u >> 11);
+}
+
+/* The channel stops, leaves and comes back by itself; the program notices nothing. */
+static void go_away_and_back(struct fixture *self, unsigned times)
+{
+    unsigned stopped_count = self->server.stopped_count;
+    begin_move(self);
+    fake_server_send_move(&self->server, FLYT_SERVER_LINK_STOP, MOVE_ID, LONG_US);
+    fake_server_wait(&self->server, &self->server.stopped_count, stopped_count + 1);
+    fake_server_wait_phase(&self->server, MOVE_ID, FLYT_SERVER_LINK_MOVE_STOPPED);
+    assert_int_equal(self->server.stopped.outcome, 0);
+    self->door.take_back_id = MOVE_ID;
+    fake_server_send_move(&self->server, FLYT_SERVER_LINK_LEAVE, MOVE_ID, 0);
+    fake_server_wait_phase(&self->server, MOVE_ID, FLYT_SERVER_LINK_MOVE_OVER);
+    assert_int_equal(atomic_load(&self->client.resume_count), times);
+}
+
+static void an_encrypted_channel_comes_back(void **state)
+{
+    struct fixture *self = *state;
+    struct flyt_channel_credentials own = {.data = "ticket", .bytes = 6, .is_encrypted = true};
+    flyt_memory_alloc_args alloc = {.bytes = 8 * MIB};
+    flyt_memory_alloc_res res = {0};
+    unsigned char *data = malloc(8 * MIB);
+    assert_non_null(data);
+    memset(self->door.secret, 9, sizeof self->door.secret);
+    memcpy(own.secret, self->door.secret, sizeof own.secret);
+    self->door.is_challenging = true;
+    self->door.session.is_encrypted = 1;
+    self->client.config.credentials = &own;
+    test_client_open(&self->client, self->door.url);
+    assert_int_equal(flyt_channel_call(self->client.channel, FLYT_MEMORY_ALLOC, (xdrproc_t)xdr_flyt_memory_alloc_args,
+                                       &alloc, (xdrproc_t)xdr_flyt_memory_alloc_res, &res),
+                     FLYT_CHANNEL_OK);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    self->address = res.address;
+    fake_server_wait(&self->server, &self->server.extents_told, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned stream_count = atomic_load(&self->door.stream_count);
+        fill_data(data, i);
+        copy_in(self, 100 + i, data);
+        assert_true(atomic_load(&self->door.stream_count) > stream_count); /* anew each time */
+        go_away_and_back(self, i + 1);
+        expect_copied(self, data);
+    }
+    assert_int_equal(atomic_load(&self->client.lost_count), 0);
+    flyt_channel_close(self->client.channel);
+    fake_server_wait_true(&self->server, &self->server.is_returned);
+    assert_string_equal(self->server.sentence, "");
+    assert_int_equal(fake_server_end(&self->server), 0);
+    free(data);
 }
 
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
@@ -310,6 +409,7 @@ int main(void)
         TEST(it_goes_on_when_the_node_manager_ends),
         TEST(the_next_node_manager_finds_it),
         TEST(it_ends_by_order_while_nobody_is_there),
+        cmocka_unit_test_setup_teardown(an_encrypted_channel_comes_back, set_up_server, tear_down),
     };
     if (!mkdtemp(folder))
         return 1;

@@ -326,6 +326,22 @@ static void end_process(struct flyt_watch *watch)
     _exit(0);
 }
 
+/* A session that was left is come back to by way of the node manager, and for as long as its program tries: without the
+ * one, it ends some time after the other. */
+static void check_forsaken(struct flyt_watch *watch, bool is_leaving)
+{
+    if (!is_leaving || (watch->link_fd >= 0 && !watch->is_asking)) {
+        watch->forsaken_ms = 0;
+    } else if (!watch->forsaken_ms) {
+        watch->forsaken_ms = flyt_clock_ms() + 2 * FLYT_MOVE_WAIT_MS;
+    } else if (flyt_clock_ms() >= watch->forsaken_ms) {
+        watch->forsaken_ms = UINT64_MAX;
+        watch->message.kind = FLYT_SERVER_LINK_KILL;
+        flyt_server_link_say(&watch->message, "its program has left, and nobody came for what it left");
+        leave_order(watch, &watch->message);
+    }
+}
+
 /* Looks at this client from now on; the descriptors are watch's own. */
 static void look_after(struct flyt_watch *watch, int main_fd, int client_fd)
 {
@@ -379,6 +395,7 @@ void *flyt_watch_run(void *user)
     for (;;) {
         int timeout_ms = keep_time(watch);
         bool is_leaving = look_whether_it_left(watch);
+        check_forsaken(watch, is_leaving);
         if (end_ms(watch) && flyt_clock_ms() >= end_ms(watch))
             end_process(watch);
         if (end_ms(watch) && flyt_clock_left_ms(end_ms(watch)) < timeout_ms)

@@ -29,6 +29,7 @@ struct flyt_watch {
     uint64_t peer_check_ms, report_ms, rejoin_ms; /* when it is time; 0: never */
     uint64_t give_up_ms;                          /* the session was ended by order; 0: it was not */
     uint64_t gone_ms;                             /* the client has gone */
+    uint64_t forsaken_ms;                         /* nobody can come back to a session that was left */
     int main_fd;                                  /* a copy of the connection's descriptor; -1: its end was seen */
     char client_address[FLYT_NAME_BYTES_MAX + 1]; /* as text */
     bool is_asking;                               /* REJOIN was sent, and has no answer */
