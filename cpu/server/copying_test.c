@@ -500,6 +500,57 @@ static void memory_that_is_read_stays(void **state)
     end_copying();
 }
 
+/* An allocation that needs the room of what is free and being read waits for that, and gets it. */
+static void room_that_is_read_is_waited_for(void **state)
+{
+    struct flyt_device *device = &self.session.devices[0];
+    uint64_t address = 0;
+    allocate(0, 160 << 20);
+    stand_still();
+    begin();
+    deliver_all();
+    ADVANCE_UNTIL(device->copying_count);
+    free_block(0);
+    assert_ok(flyt_device_use(device));
+    CUresult result = flyt_memory_alloc(device, 200 << 20, &address); /* of 256 */
+    if (driver.is_soft)
+        assert_int_equal(result, CUDA_ERROR_NOT_READY);
+    ADVANCE_UNTIL(result != CUDA_ERROR_NOT_READY ||
+                  (result = flyt_memory_alloc(device, 200 << 20, &address)) != CUDA_ERROR_NOT_READY);
+    assert_ok(result);
+    assert_int_equal(count_extents(), 1);
+    self.blocks[self.block_count++] = (struct block){.device = device, .address = address, .bytes = 200 << 20};
+    write_somewhere(20);
+    finish_well();
+    end_copying();
+}
+
+/* Where SMs are shared nothing is given to the GPU out of turn; a suspended VM has none, and is copied all the same. */
+static void a_closed_gate_is_waited_at(void **state)
+{
+    struct flyt_device *device = &self.session.devices[0];
+    allocate(0, 4 << 20);
+    stand_still();
+    begin();
+    deliver_all();
+    device->turn.is_closed = true;
+    for (unsigned i = 0; i < 100; i++)
+        advance();
+    assert_int_equal(state_now().copied_bytes, 0);
+    assert_int_equal(device->copying_count, 0);
+    device->turn.is_suspended = true;
+    ADVANCE_UNTIL(state_now().phase == FLYT_SERVER_LINK_MOVE_READY);
+    device->turn.is_suspended = false;
+    stand_still();
+    flyt_copying_finish(&self.session);
+    for (unsigned i = 0; i < 100; i++)
+        advance();
+    assert_int_equal(flyt_copying_result(&self.session), -EAGAIN);
+    device->turn.is_closed = false;
+    finish_well();
+    end_copying();
+}
+
 static void an_extent_without_a_mirror_is_waited_for(void **state)
 {
     allocate(0, 4 << 20);
@@ -775,7 +826,7 @@ static void other_moves_are_refused(void **state)
 int main(void)
 {
     setenv("FLYT_SOFT_DEVICES", "3", 1);
-    setenv("FLYT_SOFT_MEMORY", "1G", 1);
+    setenv("FLYT_SOFT_MEMORY", "256M", 1);
 #define TEST(name)                                                                                                     \
     {"kernel: " #name, name, with_kernel, clean_up, NULL},                                                             \
     {                                                                                                                  \
@@ -788,6 +839,8 @@ int main(void)
         TEST(an_empty_session_is_exact),
         TEST(extents_come_and_go),
         TEST(memory_that_is_read_stays),
+        TEST(room_that_is_read_is_waited_for),
+        TEST(a_closed_gate_is_waited_at),
         TEST(an_extent_without_a_mirror_is_waited_for),
         TEST(a_mirror_comes_during_the_last_round),
         TEST(the_program_goes_on_after_all),
