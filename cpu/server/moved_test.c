@@ -1,7 +1,8 @@
 /*
  * A session moves from one server to another while its program runs: two real server processes on one software GPU, a
  * node manager that the test plays (fake_manager.h), which hands on what they say, and a program that makes its objects
- * again by hand (fake_program.h). The memory itself goes from one to the other, the state through an image.
+ * again by hand (fake_program.h). The memory itself goes from one to the other, or is copied while the program runs;
+ * the state goes through an image.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,6 +52,9 @@ struct fixture {
     struct flyt_ledger *ledger;
     uint64_t addresses[RANGES], sizes[RANGES], sequence;
     bool is_loaded[LIBRARIES + 1];
+    bool is_mirrored; /* memory is copied: the second server's own, for each extent of the first one */
+    int mirror_fds[FAKE_EXTENTS_MAX];
+    unsigned mirror_count;
 };
 
 static struct fake_server *here(struct fixture *self)
@@ -138,9 +142,36 @@ static void begin(struct fixture *self)
 
 /* ---- the node manager's part ---- */
 
+/* Has the second server make memory for what the first one has, and the first one copy to it. */
+static void mirror_all(struct fixture *self)
+{
+    struct fake_server *from = here(self), *to = there(self);
+    for (; self->mirror_count < from->extent_count; self->mirror_count++) {
+        const struct fake_extent *held = &from->extents[self->mirror_count];
+        const struct flyt_server_link_extent extent = {held->extent_id, held->bytes, held->address, held->slot, 0};
+        struct flyt_server_link_message *message = calloc(1, sizeof *message);
+        unsigned made_count = to->made_count;
+        assert_non_null(message);
+        fake_server_send(to, FLYT_SERVER_LINK_MAKE, &extent, sizeof extent, NULL);
+        fake_server_wait(to, &to->made_count, made_count + 1);
+        assert_int_equal(to->made.outcome, 0);
+        assert_true(to->made_fd >= 0 && to->made.extent.extent_id == extent.extent_id);
+        message->kind = FLYT_SERVER_LINK_MIRROR;
+        message->extent = extent;
+        fake_server_post(from, message, to->made_fd);
+        free(message);
+        self->mirror_fds[self->mirror_count] = to->made_fd;
+        to->made_fd = -1;
+    }
+}
+
 static void begin_move(struct fixture *self, uint64_t move_id)
 {
-    const struct flyt_server_link_move move = {.move_id = move_id, .kind = FLYT_SERVER_LINK_MOVE_GIVE, .rounds_max = 1};
+    const struct flyt_server_link_move move = {.move_id = move_id,
+                                               .kind = self->is_mirrored ? FLYT_SERVER_LINK_MOVE_MIRROR
+                                                                         : FLYT_SERVER_LINK_MOVE_GIVE,
+                                               .rounds_max = self->is_mirrored ? 6 : 1,
+                                               .rest_bytes = MIB};
     struct flyt_server_link_session session = self->door.session;
     struct fake_server *to = there(self);
     fake_server_start(to, one_gpu);
@@ -151,6 +182,8 @@ static void begin_move(struct fixture *self, uint64_t move_id)
     assert_int_equal(to->prepared.outcome, 0);
     here(self)->forward = to;
     fake_server_send(here(self), FLYT_SERVER_LINK_MOVE, &move, sizeof move, NULL);
+    if (self->is_mirrored)
+        mirror_all(self);
     fake_server_wait_phase(here(self), move_id, FLYT_SERVER_LINK_MOVE_READY);
 }
 
@@ -211,6 +244,12 @@ static void leave(struct fixture *self, uint64_t move_id)
     fake_server_kill(from);
     memcpy(to->extents, from->extents, sizeof to->extents);
     to->extent_count = from->extent_count;
+    for (unsigned i = 0; i < self->mirror_count; i++) {
+        close(from->extents[i].fd);
+        to->extents[i].fd = self->mirror_fds[i];
+    }
+    assert_true(!self->is_mirrored || self->mirror_count == to->extent_count);
+    self->mirror_count = 0;
     from->extent_count = 0;
     fake_server_send(to, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
     fake_door_grant_again(&self->door, to, from);
@@ -373,6 +412,46 @@ static void a_move_that_is_called_off_and_made_again(void **state)
     finish(self);
 }
 
+/* The second server's memory is its own: what is in it was copied there. */
+static void memory_is_copied_while_it_is_written(void **state)
+{
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->wire;
+    begin(self);
+    self->is_mirrored = true;
+    const uint64_t words = self->addresses[1] + 4096;
+    uint32_t second = 100;
+    for (unsigned lap = 0; lap < LAPS; lap++) {
+        const uint64_t move_id = 70 + lap;
+        begin_move(self, move_id);
+        if (!lap) {
+            allocate(self, 2, 8 * MIB);
+            fake_server_wait(here(self), &here(self)->extents_told, RANGES);
+            mirror_all(self);
+        }
+        for (unsigned i = 0; i < 20; i++) {
+            fill(wire, self->addresses[i % RANGES], 500, 0x40 + i + lap);
+            launch(wire, 2, 0, words + 300);
+            second++;
+        }
+        fake_server_wait_phase(here(self), move_id, FLYT_SERVER_LINK_MOVE_READY);
+        for (unsigned i = 0; i < RANGES; i++)
+            fill(wire, self->addresses[i], 500, 0x61 + i + lap);
+        launch(wire, 2, 0, words + 300);
+        second++;
+        stop(self, move_id);
+        send_state(self, move_id);
+        leave(self, move_id);
+        come_back(self);
+        for (unsigned i = 0; i < RANGES; i++) {
+            assert_int_equal(word_at(wire, self->addresses[i] + 496), 0x01010101 * (0x61 + i + lap));
+            assert_int_equal(word_at(wire, self->addresses[i] + self->sizes[i] - 4), 0x01010101 * (0x21 + i));
+        }
+        assert_int_equal(word_at(wire, words + 300), second);
+    }
+    finish(self);
+}
+
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
 {
     return remove(path);
@@ -385,6 +464,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_program_notices_nothing),
         TEST(a_move_that_is_called_off_and_made_again),
+        TEST(memory_is_copied_while_it_is_written),
     };
     if (!mkdtemp(folder))
         return 1;
