@@ -256,11 +256,8 @@ static int list_extents(struct flyt_copier *copier)
 
 bool flyt_copier_is_whole(const struct flyt_copier *copier)
 {
-    struct flyt_mirror *mirror;
-    for (const struct flyt_extent *extent = copier->device->memory.extents; extent; extent = extent->next)
-        if (!has_mirror(copier, extent, &mirror) || !mirror->is_listed)
-            return false;
-    return true;
+    /* What is listed is there: it leaves the table before it is unmapped. */
+    return copier->table.extent_count == copier->device->memory.extent_count;
 }
 
 bool flyt_copier_has_more(const struct flyt_copier *copier)
@@ -392,15 +389,16 @@ static int take(struct flyt_copier *copier, struct flyt_error *err)
             flyt_page_table_lost(&copier->table, &batch->parts[i]);
         return fail(copier, err, result, "its memory could not be hashed and copied");
     }
-    uint64_t now_ns = session->clock_ns(), took_ns = (uint64_t)((double)took_ms * 1e6);
-    if (copier->hasher.is_native)
-        took_ns += now_ns - before_ns;
-    flyt_throttle_take(&copier->throttle, batch->kind, batch->pages_count, took_ns, now_ns);
+    int status = 0;
     if (batch->kind == FLYT_THROTTLE_COPY)
         take_copy(copier, batch);
-    else if (copier->step == FLYT_COPIER_LOOKS && take_look(copier, batch) != 0)
-        return flyt_error_set(err, -ENOMEM, "device %u: out of host memory", copier->device->ordinal);
-    return 0;
+    else if (copier->step == FLYT_COPIER_LOOKS)
+        status = take_look(copier, batch);
+    /* The program has lost the GPU's time, and that of this thread. */
+    uint64_t now_ns = session->clock_ns();
+    flyt_throttle_take(&copier->throttle, batch->kind, batch->pages_count,
+                       (uint64_t)((double)took_ms * 1e6) + now_ns - before_ns, now_ns);
+    return status ? flyt_error_set(err, status, "device %u: out of host memory", copier->device->ordinal) : 0;
 }
 
 /* ---- batches ---- */

@@ -71,13 +71,15 @@ bool flyt_limit_answer(struct flyt_session *session, uint64_t idle_ns)
         if (!device)
             continue;
         flyt_memory_reap(device);
-        if (!is_settled(session, device, order, idle_ns) &&
-            now_ns - order->since_ns < FLYT_LIMIT_ANSWER_MS * 1000000ull)
+        bool is_late = now_ns - order->since_ns >= FLYT_LIMIT_ANSWER_MS * 1000000ull;
+        if (!is_settled(session, device, order, idle_ns) && !is_late)
             continue;
         /* This may leave debts, which are credited when the node manager says so. The answer waits for none of them:
          * they go out on the same link in front of it, and the node manager itself takes what they gave back out of the
          * ledger before it reads on. So it is free for whoever is told because of the answer. */
         flyt_memory_give_back(device, false);
+        if (device->memory.is_copied && !is_late)
+            continue; /* what is being read goes in a moment */
         manager->limit_order_count -= order->count;
         for (; order->count; order->count--)
             tell(session, &order->limit, device->memory.extent_bytes, 0);

@@ -28,7 +28,7 @@ struct flyt_throttle {
 /* share_pct 0: FLYT_THROTTLE_SHARE_PCT; above 100: 100, which is no pause ever. */
 void flyt_throttle_init(struct flyt_throttle *throttle, unsigned share_pct);
 
-/* A batch of pages_count pages (1 or more) took took_ns of the GPU's time, and was seen to end at now_ns. */
+/* A batch of pages_count pages (1 or more) took took_ns, and was seen to end at now_ns. */
 void flyt_throttle_take(struct flyt_throttle *throttle, enum flyt_throttle_kind kind, uint64_t pages_count,
                         uint64_t took_ns, uint64_t now_ns);
 
