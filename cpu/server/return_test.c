@@ -224,6 +224,19 @@ static void come_back(struct fixture *self)
     assert_int_equal(wire->progress.received, self->sequence + 1);
 }
 
+/* Other groups, to which everything goes and from which everything has gone. */
+static void change_groups(struct fixture *self, uint64_t revision, unsigned first)
+{
+    struct flyt_server_link_sm sm = {.revision = revision, .sm_count = 16};
+    unsigned done_count = self->server.sm_done_count;
+    flyt_server_link_add_group(sm.groups, first);
+    flyt_server_link_add_group(sm.groups, first + 1);
+    fake_server_send(&self->server, FLYT_SERVER_LINK_SM, &sm, sizeof sm, NULL);
+    fake_server_wait(&self->server, &self->server.sm_done_count, done_count + 2);
+    assert_int_equal(self->server.sm_done.revision, revision);
+    assert_int_equal(self->server.sm_done.state, FLYT_SERVER_LINK_VACATED);
+}
+
 /* ---- tests ---- */
 
 static void it_comes_back_to_what_it_left(void **state)
@@ -261,6 +274,24 @@ static void it_goes_on_when_the_node_manager_ends(void **state)
     check_memory(self);
     fake_wire_close(&self->wire);
     assert_int_equal(fake_server_end(&self->server), 0); /* nobody is there to hear of its end */
+}
+
+static void its_groups_change_when_it_has_stopped_and_when_it_is_away(void **state)
+{
+    struct fixture *self = *state;
+    begin_move(self);
+    change_groups(self, 11, 0);
+    stop(self);
+    change_groups(self, 12, 2);
+    leave(self);
+    change_groups(self, 13, 4);
+    come_back(self);
+    fill(&self->wire, legacy, self->address + MIB, 64, 0x44);
+    assert_int_equal(byte_at(&self->wire, self->address + MIB + 63), 0x44);
+    check_memory(self);
+    change_groups(self, 14, 0);
+    check_memory(self);
+    finish(self);
 }
 
 /* A node manager that was restarted hears which move the program has left for. */
@@ -407,6 +438,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(it_comes_back_to_what_it_left),
         TEST(it_goes_on_when_the_node_manager_ends),
+        TEST(its_groups_change_when_it_has_stopped_and_when_it_is_away),
         TEST(the_next_node_manager_finds_it),
         TEST(it_ends_by_order_while_nobody_is_there),
         cmocka_unit_test_setup_teardown(an_encrypted_channel_comes_back, set_up_server, tear_down),
