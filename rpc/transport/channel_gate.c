@@ -57,7 +57,7 @@ void flyt_gate_take_locked(struct flyt_channel *channel, struct flyt_channel *fr
     struct flyt_gate *gate = &channel->gate;
 
     open_locked(gate);
-    if (!atomic_load(&fresh->gate.is_shut))
+    if (!atomic_load(&fresh->gate.is_due))
         return;
     gate->number = fresh->gate.number;
     atomic_store(&gate->is_shut, true);
@@ -147,7 +147,7 @@ int flyt_gate_stop(struct flyt_channel *channel, uint64_t number, struct flyt_er
     flyt_output_lock(&channel->output);
     gate->number = number;
     gate->answer = 0;
-    atomic_store(&gate->is_shut, true);
+    atomic_store(&gate->is_shut, !channel->is_fresh); /* there the session is still being made again */
     atomic_store(&gate->is_due, true);
     flyt_output_unlock(&channel->output);
     flyt_gate_answer(channel);
@@ -157,7 +157,7 @@ int flyt_gate_stop(struct flyt_channel *channel, uint64_t number, struct flyt_er
 void flyt_gate_go_on(struct flyt_channel *channel, uint64_t number)
 {
     flyt_output_lock(&channel->output);
-    bool is_meant = flyt_gate_is_shut(channel) && channel->gate.number == number;
+    bool is_meant = (flyt_gate_is_shut(channel) || channel->is_fresh) && channel->gate.number == number;
     if (is_meant)
         open_locked(&channel->gate);
     flyt_output_unlock(&channel->output);

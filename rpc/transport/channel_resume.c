@@ -293,7 +293,8 @@ static int make_again(struct resumption *self, struct flyt_channel *fresh, struc
         return status;
     if (status || *cause.text)
         return flyt_error_set(err, -EPROTO, "%.400s", *cause.text ? cause.text : "the program cannot be restored");
-    return 0;
+    /* It is not told to go on after an error that is known. */
+    return check_call(self, fresh, "the session's objects", FLYT_CHANNEL_OK, 0, err);
 }
 
 /* The session is as it was after call `after`. 0 or a negative errno. */

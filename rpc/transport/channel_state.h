@@ -34,7 +34,7 @@
  * pass. begun_count counts what is half-sent: groups, and transfers with chunks to be sent. Who brings it to 0 looks at
  * is_due and kicks the background thread; who makes is_due true looks at begun_count afterwards: one of them sees to it
  * that session_stopped goes. A session that goes on over another connection finds the gate open, unless the new server
- * has stopped it already, on the fresh connection, where nothing is answered.
+ * has stopped it already, on the fresh connection, where that is only noted (is_due).
  */
 #ifndef FLYT_TRANSPORT_CHANNEL_STATE_H
 #define FLYT_TRANSPORT_CHANNEL_STATE_H
