@@ -117,6 +117,7 @@ int flyt_channel_send_data(struct flyt_channel *channel, uint64_t transfer_id, c
     fake.data_transfer_id = transfer_id;
     fake.data_bytes = bytes;
     fake.data_count++;
+    fake.data_groups += fake.group_count != 0;
     return FLYT_CHANNEL_OK;
 }
 

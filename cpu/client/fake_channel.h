@@ -28,6 +28,7 @@ struct fake_channel {
     uint64_t data_bytes;
     unsigned data_count;  /* how often they were called */
     unsigned group_count; /* groups that have not ended */
+    unsigned data_groups; /* how often data was sent in one */
     bool is_data_held;    /* _later does not finish by itself: the test calls held_done */
     void (*held_done)(void *user, uint64_t transfer_id, int status);
     void *held_user;

@@ -513,6 +513,141 @@ static void test_the_count_of_calls_goes_on(void **state)
     assert_int_equal(stream->executed_calls, 103);
 }
 
+/* Tries at other servers, and none is taken: the one that was left goes on counting where it was. */
+static void test_the_count_of_a_session_that_stays(void **state)
+{
+    CUstream handle = new_stream(0, 0);
+    CUevent event = new_event(0);
+    const struct flyt_stream *stream = flyt_stream_find((uint64_t)(uintptr_t)handle);
+    struct flyt_error err = {0};
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(flyt_event_record(event, handle, 0), CUDA_SUCCESS);
+    complete_all();
+    go_on(); /* a server before this one */
+    for (int round = 1; round <= 3; round++) {
+        for (int i = 0; i < 10; i++)
+            assert_int_equal(flyt_event_record(event, handle, 0), CUDA_SUCCESS);
+        complete_all();
+        for (int tries = 0; tries < round - 1; tries++)
+            go_on();
+        assert_int_equal(flyt_restore(fake.user, NULL, &err), 0);
+        assert_int_equal(stream->base_calls, 100);
+        assert_int_equal(flyt_event_record(event, handle, 0), CUDA_SUCCESS);
+        uint64_t executed = 11 * (uint64_t)round;
+        fake.handlers->credit(fake.user, stream->stream_id, executed - 1);
+        assert_int_equal(stream->executed_calls, 100 + executed - 1);
+        fake.handlers->credit(fake.user, stream->stream_id, executed);
+        assert_int_equal(stream->executed_calls, 100 + executed);
+    }
+    complete_all();
+    go_on();
+    assert_int_equal(stream->base_calls, 133);
+    assert_int_equal(stream->executed_calls, 133);
+}
+
+/* Every try makes the same, whatever became of the one before. */
+static void test_any_number_of_tries(void **state)
+{
+    static char first[sizeof server.log];
+    CUdeviceptr address = new_memory(64), gone = new_memory(32);
+    CUstream stream = new_stream(0, 0), ended = new_stream(0, 0);
+    CUevent event = new_event(0);
+    CUmodule module;
+    CUfunction kernel;
+    assert_int_equal(flyt_module_load(image, NULL, &module), CUDA_SUCCESS);
+    assert_int_equal(flyt_module_function(module, "first", &kernel), CUDA_SUCCESS);
+    assert_int_equal(flyt_event_record(event, stream, 0), CUDA_SUCCESS);
+    complete_all();
+    assert_int_equal(flyt_memory_free(gone), CUDA_SUCCESS); /* these come again */
+    assert_int_equal(flyt_stream_destroy(ended), CUDA_SUCCESS);
+    go_on();
+    strcpy(first, server.log);
+    assert_non_null(strstr(first, "load "));
+    for (int i = 0; i < 4; i++) {
+        static const unsigned failing[] = {FLYT_LIBRARY_LOAD, FLYT_MEMORY_RESTORE, FLYT_STREAM_CREATE,
+                                           FLYT_EVENT_RESTORE};
+        server.fail_procedure = failing[i];
+        server.fail_result = CUDA_ERROR_OUT_OF_MEMORY;
+        refused(-EIO);
+        server.fail_procedure = 0;
+        go_on();
+        assert_string_equal(server.log, first);
+    }
+    assert_int_equal(flyt_module_unload(module), CUDA_SUCCESS);
+    assert_int_equal(flyt_memory_free(address), CUDA_SUCCESS);
+}
+
+/* Nobody makes up for what is missing there, either. */
+static void test_a_session_that_stays_lacks_nothing(void **state)
+{
+    static char host[1 << 20];
+    CUdeviceptr address = new_memory(sizeof host);
+    CUstream stream = new_stream(0, 0);
+    struct flyt_error err = {0};
+    struct flyt_copy copy = {.dst = {.place = FLYT_PLACE_HOST, .address = (uint64_t)(uintptr_t)host},
+                             .src = {.place = FLYT_PLACE_DEVICE, .address = address},
+                             .width_bytes = sizeof host,
+                             .height = 1,
+                             .depth = 1};
+    assert_int_equal(flyt_host_register(host, sizeof host, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_copy(&copy, stream, true), CUDA_SUCCESS);
+    complete_all();
+    assert_int_equal(flyt_restore(fake.user, NULL, &err), -EBUSY);
+    assert_string_equal(err.text, "bytes of a copy to the host have not arrived");
+    assert_non_null(fake.handlers->chunk_place(fake.user, copy_out_id, 0, sizeof host));
+    fake.handlers->chunk_done(fake.user, copy_out_id, 0, sizeof host);
+    assert_int_equal(flyt_restore(fake.user, NULL, &err), 0);
+    assert_int_equal(flyt_host_unregister(host), CUDA_SUCCESS);
+}
+
+/* ---- what is not to be parted ---- */
+
+static unsigned calls_in_groups, calls_outside;
+
+static void note_group(unsigned procedure, const void *args, void *res, void *data)
+{
+    bool is_of_one = procedure == FLYT_COPY_IN_TRANSFER || procedure == FLYT_IMAGE_FIND ||
+                     procedure == FLYT_IMAGE_STORE || procedure == FLYT_LIBRARY_LOAD ||
+                     procedure == FLYT_LIBRARY_KERNELS;
+    if (is_of_one && fake.group_count)
+        calls_in_groups++;
+    else if (is_of_one)
+        calls_outside++;
+    serve(procedure, args, res, data);
+}
+
+/* A copy's call and its data; an image, its loading and its kernels. */
+static void test_what_belongs_together_is_a_group(void **state)
+{
+    static char host[1 << 20];
+    CUdeviceptr address = new_memory(sizeof host);
+    CUmodule module;
+    struct flyt_copy copy = {.dst = {.place = FLYT_PLACE_DEVICE, .address = address},
+                             .src = {.place = FLYT_PLACE_HOST, .address = (uint64_t)(uintptr_t)host},
+                             .width_bytes = sizeof host,
+                             .height = 1,
+                             .depth = 1};
+    calls_in_groups = calls_outside = 0;
+    server.lacks_images = true;
+    fake.serve = note_group;
+    unsigned data_count = fake.data_count;
+    assert_int_equal(flyt_copy(&copy, NULL, true), CUDA_SUCCESS); /* at once */
+    assert_int_equal(calls_in_groups, 1);
+    assert_int_equal(flyt_host_register(host, sizeof host, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_copy(&copy, NULL, true), CUDA_SUCCESS); /* in the background */
+    assert_int_equal(calls_in_groups, 2);
+    assert_int_equal(flyt_module_load(image, NULL, &module), CUDA_SUCCESS);
+    assert_int_equal(calls_in_groups, 2 + 4);
+    assert_int_equal(calls_outside, 0);
+    assert_int_equal(fake.data_count, data_count + 3);
+    assert_int_equal(fake.data_groups, 3);
+    assert_int_equal(fake.group_count, 0);
+    fake.serve = serve;
+    complete_all();
+    assert_int_equal(flyt_host_unregister(host), CUDA_SUCCESS);
+    assert_int_equal(flyt_module_unload(module), CUDA_SUCCESS);
+}
+
 static void test_what_is_complete_stays_so(void **state)
 {
     CUstream stream = new_stream(0, 0);
@@ -750,6 +885,10 @@ int main(void)
         PROGRAM_TEST(test_allocations_go_in_calls_of_so_many),
         PROGRAM_TEST(test_a_library_that_is_ended_and_loaded_again),
         PROGRAM_TEST(test_the_count_of_calls_goes_on),
+        PROGRAM_TEST(test_the_count_of_a_session_that_stays),
+        PROGRAM_TEST(test_any_number_of_tries),
+        PROGRAM_TEST(test_a_session_that_stays_lacks_nothing),
+        PROGRAM_TEST(test_what_belongs_together_is_a_group),
         PROGRAM_TEST(test_what_is_complete_stays_so),
         PROGRAM_TEST(test_a_refusal_names_the_memory),
         PROGRAM_TEST(test_a_refusal_names_what_was_made_one_way),

@@ -221,6 +221,8 @@ static void *call_copy_out(void *user)
     struct pair *pair = user;
     flyt_copy_out_transfer_args args = {.transfer_id = 1, .bytes = LARGE_BYTES};
 
+    args.src.address = pair->peer.memory_bytes - LARGE_BYTES; /* where nothing is copied to */
+
     return flyt_send_copy_out_transfer(pair->client.channel, &args, NULL) ? NULL : user;
 }
 
@@ -434,7 +436,7 @@ static pthread_t begin_transfer(struct pair *pair)
     pthread_t thread;
     uint64_t end_ms = flyt_clock_ms() + LONG_MS;
 
-    pair->peer.memory_bytes = 32 * MIB;
+    pair->peer.memory_bytes = 33 * MIB;
     atomic_store(&pair->peer.holds_chunks, true);
     start(pair, "unix");
     assert_int_equal(pthread_create(&thread, NULL, send_much, pair), 0);
