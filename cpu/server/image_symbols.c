@@ -16,7 +16,7 @@ struct list {
     uint32_t room;
 };
 
-static int add(struct list *list, const char *name, size_t name_bytes, bool is_constant, bool is_pinned, uint64_t place)
+static int add(struct list *list, const char *name, size_t name_bytes, bool is_constant, uint64_t place)
 {
     struct flyt_image_symbols *symbols = &list->symbols;
     if (name_bytes > FLYT_SYMBOL_BYTES_MAX)
@@ -39,7 +39,7 @@ static int add(struct list *list, const char *name, size_t name_bytes, bool is_c
     if (!copy)
         return -ENOMEM;
     list->places[symbols->count] = place;
-    symbols->items[symbols->count++] = (struct flyt_image_symbol){copy, is_constant, is_pinned};
+    symbols->items[symbols->count++] = (struct flyt_image_symbol){copy, is_constant};
     return 0;
 }
 
@@ -65,17 +65,6 @@ static enum section_kind kind_of(const struct flyt_code *code, const Elf64_Shdr 
     return is_variable ? SECTION_VARIABLES : SECTION_OTHER;
 }
 
-/* Whether addresses are put into the section's contents, by whoever linked them or by the driver. */
-static bool is_relocated(const struct flyt_code *code, unsigned index)
-{
-    Elf64_Shdr section;
-    for (unsigned i = 0; i < code->header.e_shnum; i++)
-        if (flyt_code_section(code, i, &section) && (section.sh_type == SHT_REL || section.sh_type == SHT_RELA) &&
-            section.sh_info == index)
-            return true;
-    return false;
-}
-
 /* The symbols of one table that lie in a section. *covered_bytes: that they have. */
 static int add_of_table(struct list *list, const struct flyt_code *code, const Elf64_Shdr *table, unsigned index,
                         const Elf64_Shdr *section, enum section_kind kind, uint64_t *covered_bytes)
@@ -85,7 +74,6 @@ static int add_of_table(struct list *list, const struct flyt_code *code, const E
     int status = 0;
     if (table->sh_entsize != sizeof symbol || !flyt_code_section(code, table->sh_link, &names))
         return -EBADMSG;
-    bool is_pinned = is_relocated(code, index);
     for (uint64_t at = 0; at + sizeof symbol <= table->sh_size && !status; at += sizeof symbol) {
         memcpy(&symbol, code->image + table->sh_offset + at, sizeof symbol);
         if (symbol.st_shndx != index || !symbol.st_size || ELF64_ST_TYPE(symbol.st_info) == STT_SECTION)
@@ -94,8 +82,7 @@ static int add_of_table(struct list *list, const struct flyt_code *code, const E
         if (!name || symbol.st_value > section->sh_size || symbol.st_size > section->sh_size - symbol.st_value)
             return -EBADMSG;
         *covered_bytes += symbol.st_size;
-        status = add(list, name, strlen(name), kind == SECTION_CONSTANTS, is_pinned,
-                     (uint64_t)index << 48 | symbol.st_value);
+        status = add(list, name, strlen(name), kind == SECTION_CONSTANTS, (uint64_t)index << 48 | symbol.st_value);
     }
     return status;
 }
@@ -148,21 +135,11 @@ static bool is_name(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
 }
 
-/* Behind a name: its dimensions and contents, up to the comma or semicolon behind them. *ret_has_address: a name is
- * among the contents. */
-static const char *pass_contents(const char *at, bool *ret_has_address)
+/* Behind a name: its dimensions and contents, up to the comma or semicolon behind them. */
+static const char *pass_contents(const char *at)
 {
     unsigned depth = 0;
-    bool is_value = false;
-    *ret_has_address = false;
     while (*(at = pass_over(at)) && (depth || (*at != ',' && *at != ';'))) {
-        if (is_name(*at)) {
-            *ret_has_address |= is_value && !isdigit((unsigned char)*at);
-            while (is_name(*at) || *at == '.')
-                at++;
-            continue;
-        }
-        is_value |= *at == '=';
         depth += *at == '{' || *at == '[' || *at == '(';
         depth -= (*at == '}' || *at == ']' || *at == ')') && depth;
         at++;
@@ -191,15 +168,14 @@ static int add_declaration(struct list *list, const char *at, bool is_constant, 
         }
     }
     while (!status) {
-        bool has_address;
         size_t bytes = 0;
         while (is_name(at[bytes]))
             bytes++;
         const char *behind = pass_over(at + bytes);
         if (!bytes || *behind == '<') /* many names by one */
             return -ENOTSUP;
-        const char *end = pass_contents(behind, &has_address);
-        status = *end ? add(list, at, bytes, is_constant, has_address, 0) : -EBADMSG;
+        const char *end = pass_contents(behind);
+        status = *end ? add(list, at, bytes, is_constant, 0) : -EBADMSG;
         at = end;
         if (*at != ',')
             break;
@@ -261,7 +237,6 @@ static int settle(struct list *list)
         }
         if (all[kept - 1].place != all[i].place || all[kept - 1].symbol.is_constant != all[i].symbol.is_constant)
             status = -ENOTSUP;
-        all[kept - 1].symbol.is_pinned |= all[i].symbol.is_pinned;
         free(all[i].symbol.name);
     }
     for (uint32_t i = 0; i < kept; i++)
@@ -293,6 +268,22 @@ int flyt_image_symbols(const char *image, uint64_t bytes, int major, int minor, 
     else
         *ret_symbols = list.symbols;
     return status;
+}
+
+int64_t flyt_image_symbols_find(const struct flyt_image_symbols *symbols, const char *name)
+{
+    uint32_t low = 0, high = symbols->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        int order = strcmp(symbols->items[middle].name, name);
+        if (order == 0)
+            return middle;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return -1;
 }
 
 void flyt_image_symbols_free(struct flyt_image_symbols *symbols)

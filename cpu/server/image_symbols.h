@@ -2,9 +2,8 @@
  * The names of a module's variables and constants, by which the driver gives their addresses: all whose contents a
  * session has beside the image, literals that the compiler has made included (only their addresses matter then).
  *
- * A variable is pinned where its contents from the image are addresses, of functions or of other variables: these were
- * put in when the module was loaded, so contents that are taken elsewhere are right only where the module lies as it
- * did. Managed variables, textures and what shares no memory with the driver's names are not listed.
+ * Contents may be addresses that were put in when the module was loaded: of other variables, which whoever looks for
+ * addresses in contents finds, and of functions, which are the same everywhere (CUDA 13.0, driver 580).
  *
  * Nothing in the bytes is trusted. From any thread.
  */
@@ -19,7 +18,6 @@ enum { FLYT_IMAGE_SYMBOLS_MAX = 1 << 20 };
 struct flyt_image_symbol {
     char *name; /* at most FLYT_SYMBOL_BYTES_MAX bytes */
     bool is_constant;
-    bool is_pinned;
 };
 
 /* By name, each once. All zero: none. */
@@ -35,6 +33,8 @@ struct flyt_image_symbols {
  */
 int flyt_image_symbols(const char *image, uint64_t bytes, int major, int minor, bool runs_code,
                        struct flyt_image_symbols *ret_symbols);
+/* The place of a name among them; -1: there is none. */
+int64_t flyt_image_symbols_find(const struct flyt_image_symbols *symbols, const char *name);
 void flyt_image_symbols_free(struct flyt_image_symbols *symbols);
 
 #endif

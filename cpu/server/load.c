@@ -100,6 +100,8 @@ static int find_variable(struct load *self, const flyt_checkpoint_global *global
         return flyt_error_set(self->err, -EXDEV,
                               "the variable %s has come to be elsewhere, and the program may have its address",
                               global->symbol);
+    if (global->address) /* the program still has it when the session moves on */
+        flyt_save_note_used(self->session, address);
     self->module_id = global->module_id;
     self->address = address;
     return 0;

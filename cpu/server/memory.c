@@ -459,6 +459,7 @@ static bool is_variable(struct flyt_session *session, uint64_t address, uint64_t
         bytes > range_bytes - (address - start))
         return false;
     flyt_replaceable_note(session, FLYT_REASON_ADDRESS);
+    flyt_save_note_used(session, address);
     *ret_device = &session->devices[i];
     return true;
 }

@@ -39,6 +39,7 @@ static void free_library(struct flyt_library *library)
         flyt_replaceable_remove_image(library->session, library->image_state);
     free_infos(library->infos, library->kernel_count);
     flyt_image_symbols_free(&library->symbols);
+    free(library->is_asked);
     free(library->options);
     free(library->kernels);
     free(library);
@@ -290,6 +291,9 @@ static CUresult read_image(struct load_job *self)
     self->library->image_state = flyt_image_state(self->image, self->image_bytes, major, minor, !driver->is_soft);
     self->library->symbols_status =
         flyt_image_symbols(self->image, self->image_bytes, major, minor, !driver->is_soft, &self->library->symbols);
+    self->library->is_asked = calloc(self->library->symbols.count + 1, sizeof *self->library->is_asked);
+    if (result == CUDA_SUCCESS && !self->library->is_asked)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     return result;
 }
 
@@ -534,8 +538,10 @@ CUresult flyt_serve_library_global(struct flyt_call *call, const flyt_library_gl
     }
     if (result == CUDA_SUCCESS)
         result = call->session->driver->cuLibraryGetGlobal(&address, &bytes, library->cu_library, args->name);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         flyt_replaceable_note(call->session, FLYT_REASON_ADDRESS);
+        flyt_save_note_asked(library, args->name);
+    }
     res->address = address;
     res->bytes = bytes;
     return result;

@@ -40,6 +40,7 @@ struct flyt_library {
     unsigned option_count;
     uint64_t load_number; /* by the order in which the driver got the session's libraries, from 1 */
     struct flyt_image_symbols symbols;
+    bool *is_asked;     /* by symbol: the program has asked for its address */
     int symbols_status; /* 0, or why they are not known: a negative errno */
 };
 

@@ -161,6 +161,8 @@ static void take_move(struct flyt_session *session, const struct flyt_server_lin
         why = "its client library is older than moving";
     else if (order->kind == FLYT_SERVER_LINK_MOVE_WRITE && (status = -ENOTSUP))
         why = "this server does not write a running session to a file";
+    else if ((status = flyt_save_check(session, &err)))
+        why = err.text;
     else if (flyt_fault_point("move.begin") != FLYT_FAULT_NONE && (status = -EIO))
         why = "it was to fail at move.begin";
     if (!why && order->kind == FLYT_SERVER_LINK_MOVE_MIRROR) {

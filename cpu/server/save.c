@@ -101,6 +101,46 @@ void flyt_save_libraries(struct flyt_session *session)
     free(libraries);
 }
 
+/* ---- what the program has shown to have ---- */
+
+void flyt_save_note_asked(struct flyt_library *library, const char *name)
+{
+    int64_t place = flyt_image_symbols_find(&library->symbols, name);
+    if (place >= 0)
+        library->is_asked[place] = true;
+    else
+        library->session->save.is_any = true;
+}
+
+void flyt_save_note_used(struct flyt_session *session, uint64_t address)
+{
+    struct flyt_save *self = &session->save;
+    for (unsigned i = 0; i < self->used_count; i++)
+        if (self->used[i] == address)
+            return;
+    if (self->used_count < FLYT_SAVE_USED_MAX)
+        self->used[self->used_count++] = address;
+    else
+        self->is_any = true;
+}
+
+static int check_library(void *user, uint64_t number, void *object)
+{
+    const struct flyt_library *library = object;
+    struct flyt_error *err = user;
+    if (library->symbols_status)
+        flyt_error_set(err, -ENOTSUP, "the variables of a library cannot be told from its image: %s",
+                       strerror(-library->symbols_status));
+    return err->code != 0;
+}
+
+int flyt_save_check(struct flyt_session *session, struct flyt_error *err)
+{
+    *err = (struct flyt_error){0};
+    flyt_idtable_each(&session->objects.libraries, check_library, err);
+    return err->code;
+}
+
 /* ---- the state ---- */
 
 enum { PIECE_BYTES = FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX, PLACES_FIRST = 64 };
@@ -162,7 +202,7 @@ static int add_variable(struct save *self, const struct variable *variable, uint
     if (self->variable_count == FLYT_IMAGE_SYMBOLS_MAX)
         return flyt_error_set(self->err, -ENOTSUP, "its libraries have more than %d variables", FLYT_IMAGE_SYMBOLS_MAX);
     self->variables[self->variable_count] = *variable;
-    self->places[self->variable_count++] = (struct flyt_scan_place){address, bytes, variable->symbol->is_pinned};
+    self->places[self->variable_count++] = (struct flyt_scan_place){address, bytes, false};
     return 0;
 }
 
@@ -200,10 +240,6 @@ static int find_variables(struct save *self)
     int status = 0;
     for (size_t i = 0; i < self->library_count && !status; i++) {
         struct flyt_library *library = self->libraries[i];
-        if (library->symbols_status)
-            return flyt_error_set(self->err, library->symbols_status == -ENOMEM ? -ENOMEM : -ENOTSUP,
-                                  "the variables of a library cannot be told from its image: %s",
-                                  strerror(-library->symbols_status));
         for (unsigned k = 0; k < session->device_count && !status; k++)
             if (is_on(library, &session->devices[k]))
                 status = find_variables_of(self, library, &session->devices[k]);
@@ -230,16 +266,28 @@ static int list_memory(const struct save *self, const struct flyt_device *device
     return 0;
 }
 
+/* What the program has shown to have. */
+static void mark_known(struct save *self)
+{
+    const struct flyt_save *known = &self->session->save;
+    for (uint32_t i = 0; i < self->variable_count; i++) {
+        const struct variable *variable = &self->variables[i];
+        const struct flyt_library *library = variable->library;
+        struct flyt_scan_place *place = &self->places[i];
+        place->is_referenced = known->is_any || library->is_asked[variable->symbol - library->symbols.items];
+        for (unsigned k = 0; k < known->used_count; k++) /* that of its end, too */
+            place->is_referenced |= known->used[k] >= place->address && known->used[k] - place->address <= place->bytes;
+    }
+}
+
 /* Which variables' addresses the program may have. */
 static int find_references(struct save *self)
 {
     struct flyt_session *session = self->session;
     int status = 0;
-    if (session->replaceable.counts[FLYT_REASON_ADDRESS]) { /* it has asked; nobody knows for which */
-        for (uint32_t i = 0; i < self->variable_count; i++)
-            self->places[i].is_referenced = true;
+    mark_known(self);
+    if (session->save.is_any)
         return 0;
-    }
     for (unsigned i = 0; i < session->device_count && self->variable_count && !status; i++) {
         struct flyt_device *device = &session->devices[i];
         struct flyt_scan_range *ranges = NULL;
@@ -473,7 +521,9 @@ static int gather(struct save *self)
     self->piece = malloc(PIECE_BYTES);
     if (!self->piece || list_libraries(self->session, &self->libraries, &self->library_count) != 0)
         return no_memory(self);
-    int status = find_variables(self);
+    int status = flyt_save_check(self->session, self->err);
+    if (!status)
+        status = find_variables(self);
     if (!status)
         status = find_references(self);
     return status ? status : find_events(self);

@@ -8,12 +8,29 @@
 #ifndef FLYT_SERVER_SAVE_H
 #define FLYT_SERVER_SAVE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "rpc/base/error.h"
 
 struct flyt_library;
 struct flyt_session;
+
+enum { FLYT_SAVE_USED_MAX = 1024 };
+
+/* Which addresses of variables the program has shown to have. All zero: none. */
+struct flyt_save {
+    uint64_t used[FLYT_SAVE_USED_MAX]; /* that it has named, in copies say, or had where the session was before */
+    unsigned used_count;
+    bool is_any; /* it may have that of any variable: more than fit, or of which the name is not known */
+};
+
+/* The program was told the address of a library's variable, by this name; and has named an address of a variable. */
+void flyt_save_note_asked(struct flyt_library *library, const char *name);
+void flyt_save_note_used(struct flyt_session *session, uint64_t address);
+
+/* Whether what the session has can be saved, as far as can be told before. 0, or -ENOTSUP with a sentence. */
+int flyt_save_check(struct flyt_session *session, struct flyt_error *err);
 
 /* A move has begun (session->move is set): sends LIBRARY for every library that is loaded, in the order of loading. */
 void flyt_save_libraries(struct flyt_session *session);

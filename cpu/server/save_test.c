@@ -346,22 +346,73 @@ static void addresses_that_a_variable_has(void **state)
     free_saved(saved);
 }
 
-/* Nobody knows what it has done with it. */
+static uint64_t ask(struct kept *self, unsigned number, const char *symbol)
+{
+    flyt_library_global_res res;
+    uint32_t xid =
+        SEND(self->client, FLYT_LIBRARY_GLOBAL, library_global, .library_id = library(number), .name = (char *)symbol);
+    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_library_global_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    return res.address;
+}
+
+/* Which of all variables the image has the address of, by "library.symbol " in the image's order. */
+static void expect_addresses(struct kept *self, const char *want)
+{
+    char text[256] = "";
+    struct saved *saved = save(self);
+    for (unsigned i = 0; i < saved->global_count; i++) {
+        const struct saved_global *global = &saved->globals[i];
+        unsigned number = (unsigned)flyt_id_number(global->module_id);
+        size_t used = strlen(text);
+        if (!global->address)
+            continue;
+        assert_true(global->address == place_of(self, number, global->symbol));
+        snprintf(text + used, sizeof text - used, "%u.%s ", number, global->symbol);
+    }
+    assert_string_equal(text, want);
+    free_saved(saved);
+}
+
+/* What it has done with it nobody knows. */
 static void addresses_that_the_program_has_asked_for(void **state)
 {
     struct kept *self = *state;
-    flyt_library_global_res res;
     load_both(self);
-    uint32_t xid = SEND(self->client, FLYT_LIBRARY_GLOBAL, library_global, .library_id = library(2), .name = "other");
-    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_library_global_res, &res);
-    assert_int_equal(res.result, CUDA_SUCCESS);
+    ask(self, 2, "other");
+    ask(self, 1, "factors");
     stop(self);
-    struct saved *saved = save(self);
-    assert_true(find(saved, 2, "other")->address == res.address);
-    for (unsigned i = 0; i < saved->global_count; i++)
-        assert_true(saved->globals[i].address ==
-                    place_of(self, (unsigned)flyt_id_number(saved->globals[i].module_id), saved->globals[i].symbol));
-    free_saved(saved);
+    expect_addresses(self, "1.factors 2.other ");
+}
+
+/* Where it has them from nobody knows: what it writes to, and reads from, inside of a variable. */
+static void addresses_that_the_program_has_used(void **state)
+{
+    struct kept *self = *state;
+    load_both(self);
+    const uint64_t big = ask(self, 1, "big");
+    flyt_memory_set_args args = {.stream_id = legacy, .dst = range(big + 4096, 64), .element_bytes = 1, .value = 3};
+    struct flyt_session *session = &self->client->session;
+    send_call(self->client, FLYT_MEMORY_SET, (xdrproc_t)xdr_flyt_memory_set_args, &args);
+    assert_int_equal(synchronize(self->client, legacy), CUDA_SUCCESS);
+    stop(self);
+    expect_addresses(self, "1.big ");
+    struct flyt_library *object = (struct flyt_library *)flyt_object_find(&session->objects, library(1));
+    const int64_t place = flyt_image_symbols_find(&object->symbols, "big");
+    assert_true(object->is_asked[place]);
+    object->is_asked[place] = false; /* as if a kernel had told it */
+    expect_addresses(self, "1.big ");
+    assert_int_equal(session->save.used_count, 1);
+    session->save.used_count = 0;
+    expect_addresses(self, "");
+    /* More than are kept. */
+    for (unsigned i = 0; i <= FLYT_SAVE_USED_MAX; i++) {
+        assert_false(session->save.is_any);
+        flyt_save_note_used(session, big + 8 + i % FLYT_SAVE_USED_MAX); /* one comes again */
+    }
+    expect_addresses(self, "1.big ");
+    flyt_save_note_used(session, big);
+    expect_addresses(self, "1.big 1.counter 1.factors 1.pointer 1.target 2.counter 2.other ");
 }
 
 static void times_of_events(void **state)
@@ -480,9 +531,11 @@ static void what_cannot_be_saved_is_refused(void **state)
     stop(self);
     struct flyt_library *object = (struct flyt_library *)flyt_object_find(&session->objects, library(1));
     object->symbols_status = -ENOTSUP;
-    assert_int_equal(flyt_save_state(session, SEQUENCE, &err), -ENOTSUP);
+    assert_int_equal(flyt_save_check(session, &err), -ENOTSUP);
     assert_non_null(strstr(err.text, "cannot be told from its image"));
+    assert_int_equal(flyt_save_state(session, SEQUENCE, &err), -ENOTSUP);
     object->symbols_status = 0;
+    assert_int_equal(flyt_save_check(session, &err), 0);
     assert_int_equal(flyt_fault_set("state.save:error"), 0);
     assert_int_equal(flyt_save_state(session, SEQUENCE, &err), -EIO);
     assert_int_equal(flyt_fault_set(NULL), 0);
@@ -518,6 +571,7 @@ int main(void)
         TEST(addresses_that_the_program_has),
         TEST(addresses_that_a_variable_has),
         TEST(addresses_that_the_program_has_asked_for),
+        TEST(addresses_that_the_program_has_used),
         TEST(times_of_events),
         TEST(libraries_are_told),
         TEST(what_cannot_be_saved_is_refused),

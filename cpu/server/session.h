@@ -32,6 +32,7 @@
 #include "cpu/server/prepare.h"
 #include "cpu/server/replaceable.h"
 #include "cpu/server/resume.h"
+#include "cpu/server/save.h"
 #include "cpu/server/send_all.h"
 #include "cpu/server/staging.h"
 #include "cpu/server/transfer.h"
@@ -75,6 +76,7 @@ struct flyt_session {
 
     struct flyt_move move;
     struct flyt_prepare prepare;
+    struct flyt_save save;
     struct flyt_copying *copying; /* NULL: its memory is not being copied (copying.h) */
     struct flyt_resume resume;
     struct flyt_replaceable replaceable;
