@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <fcntl.h>
 #include <cmocka.h>
 
 #include "cpu/server/fake_move.h"
@@ -95,6 +96,52 @@ static void who_fails_to_come_back_may_try_again(void **state)
     expect_work(self, address);
 }
 
+static unsigned count_descriptors(void)
+{
+    unsigned count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* Whatever a program sends that comes back ends its connection at most, and leaves nothing behind. */
+static void nonsense_ends_a_connection_only(void **state)
+{
+    static const unsigned char nonsense[] = {0x80, 0, 0, 4, 'n', 'o', 'n', 'e'}, endless[] = {0xff, 0xff, 0xff, 0xff};
+    struct moved *self = *state;
+    uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
+    unsigned descriptors = 0;
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    const uint64_t sequence = self->client->xid;
+    leave_wholly(self);
+    for (unsigned i = 0; i < 12; i++) {
+        take_back(self);
+        assert_true(is_whole(self, CUDA_SUCCESS));
+        if (i % 3 == 0) {
+            assert_int_equal(send(self->client->fd, nonsense, sizeof nonsense, MSG_NOSIGNAL), sizeof nonsense);
+        } else if (i % 3 == 1) {
+            assert_int_equal(send(self->client->fd, endless, sizeof endless, MSG_NOSIGNAL), sizeof endless);
+        } else { /* half a chunk of a transfer that nobody began */
+            char record[256], data[64] = "half";
+            const flyt_chunk chunk = {.transfer_id = 9, .data = {.data_len = sizeof data, .data_val = data}};
+            size_t bytes =
+                encode_call(self->client, record, sizeof record, FLYT_CHUNK, (xdrproc_t)xdr_flyt_chunk, &chunk);
+            assert_int_equal(send(self->client->fd, record, bytes - 32, MSG_NOSIGNAL), bytes - 32);
+            shutdown(self->client->fd, SHUT_WR);
+        }
+        await_end(self);
+        expect_nothing(self);
+        if (i == 2)
+            descriptors = count_descriptors();
+        else if (i > 2)
+            assert_int_equal(count_descriptors(), descriptors);
+    }
+    take_back(self);
+    go_on_behind(self, sequence);
+    expect_work(self, address);
+}
+
 static void who_does_not_leave_is_shown_out(void **state)
 {
     struct moved *self = *state;
@@ -172,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(who_leaves_finds_everything_again),
         TEST(who_fails_to_come_back_may_try_again),
+        TEST(nonsense_ends_a_connection_only),
         TEST(who_does_not_leave_is_shown_out),
         TEST(who_is_back_before_its_end_is_seen_is_taken),
         TEST(leaving_fails_where_a_test_wants_it),
