@@ -97,7 +97,11 @@ static void take_locked(struct fake_server *server, struct flyt_server_link_mess
         break;
     case FLYT_SERVER_LINK_MADE:
         flyt_close(server->made_fd);
-        server->made_fd = fd;
+        server->made_fd = -1;
+        if (server->keeps_made && fd >= 0)
+            take_extent(server, &message->made.extent, fd);
+        else
+            server->made_fd = fd;
         server->made = message->made;
         server->made_count++;
         break;

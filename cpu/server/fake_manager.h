@@ -51,6 +51,7 @@ struct fake_server {
     unsigned made_count, prepared_count;
     struct flyt_server_link_made made;
     int made_fd;
+    bool keeps_made; /* as extents of it */
     struct flyt_server_link_prepared prepared;
     char prepared_sentence[512];
     /* Of a move. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cpu/image/reader.h"
+#include "cpu/server/load_memory.h"
 #include "cpu/server/session.h"
 #include "cpu/server/state.h"
 
@@ -16,6 +17,7 @@ static const char image_name[] = "the session's state";
 
 struct load {
     struct flyt_session *session;
+    struct flyt_load_memory *memory;
     struct flyt_error *err;
     struct flyt_checkpoint_reader *reader;
     unsigned char *piece; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
@@ -135,8 +137,13 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
     case FLYT_CHECKPOINT_HEAD:
     case FLYT_CHECKPOINT_SLOT:
     case FLYT_CHECKPOINT_ROUND:
+    case FLYT_CHECKPOINT_ALLOCATIONS: /* which the program tells, memory_restore */
     case FLYT_CHECKPOINT_END:
         return 0;
+    case FLYT_CHECKPOINT_EXTENT:
+        return flyt_load_memory_make(self->memory, &record->body->extent, self->err);
+    case FLYT_CHECKPOINT_PAGES:
+        return flyt_load_memory_write(self->memory, self->reader, record, self->piece, self->err);
     case FLYT_CHECKPOINT_OBJECT:
         return take_object(self, &record->body->object);
     case FLYT_CHECKPOINT_GLOBAL:
@@ -187,9 +194,10 @@ static int settle_events(struct load *self)
     return 0;
 }
 
-int flyt_load_state(struct flyt_session *session, int fd, uint64_t *ret_sequence, struct flyt_error *err)
+int flyt_load_state(struct flyt_load_memory *memory, int fd, uint64_t *ret_sequence, struct flyt_error *err)
 {
-    struct load self = {.session = session, .err = err, .piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX)};
+    struct load self = {
+        .session = memory->session, .memory = memory, .err = err, .piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX)};
     struct stat file;
     if (!self.piece)
         return flyt_error_set(err, -ENOMEM, "out of host memory");
@@ -203,6 +211,12 @@ int flyt_load_state(struct flyt_session *session, int fd, uint64_t *ret_sequence
         status = rewind_image(&self, fd);
     if (!status)
         status = read_all(&self, fd, is_file, false);
+    struct flyt_error end_err;
+    int ended = flyt_load_memory_end(memory, &end_err);
+    if (!status && ended) {
+        *err = end_err;
+        status = ended;
+    }
     if (!status)
         status = settle_events(&self);
     if (!status)

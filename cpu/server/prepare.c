@@ -7,6 +7,7 @@
 #include "cpu/server/grant.h"
 #include "cpu/server/jit.h"
 #include "cpu/server/load.h"
+#include "cpu/server/load_memory.h"
 #include "cpu/server/module.h"
 #include "cpu/server/session.h"
 #include "rpc/base/descriptors.h"
@@ -107,10 +108,11 @@ static int make_extent(const struct flyt_session *session, struct flyt_given *gi
     return 0;
 }
 
-static int make(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
-                int link_fd)
+int flyt_prepare_make(struct flyt_session *session, struct flyt_given *given,
+                      const struct flyt_server_link_extent *extent, struct flyt_server_link_message *message,
+                      int link_fd, int *ret_outcome)
 {
-    struct flyt_server_link_made made = {.extent = message->extent};
+    struct flyt_server_link_made made = {.extent = *extent};
     flyt_auto_close int fd = -1;
     made.outcome = make_extent(session, given, &made.extent, &fd);
     if (made.outcome)
@@ -119,6 +121,7 @@ static int make(struct flyt_session *session, struct flyt_given *given, struct f
     message->kind = FLYT_SERVER_LINK_MADE;
     message->made = made;
     message->data_bytes = 0;
+    *ret_outcome = made.outcome;
     return flyt_server_link_send(link_fd, message, &fd, fd >= 0);
 }
 
@@ -230,7 +233,9 @@ static void take_library(struct flyt_session *session, const struct flyt_server_
 static int take_state(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
                       int fd, int link_fd)
 {
+    struct flyt_load_memory memory = {.session = session, .given = given, .message = message, .link_fd = link_fd};
     struct flyt_error err = {0};
+    const uint64_t move_id = message->stop.move_id;
     uint64_t sequence = 0;
     session->prepare.has_state = false;
     if (given->err.code)
@@ -240,24 +245,25 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
     else if (flyt_fault_point("prepare.state") == FLYT_FAULT_ERROR)
         flyt_error_set(&err, -EIO, "the state is not taken: a test wants that");
     else
-        flyt_load_state(session, fd, &sequence, &err);
+        flyt_load_state(&memory, fd, &sequence, &err);
     session->prepare.has_state = !err.code;
-    return answer(given, message, link_fd, message->stop.move_id, sequence, &err);
+    return answer(given, message, link_fd, move_id, sequence, &err);
 }
 
 int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
                       int fd, int link_fd)
 {
-    int status = 0;
+    const struct flyt_server_link_extent extent = message->extent; /* of MAKE and UNMAKE */
+    int outcome, status = 0;
     switch (message->kind) {
     case FLYT_SERVER_LINK_PREPARE:
         status = begin(session, given, message, link_fd);
         break;
     case FLYT_SERVER_LINK_MAKE:
-        status = make(session, given, message, link_fd);
+        status = flyt_prepare_make(session, given, &extent, message, link_fd, &outcome);
         break;
     case FLYT_SERVER_LINK_UNMAKE:
-        flyt_given_drop(given, session->driver, message->extent.extent_id);
+        flyt_given_drop(given, session->driver, extent.extent_id);
         break;
     case FLYT_SERVER_LINK_LIBRARY:
         take_library(session, message);

@@ -45,6 +45,11 @@ bool flyt_prepare_takes(uint32_t kind);
  */
 int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
                       int fd, int link_fd);
+/* Makes memory for an extent and tells it (MADE); *message is written to. 0 and *ret_outcome: 0, then it is the last of
+ * given->extents; or the negative errno that was told; or another one: the link is broken. */
+int flyt_prepare_make(struct flyt_session *session, struct flyt_given *given,
+                      const struct flyt_server_link_extent *extent, struct flyt_server_link_message *message,
+                      int link_fd, int *ret_outcome);
 /* SESSION came, and RESUME before it: whether they are what was prepared. 0, where nothing was, too; or a negative
  * errno with a sentence. */
 int flyt_prepare_check(const struct flyt_session *session, const struct flyt_given *given,

@@ -485,6 +485,57 @@ static void a_session_goes_on_in_memory_that_was_given(void **state)
     finish(self);
 }
 
+/* All of it is in the image: memory that nobody has asked for is made and told. */
+static void a_session_goes_on_from_an_image_with_its_memory(void **state)
+{
+    struct fixture *self = *state;
+    int fd;
+    begin(self);
+    void *memory[RANGES + 2];
+    struct flyt_checkpoint_writer *writer = begin_image(&fd);
+    const unsigned count = self->first->extent_count;
+    assert_true(count <= RANGES + 1);
+    struct flyt_error err;
+    for (unsigned i = 0; i < count; i++)
+        assert_int_equal(
+            flyt_checkpoint_put_extent(writer, self->first->extents[i].address, self->first->extents[i].bytes, &err),
+            0);
+    const uint32_t last = 0xbeef;
+    memcpy(big + sizeof big - sizeof last, &last, sizeof last);
+    put_event(writer, 1, 3, true, 7);
+    put_variable(writer, &(struct variable){1, "counter", self->variables[0], 4, &counters[0]});
+    put_variable(writer, &(struct variable){1, "big", 0, sizeof big, big});
+    put_variable(writer, &(struct variable){1, "factors", 0, sizeof factors, factors});
+    put_variable(writer, &(struct variable){2, "counter", 0, 4, &counters[1]});
+    for (unsigned i = 0; i < count; i++) {
+        const struct fake_extent *held = &self->first->extents[i];
+        memory[i] = mmap(NULL, held->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, held->fd, 0);
+        assert_true(memory[i] != MAP_FAILED);
+        assert_int_equal(flyt_checkpoint_put_pages(writer, held->address, held->bytes / FLYT_CHECKPOINT_PAGE_BYTES,
+                                                   memory[i], NULL, &err),
+                         0);
+        memset(memory[i], 0xdd, held->bytes); /* it can only be from the image */
+        munmap(memory[i], held->bytes);
+    }
+    end_image(writer);
+    prepare(self);
+    send_library(self->second, 1, first_text);
+    send_library(self->second, 2, second_text);
+    self->second->keeps_made = true;
+    expect_state(self->second, fd, 0, NULL);
+    assert_int_equal(self->second->extent_count, count);
+    for (unsigned i = 0; i < count; i++)
+        assert_true(self->second->extents[i].address == self->first->extents[i].address &&
+                    self->second->extents[i].bytes == self->first->extents[i].bytes);
+    leave_first(self);
+    const struct flyt_server_link_resume resume = {.extent_count = count, .last_extent_id = count, .is_made = 1};
+    hand_over(self, &resume);
+    come_back(self);
+    check_session(self);
+    finish(self);
+    close_first(self);
+}
+
 /* The program stopped, went on at the first server, loaded something, and stopped again. */
 static void the_state_comes_again(void **state)
 {
@@ -649,13 +700,25 @@ static void put_event_twice(struct flyt_checkpoint_writer *writer)
     put_event(writer, 2, 5, true, 2);
 }
 
-static void put_pages(struct flyt_checkpoint_writer *writer)
+static void put_empty_extent(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t bytes)
 {
     struct flyt_error err;
-    assert_int_equal(flyt_checkpoint_put_extent(writer, flyt_window_base(0), 2 * MIB, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_run(writer, flyt_window_base(0), 2 * MIB / FLYT_CHECKPOINT_PAGE_BYTES,
-                                             FLYT_CHECKPOINT_ZERO, NULL, &err),
-                     0);
+    assert_int_equal(flyt_checkpoint_put_extent(writer, address, bytes, &err), 0);
+    assert_int_equal(
+        flyt_checkpoint_put_run(writer, address, bytes / FLYT_CHECKPOINT_PAGE_BYTES, FLYT_CHECKPOINT_ZERO, NULL, &err),
+        0);
+}
+
+static void put_too_much_memory(struct flyt_checkpoint_writer *writer)
+{
+    put_empty_extent(writer, flyt_window_base(0), 512 * MIB);
+}
+
+static void put_a_module(struct flyt_checkpoint_writer *writer)
+{
+    unsigned char hash[FLYT_SHA256_BYTES];
+    struct flyt_error err;
+    assert_int_equal(flyt_checkpoint_put_module_image(writer, first_text, sizeof first_text, hash, &err), 0);
 }
 
 static void put_unknown_variable(struct flyt_checkpoint_writer *writer)
@@ -691,7 +754,8 @@ static void images_that_cannot_be_made(void **state)
         {put_other_object, -ENOTSUP, "an object of kind 8"},
         {put_empty_event, -EBADMSG, "an event that makes no sense"},
         {put_event_twice, -EBADMSG, "an event twice"},
-        {put_pages, -ENOTSUP, "which this server cannot make"},
+        {put_too_much_memory, -ENOMEM, "cannot be made, bytes=536870912"},
+        {put_a_module, -ENOTSUP, "records of type 7, which this server cannot make"},
         {put_unknown_variable, -EXDEV, "no variable nothing here"},
         {put_longer_variable, -EXDEV, "counter has 4 bytes here, and had 8"},
         {put_variable_of_no_library, -ENOENT, "counter is of a library that was not loaded"},
@@ -844,6 +908,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_session_goes_on_in_memory_that_was_made),
         TEST(a_session_goes_on_in_memory_that_was_given),
+        TEST(a_session_goes_on_from_an_image_with_its_memory),
         TEST(the_state_comes_again),
         TEST(variables_that_come_to_be_elsewhere),
         TEST(images_that_are_damaged),
