@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -78,6 +78,7 @@ void flyt_held_free(struct flyt_held *held)
 {
     tell_orders(held, UINT64_MAX, -ECANCELED, NULL);
     flyt_drain_end(held);
+    flyt_migration_free(held->migration);
     free(held->vm_ip);
     free(held->tenant);
     free(held->use_text);
@@ -92,8 +93,10 @@ void flyt_held_charge(struct flyt_held *held, bool is_taken)
     if (!tenant || held->state == FLYT_ALLOCATION_ORPHAN)
         return;
     for (unsigned i = 0; i < held->part_count; i++) {
-        sum.sm_count += held->parts[i].sm_count;
-        sum.memory_bytes += held->parts[i].memory_bytes;
+        /* A VM that moves has its size once: the larger one, where that changes on the way. */
+        const struct flyt_part *part = &held->parts[i], *other = held->migration ? &held->migration->others[i] : part;
+        sum.sm_count += other->sm_count > part->sm_count ? other->sm_count : part->sm_count;
+        sum.memory_bytes += other->memory_bytes > part->memory_bytes ? other->memory_bytes : part->memory_bytes;
     }
     if (is_taken) {
         tenant->used.sm_count += sum.sm_count;
@@ -120,6 +123,7 @@ static void forget(struct flyt_held *held, bool is_written)
 {
     struct flyt_vm *vm = held->vm;
 
+    flyt_migration_drop(held, "the allocation has ended", is_written);
     if (vm)
         flyt_resize_cancel(vm, "the allocation has ended");
     flyt_held_charge(held, false);
@@ -146,6 +150,11 @@ void flyt_held_drop(struct flyt_held *held)
 
 int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire)
 {
+    return flyt_held_wire_parts(held, held->parts, ret_wire);
+}
+
+int flyt_held_wire_parts(const struct flyt_held *held, const struct flyt_part *parts, flyt_allocation *ret_wire)
+{
     flyt_allocation wire = {.id = held->id,
                             .vm_ip = held->vm_ip,
                             .tenant = held->tenant,
@@ -163,7 +172,7 @@ int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire)
     if (!wire.slots.slots_val)
         return -ENOMEM;
     for (unsigned i = 0; i < held->part_count; i++) {
-        const struct flyt_part *part = &held->parts[i];
+        const struct flyt_part *part = &parts[i];
         flyt_slot *slot = &wire.slots.slots_val[i];
         unsigned group_count = flyt_groupset_count(&part->groups);
         slot->gpu_uuid = (char *)part->card->key;
@@ -262,6 +271,8 @@ static void order_answered(void *user, int status, void *result)
     held = flyt_held_find(cluster, use ? use->id : 0);
     if (held && !held->is_ordering && held->revision > revision)
         send_order(held);
+    else if (held)
+        flyt_migration_go_on(held);
 }
 
 /* Sends what holds now. One order of an allocation is under way at a time: a later change is sent after it. */
@@ -274,8 +285,8 @@ static void send_order(struct flyt_held *held)
     flyt_apply_args args = {.epoch = held->cluster->epoch};
     int status = -ENOTCONN;
 
-    if (held->is_ordering)
-        return;
+    if (held->is_ordering || flyt_migration_holds_orders(held))
+        return; /* the end of that order, or of the migration, sends what holds then */
     bool is_removal = held->state == FLYT_ALLOCATION_ENDING || held->is_leaving;
     if (!node->is_registered || !node->link) {
         order_failed(held, held->revision, status);
@@ -379,6 +390,7 @@ void flyt_held_used(struct flyt_held *held, const flyt_allocation_use *use)
     }
     flyt_resize_used(held);
     flyt_drain_look(held);
+    flyt_migration_go_on(held);
 }
 
 /* ---- placing ---- */
@@ -616,6 +628,7 @@ void flyt_held_end(struct flyt_held *held, const char *who, const char *why)
     if (held->is_leaving)
         return;
     held->is_leaving = true;
+    flyt_migration_cancel(held, "the allocation is being ended");
     if (held->vm) {
         flyt_resize_cancel(held->vm, "the allocation is being ended");
         if (held->vm->held == held)
@@ -664,7 +677,8 @@ static void mend(struct flyt_held *held, uint64_t now_ms)
 {
     bool is_wrong = held->is_leaving || held->applied_revision < held->revision;
 
-    if (!is_wrong || held->is_ordering || held->resize || !held->is_granted || now_ms < held->mend_ms)
+    if (!is_wrong || held->is_ordering || held->resize || flyt_migration_holds_orders(held) || !held->is_granted ||
+        now_ms < held->mend_ms)
         return;
     if (held->state == FLYT_ALLOCATION_ORPHAN && !held->is_leaving)
         return;
@@ -686,7 +700,7 @@ void flyt_held_tick(struct flyt_cluster *cluster)
         struct flyt_vm *vm = held->vm;
         mend(held, now_ms);
         bool is_quiet = held->is_granted && held->idle_since_ms && !held->session_count && held->applied_revision &&
-                        held->node->is_registered && !held->is_leaving;
+                        held->node->is_registered && !held->is_leaving && !held->migration;
         if (!is_quiet || held->state == FLYT_ALLOCATION_ORPHAN || held->state == FLYT_ALLOCATION_ENDING)
             continue;
         if (held->state == FLYT_ALLOCATION_BLOCKED && !held->is_blocked_idle && vm && vm->is_deleted) {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/turn_rules.h"
 
@@ -29,14 +29,15 @@ static void add_groups(cJSON *object, const char *name, const struct flyt_groups
             cJSON_AddItemToArray(array, cJSON_CreateNumber(i));
 }
 
-cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card)
+cJSON *flyt_held_part_entry(const struct flyt_held *held, const struct flyt_part *parts, const struct flyt_card *card,
+                            uint64_t revision)
 {
     const struct flyt_part *part = NULL;
     unsigned slot = 0;
 
     for (; slot < held->part_count && !part; slot++)
-        if (held->parts[slot].card == card)
-            part = &held->parts[slot];
+        if (parts[slot].card == card)
+            part = &parts[slot];
     cJSON *entry = part ? cJSON_CreateObject() : NULL;
     if (!entry)
         return NULL;
@@ -45,7 +46,7 @@ cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *car
     cJSON_AddStringToObject(entry, "tenant", held->tenant);
     cJSON_AddStringToObject(entry, "state", flyt_held_state_name(held->state));
     cJSON_AddStringToObject(entry, "isolation", held->isolation == FLYT_ISOLATION_STRICT ? "strict" : "shared");
-    cJSON_AddNumberToObject(entry, "revision", (double)held->revision);
+    cJSON_AddNumberToObject(entry, "revision", (double)revision);
     cJSON_AddNumberToObject(entry, "generation", held->generation);
     cJSON_AddNumberToObject(entry, "slot", slot - 1);
     cJSON_AddNumberToObject(entry, "slot_count", held->part_count);
@@ -65,6 +66,19 @@ cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *car
     cJSON_AddBoolToObject(entry, "encrypted", held->is_encrypted);
     cJSON_AddNumberToObject(entry, "created_ms", (double)held->created_ms);
     cJSON_AddNumberToObject(entry, "idle_since_ms", (double)held->idle_since_ms);
+    return entry;
+}
+
+cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card)
+{
+    const struct flyt_migration *migration = held->migration;
+    cJSON *entry = flyt_held_part_entry(held, held->parts, card, held->revision);
+
+    /* Where its programs were, until the documents of the GPUs where they are have been written. */
+    if (!entry && migration && migration->is_moved)
+        entry = flyt_held_part_entry(held, migration->others, card, migration->source_revision);
+    if (entry && migration)
+        cJSON_AddStringToObject(entry, "migration", migration->id_text);
     return entry;
 }
 
@@ -140,31 +154,56 @@ static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *ent
     return held;
 }
 
-int flyt_held_load(struct flyt_card *card, const cJSON *entry)
+void flyt_held_read_part(const cJSON *entry, unsigned slot, struct flyt_part *ret_part)
 {
-    struct flyt_cluster *cluster = card->node->cluster;
+    *ret_part = (struct flyt_part){.device_index = slot,
+                                   .sm_count = small(entry, "sm_count"),
+                                   .wanted_sms = small(entry, "wanted_sms"),
+                                   .memory_bytes = big(entry, "memory_bytes"),
+                                   .leaving_bytes = big(entry, "leaving_bytes"),
+                                   .revision = big(entry, "revision")};
+    read_groups(entry, "sm_groups", &ret_part->groups);
+    read_groups(entry, "leaving_groups", &ret_part->leaving);
+}
+
+struct flyt_held *flyt_held_of_entry(struct flyt_cluster *cluster, const cJSON *entry, unsigned *ret_slot,
+                                     int *ret_status)
+{
     unsigned slot_count = small(entry, "slot_count"), slot = small(entry, "slot");
     uint64_t id = strtoull(text(entry, "id"), NULL, 16), revision = big(entry, "revision");
 
+    *ret_status = -EINVAL;
     if (!id || !*text(entry, "vm_ip") || !slot_count || slot_count > FLYT_SLOTS_MAX || slot >= slot_count)
-        return -EINVAL;
+        return NULL;
     struct flyt_held *held = flyt_held_find(cluster, id);
-    if (!held && !(held = load_new(cluster, entry, id, slot_count)))
-        return -ENOMEM;
-    if (slot_count != held->part_count || held->parts[slot].card)
-        return -EINVAL;
+    if (!held && !(held = load_new(cluster, entry, id, slot_count))) {
+        *ret_status = -ENOMEM;
+        return NULL;
+    }
+    if (slot_count != held->part_count)
+        return NULL;
     /* Entries of one allocation may differ by a write that was cut off: the newest one's revision goes on. */
     if (revision > held->revision)
         held->revision = revision;
-    struct flyt_part *part = &held->parts[slot];
-    part->card = card;
-    part->device_index = slot;
-    part->sm_count = small(entry, "sm_count");
-    part->wanted_sms = small(entry, "wanted_sms");
-    part->memory_bytes = big(entry, "memory_bytes");
-    part->leaving_bytes = big(entry, "leaving_bytes");
-    read_groups(entry, "sm_groups", &part->groups);
-    read_groups(entry, "leaving_groups", &part->leaving);
+    *ret_status = 0;
+    *ret_slot = slot;
+    return held;
+}
+
+int flyt_held_load(struct flyt_card *card, const cJSON *entry)
+{
+    struct flyt_part part;
+    unsigned slot;
+    int status;
+    struct flyt_held *held = flyt_held_of_entry(card->node->cluster, entry, &slot, &status);
+
+    if (!held)
+        return status;
+    flyt_held_read_part(entry, slot, &part);
+    part.card = card;
+    if (held->parts[slot].card)
+        return flyt_migration_load_twice(held, slot, &part, text(entry, "migration"));
+    held->parts[slot] = part;
     held->node = card->node;
     return flyt_gpu_attach(card, held);
 }
@@ -174,9 +213,14 @@ void flyt_held_loaded(struct flyt_cluster *cluster)
     for (size_t i = cluster->held.count; i-- > 0;) {
         struct flyt_held *held = cluster->held.items[i];
         bool is_complete = true;
+        flyt_migration_loaded(held);
         for (unsigned j = 0; j < held->part_count; j++)
             is_complete &= held->parts[j].card && held->parts[j].card->node == held->node;
         flyt_held_charge(held, true);
+        if (!held->node) { /* nothing but what was to arrive: it has ended */
+            flyt_held_drop(held);
+            continue;
+        }
         if (!is_complete) {
             flyt_event_add(cluster, "allocation.taken_back", "manager", held->id_text, NULL, NULL,
                            "allocation %s of VM %s was not written completely before a restart", held->id_text,
@@ -192,6 +236,7 @@ void flyt_held_loaded(struct flyt_cluster *cluster)
             held->vm = vm;
             vm->held = held;
         }
+        flyt_migration_go_on(held);
     }
 }
 
@@ -239,14 +284,16 @@ void flyt_held_write(struct flyt_held *held,
     *writing = (struct writing){.cluster = held->cluster,
                                 .id = held->id,
                                 .revision = held->revision,
-                                .left = held->part_count + 1,
                                 .result = FLYT_STORE_OK,
                                 .done = done,
                                 .user = user};
-    struct flyt_card *cards[FLYT_SLOTS_MAX];
-    unsigned count = held->part_count;
-    for (unsigned i = 0; i < count; i++)
-        cards[i] = held->parts[i].card;
+    struct flyt_card *cards[2 * FLYT_SLOTS_MAX];
+    unsigned count = 0;
+    for (unsigned i = 0; i < held->part_count; i++)
+        cards[count++] = held->parts[i].card;
+    for (unsigned i = 0; held->migration && i < held->part_count; i++)
+        cards[count++] = held->migration->others[i].card;
+    writing->left = count + 1;
     for (unsigned i = 0; i < count; i++)
         flyt_kept_change(cards[i]->kept, part_written, writing);
     part_written(writing, FLYT_STORE_OK, "");

@@ -42,8 +42,9 @@ unsigned flyt_groupset_count(const struct flyt_groupset *set);
 
 struct flyt_capacity {
     /* what there is */
-    const char *uuid, *type; /* borrowed */
-    unsigned index;          /* on its node */
+    const char *uuid, *type;     /* borrowed */
+    unsigned index;              /* on its node */
+    unsigned compute_capability; /* 100 * major + minor */
     enum flyt_isolation isolation;
     enum flyt_schedule schedule;
     bool is_unhealthy;

@@ -5,7 +5,7 @@
  * decisions never choose the same.
  *
  * Files by family, each with the functions below its heading: node.c, gpu.c, vm.c, allocation.c (its documents in
- * allocation_document.c), resize.c, session.c, event.c, view.c, member.c, leader.c, serve.c, backup.c.
+ * allocation_document.c), resize.c, migration.h, session.c, event.c, view.c, member.c, leader.c, serve.c, backup.c.
  */
 #ifndef FLYT_CLUSTER_CLUSTER_H
 #define FLYT_CLUSTER_CLUSTER_H
@@ -28,6 +28,7 @@ struct flyt_vm;
 struct flyt_held;
 struct flyt_resize;
 struct flyt_backup;
+struct flyt_migration;
 
 /* What the pointer of a connection's user says first: the cluster itself before `ready`, a link afterwards. */
 enum flyt_user_kind { FLYT_USER_CLUSTER, FLYT_USER_LINK };
@@ -105,6 +106,7 @@ struct flyt_part {
     struct flyt_groupset leaving; /* taken away, but programs may still run there: charged */
     uint64_t memory_bytes;
     uint64_t leaving_bytes; /* above memory_bytes, not given back yet: charged */
+    uint64_t revision;      /* of the entry that it was read from */
 };
 
 /* How an allocation shares SMs in time. */
@@ -154,9 +156,10 @@ struct flyt_held {
     char *use_text;
     bool is_ordering;
     STAILQ_HEAD(, flyt_order_waiter) order_waiters;
-    struct flyt_resize *resize;      /* under way */
-    uint64_t grow_ms;                /* monotonic: a part that has less than it wants is not tried to grow before */
-    TAILQ_HEAD(, flyt_drain) drains; /* who waits until nothing runs on what was taken away */
+    struct flyt_resize *resize;       /* under way */
+    struct flyt_migration *migration; /* likewise */
+    uint64_t grow_ms;                 /* monotonic: a part that has less than it wants is not tried to grow before */
+    TAILQ_HEAD(, flyt_drain) drains;  /* who waits until nothing runs on what was taken away */
     unsigned part_count;
     struct flyt_part parts[];
 };
@@ -257,6 +260,7 @@ struct flyt_cluster {
     struct flyt_cluster_metrics *measures;
     unsigned backup_count;  /* copies of the store that are being made or fetched */
     struct flyt_lead *lead; /* leader.c */
+    cJSON *migrations;      /* that are over, as they are shown; the last is the latest. NULL: none */
     unsigned refusals;      /* told in events since refusals_since_ms */
     uint64_t refusals_since_ms;
 };
@@ -318,6 +322,15 @@ int flyt_held_load(struct flyt_card *card, const cJSON *entry);
 /* After all GPUs were loaded: takes back what is not complete. */
 void flyt_held_loaded(struct flyt_cluster *cluster);
 cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *card);
+/* Reads a part of an entry: all but its card. */
+void flyt_held_read_part(const cJSON *entry, unsigned slot, struct flyt_part *ret_part);
+/* The allocation of an entry; it is made where it is the first. *ret_slot: which of its parts. NULL: the entry is wrong
+ * (-EINVAL), or no memory (-ENOMEM). */
+struct flyt_held *flyt_held_of_entry(struct flyt_cluster *cluster, const cJSON *entry, unsigned *ret_slot,
+                                     int *ret_status);
+/* Of these parts of it; what they are on this GPU. NULL: nothing, or no memory. */
+cJSON *flyt_held_part_entry(const struct flyt_held *held, const struct flyt_part *parts, const struct flyt_card *card,
+                            uint64_t revision);
 /* Writes it into all its GPUs' documents; done is told once, the worst result. */
 void flyt_held_write(struct flyt_held *held,
                      void (*done)(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err),
@@ -354,6 +367,8 @@ bool flyt_share_is_still(const struct flyt_held *held);
 
 /* What goes to a node. flyt_held_wire_free frees. */
 int flyt_held_wire(const struct flyt_held *held, flyt_allocation *ret_wire);
+/* The same with other parts. */
+int flyt_held_wire_parts(const struct flyt_held *held, const struct flyt_part *parts, flyt_allocation *ret_wire);
 void flyt_held_wire_free(flyt_allocation *wire);
 /* Orders the node to hold what there is now. done (may be NULL): status 0 and the node's outcome, or a negative errno
  * where the node cannot be asked; called once, also when the allocation goes (-ECANCELED). */
@@ -426,6 +441,11 @@ void flyt_resize_wanted(struct flyt_vm *vm);
 void flyt_resize_used(struct flyt_held *held);
 /* Gives VMs that have fewer SMs than they want what has become free; every second. */
 void flyt_resize_tick(struct flyt_cluster *cluster);
+/* The VM gets another size on another GPU: its document first, then it moves. The call is answered then. */
+flyt_status flyt_resize_migrate(struct flyt_vm *vm, const flyt_migrate_args *args, struct flyt_call *call,
+                                struct flyt_error *err);
+/* That has ended: OK, or the document is put back. */
+void flyt_resize_migrated(struct flyt_held *held, flyt_status status, const char *text);
 /* The allocation goes: what is under way fails. */
 void flyt_resize_cancel(struct flyt_vm *vm, const char *why);
 void flyt_serve_resize(struct flyt_call *call, void *args);
@@ -444,8 +464,17 @@ void flyt_serve_drain(struct flyt_call *call, void *args);
 
 /* The SMs that the session's launches have needed of a slot; 0: none in particular. */
 unsigned flyt_session_needed(const struct flyt_node *node, uint64_t session_id, unsigned slot);
+/* Whether no running program's launches have needed more SMs than it is to have in place of those before; else *err. */
+bool flyt_session_needs_fit(const struct flyt_held *held, const struct flyt_part *before, const struct flyt_part *after,
+                            struct flyt_error *err);
 void flyt_serve_session_kill(struct flyt_call *call, void *args);
 struct flyt_session_use *flyt_session_find(struct flyt_cluster *cluster, uint64_t id, struct flyt_node **ret_node);
+
+/* ---- migration.h has the others ---- */
+
+void flyt_serve_migrate(struct flyt_call *call, void *args);
+void flyt_serve_migrate_cancel(struct flyt_call *call, void *args);
+void flyt_serve_node_migration(struct flyt_call *call, void *args);
 
 /* ---- event.c ---- */
 
@@ -549,5 +578,7 @@ void flyt_measure_attach(struct flyt_cluster *cluster, uint64_t took_us, bool ha
 void flyt_measure_placement(struct flyt_cluster *cluster, uint64_t took_ns);
 void flyt_measure_limit(struct flyt_cluster *cluster, const char *limit);
 void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node);
+/* One that is over; its phase says how. */
+void flyt_measure_migration(struct flyt_cluster *cluster, const flyt_migration_use *use);
 
 #endif

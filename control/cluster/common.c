@@ -35,6 +35,7 @@ union any_result {
     flyt_view_res view;
     flyt_resize_res resize;
     flyt_drain_res drain;
+    flyt_migrate_res migrate;
     flyt_token_res token;
     flyt_backup_res backup;
 };

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -201,6 +201,7 @@ int flyt_event_load(struct flyt_cluster *cluster, const cJSON *document)
     event->sequence = sequence;
     event->time_ms = cJSON_IsNumber(time_ms) && time_ms->valuedouble > 0 ? (uint64_t)time_ms->valuedouble : 0;
     log->next_sequence = log->saved_next = sequence + 1;
+    flyt_migration_load_event(cluster, event->kind, event->after);
     return 0;
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 
 static void say(cJSON *array, const struct flyt_vm *vm, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -116,6 +116,9 @@ static void explain_held(cJSON *array, const struct flyt_vm *vm)
                 part->card->health_text ? part->card->health_text : "");
     }
     explain_share(array, vm);
+    if (held->migration)
+        say(array, vm, "Its programs move from %s to %s: migration %s, %s.", held->migration->source,
+            held->migration->target, held->migration->id_text, flyt_migration_phase_name(held->migration->use.phase));
     if (held->state == FLYT_ALLOCATION_BLOCKED)
         say(array, vm, "New programs are not let in; running ones go on.");
     if (!node->place.is_up)

@@ -5,12 +5,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/log.h"
 
 struct flyt_capacity *flyt_gpu_capacity(const struct flyt_card *card)
 {
     return &card->node->place.gpus[card->place];
+}
+
+/* What an allocation that moves has on a GPU besides its parts. */
+static void count_others(const struct flyt_card *card, const struct flyt_held *held)
+{
+    struct flyt_capacity *capacity = flyt_gpu_capacity(card);
+
+    for (unsigned i = 0; held->migration && i < held->part_count; i++) {
+        const struct flyt_part *part = &held->migration->others[i];
+        struct flyt_groupset groups = part->groups;
+        if (part->card != card)
+            continue;
+        if (held->parts[i].card == card) { /* new servers beside the present ones, with the same memory and time */
+            flyt_capacity_charge(capacity, &groups, 0, held->sessions_max);
+            continue;
+        }
+        for (unsigned k = 0; k < FLYT_GROUP_WORDS; k++)
+            groups.words[k] |= part->leaving.words[k];
+        flyt_capacity_charge(capacity, &groups, part->memory_bytes + part->leaving_bytes, held->sessions_max);
+        flyt_capacity_charge_share(capacity, held->share.is_timed ? &part->groups : NULL,
+                                   flyt_share_minimum(held->isolation, &held->share, part));
+    }
 }
 
 void flyt_gpu_count(struct flyt_card *card)
@@ -31,6 +53,7 @@ void flyt_gpu_count(struct flyt_card *card)
             flyt_capacity_charge_share(capacity, held->share.is_timed ? &part->groups : NULL,
                                        flyt_share_minimum(held->isolation, &held->share, part));
         }
+        count_others(card, held);
     }
 }
 
@@ -67,7 +90,7 @@ static cJSON *make_document(void *object)
 {
     struct flyt_card *card = object;
     const struct flyt_capacity *capacity = flyt_gpu_capacity(card);
-    cJSON *document = cJSON_CreateObject(), *sms, *list;
+    cJSON *document = cJSON_CreateObject(), *sms, *list, *arriving = NULL;
 
     cJSON_AddStringToObject(document, "node", card->node->key);
     cJSON_AddNumberToObject(document, "index", capacity->index);
@@ -92,6 +115,14 @@ static cJSON *make_document(void *object)
         if (card->held[i]->state == FLYT_ALLOCATION_ORPHAN || !(entry = flyt_held_entry(card->held[i], card)))
             continue;
         cJSON_AddItemToArray(list, entry);
+    }
+    for (unsigned i = 0; i < card->held_count; i++) {
+        cJSON *entry = flyt_migration_entry(card->held[i], card);
+        if (!entry)
+            continue;
+        if (!arriving)
+            arriving = cJSON_AddArrayToObject(document, "arriving");
+        cJSON_AddItemToArray(arriving, entry);
     }
     if (!list || !sms) {
         cJSON_Delete(document);
@@ -186,6 +217,7 @@ int flyt_gpu_load(struct flyt_cluster *cluster, const cJSON *document)
     card->group_size = (unsigned)number(document, "group_size");
     card->compute_major = (unsigned)number(document, "compute_major");
     card->compute_minor = (unsigned)number(document, "compute_minor");
+    capacity->compute_capability = 100 * card->compute_major + card->compute_minor;
     flyt_gpu_set_health(card, name_index(text(document, "health"), health_names, 3), "");
     flyt_capacity_set_groups(capacity, group_sms, count);
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(document, "allocations"))
@@ -195,6 +227,14 @@ int flyt_gpu_load(struct flyt_cluster *cluster, const cJSON *document)
             return status;
         if (status) /* the others count all the same; what the node has of it comes as an orphan */
             flyt_fail("store: an allocation of gpu %s cannot be used: %s", card->key, strerror(-status));
+    }
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(document, "arriving"))
+    {
+        int status = flyt_migration_load(card, item);
+        if (status == -ENOMEM)
+            return status;
+        if (status)
+            flyt_fail("store: what arrives on gpu %s cannot be used: %s", card->key, strerror(-status));
     }
     flyt_gpu_count(card);
     return 0;
@@ -238,7 +278,9 @@ static int move_card(struct flyt_card *card, struct flyt_node *node)
     }
     *flyt_gpu_capacity(card) = capacity;
     for (unsigned i = 0; i < card->held_count; i++)
-        card->held[i]->node = node;
+        for (unsigned j = 0; j < card->held[i]->part_count; j++)
+            if (card->held[i]->parts[j].card == card) /* not one that was about to move to it */
+                card->held[i]->node = node;
     return 0;
 }
 
@@ -283,6 +325,7 @@ int flyt_gpu_report(struct flyt_node *node, const struct flyt_gpu *report)
     card->group_size = report->group_size;
     card->compute_major = report->compute_major;
     card->compute_minor = report->compute_minor;
+    capacity->compute_capability = 100 * card->compute_major + card->compute_minor;
     card->is_reported = true;
     flyt_capacity_set_groups(capacity, report->group_sms.group_sms_val, report->group_sms.group_sms_len);
     flyt_gpu_count(card);

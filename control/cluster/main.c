@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/listen.h"
@@ -23,6 +23,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *user)
         flyt_node_tick(cluster);
         flyt_held_tick(cluster);
         flyt_resize_tick(cluster);
+        flyt_migration_tick(cluster);
         flyt_vm_tick(cluster);
         flyt_event_tick(cluster);
     }

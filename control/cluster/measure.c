@@ -16,6 +16,7 @@ struct flyt_cluster_metrics {
         *certificate, *refused;
     struct flyt_metric *limits, *heartbeats, *placement_seconds, *attach_seconds, *attaches, *call_seconds,
         *call_errors, *store_seconds, *store_errors;
+    struct flyt_metric *migrations, *migrating, *migration_standstill, *migration_bytes, *migration_rounds;
 };
 
 static void refresh_gpus(struct flyt_cluster *cluster)
@@ -90,6 +91,10 @@ static void refresh(void *user)
     flyt_metric_set(m->store_up, NULL, cluster->is_store_available);
     flyt_metric_set(m->store_waiting, NULL, (double)flyt_keeper_waiting(cluster->keeper));
     flyt_metric_set(m->vms, NULL, (double)vms);
+    uint64_t migrating = 0;
+    for (size_t i = 0; i < cluster->held.count; i++)
+        migrating += ((struct flyt_held *)cluster->held.items[i])->migration != NULL;
+    flyt_metric_set(m->migrating, NULL, (double)migrating);
     flyt_metric_set(m->connections, NULL, (double)links);
     flyt_metric_set(m->refused, NULL, cluster->tcp_door ? (double)flyt_door_refused_count(cluster->tcp_door) : 0);
     flyt_metric_set(m->certificate, NULL, cluster->tls ? (double)flyt_tls_expires(cluster->tls) : 0);
@@ -135,6 +140,8 @@ static int make(struct flyt_cluster *cluster)
          "When this manager's certificate ends, since 1970; 0: none"},
         {&m->refused, FLYT_COUNTER, "flyt_manager_certificates_refused_total", "",
          "Connections whose certificate was refused, or is not admitted"},
+        {&m->migrating, FLYT_GAUGE, "flyt_migrations_running", "", "VMs whose programs move to another GPU"},
+        {&m->migrations, FLYT_COUNTER, "flyt_migrations_total", "outcome", "Those that are over"},
         {&m->limits, FLYT_COUNTER, "flyt_limits_hit_total", "limit", "Refusals by the limit that was hit"},
         {&m->heartbeats, FLYT_COUNTER, "flyt_heartbeats_total", "node", "Heartbeats of a node"},
         {&m->attach_seconds, FLYT_HISTOGRAM, "flyt_attach_duration_seconds", "", "From a VM's question to its grant"},
@@ -153,6 +160,21 @@ static int make(struct flyt_cluster *cluster)
                                            "Choosing GPUs for a VM among all that there are", placement_buckets);
     if (!m->placement_seconds)
         return -ENOMEM;
+    static const double standstill_buckets[] = {0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 0};
+    static const double bytes_buckets[] = {0x1p20, 0x1p24, 0x1p27, 0x1p30, 0x1p32, 0x1p34, 0x1p36, 0x1p38, 0x1p40, 0};
+    static const double rounds_buckets[] = {1, 2, 3, 5, 10, 20, 50, 0};
+    m->migration_standstill =
+        flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_standstill_seconds", "",
+                        "How long programs that moved stood still, the longest of a VM", standstill_buckets);
+    m->migration_bytes = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_copied_bytes", "",
+                                         "What was copied to move a VM's programs, all rounds", bytes_buckets);
+    m->migration_rounds = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_rounds", "",
+                                          "Rounds of copying that it took", rounds_buckets);
+    if (!m->migration_standstill || !m->migration_bytes || !m->migration_rounds)
+        return -ENOMEM;
+    static const char *const outcomes[] = {"done", "failed"};
+    for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
+        flyt_metric_add(m->migrations, &outcomes[i], 0);
     static const char *const limits[] = {"capacity", "quota"};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         flyt_metric_add(m->limits, &limits[i], 0);
@@ -229,4 +251,19 @@ void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node)
 {
     if (cluster->measures)
         flyt_metric_add(cluster->measures->heartbeats, &node, 1);
+}
+
+void flyt_measure_migration(struct flyt_cluster *cluster, const flyt_migration_use *use)
+{
+    struct flyt_cluster_metrics *m = cluster->measures;
+    const char *outcome = use->phase == FLYT_MIGRATION_DONE ? "done" : "failed";
+
+    if (!m)
+        return;
+    flyt_metric_add(m->migrations, &outcome, 1);
+    if (use->phase != FLYT_MIGRATION_DONE)
+        return;
+    flyt_metric_observe(m->migration_standstill, NULL, (double)use->standstill_us / 1e6);
+    flyt_metric_observe(m->migration_bytes, NULL, (double)use->copied_bytes);
+    flyt_metric_observe(m->migration_rounds, NULL, use->round);
 }

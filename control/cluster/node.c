@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -230,6 +230,8 @@ static void take_allocations(struct flyt_node *node, const flyt_register_args *a
     for (unsigned i = 0; i < args->allocations.allocations_len; i++) {
         const flyt_allocation *wire = &args->allocations.allocations_val[i];
         struct flyt_held *held = flyt_held_find(cluster, wire->id);
+        if (held && held->node == node && flyt_migration_holds_orders(held))
+            continue; /* which of the two it has is not known before it has said what has become of the migration */
         if (held && held->node == node && held->state != FLYT_ALLOCATION_ORPHAN) {
             if (wire->revision > held->revision || wire->generation > held->generation) {
                 /* The store is older than the node, e.g. restored: it goes on above what the node has. */
@@ -282,7 +284,28 @@ static void take_sessions(struct flyt_node *node, struct flyt_session_use **list
     *count = 0;
 }
 
-static void answer_registration(struct flyt_node *node, struct flyt_call *call)
+static const flyt_allocation *find_wire(const flyt_register_args *args, uint64_t id)
+{
+    for (unsigned i = 0; i < args->allocations.allocations_len; i++)
+        if (args->allocations.allocations_val[i].id == id)
+            return &args->allocations.allocations_val[i];
+    return NULL;
+}
+
+/* What the node is to have: while it may move the programs of an allocation, that what it has. */
+static int wire_of(const struct flyt_held *held, const flyt_register_args *args, flyt_allocation *ret_wire,
+                   bool *ret_is_borrowed)
+{
+    const flyt_allocation *theirs = flyt_migration_holds_orders(held) ? find_wire(args, held->id) : NULL;
+
+    *ret_is_borrowed = theirs != NULL;
+    if (!theirs)
+        return flyt_held_wire(held, ret_wire);
+    *ret_wire = *theirs;
+    return 0;
+}
+
+static void answer_registration(struct flyt_node *node, const flyt_register_args *args, struct flyt_call *call)
 {
     struct flyt_cluster *cluster = node->cluster;
     static char empty[] = "";
@@ -298,7 +321,8 @@ static void answer_registration(struct flyt_node *node, struct flyt_call *call)
         count = FLYT_ALLOCATIONS_MAX;
     flyt_allocation *wires = calloc(count + 1, sizeof *wires);
     u_quad_t *orphans = calloc(count + 1, sizeof *orphans);
-    bool has_failed = !wires || !orphans;
+    bool *are_borrowed = calloc(count + 1, sizeof *are_borrowed);
+    bool has_failed = !wires || !orphans || !are_borrowed;
     for (size_t i = 0; i < cluster->held.count && !has_failed; i++) {
         struct flyt_held *held = cluster->held.items[i];
         if (held->node != node || res.allocations.allocations_len + res.orphans.orphans_len >= count)
@@ -306,7 +330,9 @@ static void answer_registration(struct flyt_node *node, struct flyt_call *call)
         if (held->state == FLYT_ALLOCATION_ORPHAN)
             orphans[res.orphans.orphans_len++] = held->id;
         else if (held->is_granted)
-            has_failed = flyt_held_wire(held, &wires[res.allocations.allocations_len++]) != 0;
+            has_failed = wire_of(held, args, &wires[res.allocations.allocations_len],
+                                 &are_borrowed[res.allocations.allocations_len]) != 0 ||
+                         !++res.allocations.allocations_len;
     }
     res.allocations.allocations_val = wires;
     res.orphans.orphans_val = orphans;
@@ -315,9 +341,34 @@ static void answer_registration(struct flyt_node *node, struct flyt_call *call)
     else
         flyt_call_reply(call, &res);
     for (unsigned i = 0; wires && i < res.allocations.allocations_len; i++)
-        flyt_held_wire_free(&wires[i]);
+        if (!are_borrowed[i])
+            flyt_held_wire_free(&wires[i]);
+    free(are_borrowed);
     free(wires);
     free(orphans);
+}
+
+static void note_migrations(struct flyt_node *node, const flyt_register_args *args)
+{
+    struct flyt_cluster *cluster = node->cluster;
+
+    for (size_t i = 0; i < cluster->held.count; i++) {
+        struct flyt_held *held = cluster->held.items[i];
+        if (held->node == node && flyt_migration_holds_orders(held))
+            flyt_migration_registered(held, find_wire(args, held->id));
+    }
+}
+
+/* What has become of them the node is asked, now that it is there. */
+static void ask_for_migrations(struct flyt_node *node)
+{
+    struct flyt_cluster *cluster = node->cluster;
+
+    for (size_t i = 0; i < cluster->held.count; i++) {
+        struct flyt_held *held = cluster->held.items[i];
+        if (held->node == node)
+            flyt_migration_ask(held);
+    }
 }
 
 /* What was to be ordered while the node was away, or is to go. */
@@ -400,7 +451,9 @@ void flyt_serve_node_register(struct flyt_call *call, void *data)
     }
     take_sessions(node, &args->sessions.sessions_val, &args->sessions.sessions_len);
     take_uses(node, args->uses.uses_val, args->uses.uses_len);
-    answer_registration(node, call);
+    note_migrations(node, args);
+    answer_registration(node, args, call); /* args go with it */
+    ask_for_migrations(node);
     order_pending(node);
     flyt_vm_try_soon(cluster);
 }

@@ -17,6 +17,9 @@ enum obstacle {
     OTHER_TYPE,
     OTHER_GPU,
     OTHER_ISOLATION,
+    PRESENT_GPU,
+    OTHER_COMPUTE,
+    SMALLER_GROUPS,
     TOO_FEW_SMS,
     TOO_LITTLE_TIME,
     TOO_LITTLE_MEMORY,
@@ -88,6 +91,12 @@ static enum obstacle look_at(const struct flyt_place_node *node, const struct fl
         return OTHER_GPU;
     if (gpu->isolation != request->isolation)
         return OTHER_ISOLATION;
+    if (request->present_gpus >> (gpu - node->gpus) & 1)
+        return PRESENT_GPU;
+    if (request->compute_capability && gpu->compute_capability != request->compute_capability)
+        return OTHER_COMPUTE;
+    if (gpu->regular_sms < request->group_sms)
+        return SMALLER_GROUPS;
     *ret_sms = flyt_capacity_fit(gpu, own_of(gpu, request), request->sm_count);
     if (!*ret_sms)
         return TOO_FEW_SMS;
@@ -245,6 +254,17 @@ static void say(const struct tally *tally, enum obstacle obstacle, const struct 
         break;
     case OTHER_ISOLATION:
         append(place, room, "not for isolation class %s", isolation_name(request->isolation));
+        break;
+    case PRESENT_GPU:
+        append(place, room, "where it is now");
+        break;
+    case OTHER_COMPUTE:
+        append(place, room, "not of compute capability %u.%u, for which its programs' kernels were loaded",
+               request->compute_capability / 100, request->compute_capability % 100);
+        break;
+    case SMALLER_GROUPS:
+        append(place, room, "groups of fewer SMs than %u, where thread-block clusters of its programs may not run",
+               request->group_sms);
         break;
     case TOO_FEW_SMS:
         append(place, room, "not enough SMs (needs %u, %u free at most)", request->sm_count, tally->sms_max);

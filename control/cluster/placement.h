@@ -40,6 +40,10 @@ struct flyt_place_request {
     const char *host_ip; /* preferred machine, NULL: none */
     /* Types: a part of the name, in any case ("h200"). GPUs: NODE:INDEX, UUID or its beginning. Empty: no condition. */
     struct flyt_name_list include_types, exclude_types, include_gpus, exclude_gpus;
+    /* Of a VM whose programs run and are to move, all on one node. 0: no condition. */
+    uint64_t present_gpus;       /* where they are: bits by a GPU's place in its node's array */
+    unsigned compute_capability; /* flyt_capacity's */
+    unsigned group_sms;          /* groups of fewer SMs lack thread-block clusters that they may use */
 };
 
 struct flyt_place_slot {

@@ -285,12 +285,48 @@ static void test_never_more(void **state)
     assert_true(placed >= 6);
 }
 
+/* A VM whose programs move: not where they are, not to another kind of GPU, not to smaller groups. */
+static void test_moving(void **state)
+{
+    static const unsigned small[] = {2, 2, 2, 2, 2, 2, 2, 2};
+    struct fixture f;
+
+    begin(&f);
+    for (unsigned g = 0; g < GPUS; g++)
+        f.gpus[0][g].compute_capability = 900;
+    f.request.present_gpus = 1 << 0;
+    f.request.compute_capability = 900;
+    f.request.group_sms = 8;
+    take(&f, 0, 1, 0x1, GIB, 1); /* binpack would take the fuller one */
+    assert_int_equal(flyt_place(f.list, 1, &f.request, &f.placement, f.reason, sizeof f.reason), 0);
+    assert_int_equal(f.placement.slots[0].gpu, 1);
+    f.request.present_gpus = 1 << 1;
+    assert_int_equal(flyt_place(f.list, 1, &f.request, &f.placement, f.reason, sizeof f.reason), 0);
+    assert_int_not_equal(f.placement.slots[0].gpu, 1);
+    f.request.present_gpus = 1 << 0;
+    f.gpus[0][1].compute_capability = 800;
+    flyt_capacity_set_groups(&f.gpus[0][2], small, 8);
+    assert_int_equal(flyt_place(f.list, 1, &f.request, &f.placement, f.reason, sizeof f.reason), -ENOSPC);
+    assert_non_null(strstr(f.reason, "1 of 3 GPUs: where it is now"));
+    assert_non_null(strstr(f.reason, "1 of 3 GPUs: not of compute capability 9.0"));
+    assert_non_null(strstr(f.reason, "1 of 3 GPUs: groups of fewer SMs than 8"));
+    assert_true(flyt_place_refuses(&f.nodes[0], &f.gpus[0][2], &f.request, f.reason, sizeof f.reason));
+    /* Two GPUs of four: both others, or none. */
+    begin(&f);
+    f.request.device_count = 2;
+    f.request.present_gpus = 1 << 2;
+    assert_int_equal(flyt_place(f.list, 1, &f.request, &f.placement, f.reason, sizeof f.reason), 0);
+    assert_int_equal(f.placement.slots[0].gpu + f.placement.slots[1].gpu, 1);
+    f.request.present_gpus = 1 << 1 | 1 << 2;
+    assert_int_equal(flyt_place(f.list, 1, &f.request, &f.placement, f.reason, sizeof f.reason), -ENOSPC);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_policies),   cmocka_unit_test(test_fewest_over), cmocka_unit_test(test_names),
         cmocka_unit_test(test_reasons),    cmocka_unit_test(test_several),     cmocka_unit_test(test_shared_in_time),
-        cmocka_unit_test(test_never_more),
+        cmocka_unit_test(test_never_more), cmocka_unit_test(test_moving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -37,6 +37,9 @@ struct flyt_resize {
     char refusal_text[512];
     bool is_taken_back; /* the node refused: what was before is written and ordered */
     bool is_running;
+    bool migrates; /* the size is had on another GPU: */
+    char *target;  /* this one, or any */
+    flyt_migration_bounds bounds;
     uint64_t timeout_ms, revision;
     sd_event_source *timer;
     struct flyt_part *before; /* parts as they were */
@@ -79,6 +82,7 @@ static void resize_free(struct flyt_resize *resize)
 {
     sd_event_source_disable_unref(resize->timer);
     free(resize->before);
+    free(resize->target);
     cJSON_Delete(resize->document_before);
     free(resize);
 }
@@ -92,6 +96,13 @@ static void reply(struct flyt_resize *resize, flyt_status status, const char *te
 
     if (!resize->call)
         return;
+    if (resize->migrates) {
+        flyt_call_outcome(resize->call, status, "%s",
+                          status == FLYT_STATUS_OK ? "the VM holds no allocation now: the next one has the new size"
+                                                   : text);
+        resize->call = NULL;
+        return;
+    }
     if (held && held->use_count) {
         use.id = held->id;
         use.revision = held->applied_revision;
@@ -377,27 +388,7 @@ static bool change_part(struct flyt_held *held, struct flyt_part *part, unsigned
 /* Whether no running program's launches have needed more SMs than it is to have. */
 static bool within_need(const struct flyt_resize *resize, const struct flyt_held *held, struct flyt_error *err)
 {
-    struct flyt_node *node = held->node, *found;
-
-    for (u_int i = 0; i < node->needs.needs.needs_len && !resize->force; i++) {
-        const flyt_session_need *need = &node->needs.needs.needs_val[i];
-        /* The node may have been restarted, and not know the session again yet: what it needed it needs still. */
-        const struct flyt_session_use *session = flyt_session_find(resize->cluster, need->session_id, &found);
-        for (unsigned j = 0; need->allocation_id == held->id && j < held->part_count; j++) {
-            const struct flyt_part *part = &held->parts[j];
-            unsigned needed = j < need->sm_counts.sm_counts_len ? need->sm_counts.sm_counts_val[j] : 0;
-            if (part->sm_count >= resize->before[j].sm_count || needed <= part->sm_count)
-                continue;
-            flyt_error_set(
-                err, -EBUSY,
-                "program %.100s (pid %u) has launched kernels whose blocks run together and need %u SMs, more "
-                "than the %u that it would have; --force takes them all the same, and such launches then fail "
-                "with CUDA's error",
-                session ? session->program_name : "?", session ? session->client_pid : 0, needed, part->sm_count);
-            return false;
-        }
-    }
-    return true;
+    return resize->force || flyt_session_needs_fit(held, resize->before, held->parts, err);
 }
 
 static bool within_quota(struct flyt_resize *resize, const struct flyt_held *held, struct flyt_error *err)
@@ -604,6 +595,42 @@ static bool change_share(const struct flyt_resize *resize, struct flyt_held *hel
            held->priority != resize->priority_before || held->is_suspended != resize->suspended_before;
 }
 
+/* It moves to where there is room for it. The migration answers who asked, and ends the resize. */
+static void migrate(struct flyt_resize *resize, struct flyt_held *held)
+{
+    const struct flyt_migration_wish wish = {.target = resize->target,
+                                             .bounds = resize->bounds,
+                                             .force = resize->force,
+                                             .sm_count = resize->sms.is_set ? (unsigned)resize->sms.value : 0,
+                                             .memory_bytes =
+                                                 resize->memory_bytes.is_set ? resize->memory_bytes.value : 0,
+                                             .who = resize->who};
+    struct flyt_part others[FLYT_SLOTS_MAX];
+    struct flyt_error err = {0};
+
+    flyt_status status = flyt_migration_choose(held, &wish, others, &err);
+    if (status == FLYT_STATUS_OK && flyt_migration_start(held, &wish, others, resize->call)) {
+        status = FLYT_STATUS_UNAVAILABLE;
+        flyt_error_set(&err, -ENOMEM, "the cluster manager has no memory");
+    }
+    if (status != FLYT_STATUS_OK) {
+        refuse(resize, status, err.text);
+        return;
+    }
+    resize->call = NULL;
+    resize->timer = sd_event_source_disable_unref(resize->timer);
+}
+
+void flyt_resize_migrated(struct flyt_held *held, flyt_status status, const char *text)
+{
+    struct flyt_resize *resize = held->resize;
+
+    if (status == FLYT_STATUS_OK)
+        finish(resize, FLYT_STATUS_OK, "");
+    else
+        refuse(resize, status, text);
+}
+
 static void change_parts(struct flyt_resize *resize)
 {
     struct flyt_vm *vm = resize->vm;
@@ -615,6 +642,10 @@ static void change_parts(struct flyt_resize *resize)
         return;
     }
     held->resize = resize;
+    if (resize->migrates) {
+        migrate(resize, held);
+        return;
+    }
     if (keep_parts(resize, held)) {
         refuse(resize, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
         return;
@@ -768,7 +799,7 @@ void flyt_resize_wanted(struct flyt_vm *vm)
                     held->parts[i].memory_bytes != vm->desired.memory_bytes;
     if (!is_other)
         return;
-    if (!TAILQ_EMPTY(&vm->resizes)) {
+    if (!TAILQ_EMPTY(&vm->resizes) || held->migration) {
         vm->wants_again = true; /* the one under way has written this document, or it is looked at afterwards */
         return;
     }
@@ -796,7 +827,8 @@ void flyt_resize_tick(struct flyt_cluster *cluster)
     for (size_t i = 0; i < cluster->held.count; i++) {
         struct flyt_held *held = cluster->held.items[i];
         bool is_due = false;
-        for (unsigned j = 0; j < held->part_count && held->vm && now_ms >= held->grow_ms && !held->resize; j++)
+        for (unsigned j = 0;
+             j < held->part_count && held->vm && now_ms >= held->grow_ms && !held->resize && !held->migration; j++)
             is_due |= held->parts[j].card && can_grow(held, &held->parts[j]);
         if (!is_due)
             continue;
@@ -821,6 +853,56 @@ void flyt_resize_cancel(struct flyt_vm *vm, const char *why)
     }
 }
 
+/* What the VM's document says of its SMs is above all. */
+static bool keeps_minimum(const struct flyt_vm *vm, const flyt_set_number *sms, struct flyt_error *err)
+{
+    if (!sms->is_set || !vm->has_desired || sms->value >= vm->desired.minimum_sms)
+        return true;
+    flyt_error_set(err, -EBUSY,
+                   "VM %s is to have %u SMs at least: `flytctl vm set %s --minimum-sms N` changes that first", vm->key,
+                   vm->desired.minimum_sms, vm->key);
+    return false;
+}
+
+static bool is_size(const flyt_set_number *sms, const flyt_set_number *memory_bytes)
+{
+    return !(sms->is_set && (!sms->value || sms->value > 1 << 20)) &&
+           !(memory_bytes->is_set && (!memory_bytes->value || memory_bytes->value > 1ull << 53));
+}
+
+flyt_status flyt_resize_migrate(struct flyt_vm *vm, const flyt_migrate_args *args, struct flyt_call *call,
+                                struct flyt_error *err)
+{
+    char who[FLYT_NAME_BYTES_MAX + 1];
+
+    if (!is_size(&args->compute_units, &args->memory_bytes)) {
+        flyt_error_set(err, -EINVAL, "a size is at least 1 SM and 1 byte");
+        return FLYT_STATUS_INVALID;
+    }
+    if (!keeps_minimum(vm, &args->compute_units, err))
+        return FLYT_STATUS_CONFLICT;
+    struct flyt_resize *resize = resize_new(vm, flyt_call_who(call, who), TIMEOUT_MS);
+    char *target = strdup(args->target);
+    if (!resize || !target) {
+        if (resize) {
+            TAILQ_REMOVE(&vm->resizes, resize, entry);
+            resize_free(resize);
+        }
+        free(target);
+        flyt_error_set(err, -ENOMEM, "the cluster manager has no memory");
+        return FLYT_STATUS_UNAVAILABLE;
+    }
+    resize->call = call;
+    resize->migrates = true;
+    resize->target = target;
+    resize->bounds = args->bounds;
+    resize->force = args->force;
+    resize->sms = args->compute_units;
+    resize->memory_bytes = args->memory_bytes;
+    begin(resize);
+    return FLYT_STATUS_OK;
+}
+
 void flyt_serve_resize(struct flyt_call *call, void *data)
 {
     const flyt_resize_args *args = data;
@@ -836,8 +918,7 @@ void flyt_serve_resize(struct flyt_call *call, void *data)
         flyt_call_outcome(call, err.code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND, "%s", err.text);
         return;
     }
-    if ((args->compute_units.is_set && (!args->compute_units.value || args->compute_units.value > 1 << 20)) ||
-        (args->memory_bytes.is_set && (!args->memory_bytes.value || args->memory_bytes.value > 1ull << 53)) ||
+    if (!is_size(&args->compute_units, &args->memory_bytes) ||
         (!args->compute_units.is_set && !args->memory_bytes.is_set && !names_share && !args->window_ms.is_set &&
          !args->priority.is_set && !args->is_suspended.is_set)) {
         flyt_call_outcome(
@@ -845,10 +926,14 @@ void flyt_serve_resize(struct flyt_call *call, void *data)
             "a resize names SMs (at least 1), memory (at least 1 byte), a share of the time or a priority");
         return;
     }
-    if (args->compute_units.is_set && vm->has_desired && args->compute_units.value < vm->desired.minimum_sms) {
+    if (!keeps_minimum(vm, &args->compute_units, &err)) {
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "%s", err.text);
+        return;
+    }
+    if (vm->held && vm->held->migration) {
         flyt_call_outcome(call, FLYT_STATUS_CONFLICT,
-                          "VM %s is to have %u SMs at least: `flytctl vm set %s --minimum-sms N` changes that first",
-                          vm->key, vm->desired.minimum_sms, vm->key);
+                          "VM %s moves to another GPU (migration %s, %s): try again when that is over", vm->key,
+                          vm->held->migration->id_text, flyt_migration_phase_name(vm->held->migration->use.phase));
         return;
     }
     if (names_share && vm->held && vm->held->is_granted && !vm->held->share.is_timed) {

@@ -1,7 +1,7 @@
 # flyt-cluster-manager. CLUSTER_OBJS: everything of it but main, for tests.
 
 CLUSTER_OBJS := $(call objs,$(filter-out %_test.c control/cluster/main.c,$(wildcard control/cluster/*.c)))
-CLUSTER_PURE_OBJS := $(call objs,$(addprefix control/cluster/,capacity.c placement.c quota.c desired.c watch.c) control/base/size.c control/base/name.c)
+CLUSTER_PURE_OBJS := $(call objs,$(addprefix control/cluster/,capacity.c placement.c quota.c desired.c watch.c migration_rules.c) control/base/size.c control/base/name.c)
 
 # control/store's rules are read after these: known at the second expansion.
 .SECONDEXPANSION:
@@ -13,7 +13,7 @@ $(B)/bin/flyt-cluster-manager: $(B)/control/cluster/main.o $(CLUSTER_OBJS) $$(ST
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm
 CONTROL += $(B)/bin/flyt-cluster-manager
 
-cluster_pure_tests := $(addprefix $(B)/control/cluster/,capacity_test placement_test quota_test desired_test)
+cluster_pure_tests := $(addprefix $(B)/control/cluster/,capacity_test placement_test quota_test desired_test migration_rules_test)
 $(cluster_pure_tests): $(B)/%: $(B)/%.o $(CLUSTER_PURE_OBJS) $(BASE_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ -lcjson -lm -lcmocka
 UNIT_TESTS += $(cluster_pure_tests)

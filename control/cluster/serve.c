@@ -288,6 +288,7 @@ static const struct flyt_procedure procedures[] = {
         flyt_serve_node_heartbeat),
     ROW(FLYT_NODE_EVENT, "node_event", NODE, flyt_event, flyt_outcome, flyt_serve_node_event),
     ROW(FLYT_NODE_NEEDS, "node_needs", NODE, flyt_needs_args, flyt_outcome, flyt_serve_node_needs),
+    ROW(FLYT_NODE_MIGRATION, "node_migration", NODE, flyt_migration_use, flyt_outcome, flyt_serve_node_migration),
     ROW(FLYT_VM_ATTACH, "vm_attach", VM, flyt_attach_args, flyt_attach_res, flyt_serve_vm_attach),
     ROW(FLYT_VM_REPORT, "vm_report", VM, flyt_vm_report_args, flyt_outcome, flyt_serve_vm_report),
     ROW(FLYT_VIEW, "view", VIEWER, flyt_view_args, flyt_view_res, flyt_serve_view),
@@ -296,6 +297,9 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_TENANT_SET, "tenant_set", OPERATOR, flyt_tenant_set_args, flyt_outcome, flyt_serve_tenant_set),
     ROW(FLYT_RESIZE, "resize", OPERATOR, flyt_resize_args, flyt_resize_res, flyt_serve_resize),
     ROW(FLYT_DRAIN, "drain", OPERATOR, flyt_drain_args, flyt_drain_res, flyt_serve_drain),
+    ROW(FLYT_MIGRATE, "migrate", OPERATOR, flyt_migrate_args, flyt_migrate_res, flyt_serve_migrate),
+    ROW(FLYT_MIGRATE_CANCEL, "migrate_cancel", OPERATOR, flyt_migrate_cancel_args, flyt_outcome,
+        flyt_serve_migrate_cancel),
     ROW(FLYT_SCHEDULE, "schedule", OPERATOR, flyt_schedule_args, flyt_view_res, flyt_serve_schedule),
     ROW(FLYT_GPU_SET, "gpu_set", OPERATOR, flyt_gpu_set_args, flyt_outcome, flyt_serve_gpu_set),
     ROW(FLYT_ALLOCATION, "allocation", OPERATOR, flyt_allocation_args, flyt_outcome, flyt_serve_allocation),
@@ -373,4 +377,6 @@ void flyt_cluster_forget(struct flyt_cluster *cluster)
     FORGET(cluster->tokens, struct flyt_token, flyt_token_free);
     FORGET(cluster->tenants, struct flyt_tenant, tenant_free);
     flyt_event_fini(cluster);
+    cJSON_Delete(cluster->migrations);
+    cluster->migrations = NULL;
 }

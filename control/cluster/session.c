@@ -31,6 +31,31 @@ unsigned flyt_session_needed(const struct flyt_node *node, uint64_t session_id, 
     return 0;
 }
 
+bool flyt_session_needs_fit(const struct flyt_held *held, const struct flyt_part *before, const struct flyt_part *after,
+                            struct flyt_error *err)
+{
+    struct flyt_node *node = held->node, *found;
+
+    for (u_int i = 0; i < node->needs.needs.needs_len; i++) {
+        const flyt_session_need *need = &node->needs.needs.needs_val[i];
+        /* The node may have been restarted, and not know the session again yet: what it needed it needs still. */
+        const struct flyt_session_use *session = flyt_session_find(held->cluster, need->session_id, &found);
+        for (unsigned j = 0; need->allocation_id == held->id && j < held->part_count; j++) {
+            unsigned needed = j < need->sm_counts.sm_counts_len ? need->sm_counts.sm_counts_val[j] : 0;
+            if (after[j].sm_count >= before[j].sm_count || needed <= after[j].sm_count)
+                continue;
+            flyt_error_set(
+                err, -EBUSY,
+                "program %.100s (pid %u) has launched kernels whose blocks run together and need %u SMs, more "
+                "than the %u that it would have; --force takes them all the same, and such launches then fail "
+                "with CUDA's error",
+                session ? session->program_name : "?", session ? session->client_pid : 0, needed, after[j].sm_count);
+            return false;
+        }
+    }
+    return true;
+}
+
 struct killing {
     struct flyt_call *call;
     struct flyt_cluster *cluster;

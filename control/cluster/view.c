@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 
 enum { PAGE_OBJECTS = 1000 };
@@ -156,6 +156,8 @@ static cJSON *view_gpu(struct flyt_cluster *cluster, void *item, const char *sel
 
 static const char *vm_state(const struct flyt_vm *vm)
 {
+    if (vm->held && vm->held->migration)
+        return "migrating";
     if (vm->held && vm->held->is_granted && vm->held->is_suspended && vm->held->state == FLYT_ALLOCATION_ACTIVE)
         return "suspended";
     if (vm->held && vm->held->is_granted)
@@ -228,7 +230,11 @@ cJSON *flyt_view_held(const struct flyt_held *held, const struct flyt_part *part
     cJSON_AddStringToObject(object, "node", held->node->key);
     cJSON_AddStringToObject(object, "gpu", part->card->key);
     add_number(object, "slot", part->device_index);
-    cJSON_AddStringToObject(object, "state", held->is_leaving ? "ending" : flyt_held_state_name(held->state));
+    cJSON_AddStringToObject(object, "state",
+                            held->is_leaving  ? "ending"
+                            : held->migration ? "migrating"
+                                              : flyt_held_state_name(held->state));
+    add_text(object, "migration", held->migration ? held->migration->id_text : NULL);
     add_number(object, "revision", held->revision);
     add_number(object, "revision_applied", held->applied_revision);
     add_number(object, "generation", held->generation);
@@ -477,6 +483,8 @@ void flyt_serve_view(struct flyt_call *call, void *data)
         reply_sessions(call, cluster, args);
     else if (!strcmp(args->view, "events"))
         flyt_event_view(cluster, call, args);
+    else if (!strcmp(args->view, "migrations"))
+        flyt_view_reply(call, FLYT_STATUS_OK, "", flyt_migration_view(cluster, args->selector), 0);
     else if (!strcmp(args->view, "explain"))
         reply_explain(call, cluster, args);
     else

@@ -1,0 +1,169 @@
+/* Migrations in the store: what is about to arrive on a GPU, read back into the model (migration.h says how). */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/cluster/migration.h"
+#include "rpc/base/clock.h"
+
+cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card)
+{
+    const struct flyt_migration *migration = held->migration;
+
+    if (!migration || migration->is_moved)
+        return NULL;
+    cJSON *entry = flyt_held_part_entry(held, migration->others, card, held->revision);
+    if (!entry)
+        return NULL;
+    cJSON_AddStringToObject(entry, "migration", migration->id_text);
+    cJSON_AddStringToObject(entry, "migration_who", migration->who);
+    cJSON_AddNumberToObject(entry, "migration_started_ms", (double)migration->started_ms);
+    cJSON_AddNumberToObject(entry, "migration_revision", (double)held->revision + 1);
+    return entry;
+}
+
+static struct flyt_migration *migration_of(struct flyt_held *held, const char *id_text)
+{
+    uint64_t id = strtoull(id_text, NULL, 16);
+
+    if (!id || (held->migration && held->migration->id != id))
+        return NULL;
+    if (held->migration)
+        return held->migration;
+    held->migration = calloc(1, sizeof *held->migration);
+    if (!held->migration)
+        return NULL;
+    held->migration->held = held;
+    held->migration->id = id;
+    snprintf(held->migration->id_text, sizeof held->migration->id_text, "%016" PRIx64, id);
+    return held->migration;
+}
+
+static const char *text(const cJSON *object, const char *name)
+{
+    const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+
+    return value ? value : "";
+}
+
+/* Such as a document can hold exactly; else 0. */
+static uint64_t number(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 0x1p53 ? (uint64_t)item->valuedouble
+                                                                                       : 0;
+}
+
+static bool has_attached(const struct flyt_card *card, const struct flyt_held *held)
+{
+    for (unsigned i = 0; i < card->held_count; i++)
+        if (card->held[i] == held)
+            return true;
+    return false;
+}
+
+static int attach_once(struct flyt_card *card, struct flyt_held *held)
+{
+    return has_attached(card, held) ? 0 : flyt_gpu_attach(card, held);
+}
+
+int flyt_migration_load(struct flyt_card *card, const cJSON *entry)
+{
+    unsigned slot;
+    int status;
+    struct flyt_held *held = flyt_held_of_entry(card->node->cluster, entry, &slot, &status);
+    struct flyt_migration *migration = held ? migration_of(held, text(entry, "migration")) : NULL;
+
+    if (!migration)
+        return held ? -EINVAL : status;
+    if (migration->others[slot].card)
+        return -EINVAL;
+    flyt_held_read_part(entry, slot, &migration->others[slot]);
+    migration->others[slot].card = card;
+    migration->is_arriving[slot] = true;
+    migration->started_ms = number(entry, "migration_started_ms");
+    if (number(entry, "migration_revision") > migration->revision)
+        migration->revision = number(entry, "migration_revision");
+    snprintf(migration->who, sizeof migration->who, "%s", text(entry, "migration_who"));
+    return attach_once(card, held);
+}
+
+int flyt_migration_load_twice(struct flyt_held *held, unsigned slot, const struct flyt_part *part, const char *id)
+{
+    struct flyt_migration *migration = migration_of(held, id);
+    bool is_newer = part->revision > held->parts[slot].revision;
+
+    if (!migration || migration->others[slot].card)
+        return -EINVAL;
+    /* Only who has moved is listed by two: the newer one is where it is. */
+    migration->is_moved = true;
+    migration->others[slot] = is_newer ? held->parts[slot] : *part;
+    if (is_newer) {
+        held->parts[slot] = *part;
+        held->node = part->card->node;
+    }
+    return attach_once(part->card, held);
+}
+
+/* Nothing was ordered before all of it was recorded: what there is of it goes. */
+static void give_up(struct flyt_held *held, struct flyt_migration *migration)
+{
+    held->migration = NULL;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        struct flyt_card *card = migration->others[i].card;
+        bool is_part = false;
+        for (unsigned j = 0; j < held->part_count; j++)
+            is_part |= held->parts[j].card == card;
+        if (card && !is_part)
+            flyt_gpu_detach(card, held);
+        if (card) {
+            flyt_gpu_count(card);
+            flyt_kept_change(card->kept, NULL, NULL);
+        }
+    }
+    flyt_migration_free(migration);
+}
+
+void flyt_migration_loaded(struct flyt_held *held)
+{
+    struct flyt_migration *migration = held->migration;
+    bool is_complete = true;
+
+    if (!migration)
+        return;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        struct flyt_part *part = &held->parts[i], *other = &migration->others[i];
+        is_complete &= part->card && other->card && other->card->node == part->card->node;
+        /* Several GPUs, and the writing was cut off after the first ones that list what has moved there. */
+        if (!migration->is_moved || !migration->is_arriving[i] || !is_complete)
+            continue;
+        struct flyt_part source = *part;
+        *part = *other;
+        *other = source;
+    }
+    if (!is_complete) {
+        give_up(held, migration);
+        return;
+    }
+    migration->source = flyt_migration_places(migration->is_moved ? migration->others : held->parts, held->part_count);
+    migration->target = flyt_migration_places(migration->is_moved ? held->parts : migration->others, held->part_count);
+    migration->is_recorded = migration->is_ordered = true;
+    migration->heard_ms = flyt_clock_ms();
+    migration->use.id = migration->id;
+    migration->use.allocation_id = held->id;
+    migration->use.phase = migration->is_moved ? FLYT_MIGRATION_DONE : FLYT_MIGRATION_PREPARING;
+    if (migration->is_moved) {
+        migration->source_revision = 0;
+        for (unsigned i = 0; i < held->part_count; i++)
+            if (migration->others[i].revision > migration->source_revision)
+                migration->source_revision = migration->others[i].revision;
+        held->revision++;
+    }
+    for (unsigned i = 0; i < held->part_count; i++) {
+        flyt_gpu_count(held->parts[i].card);
+        flyt_gpu_count(migration->others[i].card);
+    }
+}
