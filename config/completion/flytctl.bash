@@ -6,7 +6,7 @@ _flytctl() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         [ -n "$skip" ] && { skip=; continue; }
         case ${COMP_WORDS[i]} in
-        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --timeout | --timeout | --sm | --memory | --minimum-share | --maximum-share | --window | --priority | --timeout | --wait | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
+        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --timeout | --timeout | --sm | --memory | --minimum-share | --maximum-share | --window | --priority | --timeout | --wait | --to | --rounds | --stop-timeout | --rest | --timeout | --rounds | --stop-timeout | --rest | --timeout | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
         -*) ;;
         *)
             if [ -z "$first" ]; then first=${COMP_WORDS[i]} command=$first
@@ -26,13 +26,14 @@ _flytctl() {
     esac
     [ -n "$words" ] && { COMPREPLY=($(compgen -W "$words" -- "$word")); return; }
     case $command in
-    '') words=" status nodes gpus vms allocations sessions tenants members events top vm tenant suspend resume resize cordon uncordon drain gpu allocation node operator viewer join member session explain doctor backup image version help" ;;
+    '') words=" status nodes gpus vms allocations sessions migrations tenants members events top vm tenant suspend resume resize migrate cordon uncordon drain gpu allocation node operator viewer join member session explain doctor backup image version help" ;;
     'status' | 'status '*) words=" --watch" ;;
     'nodes' | 'nodes '*) words=" --watch" ;;
     'gpus' | 'gpus '*) words=" --watch" ;;
     'vms' | 'vms '*) words=" --watch" ;;
     'allocations' | 'allocations '*) words=" --watch" ;;
     'sessions' | 'sessions '*) words=" --watch" ;;
+    'migrations' | 'migrations '*) words=" --watch" ;;
     'tenants' | 'tenants '*) words=" --watch" ;;
     'members' | 'members '*) words=" --watch" ;;
     'events' | 'events '*) words=" --follow --last" ;;
@@ -47,10 +48,11 @@ _flytctl() {
     'tenant set') words=" --sm --memory --sessions --vms --remove" ;;
     'suspend' | 'suspend '*) words=" --timeout" ;;
     'resume' | 'resume '*) words=" --timeout" ;;
-    'resize' | 'resize '*) words=" --sm --memory --minimum-share --maximum-share --window --priority --when-free --force --timeout --wait --kill" ;;
+    'resize' | 'resize '*) words=" --sm --memory --minimum-share --maximum-share --window --priority --when-free --force --timeout --wait --kill --migrate" ;;
+    'migrate' | 'migrate '*) words=" --to --rounds --stop-timeout --rest --timeout --force --detach --cancel" ;;
     'cordon' | 'cordon '*) words="" ;;
     'uncordon' | 'uncordon '*) words="" ;;
-    'drain' | 'drain '*) words="" ;;
+    'drain' | 'drain '*) words=" --migrate --rounds --stop-timeout --rest --timeout" ;;
     gpu) words=" set" ;;
     'gpu set') words=" --group-size" ;;
     allocation) words=" adopt kill" ;;

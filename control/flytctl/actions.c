@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/flytctl/migrate.h"
+
 enum flyt_exit flyt_act(struct flyt_ctl *ctl, uint32_t procedure, xdrproc_t xdr_args, const void *args,
                         const char *format, ...)
 {
@@ -67,7 +69,11 @@ enum flyt_exit flyt_run_schedule(struct flyt_ctl *ctl, const struct flyt_argumen
                              is_drain ? ": nothing is left on it" : "");
     else
         status = flyt_view_parse(res.json.json_val, res.json.json_len, &view);
-    if (view.rows) {
+    if (view.rows && is_drain && flyt_option_is(arguments, "migrate") && cJSON_GetArraySize(view.rows)) {
+        const flyt_migration_bounds bounds = flyt_migrate_bounds(arguments);
+        status = flyt_migrate_all(ctl, &bounds, view.rows);
+        flyt_view_free(&view);
+    } else if (view.rows) {
         flyt_view_put(ctl, "allocations", &view);
         if (!cJSON_GetArraySize(view.rows))
             flyt_complain(FLYT_EXIT_OK, "%s is drained: nothing is left on it", arguments->words[0]);

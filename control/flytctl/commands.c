@@ -141,6 +141,49 @@ static const struct flyt_option tenant_options[] = {
     {0},
 };
 
+/* How a migration is made. */
+#define MIGRATION_OPTIONS                                                                                              \
+    {"rounds",                                                                                                         \
+     FLYT_OPTION_NUMBER,                                                                                               \
+     0,                                                                                                                \
+     "N",                                                                                                              \
+     .minimum = 1,                                                                                                     \
+     .maximum = 1000,                                                                                                  \
+     .help = "how often what has changed is copied while the programs run, before they are stopped (default 10)"},     \
+        {"stop-timeout",                                                                                               \
+         FLYT_OPTION_NUMBER,                                                                                           \
+         0,                                                                                                            \
+         "MS",                                                                                                         \
+         .minimum = 1,                                                                                                 \
+         .maximum = 3600000,                                                                                           \
+         .help = "milliseconds within which a program's work must end when it is stopped, else it goes on where it "   \
+                 "is (default 2000)"},                                                                                 \
+    {                                                                                                                  \
+        "rest", FLYT_OPTION_SIZE, 0, "SIZE",                                                                           \
+            .help = "programs are stopped when no more than this has changed in a round (default 64M)"                 \
+    }
+
+static const struct flyt_option migrate_options[] = {
+    {"to", FLYT_OPTION_TEXT, 0, "GPU|NODE",
+     .help = "where to: NODE:INDEX, a UUID or the beginning of one; without it any GPU of the node that placement "
+             "would choose"},
+    MIGRATION_OPTIONS,
+    {"timeout", FLYT_OPTION_SECONDS, 0, "S", .minimum = 1000, .maximum = 86400000,
+     .help = "it fails where all of it takes longer (default 3600)"},
+    {"force", FLYT_OPTION_FLAG, 0, .help = "also to the GPU where the VM is: its programs get new server processes"},
+    {"detach", FLYT_OPTION_FLAG, 0, .help = "end when it has begun"},
+    {"cancel", FLYT_OPTION_FLAG, 0, .help = "end the VM's migration: its programs stay where they are"},
+    {0},
+};
+
+static const struct flyt_option drain_options[] = {
+    {"migrate", FLYT_OPTION_FLAG, 0, .help = "moves what is there to other GPUs of the node, one VM after the other"},
+    MIGRATION_OPTIONS,
+    {"timeout", FLYT_OPTION_SECONDS, 0, "S", .minimum = 1000, .maximum = 86400000,
+     .help = "a VM stays where moving it takes longer (default 3600)"},
+    {0},
+};
+
 static const char *const switch_states[] = {"switched", "vacated", NULL};
 
 static const struct flyt_option resize_options[] = {
@@ -159,6 +202,8 @@ static const struct flyt_option resize_options[] = {
              "those that were taken away, for --deadline (default 60)"},
     {"kill", FLYT_OPTION_FLAG, 0,
      .help = "with --wait vacated: ends programs that still run there when --deadline is over"},
+    {"migrate", FLYT_OPTION_FLAG, 0,
+     .help = "where its GPU has no room for --sm and --memory: moves the VM to another GPU of the node that has"},
     {0},
 };
 
@@ -218,6 +263,8 @@ const struct flyt_command flyt_commands[] = {
     VIEW("allocations", "[ID|VM_IP|NODE]", "lists allocations, one line for each of their GPUs",
          "Ids are 16 hexadecimal digits, or the beginning of them as long as it is unique."),
     VIEW("sessions", "[ID|VM|NODE]", "lists running programs", NULL),
+    VIEW("migrations", "[ID|VM|NODE|GPU]", "lists VMs whose programs move to another GPU, and the last that did",
+         "Those that are over are the last 100."),
     VIEW("tenants", "[TENANT]", "lists tenants: quotas and what is allocated", NULL),
     VIEW("members", "[MEMBER]", "lists whose certificates are let in",
          "A member is ROLE:NAME, such as operator:alice."),
@@ -252,11 +299,24 @@ const struct flyt_command flyt_commands[] = {
      "said so within --timeout: it goes on by itself. --timeout 0 does not wait. Work that was given to the GPU before "
      "stays on the SMs that it had, until it is done: these are shown as draining, and are given to nobody before. "
      "--wait vacated waits for that, too, and ends with 6 where some are still draining after --deadline; with --kill, "
-     "programs whose work this is are ended then, and each is named in an event."},
+     "programs whose work this is are ended then, and each is named in an event. With --migrate, a VM whose GPU has no "
+     "room for "
+     "the new size moves to another GPU of its node, where it has it (see migrate): all or nothing."},
+    {"migrate", "VM", 1, 1, migrate_options, flyt_run_migrate, false,
+     "moves a VM's programs to another GPU of their node while they run",
+     "Their memory is copied while they compute, what has changed meanwhile again, until little is left; then they are "
+     "stopped between two calls, the rest is copied and compared, and they go on. Until then anything that fails "
+     "leaves "
+     "them where they are, as if nothing had happened. Both GPUs are charged until it is over. Shows how far it is; "
+     "Ctrl-C ends the showing, not the migration. Ends with 0 when they run on the other GPU, with 1 and the reason "
+     "where it was refused or has failed, with 6 where it goes on in the background. A VM with several GPUs moves "
+     "with all of them. Other nodes cannot be targets yet."},
     {"cordon", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false, "places nothing new there", NULL},
     {"uncordon", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false, "ends cordon and drain", NULL},
-    {"drain", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false,
-     "places nothing new there and lists what must end or move", NULL},
+    {"drain", "NODE|GPU", 1, 1, drain_options, flyt_run_schedule, false,
+     "places nothing new there and lists or moves what is there",
+     "With --migrate, VMs on it move to other GPUs of their node (see migrate), one after the other; what cannot is "
+     "named with the reason, and the command ends with 1. A node's VMs cannot move to another node yet."},
     {"gpu set", "GPU", 1, 1, gpu_options, flyt_run_gpu_set, false, "sets the size of a GPU's SM groups",
      "The GPU must be empty. In groups of 8 SMs (the default; what is left over makes one more group) thread-block "
      "clusters of up to 8 blocks run. Groups of 2 divide a GPU more finely, but clusters of more than 2 blocks cannot "

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "control/flytctl/actions.h"
+#include "control/flytctl/migrate.h"
 
 enum {
     TIMEOUT_MS = 30000,
@@ -130,6 +131,29 @@ static void put_text(struct flyt_ctl *ctl, const flyt_resize_args *args, const f
     put_draining(ctl, drain);
 }
 
+/* There is no room where it is. */
+static enum flyt_exit migrate(struct flyt_ctl *ctl, const flyt_resize_args *resize)
+{
+    static char anywhere[] = "";
+    const flyt_migrate_args args = {.vm = resize->vm,
+                                    .target = anywhere,
+                                    .force = resize->force,
+                                    .compute_units = resize->compute_units,
+                                    .memory_bytes = resize->memory_bytes};
+    cJSON *row = NULL;
+    enum flyt_exit status = flyt_migrate(ctl, &args, false, false, &row);
+
+    if (ctl->output == FLYT_OUTPUT_JSON) {
+        char *text = flyt_must(cJSON_PrintUnformatted(row));
+        flyt_json_put(ctl->out, text, strlen(text), ctl->is_terminal);
+        free(text);
+    } else if (status == FLYT_EXIT_OK) {
+        flyt_migrate_put_end(ctl, row);
+    }
+    cJSON_Delete(row);
+    return status;
+}
+
 enum flyt_exit flyt_run_resize(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
 {
     const struct flyt_value *timeout = flyt_option_get(arguments, "timeout"),
@@ -152,6 +176,10 @@ enum flyt_exit flyt_run_resize(struct flyt_ctl *ctl, const struct flyt_arguments
     if (!args.compute_units.is_set && !args.memory_bytes.is_set && !args.minimum_share_pct.is_set &&
         !args.maximum_share_pct.is_set && !args.window_ms.is_set && !args.priority.is_set)
         return flyt_complain(FLYT_EXIT_USAGE, "resize needs --sm, --memory, --priority or a share of the time");
+    if (flyt_option_is(arguments, "migrate") &&
+        ((!args.compute_units.is_set && !args.memory_bytes.is_set) || args.minimum_share_pct.is_set ||
+         args.maximum_share_pct.is_set || args.window_ms.is_set || args.priority.is_set))
+        return flyt_complain(FLYT_EXIT_USAGE, "--migrate goes with --sm and --memory alone");
     if (flyt_option_is(arguments, "kill") && wait->is_set && strcmp(wait->texts[0], "vacated") != 0)
         return flyt_complain(FLYT_EXIT_USAGE, "--kill goes with --wait vacated");
     enum flyt_exit status = flyt_select_vm(ctl, arguments->words[0], &args.vm);
@@ -159,6 +187,12 @@ enum flyt_exit flyt_run_resize(struct flyt_ctl *ctl, const struct flyt_arguments
         status = flyt_link_call(ctl, FLYT_RESIZE, (xdrproc_t)xdr_flyt_resize_args, &args,
                                 (xdrproc_t)xdr_flyt_resize_res, &res, sizeof res, args.timeout_ms);
     if (status != FLYT_EXIT_OK) {
+        free(args.vm);
+        return status;
+    }
+    if (res.outcome.status == FLYT_STATUS_NO_CAPACITY && flyt_option_is(arguments, "migrate")) {
+        xdr_free((xdrproc_t)xdr_flyt_resize_res, &res);
+        status = migrate(ctl, &args);
         free(args.vm);
         return status;
     }

@@ -59,6 +59,9 @@ static char *number_of(enum flyt_format format, const cJSON *value, uint64_t now
     case FLYT_SHOW_SPAN_US:
         snprintf(text, sizeof text, "%.1fs", number / 1e6);
         break;
+    case FLYT_SHOW_MS_OF_US:
+        snprintf(text, sizeof text, "%.1fms", number / 1e3);
+        break;
     default:
         snprintf(text, sizeof text, "%.15g", number);
         break;

@@ -19,6 +19,7 @@ enum flyt_format {
     FLYT_SHOW_MOMENT, /* that moment */
     FLYT_SHOW_SPAN,   /* ms */
     FLYT_SHOW_SPAN_US,
+    FLYT_SHOW_MS_OF_US, /* microseconds, shown as milliseconds */
 };
 
 /* A row; the table ends with one without title. Absent and null values are "-". */

@@ -194,6 +194,34 @@ static void serve_drain(struct flyt_call *call, void *data)
     flyt_call_reply(call, &res);
 }
 
+static void serve_migrate(struct flyt_call *call, void *data)
+{
+    struct test_server *server = server_of(call);
+    static flyt_name targets[] = {(char *)"n1:1"};
+    flyt_migrate_res res = {.outcome = {.text = (char *)""}};
+
+    server->migrate = *(const flyt_migrate_args *)data;
+    server->migrate_count++;
+    snprintf(server->vm, sizeof server->vm, "%s", server->migrate.vm);
+    snprintf(server->target, sizeof server->target, "%s", server->migrate.target);
+    if (!may_answer(call, FLYT_MIGRATE, &(flyt_migrate_res){.outcome = {.text = (char *)""}}))
+        return;
+    res.outcome = server->migrate_status ? (flyt_outcome){server->migrate_status, (char *)"there is no room"}
+                                         : (flyt_outcome){FLYT_STATUS_OK, (char *)""};
+    if (!server->migrate_status)
+        res.migration_id = 0xfeed, res.targets.targets_len = 1, res.targets.targets_val = targets;
+    flyt_call_reply(call, &res);
+}
+
+static void serve_migrate_cancel(struct flyt_call *call, void *data)
+{
+    const flyt_migrate_cancel_args *args = data;
+
+    server_of(call)->cancel_count++;
+    snprintf(server_of(call)->vm, 256, "%s", args->vm);
+    reply_outcome(call, FLYT_MIGRATE_CANCEL);
+}
+
 static void serve_schedule(struct flyt_call *call, void *data)
 {
     static const char json[] = "[{\"id\":\"0000000000000abc\",\"vm_ip\":\"10.0.0.1\",\"node\":\"n1\",\"gpu\":\"GPU-1\","
@@ -301,6 +329,8 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_TENANT_SET, "tenant_set", flyt_tenant_set_args, flyt_outcome, serve_tenant_set),
     ROW(FLYT_RESIZE, "resize", flyt_resize_args, flyt_resize_res, serve_resize),
     ROW(FLYT_DRAIN, "drain", flyt_drain_args, flyt_drain_res, serve_drain),
+    ROW(FLYT_MIGRATE, "migrate", flyt_migrate_args, flyt_migrate_res, serve_migrate),
+    ROW(FLYT_MIGRATE_CANCEL, "migrate_cancel", flyt_migrate_cancel_args, flyt_outcome, serve_migrate_cancel),
     ROW(FLYT_SCHEDULE, "schedule", flyt_schedule_args, flyt_view_res, serve_schedule),
     ROW(FLYT_GPU_SET, "gpu_set", flyt_gpu_set_args, flyt_outcome, serve_gpu_set),
     ROW(FLYT_ALLOCATION, "allocation", flyt_allocation_args, flyt_outcome, serve_allocation),

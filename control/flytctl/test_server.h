@@ -63,6 +63,9 @@ struct test_server {
     unsigned include_count;
     bool has_includes;
     flyt_resize_args resize;
+    flyt_migrate_args migrate; /* its strings are not kept */
+    unsigned migrate_count, cancel_count;
+    flyt_status migrate_status; /* what FLYT_MIGRATE answers; OK: migration 000000000000feed */
     flyt_drain_args drain;
     unsigned drain_count;
     /* What FLYT_DRAIN answers: so many SMs of a program are draining (0: none); TIMEOUT, or OK where it was to end it.

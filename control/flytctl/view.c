@@ -143,6 +143,28 @@ static const struct flyt_column session_columns[] = {
     {0},
 };
 
+static const struct flyt_column migration_columns[] = {
+    C("ID", "id"),
+    C("VM", "vm_ip"),
+    C("FROM", "source", SHRINK),
+    C("TO", "target", SHRINK),
+    C("PHASE", "phase"),
+    C("ROUND", "round", FLYT_SHOW_NUMBER),
+    C("COPIED", "copied_bytes", FLYT_SHOW_SIZE, "memory_bytes"),
+    C("CHANGED", "dirty_bytes", FLYT_SHOW_SIZE),
+    C("STANDSTILL", "standstill_us", FLYT_SHOW_MS_OF_US),
+    C("BEGAN", "started_ms", FLYT_SHOW_AGE),
+    C("SESSIONS", "sessions", FLYT_SHOW_NUMBER, WIDE),
+    C("RATE", "bytes_per_s", FLYT_SHOW_SIZE, WIDE),
+    C("LEFT", "left_bytes", FLYT_SHOW_SIZE, WIDE),
+    C("LAST", "last_bytes", FLYT_SHOW_SIZE, WIDE),
+    C("TOOK", "elapsed_ms", FLYT_SHOW_SPAN, WIDE),
+    C("ALLOCATION", "allocation", WIDE),
+    C("WHO", "who", WIDE, SHRINK),
+    C("REASON", "reason", SHRINK),
+    {0},
+};
+
 static const struct flyt_column tenant_columns[] = {
     C("TENANT", "name"),
     C("VMS", "vms_allocated", FLYT_SHOW_NUMBER, "vms"),
@@ -179,7 +201,7 @@ static const struct {
     {"gpus", gpu_columns},         {"vms", vm_columns},
     {"tenants", tenant_columns},   {"members", member_columns},
     {"events", event_columns},     {"allocations", allocation_columns},
-    {"sessions", session_columns},
+    {"sessions", session_columns}, {"migrations", migration_columns},
 };
 
 const struct flyt_column *flyt_view_columns(const char *view)

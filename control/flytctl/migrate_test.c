@@ -1,0 +1,206 @@
+/* migrate, migrations, and what drain and resize move, as real processes against a manager with canned answers. */
+#include <cjson/cJSON.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control/flytctl/test_server.h"
+
+static struct test_server server;
+static struct test_result result;
+
+#define RUN(...)                 run(0, NULL, (const char *const[]){__VA_ARGS__, NULL})
+#define EXPECT_STATUS(expected_) expect_status(expected_, __LINE__)
+#define EXPECT_IN(text_, part_)                                                                                        \
+    do {                                                                                                               \
+        if (!strstr(text_, part_))                                                                                     \
+            fail_msg("'%s' is not in: %s", part_, text_);                                                              \
+    } while (0)
+
+static void run(unsigned columns, const char *typed, const char *const *words)
+{
+    test_result_fini(&result);
+    result = (struct test_result){0};
+    test_run(&server, columns, typed, &result, words);
+}
+
+static void expect_status(int expected, int line)
+{
+    if (result.status != expected)
+        fail_msg("line %d: exit status %d, expected %d; stdout: %s; stderr: %s", line, result.status, expected,
+                 result.out, result.err);
+}
+
+static cJSON *parsed_output(void)
+{
+    cJSON *json = cJSON_ParseWithOpts(result.out, NULL, true);
+
+    if (!json)
+        fail_msg("not JSON: %s", result.out);
+    return json;
+}
+
+static int begin(void **state)
+{
+    test_server_reset(&server);
+    return 0;
+}
+
+#define MIGRATION(phase_, reason_)                                                                                     \
+    "[{\"id\":\"000000000000feed\",\"allocation\":\"0000000000000abc\",\"vm_ip\":\"10.0.0.1\",\"source\":\"n1:0\","    \
+    "\"target\":\"n1:1\",\"phase\":\"" phase_ "\",\"reason\":" reason_ ",\"sessions\":2,\"round\":3,"                  \
+    "\"memory_bytes\":4294967296,\"copied_bytes\":6442450944,\"left_bytes\":0,\"dirty_bytes\":1048576,"                \
+    "\"bytes_per_s\":1073741824,\"elapsed_ms\":2500,\"standstill_us\":41500,\"started_ms\":1}]"
+
+static const struct test_view moved[] = {{"migrations", MIGRATION("done", "null"), 1}, {NULL, NULL, 0}};
+static const struct test_view stayed[] = {{"migrations", MIGRATION("failed", "\"solver did not stop\""), 1},
+                                          {NULL, NULL, 0}};
+static const struct test_view moving[] = {{"migrations", MIGRATION("copying", "null"), 1}, {NULL, NULL, 0}};
+
+static void test_migrate(void **state)
+{
+    server.views = moved;
+    RUN("migrate", "10.0.0.1", "--to", "n1:1", "--rounds", "4", "--stop-timeout", "750", "--timeout", "1.5", "--rest",
+        "32M", "--force");
+    EXPECT_STATUS(0);
+    assert_string_equal(result.out, "10.0.0.1 has moved to n1:1: 2 programs, 6.0GiB copied in 3 rounds and 2.5 s, "
+                                    "standstill 41.5 ms\n");
+    assert_string_equal(server.vm, "10.0.0.1");
+    assert_string_equal(server.target, "n1:1");
+    assert_string_equal(server.selector, "000000000000feed");
+    assert_int_equal(server.migrate.bounds.rounds_max, 4);
+    assert_int_equal(server.migrate.bounds.stop_ms, 750);
+    assert_int_equal(server.migrate.bounds.timeout_s, 2);
+    assert_int_equal(server.migrate.bounds.rest_bytes, 32 << 20);
+    assert_true(server.migrate.force);
+    assert_false(server.migrate.compute_units.is_set || server.migrate.memory_bytes.is_set);
+    RUN("migrate", "10.0.0.1", "-o", "json");
+    EXPECT_STATUS(0);
+    cJSON *got = parsed_output();
+    assert_string_equal(cJSON_GetObjectItem(got, "phase")->valuestring, "done");
+    cJSON_Delete(got);
+    assert_string_equal(server.target, "");
+    assert_false(server.migrate.force || server.migrate.bounds.rounds_max || server.migrate.bounds.timeout_s);
+    server.views = stayed;
+    RUN("migrate", "10.0.0.1");
+    EXPECT_STATUS(1);
+    assert_string_equal(result.err, "flytctl: VM 10.0.0.1 stays where it is: solver did not stop\n");
+    server.migrate_status = FLYT_STATUS_NO_CAPACITY;
+    RUN("migrate", "10.0.0.1", "-o", "json");
+    EXPECT_STATUS(1);
+    EXPECT_IN(result.err, "there is no room");
+    got = parsed_output();
+    assert_string_equal(cJSON_GetObjectItem(got, "status")->valuestring, "no_capacity");
+    cJSON_Delete(got);
+    server.migrate_status = FLYT_STATUS_NOT_FOUND;
+    RUN("migrate", "10.0.0.1");
+    EXPECT_STATUS(3);
+    server.migrate_status = FLYT_STATUS_OK;
+    /* Who does not wait. */
+    server.views = moving;
+    RUN("migrate", "10.0.0.1", "--detach");
+    EXPECT_STATUS(0);
+    assert_string_equal(result.out,
+                        "VM 10.0.0.1 moves to n1:1: `flytctl migrations 000000000000feed` shows how far it is\n");
+    RUN("migrations");
+    EXPECT_STATUS(0);
+    EXPECT_IN(result.out, "000000000000feed  10.0.0.1  n1:0  n1:1  copying");
+    EXPECT_IN(result.out, "41.5ms");
+}
+
+static void test_migrate_cancel(void **state)
+{
+    server.views = moved;
+    RUN("migrate", "10.0.0.1", "--cancel");
+    EXPECT_STATUS(3);
+    assert_int_equal(server.cancel_count, 0);
+    server.views = moving;
+    RUN("migrate", "10.0.0.1", "--cancel", "--detach");
+    EXPECT_STATUS(0);
+    assert_int_equal(server.cancel_count, 1);
+    EXPECT_IN(result.out, "is to end");
+    server.status = FLYT_STATUS_OK;
+    RUN("migrate", "10.0.0.1", "--cancel", "--to", "n1");
+    EXPECT_STATUS(2);
+    RUN("migrate", "10.0.0.1", "--rounds", "0");
+    EXPECT_STATUS(2);
+    assert_int_equal(server.migrate_count, 0);
+}
+
+static const struct test_view drained[] = {
+    {"nodes", "[{\"name\":\"n1\",\"state\":\"up\"}]", 1},
+    {"gpus",
+     "[{\"uuid\":\"GPU-aa11\",\"node\":\"n1\",\"index\":0},{\"uuid\":\"GPU-aa22\",\"node\":\"n1\",\"index\":1}]", 1},
+    {"migrations", MIGRATION("done", "null"), 1},
+    {NULL, NULL, 0},
+};
+
+/* drain --migrate, and resize --migrate where there is no room. */
+static void test_migrate_instead(void **state)
+{
+    server.views = drained;
+    RUN("drain", "n1:0", "--migrate", "--stop-timeout", "10");
+    EXPECT_STATUS(0);
+    assert_int_equal(server.migrate_count, 1);
+    assert_int_equal(server.migrate.bounds.stop_ms, 10);
+    assert_int_equal(server.schedule.schedule, FLYT_SCHEDULE_DRAINING);
+    EXPECT_IN(result.out, "10.0.0.1 has moved to n1:1");
+    server.migrate_status = FLYT_STATUS_NO_CAPACITY;
+    RUN("drain", "n1:0", "--migrate");
+    EXPECT_STATUS(1);
+    assert_string_equal(result.out, "10.0.0.1 stays where it is: there is no room\n");
+    EXPECT_IN(result.err, "0 moved, 1 not");
+    RUN("drain", "n1:0");
+    EXPECT_STATUS(0);
+    assert_int_equal(server.migrate_count, 2);
+    /* The resize has room: nothing moves. */
+    server.migrate_status = FLYT_STATUS_OK;
+    RUN("resize", "10.0.0.1", "--sm", "24", "--migrate");
+    EXPECT_STATUS(0);
+    assert_int_equal(server.migrate_count, 2);
+    server.status = FLYT_STATUS_NO_CAPACITY;
+    RUN("resize", "10.0.0.1", "--sm", "24");
+    EXPECT_STATUS(1);
+    assert_int_equal(server.migrate_count, 2);
+    RUN("resize", "10.0.0.1", "--sm", "24", "--migrate");
+    assert_int_equal(server.migrate_count, 3);
+    assert_true(server.migrate.compute_units.is_set && server.migrate.compute_units.value == 24);
+    assert_false(server.migrate.memory_bytes.is_set);
+    RUN("resize", "10.0.0.1", "--priority", "1", "--migrate");
+    EXPECT_STATUS(2);
+}
+
+static int begin_all(void **state)
+{
+    sd_event *event;
+
+    assert_true(sd_event_new(&event) >= 0);
+    test_server_init(&server, event);
+    return 0;
+}
+
+static int end_all(void **state)
+{
+    sd_event *event = server.event;
+
+    test_result_fini(&result);
+    test_server_fini(&server);
+    sd_event_unref(event);
+    return 0;
+}
+
+#define TEST(name_) cmocka_unit_test_setup(name_, begin)
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        TEST(test_migrate),
+        TEST(test_migrate_cancel),
+        TEST(test_migrate_instead),
+    };
+
+    unsetenv("FLYT_MANAGER");
+    return cmocka_run_group_tests(tests, begin_all, end_all);
+}
