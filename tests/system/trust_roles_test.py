@@ -25,6 +25,7 @@ PROCEDURES = {
     "NODE_EVENT": (12, u64(0) + u64(0) + opaque("test.event") + opaque("") * 2 + opaque("by hand") + opaque("") * 2,
                    {"node"}),
     "NODE_NEEDS": (13, array(), {"node"}),
+    "NODE_MIGRATION": (14, u64(1) + u64(1) + u32(1) + u32(0) + opaque("") + u32(0) * 2 + u64(0) * 8, {"node"}),
     "VM_ATTACH": (20, u32(0), {"vm"}),
     "VM_REPORT": (21, u32(0), {"vm"}),
     "VIEW": (30, opaque("nodes") + opaque("") + u64(0) + u32(0), {"operator", "viewer"}),
@@ -43,6 +44,8 @@ PROCEDURES = {
     "REVOKE": (42, u32(2) + opaque(NOBODY), {"operator"}),
     "ADMIT": (43, opaque(b"nothing"), {"operator"}),
     "DRAIN": (44, opaque(NOBODY) + u32(0) * 2, {"operator"}),
+    "MIGRATE": (45, opaque(NOBODY) + opaque("") + u32(0) * 3 + u64(0) + u32(0) + NUMBER * 2, {"operator"}),
+    "MIGRATE_CANCEL": (46, opaque(NOBODY), {"operator"}),
 }
 
 
@@ -95,7 +98,7 @@ def every_procedure():
                 peer.close()
         # What nobody has: numbers in between, another version, other programs.
         peer = system.peer("operator", "alice")
-        for number in (3, 9, 22, 29, 45, 99, 0xffffffff):
+        for number in (3, 9, 22, 29, 47, 99, 0xffffffff):
             expect_equal(peer.call(number).state, "error", "procedure", number)
         expect_equal(peer.call(30, PROCEDURES["VIEW"][1], version=2).state, "error", "version 2")
         peer.program = by_hand.ORDER
