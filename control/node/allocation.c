@@ -9,6 +9,7 @@
 
 #include "control/node/groups.h"
 #include "control/node/images.h"
+#include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
@@ -177,6 +178,7 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
     char name[NAME_BYTES];
 
     flyt_node_order_end(allocation, is_final);
+    flyt_node_migration_forget(allocation);
     if (is_final)
         flyt_node_share_drop(allocation);
     while (*link != allocation)
@@ -325,35 +327,35 @@ void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocat
     flyt_node_server_answer_needs(node, allocation);
 }
 
-void flyt_node_allocation_fill(const struct flyt_node_allocation *allocation, struct flyt_server_link_session *session)
+void flyt_node_allocation_fill(const struct flyt_node *node, const flyt_allocation *as,
+                               struct flyt_server_link_session *session)
 {
-    const flyt_allocation *now = &allocation->now;
-
-    session->allocation_id = now->id;
-    session->slot_count = session->ledger_count = now->slots.slots_len;
-    for (unsigned i = 0; i < now->slots.slots_len; i++) {
-        const struct flyt_node_slot *slot = &allocation->slots[i];
-        const flyt_slot *from = &now->slots.slots_val[i];
+    session->allocation_id = as->id;
+    session->slot_count = session->ledger_count = as->slots.slots_len;
+    for (unsigned i = 0; i < as->slots.slots_len; i++) {
+        const flyt_slot *from = &as->slots.slots_val[i];
         struct flyt_server_link_slot *to = &session->slots[i];
+        struct flyt_node_slot slot = {.gpu = flyt_node_gpus_find(&node->gpus, from->gpu_uuid)};
+        flyt_node_groups_read(from, slot.groups);
         *to = (struct flyt_server_link_slot){
-            .gpu_index = slot->gpu ? slot->gpu->index : 0,
+            .gpu_index = slot.gpu ? slot.gpu->index : 0,
             .device_index = from->device_index,
-            .sm_count = flyt_node_groups_sms(slot, from),
+            .sm_count = flyt_node_groups_sms(&slot, from),
             .memory_bytes = from->memory_bytes,
-            .revision = now->revision,
+            .revision = as->revision,
             .minimum_share_pct = from->minimum_share_pct,
             .maximum_share_pct = from->maximum_share_pct,
             .window_ms = from->window_ms,
             .priority = from->priority,
         };
-        if (slot->gpu && slot->gpu->group_size <= FLYT_SERVER_LINK_GROUP_SIZE_MAX)
-            to->flags |= slot->gpu->group_size << FLYT_SERVER_LINK_GROUP_SIZE_SHIFT;
-        unsigned shown = now->shown_sms < to->sm_count ? now->shown_sms : to->sm_count;
-        if (now->shown_sms && shown <= FLYT_SERVER_LINK_SHOWN_MAX)
+        if (slot.gpu && slot.gpu->group_size <= FLYT_SERVER_LINK_GROUP_SIZE_MAX)
+            to->flags |= slot.gpu->group_size << FLYT_SERVER_LINK_GROUP_SIZE_SHIFT;
+        unsigned shown = as->shown_sms < to->sm_count ? as->shown_sms : to->sm_count;
+        if (as->shown_sms && shown <= FLYT_SERVER_LINK_SHOWN_MAX)
             to->flags |= shown << FLYT_SERVER_LINK_SHOWN_SHIFT;
-        if (slot->gpu)
-            memcpy(to->gpu_uuid, slot->gpu->uuid_bytes, sizeof to->gpu_uuid);
-        memcpy(to->groups, slot->groups, sizeof to->groups);
+        if (slot.gpu)
+            memcpy(to->gpu_uuid, slot.gpu->uuid_bytes, sizeof to->gpu_uuid);
+        memcpy(to->groups, slot.groups, sizeof to->groups);
     }
 }
 

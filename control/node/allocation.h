@@ -20,6 +20,10 @@ struct flyt_node_slot {
     unsigned sm_count_now;
     flyt_switch_state switch_state;
     uint64_t groups_revision;
+    /* The other side of a migration, whose groups nobody else is given (migration.h): before its commit the GPU where
+     * it is to go on, afterwards the one that is left. NULL: there is none. */
+    struct flyt_node_gpu *held_gpu;
+    unsigned char held[FLYT_SERVER_LINK_GROUP_BYTES];
     bool is_over; /* more is in use than its limit and what may be missed by (reserve.h) */
 };
 
@@ -76,8 +80,9 @@ int flyt_node_allocation_admit(struct flyt_node *node, struct flyt_node_allocati
 void flyt_node_allocation_join(struct flyt_node_allocation *allocation);
 void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocation *allocation);
 
-/* Fills the slots of a session. */
-void flyt_node_allocation_fill(const struct flyt_node_allocation *allocation, struct flyt_server_link_session *session);
+/* Fills the slots of a session of an allocation that is as `as` says. */
+void flyt_node_allocation_fill(const struct flyt_node *node, const flyt_allocation *as,
+                               struct flyt_server_link_session *session);
 
 /* What has come of it; *ret_use owns nothing but its slots (FLYT_SLOTS_MAX in `slots`) and its outcome's text, which
  * is `text` (malloc'ed or NULL, taken over). */

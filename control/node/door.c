@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/move.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
 #include "flyt_signatures.h"
@@ -175,14 +176,24 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BASE_DIFFERS, err.text);
         return;
     }
-    int status = flyt_node_resume_find_token(node, allocation, answer->args->token.token_val,
+    int status = flyt_node_move_find_token(node, allocation, answer->args->token.token_val,
+                                           answer->args->token.token_len, &session, &err);
+    memcpy(ticket.channel_key, channel_key, sizeof ticket.channel_key);
+    if (!status) {
+        ticket.session_id = session->session_id;
+        if (flyt_node_move_take_client(session, &ticket, fd, record, bytes))
+            refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, "the session's server process takes it later");
+        explicit_bzero(&ticket, sizeof ticket);
+        return;
+    }
+    if (status == -ENOENT)
+        status = flyt_node_resume_find_token(node, allocation, answer->args->token.token_val,
                                              answer->args->token.token_len, &session, &err);
     if (status) {
         refuse(node, fd, answer->xid, status == -EBUSY ? FLYT_HANDSHAKE_BUSY : FLYT_HANDSHAKE_NO_SESSION, err.text);
         return;
     }
     ticket.session_id = session->session_id;
-    memcpy(ticket.channel_key, channel_key, sizeof ticket.channel_key);
     flyt_node_pool_serve(node, allocation, &ticket, fd, record, bytes);
     explicit_bzero(&ticket, sizeof ticket);
 }

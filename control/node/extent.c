@@ -1,6 +1,7 @@
 #include "control/node/extent.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,6 +142,36 @@ void flyt_node_extents_move(struct flyt_node *node, struct flyt_node_extents *fr
         name_of(server_id, extent, name);
         flyt_node_forget(node, name);
         name_of(other_id, extent, name);
+        flyt_node_keep(node, name, extent->fd);
+    }
+}
+
+int flyt_node_extents_copy(const struct flyt_node_extents *from, struct flyt_node_extents *to)
+{
+    int status = 0;
+
+    for (const struct flyt_node_extent *extent = from->first; extent && !status; extent = extent->next) {
+        struct flyt_node_extent copy = *extent;
+        copy.fd = fcntl(extent->fd, F_DUPFD_CLOEXEC, 0);
+        status = copy.fd < 0 ? -errno : insert(to, &copy);
+        if (status)
+            flyt_close(copy.fd);
+    }
+    if (status) {
+        flyt_node_extents_leave(to);
+        return status;
+    }
+    to->last_id = from->last_id;
+    to->has_missed = from->has_missed;
+    return 0;
+}
+
+void flyt_node_extents_keep(struct flyt_node *node, const struct flyt_node_extents *extents, uint64_t server_id)
+{
+    char name[NAME_BYTES];
+
+    for (const struct flyt_node_extent *extent = extents->first; extent; extent = extent->next) {
+        name_of(server_id, extent, name);
         flyt_node_keep(node, name, extent->fd);
     }
 }

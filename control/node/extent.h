@@ -42,6 +42,11 @@ void flyt_node_extents_drop(struct flyt_node *node, struct flyt_node_extents *ex
 /* All of them, of server_id, are other_id's from now on, in `to`, which is empty; `from` is then. */
 void flyt_node_extents_move(struct flyt_node *node, struct flyt_node_extents *from, uint64_t server_id,
                             struct flyt_node_extents *to, uint64_t other_id);
+/* Descriptors of their own for the same memory, in `to`, which is empty; the descriptor store does not know of them. 0,
+ * or a negative errno and `to` is empty. */
+int flyt_node_extents_copy(const struct flyt_node_extents *from, struct flyt_node_extents *to);
+/* The descriptor store keeps all of them from now on. */
+void flyt_node_extents_keep(struct flyt_node *node, const struct flyt_node_extents *extents, uint64_t server_id);
 /* Bytes of a slot. */
 uint64_t flyt_node_extents_of_slot(const struct flyt_node_extents *extents, unsigned slot);
 /* Whether all that its server told of is here, with its address. */

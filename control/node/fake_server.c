@@ -17,7 +17,20 @@
  *   share SLOT                                "suspended" or "active", the priority, the token's number or 0
  *   silent 0|1                                1: SHARE is not answered; 0: now it is
  *   stubborn                                  a KILL is not heard
+ *   write ID NUMBER | read ID                 the first word of that memory
+ *   library ID | libraries                    one is loaded | how many are
+ *   movable 0|1                               what USE says of it
+ *   refusing 1                                MOVE is refused
+ *   restless COUNT                            it does not stop at so many STOPs
+ *   busy 0|1                                  1: it never has copied everything; 0: now it has
+ *   mute 1                                    STOP is not answered
+ *   state                                     "sequence libraries" that came with STATE; "no"
+ *   go_on                                     its client has made its objects again: answered when that is told
  *   die | quit                                by SIGKILL | after RETURN
+ *
+ * One that is moved (MOVE) copies those first words into the other server's memory, and says "moved" as its last line.
+ * As the other server it passes the fault points fake.prepare, fake.make, fake.state and fake.session, of which "error"
+ * is answered with a failure (fake.session: it ends).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -33,11 +46,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rpc/base/fault_point.h"
 #include "rpc/base/ledger.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/server_link.h"
 
-enum { EXTENTS_MAX = 512 };
+enum { EXTENTS_MAX = 512, LIBRARIES_MAX = 64 };
 
 struct fake {
     int link_fd, client_fd;
@@ -57,6 +71,21 @@ struct fake {
     struct flyt_server_link_share share; /* the last one that came */
     bool is_resumed;
     struct flyt_server_link_resume resume;
+    struct flyt_server_link_use use;
+    uint64_t last_extent_id, sequence; /* the highest id ever; lines that its client has said */
+    unsigned library_count;
+    uint64_t libraries[LIBRARIES_MAX];
+    struct {
+        uint64_t id, left_id; /* 0: none */
+        uint32_t kind;
+        int mirror_fds[EXTENTS_MAX]; /* 0: none */
+        bool is_refusing, is_busy, is_mute, is_frozen;
+        uint64_t restless_count;
+    } move;
+    struct {
+        uint64_t sequence, library_count; /* as STATE says */
+        bool has_state;
+    } taken;
     char line[512];
     size_t line_bytes;
 };
@@ -192,6 +221,9 @@ static void rejoin(struct fake *fake)
     unsigned fd_count = 0;
     struct flyt_server_link_rejoin *rejoin = &fake->message.rejoin;
 
+    /* Before it has left it goes on by itself. */
+    fake->move.id = 0;
+    fake->move.is_frozen = false;
     close(fake->link_fd);
     for (unsigned i = 0; i < 2000; i++) {
         fake->link_fd = flyt_server_link_connect(fake->session.rejoin_path);
@@ -206,6 +238,7 @@ static void rejoin(struct fake *fake)
     *rejoin = (struct flyt_server_link_rejoin){.version = FLYT_SERVER_LINK_VERSION,
                                                .client_pid = 7,
                                                .extent_count = count_extents(fake),
+                                               .left_move_id = fake->move.left_id,
                                                .session = fake->session};
     memcpy(rejoin->holding, fake->holding, sizeof rejoin->holding);
     snprintf(rejoin->program, sizeof rejoin->program, "%s", fake->program);
@@ -256,6 +289,210 @@ static void say_share(struct fake *fake, unsigned slot)
     answer(fake, text);
 }
 
+/* ---- moves: the server that is left ---- */
+
+static void answer_handshake(struct fake *fake);
+
+static void say_use_now(struct fake *fake)
+{
+    fake->message.kind = FLYT_SERVER_LINK_USE;
+    fake->message.use = fake->use;
+    flyt_server_link_say(&fake->message, fake->use.is_replaceable ? NULL : "it has what cannot be kept");
+    put(fake);
+}
+
+static void say_phase(struct fake *fake, enum flyt_server_link_move_phase phase, int outcome, const char *sentence)
+{
+    uint64_t count = count_extents(fake);
+
+    fake->message.kind = FLYT_SERVER_LINK_MOVE_STATE;
+    fake->message.move_state = (struct flyt_server_link_move_state){
+        .move_id = fake->move.id ? fake->move.id : fake->move.left_id,
+        .phase = phase,
+        .outcome = outcome,
+        .round = phase >= FLYT_SERVER_LINK_MOVE_READY ? 2 : 1,
+        .page_bytes = 4096,
+        .pages_count = count,
+        .copied_bytes = fake->move.kind == FLYT_SERVER_LINK_MOVE_MIRROR ? 2 * 4096 * count : 0};
+    flyt_server_link_say(&fake->message, sentence);
+    put(fake);
+}
+
+static bool is_mirrored(const struct fake *fake)
+{
+    for (unsigned i = 0; fake->move.kind == FLYT_SERVER_LINK_MOVE_MIRROR && i < EXTENTS_MAX; i++)
+        if (fake->extents[i].fd && !fake->move.mirror_fds[i])
+            return false;
+    return true;
+}
+
+static void look_ready(struct fake *fake)
+{
+    if (fake->move.id && !fake->move.is_busy && is_mirrored(fake))
+        say_phase(fake, FLYT_SERVER_LINK_MOVE_READY, 0, NULL);
+}
+
+static void say_library(struct fake *fake, uint64_t id)
+{
+    fake->message.kind = FLYT_SERVER_LINK_LIBRARY;
+    fake->message.library = (struct flyt_server_link_library){.library_id = id};
+    flyt_server_link_say(&fake->message, "what is loaded");
+    put(fake);
+}
+
+static void forget_mirrors(struct fake *fake)
+{
+    for (unsigned i = 0; i < EXTENTS_MAX; i++) {
+        if (fake->move.mirror_fds[i])
+            close(fake->move.mirror_fds[i]);
+        fake->move.mirror_fds[i] = 0;
+    }
+}
+
+static void on_move(struct fake *fake)
+{
+    const struct flyt_server_link_move move = fake->message.move;
+
+    fake->move.id = move.move_id;
+    fake->move.kind = move.kind;
+    forget_mirrors(fake);
+    if (fake->move.is_refusing) {
+        say_phase(fake, FLYT_SERVER_LINK_MOVE_REFUSED, -ENOTSUP, "a kernel of it allocates memory");
+        fake->move.id = 0;
+        return;
+    }
+    say_phase(fake, FLYT_SERVER_LINK_MOVE_BEGUN, 0, NULL);
+    for (unsigned i = 0; i < fake->library_count; i++)
+        say_library(fake, fake->libraries[i]);
+    say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
+    if (move.kind == FLYT_SERVER_LINK_MOVE_GIVE || !count_extents(fake))
+        look_ready(fake);
+}
+
+static void on_mirror(struct fake *fake, int fd)
+{
+    unsigned index = (unsigned)fake->message.extent.extent_id % EXTENTS_MAX;
+
+    if (!fake->move.id || !fake->extents[index].fd || fake->move.mirror_fds[index]) {
+        close(fd);
+        return;
+    }
+    fake->move.mirror_fds[index] = fd;
+    look_ready(fake);
+}
+
+static uint64_t read_word(int fd)
+{
+    uint64_t word = 0;
+
+    return pread(fd, &word, sizeof word, 0) == (ssize_t)sizeof word ? word : 0;
+}
+
+static void write_word(int fd, uint64_t word)
+{
+    if (pwrite(fd, &word, sizeof word, 0) != (ssize_t)sizeof word)
+        _exit(1);
+}
+
+static void say_stopped(struct fake *fake, int outcome)
+{
+    const uint64_t state[] = {fake->sequence, fake->library_count};
+    int fd = outcome ? -1 : memfd_create("state", MFD_CLOEXEC);
+
+    if (fd >= 0 && pwrite(fd, state, sizeof state, 0) != (ssize_t)sizeof state)
+        _exit(1);
+    fake->message.kind = FLYT_SERVER_LINK_STOPPED;
+    fake->message.stopped = (struct flyt_server_link_stopped){.move_id = fake->move.id,
+                                                              .outcome = outcome,
+                                                              .has_state = outcome == 0,
+                                                              .sequence = fake->sequence,
+                                                              .extent_count = count_extents(fake),
+                                                              .last_extent_id = fake->last_extent_id,
+                                                              .pages_last = 1};
+    flyt_server_link_say(&fake->message, outcome ? "its program does not stop" : NULL);
+    flyt_server_link_send(fake->link_fd, &fake->message, &fd, fd >= 0);
+    if (fd >= 0)
+        close(fd);
+}
+
+static void on_stop(struct fake *fake)
+{
+    if (fake->message.stop.move_id != fake->move.id || fake->move.is_mute)
+        return;
+    if (fake->move.restless_count) {
+        fake->move.restless_count--;
+        say_stopped(fake, -ETIMEDOUT);
+        return;
+    }
+    fake->move.is_frozen = true;
+    for (unsigned i = 0; i < EXTENTS_MAX; i++)
+        if (fake->move.mirror_fds[i] && fake->extents[i].fd)
+            write_word(fake->move.mirror_fds[i], read_word(fake->extents[i].fd));
+    say_stopped(fake, is_mirrored(fake) ? 0 : -EIO);
+}
+
+static void on_go_on(struct fake *fake)
+{
+    if (fake->message.stop.move_id != fake->move.id)
+        return;
+    fake->move.id = 0;
+    fake->move.is_frozen = false;
+    forget_mirrors(fake);
+}
+
+static void on_leave(struct fake *fake)
+{
+    if (fake->message.stop.move_id != fake->move.id || !fake->move.is_frozen)
+        _exit(1);
+    answer(fake, "moved");
+    close(fake->client_fd);
+    fake->client_fd = -1;
+    fake->move.left_id = fake->move.id;
+    fake->move.id = 0;
+    fake->message.kind = FLYT_SERVER_LINK_LEFT;
+    fake->message.data_bytes = 0;
+    fake->message.stop = (struct flyt_server_link_stop){.move_id = fake->move.left_id};
+    put(fake);
+}
+
+static void on_take_back(struct fake *fake, int fd)
+{
+    if (fake->message.stop.move_id != fake->move.left_id)
+        _exit(1);
+    if (fake->client_fd >= 0)
+        close(fake->client_fd);
+    fake->client_fd = fd;
+    fake->line_bytes = 0;
+    fake->move.is_frozen = false;
+    answer_handshake(fake);
+}
+
+static void hear_move(struct fake *fake, int fd)
+{
+    switch (fake->message.kind) {
+    case FLYT_SERVER_LINK_MOVE:
+        on_move(fake);
+        break;
+    case FLYT_SERVER_LINK_MIRROR:
+        on_mirror(fake, fd);
+        break;
+    case FLYT_SERVER_LINK_STOP:
+        on_stop(fake);
+        break;
+    case FLYT_SERVER_LINK_GO_ON:
+        on_go_on(fake);
+        break;
+    case FLYT_SERVER_LINK_LEAVE:
+        on_leave(fake);
+        break;
+    case FLYT_SERVER_LINK_TAKE_BACK:
+        on_take_back(fake, fd);
+        break;
+    default:
+        break;
+    }
+}
+
 /* Hears one message. Returns its kind, 0 where the link had to be made anew. */
 static uint32_t hear(struct fake *fake)
 {
@@ -272,6 +509,8 @@ static uint32_t hear(struct fake *fake)
     uint32_t kind = fake->message.kind;
     if (kind == FLYT_SERVER_LINK_SHARE)
         on_share(fake, count ? fds[--count] : -1);
+    if (kind >= FLYT_SERVER_LINK_MOVE && kind <= FLYT_SERVER_LINK_TAKE_BACK)
+        hear_move(fake, count ? fds[--count] : -1);
     while (count)
         close(fds[--count]);
     if (kind == FLYT_SERVER_LINK_LIMIT)
@@ -308,6 +547,7 @@ static int make_extent(struct fake *fake, uint64_t id, unsigned slot, uint64_t b
 
     if (!status) {
         fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
+        fake->last_extent_id = id > fake->last_extent_id ? id : fake->last_extent_id;
         fake->extents[index].extent = (struct flyt_server_link_extent){
             .extent_id = id, .bytes = bytes, .address = 0x200000000000 + (id << 32), .slot = slot};
         status = send_extent(fake, index);
@@ -351,11 +591,61 @@ static void say_resumed(struct fake *fake)
 
 static void say_use(struct fake *fake, bool is_replaceable)
 {
-    fake->message.kind = FLYT_SERVER_LINK_USE;
-    fake->message.use = (struct flyt_server_link_use){.is_replaceable = is_replaceable};
-    flyt_server_link_say(&fake->message, is_replaceable ? NULL : "it has what cannot be kept");
-    put(fake);
+    fake->use.is_replaceable = is_replaceable;
+    say_use_now(fake);
     answer(fake, "0");
+}
+
+/* What its client has to do with moves. Whether the line was of that kind. */
+static bool obey_move(struct fake *fake, const char *word, uint64_t a, uint64_t b)
+{
+    unsigned index = (unsigned)a % EXTENTS_MAX;
+    char text[64] = "no";
+
+    if (!strcmp(word, "write")) {
+        write_word(fake->extents[index].fd, b);
+        answer(fake, "0");
+    } else if (!strcmp(word, "read")) {
+        answer_number(fake, (int64_t)read_word(fake->extents[index].fd));
+    } else if (!strcmp(word, "library")) {
+        fake->libraries[fake->library_count++ % LIBRARIES_MAX] = a;
+        if (fake->move.id)
+            say_library(fake, a);
+        answer(fake, "0");
+    } else if (!strcmp(word, "libraries")) {
+        answer_number(fake, fake->library_count);
+    } else if (!strcmp(word, "movable")) {
+        fake->use.can_move = (uint32_t)a;
+        say_use_now(fake);
+        answer(fake, "0");
+    } else if (!strcmp(word, "refusing") || !strcmp(word, "mute")) {
+        fake->move.is_refusing = *word == 'r';
+        fake->move.is_mute = *word == 'm';
+        answer(fake, "0");
+    } else if (!strcmp(word, "restless")) {
+        fake->move.restless_count = a;
+        answer(fake, "0");
+    } else if (!strcmp(word, "busy")) {
+        fake->move.is_busy = a;
+        if (fake->move.id && a)
+            say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
+        look_ready(fake);
+        answer(fake, "0");
+    } else if (!strcmp(word, "state")) {
+        if (fake->taken.has_state)
+            snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, fake->taken.sequence, fake->taken.library_count);
+        answer(fake, text);
+    } else if (!strcmp(word, "go_on")) {
+        fake->use.is_coming = 0;
+        say_use_now(fake);
+        if (fake->move.left_id)
+            say_phase(fake, FLYT_SERVER_LINK_MOVE_OVER, 0, NULL);
+        fake->move.left_id = 0;
+        answer(fake, "0");
+    } else {
+        return false;
+    }
+    return true;
 }
 
 static void drop_extent(struct fake *fake, uint64_t id)
@@ -364,6 +654,9 @@ static void drop_extent(struct fake *fake, uint64_t id)
 
     close(fake->extents[index].fd);
     fake->extents[index].fd = 0;
+    if (fake->move.mirror_fds[index])
+        close(fake->move.mirror_fds[index]);
+    fake->move.mirror_fds[index] = 0;
     fake->message.kind = FLYT_SERVER_LINK_EXTENT_GONE;
     fake->message.data_bytes = 0;
     fake->message.extent = (struct flyt_server_link_extent){.extent_id = id};
@@ -380,6 +673,9 @@ static void obey(struct fake *fake, const char *line)
 
     sscanf(line, "%31s %" SCNu64 " %" SCNu64 " %" SCNu64, word, &a, &b, &c);
     struct flyt_ledger *ledger = fake->ledgers[a < FLYT_SLOTS_MAX ? a : 0];
+    fake->sequence++;
+    if (obey_move(fake, word, a, b))
+        return;
     if (!strcmp(word, "charge")) {
         answer_number(fake, flyt_ledger_charge(ledger, fake->session.server_id, b));
     } else if (!strcmp(word, "release")) {
@@ -490,20 +786,125 @@ static void take_extents(struct fake *fake)
     }
 }
 
+/* ---- moves: the server where the session goes on ---- */
+
+static void answer_prepared(struct fake *fake, const char *point, uint64_t move_id)
+{
+    bool has_failed = flyt_fault_point(point) == FLYT_FAULT_ERROR;
+
+    fake->message.kind = FLYT_SERVER_LINK_PREPARED;
+    fake->message.prepared = (struct flyt_server_link_prepared){
+        .move_id = move_id, .outcome = has_failed ? -EXDEV : 0, .sequence = move_id ? fake->taken.sequence : 0};
+    flyt_server_link_say(&fake->message, has_failed ? "a variable has come to be elsewhere" : NULL);
+    put(fake);
+}
+
+static void make_memory(struct fake *fake)
+{
+    const struct flyt_server_link_extent extent = fake->message.extent;
+    unsigned index = (unsigned)extent.extent_id % EXTENTS_MAX;
+    bool has_failed = flyt_fault_point("fake.make") == FLYT_FAULT_ERROR;
+
+    if (!has_failed) {
+        fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
+        fake->extents[index].extent = extent;
+    }
+    fake->message.kind = FLYT_SERVER_LINK_MADE;
+    fake->message.data_bytes = 0;
+    fake->message.made = (struct flyt_server_link_made){.extent = extent, .outcome = has_failed ? -ENOMEM : 0};
+    flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, !has_failed);
+}
+
+static void take_state(struct fake *fake, int fd)
+{
+    uint64_t state[2];
+
+    if (pread(fd, state, sizeof state, 0) != (ssize_t)sizeof state)
+        _exit(1);
+    close(fd);
+    fake->taken.sequence = fake->sequence = state[0];
+    fake->taken.library_count = state[1];
+    fake->taken.has_state = true;
+    answer_prepared(fake, "fake.state", fake->message.stop.move_id);
+}
+
+/* What comes before the session, of one that is moved here. False: it is something else. */
+static bool prepare(struct fake *fake, int fd)
+{
+    unsigned index = (unsigned)fake->message.extent.extent_id % EXTENTS_MAX;
+
+    switch (fake->message.kind) {
+    case FLYT_SERVER_LINK_PREPARE:
+        fake->session = fake->message.session;
+        answer_prepared(fake, "fake.prepare", 0);
+        return true;
+    case FLYT_SERVER_LINK_LIBRARY:
+        fake->libraries[fake->library_count++ % LIBRARIES_MAX] = fake->message.library.library_id;
+        return true;
+    case FLYT_SERVER_LINK_MAKE:
+        make_memory(fake);
+        return true;
+    case FLYT_SERVER_LINK_GIVE:
+        fake->extents[index].extent = fake->message.extent;
+        fake->extents[index].fd = fd;
+        return true;
+    case FLYT_SERVER_LINK_UNMAKE:
+        close(fake->extents[index].fd);
+        fake->extents[index].fd = 0;
+        return true;
+    case FLYT_SERVER_LINK_STATE:
+        take_state(fake, fd);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* It was told what it is to get: that is what it is given. */
+static void compare_session(const struct fake *fake)
+{
+    const struct flyt_server_link_session *told = &fake->session, *given = &fake->message.session;
+    bool is_same = told->session_id == given->session_id && told->server_id == given->server_id &&
+                   told->allocation_id == given->allocation_id && told->slot_count == given->slot_count &&
+                   fake->taken.library_count == fake->library_count && fake->resume.is_made &&
+                   fake->resume.extent_count == count_extents(fake);
+
+    for (unsigned i = 0; i < told->slot_count; i++)
+        is_same &= !memcmp(told->slots[i].gpu_uuid, given->slots[i].gpu_uuid, sizeof told->slots[i].gpu_uuid) &&
+                   !memcmp(told->slots[i].groups, given->slots[i].groups, sizeof told->slots[i].groups) &&
+                   told->slots[i].memory_bytes == given->slots[i].memory_bytes;
+    if (!is_same) {
+        fprintf(stderr, "fake server: it was prepared for another session\n");
+        _exit(1);
+    }
+}
+
 static void take_session(struct fake *fake)
 {
     int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
     unsigned count = 0;
+    bool is_prepared = false;
 
-    if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
-        _exit(0); /* a warm server that nobody needs */
-    if (fake->message.kind == FLYT_SERVER_LINK_RESUME) {
-        take_extents(fake);
+    do {
+        count = 0;
         if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
-            _exit(0);
+            _exit(0); /* a warm server that nobody needs (any more) */
+        is_prepared |= fake->message.kind == FLYT_SERVER_LINK_PREPARE;
+    } while (prepare(fake, count ? fds[0] : -1));
+    if (fake->message.kind == FLYT_SERVER_LINK_RESUME && is_prepared) {
+        fake->is_resumed = true;
+        fake->resume = fake->message.resume;
+        fake->last_extent_id = fake->resume.last_extent_id;
+    } else if (fake->message.kind == FLYT_SERVER_LINK_RESUME) {
+        take_extents(fake);
     }
-    if (fake->message.kind != FLYT_SERVER_LINK_SESSION)
+    if (fake->is_resumed && flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
+        _exit(0);
+    if (fake->message.kind != FLYT_SERVER_LINK_SESSION ||
+        (is_prepared && flyt_fault_point("fake.session") == FLYT_FAULT_ERROR))
         _exit(1);
+    if (is_prepared)
+        compare_session(fake);
     fake->client_fd = fds[0];
     fake->session = fake->message.session;
     for (unsigned i = 0; i < fake->session.slot_count; i++) {
@@ -515,6 +916,8 @@ static void take_session(struct fake *fake)
     for (unsigned i = 0, next = 1 + fake->session.slot_count; i < fake->session.slot_count; i++)
         fake->turn_fds[i] = fake->session.slots[i].flags & FLYT_SERVER_LINK_HAS_TURNS ? fds[next++] : -1;
     answer_handshake(fake);
+    fake->use = (struct flyt_server_link_use){.can_move = 1, .is_coming = fake->is_resumed};
+    say_use_now(fake);
 }
 
 int main(int argc, char **argv)
@@ -545,11 +948,14 @@ int main(int argc, char **argv)
     say_ready(fake, gpu, group_size, sms, memory_kib << 10);
     take_session(fake);
     for (;;) {
-        struct pollfd polls[] = {{.fd = fake->client_fd, .events = POLLIN}, {.fd = fake->link_fd, .events = POLLIN}};
+        /* A program that stands still is not heard. */
+        struct pollfd polls[] = {{.fd = fake->move.is_frozen ? -1 : fake->client_fd, .events = POLLIN},
+                                 {.fd = fake->link_fd, .events = POLLIN}};
         poll(polls, 2, -1);
-        if (polls[0].revents)
-            read_client(fake);
+        /* One at a time: who reads the client may hear what there was. */
         if (polls[1].revents)
             hear(fake);
+        else if (polls[0].revents)
+            read_client(fake);
     }
 }

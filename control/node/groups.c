@@ -41,8 +41,8 @@ void flyt_node_groups_look(struct flyt_node *node, struct flyt_node_allocation *
         flyt_switch_state state = flyt_node_allocation_absent(allocation) ? FLYT_SWITCH_TARGET : FLYT_SWITCH_VACATED;
         bool is_kept = false;
         for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
-            if (server->allocation != allocation)
-                continue;
+            if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_LEFT || server->came_with)
+                continue; /* what those have is held apart */
             /* Those that end vacate by their end. */
             flyt_switch_state its = state_of(server, i);
             is_kept |= its == FLYT_SWITCH_KEPT;
@@ -90,11 +90,15 @@ const struct flyt_node_allocation *flyt_node_groups_conflict(const struct flyt_n
     for (const struct flyt_node_allocation *other = node->allocations; other; other = other->next) {
         for (unsigned i = 0; other->now.id != own_id && i < other->now.slots.slots_len; i++) {
             const flyt_slot *its = &other->now.slots.slots_val[i];
-            if (strcmp(its->gpu_uuid, slot->gpu_uuid) != 0 || (slot->window_ms && its->window_ms))
+            const struct flyt_node_slot *state = &other->slots[i];
+            bool is_there = !strcmp(its->gpu_uuid, slot->gpu_uuid);
+            bool is_held = state->held_gpu && !strcmp(state->held_gpu->uuid, slot->gpu_uuid);
+            if ((!is_there && !is_held) || (slot->window_ms && its->window_ms))
                 continue;
             for (u_int j = 0; j < slot->sm_groups.sm_groups_len; j++) {
                 *ret_group = slot->sm_groups.sm_groups_val[j];
-                if (flyt_server_link_has_group(other->slots[i].holding, *ret_group))
+                if ((is_there && flyt_server_link_has_group(state->holding, *ret_group)) ||
+                    (is_held && flyt_server_link_has_group(state->held, *ret_group)))
                     return other;
             }
         }

@@ -10,6 +10,7 @@
 #include "control/node/allocation.h"
 #include "control/node/fault.h"
 #include "control/node/groups.h"
+#include "control/node/move.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/share.h"
@@ -56,6 +57,8 @@ static void on_extent(struct flyt_node_server *server, const struct flyt_server_
         return;
     }
     int status = flyt_node_extent_add(server->node, &server->extents, server->server_id, extent, fd);
+    if (!status)
+        flyt_node_move_extent(server, extent, fd);
     if (status && status != -EEXIST) /* after a restart it may be there already */
         flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", server->session_id, strerror(-status));
 }
@@ -67,6 +70,7 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_server_l
 
     if (!server->allocation)
         return;
+    flyt_node_move_extent_gone(server, message->extent.extent_id);
     if (flyt_node_extent_remove(server->node, &server->extents, server->server_id, message->extent.extent_id, &slot,
                                 &bytes)) {
         slot = message->extent.slot; /* not held: the server credits its charge itself */
@@ -106,12 +110,15 @@ static void on_use(struct flyt_node_server *server, const struct flyt_server_lin
 {
     bool needs_more = memcmp(server->use.needed_sms, message->use.needed_sms, sizeof server->use.needed_sms) != 0;
     server->use = message->use;
+    server->has_use = true;
     if (needs_more)
         flyt_node_changed(server->node);
     snprintf(server->why_not, sizeof server->why_not, "%.*s", (int)sizeof server->why_not - 1,
              (const char *)message->data);
+    flyt_node_move_use(server);
 }
 
+/* fd: of a kind that has one; taken over. */
 static void hear(struct flyt_node_server *server, struct flyt_server_link_message *message, int fd)
 {
     switch (message->kind) {
@@ -149,6 +156,14 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
     case FLYT_SERVER_LINK_FAULT:
         flyt_node_fault_report(server, (const char *)message->data, message->fault.had_work != 0);
         break;
+    case FLYT_SERVER_LINK_MOVE_STATE:
+    case FLYT_SERVER_LINK_STOPPED:
+    case FLYT_SERVER_LINK_LEFT:
+    case FLYT_SERVER_LINK_LIBRARY:
+    case FLYT_SERVER_LINK_MADE:
+    case FLYT_SERVER_LINK_PREPARED:
+        flyt_node_move_hear(server, message, fd);
+        break;
     case FLYT_SERVER_LINK_RETURN:
         if (message->data_bytes && !*server->end_reason)
             snprintf(server->end_reason, sizeof server->end_reason, "%.*s", (int)sizeof server->end_reason - 1,
@@ -176,9 +191,10 @@ static int hear_one(struct flyt_node_server *server)
     }
     if (status)
         return -1;
-    bool has_extent = message.kind == FLYT_SERVER_LINK_EXTENT;
-    hear(server, &message, has_extent ? fds[0] : -1);
-    for (unsigned i = has_extent; i < fd_count; i++)
+    bool is_taken = fd_count && (message.kind == FLYT_SERVER_LINK_EXTENT || message.kind == FLYT_SERVER_LINK_STOPPED ||
+                                 message.kind == FLYT_SERVER_LINK_MADE);
+    hear(server, &message, is_taken ? fds[0] : -1);
+    for (unsigned i = is_taken; i < fd_count; i++)
         flyt_close(fds[i]);
     return 1;
 }

@@ -22,11 +22,11 @@ void flyt_node_server_returned(struct flyt_node_server *server, bool has_work);
  * `how`. The allocation may be freed by that. */
 void flyt_node_server_end_session(struct flyt_node_server *server, const char *how);
 /*
- * Fills SESSION for the server, but for its data: a new session of the allocation (from: NULL), or one that goes on,
- * with a new server's id in either case. 0 or a negative errno. Holds the channel's key.
+ * Fills SESSION for the server, but for its data: a new session of an allocation that is as `as` says (from: NULL), or
+ * one that goes on. Its server's id is a new one, but that of a server which has been told it already. 0 or a negative
+ * errno. Holds the channel's key.
  */
-int flyt_node_server_describe_session(const struct flyt_node_server *server,
-                                      const struct flyt_node_allocation *allocation,
+int flyt_node_server_describe_session(const struct flyt_node_server *server, const flyt_allocation *as,
                                       const struct flyt_node_ticket *ticket, const struct flyt_node_server *from,
                                       struct flyt_server_link_message *message);
 /* Its descriptors (FLYT_SERVER_LINK_DESCRIPTORS_MAX in fds), of which none is the caller's to close; marks the slots

@@ -11,6 +11,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/groups.h"
+#include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
@@ -303,6 +304,8 @@ static void on_registered(void *user, int status, void *result)
     manager->heartbeat_ms = res->heartbeat_ms ? res->heartbeat_ms : HEARTBEAT_MS;
     manager->next_heartbeat_ms = 0;
     manager->told_needs = 0;
+    for (struct flyt_node_migration *migration = manager->node->migrations; migration; migration = migration->next)
+        migration->has_changed = true; /* another manager may not know of it */
     take_entitlement(manager, res);
     flyt_info("registered with the cluster manager at %s, epoch=%llu allocations=%u",
               flyt_uplink_address(manager->uplink), (unsigned long long)res->epoch, res->allocations.allocations_len);
@@ -406,6 +409,97 @@ static void send_needs(struct flyt_node_manager *manager)
     if (!status)
         manager->told_needs = sum;
     xdr_free((xdrproc_t)xdr_flyt_needs_args, &args);
+}
+
+/* ---- migrations ---- */
+
+/* A report of one that is on its way. */
+struct telling {
+    struct flyt_node_manager *manager;
+    uint64_t migration_id;
+    bool is_end;
+};
+
+static void on_migration_told(void *user, int status, void *result)
+{
+    struct telling *telling = user;
+    struct flyt_node *node = telling->manager->node;
+    struct flyt_node_migration *migration = flyt_node_migration_find(node, telling->migration_id);
+    const flyt_outcome *outcome = result;
+
+    /* Who has ended migrations before this manager led, or is of an older build, has heard it all the same. */
+    bool is_heard = status == -EPROTO || (!status && outcome->status != FLYT_STATUS_NOT_LEADER &&
+                                          outcome->status != FLYT_STATUS_UNAVAILABLE);
+    if (migration) {
+        migration->is_telling = false;
+        migration->is_told = telling->is_end && is_heard;
+    }
+    free(telling);
+}
+
+static void tell_migration(struct flyt_node_manager *manager, struct flyt_node_migration *migration)
+{
+    struct telling *telling = malloc(sizeof *telling);
+    flyt_migration_use use;
+
+    if (!telling)
+        return;
+    *telling = (struct telling){manager, migration->id, flyt_node_migration_has_ended(migration)};
+    flyt_node_migration_use(migration, &use);
+    migration->told_ms = flyt_clock_ms();
+    if (flyt_uplink_call(manager->uplink, FLYT_NODE_MIGRATION, (xdrproc_t)xdr_flyt_migration_use, &use,
+                         (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS, on_migration_told,
+                         telling)) {
+        free(telling);
+        return;
+    }
+    migration->is_telling = true;
+    migration->has_changed = false;
+}
+
+/* Each as it changes, and from time to time; its end until that was heard. */
+static void send_migrations(struct flyt_node_manager *manager)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (struct flyt_node_migration *migration = manager->node->migrations; migration; migration = migration->next)
+        if (!migration->is_told && !migration->is_telling &&
+            (migration->has_changed || now_ms - migration->told_ms >= FLYT_NODE_MIGRATION_REPORT_MS))
+            tell_migration(manager, migration);
+}
+
+static void serve_migrate(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_migrate_args *order = args;
+    struct flyt_error err = {0};
+    flyt_outcome outcome;
+
+    if (is_led(manager->node, order->epoch, &outcome)) {
+        outcome.status = flyt_node_migrate(manager->node, order, &err);
+        outcome.text = err.text;
+    }
+    flyt_call_reply(call, &outcome);
+}
+
+static void serve_migration(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_migration_args *order = args;
+    flyt_order_migration_res res = {.use = {.id = order->migration_id,
+                                            .phase = FLYT_MIGRATION_FAILED,
+                                            .outcome = {FLYT_STATUS_NOT_FOUND, (char *)""}}};
+    struct flyt_node_migration *migration = flyt_node_migration_find(manager->node, order->migration_id);
+
+    if (is_led(manager->node, order->epoch, &res.outcome) && !migration)
+        res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such migration (any more)"};
+    if (res.outcome.status == FLYT_STATUS_OK && order->cancel &&
+        flyt_node_migration_cancel(migration, "an operator has ended the migration") &&
+        !flyt_node_migration_has_ended(migration) && !migration->is_failing)
+        res.outcome = (flyt_outcome){FLYT_STATUS_CONFLICT, (char *)"it is too late: the programs are on their way"};
+    if (migration)
+        flyt_node_migration_use(migration, &res.use);
+    flyt_call_reply(call, &res);
 }
 
 /* ---- orders ---- */
@@ -538,7 +632,7 @@ static const char *check_gpu_order(const struct flyt_node *node, const struct fl
     *ret_status = FLYT_STATUS_IN_USE;
     for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
         for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
-            if (allocation->slots[i].gpu == gpu)
+            if (allocation->slots[i].gpu == gpu || allocation->slots[i].held_gpu == gpu)
                 return "the GPU is not empty";
     return NULL;
 }
@@ -593,6 +687,10 @@ static const struct flyt_procedure order_procedures[] = {
      sizeof(flyt_order_gpu_args), (xdrproc_t)xdr_flyt_order_gpu_res, serve_gpu_set},
     {FLYT_ORDER_DRAIN, "order_drain", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_drain_args,
      sizeof(flyt_order_drain_args), (xdrproc_t)xdr_flyt_order_drain_res, serve_drain},
+    {FLYT_ORDER_MIGRATE, "order_migrate", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_migrate_args,
+     sizeof(flyt_order_migrate_args), (xdrproc_t)xdr_flyt_outcome, serve_migrate},
+    {FLYT_ORDER_MIGRATION, "order_migration", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_migration_args,
+     sizeof(flyt_order_migration_args), (xdrproc_t)xdr_flyt_order_migration_res, serve_migration},
     {FLYT_ORDER_LEADER, "order_leader", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_leader_args, sizeof(flyt_leader_args),
      (xdrproc_t)xdr_flyt_outcome, serve_leader},
     {.serve = NULL},
@@ -631,6 +729,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
             arm(manager, TICK_MS);
     } else if (manager->state == REGISTERED) {
         arm(manager, TICK_MS);
+        send_migrations(manager);
         if (manager->told_inventory != inventory_of(manager->node) && !manager->gpu_order.call &&
             knows_its_gpus(manager->node)) {
             register_node(manager);

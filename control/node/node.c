@@ -15,6 +15,8 @@
 #include "control/node/door.h"
 #include "control/node/groups.h"
 #include "control/node/images.h"
+#include "control/node/migration.h"
+#include "control/node/migration_switch.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
@@ -188,6 +190,7 @@ static void end_rejoining(struct flyt_node *node)
             }
         }
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
+        flyt_node_switch_settle(node, allocation);
         flyt_node_groups_look(node, allocation);
         flyt_node_order_retry(node, allocation);
     }
@@ -263,6 +266,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     node->started_ms = flyt_clock_ms();
     node->client_lost_s = (unsigned)(settings->client_lost_ms / 1000);
     node->resume_ms = FLYT_NODE_RESUME_S * 1000;
+    node->switch_ms = FLYT_NODE_MOVE_SWITCH_MS;
     if (hooks)
         node->hooks = *hooks;
     int status = prepare(node, gpus, err);
@@ -298,6 +302,7 @@ void flyt_node_fini(struct flyt_node *node)
     if (node->link_fd >= 0 && !node->daemon)
         unlink(node->link_path);
     flyt_close(node->settings ? node->link_fd : -1);
+    flyt_node_migrations_fini(node);
     flyt_node_resume_fini(node);
     while (node->servers)
         flyt_node_server_free(node->servers);

@@ -24,6 +24,7 @@ struct flyt_node_allocation;
 struct flyt_node_server;
 struct flyt_node_waiting;
 struct flyt_node_mps;
+struct flyt_node_migration;
 struct flyt_greeter;
 
 enum {
@@ -86,6 +87,8 @@ struct flyt_node {
     unsigned server_count, starting_count;
     struct flyt_node_server *away; /* sessions without a server, which wait for their client (resume.h) */
     unsigned away_count, resume_ms;
+    struct flyt_node_migration *migrations; /* under way, and the last ones that ended (migration.h) */
+    unsigned switch_ms;                     /* FLYT_NODE_MOVE_SWITCH_MS */
     struct flyt_node_waiting *waiting_first, *waiting_last;
     unsigned waiting_count;
     sd_event_source *pool_timer;
@@ -104,7 +107,9 @@ struct flyt_node {
 
     struct flyt_node_fault faults[FLYT_GPUS_MAX]; /* by GPU */
 
-    uint64_t sessions_started, sessions_refused, sessions_resumed; /* since the start, for metrics */
+    /* Since the start, for metrics. */
+    uint64_t sessions_started, sessions_refused, sessions_resumed, sessions_moved;
+    uint64_t migrations_ended, migrations_done;
 };
 
 /*

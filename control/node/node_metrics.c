@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "control/node/allocation.h"
+#include "control/node/migration.h"
 #include "control/node/share.h"
 #include "control/node/report.h"
 #include "control/node/server.h"
@@ -32,8 +33,18 @@ enum family {
     STARTED,
     REFUSED,
     RESUMED,
+    MOVED,
+    MIGRATIONS,
+    MIGRATION_STANDSTILL,
+    MIGRATION_COPIED,
+    MIGRATION_ROUNDS,
     FAMILIES
 };
+
+/* Upper bounds of histograms: seconds, bytes, rounds. */
+static const double standstill_buckets[] = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 0};
+static const double copied_buckets[] = {1e6, 1e7, 1e8, 1e9, 3e9, 1e10, 3e10, 1e11, 3e11, 1e12, 0};
+static const double round_buckets[] = {1, 2, 3, 5, 10, 20, 50, 100, 0};
 
 #define GPU        "gpu"
 #define ALLOCATION "allocation vm_ip slot"
@@ -42,6 +53,7 @@ enum family {
 static const struct {
     enum flyt_metric_kind kind;
     const char *name, *labels, *help;
+    const double *buckets;
 } rows[FAMILIES] = {
     [GPU_BUSY] = {FLYT_GAUGE, "flyt_node_gpu_busy_ratio", GPU, "share of time in which a kernel ran"},
     [GPU_MEMORY_USED] = {FLYT_GAUGE, "flyt_node_gpu_memory_used_bytes", GPU, "as the driver counts"},
@@ -70,10 +82,19 @@ static const struct {
     [STARTED] = {FLYT_COUNTER, "flyt_sessions_started_total", "", "programs that got a server"},
     [REFUSED] = {FLYT_COUNTER, "flyt_sessions_refused_total", "", "programs that were refused"},
     [RESUMED] = {FLYT_COUNTER, "flyt_sessions_resumed_total", "", "programs that went on at another server process"},
+    [MOVED] = {FLYT_COUNTER, "flyt_sessions_moved_total", "", "programs that were moved while they ran"},
+    [MIGRATIONS] = {FLYT_COUNTER, "flyt_migrations_total", "outcome", "migrations of VMs that have ended"},
+    [MIGRATION_STANDSTILL] = {FLYT_HISTOGRAM, "flyt_migration_standstill_seconds", "",
+                              "how long programs of a migration that was done stood still", standstill_buckets},
+    [MIGRATION_COPIED] = {FLYT_HISTOGRAM, "flyt_migration_copied_bytes", "", "what was copied in one that was done",
+                          copied_buckets},
+    [MIGRATION_ROUNDS] = {FLYT_HISTOGRAM, "flyt_migration_rounds", "", "rounds of copying in one that was done",
+                          round_buckets},
 };
 
 struct flyt_node_metrics {
     struct flyt_metric *families[FAMILIES];
+    uint64_t migrations_seen; /* end_number of the last one that was observed */
 };
 
 struct flyt_node_metrics *flyt_node_metrics_new(struct flyt_metrics *registry)
@@ -82,7 +103,7 @@ struct flyt_node_metrics *flyt_node_metrics_new(struct flyt_metrics *registry)
 
     for (unsigned i = 0; metrics && i < FAMILIES; i++) {
         metrics->families[i] =
-            flyt_metric_new(registry, rows[i].kind, rows[i].name, rows[i].labels, rows[i].help, NULL);
+            flyt_metric_new(registry, rows[i].kind, rows[i].name, rows[i].labels, rows[i].help, rows[i].buckets);
         if (!metrics->families[i])
             return flyt_node_metrics_free(metrics);
     }
@@ -153,6 +174,21 @@ static void set_session(struct flyt_node_metrics *metrics, const struct flyt_nod
     set(metrics, SESSION_GPU_TIME, values, (double)server->use.gpu_time_us / 1e6);
 }
 
+/* Each that has ended since the last time, once. */
+static void observe_migrations(struct flyt_node_metrics *metrics, const struct flyt_node *node)
+{
+    for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next) {
+        if (migration->end_number <= metrics->migrations_seen || migration->phase != FLYT_MIGRATION_DONE)
+            continue;
+        flyt_metric_observe(metrics->families[MIGRATION_STANDSTILL], NULL, (double)migration->use.standstill_us / 1e6);
+        flyt_metric_observe(metrics->families[MIGRATION_COPIED], NULL, (double)migration->use.copied_bytes);
+        flyt_metric_observe(metrics->families[MIGRATION_ROUNDS], NULL, migration->use.round);
+    }
+    metrics->migrations_seen = node->migrations_ended;
+    set(metrics, MIGRATIONS, (const char *const[]){"done"}, (double)node->migrations_done);
+    set(metrics, MIGRATIONS, (const char *const[]){"failed"}, (double)(node->migrations_ended - node->migrations_done));
+}
+
 void flyt_node_metrics_refresh(struct flyt_node_metrics *metrics, const struct flyt_node *node)
 {
     for (unsigned i = 0; i < STARTED; i++)
@@ -161,11 +197,13 @@ void flyt_node_metrics_refresh(struct flyt_node_metrics *metrics, const struct f
     for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
         set_allocation(metrics, allocation);
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation)
+        if (server->allocation && !flyt_node_move_hides(server))
             set_session(metrics, server);
     for (const struct flyt_node_server *session = node->away; session; session = session->next)
         set_session(metrics, session);
     set(metrics, STARTED, NULL, (double)node->sessions_started);
     set(metrics, REFUSED, NULL, (double)node->sessions_refused);
     set(metrics, RESUMED, NULL, (double)node->sessions_resumed);
+    set(metrics, MOVED, NULL, (double)node->sessions_moved);
+    observe_migrations(metrics, node);
 }

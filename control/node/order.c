@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "control/base/size.h"
 #include "control/node/allocation.h"
 #include "control/node/groups.h"
+#include "control/node/migration.h"
 #include "control/node/resume.h"
 #include "control/node/share.h"
 #include "control/node/server.h"
@@ -164,7 +166,7 @@ static flyt_status check_slot(const struct flyt_node *node, const flyt_allocatio
     return FLYT_STATUS_OK;
 }
 
-static flyt_status check(const struct flyt_node *node, const flyt_allocation *wanted, struct flyt_error *err)
+flyt_status flyt_node_order_check(const struct flyt_node *node, const flyt_allocation *wanted, struct flyt_error *err)
 {
     flyt_status status = FLYT_STATUS_OK;
 
@@ -396,6 +398,7 @@ static void apply_one(struct flyt_node *node, struct order *order, unsigned inde
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, from->id);
     flyt_allocation wanted = {0};
     struct flyt_error err = {0};
+    char text[320];
 
     if (allocation && (allocation->is_removed || from->revision < allocation->now.revision)) {
         answer(order, index, allocation, from->id, FLYT_STATUS_STALE, "the node has a later revision");
@@ -405,7 +408,16 @@ static void apply_one(struct flyt_node *node, struct order *order, unsigned inde
         answer(order, index, allocation, from->id, FLYT_STATUS_OK, "");
         return;
     }
-    flyt_status status = check(node, from, &err);
+    /* A migration holds what it needs: what is to be otherwise waits for its end, but for the allocation's own. */
+    struct flyt_node_migration *migration = allocation ? flyt_node_migration_of(allocation) : NULL;
+    if (migration && from->state != FLYT_ALLOCATION_ENDING) {
+        snprintf(text, sizeof text, "a migration of VM %.255s is under way", allocation->now.vm_ip);
+        answer(order, index, allocation, from->id, FLYT_STATUS_CONFLICT, text);
+        return;
+    }
+    if (migration)
+        flyt_node_migration_drop(allocation, "the allocation of this VM was taken back");
+    flyt_status status = flyt_node_order_check(node, from, &err);
     if (status == FLYT_STATUS_OK && flyt_node_allocation_copy(from, &wanted)) {
         status = FLYT_STATUS_UNAVAILABLE;
         flyt_error_set(&err, -ENOMEM, "the node has no memory");
@@ -428,6 +440,7 @@ void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation 
     if (allocation->is_removed)
         return;
     finish_pending(allocation, FLYT_STATUS_NOT_FOUND, "the allocation was removed");
+    flyt_node_migration_drop(allocation, reason);
     allocation->is_removed = true;
     allocation->now.state = FLYT_ALLOCATION_ENDING;
     end_sessions(node, allocation, reason);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "control/node/node.h"
+#include "rpc/base/error.h"
 
 /* `res` is freed after this returns. */
 typedef void (*flyt_node_applied_fn)(void *user, flyt_apply_res *res);
@@ -17,6 +18,9 @@ void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_n
 /* Takes one back: its sessions end, then it goes; while servers of before a restart may still come back, not before
  * that is over. The state is not written. */
 void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation *allocation, const char *reason);
+
+/* Whether the allocation can be so on this node: devices, isolation, SM groups, shares. OK, or why not and *err. */
+flyt_status flyt_node_order_check(const struct flyt_node *node, const flyt_allocation *wanted, struct flyt_error *err);
 
 /* A server has given back memory: an order may go on. */
 void flyt_node_order_retry(struct flyt_node *node, struct flyt_node_allocation *allocation);

@@ -10,6 +10,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/fault.h"
+#include "control/node/migration.h"
 #include "control/node/resume.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -61,7 +62,7 @@ static struct flyt_node_gpu *gpu_of(const struct flyt_node_allocation *allocatio
     return allocation->now.slots.slots_len ? allocation->slots[0].gpu : NULL;
 }
 
-static struct flyt_node_server *find_warm(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
+struct flyt_node_server *flyt_node_pool_take(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
 {
     struct flyt_node_server *server = node->servers;
 
@@ -70,11 +71,11 @@ static struct flyt_node_server *find_warm(const struct flyt_node *node, const st
     return server;
 }
 
-/* False after a restart, until its ledgers have come back, and as long as servers that may still come back would leave
- * no room for one more. */
+/* False while its programs stand still in a migration; after a restart, until its ledgers have come back, and as long
+ * as servers that may still come back would leave no room for one more. */
 static bool is_known(const struct flyt_node_allocation *allocation)
 {
-    return flyt_node_allocation_is_complete(allocation) &&
+    return flyt_node_allocation_is_complete(allocation) && !flyt_node_migration_holds(allocation) &&
            (!allocation->now.sessions_max || !flyt_node_allocation_absent(allocation) ||
             flyt_node_allocation_sessions(allocation) < allocation->now.sessions_max);
 }
@@ -84,8 +85,12 @@ static bool hand_over_session(struct flyt_node *node, const struct flyt_node_tic
                               size_t bytes)
 {
     struct flyt_node_server *session = flyt_node_resume_find(node, ticket->session_id);
-    struct flyt_node_server *server = session ? find_warm(node, session->gpu) : NULL;
+    struct flyt_node_server *server = NULL;
 
+    if (session && session->move) /* one has been prepared for it */
+        server = session->move->target && !session->move->target->hand_over ? session->move->target : NULL;
+    else if (session)
+        server = flyt_node_pool_take(node, session->gpu);
     return server && !flyt_node_resume_give(server, session, ticket, fd, record, bytes);
 }
 
@@ -99,7 +104,7 @@ static bool hand_over(struct flyt_node *node, struct flyt_node_allocation *alloc
         return hand_over_session(node, ticket, fd, record, bytes);
     if (!is_known(allocation))
         return false;
-    while ((server = find_warm(node, gpu_of(allocation))))
+    while ((server = flyt_node_pool_take(node, gpu_of(allocation))))
         if (!flyt_node_server_serve(server, allocation, ticket, fd, record, bytes))
             return true;
     return false;
@@ -163,7 +168,9 @@ static void refuse_late(struct flyt_node *node, const struct flyt_node_allocatio
     const struct flyt_node_gpu *gpu = gpu_of(allocation);
     char sentence[512] = "programs of before the node manager's restart may still come back: try again";
 
-    if (is_known(allocation))
+    if (flyt_node_migration_holds(allocation))
+        snprintf(sentence, sizeof sentence, "the programs of this VM are being moved: try again");
+    else if (is_known(allocation))
         snprintf(sentence, sizeof sentence, "no server process became ready in time%s%.400s",
                  gpu->health != FLYT_HEALTH_OK ? ": " : "", gpu->health != FLYT_HEALTH_OK ? gpu->health_text : "");
     refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY, sentence);
@@ -289,7 +296,7 @@ static void lack_user(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_
 static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
 {
     struct flyt_node_starts *starts = &node->starts[gpu->index];
-    unsigned target = (unsigned)node->settings->warm + waiting_for(node, gpu);
+    unsigned target = (unsigned)node->settings->warm + waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu);
 
     end_superfluous(node, gpu, target, now_ms);
     while (starts->warm + starts->starting < target && node->starting_count < starts_max(node) &&
@@ -329,6 +336,7 @@ void flyt_node_pool_fill(struct flyt_node *node)
     uint64_t now_ms = flyt_clock_ms();
 
     settle_all(node);
+    flyt_node_migration_fill(node);
     for (unsigned i = 0; i < node->gpus.count; i++)
         fill_gpu(node, &node->gpus.items[i], now_ms);
     if (!node->pool_timer && sd_event_add_time_relative(node->event, &node->pool_timer, CLOCK_MONOTONIC, TICK_MS * 1000,

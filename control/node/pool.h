@@ -9,6 +9,8 @@
 
 /* Starts what is missing, ends what is too much, refuses who has waited too long. Arms its own timer. */
 void flyt_node_pool_fill(struct flyt_node *node);
+/* A warm server of the GPU; NULL: there is none now. Its state is the caller's to change. */
+struct flyt_node_server *flyt_node_pool_take(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 /* Ends the warm servers of a GPU, which are started anew: its group size has changed. */
 void flyt_node_pool_renew(struct flyt_node *node, struct flyt_node_gpu *gpu);
 /* What a program hears for a status of flyt_node_allocation_check. */

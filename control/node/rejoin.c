@@ -15,6 +15,8 @@
 
 #include "control/node/allocation.h"
 #include "control/node/groups.h"
+#include "control/node/hear.h"
+#include "control/node/migration_switch.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "rpc/base/descriptors.h"
@@ -153,6 +155,76 @@ static int peer_process(int fd, pid_t *ret_pid)
     return pid_fd;
 }
 
+static struct flyt_node_gpu *gpu_of(const struct flyt_node *node, const struct flyt_server_link_slot *slot)
+{
+    char uuid[FLYT_NODE_UUID_BYTES];
+
+    flyt_node_uuid_print(slot->gpu_uuid, uuid);
+    return flyt_node_gpus_find(&node->gpus, uuid);
+}
+
+static int on_left_too_long(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_server *server = user;
+
+    server->timer = sd_event_source_disable_unref(server->timer);
+    flyt_node_server_end(server, "its program was to go on at another server process, and has not come back");
+    return 0;
+}
+
+/* Which devices it has, and whether its client is on its way elsewhere: the node manager was restarted in the midst of
+ * a migration. NULL, or why it is of no use. */
+static const char *note_side(struct flyt_node_server *server, const struct flyt_server_link_rejoin *rejoin)
+{
+    const struct flyt_server_link_session *session = &rejoin->session;
+    struct flyt_node_allocation *allocation = server->allocation;
+    struct flyt_node *node = server->node;
+    bool is_elsewhere = false;
+
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
+        server->gpus[i] = gpu_of(node, &session->slots[i]);
+        is_elsewhere |= server->gpus[i] != allocation->slots[i].gpu;
+    }
+    if (is_elsewhere) {
+        server->came_with = malloc(sizeof *server->came_with);
+        if (!server->came_with)
+            return "the node manager has no memory";
+        *server->came_with = *session;
+    }
+    if (!rejoin->left_move_id)
+        return NULL;
+    server->left_move_id = rejoin->left_move_id;
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_LEFT);
+    return sd_event_add_time_relative(node->event, &server->timer, CLOCK_MONOTONIC, node->switch_ms * 1000ull, 1000,
+                                      on_left_too_long, server) < 0
+               ? "the node manager has no memory"
+               : NULL;
+}
+
+/* It may have missed an order. */
+static void tell_missed(struct flyt_node_server *server, const struct flyt_server_link_rejoin *rejoin)
+{
+    const struct flyt_server_link_session *session = &rejoin->session;
+    struct flyt_node_allocation *allocation = server->allocation;
+
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
+        struct flyt_node_slot *slot = &allocation->slots[i];
+        server->sm_revision[i] = slot->groups_revision;
+        server->sm_state[i] = FLYT_SWITCH_VACATED;
+        if (server->came_with) { /* nobody else is given what it has */
+            slot->held_gpu = server->gpus[i];
+            for (unsigned j = 0; j < sizeof slot->held; j++)
+                slot->held[j] |= session->slots[i].groups[j] | rejoin->holding[i][j];
+            continue;
+        }
+        if (hold_groups(slot, session->slots[i].groups, rejoin->holding[i]))
+            flyt_node_server_tell_groups(server, i);
+        if (session->slots[i].memory_bytes != allocation->now.slots.slots_val[i].memory_bytes)
+            flyt_node_server_tell_limit(server, i, allocation->now.slots.slots_val[i].memory_bytes,
+                                        allocation->now.revision, true);
+    }
+}
+
 /* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
 static const char *take_back(struct guest *guest, const struct flyt_server_link_rejoin *rejoin, const int *fds,
                              unsigned fd_count)
@@ -167,7 +239,7 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, session->allocation_id);
     if (!allocation)
         allocation = make_orphan(node, session);
-    if (!allocation || !allocation->slots[0].gpu)
+    if (!allocation || !allocation->slots[0].gpu || !gpu_of(node, &session->slots[0]))
         return "the node has its GPU no more";
     if (allocation->is_removed)
         return "the allocation of this VM was taken back";
@@ -181,7 +253,7 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     if (pid_fd < 0)
         return "its process has gone";
     struct flyt_node_server *server =
-        flyt_node_server_adopt(node, allocation->slots[0].gpu, pid, guest->uid, pid_fd, guest->fd);
+        flyt_node_server_adopt(node, gpu_of(node, &session->slots[0]), pid, guest->uid, pid_fd, guest->fd);
     guest->fd = -1;
     if (!server)
         return "the node manager has no memory";
@@ -206,17 +278,12 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
         flyt_server_link_send(server->link_fd, message, NULL, 0);
         free(message);
     }
-    /* It may have missed an order. */
-    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
-        server->sm_revision[i] = allocation->slots[i].groups_revision;
-        server->sm_state[i] = FLYT_SWITCH_VACATED;
-        if (hold_groups(&allocation->slots[i], session->slots[i].groups, rejoin->holding[i]))
-            flyt_node_server_tell_groups(server, i);
-        if (session->slots[i].memory_bytes != allocation->now.slots.slots_val[i].memory_bytes)
-            flyt_node_server_tell_limit(server, i, allocation->now.slots.slots_val[i].memory_bytes,
-                                        allocation->now.revision, true);
-    }
+    reason = note_side(server, rejoin);
+    if (reason)
+        flyt_node_server_end(server, reason);
+    tell_missed(server, rejoin);
     flyt_node_share_rejoin(server, session, fds + session->ledger_count, fd_count - session->ledger_count);
+    flyt_node_switch_settle(node, allocation);
     flyt_node_groups_look(node, allocation);
     flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session_id,
               allocation->now.vm_ip, server->ticket.program, (int)pid, server->extents.count);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/move.h"
 #include "control/node/mps.h"
 #include "control/node/server.h"
 #include "rpc/base/url.h"
@@ -48,7 +49,7 @@ static int fill_sessions(const struct flyt_node *node, flyt_session_use **ret_se
     if (!*ret_sessions)
         return -ENOMEM;
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation && *ret_count < FLYT_SESSIONS_MAX)
+        if (server->allocation && !flyt_node_move_hides(server) && *ret_count < FLYT_SESSIONS_MAX)
             status |= fill_session(server, &(*ret_sessions)[(*ret_count)++]);
     for (const struct flyt_node_server *session = node->away; session; session = session->next)
         if (*ret_count < FLYT_SESSIONS_MAX)
@@ -246,7 +247,8 @@ static unsigned need_of(const struct flyt_node_server *server)
 {
     unsigned most = 0;
 
-    for (unsigned i = 0; server->allocation && i < server->allocation->now.slots.slots_len; i++)
+    for (unsigned i = 0;
+         server->allocation && !flyt_node_move_hides(server) && i < server->allocation->now.slots.slots_len; i++)
         most = server->use.needed_sms[i] > most ? server->use.needed_sms[i] : most;
     return most;
 }

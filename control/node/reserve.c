@@ -47,7 +47,7 @@ static void correct(struct flyt_node_server *server, unsigned slot, uint64_t pro
 {
     struct flyt_node_allocation *allocation = server->allocation;
     struct flyt_ledger *ledger = allocation->slots[slot].ledger;
-    const struct flyt_node_gpu *gpu = allocation->slots[slot].gpu;
+    const struct flyt_node_gpu *gpu = server->gpus[slot];
     uint64_t context_bytes = slot == 0 && server->context_bytes ? server->context_bytes : gpu->reserve_bytes;
     uint64_t own_bytes = server->charged_bytes[slot] + context_bytes;
     uint64_t used_bytes, limit_bytes;
@@ -65,9 +65,9 @@ void flyt_node_reserve_correct(struct flyt_node *node, flyt_node_process_fn proc
     for (struct flyt_node_server *server = node->servers; server; server = server->next) {
         for (unsigned i = 0; server->allocation && server->is_measured && i < server->allocation->now.slots.slots_len;
              i++) {
-            const struct flyt_node_slot *slot = &server->allocation->slots[i];
+            const struct flyt_node_gpu *gpu = server->gpus[i];
             uint64_t bytes;
-            if (slot->ledger && slot->gpu && process(user, slot->gpu->index, server->pid, &bytes))
+            if (server->allocation->slots[i].ledger && gpu && process(user, gpu->index, server->pid, &bytes))
                 correct(server, i, bytes);
         }
         server->is_measured = false;

@@ -11,6 +11,7 @@
 #include "control/node/allocation.h"
 #include "control/node/groups.h"
 #include "control/node/hear.h"
+#include "control/node/move.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/share.h"
@@ -79,6 +80,7 @@ static void finish(struct flyt_node_server *session)
     struct flyt_node *node = session->node;
 
     session->state = FLYT_NODE_SERVER_ENDING;
+    flyt_node_move_forget(session);
     if (taker) {
         flyt_node_resume_fail(taker);
         flyt_node_server_end(taker, NULL);
@@ -257,7 +259,8 @@ void flyt_node_resume_fail(struct flyt_node_server *server)
 
     if (!hand_over)
         return;
-    bool is_ending = hand_over->session->state != FLYT_NODE_SERVER_AWAY;
+    bool is_ending =
+        hand_over->session->state != FLYT_NODE_SERVER_AWAY && hand_over->session->state != FLYT_NODE_SERVER_LEFT;
     refuse(server->node, hand_over, is_ending ? FLYT_HANDSHAKE_NO_SESSION : FLYT_HANDSHAKE_BUSY,
            is_ending ? "the session was ended" : "the server process that was to take the session has failed");
     free_hand_over(server);
@@ -270,7 +273,7 @@ static bool has_gone(int fd)
     return poll(&end, 1, 0) > 0;
 }
 
-/* The entries in all ledgers, or in none. */
+/* The entries in all ledgers, or in none, of a session whose process has gone. */
 static int move_entries(const struct flyt_node_server *session, uint64_t from_id, uint64_t to_id)
 {
     const struct flyt_node_allocation *allocation = session->allocation;
@@ -284,6 +287,20 @@ static int move_entries(const struct flyt_node_server *session, uint64_t from_id
         flyt_ledger_move(allocation->slots[i - 1].ledger, to_id, from_id,
                          flyt_node_extents_of_slot(&session->extents, i - 1));
     return status;
+}
+
+static int take_entries(const struct flyt_node_server *session, uint64_t server_id)
+{
+    return session->move ? flyt_node_move_charge(session->move, server_id)
+                         : move_entries(session, session->server_id, server_id);
+}
+
+static void put_entries_back(const struct flyt_node_server *session, uint64_t server_id)
+{
+    if (session->move)
+        flyt_node_move_charge_back(session->move, server_id);
+    else
+        move_entries(session, server_id, session->server_id);
 }
 
 /* The session has a server again. */
@@ -300,10 +317,18 @@ static void go_on(struct flyt_node_server *server, const struct flyt_server_link
     server->use = session->use;
     server->use.is_replaceable = 0;
     snprintf(server->why_not, sizeof server->why_not, "its client makes its objects again");
-    flyt_node_extents_move(node, &session->extents, session->server_id, &server->extents, server->server_id);
+    bool is_moved = session->move != NULL, has_process = session->state != FLYT_NODE_SERVER_AWAY;
+    if (is_moved)
+        flyt_node_move_given(session->move);
+    else
+        flyt_node_extents_move(node, &session->extents, session->server_id, &server->extents, server->server_id);
     free_hand_over(server);
-    unlink_away(session);
-    free(session);
+    if (!has_process) {
+        unlink_away(session);
+        free(session);
+    }
+    if (is_moved) /* it is told of when its server says that it goes on */
+        return;
     node->sessions_resumed++;
     print_id(server, id);
     flyt_info("session %s: goes on, vm=%s program=%s gpu=%u server_pid=%d extents=%u", id, allocation->now.vm_ip,
@@ -323,7 +348,8 @@ static int give_session(struct flyt_node_server *server, struct flyt_server_link
 
     if (has_gone(hand_over->fd))
         return -ENOTCONN;
-    int status = flyt_node_server_describe_session(server, session->allocation, &hand_over->ticket, session, message);
+    int status =
+        flyt_node_server_describe_session(server, &session->allocation->now, &hand_over->ticket, session, message);
     if (!status)
         status = flyt_node_server_session_fds(server->node, session->allocation, hand_over->fd, &message->session, fds,
                                               &fd_count);
@@ -335,14 +361,14 @@ static int give_session(struct flyt_node_server *server, struct flyt_server_link
         status = flyt_node_server_send_folder(server, session->allocation);
     hand_over->has_folder |= !status;
     if (!status)
-        status = move_entries(session, session->server_id, message->session.server_id);
+        status = take_entries(session, message->session.server_id);
     if (status)
         return status;
     status = flyt_server_link_send(server->link_fd, message, fds, fd_count);
     if (!status)
         go_on(server, &message->session);
     else
-        move_entries(session, message->session.server_id, session->server_id);
+        put_entries_back(session, message->session.server_id);
     return status;
 }
 
@@ -360,11 +386,13 @@ static int give_all(struct flyt_node_server *server)
         message.kind = FLYT_SERVER_LINK_RESUME;
         message.resume =
             (struct flyt_server_link_resume){.extent_count = extents->count, .last_extent_id = extents->last_id};
+        if (hand_over->session->move)
+            flyt_node_move_describe(hand_over->session->move, &message.resume);
         status = flyt_server_link_send(server->link_fd, &message, NULL, 0);
         if (status)
             return status;
         hand_over->has_begun = true;
-        hand_over->next = extents->first;
+        hand_over->next = hand_over->session->move ? NULL : extents->first; /* else it has it already */
     }
     for (; hand_over->next; hand_over->next = hand_over->next->next) {
         const struct flyt_node_extent *extent = hand_over->next;
@@ -418,6 +446,7 @@ int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_serv
                                               .ticket = *ticket,
                                               .fd = fd,
                                               .until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS,
+                                              .has_folder = session->move != NULL,
                                               .bytes = bytes};
     memcpy(hand_over->record, record, bytes);
     server->hand_over = hand_over;
@@ -452,6 +481,7 @@ void flyt_node_resume_fini(struct flyt_node *node)
     while ((session = node->away)) {
         struct flyt_node_server *taker = taker_of(session);
         session->state = FLYT_NODE_SERVER_ENDING;
+        flyt_node_move_forget(session);
         if (taker)
             flyt_node_resume_fail(taker);
         unlink_away(session);

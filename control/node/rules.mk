@@ -22,6 +22,7 @@ $(B)/control/node/manager_test: $(B)/control/node/fake-server
 $(B)/control/node/share_test: $(B)/control/node/fake-server
 $(B)/control/node/cgroup_test: $(B)/control/node/fake-server
 $(B)/control/node/resume_test: $(B)/control/node/fake-server
+$(B)/control/node/migration_test: $(B)/control/node/fake-server
 
 # NVML's names without a GPU, for tests.
 $(B)/control/node/libfake-nvml.so: $(B)/control/node/fake_nvml.o

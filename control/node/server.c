@@ -20,6 +20,7 @@
 #include "control/node/fault.h"
 #include "control/node/hear.h"
 #include "control/node/images.h"
+#include "control/node/migration.h"
 #include "control/node/mps.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
@@ -42,7 +43,11 @@ void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_
 {
     struct flyt_node *node = server->node;
     struct flyt_node_starts *starts = &node->starts[server->gpu->index];
-    unsigned *const counts[] = {&starts->starting, &starts->warm, &starts->serving, NULL, NULL, NULL};
+    unsigned *const counts[] = {[FLYT_NODE_SERVER_STARTING] = &starts->starting,
+                                [FLYT_NODE_SERVER_WARM] = &starts->warm,
+                                [FLYT_NODE_SERVER_SERVING] = &starts->serving,
+                                [FLYT_NODE_SERVER_PREPARING] = &starts->serving,
+                                [FLYT_NODE_SERVER_LEFT] = &starts->serving};
 
     if (counts[server->state])
         --*counts[server->state];
@@ -189,6 +194,7 @@ static struct flyt_node_server *new_server(struct flyt_node *node, struct flyt_n
                                         .link_fd = link_fd,
                                         .state = FLYT_NODE_SERVER_ENDING,
                                         .started_ms = flyt_clock_ms()};
+    flyt_node_link_queue_init(&server->queue, node->event, &server->link_fd);
     if (flyt_node_server_watch(server) < 0) {
         sd_event_source_disable_unref(server->pid_source);
         sd_event_source_disable_unref(server->link_source);
@@ -295,8 +301,8 @@ bool flyt_node_server_uses(const struct flyt_node_server *server, const struct f
 {
     bool uses = server->gpu == gpu;
 
-    for (unsigned i = 0; server->allocation && i < server->allocation->now.slots.slots_len; i++)
-        uses |= server->allocation->slots[i].gpu == gpu;
+    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
+        uses |= gpu && server->gpus[i] == gpu;
     return uses;
 }
 
@@ -313,7 +319,7 @@ struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uin
 {
     struct flyt_node_server *server = node->servers;
 
-    while (server && (!server->allocation || server->session_id != session_id))
+    while (server && (!server->allocation || server->session_id != session_id || flyt_node_move_hides(server)))
         server = server->next;
     return server;
 }
@@ -339,8 +345,7 @@ static bool is_own_user(const struct flyt_node_server *server)
     return server->uid != geteuid();
 }
 
-int flyt_node_server_describe_session(const struct flyt_node_server *server,
-                                      const struct flyt_node_allocation *allocation,
+int flyt_node_server_describe_session(const struct flyt_node_server *server, const flyt_allocation *as,
                                       const struct flyt_node_ticket *ticket, const struct flyt_node_server *from,
                                       struct flyt_server_link_message *message)
 {
@@ -350,13 +355,13 @@ int flyt_node_server_describe_session(const struct flyt_node_server *server,
     message->kind = FLYT_SERVER_LINK_SESSION;
     *session = (struct flyt_server_link_session){
         .session_id = from ? from->session_id : flyt_node_random(),
-        .server_id = flyt_node_random(),
-        .is_encrypted = from ? from->is_encrypted : allocation->now.is_encrypted,
+        .server_id = server->server_id ? server->server_id : flyt_node_random(),
+        .is_encrypted = from ? from->is_encrypted : as->is_encrypted,
         .group_size = server->gpu->group_size,
         .client_lost_s = node->client_lost_s,
         .image_bytes_max = node->settings->vm_image_bytes_max,
     };
-    flyt_node_allocation_fill(allocation, session);
+    flyt_node_allocation_fill(node, as, session);
     if (from)
         memcpy(session->token, from->token, sizeof session->token);
     else if (getrandom(session->token, sizeof session->token, 0) != (ssize_t)sizeof session->token)
@@ -366,7 +371,7 @@ int flyt_node_server_describe_session(const struct flyt_node_server *server,
     strcpy(session->rejoin_path, is_own_user(server) ? FLYT_NODE_UIDS_LINK : node->link_path);
     flyt_node_server_secret(node, server->uid, session->server_id, session->session_id, session->allocation_id,
                             session->rejoin_secret);
-    return is_own_user(server) ? 0 : flyt_node_images_folder(node, allocation->now.vm_ip, session->image_folder);
+    return is_own_user(server) ? 0 : flyt_node_images_folder(node, as->vm_ip, session->image_folder);
 }
 
 int flyt_node_server_send_folder(struct flyt_node_server *server, const struct flyt_node_allocation *allocation)
@@ -411,6 +416,7 @@ void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_
     for (unsigned i = 0; i < session->slot_count; i++) {
         server->sm_revision[i] = allocation->slots[i].groups_revision;
         server->sm_state[i] = FLYT_SWITCH_VACATED;
+        server->gpus[i] = allocation->slots[i].gpu;
     }
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
 }
@@ -426,6 +432,7 @@ static void begin(struct flyt_node_server *server, struct flyt_node_allocation *
     memset(server->ticket.channel_key, 0, sizeof server->ticket.channel_key);
     server->session_started_ms = flyt_node_wall_ms();
     flyt_node_allocation_join(allocation);
+    flyt_node_migration_join(server);
     node->sessions_started++;
     char id[20];
     snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
@@ -444,7 +451,7 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
 
     message.data_bytes = (uint32_t)bytes;
     memcpy(message.data, record, bytes);
-    int status = flyt_node_server_describe_session(server, allocation, ticket, NULL, &message);
+    int status = flyt_node_server_describe_session(server, &allocation->now, ticket, NULL, &message);
     if (!status)
         status = flyt_node_server_session_fds(server->node, allocation, fd, &message.session, fds, &fd_count);
     /* Before the first byte of the program's comes. */
@@ -521,10 +528,15 @@ void flyt_node_server_needs(struct flyt_node_server *server, const struct flyt_s
         return;
     server->need = *need;
     for (struct flyt_node_server *other = server->node->servers; other; other = other->next)
-        if (other != server && other->allocation == allocation)
+        if (other != server && flyt_node_server_listens(other, allocation))
             flyt_node_server_tell_limit(other, need->slot, allocation->now.slots.slots_val[need->slot].memory_bytes,
                                         allocation->now.revision, false);
     flyt_node_server_answer_needs(server->node, allocation);
+}
+
+bool flyt_node_server_listens(const struct flyt_node_server *server, const struct flyt_node_allocation *allocation)
+{
+    return server->allocation == allocation && server->state != FLYT_NODE_SERVER_LEFT && !server->came_with;
 }
 
 /* Each server's credits come before its answers, so that what it cached is free when it has answered everything. One
@@ -537,7 +549,7 @@ static bool is_awaited(const struct flyt_node_server *server)
 bool flyt_node_server_owes_answer(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
 {
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation == allocation && is_awaited(server))
+        if (flyt_node_server_listens(server, allocation) && is_awaited(server))
             return true;
     return false;
 }
@@ -549,7 +561,7 @@ void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_nod
         if (server->allocation != allocation || !server->need.number)
             continue;
         for (const struct flyt_node_server *other = node->servers; other && !is_waiting; other = other->next)
-            is_waiting = other != server && other->allocation == allocation && is_awaited(other);
+            is_waiting = other != server && flyt_node_server_listens(other, allocation) && is_awaited(other);
         struct flyt_server_link_message *message = is_waiting ? NULL : calloc(1, sizeof *message);
         if (!message)
             continue;
@@ -603,7 +615,7 @@ void flyt_node_server_kill(struct flyt_node_server *server)
 void flyt_node_server_end(struct flyt_node_server *server, const char *reason)
 {
     static struct flyt_server_link_message message;
-    bool was_serving = server->state == FLYT_NODE_SERVER_SERVING;
+    bool was_serving = server->state == FLYT_NODE_SERVER_SERVING || server->state == FLYT_NODE_SERVER_LEFT;
     uint64_t grace_ms = server->state == FLYT_NODE_SERVER_STARTING ? 0 : server->node->settings->kill_grace_ms;
 
     if (server->state == FLYT_NODE_SERVER_ENDING)
@@ -651,6 +663,9 @@ static void detach(struct flyt_node_server *server)
     server->timer = sd_event_source_disable_unref(server->timer);
     server->pid_source = sd_event_source_disable_unref(server->pid_source);
     server->link_source = sd_event_source_disable_unref(server->link_source);
+    flyt_node_link_queue_fini(&server->queue);
+    free(server->came_with);
+    server->came_with = NULL;
     server->link_fd = flyt_close(server->link_fd);
     server->pid_fd = flyt_close(server->pid_fd);
 }
@@ -718,7 +733,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     describe_end(server, how, sizeof how);
     was_starting = was_starting && server->state == FLYT_NODE_SERVER_STARTING;
     flyt_node_fault_leave(server);
-    bool goes_on = flyt_node_resume_may_wait(server);
+    bool goes_on = flyt_node_move_exit(server) || flyt_node_resume_may_wait(server);
     if (server->allocation && !goes_on)
         flyt_node_server_end_session(server, how);
     else if (*how && !goes_on && server->state != FLYT_NODE_SERVER_ENDING && !was_starting)

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "control/node/extent.h"
+#include "control/node/link_queue.h"
 #include "control/node/node.h"
 #include "rpc/transport/server_link.h"
 
@@ -21,9 +22,11 @@ enum flyt_node_server_state {
     FLYT_NODE_SERVER_STARTING,
     FLYT_NODE_SERVER_WARM,
     FLYT_NODE_SERVER_SERVING,
-    FLYT_NODE_SERVER_ENDING, /* was told to end, or has ended its session */
-    FLYT_NODE_SERVER_TAKING, /* is given a session that goes on (resume.h) */
-    FLYT_NODE_SERVER_AWAY,   /* no process: a session that waits for its client, in node->away (resume.h) */
+    FLYT_NODE_SERVER_ENDING,    /* was told to end, or has ended its session */
+    FLYT_NODE_SERVER_TAKING,    /* is given a session that goes on (resume.h) */
+    FLYT_NODE_SERVER_AWAY,      /* no process: a session that waits for its client, in node->away (resume.h) */
+    FLYT_NODE_SERVER_PREPARING, /* is to be given a session that is moved while its program runs (move.h) */
+    FLYT_NODE_SERVER_LEFT,      /* keeps a session whose client is on its way elsewhere (move.h) */
 };
 
 /* What a program showed at the door. */
@@ -58,7 +61,10 @@ struct flyt_node_server {
     unsigned char token[FLYT_TOKEN_BYTES];
     struct flyt_node_ticket ticket;
     uint64_t session_started_ms; /* wall */
-    bool is_encrypted, is_returned;
+    bool is_encrypted;
+    /* Its devices, by slot of its session: those of its allocation when it got it. */
+    struct flyt_node_gpu *gpus[FLYT_SLOTS_MAX];
+    bool has_use; /* it has sent USE */
     struct flyt_server_link_use use;
     char why_not[FLYT_NAME_BYTES_MAX + 1];
     char end_reason[512];
@@ -81,6 +87,11 @@ struct flyt_node_server {
     bool is_measured;
     uint64_t limits_told, limits_done; /* LIMIT that it was sent, and that it has answered */
     struct flyt_server_link_need need; /* for which it waits; number 0: for none */
+
+    struct flyt_node_link_queue queue;          /* of messages that it may not take at once */
+    struct flyt_node_move *move;                /* NULL: it has no part in one */
+    uint64_t left_move_id;                      /* LEFT, come back after a restart: the move that it was left in */
+    struct flyt_server_link_session *came_with; /* come back with other devices than its allocation's; else NULL */
 
     struct flyt_node_hand_over *hand_over; /* TAKING: what it is given; else NULL */
     uint64_t resume_asked_ms;              /* SERVING: when a client first wanted its session elsewhere; 0: never */
@@ -117,11 +128,14 @@ void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_nod
 bool flyt_node_server_owes_answer(const struct flyt_node *node, const struct flyt_node_allocation *allocation);
 void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot);
 
+/* Whether it is one of the allocation's that carry out what changes: it has a session, which is not on its way
+ * elsewhere. */
+bool flyt_node_server_listens(const struct flyt_node_server *server, const struct flyt_node_allocation *allocation);
 /* Whether it has, or may have, a context on the GPU: it was started there, or its VM has a device there. */
 bool flyt_node_server_uses(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu);
 /* How many processes have: each is one of MPS's clients until it has ended. */
 unsigned flyt_node_servers_on(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
-/* By a session's id or token; NULL: none. */
+/* By a session's id or token; NULL: none. By its id, of two the one that the session goes on at. */
 struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uint64_t session_id);
 struct flyt_node_server *flyt_node_server_find_token(const struct flyt_node *node, const void *token, size_t bytes);
 

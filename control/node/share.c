@@ -123,6 +123,12 @@ void flyt_node_share_drop(const struct flyt_node_allocation *allocation)
     }
 }
 
+void flyt_node_share_forget(const struct flyt_node_allocation *allocation, unsigned i, const struct flyt_node_gpu *gpu)
+{
+    if (gpu->turns)
+        flyt_turns_remove(gpu->turns, flyt_server_link_tenant(allocation->now.id, i));
+}
+
 /* ---- servers ---- */
 
 int flyt_node_share_fill(struct flyt_node *node, const struct flyt_node_allocation *allocation,
@@ -202,7 +208,7 @@ void flyt_node_share_rejoin(struct flyt_node_server *server, const struct flyt_s
 
     for (unsigned i = 0; i < session->slot_count && i < allocation->now.slots.slots_len; i++) {
         const struct flyt_server_link_slot *its = &session->slots[i];
-        struct flyt_node_gpu *gpu = allocation->slots[i].gpu;
+        struct flyt_node_gpu *gpu = server->gpus[i];
         bool is_shared_now = is_shared(&allocation->now.slots.slots_val[i]);
         int fd = -1;
         if (its->flags & FLYT_SERVER_LINK_HAS_TURNS && fd_count) {
@@ -211,6 +217,8 @@ void flyt_node_share_rejoin(struct flyt_node_server *server, const struct flyt_s
         }
         if (is_shared_now && gpu && !gpu->turns && fd >= 0)
             adopt(server->node, gpu, fd);
+        if (server->came_with)
+            continue;
         flyt_node_share_set(server->node, allocation);
         struct flyt_turns *turns = turns_of(allocation, i);
         bool is_other = turns && (fd < 0 || !is_same_file(fd, flyt_turns_fd(turns)));
@@ -279,7 +287,8 @@ static bool is_still(const struct flyt_node_allocation *allocation, unsigned i)
     if (!allocation->now.is_suspended || flyt_node_allocation_absent(allocation))
         return false;
     for (const struct flyt_node_server *server = allocation->node->servers; server; server = server->next)
-        if (server->allocation == allocation && server->share_told[i] && server->share_done[i] != server->share_told[i])
+        if (flyt_node_server_listens(server, allocation) && server->share_told[i] &&
+            server->share_done[i] != server->share_told[i])
             return false;
     return true;
 }

@@ -35,6 +35,8 @@ void flyt_node_share_change(struct flyt_node *node, struct flyt_node_allocation 
  * what it may have missed. */
 void flyt_node_share_rejoin(struct flyt_node_server *server, const struct flyt_server_link_session *session,
                             const int *fds, unsigned fd_count);
+/* What slot i might have of a GPU that it has left, or has not come to. */
+void flyt_node_share_forget(const struct flyt_node_allocation *allocation, unsigned i, const struct flyt_node_gpu *gpu);
 /* It has gone. */
 void flyt_node_share_leave(struct flyt_node_server *server);
 /* It has answered SHARE. */

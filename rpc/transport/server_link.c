@@ -261,6 +261,10 @@ int flyt_server_link_receive(int socket_fd, struct flyt_server_link_message *ret
     /* One more than there may be: a longer message, which the kernel cuts, does not pass for a good one. */
     int bytes =
         flyt_descriptors_receive(socket_fd, raw, raw_bytes_max + 1, fds, FLYT_SERVER_LINK_DESCRIPTORS_MAX, &fd_count);
+    /* The other side has gone without reading everything. That is told once, before what it had sent last. */
+    if (bytes == -ECONNRESET)
+        bytes = flyt_descriptors_receive(socket_fd, raw, raw_bytes_max + 1, fds, FLYT_SERVER_LINK_DESCRIPTORS_MAX,
+                                         &fd_count);
     bool is_message = bytes > 0 && unpack(raw, (size_t)bytes, ret_message) && fd_count == descriptors_of(ret_message);
     free(raw);
     if (is_message) {

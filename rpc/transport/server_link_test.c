@@ -351,6 +351,21 @@ static void test_nothing_bad_is_received(void **state)
     assert_int_equal(receive(ends), -EPIPE);
 }
 
+/* One that goes without reading what it was sent has been heard all the same. */
+static void test_last_words(void **state)
+{
+    struct ends *ends = *state;
+
+    make_good(&ends->sent, FLYT_SERVER_LINK_KILL);
+    assert_int_equal(flyt_server_link_send(ends->fds[1], &ends->sent, NULL, 0), 0);
+    make_good(&ends->sent, FLYT_SERVER_LINK_RETURN);
+    assert_int_equal(flyt_server_link_send(ends->fds[0], &ends->sent, NULL, 0), 0);
+    ends->fds[0] = flyt_close(ends->fds[0]);
+    assert_int_equal(receive(ends), 0);
+    assert_int_equal(ends->got.kind, FLYT_SERVER_LINK_RETURN);
+    assert_int_equal(receive(ends), -EPIPE);
+}
+
 /* A server that was started by an older or a newer build. */
 static void test_parts_grow(void **state)
 {
@@ -408,6 +423,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_messages_of_a_move, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nothing_bad_is_sent, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nothing_bad_is_received, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_last_words, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_parts_grow, set_up, tear_down),
         cmocka_unit_test(test_path),
     };

@@ -1,0 +1,115 @@
+#include "control/node/link_queue.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rpc/base/descriptors.h"
+
+enum { RETRY_US = 2000 };
+
+struct flyt_node_queued {
+    struct flyt_node_queued *next;
+    int fd;
+    size_t bytes;
+    unsigned char head[]; /* of the message, up to the end of its data */
+};
+
+static size_t bytes_of(const struct flyt_server_link_message *message)
+{
+    return offsetof(struct flyt_server_link_message, data) + message->data_bytes;
+}
+
+static void forget_first(struct flyt_node_link_queue *queue)
+{
+    struct flyt_node_queued *queued = queue->first;
+
+    queue->first = queued->next;
+    if (!queue->first)
+        queue->last = NULL;
+    flyt_close(queued->fd);
+    explicit_bzero(queued->head, queued->bytes); /* a session's keys may be in it */
+    free(queued);
+}
+
+void flyt_node_link_queue_init(struct flyt_node_link_queue *queue, sd_event *event, const int *link_fd)
+{
+    *queue = (struct flyt_node_link_queue){.event = event, .link_fd = link_fd};
+}
+
+void flyt_node_link_queue_clear(struct flyt_node_link_queue *queue)
+{
+    while (queue->first)
+        forget_first(queue);
+    queue->timer = sd_event_source_disable_unref(queue->timer);
+}
+
+void flyt_node_link_queue_fini(struct flyt_node_link_queue *queue)
+{
+    flyt_node_link_queue_clear(queue);
+    *queue = (struct flyt_node_link_queue){0};
+}
+
+static int on_retry(sd_event_source *source, uint64_t usec, void *user);
+
+/* A socket's buffer is full, or too many descriptors are on their way to it. */
+static bool is_later(int status)
+{
+    return status == -EAGAIN || status == -ETOOMANYREFS || status == -EINTR;
+}
+
+static void flush(struct flyt_node_link_queue *queue)
+{
+    static struct flyt_server_link_message message; /* 64 KiB; the loop's thread only */
+    int status = 0;
+
+    while (queue->first && !status) {
+        struct flyt_node_queued *queued = queue->first;
+        memcpy(&message, queued->head, queued->bytes);
+        message.data[message.data_bytes] = 0;
+        status = *queue->link_fd < 0 ? -EPIPE
+                                     : flyt_server_link_send(*queue->link_fd, &message, &queued->fd, queued->fd >= 0);
+        if (!status)
+            forget_first(queue);
+    }
+    queue->timer = sd_event_source_disable_unref(queue->timer);
+    if (is_later(status) &&
+        sd_event_add_time_relative(queue->event, &queue->timer, CLOCK_MONOTONIC, RETRY_US, 1, on_retry, queue) >= 0)
+        return;
+    if (status) {
+        queue->failure = status;
+        flyt_node_link_queue_clear(queue);
+    }
+}
+
+static int on_retry(sd_event_source *source, uint64_t usec, void *user)
+{
+    flush(user);
+    return 0;
+}
+
+int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+                              int fd)
+{
+    struct flyt_node_queued *queued = queue->failure ? NULL : malloc(sizeof *queued + bytes_of(message));
+
+    if (!queued) {
+        flyt_close(fd);
+        return queue->failure ? queue->failure : -ENOMEM;
+    }
+    queued->next = NULL;
+    queued->fd = fd;
+    queued->bytes = bytes_of(message);
+    memcpy(queued->head, message, queued->bytes);
+    *(queue->last ? &queue->last->next : &queue->first) = queued;
+    queue->last = queued;
+    if (!queue->timer)
+        flush(queue);
+    return queue->failure;
+}
+
+bool flyt_node_link_queue_is_empty(const struct flyt_node_link_queue *queue)
+{
+    return !queue->first;
+}

@@ -1,0 +1,41 @@
+/*
+ * Messages to a server that come in numbers, and with descriptors, in their order: what a server does not take at once
+ * is sent when it has read what it was sent before. Other messages to the same server are not held up by them, and may
+ * overtake them. The loop's thread.
+ */
+#ifndef FLYT_NODE_LINK_QUEUE_H
+#define FLYT_NODE_LINK_QUEUE_H
+
+#include <stdbool.h>
+#include <systemd/sd-event.h>
+
+#include "rpc/transport/server_link.h"
+
+struct flyt_node_queued;
+
+/* All zero but for `event`: nothing is queued. */
+struct flyt_node_link_queue {
+    sd_event *event;
+    const int *link_fd; /* the server's socket, as it is when something is sent; -1: it has hung up */
+    struct flyt_node_queued *first, *last;
+    sd_event_source *timer; /* until it takes more */
+    int failure;            /* a negative errno: what was queued cannot be sent any more */
+};
+
+/* `link_fd` belongs to the server, and outlives the queue. */
+void flyt_node_link_queue_init(struct flyt_node_link_queue *queue, sd_event *event, const int *link_fd);
+/* What is queued is forgotten. All zero is allowed. */
+void flyt_node_link_queue_fini(struct flyt_node_link_queue *queue);
+/* What is queued and not sent is forgotten; the queue is of use on. */
+void flyt_node_link_queue_clear(struct flyt_node_link_queue *queue);
+/*
+ * Sends it behind what is queued, now or later; a copy of it is made. fd: the descriptor of a kind that has one, which
+ * is taken over in every case; else -1. 0; -ENOMEM; -EPIPE: the server has hung up; -EINVAL: no such message. A failure
+ * that shows later stays in queue->failure.
+ */
+int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+                              int fd);
+/* Whether all has been sent. */
+bool flyt_node_link_queue_is_empty(const struct flyt_node_link_queue *queue);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * What an allocation is while it is migrated (migration.h), and at which moment it becomes another: the checks of the
+ * order, the SM groups of both sides, the commit and its undoing; and which side there is after a restart of the node
+ * manager that came in between. The loop's thread.
+ */
+#ifndef FLYT_NODE_MIGRATION_SWITCH_H
+#define FLYT_NODE_MIGRATION_SWITCH_H
+
+#include "control/node/migration.h"
+
+/* Whether the order can be carried out. OK and the allocation, or why not and *err. */
+flyt_status flyt_node_switch_check(struct flyt_node *node, const flyt_order_migrate_args *args,
+                                   struct flyt_node_allocation **ret_allocation, struct flyt_error *err);
+/* enum flyt_server_link_move_kind: GIVE where all devices stay the same GPUs, else MIRROR. */
+uint32_t flyt_node_switch_kind(const flyt_allocation *before, const flyt_allocation *wanted);
+
+/* From now on nobody else is given what the allocation is to have. */
+void flyt_node_switch_hold(struct flyt_node_migration *migration);
+/* The allocation is as was wanted, on the disk, too; migration->wanted is what it was. What it has left is held. 0; or
+ * a negative errno and *err: nothing has changed (-EBUSY: more memory is in use than it is to have). */
+int flyt_node_switch_commit(struct flyt_node_migration *migration, struct flyt_error *err);
+/* It is what it was again. Where that cannot be kept it is so nevertheless; that is logged. */
+void flyt_node_switch_undo(struct flyt_node_migration *migration);
+/* Whether no server of the allocation is about to end that uses what is held. */
+bool flyt_node_switch_is_clear(const struct flyt_node_migration *migration);
+/* What is held is free. */
+void flyt_node_switch_release(struct flyt_node_migration *migration);
+
+/*
+ * After a restart: a server has come back, or none can any more. Servers on other devices than the allocation's state
+ * names (server->came_with) are those of a migration whose commit was not followed by all: if there are none on the
+ * state's devices, the allocation goes back to where its programs are; else these are ended.
+ */
+void flyt_node_switch_settle(struct flyt_node *node, struct flyt_node_allocation *allocation);
+
+#endif

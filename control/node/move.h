@@ -1,0 +1,159 @@
+/*
+ * One session that is moved to another server while its program runs: the node manager's side of MOVE and what follows
+ * it (rpc/transport/server_link.h). A migration (migration.h) moves all sessions of a VM together and decides; what is
+ * here carries out, and tells it what has come of it.
+ *
+ * The source is the server that is left. The target is a warm server, in state PREPARING: its memory is made there and
+ * held here (MIRROR), or it is given the source's own (GIVE: the same GPU). What is to be sent to either is queued, so
+ * that neither holds up the loop.
+ *
+ * From LEAVE on the source is in state LEFT: it has the session as it was, frozen, with its memory. The client comes
+ * with a connection of kind FLYT_CONNECTION_RESUME, as often as it takes:
+ *
+ *   LEFT       it is given to the target (resume.h). Then the session's entries in the ledgers are the target's.
+ *   GIVEN      the target has not said that the session goes on: a client that comes again has lost it, so that the
+ *              target is ended; it is told to try again
+ *   RETURNING  the target has gone: TAKE_BACK at the source, with the entries in the ledgers as they were
+ *
+ * When the target says that the session goes on, the source's memory is let go of and it is ended. A session whose
+ * source dies in LEFT waits without a process (resume.h), to be given to the target that has been prepared.
+ *
+ * The loop's thread. A server belongs to one move at most, as source or as target: server->move.
+ */
+#ifndef FLYT_NODE_MOVE_H
+#define FLYT_NODE_MOVE_H
+
+#include "control/node/server.h"
+#include "rpc/base/error.h"
+
+struct flyt_node_migration;
+
+enum {
+    FLYT_NODE_MOVE_USE_MS = 10000,       /* a server says within this time whether its session can be moved */
+    FLYT_NODE_MOVE_BEGIN_MS = 10000,     /* MOVE is answered */
+    FLYT_NODE_MOVE_WARM_MS = 120000,     /* a server becomes warm on the target */
+    FLYT_NODE_MOVE_PREPARE_MS = 60000,   /* PREPARE, and each MAKE, is answered */
+    FLYT_NODE_MOVE_STATE_MS = 60000,     /* STATE is answered: modules may be loaded for it */
+    FLYT_NODE_MOVE_SWITCH_MS = 60000,    /* the client comes, and so long the session takes to go on then; each */
+    FLYT_NODE_MOVE_STOP_GRACE_MS = 5000, /* STOPPED comes so much later than the time that STOP allows, at most */
+};
+
+enum flyt_node_move_stage {
+    FLYT_NODE_MOVE_NEW,       /* its server has not said whether it can be moved */
+    FLYT_NODE_MOVE_ASKED,     /* MOVE was sent */
+    FLYT_NODE_MOVE_BEGUN,     /* it can; a warm server is wanted */
+    FLYT_NODE_MOVE_PREPARING, /* PREPARE was sent */
+    FLYT_NODE_MOVE_COPYING,   /* the target is prepared; memory comes and goes */
+    FLYT_NODE_MOVE_STOPPING,  /* STOP was sent */
+    FLYT_NODE_MOVE_LOADING,   /* it has stopped; STATE was sent */
+    FLYT_NODE_MOVE_LOADED,    /* everything is at the target */
+    FLYT_NODE_MOVE_LEFT,      /* LEAVE was sent */
+    FLYT_NODE_MOVE_GIVEN,     /* the target has the session */
+    FLYT_NODE_MOVE_RETURNING, /* it goes back to the source when its client comes */
+    FLYT_NODE_MOVE_OVER,      /* moved, or not, or there is no session any more */
+};
+
+struct flyt_node_move_extent {
+    struct flyt_node_move_extent *next;
+    struct flyt_server_link_extent extent;
+    bool is_made;
+    int fd; /* the target's memory; -1: it is not made, or is the source's */
+};
+
+/* What was told of a library before there was a target. */
+struct flyt_node_move_library {
+    struct flyt_node_move_library *next;
+    struct flyt_server_link_library library;
+    size_t bytes;
+    unsigned char data[];
+};
+
+struct flyt_node_move {
+    struct flyt_node_move *next; /* of its migration */
+    struct flyt_node_migration *migration;
+    struct flyt_node *node;
+    uint64_t move_id, session_id;
+    char program[FLYT_NAME_BYTES_MAX + 1];
+    uint32_t kind; /* enum flyt_server_link_move_kind: GIVE or MIRROR */
+    enum flyt_node_move_stage stage;
+    uint64_t stage_ms;                        /* when that began */
+    struct flyt_node_server *source, *target; /* NULL: not yet, or it has gone */
+    struct flyt_node_move_extent *extents;
+    struct flyt_node_move_library *libraries_first, *libraries_last;
+    unsigned extent_count, awaited_count;     /* of these, not made yet */
+    uint64_t asked_ms;                        /* when the last MAKE was sent */
+    bool is_ready;                            /* the source is: STOP may come */
+    bool was_moved;                           /* the session goes on at the target */
+    bool is_taken_back;                       /* RETURNING: the source has its client's connection */
+    struct flyt_server_link_move_state state; /* the last one */
+    struct flyt_server_link_stopped stopped;
+    uint64_t stop_ns, standstill_us; /* when STOP was sent; from then until the session went on */
+    uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX]; /* by slot, of the source before GIVEN */
+    struct flyt_node_extents kept; /* GIVEN, of kind GIVE: the source's, while the store has them as the target's */
+    int outcome;                   /* a negative errno: it has failed, and how; until the migration has seen to it */
+    bool may_try_again;            /* it has failed because its program did not stop in time */
+    char sentence[512];
+};
+
+/* Begins to move a server's session. NULL: no memory. It is freed by flyt_node_move_free, when neither of its servers
+ * refers to it or at the node manager's end. */
+struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration, struct flyt_node_server *source,
+                                          uint32_t kind);
+struct flyt_node_move *flyt_node_move_free(struct flyt_node_move *move);
+/* Whether nothing of it is left: it is over, and its other process has gone. */
+bool flyt_node_move_is_done(const struct flyt_node_move *move);
+
+/* ---- the migration's orders ---- */
+
+/* Goes on as far as nobody is awaited, and fails where somebody was awaited for too long. */
+void flyt_node_move_advance(struct flyt_node_move *move);
+/* Whether STOP may be sent: copied, but for what changes. */
+bool flyt_node_move_is_ready(const struct flyt_node_move *move);
+void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us);
+void flyt_node_move_leave(struct flyt_node_move *move);
+/* Before LEAVE: the session goes on where it is, and the target is ended. */
+void flyt_node_move_cancel(struct flyt_node_move *move);
+/* After LEAVE: the session goes back to its source. One whose source has gone ends. */
+void flyt_node_move_return(struct flyt_node_move *move);
+/* After LEAVE: the session ends, for this reason. */
+void flyt_node_move_lose(struct flyt_node_move *move, const char *reason);
+
+/* ---- what happens ---- */
+
+/* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED. fd (-1: none) is taken over. */
+void flyt_node_move_hear(struct flyt_node_server *server, const struct flyt_server_link_message *message, int fd);
+/* The server has new memory, which is held; it has it no more; it has sent USE. */
+void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_server_link_extent *extent, int fd);
+void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
+void flyt_node_move_use(struct flyt_node_server *server);
+/*
+ * The server's process has ended. What that means for the session is seen to here: where it goes on elsewhere
+ * server->allocation is NULL afterwards. True: it waits for its client, to be given to the target (resume.h).
+ */
+bool flyt_node_move_exit(struct flyt_node_server *server);
+/* A session that waits without a process, to be given to its target, ends. */
+void flyt_node_move_forget(struct flyt_node_server *session);
+
+/* ---- its client ---- */
+
+/* By token, one whose client is on its way to the target or back. 0: flyt_node_move_take_client; -ENOENT: none; -EBUSY
+ * and one sentence: the client is to try again. */
+int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation, const void *token,
+                              size_t bytes, struct flyt_node_server **ret_source, struct flyt_error *err);
+/* Hands the client's connection to whoever has the session now. 0: fd is taken over; else a negative errno: nothing has
+ * changed, and the client is to try again. */
+int flyt_node_move_take_client(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
+                               const void *record, size_t bytes);
+/* For resume.c, which gives the session to the target. What RESUME says of it. */
+void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_server_link_resume *ret_resume);
+/* Right before SESSION: the entries in the ledgers become the target's, all or none. 0 or a negative errno. */
+int flyt_node_move_charge(struct flyt_node_move *move, uint64_t target_id);
+/* SESSION was not sent after all, or the target has gone: they are the source's as they were. */
+void flyt_node_move_charge_back(struct flyt_node_move *move, uint64_t target_id);
+/* SESSION was sent: the session's memory is the target's, which has its server id. */
+void flyt_node_move_given(struct flyt_node_move *move);
+
+/* Whether the server is the one of two that is not to be shown as its session's. */
+bool flyt_node_move_hides(const struct flyt_node_server *server);
+
+#endif
