@@ -402,13 +402,18 @@ static int go_on(struct resumption *self, struct flyt_error *err)
 {
     unsigned pause_ms = self->is_asked ? ASK_PAUSE_MS_MIN : PAUSE_MS_MIN;
     struct pollfd over = {.fd = self->channel->lost_fd, .events = POLLIN};
+    struct flyt_error before = {0};
 
     for (;;) {
         bool is_connected;
         *err = (struct flyt_error){0};
         int status = try_once(self, err, &is_connected);
-        if (!status || !may_try_again(self, status, is_connected) || !flyt_clock_left_ms(self->end_ms))
+        bool is_late = !flyt_clock_left_ms(self->end_ms);
+        if (is_late && status == -ETIMEDOUT && *before.text)
+            *err = before; /* that one was cut off by the end of the time, and says nothing */
+        if (!status || is_late || !may_try_again(self, status, is_connected))
             return status;
+        before = *err;
         flyt_debug("session does not go on yet server=%s: %s", self->channel->url, err->text);
         if (poll(&over, 1, (int)pause_ms) != 0)
             return flyt_error_set(err, -ECANCELED, "closed");

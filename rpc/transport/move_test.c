@@ -3,10 +3,7 @@
  * and ends; the next one gets the calls behind it, each once and in order, while threads send and wait all the time.
  * Over a unix socket, over TCP, and encrypted.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,16 +17,13 @@
 #include <cmocka.h>
 #include "flyt_client_calls.h"
 #include "rpc/base/log.h"
-#include "rpc/base/ticket.h"
-#include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/listen.h"
-#include "rpc/transport/secure.h"
 #include "rpc/transport/test_client.h"
+#include "rpc/transport/test_door.h"
 #include "rpc/transport/test_peer.h"
 #include "rpc/transport/test_values.h"
 
-enum { THREADS = 4, CALLS = 5000, CONNECTIONS_MAX = 64 };
+enum { THREADS = 4, CALLS = 5000 };
 
 /* What all servers of the session have executed. */
 struct session {
@@ -41,24 +35,11 @@ struct session {
     struct flyt_test_random random;
 };
 
-/* Behind a door that challenges, and encrypts what comes after. */
-struct door {
-    struct flyt_greeter *greeter;
-    struct test_peer *peer;
-    unsigned char secret[FLYT_TICKET_KEY_BYTES];
-    struct flyt_secure *secures[CONNECTIONS_MAX];
-    unsigned secure_count;
-    char url[FLYT_URL_TEXT_BYTES];
-    int listen_fd;
-    pthread_t thread;
-    _Atomic(bool) is_ending;
-};
-
 struct fixture {
     struct test_peer peer;
     struct test_client client;
     struct session session;
-    struct door door;
+    struct test_door door;
     struct flyt_channel_handlers handlers;
 };
 
@@ -124,77 +105,6 @@ static bool serve(struct test_peer *peer, struct test_link *link, unsigned proce
     return is_executed;
 }
 
-/* ---- the door ---- */
-
-static void refuse(void *user, int fd, const void *record, size_t bytes)
-{
-    flyt_handshake_refuse(fd, 0, FLYT_HANDSHAKE_DENIED, "no credentials");
-    close(fd);
-}
-
-static bool is_challenged(void *user, const flyt_handshake_args *args)
-{
-    return true;
-}
-
-static void let_in(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
-{
-    struct door *door = user;
-    unsigned char proof[FLYT_TICKET_KEY_BYTES], key[FLYT_TICKET_KEY_BYTES];
-    struct flyt_error err;
-    int plain_fd;
-
-    flyt_ticket_proof(door->secret, answer->challenge, answer->record_hash, proof);
-    bool is_right = answer->args->proof.flyt_late_bytes_len == sizeof proof &&
-                    !memcmp(proof, answer->args->proof.flyt_late_bytes_val, sizeof proof);
-    flyt_ticket_channel_key(door->secret, answer->challenge, answer->record_hash, key);
-    if (!is_right || door->secure_count == CONNECTIONS_MAX) {
-        flyt_handshake_refuse(fd, answer->xid, FLYT_HANDSHAKE_DENIED, "not proved");
-        close(fd);
-        return;
-    }
-    if (!flyt_secure_accept(fd, key, &err, &door->secures[door->secure_count], &plain_fd)) {
-        door->secure_count++;
-        test_peer_take(door->peer, plain_fd, record, bytes);
-    }
-}
-
-static void *run_door(void *user)
-{
-    struct door *door = user;
-
-    while (!atomic_load(&door->is_ending)) {
-        struct pollfd ready = {.fd = flyt_greeter_fd(door->greeter), .events = POLLIN};
-        if (poll(&ready, 1, 20) > 0)
-            flyt_greeter_process(door->greeter);
-    }
-    return NULL;
-}
-
-static void open_door(struct door *door, struct test_peer *peer)
-{
-    struct flyt_greeter_config config = {
-        .handshake = refuse, .is_challenged = is_challenged, .answer = let_in, .user = door};
-    struct flyt_error err;
-
-    door->peer = peer;
-    memset(door->secret, 7, sizeof door->secret);
-    assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &door->listen_fd, door->url), 0);
-    assert_int_equal(flyt_greeter_new(&config, &door->greeter), 0);
-    assert_int_equal(flyt_greeter_listen(door->greeter, door->listen_fd), 0);
-    assert_int_equal(pthread_create(&door->thread, NULL, run_door, door), 0);
-}
-
-static void shut_door(struct door *door)
-{
-    atomic_store(&door->is_ending, true);
-    pthread_join(door->thread, NULL);
-    flyt_greeter_free(door->greeter);
-    close(door->listen_fd);
-    for (unsigned i = 0; i < door->secure_count; i++)
-        flyt_secure_free(door->secures[i]);
-}
-
 /* ---- the client ---- */
 
 /* What a server says before it ends. */
@@ -233,7 +143,6 @@ static void *run_caller(void *user)
 
 static struct fixture *start(const char *scheme)
 {
-    static struct flyt_channel_credentials credentials;
     struct fixture *self = calloc(1, sizeof *self);
     char url[128] = "tcp://127.0.0.1:0";
 
@@ -253,10 +162,8 @@ static struct fixture *start(const char *scheme)
         snprintf(url, sizeof url, "unix:///tmp/flyt-move-test-%d", (int)getpid());
     test_peer_start(&self->peer, url);
     if (!strcmp(scheme, "tls")) {
-        open_door(&self->door, &self->peer);
-        credentials = (struct flyt_channel_credentials){.data = "me", .bytes = 2, .is_encrypted = true};
-        memset(credentials.secret, 7, sizeof credentials.secret);
-        self->client.config.credentials = &credentials;
+        test_door_open(&self->door, &self->peer);
+        self->client.config.credentials = &self->door.credentials;
         test_client_open(&self->client, self->door.url);
     } else {
         test_client_open(&self->client, self->peer.url);
@@ -268,7 +175,7 @@ static void stop(struct fixture *self)
 {
     flyt_channel_close(self->client.channel);
     if (self->door.greeter)
-        shut_door(&self->door);
+        test_door_shut(&self->door);
     test_peer_stop(&self->peer);
     test_client_fini(&self->client);
     pthread_mutex_destroy(&self->session.mutex);

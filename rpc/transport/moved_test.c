@@ -21,6 +21,7 @@
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/progress_page.h"
 #include "rpc/transport/test_client.h"
+#include "rpc/transport/test_door.h"
 #include "rpc/transport/test_peer.h"
 
 enum { LONG_MS = 120000, LARGE_BYTES = 2 * FLYT_DATA_BYTES_MIN, THREADS = 8, ROUNDS = 6, CALLS_APART = 30, PEERS = 2 };
@@ -30,6 +31,7 @@ enum { LONG_MS = 120000, LARGE_BYTES = 2 * FLYT_DATA_BYTES_MIN, THREADS = 8, ROU
 struct stage {
     struct test_peer peers[PEERS]; /* it begins at the first one */
     struct test_client client;
+    struct test_door door; /* before the first one, where it is encrypted */
     struct flyt_channel_handlers handlers;
     _Atomic(uint64_t) last; /* the last call that came, over all connections */
     _Atomic(uint64_t) stopped, stopped_at;
@@ -83,12 +85,18 @@ static void start(struct stage *stage, const char *scheme)
             snprintf(url, sizeof url, "unix:///tmp/flyt-moved-test-%d-%u", (int)getpid(), i);
         test_peer_start(&stage->peers[i], url);
     }
-    test_client_open(&stage->client, stage->peers[0].url);
+    if (!strcmp(scheme, "tls")) {
+        test_door_open(&stage->door, &stage->peers[0]);
+        stage->client.config.credentials = &stage->door.credentials;
+    }
+    test_client_open(&stage->client, stage->door.greeter ? stage->door.url : stage->peers[0].url);
 }
 
 static void stop(struct stage *stage)
 {
     flyt_channel_close(stage->client.channel);
+    if (stage->door.greeter)
+        test_door_shut(&stage->door);
     for (unsigned i = 0; i < PEERS; i++)
         test_peer_stop(&stage->peers[i]);
     test_client_fini(&stage->client);
@@ -96,7 +104,8 @@ static void stop(struct stage *stage)
     free(stage);
 }
 
-static const char *const schemes[] = {"unix", "tcp"};
+static const char *const schemes[] = {"unix", "tcp", "tls"};
+enum { SCHEMES = sizeof schemes / sizeof schemes[0] };
 
 /* ---- what the server says ---- */
 
@@ -241,7 +250,7 @@ static void run_rounds(struct stage *stage, struct caller *callers)
 
 static void test_threads_go_on_behind_the_stop(void **state)
 {
-    for (unsigned scheme = 0; scheme < 2; scheme++) {
+    for (unsigned scheme = 0; scheme < SCHEMES; scheme++) {
         struct stage *stage = new_stage();
         struct caller callers[THREADS] = {0};
         pthread_t threads[THREADS];
@@ -341,7 +350,7 @@ static int fail_and_fail(struct test_client *client, struct flyt_channel *fresh,
 /* Refused, closed, not restored, cut, an error of a one-way call, an end that is refused twice: then it succeeds. */
 static void test_what_fails_is_begun_anew(void **state)
 {
-    for (unsigned scheme = 0; scheme < 2; scheme++) {
+    for (unsigned scheme = 0; scheme < SCHEMES; scheme++) {
         struct stage *stage = new_stage();
         struct test_peer *peer = &stage->peers[0];
         start(stage, schemes[scheme]);

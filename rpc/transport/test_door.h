@@ -1,0 +1,36 @@
+/*
+ * For tests of the channel: a door before a test peer, over TCP, that challenges who comes in, lets in who knows its
+ * secret, and encrypts what comes after.
+ */
+#ifndef FLYT_TRANSPORT_TEST_DOOR_H
+#define FLYT_TRANSPORT_TEST_DOOR_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "rpc/base/url.h"
+#include "rpc/transport/channel.h"
+#include "rpc/transport/test_peer.h"
+
+struct flyt_greeter;
+struct flyt_secure;
+
+/* Zero before test_door_open. */
+struct test_door {
+    struct flyt_channel_credentials credentials; /* with which it lets in */
+    char url[FLYT_URL_TEXT_BYTES];
+    struct flyt_greeter *greeter; /* NULL: it is not open */
+    struct test_peer *peer;
+    struct flyt_secure *secures[TEST_PEER_CONNECTIONS_MAX];
+    unsigned secure_count;
+    int listen_fd;
+    pthread_t thread;
+    _Atomic(bool) is_ending;
+};
+
+/* Opens it before a peer, which has been started. Fails the test where that is not possible. */
+void test_door_open(struct test_door *door, struct test_peer *peer);
+/* When the channels are closed, and before the peer is stopped. */
+void test_door_shut(struct test_door *door);
+
+#endif
