@@ -28,7 +28,8 @@
 enum { KIB = 1 << 10, MIB = 1 << 20, RANGES = 2, SEQUENCE = 70000, BIG_BYTES = 5 * MIB, MOVE_ID = 9 };
 
 /* The software GPU puts variables here, one library behind the other, in the order of their loading. */
-#define FIRST_VARIABLE 0x1f0000000000ull
+#define FIRST_VARIABLE   0x1f0000000000ull
+#define DEVICE_VARIABLES (64ull << 30) /* those of the next device are so far behind */
 
 static const char *const one_gpu[] = {"--soft", "1", "--soft-memory", "256M", NULL};
 static const char *const two_gpus[] = {"--soft", "2", "--soft-memory", "256M", NULL};
@@ -874,6 +875,38 @@ static void devices_that_are_others(void **state)
     close_first(self);
 }
 
+/* A library has its variables on every device. */
+static void variables_of_two_devices(void **state)
+{
+    struct fixture *self = *state;
+    begin(self);
+    self->door.session.slot_count = 2;
+    self->door.session.slots[1] = self->door.session.slots[0];
+    self->door.session.slots[1].gpu_index = self->door.session.slots[1].device_index = 1;
+    for (unsigned wrong = 0; wrong < 3; wrong++) {
+        int fd;
+        fake_server_start(self->second, two_gpus);
+        send_prepare(self, self->second);
+        assert_int_equal(self->second->prepared.outcome, 0);
+        send_library(self->second, 1, first_text);
+        struct flyt_checkpoint_writer *writer = begin_image(&fd);
+        for (unsigned device = 0; device < 2; device++) {
+            flyt_checkpoint_global global = {
+                .symbol = (char *)"counter", .total_bytes = 4, .address = FIRST_VARIABLE + device * DEVICE_VARIABLES};
+            struct flyt_error err;
+            if (wrong == device + 1)
+                global.address = FIRST_VARIABLE + !device * DEVICE_VARIABLES;
+            assert_true(flyt_state_module_id(library(1), device, (uint64_t *)&global.module_id));
+            assert_int_equal(flyt_checkpoint_put_global(writer, &global, counters, 4, &err), 0);
+        }
+        end_image(writer);
+        expect_state(self->second, fd, wrong ? -EXDEV : 0, wrong ? "counter has come to be elsewhere" : NULL);
+        fake_server_kill(self->second);
+    }
+    fake_server_kill(self->first);
+    close_first(self);
+}
+
 static void steps_that_a_test_lets_fail(void **state)
 {
     struct fixture *self = *state;
@@ -916,6 +949,7 @@ int main(void)
         TEST(memory_that_cannot_be_made),
         TEST(steps_in_the_wrong_order),
         TEST(devices_that_are_others),
+        TEST(variables_of_two_devices),
         TEST(steps_that_a_test_lets_fail),
     };
     if (!mkdtemp(folder))

@@ -94,6 +94,12 @@ static int begin(void **state)
     return 0;
 }
 
+static int begin_with_two(void **state)
+{
+    setenv("FLYT_SOFT_DEVICES", "2", 1);
+    return begin(state);
+}
+
 /* Nobody serves the session any more: it is this thread's. */
 static void stop(struct kept *self)
 {
@@ -144,12 +150,18 @@ static void load(struct kept *self, unsigned number, const char *text, unsigned 
 }
 
 /* A kernel by its place, which is that in the text. */
-static void launch(struct kept *self, unsigned number, unsigned index, void *params, unsigned bytes)
+static void launch_on(struct kept *self, unsigned device, unsigned number, unsigned index, void *params, unsigned bytes)
 {
-    SEND(self->client, FLYT_KERNEL_LAUNCH, kernel_launch, .stream_id = legacy,
+    const uint64_t stream = flyt_legacy_stream_id(device);
+    SEND(self->client, FLYT_KERNEL_LAUNCH, kernel_launch, .stream_id = stream,
          .kernel_id = flyt_kernel_id(library(number), index), .grid = {1, 1, 1}, .block = {1, 1, 1},
          .params = {.params_len = bytes, .params_val = params});
-    assert_int_equal(synchronize(self->client, legacy), CUDA_SUCCESS);
+    assert_int_equal(synchronize(self->client, stream), CUDA_SUCCESS);
+}
+
+static void launch(struct kept *self, unsigned number, unsigned index, void *params, unsigned bytes)
+{
+    launch_on(self, 0, number, index, params, bytes);
 }
 
 static void bump(struct kept *self, uint32_t by)
@@ -415,6 +427,47 @@ static void addresses_that_the_program_has_used(void **state)
     expect_addresses(self, "1.big 1.counter 1.factors 1.pointer 1.target 2.counter 2.other ");
 }
 
+/* Each has its own; memory of one may have addresses of the other's. */
+static void variables_of_two_devices(void **state)
+{
+    struct kept *self = *state;
+    struct fixture *client = self->client;
+    uint32_t by = 1000;
+    flyt_memory_alloc_res res;
+    load(self, 1, first_text, 0);
+    bump(self, 30);
+    assert_int_equal(self->client->session.device_count, 2);
+    uint32_t xid = SEND(client, FLYT_MEMORY_ALLOC, memory_alloc, .bytes = 4096, .device = 1);
+    await_reply(client, xid, (xdrproc_t)xdr_flyt_memory_alloc_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    launch_on(self, 1, 1, 0, &by, sizeof by);
+    flyt_device_peer_access_set_res allowed;
+    xid = SEND(client, FLYT_DEVICE_PEER_ACCESS_SET, device_peer_access_set, .device = 1, .peer_device = 0,
+               .is_enabled = 1);
+    await_reply(client, xid, (xdrproc_t)xdr_flyt_device_peer_access_set_res, &allowed);
+    assert_int_equal(allowed.result, CUDA_SUCCESS);
+    uint64_t other = alloc(client, 4096, CUDA_SUCCESS);
+    launch_on(self, 1, 1, 1, &other, sizeof other); /* puts device 1's variable into device 0's memory */
+    stop(self);
+    struct saved *saved = save(self);
+    assert_int_equal(saved->global_count, 10);
+    assert_int_equal(saved->slot_count, 2);
+    assert_int_equal(number_at(find(saved, 1, "counter"), 0), 5 + 30);
+    unsigned seen = 0;
+    for (unsigned i = 0; i < saved->global_count; i++) {
+        const struct saved_global *global = &saved->globals[i];
+        bool is_second = flyt_state_ordinal(global->module_id) == 1;
+        assert_true(flyt_state_library_id(global->module_id) == library(1));
+        seen += is_second;
+        if (is_second && !strcmp(global->symbol, "counter"))
+            assert_int_equal(number_at(global, 0), 5 + 1000);
+        if (!strcmp(global->symbol, "target"))
+            assert_int_equal(global->address != 0, is_second);
+    }
+    assert_int_equal(seen, 5);
+    free_saved(saved);
+}
+
 static void times_of_events(void **state)
 {
     struct kept *self = *state;
@@ -572,6 +625,7 @@ int main(void)
         TEST(addresses_that_a_variable_has),
         TEST(addresses_that_the_program_has_asked_for),
         TEST(addresses_that_the_program_has_used),
+        {"variables_of_two_devices", variables_of_two_devices, begin_with_two, finish, NULL},
         TEST(times_of_events),
         TEST(libraries_are_told),
         TEST(what_cannot_be_saved_is_refused),
