@@ -305,7 +305,7 @@ static void on_registered(void *user, int status, void *result)
     manager->next_heartbeat_ms = 0;
     manager->told_needs = 0;
     for (struct flyt_node_migration *migration = manager->node->migrations; migration; migration = migration->next)
-        migration->has_changed = true; /* another manager may not know of it */
+        migration->is_told = false; /* another manager may not know of it */
     take_entitlement(manager, res);
     flyt_info("registered with the cluster manager at %s, epoch=%llu allocations=%u",
               flyt_uplink_address(manager->uplink), (unsigned long long)res->epoch, res->allocations.allocations_len);

@@ -12,6 +12,7 @@
 
 #include "control/base/peer.h"
 #include "control/node/manager.h"
+#include "control/node/migration.h"
 #include "control/node/report.h"
 #include "control/node/test_node.h"
 #include "rpc/transport/listen.h"
@@ -34,6 +35,10 @@ struct boss {
     flyt_register_args inventory; /* the last one, owned */
     flyt_heartbeat_args figures;
     char last_event[128];
+    /* Of FLYT_NODE_MIGRATION. */
+    unsigned migration_count, deaf_count; /* deaf_count: so many ends are not heard */
+    flyt_migration_use migration;         /* the last one; its text is `text` */
+    flyt_migration_use asked;             /* what an order was answered with */
     /* The last order's outcome. */
     bool has_outcome;
     flyt_status order_status, status;
@@ -105,6 +110,22 @@ static void serve_event(struct flyt_call *call, void *args)
     flyt_call_reply(call, &outcome);
 }
 
+static void serve_migration(struct flyt_call *call, void *args)
+{
+    struct boss *boss = boss_of(call);
+    const flyt_migration_use *use = args;
+    flyt_outcome outcome = {FLYT_STATUS_OK, (char *)""};
+
+    boss->migration_count++;
+    boss->migration = *use;
+    snprintf(boss->text, sizeof boss->text, "%s", use->outcome.text);
+    if (use->phase >= FLYT_MIGRATION_DONE && boss->deaf_count) {
+        boss->deaf_count--;
+        outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"not now"};
+    }
+    flyt_call_reply(call, &outcome);
+}
+
 static const struct flyt_procedure procedures[] = {
     {FLYT_HELLO, "hello", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_hello_args, sizeof(flyt_hello_args),
      (xdrproc_t)xdr_flyt_hello_res, serve_hello},
@@ -114,6 +135,8 @@ static const struct flyt_procedure procedures[] = {
      (xdrproc_t)xdr_flyt_heartbeat_res, serve_heartbeat},
     {FLYT_NODE_EVENT, "event", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_event, sizeof(flyt_event),
      (xdrproc_t)xdr_flyt_outcome, serve_event},
+    {FLYT_NODE_MIGRATION, "migration", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_migration_use, sizeof(flyt_migration_use),
+     (xdrproc_t)xdr_flyt_outcome, serve_migration},
     {.serve = NULL},
 };
 static const struct flyt_program program = {FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, procedures};
@@ -237,6 +260,17 @@ static void on_gpu(void *user, int status, void *result)
         snprintf(boss->text, sizeof boss->text, "%s", res->outcome.text);
         boss->gpu = res->gpu;
     }
+}
+
+static void on_migration(void *user, int status, void *result)
+{
+    struct boss *boss = user;
+    const flyt_order_migration_res *res = result;
+
+    boss->has_outcome = true;
+    boss->status = status ? (flyt_status)-1 : res->outcome.status;
+    if (!status)
+        boss->asked = res->use;
 }
 
 static bool has_outcome(struct test_node *test, void *user)
@@ -474,6 +508,106 @@ static void test_group_size(void **state)
     assert_int_equal(boss->status, FLYT_STATUS_IN_USE);
 }
 
+static flyt_status migrate(struct boss *boss, uint64_t epoch, uint64_t id, uint64_t revision, unsigned gpu)
+{
+    const flyt_order_migrate_args args = {
+        .epoch = epoch, .migration_id = id, .allocation = *wish(boss, revision), .bounds = {.stop_ms = 60000}};
+
+    args.allocation.slots.slots_val[0].gpu_uuid = boss->test->node.gpus.items[gpu].uuid;
+    order(boss, FLYT_ORDER_MIGRATE, (xdrproc_t)xdr_flyt_order_migrate_args, &args, (xdrproc_t)xdr_flyt_outcome,
+          sizeof(flyt_outcome), on_outcome);
+    return boss->status;
+}
+
+static flyt_status ask_migration(struct boss *boss, uint64_t id, bool cancel)
+{
+    const flyt_order_migration_args args = {boss->epoch, id, cancel};
+
+    order(boss, FLYT_ORDER_MIGRATION, (xdrproc_t)xdr_flyt_order_migration_args, &args,
+          (xdrproc_t)xdr_flyt_order_migration_res, sizeof(flyt_order_migration_res), on_migration);
+    return boss->status;
+}
+
+static bool is_told_copying(struct test_node *test, void *user)
+{
+    return ((struct boss *)user)->migration.phase == FLYT_MIGRATION_COPYING;
+}
+
+static bool is_told_end(struct test_node *test, void *user)
+{
+    const struct boss *boss = user;
+
+    return boss->migration.phase >= FLYT_MIGRATION_DONE && !boss->deaf_count;
+}
+
+static bool is_heard(struct test_node *test, void *user)
+{
+    return test->node.migrations->is_told;
+}
+
+/* What is told of one, by whom it may be ordered, and that its end is told until it was heard. */
+static void test_a_migration(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+    struct flyt_metrics *registry = flyt_metrics_new();
+    struct flyt_node_metrics *metrics = flyt_node_metrics_new(registry);
+
+    assert_int_equal(migrate(boss, boss->epoch, 5, 2, 1), FLYT_STATUS_NOT_FOUND);
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    assert_int_equal(ask_migration(boss, 5, false), FLYT_STATUS_NOT_FOUND);
+    const struct flyt_credentials credentials = test_node_credentials(&ticket);
+    struct test_program vm = test_node_connect(test, &credentials, NULL, false);
+    assert_string_equal(test_program_ask(test, &vm, "extent 1 0 4096"), "0");
+    assert_string_equal(test_program_ask(test, &vm, "busy 1"), "0");
+    assert_int_equal(migrate(boss, boss->epoch - 1, 5, 2, 1), FLYT_STATUS_STALE);
+    assert_int_equal(migrate(boss, boss->epoch, 5, 2, 1), FLYT_STATUS_OK);
+    assert_int_equal(migrate(boss, boss->epoch, 5, 2, 1), FLYT_STATUS_OK);
+    assert_int_equal(migrate(boss, boss->epoch, 6, 3, 1), FLYT_STATUS_CONFLICT);
+    test_node_until(test, is_told_copying, boss, "that it copies");
+    assert_true(boss->migration.id == 5 && boss->migration.allocation_id == 0x77);
+    assert_int_equal(boss->migration.session_count, 1);
+    unsigned before = boss->migration_count;
+    test_node_run(test, 2 * FLYT_NODE_MIGRATION_REPORT_MS + 500);
+    assert_true(boss->migration_count > before); /* though nothing has changed */
+    assert_int_equal(ask_migration(boss, 5, false), FLYT_STATUS_OK);
+    assert_int_equal(boss->asked.phase, FLYT_MIGRATION_COPYING);
+    boss->deaf_count = 2;
+    assert_int_equal(ask_migration(boss, 5, true), FLYT_STATUS_OK);
+    test_node_until(test, is_told_end, boss, "its end");
+    test_node_until(test, is_heard, boss, "that it was heard");
+    assert_int_equal(boss->migration.phase, FLYT_MIGRATION_FAILED);
+    assert_int_equal(boss->migration.outcome.status, FLYT_STATUS_CONFLICT);
+    assert_non_null(strstr(boss->text, "an operator"));
+    before = boss->migration_count;
+    test_node_run(test, 2 * FLYT_NODE_MIGRATION_REPORT_MS + 500);
+    assert_int_equal(boss->migration_count, before);
+    assert_int_equal(ask_migration(boss, 5, true), FLYT_STATUS_OK);
+    assert_int_equal(boss->asked.phase, FLYT_MIGRATION_FAILED);
+    close(vm.fd);
+    while (flyt_node_allocation_find(&test->node, 0x77)->session_count)
+        test_node_run(test, 20);
+    /* One that is done; another manager hears of it, too. */
+    assert_int_equal(migrate(boss, boss->epoch, 7, 3, 1), FLYT_STATUS_OK);
+    test_node_until(test, is_heard, boss, "that it was heard");
+    assert_int_equal(boss->migration.phase, FLYT_MIGRATION_DONE);
+    assert_string_equal(boss->text, "");
+    boss->migration_count = 0;
+    boss->is_forgetful = true;
+    while (boss->migration_count < 2)
+        test_node_run(test, 20);
+    flyt_node_metrics_refresh(metrics, &test->node);
+    flyt_node_metrics_refresh(metrics, &test->node); /* each is counted once */
+    char *text = flyt_metrics_text(registry);
+    assert_non_null(strstr(text, "flyt_migrations_total{outcome=\"done\"} 1\n"));
+    assert_non_null(strstr(text, "flyt_migrations_total{outcome=\"failed\"} 1\n"));
+    assert_non_null(strstr(text, "flyt_migration_standstill_seconds_count 1\n"));
+    assert_non_null(strstr(text, "flyt_sessions_moved_total 0\n"));
+    free(text);
+    flyt_node_metrics_free(metrics);
+    flyt_metrics_free(registry);
+}
+
 static void test_metrics(void **state)
 {
     struct boss *boss = *state;
@@ -513,6 +647,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fences_itself, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fences_itself_over_restarts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_group_size, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_migration, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_metrics, set_up, tear_down),
     };
 

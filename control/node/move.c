@@ -533,6 +533,8 @@ static void on_state(struct flyt_node_move *move, const struct flyt_server_link_
     }
     if (move->stage >= FLYT_NODE_MOVE_LEFT)
         return;
+    if (!move->outcome)
+        move->may_try_again = state->outcome == -EBUSY || state->outcome == -ETIMEDOUT;
     if (state->outcome || state->phase == FLYT_SERVER_LINK_MOVE_REFUSED || state->phase == FLYT_SERVER_LINK_MOVE_OVER)
         fail(move, state->outcome ? state->outcome : -ECANCELED, "%.400s",
              told->data_bytes ? (const char *)told->data : "its server process has given the move up");
