@@ -629,6 +629,7 @@ void flyt_node_server_end(struct flyt_node_server *server, const char *reason)
         flyt_server_link_send(server->link_fd, &message, NULL, 0);
     else
         flyt_node_server_hang_up(server); /* a warm one ends by itself */
+    server->timer = sd_event_source_disable_unref(server->timer);
     if (sd_event_add_time_relative(server->node->event, &server->timer, CLOCK_MONOTONIC, grace_ms * 1000, 1000,
                                    on_grace_over, server) < 0)
         on_grace_over(NULL, 0, server);
