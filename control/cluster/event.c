@@ -361,6 +361,13 @@ void flyt_event_view(struct flyt_cluster *cluster, struct flyt_call *call, const
     log->waiting_count++;
 }
 
+/* Nodes say too how a migration goes, for their own log; here its event says more: who asked, from where, what became
+ * of both sides. */
+static bool is_told_already(const char *kind)
+{
+    return !strcmp(kind, "migration.started") || !strcmp(kind, "migration.done") || !strcmp(kind, "migration.failed");
+}
+
 void flyt_serve_node_event(struct flyt_call *call, void *data)
 {
     const flyt_event *event = data;
@@ -369,6 +376,10 @@ void flyt_serve_node_event(struct flyt_call *call, void *data)
 
     if (!flyt_lead_may(link->cluster, call))
         return;
+    if (is_told_already(event->kind)) {
+        flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
+        return;
+    }
     cJSON *before = *event->before ? cJSON_Parse(event->before) : NULL;
     cJSON *after = *event->after ? cJSON_Parse(event->after) : NULL;
     flyt_event_add(link->cluster, event->kind, flyt_call_who(call, who), event->object, before, after, "%s",

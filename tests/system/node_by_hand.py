@@ -308,6 +308,10 @@ class NodeByHand:
         expect_equal(answer.state, "done", "the answer to NODE_MIGRATION", answer)
         return answer.outcome
 
+    def event(self, kind, obj, text):
+        answer = self.call(12, u64(0) + u64(0) + opaque(kind) + opaque("") + opaque(obj) + opaque(text) + opaque("") * 2)
+        expect_equal(answer.outcome[0], "OK", "the answer to NODE_EVENT")
+
     def move(self, migration):
         """The allocation is on the target now."""
         with self.mutex:
