@@ -337,6 +337,9 @@ bool flyt_copying_advance(struct flyt_session *session)
         return false;
     for (unsigned i = 0; i < copying->count; i++)
         flyt_copier_watch(&copying->copiers[i], session->clock_ns());
+    /* No mirror is awaited, because there is no memory, or what had none is gone. */
+    if (!copying->is_running && copying->begin_ns == UINT64_MAX && is_whole(copying))
+        copying->begin_ns = session->clock_ns();
     if (!copying->is_running && session->clock_ns() >= copying->begin_ns)
         begin_round(copying);
     if (copying->is_running && advance_round(copying))

@@ -435,10 +435,29 @@ static void the_last_rounds_copy_what_was_changed(void **state)
 static void an_empty_session_is_exact(void **state)
 {
     begin();
-    for (unsigned i = 0; i < 10; i++)
-        advance();
+    ADVANCE_UNTIL(state_now().phase == FLYT_SERVER_LINK_MOVE_READY);
     finish_well();
     assert_int_equal(flyt_copying_pages_last(&self.session), 0);
+    end_copying();
+}
+
+/* No mirror comes any more for what is given back before. */
+static void a_session_that_becomes_empty_is_ready(void **state)
+{
+    self.is_late = true;
+    allocate(0, 4 << 20);
+    begin();
+    for (unsigned i = 0; i < 10; i++)
+        advance();
+    assert_int_equal(state_now().phase, FLYT_SERVER_LINK_MOVE_COPYING);
+    free_block(0);
+    assert_ok(flyt_device_use(&self.session.devices[0]));
+    while (self.session.devices[0].memory.extent_count) {
+        advance();
+        flyt_memory_give_back(&self.session.devices[0], false);
+    }
+    ADVANCE_UNTIL(state_now().phase == FLYT_SERVER_LINK_MOVE_READY);
+    finish_well();
     end_copying();
 }
 
@@ -837,6 +856,7 @@ int main(void)
         TEST(a_second_move_is_like_the_first),
         TEST(the_last_rounds_copy_what_was_changed),
         TEST(an_empty_session_is_exact),
+        TEST(a_session_that_becomes_empty_is_ready),
         TEST(extents_come_and_go),
         TEST(memory_that_is_read_stays),
         TEST(room_that_is_read_is_waited_for),
