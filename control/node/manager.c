@@ -201,10 +201,10 @@ void flyt_node_manager_event(void *user, const char *kind, const char *object, c
 
 /* ---- registration ---- */
 
-/* Changes when something of the inventory does. */
+/* Changes when something of the inventory does, or an allocation is elsewhere than it was said to be. */
 static uint64_t inventory_of(const struct flyt_node *node)
 {
-    uint64_t sum = 1;
+    uint64_t sum = 1 + node->went_back_count;
 
     for (unsigned i = 0; i < node->gpus.count; i++)
         sum = sum * 1000003 + node->gpus.items[i].is_known * 64 + node->gpus.items[i].group_size;
@@ -491,8 +491,14 @@ static void serve_migration(struct flyt_call *call, void *args)
                                             .outcome = {FLYT_STATUS_NOT_FOUND, (char *)""}}};
     struct flyt_node_migration *migration = flyt_node_migration_find(manager->node, order->migration_id);
 
-    if (is_led(manager->node, order->epoch, &res.outcome) && !migration)
+    /* What has come of one before a restart the devices tell that registration names, when all have come back. */
+    bool is_settled = !manager->node->is_rejoining && manager->state == REGISTERED &&
+                      manager->told_inventory == inventory_of(manager->node);
+    if (is_led(manager->node, order->epoch, &res.outcome) && !migration && is_settled)
         res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such migration (any more)"};
+    else if (res.outcome.status == FLYT_STATUS_OK && !migration)
+        res.outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE,
+                                     (char *)"programs may still come back after the node manager's restart"};
     if (res.outcome.status == FLYT_STATUS_OK && order->cancel &&
         flyt_node_migration_cancel(migration, "an operator has ended the migration") &&
         !flyt_node_migration_has_ended(migration) && !migration->is_failing)

@@ -356,6 +356,7 @@ static void go_back(struct flyt_node *node, struct flyt_node_allocation *allocat
               ": a migration was not through when the node manager was restarted, and is undone, "
               "vm=%s",
               (uint64_t)allocation->now.id, allocation->now.vm_ip);
+    node->went_back_count++; /* the cluster manager has been told otherwise */
     flyt_node_save(node);
 }
 

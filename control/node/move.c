@@ -433,6 +433,9 @@ void flyt_node_move_advance(struct flyt_node_move *move)
         gpu = flyt_node_gpus_find(&move->node->gpus, move->migration->wanted.slots.slots_val[0].gpu_uuid);
         if ((warm = gpu ? flyt_node_pool_take(move->node, gpu) : NULL))
             prepare(move, warm);
+        else if (!gpu || gpu->health == FLYT_HEALTH_FAILED)
+            fail(move, -ENODEV, "no server process starts on its new GPU: %.300s",
+                 gpu ? gpu->health_text : "it has gone");
         else if (is_late(move, FLYT_NODE_MOVE_WARM_MS))
             fail(move, -ETIMEDOUT, "no server process became ready in time");
         break;

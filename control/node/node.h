@@ -89,6 +89,7 @@ struct flyt_node {
     unsigned away_count, resume_ms;
     struct flyt_node_migration *migrations; /* under way, and the last ones that ended (migration.h) */
     unsigned switch_ms;                     /* FLYT_NODE_MOVE_SWITCH_MS */
+    unsigned went_back_count;               /* allocations that have gone back after a restart (migration_switch.h) */
     struct flyt_node_waiting *waiting_first, *waiting_last;
     unsigned waiting_count;
     sd_event_source *pool_timer;
