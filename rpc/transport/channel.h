@@ -136,8 +136,8 @@ struct flyt_channel_info {
 
 /*
  * Connects and makes the handshake. Blocks at most the time-out. 0 and *ret_channel, or a negative errno with one
- * sentence in *err (address and cause): -ECONNREFUSED, -ETIMEDOUT, -EPROTO (another base version), -EACCES (denied),
- * -ENODEV, -EINVAL (the URL) and what connect(2) says.
+ * sentence in *err (address and cause): -ECONNREFUSED, -ETIMEDOUT, -EPROTO (another base version), -EACCES (denied,
+ * or ended by an operator before it began), -ENODEV, -EINVAL (the URL) and what connect(2) says.
  */
 int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_error *err,
                       struct flyt_channel **ret_channel);

@@ -229,6 +229,8 @@ int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_erro
         flyt_channel_watch_output(channel);
         status = start_background(channel, &cause);
     }
+    if (status == -ESTALE) /* ended before it has begun */
+        status = -EACCES;
     if (status) {
         flyt_channel_free(channel);
         return flyt_error_set(err, status, "cannot use the server at %s: %.380s", config->url, cause.text);

@@ -22,12 +22,17 @@ struct door {
     unsigned char secret[FLYT_TICKET_KEY_BYTES];
     char credentials[64]; /* as the last answer had them */
     size_t credentials_bytes;
-    _Atomic(bool) is_ending;
+    _Atomic(bool) is_ending, has_ended; /* the latter: the session that waited there */
 };
 
 static void take_plain(void *user, int fd, const void *record, size_t bytes)
 {
-    flyt_handshake_refuse(fd, 0, FLYT_HANDSHAKE_DENIED, "no credentials");
+    struct door *door = user;
+
+    if (atomic_load(&door->has_ended))
+        flyt_handshake_refuse(fd, 0, FLYT_HANDSHAKE_NO_SESSION, "the session was ended");
+    else
+        flyt_handshake_refuse(fd, 0, FLYT_HANDSHAKE_DENIED, "no credentials");
     close(fd);
 }
 
@@ -104,6 +109,8 @@ static void secrets_are_proved(void **state)
     open_and_fail(&door, NULL, -EACCES, "it wants credentials");
     credentials.data = "-", credentials.bytes = 1;
     open_and_fail(&door, &credentials, -EACCES, "no credentials");
+    atomic_store(&door.has_ended, true);
+    open_and_fail(&door, &credentials, -EACCES, "the session was ended");
 
     atomic_store(&door.is_ending, true);
     pthread_join(thread, NULL);
