@@ -191,7 +191,7 @@ static void look_at_answer(struct flyt_held *held, flyt_status status, const fly
         have_it_register(held);
         return;
     }
-    if (use && !is_forgotten)
+    if (use && status == FLYT_STATUS_OK)
         take_use(migration, use);
     if (verdict == FLYT_MIGRATION_HAS_MOVED) {
         settle(held);

@@ -449,6 +449,35 @@ def node_that_forgot():
 
 
 @scenario
+def node_that_goes_back():
+    """Restarted after its commit the node names the target, and cannot say yet; when all programs have come back to the
+    source it goes back there, and says that. Nothing is decided before."""
+    with cluster() as c:
+        c.vm("10.0.0.7")
+        c.ctl("migrate", "10.0.0.7", "--detach")
+        migration = c.node.wait_migration()
+        source = c.node.allocations[migration.allocation.id]
+        c.node.report(migration, SWITCHING, **FIGURES)
+        c.node.drop()
+        del c.node.migrations[migration.id]
+        c.node.move(migration)
+        c.node.is_settled = False
+        asked = c.node.asked(migration)
+        c.node.connect()
+        expect_equal(c.node.told[migration.allocation.id].gpus, ["GPU-n1-1"], "what it is to have, until it says more")
+        within(60, lambda: c.node.asked(migration) > asked + 1, "it is asked, and again")
+        row = c.migration(migration)
+        expect_equal((row["phase"], row["round"]), ("switching", 3), "the migration, meanwhile")
+        expect_equal(c.charged(), {"n1:0": (16, GIB, 2), "n1:1": (16, GIB, 2)}, "charged meanwhile")
+        with c.node.mutex:
+            c.node.allocations[source.id], c.node.is_settled = source, True
+        expect(c.node.register(), "it registers once more")
+        c.ends(migration, "failed")
+        c.expect_on("10.0.0.7", "n1:0")
+        expect_equal(c.charged(), {"n1:0": (16, GIB, 2), "n1:1": (0, 0, 0)}, "charged afterwards")
+
+
+@scenario
 def node_away():
     """Its connection ends in the middle, and it comes back with either end, or still at it."""
     with cluster() as c:

@@ -23,7 +23,7 @@ from harness import expect_equal, within
 NODE_MIGRATION = 14
 ORDER_APPLY, ORDER_MIGRATE, ORDER_MIGRATION = 1, 5, 6
 PREPARING, COPYING, STOPPING, SWITCHING, DONE, FAILED = 1, 2, 3, 4, 5, 6
-OK, CONFLICT, NOT_FOUND = 0, 4, 2
+OK, NOT_FOUND, CONFLICT, UNAVAILABLE = 0, 2, 4, 10
 VACATED = 2
 GIB = 1 << 30
 
@@ -90,6 +90,7 @@ class NodeByHand:
         self.allocations, self.migrations, self.sessions = {}, {}, {}
         self.orders = []                # (procedure, what) of all orders, in their order
         self.migrate, self.knows_migrations, self.cancels = None, True, True
+        self.is_settled = True          # False: after a restart, when programs may still come back
         self.epoch, self.socket, self.mutex = 0, None, threading.RLock()
         self.connect()
         self.beating = threading.Event()
@@ -129,16 +130,20 @@ class NodeByHand:
                                   opaque(self.name) + self.instance)
                 if hello.outcome[0] != "OK":
                     return False
-                with self.mutex:
-                    args = self.registration()
-                answer = self.call(by_hand.REGISTER, args)
-                if answer.outcome[0] != "OK":
-                    return False
-                self._take_registration(answer.skip_outcome())
-                return True
+                return self.register()
             except (OSError, ConnectionError):
                 return False
         within(60, try_it, "node %s is registered" % self.name)
+
+    def register(self):
+        """Says what it has, on the connection that there is; whether that was taken."""
+        with self.mutex:
+            args = self.registration()
+        answer = self.call(by_hand.REGISTER, args)
+        if answer.outcome[0] != "OK":
+            return False
+        self._take_registration(answer.skip_outcome())
+        return True
 
     def _take_registration(self, reader):
         """What it is to have: absolute."""
@@ -275,7 +280,8 @@ class NodeByHand:
         self.orders.append((ORDER_MIGRATION, (migration_id, bool(is_cancel))))
         migration = self.migrations.get(migration_id)
         if migration is None:
-            return u32(NOT_FOUND) + opaque("no such migration") + bytes(8 + 8) + u32(PREPARING) + u32(0) + opaque("") + bytes(8 + 8 * 8)
+            return (u32(NOT_FOUND if self.is_settled else UNAVAILABLE) + opaque("no such migration") + bytes(8 + 8) +
+                    u32(PREPARING) + u32(0) + opaque("") + bytes(8 + 8 * 8))
         if is_cancel and migration.phase >= SWITCHING:
             return u32(CONFLICT) + opaque("too late") + migration.use
         if is_cancel:
@@ -311,6 +317,11 @@ class NodeByHand:
     def event(self, kind, obj, text):
         answer = self.call(12, u64(0) + u64(0) + opaque(kind) + opaque("") + opaque(obj) + opaque(text) + opaque("") * 2)
         expect_equal(answer.outcome[0], "OK", "the answer to NODE_EVENT")
+
+    def asked(self, migration):
+        """How often it was asked about this one."""
+        with self.mutex:
+            return len([1 for number, what in self.orders if number == ORDER_MIGRATION and what[0] == migration.id])
 
     def move(self, migration):
         """The allocation is on the target now."""
