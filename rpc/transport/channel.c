@@ -384,8 +384,21 @@ void flyt_channel_send_all(struct flyt_channel *channel, uint64_t number)
 {
     flyt_session_all_sent_args args = {.number = number};
 
+    /* Its server has gone on with the session, but its calls have numbers of their own until we have, too. */
+    if (channel->is_fresh) {
+        atomic_store(&channel->all_asked, number);
+        return;
+    }
     /* The order of the buffer is that in which output.mutex was taken: a call that has returned is in front. */
     if (send_call(channel, FLYT_SESSION_ALL_SENT, (xdrproc_t)xdr_flyt_session_all_sent_args, &args, NULL) ==
         FLYT_CHANNEL_OK)
         flush(channel);
+}
+
+void flyt_channel_send_all_late(struct flyt_channel *channel)
+{
+    uint64_t number = atomic_exchange(&channel->all_asked, 0);
+
+    if (number)
+        flyt_channel_send_all(channel, number);
 }

@@ -194,6 +194,7 @@ static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *
     channel->is_read_out = channel->is_torn = channel->is_moved = channel->is_patient = false;
     take_place(channel, fresh);
     flyt_gate_take_locked(channel, fresh);
+    atomic_store(&channel->all_asked, atomic_load(&fresh->all_asked));
     atomic_fetch_add(&channel->output.sent_bytes, atomic_load(&fresh->output.sent_bytes));
     atomic_fetch_add(&channel->output.write_count, atomic_load(&fresh->output.write_count));
     atomic_fetch_add(&channel->resume_count, 1);

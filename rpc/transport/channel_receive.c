@@ -585,6 +585,7 @@ void *flyt_channel_background(void *argument)
             watch = (struct watch){.was_kicked = true};
             continue;
         }
+        flyt_channel_send_all_late(channel);
         flyt_gate_answer(channel);
         watch_once(channel, &watch);
         check_server(channel, &watch);

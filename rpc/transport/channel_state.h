@@ -147,6 +147,7 @@ struct flyt_channel {
     _Atomic(uint64_t) written_sequence;
     struct flyt_kept kept; /* freed when the connection is lost */
     struct flyt_gate gate;
+    _Atomic(uint64_t) all_asked; /* number of a FLYT_BACK_SEND_ALL that is still to be answered; 0: none */
 
     struct flyt_input input; /* the reader's */
     struct flyt_chunk_head chunk;
@@ -272,6 +273,9 @@ int flyt_channel_start_thread(pthread_t *thread, const char *name, void *(*run)(
  * thread that is writing takes the rest along, and what the socket refuses is written when it can take more.
  */
 void flyt_channel_send_all(struct flyt_channel *channel, uint64_t number);
+/* The same of what came over a fresh connection, whose calls do not count, when that is the session's: for the
+ * background thread. */
+void flyt_channel_send_all_late(struct flyt_channel *channel);
 
 /* channel_gate.c */
 static inline bool flyt_gate_is_shut(struct flyt_channel *channel)

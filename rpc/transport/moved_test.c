@@ -34,7 +34,7 @@ struct stage {
     struct test_door door; /* before the first one, where it is encrypted */
     struct flyt_channel_handlers handlers;
     _Atomic(uint64_t) last; /* the last call that came, over all connections */
-    _Atomic(uint64_t) stopped, stopped_at;
+    _Atomic(uint64_t) stopped, stopped_at, all_sent, all_sent_at;
     _Atomic(unsigned) wrong_count; /* executed twice, left out, in another order, or while it stood still */
     _Atomic(bool) is_still, is_silent;
     _Atomic(unsigned) try_count; /* of `locate` or `resume` */
@@ -53,6 +53,10 @@ static bool serve(struct test_peer *peer, struct test_link *link, unsigned proce
         atomic_store(&stage->is_still, true);
         atomic_store(&stage->stopped_at, sequence);
         atomic_store(&stage->stopped, ((const flyt_session_stopped_args *)args)->number);
+    }
+    if (procedure == FLYT_SESSION_ALL_SENT) {
+        atomic_store(&stage->all_sent_at, sequence);
+        atomic_store(&stage->all_sent, ((const flyt_session_all_sent_args *)args)->number);
     }
     return !atomic_load(&stage->is_silent);
 }
@@ -605,6 +609,42 @@ static void test_the_next_server_stops_it_at_once(void **state)
     stop(stage);
 }
 
+/* The next server wants all calls before the channel has taken over its connection: the answer counts for it as one of
+ * the session's calls, so it is to be one here. */
+static int ask_while_restoring(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    struct stage *stage = client->test;
+    flyt_memory_restore_args args = {0};
+    flyt_memory_restore_res res;
+
+    tell(&stage->peers[0], FLYT_BACK_SEND_ALL, (xdrproc_t)xdr_flyt_back_send_all, &(flyt_back_send_all){.number = 5});
+    return flyt_call_memory_restore(fresh, &args, &res); /* its answer comes behind the notice */
+}
+
+static void test_the_next_server_asks_for_all_at_once(void **state)
+{
+    struct stage *stage = new_stage();
+    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
+
+    start(stage, "unix");
+    stage->client.resume = ask_while_restoring;
+    work(stage);
+    stop_program(stage, &stage->peers[0], 1);
+    tell_moved(stage, &stage->peers[0], 0, 0);
+    while (atomic_load(&stage->all_sent) < 5) {
+        assert_true(flyt_clock_ms() < end_ms);
+        usleep(200);
+    }
+    assert_int_equal(atomic_load(&stage->all_sent_at), atomic_load(&stage->stopped_at) + 1);
+    work(stage); /* with the numbers that the server expects */
+    stop_program(stage, &stage->peers[0], 2);
+    stage->client.resume = NULL;
+    tell_moved(stage, &stage->peers[0], 0, 0);
+    work(stage);
+    assert_int_equal(resumptions(stage), 2);
+    stop(stage);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -621,6 +661,7 @@ int main(void)
         cmocka_unit_test(test_moved_without_having_stopped),
         cmocka_unit_test(test_closing_ends_it),
         cmocka_unit_test(test_the_next_server_stops_it_at_once),
+        cmocka_unit_test(test_the_next_server_asks_for_all_at_once),
     };
 
     unsetenv("FLYT_LOG");
