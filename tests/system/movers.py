@@ -19,7 +19,7 @@ RESTS_MS = (0, 10, 30)      # of a program between two rounds: they share the ma
 ANSWER_S = 120              # the most that a busy machine takes for a round
 FIXED_SEED = 20261122
 
-# flags: "fault": its context is broken on purpose; "code": addresses of code or variables are in its memory.
+# flags: "fault": its context is broken on purpose; "code": it knows addresses of code or variables.
 Case = collections.namedtuple("Case", "name family flags what")
 
 
@@ -113,7 +113,10 @@ def under(system, i, batch, disturb, times, chosen):
                 program.goes_on()
         return sum(program.ends_right() for program in programs)
     except harness.Failed as failure:
-        raise harness.Failed("seed %d, disturbed %d times of %d: %s" % (chosen, done, times, failure)) from None
+        ended = ["%s: %r" % (program.name, harness.finish(program.process)) for program in programs
+                 if program.process.poll() is not None and not program.process.stdout.closed]
+        raise harness.Failed("seed %d, disturbed %d times of %d: %s" % (
+            chosen, done, times, "\n".join([str(failure), *ended]))) from None
     finally:
         for program in programs:
             if program.process.poll() is None:

@@ -210,10 +210,12 @@ struct linked_module : mover {
 };
 
 static const mover_entry entries[] = {
-    {"two_modules", 0, mover_make<two_modules>, "two modules with variables of one name"},
-    {"module_comes_and_goes", 0, mover_make<module_comes_and_goes>, "a module loaded and unloaded in every round"},
-    {"many_modules", 0, mover_make<many_modules>, "twelve modules, of which one is replaced in every round"},
-    {"library_of_runtime", 0, mover_make<library_of_runtime>, "a library of the runtime, its kernel and variable"},
-    {"linked_module", 0, mover_make<linked_module>, "a module that the program has linked"},
+    {"two_modules", MOVER_CODE, mover_make<two_modules>, "two modules with variables of one name"},
+    {"module_comes_and_goes", MOVER_CODE, mover_make<module_comes_and_goes>,
+     "a module loaded and unloaded in every round"},
+    {"many_modules", MOVER_CODE, mover_make<many_modules>, "twelve modules, of which one is replaced in every round"},
+    {"library_of_runtime", MOVER_CODE, mover_make<library_of_runtime>,
+     "a library of the runtime, its kernel and variable"},
+    {"linked_module", MOVER_CODE, mover_make<linked_module>, "a module that the program has linked"},
 };
 MOVER_FAMILY(modules, entries);

@@ -46,7 +46,7 @@ struct mover {
 /* What a harness must know of a case. */
 enum mover_flag {
     MOVER_FAULTS = 1, /* its context is broken, on purpose: it cannot be moved */
-    MOVER_CODE = 2,   /* has addresses of code or variables in its memory: another GPU may have them elsewhere */
+    MOVER_CODE = 2,   /* has asked for addresses of code or variables: another GPU may have them elsewhere */
 };
 
 struct mover_entry {

@@ -162,9 +162,9 @@ struct address_of_variable : mover {
 };
 
 static const mover_entry entries[] = {
-    {"device_variables", 0, mover_make<device_variables>, "a scalar and an array that kernels change"},
-    {"variable_points_to_buffer", 0, mover_make<variable_points_to_buffer>, "a device pointer in a variable"},
-    {"constant_array", 0, mover_make<constant_array>, "constants rewritten in part every few rounds"},
+    {"device_variables", MOVER_CODE, mover_make<device_variables>, "a scalar and an array that kernels change"},
+    {"variable_points_to_buffer", MOVER_CODE, mover_make<variable_points_to_buffer>, "a device pointer in a variable"},
+    {"constant_array", MOVER_CODE, mover_make<constant_array>, "constants rewritten in part every few rounds"},
     {"address_of_variable", MOVER_CODE, mover_make<address_of_variable>, "a variable's address in device memory"},
 };
 MOVER_FAMILY(variables, entries);
