@@ -13,6 +13,7 @@
 
 enum {
     SILENT_MS = 5000, /* a node that says nothing of one is asked */
+    AGAIN_MS = 1000,  /* so soon, where it cannot say yet */
     ASK_MS = 10000,   /* and answers within this */
 };
 
@@ -185,6 +186,8 @@ static void look_at_answer(struct flyt_held *held, flyt_status status, const fly
     char text[512];
 
     migration->heard_ms = flyt_clock_ms();
+    if (verdict == FLYT_MIGRATION_UNKNOWN)
+        migration->heard_ms -= SILENT_MS - AGAIN_MS;
     if (migration->is_moved)
         return;
     if (is_forgotten && !migration->has_registered) {
