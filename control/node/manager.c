@@ -487,7 +487,7 @@ static void serve_migration(struct flyt_call *call, void *args)
     struct flyt_node_manager *manager = flyt_uplink_user(call);
     const flyt_order_migration_args *order = args;
     flyt_order_migration_res res = {.use = {.id = order->migration_id,
-                                            .phase = FLYT_MIGRATION_FAILED,
+                                            .phase = FLYT_MIGRATION_PREPARING, /* it is not known */
                                             .outcome = {FLYT_STATUS_NOT_FOUND, (char *)""}}};
     struct flyt_node_migration *migration = flyt_node_migration_find(manager->node, order->migration_id);
 
