@@ -736,9 +736,64 @@ static void writing_waits_and_ends_with_the_reader(void **state)
     free(image.data);
 }
 
+static void *put_sample_pages(void *argument)
+{
+    static unsigned char pages[64 * PAGE];
+    struct flyt_checkpoint_writer *writer = argument;
+    struct flyt_error err;
+    DO(flyt_checkpoint_put_slot(writer, 0, 0, &err));
+    DO(flyt_checkpoint_put_round(writer, &err));
+    DO(flyt_checkpoint_put_extent(writer, WINDOW, 2 * FLYT_CHECKPOINT_EXTENT_ALIGN, &err));
+    memset(pages, 1, sizeof pages);
+    int status = flyt_checkpoint_put_pages(writer, WINDOW, 64, pages, NULL, &err);
+    if (status)
+        assert_non_null(strstr(err.text, "cannot be written"));
+    return (void *)(intptr_t)status;
+}
+
+/* Into a pipe that takes no more, and whose other end is read sooner or later, or never. */
+static void a_writer_that_waits_can_be_called_off(void **state)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        struct flyt_checkpoint_writer *writer;
+        const flyt_checkpoint_head head = test_head(1, 0);
+        struct flyt_error err;
+        int fds[2], cancel[2];
+        pthread_t thread;
+        void *status;
+        DO(pipe2(fds, O_CLOEXEC | O_NONBLOCK));
+        DO(pipe2(cancel, O_CLOEXEC));
+        DO(flyt_checkpoint_writer_new_cancellable(fds[1], cancel[0], "x", &head, FLYT_CHECKPOINT_PACK_NOT, &writer,
+                                                  &err));
+        DO(pthread_create(&thread, NULL, put_sample_pages, writer));
+        if (i) {
+            assert_int_equal(write(cancel[1], "", 1), 1);
+        } else {
+            static unsigned char bytes[PAGE];
+            uint64_t left = 64ull * PAGE;
+            fcntl(fds[0], F_SETFL, 0);
+            while (left) {
+                ssize_t count = read(fds[0], bytes, left < sizeof bytes ? left : sizeof bytes);
+                assert_true(count > 0);
+                left -= (uint64_t)count;
+            }
+        }
+        DO(pthread_join(thread, &status));
+        assert_int_equal((intptr_t)status, i ? -ECANCELED : 0);
+        if (i)
+            assert_int_equal(flyt_checkpoint_put_end(writer, &err), -ECANCELED);
+        flyt_checkpoint_writer_free(writer);
+        for (unsigned k = 0; k < 2; k++) {
+            close(fds[k]);
+            close(cancel[k]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_writer_that_waits_can_be_called_off),
         cmocka_unit_test(checksums_are_crc32c),
         cmocka_unit_test(everything_comes_back),
         cmocka_unit_test(later_rounds_override),

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <lz4.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ enum { ZSTD_LEVEL = 1, GAIN_PART = 16 };
 
 struct flyt_checkpoint_writer {
     int fd;
+    int cancel_fd; /* -1: none */
     char *name;
     bool has_ended;
     uint64_t stream_bytes;
@@ -39,18 +41,34 @@ static int fail(struct flyt_checkpoint_writer *writer, int code, const char *why
     return writer->failed.code;
 }
 
+static int fail_to_write(struct flyt_checkpoint_writer *writer, int code, struct flyt_error *err)
+{
+    char why[200];
+    snprintf(why, sizeof why, "it cannot be written: %s", strerror(code));
+    return fail(writer, -code, why, err);
+}
+
+/* Until the descriptor takes something, or tells why it does not. 0 or an errno. */
+static int wait_for_room(const struct flyt_checkpoint_writer *writer)
+{
+    struct pollfd polls[] = {{.fd = writer->fd, .events = POLLOUT}, {.fd = writer->cancel_fd, .events = POLLIN}};
+    while (poll(polls, 2, -1) < 0)
+        if (errno != EINTR)
+            return errno;
+    return polls[1].revents ? ECANCELED : 0;
+}
+
 static int write_all(struct flyt_checkpoint_writer *writer, struct iovec *parts, int part_count, struct flyt_error *err)
 {
     while (part_count) {
         ssize_t count = writev(writer->fd, parts, part_count);
         if (count < 0 && errno == EINTR)
             continue;
-        if (count < 0) {
-            char why[200];
-            int code = errno;
-            snprintf(why, sizeof why, "it cannot be written: %s", strerror(code));
-            return fail(writer, -code, why, err);
-        }
+        int code = count < 0 ? errno : 0;
+        if (code == EAGAIN && (code = wait_for_room(writer)) == 0)
+            continue;
+        if (code)
+            return fail_to_write(writer, code, err);
         writer->stream_bytes += (uint64_t)count;
         for (; part_count && (size_t)count >= parts->iov_len; parts++, part_count--)
             count -= (ssize_t)parts->iov_len;
@@ -110,12 +128,20 @@ int flyt_checkpoint_writer_new(int fd, const char *name, const flyt_checkpoint_h
                                enum flyt_checkpoint_packing packing, struct flyt_checkpoint_writer **ret_writer,
                                struct flyt_error *err)
 {
+    return flyt_checkpoint_writer_new_cancellable(fd, -1, name, head, packing, ret_writer, err);
+}
+
+int flyt_checkpoint_writer_new_cancellable(int fd, int cancel_fd, const char *name, const flyt_checkpoint_head *head,
+                                           enum flyt_checkpoint_packing packing,
+                                           struct flyt_checkpoint_writer **ret_writer, struct flyt_error *err)
+{
     struct flyt_checkpoint_writer *writer = malloc(sizeof *writer);
 
     if (!writer)
         return flyt_error_set(err, -ENOMEM, "image %s: no memory", name);
     memset(writer, 0, offsetof(struct flyt_checkpoint_writer, head));
     writer->fd = fd;
+    writer->cancel_fd = cancel_fd;
     writer->packing = packing;
     flyt_checkpoint_rules_init(&writer->rules);
     flyt_sha256_init(&writer->digest);

@@ -30,6 +30,13 @@ enum flyt_checkpoint_packing { FLYT_CHECKPOINT_PACK_NOT, FLYT_CHECKPOINT_PACK_LZ
 int flyt_checkpoint_writer_new(int fd, const char *name, const flyt_checkpoint_head *head,
                                enum flyt_checkpoint_packing packing, struct flyt_checkpoint_writer **ret_writer,
                                struct flyt_error *err);
+/*
+ * The same with a descriptor that may not block (O_NONBLOCK): where it takes nothing, a put waits until it does, or
+ * until cancel_fd is readable, and then fails with -ECANCELED.
+ */
+int flyt_checkpoint_writer_new_cancellable(int fd, int cancel_fd, const char *name, const flyt_checkpoint_head *head,
+                                           enum flyt_checkpoint_packing packing,
+                                           struct flyt_checkpoint_writer **ret_writer, struct flyt_error *err);
 /* NULL is allowed. Returns NULL. */
 struct flyt_checkpoint_writer *flyt_checkpoint_writer_free(struct flyt_checkpoint_writer *writer);
 
