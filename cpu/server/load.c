@@ -11,13 +11,17 @@
 #include "cpu/server/session.h"
 #include "cpu/server/state.h"
 
-enum { EVENTS_FIRST = 64 };
+enum { EVENTS_FIRST = 64, MODULES_FIRST = 16 };
 
 static const char image_name[] = "the session's state";
 
+/* An object of kind FLYT_CHECKPOINT_MODULE. */
+struct module {
+    uint64_t number, library_id;
+};
+
 struct load {
     struct flyt_session *session;
-    struct flyt_load_memory *memory;
     struct flyt_error *err;
     struct flyt_checkpoint_reader *reader;
     unsigned char *piece; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
@@ -27,22 +31,95 @@ struct load {
     uint64_t module_id;
     CUdeviceptr address;
     uint64_t sequence;
+    struct flyt_load_memory memory;
+    struct module *modules;
+    size_t module_count, module_room;
+    /* The module image whose parts come: what is there of it. */
+    unsigned char *image;
+    uint64_t image_bytes, image_room;
 };
+
+static int no_memory(const struct load *self)
+{
+    return flyt_error_set(self->err, -ENOMEM, "out of host memory");
+}
+
+/* ---- module images and modules ---- */
+
+static int make_image_room(struct load *self, uint64_t bytes, uint64_t total_bytes)
+{
+    if (bytes <= self->image_room)
+        return 0;
+    uint64_t room = 2 * bytes < total_bytes ? 2 * bytes : total_bytes;
+    unsigned char *image = realloc(self->image, room);
+    if (!image)
+        return no_memory(self);
+    self->image = image;
+    self->image_room = room;
+    return 0;
+}
+
+/* The rules have seen to it that parts follow each other. */
+static int take_module_image(struct load *self, const struct flyt_checkpoint_record *record)
+{
+    const flyt_checkpoint_module_image *part = &record->body->module_image;
+    if (!part->offset_bytes)
+        self->image_bytes = 0;
+    int status = make_image_room(self, self->image_bytes + record->place_bytes, part->total_bytes);
+    if (!status)
+        status = flyt_checkpoint_place(self->reader, self->image + self->image_bytes, self->err);
+    if (status)
+        return status;
+    self->image_bytes += record->place_bytes;
+    if (self->image_bytes < part->total_bytes)
+        return 0;
+    status = flyt_image_cache_put(&self->session->images, (const unsigned char *)part->sha256, self->image,
+                                  self->image_bytes);
+    return status
+               ? flyt_error_set(self->err, status, "a library of %s cannot be kept: %s", image_name, strerror(-status))
+               : 0;
+}
+
+static int take_module(struct load *self, const flyt_checkpoint_object *object)
+{
+    if (self->module_count == self->module_room) {
+        size_t room = self->module_room ? 2 * self->module_room : MODULES_FIRST;
+        struct module *modules = reallocarray(self->modules, room, sizeof *modules);
+        if (!modules)
+            return no_memory(self);
+        self->modules = modules;
+        self->module_room = room;
+    }
+    struct module *module = &self->modules[self->module_count];
+    module->number = object->number;
+    if (flyt_prepare_load(self->session, object->value.value_val, object->value.value_len, &module->library_id) != 0)
+        return flyt_error_set(self->err, -EBADMSG, "%s has a library that makes no sense", image_name);
+    self->module_count++;
+    return 0;
+}
+
+static int take_object_gone(struct load *self, uint64_t number)
+{
+    for (size_t i = 0; i < self->module_count; i++)
+        if (self->modules[i].number == number) {
+            flyt_prepare_unload(self->session, self->modules[i].library_id);
+            self->modules[i] = self->modules[--self->module_count];
+            return 0;
+        }
+    return flyt_error_set(self->err, -ENOTSUP, "%s takes back an object that is no library", image_name);
+}
 
 /* ---- events ---- */
 
-static int take_object(struct load *self, const flyt_checkpoint_object *object)
+static int take_event(struct load *self, const flyt_checkpoint_object *object)
 {
-    if (object->kind != FLYT_CHECKPOINT_EVENT)
-        return flyt_error_set(self->err, -ENOTSUP, "%s has an object of kind %u, which this server cannot make",
-                              image_name, object->kind);
     if (self->event_count == FLYT_OBJECTS_MAX)
         return flyt_error_set(self->err, -EBADMSG, "%s has more than %d events", image_name, FLYT_OBJECTS_MAX);
     if (self->event_count == self->event_room) {
         size_t room = self->event_room ? 2 * self->event_room : EVENTS_FIRST;
         struct flyt_state_event *events = reallocarray(self->events, room, sizeof *events);
         if (!events)
-            return flyt_error_set(self->err, -ENOMEM, "out of host memory");
+            return no_memory(self);
         self->events = events;
         self->event_room = room;
     }
@@ -131,19 +208,45 @@ static int take_global(struct load *self, const struct flyt_checkpoint_record *r
 
 /* ---- the image ---- */
 
+static int take_head(const struct load *self, const flyt_checkpoint_head *head)
+{
+    if (!flyt_checkpoint_id_is_none(head->parent_id))
+        return flyt_error_set(self->err, -ENOTSUP, "%s builds on another image", image_name);
+    return 0;
+}
+
+static int take_object(struct load *self, const flyt_checkpoint_object *object)
+{
+    if (object->kind == FLYT_CHECKPOINT_EVENT)
+        return take_event(self, object);
+    if (object->kind == FLYT_CHECKPOINT_MODULE)
+        return take_module(self, object);
+    return flyt_error_set(self->err, -ENOTSUP, "%s has an object of kind %u, which this server cannot make", image_name,
+                          object->kind);
+}
+
 static int take_record(struct load *self, const struct flyt_checkpoint_record *record)
 {
     switch (record->type) {
     case FLYT_CHECKPOINT_HEAD:
+        return take_head(self, &record->body->head);
     case FLYT_CHECKPOINT_SLOT:
     case FLYT_CHECKPOINT_ROUND:
-    case FLYT_CHECKPOINT_ALLOCATIONS: /* which the program tells, memory_restore */
-    case FLYT_CHECKPOINT_END:
+    case FLYT_CHECKPOINT_ALLOCATIONS: /* the program brings them itself; that they are in extents was checked */
         return 0;
     case FLYT_CHECKPOINT_EXTENT:
-        return flyt_load_memory_make(self->memory, &record->body->extent, self->err);
+        return flyt_load_memory_make(&self->memory, record->body->extent.address, record->body->extent.bytes,
+                                     self->err);
+    case FLYT_CHECKPOINT_EXTENT_GONE:
+        return flyt_load_memory_drop(&self->memory, record->body->extent_gone.address, self->err);
     case FLYT_CHECKPOINT_PAGES:
-        return flyt_load_memory_write(self->memory, self->reader, record, self->piece, self->err);
+        return flyt_load_memory_fill(&self->memory, self->reader, record, self->err);
+    case FLYT_CHECKPOINT_MODULE_IMAGE:
+        return take_module_image(self, record);
+    case FLYT_CHECKPOINT_OBJECT_GONE:
+        return take_object_gone(self, record->body->object_gone.number);
+    case FLYT_CHECKPOINT_END:
+        return 0;
     case FLYT_CHECKPOINT_OBJECT:
         return take_object(self, &record->body->object);
     case FLYT_CHECKPOINT_GLOBAL:
@@ -194,10 +297,13 @@ static int settle_events(struct load *self)
     return 0;
 }
 
-int flyt_load_state(struct flyt_load_memory *memory, int fd, uint64_t *ret_sequence, struct flyt_error *err)
+int flyt_load_state(struct flyt_session *session, struct flyt_given *given, int fd, uint64_t *ret_sequence,
+                    struct flyt_error *err)
 {
-    struct load self = {
-        .session = memory->session, .memory = memory, .err = err, .piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX)};
+    struct load self = {.session = session,
+                        .err = err,
+                        .piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX),
+                        .memory = {.session = session, .given = given}};
     struct stat file;
     if (!self.piece)
         return flyt_error_set(err, -ENOMEM, "out of host memory");
@@ -211,17 +317,16 @@ int flyt_load_state(struct flyt_load_memory *memory, int fd, uint64_t *ret_seque
         status = rewind_image(&self, fd);
     if (!status)
         status = read_all(&self, fd, is_file, false);
-    struct flyt_error end_err;
-    int ended = flyt_load_memory_end(memory, &end_err);
-    if (!status && ended) {
-        *err = end_err;
-        status = ended;
-    }
+    if (!status)
+        status = flyt_load_memory_settle(&self.memory, err);
     if (!status)
         status = settle_events(&self);
+    flyt_load_memory_end(&self.memory, !status);
     if (!status)
         *ret_sequence = self.sequence;
     free(self.events);
+    free(self.modules);
+    free(self.image);
     free(self.piece);
     return status;
 }

@@ -1,7 +1,7 @@
 /*
- * Reads the image that a moved session's server has made of its state (save.h) where the session is to go on: contents
- * are written to the variables and constants of libraries that were loaded ahead, events are kept for event_restore,
- * and where it has memory, that is made (load_memory.h).
+ * Reads the image that a moved session's server has made of it where the session is to go on: of its state alone
+ * (save.h), or of everything (writing.h). Contents are written to the variables and constants of libraries that were
+ * loaded ahead, or that the image has; events are kept for event_restore; extents are made and filled (load_memory.h).
  *
  * Before there is a session.
  */
@@ -12,15 +12,18 @@
 
 #include "rpc/base/error.h"
 
-struct flyt_load_memory;
+struct flyt_given;
+struct flyt_session;
 
 /*
  * Reads the image from the descriptor, which stays the caller's. One that can be read twice (a file) is read to its end
- * before anything of it is applied. 0 and *ret_sequence: the call behind which the session goes on; or a negative errno
- * with a sentence: -EXDEV: a variable whose address the program may have is elsewhere, or is another one; -ENODATA,
- * -EBADMSG: it is cut off or damaged; -ENOTSUP: it has what this server cannot make; -ENOENT: a library was not loaded;
- * -ENOMEM; -EIO: the driver's error. The session cannot go on here then. memory: of the session, with nothing mapped.
+ * before anything of it is applied. The image's extents come into `given`, which must have none then, under ids from 1
+ * on; where it fails they are gone again. 0 and *ret_sequence: the call behind which the session goes on; or a negative
+ * errno with a sentence: -EXDEV: a variable whose address the program may have is elsewhere, or is another one;
+ * -ENODATA, -EBADMSG: it is cut off or damaged; -ENOTSUP: it has what this server cannot make; -ENOENT: a library was
+ * not loaded; -ENOMEM; -EIO: the driver's error. The session cannot go on here then.
  */
-int flyt_load_state(struct flyt_load_memory *memory, int fd, uint64_t *ret_sequence, struct flyt_error *err);
+int flyt_load_state(struct flyt_session *session, struct flyt_given *given, int fd, uint64_t *ret_sequence,
+                    struct flyt_error *err);
 
 #endif

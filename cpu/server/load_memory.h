@@ -1,39 +1,50 @@
 /*
- * The memory that an image has (load.h): what is made for its extents, told to the node manager, and kept as memory
- * that was made by order (given.h); mapped where the session will have it only as long as pages are written.
+ * The memory of a session that goes on here from an image (load.h): makes its extents, in this process and for the node
+ * manager to hold, and fills them with the image's pages through page-locked buffers. While that lasts they are mapped
+ * where they will be.
  *
- * Before there is a session.
+ * Before there is a session; one thread. Functions return 0 or a negative errno with a sentence: -ENOMEM: the GPU has
+ * no more memory, or the host; -EIO: the driver's error; -EPROTO, -EBADMSG: such an extent cannot be.
  */
 #ifndef FLYT_SERVER_LOAD_MEMORY_H
 #define FLYT_SERVER_LOAD_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cpu/image/reader.h"
 #include "cpu/server/given.h"
-#include "rpc/transport/server_link.h"
+#include "rpc/base/error.h"
 
 struct flyt_session;
 
-/* Where what is made goes. */
+enum { FLYT_LOAD_BUFFERS = 4 };
+
+struct flyt_load_buffer {
+    void *pages;    /* page-locked, FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX; NULL: not made yet */
+    bool is_on_way; /* the GPU of `ordinal` may still read it */
+    unsigned ordinal;
+};
+
+/* All zero but the first two, to begin with. */
 struct flyt_load_memory {
     struct flyt_session *session;
     struct flyt_given *given;
-    struct flyt_server_link_message *message; /* that may be written to */
-    int link_fd;
-    struct flyt_server_link_extent *extents; /* that are mapped */
-    size_t count, room;
+    bool is_begun; /* an extent was made; before the first one there were none */
+    uint64_t last_extent_id;
+    struct flyt_load_buffer buffers[FLYT_LOAD_BUFFERS];
+    unsigned next;
 };
 
-/* An extent came: its memory is made, mapped and told (MADE). 0, or a negative errno with a sentence: -ENOMEM: the GPU
- * has no more; -EBADMSG: it is in no device's window; -EEXIST, -EPROTO: memory was made by order, too; -EIO. */
-int flyt_load_memory_make(struct flyt_load_memory *memory, const flyt_checkpoint_extent *extent,
-                          struct flyt_error *err);
-/* Pages came, of extents that were made. piece: FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX. 0, or a negative errno with a
- * sentence: -ENOTSUP: they are those of a parent; what the reader says; -EIO. */
-int flyt_load_memory_write(struct flyt_load_memory *memory, struct flyt_checkpoint_reader *reader,
-                           const struct flyt_checkpoint_record *record, void *piece, struct flyt_error *err);
-/* All has come, or nothing more does: unmaps everything. 0, or -EIO with a sentence. */
-int flyt_load_memory_end(struct flyt_load_memory *memory, struct flyt_error *err);
+/* The image has an extent, or it is gone again. */
+int flyt_load_memory_make(struct flyt_load_memory *memory, uint64_t address, uint64_t bytes, struct flyt_error *err);
+int flyt_load_memory_drop(struct flyt_load_memory *memory, uint64_t address, struct flyt_error *err);
+/* The reader's present record is of pages: puts them to their place. */
+int flyt_load_memory_fill(struct flyt_load_memory *memory, struct flyt_checkpoint_reader *reader,
+                          const struct flyt_checkpoint_record *record, struct flyt_error *err);
+/* The image has ended: waits until everything is in place. To be called before the end, where all went well. */
+int flyt_load_memory_settle(struct flyt_load_memory *memory, struct flyt_error *err);
+/* Unmaps everything and frees what is the host's. keeps_extents: else they are let go of, too. */
+void flyt_load_memory_end(struct flyt_load_memory *memory, bool keeps_extents);
 
 #endif

@@ -7,7 +7,6 @@
 #include "cpu/server/grant.h"
 #include "cpu/server/jit.h"
 #include "cpu/server/load.h"
-#include "cpu/server/load_memory.h"
 #include "cpu/server/module.h"
 #include "cpu/server/session.h"
 #include "rpc/base/descriptors.h"
@@ -83,13 +82,13 @@ static int check_extent(const struct flyt_session *session, const struct flyt_gi
     return 0;
 }
 
-static int make_extent(const struct flyt_session *session, struct flyt_given *given,
-                       const struct flyt_server_link_extent *extent, int *ret_fd)
+int flyt_prepare_make(const struct flyt_session *session, struct flyt_given *given,
+                      const struct flyt_server_link_extent *extent, CUmemGenericAllocationHandle *ret_handle)
 {
     const struct flyt_driver *driver = session->driver;
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp properties;
-    int fd = -1, status = check_extent(session, given, extent, &properties);
+    int status = check_extent(session, given, extent, &properties);
     if (!status && flyt_fault_point("prepare.make") == FLYT_FAULT_ERROR)
         status = -EIO;
     if (status)
@@ -97,32 +96,69 @@ static int make_extent(const struct flyt_session *session, struct flyt_given *gi
     CUresult result = driver->cuMemCreate(&handle, extent->bytes, &properties, 0);
     if (result != CUDA_SUCCESS)
         return result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
-    result = driver->cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    status = result == CUDA_SUCCESS ? flyt_given_add(given, extent, handle) : -EIO;
-    if (status) {
-        flyt_close(fd);
+    status = flyt_given_add(given, extent, handle);
+    if (status)
         driver->cuMemRelease(handle);
-        return status;
-    }
-    *ret_fd = fd;
-    return 0;
+    else
+        *ret_handle = handle;
+    return status;
 }
 
-int flyt_prepare_make(struct flyt_session *session, struct flyt_given *given,
-                      const struct flyt_server_link_extent *extent, struct flyt_server_link_message *message,
-                      int link_fd, int *ret_outcome)
+static int export_extent(const struct flyt_session *session, CUmemGenericAllocationHandle handle, int *ret_fd)
 {
-    struct flyt_server_link_made made = {.extent = *extent};
+    CUresult result =
+        session->driver->cuMemExportToShareableHandle(ret_fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    return result == CUDA_SUCCESS ? 0 : -EIO;
+}
+
+static int make_extent(const struct flyt_session *session, struct flyt_given *given,
+                       const struct flyt_server_link_extent *extent, int *ret_fd)
+{
+    CUmemGenericAllocationHandle handle;
+    int status = flyt_prepare_make(session, given, extent, &handle);
+    if (status)
+        return status;
+    status = export_extent(session, handle, ret_fd);
+    if (status)
+        flyt_given_drop(given, session->driver, extent->extent_id);
+    return status;
+}
+
+static int tell_made(struct flyt_server_link_message *message, int link_fd, const struct flyt_server_link_made *made,
+                     int fd)
+{
+    message->kind = FLYT_SERVER_LINK_MADE;
+    message->made = *made;
+    message->data_bytes = 0;
+    return flyt_server_link_send(link_fd, message, &fd, fd >= 0);
+}
+
+static int make(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
+                int link_fd)
+{
+    struct flyt_server_link_made made = {.extent = message->extent};
     flyt_auto_close int fd = -1;
     made.outcome = make_extent(session, given, &made.extent, &fd);
     if (made.outcome)
         flyt_info("memory of a session that is to go on here is not made, bytes=%llu: %s",
                   (unsigned long long)made.extent.bytes, strerror(-made.outcome));
-    message->kind = FLYT_SERVER_LINK_MADE;
-    message->made = made;
-    message->data_bytes = 0;
-    *ret_outcome = made.outcome;
-    return flyt_server_link_send(link_fd, message, &fd, fd >= 0);
+    return tell_made(message, link_fd, &made, fd);
+}
+
+/* What an image has brought, all of it. 0, or the link is broken. */
+static int tell_all_made(const struct flyt_session *session, const struct flyt_given *given,
+                         struct flyt_server_link_message *message, int link_fd, struct flyt_error *err)
+{
+    int status = 0;
+    for (size_t i = 0; i < given->count && !status && !err->code; i++) {
+        const struct flyt_server_link_made made = {.extent = given->extents[i].extent};
+        flyt_auto_close int fd = -1;
+        if (export_extent(session, given->extents[i].handle, &fd) != 0)
+            flyt_error_set(err, -EIO, "the memory of an image cannot be shared with the node manager");
+        else
+            status = tell_made(message, link_fd, &made, fd);
+    }
+    return status;
 }
 
 /* ---- libraries ---- */
@@ -193,37 +229,76 @@ static CUresult load_image(struct flyt_session *session, struct flyt_prepared_li
     return result;
 }
 
-/* What cannot be loaded ahead is loaded when the program comes; where its variables are needed, STATE fails. */
-static void load_library(struct flyt_session *session, const struct flyt_server_link_message *message)
+static bool is_same(const flyt_library_load_args *args, uint64_t library_id, const void *image_hash,
+                    const flyt_load_option *options, unsigned option_count)
+{
+    if (args->library_id != library_id || memcmp(args->image_hash, image_hash, sizeof args->image_hash) != 0 ||
+        args->options.options_len != option_count)
+        return false;
+    for (unsigned i = 0; i < option_count; i++)
+        if (args->options.options_val[i].id != options[i].id || args->options.options_val[i].value != options[i].value)
+            return false;
+    return true;
+}
+
+int flyt_prepare_load(struct flyt_session *session, const void *args, uint32_t bytes, uint64_t *ret_library_id)
 {
     struct flyt_prepared_library *library = calloc(1, sizeof *library);
     XDR xdrs;
     if (!library)
-        return;
-    xdrmem_create(&xdrs, (char *)message->data, message->data_bytes, XDR_DECODE);
-    bool is_good =
-        xdr_flyt_library_load_args(&xdrs, &library->args) && library->args.library_id == message->library.library_id &&
-        flyt_id_type(library->args.library_id) == FLYT_ID_LIBRARY && session->prepare.library_count < FLYT_OBJECTS_MAX;
-    CUresult result = is_good && flyt_fault_point("prepare.library") == FLYT_FAULT_NONE ? load_image(session, library)
-                                                                                        : CUDA_ERROR_INVALID_VALUE;
+        return -ENOMEM;
+    xdrmem_create(&xdrs, (char *)args, bytes, XDR_DECODE);
+    if (!xdr_flyt_library_load_args(&xdrs, &library->args) ||
+        flyt_id_type(library->args.library_id) != FLYT_ID_LIBRARY ||
+        session->prepare.library_count >= FLYT_OBJECTS_MAX) {
+        free_library(library);
+        return -EBADMSG;
+    }
+    const flyt_library_load_args *wanted = &library->args;
+    *ret_library_id = wanted->library_id;
+    struct flyt_prepared_library **at = place_of(session, wanted->library_id);
+    if (*at && is_same(&(*at)->args, wanted->library_id, wanted->image_hash, wanted->options.options_val,
+                       wanted->options.options_len)) {
+        free_library(library);
+        return 0;
+    }
+    if (*at)
+        unload(session, at);
+    CUresult result = flyt_fault_point("prepare.library") == FLYT_FAULT_NONE ? load_image(session, library)
+                                                                             : CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS) {
         flyt_info("a library is not loaded ahead, cuda_result=%d", (int)result);
         free_library(library);
-        return;
+        return 0;
     }
     *place_of(session, library->args.library_id) = library;
     session->prepare.library_count++;
+    return 0;
+}
+
+void flyt_prepare_unload(struct flyt_session *session, uint64_t library_id)
+{
+    struct flyt_prepared_library **at = place_of(session, library_id);
+    if (*at)
+        unload(session, at);
+}
+
+/* What cannot be loaded ahead is loaded when the program comes; where its variables are needed, STATE fails. */
+static void load_library(struct flyt_session *session, const struct flyt_server_link_message *message)
+{
+    uint64_t library_id = 0;
+    if (flyt_prepare_load(session, message->data, message->data_bytes, &library_id) != 0 ||
+        library_id != message->library.library_id)
+        flyt_info("a library is not loaded ahead: the message makes no sense");
 }
 
 static void take_library(struct flyt_session *session, const struct flyt_server_link_message *message)
 {
     struct flyt_prepare *self = &session->prepare;
-    struct flyt_prepared_library **at = place_of(session, message->library.library_id);
     self->has_state = false; /* the program runs, elsewhere */
     if (!self->is_begun)
         return;
-    if (*at)
-        unload(session, at);
+    flyt_prepare_unload(session, message->library.library_id);
     if (!message->library.has_ended)
         load_library(session, message);
 }
@@ -233,10 +308,11 @@ static void take_library(struct flyt_session *session, const struct flyt_server_
 static int take_state(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
                       int fd, int link_fd)
 {
-    struct flyt_load_memory memory = {.session = session, .given = given, .message = message, .link_fd = link_fd};
+    const uint64_t move_id = message->stop.move_id; /* the message is used for others */
     struct flyt_error err = {0};
-    const uint64_t move_id = message->stop.move_id;
+    const size_t before = given->count;
     uint64_t sequence = 0;
+    int status = 0;
     session->prepare.has_state = false;
     if (given->err.code)
         err = given->err;
@@ -245,25 +321,28 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
     else if (flyt_fault_point("prepare.state") == FLYT_FAULT_ERROR)
         flyt_error_set(&err, -EIO, "the state is not taken: a test wants that");
     else
-        flyt_load_state(&memory, fd, &sequence, &err);
+        flyt_load_state(session, given, fd, &sequence, &err);
+    if (!err.code && !before)
+        status = tell_all_made(session, given, message, link_fd, &err);
+    if (status)
+        return status;
     session->prepare.has_state = !err.code;
-    return answer(given, message, link_fd, move_id, sequence, &err);
+    return answer(given, message, link_fd, move_id, err.code ? 0 : sequence, &err);
 }
 
 int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
                       int fd, int link_fd)
 {
-    const struct flyt_server_link_extent extent = message->extent; /* of MAKE and UNMAKE */
-    int outcome, status = 0;
+    int status = 0;
     switch (message->kind) {
     case FLYT_SERVER_LINK_PREPARE:
         status = begin(session, given, message, link_fd);
         break;
     case FLYT_SERVER_LINK_MAKE:
-        status = flyt_prepare_make(session, given, &extent, message, link_fd, &outcome);
+        status = make(session, given, message, link_fd);
         break;
     case FLYT_SERVER_LINK_UNMAKE:
-        flyt_given_drop(given, session->driver, extent.extent_id);
+        flyt_given_drop(given, session->driver, message->extent.extent_id);
         break;
     case FLYT_SERVER_LINK_LIBRARY:
         take_library(session, message);
@@ -310,13 +389,8 @@ CUlibrary flyt_prepare_adopt(struct flyt_session *session, const struct flyt_lib
 {
     struct flyt_prepared_library **at = place_of(session, library->object.id);
     const flyt_library_load_args *args = *at ? &(*at)->args : NULL;
-    if (!args || memcmp(args->image_hash, library->image_hash, sizeof args->image_hash) != 0 ||
-        args->options.options_len != library->option_count)
+    if (!args || !is_same(args, library->object.id, library->image_hash, library->options, library->option_count))
         return NULL;
-    for (unsigned i = 0; i < library->option_count; i++)
-        if (args->options.options_val[i].id != library->options[i].id ||
-            args->options.options_val[i].value != library->options[i].value)
-            return NULL;
     CUlibrary cu_library = (*at)->cu_library;
     drop(session, at);
     return cu_library;

@@ -45,16 +45,19 @@ bool flyt_prepare_takes(uint32_t kind);
  */
 int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
                       int fd, int link_fd);
-/* Makes memory for an extent and tells it (MADE); *message is written to. 0 and *ret_outcome: 0, then it is the last of
- * given->extents; or the negative errno that was told; or another one: the link is broken. */
-int flyt_prepare_make(struct flyt_session *session, struct flyt_given *given,
-                      const struct flyt_server_link_extent *extent, struct flyt_server_link_message *message,
-                      int link_fd, int *ret_outcome);
 /* SESSION came, and RESUME before it: whether they are what was prepared. 0, where nothing was, too; or a negative
  * errno with a sentence. */
 int flyt_prepare_check(const struct flyt_session *session, const struct flyt_given *given,
                        const struct flyt_server_link_session *granted, struct flyt_error *err);
 
+/* Memory for an extent, as MAKE has it, which is in `given` then. 0 and its handle; -ENOMEM; -EPROTO: it cannot be;
+ * -EEXIST: there is one of its id; -EIO. */
+int flyt_prepare_make(const struct flyt_session *session, struct flyt_given *given,
+                      const struct flyt_server_link_extent *extent, CUmemGenericAllocationHandle *ret_handle);
+/* Loads a library ahead, as LIBRARY has it, with arguments of library_load as XDR: 0 also where the driver does not
+ * load it; -EBADMSG: they are none. One that was loaded with them already stays. */
+int flyt_prepare_load(struct flyt_session *session, const void *args, uint32_t bytes, uint64_t *ret_library_id);
+void flyt_prepare_unload(struct flyt_session *session, uint64_t library_id);
 /* The library that was loaded ahead under this id, NULL: none. It stays the session's. */
 CUlibrary flyt_prepare_library(const struct flyt_session *session, uint64_t library_id);
 /* Takes out the library that was loaded ahead with the id, the image and the options of this one. NULL: there is none.

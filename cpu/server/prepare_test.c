@@ -537,6 +537,62 @@ static void a_session_goes_on_from_an_image_with_its_memory(void **state)
     close_first(self);
 }
 
+/* What an image with rounds takes back is not there, and what comes later in its place is. */
+static void what_an_image_takes_back_is_gone(void **state)
+{
+    enum { PAGES = 4 * MIB / FLYT_CHECKPOINT_PAGE_BYTES };
+    const uint64_t place = flyt_window_base(0) + 64 * MIB, other = place + 16 * MIB;
+    struct fixture *self = *state;
+    struct flyt_error err;
+    int fd;
+    begin(self);
+    struct flyt_checkpoint_writer *writer = begin_image(&fd);
+    unsigned char *pages = malloc(4 * MIB);
+    assert_non_null(pages);
+    memset(pages, 0x5b, 4 * MIB);
+    assert_int_equal(flyt_checkpoint_put_extent(writer, place, 2 * MIB, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent(writer, other, 2 * MIB, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_pages(writer, place, PAGES / 2, pages, NULL, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_pages(writer, other, PAGES / 2, pages, NULL, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_round(writer, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent_gone(writer, place, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent_gone(writer, other, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent(writer, place, 4 * MIB, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent(writer, place + 4 * MIB, 36 * MIB, &err), 0);
+    memset(pages + FLYT_CHECKPOINT_PAGE_BYTES, 0, FLYT_CHECKPOINT_PAGE_BYTES);
+    memset(pages + 2 * MIB, 0x3c, 2 * MIB);
+    assert_int_equal(flyt_checkpoint_put_pages(writer, place, PAGES, pages, NULL, &err), 0);
+    /* More than a record with contents has. */
+    assert_int_equal(flyt_checkpoint_put_run(writer, place + 4 * MIB, 9 * PAGES, FLYT_CHECKPOINT_ZERO, NULL, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_round(writer, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_run(writer, place, 1, FLYT_CHECKPOINT_ZERO, NULL, &err), 0);
+    end_image(writer);
+    memset(pages, 0, FLYT_CHECKPOINT_PAGE_BYTES);
+    prepare(self);
+    self->second->keeps_made = true;
+    expect_state(self->second, fd, 0, NULL);
+    assert_int_equal(self->second->made_count, 2);
+    assert_int_equal(self->second->extent_count, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        const struct fake_extent *made = &self->second->extents[i];
+        unsigned char *memory = mmap(NULL, made->bytes, PROT_READ, MAP_SHARED, made->fd, 0);
+        assert_true(memory != MAP_FAILED);
+        assert_true(made->address == place ? made->bytes == 4 * MIB : made->bytes == 36 * MIB);
+        if (made->address == place)
+            assert_int_equal(memcmp(memory, pages, 4 * MIB), 0);
+        else
+            assert_true(!memory[0] && !memcmp(memory, memory + 1, made->bytes - 1));
+        munmap(memory, made->bytes);
+        close(made->fd);
+    }
+    assert_true(self->second->extents[0].address != self->second->extents[1].address);
+    self->second->extent_count = 0;
+    free(pages);
+    fake_server_kill(self->second);
+    fake_server_kill(self->first);
+    close_first(self);
+}
+
 /* The program stopped, went on at the first server, loaded something, and stopped again. */
 static void the_state_comes_again(void **state)
 {
@@ -715,11 +771,30 @@ static void put_too_much_memory(struct flyt_checkpoint_writer *writer)
     put_empty_extent(writer, flyt_window_base(0), 512 * MIB);
 }
 
-static void put_a_module(struct flyt_checkpoint_writer *writer)
+/* What was made before it turns out is let go of. */
+static void put_memory_and_no_variable(struct flyt_checkpoint_writer *writer)
 {
-    unsigned char hash[FLYT_SHA256_BYTES];
     struct flyt_error err;
-    assert_int_equal(flyt_checkpoint_put_module_image(writer, first_text, sizeof first_text, hash, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent(writer, flyt_window_base(0), 32 * MIB, &err), 0);
+    put_variable(writer, &(struct variable){1, "nothing", 0, 4, counters});
+    assert_int_equal(flyt_checkpoint_put_run(writer, flyt_window_base(0), 32 * MIB / FLYT_CHECKPOINT_PAGE_BYTES,
+                                             FLYT_CHECKPOINT_ZERO, NULL, &err),
+                     0);
+}
+
+static void put_a_bad_module(struct flyt_checkpoint_writer *writer)
+{
+    const flyt_checkpoint_object object = {
+        .number = 1, .kind = FLYT_CHECKPOINT_MODULE, .value = {.value_len = 5, .value_val = (char *)"junk"}};
+    struct flyt_error err;
+    assert_int_equal(flyt_checkpoint_put_object(writer, &object, &err), 0);
+}
+
+static void put_an_event_gone(struct flyt_checkpoint_writer *writer)
+{
+    struct flyt_error err;
+    put_event(writer, 1, 5, true, 1);
+    assert_int_equal(flyt_checkpoint_put_object_gone(writer, 1, &err), 0);
 }
 
 static void put_unknown_variable(struct flyt_checkpoint_writer *writer)
@@ -756,7 +831,9 @@ static void images_that_cannot_be_made(void **state)
         {put_empty_event, -EBADMSG, "an event that makes no sense"},
         {put_event_twice, -EBADMSG, "an event twice"},
         {put_too_much_memory, -ENOMEM, "cannot be made, bytes=536870912"},
-        {put_a_module, -ENOTSUP, "records of type 7, which this server cannot make"},
+        {put_memory_and_no_variable, -EXDEV, "no variable nothing here"},
+        {put_a_bad_module, -EBADMSG, "a library that makes no sense"},
+        {put_an_event_gone, -ENOTSUP, "an object that is no library"},
         {put_unknown_variable, -EXDEV, "no variable nothing here"},
         {put_longer_variable, -EXDEV, "counter has 4 bytes here, and had 8"},
         {put_variable_of_no_library, -ENOENT, "counter is of a library that was not loaded"},
@@ -942,6 +1019,7 @@ int main(void)
         TEST(a_session_goes_on_in_memory_that_was_made),
         TEST(a_session_goes_on_in_memory_that_was_given),
         TEST(a_session_goes_on_from_an_image_with_its_memory),
+        TEST(what_an_image_takes_back_is_gone),
         TEST(the_state_comes_again),
         TEST(variables_that_come_to_be_elsewhere),
         TEST(images_that_are_damaged),
