@@ -268,6 +268,26 @@ bool flyt_allocator_find(const struct flyt_allocator *allocator, uint64_t addres
     return true;
 }
 
+struct walk {
+    void (*fn)(void *user, uint64_t address, uint64_t bytes);
+    void *user;
+};
+
+static void visit(const void *node, VISIT order, void *user)
+{
+    const struct flyt_block *block = *(struct flyt_block *const *)node;
+    const struct walk *walk = user;
+    if ((order == postorder || order == leaf) && block->state == USED)
+        walk->fn(walk->user, block->address, block->bytes);
+}
+
+void flyt_allocator_each(const struct flyt_allocator *allocator,
+                         void (*fn)(void *user, uint64_t address, uint64_t bytes), void *user)
+{
+    struct walk walk = {fn, user};
+    twalk_r(allocator->tree, visit, &walk);
+}
+
 int flyt_allocator_retire(struct flyt_allocator *allocator, uint64_t address, uint64_t *ret_bytes)
 {
     struct flyt_block *block = find(allocator, address);

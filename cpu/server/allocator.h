@@ -46,6 +46,9 @@ int flyt_allocator_take_at(struct flyt_allocator *allocator, uint64_t address, u
 /* The used block that contains the address. False: there is none, or it was retired. */
 bool flyt_allocator_find(const struct flyt_allocator *allocator, uint64_t address, uint64_t *ret_address,
                          uint64_t *ret_bytes);
+/* Calls fn for every used block that was not retired, by address; fn must leave the allocator alone. */
+void flyt_allocator_each(const struct flyt_allocator *allocator,
+                         void (*fn)(void *user, uint64_t address, uint64_t bytes), void *user);
 /* The used block that begins at the address is not found any more, but not yet free. 0 and its size; -ENOENT. */
 int flyt_allocator_retire(struct flyt_allocator *allocator, uint64_t address, uint64_t *ret_bytes);
 /* Frees a used or retired block, which begins at the address. */

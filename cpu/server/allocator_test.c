@@ -53,6 +53,43 @@ static void finds_any_address_of_a_block(void **state)
     flyt_allocator_fini(&allocator);
 }
 
+struct seen {
+    uint64_t addresses[4], bytes;
+    unsigned count;
+};
+
+static void see(void *user, uint64_t address, uint64_t bytes)
+{
+    struct seen *seen = user;
+    assert_in_range(seen->count, 0, 3);
+    seen->addresses[seen->count++] = address;
+    seen->bytes += bytes;
+}
+
+static void tells_what_is_used_by_address(void **state)
+{
+    struct flyt_allocator allocator;
+    struct seen seen = {.count = 0};
+    uint64_t blocks[5], bytes;
+    flyt_allocator_init(&allocator, QUANTUM);
+    flyt_allocator_each(&allocator, see, &seen);
+    assert_int_equal(flyt_allocator_add(&allocator, BASE + 64 * QUANTUM, 8 * QUANTUM), 0);
+    assert_int_equal(flyt_allocator_add(&allocator, BASE, 8 * QUANTUM), 0);
+    flyt_allocator_each(&allocator, see, &seen);
+    assert_int_equal(seen.count, 0);
+    for (unsigned i = 0; i < 5; i++)
+        assert_int_equal(flyt_allocator_take(&allocator, 3 * QUANTUM - i, &blocks[i]), i == 4 ? -ENOSPC : 0);
+    assert_int_equal(flyt_allocator_retire(&allocator, blocks[1], &bytes), 0);
+    flyt_allocator_each(&allocator, see, &seen);
+    assert_int_equal(seen.count, 3);
+    assert_int_equal(seen.bytes, 9 * QUANTUM);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(i == 0 || seen.addresses[i] > seen.addresses[i - 1]);
+        assert_true(seen.addresses[i] == blocks[0] || seen.addresses[i] == blocks[2] || seen.addresses[i] == blocks[3]);
+    }
+    flyt_allocator_fini(&allocator);
+}
+
 static void takes_ranges_away(void **state)
 {
     struct flyt_allocator allocator;
@@ -165,9 +202,13 @@ static void keeps_its_books(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joins_neighbours),  cmocka_unit_test(finds_any_address_of_a_block),
-        cmocka_unit_test(takes_ranges_away), cmocka_unit_test(refuses_absurd_sizes),
-        cmocka_unit_test(keeps_its_books),   cmocka_unit_test(takes_what_is_asked_for),
+        cmocka_unit_test(joins_neighbours),
+        cmocka_unit_test(finds_any_address_of_a_block),
+        cmocka_unit_test(takes_ranges_away),
+        cmocka_unit_test(refuses_absurd_sizes),
+        cmocka_unit_test(keeps_its_books),
+        cmocka_unit_test(takes_what_is_asked_for),
+        cmocka_unit_test(tells_what_is_used_by_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

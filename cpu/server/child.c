@@ -61,6 +61,7 @@ static void close_up(const struct flyt_child_options *options)
     prctl(PR_SET_PDEATHSIG, 0);
     setsid(); /* fails where it leads a process group: then that is its own already */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* an image (writing.h) that may not become larger */
     signal(SIGHUP, SIG_IGN);
 }
 

@@ -27,9 +27,21 @@ static uint64_t batch_bytes(void)
     return (FLYT_PAGE_BATCH_BYTES(FLYT_PAGE_BATCH_PAGES_MAX) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static uint64_t hash_bytes(void)
+static uint64_t copies_bytes(const struct flyt_sink_ops *sink)
+{
+    return (uint64_t)sink->copies_pages * FLYT_PAGE_BYTES;
+}
+
+/* Hashes, then copies on whole pages. */
+static uint64_t copies_offset(void)
 {
     uint64_t bytes = FLYT_PAGE_HASHER_BYTES + FLYT_COPIER_BATCHES * batch_bytes();
+    return (bytes + FLYT_GRANULE_BYTES - 1) / FLYT_GRANULE_BYTES * FLYT_GRANULE_BYTES;
+}
+
+static uint64_t hash_bytes(const struct flyt_sink_ops *sink)
+{
+    uint64_t bytes = copies_offset() + FLYT_COPIER_BATCHES * copies_bytes(sink);
     return (bytes + FLYT_GRANULE_BYTES - 1) / FLYT_GRANULE_BYTES * FLYT_GRANULE_BYTES;
 }
 
@@ -41,23 +53,25 @@ static CUresult make_hash_memory(struct flyt_copier *copier)
     const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->cu_device};
     const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location};
     const CUmemAccessDesc access = {.location = location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const uint64_t bytes = hash_bytes(copier->sink);
     CUdeviceptr address = device->hash_base;
-    if (!address) {
-        CUresult result = driver->cuMemAddressReserve(&address, hash_bytes(), FLYT_GRANULE_BYTES, 0, 0);
+    if (!address) { /* for the larger one, as it is reserved for ever */
+        CUresult result =
+            driver->cuMemAddressReserve(&address, hash_bytes(&flyt_writing_sink), FLYT_GRANULE_BYTES, 0, 0);
         if (result != CUDA_SUCCESS)
             return result;
         device->hash_base = address;
     }
-    CUresult result = driver->cuMemCreate(&copier->hash_memory, hash_bytes(), &properties, 0);
+    CUresult result = driver->cuMemCreate(&copier->hash_memory, bytes, &properties, 0);
     if (result != CUDA_SUCCESS)
         return result;
-    result = driver->cuMemMap(address, hash_bytes(), 0, copier->hash_memory, 0);
+    result = driver->cuMemMap(address, bytes, 0, copier->hash_memory, 0);
     if (result == CUDA_SUCCESS) {
-        result = driver->cuMemSetAccess(address, hash_bytes(), &access, 1);
+        result = driver->cuMemSetAccess(address, bytes, &access, 1);
         copier->has_hash_memory = result == CUDA_SUCCESS;
         if (result == CUDA_SUCCESS)
             return CUDA_SUCCESS;
-        driver->cuMemUnmap(address, hash_bytes());
+        driver->cuMemUnmap(address, bytes);
     }
     driver->cuMemRelease(copier->hash_memory);
     return result;
@@ -86,10 +100,13 @@ static CUresult make_batch(struct flyt_copier *copier, unsigned i)
     struct flyt_copier_batch *batch = &copier->batches[i];
     uint64_t address = copier->device->hash_base + FLYT_PAGE_HASHER_BYTES + i * batch_bytes();
     CUresult result = flyt_page_batch_init(&batch->batch, &copier->hasher, copier->pages_max, address);
+    batch->copies = copier->device->hash_base + copies_offset() + i * copies_bytes(copier->sink);
     if (result == CUDA_SUCCESS)
         result = driver_of(copier)->cuEventCreate(&batch->begin, CU_EVENT_DEFAULT);
     if (result == CUDA_SUCCESS)
-        result = driver_of(copier)->cuEventCreate(&batch->end, CU_EVENT_DEFAULT);
+        result = driver_of(copier)->cuEventCreate(&batch->hashed, CU_EVENT_DEFAULT);
+    if (result == CUDA_SUCCESS)
+        result = driver_of(copier)->cuEventCreate(&batch->end, CU_EVENT_DISABLE_TIMING);
     batch->ranges = calloc(copier->pages_max, sizeof *batch->ranges);
     batch->parts = calloc(copier->pages_max, sizeof *batch->parts);
     return result == CUDA_SUCCESS && (!batch->ranges || !batch->parts) ? CUDA_ERROR_OUT_OF_MEMORY : result;
@@ -100,6 +117,8 @@ static void free_batch(const struct flyt_copier *copier, struct flyt_copier_batc
     flyt_page_batch_fini(&batch->batch);
     if (batch->begin)
         driver_of(copier)->cuEventDestroy(batch->begin);
+    if (batch->hashed)
+        driver_of(copier)->cuEventDestroy(batch->hashed);
     if (batch->end)
         driver_of(copier)->cuEventDestroy(batch->end);
     free(batch->ranges);
@@ -107,14 +126,15 @@ static void free_batch(const struct flyt_copier *copier, struct flyt_copier_batc
 }
 
 int flyt_copier_open(struct flyt_copier *copier, struct flyt_device *device, const struct flyt_page_key *key,
-                     unsigned share_pct, struct flyt_error *err)
+                     unsigned share_pct, struct flyt_writing *writing, struct flyt_error *err)
 {
     const struct flyt_driver *driver = device->session->driver;
-    *copier = (struct flyt_copier){.device = device};
+    *copier = (struct flyt_copier){
+        .device = device, .writing = writing, .sink = writing ? &flyt_writing_sink : &flyt_mirror_sink};
     copier->pages_max = driver->is_soft ? FLYT_COPIER_PAGES_NATIVE : FLYT_PAGE_BATCH_PAGES_MAX;
     copier->busy_ns = device->session->clock_ns();
     flyt_throttle_init(&copier->throttle, share_pct);
-    int status = flyt_mirrors_open(&copier->mirrors, device, err);
+    int status = writing ? 0 : flyt_mirrors_open(&copier->mirrors, device, err);
     if (status) {
         *copier = (struct flyt_copier){0};
         return status;
@@ -157,7 +177,7 @@ static void free_all(struct flyt_copier *copier)
     if (copier->cu_stream)
         driver->cuStreamDestroy(copier->cu_stream);
     if (copier->has_hash_memory) {
-        driver->cuMemUnmap(copier->device->hash_base, hash_bytes());
+        driver->cuMemUnmap(copier->device->hash_base, hash_bytes(copier->sink));
         driver->cuMemRelease(copier->hash_memory);
     }
     flyt_page_table_fini(&copier->table);
@@ -228,27 +248,22 @@ void flyt_copier_fini(struct flyt_copier *copier)
 
 /* ---- extents ---- */
 
-static bool has_mirror(const struct flyt_copier *copier, const struct flyt_extent *extent,
-                       struct flyt_mirror **ret_mirror)
+static bool is_listed(const struct flyt_copier *copier, const struct flyt_extent *extent)
 {
-    struct flyt_mirror *mirror = flyt_mirrors_find(&copier->mirrors, extent->address);
-    *ret_mirror = mirror;
-    return mirror && mirror->extent_id == extent->extent_id && mirror->bytes == extent->bytes;
+    return flyt_page_table_has(&copier->table, extent->address);
 }
 
 /* Enters what can be copied by now. 0 or -ENOMEM. */
 static int list_extents(struct flyt_copier *copier)
 {
-    struct flyt_mirror *mirror;
     for (struct flyt_extent *extent = copier->device->memory.extents; extent; extent = extent->next) {
-        if (!has_mirror(copier, extent, &mirror) || mirror->is_listed ||
+        if (!copier->sink->has_place(copier, extent) || is_listed(copier, extent) ||
             flyt_moment_poll(extent->cleared) == CUDA_ERROR_NOT_READY)
             continue;
         int status = flyt_page_table_add(&copier->table, extent->address, extent->bytes);
         if (status == -ENOMEM)
             return status;
         assert(status == 0); /* no more than memory.c has, and where it has them */
-        mirror->is_listed = true;
         copier->changes++;
     }
     return 0;
@@ -262,29 +277,21 @@ bool flyt_copier_is_whole(const struct flyt_copier *copier)
 
 bool flyt_copier_has_more(const struct flyt_copier *copier)
 {
-    for (unsigned i = 0; i < copier->mirrors.count; i++)
-        if (!copier->mirrors.items[i].is_listed)
+    for (const struct flyt_extent *extent = copier->device->memory.extents; extent; extent = extent->next)
+        if (copier->sink->has_place(copier, extent) && !is_listed(copier, extent))
             return true;
     return false;
 }
 
-static void unlist(struct flyt_copier *copier, struct flyt_mirror *mirror)
+static void unlist(struct flyt_copier *copier, uint64_t address)
 {
-    if (!mirror->is_listed)
-        return;
-    int status = flyt_page_table_remove(&copier->table, mirror->address);
-    assert(status == 0);
-    (void)status;
-    mirror->is_listed = false;
-    copier->changes++;
+    if (flyt_page_table_remove(&copier->table, address) == 0)
+        copier->changes++;
 }
 
 bool flyt_copier_let_go(struct flyt_copier *copier, const struct flyt_extent *extent)
 {
-    struct flyt_mirror *mirror = flyt_mirrors_find(&copier->mirrors, extent->address);
-    if (!mirror)
-        return true;
-    unlist(copier, mirror);
+    unlist(copier, extent->address);
     for (unsigned i = 0; i < copier->count; i++) {
         const struct flyt_copier_batch *batch = &copier->batches[(copier->first + i) % FLYT_COPIER_BATCHES];
         if (!is_ahead(copier, batch->end) && !copier->hasher.is_native)
@@ -303,7 +310,7 @@ void flyt_copier_drop(struct flyt_copier *copier, uint64_t extent_id)
         struct flyt_mirror *mirror = &copier->mirrors.items[i];
         if (mirror->extent_id != extent_id)
             continue;
-        unlist(copier, mirror);
+        unlist(copier, mirror->address);
         flyt_mirrors_remove(&copier->mirrors, mirror);
         return;
     }
@@ -318,7 +325,7 @@ int flyt_copier_begin(struct flyt_copier *copier, bool is_last, struct flyt_erro
     flyt_page_runs_clear(&copier->runs);
     copier->is_last = is_last;
     copier->cursor = copier->run = copier->run_page = copier->pages_done = 0;
-    copier->has_looked = copier->table.unsent_count < copier->table.pages_count;
+    copier->has_looked = copier->sink->tells_zeros || copier->table.unsent_count < copier->table.pages_count;
     if (!status && !copier->has_looked)
         status = flyt_page_table_collect(&copier->table, &copier->runs);
     if (status)
@@ -358,7 +365,33 @@ static int take_look(struct flyt_copier *copier, const struct flyt_copier_batch 
     return 0;
 }
 
-static void take_copy(struct flyt_copier *copier, const struct flyt_copier_batch *batch)
+void flyt_copier_arrived(struct flyt_copier *copier, uint64_t pages_count)
+{
+    copier->on_way_count--;
+    copier->pages_done += pages_count;
+    copier->copied_pages += pages_count;
+}
+
+/* ---- mirrors as a sink: what the batch has copied has arrived ---- */
+
+static bool has_mirror(const struct flyt_copier *copier, const struct flyt_extent *extent)
+{
+    const struct flyt_mirror *mirror = flyt_mirrors_find(&copier->mirrors, extent->address);
+    return mirror && mirror->extent_id == extent->extent_id && mirror->bytes == extent->bytes;
+}
+
+static uint32_t mirror_room(const struct flyt_copier *copier)
+{
+    return copier->pages_max;
+}
+
+static CUresult mirror_copy(struct flyt_copier *copier, struct flyt_copier_batch *batch)
+{
+    return flyt_page_batch_copy_at(&batch->batch, batch->ranges, batch->range_count, copier->mirrors.distance,
+                                   copier->partition->sm_count, copier->cu_stream);
+}
+
+static void mirror_take(struct flyt_copier *copier, struct flyt_copier_batch *batch)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < batch->range_count; i++)
@@ -368,8 +401,16 @@ static void take_copy(struct flyt_copier *copier, const struct flyt_copier_batch
             assert(status == 0 || status == -ESTALE);
             (void)status;
         }
-    copier->pages_done += batch->pages_count;
-    copier->copied_pages += batch->pages_count;
+    flyt_copier_arrived(copier, batch->pages_count);
+}
+
+const struct flyt_sink_ops flyt_mirror_sink = {
+    .has_place = has_mirror, .room_pages = mirror_room, .copy = mirror_copy, .take = mirror_take};
+
+static void take_copy(struct flyt_copier *copier, struct flyt_copier_batch *batch)
+{
+    copier->on_way_count++;
+    copier->sink->take(copier, batch);
 }
 
 /* The first batch on the GPU has ended. */
@@ -381,7 +422,7 @@ static int take(struct flyt_copier *copier, struct flyt_error *err)
     uint64_t before_ns = session->clock_ns();
     CUresult result = batch->has_failed ? CUDA_ERROR_UNKNOWN : driver_of(copier)->cuEventQuery(batch->end);
     if (result == CUDA_SUCCESS)
-        result = driver_of(copier)->cuEventElapsedTime(&took_ms, batch->begin, batch->end);
+        result = driver_of(copier)->cuEventElapsedTime(&took_ms, batch->begin, batch->hashed);
     if (result == CUDA_SUCCESS)
         result = flyt_page_batch_finish(&batch->batch);
     if (result != CUDA_SUCCESS) {
@@ -414,9 +455,15 @@ static void fill_look(struct flyt_copier *copier, struct flyt_copier_batch *batc
 static void fill_copy(struct flyt_copier *copier, struct flyt_copier_batch *batch, uint32_t pages_max)
 {
     batch->kind = FLYT_THROTTLE_COPY;
-    while (copier->run < copier->runs.count && batch->pages_count < pages_max) {
+    uint32_t room_pages = copier->sink->room_pages(copier);
+    if (pages_max > room_pages)
+        pages_max = room_pages;
+    while (copier->run < copier->runs.count && batch->pages_count < pages_max &&
+           batch->zero_count < FLYT_COPIER_ZEROS_MAX) {
         struct flyt_page_run part = copier->runs.items[copier->run];
-        uint64_t left = part.pages_count - copier->run_page, room = pages_max - batch->pages_count;
+        const bool is_told = part.is_zero && copier->sink->tells_zeros;
+        uint64_t left = part.pages_count - copier->run_page;
+        uint64_t room = is_told ? left : pages_max - batch->pages_count;
         part.address += copier->run_page * FLYT_PAGE_BYTES;
         part.pages_count = left < room ? left : room;
         copier->run_page += part.pages_count;
@@ -428,6 +475,10 @@ static void fill_copy(struct flyt_copier *copier, struct flyt_copier_batch *batc
         assert(status == 0 || status == -ESTALE);
         if (status) {
             copier->pages_done += part.pages_count;
+            continue;
+        }
+        if (is_told) {
+            batch->zeros[batch->zero_count++] = part;
             continue;
         }
         batch->parts[batch->range_count] = part;
@@ -442,11 +493,15 @@ static int submit(struct flyt_copier *copier, struct flyt_copier_batch *batch, s
     const struct flyt_driver *driver = driver_of(copier);
     unsigned sms = copier->partition->sm_count;
     CUresult result = driver->cuEventRecord(batch->begin, copier->cu_stream);
-    if (result == CUDA_SUCCESS && batch->kind == FLYT_THROTTLE_LOOK)
+    const bool is_copy = batch->kind == FLYT_THROTTLE_COPY;
+    if (result == CUDA_SUCCESS && !is_copy)
         result = flyt_page_batch_look(&batch->batch, batch->ranges, batch->range_count, sms, copier->cu_stream);
     else if (result == CUDA_SUCCESS)
-        result = flyt_page_batch_copy_at(&batch->batch, batch->ranges, batch->range_count, copier->mirrors.distance,
-                                         sms, copier->cu_stream);
+        result = copier->sink->copy(copier, batch);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuEventRecord(batch->hashed, copier->cu_stream);
+    if (result == CUDA_SUCCESS && is_copy && copier->sink->fetch)
+        result = copier->sink->fetch(copier, batch);
     batch->has_failed = result != CUDA_SUCCESS;
     CUresult end = driver->cuEventRecord(batch->end, copier->cu_stream);
     if (end == CUDA_SUCCESS)
@@ -469,6 +524,8 @@ static bool may_begin(struct flyt_copier *copier, bool is_unhindered, uint64_t n
         return false;
     if (copier->count == FLYT_COPIER_BATCHES || copier->partition != device->partition)
         return false;
+    if (copier->step == FLYT_COPIER_COPIES && !copier->sink->room_pages(copier))
+        return false;
     if (!is_unhindered && (copier->count || !flyt_throttle_is_open(&copier->throttle, now_ns)))
         return false;
     return !device->turn.is_closed || device->turn.is_suspended || flyt_turn_ask(device);
@@ -481,13 +538,18 @@ static int begin_batch(struct flyt_copier *copier, bool *ret_is_more, struct fly
     uint32_t pages_max = copier->pages_max;
     if (!copier->is_last && pages_max > FLYT_COPIER_PAGES_RUNNING)
         pages_max = FLYT_COPIER_PAGES_RUNNING;
-    batch->pages_count = batch->range_count = 0;
+    batch->pages_count = batch->range_count = batch->zero_count = 0;
+    batch->piece = NULL;
     (copier->step == FLYT_COPIER_LOOKS ? fill_look : fill_copy)(copier, batch, pages_max);
     *ret_is_more = true;
     if (batch->range_count)
         return submit(copier, batch, err);
-    *ret_is_more = !copier->count;
-    if (!copier->count)
+    if (batch->zero_count) {
+        take_copy(copier, batch);
+        return 0;
+    }
+    *ret_is_more = !copier->count && !copier->on_way_count;
+    if (*ret_is_more)
         copier->step = copier->step == FLYT_COPIER_LOOKS ? FLYT_COPIER_COPIES : FLYT_COPIER_ENDED;
     return 0;
 }
@@ -507,7 +569,7 @@ int flyt_copier_advance(struct flyt_copier *copier, struct flyt_error *err)
     }
     while (!status && is_more && may_begin(copier, is_unhindered, now_ns))
         status = begin_batch(copier, &is_more, err);
-    if (!status && copier->step == FLYT_COPIER_STOPS && !copier->count)
+    if (!status && copier->step == FLYT_COPIER_STOPS && !copier->count && !copier->on_way_count)
         copier->step = FLYT_COPIER_ENDED;
     return status;
 }

@@ -1,18 +1,18 @@
 /*
- * Copies the extents of one device to their mirrors, round by round (copying.h). A round looks at all pages and then
- * copies those that differ from what was copied last; while nothing was copied it copies all of them without a look.
- * Both in batches of page_hasher.h, two at most on the GPU at a time, in a stream of its own on the SMs that the device
- * has: it follows when these change, and the SMs that were left are not told as vacated before its last batch there has
- * ended.
+ * Copies the extents of one device to where they are to go (sink.h), round by round (copying.h). A round looks at all
+ * pages and then copies those that differ from what was copied last; to mirrors, while nothing was copied, it copies
+ * all of them without a look. Both in batches of page_hasher.h, two at most on the GPU at a time, in a stream of its
+ * own on the SMs that the device has: it follows when these change, and the SMs that were left are not told as vacated
+ * before its last batch there has ended.
  *
  * While the program runs batches are small, one at a time, and throttle.h says when the next may begin, unless nothing
  * of the session was on this GPU for FLYT_COPIER_QUIET_NS. The gate of turn.h is passed like by any work; only
  * suspended VMs are copied all the same.
  *
- * Extents enter the table of pages when a round begins, if their mirrors are there and they have been cleared; they
- * leave it when they are about to be given back. The hash memory, 4 MiB, is none of the program's and is not charged to
- * the slot's ledger, which may be full: it goes with the move. Where NVML tells what a process has, the node manager
- * sees it.
+ * Extents enter the table of pages when a round begins, if their place is there and they have been cleared; they leave
+ * it when they are about to be given back. The hash memory, 4 MiB, and for an image 32 MiB for copies on their way, is
+ * none of the program's and is not charged to the slot's ledger, which may be full: it goes with the move. Where NVML
+ * tells what a process has, the node manager sees it.
  *
  * The submission thread. Nothing waits for the GPU but flyt_copier_fini.
  */
@@ -26,17 +26,21 @@
 #include "cpu/server/mirror.h"
 #include "cpu/server/page_hasher.h"
 #include "cpu/server/page_table.h"
+#include "cpu/server/sink.h"
 #include "cpu/server/throttle.h"
 #include "rpc/base/error.h"
 
 struct flyt_device;
 struct flyt_extent;
 struct flyt_partition_context;
+struct flyt_writing;
+struct flyt_writing_piece;
 
 enum {
     FLYT_COPIER_BATCHES = 2,
     FLYT_COPIER_PAGES_RUNNING = 8192, /* of a batch, while the program runs: 512 MiB */
     FLYT_COPIER_PAGES_NATIVE = 256,   /* on the software GPU, where this thread hashes */
+    FLYT_COPIER_ZEROS_MAX = 256,      /* runs of zero pages in one batch, where they are told and not copied */
     FLYT_COPIER_QUIET_NS = 10 * 1000 * 1000,
 };
 
@@ -46,7 +50,11 @@ struct flyt_copier_batch {
     uint32_t pages_count, range_count;
     struct flyt_page_range *ranges;
     struct flyt_page_run *parts; /* of a copy: of which run each range is */
-    CUevent begin, end;
+    struct flyt_page_run zeros[FLYT_COPIER_ZEROS_MAX];
+    uint32_t zero_count;
+    uint64_t copies;                  /* device memory for them, where the sink wants them one behind the other */
+    struct flyt_writing_piece *piece; /* what they become */
+    CUevent begin, hashed, end;
     bool has_failed; /* the driver refused a part of it: no results */
 };
 
@@ -54,7 +62,10 @@ enum flyt_copier_step { FLYT_COPIER_ENDED, FLYT_COPIER_LOOKS, FLYT_COPIER_COPIES
 
 struct flyt_copier {
     struct flyt_device *device;
-    struct flyt_mirrors mirrors;
+    const struct flyt_sink_ops *sink;
+    struct flyt_mirrors mirrors; /* the sink's: one of these two */
+    struct flyt_writing *writing;
+    unsigned on_way_count; /* batches that the sink has taken, and that have not arrived */
     struct flyt_page_table table;
     struct flyt_page_runs runs; /* what this round has found */
     struct flyt_throttle throttle;
@@ -78,17 +89,18 @@ struct flyt_copier {
     uint64_t run, run_page; /* what is to be copied next */
     uint64_t pages_done;    /* of the runs */
     uint64_t changes;       /* how often an extent has entered the table or left it */
-    uint64_t copied_pages;  /* in all */
+    uint64_t copied_pages;  /* in all; where they were to go */
 };
 
 /*
  * Prepares the copying of a device that is made: memory, the kernel (tens of milliseconds), the stream. share_pct: as
- * throttle.h has it. 0, -ENOMEM or -EIO with a sentence; then nothing is left behind.
+ * throttle.h has it. writing: the image that it goes into, which must live as long; NULL: to mirrors. 0, -ENOMEM or
+ * -EIO with a sentence; then nothing is left behind.
  */
 int flyt_copier_open(struct flyt_copier *copier, struct flyt_device *device, const struct flyt_page_key *key,
-                     unsigned share_pct, struct flyt_error *err);
+                     unsigned share_pct, struct flyt_writing *writing, struct flyt_error *err);
 /* Lets go of everything, mirrors included, when nothing of it is on the GPU any more: false: something is; to be called
- * again. A zeroed one may be given. */
+ * again. A zeroed one may be given. What is on its way into an image is so no more. */
 bool flyt_copier_close(struct flyt_copier *copier);
 /* The same at the session's end; waits for the GPU. */
 void flyt_copier_fini(struct flyt_copier *copier);
@@ -109,10 +121,12 @@ bool flyt_copier_settle(struct flyt_copier *copier);
 
 /* Whether each extent of the device is in the table. */
 bool flyt_copier_is_whole(const struct flyt_copier *copier);
-/* Whether a mirror is there of an extent that is not in the table. */
+/* Whether there is a place for an extent that is not in the table. */
 bool flyt_copier_has_more(const struct flyt_copier *copier);
 /* The round, which has ended and looked at all pages, has found each as it was copied. */
 bool flyt_copier_is_exact(const struct flyt_copier *copier);
+/* The sink: pages of a batch have arrived, or never will where they count 0. */
+void flyt_copier_arrived(struct flyt_copier *copier, uint64_t pages_count);
 /* Whether a batch is on SMs that the device has left. */
 bool flyt_copier_holds_sms(const struct flyt_copier *copier);
 

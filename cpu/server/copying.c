@@ -8,28 +8,34 @@
 
 #include "cpu/server/copier.h"
 #include "cpu/server/session.h"
+#include "cpu/server/writing.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
 enum {
-    REST_NS = 100 * 1000 * 1000,   /* between two rounds, when it is ready */
-    MIRRORS_NS = 10 * 1000 * 1000, /* between two rounds, while mirrors are still to come */
+    REST_NS = 100 * 1000 * 1000,        /* between two rounds, when it is ready */
+    IMAGE_REST_NS = 1000 * 1000 * 1000, /* the same for an image, which each round makes longer */
+    MIRRORS_NS = 10 * 1000 * 1000,      /* between two rounds, while mirrors are still to come */
     LOOKS_MAX = 3, /* of a session of which nothing runs: one finds the rest, one that it is there, one is too many */
 };
+
+#define NEVER_NS (UINT64_MAX - 1)
 
 struct flyt_copying {
     struct flyt_server_link_move move;
     struct flyt_copier copiers[FLYT_DEVICES_MAX]; /* by ordinal */
     unsigned count;
-    struct flyt_error err; /* code 0: all is well so far */
-    uint64_t begin_ns;     /* when the next round is to begin, at the earliest; UINT64_MAX: when a mirror comes */
-    unsigned round;        /* that had all extents */
-    unsigned looks;        /* since finish, at the same extents */
+    struct flyt_writing *writing; /* NULL: to mirrors */
+    struct flyt_error err;        /* code 0: all is well so far */
+    uint64_t begin_ns; /* when the next round is to begin, at the earliest; UINT64_MAX: when a mirror comes */
+    unsigned round;    /* that had all extents */
+    unsigned looks;    /* since finish, at the same extents */
     uint64_t looks_changes;
     uint64_t finish_pages; /* copied before */
     bool is_running;       /* a round is */
     bool is_ready, is_last, is_exact, is_ending;
+    bool is_state_put, is_written; /* the image's state was given to be written; all of it is */
 };
 
 /* ---- beginning and end ---- */
@@ -51,48 +57,86 @@ static int open_copiers(struct flyt_session *session, struct flyt_copying *copyi
         if (result != CUDA_SUCCESS)
             status = flyt_error_set(err, -EIO, "device %u: no context can be made, cuda_result=%d", i, (int)result);
         if (status == 0)
-            status = flyt_copier_open(&copying->copiers[i], device, &key, copying->move.slowdown_pct, err);
+            status =
+                flyt_copier_open(&copying->copiers[i], device, &key, copying->move.slowdown_pct, copying->writing, err);
         copying->count += status == 0;
     }
     explicit_bzero(&key, sizeof key);
     return status;
 }
 
-CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_server_link_move *move,
-                            struct flyt_error *err)
+static int open_writing(struct flyt_session *session, struct flyt_copying *copying, int fd, struct flyt_error *err)
 {
-    if (session->copying) {
-        flyt_error_set(err, -EBUSY, "the session's memory is still being copied for an earlier move");
-        return CUDA_ERROR_NOT_READY;
+    struct flyt_device *device;
+    if (flyt_session_use_device(session, 0, &device) != CUDA_SUCCESS) {
+        flyt_close(fd);
+        return flyt_error_set(err, -EIO, "device 0: no context can be made");
     }
-    if (move->kind != FLYT_SERVER_LINK_MOVE_MIRROR) {
-        flyt_error_set(err, -EINVAL, "a move of kind %u copies no memory to another server", move->kind);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    return flyt_writing_open(session, fd, copying->move.packing, &copying->writing, err);
+}
+
+/* fd: -1: to mirrors. */
+static CUresult begin(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
+                      struct flyt_error *err)
+{
     struct flyt_copying *copying = calloc(1, sizeof *copying);
     if (!copying) {
         flyt_error_set(err, -ENOMEM, "out of host memory");
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     copying->move = *move;
-    copying->begin_ns = UINT64_MAX;
+    copying->begin_ns = fd < 0 ? UINT64_MAX : 0;
     session->copying = copying;
-    int status = open_copiers(session, copying, err);
+    int status = fd < 0 ? 0 : open_writing(session, copying, fd, err);
+    if (status == 0)
+        status = open_copiers(session, copying, err);
     if (status == 0)
         return CUDA_SUCCESS;
     flyt_copying_fini(session);
     return status == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
+static CUresult check(const struct flyt_session *session, const struct flyt_server_link_move *move, bool is_right,
+                      struct flyt_error *err)
+{
+    if (session->copying) {
+        flyt_error_set(err, -EBUSY, "the session's memory is still being copied for an earlier move");
+        return CUDA_ERROR_NOT_READY;
+    }
+    if (is_right)
+        return CUDA_SUCCESS;
+    flyt_error_set(err, -EINVAL, "a move of kind %u copies no memory in this way", move->kind);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_server_link_move *move,
+                            struct flyt_error *err)
+{
+    CUresult result = check(session, move, move->kind == FLYT_SERVER_LINK_MOVE_MIRROR, err);
+    return result == CUDA_SUCCESS ? begin(session, move, -1, err) : result;
+}
+
+CUresult flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
+                                  struct flyt_error *err)
+{
+    bool is_right = move->kind == FLYT_SERVER_LINK_MOVE_WRITE && move->packing <= FLYT_CHECKPOINT_PACK_ZSTD && fd >= 0;
+    CUresult result = check(session, move, is_right, err);
+    if (result == CUDA_SUCCESS)
+        return begin(session, move, fd, err);
+    flyt_close(fd);
+    return result;
+}
+
 /* Frees what nothing on the GPU uses any more. Whether that was all. */
 static bool end(struct flyt_session *session)
 {
     struct flyt_copying *copying = session->copying;
-    bool is_all = true;
+    bool is_all = !copying->writing || flyt_writing_is_over(copying->writing);
     for (unsigned i = 0; i < copying->count; i++)
         is_all &= flyt_copier_close(&copying->copiers[i]);
     if (!is_all)
         return false;
+    flyt_writing_free(copying->writing);
     free(copying);
     session->copying = NULL;
     return true;
@@ -103,6 +147,8 @@ void flyt_copying_end(struct flyt_session *session)
     if (!session->copying)
         return;
     session->copying->is_ending = true;
+    if (session->copying->writing)
+        flyt_writing_cancel(session->copying->writing);
     end(session);
 }
 
@@ -111,6 +157,8 @@ void flyt_copying_fini(struct flyt_session *session)
     struct flyt_copying *copying = session->copying;
     for (unsigned i = 0; copying && i < copying->count; i++)
         flyt_copier_fini(&copying->copiers[i]);
+    if (copying)
+        flyt_writing_free(copying->writing);
     free(copying);
     session->copying = NULL;
 }
@@ -175,7 +223,7 @@ static int add_mirror(struct flyt_session *session, const struct flyt_server_lin
 void flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd)
 {
     struct flyt_copying *copying = session->copying;
-    if (is_under_way(copying)) {
+    if (is_under_way(copying) && !copying->writing) {
         add_mirror(session, extent, fd, &copying->err);
         if (copying->begin_ns == UINT64_MAX)
             copying->begin_ns = session->clock_ns();
@@ -243,6 +291,8 @@ static void begin_round(struct flyt_copying *copying)
         flyt_error_set(&copying->err, -EIO, "the session's memory cannot be copied: a test wants it so");
     for (unsigned i = 0; i < copying->count && !copying->err.code; i++)
         flyt_copier_begin(&copying->copiers[i], copying->is_last, &copying->err);
+    if (copying->writing && !copying->err.code)
+        flyt_writing_begin_round(copying->writing, copying->copiers, copying->count, &copying->err);
     for (unsigned i = 0; i < copying->count; i++)
         changes += copying->copiers[i].changes;
     if (changes != copying->looks_changes)
@@ -274,8 +324,11 @@ static void end_running(struct flyt_session *session, uint64_t dirty_pages, uint
     copying->is_ready = has_all && !unsent_pages &&
                         (dirty_pages * FLYT_PAGE_BYTES <= copying->move.rest_bytes ||
                          copying->round >= copying->move.rounds_max || copying->is_ready);
-    if (copying->is_ready)
-        copying->begin_ns = now_ns + REST_NS;
+    if (copying->writing && copying->writing->round_count >= FLYT_WRITING_ROUNDS_MAX) {
+        copying->is_ready = true;
+        copying->begin_ns = NEVER_NS; /* what is left is for when the program has stopped */
+    } else if (copying->is_ready)
+        copying->begin_ns = now_ns + (copying->writing ? IMAGE_REST_NS : REST_NS);
     else if (has_all)
         copying->begin_ns = now_ns;
     else
@@ -329,12 +382,16 @@ bool flyt_copying_advance(struct flyt_session *session)
     struct flyt_copying *copying = session->copying;
     if (copying && copying->is_ending)
         return !end(session);
+    if (is_under_way(copying) && copying->writing) {
+        flyt_writing_advance(copying->writing, &copying->err);
+        copying->is_written = flyt_writing_is_whole(copying->writing);
+    }
     if (is_under_way(copying) && session->fatal != CUDA_SUCCESS)
         flyt_error_set(&copying->err, -EIO, "the session's context is lost, cuda_result=%d", (int)session->fatal);
     if (copying && copying->err.code)
         return settle(copying);
     if (!copying || copying->is_exact)
-        return false;
+        return false; /* who writes an image kicks */
     for (unsigned i = 0; i < copying->count; i++)
         flyt_copier_watch(&copying->copiers[i], session->clock_ns());
     /* No mirror is awaited, because there is no memory, or what had none is gone. */
@@ -375,6 +432,17 @@ void flyt_copying_go_on(struct flyt_session *session)
     copying->begin_ns = 0;
 }
 
+void flyt_copying_put_state(struct flyt_session *session, int state_fd)
+{
+    struct flyt_copying *copying = session->copying;
+    if (!is_under_way(copying) || !copying->writing) {
+        flyt_close(state_fd);
+        return;
+    }
+    copying->is_state_put = true;
+    flyt_writing_end_image(copying->writing, copying->copiers, copying->count, state_fd, &copying->err);
+}
+
 /* ---- what is told ---- */
 
 static bool is_ending(const struct flyt_copying *copying)
@@ -412,7 +480,7 @@ int flyt_copying_result(const struct flyt_session *session)
         return -EINVAL;
     if (copying->err.code)
         return copying->err.code;
-    return copying->is_exact ? 0 : -EAGAIN;
+    return copying->is_exact && copying->is_written == copying->is_state_put ? 0 : -EAGAIN;
 }
 
 const char *flyt_copying_sentence(const struct flyt_session *session)

@@ -1,10 +1,10 @@
 /*
- * Copies the memory of a session to that of another server (mirror.h) while its program runs: a first round copies
- * everything, each one after that looks at everything and copies what differs from what was copied (page_table.h, on
- * which it rests that this is exact). Looking and copying take a share of the GPU that is bounded (throttle.h). When a
- * round has found little, it is ready: rounds go on at long intervals, so that little stays little. When the program
- * has stopped, and nothing of it is on the GPU, flyt_copying_finish begins the last rounds, and flyt_copying_result
- * tells when a look at all pages has found each as it was copied.
+ * Copies the memory of a session to that of another server (mirror.h), or into an image (writing.h), while its program
+ * runs: a first round copies everything, each one after that looks at everything and copies what differs from what was
+ * copied (page_table.h, on which it rests that this is exact). Looking and copying take a share of the GPU that is
+ * bounded (throttle.h). When a round has found little, it is ready: rounds go on at long intervals, so that little
+ * stays little. When the program has stopped, and nothing of it is on the GPU, flyt_copying_finish begins the last
+ * rounds, and flyt_copying_result tells when a look at all pages has found each as it was copied.
  *
  * Rounds are the session's; within one, each device goes its own way (copier.h). The submission thread; nothing here
  * waits for the GPU but flyt_copying_fini.
@@ -33,6 +33,13 @@ struct flyt_session;
  */
 CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_server_link_move *move,
                             struct flyt_error *err);
+
+/*
+ * MOVE of kind FLYT_SERVER_LINK_MOVE_WRITE came, with the descriptor that the image is to go to, which is taken over:
+ * all memory is to be written from now on (writing.h). As flyt_copying_begin.
+ */
+CUresult flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
+                                  struct flyt_error *err);
 
 /* MIRROR came; fd is closed. Where it cannot be used, flyt_copying_result tells why: -ENOTSUP, where the GPUs cannot
  * reach each other's memory. That of an extent that is gone, or when nothing is copied, is let go of. */
@@ -65,10 +72,15 @@ void flyt_copying_finish(struct flyt_session *session);
 /* The program goes on after all: rounds go on as before flyt_copying_finish. */
 void flyt_copying_go_on(struct flyt_session *session);
 
+/* The result of an image's pages is 0: the state (save.h) follows them, whose descriptor is taken over, and ends the
+ * image. The result is -EAGAIN from now on until all of it is where it was to be. */
+void flyt_copying_put_state(struct flyt_session *session, int state_fd);
+
 /*
- * 0: what is in the mirrors is what is in the session's memory, since flyt_copying_finish; -EAGAIN: not yet; or why it
- * cannot be, for ever, with a sentence: -ENOTSUP: a GPU cannot reach the other one's memory; -EIO: the driver failed,
- * or memory changes though nothing of the session runs; -EINVAL: a mirror is none, or nothing is being copied; -ENOMEM.
+ * 0: what is in the mirrors, or in the image, is what is in the session's memory, since flyt_copying_finish; -EAGAIN:
+ * not yet; or why it cannot be, for ever, with a sentence: -ENOTSUP: a GPU cannot reach the other one's memory; -EIO:
+ * the driver failed, or memory changes though nothing of the session runs; -EINVAL: a mirror is none, or nothing is
+ * being copied; -ENOMEM; for an image also what write(2) says, -ENOENT: that of a library is not kept any more.
  */
 int flyt_copying_result(const struct flyt_session *session);
 /* Why the result is what it is; "" where it is 0 or -EAGAIN. Valid until flyt_copying_end. */
@@ -76,8 +88,9 @@ const char *flyt_copying_sentence(const struct flyt_session *session);
 /* Pages that were copied since flyt_copying_finish. */
 uint64_t flyt_copying_pages_last(const struct flyt_session *session);
 
-/* Lets go of the mirrors, whose memory is the other server's, and frees everything, as soon as nothing of it is on the
- * GPU: until then flyt_copying_advance goes on with it. Also where nothing was begun. */
+/* Lets go of the mirrors, whose memory is the other server's, or of the image's descriptor, and frees everything, as
+ * soon as nothing of it is on the GPU and no thread of it writes: until then flyt_copying_advance goes on with it. Also
+ * where nothing was begun. */
 void flyt_copying_end(struct flyt_session *session);
 /* The same at the session's end; waits for the GPU. */
 void flyt_copying_fini(struct flyt_session *session);

@@ -32,13 +32,17 @@ static struct {
     _Atomic(int) rounds; /* of the copying, before: 0 or an error */
     _Atomic(bool) is_ready;
     _Atomic(int) begin_status, save_status;
-    _Atomic(unsigned) begun, finished, ended, mirrors, gone_on, listed;
+    _Atomic(int) put_result; /* of an image, from when the state was given to it */
+    _Atomic(unsigned) begun, finished, ended, mirrors, gone_on, listed, images, put;
     _Atomic(uint64_t) saved_sequence;
-    bool is_finishing;
+    bool is_finishing, is_put;
 } parts;
 
 CUresult __wrap_flyt_copying_begin(struct flyt_session *session, const struct flyt_server_link_move *move,
                                    struct flyt_error *err);
+CUresult __wrap_flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
+                                         struct flyt_error *err);
+void __wrap_flyt_copying_put_state(struct flyt_session *session, int state_fd);
 void __wrap_flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd);
 bool __wrap_flyt_copying_advance(struct flyt_session *session);
 void __wrap_flyt_copying_state(const struct flyt_session *session, struct flyt_server_link_move_state *ret_state);
@@ -58,8 +62,25 @@ CUresult __wrap_flyt_copying_begin(struct flyt_session *session, const struct fl
     if (status)
         return flyt_error_set(err, status, "no room to copy"), CUDA_ERROR_OUT_OF_MEMORY;
     atomic_fetch_add(&parts.begun, 1);
-    parts.is_finishing = false;
+    parts.is_finishing = parts.is_put = false;
     return CUDA_SUCCESS;
+}
+
+CUresult __wrap_flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
+                                         struct flyt_error *err)
+{
+    assert_int_equal(move->kind, FLYT_SERVER_LINK_MOVE_WRITE);
+    assert_true(fd >= 0 && close(fd) == 0);
+    CUresult result = __wrap_flyt_copying_begin(session, move, err);
+    atomic_fetch_add(&parts.images, result == CUDA_SUCCESS);
+    return result;
+}
+
+void __wrap_flyt_copying_put_state(struct flyt_session *session, int state_fd)
+{
+    assert_true(parts.is_finishing && state_fd >= 0 && close(state_fd) == 0);
+    parts.is_put = true;
+    atomic_fetch_add(&parts.put, 1);
 }
 
 void __wrap_flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd)
@@ -95,6 +116,8 @@ void __wrap_flyt_copying_go_on(struct flyt_session *session)
 int __wrap_flyt_copying_result(const struct flyt_session *session)
 {
     int rounds = atomic_load(&parts.rounds);
+    if (parts.is_put)
+        return atomic_load(&parts.put_result);
     return parts.is_finishing ? atomic_load(&parts.result) : rounds ? rounds : -EAGAIN;
 }
 
@@ -205,6 +228,7 @@ static inline struct moved *prepare(void)
     assert_non_null(self);
     memset(&parts, 0, sizeof parts);
     atomic_store(&parts.result, -EAGAIN);
+    atomic_store(&parts.put_result, -EAGAIN);
     atomic_store(&now_ns, 1000000000);
     assert_int_equal(flyt_fault_set(NULL), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
@@ -354,17 +378,19 @@ static inline void expect_nothing(struct moved *self)
 
 static inline void send_move(struct moved *self, uint64_t move_id, enum flyt_server_link_move_kind kind)
 {
+    int fd = kind == FLYT_SERVER_LINK_MOVE_WRITE ? memfd_create("move_test", MFD_CLOEXEC) : -1;
     self->order.move = (struct flyt_server_link_move){.move_id = move_id, .kind = kind, .rounds_max = 3};
-    leave_order(self, FLYT_SERVER_LINK_MOVE, -1);
+    leave_order(self, FLYT_SERVER_LINK_MOVE, fd);
 }
 
 static inline void begin_move(struct moved *self, enum flyt_server_link_move_kind kind)
 {
     send_move(self, MOVE_ID, kind);
     expect_state(self, FLYT_SERVER_LINK_MOVE_BEGUN, 0);
-    expect_state(self,
-                 kind == FLYT_SERVER_LINK_MOVE_MIRROR ? FLYT_SERVER_LINK_MOVE_COPYING : FLYT_SERVER_LINK_MOVE_READY, 0);
-    assert_int_equal(atomic_load(&parts.begun), kind == FLYT_SERVER_LINK_MOVE_MIRROR);
+    expect_state(self, kind == FLYT_SERVER_LINK_MOVE_GIVE ? FLYT_SERVER_LINK_MOVE_READY : FLYT_SERVER_LINK_MOVE_COPYING,
+                 0);
+    assert_int_equal(atomic_load(&parts.begun), kind != FLYT_SERVER_LINK_MOVE_GIVE);
+    assert_int_equal(atomic_load(&parts.images), kind == FLYT_SERVER_LINK_MOVE_WRITE);
 }
 
 static inline void order_of(struct moved *self, uint32_t kind, uint64_t move_id)

@@ -20,7 +20,6 @@ struct flyt_device;
 struct flyt_mirror {
     uint64_t extent_id, address, bytes; /* of the extent */
     CUmemGenericAllocationHandle handle;
-    bool is_listed; /* its extent is in the table of pages (copier.h) */
 };
 
 /* Zeroed to begin with. */

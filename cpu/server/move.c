@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cpu/server/call.h"
 #include "cpu/server/copying.h"
@@ -23,9 +24,9 @@ void flyt_move_attach(struct flyt_session *session, const flyt_handshake_res *re
     atomic_store(&session->move.is_known, is_known);
 }
 
-static bool is_mirrored(const struct flyt_move *self)
+static bool is_copied(const struct flyt_move *self)
 {
-    return self->order.kind == FLYT_SERVER_LINK_MOVE_MIRROR;
+    return self->order.kind != FLYT_SERVER_LINK_MOVE_GIVE;
 }
 
 /* Whether the program has been told nothing that it could not go on after. */
@@ -45,7 +46,7 @@ static uint32_t phase_of(const struct flyt_move *self)
 {
     switch (self->step) {
     case FLYT_MOVE_BEGUN:
-        return is_mirrored(self) ? self->state.phase : FLYT_SERVER_LINK_MOVE_READY;
+        return is_copied(self) ? self->state.phase : FLYT_SERVER_LINK_MOVE_READY;
     case FLYT_MOVE_STOPPING:
     case FLYT_MOVE_DRAINING:
         return FLYT_SERVER_LINK_MOVE_STOPPING;
@@ -74,7 +75,7 @@ static void tell_progress(struct flyt_session *session)
 {
     struct flyt_move *self = &session->move;
     struct flyt_server_link_move_state before = self->state;
-    if (is_mirrored(self) && self->step < FLYT_MOVE_STOPPED)
+    if (is_copied(self) && self->step < FLYT_MOVE_STOPPED)
         flyt_copying_state(session, &self->state);
     uint32_t phase = phase_of(self);
     bool is_later = session->clock_ns() - self->told_ns >= FLYT_SERVER_LINK_MOVE_MS * 1000000ull;
@@ -105,7 +106,7 @@ static void tell_stopped(struct flyt_session *session, int outcome, const char *
         .sequence = self->sequence,
         .extent_count = atomic_load(&session->manager->extent_count),
         .last_extent_id = session->manager->last_extent_id,
-        .pages_last = is_mirrored(self) ? flyt_copying_pages_last(session) : 0,
+        .pages_last = is_copied(self) ? flyt_copying_pages_last(session) : 0,
         .stop_us = us_between(self->stop_ns, self->stopped_ns ? self->stopped_ns : now_ns),
         .drain_us = us_between(self->stopped_ns, self->drained_ns ? self->drained_ns : now_ns),
         .copy_us = us_between(self->drained_ns, now_ns),
@@ -145,7 +146,8 @@ static bool is_failing(struct flyt_session *session, const char *name)
 
 /* ---- orders ---- */
 
-static void take_move(struct flyt_session *session, const struct flyt_server_link_move *order)
+/* fd is taken over. */
+static void take_move(struct flyt_session *session, const struct flyt_server_link_move *order, int fd)
 {
     struct flyt_move *self = &session->move;
     struct flyt_error err = {0};
@@ -159,17 +161,19 @@ static void take_move(struct flyt_session *session, const struct flyt_server_lin
         ;
     else if (!atomic_load(&self->is_known) && (status = -ENOTSUP))
         why = "its client library is older than moving";
-    else if (order->kind == FLYT_SERVER_LINK_MOVE_WRITE && (status = -ENOTSUP))
-        why = "this server does not write a running session to a file";
     else if ((status = flyt_save_check(session, &err)))
         why = err.text;
     else if (flyt_fault_point("move.begin") != FLYT_FAULT_NONE && (status = -EIO))
         why = "it was to fail at move.begin";
-    if (!why && order->kind == FLYT_SERVER_LINK_MOVE_MIRROR) {
-        CUresult result = flyt_copying_begin(session, order, &err);
+    if (!why && order->kind != FLYT_SERVER_LINK_MOVE_GIVE) {
+        CUresult result = order->kind == FLYT_SERVER_LINK_MOVE_WRITE
+                              ? flyt_copying_begin_image(session, order, fd, &err)
+                              : flyt_copying_begin(session, order, &err);
+        fd = order->kind == FLYT_SERVER_LINK_MOVE_WRITE ? -1 : fd;
         status = err.code ? err.code : result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
         why = result == CUDA_SUCCESS ? NULL : err.text;
     }
+    flyt_close(fd);
     if (why) {
         refuse(session, order->move_id, status, why);
         return;
@@ -177,6 +181,7 @@ static void take_move(struct flyt_session *session, const struct flyt_server_lin
     self->move_id = order->move_id;
     self->order = *order;
     self->step = FLYT_MOVE_BEGUN;
+    self->is_written = false;
     self->begun_ns = session->clock_ns();
     self->stop_ns = self->stopped_ns = self->drained_ns = 0;
     self->state = (struct flyt_server_link_move_state){0};
@@ -214,7 +219,8 @@ void flyt_move_order(struct flyt_session *session, const struct flyt_move_order 
     }
     flyt_auto_close int own_fd = fd;
     if (order->kind == FLYT_SERVER_LINK_MOVE) {
-        take_move(session, &order->move);
+        own_fd = -1;
+        take_move(session, &order->move, fd);
         return;
     }
     if (!is_of_this_move(session, order))
@@ -297,38 +303,68 @@ static void drain(struct flyt_session *session)
     self->sequence = session->received_sequence;
     self->drained_ns = session->clock_ns();
     self->step = FLYT_MOVE_LAST;
-    if (!is_failing(session, "move.last") && is_mirrored(self))
+    if (!is_failing(session, "move.last") && is_copied(self))
         flyt_copying_finish(session);
 }
 
-static void save(struct flyt_session *session)
+/* Everything that the session has is where it was to be. */
+static void tell_all(struct flyt_session *session, int fd)
 {
-    struct flyt_error err = {0};
-    if (is_failing(session, "move.state"))
-        return;
-    flyt_auto_close int fd = flyt_save_state(session, session->move.sequence, &err);
-    if (fd < 0) {
-        end_move(session, fd, err.text);
-        return;
-    }
     if (session->clock_ns() >= session->move.deadline_ns || is_failing(session, "move.stopped"))
         return; /* too late: that is seen where all time limits are */
     tell_stopped(session, 0, NULL, fd);
     session->move.step = FLYT_MOVE_STOPPED;
 }
 
+/* Of an image: the state is given to its writer, which tells when all is there. */
+static void save(struct flyt_session *session)
+{
+    struct flyt_move *self = &session->move;
+    struct flyt_error err = {0};
+    if (is_failing(session, "move.state"))
+        return;
+    flyt_auto_close int fd = flyt_save_state(session, self->sequence, &err);
+    if (fd < 0) {
+        end_move(session, fd, err.text);
+        return;
+    }
+    if (self->order.kind == FLYT_SERVER_LINK_MOVE_WRITE) {
+        self->is_written = true;
+        flyt_copying_put_state(session, fd);
+        fd = -1;
+        return;
+    }
+    tell_all(session, fd);
+}
+
+/* The image is whole. What is told has a descriptor all the same, with nothing in it. */
+static void tell_written(struct flyt_session *session)
+{
+    flyt_auto_close int fd = memfd_create("flyt-state", MFD_CLOEXEC);
+    if (fd < 0)
+        end_move(session, -errno, "no descriptor");
+    else
+        tell_all(session, fd);
+}
+
 static void copy_last(struct flyt_session *session)
 {
     struct flyt_move *self = &session->move;
     /* A call that came all the same is executed: then not all had been. */
+    if (session->received_sequence != self->sequence && self->is_written) {
+        end_move(session, -EPROTO, "its program has gone on though it was to wait");
+        return;
+    }
     if (session->received_sequence != self->sequence) {
-        if (is_mirrored(self))
+        if (is_copied(self))
             flyt_copying_go_on(session);
         self->step = FLYT_MOVE_DRAINING;
         return;
     }
-    int status = is_mirrored(self) ? flyt_copying_result(session) : 0;
-    if (status == 0)
+    int status = is_copied(self) ? flyt_copying_result(session) : 0;
+    if (status == 0 && self->is_written)
+        tell_written(session);
+    else if (status == 0)
         save(session);
     else if (status != -EAGAIN)
         end_move(session, status, flyt_copying_sentence(session));
@@ -368,7 +404,7 @@ static void take_step(struct flyt_session *session)
             end_move(session, -EPROTO, "its program has gone on though it was to wait");
         break;
     case FLYT_MOVE_BEGUN: {
-        int status = is_mirrored(self) ? flyt_copying_result(session) : -EAGAIN;
+        int status = is_copied(self) ? flyt_copying_result(session) : -EAGAIN;
         if (status && status != -EAGAIN)
             end_move(session, status, flyt_copying_sentence(session));
         break;
@@ -386,7 +422,7 @@ bool flyt_move_advance(struct flyt_session *session)
         return flyt_left_advance(session);
     if (!self->move_id || session->is_ended || has_come_to_grief(session))
         return needs_poll;
-    if (is_mirrored(self) && self->step < FLYT_MOVE_STOPPED)
+    if (is_copied(self) && self->step < FLYT_MOVE_STOPPED)
         needs_poll |= flyt_copying_advance(session);
     take_step(session);
     bool is_stopping = self->step >= FLYT_MOVE_STOPPING && self->step < FLYT_MOVE_STOPPED;

@@ -2,7 +2,8 @@
  * A session that is moved while its program runs, on the side of the server that it leaves (MOVE and what follows it in
  * rpc/transport/server_link.h).
  *
- * MOVE begins it: what is loaded is told (save.h), memory is copied (copying.h) where the other server has its own.
+ * MOVE begins it: what is loaded is told (save.h), memory is copied (copying.h) where the other server has its own, or
+ * into an image, which then gets everything else, too.
  * STOP has the program stop at a call (FLYT_BACK_STOP); it answers with session_stopped, behind which it sends nothing
  * but what belongs to calls that it had begun. Then everything that it had begun is let come to its end (drain.h), the
  * last pages are copied, the rest is saved, and STOPPED says so. Until LEAVE the program goes on here (FLYT_BACK_GO_ON)
@@ -69,6 +70,7 @@ struct flyt_move {
     bool is_stop_due;  /* STOP is to be sent; it waits for room on the way to the client */
     bool is_go_on_due; /* likewise GO_ON: the client was sent a STOP that is over */
     bool is_moved_due; /* likewise MOVED */
+    bool is_written;   /* the pages of its image are, and the state was given to follow them */
     bool is_whole;     /* the client left, and may come back to what is here */
     uint64_t begun_ns, stop_ns, stopped_ns, drained_ns; /* when MOVE, STOP came; it had stopped; all had ended */
     uint64_t deadline_ns;                               /* of STOP; then of LEAVE */

@@ -85,15 +85,12 @@ static void what_cannot_be_moved_is_refused_by_name(void **state)
     expect_refused(self, -ENOTSUP, "memory in kernels");
 }
 
-static void nothing_is_written_and_no_room_is_said(void **state)
+static void where_there_is_no_room_that_is_said(void **state)
 {
     struct moved *self = *state;
-    int fd = memfd_create("move_test", MFD_CLOEXEC);
-    self->order.move =
-        (struct flyt_server_link_move){.move_id = MOVE_ID, .kind = FLYT_SERVER_LINK_MOVE_WRITE, .rounds_max = 1};
-    leave_order(self, FLYT_SERVER_LINK_MOVE, fd);
-    expect_refused(self, -ENOTSUP, "file");
     atomic_store(&parts.begin_status, -ENOMEM);
+    send_move(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_WRITE);
+    expect_refused(self, -ENOMEM, "no room");
     send_move(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_MIRROR);
     expect_refused(self, -ENOMEM, "no room");
     begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
@@ -225,6 +222,74 @@ static void mirrors_are_handed_on(void **state)
     assert_int_equal(expect_stopped(self, 0)->pages_last, 4);
     expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
     assert_int_equal(atomic_load(&parts.ended), 0); /* it may still go on */
+}
+
+/* Up to where the state was given to its writer. */
+static uint64_t write_up_to_the_state(struct moved *self)
+{
+    begin_move(self, FLYT_SERVER_LINK_MOVE_WRITE);
+    uint64_t number = stop(self);
+    expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
+    expect_nothing(self);
+    assert_int_equal(atomic_load(&parts.put), 0);
+    atomic_store(&parts.result, 0);
+    flyt_session_kick(&self->client->session);
+    expect_nothing(self);
+    assert_int_equal(atomic_load(&parts.put), 1);
+    return number;
+}
+
+static void an_image_gets_the_state_behind_the_pages(void **state)
+{
+    struct moved *self = *state;
+    uint64_t number = write_up_to_the_state(self);
+    atomic_store(&parts.put_result, 0);
+    flyt_session_kick(&self->client->session);
+    const struct flyt_server_link_stopped *told = expect_stopped(self, 0);
+    assert_int_equal(told->has_state, 1);
+    assert_int_equal(told->pages_last, 4);
+    assert_int_equal(told->sequence, self->client->xid);
+    expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
+    assert_int_equal(atomic_load(&parts.put), 1);
+    /* It was a checkpoint: the program goes on. */
+    order_of(self, FLYT_SERVER_LINK_GO_ON, MOVE_ID);
+    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, 0);
+    await_go_on(self, number);
+    expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
+}
+
+static void an_image_that_is_not_ended_in_time_is_given_up(void **state)
+{
+    struct moved *self = *state;
+    uint64_t number = write_up_to_the_state(self);
+    pass_time(self, TIMEOUT_US);
+    expect_stopped(self, -ETIMEDOUT);
+    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ETIMEDOUT);
+    await_go_on(self, number);
+    assert_int_equal(atomic_load(&parts.ended), 1);
+    expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
+}
+
+static void an_image_that_cannot_be_ended_is_given_up(void **state)
+{
+    struct moved *self = *state;
+    uint64_t number = write_up_to_the_state(self);
+    atomic_store(&parts.put_result, -ENOSPC);
+    flyt_session_kick(&self->client->session);
+    expect_stopped(self, -ENOSPC);
+    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ENOSPC);
+    await_go_on(self, number);
+    expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
+}
+
+static void a_call_behind_the_state_of_an_image_ends_it(void **state)
+{
+    struct moved *self = *state;
+    uint64_t number = write_up_to_the_state(self);
+    SEND(self->client, FLYT_STREAM_CREATE, stream_create, .stream_id = stream_id(3));
+    expect_stopped(self, -EPROTO);
+    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EPROTO);
+    await_go_on(self, number);
 }
 
 /* ---- what fails ---- */
@@ -479,13 +544,17 @@ int main(void)
         UNATTACHED(an_older_client_is_not_moved),
         TEST(one_move_at_a_time),
         ALONE(what_cannot_be_moved_is_refused_by_name),
-        TEST(nothing_is_written_and_no_room_is_said),
+        TEST(where_there_is_no_room_that_is_said),
         TEST(the_node_manager_hears_that_it_can),
         TEST(work_in_flight_comes_to_its_end),
         TEST(parked_calls_and_host_functions_come_to_their_end),
         TEST(a_transfer_comes_to_its_end),
         TEST(a_call_that_comes_all_the_same_counts),
         TEST(mirrors_are_handed_on),
+        TEST(an_image_gets_the_state_behind_the_pages),
+        TEST(an_image_that_is_not_ended_in_time_is_given_up),
+        TEST(an_image_that_cannot_be_ended_is_given_up),
+        TEST(a_call_behind_the_state_of_an_image_ends_it),
         TEST(what_never_ends_is_given_up_and_goes_on),
         TEST(a_program_that_does_not_stop_goes_on),
         TEST(pages_that_differ_end_it),

@@ -130,6 +130,12 @@ int flyt_page_table_remove(struct flyt_page_table *table, uint64_t address)
     return 0;
 }
 
+bool flyt_page_table_has(const struct flyt_page_table *table, uint64_t address)
+{
+    const struct flyt_page_extent *extent = find(table, address);
+    return extent && extent->address == address;
+}
+
 uint32_t flyt_page_table_look(const struct flyt_page_table *table, uint64_t *cursor, uint64_t pages_max,
                               uint32_t ranges_max, struct flyt_page_range *ret_ranges)
 {

@@ -79,6 +79,9 @@ int flyt_page_table_add(struct flyt_page_table *table, uint64_t address, uint64_
 /* The extent that begins at the address is given back: nothing of it is known any more. 0 or -ENOENT. */
 int flyt_page_table_remove(struct flyt_page_table *table, uint64_t address);
 
+/* Whether there is an extent that begins at the address. */
+bool flyt_page_table_has(const struct flyt_page_table *table, uint64_t address);
+
 /*
  * What to look at next: ranges from *cursor on (0 to begin with), at most ranges_max (1 or more) of them with
  * pages_max (1 or more) pages in all. *cursor becomes where to go on. Their number; 0: the end.

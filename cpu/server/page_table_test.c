@@ -308,6 +308,9 @@ static void extents_are_checked(void **state)
     assert_int_equal(flyt_page_table_add(&self->table, BASE + 3 * bytes, bytes), 0);
     assert_int_equal(flyt_page_table_add(&self->table, BASE + 6 * bytes, bytes), 0);
     assert_int_equal(self->table.pages_count, 4 * EXTENT_PAGES);
+    assert_true(flyt_page_table_has(&self->table, BASE + 4 * bytes));
+    assert_false(flyt_page_table_has(&self->table, BASE + 5 * bytes)); /* it only contains that */
+    assert_false(flyt_page_table_has(&self->table, BASE + 7 * bytes));
     for (unsigned i = 3; i < FLYT_PAGE_EXTENTS_MAX; i++)
         assert_int_equal(flyt_page_table_add(&self->table, BASE + (1 << 20) * bytes - 2 * i * bytes, bytes), 0);
     assert_int_equal(flyt_page_table_add(&self->table, BASE, bytes), -ENOSPC);

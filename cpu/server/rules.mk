@@ -23,10 +23,10 @@ $(B)/bin/flyt-server: $(server_objs) $(RPC_OBJS)
 SERVER += $(B)/bin/flyt-server
 
 # These start flyt-server itself, as a node manager does.
-server_process_tests := cpu/server/node_test.c cpu/server/takeover_test.c cpu/server/prepare_test.c cpu/server/return_test.c cpu/server/moved_test.c
+server_process_tests := cpu/server/node_test.c cpu/server/takeover_test.c cpu/server/prepare_test.c cpu/server/return_test.c cpu/server/moved_test.c cpu/server/written_test.c
 
 # Tests: the whole server but its main, over a driver that does nothing.
-server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/page_hasher_test.c cpu/server/scan_test.c cpu/server/save_test.c cpu/server/copying_test.c,$(wildcard cpu/server/*_test.c)))
+server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/page_hasher_test.c cpu/server/scan_test.c cpu/server/save_test.c cpu/server/copying_test.c cpu/server/writing_test.c,$(wildcard cpu/server/*_test.c)))
 server_test_objs := $(filter-out $(B)/cpu/server/main.o,$(server_objs)) $(B)/cpu/server/fake_driver.o
 $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	@mkdir -p $(@D)
@@ -34,7 +34,7 @@ $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 UNIT_TESTS += $(server_tests)
 
 # What copies pages and saves state is in these tests' hands.
-move_test_wraps := begin mirror advance state finish go_on result sentence pages_last end
+move_test_wraps := begin begin_image put_state mirror advance state finish go_on result sentence pages_last end
 move_test_wraps := $(addprefix flyt_copying_,$(move_test_wraps)) flyt_save_libraries flyt_save_state
 $(addprefix $(B)/cpu/server/,move_test left_test): LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(move_test_wraps))
 
@@ -53,6 +53,7 @@ $(B)/cpu/server/image_state_test $(B)/cpu/server/image_symbols_test: | $(image_s
 server_process_objs := $(call objs,cpu/server/fake_manager.c cpu/server/fake_wire.c rpc/transport/test_client.c) \
 		$(GEN)/flyt_clnt.o
 $(B)/cpu/server/prepare_test: $(IMAGE_OBJS) $(call objs,cpu/server/state.c)
+$(B)/cpu/server/written_test: $(IMAGE_OBJS) | $(B)/bin/flytctl
 $(server_process_tests:%.c=$(B)/%): %: %.o $(server_process_objs) $(RPC_OBJS) | $(B)/bin/flyt-server $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(IMAGE_LIBS) -lcmocka
 UNIT_TESTS += $(server_process_tests:%.c=$(B)/%)
@@ -62,6 +63,6 @@ $(B)/cpu/server/scan_test: $(call objs,cpu/server/scan_test.c cpu/server/scan.c)
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
 $(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/page_hasher.c cpu/server/page_table.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
-$(B)/cpu/server/save_test $(B)/cpu/server/copying_test: $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS) $(B)/lib/libflyt-softgpu.so
+$(B)/cpu/server/save_test $(B)/cpu/server/copying_test $(B)/cpu/server/writing_test: $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,--gc-sections -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ $(RPC_LIBS) -llz4 -lzstd -ldl -lcmocka
-UNIT_TESTS += $(B)/cpu/server/page_hasher_test $(B)/cpu/server/scan_test $(B)/cpu/server/save_test $(B)/cpu/server/copying_test
+UNIT_TESTS += $(B)/cpu/server/page_hasher_test $(B)/cpu/server/scan_test $(B)/cpu/server/save_test $(B)/cpu/server/copying_test $(B)/cpu/server/writing_test

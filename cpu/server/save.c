@@ -1,5 +1,6 @@
 #include "cpu/server/save.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -24,8 +25,8 @@
 
 /* ---- libraries, as they come and go ---- */
 
-enum { LIBRARY_XDR_BYTES_MAX = 64 + 12 * FLYT_OPTIONS_MAX };
-_Static_assert((int)LIBRARY_XDR_BYTES_MAX <= (int)FLYT_SERVER_LINK_DATA_BYTES_MAX, "arguments of library_load fit");
+_Static_assert((int)FLYT_SAVE_LIBRARY_BYTES_MAX <= (int)FLYT_SERVER_LINK_DATA_BYTES_MAX,
+               "arguments of library_load fit");
 
 static int count_library(void *user, uint64_t number, void *object)
 {
@@ -47,8 +48,7 @@ static int compare_load(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* All that are loaded, in the order in which the driver got them. 0 and *ret_libraries, to be freed, or -ENOMEM. */
-static int list_libraries(struct flyt_session *session, struct flyt_library ***ret_libraries, size_t *ret_count)
+int flyt_save_list_libraries(struct flyt_session *session, struct flyt_library ***ret_libraries, size_t *ret_count)
 {
     size_t count = 0;
     flyt_idtable_each(&session->objects.libraries, count_library, &count);
@@ -62,21 +62,27 @@ static int list_libraries(struct flyt_session *session, struct flyt_library ***r
     return 0;
 }
 
-void flyt_save_library(struct flyt_session *session, const struct flyt_library *library)
+uint32_t flyt_save_encode_library(const struct flyt_library *library, unsigned char *ret_bytes)
 {
-    const struct flyt_server_link_library message = {.library_id = library->object.id};
     flyt_library_load_args args = {
         .library_id = library->object.id,
         .options = {.options_len = library->option_count, .options_val = (flyt_load_option *)library->options}};
-    char data[LIBRARY_XDR_BYTES_MAX];
     XDR xdrs;
-    if (!session->move.move_id || !session->manager)
-        return;
     memcpy(args.image_hash, library->image_hash, sizeof args.image_hash);
-    xdrmem_create(&xdrs, data, sizeof data, XDR_ENCODE);
-    if (xdr_flyt_library_load_args(&xdrs, &args)) /* it always fits */
+    xdrmem_create(&xdrs, (char *)ret_bytes, FLYT_SAVE_LIBRARY_BYTES_MAX, XDR_ENCODE);
+    bool has_room = xdr_flyt_library_load_args(&xdrs, &args);
+    assert(has_room); /* it always fits */
+    (void)has_room;
+    return xdr_getpos(&xdrs);
+}
+
+void flyt_save_library(struct flyt_session *session, const struct flyt_library *library)
+{
+    const struct flyt_server_link_library message = {.library_id = library->object.id};
+    unsigned char data[FLYT_SAVE_LIBRARY_BYTES_MAX];
+    if (session->move.move_id && session->manager)
         flyt_manager_tell_data(session->manager, FLYT_SERVER_LINK_LIBRARY, &message, sizeof message, data,
-                               xdr_getpos(&xdrs));
+                               flyt_save_encode_library(library, data));
 }
 
 void flyt_save_library_gone(struct flyt_session *session, const struct flyt_library *library)
@@ -90,7 +96,7 @@ void flyt_save_libraries(struct flyt_session *session)
 {
     struct flyt_library **libraries;
     size_t count;
-    if (list_libraries(session, &libraries, &count) != 0) {
+    if (flyt_save_list_libraries(session, &libraries, &count) != 0) {
         /* They are loaded when the program comes, then; their contents are not taken. */
         flyt_warn("session %s: out of host memory: libraries are not loaded ahead where it is moved to",
                   session->label);
@@ -469,35 +475,45 @@ static int put_event(struct save *self, uint64_t number, const struct saved_even
 
 /* ---- the image ---- */
 
+int flyt_save_head(struct flyt_session *session, struct flyt_save_head *ret_head, struct flyt_error *err)
+{
+    const struct flyt_driver *driver = session->driver;
+    CUdevice cu_device = session->devices[0].cu_device;
+    int major = 0, minor = 0;
+    struct timespec now;
+    *ret_head = (struct flyt_save_head){.head = {.build = (char *)FLYT_BUILD_NAME,
+                                                 .program_name = session->client_name,
+                                                 .pid = (u_int)session->client_pid,
+                                                 .session_id = session->session_id,
+                                                 .vm = (char *)"",
+                                                 .gpu_type = ret_head->gpu_type,
+                                                 .driver_version = (u_int)session->driver_version,
+                                                 .sm_count = session->devices[0].partition->sm_count}};
+    flyt_checkpoint_head *head = &ret_head->head;
+    clock_gettime(CLOCK_REALTIME, &now);
+    head->created_ms = (u_quad_t)now.tv_sec * 1000 + (u_quad_t)now.tv_nsec / 1000000;
+    if (getrandom(head->id, sizeof head->id, 0) != (ssize_t)sizeof head->id)
+        return flyt_error_set(err, -errno, "no random bytes: %m");
+    memcpy(head->base_hash, flyt_base_hash, sizeof head->base_hash);
+    if (driver->cuDeviceGetName(ret_head->gpu_type, sizeof ret_head->gpu_type, cu_device) != CUDA_SUCCESS ||
+        driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, cu_device) != CUDA_SUCCESS ||
+        driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, cu_device) != CUDA_SUCCESS)
+        return flyt_error_set(err, -EIO, "the driver does not describe the GPU");
+    head->compute_major = (u_int)major;
+    head->compute_minor = (u_int)minor;
+    for (unsigned i = 0; session->manager && i < session->device_count; i++)
+        ret_head->memory_limits[i] = session->manager->granted.slots[session->devices[i].slot].memory_bytes;
+    return 0;
+}
+
 static int begin_image(struct save *self, int fd)
 {
     struct flyt_session *session = self->session;
-    const struct flyt_driver *driver = session->driver;
-    CUdevice cu_device = session->devices[0].cu_device;
-    char gpu[256] = "";
-    int major = 0, minor = 0;
-    struct timespec now;
-    flyt_checkpoint_head head = {.build = (char *)FLYT_BUILD_NAME,
-                                 .program_name = session->client_name,
-                                 .pid = (u_int)session->client_pid,
-                                 .session_id = session->session_id,
-                                 .vm = (char *)"",
-                                 .gpu_type = gpu,
-                                 .driver_version = (u_int)session->driver_version,
-                                 .sm_count = session->devices[0].partition->sm_count};
-    clock_gettime(CLOCK_REALTIME, &now);
-    head.created_ms = (u_quad_t)now.tv_sec * 1000 + (u_quad_t)now.tv_nsec / 1000000;
-    if (getrandom(head.id, sizeof head.id, 0) != (ssize_t)sizeof head.id)
-        return flyt_error_set(self->err, -errno, "no random bytes: %m");
-    memcpy(head.base_hash, flyt_base_hash, sizeof head.base_hash);
-    if (driver->cuDeviceGetName(gpu, sizeof gpu, cu_device) != CUDA_SUCCESS ||
-        driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, cu_device) != CUDA_SUCCESS ||
-        driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, cu_device) != CUDA_SUCCESS)
-        return flyt_error_set(self->err, -EIO, "the driver does not describe the GPU");
-    head.compute_major = (u_int)major;
-    head.compute_minor = (u_int)minor;
-    int status = flyt_checkpoint_writer_new(fd, "the session's state", &head, FLYT_CHECKPOINT_PACK_NOT, &self->writer,
-                                            self->err);
+    struct flyt_save_head head;
+    int status = flyt_save_head(session, &head, self->err);
+    if (!status)
+        status = flyt_checkpoint_writer_new(fd, "the session's state", &head.head, FLYT_CHECKPOINT_PACK_NOT,
+                                            &self->writer, self->err);
     for (unsigned i = 0; i < session->device_count && !status; i++)
         status = flyt_checkpoint_put_slot(self->writer, i, 0, self->err);
     return status ? status : flyt_checkpoint_put_round(self->writer, self->err);
@@ -519,7 +535,7 @@ static int write_image(struct save *self, int fd, uint64_t sequence)
 static int gather(struct save *self)
 {
     self->piece = malloc(PIECE_BYTES);
-    if (!self->piece || list_libraries(self->session, &self->libraries, &self->library_count) != 0)
+    if (!self->piece || flyt_save_list_libraries(self->session, &self->libraries, &self->library_count) != 0)
         return no_memory(self);
     int status = flyt_save_check(self->session, self->err);
     if (!status)

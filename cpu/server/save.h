@@ -9,9 +9,13 @@
 #define FLYT_SERVER_SAVE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "checkpoint.h"
+#include "flyt.h"
 #include "rpc/base/error.h"
+#include "rpc/proto/control_limits.h"
 
 struct flyt_library;
 struct flyt_session;
@@ -37,6 +41,24 @@ void flyt_save_libraries(struct flyt_session *session);
 /* The library is loaded, or is about to be no more: sends LIBRARY where a move is under way. */
 void flyt_save_library(struct flyt_session *session, const struct flyt_library *library);
 void flyt_save_library_gone(struct flyt_session *session, const struct flyt_library *library);
+
+/* ---- for whoever writes more than the state (writing.h) ---- */
+
+enum { FLYT_SAVE_LIBRARY_BYTES_MAX = 64 + 12 * FLYT_OPTIONS_MAX };
+
+/* An image's first record, whose texts are the session's and gpu_type; and the devices' memory limits, 0: none. */
+struct flyt_save_head {
+    flyt_checkpoint_head head;
+    char gpu_type[256];
+    uint64_t memory_limits[FLYT_SLOTS_MAX];
+};
+
+/* 0; -EIO: the driver does not describe the GPU; what getrandom(2) says; with a sentence. */
+int flyt_save_head(struct flyt_session *session, struct flyt_save_head *ret_head, struct flyt_error *err);
+/* All that are loaded, in the order in which the driver got them; *ret_libraries is to be freed. 0 or -ENOMEM. */
+int flyt_save_list_libraries(struct flyt_session *session, struct flyt_library ***ret_libraries, size_t *ret_count);
+/* The arguments of its library_load as XDR, into FLYT_SAVE_LIBRARY_BYTES_MAX bytes. How many they are. */
+uint32_t flyt_save_encode_library(const struct flyt_library *library, unsigned char *ret_bytes);
 
 /*
  * Nothing of the session runs, nothing is parked, no call comes: the contents of all variables and constants of its

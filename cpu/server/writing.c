@@ -1,0 +1,197 @@
+#include "cpu/server/writing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cpu/server/copier.h"
+#include "cpu/server/session.h"
+#include "rpc/base/descriptors.h"
+
+/* ---- beginning and end ---- */
+
+static int make_pieces(struct flyt_writing *writing, struct flyt_error *err)
+{
+    writing->pieces = calloc(FLYT_WRITING_PIECES, sizeof *writing->pieces);
+    if (!writing->pieces)
+        return flyt_error_set(err, -ENOMEM, "out of host memory");
+    for (unsigned i = 0; i < FLYT_WRITING_PIECES; i++) {
+        struct flyt_writing_piece *piece = &writing->pieces[i];
+        void *pages;
+        CUresult result = writing->session->driver->cuMemHostAlloc(&pages, FLYT_WRITING_PIECE_PAGES * FLYT_PAGE_BYTES,
+                                                                   CU_MEMHOSTALLOC_PORTABLE);
+        if (result != CUDA_SUCCESS)
+            return flyt_error_set(err, -ENOMEM, "no page-locked memory for writing an image, cuda_result=%d",
+                                  (int)result);
+        piece->pages = pages;
+        piece->item = (struct flyt_writing_item){writing->free, FLYT_WRITING_PAGES};
+        writing->free = &piece->item;
+    }
+    return 0;
+}
+
+/* So that the thread waits where it can be called off. Files do not block. */
+static int make_waitable(struct flyt_writing *writing, struct flyt_error *err)
+{
+    int flags = fcntl(writing->fd, F_GETFL);
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || fcntl(writing->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+        return flyt_error_set(err, -EBADF,
+                              "the image cannot be written: there is no descriptor for it, or it is not "
+                              "open for writing");
+    writing->cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return writing->cancel_fd < 0 ? flyt_error_set(err, -errno, "no descriptor: %m") : 0;
+}
+
+int flyt_writing_open(struct flyt_session *session, int fd, enum flyt_checkpoint_packing packing,
+                      struct flyt_writing **ret_writing, struct flyt_error *err)
+{
+    struct flyt_writing *writing = calloc(1, sizeof *writing);
+    if (!writing) {
+        flyt_close(fd);
+        return flyt_error_set(err, -ENOMEM, "out of host memory");
+    }
+    writing->session = session;
+    writing->fd = fd;
+    writing->cancel_fd = -1;
+    writing->packing = packing;
+    pthread_mutex_init(&writing->mutex, NULL);
+    pthread_cond_init(&writing->wake, NULL);
+    int status = make_waitable(writing, err);
+    if (!status)
+        status = flyt_save_head(session, &writing->head, err);
+    writing->head.head.page_hash = FLYT_PAGE_HASH_VERSION;
+    if (!status)
+        status = make_pieces(writing, err);
+    if (!status && pthread_create(&writing->thread, NULL, flyt_writing_run, writing) != 0)
+        status = flyt_error_set(err, -ENOMEM, "no thread for writing an image");
+    writing->has_thread = !status;
+    if (status)
+        flyt_writing_free(writing);
+    else
+        *ret_writing = writing;
+    return status;
+}
+
+void flyt_writing_cancel(struct flyt_writing *writing)
+{
+    const uint64_t one = 1;
+    pthread_mutex_lock(&writing->mutex);
+    if (!atomic_exchange(&writing->is_cancelled, true) && writing->cancel_fd >= 0) {
+        ssize_t bytes = write(writing->cancel_fd, &one, sizeof one); /* the first one always fits */
+        (void)bytes;
+    }
+    pthread_cond_signal(&writing->wake);
+    pthread_mutex_unlock(&writing->mutex);
+}
+
+bool flyt_writing_is_over(const struct flyt_writing *writing)
+{
+    return !writing->has_thread || atomic_load(&writing->is_over);
+}
+
+void flyt_writing_round_free(struct flyt_writing_round *round)
+{
+    if (!round)
+        return;
+    flyt_close(round->state_fd);
+    free(round->gone);
+    free(round->extents);
+    free(round->allocations);
+    free(round->libraries);
+    free(round->libraries_gone);
+    free(round);
+}
+
+struct flyt_writing *flyt_writing_free(struct flyt_writing *writing)
+{
+    if (!writing)
+        return NULL;
+    flyt_writing_cancel(writing);
+    if (writing->has_thread)
+        pthread_join(writing->thread, NULL);
+    while (writing->first) {
+        struct flyt_writing_item *item = writing->first;
+        writing->first = item->next;
+        if (item->kind == FLYT_WRITING_ROUND)
+            flyt_writing_round_free((struct flyt_writing_round *)item);
+    }
+    for (unsigned i = 0; writing->pieces && i < FLYT_WRITING_PIECES; i++)
+        if (writing->pieces[i].pages)
+            writing->session->driver->cuMemFreeHost(writing->pieces[i].pages);
+    free(writing->pieces);
+    free(writing->extents);
+    free(writing->libraries);
+    flyt_close(writing->cancel_fd);
+    flyt_close(writing->fd);
+    pthread_cond_destroy(&writing->wake);
+    pthread_mutex_destroy(&writing->mutex);
+    free(writing);
+    return NULL;
+}
+
+/* ---- the queue ---- */
+
+void flyt_writing_queue(struct flyt_writing *writing, struct flyt_writing_item *item)
+{
+    item->next = NULL;
+    pthread_mutex_lock(&writing->mutex);
+    if (writing->first)
+        writing->last->next = item;
+    else
+        writing->first = item;
+    writing->last = item;
+    pthread_cond_signal(&writing->wake);
+    pthread_mutex_unlock(&writing->mutex);
+}
+
+bool flyt_writing_is_whole(struct flyt_writing *writing)
+{
+    pthread_mutex_lock(&writing->mutex);
+    bool is_whole = writing->is_whole;
+    pthread_mutex_unlock(&writing->mutex);
+    return is_whole;
+}
+
+/* Tells the table what has become of the piece. */
+static void take_back(struct flyt_writing_piece *piece)
+{
+    struct flyt_page_table *table = &piece->copier->table;
+    uint64_t pages_count = piece->pages_count, n = 0;
+    for (uint32_t i = 0; i < piece->part_count; i++) {
+        const struct flyt_page_run *part = &piece->parts[i];
+        for (uint64_t page = 0; piece->is_written && page < part->pages_count; page++)
+            flyt_page_table_sent(table, part, page, piece->sent[n++]); /* or its extent is gone */
+        if (!piece->is_written)
+            flyt_page_table_lost(table, part);
+    }
+    for (uint32_t i = 0; i < piece->zero_count; i++) {
+        pages_count += piece->zeros[i].pages_count;
+        if (piece->is_written)
+            flyt_page_table_sent_zeros(table, &piece->zeros[i]);
+        else
+            flyt_page_table_lost(table, &piece->zeros[i]);
+    }
+    flyt_copier_arrived(piece->copier, piece->is_written ? pages_count : 0);
+}
+
+int flyt_writing_advance(struct flyt_writing *writing, struct flyt_error *err)
+{
+    pthread_mutex_lock(&writing->mutex);
+    struct flyt_writing_item *done = writing->done;
+    writing->done = NULL;
+    int status = writing->err.code;
+    if (status)
+        *err = writing->err;
+    pthread_mutex_unlock(&writing->mutex);
+    while (done) {
+        struct flyt_writing_item *next = done->next;
+        take_back((struct flyt_writing_piece *)done);
+        done->next = writing->free;
+        writing->free = done;
+        done = next;
+    }
+    return status;
+}

@@ -1,0 +1,156 @@
+/*
+ * A running session's image (cpu/image), written to a descriptor while its memory is copied (copying.h): rounds, pages
+ * and at last the state, in the order of cpu/image/writer.h. A thread of its own writes, so that neither the submission
+ * thread nor the GPU waits for the descriptor: what it has still to write are items in a queue, and pages wait in
+ * page-locked pieces, of which there are few: when all are on their way, copying waits.
+ *
+ * The descriptor is a file, a pipe or a socket, at its present offset; all but a file is made non-blocking, with
+ * everybody who has it open. A peer that reads nothing stops the thread, and nothing else; flyt_writing_cancel ends it
+ * there, too, unless it is a disk that does not answer. What has failed once has failed for this image.
+ *
+ * The submission thread calls everything here but the thread itself (writing_thread.c).
+ */
+#ifndef FLYT_SERVER_WRITING_H
+#define FLYT_SERVER_WRITING_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu/image/writer.h"
+#include "cpu/server/page_table.h"
+#include "cpu/server/save.h"
+#include "rpc/base/error.h"
+
+struct flyt_copier;
+struct flyt_session;
+
+enum {
+    FLYT_WRITING_PIECES = 4,
+    FLYT_WRITING_PIECE_PAGES = 256, /* 16 MiB of page-locked memory each */
+    FLYT_WRITING_ZEROS_MAX = 256,   /* runs of zero pages in one piece */
+    /* Rounds while the program runs: the rest of FLYT_CHECKPOINT_ROUNDS_MAX is for when it has stopped. */
+    FLYT_WRITING_ROUNDS_MAX = 900,
+};
+
+enum flyt_writing_kind { FLYT_WRITING_PAGES, FLYT_WRITING_ROUND };
+
+/* What is to be written. */
+struct flyt_writing_item {
+    struct flyt_writing_item *next;
+    enum flyt_writing_kind kind;
+};
+
+/* Pages of a device. The thread's from when it is queued until it is done, else the submission thread's. */
+struct flyt_writing_piece {
+    struct flyt_writing_item item;
+    struct flyt_copier *copier; /* whose */
+    unsigned char *pages;       /* page-locked: those of the parts, one behind the other */
+    struct flyt_page_run parts[FLYT_WRITING_PIECE_PAGES];
+    struct flyt_page_sent sent[FLYT_WRITING_PIECE_PAGES]; /* of each page */
+    uint32_t part_count, pages_count;
+    struct flyt_page_run zeros[FLYT_WRITING_ZEROS_MAX];
+    uint32_t zero_count;
+    bool is_written;
+};
+
+struct flyt_writing_library {
+    unsigned char image_hash[FLYT_CHECKPOINT_SHA256_BYTES];
+    uint64_t number; /* of the object */
+    unsigned char args[FLYT_SAVE_LIBRARY_BYTES_MAX];
+    uint32_t args_bytes;
+};
+
+/* What a round begins with: what has changed since the one before. The last one has all the rest, and ends the image.
+ */
+struct flyt_writing_round {
+    struct flyt_writing_item item;
+    flyt_checkpoint_extent *gone, *extents;
+    uint32_t gone_count, extent_count;
+    bool has_allocations;
+    flyt_checkpoint_range *allocations;
+    uint64_t allocation_count;
+    struct flyt_writing_library *libraries;
+    uint32_t library_count;
+    uint64_t *libraries_gone; /* objects' numbers */
+    uint32_t library_gone_count;
+    int state_fd;          /* an image as save.h makes it; -1: this is not the last round */
+    uint64_t event_number; /* of the first event's object */
+};
+
+/* A library that the image has. */
+struct flyt_writing_told {
+    uint64_t load_number, number;
+};
+
+struct flyt_writing {
+    struct flyt_session *session;
+    struct flyt_save_head head;
+    enum flyt_checkpoint_packing packing;
+    int fd;
+    int cancel_fd; /* eventfd */
+    pthread_t thread;
+    bool has_thread;
+
+    /* The submission thread's. */
+    struct flyt_writing_piece *pieces; /* FLYT_WRITING_PIECES */
+    struct flyt_writing_item *free;
+    flyt_checkpoint_extent *extents; /* that the image has, by address */
+    uint32_t extent_count;
+    struct flyt_writing_told *libraries; /* by load number */
+    uint32_t library_count;
+    uint64_t last_number; /* of objects */
+    unsigned round_count;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    /* Under the mutex. */
+    struct flyt_writing_item *first, *last; /* to be written */
+    struct flyt_writing_item *done;         /* pieces that were, or were given up */
+    struct flyt_error err;                  /* code 0: all is well so far */
+    bool is_whole;                          /* END is written, and on disk where it is a file */
+    atomic_bool is_cancelled;
+    atomic_bool is_over; /* the thread is about to end */
+
+    /* The thread's. */
+    struct flyt_checkpoint_writer *writer;
+    bool is_round_due;
+};
+
+/* Begins an image: page-locked memory and the thread. fd is taken over. Device 0 is current. 0, -ENOMEM or -EIO with a
+ * sentence; fd is closed then, too. */
+int flyt_writing_open(struct flyt_session *session, int fd, enum flyt_checkpoint_packing packing,
+                      struct flyt_writing **ret_writing, struct flyt_error *err);
+
+/* A new round of copying: of the extents that the copiers, `count` of them, have in their tables now. 0 or -ENOMEM with
+ * a sentence. */
+int flyt_writing_begin_round(struct flyt_writing *writing, const struct flyt_copier *copiers, unsigned count,
+                             struct flyt_error *err);
+/* All pages are there: the last round, with the state (save.h), whose descriptor is taken over, and the image's end. As
+ * flyt_writing_begin_round. */
+int flyt_writing_end_image(struct flyt_writing *writing, const struct flyt_copier *copiers, unsigned count,
+                           int state_fd, struct flyt_error *err);
+/* Takes back what was written, and tells the copiers. 0, or why the image cannot be written, with a sentence. */
+int flyt_writing_advance(struct flyt_writing *writing, struct flyt_error *err);
+/* Whether the image is whole. */
+bool flyt_writing_is_whole(struct flyt_writing *writing);
+
+/* The thread is to end. Any number of times. */
+void flyt_writing_cancel(struct flyt_writing *writing);
+/* Whether it has: then flyt_writing_free does not wait. */
+bool flyt_writing_is_over(const struct flyt_writing *writing);
+/* Cancels, waits for the thread, closes the descriptor. Nothing on the GPU writes to a piece any more. NULL is allowed.
+ * Returns NULL. */
+struct flyt_writing *flyt_writing_free(struct flyt_writing *writing);
+
+/* ---- within ---- */
+
+/* Puts an item into the queue. */
+void flyt_writing_queue(struct flyt_writing *writing, struct flyt_writing_item *item);
+/* Frees a round. */
+void flyt_writing_round_free(struct flyt_writing_round *round);
+/* The thread, whose argument is a struct flyt_writing. */
+void *flyt_writing_run(void *user);
+
+#endif

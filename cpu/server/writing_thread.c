@@ -1,0 +1,233 @@
+/*
+ * The thread that writes a session's image (writing.h). It calls no driver.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cpu/image/reader.h"
+#include "cpu/server/copier.h"
+#include "cpu/server/session.h"
+#include "cpu/server/writing.h"
+#include "rpc/base/fault_point.h"
+
+static const char image_name[] = "of the session";
+
+static int begin(struct flyt_writing *writing, struct flyt_error *err)
+{
+    struct flyt_session *session = writing->session;
+    int status = flyt_checkpoint_writer_new_cancellable(writing->fd, writing->cancel_fd, image_name,
+                                                        &writing->head.head, writing->packing, &writing->writer, err);
+    for (unsigned i = 0; i < session->device_count && !status; i++)
+        status = flyt_checkpoint_put_slot(writing->writer, i, writing->head.memory_limits[i], err);
+    return status;
+}
+
+/* A round without anything in it is not worth a record. */
+static int open_round(struct flyt_writing *writing, struct flyt_error *err)
+{
+    if (!writing->is_round_due)
+        return 0;
+    writing->is_round_due = false;
+    return flyt_checkpoint_put_round(writing->writer, err);
+}
+
+/* ---- pages ---- */
+
+static int put_zeros(struct flyt_writing *writing, const struct flyt_page_run *run, struct flyt_error *err)
+{
+    return flyt_checkpoint_put_run(writing->writer, run->address, run->pages_count, FLYT_CHECKPOINT_ZERO, NULL, err);
+}
+
+static int put_piece(struct flyt_writing *writing, struct flyt_writing_piece *piece, struct flyt_error *err)
+{
+    unsigned char hashes[FLYT_WRITING_PIECE_PAGES * FLYT_CHECKPOINT_PAGE_HASH_BYTES];
+    uint64_t first = 0;
+    int status = open_round(writing, err);
+    if (!status && flyt_fault_point("writing.pages") == FLYT_FAULT_ERROR)
+        status = flyt_error_set(err, -EIO, "the session's memory cannot be written: a test wants it so");
+    for (uint32_t n = 0; n < piece->pages_count; n++)
+        memcpy(hashes + n * FLYT_CHECKPOINT_PAGE_HASH_BYTES, &piece->sent[n].hash, FLYT_CHECKPOINT_PAGE_HASH_BYTES);
+    for (uint32_t i = 0; i < piece->part_count && !status; i++) {
+        const struct flyt_page_run *part = &piece->parts[i];
+        status = flyt_checkpoint_put_pages(writing->writer, part->address, part->pages_count,
+                                           piece->pages + first * FLYT_PAGE_BYTES,
+                                           hashes + first * FLYT_CHECKPOINT_PAGE_HASH_BYTES, err);
+        first += part->pages_count;
+    }
+    for (uint32_t i = 0; i < piece->zero_count && !status; i++)
+        status = put_zeros(writing, &piece->zeros[i], err);
+    return status;
+}
+
+_Static_assert(sizeof(struct flyt_page_hash) == FLYT_CHECKPOINT_PAGE_HASH_BYTES, "hashes go as they are");
+
+/* ---- what a round begins with ---- */
+
+static int put_library(struct flyt_writing *writing, struct flyt_writing_library *library, struct flyt_error *err)
+{
+    unsigned char sha256[FLYT_CHECKPOINT_SHA256_BYTES];
+    const flyt_checkpoint_object object = {
+        .number = library->number,
+        .kind = FLYT_CHECKPOINT_MODULE,
+        .value = {.value_len = library->args_bytes, .value_val = (char *)library->args}};
+    char *image = NULL;
+    uint64_t bytes;
+    int status = flyt_image_cache_get(&writing->session->images, library->image_hash, &image, &bytes);
+    if (status)
+        return flyt_error_set(err, status, "the image of a library that the program has loaded cannot be had: %s",
+                              strerror(-status));
+    status = flyt_checkpoint_put_module_image(writing->writer, image, bytes, sha256, err);
+    free(image);
+    return status ? status : flyt_checkpoint_put_object(writing->writer, &object, err);
+}
+
+static bool is_empty(const struct flyt_writing_round *round)
+{
+    return !round->gone_count && !round->extent_count && !round->has_allocations && !round->library_count &&
+           !round->library_gone_count && round->state_fd < 0;
+}
+
+static int put_memory(struct flyt_writing *writing, const struct flyt_writing_round *round, struct flyt_error *err)
+{
+    int status = 0;
+    for (uint32_t i = 0; i < round->gone_count && !status; i++)
+        status = flyt_checkpoint_put_extent_gone(writing->writer, round->gone[i].address, err);
+    for (uint32_t i = 0; i < round->extent_count && !status; i++)
+        status = flyt_checkpoint_put_extent(writing->writer, round->extents[i].address, round->extents[i].bytes, err);
+    if (!status && round->has_allocations)
+        status = flyt_checkpoint_put_allocations(writing->writer, round->allocations, round->allocation_count, err);
+    return status;
+}
+
+static int put_libraries(struct flyt_writing *writing, const struct flyt_writing_round *round, struct flyt_error *err)
+{
+    int status = 0;
+    for (uint32_t i = 0; i < round->library_gone_count && !status; i++)
+        status = flyt_checkpoint_put_object_gone(writing->writer, round->libraries_gone[i], err);
+    for (uint32_t i = 0; i < round->library_count && !status; i++)
+        status = put_library(writing, &round->libraries[i], err);
+    return status;
+}
+
+/* ---- the state, which is an image itself ---- */
+
+static int put_state_record(struct flyt_writing *writing, struct flyt_checkpoint_reader *reader,
+                            const struct flyt_checkpoint_record *record, uint64_t *event_number, void *contents,
+                            struct flyt_error *err)
+{
+    flyt_checkpoint_object object;
+    int status;
+    switch (record->type) {
+    case FLYT_CHECKPOINT_OBJECT:
+        object = record->body->object;
+        object.number = (*event_number)++;
+        return flyt_checkpoint_put_object(writing->writer, &object, err);
+    case FLYT_CHECKPOINT_GLOBAL:
+        status = record->place_bytes ? flyt_checkpoint_place(reader, contents, err) : 0;
+        return status ? status
+                      : flyt_checkpoint_put_global(writing->writer, &record->body->global, contents,
+                                                   record->place_bytes, err);
+    case FLYT_CHECKPOINT_SEQUENCE:
+        return flyt_checkpoint_put_sequence(writing->writer, &record->body->sequence, err);
+    default:
+        return 0; /* its frame */
+    }
+}
+
+static int put_state(struct flyt_writing *writing, const struct flyt_writing_round *round, struct flyt_error *err)
+{
+    struct flyt_checkpoint_reader *reader = NULL;
+    struct flyt_checkpoint_record record;
+    uint64_t event_number = round->event_number;
+    void *contents = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
+    int status = contents ? 0 : flyt_error_set(err, -ENOMEM, "out of host memory");
+    if (!status)
+        status = flyt_checkpoint_reader_new(round->state_fd, "the session's state", true, &reader, err);
+    while (!status && (status = flyt_checkpoint_next(reader, &record, err)) > 0)
+        status = put_state_record(writing, reader, &record, &event_number, contents, err);
+    flyt_checkpoint_reader_free(reader);
+    free(contents);
+    return status;
+}
+
+/* END, on disk. */
+static int end_image(struct flyt_writing *writing, struct flyt_error *err)
+{
+    struct stat file;
+    int status = flyt_checkpoint_put_end(writing->writer, err);
+    if (!status && flyt_fault_point("writing.end") == FLYT_FAULT_ERROR)
+        status = flyt_error_set(err, -EIO, "the session's image cannot be ended: a test wants it so");
+    if (!status && fstat(writing->fd, &file) == 0 && S_ISREG(file.st_mode) && fsync(writing->fd) != 0)
+        status = flyt_error_set(err, -errno, "the image %s cannot be made last: %m", image_name);
+    return status;
+}
+
+static int put_round(struct flyt_writing *writing, const struct flyt_writing_round *round, struct flyt_error *err)
+{
+    writing->is_round_due = true;
+    int status = is_empty(round) ? 0 : open_round(writing, err);
+    if (!status)
+        status = put_memory(writing, round, err);
+    if (!status)
+        status = put_libraries(writing, round, err);
+    if (!status && round->state_fd >= 0)
+        status = put_state(writing, round, err);
+    return !status && round->state_fd >= 0 ? end_image(writing, err) : status;
+}
+
+/* ---- the thread ---- */
+
+/* The item is written, or given up. */
+static void settle(struct flyt_writing *writing, struct flyt_writing_item *item, const struct flyt_error *err)
+{
+    struct flyt_writing_round *round = item->kind == FLYT_WRITING_ROUND ? (struct flyt_writing_round *)item : NULL;
+    bool is_last = round && round->state_fd >= 0;
+    flyt_writing_round_free(round);
+    pthread_mutex_lock(&writing->mutex);
+    writing->err = *err;
+    writing->is_whole |= is_last && !err->code;
+    if (!round) {
+        ((struct flyt_writing_piece *)item)->is_written = !err->code;
+        item->next = writing->done;
+        writing->done = item;
+    }
+    pthread_mutex_unlock(&writing->mutex);
+    flyt_session_kick(writing->session);
+}
+
+/* What is to be written next; NULL: it was called off. */
+static struct flyt_writing_item *next_item(struct flyt_writing *writing)
+{
+    pthread_mutex_lock(&writing->mutex);
+    while (!writing->first && !atomic_load(&writing->is_cancelled))
+        pthread_cond_wait(&writing->wake, &writing->mutex);
+    struct flyt_writing_item *item = atomic_load(&writing->is_cancelled) ? NULL : writing->first;
+    if (item)
+        writing->first = item->next;
+    pthread_mutex_unlock(&writing->mutex);
+    return item;
+}
+
+void *flyt_writing_run(void *user)
+{
+    struct flyt_writing *writing = user;
+    struct flyt_error err = {0};
+    struct flyt_writing_item *item;
+    begin(writing, &err);
+    while ((item = next_item(writing))) {
+        if (err.code)
+            ;
+        else if (item->kind == FLYT_WRITING_ROUND)
+            put_round(writing, (struct flyt_writing_round *)item, &err);
+        else
+            put_piece(writing, (struct flyt_writing_piece *)item, &err);
+        settle(writing, item, &err);
+    }
+    writing->writer = flyt_checkpoint_writer_free(writing->writer);
+    atomic_store(&writing->is_over, true);
+    flyt_session_kick(writing->session);
+    return NULL;
+}
