@@ -532,7 +532,7 @@ static void serve_session_kill(struct flyt_call *call, void *args)
         struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
         struct flyt_node_server *away = flyt_node_resume_find(manager->node, order->session_id);
         if (server)
-            flyt_node_server_end(server, "an operator has ended this session");
+            flyt_node_move_end_session(server, "an operator has ended this session");
         else if (away)
             flyt_node_resume_end(away, "an operator has ended this session");
         else

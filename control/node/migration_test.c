@@ -1125,6 +1125,32 @@ static void test_a_session_is_ended_on_its_way(void **state)
     is_only_on(test, 1);
 }
 
+/* At its target, which has not said that it goes on: it does not come back to its source. */
+static void test_a_session_is_ended_where_it_is_to_go_on(void **state)
+{
+    struct test_node *test = *state;
+
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        struct test_program program;
+        begin(test, &program, 1);
+        migrate(test, gpu);
+        is_told_to_leave(test, &program);
+        come_back(test, &program);
+        say(test, &program, "resumed", "1 1");
+        struct flyt_node_server *target = flyt_node_server_find(&test->node, program.session_id);
+        assert_ptr_equal(target, migration(test)->moves->target);
+        flyt_node_move_end_session(target, "an operator has ended this session");
+        test_node_until(test, has_no_sessions, NULL, "the session's end");
+        until_phase(test, FLYT_MIGRATION_DONE);
+        assert_int_equal(used_bytes(test), 0);
+        is_only_on(test, gpu);
+        close(program.fd);
+        test_node_remove(test, one.id);
+        test_node_until(test, test_node_is_removed, NULL, "the removal");
+        flyt_node_migrations_fini(&test->node);
+    }
+}
+
 /* ---- others ---- */
 
 static int on_cancel(sd_event_source *source, uint64_t usec, void *user)
@@ -1380,6 +1406,7 @@ int main(void)
         TEST(test_a_source_dies_when_its_target_has_it),
         TEST(test_a_source_that_does_not_end),
         TEST(test_a_session_is_ended_on_its_way),
+        TEST(test_a_session_is_ended_where_it_is_to_go_on),
         TEST(test_a_program_that_begins_waits),
         TEST(test_the_allocation_is_removed),
         TEST(test_what_is_remembered),

@@ -868,13 +868,17 @@ static void undo_giving(struct flyt_node_move *move, struct flyt_node_server *ta
 
 static void lose_target(struct flyt_node_move *move, struct flyt_node_server *target)
 {
+    bool is_by_will = target->state == FLYT_NODE_SERVER_ENDING && *target->end_reason && !target->fault.is_hit;
+
     move->target = NULL;
     if (move->stage == FLYT_NODE_MOVE_GIVEN && !move->source) {
-        fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
+        if (!is_by_will)
+            fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
         set_stage(move, FLYT_NODE_MOVE_OVER); /* and the session with it */
     } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
         undo_giving(move, target);
-        fail(move, -EPIPE, "its new server process has ended before it went on there");
+        if (move->source->state != FLYT_NODE_SERVER_ENDING) /* else the session ends, wherever it is */
+            fail(move, -EPIPE, "its new server process has ended before it went on there");
         set_stage(move, FLYT_NODE_MOVE_RETURNING);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source->state == FLYT_NODE_SERVER_AWAY) {
         fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
@@ -895,6 +899,15 @@ static void lose_running_source(struct flyt_node_move *move, const struct flyt_n
         fail(move, -EPIPE, "its server process has ended unexpectedly");
     end_target(move);
     set_stage(move, FLYT_NODE_MOVE_OVER);
+}
+
+void flyt_node_move_end_session(struct flyt_node_server *server, const char *reason)
+{
+    struct flyt_node_move *move = server->move;
+
+    if (move && move->target == server && move->source)
+        flyt_node_server_end(move->source, reason);
+    flyt_node_server_end(server, reason);
 }
 
 bool flyt_node_move_exit(struct flyt_node_server *server)

@@ -126,6 +126,8 @@ void flyt_node_move_hear(struct flyt_node_server *server, const struct flyt_serv
 void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_server_link_extent *extent, int fd);
 void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
 void flyt_node_move_use(struct flyt_node_server *server);
+/* The server's session is to end for this reason, wherever it is: a target would only give it back to its source. */
+void flyt_node_move_end_session(struct flyt_node_server *server, const char *reason);
 /*
  * The server's process has ended. What that means for the session is seen to here: where it goes on elsewhere
  * server->allocation is NULL afterwards. True: it waits for its client, to be given to the target (resume.h).
