@@ -233,6 +233,20 @@ static int try_limits(struct flyt_node_allocation *allocation, const flyt_alloca
     return 0;
 }
 
+/* A session that is in no move, and would be left on the other side; NULL: none is. */
+static const struct flyt_node_server *find_left_out(const struct flyt_node_migration *migration)
+{
+    const struct flyt_node_allocation *allocation = migration->allocation;
+
+    for (const struct flyt_node_server *session = migration->node->away; session; session = session->next)
+        if (session->allocation == allocation && !session->move)
+            return session;
+    for (const struct flyt_node_server *server = migration->node->servers; server; server = server->next)
+        if (server->allocation == allocation && server->state != FLYT_NODE_SERVER_ENDING && !server->move)
+            return server;
+    return NULL;
+}
+
 int flyt_node_switch_commit(struct flyt_node_migration *migration, struct flyt_error *err)
 {
     struct flyt_node_allocation *allocation = migration->allocation;
@@ -240,6 +254,11 @@ int flyt_node_switch_commit(struct flyt_node_migration *migration, struct flyt_e
 
     if (flyt_fault_point("node.migrate.commit") == FLYT_FAULT_ERROR)
         return flyt_error_set(err, -EIO, "a test lets it fail at node.migrate.commit");
+    /* One that lost its server process between two tries, and waits for its client or has just been taken over. */
+    const struct flyt_node_server *left_out = find_left_out(migration);
+    if (left_out)
+        return flyt_error_set(err, -EBUSY, "program %s of VM %.255s has lost its server process meanwhile",
+                              left_out->ticket.program, allocation->now.vm_ip);
     int status = try_limits(allocation, &migration->wanted, err);
     if (status)
         return status;

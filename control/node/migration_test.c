@@ -1046,6 +1046,36 @@ static void test_a_source_dies_before_it_is_left(void **state)
     leave(test, programs, 2);
 }
 
+static bool is_between_tries(struct test_node *test, void *unused)
+{
+    return migration(test)->pause_until_ms;
+}
+
+/* Nothing of it is moved then; it waits for its client on the side where the others stay, too. */
+static void test_a_source_dies_between_two_tries(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    begin(test, programs, 2);
+    say(test, &programs[1], "restless 1", "0");
+    say(test, &programs[0], "replaceable 1", "0");
+    test->node.resume_ms = LONG_MS;
+    migrate(test, 1);
+    test_node_until(test, is_between_tries, NULL, "a try that has failed");
+    migration(test)->pause_until_ms = UINT64_MAX; /* however long the rest takes */
+    assert_int_equal(kill(server_of(test, &programs[0])->pid, SIGKILL), 0);
+    test_node_until(test, is_away, &programs[0], "the session waits without a process");
+    close(programs[0].fd);
+    migration(test)->pause_until_ms = 1;
+    until_failed(test, "has lost its server process meanwhile");
+    come_back(test, &programs[0]);
+    say(test, &programs[0], "resumed", "1 1");
+    say(test, &programs[0], "charge 0 1048576", "0");
+    stayed(test, programs, 2);
+    leave(test, programs, 2);
+}
+
 /* Its client is on its way to what has been prepared. */
 static void test_a_source_dies_when_it_was_left(void **state)
 {
@@ -1402,6 +1432,7 @@ int main(void)
         TEST(test_a_client_that_does_not_come),
         TEST(test_a_target_that_hangs),
         TEST(test_a_source_dies_before_it_is_left),
+        TEST(test_a_source_dies_between_two_tries),
         TEST(test_a_source_dies_when_it_was_left),
         TEST(test_a_source_dies_when_its_target_has_it),
         TEST(test_a_source_that_does_not_end),
