@@ -9,6 +9,11 @@
 #include "flyt_serve.h"
 #include "rpc/base/log.h"
 
+enum {
+    MARK_TRIES = 8,
+    MARK_CLOSE_NS = 100000, /* one that took no more is not tried again */
+};
+
 CUresult flyt_resume_permits(struct flyt_session *session, uint32_t procedure)
 {
     switch (session->resume.state) {
@@ -31,6 +36,34 @@ CUresult flyt_resume_permits(struct flyt_session *session, uint32_t procedure)
     }
 }
 
+CUresult flyt_resume_mark(struct flyt_device *device, struct flyt_resume_base *ret_base)
+{
+    struct flyt_session *session = device->session;
+    struct flyt_resume_base base = {0};
+    uint64_t best_ns = UINT64_MAX;
+    for (unsigned i = 0; i < MARK_TRIES && best_ns > MARK_CLOSE_NS; i++) {
+        struct flyt_moment *moment = NULL;
+        uint64_t before_ns = session->clock_ns();
+        CUresult result = flyt_moment_record(device->legacy, true, &moment);
+        if (result == CUDA_SUCCESS)
+            result = session->driver->cuStreamSynchronize(device->legacy->cu_stream);
+        uint64_t took_ns = session->clock_ns() - before_ns;
+        if (result != CUDA_SUCCESS) {
+            flyt_moment_unref(moment);
+            flyt_moment_unref(base.moment);
+            return result;
+        }
+        if (took_ns < best_ns) {
+            best_ns = took_ns;
+            flyt_moment_unref(base.moment);
+            base = (struct flyt_resume_base){flyt_moment_ref(moment), before_ns + took_ns / 2};
+        }
+        flyt_moment_unref(moment);
+    }
+    *ret_base = base;
+    return CUDA_SUCCESS;
+}
+
 CUresult flyt_serve_session_resume_begin(struct flyt_call *call, const flyt_session_resume_begin_args *args,
                                          flyt_session_resume_begin_res *res)
 {
@@ -40,12 +73,10 @@ CUresult flyt_serve_session_resume_begin(struct flyt_call *call, const flyt_sess
     for (unsigned i = 0; i < session->device_count; i++) {
         struct flyt_device *device = &session->devices[i];
         CUresult result = flyt_device_make(device);
-        uint64_t before_ns = session->clock_ns();
         if (result == CUDA_SUCCESS)
-            result = flyt_moment_record(device->legacy, true, &device->base.moment);
+            result = flyt_resume_mark(device, &device->base);
         if (result != CUDA_SUCCESS)
             return result;
-        device->base.time_ns = before_ns + (session->clock_ns() - before_ns) / 2;
     }
     session->resume.state = FLYT_RESUME_UNDER_WAY;
     return CUDA_SUCCESS;

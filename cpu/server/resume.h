@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 struct flyt_call;
+struct flyt_device;
 struct flyt_moment;
 struct flyt_session;
 
@@ -42,12 +43,20 @@ struct flyt_resume {
  * Of a device: a moment with a time stamp at the beginning of the resumption, when the device had no work of the
  * session, and the session's clock then (flyt_clock_ns: of the node, so that it goes on where the session stays there).
  * Times of events of before are compared with those of new ones through it: to about what recording an event takes
- * (10 to 50 µs), and to the 24 bits of cuEventElapsedTime's answer (0.25 ms after an hour).
+ * (10 to 50 µs; half of what it takes at best on a machine that is busy), and to the 24 bits of cuEventElapsedTime's
+ * answer (0.25 ms after an hour).
  */
 struct flyt_resume_base {
     struct flyt_moment *moment; /* NULL: none */
     uint64_t time_ns;
 };
+
+/*
+ * A moment now, with one reference, and the session's clock then; the device's context must be current, and its legacy
+ * stream be without work. Of a few tries the one that took the least: a busy machine may come late to any of them.
+ * CUDA_SUCCESS, or the driver's error. Waits for the GPU to record it.
+ */
+CUresult flyt_resume_mark(struct flyt_device *device, struct flyt_resume_base *ret_base);
 
 /* Whether the call may be made now, in a session whose state is not FLYT_RESUME_NONE: CUDA_SUCCESS or
  * CUDA_ERROR_NOT_PERMITTED. A call that came between session_resume_end and its answer ends the session. */

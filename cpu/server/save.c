@@ -372,22 +372,15 @@ static bool has_moment_with_time(const struct flyt_event *event)
 
 /* A moment now, and the session's clock then; of a session that has gone on here, the one with which events of before
  * are compared: what is between them stays as the program was told. */
-static CUresult mark_now(struct save *self, struct flyt_device *device, struct flyt_resume_base *now)
+static CUresult mark_now(struct flyt_device *device, struct flyt_resume_base *now)
 {
-    struct flyt_session *session = self->session;
     if (device->base.moment) {
         now->moment = flyt_moment_ref(device->base.moment);
         now->time_ns = device->base.time_ns;
         return CUDA_SUCCESS;
     }
     CUresult result = flyt_device_use(device);
-    uint64_t before_ns = session->clock_ns();
-    if (result == CUDA_SUCCESS)
-        result = flyt_moment_record(device->legacy, true, &now->moment);
-    if (result == CUDA_SUCCESS)
-        result = session->driver->cuStreamSynchronize(device->legacy->cu_stream);
-    now->time_ns = before_ns + (session->clock_ns() - before_ns) / 2;
-    return result;
+    return result == CUDA_SUCCESS ? flyt_resume_mark(device, now) : result;
 }
 
 static int compare_time(const void *left, const void *right)
@@ -432,7 +425,7 @@ static CUresult measure(struct save *self)
         if (!has_moment_with_time(saved->event))
             continue;
         if (!now->moment)
-            result = mark_now(self, saved->event->device, now);
+            result = mark_now(saved->event->device, now);
         if (result == CUDA_SUCCESS)
             result =
                 self->session->driver->cuEventElapsedTime(&ms, now->moment->cu_event, saved->event->moment->cu_event);
