@@ -81,6 +81,10 @@ class Migration:
                                                           "standstill_us", "last")))
 
 
+def is_good(answer):
+    return answer.state == "done" and answer.outcome[0] == "OK"
+
+
 class NodeByHand:
     def __init__(self, url, name, gpus=2, sms=32, group_size=8, memory=8 * GIB, slots=8, compute=None, isolation=None):
         self.url, self.name, self.instance, self.key = url, name, os.urandom(16), os.urandom(32)
@@ -117,7 +121,8 @@ class NodeByHand:
             with self.mutex:
                 args = u64(1) + array() + self.uses() + array()
             with contextlib.suppress(OSError, ConnectionError):
-                self.call(by_hand.HEARTBEAT, args)
+                if self.is_registered and not is_good(self.call(by_hand.HEARTBEAT, args)):
+                    self.register()     # the manager has led no more for a while, and leads again
 
     # ---- the connection ----
 
@@ -128,7 +133,7 @@ class NodeByHand:
                 self._open()
                 hello = self.call(by_hand.HELLO, u32(by_hand.PROTOCOL) + opaque("by hand") + u32(by_hand.KINDS["node"]) +
                                   opaque(self.name) + self.instance)
-                if hello.outcome[0] != "OK":
+                if not is_good(hello):
                     return False
                 return self.register()
             except (OSError, ConnectionError):
@@ -140,9 +145,10 @@ class NodeByHand:
         with self.mutex:
             args = self.registration()
         answer = self.call(by_hand.REGISTER, args)
-        if answer.outcome[0] != "OK":
+        if not is_good(answer):
             return False
         self._take_registration(answer.skip_outcome())
+        self.is_registered = True
         return True
 
     def _take_registration(self, reader):
@@ -174,6 +180,7 @@ class NodeByHand:
     def drop(self):
         """The connection ends, as by a pulled plug that is noticed at once."""
         peer, self.socket = self.socket, None
+        self.is_registered = False
         if peer:
             with contextlib.suppress(OSError):
                 peer.shutdown(socket.SHUT_RDWR)
