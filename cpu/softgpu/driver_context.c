@@ -115,7 +115,8 @@ struct CUctx_st *flyt_soft_context_new(struct flyt_soft_device *device, struct C
 
     if (!ctx)
         return NULL;
-    ctx->partition = partition_new(device, sms);
+    if (flyt_soft_map_open(device) == 0)
+        ctx->partition = partition_new(device, sms);
     if (!ctx->partition) {
         free(ctx);
         return NULL;

@@ -3,15 +3,61 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cpu/softgpu/driver_test.h"
 #include "rpc/base/fatbin.h"
 
+static uint64_t places[2]; /* of a variable, in a process that uses the first GPU alone, and the second */
+
+/* In a process of its own. */
+static void place_main(int ordinal, int fd)
+{
+    static const char image[] =
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .global .align 4 .u32 counter;\n";
+    CUdeviceptr address;
+    CUcontext ctx;
+    CUmodule module;
+    size_t bytes;
+
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&ctx, ordinal) || cuCtxSetCurrent(ctx) ||
+        cuModuleLoadData(&module, image) || cuModuleGetGlobal(&address, &bytes, module, "counter") ||
+        write(fd, &address, sizeof address) != sizeof address)
+        _exit(1);
+    _exit(0);
+}
+
+static uint64_t place_on(int ordinal)
+{
+    uint64_t address = 0;
+    int fds[2], status;
+
+    assert_int_equal(pipe(fds), 0);
+    pid_t child = fork();
+    if (!child)
+        place_main(ordinal, fds[1]);
+    close(fds[1]);
+    assert_int_equal(read(fds[0], &address, sizeof address), sizeof address);
+    close(fds[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    return address;
+}
+
 static int start(void **state)
 {
+    setenv("FLYT_SOFT_DEVICES", "2", 1);
+    places[0] = place_on(0);
+    places[1] = place_on(1);
     test_start();
     return 0;
+}
+
+static void variables_lie_where_they_do_on_another_gpu(void **state)
+{
+    assert_int_not_equal(places[0], 0);
+    assert_int_equal(places[0], places[1]);
 }
 
 /* A file that the build put beside this program, with a NUL behind it. */
@@ -221,10 +267,14 @@ static void a_cooperative_grid_has_its_barrier(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_of_an_image_runs),        cmocka_unit_test(a_wrapper_is_followed),
-        cmocka_unit_test(machine_code_alone_is_refused),      cmocka_unit_test(a_broken_image_is_an_error),
-        cmocka_unit_test(printf_comes_out_when_synchronised), cmocka_unit_test(device_malloc_has_its_heap),
+        cmocka_unit_test(every_form_of_an_image_runs),
+        cmocka_unit_test(a_wrapper_is_followed),
+        cmocka_unit_test(machine_code_alone_is_refused),
+        cmocka_unit_test(a_broken_image_is_an_error),
+        cmocka_unit_test(printf_comes_out_when_synchronised),
+        cmocka_unit_test(device_malloc_has_its_heap),
         cmocka_unit_test(a_cooperative_grid_has_its_barrier),
+        cmocka_unit_test(variables_lie_where_they_do_on_another_gpu),
     };
 
     return cmocka_run_group_tests(tests, start, NULL);

@@ -41,7 +41,7 @@
 #define FLYT_SOFT_HOST_BASE     ((uint64_t)0x1e0000000000)
 #define FLYT_SOFT_HOST_BYTES    FLYT_SOFT_TIB
 #define FLYT_SOFT_OWN_BASE      ((uint64_t)0x1f0000000000)
-#define FLYT_SOFT_OWN_BYTES     (64 * FLYT_SOFT_GIB) /* for each device: variables, then the heap */
+#define FLYT_SOFT_OWN_BYTES     (64 * FLYT_SOFT_GIB) /* for each device in use: variables, then the heap */
 #define FLYT_SOFT_GLOBALS_BYTES (32 * FLYT_SOFT_GIB)
 #define FLYT_SOFT_FIXED_BASE    ((uint64_t)0x200000000000)
 #define FLYT_SOFT_FIXED_BYTES   (32 * FLYT_SOFT_TIB)
@@ -67,6 +67,7 @@ struct flyt_soft_map {
     uint64_t total_bytes;
     _Atomic uint64_t used_bytes;
     struct flyt_soft_pool alloc;   /* cuMemAlloc */
+    bool is_open;                  /* globals and heap have their places */
     struct flyt_soft_pool globals; /* modules' variables and the driver's own */
     struct flyt_soft_pool heap;    /* device malloc */
     _Atomic uint64_t heap_used_bytes;
@@ -96,6 +97,13 @@ struct flyt_soft_extent {
 
 /* 0 or -ENOMEM. total_bytes: the device's memory, a multiple of a granule. */
 int flyt_soft_map_init(struct flyt_soft_device *device, uint64_t total_bytes);
+/*
+ * The device is to have a context: places for variables and the heap, once. They follow each other in the order in
+ * which the process comes to use devices, not in that of the devices: a process that uses one alone has the same places
+ * on whichever it is, as with NVIDIA's driver, so that a session's variables keep their addresses where it moves. 0 or
+ * -ENOMEM. Any thread.
+ */
+int flyt_soft_map_open(struct flyt_soft_device *device);
 int flyt_soft_space_init(struct flyt_soft_space *space);
 
 /* Takes `bytes` of the device's memory. False: not that much left. */

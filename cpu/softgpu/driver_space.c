@@ -171,9 +171,14 @@ bool flyt_soft_pool_find(struct flyt_soft_pool *pool, uint64_t address, struct f
     return range != NULL;
 }
 
+static void pool_init(struct flyt_soft_pool *pool, struct flyt_soft_device *device)
+{
+    pthread_mutex_init(&pool->mutex, NULL);
+    pool->device = device;
+}
+
 /* Reserves the pool's addresses; pieces become accessible as they are handed out. */
-static int pool_init(struct flyt_soft_pool *pool, struct flyt_soft_device *device, uint64_t base, uint64_t bytes,
-                     uint64_t unit_bytes)
+static int pool_open(struct flyt_soft_pool *pool, uint64_t base, uint64_t bytes, uint64_t unit_bytes)
 {
     void *at =
         mmap((void *)base, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
@@ -184,9 +189,10 @@ static int pool_init(struct flyt_soft_pool *pool, struct flyt_soft_device *devic
         munmap(at, bytes);
         return -ENOMEM;
     }
-    pthread_mutex_init(&pool->mutex, NULL);
-    pool->device = device;
-    return flyt_soft_ranges_init(&pool->ranges, base, bytes, unit_bytes);
+    pthread_mutex_lock(&pool->mutex);
+    int status = flyt_soft_ranges_init(&pool->ranges, base, bytes, unit_bytes);
+    pthread_mutex_unlock(&pool->mutex);
+    return status;
 }
 
 int flyt_soft_map_init(struct flyt_soft_device *device, uint64_t total_bytes)
@@ -194,7 +200,6 @@ int flyt_soft_map_init(struct flyt_soft_device *device, uint64_t total_bytes)
     struct flyt_soft_map *map = &device->map;
     uint64_t granule_count = FLYT_SOFT_SPAN_BYTES >> FLYT_SOFT_GRANULE_SHIFT;
     uint64_t alloc_base = FLYT_SOFT_ALLOC_BASE + (uint64_t)device->index * FLYT_SOFT_ALLOC_BYTES;
-    uint64_t own_base = FLYT_SOFT_OWN_BASE + (uint64_t)device->index * FLYT_SOFT_OWN_BYTES;
 
     map->total_bytes = total_bytes;
     map->access = mmap(NULL, granule_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -205,12 +210,31 @@ int flyt_soft_map_init(struct flyt_soft_device *device, uint64_t total_bytes)
         .region_count = 1,
         .regions = {{.base = FLYT_SOFT_SPAN_BASE, .granule_count = granule_count, .mapped = map->access}},
     };
-    if (pool_init(&map->alloc, device, alloc_base, FLYT_SOFT_ALLOC_BYTES, POOL_UNIT_BYTES) < 0 ||
-        pool_init(&map->globals, device, own_base, FLYT_SOFT_GLOBALS_BYTES, POOL_UNIT_BYTES) < 0 ||
-        pool_init(&map->heap, device, own_base + FLYT_SOFT_GLOBALS_BYTES, FLYT_SOFT_OWN_BYTES - FLYT_SOFT_GLOBALS_BYTES,
-                  FLYT_SOFT_HEAP_ALIGN) < 0)
-        return -ENOMEM;
-    return 0;
+    pool_init(&map->alloc, device);
+    pool_init(&map->globals, device);
+    pool_init(&map->heap, device);
+    return pool_open(&map->alloc, alloc_base, FLYT_SOFT_ALLOC_BYTES, POOL_UNIT_BYTES);
+}
+
+int flyt_soft_map_open(struct flyt_soft_device *device)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static uint64_t open_count;
+    struct flyt_soft_map *map = &device->map;
+    int status = 0;
+
+    pthread_mutex_lock(&mutex);
+    if (!map->is_open) {
+        uint64_t base = FLYT_SOFT_OWN_BASE + open_count * FLYT_SOFT_OWN_BYTES;
+        status = pool_open(&map->globals, base, FLYT_SOFT_GLOBALS_BYTES, POOL_UNIT_BYTES);
+        if (status == 0)
+            status = pool_open(&map->heap, base + FLYT_SOFT_GLOBALS_BYTES,
+                               FLYT_SOFT_OWN_BYTES - FLYT_SOFT_GLOBALS_BYTES, FLYT_SOFT_HEAP_ALIGN);
+        map->is_open = status == 0;
+        open_count += map->is_open;
+    }
+    pthread_mutex_unlock(&mutex);
+    return status;
 }
 
 int flyt_soft_space_init(struct flyt_soft_space *space)
@@ -223,7 +247,8 @@ int flyt_soft_space_init(struct flyt_soft_space *space)
             0 ||
         flyt_soft_ranges_init(&space->registered, 0x1000, (uint64_t)1 << 56, REGISTER_UNIT_BYTES) < 0)
         return -ENOMEM;
-    return pool_init(&space->host, NULL, FLYT_SOFT_HOST_BASE, FLYT_SOFT_HOST_BYTES, POOL_UNIT_BYTES);
+    pool_init(&space->host, NULL);
+    return pool_open(&space->host, FLYT_SOFT_HOST_BASE, FLYT_SOFT_HOST_BYTES, POOL_UNIT_BYTES);
 }
 
 struct flyt_soft_device *flyt_soft_alloc_device(uint64_t address)
