@@ -537,62 +537,6 @@ static void a_session_goes_on_from_an_image_with_its_memory(void **state)
     close_first(self);
 }
 
-/* What an image with rounds takes back is not there, and what comes later in its place is. */
-static void what_an_image_takes_back_is_gone(void **state)
-{
-    enum { PAGES = 4 * MIB / FLYT_CHECKPOINT_PAGE_BYTES };
-    const uint64_t place = flyt_window_base(0) + 64 * MIB, other = place + 16 * MIB;
-    struct fixture *self = *state;
-    struct flyt_error err;
-    int fd;
-    begin(self);
-    struct flyt_checkpoint_writer *writer = begin_image(&fd);
-    unsigned char *pages = malloc(4 * MIB);
-    assert_non_null(pages);
-    memset(pages, 0x5b, 4 * MIB);
-    assert_int_equal(flyt_checkpoint_put_extent(writer, place, 2 * MIB, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_extent(writer, other, 2 * MIB, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_pages(writer, place, PAGES / 2, pages, NULL, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_pages(writer, other, PAGES / 2, pages, NULL, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_round(writer, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_extent_gone(writer, place, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_extent_gone(writer, other, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_extent(writer, place, 4 * MIB, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_extent(writer, place + 4 * MIB, 36 * MIB, &err), 0);
-    memset(pages + FLYT_CHECKPOINT_PAGE_BYTES, 0, FLYT_CHECKPOINT_PAGE_BYTES);
-    memset(pages + 2 * MIB, 0x3c, 2 * MIB);
-    assert_int_equal(flyt_checkpoint_put_pages(writer, place, PAGES, pages, NULL, &err), 0);
-    /* More than a record with contents has. */
-    assert_int_equal(flyt_checkpoint_put_run(writer, place + 4 * MIB, 9 * PAGES, FLYT_CHECKPOINT_ZERO, NULL, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_round(writer, &err), 0);
-    assert_int_equal(flyt_checkpoint_put_run(writer, place, 1, FLYT_CHECKPOINT_ZERO, NULL, &err), 0);
-    end_image(writer);
-    memset(pages, 0, FLYT_CHECKPOINT_PAGE_BYTES);
-    prepare(self);
-    self->second->keeps_made = true;
-    expect_state(self->second, fd, 0, NULL);
-    assert_int_equal(self->second->made_count, 2);
-    assert_int_equal(self->second->extent_count, 2);
-    for (unsigned i = 0; i < 2; i++) {
-        const struct fake_extent *made = &self->second->extents[i];
-        unsigned char *memory = mmap(NULL, made->bytes, PROT_READ, MAP_SHARED, made->fd, 0);
-        assert_true(memory != MAP_FAILED);
-        assert_true(made->address == place ? made->bytes == 4 * MIB : made->bytes == 36 * MIB);
-        if (made->address == place)
-            assert_int_equal(memcmp(memory, pages, 4 * MIB), 0);
-        else
-            assert_true(!memory[0] && !memcmp(memory, memory + 1, made->bytes - 1));
-        munmap(memory, made->bytes);
-        close(made->fd);
-    }
-    assert_true(self->second->extents[0].address != self->second->extents[1].address);
-    self->second->extent_count = 0;
-    free(pages);
-    fake_server_kill(self->second);
-    fake_server_kill(self->first);
-    close_first(self);
-}
-
 /* The program stopped, went on at the first server, loaded something, and stopped again. */
 static void the_state_comes_again(void **state)
 {
@@ -1019,7 +963,6 @@ int main(void)
         TEST(a_session_goes_on_in_memory_that_was_made),
         TEST(a_session_goes_on_in_memory_that_was_given),
         TEST(a_session_goes_on_from_an_image_with_its_memory),
-        TEST(what_an_image_takes_back_is_gone),
         TEST(the_state_comes_again),
         TEST(variables_that_come_to_be_elsewhere),
         TEST(images_that_are_damaged),

@@ -7,6 +7,8 @@
  * then it may be elsewhere from now on.
  *  - An OBJECT record of kind FLYT_CHECKPOINT_EVENT: an event that was recorded and is complete, struct
  *    flyt_state_event as FLYT_STATE_EVENT_BYTES.
+ *  - One of kind FLYT_CHECKPOINT_MODULE: a library that is loaded, in the order of loading: the arguments of its
+ *    library_load as XDR. Its image is a MODULE_IMAGE record before it, under the hash that they name.
  */
 #ifndef FLYT_SERVER_STATE_H
 #define FLYT_SERVER_STATE_H

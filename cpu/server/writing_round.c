@@ -13,6 +13,8 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 
+enum { RANGES_FIRST = 1024 };
+
 /* ---- extents ---- */
 
 /* All that the copiers have in their tables. *ret_extents is to be freed. 0 or -ENOMEM. */
@@ -87,7 +89,7 @@ static void list_range(void *user, uint64_t address, uint64_t bytes)
     if (listing->has_failed)
         return;
     if (listing->count == listing->room) {
-        uint64_t room = listing->room ? 2 * listing->room : 1024;
+        uint64_t room = 2 * listing->room;
         flyt_checkpoint_range *ranges = reallocarray(listing->ranges, room, sizeof *ranges);
         listing->has_failed = !ranges;
         if (!ranges)
@@ -124,7 +126,8 @@ static void keep_covered(struct listing *listing, const flyt_checkpoint_extent *
 
 static int fill_allocations(struct flyt_writing *writing, struct flyt_writing_round *round)
 {
-    struct listing listing = {0};
+    struct listing listing = {.ranges = calloc(RANGES_FIRST, sizeof *listing.ranges), .room = RANGES_FIRST};
+    listing.has_failed = !listing.ranges;
     for (unsigned i = 0; i < writing->session->device_count; i++) {
         flyt_allocator_each(&writing->session->devices[i].memory.small, list_range, &listing);
         flyt_allocator_each(&writing->session->devices[i].memory.large, list_range, &listing);

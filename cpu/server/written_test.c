@@ -20,9 +20,11 @@
 #include <cmocka.h>
 
 #include "cpu/image/verify.h"
+#include "cpu/image/writer.h"
 #include "cpu/server/fake_manager.h"
 #include "cpu/server/fake_program.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/id.h"
 #include "rpc/transport/handshake.h"
 
 enum { MIB = 1 << 20, RANGES = 3, LIBRARIES = 3, MOVE_ID = 31 };
@@ -461,6 +463,73 @@ static void a_program_is_written_and_goes_on(void **state)
     finish(self, self->first);
 }
 
+/* What an image with rounds takes back is not there, and what comes later in its place is. */
+static void what_an_image_takes_back_is_gone(void **state)
+{
+    enum { PAGES = 4 * MIB / FLYT_CHECKPOINT_PAGE_BYTES };
+    const uint64_t place = flyt_window_base(0) + 64 * MIB, other = place + 48 * MIB;
+    const flyt_checkpoint_head head = {.build = (char *)"test",
+                                       .program_name = (char *)"",
+                                       .vm = (char *)"",
+                                       .gpu_type = (char *)"",
+                                       .id = "0123456789abcde"};
+    const flyt_checkpoint_sequence sequence = {7, 7, 7};
+    struct fixture *self = *state;
+    struct flyt_checkpoint_writer *writer;
+    struct flyt_error err;
+    flyt_auto_close int fd = new_file(self);
+    unsigned char *pages = malloc(4 * MIB);
+    assert_non_null(pages);
+    assert_int_equal(flyt_checkpoint_writer_new(fd, "image", &head, FLYT_CHECKPOINT_PACK_NOT, &writer, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_slot(writer, 0, 0, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_round(writer, &err), 0);
+    memset(pages, 0x5b, 4 * MIB);
+    assert_int_equal(flyt_checkpoint_put_extent(writer, place, 2 * MIB, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent(writer, other, 2 * MIB, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_pages(writer, place, PAGES / 2, pages, NULL, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_pages(writer, other, PAGES / 2, pages, NULL, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_round(writer, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent_gone(writer, place, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent_gone(writer, other, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent(writer, place, 4 * MIB, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_extent(writer, place + 4 * MIB, 36 * MIB, &err), 0);
+    memset(pages + FLYT_CHECKPOINT_PAGE_BYTES, 0, FLYT_CHECKPOINT_PAGE_BYTES);
+    memset(pages + 2 * MIB, 0x3c, 2 * MIB);
+    assert_int_equal(flyt_checkpoint_put_pages(writer, place, PAGES, pages, NULL, &err), 0);
+    /* More than a record with contents has. */
+    assert_int_equal(flyt_checkpoint_put_run(writer, place + 4 * MIB, 9 * PAGES, FLYT_CHECKPOINT_ZERO, NULL, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_round(writer, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_run(writer, place, 1, FLYT_CHECKPOINT_ZERO, NULL, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_sequence(writer, &sequence, &err), 0);
+    assert_int_equal(flyt_checkpoint_put_end(writer, &err), 0);
+    flyt_checkpoint_writer_free(writer);
+    memset(pages, 0, FLYT_CHECKPOINT_PAGE_BYTES);
+    begin(self);
+    prepare(self);
+    post_state(self, fd);
+    assert_int_equal(await_state(self), 0);
+    assert_int_equal(self->second->prepared.sequence, 7);
+    assert_int_equal(self->second->made_count, 2);
+    assert_int_equal(self->second->extent_count, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        const struct fake_extent *made = &self->second->extents[i];
+        unsigned char *memory = mmap(NULL, made->bytes, PROT_READ, MAP_SHARED, made->fd, 0);
+        assert_true(memory != MAP_FAILED);
+        assert_true(made->address == place ? made->bytes == 4 * MIB : made->bytes == 36 * MIB);
+        if (made->address == place)
+            assert_int_equal(memcmp(memory, pages, 4 * MIB), 0);
+        else
+            assert_true(!memory[0] && !memcmp(memory, memory + 1, made->bytes - 1));
+        munmap(memory, made->bytes);
+        close(made->fd);
+    }
+    assert_true(self->second->extents[0].address != self->second->extents[1].address);
+    self->second->extent_count = 0;
+    free(pages);
+    fake_server_kill(self->second);
+    finish(self, self->first);
+}
+
 /* What is cut off is not taken, and the program goes on where it was. */
 static void a_stream_that_is_cut_off_is_of_no_use(void **state)
 {
@@ -537,9 +606,13 @@ int main(void)
     char folder[] = "/var/tmp/flyt-written-test-XXXXXX", images[64];
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(a_program_goes_on_from_a_file),         TEST(a_program_goes_on_from_a_packed_file),
-        TEST(a_program_goes_on_from_a_stream),       TEST(a_program_is_written_and_goes_on),
-        TEST(a_stream_that_is_cut_off_is_of_no_use), TEST(what_cannot_be_written_hinders_no_program),
+        TEST(a_program_goes_on_from_a_file),
+        TEST(a_program_goes_on_from_a_packed_file),
+        TEST(a_program_goes_on_from_a_stream),
+        TEST(a_program_is_written_and_goes_on),
+        TEST(what_an_image_takes_back_is_gone),
+        TEST(a_stream_that_is_cut_off_is_of_no_use),
+        TEST(what_cannot_be_written_hinders_no_program),
     };
     if (!mkdtemp(folder))
         return 1;
