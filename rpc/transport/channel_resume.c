@@ -162,11 +162,31 @@ static bool read_until(struct flyt_channel *channel, uint64_t deadline_ms)
     return is_read_out(channel);
 }
 
+static bool is_sending(struct flyt_channel *channel)
+{
+    pthread_mutex_lock(&channel->data.mutex);
+    bool has_jobs = channel->data.job_count;
+    pthread_mutex_unlock(&channel->data.mutex);
+    return has_jobs || atomic_load(&channel->chunked_count);
+}
+
+/* A server that moves the session has all data, also such as was sent behind session_stopped: a thread that has sent
+ * the last of it may still have to see that. */
+static void await_senders(struct flyt_channel *channel)
+{
+    uint64_t deadline_ms = flyt_clock_ms() + HANDLER_MS;
+
+    while (is_sending(channel) && flyt_clock_left_ms(deadline_ms))
+        poll(NULL, 0, 1);
+}
+
 /* Nothing is read or written any more, and all threads have let go of the old connection. 0 or a negative errno. */
-static int leave_connection(struct flyt_channel *channel, struct flyt_error *err)
+static int leave_connection(struct flyt_channel *channel, bool is_moved, struct flyt_error *err)
 {
     eventfd_t value;
 
+    if (is_moved)
+        await_senders(channel);
     if (!flyt_data_leave(channel))
         return flyt_error_set(err, -EBUSY, "a transfer was under way");
     eventfd_write(channel->lost_fd, 1); /* who opens data streams gives up */
@@ -428,7 +448,7 @@ static const char *find_obstacle(struct resumption *self, struct flyt_error *err
 {
     struct flyt_resume_state state;
 
-    if (leave_connection(self->channel, err))
+    if (leave_connection(self->channel, self->is_moved, err))
         return err->text;
     if (!flyt_channel_find_state(self->channel, &state))
         return "what is kept of it cannot be read";
