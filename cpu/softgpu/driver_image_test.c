@@ -15,15 +15,22 @@ static uint64_t places[2]; /* of a variable, in a process that uses the first GP
 static void place_main(int ordinal, int fd)
 {
     static const char image[] =
-        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .global .align 4 .u32 counter;\n";
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .global .align 4 .u32 counter;\n"
+        ".visible .entry nothing(.param .u32 unused)\n{\n    ret;\n}\n";
+    size_t offset, parameter_bytes;
     CUdeviceptr address;
+    CUlibrary library;
+    CUkernel kernel;
     CUcontext ctx;
     CUmodule module;
     size_t bytes;
 
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&ctx, ordinal) || cuCtxSetCurrent(ctx) ||
         cuModuleLoadData(&module, image) || cuModuleGetGlobal(&address, &bytes, module, "counter") ||
-        write(fd, &address, sizeof address) != sizeof address)
+        /* What is asked about kernels is answered for the first GPU, which has no context here. */
+        cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0) ||
+        cuLibraryGetKernel(&kernel, library, "nothing") || cuKernelGetParamInfo(kernel, 0, &offset, &parameter_bytes) ||
+        parameter_bytes != 4 || write(fd, &address, sizeof address) != sizeof address)
         _exit(1);
     _exit(0);
 }

@@ -89,6 +89,9 @@ static CUresult module_place(struct CUmod_st *module, struct flyt_ptx_diag *diag
         if (bytes > module->device->map.total_bytes)
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    /* What is asked about a kernel on another device has it loaded there, where no context may have been made. */
+    if (flyt_soft_map_open(module->device) < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     r = flyt_soft_pool_alloc(&module->device->map.globals, bytes ? bytes : 1, align_max, NULL, &module->globals);
     if (r != CUDA_SUCCESS)
         return r;
