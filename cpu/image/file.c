@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cpu/image/reader.h"
 #include "rpc/base/descriptors.h"
 
 int flyt_checkpoint_id_make(void *ret_id)
@@ -39,11 +40,11 @@ static int fail(const char *folder, const char *name, const char *what, struct f
 /* Opens a file without a name, or a hidden one. */
 static int open_unnamed(struct flyt_checkpoint_file *file)
 {
-    file->fd = openat(file->folder_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    file->fd = openat(file->folder_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file->fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
         return file->fd;
     snprintf(file->temporary, sizeof file->temporary, ".%.*s.part", FLYT_CHECKPOINT_ID_TEXT_BYTES - 1, file->name);
-    file->fd = openat(file->folder_fd, file->temporary, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+    file->fd = openat(file->folder_fd, file->temporary, O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
     file->has_temporary = file->fd >= 0;
     return file->fd;
 }
@@ -86,20 +87,82 @@ static int give_name(const struct flyt_checkpoint_file *file)
     return linkat(AT_FDCWD, unnamed, file->folder_fd, file->name, AT_SYMLINK_FOLLOW);
 }
 
+/* What was written gets its name, and lasts. */
+static int settle(const struct flyt_checkpoint_file *file, struct flyt_error *err)
+{
+    if (fsync(file->fd))
+        return fail("", file->name, "it cannot be made to last", err);
+    if (give_name(file)) /* fails where one has taken the name meanwhile */
+        return fail("", file->name, "it cannot be given its name", err);
+    if (!fsync(file->folder_fd))
+        return 0;
+    int status = fail("", file->name, "its name cannot be made to last", err);
+    unlinkat(file->folder_fd, file->name, 0);
+    return status;
+}
+
 int flyt_checkpoint_file_commit(struct flyt_checkpoint_file *file, struct flyt_error *err)
 {
     int status = 0;
 
     if (!flyt_checkpoint_writer_has_ended(file->writer))
         status = flyt_error_set(err, -EINVAL, "image %s: it is not whole", file->name);
-    else if (fsync(file->fd))
-        status = fail("", file->name, "it cannot be made to last", err);
-    else if (give_name(file)) /* fails where one has taken the name meanwhile */
-        status = fail("", file->name, "it cannot be given its name", err);
-    else if (fsync(file->folder_fd)) {
-        status = fail("", file->name, "its name cannot be made to last", err);
-        unlinkat(file->folder_fd, file->name, 0);
+    else
+        status = settle(file, err);
+    flyt_checkpoint_file_abandon(file);
+    return status;
+}
+
+int flyt_checkpoint_file_open(const char *folder, struct flyt_checkpoint_file *ret_file, struct flyt_error *err)
+{
+    struct flyt_checkpoint_file file = {.folder_fd = -1, .fd = -1};
+    unsigned char id[FLYT_CHECKPOINT_ID_BYTES];
+    int status = flyt_checkpoint_id_make(id);
+
+    if (status)
+        return flyt_error_set(err, status, "image %.200s: no id can be made: %s", folder, strerror(-status));
+    flyt_checkpoint_file_name(id, file.name); /* until its own is known */
+    file.folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file.folder_fd < 0)
+        status = fail(folder, "", "the folder cannot be opened", err);
+    else if (open_unnamed(&file) < 0)
+        status = fail(folder, file.name, "it cannot be made", err);
+    if (status)
+        flyt_checkpoint_file_abandon(&file);
+    else
+        *ret_file = file;
+    return status;
+}
+
+/* The name that its head gives it. */
+static int read_name(struct flyt_checkpoint_file *file, struct flyt_error *err)
+{
+    struct flyt_checkpoint_reader *reader = NULL;
+    struct flyt_checkpoint_record record;
+
+    if (lseek(file->fd, 0, SEEK_SET))
+        return fail("", file->name, "it cannot be read", err);
+    int status = flyt_checkpoint_reader_new(file->fd, file->name, true, &reader, err);
+    if (!status)
+        status = flyt_checkpoint_next(reader, &record, err);
+    if (status == 1 && record.type == FLYT_CHECKPOINT_HEAD) {
+        flyt_checkpoint_file_name(record.body->head.id, file->name);
+        status = 0;
+    } else if (status >= 0) {
+        status = flyt_error_set(err, -EBADMSG, "image %s: it has no head", file->name);
     }
+    flyt_checkpoint_reader_free(reader);
+    return status;
+}
+
+int flyt_checkpoint_file_adopt(struct flyt_checkpoint_file *file, char *ret_name, struct flyt_error *err)
+{
+    int status = read_name(file, err);
+
+    if (!status)
+        status = settle(file, err);
+    if (!status && ret_name)
+        memcpy(ret_name, file->name, sizeof file->name);
     flyt_checkpoint_file_abandon(file);
     return status;
 }

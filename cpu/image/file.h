@@ -4,6 +4,7 @@
  * then; else a hidden one, ".ID.part", which a crash may leave and flyt_checkpoint_folder_read takes for nothing.
  *
  *     flyt_checkpoint_file_create → flyt_checkpoint_put_… with file->writer → flyt_checkpoint_file_commit
+ *     flyt_checkpoint_file_open → somebody else writes an image to file->fd → flyt_checkpoint_file_adopt
  *
  * Files have mode 0600: they hold the memory of a program. SIGXFSZ must be ignored (writer.h). One thread at a time.
  */
@@ -20,7 +21,7 @@ struct flyt_checkpoint_file {
     bool has_temporary;
     char name[FLYT_CHECKPOINT_NAME_BYTES];          /* in the folder */
     char temporary[FLYT_CHECKPOINT_NAME_BYTES + 1]; /* where has_temporary */
-    struct flyt_checkpoint_writer *writer;
+    struct flyt_checkpoint_writer *writer;          /* NULL: somebody else writes it */
 };
 
 /* A new id from the kernel's random numbers. 0 or a negative errno. */
@@ -35,6 +36,16 @@ int flyt_checkpoint_file_create(const char *folder, const flyt_checkpoint_head *
 /* After flyt_checkpoint_put_end: makes file, name and folder last (fsync). Ends the file in any case; on failure
  * nothing of it is left. Blocks as long as the disk takes. */
 int flyt_checkpoint_file_commit(struct flyt_checkpoint_file *file, struct flyt_error *err);
+/* Begins an image that another process writes, from the first byte on, to file->fd: its id, and so its name, are known
+ * when its head is there. As flyt_checkpoint_file_create; end it with adopt or abandon. */
+int flyt_checkpoint_file_open(const char *folder, struct flyt_checkpoint_file *ret_file, struct flyt_error *err);
+/*
+ * That process has written it whole: it gets the name of the id in its head, which is all that is read of it, and
+ * ret_name, if not NULL (FLYT_CHECKPOINT_NAME_BYTES). Ends the file in any case; on failure nothing of it is left:
+ * -EEXIST: there is one of that id; that of the reader (reader.h); of fsync(2). Blocks as long as the disk takes.
+ */
+int flyt_checkpoint_file_adopt(struct flyt_checkpoint_file *file, char *ret_name, struct flyt_error *err);
+
 /* Nothing of it is left. */
 void flyt_checkpoint_file_abandon(struct flyt_checkpoint_file *file);
 

@@ -206,6 +206,55 @@ static void half_a_file_is_none(void **state)
 }
 
 /* Killed in the middle, with the state of before still the newest. */
+/* An image that somebody else writes: the whole sample, or its first bytes. Its name is not known before. */
+static int adopt_sample(const struct test_bytes *sample, size_t bytes, char *ret_name, struct flyt_error *err)
+{
+    struct flyt_checkpoint_file file;
+
+    DO(flyt_checkpoint_file_open(folder, &file, err));
+    assert_int_equal(count_names(), file.has_temporary);
+    assert_int_equal(newest(NULL), 0);
+    assert_int_equal(write(file.fd, sample->data, bytes), bytes);
+    return flyt_checkpoint_file_adopt(&file, ret_name, err);
+}
+
+static void what_another_process_wrote_is_there(void **state)
+{
+    struct test_bytes sample = test_sample(FLYT_CHECKPOINT_PACK_LZ4);
+    char name[FLYT_CHECKPOINT_NAME_BYTES], path[200];
+    struct flyt_checkpoint_file file;
+    struct flyt_error err;
+    struct stat about;
+
+    for (unsigned way = 0; way < 2; way++) {
+        is_without_tmpfile = way == 1;
+        assert_int_equal(adopt_sample(&sample, 0, name, &err), -ENODATA);
+        assert_int_equal(adopt_sample(&sample, 20, name, &err), -ENODATA);
+        DO(flyt_checkpoint_file_open(folder, &file, &err));
+        assert_int_equal(write(file.fd, sample.data, sample.bytes), sample.bytes);
+        flyt_checkpoint_file_abandon(&file);
+        assert_int_equal(count_names(), 0);
+        if (adopt_sample(&sample, sample.bytes, name, &err))
+            fail_msg("%s", err.text);
+        path_of(7, path);
+        assert_string_equal(strrchr(path, '/') + 1, name);
+        DO(stat(path, &about));
+        assert_int_equal(about.st_mode & 07777, 0600);
+        assert_int_equal(about.st_size, sample.bytes);
+        DO(verify(7, &err));
+        assert_int_equal(count_names(), 1);
+        /* One of that id is there already: it stays as it is. */
+        DO(flyt_checkpoint_file_open(folder, &file, &err));
+        assert_int_equal(write(file.fd, sample.data, sample.bytes), sample.bytes);
+        assert_int_equal(flyt_checkpoint_file_adopt(&file, NULL, &err), -EEXIST);
+        assert_int_equal(count_names(), 1);
+        DO(verify(7, &err));
+        DO(unlink(path));
+    }
+    assert_int_equal(flyt_checkpoint_file_open("/nowhere/at/all", &file, &err), -ENOENT);
+    free(sample.data);
+}
+
 static void a_killed_writer_leaves_what_was(void **state)
 {
     struct flyt_error err;
@@ -380,6 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_whole_one_is_there, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(half_a_file_is_none, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_another_process_wrote_is_there, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_killed_writer_leaves_what_was, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_full_disk_leaves_nothing, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(the_newest_is_at_the_end_of_its_chain, make_folder, remove_folder),
