@@ -24,10 +24,11 @@ enum {
 
 /* ---- away ---- */
 
-void flyt_left_begin(struct flyt_session *session)
+void flyt_left_begin(struct flyt_session *session, bool is_for_ever)
 {
     struct flyt_move *self = &session->move;
     self->step = FLYT_MOVE_LEAVING;
+    self->wait_ms = is_for_ever ? 0 : FLYT_MOVE_WAIT_MS;
     self->deadline_ns = session->clock_ns() + FLYT_MOVE_LEAVE_MS * 1000000ull;
     self->is_moved_due = true;
     session->is_notice_due = false; /* MOVED comes with it, and is the last word */
@@ -42,7 +43,7 @@ void flyt_left_begin(struct flyt_session *session)
 static void send_moved(struct flyt_session *session)
 {
     flyt_progress progress = flyt_session_progress(session);
-    flyt_back_moved moved = {.sequence = session->move.sequence, .wait_ms = FLYT_MOVE_WAIT_MS};
+    flyt_back_moved moved = {.sequence = session->move.sequence, .wait_ms = session->move.wait_ms};
     flyt_connection_call_back(session->connection, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
     flyt_connection_call_back(session->connection, FLYT_BACK_MOVED, (xdrproc_t)xdr_flyt_back_moved, &moved);
     session->move.is_moved_due = false;

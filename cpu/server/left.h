@@ -13,8 +13,9 @@
 
 #include "cpu/server/move.h"
 
-/* LEAVE came: from now on the end of the connection, and of data streams, ends nothing. */
-void flyt_left_begin(struct flyt_session *session);
+/* LEAVE came: from now on the end of the connection, and of data streams, ends nothing. is_for_ever: the program is to
+ * try to come back for as long as it takes, else for FLYT_MOVE_WAIT_MS. */
+void flyt_left_begin(struct flyt_session *session, bool is_for_ever);
 /* From flyt_move_advance. Returns whether time alone can change something. */
 bool flyt_left_advance(struct flyt_session *session);
 /* While it is leaving: reads what the program still sends, up to its end, and throws it away. Returns whether there was

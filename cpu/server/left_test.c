@@ -62,6 +62,24 @@ static void who_leaves_finds_everything_again(void **state)
     leave_wholly(self);
 }
 
+static void who_leaves_may_be_told_to_try_for_ever(void **state)
+{
+    struct moved *self = *state;
+    flyt_back_moved moved;
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    stop_wholly(self);
+    const uint64_t sequence = self->client->xid;
+    self->order.stop = (struct flyt_server_link_stop){.move_id = MOVE_ID, .timeout_us = FLYT_SERVER_LINK_FOR_EVER};
+    leave_order(self, FLYT_SERVER_LINK_LEAVE, -1);
+    await_back(self->client, FLYT_BACK_MOVED, (xdrproc_t)xdr_flyt_back_moved, &moved);
+    assert_int_equal(moved.sequence, sequence);
+    assert_int_equal(moved.wait_ms, 0);
+    shutdown(self->client->fd, SHUT_RDWR);
+    expect_left(self);
+    take_back(self);
+    go_on_behind(self, sequence);
+}
+
 static void who_fails_to_come_back_may_try_again(void **state)
 {
     struct moved *self = *state;
@@ -218,6 +236,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_moved, end)
     const struct CMUnitTest tests[] = {
         TEST(who_leaves_finds_everything_again),
+        TEST(who_leaves_may_be_told_to_try_for_ever),
         TEST(who_fails_to_come_back_may_try_again),
         TEST(nonsense_ends_a_connection_only),
         TEST(who_does_not_leave_is_shown_out),

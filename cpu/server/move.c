@@ -230,7 +230,7 @@ void flyt_move_order(struct flyt_session *session, const struct flyt_move_order 
     } else if (order->kind == FLYT_SERVER_LINK_GO_ON && can_go_on(self)) {
         end_move(session, 0, NULL);
     } else if (order->kind == FLYT_SERVER_LINK_LEAVE && self->step == FLYT_MOVE_STOPPED) {
-        flyt_left_begin(session);
+        flyt_left_begin(session, order->stop.timeout_us == FLYT_SERVER_LINK_FOR_EVER);
     } else if (order->kind == FLYT_SERVER_LINK_TAKE_BACK && self->step >= FLYT_MOVE_LEAVING) {
         own_fd = -1;
         flyt_left_take_back(session, order, fd);

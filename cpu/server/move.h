@@ -29,7 +29,8 @@ struct flyt_secure;
 struct flyt_session;
 
 enum {
-    FLYT_MOVE_WAIT_MS = 60000, /* so long a program that was told to leave tries to come back */
+    FLYT_MOVE_WAIT_MS =
+        60000, /* so long a program that was told to leave tries to come back, unless LEAVE says otherwise */
     FLYT_MOVE_LEAVE_MS = 5000, /* then the connection of one that does not leave is closed */
 };
 
@@ -71,6 +72,7 @@ struct flyt_move {
     bool is_go_on_due; /* likewise GO_ON: the client was sent a STOP that is over */
     bool is_moved_due; /* likewise MOVED */
     bool is_written;   /* the pages of its image are, and the state was given to follow them */
+    uint64_t wait_ms;  /* what MOVED says: so long the program tries to come back; 0: for ever */
     bool is_whole;     /* the client left, and may come back to what is here */
     uint64_t begun_ns, stop_ns, stopped_ns, drained_ns; /* when MOVE, STOP came; it had stopped; all had ended */
     uint64_t deadline_ns;                               /* of STOP; then of LEAVE */

@@ -130,7 +130,7 @@ enum flyt_server_link_kind {
     FLYT_SERVER_LINK_GO_ON = 30,
     /* After STOPPED: the program is told that its session goes on elsewhere. `stop` (its move_id). Its connection ends;
      * everything is kept until the process is ended, or until TAKE_BACK. Answered by LEFT when the connection has
-     * ended. */
+     * ended. timeout_us FLYT_SERVER_LINK_FOR_EVER: the program is told to try for as long as it takes. */
     FLYT_SERVER_LINK_LEAVE = 31,
     /* After LEAVE: the session goes on here after all. `stop` (its move_id), and `session.channel_key` is in
      * stop.channel_key; `data`: the record of the client's connection, of kind FLYT_CONNECTION_RESUME; descriptor: its
@@ -246,6 +246,9 @@ struct flyt_server_link_move_state {
     uint64_t copied_bytes;            /* in all */
     uint64_t elapsed_us;              /* since MOVE came */
 };
+
+/* timeout_us of LEAVE: nobody knows when the session goes on. */
+#define FLYT_SERVER_LINK_FOR_EVER UINT64_MAX
 
 struct flyt_server_link_stop {
     uint64_t move_id;
