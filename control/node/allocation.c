@@ -15,6 +15,7 @@
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
+#include "control/node/suspended.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -367,7 +368,9 @@ void flyt_node_allocation_use(const struct flyt_node_allocation *allocation, fly
     *ret_use = (flyt_allocation_use){.id = allocation->now.id,
                                      .revision = allocation->now.revision,
                                      .outcome = {status, text},
-                                     .session_count = flyt_node_allocation_sessions(allocation)};
+                                     /* One that waits in an image needs its allocation as one that runs does. */
+                                     .session_count = flyt_node_allocation_sessions(allocation) +
+                                                      flyt_node_suspended_count(allocation)};
     ret_use->slots.slots_val = calloc(count + 1, sizeof *ret_use->slots.slots_val);
     if (!ret_use->slots.slots_val)
         return;

@@ -15,6 +15,7 @@
 #include "control/node/move.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
+#include "control/node/suspended.h"
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -176,8 +177,14 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BASE_DIFFERS, err.text);
         return;
     }
-    int status = flyt_node_move_find_token(node, allocation, answer->args->token.token_val,
-                                           answer->args->token.token_len, &session, &err);
+    const void *token = answer->args->token.token_val;
+    size_t token_bytes = answer->args->token.token_len;
+    int status = flyt_node_suspended_ask(node, allocation, token, token_bytes, &err);
+    if (status == -EBUSY) {
+        refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, err.text);
+        return;
+    }
+    status = flyt_node_move_find_token(node, allocation, token, token_bytes, &session, &err);
     memcpy(ticket.channel_key, channel_key, sizeof ticket.channel_key);
     if (!status) {
         ticket.session_id = session->session_id;
@@ -187,8 +194,7 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
         return;
     }
     if (status == -ENOENT)
-        status = flyt_node_resume_find_token(node, allocation, answer->args->token.token_val,
-                                             answer->args->token.token_len, &session, &err);
+        status = flyt_node_resume_find_token(node, allocation, token, token_bytes, &session, &err);
     if (status) {
         refuse(node, fd, answer->xid, status == -EBUSY ? FLYT_HANDSHAKE_BUSY : FLYT_HANDSHAKE_NO_SESSION, err.text);
         return;

@@ -29,6 +29,7 @@
  *   die | quit                                by SIGKILL | after RETURN
  *
  * One that is moved (MOVE) copies those first words into the other server's memory, and says "moved" as its last line.
+ * With an image (MOVE_WRITE) it writes these into that, and as the server that is given one it makes the memory anew.
  * As the other server it passes the fault points fake.prepare, fake.make, fake.state and fake.session, of which "error"
  * is answered with a failure (fake.session: it ends).
  */
@@ -46,6 +47,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "control/node/fake_image.h"
+#include "control/node/fake_ready.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/ledger.h"
 #include "rpc/transport/handshake.h"
@@ -80,6 +83,7 @@ struct fake {
         uint32_t kind;
         int mirror_fds[EXTENTS_MAX]; /* 0: none */
         bool is_refusing, is_busy, is_mute, is_frozen;
+        int image_fd; /* 0: none */
         uint64_t restless_count;
     } move;
     struct {
@@ -114,37 +118,6 @@ static void answer_number(struct fake *fake, int64_t number)
 }
 
 /* ---- the manager's side ---- */
-
-static void say_ready(struct fake *fake, unsigned gpu, unsigned group_size, unsigned sm_count, uint64_t memory_bytes)
-{
-    struct flyt_server_link_ready *ready = &fake->message.ready;
-
-    fake->message.kind = FLYT_SERVER_LINK_READY;
-    *ready = (struct flyt_server_link_ready){.version = FLYT_SERVER_LINK_VERSION,
-                                             .device_count = gpu + 1,
-                                             .sm_count = sm_count,
-                                             .group_size = group_size,
-                                             .compute_major = 9,
-                                             .memory_bytes = memory_bytes,
-                                             .reserve_bytes = 1 << 20};
-    /* The rest that makes no group of its own goes to the last one, as the driver does it. */
-    ready->group_count = sm_count / group_size;
-    for (unsigned i = 0; i < ready->group_count; i++)
-        ready->group_sms[i] = (uint16_t)group_size;
-    ready->group_sms[ready->group_count - 1] = (uint16_t)(group_size + sm_count % group_size);
-    if (group_size == 8 && sm_count == 132) { /* clusters: an H200 gives 15 groups of 8 and one of 12 */
-        ready->group_count = 16;
-        ready->group_sms[15] = 12;
-    }
-    /* "GROUP SMS": that one is another size, in a driver that splits otherwise. */
-    unsigned group, sms;
-    if (getenv("FLYT_FAKE_SPLIT") && sscanf(getenv("FLYT_FAKE_SPLIT"), "%u %u", &group, &sms) == 2)
-        ready->group_sms[group] = (uint16_t)sms;
-    if (getenv("FLYT_FAKE_GROUPS"))
-        ready->group_count = (uint32_t)atoi(getenv("FLYT_FAKE_GROUPS"));
-    strcpy(ready->name, "fake");
-    put(fake);
-}
 
 static void end(struct fake *fake, const char *sentence)
 {
@@ -340,22 +313,26 @@ static void say_library(struct fake *fake, uint64_t id)
     put(fake);
 }
 
-static void forget_mirrors(struct fake *fake)
+static void forget_copies(struct fake *fake)
 {
     for (unsigned i = 0; i < EXTENTS_MAX; i++) {
         if (fake->move.mirror_fds[i])
             close(fake->move.mirror_fds[i]);
         fake->move.mirror_fds[i] = 0;
     }
+    if (fake->move.image_fd)
+        close(fake->move.image_fd);
+    fake->move.image_fd = 0;
 }
 
-static void on_move(struct fake *fake)
+static void on_move(struct fake *fake, int fd)
 {
     const struct flyt_server_link_move move = fake->message.move;
 
     fake->move.id = move.move_id;
     fake->move.kind = move.kind;
-    forget_mirrors(fake);
+    forget_copies(fake);
+    fake->move.image_fd = fd >= 0 ? fd : 0;
     if (fake->move.is_refusing) {
         say_phase(fake, FLYT_SERVER_LINK_MOVE_REFUSED, -ENOTSUP, "a kernel of it allocates memory");
         fake->move.id = 0;
@@ -365,7 +342,7 @@ static void on_move(struct fake *fake)
     for (unsigned i = 0; i < fake->library_count; i++)
         say_library(fake, fake->libraries[i]);
     say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
-    if (move.kind == FLYT_SERVER_LINK_MOVE_GIVE || !count_extents(fake))
+    if (move.kind != FLYT_SERVER_LINK_MOVE_MIRROR || !count_extents(fake))
         look_ready(fake);
 }
 
@@ -415,6 +392,24 @@ static void say_stopped(struct fake *fake, int outcome)
         close(fd);
 }
 
+/* By id, as addresses rise. */
+static int write_image(struct fake *fake)
+{
+    static struct fake_image image;
+
+    image.session_id = fake->session.session_id;
+    image.sequence = fake->sequence;
+    image.count = 0;
+    for (unsigned i = 0; i < EXTENTS_MAX; i++) {
+        if (!fake->extents[i].fd)
+            continue;
+        image.extents[image.count].id = fake->extents[i].extent.extent_id;
+        image.extents[image.count].bytes = fake->extents[i].extent.bytes;
+        image.extents[image.count++].word = read_word(fake->extents[i].fd);
+    }
+    return fake_image_write(fake->move.image_fd, &image);
+}
+
 static void on_stop(struct fake *fake)
 {
     if (fake->message.stop.move_id != fake->move.id || fake->move.is_mute)
@@ -428,7 +423,8 @@ static void on_stop(struct fake *fake)
     for (unsigned i = 0; i < EXTENTS_MAX; i++)
         if (fake->move.mirror_fds[i] && fake->extents[i].fd)
             write_word(fake->move.mirror_fds[i], read_word(fake->extents[i].fd));
-    say_stopped(fake, is_mirrored(fake) ? 0 : -EIO);
+    int status = fake->move.kind == FLYT_SERVER_LINK_MOVE_WRITE ? write_image(fake) : 0;
+    say_stopped(fake, status ? status : is_mirrored(fake) ? 0 : -EIO);
 }
 
 static void on_go_on(struct fake *fake)
@@ -437,14 +433,14 @@ static void on_go_on(struct fake *fake)
         return;
     fake->move.id = 0;
     fake->move.is_frozen = false;
-    forget_mirrors(fake);
+    forget_copies(fake);
 }
 
 static void on_leave(struct fake *fake)
 {
     if (fake->message.stop.move_id != fake->move.id || !fake->move.is_frozen)
         _exit(1);
-    answer(fake, "moved");
+    answer(fake, fake->message.stop.timeout_us == FLYT_SERVER_LINK_FOR_EVER ? "moved for ever" : "moved");
     close(fake->client_fd);
     fake->client_fd = -1;
     fake->move.left_id = fake->move.id;
@@ -471,7 +467,7 @@ static void hear_move(struct fake *fake, int fd)
 {
     switch (fake->message.kind) {
     case FLYT_SERVER_LINK_MOVE:
-        on_move(fake);
+        on_move(fake, fd);
         break;
     case FLYT_SERVER_LINK_MIRROR:
         on_mirror(fake, fd);
@@ -815,10 +811,45 @@ static void make_memory(struct fake *fake)
     flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, !has_failed);
 }
 
+/* What an image has is made, and told unasked. */
+static void load_image(struct fake *fake, int fd)
+{
+    static struct fake_image image;
+    bool has_failed = flyt_fault_point("fake.make") == FLYT_FAULT_ERROR;
+
+    if (lseek(fd, 0, SEEK_SET) || fake_image_read(fd, &image))
+        _exit(1);
+    close(fd);
+    for (unsigned i = 0; i < image.count; i++) {
+        unsigned index = (unsigned)image.extents[i].id % EXTENTS_MAX;
+        fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
+        fake->extents[index].extent =
+            (struct flyt_server_link_extent){.extent_id = image.extents[i].id,
+                                             .bytes = image.extents[i].bytes,
+                                             .address = 0x200000000000 + (image.extents[i].id << 32)};
+        write_word(fake->extents[index].fd, image.extents[i].word);
+        fake->message.kind = FLYT_SERVER_LINK_MADE;
+        fake->message.data_bytes = 0;
+        fake->message.made =
+            (struct flyt_server_link_made){.extent = fake->extents[index].extent, .outcome = has_failed ? -ENOMEM : 0};
+        flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, !has_failed);
+    }
+    fake->taken.sequence = fake->sequence = image.sequence;
+    fake->taken.library_count = fake->library_count;
+    fake->taken.has_state = true;
+}
+
 static void take_state(struct fake *fake, int fd)
 {
+    const uint64_t move_id = fake->message.stop.move_id;
     uint64_t state[2];
+    struct stat info;
 
+    if (!fstat(fd, &info) && info.st_size > (off_t)sizeof state) { /* it is an image */
+        load_image(fake, fd);
+        answer_prepared(fake, "fake.state", move_id);
+        return;
+    }
     if (pread(fd, state, sizeof state, 0) != (ssize_t)sizeof state)
         _exit(1);
     close(fd);
@@ -945,7 +976,9 @@ int main(int argc, char **argv)
         put(fake);
         return 1;
     }
-    say_ready(fake, gpu, group_size, sms, memory_kib << 10);
+    fake->message.kind = FLYT_SERVER_LINK_READY;
+    fake_ready(&fake->message.ready, gpu, group_size, sms, memory_kib << 10);
+    put(fake);
     take_session(fake);
     for (;;) {
         /* A program that stands still is not heard. */

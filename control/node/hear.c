@@ -8,11 +8,13 @@
 #include <sys/epoll.h>
 
 #include "control/node/allocation.h"
+#include "control/node/checkpoint.h"
 #include "control/node/fault.h"
 #include "control/node/groups.h"
 #include "control/node/move.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
+#include "control/node/restore.h"
 #include "control/node/share.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -116,6 +118,8 @@ static void on_use(struct flyt_node_server *server, const struct flyt_server_lin
     snprintf(server->why_not, sizeof server->why_not, "%.*s", (int)sizeof server->why_not - 1,
              (const char *)message->data);
     flyt_node_move_use(server);
+    flyt_node_checkpoint_use_came(server);
+    flyt_node_restore_use_came(server);
 }
 
 /* fd: of a kind that has one; taken over. */
@@ -162,7 +166,12 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
     case FLYT_SERVER_LINK_LIBRARY:
     case FLYT_SERVER_LINK_MADE:
     case FLYT_SERVER_LINK_PREPARED:
-        flyt_node_move_hear(server, message, fd);
+        if (server->saving)
+            flyt_node_checkpoint_hear(server, message, fd);
+        else if (server->restoring)
+            flyt_node_restore_hear(server, message, fd);
+        else
+            flyt_node_move_hear(server, message, fd);
         break;
     case FLYT_SERVER_LINK_RETURN:
         if (message->data_bytes && !*server->end_reason)

@@ -10,13 +10,16 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/checkpoint.h"
 #include "control/node/groups.h"
 #include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
+#include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
+#include "control/node/suspended.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -508,6 +511,46 @@ static void serve_migration(struct flyt_call *call, void *args)
     flyt_call_reply(call, &res);
 }
 
+/* ---- images ---- */
+
+static void serve_checkpoint(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_checkpoint_args *order = args;
+    flyt_saving_res res = {.use = {.id = order->id, .phase = FLYT_SAVING_FAILED, .outcome = {.text = (char *)""}}};
+    struct flyt_error err = {0};
+
+    if (is_led(manager->node, order->epoch, &res.outcome)) {
+        if (!order->ask)
+            res.outcome = (flyt_outcome){flyt_node_checkpoint(manager->node, order, &err), err.text};
+        const struct flyt_node_checkpoint *checkpoint = flyt_node_checkpoint_find(manager->node, order->id);
+        if (checkpoint)
+            flyt_node_checkpoint_use(checkpoint, &res.use);
+        else if (order->ask)
+            res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such checkpoint"};
+    }
+    flyt_call_reply(call, &res);
+}
+
+static void serve_restore(struct flyt_call *call, void *args)
+{
+    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const flyt_order_restore_args *order = args;
+    flyt_saving_res res = {.use = {.id = order->id, .phase = FLYT_SAVING_FAILED, .outcome = {.text = (char *)""}}};
+    struct flyt_error err = {0};
+
+    if (is_led(manager->node, order->epoch, &res.outcome)) {
+        if (!order->ask)
+            res.outcome = (flyt_outcome){flyt_node_restore(manager->node, order, &err), err.text};
+        const struct flyt_node_restore *restore = flyt_node_restore_find(manager->node, order->id);
+        if (restore)
+            flyt_node_restore_use(restore, &res.use);
+        else if (order->ask)
+            res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such restore"};
+    }
+    flyt_call_reply(call, &res);
+}
+
 /* ---- orders ---- */
 
 static void answer_apply(void *user, flyt_apply_res *res)
@@ -531,11 +574,14 @@ static void serve_session_kill(struct flyt_call *call, void *args)
     if (is_led(manager->node, order->epoch, &outcome)) {
         struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
         struct flyt_node_server *away = flyt_node_resume_find(manager->node, order->session_id);
+        struct flyt_node_suspended *suspended = flyt_node_suspended_find(manager->node, order->session_id);
+        if (suspended)
+            flyt_node_suspended_drop(manager->node, suspended, "an operator has ended this session");
         if (server)
             flyt_node_move_end_session(server, "an operator has ended this session");
         else if (away)
             flyt_node_resume_end(away, "an operator has ended this session");
-        else
+        else if (!suspended)
             outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node has no such session (any more)"};
     }
     flyt_call_reply(call, &outcome);
@@ -697,6 +743,10 @@ static const struct flyt_procedure order_procedures[] = {
      sizeof(flyt_order_migrate_args), (xdrproc_t)xdr_flyt_outcome, serve_migrate},
     {FLYT_ORDER_MIGRATION, "order_migration", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_migration_args,
      sizeof(flyt_order_migration_args), (xdrproc_t)xdr_flyt_order_migration_res, serve_migration},
+    {FLYT_ORDER_CHECKPOINT, "order_checkpoint", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_checkpoint_args,
+     sizeof(flyt_order_checkpoint_args), (xdrproc_t)xdr_flyt_saving_res, serve_checkpoint},
+    {FLYT_ORDER_RESTORE, "order_restore", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_restore_args,
+     sizeof(flyt_order_restore_args), (xdrproc_t)xdr_flyt_saving_res, serve_restore},
     {FLYT_ORDER_LEADER, "order_leader", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_leader_args, sizeof(flyt_leader_args),
      (xdrproc_t)xdr_flyt_outcome, serve_leader},
     {.serve = NULL},

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "control/base/size.h"
+#include "control/node/checkpoint.h"
 #include "control/node/groups.h"
 #include "control/node/order.h"
+#include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
@@ -42,6 +44,10 @@ static flyt_status check_state(const struct flyt_node_allocation *allocation, co
 
     if (flyt_node_migration_of(allocation)) {
         flyt_error_set(err, -EBUSY, "a migration of VM %.255s is under way", now->vm_ip);
+        return FLYT_STATUS_CONFLICT;
+    }
+    if (flyt_node_checkpoint_of(allocation) || flyt_node_restore_of(allocation)) {
+        flyt_error_set(err, -EBUSY, "a checkpoint or a restore of VM %.255s is under way", now->vm_ip);
         return FLYT_STATUS_CONFLICT;
     }
     if (allocation->pending || allocation->is_removed || now->state == FLYT_ALLOCATION_ENDING) {

@@ -745,7 +745,7 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
     for (; source; source = source->next)
         if (source->allocation == allocation && source->state != FLYT_NODE_SERVER_ENDING &&
             bytes == sizeof source->token &&
-            (source->state == FLYT_NODE_SERVER_LEFT || source->left_move_id ||
+            ((source->state == FLYT_NODE_SERVER_LEFT && source->move) || source->left_move_id ||
              (source->move && source->move->is_taken_back)) &&
             flyt_equal_in_constant_time(source->token, token, bytes))
             break;

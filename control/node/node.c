@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/checkpoint.h"
 #include "control/node/fault.h"
 #include "control/node/door.h"
 #include "control/node/groups.h"
@@ -19,9 +20,11 @@
 #include "control/node/migration_switch.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
+#include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
+#include "control/node/suspended.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -217,7 +220,8 @@ static int take_allocations(struct flyt_node *node, struct flyt_error *err)
             return flyt_error_set(err, status, "the allocations cannot be taken: %s", strerror(-status));
         allocation->is_removed = is_removed;
     }
-    flyt_node_state_fini(&node->state);
+    flyt_node_state_free_allocations(&node->state);
+    flyt_node_suspended_init(node);
     /* After a reboot nobody can come back. */
     flyt_node_boot_id(boot_id);
     node->is_rejoining = node->allocations && *boot_id && !strcmp(boot_id, node->state.boot_id);
@@ -303,6 +307,8 @@ void flyt_node_fini(struct flyt_node *node)
         unlink(node->link_path);
     flyt_close(node->settings ? node->link_fd : -1);
     flyt_node_migrations_fini(node);
+    flyt_node_checkpoints_fini(node);
+    flyt_node_restores_fini(node);
     flyt_node_resume_fini(node);
     while (node->servers)
         flyt_node_server_free(node->servers);

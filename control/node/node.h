@@ -25,6 +25,8 @@ struct flyt_node_server;
 struct flyt_node_waiting;
 struct flyt_node_mps;
 struct flyt_node_migration;
+struct flyt_node_checkpoint;
+struct flyt_node_restore;
 struct flyt_greeter;
 
 enum {
@@ -87,9 +89,11 @@ struct flyt_node {
     unsigned server_count, starting_count;
     struct flyt_node_server *away; /* sessions without a server, which wait for their client (resume.h) */
     unsigned away_count, resume_ms;
-    struct flyt_node_migration *migrations; /* under way, and the last ones that ended (migration.h) */
-    unsigned switch_ms;                     /* FLYT_NODE_MOVE_SWITCH_MS */
-    unsigned went_back_count;               /* allocations that have gone back after a restart (migration_switch.h) */
+    struct flyt_node_migration *migrations;   /* under way, and the last ones that ended (migration.h) */
+    unsigned switch_ms;                       /* FLYT_NODE_MOVE_SWITCH_MS */
+    unsigned went_back_count;                 /* allocations that have gone back after a restart (migration_switch.h) */
+    struct flyt_node_checkpoint *checkpoints; /* as migrations (checkpoint.h) */
+    struct flyt_node_restore *restores;       /* likewise (restore.h) */
     struct flyt_node_waiting *waiting_first, *waiting_last;
     unsigned waiting_count;
     sd_event_source *pool_timer;

@@ -8,11 +8,14 @@
 
 #include "control/base/size.h"
 #include "control/node/allocation.h"
+#include "control/node/checkpoint.h"
 #include "control/node/groups.h"
 #include "control/node/migration.h"
+#include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/share.h"
 #include "control/node/server.h"
+#include "control/node/suspended.h"
 #include "rpc/base/log.h"
 
 enum { REMOVE_MS = 8000 /* an order to remove is answered by then: a server may hang in the driver */ };
@@ -225,6 +228,7 @@ static void end_sessions(struct flyt_node *node, const struct flyt_node_allocati
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
         if (server->allocation == allocation)
             flyt_node_server_end(server, reason);
+    flyt_node_suspended_drop_all(node, allocation, reason);
     flyt_node_resume_end_all(node, allocation, reason);
 }
 
@@ -415,8 +419,16 @@ static void apply_one(struct flyt_node *node, struct order *order, unsigned inde
         answer(order, index, allocation, from->id, FLYT_STATUS_CONFLICT, text);
         return;
     }
+    if (allocation && from->state != FLYT_ALLOCATION_ENDING &&
+        (flyt_node_checkpoint_of(allocation) || flyt_node_restore_of(allocation))) {
+        snprintf(text, sizeof text, "a checkpoint or a restore of VM %.255s is under way", allocation->now.vm_ip);
+        answer(order, index, allocation, from->id, FLYT_STATUS_CONFLICT, text);
+        return;
+    }
     if (migration)
         flyt_node_migration_drop(allocation, "the allocation of this VM was taken back");
+    if (allocation && from->state == FLYT_ALLOCATION_ENDING)
+        flyt_node_checkpoint_drop(allocation, "the allocation of this VM was taken back");
     flyt_status status = flyt_node_order_check(node, from, &err);
     if (status == FLYT_STATUS_OK && flyt_node_allocation_copy(from, &wanted)) {
         status = FLYT_STATUS_UNAVAILABLE;
@@ -441,6 +453,7 @@ void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation 
         return;
     finish_pending(allocation, FLYT_STATUS_NOT_FOUND, "the allocation was removed");
     flyt_node_migration_drop(allocation, reason);
+    flyt_node_checkpoint_drop(allocation, reason);
     allocation->is_removed = true;
     allocation->now.state = FLYT_ALLOCATION_ENDING;
     end_sessions(node, allocation, reason);

@@ -11,6 +11,7 @@
 #include "control/node/allocation.h"
 #include "control/node/fault.h"
 #include "control/node/migration.h"
+#include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -89,6 +90,8 @@ static bool hand_over_session(struct flyt_node *node, const struct flyt_node_tic
 
     if (session && session->move) /* one has been prepared for it */
         server = session->move->target && !session->move->target->hand_over ? session->move->target : NULL;
+    else if (session && session->prepared)
+        server = session->prepared->hand_over ? NULL : session->prepared;
     else if (session)
         server = flyt_node_pool_take(node, session->gpu);
     return server && !flyt_node_resume_give(server, session, ticket, fd, record, bytes);
@@ -296,7 +299,8 @@ static void lack_user(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_
 static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
 {
     struct flyt_node_starts *starts = &node->starts[gpu->index];
-    unsigned target = (unsigned)node->settings->warm + waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu);
+    unsigned target = (unsigned)node->settings->warm + waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu) +
+                      flyt_node_restore_wants(node, gpu);
 
     end_superfluous(node, gpu, target, now_ms);
     while (starts->warm + starts->starting < target && node->starting_count < starts_max(node) &&

@@ -19,6 +19,7 @@
 #include "control/node/migration_switch.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
+#include "control/node/suspended.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -109,6 +110,8 @@ static const char *check(const struct flyt_node *node, uid_t uid, const struct f
         return "this node manager does not understand the server";
     if (flyt_node_server_find(node, session->session_id))
         return "the session is there already";
+    if (rejoin->left_move_id && flyt_node_suspended_find(node, session->session_id))
+        return "the session is in a checkpoint image";
     return NULL;
 }
 
@@ -225,6 +228,17 @@ static void tell_missed(struct flyt_node_server *server, const struct flyt_serve
     }
 }
 
+/* The program runs: it had not been told to leave, or goes on at a new server, when the node manager was restarted. */
+static void forget_image(struct flyt_node *node, uint64_t session_id)
+{
+    struct flyt_node_suspended *suspended = flyt_node_suspended_find(node, session_id);
+
+    if (!suspended)
+        return;
+    flyt_node_suspended_remove(node, suspended);
+    flyt_node_save(node); /* where it cannot be written, that is logged: the next restart sees the same */
+}
+
 /* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
 static const char *take_back(struct guest *guest, const struct flyt_server_link_rejoin *rejoin, const int *fds,
                              unsigned fd_count)
@@ -236,6 +250,7 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     const char *reason = check(node, guest->uid, rejoin);
     if (reason)
         return reason;
+    forget_image(node, session->session_id);
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, session->allocation_id);
     if (!allocation)
         allocation = make_orphan(node, session);

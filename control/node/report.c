@@ -11,6 +11,7 @@
 #include "control/node/move.h"
 #include "control/node/mps.h"
 #include "control/node/server.h"
+#include "control/node/suspended.h"
 #include "rpc/base/url.h"
 
 /* ---- parts: NULL in them stands for no memory; xdr_free takes that ---- */
@@ -41,19 +42,56 @@ static int fill_session(const struct flyt_node_server *server, flyt_session_use 
     return use->program_name && use->client_address && use->why_not ? 0 : -ENOMEM;
 }
 
+/* Nothing of it is on a GPU. */
+static int fill_suspended(const struct flyt_node_suspended *suspended, flyt_session_use *use)
+{
+    char text[FLYT_NAME_BYTES_MAX + 1];
+
+    snprintf(text, sizeof text, "checkpointed: it waits in image %.150s/%s", suspended->folder, suspended->image);
+    *use = (flyt_session_use){
+        .id = suspended->session_id,
+        .allocation_id = suspended->allocation_id,
+        .program_name = copy_of(suspended->program),
+        .client_pid = suspended->client_pid,
+        .client_address = copy_of(suspended->client_address),
+        .started_ms = suspended->started_ms,
+        .is_encrypted = suspended->is_encrypted,
+        .why_not = copy_of(text),
+    };
+    return use->program_name && use->client_address && use->why_not ? 0 : -ENOMEM;
+}
+
+/* Whether a process, or who waits for one, is told of as the session: not where that is in an image. */
+static bool is_shown(const struct flyt_node *node, const struct flyt_node_server *server)
+{
+    return server->allocation && !flyt_node_move_hides(server) && !flyt_node_suspended_find(node, server->session_id);
+}
+
+static unsigned count_suspended(const struct flyt_node *node)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_suspended *suspended = node->state.suspended; suspended; suspended = suspended->next)
+        count++;
+    return count;
+}
+
 static int fill_sessions(const struct flyt_node *node, flyt_session_use **ret_sessions, u_int *ret_count)
 {
     int status = 0;
 
-    *ret_sessions = calloc(node->server_count + node->away_count + 1, sizeof **ret_sessions);
+    *ret_sessions = calloc(node->server_count + node->away_count + count_suspended(node) + 1, sizeof **ret_sessions);
     if (!*ret_sessions)
         return -ENOMEM;
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation && !flyt_node_move_hides(server) && *ret_count < FLYT_SESSIONS_MAX)
+        if (is_shown(node, server) && *ret_count < FLYT_SESSIONS_MAX)
             status |= fill_session(server, &(*ret_sessions)[(*ret_count)++]);
     for (const struct flyt_node_server *session = node->away; session; session = session->next)
-        if (*ret_count < FLYT_SESSIONS_MAX)
+        if (is_shown(node, session) && *ret_count < FLYT_SESSIONS_MAX)
             status |= fill_session(session, &(*ret_sessions)[(*ret_count)++]);
+    for (const struct flyt_node_suspended *suspended = node->state.suspended; suspended; suspended = suspended->next)
+        if (*ret_count < FLYT_SESSIONS_MAX)
+            status |= fill_suspended(suspended, &(*ret_sessions)[(*ret_count)++]);
     return status ? -ENOMEM : 0;
 }
 

@@ -14,7 +14,9 @@
 #include "control/node/move.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
+#include "control/node/restore.h"
 #include "control/node/share.h"
+#include "control/node/suspended.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
@@ -40,6 +42,12 @@ static void print_id(const struct flyt_node_server *session, char *text)
     snprintf(text, ID_BYTES, "%016" PRIx64, session->session_id);
 }
 
+/* Whether its server was prepared for it, and has its memory. */
+static bool has_memory(const struct flyt_node_server *session)
+{
+    return session->move || session->prepared;
+}
+
 /* The server that is being given it; NULL: none. */
 static struct flyt_node_server *taker_of(const struct flyt_node_server *session)
 {
@@ -56,7 +64,8 @@ bool flyt_node_resume_may_wait(const struct flyt_node_server *server)
 {
     const struct flyt_node_allocation *allocation = server->allocation;
 
-    return allocation && server->state == FLYT_NODE_SERVER_SERVING && server->use.is_replaceable &&
+    return allocation && !flyt_node_suspended_find(server->node, server->session_id) &&
+           server->state == FLYT_NODE_SERVER_SERVING && server->use.is_replaceable &&
            (!server->fault.is_hit || server->fault.is_spared) && !allocation->is_removed &&
            allocation->now.state != FLYT_ALLOCATION_ENDING && flyt_node_allocation_is_complete(allocation) &&
            flyt_node_extents_are_whole(&server->extents);
@@ -81,6 +90,7 @@ static void finish(struct flyt_node_server *session)
 
     session->state = FLYT_NODE_SERVER_ENDING;
     flyt_node_move_forget(session);
+    flyt_node_restore_forget(session);
     if (taker) {
         flyt_node_resume_fail(taker);
         flyt_node_server_end(taker, NULL);
@@ -109,7 +119,10 @@ static int on_time(sd_event_source *source, uint64_t usec, void *user)
         set_timer(session, LOOK_AGAIN_US);
         return 0;
     }
-    if (session->state == FLYT_NODE_SERVER_AWAY) {
+    if (session->state == FLYT_NODE_SERVER_AWAY && session->prepared) {
+        snprintf(session->end_reason, sizeof session->end_reason, "its program has not come back within %u ms",
+                 session->node->switch_ms);
+    } else if (session->state == FLYT_NODE_SERVER_AWAY) {
         memcpy(how, session->end_reason, sizeof how);
         snprintf(session->end_reason, sizeof session->end_reason,
                  "%.400s, and its client has not come back within %u ms", how, session->node->resume_ms);
@@ -155,6 +168,19 @@ void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
     flyt_node_groups_look(node, allocation);
     flyt_node_order_retry(node, allocation);
     flyt_node_server_answer_needs(node, allocation);
+    flyt_node_changed(node);
+}
+
+void flyt_node_resume_expect(struct flyt_node_server *session)
+{
+    struct flyt_node *node = session->node;
+
+    session->away_until_ms = flyt_clock_ms() + node->switch_ms;
+    session->next = node->away;
+    node->away = session;
+    node->away_count++;
+    flyt_node_allocation_join(session->allocation);
+    set_timer(session, (uint64_t)node->switch_ms * 1000);
     flyt_node_changed(node);
 }
 
@@ -317,17 +343,20 @@ static void go_on(struct flyt_node_server *server, const struct flyt_server_link
     server->use = session->use;
     server->use.is_replaceable = 0;
     snprintf(server->why_not, sizeof server->why_not, "its client makes its objects again");
-    bool is_moved = session->move != NULL, has_process = session->state != FLYT_NODE_SERVER_AWAY;
+    bool is_moved = session->move != NULL, is_restored = session->prepared != NULL;
+    bool has_process = session->state != FLYT_NODE_SERVER_AWAY;
     if (is_moved)
         flyt_node_move_given(session->move);
     else
         flyt_node_extents_move(node, &session->extents, session->server_id, &server->extents, server->server_id);
+    if (is_restored)
+        flyt_node_restore_given(session);
     free_hand_over(server);
     if (!has_process) {
         unlink_away(session);
         free(session);
     }
-    if (is_moved) /* it is told of when its server says that it goes on */
+    if (is_moved || is_restored) /* it is told of when its server says that it goes on */
         return;
     node->sessions_resumed++;
     print_id(server, id);
@@ -388,11 +417,13 @@ static int give_all(struct flyt_node_server *server)
             (struct flyt_server_link_resume){.extent_count = extents->count, .last_extent_id = extents->last_id};
         if (hand_over->session->move)
             flyt_node_move_describe(hand_over->session->move, &message.resume);
+        else if (hand_over->session->prepared)
+            flyt_node_restore_describe(hand_over->session, &message.resume);
         status = flyt_server_link_send(server->link_fd, &message, NULL, 0);
         if (status)
             return status;
         hand_over->has_begun = true;
-        hand_over->next = hand_over->session->move ? NULL : extents->first; /* else it has it already */
+        hand_over->next = has_memory(hand_over->session) ? NULL : extents->first; /* else it has it already */
     }
     for (; hand_over->next; hand_over->next = hand_over->next->next) {
         const struct flyt_node_extent *extent = hand_over->next;
@@ -446,7 +477,7 @@ int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_serv
                                               .ticket = *ticket,
                                               .fd = fd,
                                               .until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS,
-                                              .has_folder = session->move != NULL,
+                                              .has_folder = has_memory(session),
                                               .bytes = bytes};
     memcpy(hand_over->record, record, bytes);
     server->hand_over = hand_over;
@@ -482,6 +513,7 @@ void flyt_node_resume_fini(struct flyt_node *node)
         struct flyt_node_server *taker = taker_of(session);
         session->state = FLYT_NODE_SERVER_ENDING;
         flyt_node_move_forget(session);
+        flyt_node_restore_forget(session);
         if (taker)
             flyt_node_resume_fail(taker);
         unlink_away(session);

@@ -31,6 +31,10 @@ bool flyt_node_resume_may_wait(const struct flyt_node_server *server);
 /* It waits from now on. `server` has no process, and is in no list; it is taken over. `how` the process ended. */
 void flyt_node_resume_wait(struct flyt_node_server *server, const char *how);
 
+/* One that is restored from an image, without a process so far, waits for its client; session->prepared is the server
+ * that it is given to, and has its memory. It is taken over. */
+void flyt_node_resume_expect(struct flyt_node_server *session);
+
 /* One that waits and is not about to end; NULL: none. */
 struct flyt_node_server *flyt_node_resume_find(const struct flyt_node *node, uint64_t session_id);
 /* By its token. 0; -ENOENT: there is none of this allocation; -EBUSY: its server's process may be about to end: the

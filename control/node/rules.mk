@@ -1,28 +1,32 @@
-# flyt-node-manager. NODE_OBJS: everything of it but main, for tests.
+# flyt-node-manager. NODE_OBJS: everything of it but main, for tests. IMAGE_OBJS are named in a rules.mk that is read
+# later.
+
+.SECONDEXPANSION:
 
 control_node_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
 
 NODE_OBJS := $(call objs,$(filter-out %_test.c control/node/test_% control/node/fake_% control/node/main.c,$(wildcard control/node/*.c)))
 
 control_node_tests := $(patsubst %.c,$(B)/%,$(wildcard control/node/*_test.c))
-$(control_node_tests): $(B)/%: $(B)/%.o $(call objs,$(wildcard control/node/test_*.c)) $(NODE_OBJS) $(CONTROL_OBJS)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CONTROL_LIBS) -ldl -lcmocka
+$(control_node_tests): $(B)/%: $(B)/%.o $(call objs,$(wildcard control/node/test_*.c)) $(NODE_OBJS) $(CONTROL_OBJS) $$(IMAGE_OBJS)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(CONTROL_LIBS) $(IMAGE_LIBS) -ldl -lcmocka
 UNIT_TESTS += $(control_node_tests)
 
 # A server without CUDA, for tests.
-$(B)/control/node/fake-server: $(B)/control/node/fake_server.o $(RPC_OBJS)
-	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(RPC_LIBS)
+$(B)/control/node/fake-server: $(call objs,$(addprefix control/node/,fake_server.c fake_image.c fake_ready.c)) $(RPC_OBJS) $$(IMAGE_OBJS)
+	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(RPC_LIBS) $(IMAGE_LIBS)
 $(B)/control/node/node_test: $(B)/control/node/fake-server
 
-$(B)/bin/flyt-node-manager: $(B)/control/node/main.o $(NODE_OBJS) $(CONTROL_OBJS)
+$(B)/bin/flyt-node-manager: $(B)/control/node/main.o $(NODE_OBJS) $(CONTROL_OBJS) $$(IMAGE_OBJS)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -ldl
+	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(IMAGE_LIBS) -ldl
 CONTROL += $(B)/bin/flyt-node-manager
 $(B)/control/node/manager_test: $(B)/control/node/fake-server
 $(B)/control/node/share_test: $(B)/control/node/fake-server
 $(B)/control/node/cgroup_test: $(B)/control/node/fake-server
 $(B)/control/node/resume_test: $(B)/control/node/fake-server
 $(B)/control/node/migration_test: $(B)/control/node/fake-server
+$(B)/control/node/checkpoint_test: $(B)/control/node/fake-server
 
 # NVML's names without a GPU, for tests.
 $(B)/control/node/libfake-nvml.so: $(B)/control/node/fake_nvml.o

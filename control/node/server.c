@@ -17,14 +17,17 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/checkpoint.h"
 #include "control/node/fault.h"
 #include "control/node/hear.h"
 #include "control/node/images.h"
 #include "control/node/migration.h"
 #include "control/node/mps.h"
 #include "control/node/pool.h"
+#include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/share.h"
+#include "control/node/suspended.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -715,8 +718,10 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
               "%s%s",
               id, allocation->now.vm_ip, server->ticket.program, server->use.call_count, server->use.gpu_time_us,
               flyt_node_wall_ms() - server->session_started_ms, *reason ? ": " : "", reason);
-    flyt_node_tell(node, "session.ended", id, "program %s of VM %s%s%s", server->ticket.program, allocation->now.vm_ip,
-                   *reason ? ": " : "", reason);
+    /* One that is in an image goes on from there. */
+    bool is_kept = flyt_node_suspended_find(node, server->session_id) != NULL;
+    flyt_node_tell(node, is_kept ? "session.checkpointed" : "session.ended", id, "program %s of VM %s%s%s",
+                   server->ticket.program, allocation->now.vm_ip, *reason ? ": " : "", reason);
     server->allocation = NULL;
     flyt_node_allocation_leave(node, allocation);
 }
@@ -734,6 +739,8 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     describe_end(server, how, sizeof how);
     was_starting = was_starting && server->state == FLYT_NODE_SERVER_STARTING;
     flyt_node_fault_leave(server);
+    flyt_node_checkpoint_exit(server);
+    flyt_node_restore_exit(server);
     bool goes_on = flyt_node_move_exit(server) || flyt_node_resume_may_wait(server);
     if (server->allocation && !goes_on)
         flyt_node_server_end_session(server, how);

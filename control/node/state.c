@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "control/node/state_allocation.h"
+#include "control/node/suspended.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/xdr_buffer.h"
 
@@ -19,28 +20,6 @@ static const char file_name[] = "state.json";
 
 /* Version 1 had allocations in another form. */
 enum { VERSION = 2, VERSION_OF_NAMES = 2, STATE_BYTES_MAX = 64 << 20 };
-
-/* ---- bytes as text ---- */
-
-static void print_hex(const unsigned char *bytes, size_t count, char *text)
-{
-    for (size_t i = 0; i < count; i++)
-        sprintf(text + 2 * i, "%02x", bytes[i]);
-}
-
-static bool get_hex(const cJSON *object, const char *name, unsigned char *bytes, size_t count)
-{
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
-
-    if (!text || strlen(text) != 2 * count || strspn(text, "0123456789abcdef") != 2 * count)
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        unsigned value;
-        sscanf(text + 2 * i, "%2x", &value);
-        bytes[i] = (unsigned char)value;
-    }
-    return true;
-}
 
 /* ---- allocations ---- */
 
@@ -121,14 +100,16 @@ static bool get_all(const cJSON *root, struct flyt_node_state *state)
     int count = cJSON_GetArraySize(array);
 
     if (!flyt_node_state_get_number(root, "version", VERSION, &version) || !boot_id || !cJSON_IsArray(array) ||
-        count > FLYT_ALLOCATIONS_MAX || !get_hex(root, "node_key", state->node_key, sizeof state->node_key) ||
+        count > FLYT_ALLOCATIONS_MAX ||
+        !flyt_node_state_get_hex(root, "node_key", state->node_key, sizeof state->node_key) ||
         !flyt_node_state_get_number(root, "epoch", UINT64_MAX, &state->epoch))
         return false;
     if (!flyt_node_state_get_number(root, "key_number", UINT32_MAX, &number))
         return false;
     state->key_number = (uint32_t)number;
     snprintf(state->boot_id, sizeof state->boot_id, "%s", boot_id);
-    if (!get_group_sizes(cJSON_GetObjectItemCaseSensitive(root, "group_sizes"), state))
+    if (!get_group_sizes(cJSON_GetObjectItemCaseSensitive(root, "group_sizes"), state) ||
+        !flyt_node_suspended_get(root, &state->suspended))
         return false;
     state->allocations = calloc((size_t)count + 1, sizeof *state->allocations);
     if (!state->allocations)
@@ -177,6 +158,13 @@ int flyt_node_state_read(const char *folder, struct flyt_error *err, struct flyt
 
 void flyt_node_state_fini(struct flyt_node_state *state)
 {
+    flyt_node_state_free_allocations(state);
+    flyt_node_suspended_free(state->suspended);
+    state->suspended = NULL;
+}
+
+void flyt_node_state_free_allocations(struct flyt_node_state *state)
+{
     for (unsigned i = 0; i < state->allocation_count; i++)
         xdr_free((xdrproc_t)xdr_flyt_allocation, &state->allocations[i]);
     free(state->allocations);
@@ -198,11 +186,8 @@ void flyt_node_boot_id(char *ret_id)
 static char *print(const struct flyt_node_state *state, const flyt_allocation *const *allocations, unsigned count)
 {
     cJSON *root = cJSON_CreateObject();
-    char key[2 * FLYT_TICKET_KEY_BYTES + 1];
-
-    print_hex(state->node_key, sizeof state->node_key, key);
     bool is_good = root && flyt_node_state_put_number(root, "version", VERSION) &&
-                   cJSON_AddStringToObject(root, "node_key", key) &&
+                   flyt_node_state_put_hex(root, "node_key", state->node_key, sizeof state->node_key) &&
                    flyt_node_state_put_number(root, "key_number", state->key_number) &&
                    flyt_node_state_put_number(root, "epoch", state->epoch) &&
                    cJSON_AddStringToObject(root, "boot_id", state->boot_id);
@@ -219,7 +204,8 @@ static char *print(const struct flyt_node_state *state, const flyt_allocation *c
         is_good = item && cJSON_AddItemToArray(array, item) && flyt_node_state_put_allocation(item, allocations[i]) &&
                   is_good;
     }
-    char *text = array && is_good ? cJSON_Print(root) : NULL;
+    is_good = array && is_good && flyt_node_suspended_put(root, state->suspended);
+    char *text = is_good ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     return text;
 }

@@ -1,7 +1,7 @@
 /*
  * What a node manager keeps over restarts, in STATE_DIR/state.json: the node's key and its number, the highest epoch,
- * the boot in which this was written, group sizes, and all allocations. Written whole, atomically (write, fsync,
- * rename, fsync of the folder) before anybody is told of a change.
+ * the boot in which this was written, group sizes, all allocations, and sessions that are in images (suspended.h).
+ * Written whole, atomically (write, fsync, rename, fsync of the folder) before anybody is told of a change.
  */
 #ifndef FLYT_NODE_STATE_H
 #define FLYT_NODE_STATE_H
@@ -12,6 +12,8 @@
 #include "control.h"
 #include "rpc/base/error.h"
 #include "rpc/base/ticket.h"
+
+struct flyt_node_suspended;
 
 struct flyt_node_group_size {
     char uuid[48];
@@ -27,6 +29,7 @@ struct flyt_node_state {
     unsigned group_size_count;
     flyt_allocation *allocations; /* of flyt_node_state_read; the caller's */
     unsigned allocation_count;
+    struct flyt_node_suspended *suspended; /* the last one first */
 };
 
 /* Reads the file; where there is none, makes a key. ret_is_new tells which. boot_id is that of the file (empty: new).
@@ -38,6 +41,8 @@ int flyt_node_state_read(const char *folder, struct flyt_error *err, struct flyt
 int flyt_node_state_write(const char *folder, const struct flyt_node_state *state,
                           const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err);
 void flyt_node_state_fini(struct flyt_node_state *state);
+/* Its allocations only: they are somewhere else by now, or nobody's. */
+void flyt_node_state_free_allocations(struct flyt_node_state *state);
 
 /* This boot's id (/proc/sys/kernel/random/boot_id), empty where it cannot be read. */
 void flyt_node_boot_id(char *ret_id /* 64 */);

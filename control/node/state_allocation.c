@@ -78,6 +78,37 @@ bool flyt_node_state_get_number(const cJSON *object, const char *name, uint64_t 
     return read_number(cJSON_GetObjectItemCaseSensitive(object, name), max, ret_value);
 }
 
+/* ---- bytes ---- */
+
+enum { HEX_BYTES_MAX = 64 };
+
+bool flyt_node_state_put_hex(cJSON *object, const char *name, const unsigned char *bytes, size_t count)
+{
+    char text[2 * HEX_BYTES_MAX + 1];
+
+    if (count > HEX_BYTES_MAX)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        sprintf(text + 2 * i, "%02x", bytes[i]);
+    bool is_good = cJSON_AddStringToObject(object, name, text) != NULL;
+    explicit_bzero(text, sizeof text);
+    return is_good;
+}
+
+bool flyt_node_state_get_hex(const cJSON *object, const char *name, unsigned char *bytes, size_t count)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
+
+    if (!text || strlen(text) != 2 * count || strspn(text, "0123456789abcdef") != 2 * count)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        unsigned value;
+        sscanf(text + 2 * i, "%2x", &value);
+        bytes[i] = (unsigned char)value;
+    }
+    return true;
+}
+
 static bool get_signed(const char *text, int32_t *ret_value)
 {
     char *end;

@@ -15,6 +15,10 @@ bool flyt_node_state_put_number(cJSON *object, const char *name, uint64_t value)
 /* False: it is absent, no number, or above max. */
 bool flyt_node_state_get_number(const cJSON *object, const char *name, uint64_t max, uint64_t *ret_value);
 
+/* Bytes as hexadecimal digits. False: no memory; it is absent, or of another length. */
+bool flyt_node_state_put_hex(cJSON *object, const char *name, const unsigned char *bytes, size_t count);
+bool flyt_node_state_get_hex(const cJSON *object, const char *name, unsigned char *bytes, size_t count);
+
 /* Fills an empty object. False: no memory. */
 bool flyt_node_state_put_allocation(cJSON *object, const flyt_allocation *allocation);
 /* *ret_allocation is to be freed with xdr_free(xdr_flyt_allocation). False: it is damaged, or no memory. */

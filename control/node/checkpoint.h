@@ -1,0 +1,84 @@
+/*
+ * A VM's programs, or one of them, are written to images (cpu/image) while they run: the node manager opens the files,
+ * each server writes that of its session (MOVE of kind FLYT_SERVER_LINK_MOVE_WRITE, rpc/transport/server_link.h).
+ *
+ *   PREPARING  each server says whether its session can be written
+ *   COPYING    memory is written while the programs run
+ *   STOPPING   when all are ready all are stopped, and the rest is written
+ *   SWITCHING  every image has its name and is on the disk, and the state file says that the sessions are in them
+ *              (suspended.h: the point of commit): the programs are told to leave, their servers end
+ *   DONE       they wait for a restore; of one that leaves them running: they go on, and SWITCHING is left out
+ *
+ * What fails before the commit leaves all where they are, and no image (FAILED). After it nothing can fail: a server
+ * that does not say that its program has left is ended all the same. Programs that begin meanwhile are no part of it.
+ * Other orders for the allocation are refused meanwhile, but those that end it. The last ones that ended are remembered
+ * for questions, but not over a restart.
+ *
+ * The loop's thread. A checkpoint goes on from a timer, never inside of what has happened to one of its servers.
+ */
+#ifndef FLYT_NODE_CHECKPOINT_H
+#define FLYT_NODE_CHECKPOINT_H
+
+#include "control.h"
+#include "control/node/allocation.h"
+#include "cpu/image/file.h"
+#include "rpc/base/error.h"
+#include "rpc/transport/server_link.h"
+
+enum {
+    FLYT_NODE_CHECKPOINT_ROUNDS = 10,
+    FLYT_NODE_CHECKPOINT_REST_MIB = 64,
+    FLYT_NODE_CHECKPOINT_STOP_MS = 30000,      /* what is not wished otherwise */
+    FLYT_NODE_CHECKPOINT_TIMEOUT_S = 3600,     /* likewise */
+    FLYT_NODE_CHECKPOINT_USE_MS = 10000,       /* a server says within this time whether its session can be written */
+    FLYT_NODE_CHECKPOINT_BEGIN_MS = 10000,     /* MOVE is answered */
+    FLYT_NODE_CHECKPOINT_STOP_GRACE_MS = 5000, /* STOPPED comes so much later than the time that STOP allows, at most */
+    FLYT_NODE_CHECKPOINT_LEAVE_MS = 10000,     /* LEAVE is answered; then the server is ended all the same */
+    FLYT_NODE_CHECKPOINTS_ENDED_MAX = 64,      /* that are remembered */
+};
+
+struct flyt_node_server;
+struct flyt_node_saving;
+
+struct flyt_node_checkpoint {
+    struct flyt_node_checkpoint *next; /* in node->checkpoints, the last one first */
+    struct flyt_node *node;
+    struct flyt_node_allocation *allocation; /* NULL: it has ended, or its allocation has */
+    uint64_t id;
+    char vm_ip[FLYT_NAME_BYTES_MAX + 1];
+    char folder[FLYT_NAME_BYTES_MAX + 1];
+    bool leaves_running;
+    uint32_t packing;
+    unsigned stop_ms, timeout_s;
+    flyt_saving_phase phase;
+    flyt_status status; /* of one that is to fail, or has; else OK */
+    char text[512];
+    sd_event_source *timer;
+    struct flyt_node_saving *savings;
+    uint64_t started_ms, ended_ms;
+    flyt_saving_use use; /* of one that has ended; no text */
+};
+
+/* An order. OK: it has begun, or is known by its id; else why not, in *err. */
+flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkpoint_args *args,
+                                 struct flyt_error *err);
+/* One of this id, also one that has ended; NULL: none. */
+struct flyt_node_checkpoint *flyt_node_checkpoint_find(const struct flyt_node *node, uint64_t id);
+/* The one of this allocation that is under way; NULL: none. */
+struct flyt_node_checkpoint *flyt_node_checkpoint_of(const struct flyt_node_allocation *allocation);
+/* How far it is. The text of the outcome is the checkpoint's. */
+void flyt_node_checkpoint_use(const struct flyt_node_checkpoint *checkpoint, flyt_saving_use *ret_use);
+/* At the node manager's end: what is not through has not been. */
+void flyt_node_checkpoints_fini(struct flyt_node *node);
+
+/* ---- what happens ---- */
+
+/* MOVE_STATE, STOPPED, LEFT of a server that writes an image (server->saving). fd (-1: none) is taken over. */
+void flyt_node_checkpoint_hear(struct flyt_node_server *server, const struct flyt_server_link_message *message, int fd);
+/* The server has sent USE; its process has ended. */
+void flyt_node_checkpoint_use_came(struct flyt_node_server *server);
+void flyt_node_checkpoint_exit(struct flyt_node_server *server);
+/* The allocation is to end, with its sessions: its checkpoint fails, where it still can. */
+void flyt_node_checkpoint_drop(struct flyt_node_allocation *allocation, const char *reason);
+
+#endif

@@ -1,0 +1,33 @@
+#include "control/node/fake_ready.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void fake_ready(struct flyt_server_link_ready *ready, unsigned gpu, unsigned group_size, unsigned sm_count,
+                uint64_t memory_bytes)
+{
+    *ready = (struct flyt_server_link_ready){.version = FLYT_SERVER_LINK_VERSION,
+                                             .device_count = gpu + 1,
+                                             .sm_count = sm_count,
+                                             .group_size = group_size,
+                                             .compute_major = 9,
+                                             .memory_bytes = memory_bytes,
+                                             .reserve_bytes = 1 << 20};
+    /* The rest that makes no group of its own goes to the last one, as the driver does it. */
+    ready->group_count = sm_count / group_size;
+    for (unsigned i = 0; i < ready->group_count; i++)
+        ready->group_sms[i] = (uint16_t)group_size;
+    ready->group_sms[ready->group_count - 1] = (uint16_t)(group_size + sm_count % group_size);
+    if (group_size == 8 && sm_count == 132) { /* clusters: an H200 gives 15 groups of 8 and one of 12 */
+        ready->group_count = 16;
+        ready->group_sms[15] = 12;
+    }
+    /* "GROUP SMS": that one is another size, in a driver that splits otherwise. */
+    unsigned group, sms;
+    if (getenv("FLYT_FAKE_SPLIT") && sscanf(getenv("FLYT_FAKE_SPLIT"), "%u %u", &group, &sms) == 2)
+        ready->group_sms[group] = (uint16_t)sms;
+    if (getenv("FLYT_FAKE_GROUPS"))
+        ready->group_count = (uint32_t)atoi(getenv("FLYT_FAKE_GROUPS"));
+    strcpy(ready->name, "fake");
+}
