@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""VMs move to another GPU, and to new server processes on the same one, while programs of all kinds run in them
+(programs/movers, programs/survivor.cu): every one goes on and finds everything right.
+
+FLYT_SOAK=1 moves more often, one program 200 times, with random choices of its own; FLYT_SEED=N takes those of an earlier
+run, which printed it.
+"""
+import os
+
+import harness
+import movers
+from cluster import System
+from harness import expect, expect_equal, main, scenario
+from steady import add_vm, allocation, is_idle
+from survivor import Survivor
+
+IS_SOAK = bool(os.environ.get("FLYT_SOAK"))
+BATCH = 8                           # programs at a time, in one VM
+MOVES = 20 if IS_SOAK else 1        # of each batch
+MOVES_OF_ONE = 200 if IS_SOAK else 6
+# A busy machine: what is found changed in a round, and what a program still has to end, may take its time.
+PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
+COMMAND_S = 300
+
+
+def whole_system(**options):
+    """One node with two software GPUs and one VM, alice, with room for a batch."""
+    system = System(vms=1, gpus=2, sms=64, memory="1G", **options)
+    try:
+        add_vm(system, 0, "--name", "alice", "--sessions", BATCH, sm=16, memory="768M")
+    except BaseException:
+        system.close()
+        raise
+    return system
+
+
+def gpu_names(system):
+    """{key: "node:index"} of all GPUs."""
+    return {gpu["uuid"]: "%s:%d" % (gpu["node"], gpu["index"]) for gpu in system.flytctl("gpus")}
+
+
+def place(system):
+    """"node:index" of the GPU that alice has."""
+    return gpu_names(system)[allocation(system, 0)["gpu"]]
+
+
+def elsewhere(system):
+    here = place(system)
+    return next(name for name in sorted(gpu_names(system).values()) if name != here)
+
+
+def migrates(system, target, *words):
+    """flytctl migrate, to its end: its harness.Result."""
+    return system.flytctl_run("migrate", "alice", "--to", target, *PATIENCE, *words, timeout=COMMAND_S)
+
+
+def moves(system, target, *words):
+    """The programs run there afterwards."""
+    result = migrates(system, target, *words)
+    expect_equal(result.status, 0, "flytctl migrate --to", target, *words, result)
+    expect_equal(place(system), target, "where alice is, by her allocation")
+
+
+def servers(system):
+    """{session: process} of alice's programs."""
+    return {s["id"]: s["server_pid"] for s in system.flytctl("sessions")}
+
+
+def moves_to_other_gpu(system):
+    moves(system, elsewhere(system))
+
+
+def moves_to_new_servers(system):
+    before = servers(system)
+    moves(system, place(system), "--force")
+    after = servers(system)
+    expect_equal(set(after), set(before), "sessions")
+    expect(all(after[id] != pid for id, pid in before.items()), "server processes:", before, after)
+
+
+@scenario
+def programs_of_all_kinds():
+    """To the other GPU and to new servers on the same one, in turns."""
+    chosen, made = movers.seed(), []
+    with whole_system() as system:
+        def moves_in_turns(_):
+            made.append(None)
+            (moves_to_other_gpu if len(made) % 2 else moves_to_new_servers)(system)
+
+        for batch in movers.batches(movers.cases("fault", "code"), BATCH):
+            movers.under(system, 0, batch, moves_in_turns, MOVES, chosen)
+        is_idle(system)
+
+
+@scenario
+def addresses_of_code_in_memory():
+    """They move where the other GPU has the same addresses; else it is refused with the variable's name. All is right either way."""
+    chosen = movers.seed()
+    with whole_system() as system:
+        for case in movers.cases("fault", "-"):
+            expect_equal(case.flags, "code", case)
+
+            def tries_to_move(_):
+                before, target = place(system), elsewhere(system)
+                result = migrates(system, target)
+                expect(result.status in (0, 1), "flytctl migrate", result)
+                expect_equal(place(system), before if result.status else target, "where alice is", result)
+                expect(not result.status or "has come to be elsewhere" in result.err, "why it was refused:", result)
+
+            movers.under(system, 0, [case], tries_to_move, MOVES, chosen)
+        is_idle(system)
+
+
+@scenario
+def a_broken_context_stays():
+    """It is refused with the reason, and the program's error stays the one that it was."""
+    chosen = movers.seed()
+    with whole_system() as system:
+        for case in movers.cases("code", "-"):
+            expect_equal(case.flags, "fault", case)
+
+            def is_refused(_):
+                before = place(system)
+                result = migrates(system, elsewhere(system))
+                expect_equal(result.status, 1, "flytctl migrate", result)
+                expect(result.err.strip(), "a reason:", result)
+                expect_equal(place(system), before, "where alice is")
+
+            movers.under(system, 0, [case], is_refused, 2, chosen)
+        is_idle(system)
+
+
+@scenario
+def one_program_many_times():
+    """The one that has one of everything; every third time to new servers on the same GPU."""
+    with whole_system() as system:
+        program = Survivor(system, 0)
+        program.does("check", "right 1")
+        for i in range(MOVES_OF_ONE):
+            if i % 2:
+                program.does("leave", "left")
+            if i % 3 == 2:
+                moves_to_new_servers(system)
+            else:
+                moves_to_other_gpu(system)
+            program.does("check", "right %d" % (i + 2))
+        program.does("end", "ended")
+        result = harness.finish(program.process)
+        expect_equal((result.status, result.err), (0, ""), result)
+        is_idle(system)
+
+
+if __name__ == "__main__":
+    main()
