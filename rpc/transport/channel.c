@@ -380,6 +380,27 @@ int flyt_channel_flush(struct flyt_channel *channel)
     return flyt_channel_leave(channel, flush(channel));
 }
 
+/* What the socket does not take at once goes when it does: until then who is to read has to read. */
+static void send_all_sent(struct flyt_channel *channel, flyt_session_all_sent_args *args)
+{
+    struct flyt_output *output = &channel->output;
+    uint32_t xid;
+
+    if (flyt_channel_ready(channel) || !flyt_channel_has(channel, FLYT_SESSION_ALL_SENT))
+        return;
+    flyt_output_lock(output);
+    /* The order of the buffer is that in which output.mutex was taken: a call that has returned is in front. */
+    int status = flyt_channel_encode_locked(channel, FLYT_SESSION_ALL_SENT, (xdrproc_t)xdr_flyt_session_all_sent_args,
+                                            args, false, &xid);
+    if (!status) {
+        flyt_output_end_locked(output);
+        flyt_channel_write_locked(channel, false);
+    }
+    int error = output->status;
+    flyt_output_unlock(output);
+    flyt_channel_end_write(channel, error);
+}
+
 void flyt_channel_send_all(struct flyt_channel *channel, uint64_t number)
 {
     flyt_session_all_sent_args args = {.number = number};
@@ -389,10 +410,7 @@ void flyt_channel_send_all(struct flyt_channel *channel, uint64_t number)
         atomic_store(&channel->all_asked, number);
         return;
     }
-    /* The order of the buffer is that in which output.mutex was taken: a call that has returned is in front. */
-    if (send_call(channel, FLYT_SESSION_ALL_SENT, (xdrproc_t)xdr_flyt_session_all_sent_args, &args, NULL) ==
-        FLYT_CHANNEL_OK)
-        flush(channel);
+    send_all_sent(channel, &args);
 }
 
 void flyt_channel_send_all_late(struct flyt_channel *channel)

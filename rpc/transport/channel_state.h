@@ -269,8 +269,9 @@ int flyt_channel_start_thread(pthread_t *thread, const char *name, void *(*run)(
 
 /*
  * Answers FLYT_BACK_SEND_ALL: session_all_sent with this number goes behind everything that has been encoded, and all
- * of it is written out. Called by the reader, so it waits for nobody: who encodes holds output.mutex for that only, a
- * thread that is writing takes the rest along, and what the socket refuses is written when it can take more.
+ * of it is written out. Called by the reader, or by who is to become it, so it waits for nobody: who encodes holds
+ * output.mutex for that only, a thread that is writing takes the rest along, and what the socket refuses is written
+ * when it can take more.
  */
 void flyt_channel_send_all(struct flyt_channel *channel, uint64_t number);
 /* The same of what came over a fresh connection, whose calls do not count, when that is the session's: for the

@@ -19,6 +19,7 @@
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
+#include "rpc/transport/channel_state.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/progress_page.h"
 #include "rpc/transport/test_client.h"
@@ -34,6 +35,9 @@ struct pair {
     _Atomic(uint64_t) last;        /* the last call that was executed, over all connections */
     _Atomic(unsigned) wrong_count; /* executed twice, left out, or in another order */
     _Atomic(bool) is_silent;       /* calls are not answered */
+    _Atomic(bool) is_deaf;         /* no call is taken */
+    _Atomic(bool) has_stopped;     /* the first server executes no call any more */
+    _Atomic(uint64_t) all_sent;    /* the number in the last session_all_sent */
     struct flyt_progress_page *page;
     int page_fd;
 };
@@ -42,8 +46,14 @@ static bool execute(struct test_peer *peer, struct test_link *link, unsigned pro
                     struct svc_req *req)
 {
     struct pair *pair = peer->user;
-    uint64_t sequence = atomic_fetch_add(&pair->last, 1) + 1;
 
+    if (link == &peer->links[0] && atomic_load(&pair->has_stopped))
+        return false;
+    while (atomic_load(&pair->is_deaf))
+        usleep(1000);
+    uint64_t sequence = atomic_fetch_add(&pair->last, 1) + 1;
+    if (procedure == FLYT_SESSION_ALL_SENT)
+        atomic_store(&pair->all_sent, ((const flyt_session_all_sent_args *)args)->number);
     if (link->received != sequence || flyt_connection_xid(link->connection) != (uint32_t)sequence)
         atomic_fetch_add(&pair->wrong_count, 1);
     return !atomic_load(&pair->is_silent);
@@ -266,6 +276,64 @@ static void test_a_node_that_is_busy_is_asked_again(void **state)
     assert_int_equal(atomic_load(&pair->peer.refused_count), 3);
     assert_int_equal(pair->peer.closes_count, 0);
     assert_int_equal(flyt_channel_counts(pair->client.channel).resumptions, 1);
+    stop(pair);
+}
+
+static struct flyt_connection *last_connection(struct pair *pair)
+{
+    pthread_mutex_lock(&pair->peer.mutex);
+    struct flyt_connection *connection = pair->peer.links[pair->peer.link_count - 1].connection;
+    pthread_mutex_unlock(&pair->peer.mutex);
+    return connection;
+}
+
+/* The next server asks at once whether all has been sent; the socket to it takes little. */
+static int restore_and_ask(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    struct flyt_connection *connection = last_connection(client->test);
+    flyt_back_send_all all = {.number = 5};
+    flyt_memory_restore_args args = {0};
+    flyt_memory_restore_res res;
+    int bytes = MIB / 16;
+
+    if (setsockopt(flyt_channel_socket(fresh), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes))
+        return flyt_error_set(err, -errno, "SO_SNDBUF");
+    flyt_connection_call_back(connection, FLYT_BACK_SEND_ALL, (xdrproc_t)xdr_flyt_back_send_all, &all);
+    flyt_connection_flush(connection);
+    return flyt_call_memory_restore(fresh, &args, &res); /* its answer comes behind the notice */
+}
+
+/* It gets more calls again than the socket takes, and reads none of them: what it says is heard all the same, with the
+ * answer to that question behind those calls. */
+static void test_a_server_that_does_not_read_is_heard(void **state)
+{
+    struct pair *pair = new_pair();
+    uint64_t sent = 51;
+    flyt_back_host_function call = {.function_id = 9};
+
+    start(pair, "unix");
+    pair->client.resume = restore_and_ask;
+    pair->client.test = pair;
+    work(pair);
+    atomic_store(&pair->peer.executed_max, sent);
+    atomic_store(&pair->has_stopped, true);
+    for (; flyt_channel_counts(pair->client.channel).sent_bytes < MIB; sent++)
+        launch(pair);
+    atomic_store(&pair->is_deaf, true);
+    flyt_channel_move_after(pair->client.channel, 51);
+    test_peer_cut(&pair->peer);
+    wait_resumed(pair, 1);
+    atomic_store(&pair->peer.executed_max, UINT64_MAX);
+    struct flyt_connection *connection = last_connection(pair);
+    flyt_connection_call_back(connection, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &call);
+    flyt_connection_flush(connection);
+    test_client_wait(&pair->client, &pair->client.host_functions, 1);
+    assert_int_equal(atomic_load(&pair->last), 51);
+    atomic_store(&pair->is_deaf, false);
+    test_client_wait(&pair->client, &pair->all_sent, 5);
+    assert_int_equal(atomic_load(&pair->last), sent + 1);
+    work(pair);
+    assert_int_equal(atomic_load(&pair->last), sent + 52);
     stop(pair);
 }
 
@@ -641,6 +709,7 @@ int main(void)
         cmocka_unit_test(test_the_page_of_a_dead_server_is_believed),
         cmocka_unit_test(test_data_streams_open_again),
         cmocka_unit_test(test_a_node_that_is_busy_is_asked_again),
+        cmocka_unit_test(test_a_server_that_does_not_read_is_heard),
         cmocka_unit_test(test_unfinished_calls_lose_it),
         cmocka_unit_test(test_a_missing_answer_loses_it),
         cmocka_unit_test(test_a_transfer_under_way_loses_it),
