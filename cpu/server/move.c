@@ -133,6 +133,16 @@ static void end_move(struct flyt_session *session, int outcome, const char *sent
     self->move_id = 0;
 }
 
+/* A call that came behind all that was let come to its end is executed here: then it must not be sent again elsewhere.
+ * Whether one did, which ends the move. */
+static bool has_gone_on(struct flyt_session *session)
+{
+    if (session->received_sequence == session->move.sequence)
+        return false;
+    end_move(session, -EPROTO, "its program has gone on though it was to wait");
+    return true;
+}
+
 /* The step that is at hand fails where a test wants it to. */
 static bool is_failing(struct flyt_session *session, const char *name)
 {
@@ -230,7 +240,8 @@ void flyt_move_order(struct flyt_session *session, const struct flyt_move_order 
     } else if (order->kind == FLYT_SERVER_LINK_GO_ON && can_go_on(self)) {
         end_move(session, 0, NULL);
     } else if (order->kind == FLYT_SERVER_LINK_LEAVE && self->step == FLYT_MOVE_STOPPED) {
-        flyt_left_begin(session, order->stop.timeout_us == FLYT_SERVER_LINK_FOR_EVER);
+        if (!has_gone_on(session)) /* in the round of the loop that has brought the order, too */
+            flyt_left_begin(session, order->stop.timeout_us == FLYT_SERVER_LINK_FOR_EVER);
     } else if (order->kind == FLYT_SERVER_LINK_TAKE_BACK && self->step >= FLYT_MOVE_LEAVING) {
         own_fd = -1;
         flyt_left_take_back(session, order, fd);
@@ -351,10 +362,8 @@ static void copy_last(struct flyt_session *session)
 {
     struct flyt_move *self = &session->move;
     /* A call that came all the same is executed: then not all had been. */
-    if (session->received_sequence != self->sequence && self->is_written) {
-        end_move(session, -EPROTO, "its program has gone on though it was to wait");
+    if (self->is_written && has_gone_on(session))
         return;
-    }
     if (session->received_sequence != self->sequence) {
         if (is_copied(self))
             flyt_copying_go_on(session);
@@ -400,8 +409,7 @@ static void take_step(struct flyt_session *session)
         copy_last(session);
         break;
     case FLYT_MOVE_STOPPED:
-        if (session->received_sequence != self->sequence)
-            end_move(session, -EPROTO, "its program has gone on though it was to wait");
+        has_gone_on(session);
         break;
     case FLYT_MOVE_BEGUN: {
         int status = is_copied(self) ? flyt_copying_result(session) : -EAGAIN;

@@ -405,6 +405,41 @@ static void a_program_that_goes_on_by_itself_is_not_moved(void **state)
     expect_work(self, address);
 }
 
+static struct {
+    typeof(driver.cuMemsetD8Async) set;
+    _Atomic(bool) is_held, is_begun;
+} held;
+
+static CUresult set_when_let(CUdeviceptr address, unsigned char value, size_t count, CUstream stream)
+{
+    atomic_store(&held.is_begun, true);
+    while (atomic_load(&held.is_held))
+        usleep(1000);
+    return held.set(address, value, count, stream);
+}
+
+/* The loop finds the order to leave right behind a call that it has read: what is executed here is not sent away. */
+static void a_call_that_comes_with_the_order_to_leave_ends_it(void **state)
+{
+    struct moved *self = *state;
+    uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
+    atomic_store(&held.is_begun, false);
+    atomic_store(&held.is_held, true);
+    held.set = driver.cuMemsetD8Async;
+    driver.cuMemsetD8Async = set_when_let;
+    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    uint64_t number = stop_wholly(self);
+    set(self->client, legacy, address);
+    while (!atomic_load(&held.is_begun))
+        usleep(1000);
+    order_of(self, FLYT_SERVER_LINK_LEAVE, MOVE_ID);
+    atomic_store(&held.is_held, false);
+    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EPROTO);
+    await_go_on(self, number);
+    expect_work(self, address);
+    assert_log("memset:0 memset:0");
+}
+
 static void a_fault_ends_it(void **state)
 {
     struct moved *self = *state;
@@ -561,6 +596,7 @@ int main(void)
         TEST(the_last_pages_have_their_time),
         TEST(what_cannot_be_saved_ends_it),
         TEST(a_program_that_goes_on_by_itself_is_not_moved),
+        TEST(a_call_that_comes_with_the_order_to_leave_ends_it),
         TEST(a_fault_ends_it),
         TEST(a_suspended_program_is_moved_unless_it_waits),
         TEST(it_is_called_off_in_every_phase),
