@@ -409,10 +409,21 @@ static void lose(struct flyt_node_migration *migration, struct flyt_node_move *m
         flyt_node_move_lose(move, reason);
 }
 
+static bool has_any_failed(const struct flyt_node_migration *migration)
+{
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (move->outcome)
+            return true;
+    return false;
+}
+
 static void see_to_failures(struct flyt_node_migration *migration)
 {
     char text[512];
 
+    if (has_any_failed(migration) && !migration->is_failing)
+        for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+            flyt_node_move_hear_target(move);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next) {
         if (!move->outcome)
             continue;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -1021,6 +1022,85 @@ static void test_a_target_that_hangs(void **state)
     taken_back(test, &program, 1, "has not said in time");
 }
 
+/* Its session goes on at the target, which says so; but this is not read on its own. */
+static void go_on_unread(struct test_program *program, struct flyt_node_server *target)
+{
+    char answer[2];
+
+    assert_true(sd_event_source_set_enabled(target->link_source, SD_EVENT_OFF) >= 0);
+    assert_int_equal(send(program->fd, "go_on\n", 6, MSG_NOSIGNAL), 6);
+    assert_int_equal(recv(program->fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+    assert_memory_equal(answer, "0\n", sizeof answer);
+}
+
+static struct flyt_node_move *move_of(struct test_node *test, const struct test_program *program)
+{
+    struct flyt_node_move *move = migration(test)->moves;
+
+    while (move && move->session_id != program->session_id)
+        move = move->next;
+    assert_non_null(move);
+    return move;
+}
+
+static bool has_moved_or_fails(struct test_node *test, void *unused)
+{
+    return has_moved_one(test, NULL) || is_failing(test, NULL) || flyt_node_migration_has_ended(migration(test));
+}
+
+/* That one goes on has been said, and not been read, when another one's target dies: it has gone on all the same. */
+static void test_a_target_dies_when_another_has_said_that_it_goes_on(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    begin(test, programs, 2);
+    migrate(test, 1);
+    for (unsigned i = 0; i < 2; i++)
+        is_told_to_leave(test, &programs[i]);
+    for (unsigned i = 0; i < 2; i++) {
+        come_back(test, &programs[i]);
+        say(test, &programs[i], "resumed", "1 1");
+    }
+    struct flyt_node_server *target = move_of(test, &programs[0])->target;
+    go_on_unread(&programs[0], target);
+    assert_int_equal(kill(move_of(test, &programs[1])->target->pid, SIGKILL), 0);
+    test_node_until(test, has_moved_or_fails, NULL, "the other's end is seen to");
+    assert_int_equal(test->node.sessions_moved, 1);
+    assert_true(sd_event_source_set_enabled(target->link_source, SD_EVENT_ON) >= 0);
+    until_phase(test, FLYT_MIGRATION_DONE);
+    assert_int_equal(migration(test)->lost_count, 1);
+    assert_int_equal(allocation_of(test)->session_count, 1);
+    is_only_on(test, 1);
+    say(test, &programs[0], "read 1", "4711");
+    close(programs[1].fd);
+    leave(test, programs, 1);
+}
+
+/* The same of one whose time is over. */
+static void test_a_target_has_said_in_time_that_it_goes_on(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    begin(test, &program, 1);
+    migrate(test, 1);
+    is_told_to_leave(test, &program);
+    come_back(test, &program);
+    say(test, &program, "resumed", "1 1");
+    struct flyt_node_server *target = migration(test)->moves->target;
+    go_on_unread(&program, target);
+    test->node.switch_ms = 1;
+    test_node_until(test, has_moved_or_fails, NULL, "its time is over");
+    assert_int_equal(test->node.sessions_moved, 1);
+    test->node.switch_ms = LONG_MS;
+    assert_true(sd_event_source_set_enabled(target->link_source, SD_EVENT_ON) >= 0);
+    until_phase(test, FLYT_MIGRATION_DONE);
+    is_only_on(test, 1);
+    say(test, &program, "read 1", "4711");
+    leave(test, &program, 1);
+}
+
 /* ---- sources ---- */
 
 static void test_a_source_dies_before_it_is_left(void **state)
@@ -1431,6 +1511,8 @@ int main(void)
         TEST(test_a_target_dies_when_another_has_gone_on),
         TEST(test_a_client_that_does_not_come),
         TEST(test_a_target_that_hangs),
+        TEST(test_a_target_dies_when_another_has_said_that_it_goes_on),
+        TEST(test_a_target_has_said_in_time_that_it_goes_on),
         TEST(test_a_source_dies_before_it_is_left),
         TEST(test_a_source_dies_between_two_tries),
         TEST(test_a_source_dies_when_it_was_left),

@@ -396,10 +396,19 @@ static bool is_late(struct flyt_node_move *move, uint64_t limit_ms)
     return flyt_clock_ms() - move->stage_ms > limit_ms;
 }
 
+void flyt_node_move_hear_target(struct flyt_node_move *move)
+{
+    if (move->stage == FLYT_NODE_MOVE_GIVEN && move->target)
+        flyt_node_server_hear_all(move->target);
+}
+
 /* After LEAVE a client that does not come is waited for no longer than it tries. */
 static void advance_switch(struct flyt_node_move *move)
 {
     if (!is_late(move, move->node->switch_ms))
+        return;
+    flyt_node_move_hear_target(move);
+    if (move->stage == FLYT_NODE_MOVE_OVER)
         return;
     if (move->stage == FLYT_NODE_MOVE_GIVEN) {
         fail(move, -ETIMEDOUT, "its new server process has not said in time that it goes on");
@@ -754,9 +763,8 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
     struct flyt_node_move *move = source->move;
     if (!move && source->came_with)
         return flyt_error_set(err, -EBUSY, "it is not known yet where the session goes on");
-    /* That it goes on may have been said, and not been read. */
-    if (move && move->stage == FLYT_NODE_MOVE_GIVEN && move->target)
-        flyt_node_server_hear_all(move->target);
+    if (move)
+        flyt_node_move_hear_target(move);
     if (move && move->stage == FLYT_NODE_MOVE_OVER)
         return -ENOENT;
     if (move && move->stage == FLYT_NODE_MOVE_GIVEN) {

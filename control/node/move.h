@@ -111,6 +111,9 @@ void flyt_node_move_advance(struct flyt_node_move *move);
 bool flyt_node_move_is_ready(const struct flyt_node_move *move);
 void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us);
 void flyt_node_move_leave(struct flyt_node_move *move);
+/* That the session goes on at its target may have been said, and not been read: to be called before a target in GIVEN
+ * is ended, and before it is decided on which side the others go on. The move may be over then. */
+void flyt_node_move_hear_target(struct flyt_node_move *move);
 /* Before LEAVE: the session goes on where it is, and the target is ended. */
 void flyt_node_move_cancel(struct flyt_node_move *move);
 /* After LEAVE: the session goes back to its source. One whose source has gone ends. */
