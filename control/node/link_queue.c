@@ -28,6 +28,8 @@ static void forget_first(struct flyt_node_link_queue *queue)
     queue->first = queued->next;
     if (!queue->first)
         queue->last = NULL;
+    queue->count--;
+    queue->bytes -= queued->bytes;
     flyt_close(queued->fd);
     explicit_bzero(queued->head, queued->bytes); /* a session's keys may be in it */
     free(queued);
@@ -92,15 +94,19 @@ static int on_retry(sd_event_source *source, uint64_t usec, void *user)
 int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
                               int fd)
 {
-    struct flyt_node_queued *queued = queue->failure ? NULL : malloc(sizeof *queued + bytes_of(message));
+    size_t bytes = bytes_of(message);
+    bool is_full = queue->count >= FLYT_NODE_LINK_QUEUE_MAX || bytes > FLYT_NODE_LINK_QUEUE_BYTES_MAX - queue->bytes;
+    struct flyt_node_queued *queued = queue->failure || is_full ? NULL : malloc(sizeof *queued + bytes);
 
     if (!queued) {
         flyt_close(fd);
-        return queue->failure ? queue->failure : -ENOMEM;
+        return queue->failure ? queue->failure : is_full ? -ENOBUFS : -ENOMEM;
     }
     queued->next = NULL;
     queued->fd = fd;
-    queued->bytes = bytes_of(message);
+    queued->bytes = bytes;
+    queue->count++;
+    queue->bytes += bytes;
     memcpy(queued->head, message, queued->bytes);
     *(queue->last ? &queue->last->next : &queue->first) = queued;
     queue->last = queued;

@@ -13,11 +13,20 @@
 
 struct flyt_node_queued;
 
+/* What a server may leave unread: an order for each extent of a session, and all that is kept of its libraries
+ * (move.h), with room. Descriptors count as their messages do. */
+enum {
+    FLYT_NODE_LINK_QUEUE_MAX = 16384,           /* messages */
+    FLYT_NODE_LINK_QUEUE_BYTES_MAX = 128 << 20, /* of memory */
+};
+
 /* All zero but for `event`: nothing is queued. */
 struct flyt_node_link_queue {
     sd_event *event;
     const int *link_fd; /* the server's socket, as it is when something is sent; -1: it has hung up */
     struct flyt_node_queued *first, *last;
+    unsigned count; /* of these */
+    size_t bytes;
     sd_event_source *timer; /* until it takes more */
     int failure;            /* a negative errno: what was queued cannot be sent any more */
 };
@@ -30,8 +39,8 @@ void flyt_node_link_queue_fini(struct flyt_node_link_queue *queue);
 void flyt_node_link_queue_clear(struct flyt_node_link_queue *queue);
 /*
  * Sends it behind what is queued, now or later; a copy of it is made. fd: the descriptor of a kind that has one, which
- * is taken over in every case; else -1. 0; -ENOMEM; -EPIPE: the server has hung up; -EINVAL: no such message. A failure
- * that shows later stays in queue->failure.
+ * is taken over in every case; else -1. 0; -ENOMEM; -ENOBUFS: as much is queued as may be, and stays queued; -EPIPE:
+ * the server has hung up; -EINVAL: no such message. A failure that shows later stays in queue->failure.
  */
 int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
                               int fd);

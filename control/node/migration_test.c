@@ -1101,6 +1101,82 @@ static void test_a_target_has_said_in_time_that_it_goes_on(void **state)
     leave(test, &program, 1);
 }
 
+/* ---- bounds ---- */
+
+static bool has_begun(struct test_node *test, void *unused)
+{
+    return migration(test)->moves->stage == FLYT_NODE_MOVE_BEGUN;
+}
+
+/* They come and go while there is no target yet: so many, of so many bytes. */
+static void test_libraries_without_bounds(void **state)
+{
+    struct test_node *test = *state;
+    static struct flyt_server_link_message told = {.kind = FLYT_SERVER_LINK_LIBRARY};
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct test_program program;
+        begin(test, &program, 1);
+        migrate(test, 1);
+        test_node_until(test, has_begun, NULL, "a target is wanted");
+        struct flyt_node_move *move = migration(test)->moves;
+        assert_null(move->target);
+        told.data_bytes = i ? FLYT_SERVER_LINK_DATA_BYTES_MAX : 1;
+        unsigned count_max = i ? FLYT_NODE_MOVE_LIBRARIES_BYTES_MAX / told.data_bytes : FLYT_NODE_MOVE_LIBRARIES_MAX;
+        for (unsigned count = move->library_count; count < count_max; count++) {
+            told.library.has_ended = count % 2;
+            flyt_node_move_hear(move->source, &told, -1);
+        }
+        assert_int_equal(move->outcome, 0);
+        flyt_node_move_hear(move->source, &told, -1);
+        assert_int_equal(move->outcome, -ENOBUFS);
+        until_failed(test, "more libraries than the node manager keeps");
+        stayed(test, &program, 1);
+        leave(test, &program, 1);
+        test_node_remove(test, 0x22);
+        test_node_remove(test, one.id);
+        test_node_until(test, test_node_is_removed, NULL, "the removal");
+        flyt_node_migrations_fini(&test->node);
+    }
+}
+
+static bool is_copying(struct test_node *test, void *unused)
+{
+    return migration(test)->moves->stage == FLYT_NODE_MOVE_COPYING;
+}
+
+/* A target that does not read is told so much: in messages, and in bytes. */
+static void test_a_target_that_does_not_read(void **state)
+{
+    struct test_node *test = *state;
+    static struct flyt_server_link_message told = {.kind = FLYT_SERVER_LINK_LIBRARY};
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct test_program program;
+        begin(test, &program, 1);
+        say(test, &program, "busy 1", "0");
+        migrate(test, 0);
+        test_node_until(test, is_copying, NULL, "the target is prepared");
+        struct flyt_node_move *move = migration(test)->moves;
+        const struct flyt_node_link_queue *queue = &move->target->queue;
+        assert_int_equal(kill(move->target->pid, SIGSTOP), 0);
+        told.data_bytes = i ? FLYT_SERVER_LINK_DATA_BYTES_MAX : 1;
+        unsigned sent_count = 0;
+        while (!move->outcome && sent_count++ < 2 * FLYT_NODE_LINK_QUEUE_MAX)
+            flyt_node_move_hear(move->source, &told, -1);
+        assert_int_equal(move->outcome, -ENOBUFS);
+        assert_true(queue->count <= FLYT_NODE_LINK_QUEUE_MAX && queue->bytes <= FLYT_NODE_LINK_QUEUE_BYTES_MAX);
+        assert_true(i ? queue->count < FLYT_NODE_LINK_QUEUE_MAX : queue->count == FLYT_NODE_LINK_QUEUE_MAX);
+        until_failed(test, "does not read what it is told");
+        stayed(test, &program, 1);
+        leave(test, &program, 1);
+        test_node_remove(test, 0x22);
+        test_node_remove(test, one.id);
+        test_node_until(test, test_node_is_removed, NULL, "the removal");
+        flyt_node_migrations_fini(&test->node);
+    }
+}
+
 /* ---- sources ---- */
 
 static void test_a_source_dies_before_it_is_left(void **state)
@@ -1513,6 +1589,8 @@ int main(void)
         TEST(test_a_target_that_hangs),
         TEST(test_a_target_dies_when_another_has_said_that_it_goes_on),
         TEST(test_a_target_has_said_in_time_that_it_goes_on),
+        TEST(test_libraries_without_bounds),
+        TEST(test_a_target_that_does_not_read),
         TEST(test_a_source_dies_before_it_is_left),
         TEST(test_a_source_dies_between_two_tries),
         TEST(test_a_source_dies_when_it_was_left),

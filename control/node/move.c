@@ -25,6 +25,9 @@
  */
 static struct flyt_server_link_message message;
 
+_Static_assert((int)FLYT_NODE_MOVE_LIBRARIES_MAX + (int)FLYT_NODE_EXTENTS_MAX < (int)FLYT_NODE_LINK_QUEUE_MAX,
+               "a target can be told at once of all that there is when it is taken");
+
 static void set_stage(struct flyt_node_move *move, enum flyt_node_move_stage stage)
 {
     move->stage = stage;
@@ -60,7 +63,10 @@ static void send_to(struct flyt_node_move *move, struct flyt_node_server *server
     int status = flyt_node_link_queue_send(&server->queue, &message, fd);
 
     message.data_bytes = 0;
-    if (status && status != -EPIPE) /* where it has gone, its end says so */
+    if (status == -ENOBUFS)
+        fail(move, status, "server process %d does not read what it is told: %u messages wait for it", (int)server->pid,
+             server->queue.count);
+    else if (status && status != -EPIPE) /* where it has gone, its end says so */
         fail(move, status, "server process %d cannot be told what it is to do: %s", (int)server->pid,
              strerror(-status));
 }
@@ -222,6 +228,8 @@ static void forget_libraries(struct flyt_node_move *move)
         free(library);
     }
     move->libraries_last = NULL;
+    move->library_count = 0;
+    move->library_bytes = 0;
 }
 
 struct flyt_node_move *flyt_node_move_free(struct flyt_node_move *move)
@@ -517,6 +525,12 @@ static void on_library(struct flyt_node_move *move, const struct flyt_server_lin
         send_to(move, move->target, -1);
         return;
     }
+    if (move->library_count >= FLYT_NODE_MOVE_LIBRARIES_MAX ||
+        told->data_bytes > FLYT_NODE_MOVE_LIBRARIES_BYTES_MAX - move->library_bytes) {
+        fail(move, -ENOBUFS,
+             "it loads and unloads more libraries than the node manager keeps for a new server process");
+        return;
+    }
     struct flyt_node_move_library *library = malloc(sizeof *library + told->data_bytes);
     if (!library) {
         fail(move, -ENOMEM, "the node manager has no memory");
@@ -528,6 +542,8 @@ static void on_library(struct flyt_node_move *move, const struct flyt_server_lin
     memcpy(library->data, told->data, told->data_bytes);
     *(move->libraries_last ? &move->libraries_last->next : &move->libraries_first) = library;
     move->libraries_last = library;
+    move->library_count++;
+    move->library_bytes += told->data_bytes;
 }
 
 static void on_state(struct flyt_node_move *move, const struct flyt_server_link_message *told)

@@ -38,6 +38,12 @@ enum {
     FLYT_NODE_MOVE_STOP_GRACE_MS = 5000, /* STOPPED comes so much later than the time that STOP allows, at most */
 };
 
+/* What is kept of libraries that come and go while there is no target yet. */
+enum {
+    FLYT_NODE_MOVE_LIBRARIES_MAX = 8192,
+    FLYT_NODE_MOVE_LIBRARIES_BYTES_MAX = 16 << 20,
+};
+
 enum flyt_node_move_stage {
     FLYT_NODE_MOVE_NEW,       /* its server has not said whether it can be moved */
     FLYT_NODE_MOVE_ASKED,     /* MOVE was sent */
@@ -80,6 +86,8 @@ struct flyt_node_move {
     struct flyt_node_server *source, *target; /* NULL: not yet, or it has gone */
     struct flyt_node_move_extent *extents;
     struct flyt_node_move_library *libraries_first, *libraries_last;
+    unsigned library_count;
+    size_t library_bytes;
     unsigned extent_count, awaited_count;     /* of these, not made yet */
     uint64_t asked_ms;                        /* when the last MAKE was sent */
     bool is_ready;                            /* the source is: STOP may come */
