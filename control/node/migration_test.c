@@ -1177,6 +1177,53 @@ static void test_a_target_that_does_not_read(void **state)
     }
 }
 
+static void is_closed(int fd)
+{
+    assert_int_equal(fcntl(fd, F_GETFD), -1);
+    assert_int_equal(errno, EBADF);
+}
+
+static bool is_awaited(struct test_node *test, void *unused)
+{
+    return is_copying(test, NULL) && migration(test)->moves->awaited_count;
+}
+
+/* Answers of a failure that come with a descriptor. */
+static void test_descriptors_of_failures(void **state)
+{
+    struct test_node *test = *state;
+    static struct flyt_server_link_message told;
+    struct test_program program;
+
+    begin(test, &program, 1);
+    make_fail(test, NULL, "fake.make:hang");
+    migrate(test, 1);
+    test_node_until(test, is_awaited, NULL, "memory is to be made");
+    struct flyt_node_move *move = migration(test)->moves;
+    told.kind = FLYT_SERVER_LINK_MADE;
+    told.made = (struct flyt_server_link_made){.extent = move->extents->extent, .outcome = -ENOMEM};
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    flyt_node_move_hear(move->target, &told, fd);
+    is_closed(fd);
+    until_failed(test, "cannot be made on GPU 1");
+    make_fail(test, NULL, NULL);
+    flyt_node_migrations_fini(&test->node);
+    say(test, &program, "mute 1", "0");
+    migrate(test, 1);
+    until_phase(test, FLYT_MIGRATION_STOPPING);
+    move = migration(test)->moves;
+    told.kind = FLYT_SERVER_LINK_STOPPED;
+    told.stopped = (struct flyt_server_link_stopped){.move_id = move->move_id, .outcome = -EIO};
+    fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    flyt_node_move_hear(move->source, &told, fd);
+    is_closed(fd);
+    until_failed(test, strerror(EIO));
+    stayed(test, &program, 1);
+    leave(test, &program, 1);
+}
+
 /* ---- sources ---- */
 
 static void test_a_source_dies_before_it_is_left(void **state)
@@ -1591,6 +1638,7 @@ int main(void)
         TEST(test_a_target_has_said_in_time_that_it_goes_on),
         TEST(test_libraries_without_bounds),
         TEST(test_a_target_that_does_not_read),
+        TEST(test_descriptors_of_failures),
         TEST(test_a_source_dies_before_it_is_left),
         TEST(test_a_source_dies_between_two_tries),
         TEST(test_a_source_dies_when_it_was_left),

@@ -170,6 +170,7 @@ static void on_made(struct flyt_node_move *move, const struct flyt_server_link_m
         return;
     }
     if (made->outcome) {
+        flyt_close(fd);
         fail(move, made->outcome, "%s of its memory cannot be made on GPU %u: %s",
              flyt_size_text(extent->extent.bytes, size), move->target->gpu->index, strerror(-made->outcome));
         return;
@@ -581,6 +582,7 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_server_lin
     }
     move->stopped = told->stopped;
     if (told->stopped.outcome) {
+        flyt_close(fd);
         move->may_try_again = told->stopped.outcome == -ETIMEDOUT || told->stopped.outcome == -EBUSY;
         fail(move, told->stopped.outcome, "%.400s",
              told->data_bytes ? (const char *)told->data : strerror(-told->stopped.outcome));
