@@ -305,7 +305,7 @@ static cJSON *row_under_way(struct flyt_ctl *ctl, const char *vm_ip, enum flyt_e
 static enum flyt_exit cancel(struct flyt_ctl *ctl, char *vm_ip, bool is_detached)
 {
     const flyt_migrate_cancel_args args = {.vm = vm_ip};
-    flyt_outcome outcome;
+    flyt_outcome outcome = {0};
     enum flyt_exit status;
     cJSON *row = row_under_way(ctl, vm_ip, &status), *end = NULL;
 
@@ -326,8 +326,8 @@ static enum flyt_exit cancel(struct flyt_ctl *ctl, char *vm_ip, bool is_detached
         else if (status == FLYT_EXIT_OK && ctl->output != FLYT_OUTPUT_JSON)
             flyt_migrate_put_end(ctl, end);
         cJSON_Delete(end);
-        xdr_free((xdrproc_t)xdr_flyt_outcome, &outcome);
     }
+    xdr_free((xdrproc_t)xdr_flyt_outcome, &outcome);
     cJSON_Delete(row);
     return status;
 }
