@@ -605,9 +605,9 @@ static void test_a_migration(void **state)
     flyt_node_metrics_refresh(metrics, &test->node);
     flyt_node_metrics_refresh(metrics, &test->node); /* each is counted once */
     char *text = flyt_metrics_text(registry);
-    assert_non_null(strstr(text, "flyt_migrations_total{outcome=\"done\"} 1\n"));
-    assert_non_null(strstr(text, "flyt_migrations_total{outcome=\"failed\"} 1\n"));
-    assert_non_null(strstr(text, "flyt_migration_standstill_seconds_count 1\n"));
+    assert_non_null(strstr(text, "flyt_node_migrations_total{outcome=\"done\"} 1\n"));
+    assert_non_null(strstr(text, "flyt_node_migrations_total{outcome=\"failed\"} 1\n"));
+    assert_non_null(strstr(text, "flyt_node_migration_standstill_seconds_count 1\n"));
     assert_non_null(strstr(text, "flyt_sessions_moved_total 0\n"));
     free(text);
     flyt_node_metrics_free(metrics);

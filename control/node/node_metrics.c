@@ -83,12 +83,12 @@ static const struct {
     [REFUSED] = {FLYT_COUNTER, "flyt_sessions_refused_total", "", "programs that were refused"},
     [RESUMED] = {FLYT_COUNTER, "flyt_sessions_resumed_total", "", "programs that went on at another server process"},
     [MOVED] = {FLYT_COUNTER, "flyt_sessions_moved_total", "", "programs that were moved while they ran"},
-    [MIGRATIONS] = {FLYT_COUNTER, "flyt_migrations_total", "outcome", "migrations of VMs that have ended"},
-    [MIGRATION_STANDSTILL] = {FLYT_HISTOGRAM, "flyt_migration_standstill_seconds", "",
+    [MIGRATIONS] = {FLYT_COUNTER, "flyt_node_migrations_total", "outcome", "migrations of VMs that have ended"},
+    [MIGRATION_STANDSTILL] = {FLYT_HISTOGRAM, "flyt_node_migration_standstill_seconds", "",
                               "how long programs of a migration that was done stood still", standstill_buckets},
-    [MIGRATION_COPIED] = {FLYT_HISTOGRAM, "flyt_migration_copied_bytes", "", "what was copied in one that was done",
-                          copied_buckets},
-    [MIGRATION_ROUNDS] = {FLYT_HISTOGRAM, "flyt_migration_rounds", "", "rounds of copying in one that was done",
+    [MIGRATION_COPIED] = {FLYT_HISTOGRAM, "flyt_node_migration_copied_bytes", "",
+                          "what was copied in one that was done", copied_buckets},
+    [MIGRATION_ROUNDS] = {FLYT_HISTOGRAM, "flyt_node_migration_rounds", "", "rounds of copying in one that was done",
                           round_buckets},
 };
 
