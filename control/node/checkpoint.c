@@ -409,13 +409,15 @@ static void finish(struct flyt_node_checkpoint *checkpoint, flyt_saving_phase ph
                   " folder=%s",
                   checkpoint->id, checkpoint->vm_ip, use.session_count, (uint64_t)use.memory_bytes,
                   (uint64_t)use.standstill_us, checkpoint->folder);
-        flyt_node_tell(node, "checkpoint.done", checkpoint->vm_ip, "%u programs of VM %s are written to %s, and %s",
+        flyt_node_tell(node, "checkpoint.done", checkpoint->vm_ip,
+                       "checkpoint %016" PRIx64 ": %u programs of VM %s are written to %s, and %s", checkpoint->id,
                        use.session_count, checkpoint->vm_ip, checkpoint->folder,
                        checkpoint->leaves_running ? "go on" : "wait there for a restore");
     } else {
         flyt_warn("checkpoint %016" PRIx64 ": failed, vm=%s: %s", checkpoint->id, checkpoint->vm_ip, checkpoint->text);
-        flyt_node_tell(node, "checkpoint.failed", checkpoint->vm_ip, "the programs of VM %s go on: %s",
-                       checkpoint->vm_ip, checkpoint->text);
+        flyt_node_tell(node, "checkpoint.failed", checkpoint->vm_ip,
+                       "checkpoint %016" PRIx64 ": the programs of VM %s go on: %s", checkpoint->id, checkpoint->vm_ip,
+                       checkpoint->text);
     }
     flyt_node_changed(node);
     forget_old(node);

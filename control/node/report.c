@@ -47,7 +47,8 @@ static int fill_suspended(const struct flyt_node_suspended *suspended, flyt_sess
 {
     char text[FLYT_NAME_BYTES_MAX + 1];
 
-    snprintf(text, sizeof text, "checkpointed: it waits in image %.150s/%s", suspended->folder, suspended->image);
+    snprintf(text, sizeof text, FLYT_WHY_CHECKPOINTED "it waits in image %.150s/%s", suspended->folder,
+             suspended->image);
     *use = (flyt_session_use){
         .id = suspended->session_id,
         .allocation_id = suspended->allocation_id,

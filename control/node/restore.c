@@ -589,8 +589,8 @@ static void finish(struct flyt_node_restore *restore)
     flyt_info("restore %016" PRIx64 ": %s, programs=%u folder=%s%s%s", restore->id, is_done ? "done" : "failed",
               use.session_count, restore->folder, is_done ? "" : ": ", restore->text);
     flyt_node_tell(node, is_done ? "restore.done" : "restore.failed", restore->vm_ip,
-                   "%u programs go on from the images in %s%s%s", use.session_count, restore->folder,
-                   is_done ? "" : "; not all: ", restore->text);
+                   "restore %016" PRIx64 ": %u programs go on from the images in %s%s%s", restore->id,
+                   use.session_count, restore->folder, is_done ? "" : "; not all: ", restore->text);
     flyt_node_changed(node);
     forget_old(node);
 }
