@@ -5,7 +5,8 @@
  * decisions never choose the same.
  *
  * Files by family, each with the functions below its heading: node.c, gpu.c, vm.c, allocation.c (its documents in
- * allocation_document.c), resize.c, migration.h, session.c, event.c, view.c, member.c, leader.c, serve.c, backup.c.
+ * allocation_document.c), resize.c, migration.h, saving.h, session.c, event.c, view.c, member.c, leader.c, serve.c,
+ * backup.c.
  */
 #ifndef FLYT_CLUSTER_CLUSTER_H
 #define FLYT_CLUSTER_CLUSTER_H
@@ -29,6 +30,7 @@ struct flyt_held;
 struct flyt_resize;
 struct flyt_backup;
 struct flyt_migration;
+struct flyt_saving;
 
 /* What the pointer of a connection's user says first: the cluster itself before `ready`, a link afterwards. */
 enum flyt_user_kind { FLYT_USER_CLUSTER, FLYT_USER_LINK };
@@ -258,10 +260,12 @@ struct flyt_cluster {
     struct flyt_metrics *metrics;
     struct flyt_metrics_server *metrics_server;
     struct flyt_cluster_metrics *measures;
-    unsigned backup_count;  /* copies of the store that are being made or fetched */
-    struct flyt_lead *lead; /* leader.c */
-    cJSON *migrations;      /* that are over, as they are shown; the last is the latest. NULL: none */
-    unsigned refusals;      /* told in events since refusals_since_ms */
+    unsigned backup_count;       /* copies of the store that are being made or fetched */
+    struct flyt_lead *lead;      /* leader.c */
+    cJSON *migrations;           /* that are over, as they are shown; the last is the latest. NULL: none */
+    struct flyt_saving *savings; /* checkpoints and restores under way, the last one first */
+    cJSON *savings_over;         /* as migrations */
+    unsigned refusals;           /* told in events since refusals_since_ms */
     uint64_t refusals_since_ms;
 };
 
@@ -469,12 +473,19 @@ bool flyt_session_needs_fit(const struct flyt_held *held, const struct flyt_part
                             struct flyt_error *err);
 void flyt_serve_session_kill(struct flyt_call *call, void *args);
 struct flyt_session_use *flyt_session_find(struct flyt_cluster *cluster, uint64_t id, struct flyt_node **ret_node);
+/* Whether it is in an image and nowhere else. */
+bool flyt_session_is_checkpointed(const struct flyt_session_use *session);
 
 /* ---- migration.h has the others ---- */
 
 void flyt_serve_migrate(struct flyt_call *call, void *args);
 void flyt_serve_migrate_cancel(struct flyt_call *call, void *args);
 void flyt_serve_node_migration(struct flyt_call *call, void *args);
+
+/* ---- saving.h has the others ---- */
+
+void flyt_serve_checkpoint(struct flyt_call *call, void *args);
+void flyt_serve_restore(struct flyt_call *call, void *args);
 
 /* ---- event.c ---- */
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "control/cluster/migration.h"
+#include "control/cluster/saving.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -202,6 +203,7 @@ int flyt_event_load(struct flyt_cluster *cluster, const cJSON *document)
     event->time_ms = cJSON_IsNumber(time_ms) && time_ms->valuedouble > 0 ? (uint64_t)time_ms->valuedouble : 0;
     log->next_sequence = log->saved_next = sequence + 1;
     flyt_migration_load_event(cluster, event->kind, event->after);
+    flyt_saving_load_event(cluster, event->kind, event->after);
     return 0;
 }
 
@@ -376,7 +378,7 @@ void flyt_serve_node_event(struct flyt_call *call, void *data)
 
     if (!flyt_lead_may(link->cluster, call))
         return;
-    if (is_told_already(event->kind)) {
+    if (is_told_already(event->kind) || flyt_saving_is_told(link->cluster, event->kind, event->text)) {
         flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
         return;
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "control/cluster/migration.h"
+#include "control/cluster/saving.h"
 #include "rpc/base/clock.h"
 
 static void say(cJSON *array, const struct flyt_vm *vm, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -92,6 +93,25 @@ static void explain_share(cJSON *array, const struct flyt_vm *vm)
             request.isolation == FLYT_ISOLATION_STRICT ? "strict" : "shared");
 }
 
+static void explain_images(cJSON *array, const struct flyt_vm *vm)
+{
+    const struct flyt_held *held = vm->held;
+    const struct flyt_node *node = held->node;
+    const struct flyt_saving *saving = flyt_saving_of(held);
+    unsigned checkpointed = 0;
+
+    if (saving)
+        say(array, vm, "Its programs are written to %s: checkpoint %s, %s.", saving->folder, saving->id_text,
+            flyt_saving_phase_name(saving->use.phase));
+    for (unsigned i = 0; i < node->session_count; i++)
+        checkpointed += node->sessions[i].allocation_id == held->id && flyt_session_is_checkpointed(&node->sessions[i]);
+    if (checkpointed)
+        say(array, vm,
+            "%u of its programs wait in checkpoint images, which `flytctl sessions -o wide` names, for "
+            "`flytctl restore`.",
+            checkpointed);
+}
+
 static void explain_held(cJSON *array, const struct flyt_vm *vm)
 {
     const struct flyt_held *held = vm->held;
@@ -128,6 +148,7 @@ static void explain_held(cJSON *array, const struct flyt_vm *vm)
             (double)(flyt_clock_ms() - node->last_heard_ms) / 1000, node->key);
     if (held->use_text && *held->use_text)
         say(array, vm, "The node says: %s.", held->use_text);
+    explain_images(array, vm);
     say(array, vm, "%u of %u sessions are in use.", held->session_count, held->sessions_max);
 }
 

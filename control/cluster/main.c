@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "control/cluster/migration.h"
+#include "control/cluster/saving.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/listen.h"
@@ -24,6 +25,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *user)
         flyt_held_tick(cluster);
         flyt_resize_tick(cluster);
         flyt_migration_tick(cluster);
+        flyt_saving_tick(cluster);
         flyt_vm_tick(cluster);
         flyt_event_tick(cluster);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "control/cluster/migration.h"
+#include "control/cluster/saving.h"
 
 static flyt_status refuse(struct flyt_error *err, flyt_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -36,6 +37,9 @@ static flyt_status check_held(const struct flyt_held *held, const struct flyt_mi
         return refuse(err, FLYT_STATUS_CONFLICT, "VM %s moves already: migration %s from %s to %s, %s", held->vm_ip,
                       held->migration->id_text, held->migration->source, held->migration->target,
                       flyt_migration_phase_name(held->migration->use.phase));
+    if (flyt_saving_of(held))
+        return refuse(err, FLYT_STATUS_CONFLICT, "VM %s is being checkpointed (%s): try again when that is over",
+                      held->vm_ip, flyt_saving_of(held)->id_text);
     if (!node->is_registered)
         return refuse(err, FLYT_STATUS_UNAVAILABLE, "node %s, where VM %s is, is not connected", node->key,
                       held->vm_ip);

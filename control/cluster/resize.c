@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "control/cluster/migration.h"
+#include "control/cluster/saving.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -799,7 +800,7 @@ void flyt_resize_wanted(struct flyt_vm *vm)
                     held->parts[i].memory_bytes != vm->desired.memory_bytes;
     if (!is_other)
         return;
-    if (!TAILQ_EMPTY(&vm->resizes) || held->migration) {
+    if (!TAILQ_EMPTY(&vm->resizes) || held->migration || flyt_saving_of(held)) {
         vm->wants_again = true; /* the one under way has written this document, or it is looked at afterwards */
         return;
     }
@@ -827,8 +828,9 @@ void flyt_resize_tick(struct flyt_cluster *cluster)
     for (size_t i = 0; i < cluster->held.count; i++) {
         struct flyt_held *held = cluster->held.items[i];
         bool is_due = false;
-        for (unsigned j = 0;
-             j < held->part_count && held->vm && now_ms >= held->grow_ms && !held->resize && !held->migration; j++)
+        for (unsigned j = 0; j < held->part_count && held->vm && now_ms >= held->grow_ms && !held->resize &&
+                             !held->migration && !flyt_saving_of(held);
+             j++)
             is_due |= held->parts[j].card && can_grow(held, &held->parts[j]);
         if (!is_due)
             continue;
@@ -934,6 +936,11 @@ void flyt_serve_resize(struct flyt_call *call, void *data)
         flyt_call_outcome(call, FLYT_STATUS_CONFLICT,
                           "VM %s moves to another GPU (migration %s, %s): try again when that is over", vm->key,
                           vm->held->migration->id_text, flyt_migration_phase_name(vm->held->migration->use.phase));
+        return;
+    }
+    if (vm->held && flyt_saving_of(vm->held)) {
+        flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "VM %s is being checkpointed (%s): try again when that is over",
+                          vm->key, flyt_saving_of(vm->held)->id_text);
         return;
     }
     if (names_share && vm->held && vm->held->is_granted && !vm->held->share.is_timed) {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/saving.h"
 #include "rpc/base/log.h"
 
 enum { PROBE_MS = 2000 };
@@ -300,6 +300,8 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_MIGRATE, "migrate", OPERATOR, flyt_migrate_args, flyt_migrate_res, flyt_serve_migrate),
     ROW(FLYT_MIGRATE_CANCEL, "migrate_cancel", OPERATOR, flyt_migrate_cancel_args, flyt_outcome,
         flyt_serve_migrate_cancel),
+    ROW(FLYT_CHECKPOINT, "checkpoint", OPERATOR, flyt_checkpoint_args, flyt_saving_begun_res, flyt_serve_checkpoint),
+    ROW(FLYT_RESTORE, "restore", OPERATOR, flyt_restore_args, flyt_saving_begun_res, flyt_serve_restore),
     ROW(FLYT_SCHEDULE, "schedule", OPERATOR, flyt_schedule_args, flyt_view_res, flyt_serve_schedule),
     ROW(FLYT_GPU_SET, "gpu_set", OPERATOR, flyt_gpu_set_args, flyt_outcome, flyt_serve_gpu_set),
     ROW(FLYT_ALLOCATION, "allocation", OPERATOR, flyt_allocation_args, flyt_outcome, flyt_serve_allocation),
@@ -379,4 +381,5 @@ void flyt_cluster_forget(struct flyt_cluster *cluster)
     flyt_event_fini(cluster);
     cJSON_Delete(cluster->migrations);
     cluster->migrations = NULL;
+    flyt_savings_forget(cluster);
 }

@@ -21,6 +21,11 @@ struct flyt_session_use *flyt_session_find(struct flyt_cluster *cluster, uint64_
     return NULL;
 }
 
+bool flyt_session_is_checkpointed(const struct flyt_session_use *session)
+{
+    return !session->server_pid && !strncmp(session->why_not, FLYT_WHY_CHECKPOINTED, strlen(FLYT_WHY_CHECKPOINTED));
+}
+
 unsigned flyt_session_needed(const struct flyt_node *node, uint64_t session_id, unsigned slot)
 {
     for (u_int i = 0; i < node->needs.needs.needs_len; i++) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "control/cluster/migration.h"
+#include "control/cluster/saving.h"
 #include "rpc/base/clock.h"
 
 enum { PAGE_OBJECTS = 1000 };
@@ -280,7 +281,10 @@ cJSON *flyt_view_session(const struct flyt_node *node, const struct flyt_session
     add_text(object, "vm_ip", held ? held->vm_ip : NULL);
     cJSON_AddStringToObject(object, "node", node->key);
     add_text(object, "program", session->program_name);
-    add_text(object, "state", session->server_pid ? "serving" : "waiting"); /* for its client, without a server */
+    add_text(object, "state",
+             session->server_pid                     ? "serving"
+             : flyt_session_is_checkpointed(session) ? "checkpointed"
+                                                     : "waiting"); /* for its client, without a server */
     add_number(object, "client_pid", session->client_pid);
     add_text(object, "client_address", session->client_address);
     add_number(object, "server_pid", session->server_pid);
@@ -485,6 +489,8 @@ void flyt_serve_view(struct flyt_call *call, void *data)
         flyt_event_view(cluster, call, args);
     else if (!strcmp(args->view, "migrations"))
         flyt_view_reply(call, FLYT_STATUS_OK, "", flyt_migration_view(cluster, args->selector), 0);
+    else if (!strcmp(args->view, "checkpoints"))
+        flyt_view_reply(call, FLYT_STATUS_OK, "", flyt_saving_view(cluster, args->selector), 0);
     else if (!strcmp(args->view, "explain"))
         reply_explain(call, cluster, args);
     else

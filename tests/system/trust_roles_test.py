@@ -46,6 +46,8 @@ PROCEDURES = {
     "DRAIN": (44, opaque(NOBODY) + u32(0) * 2, {"operator"}),
     "MIGRATE": (45, opaque(NOBODY) + opaque("") + u32(0) * 3 + u64(0) + u32(0) + NUMBER * 2, {"operator"}),
     "MIGRATE_CANCEL": (46, opaque(NOBODY), {"operator"}),
+    "CHECKPOINT": (47, opaque(NOBODY) + u64(0) + opaque("/nowhere") + u32(0) * 4, {"operator"}),
+    "RESTORE": (48, opaque(NOBODY) + opaque("/nowhere") + u32(0), {"operator"}),
 }
 
 
@@ -98,7 +100,7 @@ def every_procedure():
                 peer.close()
         # What nobody has: numbers in between, another version, other programs.
         peer = system.peer("operator", "alice")
-        for number in (3, 9, 22, 29, 47, 99, 0xffffffff):
+        for number in (3, 9, 22, 29, 49, 99, 0xffffffff):
             expect_equal(peer.call(number).state, "error", "procedure", number)
         expect_equal(peer.call(30, PROCEDURES["VIEW"][1], version=2).state, "error", "version 2")
         peer.program = by_hand.ORDER
