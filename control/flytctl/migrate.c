@@ -3,75 +3,18 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "control/flytctl/actions.h"
+#include "control/flytctl/follow.h"
 #include "control/flytctl/view.h"
 
 enum {
-    LOOK_MS = 250,
-    LOST_MAX = 30,       /* looks in a row that the cluster manager does not answer: it may be restarted, … */
-    LOST_WAIT_MS = 1000, /* … so that much apart */
-    PREPARE_MS = 60000,  /* how much longer the answer to the beginning may take: it is when the node has taken it */
+    PREPARE_MS = 60000 /* how much longer the answer to the beginning may take: it is when the node has taken it */
 };
-
-/* ---- Ctrl-C: it ends the following, not what is followed ---- */
-
-struct interruption {
-    sigset_t before;
-    struct sigaction action_before;
-};
-
-static volatile sig_atomic_t is_interrupted;
-
-static void on_interrupt(int number)
-{
-    is_interrupted = 1;
-}
-
-/* Blocked but while we wait, so that no call is cut. */
-static void catch_interrupt(struct interruption *interruption)
-{
-    const struct sigaction action = {.sa_handler = on_interrupt};
-    sigset_t blocked;
-
-    is_interrupted = 0;
-    sigemptyset(&blocked);
-    sigaddset(&blocked, SIGINT);
-    sigprocmask(SIG_BLOCK, &blocked, &interruption->before);
-    sigaction(SIGINT, &action, &interruption->action_before);
-}
-
-static void let_interrupt(const struct interruption *interruption)
-{
-    sigaction(SIGINT, &interruption->action_before, NULL);
-    sigprocmask(SIG_SETMASK, &interruption->before, NULL);
-}
-
-/* Whether it was interrupted. */
-static bool wait_ms(const struct interruption *interruption, unsigned ms)
-{
-    const struct timespec left = {ms / 1000, ms % 1000 * 1000000l};
-    sigset_t open = interruption->before;
-
-    sigdelset(&open, SIGINT);
-    if (!is_interrupted)
-        ppoll(NULL, 0, &left, &open);
-    return is_interrupted;
-}
 
 /* ---- what is shown meanwhile ---- */
-
-static bool is_over(const cJSON *row)
-{
-    const char *phase = flyt_row_text(row, "phase");
-
-    return !strcmp(phase, "done") || !strcmp(phase, "failed");
-}
 
 /* "copying round 3: 1.2GiB of 4.0GiB copied, 64MiB changed, 900MiB/s, about 2s" */
 static void put_progress(FILE *out, const cJSON *row)
@@ -95,48 +38,6 @@ static void put_progress(FILE *out, const cJSON *row)
     fprintf(out, ", %s/s, this round %s more", rate, left);
 }
 
-/* On a terminal one line that is written over; elsewhere one for each phase and round; nothing where the end is JSON.
- */
-struct shown {
-    char phase[32];
-    double round;
-    bool is_open; /* a line without its end stands on the terminal */
-};
-
-static void end_line(struct flyt_ctl *ctl, struct shown *shown)
-{
-    if (shown->is_open)
-        fputs("\r\033[K", ctl->out);
-    shown->is_open = false;
-    fflush(ctl->out);
-}
-
-static void show(struct flyt_ctl *ctl, const cJSON *row, struct shown *shown)
-{
-    const char *phase = flyt_row_text(row, "phase");
-    double round = flyt_row_number(row, "round");
-    bool is_news = strcmp(phase, shown->phase) != 0 || (!strcmp(phase, "copying") && round > shown->round);
-    char *line = NULL;
-    size_t bytes;
-
-    if (ctl->output == FLYT_OUTPUT_JSON || is_over(row) || (!ctl->is_terminal && !is_news))
-        return;
-    snprintf(shown->phase, sizeof shown->phase, "%s", phase);
-    shown->round = round;
-    FILE *out = flyt_must(open_memstream(&line, &bytes));
-    put_progress(out, row);
-    fclose(out);
-    char *safe = flyt_text_safe(flyt_must(line), bytes);
-    unsigned width;
-    size_t fitting = ctl->is_terminal && ctl->width ? flyt_text_fit(safe, ctl->width - 1, &width) : strlen(safe);
-    end_line(ctl, shown);
-    fprintf(ctl->out, "%.*s%s", (int)fitting, safe, ctl->is_terminal ? "" : "\n");
-    shown->is_open = ctl->is_terminal;
-    fflush(ctl->out);
-    free(safe);
-    free(line);
-}
-
 void flyt_migrate_put_end(struct flyt_ctl *ctl, const cJSON *row)
 {
     char copied[FLYT_NUMBER_BYTES];
@@ -158,66 +59,18 @@ void flyt_migrate_put_end(struct flyt_ctl *ctl, const cJSON *row)
     }
 }
 
-/* ---- following ---- */
-
-static cJSON *row_of_refusal(const char *vm_ip, const char *phase, const char *reason)
-{
-    cJSON *row = flyt_must(cJSON_CreateObject());
-
-    cJSON_AddStringToObject(row, "vm_ip", vm_ip);
-    cJSON_AddStringToObject(row, "phase", phase);
-    cJSON_AddStringToObject(row, "reason", reason);
-    return row;
-}
-
-/* The row of a migration; NULL and *ret_status: it cannot be had. */
-static cJSON *read_row(struct flyt_ctl *ctl, const char *id, enum flyt_exit *ret_status)
-{
-    struct flyt_view view;
-
-    *ret_status = flyt_view_read(ctl, "migrations", id, &view);
-    if (*ret_status != FLYT_EXIT_OK)
-        return NULL;
-    cJSON *row = view.rows->child ? cJSON_DetachItemViaPointer(view.rows, view.rows->child) : NULL;
-    if (!row)
-        *ret_status = flyt_complain(FLYT_EXIT_NOT_FOUND, "the cluster manager knows migration %s no more", id);
-    flyt_view_free(&view);
-    return row;
-}
-
 /* Until it is over. */
 static enum flyt_exit follow(struct flyt_ctl *ctl, const char *vm_ip, const char *id, cJSON **ret_row)
 {
-    struct interruption interruption;
-    struct shown shown = {0};
-    enum flyt_exit status = FLYT_EXIT_OK;
-    cJSON *row = NULL;
-    unsigned lost = 0;
+    char *meanwhile =
+        flyt_text_format("`flytctl migrations %s` shows it, `flytctl migrate %s --cancel` ends it", id, vm_ip);
+    const struct flyt_following following = {
+        .view = "migrations", .word = "migration", .id = id, .put_progress = put_progress, .meanwhile = meanwhile};
+    enum flyt_exit status = flyt_follow(ctl, &following, ret_row);
 
-    catch_interrupt(&interruption);
-    for (;;) {
-        cJSON *next = read_row(ctl, id, &status);
-        lost = next ? 0 : lost + 1;
-        if (next) {
-            cJSON_Delete(row);
-            row = next;
-            show(ctl, row, &shown);
-        }
-        bool is_lost = !next && (status != FLYT_EXIT_UNREACHABLE || lost > LOST_MAX);
-        if (is_lost || (next && is_over(row)))
-            break;
-        if (wait_ms(&interruption, next ? LOOK_MS : LOST_WAIT_MS)) {
-            end_line(ctl, &shown);
-            status = flyt_complain(FLYT_EXIT_PENDING,
-                                   "it goes on in the background: `flytctl migrations %s` shows it, `flytctl migrate "
-                                   "%s --cancel` ends it",
-                                   id, vm_ip);
-            break;
-        }
-    }
-    let_interrupt(&interruption);
-    end_line(ctl, &shown);
-    *ret_row = row ? row : row_of_refusal(vm_ip, "unknown", "the cluster manager did not answer");
+    if (!*ret_row)
+        *ret_row = flyt_follow_refusal(vm_ip, "unknown", "the cluster manager did not answer");
+    free(meanwhile);
     return status;
 }
 
@@ -230,12 +83,12 @@ enum flyt_exit flyt_migrate(struct flyt_ctl *ctl, const flyt_migrate_args *args,
                                            (xdrproc_t)xdr_flyt_migrate_res, &res, sizeof res, PREPARE_MS);
 
     if (status != FLYT_EXIT_OK) {
-        *ret_row = row_of_refusal(args->vm, "unknown", "the cluster manager did not answer");
+        *ret_row = flyt_follow_refusal(args->vm, "unknown", "the cluster manager did not answer");
         return status;
     }
     if (res.outcome.status != FLYT_STATUS_OK || !res.migration_id) {
         const char *text = *res.outcome.text ? res.outcome.text : flyt_status_name(res.outcome.status);
-        *ret_row = row_of_refusal(args->vm, "refused", text);
+        *ret_row = flyt_follow_refusal(args->vm, "refused", text);
         cJSON_AddStringToObject(*ret_row, "status", flyt_status_name(res.outcome.status));
         status = flyt_exit_of(res.outcome.status);
         if (!is_quiet)
@@ -246,9 +99,10 @@ enum flyt_exit flyt_migrate(struct flyt_ctl *ctl, const flyt_migrate_args *args,
     snprintf(id, sizeof id, "%016" PRIx64, (uint64_t)res.migration_id);
     xdr_free((xdrproc_t)xdr_flyt_migrate_res, &res);
     if (is_detached) {
-        *ret_row = read_row(ctl, id, &status);
+        *ret_row = flyt_follow_read(ctl, &(struct flyt_following){.view = "migrations", .word = "migration", .id = id},
+                                    &status);
         if (!*ret_row)
-            *ret_row = row_of_refusal(args->vm, "unknown", "the cluster manager did not answer");
+            *ret_row = flyt_follow_refusal(args->vm, "unknown", "the cluster manager did not answer");
         return status;
     }
     status = follow(ctl, args->vm, id, ret_row);
@@ -271,14 +125,6 @@ flyt_migration_bounds flyt_migrate_bounds(const struct flyt_arguments *arguments
 
 /* ---- the command ---- */
 
-static void put_row(struct flyt_ctl *ctl, const cJSON *row)
-{
-    char *text = flyt_must(cJSON_PrintUnformatted(row));
-
-    flyt_json_put(ctl->out, text, strlen(text), ctl->is_terminal);
-    free(text);
-}
-
 /* The VM's migration that is under way; NULL and *ret_status: there is none. */
 static cJSON *row_under_way(struct flyt_ctl *ctl, const char *vm_ip, enum flyt_exit *ret_status)
 {
@@ -290,7 +136,7 @@ static cJSON *row_under_way(struct flyt_ctl *ctl, const char *vm_ip, enum flyt_e
         return NULL;
     cJSON_ArrayForEach(row, view.rows)
     {
-        if (!is_over(row))
+        if (!flyt_follow_is_over(row))
             found = row;
     }
     if (found)
@@ -319,7 +165,7 @@ static enum flyt_exit cancel(struct flyt_ctl *ctl, char *vm_ip, bool is_detached
     if (is_begun && !is_detached) {
         status = follow(ctl, vm_ip, flyt_row_text(row, "id"), &end);
         if (ctl->output == FLYT_OUTPUT_JSON)
-            put_row(ctl, end);
+            flyt_follow_put_json(ctl, end);
         if (status == FLYT_EXIT_OK && !strcmp(flyt_row_text(end, "phase"), "done"))
             status = flyt_complain(FLYT_EXIT_REFUSED, "it was too late: VM %s has moved to %s", vm_ip,
                                    flyt_row_text(end, "target"));
@@ -364,7 +210,7 @@ enum flyt_exit flyt_run_migrate(struct flyt_ctl *ctl, const struct flyt_argument
     }
     status = flyt_migrate(ctl, &args, is_detached, false, &row);
     if (ctl->output == FLYT_OUTPUT_JSON)
-        put_row(ctl, row);
+        flyt_follow_put_json(ctl, row);
     else if (status == FLYT_EXIT_OK && is_detached)
         put_begun(ctl, row);
     else if (status == FLYT_EXIT_OK)
@@ -413,7 +259,7 @@ enum flyt_exit flyt_migrate_all(struct flyt_ctl *ctl, const flyt_migration_bound
             break; /* the others would fare no better */
     }
     if (ctl->output == FLYT_OUTPUT_JSON)
-        put_row(ctl, all);
+        flyt_follow_put_json(ctl, all);
     else if (stayed)
         flyt_complain(status, "%u moved, %u not: what stays ends by itself, or is ended (`flytctl allocation kill`)",
                       moved, stayed);
