@@ -6,7 +6,7 @@ _flytctl() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         [ -n "$skip" ] && { skip=; continue; }
         case ${COMP_WORDS[i]} in
-        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --timeout | --timeout | --sm | --memory | --minimum-share | --maximum-share | --window | --priority | --timeout | --wait | --to | --rounds | --stop-timeout | --rest | --timeout | --rounds | --stop-timeout | --rest | --timeout | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
+        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --timeout | --timeout | --sm | --memory | --minimum-share | --maximum-share | --window | --priority | --timeout | --wait | --to | --rounds | --stop-timeout | --rest | --timeout | --to | --pack | --stop-timeout | --timeout | --node | --timeout | --rounds | --stop-timeout | --rest | --timeout | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
         -*) ;;
         *)
             if [ -z "$first" ]; then first=${COMP_WORDS[i]} command=$first
@@ -26,7 +26,7 @@ _flytctl() {
     esac
     [ -n "$words" ] && { COMPREPLY=($(compgen -W "$words" -- "$word")); return; }
     case $command in
-    '') words=" status nodes gpus vms allocations sessions migrations tenants members events top vm tenant suspend resume resize migrate cordon uncordon drain gpu allocation node operator viewer join member session explain doctor backup image version help" ;;
+    '') words=" status nodes gpus vms allocations sessions migrations checkpoints tenants members events top vm tenant suspend resume resize migrate checkpoint restore cordon uncordon drain gpu allocation node operator viewer join member session explain doctor backup image version help" ;;
     'status' | 'status '*) words=" --watch" ;;
     'nodes' | 'nodes '*) words=" --watch" ;;
     'gpus' | 'gpus '*) words=" --watch" ;;
@@ -34,6 +34,7 @@ _flytctl() {
     'allocations' | 'allocations '*) words=" --watch" ;;
     'sessions' | 'sessions '*) words=" --watch" ;;
     'migrations' | 'migrations '*) words=" --watch" ;;
+    'checkpoints' | 'checkpoints '*) words=" --watch" ;;
     'tenants' | 'tenants '*) words=" --watch" ;;
     'members' | 'members '*) words=" --watch" ;;
     'events' | 'events '*) words=" --follow --last" ;;
@@ -50,6 +51,8 @@ _flytctl() {
     'resume' | 'resume '*) words=" --timeout" ;;
     'resize' | 'resize '*) words=" --sm --memory --minimum-share --maximum-share --window --priority --when-free --force --timeout --wait --kill --migrate" ;;
     'migrate' | 'migrate '*) words=" --to --rounds --stop-timeout --rest --timeout --force --detach --cancel" ;;
+    'checkpoint' | 'checkpoint '*) words=" --to --leave-running --pack --stop-timeout --timeout --detach" ;;
+    'restore' | 'restore '*) words=" --node --timeout --detach" ;;
     'cordon' | 'cordon '*) words="" ;;
     'uncordon' | 'uncordon '*) words="" ;;
     'drain' | 'drain '*) words=" --migrate --rounds --stop-timeout --rest --timeout" ;;

@@ -7,6 +7,7 @@ static const char *const policies[] = {"binpack", "spread", NULL};
 static const char *const isolations[] = {"shared", "strict", NULL};
 static const char *const sharings[] = {"exclusive", "time", NULL};
 static const char *const group_sizes[] = {"2", "8", NULL};
+static const char *const packings[] = {"none", "lz4", "zstd", NULL}; /* as in cpu/image/writer.h */
 static const char *const help_forms[] = {"man", "bash", NULL};
 
 #define SM_MAX     100000
@@ -176,6 +177,30 @@ static const struct flyt_option migrate_options[] = {
     {0},
 };
 
+static const struct flyt_option checkpoint_options[] = {
+    {"to", FLYT_OPTION_TEXT, 0, "DIR",
+     .help = "the folder for the images, by its whole path: on the node, there already"},
+    {"leave-running", FLYT_OPTION_FLAG, 0,
+     .help = "the programs go on as soon as they are written; without it they wait for a restore, and have nothing on "
+             "the GPU meanwhile"},
+    {"pack", FLYT_OPTION_CHOICE, 0, "HOW", .choices = packings, .help = "of memory: none, lz4 (the default) or zstd"},
+    {"stop-timeout", FLYT_OPTION_NUMBER, 0, "MS", .minimum = 1, .maximum = 3600000,
+     .help = "milliseconds within which a program that is stopped must have ended its work and be written, else all go "
+             "on and there are no images (default 30000)"},
+    {"timeout", FLYT_OPTION_SECONDS, 0, "S", .minimum = 1000, .maximum = 86400000,
+     .help = "it fails where all of it takes longer (default 3600)"},
+    {"detach", FLYT_OPTION_FLAG, 0, .help = "end when it has begun"},
+    {0},
+};
+
+static const struct flyt_option restore_options[] = {
+    {"node", FLYT_OPTION_TEXT, 0, "NODE", .help = "where the programs wait; needed where they do on several nodes"},
+    {"timeout", FLYT_OPTION_SECONDS, 0, "S", .minimum = 1000, .maximum = 86400000,
+     .help = "a program stays in its image where loading that takes longer (default 3600)"},
+    {"detach", FLYT_OPTION_FLAG, 0, .help = "end when it has begun"},
+    {0},
+};
+
 static const struct flyt_option drain_options[] = {
     {"migrate", FLYT_OPTION_FLAG, 0, .help = "moves what is there to other GPUs of the node, one VM after the other"},
     MIGRATION_OPTIONS,
@@ -265,6 +290,8 @@ const struct flyt_command flyt_commands[] = {
     VIEW("sessions", "[ID|VM|NODE]", "lists running programs", NULL),
     VIEW("migrations", "[ID|VM|NODE|GPU]", "lists VMs whose programs move to another GPU, and the last that did",
          "Those that are over are the last 100."),
+    VIEW("checkpoints", "[ID|VM|NODE]", "lists checkpoints and restores, those under way and the last that are over",
+         "Those that are over are the last 100. The images themselves: flytctl image show DIR, on the node."),
     VIEW("tenants", "[TENANT]", "lists tenants: quotas and what is allocated", NULL),
     VIEW("members", "[MEMBER]", "lists whose certificates are let in",
          "A member is ROLE:NAME, such as operator:alice."),
@@ -311,6 +338,24 @@ const struct flyt_command flyt_commands[] = {
      "Ctrl-C ends the showing, not the migration. Ends with 0 when they run on the other GPU, with 1 and the reason "
      "where it was refused or has failed, with 6 where it goes on in the background. A VM with several GPUs moves "
      "with all of them. Other nodes cannot be targets yet."},
+    {"checkpoint", "VM|SESSION", 1, 1, checkpoint_options, flyt_run_checkpoint, false,
+     "writes a VM's programs, or one, to images in a folder of their node while they run",
+     "Memory is written while they compute; then they are stopped between two calls and the rest is written. Without "
+     "--leave-running they wait from then on, without a server process and without memory on the GPU, until flytctl "
+     "restore: sessions shows them as checkpointed. What the VM was granted stays its own. They must not be ended, and "
+     "they outlive restarts of the node manager and of the cluster manager. Anything that fails leaves all running, "
+     "and "
+     "no image. Shows how far it is; Ctrl-C ends the showing, not the checkpoint. Ends with 0 when the images are on "
+     "the "
+     "disk, with 1 and the reason where it was refused or has failed, with 6 where it goes on in the background."},
+    {"restore", "DIR", 1, 1, restore_options, flyt_run_restore, false,
+     "has programs that wait in images go on from those in a folder of the node",
+     "All that wait on the node and whose image is in the folder, by the file's name. All of these images are read and "
+     "checked first: where one is damaged nothing is changed. Each program goes on at a new server process, behind the "
+     "call that it was stopped at; one whose process has ended meanwhile is given up, and named. What fails stays in "
+     "its "
+     "image and can be restored again. Images are not deleted. Ends with 0 when all go on, with 1 and the reason where "
+     "it was refused or not all do, with 6 where it goes on in the background."},
     {"cordon", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false, "places nothing new there", NULL},
     {"uncordon", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false, "ends cordon and drain", NULL},
     {"drain", "NODE|GPU", 1, 1, drain_options, flyt_run_schedule, false,

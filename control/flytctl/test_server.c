@@ -222,6 +222,42 @@ static void serve_migrate_cancel(struct flyt_call *call, void *data)
     reply_outcome(call, FLYT_MIGRATE_CANCEL);
 }
 
+static void reply_saving(struct flyt_call *call, uint32_t procedure)
+{
+    struct test_server *server = server_of(call);
+    flyt_saving_begun_res res = {.outcome = {.text = (char *)""}, .node = (char *)"n1"};
+
+    if (!may_answer(call, procedure, &res))
+        return;
+    if (server->saving_status)
+        res.outcome = (flyt_outcome){server->saving_status, (char *)"it is being resized"};
+    else
+        res.id = 0xbeef;
+    flyt_call_reply(call, &res);
+}
+
+static void serve_checkpoint(struct flyt_call *call, void *data)
+{
+    struct test_server *server = server_of(call);
+
+    server->checkpoint = *(const flyt_checkpoint_args *)data;
+    server->checkpoint_count++;
+    snprintf(server->vm, sizeof server->vm, "%s", server->checkpoint.vm);
+    snprintf(server->target, sizeof server->target, "%s", server->checkpoint.folder);
+    reply_saving(call, FLYT_CHECKPOINT);
+}
+
+static void serve_restore(struct flyt_call *call, void *data)
+{
+    struct test_server *server = server_of(call);
+
+    server->restore = *(const flyt_restore_args *)data;
+    server->restore_count++;
+    snprintf(server->vm, sizeof server->vm, "%s", server->restore.node);
+    snprintf(server->target, sizeof server->target, "%s", server->restore.folder);
+    reply_saving(call, FLYT_RESTORE);
+}
+
 static void serve_schedule(struct flyt_call *call, void *data)
 {
     static const char json[] = "[{\"id\":\"0000000000000abc\",\"vm_ip\":\"10.0.0.1\",\"node\":\"n1\",\"gpu\":\"GPU-1\","
@@ -331,6 +367,8 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_DRAIN, "drain", flyt_drain_args, flyt_drain_res, serve_drain),
     ROW(FLYT_MIGRATE, "migrate", flyt_migrate_args, flyt_migrate_res, serve_migrate),
     ROW(FLYT_MIGRATE_CANCEL, "migrate_cancel", flyt_migrate_cancel_args, flyt_outcome, serve_migrate_cancel),
+    ROW(FLYT_CHECKPOINT, "checkpoint", flyt_checkpoint_args, flyt_saving_begun_res, serve_checkpoint),
+    ROW(FLYT_RESTORE, "restore", flyt_restore_args, flyt_saving_begun_res, serve_restore),
     ROW(FLYT_SCHEDULE, "schedule", flyt_schedule_args, flyt_view_res, serve_schedule),
     ROW(FLYT_GPU_SET, "gpu_set", flyt_gpu_set_args, flyt_outcome, serve_gpu_set),
     ROW(FLYT_ALLOCATION, "allocation", flyt_allocation_args, flyt_outcome, serve_allocation),

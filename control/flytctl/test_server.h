@@ -65,7 +65,11 @@ struct test_server {
     flyt_resize_args resize;
     flyt_migrate_args migrate; /* its strings are not kept */
     unsigned migrate_count, cancel_count;
-    flyt_status migrate_status; /* what FLYT_MIGRATE answers; OK: migration 000000000000feed */
+    flyt_status migrate_status;      /* what FLYT_MIGRATE answers; OK: migration 000000000000feed */
+    flyt_checkpoint_args checkpoint; /* its strings are not kept; vm, target: the folder */
+    flyt_restore_args restore;       /* likewise; vm: the node */
+    unsigned checkpoint_count, restore_count;
+    flyt_status saving_status; /* what these answer; OK: 000000000000beef */
     flyt_drain_args drain;
     unsigned drain_count;
     /* What FLYT_DRAIN answers: so many SMs of a program are draining (0: none); TIMEOUT, or OK where it was to end it.

@@ -165,6 +165,26 @@ static const struct flyt_column migration_columns[] = {
     {0},
 };
 
+static const struct flyt_column checkpoint_columns[] = {
+    C("ID", "id"),
+    C("KIND", "kind"),
+    C("VM", "vm_ip"),
+    C("NODE", "node"),
+    C("FOLDER", "folder", SHRINK),
+    C("PHASE", "phase"),
+    C("SESSIONS", "sessions", FLYT_SHOW_NUMBER),
+    C("COPIED", "copied_bytes", FLYT_SHOW_SIZE, "memory_bytes"),
+    C("BEGAN", "started_ms", FLYT_SHOW_AGE),
+    C("STANDSTILL", "standstill_us", FLYT_SHOW_MS_OF_US, WIDE),
+    C("TOOK", "elapsed_ms", FLYT_SHOW_SPAN, WIDE),
+    C("LEAVE-RUNNING", "leave_running", WIDE),
+    C("SESSION", "session", WIDE),
+    C("ALLOCATION", "allocation", WIDE),
+    C("WHO", "who", WIDE, SHRINK),
+    C("REASON", "reason", SHRINK),
+    {0},
+};
+
 static const struct flyt_column tenant_columns[] = {
     C("TENANT", "name"),
     C("VMS", "vms_allocated", FLYT_SHOW_NUMBER, "vms"),
@@ -197,11 +217,17 @@ static const struct {
     const char *view;
     const struct flyt_column *columns;
 } tables[] = {
-    {"status", status_columns},    {"nodes", node_columns},
-    {"gpus", gpu_columns},         {"vms", vm_columns},
-    {"tenants", tenant_columns},   {"members", member_columns},
-    {"events", event_columns},     {"allocations", allocation_columns},
-    {"sessions", session_columns}, {"migrations", migration_columns},
+    {"status", status_columns},
+    {"nodes", node_columns},
+    {"gpus", gpu_columns},
+    {"vms", vm_columns},
+    {"tenants", tenant_columns},
+    {"members", member_columns},
+    {"events", event_columns},
+    {"allocations", allocation_columns},
+    {"sessions", session_columns},
+    {"migrations", migration_columns},
+    {"checkpoints", checkpoint_columns},
 };
 
 const struct flyt_column *flyt_view_columns(const char *view)

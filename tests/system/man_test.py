@@ -60,7 +60,7 @@ def troff_takes_the_pages():
 
 @scenario
 def bash_completes():
-    expect_equal(completed("res"), ["resume", "resize"])
+    expect_equal(completed("res"), ["resume", "resize", "restore"])
     expect_equal(completed("vm", "re"), ["remove", "revoke"])
     expect_equal(completed("-o", "json", "vm", "j"), ["join-token"])
     expect_equal(completed("-o", ""), ["table", "wide", "json"])
