@@ -509,6 +509,14 @@ static void stop_all(struct flyt_node_checkpoint *checkpoint)
     }
 }
 
+static bool is_any_stopped(const struct flyt_node_checkpoint *checkpoint)
+{
+    for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
+        if (saving->stage == STOPPED)
+            return true;
+    return false;
+}
+
 /* Everything is written. Who goes on does so before anything else is seen to. */
 static void take_images(struct flyt_node_checkpoint *checkpoint)
 {
@@ -537,6 +545,8 @@ static void step(struct flyt_node_checkpoint *checkpoint)
     if (checkpoint->phase == FLYT_SAVING_COPYING && are_all_ready(checkpoint) && checkpoint->status == FLYT_STATUS_OK)
         stop_all(checkpoint);
     bool is_written = checkpoint->phase == FLYT_SAVING_STOPPING && are_all(checkpoint, STOPPED);
+    if (is_written && checkpoint->status == FLYT_STATUS_OK && !is_any_stopped(checkpoint))
+        fail(checkpoint, FLYT_STATUS_NOT_FOUND, "its programs have ended meanwhile");
     if (is_written && checkpoint->status == FLYT_STATUS_OK)
         take_images(checkpoint);
     if (checkpoint->status != FLYT_STATUS_OK)

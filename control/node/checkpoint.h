@@ -10,7 +10,8 @@
  *   DONE       they wait for a restore; of one that leaves them running: they go on, and SWITCHING is left out
  *
  * What fails before the commit leaves all where they are, and no image (FAILED). After it nothing can fail: a server
- * that does not say that its program has left is ended all the same. Programs that begin meanwhile are no part of it.
+ * that does not say that its program has left is ended all the same. Programs that begin meanwhile are no part of it,
+ * nor are those that end; when all of them have ended it has failed.
  * Other orders for the allocation are refused meanwhile, but those that end it. The last ones that ended are remembered
  * for questions, but not over a restart.
  *
