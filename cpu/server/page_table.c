@@ -244,36 +244,37 @@ int flyt_page_table_begin(struct flyt_page_table *table, const struct flyt_page_
     return 0;
 }
 
-int flyt_page_table_sent(struct flyt_page_table *table, const struct flyt_page_run *run, uint64_t n,
-                         struct flyt_page_sent sent)
+/* Takes over this hash for `count` pages of the run, from its page `from` on. */
+static int take_sent(struct flyt_page_table *table, const struct flyt_page_run *run, uint64_t from, uint64_t count,
+                     struct flyt_page_hash hash)
 {
     struct flyt_page_extent *extent;
     uint64_t first;
     int status = locate(table, run, &extent, &first);
     if (status)
         return status;
-    if (n >= run->pages_count || extent->states[first + n] != SENDING)
+    if (from > run->pages_count || count > run->pages_count - from)
         return -EINVAL;
-    extent->hashes[first + n] = sent.hash;
-    set_state(table, extent, first + n, SENT);
+    first += from;
+    for (uint64_t i = first; i < first + count; i++)
+        if (extent->states[i] != SENDING)
+            return -EINVAL;
+    for (uint64_t i = first; i < first + count; i++) {
+        extent->hashes[i] = hash;
+        set_state(table, extent, i, SENT);
+    }
     return 0;
+}
+
+int flyt_page_table_sent(struct flyt_page_table *table, const struct flyt_page_run *run, uint64_t n,
+                         struct flyt_page_sent sent)
+{
+    return take_sent(table, run, n, 1, sent.hash);
 }
 
 int flyt_page_table_sent_zeros(struct flyt_page_table *table, const struct flyt_page_run *run)
 {
-    struct flyt_page_extent *extent;
-    uint64_t first;
-    int status = locate(table, run, &extent, &first);
-    if (status)
-        return status;
-    for (uint64_t i = 0; i < run->pages_count; i++)
-        if (extent->states[first + i] != SENDING)
-            return -EINVAL;
-    for (uint64_t i = 0; i < run->pages_count; i++) {
-        extent->hashes[first + i] = table->zero;
-        set_state(table, extent, first + i, SENT);
-    }
-    return 0;
+    return take_sent(table, run, 0, run->pages_count, table->zero);
 }
 
 int flyt_page_table_lost(struct flyt_page_table *table, const struct flyt_page_run *run)
