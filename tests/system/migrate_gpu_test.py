@@ -6,17 +6,14 @@ FLYT_TEST_MPS=off tries them without MPS.
 """
 import os
 
-import harness
 import migrate_test
 from harness import main, skip
 
 if not os.path.exists("/dev/nvidiactl"):
     skip("no NVIDIA GPU here")
 
-mps = os.environ.get("FLYT_TEST_MPS", "start")
-migrate_test.HARDWARE = {
-    "hardware": True, "namespaces": False,
-    "node": {"mps": mps, "warm": 2, **({"mps_dir": os.path.join(harness.WORK, "mps")} if mps == "start" else {})}}
+migrate_test.HARDWARE = {"hardware": True, "namespaces": False,
+                         "node": {"mps": os.environ.get("FLYT_TEST_MPS", "start"), "warm": 2}}
 migrate_test.MOVES = max(migrate_test.MOVES, 2)
 
 if __name__ == "__main__":

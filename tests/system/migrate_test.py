@@ -5,6 +5,7 @@
 FLYT_SOAK=1 moves more often, one program 200 times, with random choices of its own; FLYT_SEED=N takes those of an earlier
 run, which printed it.
 """
+import copy
 import os
 
 import harness
@@ -24,11 +25,19 @@ PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
 COMMAND_S = 300
 
 
-def whole_system(**options):
-    """One node with two software GPUs (HARDWARE: with the machine's) and one VM, alice, with room for a batch."""
-    system = System(vms=1, gpus=2, sms=64, memory="1G", **HARDWARE, **options)
+def whole_system(shares=True):
+    """One node with two software GPUs (HARDWARE: with the machine's) and one VM, alice, with room for a batch. shares: GPUs
+    are those of several processes at the same time; a real one ends them all when one breaks its context."""
+    options, memory = copy.deepcopy(HARDWARE), "768M"
+    if HARDWARE:
+        node, memory = options["node"], "8G"        # real modules and local memory take more
+        if not shares:
+            node["mps"] = "off"
+        if node["mps"] == "start":
+            node["mps_dir"] = os.path.join(harness.WORK, "mps")
+    system = System(vms=1, gpus=2, sms=64, memory="1G", **options)
     try:
-        add_vm(system, 0, "--name", "alice", "--sessions", BATCH, sm=16, memory="768M")
+        add_vm(system, 0, "--name", "alice", "--sessions", 2 * BATCH, sm=16, memory=memory)
     except BaseException:
         system.close()
         raise
@@ -123,7 +132,7 @@ def addresses_of_code_in_memory():
 def a_broken_context_stays():
     """It is refused with the reason, and the program's error stays the one that it was."""
     chosen = movers.seed()
-    with whole_system() as system:
+    with whole_system(shares=False) as system:
         for case in movers.cases("code", "-"):
             expect_equal(case.flags, "fault", case)
 
