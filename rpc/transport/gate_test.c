@@ -14,7 +14,6 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "flyt_client_calls.h"
-#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/channel_state.h"
 #include "rpc/transport/handshake.h"
@@ -24,7 +23,6 @@
 enum {
     KIB = 1024,
     MIB = 1024 * KIB,
-    LONG_MS = 120000,
     SHORT_US = 20000, /* in which something that must not happen would have happened */
     THREADS = 8,
     TRANSFERS = 16, /* of one thread */
@@ -149,33 +147,18 @@ static void tell_go_on(struct pair *pair, uint64_t number)
     tell(pair, FLYT_BACK_GO_ON, (xdrproc_t)xdr_flyt_back_stop, &(flyt_back_stop){.number = number});
 }
 
-static void wait_reached(const _Atomic(uint64_t) *number, uint64_t expected)
-{
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
-
-    while (atomic_load(number) < expected) {
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(200);
-    }
-}
-
 /* The server has stopped the program. */
 static void stop_program(struct pair *pair, uint64_t number)
 {
     tell_stop(pair, number);
-    wait_reached(&pair->stopped, number);
+    TEST_WAIT_UNTIL(atomic_load(&pair->stopped) >= number);
     assert_int_equal(atomic_load(&pair->stopped), number);
 }
 
 /* So many threads of the program are within a function of the channel. */
 static void wait_inside(struct pair *pair, unsigned count)
 {
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
-
-    while (atomic_load(&pair->client.channel->user_count) != count) {
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(200);
-    }
+    TEST_WAIT_UNTIL(atomic_load(&pair->client.channel->user_count) == count);
 }
 
 static int barrier(struct pair *pair)
@@ -337,10 +320,10 @@ static void run_rounds(struct pair *pair, struct program *programs)
     for (uint64_t round = 1; round <= ROUNDS; round++) {
         for (unsigned i = 0; i < THREADS; i++) { /* each has done something in between */
             atomic_store(&programs[i].round_count, 0);
-            wait_reached(&programs[i].round_count, 1 + CALLS_APART / 2);
+            TEST_WAIT_UNTIL(atomic_load(&programs[i].round_count) >= 1 + CALLS_APART / 2);
         }
         stop_program(pair, round);
-        wait_reached(&pair->peer.chunk_bytes, atomic_load(&pair->named_bytes));
+        TEST_WAIT_UNTIL(atomic_load(&pair->peer.chunk_bytes) >= atomic_load(&pair->named_bytes));
         usleep(SHORT_US);
         assert_int_equal(atomic_load(&pair->peer.chunk_bytes), atomic_load(&pair->named_bytes));
         assert_int_equal(atomic_load(&pair->last), atomic_load(&pair->stopped_at));
@@ -395,7 +378,7 @@ static void test_a_call_that_waits_for_its_answer(void **state)
     start(pair, "unix");
     atomic_store(&pair->holds_barriers, true);
     assert_int_equal(pthread_create(&thread, NULL, call_barrier, pair), 0);
-    wait_reached(&pair->held_xid, 1);
+    TEST_WAIT_UNTIL(atomic_load(&pair->held_xid) >= 1);
     atomic_store(&pair->holds_barriers, false);
     stop_program(pair, 1);
     wait_inside(pair, 1);
@@ -434,16 +417,12 @@ static void *send_much(void *user)
 static pthread_t begin_transfer(struct pair *pair)
 {
     pthread_t thread;
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
 
     pair->peer.memory_bytes = 33 * MIB;
     atomic_store(&pair->peer.holds_chunks, true);
     start(pair, "unix");
     assert_int_equal(pthread_create(&thread, NULL, send_much, pair), 0);
-    while (flyt_channel_counts(pair->client.channel).sent_bytes < 65536) {
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(500);
-    }
+    TEST_WAIT_UNTIL(flyt_channel_counts(pair->client.channel).sent_bytes >= 65536);
     return thread;
 }
 
@@ -457,12 +436,12 @@ static void test_a_transfer_under_way_is_sent_whole(void **state)
         usleep(SHORT_US);
         assert_int_equal(atomic_load(&pair->stopped_count), 0);
         atomic_store(&pair->peer.holds_chunks, false);
-        wait_reached(&pair->stopped, 5);
+        TEST_WAIT_UNTIL(atomic_load(&pair->stopped) >= 5);
         pthread_join(thread, &outcome);
         assert_ptr_equal(outcome, pair);
         if (!data_streams) /* it is all before that call */
             assert_int_equal(atomic_load(&pair->bytes_at_stop), 32 * MIB);
-        wait_reached(&pair->peer.chunk_bytes, 32 * MIB);
+        TEST_WAIT_UNTIL(atomic_load(&pair->peer.chunk_bytes) >= 32 * MIB);
         tell_go_on(pair, 5);
         assert_int_equal(barrier(pair), FLYT_CHANNEL_OK);
         stop(pair);
@@ -486,12 +465,12 @@ static void test_what_the_server_waits_for_passes(void **state)
     stop_program(pair, 1);
     uint64_t last = atomic_load(&pair->last);
     tell(pair, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &call);
-    wait_reached(&pair->last, last + 1);
+    TEST_WAIT_UNTIL(atomic_load(&pair->last) >= last + 1);
     tell(pair, FLYT_BACK_SEND_ALL, (xdrproc_t)xdr_flyt_back_send_all, &all);
-    wait_reached(&pair->last, last + 2);
+    TEST_WAIT_UNTIL(atomic_load(&pair->last) >= last + 2);
     memset(data, 7, sizeof data);
     assert_int_equal(flyt_channel_send_data(pair->client.channel, 0, data, sizeof data), FLYT_CHANNEL_OK);
-    wait_reached(&pair->peer.chunk_bytes, sizeof data);
+    TEST_WAIT_UNTIL(atomic_load(&pair->peer.chunk_bytes) >= sizeof data);
     assert_memory_equal(pair->peer.memory, data, sizeof data);
     tell_go_on(pair, 1);
     assert_int_equal(barrier(pair), FLYT_CHANNEL_OK);
@@ -543,7 +522,7 @@ static void test_two_in_a_row(void **state)
     tell_stop(pair, 2);
     usleep(SHORT_US);
     atomic_store(&pair->peer.holds_chunks, false);
-    wait_reached(&pair->stopped, 2);
+    TEST_WAIT_UNTIL(atomic_load(&pair->stopped) >= 2);
     pthread_join(thread, &outcome);
     assert_ptr_equal(outcome, pair);
     assert_int_equal(atomic_load(&pair->stopped_count), 1);
@@ -596,15 +575,11 @@ static void test_another_server_has_not_stopped_it(void **state)
     for (int i = 0; i < 2; i++) {
         struct pair *pair = new_pair(2);
         pthread_t threads[CALLERS];
-        uint64_t end_ms = flyt_clock_ms() + LONG_MS;
         start(pair, schemes[i]);
         assert_int_equal(barrier(pair), FLYT_CHANNEL_OK);
         stop_program(pair, 1);
         start_callers(pair, threads);
-        while (flyt_channel_progress(pair->client.channel).completed < atomic_load(&pair->stopped_at)) {
-            assert_true(flyt_clock_ms() < end_ms);
-            usleep(200);
-        }
+        TEST_WAIT_UNTIL(flyt_channel_progress(pair->client.channel).completed >= atomic_load(&pair->stopped_at));
         atomic_store(&pair->is_still, false);
         test_peer_cut(&pair->peer);
         join_callers(pair, threads, true);

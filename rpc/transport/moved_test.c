@@ -15,7 +15,6 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "flyt_client_calls.h"
-#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/channel_state.h"
 #include "rpc/transport/handshake.h"
@@ -25,7 +24,6 @@
 #include "rpc/transport/test_peer.h"
 
 enum {
-    LONG_MS = 120000,
     LARGE_BYTES = 2 * FLYT_DATA_BYTES_MIN,
     UNTAKEN_BYTES = 64 * LARGE_BYTES,
     THREADS = 8,
@@ -137,13 +135,8 @@ static void tell(struct test_peer *peer, unsigned procedure, xdrproc_t xdr_args,
 
 static void stop_program(struct stage *stage, struct test_peer *peer, uint64_t number)
 {
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
-
     tell(peer, FLYT_BACK_STOP, (xdrproc_t)xdr_flyt_back_stop, &(flyt_back_stop){.number = number});
-    while (atomic_load(&stage->stopped) < number) {
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(200);
-    }
+    TEST_WAIT_UNTIL(atomic_load(&stage->stopped) >= number);
 }
 
 static void tell_moved(struct stage *stage, struct test_peer *peer, uint64_t wait_ms, unsigned flags)
@@ -222,14 +215,9 @@ static void *call(void *user)
 
 static void wait_calls(struct caller *callers)
 {
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
-
     for (unsigned i = 0; i < THREADS; i++) {
         uint64_t first = atomic_load(&callers[i].count);
-        while (atomic_load(&callers[i].count) < first + CALLS_APART) {
-            assert_true(flyt_clock_ms() < end_ms);
-            usleep(200);
-        }
+        TEST_WAIT_UNTIL(atomic_load(&callers[i].count) >= first + CALLS_APART);
     }
 }
 
@@ -516,17 +504,13 @@ static void *call_barrier(void *user)
 static void test_a_missing_answer(void **state)
 {
     struct stage *stage = new_stage();
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
     pthread_t thread;
     void *outcome;
 
     start(stage, "unix");
     atomic_store(&stage->is_silent, true);
     assert_int_equal(pthread_create(&thread, NULL, call_barrier, stage), 0);
-    while (atomic_load(&stage->last) < 1) {
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(200);
-    }
+    TEST_WAIT_UNTIL(atomic_load(&stage->last) >= 1);
     stop_program(stage, &stage->peers[0], 1);
     tell_moved(stage, &stage->peers[0], 0, 0);
     pthread_join(thread, &outcome);
@@ -560,15 +544,11 @@ static void test_moved_without_having_stopped(void **state)
 static void test_closing_ends_it(void **state)
 {
     struct stage *stage = new_stage();
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
 
     start(stage, "tcp");
     atomic_store(&stage->peers[0].busy_count, UINT32_MAX);
     move(stage, 0, 0);
-    while (atomic_load(&stage->peers[0].refused_count) < 3) {
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(200);
-    }
+    TEST_WAIT_UNTIL(atomic_load(&stage->peers[0].refused_count) >= 3);
     stage->client.channel = flyt_channel_close(stage->client.channel);
     assert_int_equal(atomic_load(&stage->client.lost_count), 0);
     stop(stage);
@@ -632,7 +612,6 @@ static void *call_launch(void *user)
 static void test_the_next_server_stops_it_at_once(void **state)
 {
     struct stage *stage = new_stage();
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
     pthread_t thread;
     void *outcome;
 
@@ -642,10 +621,7 @@ static void test_the_next_server_stops_it_at_once(void **state)
     stop_program(stage, &stage->peers[0], 1);
     assert_int_equal(pthread_create(&thread, NULL, call_launch, stage), 0);
     tell_moved(stage, &stage->peers[0], 0, 0);
-    while (atomic_load(&stage->stopped) < 9) {
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(200);
-    }
+    TEST_WAIT_UNTIL(atomic_load(&stage->stopped) >= 9);
     assert_int_equal(atomic_load(&stage->stopped_at), 23); /* nothing in between */
     tell_moved(stage, &stage->peers[0], 0, 0);
     pthread_join(thread, &outcome);
@@ -670,17 +646,13 @@ static int ask_while_restoring(struct test_client *client, struct flyt_channel *
 static void test_the_next_server_asks_for_all_at_once(void **state)
 {
     struct stage *stage = new_stage();
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
 
     start(stage, "unix");
     stage->client.resume = ask_while_restoring;
     work(stage);
     stop_program(stage, &stage->peers[0], 1);
     tell_moved(stage, &stage->peers[0], 0, 0);
-    while (atomic_load(&stage->all_sent) < 5) {
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(200);
-    }
+    TEST_WAIT_UNTIL(atomic_load(&stage->all_sent) >= 5);
     assert_int_equal(atomic_load(&stage->all_sent_at), atomic_load(&stage->stopped_at) + 1);
     work(stage); /* with the numbers that the server expects */
     stop_program(stage, &stage->peers[0], 2);

@@ -17,7 +17,6 @@
 #include <cmocka.h>
 #include "flyt_client_calls.h"
 #include "flyt_signatures.h"
-#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/channel_state.h"
 #include "rpc/transport/handshake.h"
@@ -25,7 +24,7 @@
 #include "rpc/transport/test_client.h"
 #include "rpc/transport/test_peer.h"
 
-enum { MIB = 1024 * 1024, LONG_MS = 60000 };
+enum { MIB = 1024 * 1024 };
 
 /* ---- a peer and a channel to it ---- */
 
@@ -114,13 +113,9 @@ static void work(struct pair *pair)
 
 static void wait_resumed(struct pair *pair, uint64_t count)
 {
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
-
-    while (flyt_channel_counts(pair->client.channel).resumptions < count) {
-        assert_false(flyt_channel_is_lost(pair->client.channel));
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(500);
-    }
+    TEST_WAIT_UNTIL(flyt_channel_counts(pair->client.channel).resumptions >= count ||
+                    flyt_channel_is_lost(pair->client.channel));
+    assert_false(flyt_channel_is_lost(pair->client.channel));
 }
 
 /* The channel is lost, once, and says `word`. */
@@ -205,9 +200,7 @@ static void test_the_page_of_a_dead_server_is_believed(void **state)
         launch(pair);
     assert_int_equal(flyt_channel_flush(pair->client.channel), FLYT_CHANNEL_OK);
     executed += 10;
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
-    while (atomic_load(&pair->last) < executed && flyt_clock_ms() < end_ms)
-        usleep(200);
+    TEST_WAIT_UNTIL(atomic_load(&pair->last) >= executed);
     struct flyt_progress_page *old = pair->page;
     int old_fd = pair->page_fd;
     atomic_store(&old->completed, executed);
@@ -403,9 +396,7 @@ static void test_a_transfer_under_way_loses_it(void **state)
         start(pair, "unix");
         work(pair);
         pthread_create(&thread, NULL, send_much, pair);
-        uint64_t end_ms = flyt_clock_ms() + LONG_MS;
-        while (flyt_channel_counts(pair->client.channel).sent_bytes < 65536 && flyt_clock_ms() < end_ms)
-            usleep(500);
+        TEST_WAIT_UNTIL(flyt_channel_counts(pair->client.channel).sent_bytes >= 65536);
         test_peer_cut(&pair->peer);
         pthread_join(thread, &outcome);
         assert_ptr_equal(outcome, pair);
@@ -415,18 +406,12 @@ static void test_a_transfer_under_way_loses_it(void **state)
     }
 }
 
-static void wait_note(struct pair *pair, const char *word)
+static bool has_note(struct pair *pair, const char *word)
 {
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
-    bool is_there = false;
-
-    while (!is_there) {
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(500);
-        pthread_mutex_lock(&pair->client.mutex);
-        is_there = strstr(pair->client.notices, word);
-        pthread_mutex_unlock(&pair->client.mutex);
-    }
+    pthread_mutex_lock(&pair->client.mutex);
+    bool has = strstr(pair->client.notices, word);
+    pthread_mutex_unlock(&pair->client.mutex);
+    return has;
 }
 
 /* A server that says nothing of it, a program that cannot, and one that has failed: lost at once, as ever. */
@@ -449,7 +434,7 @@ static void test_who_cannot_go_on_is_lost(void **state)
             flyt_connection_call_back(pair->peer.links[0].connection, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal,
                                       &fatal);
             flyt_connection_flush(pair->peer.links[0].connection);
-            wait_note(pair, "fatal 700");
+            TEST_WAIT_UNTIL(has_note(pair, "fatal 700"));
         }
         test_peer_cut(&pair->peer);
         expect_lost(pair, "the server closed the connection");
@@ -585,12 +570,7 @@ static void test_what_cannot_be_made_again_is_lost(void **state)
 
 static void wait_refused(struct pair *pair, unsigned count)
 {
-    uint64_t end_ms = flyt_clock_ms() + LONG_MS;
-
-    while (atomic_load(&pair->peer.refused_count) < count) {
-        assert_true(flyt_clock_ms() < end_ms);
-        usleep(500);
-    }
+    TEST_WAIT_UNTIL(atomic_load(&pair->peer.refused_count) >= count);
 }
 
 static void *send_launches(void *user)

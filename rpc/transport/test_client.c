@@ -9,7 +9,6 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "flyt_client_calls.h"
-#include "rpc/base/clock.h"
 
 static void __attribute__((format(printf, 2, 3))) note(struct test_client *client, const char *format, ...)
 {
@@ -140,14 +139,15 @@ void test_client_open(struct test_client *client, const char *url)
         fail_msg("%s", err.text);
 }
 
+void test_client_pause(uint64_t end_ms, const char *awaited)
+{
+    if (flyt_clock_ms() > end_ms)
+        fail_msg("not even after a long while: %s", awaited);
+    usleep(200);
+}
+
 void test_client_wait(struct test_client *client, _Atomic(uint64_t) *number, uint64_t expected)
 {
-    uint64_t end_ms = flyt_clock_ms() + 60000;
-
-    while (atomic_load(number) < expected) {
-        if (flyt_clock_ms() > end_ms)
-            fail_msg("%" PRIu64 " instead of %" PRIu64, atomic_load(number), expected);
-        usleep(200);
-    }
+    TEST_WAIT_UNTIL(atomic_load(number) >= expected);
     assert_int_equal(atomic_load(number), expected);
 }

@@ -4,7 +4,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include "rpc/base/clock.h"
 #include "rpc/transport/channel.h"
+
+enum { TEST_WAIT_MS = 120000 }; /* the patience of a loaded machine: what is waited for comes */
 
 struct test_client {
     struct flyt_channel_config config; /* signatures and time-out may be set before opening */
@@ -30,5 +33,15 @@ void test_client_fini(struct test_client *client);
 void test_client_open(struct test_client *client, const char *url);
 /* Waits until *number is `expected` or more; fails the test after a long while, or when it gets larger. */
 void test_client_wait(struct test_client *client, _Atomic(uint64_t) *number, uint64_t expected);
+
+/* Waits until the condition holds; fails the test after a long while. */
+#define TEST_WAIT_UNTIL(condition)                                                                                     \
+    do {                                                                                                               \
+        const uint64_t end_ms_ = flyt_clock_ms() + TEST_WAIT_MS;                                                       \
+        while (!(condition))                                                                                           \
+            test_client_pause(end_ms_, #condition);                                                                    \
+    } while (0)
+/* Lets a moment pass; fails the test, which waits for `awaited`, where that is over. */
+void test_client_pause(uint64_t end_ms, const char *awaited);
 
 #endif
