@@ -1,52 +1,5 @@
 /* checkpoint, checkpoints, restore, as real processes against a manager with canned answers. */
-#include <cjson/cJSON.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "control/flytctl/test_server.h"
-
-static struct test_server server;
-static struct test_result result;
-
-#define RUN(...)                 run(0, NULL, (const char *const[]){__VA_ARGS__, NULL})
-#define EXPECT_STATUS(expected_) expect_status(expected_, __LINE__)
-#define EXPECT_IN(text_, part_)                                                                                        \
-    do {                                                                                                               \
-        if (!strstr(text_, part_))                                                                                     \
-            fail_msg("'%s' is not in: %s", part_, text_);                                                              \
-    } while (0)
-
-static void run(unsigned columns, const char *typed, const char *const *words)
-{
-    test_result_fini(&result);
-    result = (struct test_result){0};
-    test_run(&server, columns, typed, &result, words);
-}
-
-static void expect_status(int expected, int line)
-{
-    if (result.status != expected)
-        fail_msg("line %d: exit status %d, expected %d; stdout: %s; stderr: %s", line, result.status, expected,
-                 result.out, result.err);
-}
-
-static cJSON *parsed_output(void)
-{
-    cJSON *json = cJSON_ParseWithOpts(result.out, NULL, true);
-
-    if (!json)
-        fail_msg("not JSON: %s", result.out);
-    return json;
-}
-
-static int begin(void **state)
-{
-    test_server_reset(&server);
-    return 0;
-}
+#include "control/flytctl/test_command.h"
 
 #define SAVING(kind_, phase_, reason_, leave_running_)                                                                 \
     "[{\"id\":\"000000000000beef\",\"kind\":\"" kind_                                                                  \
@@ -93,7 +46,7 @@ static void test_checkpoint(void **state)
     RUN("checkpoint", "10.0.0.1", "--to", "/images", "--pack", "none", "-o", "json");
     EXPECT_STATUS(0);
     assert_int_equal(server.checkpoint.packing, 0);
-    cJSON *got = parsed_output();
+    cJSON *got = test_command_output();
     assert_string_equal(cJSON_GetObjectItem(got, "phase")->valuestring, "done");
     cJSON_Delete(got);
     server.views = copying;
@@ -122,7 +75,7 @@ static void test_refused(void **state)
     assert_string_equal(result.err, "flytctl: solver did not stop\n");
     RUN("checkpoint", "10.0.0.1", "--to", "/images", "-o", "json");
     EXPECT_STATUS(1);
-    cJSON *got = parsed_output();
+    cJSON *got = test_command_output();
     assert_string_equal(cJSON_GetObjectItem(got, "reason")->valuestring, "solver did not stop");
     cJSON_Delete(got);
     server.saving_status = FLYT_STATUS_CONFLICT;
@@ -131,7 +84,7 @@ static void test_refused(void **state)
     assert_string_equal(result.err, "flytctl: it is being resized\n");
     RUN("checkpoint", "10.0.0.1", "--to", "/images", "-o", "json");
     EXPECT_STATUS(1);
-    got = parsed_output();
+    got = test_command_output();
     assert_string_equal(cJSON_GetObjectItem(got, "status")->valuestring, "conflict");
     cJSON_Delete(got);
     server.saving_status = FLYT_STATUS_NOT_FOUND;
@@ -197,26 +150,7 @@ static void test_wrong_words(void **state)
     assert_int_equal(server.checkpoint_count + server.restore_count, 0);
 }
 
-static int begin_all(void **state)
-{
-    sd_event *event;
-
-    assert_true(sd_event_new(&event) >= 0);
-    test_server_init(&server, event);
-    return 0;
-}
-
-static int end_all(void **state)
-{
-    sd_event *event = server.event;
-
-    test_result_fini(&result);
-    test_server_fini(&server);
-    sd_event_unref(event);
-    return 0;
-}
-
-#define TEST(name_) cmocka_unit_test_setup(name_, begin)
+#define TEST(name_) cmocka_unit_test_setup(name_, test_command_begin)
 
 int main(void)
 {
@@ -224,6 +158,5 @@ int main(void)
         TEST(test_checkpoint), TEST(test_refused), TEST(test_program), TEST(test_restore), TEST(test_wrong_words),
     };
 
-    unsetenv("FLYT_MANAGER");
-    return cmocka_run_group_tests(tests, begin_all, end_all);
+    return cmocka_run_group_tests(tests, test_command_begin_all, test_command_end_all);
 }

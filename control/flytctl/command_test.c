@@ -2,7 +2,6 @@
  * Every command as a real process against a cluster manager with canned answers: what it asks, what it prints, how it
  * ends; and managers that do not lead, do not answer, close, or talk nonsense.
  */
-#include <cjson/cJSON.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "control/flytctl/test_server.h"
+#include "control/flytctl/test_command.h"
 #include "rpc/base/clock.h"
 
 static const struct test_view views[] = {
@@ -67,47 +66,10 @@ static const struct test_view views[] = {
     {NULL, NULL, 0},
 };
 
-static struct test_server server;
-static struct test_result result;
-
-#define RUN(...)                 run(0, NULL, (const char *const[]){__VA_ARGS__, NULL})
-#define RUN_ON_TERMINAL(...)     run(80, NULL, (const char *const[]){__VA_ARGS__, NULL})
-#define EXPECT_STATUS(expected_) expect_status(expected_, __LINE__)
-#define EXPECT_IN(text_, part_)                                                                                        \
-    do {                                                                                                               \
-        if (!strstr(text_, part_))                                                                                     \
-            fail_msg("'%s' is not in: %s", part_, text_);                                                              \
-    } while (0)
-
-static void run(unsigned columns, const char *typed, const char *const *words)
-{
-    test_result_fini(&result);
-    result = (struct test_result){0};
-    test_run(&server, columns, typed, &result, words);
-}
-
-static void expect_status(int expected, int line)
-{
-    if (result.status != expected)
-        fail_msg("line %d: exit status %d, expected %d; stdout: %s; stderr: %s", line, result.status, expected,
-                 result.out, result.err);
-}
-
-static cJSON *parsed_output(void)
-{
-    cJSON *json = cJSON_ParseWithOpts(result.out, NULL, true);
-
-    if (!json)
-        fail_msg("not JSON: %s", result.out);
-    return json;
-}
-
 static int begin(void **state)
 {
     server.views = views;
-    test_server_reset(&server);
-    test_interrupt_after_ms = 0;
-    return 0;
+    return test_command_begin(state);
 }
 
 /* ---- views ---- */
@@ -164,7 +126,7 @@ static void test_view_json(void **state)
             RUN(view->name, "-ojson");
             EXPECT_STATUS(0);
         }
-        cJSON *sent = cJSON_Parse(view->json), *got = parsed_output();
+        cJSON *sent = cJSON_Parse(view->json), *got = test_command_output();
         assert_true(cJSON_Compare(sent, got, true));
         assert_int_equal(strcspn(result.out, "\n"), result.out_bytes - 1);
         cJSON_Delete(sent);
@@ -174,7 +136,7 @@ static void test_view_json(void **state)
     EXPECT_STATUS(0);
     EXPECT_IN(result.out, "[\r\n  {\r\n    \"name\": \"n1\",\r\n");
     RUN("session", "show", "f0", "-o", "json");
-    cJSON *got = parsed_output();
+    cJSON *got = test_command_output();
     assert_string_equal(cJSON_GetObjectItem(got, "program")->valuestring, "train");
     cJSON_Delete(got);
 }
@@ -218,7 +180,7 @@ static void test_huge_view(void **state)
     RUN("vms", "-o", "json");
     EXPECT_STATUS(0);
     assert_int_equal(server.view_count, PAGES);
-    cJSON *got = parsed_output();
+    cJSON *got = test_command_output();
     assert_int_equal(cJSON_GetArraySize(got), ROWS * PAGES);
     int at = 0;
     for (const cJSON *row = got->child; row; row = row->next, at++)
@@ -256,7 +218,7 @@ static void test_odd_names(void **state)
         assert_true((unsigned char)*c >= 0x20 || *c == '\n');
     RUN("vms", "-o", "json");
     EXPECT_STATUS(0);
-    cJSON *got = parsed_output();
+    cJSON *got = test_command_output();
     assert_string_equal(cJSON_GetObjectItem(got->child, "tenant")->valuestring, "raw\x1b]0;t\x07");
     cJSON_Delete(got);
     for (const char *c = result.out; *c; c++)
@@ -275,13 +237,13 @@ static void test_odd_names(void **state)
 
 static void test_terminal(void **state)
 {
-    run(50, NULL, (const char *const[]){"vms", NULL});
+    test_command_run(50, NULL, (const char *const[]){"vms", NULL});
     EXPECT_STATUS(0);
     RUN_ON_TERMINAL("gpus");
     EXPECT_STATUS(0);
     for (char *line = strtok(result.out, "\r\n"); line; line = strtok(NULL, "\r\n"))
         assert_true(strlen(line) <= 80 + 2); /* an ellipsis is one column and three bytes */
-    run(60, NULL, (const char *const[]){"explain", "web", NULL});
+    test_command_run(60, NULL, (const char *const[]){"explain", "web", NULL});
     EXPECT_STATUS(0);
     EXPECT_IN(result.out, "It has a document.\r\n");
 }
@@ -300,14 +262,14 @@ static void test_top(void **state)
     EXPECT_STATUS(0);
     EXPECT_IN(result.out, "\n10.0.0.1  web   n1      0%  1.0/8.0GiB   24       1/4\n");
     RUN("top", "-o", "json");
-    cJSON *got = parsed_output();
+    cJSON *got = test_command_output();
     assert_int_equal(cJSON_GetObjectItem(cJSON_GetObjectItem(got, "vms")->child, "sms")->valueint, 24);
     cJSON_Delete(got);
     RUN_ON_TERMINAL("top", "-n", "1");
     EXPECT_STATUS(0);
     EXPECT_IN(result.out, "\033[2J\033[Hm1: up");
     assert_string_equal(result.out + result.out_bytes - 3, "\033[J");
-    run(80, "q", (const char *const[]){"top", "-d", "50", NULL}); /* ends at once, not after 50 s */
+    test_command_run(80, "q", (const char *const[]){"top", "-d", "50", NULL}); /* ends at once, not after 50 s */
     EXPECT_STATUS(0);
 }
 
@@ -449,7 +411,7 @@ static void test_resize(void **state)
     EXPECT_IN(result.err, "1 of 2 servers");
     RUN("resize", "10.0.0.1", "--sm", "8", "-o", "json");
     EXPECT_STATUS(6);
-    cJSON *got = parsed_output();
+    cJSON *got = test_command_output();
     assert_string_equal(cJSON_GetObjectItem(got, "status")->valuestring, "timeout");
     assert_int_equal(cJSON_GetObjectItem(got, "revision")->valueint, 7);
     cJSON_Delete(got);
@@ -475,7 +437,7 @@ static void test_drain(void **state)
               "\n16 SMs draining\nsolver (pid 12, session 0000000000000def) has work on SMs that were taken");
     RUN("resize", "web", "--sm", "24", "--wait", "switched", "-o", "json");
     EXPECT_STATUS(0);
-    cJSON *got = parsed_output();
+    cJSON *got = test_command_output();
     assert_int_equal(cJSON_GetObjectItem(got, "sms_draining")->valueint, 16);
     const cJSON *one = cJSON_GetArrayItem(cJSON_GetObjectItem(got, "draining"), 0);
     assert_string_equal(cJSON_GetObjectItem(one, "program")->valuestring, "solver");
@@ -497,7 +459,7 @@ static void test_drain(void **state)
               "solver (pid 12, session 0000000000000def) was ended: it had work on SMs that were taken away");
     RUN("resize", "web", "--sm", "24", "--kill", "-o", "json");
     EXPECT_STATUS(0);
-    got = parsed_output();
+    got = test_command_output();
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(got, "ended")), 1);
     cJSON_Delete(got);
     RUN("resize", "web", "--sm", "24", "--kill", "--wait", "switched");
@@ -604,7 +566,7 @@ static void test_other_commands(void **state)
     EXPECT_STATUS(0);
     EXPECT_IN(result.out, "flyt-cluster-manager test-build at unix://");
     RUN("version", "-o", "json");
-    cJSON *got = parsed_output();
+    cJSON *got = test_command_output();
     assert_string_equal(cJSON_GetObjectItem(got, "manager")->valuestring, "test-build");
     cJSON_Delete(got);
 }
@@ -845,25 +807,6 @@ static void test_usage(void **state)
     assert_int_equal(server.call_count, 0);
 }
 
-static int begin_all(void **state)
-{
-    sd_event *event;
-
-    assert_true(sd_event_new(&event) >= 0);
-    test_server_init(&server, event);
-    return 0;
-}
-
-static int end_all(void **state)
-{
-    sd_event *event = server.event;
-
-    test_result_fini(&result);
-    test_server_fini(&server);
-    sd_event_unref(event);
-    return 0;
-}
-
 #define TEST(name_) cmocka_unit_test_setup(name_, begin)
 
 int main(void)
@@ -879,6 +822,5 @@ int main(void)
         TEST(test_permission),    TEST(test_usage),
     };
 
-    unsetenv("FLYT_MANAGER");
-    return cmocka_run_group_tests(tests, begin_all, end_all);
+    return cmocka_run_group_tests(tests, test_command_begin_all, test_command_end_all);
 }

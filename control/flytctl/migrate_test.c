@@ -1,52 +1,5 @@
 /* migrate, migrations, and what drain and resize move, as real processes against a manager with canned answers. */
-#include <cjson/cJSON.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "control/flytctl/test_server.h"
-
-static struct test_server server;
-static struct test_result result;
-
-#define RUN(...)                 run(0, NULL, (const char *const[]){__VA_ARGS__, NULL})
-#define EXPECT_STATUS(expected_) expect_status(expected_, __LINE__)
-#define EXPECT_IN(text_, part_)                                                                                        \
-    do {                                                                                                               \
-        if (!strstr(text_, part_))                                                                                     \
-            fail_msg("'%s' is not in: %s", part_, text_);                                                              \
-    } while (0)
-
-static void run(unsigned columns, const char *typed, const char *const *words)
-{
-    test_result_fini(&result);
-    result = (struct test_result){0};
-    test_run(&server, columns, typed, &result, words);
-}
-
-static void expect_status(int expected, int line)
-{
-    if (result.status != expected)
-        fail_msg("line %d: exit status %d, expected %d; stdout: %s; stderr: %s", line, result.status, expected,
-                 result.out, result.err);
-}
-
-static cJSON *parsed_output(void)
-{
-    cJSON *json = cJSON_ParseWithOpts(result.out, NULL, true);
-
-    if (!json)
-        fail_msg("not JSON: %s", result.out);
-    return json;
-}
-
-static int begin(void **state)
-{
-    test_server_reset(&server);
-    return 0;
-}
+#include "control/flytctl/test_command.h"
 
 #define MIGRATION(phase_, reason_)                                                                                     \
     "[{\"id\":\"000000000000feed\",\"allocation\":\"0000000000000abc\",\"vm_ip\":\"10.0.0.1\",\"source\":\"n1:0\","    \
@@ -78,7 +31,7 @@ static void test_migrate(void **state)
     assert_false(server.migrate.compute_units.is_set || server.migrate.memory_bytes.is_set);
     RUN("migrate", "10.0.0.1", "-o", "json");
     EXPECT_STATUS(0);
-    cJSON *got = parsed_output();
+    cJSON *got = test_command_output();
     assert_string_equal(cJSON_GetObjectItem(got, "phase")->valuestring, "done");
     cJSON_Delete(got);
     assert_string_equal(server.target, "");
@@ -91,7 +44,7 @@ static void test_migrate(void **state)
     RUN("migrate", "10.0.0.1", "-o", "json");
     EXPECT_STATUS(1);
     EXPECT_IN(result.err, "there is no room");
-    got = parsed_output();
+    got = test_command_output();
     assert_string_equal(cJSON_GetObjectItem(got, "status")->valuestring, "no_capacity");
     cJSON_Delete(got);
     server.migrate_status = FLYT_STATUS_NOT_FOUND;
@@ -172,26 +125,7 @@ static void test_migrate_instead(void **state)
     EXPECT_STATUS(2);
 }
 
-static int begin_all(void **state)
-{
-    sd_event *event;
-
-    assert_true(sd_event_new(&event) >= 0);
-    test_server_init(&server, event);
-    return 0;
-}
-
-static int end_all(void **state)
-{
-    sd_event *event = server.event;
-
-    test_result_fini(&result);
-    test_server_fini(&server);
-    sd_event_unref(event);
-    return 0;
-}
-
-#define TEST(name_) cmocka_unit_test_setup(name_, begin)
+#define TEST(name_) cmocka_unit_test_setup(name_, test_command_begin)
 
 int main(void)
 {
@@ -201,6 +135,5 @@ int main(void)
         TEST(test_migrate_instead),
     };
 
-    unsetenv("FLYT_MANAGER");
-    return cmocka_run_group_tests(tests, begin_all, end_all);
+    return cmocka_run_group_tests(tests, test_command_begin_all, test_command_end_all);
 }
