@@ -1,0 +1,222 @@
+#include "control/node/move_state.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "control/node/allocation.h"
+#include "control/node/hear.h"
+#include "control/node/migration.h"
+#include "control/node/share.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
+
+/* ---- what it is told ---- */
+
+void flyt_node_move_source_ask(struct flyt_node_move *move)
+{
+    const flyt_migration_bounds *bounds = &move->migration->bounds;
+
+    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_MOVE);
+    message->move = (struct flyt_server_link_move){.move_id = move->move_id,
+                                                   .kind = move->kind,
+                                                   .rounds_max = bounds->rounds_max,
+                                                   .rest_bytes = bounds->rest_bytes};
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_ASKED);
+    flyt_node_move_send(move, move->source, message, -1);
+}
+
+void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us)
+{
+    if (move->stage != FLYT_NODE_MOVE_COPYING || flyt_node_move_is_made_to_fail(move, "node.migrate.stop"))
+        return;
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPING);
+    move->stop_ns = flyt_clock_ns();
+    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_STOP);
+    message->stop.move_id = move->move_id;
+    message->stop.timeout_us = timeout_us;
+    flyt_node_move_send(move, move->source, message, -1);
+}
+
+void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_server_link_extent *extent, int fd)
+{
+    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_MIRROR);
+
+    message->extent = *extent;
+    flyt_node_move_send(move, move->source, message, fd);
+}
+
+void flyt_node_move_source_go_on(struct flyt_node_move *move)
+{
+    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_GO_ON);
+
+    flyt_node_link_queue_clear(&move->source->queue);
+    message->stop.move_id = move->move_id;
+    flyt_node_link_queue_send(&move->source->queue, message, -1); /* where it has gone, its end says so */
+}
+
+void flyt_node_move_leave(struct flyt_node_move *move)
+{
+    /* One that is being ended leaves by its end. */
+    if (move->stage != FLYT_NODE_MOVE_LOADED || move->source->state != FLYT_NODE_SERVER_SERVING ||
+        flyt_node_move_is_made_to_fail(move, "node.migrate.leave"))
+        return;
+    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_LEAVE);
+    message->stop.move_id = move->move_id;
+    flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
+    flyt_node_move_send(move, move->source, message, -1);
+}
+
+int flyt_node_move_source_take_back(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
+                                    const void *record, size_t bytes)
+{
+    if (source->link_fd < 0)
+        return -EPIPE;
+    if (!flyt_node_link_queue_is_empty(&source->queue))
+        return -EAGAIN;
+    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_TAKE_BACK);
+    message->stop.move_id = source->move ? source->move->move_id : source->left_move_id;
+    if (source->is_encrypted)
+        memcpy(message->stop.channel_key, ticket->channel_key, sizeof message->stop.channel_key);
+    message->data_bytes = (uint32_t)bytes;
+    memcpy(message->data, record, bytes);
+    int status = flyt_server_link_send(source->link_fd, message, &fd, 1);
+    explicit_bzero(&message->stop, sizeof message->stop);
+    if (status)
+        return status;
+    flyt_close(fd);
+    flyt_node_server_set_state(source, FLYT_NODE_SERVER_SERVING);
+    source->use.is_replaceable = 0;
+    if (source->move) {
+        source->move->is_taken_back = true;
+        source->move->stage_ms = flyt_clock_ms();
+    }
+    flyt_info("session %016" PRIx64 ": goes on where it was, vm=%s program=%s server_pid=%d", source->session_id,
+              source->allocation->now.vm_ip, source->ticket.program, (int)source->pid);
+    return 0;
+}
+
+/* ---- what it says ---- */
+
+static void on_state(struct flyt_node_move *move, const struct flyt_server_link_message *told)
+{
+    const struct flyt_server_link_move_state *state = &told->move_state;
+
+    if (state->phase != FLYT_SERVER_LINK_MOVE_OVER && state->phase != FLYT_SERVER_LINK_MOVE_REFUSED)
+        move->state = *state;
+    if (move->stage == FLYT_NODE_MOVE_RETURNING) {
+        if (state->phase != FLYT_SERVER_LINK_MOVE_OVER)
+            return;
+        flyt_node_move_source_let_go(move);
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
+        return;
+    }
+    if (move->stage >= FLYT_NODE_MOVE_LEFT)
+        return;
+    if (!move->outcome)
+        move->may_try_again = state->outcome == -EBUSY || state->outcome == -ETIMEDOUT;
+    if (state->outcome || state->phase == FLYT_SERVER_LINK_MOVE_REFUSED || state->phase == FLYT_SERVER_LINK_MOVE_OVER)
+        flyt_node_move_fail(move, state->outcome ? state->outcome : -ECANCELED, "%.400s",
+                            told->data_bytes ? (const char *)told->data : "its server process has given the move up");
+    else if (move->stage == FLYT_NODE_MOVE_ASKED)
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_BEGUN);
+    if (state->phase <= FLYT_SERVER_LINK_MOVE_READY)
+        move->is_ready = state->phase == FLYT_SERVER_LINK_MOVE_READY;
+    flyt_node_migration_wake(move->migration);
+}
+
+static void on_stopped(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd)
+{
+    if (move->stage != FLYT_NODE_MOVE_STOPPING || move->outcome || !move->target) {
+        flyt_close(fd);
+        return;
+    }
+    move->stopped = told->stopped;
+    if (told->stopped.outcome) {
+        flyt_close(fd);
+        move->may_try_again = told->stopped.outcome == -ETIMEDOUT || told->stopped.outcome == -EBUSY;
+        flyt_node_move_fail(move, told->stopped.outcome, "%.400s",
+                            told->data_bytes ? (const char *)told->data : strerror(-told->stopped.outcome));
+        return;
+    }
+    if (flyt_node_move_is_made_to_fail(move, "node.migrate.state")) {
+        flyt_close(fd);
+        return;
+    }
+    /* All memory was told before. */
+    if (move->stopped.extent_count != move->extent_count || move->awaited_count) {
+        flyt_close(fd);
+        flyt_node_move_fail(move, -EIO,
+                            "its server process has %" PRIu64 " extents of memory, of which the node manager knows %u",
+                            move->stopped.extent_count, move->extent_count - move->awaited_count);
+        return;
+    }
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADING);
+    flyt_node_move_target_load(move, fd);
+}
+
+static bool is_of(const struct flyt_node_move *move, const struct flyt_server_link_message *told)
+{
+    switch (told->kind) {
+    case FLYT_SERVER_LINK_MOVE_STATE:
+        return told->move_state.move_id == move->move_id;
+    case FLYT_SERVER_LINK_STOPPED:
+        return told->stopped.move_id == move->move_id;
+    case FLYT_SERVER_LINK_LIBRARY: /* those of an earlier move come before BEGUN of this one */
+        return move->stage >= FLYT_NODE_MOVE_BEGUN && move->stage < FLYT_NODE_MOVE_LEFT;
+    default:
+        return true;
+    }
+}
+
+void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd)
+{
+    bool is_its = is_of(move, told);
+
+    if (is_its && told->kind == FLYT_SERVER_LINK_MOVE_STATE)
+        on_state(move, told);
+    else if (is_its && told->kind == FLYT_SERVER_LINK_LIBRARY && !move->outcome)
+        flyt_node_move_target_library(move, told);
+    if (is_its && told->kind == FLYT_SERVER_LINK_STOPPED)
+        on_stopped(move, told, fd);
+    else
+        flyt_close(fd);
+}
+
+void flyt_node_move_source_hear_returned(struct flyt_node_server *server, const struct flyt_server_link_message *told)
+{
+    if (told->kind != FLYT_SERVER_LINK_MOVE_STATE || told->move_state.phase != FLYT_SERVER_LINK_MOVE_OVER ||
+        told->move_state.move_id != server->left_move_id)
+        return;
+    server->left_move_id = 0; /* it has the session again */
+    server->timer = sd_event_source_disable_unref(server->timer);
+}
+
+/* ---- it is left ---- */
+
+void flyt_node_move_source_let_go(struct flyt_node_move *move)
+{
+    if (!move->source)
+        return;
+    move->source->move = NULL;
+    move->source = NULL;
+}
+
+void flyt_node_move_source_end(struct flyt_node_move *move)
+{
+    struct flyt_node_server *source = move->source;
+
+    if (!source)
+        return;
+    flyt_node_extents_leave(&move->kept);
+    flyt_node_extents_drop(move->node, &source->extents, source->server_id);
+    flyt_node_share_leave(source);
+    source->allocation = NULL;
+    if (flyt_fault_point("node.migrate.source_end") == FLYT_FAULT_ERROR)
+        flyt_node_server_kill(source); /* as one that does not listen */
+    else
+        flyt_node_server_end(source, NULL);
+}

@@ -1,0 +1,82 @@
+/*
+ * What the files of a move share (move.h). Nobody else includes this.
+ *
+ *   move.c         its stages: who is awaited for how long, what follows from each end
+ *   move_source.c  what the server is told that is left, and what it says; knows nothing of what the target is
+ *   move_target.c  what the target is: a warm server of this node, which is prepared, makes memory and loads the state
+ *   move_client.c  the client comes: what the session has changes hands, and its connection is handed over
+ *
+ * The source's file reaches the target by flyt_node_move_target_library and _load alone; the target's file reaches the
+ * source by flyt_node_move_source_mirror alone.
+ *
+ * The loop's thread.
+ */
+#ifndef FLYT_NODE_MOVE_STATE_H
+#define FLYT_NODE_MOVE_STATE_H
+
+#include "control/node/move.h"
+
+/* ---- move.c ---- */
+
+void flyt_node_move_set_stage(struct flyt_node_move *move, enum flyt_node_move_stage stage);
+/* Notes a failure (a negative errno) and its sentence. The first one is the cause of what follows: others are not kept,
+ * nor is one of a move that is over. */
+__attribute__((format(printf, 3, 4))) void flyt_node_move_fail(struct flyt_node_move *move, int status,
+                                                               const char *format, ...);
+/* Whether a test lets this step fail (rpc/base/fault_point.h); it is noted then. */
+bool flyt_node_move_is_made_to_fail(struct flyt_node_move *move, const char *point);
+/* Whether its stage has lasted longer. */
+bool flyt_node_move_is_late(const struct flyt_node_move *move, uint64_t limit_ms);
+/* An empty message of this kind to be filled in. There is one only: it is good until this is called again. */
+struct flyt_server_link_message *flyt_node_move_message(enum flyt_server_link_kind kind);
+/* Queues a message for one of its servers; fd (-1: none) is taken over. Where that fails the move has failed, but for a
+ * server that has gone: its end says so. */
+void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *server,
+                         const struct flyt_server_link_message *message, int fd);
+
+/* ---- move_source.c ---- */
+
+/* MOVE, as its migration is bounded. */
+void flyt_node_move_source_ask(struct flyt_node_move *move);
+/* MIRROR: the target has this memory. fd is taken over. */
+void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_server_link_extent *extent, int fd);
+/* GO_ON instead of whatever else it was to be told. */
+void flyt_node_move_source_go_on(struct flyt_node_move *move);
+/* Nothing of the move is the source's any more. It may have gone already. */
+void flyt_node_move_source_let_go(struct flyt_node_move *move);
+/* The session has moved: everything that the source (NULL: it has gone) has is let go of, and it is ended; its SMs stay
+ * its VM's until it has. */
+void flyt_node_move_source_end(struct flyt_node_move *move);
+/* What the source has said. fd (-1: none) is taken over. */
+void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd);
+/* What a server without a move has said that came back with a session that it had been told to leave. */
+void flyt_node_move_source_hear_returned(struct flyt_node_server *server, const struct flyt_server_link_message *told);
+/* TAKE_BACK: the session goes on at its source after all, which may have no move any more. 0: fd is taken over; else a
+ * negative errno, and nothing has changed. */
+int flyt_node_move_source_take_back(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
+                                    const void *record, size_t bytes);
+
+/* ---- move_target.c ---- */
+
+/* BEGUN: takes a target as soon as there is one and prepares it; fails where there will be none. */
+void flyt_node_move_target_take(struct flyt_node_move *move);
+/* LIBRARY from the source: for the target, or kept until there is one. */
+void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_server_link_message *told);
+/* STATE: what the session has beside its memory; fd is taken over. */
+void flyt_node_move_target_load(struct flyt_node_move *move, int fd);
+/* What the target has said. fd (-1: none) is taken over. */
+void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd);
+/* Forgets what was made there, closing it, and what was kept for it. */
+void flyt_node_move_target_forget(struct flyt_node_move *move);
+/* It is of no use any more. One that has the session is ended without a word to its program, which comes again. There
+ * may be none. */
+void flyt_node_move_target_end(struct flyt_node_move *move);
+/* The target's process has ended. */
+void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_server *target);
+
+/* ---- move_client.c ---- */
+
+/* GIVEN, and its target has gone: what that had of the session is the source's again. */
+void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_server *target);
+
+#endif

@@ -1,0 +1,348 @@
+#include "control/node/move_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/base/size.h"
+#include "control/node/allocation.h"
+#include "control/node/hear.h"
+#include "control/node/migration.h"
+#include "control/node/pool.h"
+#include "control/node/resume.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+
+_Static_assert((int)FLYT_NODE_MOVE_LIBRARIES_MAX + (int)FLYT_NODE_EXTENTS_MAX < (int)FLYT_NODE_LINK_QUEUE_MAX,
+               "a target can be told at once of all that there is when it is taken");
+
+/* ---- memory ---- */
+
+static struct flyt_node_move_extent **find_extent(struct flyt_node_move *move, uint64_t extent_id)
+{
+    struct flyt_node_move_extent **link = &move->extents;
+
+    while (*link && (*link)->extent.extent_id != extent_id)
+        link = &(*link)->next;
+    return link;
+}
+
+static void forget_extent(struct flyt_node_move *move, struct flyt_node_move_extent **link)
+{
+    struct flyt_node_move_extent *extent = *link;
+
+    *link = extent->next;
+    move->extent_count--;
+    move->awaited_count -= !extent->is_made;
+    flyt_close(extent->fd);
+    free(extent);
+}
+
+/* To be made there, or given as it is. `fd` stays the caller's. */
+static void add_extent(struct flyt_node_move *move, const struct flyt_server_link_extent *from, int fd)
+{
+    bool is_given = move->kind == FLYT_SERVER_LINK_MOVE_GIVE;
+
+    if (flyt_node_move_is_made_to_fail(move, "node.migrate.make"))
+        return;
+    struct flyt_node_move_extent *extent = malloc(sizeof *extent);
+    int given_fd = extent && is_given ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (!extent || (is_given && given_fd < 0)) {
+        flyt_node_move_fail(move, -ENOMEM, "the node manager has no memory or no descriptor left");
+        free(extent);
+        return;
+    }
+    *extent = (struct flyt_node_move_extent){.next = move->extents, .extent = *from, .is_made = is_given, .fd = -1};
+    move->extents = extent;
+    move->extent_count++;
+    move->awaited_count += !is_given;
+    move->asked_ms = flyt_clock_ms();
+    struct flyt_server_link_message *message =
+        flyt_node_move_message(is_given ? FLYT_SERVER_LINK_GIVE : FLYT_SERVER_LINK_MAKE);
+    message->extent = *from;
+    flyt_node_move_send(move, move->target, message, given_fd);
+}
+
+static bool has_memory_there(const struct flyt_node_move *move)
+{
+    return move->target && move->stage >= FLYT_NODE_MOVE_PREPARING && move->stage <= FLYT_NODE_MOVE_LOADING;
+}
+
+void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_server_link_extent *extent, int fd)
+{
+    struct flyt_node_move *move = server->move;
+
+    if (move && move->source == server && has_memory_there(move))
+        add_extent(move, extent, fd);
+}
+
+void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
+{
+    struct flyt_node_move *move = server->move;
+
+    if (!move || move->source != server || !has_memory_there(move))
+        return;
+    struct flyt_node_move_extent **link = find_extent(move, extent_id);
+    if (!*link)
+        return;
+    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_UNMAKE);
+    message->extent = (*link)->extent;
+    forget_extent(move, link);
+    flyt_node_move_send(move, move->target, message, -1);
+    flyt_node_migration_wake(move->migration);
+}
+
+/* ---- libraries ---- */
+
+static void forget_libraries(struct flyt_node_move *move)
+{
+    struct flyt_node_move_library *library;
+
+    while ((library = move->libraries_first)) {
+        move->libraries_first = library->next;
+        free(library);
+    }
+    move->libraries_last = NULL;
+    move->library_count = 0;
+    move->library_bytes = 0;
+}
+
+void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_server_link_message *told)
+{
+    if (move->target) {
+        struct flyt_server_link_message *message = flyt_node_move_message(told->kind);
+        message->library = told->library;
+        message->data_bytes = told->data_bytes;
+        memcpy(message->data, told->data, told->data_bytes);
+        flyt_node_move_send(move, move->target, message, -1);
+        return;
+    }
+    if (move->library_count >= FLYT_NODE_MOVE_LIBRARIES_MAX ||
+        told->data_bytes > FLYT_NODE_MOVE_LIBRARIES_BYTES_MAX - move->library_bytes) {
+        flyt_node_move_fail(move, -ENOBUFS,
+                            "it loads and unloads more libraries than the node manager keeps for a new server process");
+        return;
+    }
+    struct flyt_node_move_library *library = malloc(sizeof *library + told->data_bytes);
+    if (!library) {
+        flyt_node_move_fail(move, -ENOMEM, "the node manager has no memory");
+        return;
+    }
+    library->next = NULL;
+    library->library = told->library;
+    library->bytes = told->data_bytes;
+    memcpy(library->data, told->data, told->data_bytes);
+    *(move->libraries_last ? &move->libraries_last->next : &move->libraries_first) = library;
+    move->libraries_last = library;
+    move->library_count++;
+    move->library_bytes += told->data_bytes;
+}
+
+static void send_libraries(struct flyt_node_move *move)
+{
+    for (const struct flyt_node_move_library *library = move->libraries_first; library; library = library->next) {
+        struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_LIBRARY);
+        message->library = library->library;
+        message->data_bytes = (uint32_t)library->bytes;
+        memcpy(message->data, library->data, library->bytes);
+        flyt_node_move_send(move, move->target, message, -1);
+    }
+    forget_libraries(move);
+}
+
+/* ---- beginning ---- */
+
+/* The session as the target will have it: as the allocation is to be, in its slots. */
+static int describe(struct flyt_node_move *move, struct flyt_node_server *target,
+                    struct flyt_server_link_message *message)
+{
+    const flyt_allocation *wanted = &move->migration->wanted;
+
+    int status = flyt_node_server_describe_session(target, wanted, &move->source->ticket, move->source, message);
+    message->kind = FLYT_SERVER_LINK_PREPARE;
+    explicit_bzero(message->session.token, sizeof message->session.token);
+    explicit_bzero(message->session.channel_key, sizeof message->session.channel_key);
+    explicit_bzero(message->session.rejoin_secret, sizeof message->session.rejoin_secret);
+    for (unsigned i = 0; i < wanted->slots.slots_len; i++) {
+        if (wanted->is_suspended)
+            message->session.slots[i].flags |= FLYT_SERVER_LINK_IS_SUSPENDED;
+        target->gpus[i] = flyt_node_gpus_find(&move->node->gpus, wanted->slots.slots_val[i].gpu_uuid);
+    }
+    return status;
+}
+
+static void prepare(struct flyt_node_move *move, struct flyt_node_server *target)
+{
+    const struct flyt_node_allocation *allocation = move->source->allocation;
+
+    move->target = target;
+    target->move = move;
+    flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
+    flyt_node_cgroups_enter(&move->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_PREPARING);
+    if (flyt_node_move_is_made_to_fail(move, "node.migrate.prepare"))
+        return;
+    int status = flyt_node_server_send_folder(target, allocation);
+    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_PREPARE);
+    if (!status)
+        status = describe(move, target, message);
+    if (status) {
+        flyt_node_move_fail(move, status, "a new server process cannot be told of it: %s", strerror(-status));
+        return;
+    }
+    target->server_id = message->session.server_id;
+    flyt_node_move_send(move, target, message, -1);
+    send_libraries(move);
+    const struct flyt_node_extents *extents = &move->source->extents;
+    if (!flyt_node_extents_are_whole(extents))
+        flyt_node_move_fail(move, -ENOTSUP, "the node manager does not hold all of its memory");
+    for (const struct flyt_node_extent *extent = extents->first; extent && !move->outcome; extent = extent->next) {
+        const struct flyt_server_link_extent its = {
+            .extent_id = extent->extent_id, .bytes = extent->bytes, .address = extent->address, .slot = extent->slot};
+        add_extent(move, &its, extent->fd);
+    }
+}
+
+void flyt_node_move_target_take(struct flyt_node_move *move)
+{
+    struct flyt_node_gpu *gpu =
+        flyt_node_gpus_find(&move->node->gpus, move->migration->wanted.slots.slots_val[0].gpu_uuid);
+    struct flyt_node_server *warm = gpu ? flyt_node_pool_take(move->node, gpu) : NULL;
+
+    if (warm)
+        prepare(move, warm);
+    else if (!gpu || gpu->health == FLYT_HEALTH_FAILED)
+        flyt_node_move_fail(move, -ENODEV, "no server process starts on its new GPU: %.300s",
+                            gpu ? gpu->health_text : "it has gone");
+    else if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_WARM_MS))
+        flyt_node_move_fail(move, -ETIMEDOUT, "no server process became ready in time");
+}
+
+void flyt_node_move_target_load(struct flyt_node_move *move, int fd)
+{
+    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_STATE);
+
+    message->stop.move_id = move->move_id;
+    flyt_node_move_send(move, move->target, message, fd);
+}
+
+/* ---- what it says ---- */
+
+static void on_made(struct flyt_node_move *move, const struct flyt_server_link_made *made, int fd)
+{
+    struct flyt_node_move_extent *extent = *find_extent(move, made->extent.extent_id);
+    char size[FLYT_SIZE_TEXT_BYTES];
+
+    if (!extent || extent->is_made) { /* it has gone meanwhile */
+        flyt_close(fd);
+        return;
+    }
+    if (made->outcome) {
+        flyt_close(fd);
+        flyt_node_move_fail(move, made->outcome, "%s of its memory cannot be made on GPU %u: %s",
+                            flyt_size_text(extent->extent.bytes, size), move->target->gpu->index,
+                            strerror(-made->outcome));
+        return;
+    }
+    if (made->extent.bytes != extent->extent.bytes || made->extent.address != extent->extent.address ||
+        made->extent.slot != extent->extent.slot) {
+        flyt_close(fd);
+        flyt_node_move_fail(move, -EBADMSG, "its new server process has made other memory than it was told to");
+        return;
+    }
+    extent->fd = fd;
+    extent->is_made = true;
+    move->awaited_count--;
+    flyt_node_migration_wake(move->migration);
+    int mirror_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (mirror_fd < 0) {
+        flyt_node_move_fail(move, -errno, "the node manager has no descriptor left");
+        return;
+    }
+    if (flyt_node_move_is_made_to_fail(move, "node.migrate.mirror") || !move->source) {
+        flyt_close(mirror_fd);
+        return;
+    }
+    flyt_node_move_source_mirror(move, &extent->extent, mirror_fd);
+}
+
+static void on_prepared(struct flyt_node_move *move, const struct flyt_server_link_message *told)
+{
+    const struct flyt_server_link_prepared *prepared = &told->prepared;
+
+    if (prepared->outcome)
+        flyt_node_move_fail(move, prepared->outcome, "%.400s",
+                            told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome));
+    else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id)
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_COPYING);
+    else if (move->stage != FLYT_NODE_MOVE_LOADING || prepared->move_id != move->move_id)
+        return;
+    else if (prepared->sequence != move->stopped.sequence)
+        flyt_node_move_fail(move, -EBADMSG, "its new server process has taken over another state of it");
+    else
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADED);
+}
+
+void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd)
+{
+    bool is_awaited =
+        move->stage >= FLYT_NODE_MOVE_PREPARING && move->stage <= FLYT_NODE_MOVE_LOADING && !move->outcome;
+
+    if (is_awaited && told->kind == FLYT_SERVER_LINK_PREPARED)
+        on_prepared(move, told);
+    if (is_awaited && told->kind == FLYT_SERVER_LINK_MADE)
+        on_made(move, &told->made, fd);
+    else
+        flyt_close(fd);
+}
+
+/* ---- ending ---- */
+
+void flyt_node_move_target_forget(struct flyt_node_move *move)
+{
+    while (move->extents)
+        forget_extent(move, &move->extents);
+    forget_libraries(move);
+}
+
+void flyt_node_move_target_end(struct flyt_node_move *move)
+{
+    struct flyt_node_server *target = move->target;
+
+    if (!target || target->state == FLYT_NODE_SERVER_ENDING)
+        return;
+    flyt_node_link_queue_clear(&target->queue);
+    flyt_node_resume_fail(target);
+    if (target->allocation) {
+        flyt_node_server_set_state(target, FLYT_NODE_SERVER_ENDING);
+        flyt_node_server_kill(target);
+    } else {
+        flyt_node_server_end(target, NULL);
+    }
+}
+
+void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_server *target)
+{
+    bool is_by_will = target->state == FLYT_NODE_SERVER_ENDING && *target->end_reason && !target->fault.is_hit;
+
+    move->target = NULL;
+    if (move->stage == FLYT_NODE_MOVE_GIVEN && !move->source) {
+        if (!is_by_will)
+            flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER); /* and the session with it */
+    } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
+        flyt_node_move_undo_giving(move, target);
+        if (move->source->state != FLYT_NODE_SERVER_ENDING) /* else the session ends, wherever it is */
+            flyt_node_move_fail(move, -EPIPE, "its new server process has ended before it went on there");
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source->state == FLYT_NODE_SERVER_AWAY) {
+        flyt_node_move_fail(move, -EPIPE, "its server process and the one where it was to go on have both ended");
+        flyt_node_move_lose(move, move->sentence);
+    } else if (move->stage != FLYT_NODE_MOVE_OVER) {
+        flyt_node_move_fail(move, -EPIPE, "its new server process has ended");
+        if (move->stage == FLYT_NODE_MOVE_LEFT)
+            flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
+    }
+    flyt_node_migration_wake(move->migration);
+}
