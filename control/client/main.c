@@ -86,7 +86,7 @@ static const struct flyt_setting settings[] = {
      .kind = FLYT_SETTING_STRING,
      .offset = AT(metrics),
      .fallback = "127.0.0.1:9405",
-     .help = "address for Prometheus"},
+     .help = "ADDRESS:PORT of /metrics and /healthz; empty: none"},
     {0},
 };
 

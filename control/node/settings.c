@@ -54,7 +54,7 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "rejoin", .kind = FLYT_SETTING_SECONDS, .offset = AT(rejoin_ms), .fallback = "8", .minimum = 10, .maximum = 600000, .is_live = true, .help = "after a restart servers have so long to come back; programs that wait for that are refused after 9"},
     {.path = "limit_wait", .kind = FLYT_SETTING_SECONDS, .offset = AT(limit_wait_ms), .fallback = "5", .minimum = 10, .maximum = 600000, .is_live = true, .help = "servers have so long to give back what they cache for a lower limit"},
     {.path = "fence_after", .kind = FLYT_SETTING_SECONDS, .offset = AT(fence_after_ms), .fallback = "0", .maximum = 86400000, .is_live = true, .help = "ends all programs when no cluster manager was reached for so long; 0: never"},
-    {.path = "metrics", .kind = FLYT_SETTING_STRING, .offset = AT(metrics), .fallback = "", .help = "ADDRESS:PORT of Prometheus metrics; none by default"},
+    {.path = "metrics", .kind = FLYT_SETTING_STRING, .offset = AT(metrics), .fallback = "127.0.0.1:9404", .help = "ADDRESS:PORT of /metrics and /healthz; empty: none"},
     {.path = NULL},
 };
 /* clang-format on */

@@ -81,6 +81,15 @@ def said_to_be_live(text):
 
 
 @scenario
+def metrics_are_on_loopback_ports():
+    """Of each daemon, where its configuration says nothing: others on the machine do not take the same."""
+    defaults = [settings(kind)["metrics"][1] for kind in KINDS]
+    for kind, default in zip(KINDS, defaults):
+        expect(re.fullmatch(r"127\.0\.0\.1:\d+", default), kind, default)
+    expect_equal(len(set(defaults)), len(KINDS), defaults)
+
+
+@scenario
 def examples_say_what_a_reload_changes():
     for kind in KINDS:
         live = live_settings(kind)
