@@ -19,6 +19,9 @@ forbid cpu/server 'cpu/(client|softgpu|cuda|cudart|nvml|lib)/|control/' 'the ser
 forbid cpu/cuda 'cpu/(server|softgpu|cudart)/|rpc/transport|control/' 'a replaced library lowers to cpu/client'
 forbid cpu/cudart 'cpu/(server|softgpu|cuda)/|rpc/transport|control/' 'a replaced library lowers to cpu/client'
 forbid cpu/softgpu 'cpu/(server|client|cuda|cudart)/|rpc/transport|control/' 'the software GPU knows nothing above it'
+forbid control/base 'cpu/|control/(cluster|node|client|flytctl|store)/' 'what all programs share knows none of them'
+forbid control/node 'cpu/(client|server|softgpu|cuda|cudart|nvml|lib)/|control/(cluster|client|flytctl|store)/' 'a program knows no other one'
+forbid control/client 'cpu/|control/(cluster|node|flytctl|store)/' 'a program knows no other one'
 forbid control/cluster 'cpu/|control/(node|client|flytctl)/' 'a program knows no other one'
 forbid cpu/image 'cpu/(client|server|softgpu|cuda|cudart|nvml|lib)/|control/|rpc/(transport|api|gen)' 'the image is a format: who fills it is not its business'
 forbid control/flytctl 'cpu/(client|server|softgpu|cuda|cudart|nvml|lib)/|control/(cluster|node|client|store)/' 'flytctl knows what is said, not who says it'
@@ -27,7 +30,13 @@ if grep -rnE '#include <cuda' rpc/base rpc/transport --include='*.c' --include='
     echo 'rpc/base and rpc/transport know no CUDA'
     status=1
 fi
-for folder in rpc rpc/base rpc/proto rpc/api rpc/gen rpc/transport cpu cpu/client cpu/cuda cpu/cudart cpu/server cpu/softgpu cpu/image control control/store control/cluster control/flytctl tests tests/apps scripts config submodules; do
+for folder in rpc rpc/base rpc/proto rpc/api rpc/gen rpc/transport cpu cpu/client cpu/cuda cpu/cudart cpu/server cpu/softgpu cpu/image control control/base control/store control/cluster control/node control/client control/flytctl tests tests/apps tests/fuzz tests/system scripts config submodules; do
     [ -e "$folder/README.md" ] || { echo "$folder has no README.md"; status=1; }
+done
+# What bootstrap.sh installs to link with, submodules/README.md says how to build.
+for package in $(sed -n 's/^packages="\(.*\)"$/\1/p' scripts/bootstrap.sh); do
+    case $package in lib*-dev) ;; *) continue ;; esac
+    part=${package#lib} part=${part%-dev}
+    grep -qi "^| [^|]*${part%3}[^|]* |" submodules/README.md || { echo "submodules/README.md says nothing of $package"; status=1; }
 done
 exit $status
