@@ -3,7 +3,7 @@
 # missing; where it cannot install, it says exactly what to type. Run by `make demo` and `make test`.
 set -eu
 
-packages="gcc make python3 pkg-config libtirpc-dev rpcsvc-proto libsystemd-dev libconfig-dev libcjson-dev libsqlite3-dev libmongoc-dev libmicrohttpd-dev libssl-dev openssl libcmocka-dev libzstd-dev liblz4-dev patchelf util-linux procps"
+packages="gcc g++ make python3 pkg-config libtirpc-dev rpcsvc-proto libsystemd-dev libconfig-dev libcjson-dev libsqlite3-dev libmongoc-dev libmicrohttpd-dev libssl-dev openssl libcmocka-dev libzstd-dev liblz4-dev patchelf util-linux procps"
 cuda=${CUDA_PATH:-/usr/local/cuda}
 
 if ! [ -x "$cuda/bin/nvcc" ] || ! [ -e "$cuda/include/cuda.h" ]; then
@@ -13,7 +13,7 @@ fi
 # A system that is not Debian's: trust what pkg-config and PATH find, and name what they do not.
 if ! command -v dpkg-query >/dev/null 2>&1; then
     missing=
-    for tool in gcc make python3 rpcgen patchelf pkg-config openssl; do
+    for tool in gcc g++ make python3 rpcgen patchelf pkg-config openssl; do
         command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
     done
     for module in libtirpc libsystemd libconfig libcjson sqlite3 libmongoc-1.0 libmicrohttpd openssl cmocka libzstd liblz4; do
