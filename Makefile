@@ -82,7 +82,7 @@ clean:
 
 # ---- what a person types ----
 
-.PHONY: demo test soak sanitize gpu-test bench bundle install install-client-lib restore-client-lib man format lint help bootstrap
+.PHONY: demo test soak gpu-test bench bundle install install-client-lib restore-client-lib man format lint help bootstrap
 
 bootstrap:
 	@CUDA_PATH=$(CUDA_PATH) sh scripts/bootstrap.sh
