@@ -84,7 +84,7 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
     message->data_bytes = (uint32_t)bytes;
     memcpy(message->data, record, bytes);
     int status = flyt_server_link_send(source->link_fd, message, &fd, 1);
-    explicit_bzero(&message->stop, sizeof message->stop);
+    explicit_bzero(message->stop.channel_key, sizeof message->stop.channel_key);
     if (status)
         return status;
     flyt_close(fd);
