@@ -4,9 +4,6 @@
  * The test is the session's own thread, its program, and the node manager. All of it with the kernel that hashes, and
  * with the CPU that stands in for it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -18,152 +15,20 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cpu/image/reader.h"
 #include "cpu/image/verify.h"
 #include "cpu/server/copying.h"
+#include "cpu/server/fake_session.h"
 #include "cpu/server/save.h"
-#include "cpu/server/session.h"
-#include "cpu/server/stream.h"
 #include "cpu/server/writing.h"
 #include "rpc/base/fault_point.h"
 
-enum {
-    DEVICES = 2,
-    EXTENTS_MAX = 512,
-    BLOCKS_MAX = 24,
-    PAGE = FLYT_PAGE_BYTES,
-    GROUP_SIZE = 8,
-    SEQUENCE = 4711,
-    MIB = 1 << 20,
-    PATIENCE = 1000 * 1000, /* rounds of a loop that pauses */
-};
+enum { SEQUENCE = 4711, MIB = 1 << 20 };
 
-#define assert_ok(call) assert_int_equal((call), CUDA_SUCCESS)
-
-#define X(name) .name = name,
-static struct flyt_driver driver = {FLYT_DRIVER_FUNCTIONS(X).is_soft = true};
-#undef X
-
-/* As the node manager knows it. */
-struct extent {
-    struct flyt_server_link_extent extent;
-    int fd;
-    bool is_there;
-};
-
-struct block {
-    struct flyt_device *device;
-    uint64_t address, bytes;
-};
-
-static struct fixture {
-    struct flyt_session session;
-    struct flyt_manager manager;
-    int fd; /* the node manager's end */
-    CUstream writers[DEVICES];
-    struct extent extents[EXTENTS_MAX];
-    unsigned extent_count;
-    struct block blocks[BLOCKS_MAX];
-    unsigned block_count;
-    uint64_t random, sequence, move_id;
-    char folder[64], path[128];
-} self;
-
-static uint64_t next_random(void)
-{
-    self.random ^= self.random << 13;
-    self.random ^= self.random >> 7;
-    self.random ^= self.random << 17;
-    return self.random;
-}
-
-/* ---- the node manager ---- */
-
-static void forget(uint64_t extent_id)
-{
-    for (unsigned i = 0; i < self.extent_count; i++)
-        if (self.extents[i].is_there && self.extents[i].extent.extent_id == extent_id) {
-            self.extents[i].is_there = false;
-            close(self.extents[i].fd);
-        }
-}
-
-static void listen_to_server(void)
-{
-    static struct flyt_server_link_message message;
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
-    unsigned count;
-    while (flyt_server_link_receive(self.fd, &message, fds, &count) == 0) {
-        if (message.kind == FLYT_SERVER_LINK_EXTENT) {
-            assert_in_range(self.extent_count, 0, EXTENTS_MAX - 1);
-            self.extents[self.extent_count++] = (struct extent){message.extent, fds[0], true};
-        } else if (message.kind == FLYT_SERVER_LINK_EXTENT_GONE) {
-            forget(message.extent.extent_id);
-        }
-    }
-}
-
-static unsigned count_extents(void)
-{
-    unsigned count = 0;
-    listen_to_server();
-    for (unsigned i = 0; i < self.extent_count; i++)
-        count += self.extents[i].is_there;
-    return count;
-}
-
-/* ---- the program ---- */
-
-static struct block *allocate(unsigned device, uint64_t bytes)
-{
-    struct block *block = &self.blocks[self.block_count];
-    assert_in_range(self.block_count, 0, BLOCKS_MAX - 1);
-    *block = (struct block){.device = &self.session.devices[device], .bytes = bytes};
-    assert_ok(flyt_device_use(block->device));
-    assert_ok(flyt_memory_alloc(block->device, bytes, &block->address));
-    self.block_count++;
-    listen_to_server();
-    return block;
-}
-
-static void free_block(unsigned i)
-{
-    struct block *block = &self.blocks[i];
-    assert_ok(cuStreamSynchronize(self.writers[block->device->ordinal]));
-    assert_ok(flyt_memory_free(block->device, block->address, ++self.sequence));
-    *block = self.blocks[--self.block_count];
-}
-
-static void set(const struct block *block, uint64_t at, unsigned value, uint64_t count)
-{
-    assert_ok(flyt_device_use(block->device));
-    assert_ok(cuMemsetD32Async(block->address + at, value, count, self.writers[block->device->ordinal]));
-}
-
-/* Fills a part of some block, with one of few values, so that pages also become what they were. */
-static void write_somewhere(unsigned times)
-{
-    for (unsigned i = 0; i < times && self.block_count; i++) {
-        const struct block *block = &self.blocks[next_random() % self.block_count];
-        uint64_t at = next_random() % (block->bytes / 4) * 4, count = 1 + next_random() % (PAGE / 2);
-        if (count > (block->bytes - at) / 4)
-            count = (block->bytes - at) / 4;
-        set(block, at, (unsigned)(next_random() % 3) * 0x01020304u, count);
-    }
-}
-
-static void stand_still(void)
-{
-    for (unsigned i = 0; i < DEVICES; i++)
-        assert_ok(cuStreamSynchronize(self.writers[i]));
-    for (unsigned i = 0; i < DEVICES; i++)
-        if (self.session.devices[i].scrub)
-            assert_ok(cuStreamSynchronize(self.session.devices[i].scrub->cu_stream));
-    flyt_session_poll_streams(&self.session);
-}
+static char folder[64], path[128]; /* of the image */
 
 /* ---- the session's thread ---- */
 
@@ -192,40 +57,15 @@ static void begin(int fd)
 
 static int new_file(void)
 {
-    int fd = open(self.path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     return fd;
 }
 
-static struct flyt_server_link_move_state state_now(void)
-{
-    struct flyt_server_link_move_state state = {0};
-    flyt_copying_state(&self.session, &state);
-    assert_true(state.pages_left <= state.pages_dirty);
-    return state;
-}
-
-static void advance(void)
-{
-    flyt_copying_advance(&self.session);
-    flyt_session_poll_streams(&self.session);
-}
-
-/* Until the condition holds: what is waited for comes, however slow the machine is. */
-#define ADVANCE_UNTIL(condition)                                                                                       \
-    do {                                                                                                               \
-        unsigned patience_ = PATIENCE;                                                                                 \
-        while (!(condition) && patience_--) {                                                                          \
-            advance();                                                                                                 \
-            usleep(20);                                                                                                \
-        }                                                                                                              \
-        assert_true(condition);                                                                                        \
-    } while (0)
-
 /* To where all pages are in the image. */
 static void finish_pages(void)
 {
-    stand_still();
+    fake_session_stand_still();
     flyt_copying_finish(&self.session);
     ADVANCE_UNTIL(flyt_copying_result(&self.session) != -EAGAIN);
 }
@@ -247,14 +87,6 @@ static void finish(void)
     ADVANCE_UNTIL(flyt_copying_result(&self.session) != -EAGAIN);
     assert_string_equal(flyt_copying_sentence(&self.session), "");
     assert_int_equal(flyt_copying_result(&self.session), 0);
-}
-
-static void end_copying(void)
-{
-    flyt_copying_end(&self.session);
-    ADVANCE_UNTIL(!self.session.copying);
-    for (unsigned i = 0; i < DEVICES; i++)
-        assert_int_equal(self.session.devices[i].copying_count, 0);
 }
 
 static void expect_failure(int want, const char *words)
@@ -383,9 +215,9 @@ static void free_image(struct image *image)
 static void assert_memory_is(struct image *image)
 {
     unsigned count = 0;
-    listen_to_server();
+    fake_session_listen();
     for (unsigned i = 0; i < self.extent_count; i++) {
-        const struct extent *extent = &self.extents[i];
+        const struct fake_extent *extent = &self.extents[i];
         if (!extent->is_there)
             continue;
         void *memory = mmap(NULL, extent->extent.bytes, PROT_READ, MAP_SHARED, extent->fd, 0);
@@ -395,10 +227,7 @@ static void assert_memory_is(struct image *image)
         count++;
     }
     assert_int_equal(count, image->totals.extent_count);
-    unsigned expected = 0;
-    for (unsigned i = 0; i < DEVICES; i++)
-        expected += self.session.devices[i].memory.extent_count;
-    assert_int_equal(count, expected);
+    assert_int_equal(count, fake_session_expected_extents());
 }
 
 static void assert_allocations_are(const struct image *image)
@@ -418,9 +247,9 @@ static uint32_t check_file(void)
 {
     struct flyt_checkpoint_summary summary;
     struct flyt_error err = {0};
-    assert_int_equal(flyt_checkpoint_verify(self.path, true, &summary, &err), 0);
+    assert_int_equal(flyt_checkpoint_verify(path, true, &summary, &err), 0);
     flyt_checkpoint_summary_fini(&summary);
-    int fd = open(self.path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     struct image *image = read_image(fd);
     close(fd);
@@ -432,103 +261,51 @@ static uint32_t check_file(void)
     return rounds;
 }
 
-/* ---- fixture ---- */
+/* ---- before and after ---- */
 
 static int begin_session(void **state)
 {
-    struct flyt_server_link_session granted = {.session_id = 1, .slot_count = DEVICES, .group_size = GROUP_SIZE};
-    struct flyt_error err = {0};
-    int fds[2];
-    self.random = 88172645463325252ull;
-    snprintf(self.folder, sizeof self.folder, "/var/tmp/flyt-writing-test-XXXXXX");
-    assert_non_null(mkdtemp(self.folder));
-    snprintf(self.path, sizeof self.path, "%s/image", self.folder);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fds), 0);
-    self.fd = fds[0];
-    assert_int_equal(flyt_session_init(&self.session, &driver, &err), 0);
-    dup2(self.session.print.output.before_fd, STDOUT_FILENO);
-    dup2(self.session.print.error.before_fd, STDERR_FILENO);
-    assert_int_equal(flyt_manager_open(&self.manager, fds[1], &granted, NULL), 0);
-    self.session.manager = &self.manager;
-    self.session.session_id = 1;
-    self.session.is_scrubbing = true;
-    self.session.device_count = DEVICES;
-    for (unsigned i = DEVICES; i-- > 0;) {
-        struct flyt_device *device;
-        self.session.devices[i].slot = i;
-        assert_ok(flyt_session_use_device(&self.session, i, &device));
-        assert_ok(cuStreamCreate(&self.writers[i], CU_STREAM_NON_BLOCKING));
-    }
-    return 0;
+    snprintf(folder, sizeof folder, "/var/tmp/flyt-writing-test-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/image", folder);
+    return fake_session_begin(state);
 }
 
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
+static int remove_one(const char *name, const struct stat *status, int kind, struct FTW *place)
 {
-    return remove(path);
+    return remove(name);
 }
 
 static int end_session(void **state)
 {
-    flyt_session_fini(&self.session);
-    close(self.fd);
-    close(flyt_manager_change_link(&self.manager, -1));
-    return nftw(self.folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
-static int with_kernel(void **state)
-{
-    driver.is_soft = false;
-    return 0;
-}
-
-static int with_cpu(void **state)
-{
-    driver.is_soft = true;
-    return 0;
-}
-
-/* Nothing is left for the next test. */
-static int clean_up(void **state)
-{
-    flyt_fault_set(NULL);
-    if (self.session.copying)
-        end_copying();
-    while (self.block_count)
-        free_block(0);
-    stand_still();
-    for (unsigned i = 0; i < DEVICES; i++) {
-        assert_ok(flyt_device_use(&self.session.devices[i]));
-        flyt_memory_give_back(&self.session.devices[i], false);
-    }
-    assert_int_equal(count_extents(), 0);
-    self.extent_count = 0;
-    return 0;
+    fake_session_end(state);
+    return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 /* ---- tests ---- */
 
 static void write_and_check(enum flyt_checkpoint_packing packing)
 {
-    allocate(0, 9 * MIB);
-    allocate(0, 70000);
-    allocate(1, 3 * MIB);
-    write_somewhere(200);
+    fake_session_allocate(0, 9 * MIB);
+    fake_session_allocate(0, 70000);
+    fake_session_allocate(1, 3 * MIB);
+    fake_session_write_somewhere(200);
     begin_with(new_file(), packing);
-    assert_int_equal(state_now().phase, FLYT_SERVER_LINK_MOVE_COPYING);
+    assert_int_equal(fake_session_state().phase, FLYT_SERVER_LINK_MOVE_COPYING);
     for (unsigned i = 0; i < 60; i++) {
-        write_somewhere(4);
-        advance();
+        fake_session_write_somewhere(4);
+        fake_session_advance();
     }
-    ADVANCE_UNTIL(state_now().phase == FLYT_SERVER_LINK_MOVE_READY);
-    write_somewhere(3);
+    ADVANCE_UNTIL(fake_session_state().phase == FLYT_SERVER_LINK_MOVE_READY);
+    fake_session_write_somewhere(3);
     finish();
     uint64_t pages = 0;
     for (unsigned i = 0; i < DEVICES; i++)
         pages += self.session.devices[i].memory.extent_bytes / PAGE;
-    assert_int_equal(state_now().pages_count, pages);
-    assert_true(state_now().copied_bytes >= pages * PAGE);
+    assert_int_equal(fake_session_state().pages_count, pages);
+    assert_true(fake_session_state().copied_bytes >= pages * PAGE);
     assert_true(flyt_copying_pages_last(&self.session) <= pages);
-    end_copying();
+    fake_session_end_copying();
     check_file();
 }
 
@@ -541,30 +318,30 @@ static void packed_images_too(void **state)
 {
     write_and_check(FLYT_CHECKPOINT_PACK_LZ4);
     while (self.block_count)
-        free_block(0);
+        fake_session_free(0);
     write_and_check(FLYT_CHECKPOINT_PACK_ZSTD);
 }
 
 /* Nobody writes while it looks: what changed and changed back between two looks is not written, and nothing is lost. */
 static void pages_change_and_change_back(void **state)
 {
-    const struct block *block = allocate(0, 4 * MIB);
-    stand_still(); /* it is cleared */
-    set(block, 0, 0x11111111, MIB);
-    stand_still();
+    const struct fake_block *block = fake_session_allocate(0, 4 * MIB);
+    fake_session_stand_still(); /* it is cleared */
+    fake_session_set(block, 0, 0x11111111, MIB);
+    fake_session_stand_still();
     begin(new_file());
     for (unsigned i = 0; i < 12; i++) {
-        uint64_t before = state_now().copied_bytes;
+        uint64_t before = fake_session_state().copied_bytes;
         const bool is_awaited = i % 3 == 0; /* then it must differ from all that may have been written */
-        set(block, 3 * PAGE, is_awaited ? 0x33330000 + i : i % 2 ? 0x11111111 : 0x22222222, PAGE / 4);
+        fake_session_set(block, 3 * PAGE, is_awaited ? 0x33330000 + i : i % 2 ? 0x11111111 : 0x22222222, PAGE / 4);
         if (is_awaited) {
-            stand_still();
-            ADVANCE_UNTIL(state_now().copied_bytes > before);
+            fake_session_stand_still();
+            ADVANCE_UNTIL(fake_session_state().copied_bytes > before);
         }
-        advance();
+        fake_session_advance();
     }
     finish();
-    end_copying();
+    fake_session_end_copying();
     check_file();
 }
 
@@ -573,12 +350,12 @@ static void extents_come_and_go(void **state)
     begin(new_file());
     for (unsigned i = 0; i < 40; i++) {
         if (self.block_count > 6)
-            free_block((unsigned)(next_random() % self.block_count));
+            fake_session_free((unsigned)(fake_session_random() % self.block_count));
         else
-            allocate((unsigned)(next_random() % DEVICES), 1 + next_random() % (5 * MIB));
-        write_somewhere(3);
+            fake_session_allocate((unsigned)(fake_session_random() % DEVICES), 1 + fake_session_random() % (5 * MIB));
+        fake_session_write_somewhere(3);
         for (unsigned n = 0; n < 30; n++) {
-            advance();
+            fake_session_advance();
             for (unsigned k = 0; k < DEVICES; k++) {
                 assert_ok(flyt_device_use(&self.session.devices[k]));
                 flyt_memory_reap(&self.session.devices[k]);
@@ -588,21 +365,21 @@ static void extents_come_and_go(void **state)
         }
     }
     finish();
-    end_copying();
+    fake_session_end_copying();
     assert_true(check_file() > 1);
 }
 
 static void zero_pages_take_no_room(void **state)
 {
-    const struct block *block = allocate(0, 64 * MIB);
-    stand_still(); /* it is cleared */
-    set(block, 40 * MIB, 7, 1);
+    const struct fake_block *block = fake_session_allocate(0, 64 * MIB);
+    fake_session_stand_still(); /* it is cleared */
+    fake_session_set(block, 40 * MIB, 7, 1);
     begin(new_file());
     finish();
-    end_copying();
+    fake_session_end_copying();
     check_file();
     struct stat file;
-    assert_int_equal(stat(self.path, &file), 0);
+    assert_int_equal(stat(path, &file), 0);
     assert_in_range(file.st_size, PAGE, MIB);
 }
 
@@ -610,49 +387,49 @@ static void an_empty_session_is_an_image(void **state)
 {
     begin(new_file());
     finish();
-    end_copying();
+    fake_session_end_copying();
     assert_int_equal(check_file(), 1);
 }
 
 static void the_program_goes_on_after_all(void **state)
 {
-    allocate(0, 6 * MIB);
-    write_somewhere(20);
+    fake_session_allocate(0, 6 * MIB);
+    fake_session_write_somewhere(20);
     begin(new_file());
     for (unsigned i = 0; i < 3; i++) {
         finish_pages();
         assert_int_equal(flyt_copying_result(&self.session), 0);
         flyt_copying_go_on(&self.session);
         assert_int_equal(flyt_copying_result(&self.session), -EAGAIN);
-        write_somewhere(10);
-        allocate(1, 3 * MIB);
+        fake_session_write_somewhere(10);
+        fake_session_allocate(1, 3 * MIB);
     }
     finish();
-    end_copying();
+    fake_session_end_copying();
     check_file();
 }
 
 /* It may be called off at any time; the next image is as whole as if that had not been. */
 static void it_is_called_off_in_every_phase(void **state)
 {
-    allocate(0, 20 * MIB);
-    write_somewhere(400);
+    fake_session_allocate(0, 20 * MIB);
+    fake_session_write_somewhere(400);
     for (unsigned phase = 0; phase < 5; phase++) {
         begin(new_file());
         if (phase == 1)
-            ADVANCE_UNTIL(state_now().copied_bytes);
+            ADVANCE_UNTIL(fake_session_state().copied_bytes);
         if (phase == 2)
-            ADVANCE_UNTIL(state_now().phase == FLYT_SERVER_LINK_MOVE_READY);
+            ADVANCE_UNTIL(fake_session_state().phase == FLYT_SERVER_LINK_MOVE_READY);
         if (phase >= 3)
             finish_pages();
         if (phase == 4)
             put_state();
-        end_copying();
-        write_somewhere(10);
+        fake_session_end_copying();
+        fake_session_write_somewhere(10);
     }
     begin(new_file());
     finish();
-    end_copying();
+    fake_session_end_copying();
     check_file();
 }
 
@@ -661,17 +438,17 @@ static void it_is_called_off_in_every_phase(void **state)
 /* Nothing is wrong with the session: another image is whole. */
 static void another_one_is_whole(void)
 {
-    end_copying();
+    fake_session_end_copying();
     begin(new_file());
     finish();
-    end_copying();
+    fake_session_end_copying();
     check_file();
 }
 
 static void a_full_disk_is_said(void **state)
 {
-    allocate(0, 6 * MIB);
-    write_somewhere(100);
+    fake_session_allocate(0, 6 * MIB);
+    fake_session_write_somewhere(100);
     begin(open("/dev/full", O_WRONLY | O_CLOEXEC));
     ADVANCE_UNTIL(flyt_copying_result(&self.session) != -EAGAIN);
     expect_failure(-ENOSPC, "cannot be written");
@@ -681,9 +458,9 @@ static void a_full_disk_is_said(void **state)
 static void a_quota_is_said(void **state)
 {
     struct rlimit before, limit;
-    const struct block *block = allocate(0, 60 * MIB);
-    stand_still(); /* it is cleared */
-    set(block, 0, 0x12345678, 15 * MIB);
+    const struct fake_block *block = fake_session_allocate(0, 60 * MIB);
+    fake_session_stand_still(); /* it is cleared */
+    fake_session_set(block, 0, 0x12345678, 15 * MIB);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     limit = (struct rlimit){48 * MIB, before.rlim_max}; /* memory of the software GPU is files, too */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -719,14 +496,14 @@ static void *relay(void *user)
 static void a_reader_that_dies_is_said(void **state)
 {
     struct stat file;
-    allocate(0, 6 * MIB);
-    stand_still();
-    write_somewhere(100);
-    stand_still(); /* so that every image has the same size */
+    fake_session_allocate(0, 6 * MIB);
+    fake_session_stand_still();
+    fake_session_write_somewhere(100);
+    fake_session_stand_still(); /* so that every image has the same size */
     begin(new_file());
     finish();
-    end_copying();
-    assert_int_equal(stat(self.path, &file), 0);
+    fake_session_end_copying();
+    assert_int_equal(stat(path, &file), 0);
     const uint64_t sizes[] = {0, 100, PAGE, (uint64_t)file.st_size / 2, (uint64_t)file.st_size - 20};
     for (unsigned i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) {
         struct relay ends = {.to = new_file(), .bytes = sizes[i / 2]};
@@ -746,7 +523,7 @@ static void a_reader_that_dies_is_said(void **state)
         int result = flyt_copying_result(&self.session);
         if (i / 2 < 4 || result) /* the last bytes may have gone into the pipe before its reader died */
             expect_failure(i % 2 && result == -ECONNRESET ? -ECONNRESET : -EPIPE, "cannot be written");
-        end_copying();
+        fake_session_end_copying();
         pthread_join(thread, NULL);
         close(ends.to);
     }
@@ -757,25 +534,25 @@ static void a_reader_that_dies_is_said(void **state)
 /* Nobody reads: nothing waits, and it can be called off at any time. */
 static void a_reader_that_stalls_hinders_nobody(void **state)
 {
-    allocate(0, 100 * MIB);
-    stand_still(); /* it is cleared */
-    write_somewhere(100);
-    set(&self.blocks[0], 0, 0x12345678, 25 * MIB);
-    stand_still(); /* or pages that are still zero would be told, which fits into a pipe */
+    fake_session_allocate(0, 100 * MIB);
+    fake_session_stand_still(); /* it is cleared */
+    fake_session_write_somewhere(100);
+    fake_session_set(&self.blocks[0], 0, 0x12345678, 25 * MIB);
+    fake_session_stand_still(); /* or pages that are still zero would be told, which fits into a pipe */
     for (unsigned i = 0; i < 4; i++) {
         int fds[2];
         assert_int_equal(i % 2 ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) : pipe2(fds, O_CLOEXEC), 0);
         begin(fds[1]);
-        ADVANCE_UNTIL(state_now().pages_dirty > 0);
+        ADVANCE_UNTIL(fake_session_state().pages_dirty > 0);
         if (i >= 2)
-            stand_still();
+            fake_session_stand_still();
         if (i >= 2)
             flyt_copying_finish(&self.session);
         for (unsigned n = 0; n < 500; n++)
-            advance();
+            fake_session_advance();
         assert_int_equal(flyt_copying_result(&self.session), -EAGAIN);
-        assert_int_equal(state_now().copied_bytes, 0);
-        end_copying();
+        assert_int_equal(fake_session_state().copied_bytes, 0);
+        fake_session_end_copying();
         close(fds[0]);
     }
     begin(new_file());
@@ -787,12 +564,12 @@ static void without_an_end_it_is_none(void **state)
 {
     struct flyt_checkpoint_summary summary;
     struct flyt_error err = {0};
-    allocate(0, 3 * MIB);
+    fake_session_allocate(0, 3 * MIB);
     begin(new_file());
     finish_pages();
     assert_int_equal(flyt_copying_result(&self.session), 0);
-    end_copying();
-    assert_int_equal(flyt_checkpoint_verify(self.path, true, &summary, &err), -ENODATA);
+    fake_session_end_copying();
+    assert_int_equal(flyt_checkpoint_verify(path, true, &summary, &err), -ENODATA);
     flyt_checkpoint_summary_fini(&summary);
 }
 
@@ -802,17 +579,17 @@ static void a_socket_gets_the_same(void **state)
     struct relay ends = {.to = new_file(), .bytes = UINT64_MAX};
     pthread_t thread;
     int fds[2];
-    allocate(0, 40 * MIB);
-    allocate(1, 5 * MIB);
-    write_somewhere(500);
+    fake_session_allocate(0, 40 * MIB);
+    fake_session_allocate(1, 5 * MIB);
+    fake_session_write_somewhere(500);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     ends.from = fds[0];
     assert_int_equal(pthread_create(&thread, NULL, relay, &ends), 0);
     begin(fds[1]);
-    ADVANCE_UNTIL(state_now().phase == FLYT_SERVER_LINK_MOVE_READY);
-    write_somewhere(50);
+    ADVANCE_UNTIL(fake_session_state().phase == FLYT_SERVER_LINK_MOVE_READY);
+    fake_session_write_somewhere(50);
     finish();
-    end_copying(); /* which closes it */
+    fake_session_end_copying(); /* which closes it */
     pthread_join(thread, NULL);
     close(ends.to);
     check_file();
@@ -822,9 +599,9 @@ static void steps_fail_where_a_test_wants_it(void **state)
 {
     static const char *const points[] = {"writing.pages:error:2", "writing.end:error", "copying.round:error:2",
                                          "copying.last:error"};
-    allocate(0, 40 * MIB);
-    stand_still(); /* it is cleared */
-    set(&self.blocks[0], 0, 0x12345678, 10 * MIB);
+    fake_session_allocate(0, 40 * MIB);
+    fake_session_stand_still(); /* it is cleared */
+    fake_session_set(&self.blocks[0], 0, 0x12345678, 10 * MIB);
     for (unsigned i = 0; i < sizeof points / sizeof points[0]; i++) {
         assert_int_equal(flyt_fault_set(points[i]), 0);
         begin(new_file());
@@ -837,7 +614,7 @@ static void steps_fail_where_a_test_wants_it(void **state)
             ADVANCE_UNTIL(flyt_copying_result(&self.session) != -EAGAIN);
         }
         expect_failure(-EIO, "a test wants it");
-        end_copying();
+        fake_session_end_copying();
         assert_int_equal(flyt_fault_set(NULL), 0);
     }
 }
@@ -865,15 +642,6 @@ int main(void)
     setenv("FLYT_SOFT_MEMORY", "1G", 1);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-#define TEST(name)                                                                                                     \
-    {"kernel: " #name, name, with_kernel, clean_up, NULL},                                                             \
-    {                                                                                                                  \
-        "CPU: " #name, name, with_cpu, clean_up, NULL                                                                  \
-    }
-#define CPU(name)                                                                                                      \
-    {                                                                                                                  \
-        "CPU: " #name, name, with_cpu, clean_up, NULL                                                                  \
-    }
     const struct CMUnitTest tests[] = {
         TEST(an_image_has_what_is_there),
         CPU(packed_images_too),
