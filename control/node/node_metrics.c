@@ -42,9 +42,11 @@ enum family {
 };
 
 /* Upper bounds of histograms: seconds, bytes, rounds. */
-static const double standstill_buckets[] = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 0};
-static const double copied_buckets[] = {1e6, 1e7, 1e8, 1e9, 3e9, 1e10, 3e10, 1e11, 3e11, 1e12, 0};
-static const double round_buckets[] = {1, 2, 3, 5, 10, 20, 50, 100, 0};
+static const double *const buckets[FAMILIES] = {
+    [MIGRATION_STANDSTILL] = (const double[]){0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 0},
+    [MIGRATION_COPIED] = (const double[]){1e6, 1e7, 1e8, 1e9, 3e9, 1e10, 3e10, 1e11, 3e11, 1e12, 0},
+    [MIGRATION_ROUNDS] = (const double[]){1, 2, 3, 5, 10, 20, 50, 100, 0},
+};
 
 #define GPU        "gpu"
 #define ALLOCATION "allocation vm_ip slot"
@@ -53,7 +55,6 @@ static const double round_buckets[] = {1, 2, 3, 5, 10, 20, 50, 100, 0};
 static const struct {
     enum flyt_metric_kind kind;
     const char *name, *labels, *help;
-    const double *buckets;
 } rows[FAMILIES] = {
     [GPU_BUSY] = {FLYT_GAUGE, "flyt_node_gpu_busy_ratio", GPU, "share of time in which a kernel ran"},
     [GPU_MEMORY_USED] = {FLYT_GAUGE, "flyt_node_gpu_memory_used_bytes", GPU, "as the driver counts"},
@@ -85,11 +86,10 @@ static const struct {
     [MOVED] = {FLYT_COUNTER, "flyt_sessions_moved_total", "", "programs that were moved while they ran"},
     [MIGRATIONS] = {FLYT_COUNTER, "flyt_node_migrations_total", "outcome", "migrations of VMs that have ended"},
     [MIGRATION_STANDSTILL] = {FLYT_HISTOGRAM, "flyt_node_migration_standstill_seconds", "",
-                              "how long programs of a migration that was done stood still", standstill_buckets},
+                              "how long programs of a migration that was done stood still"},
     [MIGRATION_COPIED] = {FLYT_HISTOGRAM, "flyt_node_migration_copied_bytes", "",
-                          "what was copied in one that was done", copied_buckets},
-    [MIGRATION_ROUNDS] = {FLYT_HISTOGRAM, "flyt_node_migration_rounds", "", "rounds of copying in one that was done",
-                          round_buckets},
+                          "what was copied in one that was done"},
+    [MIGRATION_ROUNDS] = {FLYT_HISTOGRAM, "flyt_node_migration_rounds", "", "rounds of copying in one that was done"},
 };
 
 struct flyt_node_metrics {
@@ -103,7 +103,7 @@ struct flyt_node_metrics *flyt_node_metrics_new(struct flyt_metrics *registry)
 
     for (unsigned i = 0; metrics && i < FAMILIES; i++) {
         metrics->families[i] =
-            flyt_metric_new(registry, rows[i].kind, rows[i].name, rows[i].labels, rows[i].help, rows[i].buckets);
+            flyt_metric_new(registry, rows[i].kind, rows[i].name, rows[i].labels, rows[i].help, buckets[i]);
         if (!metrics->families[i])
             return flyt_node_metrics_free(metrics);
     }

@@ -48,8 +48,8 @@ static const char *const globals[] = {
     ".visible .global .align 8 .b8 vector [ 32 ] ;",
     ".extern .func ( .param .b32 r ) vprintf ( .param .b64 f , .param .b64 a ) ;",
     ".extern .func ( .param .b64 r ) malloc ( .param .b64 n ) ;",
-    ".func ( .param .b32 r ) twice ( .param .b32 x ) { .reg .b32 %q<4> ; ld.param.u32 %q1 , [ x ] ; "
-    "add.s32 %q2 , %q1 , %q1 ; st.param.b32 [ r ] , %q2 ; ret ; }",
+    (".func ( .param .b32 r ) twice ( .param .b32 x ) { .reg .b32 %q<4> ; ld.param.u32 %q1 , [ x ] ; "
+     "add.s32 %q2 , %q1 , %q1 ; st.param.b32 [ r ] , %q2 ; ret ; }"),
     ".func deep ( ) { .local .align 8 .b8 room [ 64 ] ; call deep , ( ) ; ret ; }",
     ".alias again , twice ;",
     ".section .debug { .b8 1 , 2 }",
