@@ -179,7 +179,8 @@ static const struct flyt_option migrate_options[] = {
 
 static const struct flyt_option checkpoint_options[] = {
     {"to", FLYT_OPTION_TEXT, 0, "DIR",
-     .help = "the folder for the images, by its whole path: on the node, there already"},
+     .help = "the folder for the images, by its whole path: on the node, there already, where the unit of the node "
+             "manager may write (ReadWritePaths=)"},
     {"leave-running", FLYT_OPTION_FLAG, 0,
      .help = "the programs go on as soon as they are written; without it they wait for a restore, and have nothing on "
              "the GPU meanwhile"},
