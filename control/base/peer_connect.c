@@ -1,45 +1,27 @@
-/*
- * Connecting: the host's addresses, looked up by a thread of its own, are tried one after another. The thread shares
- * nothing with the peer but what it was given, so that a peer can be closed while a resolver hangs.
- */
+/* Connecting: the host's addresses are looked up (lookup.h) and tried one after another. */
 #include "control/base/peer_state.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+#include "control/base/lookup.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/url.h"
 
-enum { FULL_QUEUE_MS = 5, PORT_TEXT_BYTES = 8 };
-
-/* What thread and peer share; the last one frees it. */
-struct lookup {
-    _Atomic(int) ref_count;
-    int done_fd; /* eventfd: readable once status and list are there */
-    char host[FLYT_URL_HOST_BYTES_MAX + 1];
-    char port[PORT_TEXT_BYTES];
-    int status; /* of getaddrinfo(3) */
-    int error;  /* errno, for EAI_SYSTEM */
-    struct addrinfo *list;
-};
+enum { FULL_QUEUE_MS = 5 };
 
 struct flyt_connecting {
     struct flyt_url url;
     uint64_t deadline_ms;
-    struct lookup *lookup;
+    struct flyt_lookup *lookup;
     const struct addrinfo *next; /* to be tried */
     bool is_looked_up;
     int fd; /* being connected, -1: none */
@@ -49,111 +31,30 @@ struct flyt_connecting {
 
 /* ---- looking up ---- */
 
-static struct lookup *lookup_unref(struct lookup *lookup)
-{
-    if (!lookup || atomic_fetch_sub_explicit(&lookup->ref_count, 1, memory_order_acq_rel) > 1)
-        return NULL;
-    if (lookup->list)
-        freeaddrinfo(lookup->list);
-    flyt_close(lookup->done_fd);
-    free(lookup);
-    return NULL;
-}
-
-static void look_up(struct lookup *lookup, int flags)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
-
-    lookup->status = getaddrinfo(*lookup->host ? lookup->host : NULL, lookup->port, &hints, &lookup->list);
-    lookup->error = errno;
-}
-
-static void *lookup_main(void *user)
-{
-    struct lookup *lookup = user;
-
-    look_up(lookup, 0);
-    eventfd_write(lookup->done_fd, 1);
-    lookup_unref(lookup);
-    return NULL;
-}
-
-static int lookup_start_thread(struct lookup *lookup)
-{
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    pthread_t thread;
-
-    int status = pthread_attr_init(&attributes);
-    if (status)
-        return -status;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    atomic_fetch_add_explicit(&lookup->ref_count, 1, memory_order_relaxed);
-    status = pthread_create(&thread, &attributes, lookup_main, lookup);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (status)
-        lookup_unref(lookup);
-    return -status;
-}
-
-static struct lookup *lookup_new(const struct flyt_url *url)
-{
-    struct lookup *lookup = calloc(1, sizeof *lookup);
-
-    if (!lookup)
-        return NULL;
-    lookup->ref_count = 1;
-    lookup->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (lookup->done_fd < 0) {
-        free(lookup);
-        return NULL;
-    }
-    memcpy(lookup->host, url->host, sizeof lookup->host);
-    snprintf(lookup->port, sizeof lookup->port, "%u", url->port);
-    return lookup;
-}
-
-/* Numbers are known at once, names come from a thread. */
-static void lookup_start(struct flyt_peer *peer)
+/* Whether the addresses are known by now, if there are any; else the peer is woken when they are. */
+static void look_up(struct flyt_peer *peer)
 {
     struct flyt_connecting *connecting = peer->connecting;
-    struct lookup *lookup = lookup_new(&connecting->url);
+    struct flyt_error err = {0};
+    int status = 0;
 
-    if (!lookup) {
-        flyt_peer_fail(peer, -ENOMEM, "out of memory");
+    if (!connecting->lookup)
+        status = flyt_lookup_new(&connecting->url, &connecting->lookup);
+    if (status) {
+        flyt_peer_fail(peer, status, "cannot look up '%s': %s", connecting->url.host, strerror(-status));
         return;
     }
-    connecting->lookup = lookup;
-    look_up(lookup, *lookup->host ? AI_NUMERICHOST : 0);
-    if (lookup->status != EAI_NONAME) {
-        connecting->is_looked_up = true;
-        connecting->next = lookup->list;
+    status = flyt_lookup_result(connecting->lookup, &connecting->next, &err);
+    if (status == -EAGAIN) {
+        status = peer->io ? 0 : flyt_peer_watch(peer, flyt_lookup_fd(connecting->lookup), EPOLLIN);
+        if (status)
+            flyt_peer_fail(peer, status, "cannot look up '%s': %s", connecting->url.host, strerror(-status));
         return;
     }
-    int status = lookup_start_thread(lookup);
-    if (!status)
-        status = flyt_peer_watch(peer, lookup->done_fd, EPOLLIN);
-    if (status)
-        flyt_peer_fail(peer, status, "cannot look up '%s': %s", lookup->host, strerror(-status));
-}
-
-static void lookup_end(struct flyt_peer *peer)
-{
-    struct flyt_connecting *connecting = peer->connecting;
-    struct lookup *lookup = connecting->lookup;
-    eventfd_t count;
-
-    if (eventfd_read(lookup->done_fd, &count)) /* not yet */
-        return;
     peer->io = sd_event_source_disable_unref(peer->io);
     connecting->is_looked_up = true;
-    connecting->next = lookup->status ? NULL : lookup->list;
-    if (lookup->status)
-        flyt_peer_fail(peer, -EHOSTUNREACH, "cannot find the host '%s': %s", lookup->host,
-                       lookup->status == EAI_SYSTEM ? strerror(lookup->error) : gai_strerror(lookup->status));
+    if (status)
+        flyt_peer_fail(peer, status, "%s", err.text);
 }
 
 /* ---- connecting ---- */
@@ -297,10 +198,8 @@ void flyt_peer_connect_on(struct flyt_peer *peer)
 {
     struct flyt_connecting *connecting = peer->connecting;
 
-    if (connecting->url.scheme == FLYT_URL_TCP && !connecting->lookup)
-        lookup_start(peer);
-    else if (connecting->url.scheme == FLYT_URL_TCP && !connecting->is_looked_up)
-        lookup_end(peer);
+    if (connecting->url.scheme == FLYT_URL_TCP && !connecting->is_looked_up)
+        look_up(peer);
     if (!peer->cause.code && (connecting->is_looked_up || connecting->url.scheme == FLYT_URL_UNIX))
         try_on(peer);
 }
@@ -313,7 +212,7 @@ void flyt_peer_connect_forget(struct flyt_peer *peer)
         return;
     sd_event_source_disable_unref(connecting->attempt);
     flyt_close(connecting->fd);
-    lookup_unref(connecting->lookup);
+    flyt_lookup_free(connecting->lookup);
     free(connecting);
     peer->connecting = NULL;
 }
