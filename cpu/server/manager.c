@@ -117,7 +117,7 @@ static struct flyt_manager_order *free_order(struct flyt_manager_order *order)
     if (!order)
         return NULL;
     free(order->record);
-    explicit_bzero(&order->sm, sizeof order->sm); /* there may have been a key */
+    explicit_bzero(&order->move, sizeof order->move); /* there may have been a key */
     free(order);
     return NULL;
 }
@@ -150,11 +150,11 @@ int flyt_manager_leave_order_with(struct flyt_manager *manager, const struct fly
         return status;
     order->kind = message->kind;
     order->fd = fd;
-    _Static_assert(sizeof order->sm >= sizeof order->extent && sizeof order->sm >= sizeof order->limit &&
-                       sizeof order->sm >= sizeof order->need && sizeof order->sm >= sizeof order->share &&
-                       sizeof order->sm >= sizeof order->move && sizeof order->sm >= sizeof order->stop,
+    _Static_assert(sizeof order->move >= sizeof order->extent && sizeof order->move >= sizeof order->limit &&
+                       sizeof order->move >= sizeof order->need && sizeof order->move >= sizeof order->share &&
+                       sizeof order->move >= sizeof order->sm && sizeof order->move >= sizeof order->stop,
                    "largest");
-    memcpy(&order->sm, &message->sm, sizeof order->sm);
+    memcpy(&order->move, &message->move, sizeof order->move);
     if (!keep_data(order, message)) {
         free_order(order);
         return -ENOMEM;
@@ -294,10 +294,10 @@ static void take_share(struct flyt_session *session, const struct flyt_server_li
 static void take_move(struct flyt_session *session, const struct flyt_manager_order *order)
 {
     struct flyt_move_order move = {.kind = order->kind, .record = order->record, .record_bytes = order->record_bytes};
-    _Static_assert(sizeof move.stop >= sizeof move.extent && sizeof move.stop >= sizeof move.move, "largest");
-    memcpy(&move.stop, &order->stop, sizeof move.stop);
+    _Static_assert(sizeof move.move >= sizeof move.extent && sizeof move.move >= sizeof move.stop, "largest");
+    memcpy(&move.move, &order->move, sizeof move.move);
     flyt_move_order(session, &move, order->fd);
-    explicit_bzero(&move.stop, sizeof move.stop);
+    explicit_bzero(&move.move, sizeof move.move);
 }
 
 static void take_order(struct flyt_session *session, const struct flyt_manager_order *order)

@@ -6,7 +6,7 @@
 
 #include "rpc/base/sha256.h"
 
-enum { BLOCK_BYTES = 64, CREDENTIALS_VERSION = 1, MESSAGE_BYTES_MAX = 512 };
+enum { BLOCK_BYTES = 64, CREDENTIALS_VERSION = 1, MIGRATE_CREDENTIALS_VERSION = 2, MESSAGE_BYTES_MAX = 512 };
 
 void flyt_hmac(const void *key, size_t key_bytes, const void *data, size_t bytes, unsigned char *ret_digest)
 {
@@ -125,6 +125,27 @@ size_t flyt_credentials_put(const struct flyt_credentials *credentials, void *da
     return message.bytes;
 }
 
+size_t flyt_migrate_credentials_put(const struct flyt_migrate_credentials *credentials, void *data)
+{
+    struct message message = {.bytes = 0};
+    size_t name_bytes = strnlen(credentials->client_address, sizeof credentials->client_address);
+
+    if (name_bytes > FLYT_TICKET_VM_BYTES_MAX)
+        return 0;
+    put_number(&message, MIGRATE_CREDENTIALS_VERSION, 4);
+    put_number(&message, credentials->migration_id, 8);
+    put_number(&message, credentials->allocation_id, 8);
+    put_number(&message, credentials->session_id, 8);
+    put_number(&message, credentials->stream, 4);
+    put_number(&message, credentials->stream_count, 4);
+    put_number(&message, credentials->started_ms, 8);
+    put_number(&message, name_bytes, 4);
+    put(&message, credentials->client_address, name_bytes);
+    put_number(&message, 0, (unsigned)(-name_bytes & 3));
+    memcpy(data, message.data, message.bytes);
+    return message.bytes;
+}
+
 /* False: the data ends before. */
 static bool get_number(const unsigned char **data, size_t *bytes, unsigned number_bytes, uint64_t *ret_value)
 {
@@ -158,6 +179,29 @@ int flyt_credentials_get(const void *data, size_t bytes, struct flyt_credentials
         return -EBADMSG;
     credentials.generation = (uint32_t)generation;
     credentials.key_number = (uint32_t)key_number;
+    *ret_credentials = credentials;
+    return 0;
+}
+
+int flyt_migrate_credentials_get(const void *data, size_t bytes, struct flyt_migrate_credentials *ret_credentials)
+{
+    struct flyt_migrate_credentials credentials = {.migration_id = 0};
+    const unsigned char *at = data;
+    uint64_t version, stream, stream_count, name_bytes;
+
+    if (!get_number(&at, &bytes, 4, &version) || version != MIGRATE_CREDENTIALS_VERSION ||
+        !get_number(&at, &bytes, 8, &credentials.migration_id) ||
+        !get_number(&at, &bytes, 8, &credentials.allocation_id) ||
+        !get_number(&at, &bytes, 8, &credentials.session_id) || !get_number(&at, &bytes, 4, &stream) ||
+        !get_number(&at, &bytes, 4, &stream_count) || !get_number(&at, &bytes, 8, &credentials.started_ms) ||
+        !get_number(&at, &bytes, 4, &name_bytes))
+        return -EBADMSG;
+    if (name_bytes > FLYT_TICKET_VM_BYTES_MAX || bytes != (((size_t)name_bytes + 3) & ~(size_t)3) ||
+        memchr(at, 0, (size_t)name_bytes) || stream_count > FLYT_MIGRATION_STREAMS_MAX || stream > stream_count)
+        return -EBADMSG;
+    memcpy(credentials.client_address, at, (size_t)name_bytes);
+    credentials.stream = (uint32_t)stream;
+    credentials.stream_count = (uint32_t)stream_count;
     *ret_credentials = credentials;
     return 0;
 }

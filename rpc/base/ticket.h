@@ -51,4 +51,26 @@ size_t flyt_credentials_put(const struct flyt_credentials *credentials, void *da
 /* 0 and *ret_credentials, or -EBADMSG. */
 int flyt_credentials_get(const void *data, size_t bytes, struct flyt_credentials *ret_credentials);
 
+/* ---- a node's connection to another one, with a program that migrates there ---- */
+
+enum { FLYT_MIGRATION_SECRET_BYTES = FLYT_TICKET_KEY_BYTES, FLYT_MIGRATION_STREAMS_MAX = 8 };
+
+/*
+ * `credentials` of a handshake of kind FLYT_CONNECTION_MIGRATE. The secret that its proof and its channel key are
+ * computed with (in the place of S above) is the migration's: 32 random bytes that the cluster manager has told both
+ * nodes. `token`, `pid` and `program_name` of the handshake are those of the program's session.
+ */
+struct flyt_migrate_credentials {
+    uint64_t migration_id, allocation_id, session_id;
+    uint32_t stream;       /* 0: the image; 1 to stream_count: contents of its pages */
+    uint32_t stream_count; /* further connections that come; at most FLYT_MIGRATION_STREAMS_MAX */
+    uint64_t started_ms;   /* of the session, wall */
+    char client_address[FLYT_TICKET_VM_BYTES_MAX + 1];
+};
+
+/* XDR: version 2, migration, allocation, session, stream, stream count, start, client address. As
+ * flyt_credentials_put, flyt_credentials_get; -EBADMSG also where numbers are past their bounds. */
+size_t flyt_migrate_credentials_put(const struct flyt_migrate_credentials *credentials, void *data);
+int flyt_migrate_credentials_get(const void *data, size_t bytes, struct flyt_migrate_credentials *ret_credentials);
+
 #endif

@@ -65,6 +65,7 @@ static int part_bytes_of(uint32_t kind)
         [FLYT_SERVER_LINK_STATE] = sizeof(struct flyt_server_link_stop),
         [FLYT_SERVER_LINK_MADE] = sizeof(struct flyt_server_link_made),
         [FLYT_SERVER_LINK_PREPARED] = sizeof(struct flyt_server_link_prepared),
+        [FLYT_SERVER_LINK_RECEIVE] = sizeof(struct flyt_server_link_receive),
     };
 
     return kind == 0 || kind >= FLYT_SERVER_LINK_KINDS ? -1 : bytes[kind];
@@ -89,7 +90,10 @@ static unsigned descriptors_of(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_SHARE:
         return message->share.has_turns;
     case FLYT_SERVER_LINK_MOVE:
-        return message->move.kind == FLYT_SERVER_LINK_MOVE_WRITE;
+        return message->move.kind == FLYT_SERVER_LINK_MOVE_SEND ? 1 + message->move.streams.stream_count
+                                                                : message->move.kind == FLYT_SERVER_LINK_MOVE_WRITE;
+    case FLYT_SERVER_LINK_RECEIVE:
+        return 1 + message->receive.streams.stream_count;
     case FLYT_SERVER_LINK_STOPPED:
         return message->stopped.has_state;
     case FLYT_SERVER_LINK_MADE:
@@ -129,10 +133,15 @@ static bool is_good_rejoin(const struct flyt_server_link_rejoin *rejoin)
            memchr(rejoin->client_address, 0, sizeof rejoin->client_address);
 }
 
+static bool is_good_streams(const struct flyt_server_link_streams *streams)
+{
+    return streams->stream_count <= FLYT_MIGRATION_STREAMS_MAX && streams->is_encrypted <= 1;
+}
+
 static bool is_good_move(const struct flyt_server_link_move *move)
 {
-    return move->move_id && move->kind >= FLYT_SERVER_LINK_MOVE_GIVE && move->kind <= FLYT_SERVER_LINK_MOVE_WRITE &&
-           move->rounds_max && move->rounds_max <= FLYT_SERVER_LINK_ROUNDS_MAX && move->slowdown_pct <= 100;
+    return move->move_id && move->kind >= FLYT_SERVER_LINK_MOVE_GIVE && move->kind <= FLYT_SERVER_LINK_MOVE_SEND &&
+           is_good_streams(&move->streams) && move->rounds_max && move->rounds_max <= FLYT_SERVER_LINK_ROUNDS_MAX && move->slowdown_pct <= 100;
 }
 
 static bool is_good(const struct flyt_server_link_message *message)
@@ -163,6 +172,8 @@ static bool is_good(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_STATE:
     case FLYT_SERVER_LINK_LEFT:
         return message->stop.move_id != 0;
+    case FLYT_SERVER_LINK_RECEIVE:
+        return message->receive.move_id && is_good_streams(&message->receive.streams);
     case FLYT_SERVER_LINK_TAKE_BACK:
         return message->stop.move_id && message->data_bytes > 0;
     case FLYT_SERVER_LINK_MOVE_STATE:

@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rpc/base/ticket.h"
 #include "rpc/proto/control_limits.h"
 #include "rpc/proto/limits.h"
 #include "rpc/transport/greeter.h"
@@ -170,6 +171,17 @@ enum flyt_server_link_kind {
     FLYT_SERVER_LINK_MADE = 41,
     /* `prepared`; `data`: a sentence where outcome is not 0, after which the server is of no use. */
     FLYT_SERVER_LINK_PREPARED = 42,
+
+    /* ---- to it ---- */
+
+    /*
+     * In place of STATE: the image comes from a server of another node (FLYT_SERVER_LINK_MOVE_SEND), from now on and
+     * while the program runs there. `receive`; descriptors: the connections, 1 + stream_count, each at the byte after
+     * its handshake's record, whose answer has been sent. MADE follows for each extent as it is made, EXTENT_GONE for
+     * one that is gone again. Answered by PREPARED, when all is there or cannot be; the other server has been told
+     * then.
+     */
+    FLYT_SERVER_LINK_RECEIVE = 43,
     FLYT_SERVER_LINK_KINDS
 };
 
@@ -212,6 +224,19 @@ enum flyt_server_link_move_kind {
     FLYT_SERVER_LINK_MOVE_GIVE = 1,   /* it is given the extents themselves: the same GPU. Nothing is copied */
     FLYT_SERVER_LINK_MOVE_MIRROR = 2, /* it has made its own (MIRROR), which this server can write */
     FLYT_SERVER_LINK_MOVE_WRITE = 3,  /* by an image: a file, or a socket at whose other end somebody reads it */
+    /*
+     * By an image to a server of another node, which reads it as it comes (RECEIVE) and says when all of it is in its
+     * place: only then is it STOPPED. Descriptors: the connections, 1 + stream_count, each at the byte after the answer
+     * to its handshake.
+     */
+    FLYT_SERVER_LINK_MOVE_SEND = 4,
+};
+
+/* Connections between servers of two nodes: one for the image, stream_count for contents of pages. */
+struct flyt_server_link_streams {
+    uint32_t stream_count; /* at most FLYT_MIGRATION_STREAMS_MAX; 0: the contents go with the image */
+    uint32_t is_encrypted; /* 0 or 1: each begins TLS with its key: the sending side as the client */
+    unsigned char keys[1 + FLYT_MIGRATION_STREAMS_MAX][FLYT_KEY_BYTES];
 };
 
 struct flyt_server_link_move {
@@ -220,7 +245,8 @@ struct flyt_server_link_move {
     uint32_t rounds_max;   /* of copying while the program runs, 1 to FLYT_SERVER_LINK_ROUNDS_MAX; then it is READY */
     uint64_t rest_bytes;   /* it is READY when a round has found no more than this changed */
     uint32_t slowdown_pct; /* of the GPU's memory bandwidth that looking and copying may take; 0: 10 */
-    uint32_t packing;      /* of MOVE_WRITE: enum flyt_checkpoint_packing (cpu/image/writer.h) */
+    uint32_t packing;      /* of MOVE_WRITE and MOVE_SEND: enum flyt_checkpoint_packing (cpu/image/writer.h) */
+    struct flyt_server_link_streams streams; /* of MOVE_SEND */
 };
 
 enum flyt_server_link_move_phase {
@@ -245,6 +271,11 @@ struct flyt_server_link_move_state {
     uint64_t pages_dirty;             /* that were found changed when this round began */
     uint64_t copied_bytes;            /* in all */
     uint64_t elapsed_us;              /* since MOVE came */
+};
+
+struct flyt_server_link_receive {
+    uint64_t move_id;
+    struct flyt_server_link_streams streams;
 };
 
 /* timeout_us of LEAVE: nobody knows when the session goes on. */
@@ -470,6 +501,7 @@ struct flyt_server_link_message {
         struct flyt_server_link_library library;
         struct flyt_server_link_made made;
         struct flyt_server_link_prepared prepared;
+        struct flyt_server_link_receive receive;
     };
     unsigned char data[FLYT_SERVER_LINK_DATA_BYTES_MAX + 1]; /* a NUL follows what was received */
 };
@@ -494,7 +526,10 @@ _Static_assert(sizeof(struct flyt_server_link_rejoin) == 2976, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_resume) == 24, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_move) == 32, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_streams) == 296, "link layout");
+_Static_assert(offsetof(struct flyt_server_link_move, streams) == 32, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_move) == 328, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_receive) == 304, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_move_state) == 72, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_stop) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_stopped) == 72, "link layout");
