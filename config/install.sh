@@ -1,5 +1,5 @@
 #!/bin/sh
-# usage: install.sh cluster|node|client, by `make install-…`, which says B, PREFIX, DESTDIR and UNIT_DIR.
+# usage: install.sh cluster|node|client, by `make install-…`, which says B, PREFIX, DESTDIR, UNIT_DIR and VERSION.
 # Puts what a machine of this kind needs under DESTDIR: programs, libraries, units, users, manual pages, completion, and
 # an example as /etc/flyt/KIND.conf where there is no such file. May be repeated; a changed configuration stays.
 set -eu
@@ -82,6 +82,8 @@ node)
 client)
     put 755 "$B/bin/flyt-client-manager" scripts/flyt-run scripts/flyt-client-lib "$root$PREFIX/bin/"
     put 755 "$B/lib/libflyt-client.so.1" "$B/lib/libcudart.so.13" "$B/lib/libcuda.so.1" "$root$PREFIX/lib/flyt/"
+    echo "$VERSION" >"$root$PREFIX/lib/flyt/VERSION"
+    chmod 644 "$root$PREFIX/lib/flyt/VERSION"
     units flyt-client-manager.service flyt-client-manager.socket
     manual flyt-client-manager client.conf flyt-client.conf flyt-run
     flytctl

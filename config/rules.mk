@@ -2,7 +2,7 @@
 # for /usr and /usr/local, else /etc/systemd/system.
 
 UNIT_DIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),$(PREFIX)/lib,/etc)/systemd/system
-install_kind = @B='$(B)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' UNIT_DIR='$(UNIT_DIR)' sh config/install.sh
+install_kind = @B='$(B)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' UNIT_DIR='$(UNIT_DIR)' VERSION='$(VERSION)' sh config/install.sh
 
 .PHONY: install-cluster install-node install-client
 install-cluster: $(B)/bin/flyt-cluster-manager $(B)/lib/libflyt-store-mongodb.so $(B)/bin/flytctl

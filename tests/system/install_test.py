@@ -168,6 +168,9 @@ def installed_programs_run():
     install("client", root)
     programs = os.path.join(root, "usr/local/bin")
     expect_equal(run([os.path.join(programs, "flyt-client-manager"), "--version"], {}).status, 0, "flyt-client-manager")
+    version = read(os.path.join(root, "usr/local/lib/flyt/VERSION"))
+    expect(version.strip(), "no version is installed")
+    expect_equal(run([os.path.join(programs, "flyt-run"), "--version"]).out, version, "the installed flyt-run's version")
     with harness.server() as s:
         result = run([os.path.join(programs, "flyt-run"), "--server", s.url, harness.helper("echo")],
                      harness.environment(FLYT_LIB_DIR=None, FLYT_BUILD=None))
