@@ -1,33 +1,25 @@
 /*
  * For tests: a session that is moved (move.h), over a driver that does nothing, with a client (fake_client.h) and a
  * node manager that the test plays; and with what copies pages and saves state in the test's hands, so that each step
- * lasts as long as the test wants. Time stands where it limits something. To be included by one source file, which has
- * cmocka's headers and is linked with these functions in the place of others (rules.mk).
+ * lasts as long as the test wants: fake_move.c has functions in the place of those, where the linker puts them
+ * (rules.mk). Time stands where it limits something. Functions fail the running test where something is not as it
+ * should be.
  */
 #ifndef FLYT_SERVER_FAKE_MOVE_H
 #define FLYT_SERVER_FAKE_MOVE_H
 
-#include <errno.h>
-#include <stdio.h>
-#include <sys/mman.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <cmocka.h>
 
-#include "cpu/server/copying.h"
 #include "cpu/server/fake_client.h"
-#include "cpu/server/save.h"
-#include "rpc/base/fault_point.h"
 
-enum { MIB = 1 << 20, SERVER_ID = 5, MOVE_ID = 77, TIMEOUT_US = 1000 * 1000, ROUNDS = 5, BAD_SLOT = 3 };
+enum { MIB = 1 << 20, MOVE_ID = 77, TIMEOUT_US = 1000 * 1000 };
 
-static _Atomic(uint64_t) now_ns;
-
-static inline uint64_t standing_clock_ns(void)
-{
-    return atomic_load(&now_ns);
-}
-
-/* ---- the parts in the place of others: the linker puts these where move.c calls them ---- */
-
-static struct {
+/* What copies and saves does as this says, and says what it was asked. */
+extern struct fake_move_parts {
     _Atomic(int) result; /* of the copying, as soon as it is to finish */
     _Atomic(int) rounds; /* of the copying, before: 0 or an error */
     _Atomic(bool) is_ready;
@@ -36,502 +28,81 @@ static struct {
     _Atomic(unsigned) begun, finished, ended, mirrors, gone_on, listed, images, put;
     _Atomic(uint64_t) saved_sequence;
     bool is_finishing, is_put;
-} parts;
+} fake_move_parts;
 
-CUresult __wrap_flyt_copying_begin(struct flyt_session *session, const struct flyt_server_link_move *move,
-                                   struct flyt_error *err);
-CUresult __wrap_flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
-                                         struct flyt_error *err);
-void __wrap_flyt_copying_put_state(struct flyt_session *session, int state_fd);
-void __wrap_flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd);
-bool __wrap_flyt_copying_advance(struct flyt_session *session);
-void __wrap_flyt_copying_state(const struct flyt_session *session, struct flyt_server_link_move_state *ret_state);
-void __wrap_flyt_copying_finish(struct flyt_session *session);
-void __wrap_flyt_copying_go_on(struct flyt_session *session);
-int __wrap_flyt_copying_result(const struct flyt_session *session);
-const char *__wrap_flyt_copying_sentence(const struct flyt_session *session);
-uint64_t __wrap_flyt_copying_pages_last(const struct flyt_session *session);
-void __wrap_flyt_copying_end(struct flyt_session *session);
-void __wrap_flyt_save_libraries(struct flyt_session *session);
-int __wrap_flyt_save_state(struct flyt_session *session, uint64_t sequence, struct flyt_error *err);
-
-CUresult __wrap_flyt_copying_begin(struct flyt_session *session, const struct flyt_server_link_move *move,
-                                   struct flyt_error *err)
-{
-    int status = atomic_load(&parts.begin_status);
-    if (status)
-        return flyt_error_set(err, status, "no room to copy"), CUDA_ERROR_OUT_OF_MEMORY;
-    atomic_fetch_add(&parts.begun, 1);
-    parts.is_finishing = parts.is_put = false;
-    return CUDA_SUCCESS;
-}
-
-CUresult __wrap_flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
-                                         struct flyt_error *err)
-{
-    assert_int_equal(move->kind, FLYT_SERVER_LINK_MOVE_WRITE);
-    assert_true(fd >= 0 && close(fd) == 0);
-    CUresult result = __wrap_flyt_copying_begin(session, move, err);
-    atomic_fetch_add(&parts.images, result == CUDA_SUCCESS);
-    return result;
-}
-
-void __wrap_flyt_copying_put_state(struct flyt_session *session, int state_fd)
-{
-    assert_true(parts.is_finishing && state_fd >= 0 && close(state_fd) == 0);
-    parts.is_put = true;
-    atomic_fetch_add(&parts.put, 1);
-}
-
-void __wrap_flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd)
-{
-    assert_true(fd >= 0 && close(fd) == 0);
-    atomic_fetch_add(&parts.mirrors, 1);
-}
-
-bool __wrap_flyt_copying_advance(struct flyt_session *session)
-{
-    return true;
-}
-
-void __wrap_flyt_copying_state(const struct flyt_session *session, struct flyt_server_link_move_state *ret_state)
-{
-    ret_state->phase = atomic_load(&parts.is_ready) ? FLYT_SERVER_LINK_MOVE_READY : FLYT_SERVER_LINK_MOVE_COPYING;
-    ret_state->round = 1;
-    ret_state->pages_count = 12;
-}
-
-void __wrap_flyt_copying_finish(struct flyt_session *session)
-{
-    parts.is_finishing = true;
-    atomic_fetch_add(&parts.finished, 1);
-}
-
-void __wrap_flyt_copying_go_on(struct flyt_session *session)
-{
-    parts.is_finishing = false;
-    atomic_fetch_add(&parts.gone_on, 1);
-}
-
-int __wrap_flyt_copying_result(const struct flyt_session *session)
-{
-    int rounds = atomic_load(&parts.rounds);
-    if (parts.is_put)
-        return atomic_load(&parts.put_result);
-    return parts.is_finishing ? atomic_load(&parts.result) : rounds ? rounds : -EAGAIN;
-}
-
-const char *__wrap_flyt_copying_sentence(const struct flyt_session *session)
-{
-    return "the pages differ";
-}
-
-uint64_t __wrap_flyt_copying_pages_last(const struct flyt_session *session)
-{
-    return 4;
-}
-
-void __wrap_flyt_copying_end(struct flyt_session *session)
-{
-    atomic_fetch_add(&parts.ended, 1);
-}
-
-void __wrap_flyt_save_libraries(struct flyt_session *session)
-{
-    assert_int_equal(session->move.move_id, MOVE_ID);
-    atomic_fetch_add(&parts.listed, 1);
-}
-
-int __wrap_flyt_save_state(struct flyt_session *session, uint64_t sequence, struct flyt_error *err)
-{
-    int status = atomic_load(&parts.save_status);
-    if (status)
-        return flyt_error_set(err, status, "a variable cannot be read");
-    assert_null(session->busy_first);
-    assert_null(session->park.first);
-    assert_null(session->jobs.first);
-    atomic_store(&parts.saved_sequence, sequence);
-    return memfd_create("move_test", MFD_CLOEXEC);
-}
-
-/* ---- the session ---- */
-
-static struct flyt_driver driver; /* the fake one, with descriptors of memory */
-
-static inline CUresult export_memory(void *ret_handle, CUmemGenericAllocationHandle handle,
-                                     CUmemAllocationHandleType type, unsigned long long flags)
-{
-    int fd = memfd_create("move_test", MFD_CLOEXEC);
-    assert_true(fd >= 0);
-    *(int *)ret_handle = fd;
-    return CUDA_SUCCESS;
-}
+extern struct flyt_driver fake_move_driver; /* the session's: the fake one, with descriptors of memory */
 
 struct moved {
     struct fixture *client;
     struct flyt_manager manager;
     struct flyt_ledger *ledger;
-    int fd; /* the node manager's end of the link */
-    struct flyt_server_link_message message;
+    int fd;                                  /* the node manager's end of the link */
+    struct flyt_server_link_message message; /* the last one that the session has sent */
     struct flyt_server_link_message order;
     uint64_t extents, extents_gone, last_extent_id;
 };
 
-/* The call's record. */
-static inline size_t encode_handshake(struct moved *self, unsigned char *record, size_t room_bytes,
-                                      flyt_connection_kind kind, const unsigned char *token, uint32_t without)
-{
-    flyt_handshake_args args = {.build = "test", .program_name = "move_test", .pid = 1, .kind = kind};
-    flyt_signature *rows = calloc(flyt_signature_count, sizeof *rows);
-    memcpy(args.base_hash, flyt_base_hash, sizeof args.base_hash);
-    args.procedures.procedures_val = rows;
-    for (unsigned i = 0; i < flyt_signature_count; i++)
-        if (flyt_signatures[i].procedure != without)
-            rows[args.procedures.procedures_len++] = flyt_signatures[i];
-    args.token.token_val = (char *)token;
-    args.token.token_len = token ? FLYT_TOKEN_BYTES : 0;
-    size_t bytes = encode_call(self->client, (char *)record, room_bytes, FLYT_HANDSHAKE,
-                               (xdrproc_t)xdr_flyt_handshake_args, &args);
-    free(rows);
-    return bytes;
-}
-
-static inline flyt_handshake_status await_handshake(struct moved *self)
-{
-    flyt_handshake_res res = {0};
-    await_reply(self->client, self->client->xid--, (xdrproc_t)xdr_flyt_handshake_res, &res); /* it has no number */
-    flyt_handshake_status status = res.status;
-    xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
-    return status;
-}
-
-/* Of a client that lacks this row; 0: that has all. */
-static inline void attach_without(struct moved *self, uint32_t without)
-{
-    unsigned char record[FLYT_SERVER_LINK_DATA_BYTES_MAX];
-    size_t bytes = encode_handshake(self, record, sizeof record, FLYT_CONNECTION_SESSION, NULL, without);
-    assert_int_equal(send(self->client->fd, record, bytes, MSG_NOSIGNAL), bytes);
-    assert_int_equal(await_handshake(self), FLYT_HANDSHAKE_OK);
-}
-
-static inline void attach(struct moved *self)
-{
-    attach_without(self, 0);
-}
-
-static inline struct moved *prepare(void)
-{
-    struct moved *self = calloc(1, sizeof *self);
-    const struct flyt_server_link_session granted = {
-        .session_id = 1, .server_id = SERVER_ID, .slot_count = 1, .ledger_count = 1, .group_size = 8};
-    int fds[2];
-    assert_non_null(self);
-    memset(&parts, 0, sizeof parts);
-    atomic_store(&parts.result, -EAGAIN);
-    atomic_store(&parts.put_result, -EAGAIN);
-    atomic_store(&now_ns, 1000000000);
-    assert_int_equal(flyt_fault_set(NULL), 0);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
-    const struct timeval limit = {.tv_sec = 60};
-    setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    self->fd = fds[0];
-    assert_int_equal(flyt_ledger_new(256 * MIB, &self->ledger), 0);
-    const int ledger_fd = flyt_ledger_fd(self->ledger);
-    self->client = make();
-    setsockopt(self->client->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    assert_int_equal(flyt_manager_open(&self->manager, fds[1], &granted, &ledger_fd), 0);
-    struct flyt_session *session = &self->client->session;
-    session->manager = &self->manager;
-    session->devices[0].ledger = self->manager.ledgers[0];
-    driver = *session->driver;
-    driver.cuMemExportToShareableHandle = export_memory;
-    session->driver = &driver;
-    session->clock_ns = standing_clock_ns;
-    session->is_scrubbing = false;
-    memset(session->token, 0x3c, sizeof session->token);
-    return self;
-}
-
-static inline void start(struct moved *self)
-{
-    assert_int_equal(pthread_create(&self->client->thread, NULL, serve, self->client), 0);
-}
-
-static inline int set_up_moved(void **state)
-{
-    struct moved *self = prepare();
-    start(self);
-    attach(self);
-    *state = self;
-    return 0;
-}
-
-static inline int set_up_unattached(void **state)
-{
-    struct moved *self = prepare();
-    start(self);
-    *state = self;
-    return 0;
-}
-
-static inline int set_up_alone(void **state)
-{
-    *state = prepare();
-    return 0;
-}
-
-static inline void leave_order(struct moved *self, uint32_t kind, int fd)
-{
-    self->order.kind = kind;
-    assert_int_equal(flyt_manager_leave_order_with(&self->manager, &self->order, fd), 0);
-    flyt_session_kick(&self->client->session);
-    self->order.data_bytes = 0;
-}
-
-static inline int end(void **state)
-{
-    struct moved *self = *state;
-    int main_fd, socket_fd;
-    leave_order(self, FLYT_SERVER_LINK_KILL, -1); /* one that was left has no client whose end it sees */
-    close(self->client->fd);
-    pthread_join(self->client->thread, NULL);
-    flyt_manager_process(&self->client->session); /* that order, where the session had ended already */
-    flyt_session_fini(&self->client->session);
-    free(self->client);
-    if (flyt_manager_take_client(&self->manager, &main_fd, &socket_fd)) {
-        close(main_fd);
-        close(socket_fd);
-    }
-    close(self->fd);
-    close(flyt_manager_change_link(&self->manager, -1));
-    flyt_ledger_close(self->manager.ledgers[0]);
-    flyt_ledger_close(self->ledger);
-    free(self);
-    return flyt_fault_set(NULL);
-}
+/* Set-ups of a test, whose *state is a struct moved: a session with its client; with one that has not said yet who it
+ * is; one that nobody serves before
+ * fake_move_start. And the tear-down. */
+int fake_move_set_up(void **state);
+int fake_move_set_up_unattached(void **state);
+int fake_move_set_up_alone(void **state);
+void fake_move_start(struct moved *self);
+int fake_move_tear_down(void **state);
 
 /* ---- the node manager ---- */
 
-/* The next message but those about memory and use. */
-static inline void next(struct moved *self)
-{
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
-    unsigned count;
-    for (;;) {
-        assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &count), 0);
-        while (count)
-            close(fds[--count]);
-        if (self->message.kind == FLYT_SERVER_LINK_EXTENT) {
-            self->extents++;
-            self->last_extent_id = self->message.extent.extent_id;
-        } else if (self->message.kind == FLYT_SERVER_LINK_EXTENT_GONE) {
-            self->extents_gone++;
-        } else if (self->message.kind != FLYT_SERVER_LINK_USE) {
-            return;
-        }
-    }
-}
+/* Leaves self->order, as one of this kind, with a descriptor, which is taken over (-1: none). */
+void fake_move_order(struct moved *self, uint32_t kind, int fd);
+/* An order about this move, with TIMEOUT_US where it is limited. */
+void fake_move_order_of(struct moved *self, uint32_t kind, uint64_t move_id);
+/* MOVE; and up to where the session has said that it has begun. */
+void fake_move_send(struct moved *self, uint64_t move_id, enum flyt_server_link_move_kind kind);
+void fake_move_begin(struct moved *self, enum flyt_server_link_move_kind kind);
+/* Suspends the VM, or has it go on. */
+void fake_move_suspend(struct moved *self, bool is_suspended);
+/* Time goes on by so much. */
+void fake_move_pass_time(struct moved *self, uint64_t us);
 
-static inline void expect_state(struct moved *self, uint32_t phase, int outcome)
-{
-    next(self);
-    assert_int_equal(self->message.kind, FLYT_SERVER_LINK_MOVE_STATE);
-    assert_int_equal(self->message.move_state.phase, phase);
-    assert_int_equal(self->message.move_state.outcome, outcome);
-    if (phase != FLYT_SERVER_LINK_MOVE_REFUSED)
-        assert_int_equal(self->message.move_state.move_id, MOVE_ID);
-}
-
-static inline const struct flyt_server_link_stopped *expect_stopped(struct moved *self, int outcome)
-{
-    do
-        next(self);
-    while (self->message.kind == FLYT_SERVER_LINK_MOVE_STATE &&
-           self->message.move_state.phase == FLYT_SERVER_LINK_MOVE_LAST);
-    assert_int_equal(self->message.kind, FLYT_SERVER_LINK_STOPPED);
-    assert_int_equal(self->message.stopped.outcome, outcome);
-    assert_int_equal(self->message.stopped.move_id, MOVE_ID);
-    if (outcome)
-        assert_true(self->message.data_bytes > 0);
-    return &self->message.stopped;
-}
-
-static inline void expect_left(struct moved *self)
-{
-    next(self);
-    assert_int_equal(self->message.kind, FLYT_SERVER_LINK_LEFT);
-    assert_int_equal(self->message.stop.move_id, MOVE_ID);
-}
-
+/* Receives the next message but those about memory, which are counted, and use. */
+void fake_move_next(struct moved *self);
+/* What comes next is this: MOVE_STATE, STOPPED (behind what is told of the last pages), LEFT. */
+void fake_move_expect_state(struct moved *self, uint32_t phase, int outcome);
+const struct flyt_server_link_stopped *fake_move_expect_stopped(struct moved *self, int outcome);
+void fake_move_expect_left(struct moved *self);
 /* The session's loop has gone round several times, and has said nothing else. */
-static inline void expect_nothing(struct moved *self)
-{
-    for (unsigned i = 0; i < ROUNDS; i++) {
-        self->order.limit = (struct flyt_server_link_limit){.slot = BAD_SLOT, .revision = i};
-        leave_order(self, FLYT_SERVER_LINK_LIMIT, -1);
-        next(self);
-        assert_int_equal(self->message.kind, FLYT_SERVER_LINK_LIMIT_DONE);
-        assert_int_equal(self->message.limit_done.revision, i);
-        assert_int_equal(self->message.limit_done.outcome, -EINVAL);
-    }
-}
-
-static inline void send_move(struct moved *self, uint64_t move_id, enum flyt_server_link_move_kind kind)
-{
-    int fd = kind == FLYT_SERVER_LINK_MOVE_WRITE ? memfd_create("move_test", MFD_CLOEXEC) : -1;
-    self->order.move = (struct flyt_server_link_move){.move_id = move_id, .kind = kind, .rounds_max = 3};
-    leave_order(self, FLYT_SERVER_LINK_MOVE, fd);
-}
-
-static inline void begin_move(struct moved *self, enum flyt_server_link_move_kind kind)
-{
-    send_move(self, MOVE_ID, kind);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_BEGUN, 0);
-    expect_state(self, kind == FLYT_SERVER_LINK_MOVE_GIVE ? FLYT_SERVER_LINK_MOVE_READY : FLYT_SERVER_LINK_MOVE_COPYING,
-                 0);
-    assert_int_equal(atomic_load(&parts.begun), kind != FLYT_SERVER_LINK_MOVE_GIVE);
-    assert_int_equal(atomic_load(&parts.images), kind == FLYT_SERVER_LINK_MOVE_WRITE);
-}
-
-static inline void order_of(struct moved *self, uint32_t kind, uint64_t move_id)
-{
-    self->order.stop = (struct flyt_server_link_stop){.move_id = move_id, .timeout_us = TIMEOUT_US};
-    leave_order(self, kind, -1);
-}
-
-static inline void pass_time(struct moved *self, uint64_t us)
-{
-    atomic_fetch_add(&now_ns, us * 1000);
-    flyt_session_kick(&self->client->session);
-}
-
-static inline void suspend(struct moved *self, bool is_suspended)
-{
-    self->order.share = (struct flyt_server_link_share){.revision = 3, .is_suspended = is_suspended};
-    leave_order(self, FLYT_SERVER_LINK_SHARE, -1);
-    next(self);
-    assert_int_equal(self->message.kind, FLYT_SERVER_LINK_SHARE_DONE);
-}
+void fake_move_expect_nothing(struct moved *self);
 
 /* ---- the client ---- */
 
-static inline uint64_t await_stop(struct moved *self)
-{
-    flyt_back_stop back;
-    await_back(self->client, FLYT_BACK_STOP, (xdrproc_t)xdr_flyt_back_stop, &back);
-    return back.number;
-}
-
-static inline void await_go_on(struct moved *self, uint64_t number)
-{
-    flyt_back_stop back;
-    await_back(self->client, FLYT_BACK_GO_ON, (xdrproc_t)xdr_flyt_back_stop, &back);
-    assert_int_equal(back.number, number);
-}
-
-static inline void stopped(struct moved *self, uint64_t number)
-{
-    SEND(self->client, FLYT_SESSION_STOPPED, session_stopped, .number = number);
-}
-
-/* Orders STOP, which the client answers. */
-static inline uint64_t stop(struct moved *self)
-{
-    order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPING, 0);
-    uint64_t number = await_stop(self);
-    stopped(self, number);
-    return number;
-}
-
-/* With nothing under way, up to where it may leave. */
-static inline uint64_t stop_wholly(struct moved *self)
-{
-    uint64_t number = stop(self);
-    assert_int_equal(expect_stopped(self, 0)->sequence, self->client->xid);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
-    return number;
-}
-
+/* Says who it is; as one that lacks this row of the protocol (0: that has all). */
+void fake_move_attach(struct moved *self);
+void fake_move_attach_without(struct moved *self, uint32_t without);
+/* Reads up to the call to stop, whose number it returns, or to go on, which has this number. */
+uint64_t fake_move_await_stop(struct moved *self);
+void fake_move_await_go_on(struct moved *self, uint64_t number);
+/* It has stopped, as it was told with this number. */
+void fake_move_answer_stop(struct moved *self, uint64_t number);
+/* Orders STOP, which the client answers; returns its number. Wholly: with nothing under way, up to where it may leave.
+ */
+uint64_t fake_move_stop(struct moved *self);
+uint64_t fake_move_stop_wholly(struct moved *self);
 /* The program works as ever. */
-static inline void expect_work(struct moved *self, uint64_t address)
-{
-    set(self->client, legacy, address);
-    assert_int_equal(synchronize(self->client, legacy), CUDA_SUCCESS);
-    flyt_progress progress = barrier(self->client);
-    assert_int_equal(progress.completed, self->client->xid);
-}
-
-static inline flyt_back_moved leave(struct moved *self)
-{
-    flyt_back_moved back;
-    order_of(self, FLYT_SERVER_LINK_LEAVE, MOVE_ID);
-    await_back(self->client, FLYT_BACK_MOVED, (xdrproc_t)xdr_flyt_back_moved, &back);
-    return back;
-}
-
-static inline void leave_wholly(struct moved *self)
-{
-    assert_int_equal(leave(self).sequence, self->client->xid);
-    shutdown(self->client->fd, SHUT_RDWR);
-    expect_left(self);
-}
-
-/* TAKE_BACK with a connection of the client, whose handshake names this token. */
-static inline flyt_handshake_status take_back_with(struct moved *self, const unsigned char *token,
-                                                   flyt_connection_kind kind)
-{
-    int fds[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-    const struct timeval limit = {.tv_sec = 60};
-    setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    close(self->client->fd);
-    self->client->fd = fds[0];
-    self->client->xid = 0;
-    self->order.data_bytes =
-        (uint32_t)encode_handshake(self, self->order.data, FLYT_SERVER_LINK_DATA_BYTES_MAX, kind, token, 0);
-    self->order.stop = (struct flyt_server_link_stop){.move_id = MOVE_ID};
-    leave_order(self, FLYT_SERVER_LINK_TAKE_BACK, fds[1]);
-    return await_handshake(self);
-}
-
-static inline void take_back(struct moved *self)
-{
-    assert_int_equal(take_back_with(self, self->client->session.token, FLYT_CONNECTION_RESUME), FLYT_HANDSHAKE_OK);
-}
-
-static inline bool is_whole(struct moved *self, int want)
-{
-    flyt_session_is_whole_res res;
-    uint32_t xid = SEND(self->client, FLYT_SESSION_IS_WHOLE, session_is_whole, .thread = 1);
-    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_session_is_whole_res, &res);
-    assert_int_equal(res.result, want);
-    return res.is_whole;
-}
-
-static inline flyt_progress resume_end(struct moved *self, uint64_t sequence, int want)
-{
-    flyt_session_resume_end_res res;
-    uint32_t xid = SEND(self->client, FLYT_SESSION_RESUME_END, session_resume_end, .sequence = sequence);
-    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_session_resume_end_res, &res);
-    assert_int_equal(res.result, want);
-    return res.progress;
-}
-
+void fake_move_expect_work(struct moved *self, uint64_t address);
+/* Orders LEAVE; what the client is told. Wholly: it has ended its connection, and the session has seen that. */
+flyt_back_moved fake_move_leave(struct moved *self);
+void fake_move_leave_wholly(struct moved *self);
+/* TAKE_BACK with a new connection of the client; of one whose handshake names this token. The handshake's status. */
+void fake_move_take_back(struct moved *self);
+flyt_handshake_status fake_move_take_back_with(struct moved *self, const unsigned char *token,
+                                               flyt_connection_kind kind);
+/* Calls of a client that comes back, with the results that are wanted. */
+bool fake_move_is_whole(struct moved *self, int want);
+flyt_progress fake_move_resume_end(struct moved *self, uint64_t sequence, int want);
 /* The client's side of coming back behind that call. */
-static inline void go_on_behind(struct moved *self, uint64_t sequence)
-{
-    assert_true(is_whole(self, CUDA_SUCCESS));
-    flyt_progress progress = resume_end(self, sequence, CUDA_SUCCESS);
-    assert_true(progress.received == sequence && progress.executed == sequence && progress.completed == sequence);
-    self->client->xid = (uint32_t)sequence;
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, 0);
-}
-
-static inline void await_end(struct moved *self)
-{
-    while (receive(self->client))
-        ;
-}
+void fake_move_go_on_behind(struct moved *self, uint64_t sequence);
+/* Reads up to the end of the connection. */
+void fake_move_await_end(struct moved *self);
 
 #endif

@@ -4,15 +4,18 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <errno.h>
+#include <sys/mman.h>
 #include <cmocka.h>
 
 #include "cpu/server/fake_move.h"
+#include "rpc/base/fault_point.h"
 
 /* ---- what can be moved ---- */
 
 static void expect_refused(struct moved *self, int outcome, const char *words)
 {
-    expect_state(self, FLYT_SERVER_LINK_MOVE_REFUSED, outcome);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_REFUSED, outcome);
     if (!strstr((const char *)self->message.data, words))
         fail_msg("refused with '%s', not '%s'", (const char *)self->message.data, words);
 }
@@ -20,34 +23,34 @@ static void expect_refused(struct moved *self, int outcome, const char *words)
 static void not_before_its_program_is_there(void **state)
 {
     struct moved *self = *state;
-    send_move(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_send(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_GIVE);
     expect_refused(self, -EBUSY, "not there yet");
-    attach(self);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    assert_int_equal(atomic_load(&parts.listed), 1);
+    fake_move_attach(self);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    assert_int_equal(atomic_load(&fake_move_parts.listed), 1);
 }
 
 static void an_older_client_is_not_moved(void **state)
 {
     struct moved *self = *state;
-    attach_without(self, FLYT_SESSION_STOPPED);
-    send_move(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_attach_without(self, FLYT_SESSION_STOPPED);
+    fake_move_send(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_GIVE);
     expect_refused(self, -ENOTSUP, "older than moving");
-    expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
+    fake_move_expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
 }
 
 static void one_move_at_a_time(void **state)
 {
     struct moved *self = *state;
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    send_move(self, MOVE_ID + 1, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_send(self, MOVE_ID + 1, FLYT_SERVER_LINK_MOVE_GIVE);
     expect_refused(self, -EBUSY, "already");
     assert_int_equal(self->message.move_state.move_id, MOVE_ID + 1);
     /* What is said of the other is of none. */
-    order_of(self, FLYT_SERVER_LINK_GO_ON, MOVE_ID + 1);
-    order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID + 1);
-    expect_nothing(self);
-    stop_wholly(self);
+    fake_move_order_of(self, FLYT_SERVER_LINK_GO_ON, MOVE_ID + 1);
+    fake_move_order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID + 1);
+    fake_move_expect_nothing(self);
+    fake_move_stop_wholly(self);
 }
 
 static void what_cannot_be_moved_is_refused_by_name(void **state)
@@ -79,21 +82,21 @@ static void what_cannot_be_moved_is_refused_by_name(void **state)
     session->replaceable.counts[FLYT_REASON_ADDRESS] = session->replaceable.counts[FLYT_REASON_ALONE] = 1;
     assert_null(flyt_replaceable_why_not_moved(session, &status));
     session->replaceable.counts[FLYT_REASON_HEAP] = 1;
-    start(self);
-    attach(self);
-    send_move(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_start(self);
+    fake_move_attach(self);
+    fake_move_send(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_GIVE);
     expect_refused(self, -ENOTSUP, "memory in kernels");
 }
 
 static void where_there_is_no_room_that_is_said(void **state)
 {
     struct moved *self = *state;
-    atomic_store(&parts.begin_status, -ENOMEM);
-    send_move(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_WRITE);
+    atomic_store(&fake_move_parts.begin_status, -ENOMEM);
+    fake_move_send(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_WRITE);
     expect_refused(self, -ENOMEM, "no room");
-    send_move(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_MIRROR);
+    fake_move_send(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_MIRROR);
     expect_refused(self, -ENOMEM, "no room");
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
 }
 
 static void the_node_manager_hears_that_it_can(void **state)
@@ -118,21 +121,21 @@ static void work_in_flight_comes_to_its_end(void **state)
     create(self->client, 1, CU_STREAM_NON_BLOCKING);
     flyt_fake_hold(1);
     flyt_fake_hold(2);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
     set(self->client, stream_id(0), address);
     set(self->client, stream_id(1), address);
-    stop(self);
-    expect_nothing(self);
+    fake_move_stop(self);
+    fake_move_expect_nothing(self);
     flyt_fake_release(1);
-    expect_nothing(self);
+    fake_move_expect_nothing(self);
     flyt_fake_release(2);
-    const struct flyt_server_link_stopped *told = expect_stopped(self, 0);
+    const struct flyt_server_link_stopped *told = fake_move_expect_stopped(self, 0);
     assert_int_equal(told->sequence, self->client->xid);
     assert_int_equal(told->has_state, 1);
     assert_int_equal(told->extent_count, self->extents);
     assert_int_equal(told->last_extent_id, self->last_extent_id);
-    assert_int_equal(atomic_load(&parts.saved_sequence), self->client->xid);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
+    assert_int_equal(atomic_load(&fake_move_parts.saved_sequence), self->client->xid);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
 }
 
 /* A host function runs for a while; behind it a call is parked whose answer the program waits for. */
@@ -147,16 +150,16 @@ static void parked_calls_and_host_functions_come_to_their_end(void **state)
     set(self->client, stream_id(0), address);
     uint32_t waits = SEND(self->client, FLYT_STREAM_SYNCHRONIZE, stream_synchronize, .stream_id = stream_id(0));
     await_back(self->client, FLYT_BACK_HOST_FUNCTION, (xdrproc_t)xdr_flyt_back_host_function, &back);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    stop(self);
-    expect_nothing(self);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_stop(self);
+    fake_move_expect_nothing(self);
     /* It is part of a call that had begun, and comes behind session_stopped. */
     SEND(self->client, FLYT_HOST_FUNCTION_DONE, host_function_done, .function_id = 7);
     await_reply(self->client, waits, (xdrproc_t)xdr_flyt_stream_synchronize_res, &res);
     assert_int_equal(res.result, CUDA_SUCCESS);
-    assert_int_equal(expect_stopped(self, 0)->sequence, self->client->xid);
+    assert_int_equal(fake_move_expect_stopped(self, 0)->sequence, self->client->xid);
     assert_log("memset:1");
-    expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
 }
 
 static void a_transfer_comes_to_its_end(void **state)
@@ -166,11 +169,11 @@ static void a_transfer_comes_to_its_end(void **state)
     SEND(self->client, FLYT_COPY_IN_TRANSFER, copy_in_transfer, .stream_id = legacy, .dst = range(address, 1000),
          .transfer_id = 42, .bytes = 1000);
     send_chunk(self->client, 42, 0, 600);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    stop(self);
-    expect_nothing(self);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_stop(self);
+    fake_move_expect_nothing(self);
     send_chunk(self->client, 42, 600, 400);
-    assert_int_equal(expect_stopped(self, 0)->sequence, self->client->xid);
+    assert_int_equal(fake_move_expect_stopped(self, 0)->sequence, self->client->xid);
     assert_log("in:0 in:0");
 }
 
@@ -179,25 +182,25 @@ static void a_call_that_comes_all_the_same_counts(void **state)
 {
     struct moved *self = *state;
     flyt_back_send_all all;
-    begin_move(self, FLYT_SERVER_LINK_MOVE_MIRROR);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_MIRROR);
     self->order.limit = (struct flyt_server_link_limit){.revision = 9, .memory_bytes = 256 * MIB};
-    leave_order(self, FLYT_SERVER_LINK_LIMIT, -1);
+    fake_move_order(self, FLYT_SERVER_LINK_LIMIT, -1);
     await_back(self->client, FLYT_BACK_SEND_ALL, (xdrproc_t)xdr_flyt_back_send_all, &all);
-    stop(self);
+    fake_move_stop(self);
     SEND(self->client, FLYT_SESSION_ALL_SENT, session_all_sent, .number = all.number);
     do /* the answer about the limit comes as well, sooner or later */
-        next(self);
+        fake_move_next(self);
     while (self->message.kind == FLYT_SERVER_LINK_LIMIT_DONE);
     assert_int_equal(self->message.kind, FLYT_SERVER_LINK_MOVE_STATE);
     assert_int_equal(self->message.move_state.phase, FLYT_SERVER_LINK_MOVE_LAST);
     /* Another one, while the last pages are copied: they are copied again. */
     SEND(self->client, FLYT_STREAM_CREATE, stream_create, .stream_id = stream_id(3));
-    while (atomic_load(&parts.finished) < 2)
+    while (atomic_load(&fake_move_parts.finished) < 2)
         usleep(1000);
-    assert_int_equal(atomic_load(&parts.gone_on), 1);
-    atomic_store(&parts.result, 0);
+    assert_int_equal(atomic_load(&fake_move_parts.gone_on), 1);
+    atomic_store(&fake_move_parts.result, 0);
     do
-        next(self);
+        fake_move_next(self);
     while (self->message.kind != FLYT_SERVER_LINK_STOPPED);
     assert_int_equal(self->message.stopped.outcome, 0);
     assert_int_equal(self->message.stopped.sequence, self->client->xid);
@@ -207,35 +210,35 @@ static void a_call_that_comes_all_the_same_counts(void **state)
 static void mirrors_are_handed_on(void **state)
 {
     struct moved *self = *state;
-    begin_move(self, FLYT_SERVER_LINK_MOVE_MIRROR);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_MIRROR);
     self->order.extent = (struct flyt_server_link_extent){.extent_id = 1, .bytes = 2 * MIB};
-    leave_order(self, FLYT_SERVER_LINK_MIRROR, memfd_create("move_test", MFD_CLOEXEC));
-    expect_nothing(self);
-    assert_int_equal(atomic_load(&parts.mirrors), 1);
-    atomic_store(&parts.is_ready, true);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_READY, 0);
+    fake_move_order(self, FLYT_SERVER_LINK_MIRROR, memfd_create("move_test", MFD_CLOEXEC));
+    fake_move_expect_nothing(self);
+    assert_int_equal(atomic_load(&fake_move_parts.mirrors), 1);
+    atomic_store(&fake_move_parts.is_ready, true);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_READY, 0);
     assert_int_equal(self->message.move_state.pages_count, 12);
-    stop(self);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
-    expect_nothing(self);
-    atomic_store(&parts.result, 0);
-    assert_int_equal(expect_stopped(self, 0)->pages_last, 4);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
-    assert_int_equal(atomic_load(&parts.ended), 0); /* it may still go on */
+    fake_move_stop(self);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
+    fake_move_expect_nothing(self);
+    atomic_store(&fake_move_parts.result, 0);
+    assert_int_equal(fake_move_expect_stopped(self, 0)->pages_last, 4);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
+    assert_int_equal(atomic_load(&fake_move_parts.ended), 0); /* it may still go on */
 }
 
 /* Up to where the state was given to its writer. */
 static uint64_t write_up_to_the_state(struct moved *self)
 {
-    begin_move(self, FLYT_SERVER_LINK_MOVE_WRITE);
-    uint64_t number = stop(self);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
-    expect_nothing(self);
-    assert_int_equal(atomic_load(&parts.put), 0);
-    atomic_store(&parts.result, 0);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_WRITE);
+    uint64_t number = fake_move_stop(self);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
+    fake_move_expect_nothing(self);
+    assert_int_equal(atomic_load(&fake_move_parts.put), 0);
+    atomic_store(&fake_move_parts.result, 0);
     flyt_session_kick(&self->client->session);
-    expect_nothing(self);
-    assert_int_equal(atomic_load(&parts.put), 1);
+    fake_move_expect_nothing(self);
+    assert_int_equal(atomic_load(&fake_move_parts.put), 1);
     return number;
 }
 
@@ -243,43 +246,43 @@ static void an_image_gets_the_state_behind_the_pages(void **state)
 {
     struct moved *self = *state;
     uint64_t number = write_up_to_the_state(self);
-    atomic_store(&parts.put_result, 0);
+    atomic_store(&fake_move_parts.put_result, 0);
     flyt_session_kick(&self->client->session);
-    const struct flyt_server_link_stopped *told = expect_stopped(self, 0);
+    const struct flyt_server_link_stopped *told = fake_move_expect_stopped(self, 0);
     assert_int_equal(told->has_state, 1);
     assert_int_equal(told->pages_last, 4);
     assert_int_equal(told->sequence, self->client->xid);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
-    assert_int_equal(atomic_load(&parts.put), 1);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
+    assert_int_equal(atomic_load(&fake_move_parts.put), 1);
     /* It was a checkpoint: the program goes on. */
-    order_of(self, FLYT_SERVER_LINK_GO_ON, MOVE_ID);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, 0);
-    await_go_on(self, number);
-    expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
+    fake_move_order_of(self, FLYT_SERVER_LINK_GO_ON, MOVE_ID);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, 0);
+    fake_move_await_go_on(self, number);
+    fake_move_expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
 }
 
 static void an_image_that_is_not_ended_in_time_is_given_up(void **state)
 {
     struct moved *self = *state;
     uint64_t number = write_up_to_the_state(self);
-    pass_time(self, TIMEOUT_US);
-    expect_stopped(self, -ETIMEDOUT);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ETIMEDOUT);
-    await_go_on(self, number);
-    assert_int_equal(atomic_load(&parts.ended), 1);
-    expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
+    fake_move_pass_time(self, TIMEOUT_US);
+    fake_move_expect_stopped(self, -ETIMEDOUT);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ETIMEDOUT);
+    fake_move_await_go_on(self, number);
+    assert_int_equal(atomic_load(&fake_move_parts.ended), 1);
+    fake_move_expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
 }
 
 static void an_image_that_cannot_be_ended_is_given_up(void **state)
 {
     struct moved *self = *state;
     uint64_t number = write_up_to_the_state(self);
-    atomic_store(&parts.put_result, -ENOSPC);
+    atomic_store(&fake_move_parts.put_result, -ENOSPC);
     flyt_session_kick(&self->client->session);
-    expect_stopped(self, -ENOSPC);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ENOSPC);
-    await_go_on(self, number);
-    expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
+    fake_move_expect_stopped(self, -ENOSPC);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ENOSPC);
+    fake_move_await_go_on(self, number);
+    fake_move_expect_work(self, alloc(self->client, 64, CUDA_SUCCESS));
 }
 
 static void a_call_behind_the_state_of_an_image_ends_it(void **state)
@@ -287,9 +290,9 @@ static void a_call_behind_the_state_of_an_image_ends_it(void **state)
     struct moved *self = *state;
     uint64_t number = write_up_to_the_state(self);
     SEND(self->client, FLYT_STREAM_CREATE, stream_create, .stream_id = stream_id(3));
-    expect_stopped(self, -EPROTO);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EPROTO);
-    await_go_on(self, number);
+    fake_move_expect_stopped(self, -EPROTO);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EPROTO);
+    fake_move_await_go_on(self, number);
 }
 
 /* ---- what fails ---- */
@@ -301,112 +304,112 @@ static void what_never_ends_is_given_up_and_goes_on(void **state)
     create(self->client, 0, CU_STREAM_NON_BLOCKING);
     flyt_fake_hold(1);
     set(self->client, stream_id(0), address);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    uint64_t number = stop(self);
-    pass_time(self, TIMEOUT_US - 1);
-    expect_nothing(self);
-    pass_time(self, 1);
-    const struct flyt_server_link_stopped *told = expect_stopped(self, -ETIMEDOUT);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    uint64_t number = fake_move_stop(self);
+    fake_move_pass_time(self, TIMEOUT_US - 1);
+    fake_move_expect_nothing(self);
+    fake_move_pass_time(self, 1);
+    const struct flyt_server_link_stopped *told = fake_move_expect_stopped(self, -ETIMEDOUT);
     assert_int_equal(told->has_state, 0);
     assert_non_null(strstr((const char *)self->message.data, "GPU"));
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ETIMEDOUT);
-    await_go_on(self, number);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ETIMEDOUT);
+    fake_move_await_go_on(self, number);
     set(self->client, stream_id(0), address);
     flyt_fake_release(1);
     assert_int_equal(synchronize(self->client, stream_id(0)), CUDA_SUCCESS);
     /* Another try. */
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    assert_int_equal(stop_wholly(self), number + 1);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    assert_int_equal(fake_move_stop_wholly(self), number + 1);
 }
 
 static void a_program_that_does_not_stop_goes_on(void **state)
 {
     struct moved *self = *state;
     uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPING, 0);
-    uint64_t number = await_stop(self);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPING, 0);
+    uint64_t number = fake_move_await_stop(self);
     set(self->client, legacy, address); /* it had begun */
-    expect_nothing(self);
-    pass_time(self, TIMEOUT_US);
-    expect_stopped(self, -ETIMEDOUT);
+    fake_move_expect_nothing(self);
+    fake_move_pass_time(self, TIMEOUT_US);
+    fake_move_expect_stopped(self, -ETIMEDOUT);
     assert_non_null(strstr((const char *)self->message.data, "program has not stopped"));
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ETIMEDOUT);
-    await_go_on(self, number);
-    stopped(self, number); /* late: it answers nothing */
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPING, 0);
-    assert_int_equal(await_stop(self), number + 1);
-    expect_nothing(self);
-    stopped(self, number + 1);
-    expect_stopped(self, 0);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ETIMEDOUT);
+    fake_move_await_go_on(self, number);
+    fake_move_answer_stop(self, number); /* late: it answers nothing */
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPING, 0);
+    assert_int_equal(fake_move_await_stop(self), number + 1);
+    fake_move_expect_nothing(self);
+    fake_move_answer_stop(self, number + 1);
+    fake_move_expect_stopped(self, 0);
 }
 
 static void pages_that_differ_end_it(void **state)
 {
     struct moved *self = *state;
     uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_MIRROR);
-    atomic_store(&parts.rounds, -ENOTSUP);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ENOTSUP);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_MIRROR);
+    atomic_store(&fake_move_parts.rounds, -ENOTSUP);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ENOTSUP);
     assert_non_null(strstr((const char *)self->message.data, "differ"));
-    atomic_store(&parts.rounds, 0);
-    parts.begun = 0;
-    begin_move(self, FLYT_SERVER_LINK_MOVE_MIRROR);
-    uint64_t number = stop(self);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
-    atomic_store(&parts.result, -EIO);
-    expect_stopped(self, -EIO);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EIO);
-    await_go_on(self, number);
-    assert_int_equal(atomic_load(&parts.ended), 2);
-    expect_work(self, address);
+    atomic_store(&fake_move_parts.rounds, 0);
+    fake_move_parts.begun = 0;
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_MIRROR);
+    uint64_t number = fake_move_stop(self);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
+    atomic_store(&fake_move_parts.result, -EIO);
+    fake_move_expect_stopped(self, -EIO);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EIO);
+    fake_move_await_go_on(self, number);
+    assert_int_equal(atomic_load(&fake_move_parts.ended), 2);
+    fake_move_expect_work(self, address);
 }
 
 static void the_last_pages_have_their_time(void **state)
 {
     struct moved *self = *state;
     uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_MIRROR);
-    uint64_t number = stop(self);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
-    pass_time(self, TIMEOUT_US);
-    expect_stopped(self, -ETIMEDOUT);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ETIMEDOUT);
-    await_go_on(self, number);
-    expect_work(self, address);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_MIRROR);
+    uint64_t number = fake_move_stop(self);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
+    fake_move_pass_time(self, TIMEOUT_US);
+    fake_move_expect_stopped(self, -ETIMEDOUT);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ETIMEDOUT);
+    fake_move_await_go_on(self, number);
+    fake_move_expect_work(self, address);
 }
 
 static void what_cannot_be_saved_ends_it(void **state)
 {
     struct moved *self = *state;
     uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
-    atomic_store(&parts.save_status, -ENOTSUP);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    uint64_t number = stop(self);
-    expect_stopped(self, -ENOTSUP);
+    atomic_store(&fake_move_parts.save_status, -ENOTSUP);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    uint64_t number = fake_move_stop(self);
+    fake_move_expect_stopped(self, -ENOTSUP);
     assert_non_null(strstr((const char *)self->message.data, "variable"));
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ENOTSUP);
-    await_go_on(self, number);
-    expect_work(self, address);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -ENOTSUP);
+    fake_move_await_go_on(self, number);
+    fake_move_expect_work(self, address);
 }
 
 static void a_program_that_goes_on_by_itself_is_not_moved(void **state)
 {
     struct moved *self = *state;
     uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    uint64_t number = stop_wholly(self);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    uint64_t number = fake_move_stop_wholly(self);
     set(self->client, legacy, address);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EPROTO);
-    await_go_on(self, number);
-    expect_work(self, address);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EPROTO);
+    fake_move_await_go_on(self, number);
+    fake_move_expect_work(self, address);
 }
 
 static struct {
-    typeof(driver.cuMemsetD8Async) set;
+    typeof(fake_move_driver.cuMemsetD8Async) set;
     _Atomic(bool) is_held, is_begun;
 } held;
 
@@ -425,18 +428,18 @@ static void a_call_that_comes_with_the_order_to_leave_ends_it(void **state)
     uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
     atomic_store(&held.is_begun, false);
     atomic_store(&held.is_held, true);
-    held.set = driver.cuMemsetD8Async;
-    driver.cuMemsetD8Async = set_when_let;
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    uint64_t number = stop_wholly(self);
+    held.set = fake_move_driver.cuMemsetD8Async;
+    fake_move_driver.cuMemsetD8Async = set_when_let;
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    uint64_t number = fake_move_stop_wholly(self);
     set(self->client, legacy, address);
     while (!atomic_load(&held.is_begun))
         usleep(1000);
-    order_of(self, FLYT_SERVER_LINK_LEAVE, MOVE_ID);
+    fake_move_order_of(self, FLYT_SERVER_LINK_LEAVE, MOVE_ID);
     atomic_store(&held.is_held, false);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EPROTO);
-    await_go_on(self, number);
-    expect_work(self, address);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EPROTO);
+    fake_move_await_go_on(self, number);
+    fake_move_expect_work(self, address);
     assert_log("memset:0 memset:0");
 }
 
@@ -448,19 +451,19 @@ static void a_fault_ends_it(void **state)
     create(self->client, 0, CU_STREAM_NON_BLOCKING);
     flyt_fake_hold(1);
     set(self->client, stream_id(0), address);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    uint64_t number = stop(self);
-    expect_nothing(self);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    uint64_t number = fake_move_stop(self);
+    fake_move_expect_nothing(self);
     flyt_fake_fail(CUDA_ERROR_ILLEGAL_ADDRESS);
-    next(self);
+    fake_move_next(self);
     assert_int_equal(self->message.kind, FLYT_SERVER_LINK_STOPPED);
     assert_true(self->message.stopped.outcome < 0);
-    next(self);
+    fake_move_next(self);
     assert_int_equal(self->message.move_state.phase, FLYT_SERVER_LINK_MOVE_OVER);
     await_back(self->client, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
     assert_int_equal(back.result, CUDA_ERROR_ILLEGAL_ADDRESS);
     xdr_free((xdrproc_t)xdr_flyt_back_fatal, &back);
-    await_go_on(self, number);
+    fake_move_await_go_on(self, number);
     assert_int_equal(synchronize(self->client, stream_id(0)), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
@@ -468,64 +471,64 @@ static void a_suspended_program_is_moved_unless_it_waits(void **state)
 {
     struct moved *self = *state;
     uint64_t address = alloc(self->client, 64, CUDA_SUCCESS);
-    suspend(self, true);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    uint64_t number = stop_wholly(self);
-    order_of(self, FLYT_SERVER_LINK_GO_ON, MOVE_ID);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, 0);
-    await_go_on(self, number);
+    fake_move_suspend(self, true);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    uint64_t number = fake_move_stop_wholly(self);
+    fake_move_order_of(self, FLYT_SERVER_LINK_GO_ON, MOVE_ID);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, 0);
+    fake_move_await_go_on(self, number);
     set(self->client, legacy, address);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
-    number = stop(self);
-    expect_stopped(self, -EBUSY);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
+    number = fake_move_stop(self);
+    fake_move_expect_stopped(self, -EBUSY);
     assert_non_null(strstr((const char *)self->message.data, "suspended"));
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EBUSY);
-    await_go_on(self, number);
-    suspend(self, false);
-    expect_work(self, address);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EBUSY);
+    fake_move_await_go_on(self, number);
+    fake_move_suspend(self, false);
+    fake_move_expect_work(self, address);
 }
 
 /* Each way to be called off, in each phase: the program works as before. */
 static void call_off(struct moved *self, uint32_t kind, unsigned phase)
 {
     uint64_t address = alloc(self->client, 64, CUDA_SUCCESS), number = 0;
-    atomic_store(&parts.result, -EAGAIN);
-    parts.begun = 0;
+    atomic_store(&fake_move_parts.result, -EAGAIN);
+    fake_move_parts.begun = 0;
     create(self->client, phase, CU_STREAM_NON_BLOCKING);
     set(self->client, stream_id(phase), address);
     assert_int_equal(synchronize(self->client, stream_id(phase)), CUDA_SUCCESS);
-    begin_move(self, FLYT_SERVER_LINK_MOVE_MIRROR);
+    fake_move_begin(self, FLYT_SERVER_LINK_MOVE_MIRROR);
     if (phase == 1) { /* it has not answered */
-        order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID);
-        expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPING, 0);
-        number = await_stop(self);
+        fake_move_order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID);
+        fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPING, 0);
+        number = fake_move_await_stop(self);
     } else if (phase >= 2) {
         if (phase == 2) {
             flyt_fake_hold(phase + 1);
             set(self->client, stream_id(phase), address);
         }
-        number = stop(self);
+        number = fake_move_stop(self);
     }
     if (phase == 2)
-        expect_nothing(self);
+        fake_move_expect_nothing(self);
     if (phase >= 3)
-        expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
+        fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_LAST, 0);
     if (phase == 4) {
-        atomic_store(&parts.result, 0);
-        expect_stopped(self, 0);
-        expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
+        atomic_store(&fake_move_parts.result, 0);
+        fake_move_expect_stopped(self, 0);
+        fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPED, 0);
     }
-    unsigned ended = atomic_load(&parts.ended);
-    order_of(self, kind, MOVE_ID);
-    expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, 0);
+    unsigned ended = atomic_load(&fake_move_parts.ended);
+    fake_move_order_of(self, kind, MOVE_ID);
+    fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, 0);
     if (phase)
-        await_go_on(self, number);
-    assert_int_equal(atomic_load(&parts.ended), ended + 1);
+        fake_move_await_go_on(self, number);
+    assert_int_equal(atomic_load(&fake_move_parts.ended), ended + 1);
     set(self->client, stream_id(phase), address);
     if (phase == 2)
         flyt_fake_release(phase + 1);
     assert_int_equal(synchronize(self->client, stream_id(phase)), CUDA_SUCCESS);
-    expect_nothing(self);
+    fake_move_expect_nothing(self);
 }
 
 static void it_is_called_off_in_every_phase(void **state)
@@ -546,24 +549,24 @@ static void it_fails_where_a_test_wants_it(void **state)
     struct moved *self = *state;
     char text[64];
     assert_int_equal(flyt_fault_set("move.begin:error"), 0);
-    send_move(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_GIVE);
+    fake_move_send(self, MOVE_ID, FLYT_SERVER_LINK_MOVE_GIVE);
     expect_refused(self, -EIO, "move.begin");
     assert_int_equal(flyt_fault_set(NULL), 0);
     for (unsigned i = 0; i < sizeof points / sizeof points[0]; i++) {
-        begin_move(self, FLYT_SERVER_LINK_MOVE_GIVE);
+        fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
         snprintf(text, sizeof text, "%s:error", points[i]);
         assert_int_equal(flyt_fault_set(text), 0);
-        order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID);
+        fake_move_order_of(self, FLYT_SERVER_LINK_STOP, MOVE_ID);
         if (i > 0)
-            expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPING, 0);
-        uint64_t number = i > 0 ? await_stop(self) : 0;
+            fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_STOPPING, 0);
+        uint64_t number = i > 0 ? fake_move_await_stop(self) : 0;
         if (i > 0)
-            stopped(self, number);
-        expect_stopped(self, -EIO);
+            fake_move_answer_stop(self, number);
+        fake_move_expect_stopped(self, -EIO);
         assert_non_null(strstr((const char *)self->message.data, points[i]));
-        expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EIO);
+        fake_move_expect_state(self, FLYT_SERVER_LINK_MOVE_OVER, -EIO);
         if (i > 0)
-            await_go_on(self, number);
+            fake_move_await_go_on(self, number);
         barrier(self->client);
         assert_int_equal(flyt_fault_set(NULL), 0);
     }
@@ -571,9 +574,9 @@ static void it_fails_where_a_test_wants_it(void **state)
 
 int main(void)
 {
-#define TEST(name)       cmocka_unit_test_setup_teardown(name, set_up_moved, end)
-#define UNATTACHED(name) cmocka_unit_test_setup_teardown(name, set_up_unattached, end)
-#define ALONE(name)      cmocka_unit_test_setup_teardown(name, set_up_alone, end)
+#define TEST(name)       cmocka_unit_test_setup_teardown(name, fake_move_set_up, fake_move_tear_down)
+#define UNATTACHED(name) cmocka_unit_test_setup_teardown(name, fake_move_set_up_unattached, fake_move_tear_down)
+#define ALONE(name)      cmocka_unit_test_setup_teardown(name, fake_move_set_up_alone, fake_move_tear_down)
     const struct CMUnitTest tests[] = {
         UNATTACHED(not_before_its_program_is_there),
         UNATTACHED(an_older_client_is_not_moved),

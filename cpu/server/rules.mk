@@ -36,6 +36,7 @@ UNIT_TESTS += $(server_tests)
 # What copies pages and saves state is in these tests' hands.
 move_test_wraps := begin begin_image put_state mirror advance state finish go_on result sentence pages_last end
 move_test_wraps := $(addprefix flyt_copying_,$(move_test_wraps)) flyt_save_libraries flyt_save_state
+$(addprefix $(B)/cpu/server/,move_test left_test): $(B)/cpu/server/fake_move.o
 $(addprefix $(B)/cpu/server/,move_test left_test): LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(move_test_wraps))
 
 $(B)/cpu/server/footprint_test.o: CFLAGS += -DSAMPLES='"$(B)/cpu/softgpu/samples"'
