@@ -11,7 +11,8 @@ enum { RETRY_US = 2000 };
 
 struct flyt_node_queued {
     struct flyt_node_queued *next;
-    int fd;
+    unsigned fd_count;
+    int fds[FLYT_NODE_LINK_QUEUE_FDS_MAX];
     size_t bytes;
     unsigned char head[]; /* of the message, up to the end of its data */
 };
@@ -19,6 +20,12 @@ struct flyt_node_queued {
 static size_t bytes_of(const struct flyt_server_link_message *message)
 {
     return offsetof(struct flyt_server_link_message, data) + message->data_bytes;
+}
+
+static void close_all(const int *fds, unsigned count)
+{
+    while (count)
+        flyt_close(fds[--count]);
 }
 
 static void forget_first(struct flyt_node_link_queue *queue)
@@ -30,7 +37,7 @@ static void forget_first(struct flyt_node_link_queue *queue)
         queue->last = NULL;
     queue->count--;
     queue->bytes -= queued->bytes;
-    flyt_close(queued->fd);
+    close_all(queued->fds, queued->fd_count);
     explicit_bzero(queued->head, queued->bytes); /* a session's keys may be in it */
     free(queued);
 }
@@ -71,10 +78,12 @@ static void flush(struct flyt_node_link_queue *queue)
         memcpy(&message, queued->head, queued->bytes);
         message.data[message.data_bytes] = 0;
         status = *queue->link_fd < 0 ? -EPIPE
-                                     : flyt_server_link_send(*queue->link_fd, &message, &queued->fd, queued->fd >= 0);
+                                     : flyt_server_link_send(*queue->link_fd, &message, queued->fds, queued->fd_count);
         if (!status)
             forget_first(queue);
     }
+    explicit_bzero(&message.ready,
+                   offsetof(struct flyt_server_link_message, data) - offsetof(struct flyt_server_link_message, ready));
     queue->timer = sd_event_source_disable_unref(queue->timer);
     if (is_later(status) &&
         sd_event_add_time_relative(queue->event, &queue->timer, CLOCK_MONOTONIC, RETRY_US, 1, on_retry, queue) >= 0)
@@ -91,19 +100,22 @@ static int on_retry(sd_event_source *source, uint64_t usec, void *user)
     return 0;
 }
 
-int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
-                              int fd)
+int flyt_node_link_queue_send_all(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+                                  const int *fds, unsigned fd_count)
 {
     size_t bytes = bytes_of(message);
     bool is_full = queue->count >= FLYT_NODE_LINK_QUEUE_MAX || bytes > FLYT_NODE_LINK_QUEUE_BYTES_MAX - queue->bytes;
-    struct flyt_node_queued *queued = queue->failure || is_full ? NULL : malloc(sizeof *queued + bytes);
+    bool is_odd = fd_count > FLYT_NODE_LINK_QUEUE_FDS_MAX;
+    struct flyt_node_queued *queued = queue->failure || is_full || is_odd ? NULL : malloc(sizeof *queued + bytes);
 
     if (!queued) {
-        flyt_close(fd);
-        return queue->failure ? queue->failure : is_full ? -ENOBUFS : -ENOMEM;
+        close_all(fds, fd_count);
+        return queue->failure ? queue->failure : is_odd ? -EINVAL : is_full ? -ENOBUFS : -ENOMEM;
     }
     queued->next = NULL;
-    queued->fd = fd;
+    queued->fd_count = fd_count;
+    for (unsigned i = 0; i < fd_count; i++)
+        queued->fds[i] = fds[i];
     queued->bytes = bytes;
     queue->count++;
     queue->bytes += bytes;
@@ -113,6 +125,12 @@ int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct f
     if (!queue->timer)
         flush(queue);
     return queue->failure;
+}
+
+int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+                              int fd)
+{
+    return flyt_node_link_queue_send_all(queue, message, &fd, fd >= 0);
 }
 
 bool flyt_node_link_queue_is_empty(const struct flyt_node_link_queue *queue)

@@ -16,8 +16,9 @@ struct flyt_node_queued;
 /* What a server may leave unread: an order for each extent of a session, and all that is kept of its libraries
  * (move.h), with room. Descriptors count as their messages do. */
 enum {
-    FLYT_NODE_LINK_QUEUE_MAX = 16384,           /* messages */
-    FLYT_NODE_LINK_QUEUE_BYTES_MAX = 128 << 20, /* of memory */
+    FLYT_NODE_LINK_QUEUE_MAX = 16384,                              /* messages */
+    FLYT_NODE_LINK_QUEUE_BYTES_MAX = 128 << 20,                    /* of memory */
+    FLYT_NODE_LINK_QUEUE_FDS_MAX = 1 + FLYT_MIGRATION_STREAMS_MAX, /* descriptors of a message */
 };
 
 /* All zero but for `event`: nothing is queued. */
@@ -44,6 +45,9 @@ void flyt_node_link_queue_clear(struct flyt_node_link_queue *queue);
  */
 int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
                               int fd);
+/* The same for a kind with several descriptors, fd_count of them, which are all taken over in every case. */
+int flyt_node_link_queue_send_all(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+                                  const int *fds, unsigned fd_count);
 /* Whether all has been sent. */
 bool flyt_node_link_queue_is_empty(const struct flyt_node_link_queue *queue);
 
