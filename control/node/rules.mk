@@ -15,18 +15,12 @@ UNIT_TESTS += $(control_node_tests)
 # A server without CUDA, for tests.
 $(B)/control/node/fake-server: $(call objs,$(addprefix control/node/,fake_server.c fake_image.c fake_ready.c)) $(RPC_OBJS) $$(IMAGE_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(RPC_LIBS) $(IMAGE_LIBS)
-$(B)/control/node/node_test: $(B)/control/node/fake-server
+$(control_node_tests): $(B)/control/node/fake-server
 
 $(B)/bin/flyt-node-manager: $(B)/control/node/main.o $(NODE_OBJS) $(CONTROL_OBJS) $$(IMAGE_OBJS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(IMAGE_LIBS) -ldl
 CONTROL += $(B)/bin/flyt-node-manager
-$(B)/control/node/manager_test: $(B)/control/node/fake-server
-$(B)/control/node/share_test: $(B)/control/node/fake-server
-$(B)/control/node/cgroup_test: $(B)/control/node/fake-server
-$(B)/control/node/resume_test: $(B)/control/node/fake-server
-$(B)/control/node/migration_test: $(B)/control/node/fake-server
-$(B)/control/node/checkpoint_test: $(B)/control/node/fake-server
 
 # NVML's names without a GPU, for tests.
 $(B)/control/node/libfake-nvml.so: $(B)/control/node/fake_nvml.o

@@ -17,14 +17,35 @@
 #include <cmocka.h>
 
 #include "control/base/config.h"
+#include "control/node/pool.h"
+#include "control/node/resume.h"
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/fault_point.h"
 #include "rpc/base/sha256.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/listen.h"
 #include "rpc/transport/message.h"
 
-enum { PATIENCE_MS = 10000, STEP_US = 20000 };
+enum { PATIENCE_MS = 10000, STEP_US = 20000, TRIES_MAX = 500 };
+
+const struct test_wish test_one = {.id = 0x11,
+                                   .revision = 1,
+                                   .epoch = 1,
+                                   .vm_ip = "10.0.0.1",
+                                   .generation = 1,
+                                   .sessions_max = 8,
+                                   .memory_bytes = 100 * MIB,
+                                   .group_count = 4};
+const struct test_wish test_other = {.id = 0x22,
+                                     .revision = 1,
+                                     .epoch = 1,
+                                     .vm_ip = "10.0.0.2",
+                                     .generation = 1,
+                                     .sessions_max = 8,
+                                     .memory_bytes = 100 * MIB,
+                                     .first_group = 4,
+                                     .group_count = 4};
 
 /* ---- the node ---- */
 
@@ -214,6 +235,22 @@ bool test_node_is_removed(struct test_node *test, void *unused)
     return has_outcome(test, &test->removal);
 }
 
+void test_node_grant(struct test_node *test, const struct test_wish *wish)
+{
+    struct test_outcome outcome = test_node_order(test, wish);
+
+    if (outcome.status != FLYT_STATUS_OK)
+        fail_msg("not granted: %s", outcome.text);
+}
+
+void test_node_remove_now(struct test_node *test, uint64_t id)
+{
+    test_node_remove(test, id);
+    test_node_until(test, test_node_is_removed, NULL, "the removal");
+    assert_int_equal(test->removal.order, FLYT_STATUS_OK);
+    assert_null(flyt_node_allocation_find(&test->node, id));
+}
+
 struct test_outcome test_node_use(struct test_node *test, uint64_t id)
 {
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(&test->node, id);
@@ -228,6 +265,11 @@ struct test_outcome test_node_use(struct test_node *test, uint64_t id)
     outcome.slot = use.slots.slots_val[0];
     xdr_free((xdrproc_t)xdr_flyt_allocation_use, &use);
     return outcome;
+}
+
+uint64_t test_node_used_bytes(struct test_node *test, const struct test_wish *wish)
+{
+    return test_node_use(test, wish->id).slot.memory_used_bytes;
 }
 
 /* ---- programs ---- */
@@ -341,6 +383,48 @@ struct test_program test_node_resume(struct test_node *test, const struct flyt_c
     return open_connection(test, credentials, FLYT_CONNECTION_RESUME, token, is_forged);
 }
 
+struct test_program test_node_enter(struct test_node *test, const struct test_wish *wish)
+{
+    const struct flyt_credentials credentials = test_node_credentials(wish);
+    struct test_program program = test_node_connect(test, &credentials, NULL, false);
+
+    if (program.status != FLYT_HANDSHAKE_OK)
+        fail_msg("refused: %s", program.message);
+    return program;
+}
+
+/* Once; what it was answered. */
+static struct test_program come(struct test_node *test, const struct test_wish *wish, struct test_program *program)
+{
+    const struct flyt_credentials credentials = test_node_credentials(wish);
+    struct test_program again = test_node_resume(test, &credentials, program->token, false);
+
+    if (again.status != FLYT_HANDSHAKE_OK)
+        return again;
+    assert_true(again.session_id == program->session_id);
+    assert_memory_equal(again.token, program->token, sizeof again.token);
+    *program = again;
+    return again;
+}
+
+flyt_handshake_status test_node_try_to_come(struct test_node *test, const struct test_wish *wish,
+                                            struct test_program *program)
+{
+    return come(test, wish, program).status;
+}
+
+void test_node_come_back(struct test_node *test, const struct test_wish *wish, struct test_program *program)
+{
+    struct test_program again = come(test, wish, program);
+
+    for (unsigned i = 0; i < TRIES_MAX && again.status == FLYT_HANDSHAKE_BUSY; i++) {
+        test_node_run(test, STEP_US / 1000);
+        again = come(test, wish, program);
+    }
+    if (again.status != FLYT_HANDSHAKE_OK)
+        fail_msg("refused: %s", again.message);
+}
+
 const char *test_program_ask(struct test_node *test, struct test_program *program, const char *line)
 {
     static char text[600];
@@ -364,6 +448,76 @@ const char *test_program_ask(struct test_node *test, struct test_program *progra
     return text;
 }
 
+void test_program_say(struct test_node *test, struct test_program *program, const char *line, const char *answer)
+{
+    const char *its = test_program_ask(test, program, line);
+
+    if (strcmp(its, answer) != 0)
+        fail_msg("%s: %s, not %s", line ? line : "nothing", its, answer);
+}
+
+struct flyt_node_server *test_node_server(struct test_node *test, const struct test_program *program)
+{
+    return flyt_node_server_find(&test->node, program->session_id);
+}
+
+bool test_node_is_away(struct test_node *test, void *program)
+{
+    return flyt_node_resume_find(&test->node, ((struct test_program *)program)->session_id) != NULL;
+}
+
+bool test_node_is_empty(struct test_node *test, void *wish)
+{
+    const struct flyt_node_allocation *allocation =
+        flyt_node_allocation_find(&test->node, ((const struct test_wish *)wish)->id);
+
+    return !allocation || !allocation->session_count;
+}
+
+void test_node_until_empty(struct test_node *test, const struct test_wish *wish)
+{
+    test_node_until(test, test_node_is_empty, (void *)wish, "the sessions' end");
+}
+
+void test_node_leave(struct test_node *test, const struct test_wish *wish, struct test_program *programs,
+                     unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        close(programs[i].fd);
+    test_node_until_empty(test, wish);
+    assert_int_equal(test_node_used_bytes(test, wish), 0);
+}
+
+/* ---- failures ---- */
+
+static bool is_renewed(struct test_node *test, void *unused)
+{
+    for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
+        if (server->state == FLYT_NODE_SERVER_ENDING && !server->allocation)
+            return false;
+    return are_warm(test, NULL);
+}
+
+void test_node_make_fail(struct test_node *test, const char *node_points, const char *server_points)
+{
+    assert_int_equal(flyt_fault_set(node_points), 0);
+    if (server_points)
+        setenv(FLYT_FAULT_VARIABLE, server_points, 1);
+    else
+        unsetenv(FLYT_FAULT_VARIABLE);
+    for (unsigned i = 0; i < test->node.gpus.count; i++)
+        flyt_node_pool_renew(&test->node, &test->node.gpus.items[i]);
+    test_node_until(test, is_renewed, NULL, "other warm servers");
+}
+
+void test_contains(const char *text, const char *words)
+{
+    if (!strstr(text, words))
+        fail_msg("not \"%s\": %s", words, text);
+}
+
+/* ---- set up, tear down ---- */
+
 int test_node_set_up(void **state)
 {
     struct test_node *test = test_node_new();
@@ -378,6 +532,8 @@ int test_node_tear_down(void **state)
 {
     struct test_node *test = *state;
 
+    flyt_fault_set(NULL);
+    unsetenv(FLYT_FAULT_VARIABLE);
     while (test->node.servers && test->node.servers->allocation) {
         kill(test->node.servers->pid, SIGKILL);
         test_node_run(test, 20);
@@ -385,12 +541,4 @@ int test_node_tear_down(void **state)
     test_node_stop(test);
     test_node_free(test);
     return 0;
-}
-
-void test_node_grant(struct test_node *test, const struct test_wish *wish)
-{
-    struct test_outcome outcome = test_node_order(test, wish);
-
-    if (outcome.status != FLYT_STATUS_OK)
-        fail_msg("not granted: %s", outcome.text);
 }

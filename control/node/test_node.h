@@ -13,6 +13,10 @@
 #include "flyt.h"
 #include "rpc/base/ticket.h"
 
+#define MIB (1ull << 20)
+
+enum { TEST_LONG_MS = 600000 }; /* nobody waits so long */
+
 /* What came of an order. `order` is -1 as long as there is no answer. */
 struct test_outcome {
     flyt_status order, status;
@@ -60,12 +64,19 @@ struct test_wish {
     int priority;
     bool is_suspended, is_strict;
 };
+/* Two VMs of 100 MiB each: groups 0 to 3 and 4 to 7 of GPU 0. */
+extern const struct test_wish test_one, test_other;
 struct test_outcome test_node_order(struct test_node *test, const struct test_wish *wish);
 /* Orders to take it back; test->removal is the outcome, when there is one. */
 void test_node_remove(struct test_node *test, uint64_t id);
 bool test_node_is_removed(struct test_node *test, void *unused);
+/* The same, and waits for the outcome, which is that it is gone. */
+void test_node_remove_now(struct test_node *test, uint64_t id);
+/* An order that must be carried out. */
+void test_node_grant(struct test_node *test, const struct test_wish *wish);
 /* What is reported of an allocation now; fails the test where there is none. */
 struct test_outcome test_node_use(struct test_node *test, uint64_t id);
+uint64_t test_node_used_bytes(struct test_node *test, const struct test_wish *wish);
 
 struct test_program {
     int fd; /* -1: refused */
@@ -82,13 +93,40 @@ struct test_program test_node_connect(struct test_node *test, const struct flyt_
 /* The main connection anew, of a session that goes on at another server. */
 struct test_program test_node_resume(struct test_node *test, const struct flyt_credentials *credentials,
                                      const unsigned char *token, bool is_forged);
-/* Says a line to the program's fake server and returns its answer (static). */
+/* A new session, which must be let in. */
+struct test_program test_node_enter(struct test_node *test, const struct test_wish *wish);
+/* Its client comes once: where it is let in it has the same session and the same token, and *program the connection. */
+flyt_handshake_status test_node_try_to_come(struct test_node *test, const struct test_wish *wish,
+                                            struct test_program *program);
+/* The same again and again, as a client does that is told to; it must be let in. */
+void test_node_come_back(struct test_node *test, const struct test_wish *wish, struct test_program *program);
+/* Says a line to the program's fake server (NULL: nothing) and returns its next one (static); "gone": it has ended. */
 const char *test_program_ask(struct test_node *test, struct test_program *program, const char *line);
+/* The same, where this must be the answer. */
+void test_program_say(struct test_node *test, struct test_program *program, const char *line, const char *answer);
+/* The server that has its session; NULL: none. */
+struct flyt_node_server *test_node_server(struct test_node *test, const struct test_program *program);
+/* For test_node_until: whether the session of a struct test_program waits without a process; whether a struct
+ * test_wish's allocation has no session, or is not there. */
+bool test_node_is_away(struct test_node *test, void *program);
+bool test_node_is_empty(struct test_node *test, void *wish);
+/* Runs the loop until the allocation has no session. */
+void test_node_until_empty(struct test_node *test, const struct test_wish *wish);
+/* The VM's programs end; all that they used must be free then. */
+void test_node_leave(struct test_node *test, const struct test_wish *wish, struct test_program *programs,
+                     unsigned count);
+
+/* ---- failures ---- */
+
+/* Fault points (rpc/base/fault_point.h) of this process, and of warm servers, which are started anew for it. NULL:
+ * none. They end with the test. */
+void test_node_make_fail(struct test_node *test, const char *node_points, const char *server_points);
+/* Fails the test where the text has not these words. */
+void test_contains(const char *text, const char *words);
 
 /* cmocka's: a node manager with a warm server; its end, with its programs. */
 int test_node_set_up(void **state);
 int test_node_tear_down(void **state);
-/* An order that must be carried out. */
-void test_node_grant(struct test_node *test, const struct test_wish *wish);
+#define TEST_NODE(name) cmocka_unit_test_setup_teardown(name, test_node_set_up, test_node_tear_down)
 
 #endif

@@ -1,0 +1,269 @@
+/* Tests of migrations (migration.h) that lose what they come from: servers that are left die, and the node manager is
+ * restarted. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "control/node/test_migration.h"
+#include "control/node/test_node.h"
+
+/* ---- sources ---- */
+
+static void test_a_source_dies_before_it_is_left(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    test_migration_enter(test, programs, 2);
+    test_program_say(test, &programs[0], "busy 1", "0");
+    test_program_say(test, &programs[0], "replaceable 1", "0");
+    test->node.resume_ms = TEST_LONG_MS;
+    test_migration_start(test, 1);
+    test_migration_until(test, FLYT_MIGRATION_COPYING);
+    test_program_say(test, &programs[0], "die", "gone");
+    close(programs[0].fd);
+    test_migration_until(test, FLYT_MIGRATION_FAILED);
+    test_contains(test_migration_of(test)->text, "ended unexpectedly");
+    /* It is as replaceable as ever. */
+    test_node_come_back(test, &test_one, &programs[0]);
+    test_program_say(test, &programs[0], "resumed", "1 1");
+    test_program_say(test, &programs[0], "charge 0 1048576", "0");
+    test_migration_stayed(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
+}
+
+static bool is_between_tries(struct test_node *test, void *unused)
+{
+    return test_migration_of(test)->pause_until_ms;
+}
+
+/* Nothing of it is moved then; it waits for its client on the side where the others stay, too. */
+static void test_a_source_dies_between_two_tries(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    test_migration_enter(test, programs, 2);
+    test_program_say(test, &programs[1], "restless 1", "0");
+    test_program_say(test, &programs[0], "replaceable 1", "0");
+    test->node.resume_ms = TEST_LONG_MS;
+    test_migration_start(test, 1);
+    test_node_until(test, is_between_tries, NULL, "a try that has failed");
+    test_migration_of(test)->pause_until_ms = UINT64_MAX; /* however long the rest takes */
+    assert_int_equal(kill(test_node_server(test, &programs[0])->pid, SIGKILL), 0);
+    test_node_until(test, test_node_is_away, &programs[0], "the session waits without a process");
+    close(programs[0].fd);
+    test_migration_of(test)->pause_until_ms = 1;
+    test_migration_until_failed(test, "has lost its server process meanwhile");
+    test_node_come_back(test, &test_one, &programs[0]);
+    test_program_say(test, &programs[0], "resumed", "1 1");
+    test_program_say(test, &programs[0], "charge 0 1048576", "0");
+    test_migration_stayed(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
+}
+
+/* Its client is on its way to what has been prepared. */
+static void test_a_source_dies_when_it_was_left(void **state)
+{
+    struct test_node *test = *state;
+
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        struct test_program programs[1];
+        test_migration_enter(test, programs, 1);
+        test->node.resume_ms = TEST_LONG_MS;
+        test_migration_start(test, gpu);
+        test_migration_is_told_to_leave(test, &programs[0]);
+        assert_int_equal(kill(test_node_server(test, &programs[0])->pid, SIGKILL), 0);
+        test_node_until(test, test_node_is_away, &programs[0], "the session waits without a process");
+        test_migration_go_on(test, &programs[0]);
+        test_migration_until(test, FLYT_MIGRATION_DONE);
+        test_migration_is_only_on(test, gpu);
+        test_program_say(test, &programs[0], "read 1", "4711");
+        assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+        test_node_leave(test, &test_one, programs, 1);
+        test_migration_forget(test);
+    }
+}
+
+static bool is_one_server(struct test_node *test, void *unused)
+{
+    return !test_migration_of(test)->moves->source;
+}
+
+static void test_a_source_dies_when_its_target_has_it(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test_migration_start(test, 1);
+    test_migration_is_told_to_leave(test, &program);
+    test_node_come_back(test, &test_one, &program);
+    assert_int_equal(kill(test_migration_of(test)->moves->source->pid, SIGKILL), 0);
+    test_node_until(test, is_one_server, NULL, "the end of the server that was left");
+    test_program_say(test, &program, "read 1", "4711");
+    test_program_say(test, &program, "go_on", "0");
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    test_migration_is_only_on(test, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+/* One that hangs is killed. */
+static void test_a_source_that_does_not_end(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test_program_say(test, &program, "stubborn", "0");
+    test_migration_start(test, 1);
+    test_migration_is_told_to_leave(test, &program);
+    test_migration_go_on(test, &program);
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    test_migration_is_only_on(test, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+/* ---- the node manager is restarted ---- */
+
+static bool is_served(struct test_node *test, void *user)
+{
+    const struct flyt_node_server *server = test_node_server(test, user);
+
+    return server && server->extents.count && !server->came_with;
+}
+
+static void restart(struct test_node *test, struct test_program *programs, unsigned count)
+{
+    test_node_stop(test);
+    test_node_start(test);
+    assert_null(test->node.migrations);
+    for (unsigned i = 0; i < count; i++)
+        test_node_until(test, is_served, &programs[i], "the server comes back");
+}
+
+static void test_a_restart_before_the_commit(void **state)
+{
+    struct test_node *test = *state;
+    static const char *const lines[] = {"busy 1", "mute 1"};
+    static const flyt_migration_phase phases[] = {FLYT_MIGRATION_COPYING, FLYT_MIGRATION_STOPPING};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct test_program programs[2];
+        test_migration_enter(test, programs, 2);
+        test_program_say(test, &programs[0], lines[i], "0");
+        test_migration_start(test, 1);
+        test_migration_until(test, phases[i]);
+        restart(test, programs, 2);
+        test_node_until_warm(test);
+        test_migration_stayed(test, programs, 2);
+        test_node_leave(test, &test_one, programs, 2);
+        test_migration_forget(test);
+    }
+}
+
+/* The clients were told to leave; who was to take them has gone with the node manager. */
+static void test_a_restart_after_the_commit(void **state)
+{
+    struct test_node *test = *state;
+
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        struct test_program programs[2];
+        test_migration_enter(test, programs, 2);
+        test_migration_start(test, gpu);
+        test_migration_is_told_to_leave(test, &programs[0]);
+        test_migration_is_told_to_leave(test, &programs[1]);
+        restart(test, programs, 2);
+        for (unsigned i = 0; i < 2; i++) {
+            test_node_come_back(test, &test_one, &programs[i]);
+            test_program_say(test, &programs[i], "resumed", "no");
+            test_program_say(test, &programs[i], "go_on", "0");
+            test_program_say(test, &programs[i], "read 1", "4711");
+        }
+        assert_int_equal(test_migration_allocation(test)->slots[0].gpu->index, 0);
+        assert_null(test_migration_allocation(test)->slots[0].held_gpu);
+        assert_int_equal(test_node_used_bytes(test, &test_one), 18 * MIB);
+        test_node_leave(test, &test_one, programs, 2);
+        test_migration_forget(test);
+    }
+}
+
+static bool has_gone(struct test_node *test, void *user)
+{
+    return waitpid(*(const pid_t *)user, NULL, WNOHANG) != 0; /* the node manager of before had started it */
+}
+
+/* The target has the session: it comes back with it, and the one that was left is sent away. */
+static void test_a_restart_when_the_target_has_it(void **state)
+{
+    struct test_node *test = *state;
+
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        struct test_program programs[1];
+        test_migration_enter(test, programs, 1);
+        test_migration_start(test, gpu);
+        test_migration_is_told_to_leave(test, &programs[0]);
+        test_node_come_back(test, &test_one, &programs[0]);
+        test_program_say(test, &programs[0], "resumed", "1 1");
+        const struct flyt_node_server *source = test_migration_of(test)->moves->source;
+        pid_t pid = source->pid;
+        restart(test, programs, 1);
+        test_program_say(test, &programs[0], "go_on", "0");
+        test_program_say(test, &programs[0], "read 1", "4711");
+        test_node_until(test, has_gone, &pid, "the end of the server that was left");
+        assert_int_equal(test_migration_allocation(test)->slots[0].gpu->index, gpu);
+        assert_int_equal(test_migration_allocation(test)->session_count, 1);
+        assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+        test_node_leave(test, &test_one, programs, 1);
+        test_migration_forget(test);
+    }
+}
+
+/* One has gone on at its target when the node manager is restarted, the other has not. */
+static void test_a_restart_in_between(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    test_migration_enter(test, programs, 2);
+    test_migration_start(test, 1);
+    test_migration_is_told_to_leave(test, &programs[0]);
+    test_migration_is_told_to_leave(test, &programs[1]);
+    test_migration_go_on(test, &programs[0]);
+    test_migration_until_one_has_moved(test);
+    restart(test, programs, 1);
+    flyt_handshake_status status = FLYT_HANDSHAKE_BUSY;
+    for (unsigned i = 0; i < 500 && status == FLYT_HANDSHAKE_BUSY; i++) {
+        status = test_node_try_to_come(test, &test_one, &programs[1]);
+        test_node_run(test, 20);
+    }
+    assert_int_equal(status, FLYT_HANDSHAKE_NO_SESSION);
+    test_program_say(test, &programs[0], "read 1", "4711");
+    assert_int_equal(test_migration_allocation(test)->slots[0].gpu->index, 1);
+    assert_int_equal(test_migration_allocation(test)->session_count, 1);
+    test_node_leave(test, &test_one, programs, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST_NODE(test_a_source_dies_before_it_is_left),
+        TEST_NODE(test_a_source_dies_between_two_tries),
+        TEST_NODE(test_a_source_dies_when_it_was_left),
+        TEST_NODE(test_a_source_dies_when_its_target_has_it),
+        TEST_NODE(test_a_source_that_does_not_end),
+        TEST_NODE(test_a_restart_before_the_commit),
+        TEST_NODE(test_a_restart_after_the_commit),
+        TEST_NODE(test_a_restart_when_the_target_has_it),
+        TEST_NODE(test_a_restart_in_between),
+    };
+
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

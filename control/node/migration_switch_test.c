@@ -1,0 +1,320 @@
+/* Tests of migrations (migration.h) whose targets or clients fail after the commit, while programs are on their way. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "control/node/test_migration.h"
+#include "control/node/test_node.h"
+
+/* ---- targets ---- */
+
+/* They are back, and the commit is undone. */
+static void taken_back(struct test_node *test, struct test_program *programs, unsigned count, const char *words)
+{
+    for (unsigned i = 0; i < count; i++) {
+        test_program_say(test, &programs[i], "resumed", "no"); /* it never was anywhere else */
+        test_program_say(test, &programs[i], "go_on", "0");
+    }
+    test_migration_until_failed(test, words);
+    test_node_make_fail(test, NULL, NULL);
+    test_migration_stayed(test, programs, count);
+    test_node_leave(test, &test_one, programs, count);
+}
+
+/* The target ends when it is given the session; of several, too, as long as none has gone on. */
+static void test_a_target_fails_after_the_commit(void **state)
+{
+    struct test_node *test = *state;
+    static const char *const points[] = {"fake.session:error", "fake.session:kill"};
+
+    for (size_t i = 0; i < 2; i++)
+        for (unsigned gpu = 0; gpu < 2; gpu++) {
+            struct test_program programs[2];
+            test_migration_enter(test, programs, 2);
+            test_node_make_fail(test, NULL, points[i]);
+            test_migration_start(test, gpu);
+            test_migration_is_told_to_leave(test, &programs[0]);
+            test_migration_is_told_to_leave(test, &programs[1]);
+            /* Its connection ends with the server. */
+            const unsigned char *token = programs[0].token;
+            struct flyt_node_server *source;
+            struct flyt_error err;
+            assert_int_equal(flyt_node_move_find_token(&test->node, test_migration_allocation(test), token,
+                                                       FLYT_TOKEN_BYTES, &source, &err),
+                             0);
+            int ends[2];
+            assert_int_equal(pipe(ends), 0);
+            const struct flyt_node_ticket ticket = {.session_id = programs[0].session_id, .allocation_id = test_one.id};
+            assert_int_equal(flyt_node_move_take_client(source, &ticket, ends[0], "a record of sixteen", 16), 0);
+            for (unsigned j = 0; j < 2; j++)
+                test_node_come_back(test, &test_one, &programs[j]);
+            close(ends[1]);
+            taken_back(test, programs, 2, "new server process");
+            test_migration_forget(test);
+        }
+}
+
+/* The client's connection to the target breaks before the session goes on there. */
+static void test_a_client_loses_its_target(void **state)
+{
+    struct test_node *test = *state;
+
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        struct test_program programs[1];
+        test_migration_enter(test, programs, 1);
+        test_migration_start(test, gpu);
+        test_migration_is_told_to_leave(test, &programs[0]);
+        test_node_come_back(test, &test_one, &programs[0]);
+        test_program_say(test, &programs[0], "resumed", "1 1");
+        assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+        int fd = programs[0].fd;
+        test_node_come_back(test, &test_one, &programs[0]);
+        close(fd);
+        taken_back(test, programs, 1, "has lost its new server process");
+        test_migration_forget(test);
+    }
+}
+
+/* SESSION cannot be sent to it. */
+static void test_a_target_does_not_take_it(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test_migration_start(test, 1);
+    test_migration_is_told_to_leave(test, &program);
+    test_node_make_fail(test, "node.migrate.switch:error:1", NULL);
+    test_node_come_back(test, &test_one, &program);
+    taken_back(test, &program, 1, "new server process has ended");
+}
+
+static bool is_failing(struct test_node *test, void *unused)
+{
+    return test_migration_of(test)->is_failing;
+}
+
+/* It dies between the commit and its client's coming. */
+static void test_a_target_dies_before_its_client_comes(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    test_migration_enter(test, programs, 2);
+    test_migration_start(test, 1);
+    test_migration_is_told_to_leave(test, &programs[0]);
+    test_migration_is_told_to_leave(test, &programs[1]);
+    assert_int_equal(kill(test_migration_of(test)->moves->target->pid, SIGKILL), 0);
+    test_node_until(test, is_failing, NULL, "its end is seen");
+    test_node_come_back(test, &test_one, &programs[0]);
+    test_node_come_back(test, &test_one, &programs[1]);
+    taken_back(test, programs, 2, "new server process has ended");
+}
+
+static bool has_lost_one(struct test_node *test, void *unused)
+{
+    return test_migration_of(test)->lost_count == 1;
+}
+
+static struct flyt_node_move *move_of(struct test_node *test, const struct test_program *program)
+{
+    struct flyt_node_move *move = test_migration_of(test)->moves;
+
+    while (move && move->session_id != program->session_id)
+        move = move->next;
+    assert_non_null(move);
+    return move;
+}
+
+/* One allocation's programs are on one side: one whose target dies when others have gone on ends. */
+static void test_a_target_dies_when_another_has_gone_on(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    test_migration_enter(test, programs, 2);
+    test_migration_start(test, 1);
+    test_migration_is_told_to_leave(test, &programs[0]);
+    test_migration_is_told_to_leave(test, &programs[1]);
+    test_migration_go_on(test, &programs[0]);
+    test_migration_until_one_has_moved(test);
+    assert_int_equal(kill(move_of(test, &programs[1])->target->pid, SIGKILL), 0);
+    test_node_until(test, has_lost_one, NULL, "the other is lost");
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    assert_int_equal(test_migration_allocation(test)->session_count, 1);
+    test_migration_is_only_on(test, 1);
+    test_program_say(test, &programs[0], "read 1", "4711");
+    assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+    test_node_leave(test, &test_one, programs, 1);
+}
+
+static void test_a_client_that_does_not_come(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test->node.switch_ms = 200;
+    test_migration_start(test, 1);
+    test_migration_is_told_to_leave(test, &program);
+    test_node_until_empty(test, &test_one);
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_migration_is_only_on(test, 1);
+}
+
+/* One that is at the target and never says that it goes on. */
+static void test_a_target_that_hangs(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test_migration_start(test, 1);
+    test_migration_is_told_to_leave(test, &program);
+    test_node_come_back(test, &test_one, &program);
+    test_program_say(test, &program, "resumed", "1 1");
+    test->node.switch_ms = 1;
+    test_program_say(test, &program, NULL, "gone");
+    test->node.switch_ms = TEST_LONG_MS;
+    close(program.fd);
+    test_node_come_back(test, &test_one, &program);
+    taken_back(test, &program, 1, "has not said in time");
+}
+
+/* Its session goes on at the target, which says so; but this is not read on its own. */
+static void go_on_unread(struct test_program *program, struct flyt_node_server *target)
+{
+    char answer[2];
+
+    assert_true(sd_event_source_set_enabled(target->link_source, SD_EVENT_OFF) >= 0);
+    assert_int_equal(send(program->fd, "go_on\n", 6, MSG_NOSIGNAL), 6);
+    assert_int_equal(recv(program->fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+    assert_memory_equal(answer, "0\n", sizeof answer);
+}
+
+static bool has_moved_or_fails(struct test_node *test, void *unused)
+{
+    return test->node.sessions_moved || is_failing(test, NULL) ||
+           flyt_node_migration_has_ended(test_migration_of(test));
+}
+
+/* That one goes on has been said, and not been read, when another one's target dies: it has gone on all the same. */
+static void test_a_target_dies_when_another_has_said_that_it_goes_on(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    test_migration_enter(test, programs, 2);
+    test_migration_start(test, 1);
+    for (unsigned i = 0; i < 2; i++)
+        test_migration_is_told_to_leave(test, &programs[i]);
+    for (unsigned i = 0; i < 2; i++) {
+        test_node_come_back(test, &test_one, &programs[i]);
+        test_program_say(test, &programs[i], "resumed", "1 1");
+    }
+    struct flyt_node_server *target = move_of(test, &programs[0])->target;
+    go_on_unread(&programs[0], target);
+    assert_int_equal(kill(move_of(test, &programs[1])->target->pid, SIGKILL), 0);
+    test_node_until(test, has_moved_or_fails, NULL, "the other's end is seen to");
+    assert_int_equal(test->node.sessions_moved, 1);
+    assert_true(sd_event_source_set_enabled(target->link_source, SD_EVENT_ON) >= 0);
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    assert_int_equal(test_migration_of(test)->lost_count, 1);
+    assert_int_equal(test_migration_allocation(test)->session_count, 1);
+    test_migration_is_only_on(test, 1);
+    test_program_say(test, &programs[0], "read 1", "4711");
+    close(programs[1].fd);
+    test_node_leave(test, &test_one, programs, 1);
+}
+
+/* The same of one whose time is over. */
+static void test_a_target_has_said_in_time_that_it_goes_on(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test_migration_start(test, 1);
+    test_migration_is_told_to_leave(test, &program);
+    test_node_come_back(test, &test_one, &program);
+    test_program_say(test, &program, "resumed", "1 1");
+    struct flyt_node_server *target = test_migration_of(test)->moves->target;
+    go_on_unread(&program, target);
+    test->node.switch_ms = 1;
+    test_node_until(test, has_moved_or_fails, NULL, "its time is over");
+    assert_int_equal(test->node.sessions_moved, 1);
+    test->node.switch_ms = TEST_LONG_MS;
+    assert_true(sd_event_source_set_enabled(target->link_source, SD_EVENT_ON) >= 0);
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    test_migration_is_only_on(test, 1);
+    test_program_say(test, &program, "read 1", "4711");
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+/* ---- sessions that are ended ---- */
+
+static void test_a_session_is_ended_on_its_way(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test_migration_start(test, 1);
+    test_migration_is_told_to_leave(test, &program);
+    flyt_node_server_end(test_node_server(test, &program), "an operator has ended this session");
+    test_node_until_empty(test, &test_one);
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_migration_is_only_on(test, 1);
+}
+
+/* At its target, which has not said that it goes on: it does not come back to its source. */
+static void test_a_session_is_ended_where_it_is_to_go_on(void **state)
+{
+    struct test_node *test = *state;
+
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        struct test_program program;
+        test_migration_enter(test, &program, 1);
+        test_migration_start(test, gpu);
+        test_migration_is_told_to_leave(test, &program);
+        test_node_come_back(test, &test_one, &program);
+        test_program_say(test, &program, "resumed", "1 1");
+        struct flyt_node_server *target = flyt_node_server_find(&test->node, program.session_id);
+        assert_ptr_equal(target, test_migration_of(test)->moves->target);
+        flyt_node_move_end_session(target, "an operator has ended this session");
+        test_node_until_empty(test, &test_one);
+        test_migration_until(test, FLYT_MIGRATION_DONE);
+        assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+        test_migration_is_only_on(test, gpu);
+        close(program.fd);
+        test_migration_forget(test);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST_NODE(test_a_target_fails_after_the_commit),
+        TEST_NODE(test_a_client_loses_its_target),
+        TEST_NODE(test_a_target_does_not_take_it),
+        TEST_NODE(test_a_target_dies_before_its_client_comes),
+        TEST_NODE(test_a_target_dies_when_another_has_gone_on),
+        TEST_NODE(test_a_client_that_does_not_come),
+        TEST_NODE(test_a_target_that_hangs),
+        TEST_NODE(test_a_target_dies_when_another_has_said_that_it_goes_on),
+        TEST_NODE(test_a_target_has_said_in_time_that_it_goes_on),
+        TEST_NODE(test_a_session_is_ended_on_its_way),
+        TEST_NODE(test_a_session_is_ended_where_it_is_to_go_on),
+    };
+
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
