@@ -14,6 +14,7 @@
 #include "control/node/groups.h"
 #include "control/node/migration.h"
 #include "control/node/order.h"
+#include "control/node/order_migration.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
 #include "control/node/restore.h"
@@ -276,19 +277,6 @@ static bool is_refused(struct flyt_node_manager *manager, int status, const flyt
     return true;
 }
 
-/* Whether who gives orders with this epoch leads; else *ret_outcome says why not. */
-static bool is_led(struct flyt_node *node, uint64_t epoch, flyt_outcome *ret_outcome)
-{
-    int status = flyt_node_see_epoch(node, epoch);
-
-    *ret_outcome = (flyt_outcome){FLYT_STATUS_OK, (char *)""};
-    if (status == -ESTALE)
-        *ret_outcome = (flyt_outcome){FLYT_STATUS_STALE, (char *)"the node follows a later leader"};
-    else if (status)
-        *ret_outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"the node cannot keep its state"};
-    return !status;
-}
-
 static void on_registered(void *user, int status, void *result)
 {
     struct flyt_node_manager *manager = user;
@@ -297,7 +285,7 @@ static void on_registered(void *user, int status, void *result)
     if (status == -ECANCELED || is_refused(manager, status, res ? &res->outcome : NULL))
         return;
     flyt_outcome outcome;
-    if (!is_led(manager->node, res->epoch, &outcome)) {
+    if (!flyt_node_is_led(manager->node, res->epoch, &outcome)) {
         is_refused(manager, 0, &outcome);
         return;
     }
@@ -473,42 +461,47 @@ static void send_migrations(struct flyt_node_manager *manager)
 
 static void serve_migrate(struct flyt_call *call, void *args)
 {
-    struct flyt_node_manager *manager = flyt_uplink_user(call);
-    const flyt_order_migrate_args *order = args;
-    struct flyt_error err = {0};
-    flyt_outcome outcome;
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
 
-    if (is_led(manager->node, order->epoch, &outcome)) {
-        outcome.status = flyt_node_migrate(manager->node, order, &err);
-        outcome.text = err.text;
-    }
-    flyt_call_reply(call, &outcome);
+    flyt_node_serve_migrate(manager->node, call, args);
 }
 
 static void serve_migration(struct flyt_call *call, void *args)
 {
-    struct flyt_node_manager *manager = flyt_uplink_user(call);
-    const flyt_order_migration_args *order = args;
-    flyt_order_migration_res res = {.use = {.id = order->migration_id,
-                                            .phase = FLYT_MIGRATION_PREPARING, /* it is not known */
-                                            .outcome = {FLYT_STATUS_NOT_FOUND, (char *)""}}};
-    struct flyt_node_migration *migration = flyt_node_migration_find(manager->node, order->migration_id);
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
 
     /* What has come of one before a restart the devices tell that registration names, when all have come back. */
     bool is_settled = !manager->node->is_rejoining && manager->state == REGISTERED &&
                       manager->told_inventory == inventory_of(manager->node);
-    if (is_led(manager->node, order->epoch, &res.outcome) && !migration && is_settled)
-        res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such migration (any more)"};
-    else if (res.outcome.status == FLYT_STATUS_OK && !migration)
-        res.outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE,
-                                     (char *)"programs may still come back after the node manager's restart"};
-    if (res.outcome.status == FLYT_STATUS_OK && order->cancel &&
-        flyt_node_migration_cancel(migration, "an operator has ended the migration") &&
-        !flyt_node_migration_has_ended(migration) && !migration->is_failing)
-        res.outcome = (flyt_outcome){FLYT_STATUS_CONFLICT, (char *)"it is too late: the programs are on their way"};
-    if (migration)
-        flyt_node_migration_use(migration, &res.use);
-    flyt_call_reply(call, &res);
+    flyt_node_serve_migration(manager->node, call, args, is_settled);
+}
+
+static void serve_receive(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_serve_receive(manager->node, call, args);
+}
+
+static void serve_send(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_serve_send(manager->node, call, args);
+}
+
+static void serve_switch(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_serve_switch(manager->node, call, args);
+}
+
+static void serve_send_back(struct flyt_call *call, void *args)
+{
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
+
+    flyt_node_serve_send_back(manager->node, call, args);
 }
 
 /* ---- images ---- */
@@ -520,7 +513,7 @@ static void serve_checkpoint(struct flyt_call *call, void *args)
     flyt_saving_res res = {.use = {.id = order->id, .phase = FLYT_SAVING_FAILED, .outcome = {.text = (char *)""}}};
     struct flyt_error err = {0};
 
-    if (is_led(manager->node, order->epoch, &res.outcome)) {
+    if (flyt_node_is_led(manager->node, order->epoch, &res.outcome)) {
         if (!order->ask)
             res.outcome = (flyt_outcome){flyt_node_checkpoint(manager->node, order, &err), err.text};
         const struct flyt_node_checkpoint *checkpoint = flyt_node_checkpoint_find(manager->node, order->id);
@@ -539,7 +532,7 @@ static void serve_restore(struct flyt_call *call, void *args)
     flyt_saving_res res = {.use = {.id = order->id, .phase = FLYT_SAVING_FAILED, .outcome = {.text = (char *)""}}};
     struct flyt_error err = {0};
 
-    if (is_led(manager->node, order->epoch, &res.outcome)) {
+    if (flyt_node_is_led(manager->node, order->epoch, &res.outcome)) {
         if (!order->ask)
             res.outcome = (flyt_outcome){flyt_node_restore(manager->node, order, &err), err.text};
         const struct flyt_node_restore *restore = flyt_node_restore_find(manager->node, order->id);
@@ -571,7 +564,7 @@ static void serve_session_kill(struct flyt_call *call, void *args)
     const flyt_order_session_args *order = args;
     flyt_outcome outcome;
 
-    if (is_led(manager->node, order->epoch, &outcome)) {
+    if (flyt_node_is_led(manager->node, order->epoch, &outcome)) {
         struct flyt_node_server *server = flyt_node_server_find(manager->node, order->session_id);
         struct flyt_node_server *away = flyt_node_resume_find(manager->node, order->session_id);
         struct flyt_node_suspended *suspended = flyt_node_suspended_find(manager->node, order->session_id);
@@ -609,7 +602,7 @@ static void serve_drain(struct flyt_call *call, void *args)
     flyt_order_drain_res res = {0};
     int status = 0;
 
-    if (is_led(node, order->epoch, &res.outcome) && allocation) {
+    if (flyt_node_is_led(node, order->epoch, &res.outcome) && allocation) {
         res.sessions.sessions_val = calloc(node->server_count + 1, sizeof *res.sessions.sessions_val);
         status = res.sessions.sessions_val ? 0 : -ENOMEM;
         for (struct flyt_node_server *server = node->servers; server && !status; server = server->next) {
@@ -699,7 +692,7 @@ static void serve_gpu_set(struct flyt_call *call, void *args)
     flyt_status status;
 
     const char *reason = check_gpu_order(node, gpu, order->group_size, &status);
-    bool is_led_now = is_led(node, order->epoch, &res.outcome);
+    bool is_led_now = flyt_node_is_led(node, order->epoch, &res.outcome);
     if (is_led_now && !reason && manager->gpu_order.call) {
         reason = "another GPU is being changed";
         status = FLYT_STATUS_CONFLICT;
@@ -743,6 +736,14 @@ static const struct flyt_procedure order_procedures[] = {
      sizeof(flyt_order_migrate_args), (xdrproc_t)xdr_flyt_outcome, serve_migrate},
     {FLYT_ORDER_MIGRATION, "order_migration", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_migration_args,
      sizeof(flyt_order_migration_args), (xdrproc_t)xdr_flyt_order_migration_res, serve_migration},
+    {FLYT_ORDER_RECEIVE, "order_receive", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_receive_args,
+     sizeof(flyt_order_receive_args), (xdrproc_t)xdr_flyt_outcome, serve_receive},
+    {FLYT_ORDER_SEND, "order_send", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_send_args, sizeof(flyt_order_send_args),
+     (xdrproc_t)xdr_flyt_outcome, serve_send},
+    {FLYT_ORDER_SWITCH, "order_switch", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_switch_args,
+     sizeof(flyt_order_switch_args), (xdrproc_t)xdr_flyt_order_migration_res, serve_switch},
+    {FLYT_ORDER_SEND_BACK, "order_send_back", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_send_back_args,
+     sizeof(flyt_order_send_back_args), (xdrproc_t)xdr_flyt_outcome, serve_send_back},
     {FLYT_ORDER_CHECKPOINT, "order_checkpoint", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_checkpoint_args,
      sizeof(flyt_order_checkpoint_args), (xdrproc_t)xdr_flyt_saving_res, serve_checkpoint},
     {FLYT_ORDER_RESTORE, "order_restore", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_order_restore_args,
