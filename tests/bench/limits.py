@@ -15,15 +15,14 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "system"))
+from figures import HAS_GPU, bench_program, native_environment, spread, table    # and where the modules below are
 import harness
 from cluster import System
 from greedy import Greedy
 from steady import events
 from survivor import is_quiet
 
-HAS_GPU = os.path.exists("/dev/nvidiactl")
-TENANT = os.path.join(harness.BUILD, "tests", "bench", "tenant")
+TENANT = bench_program("tenant")
 ROUNDS = int(os.environ.get("FLYT_ROUNDS", 5))
 SMS = 132
 MEASURE_MS = 600 if HAS_GPU else 1500
@@ -43,9 +42,8 @@ class Tenant:
     def __init__(self, system, i, kind):
         words = [str(word) for word in kind]
         if i is None:
-            environment = {**os.environ, "LD_LIBRARY_PATH": os.path.join(harness.CUDA, "lib64")}
-            self.process = harness.start([TENANT, *words], environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=subprocess.PIPE)
+            self.process = harness.start([TENANT, *words], native_environment(), stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         else:
             self.process = system.start_in_vm(i, TENANT, *words)
         self.read("ready")
@@ -96,13 +94,6 @@ def measure(tenants, ms=MEASURE_MS):
     return figures
 
 
-def table(title, rows):
-    print("\n%s\n\n| figure | asked | seen |\n|---|---|---|" % title)
-    for row in rows:
-        print("| %s | %s | %s |" % row)
-    sys.stdout.flush()
-
-
 def whole(vms, isolation="shared", env=None, **node):
     settings = {"warm": vms, **node}
     if HAS_GPU:
@@ -120,10 +111,6 @@ def add(system, i, sm, *words, sessions=1):
     system.flytctl("vm", "add", system.vm_ip(i), "--sm", sm, "--memory", "8G" if HAS_GPU else "64M", "--sessions", sessions,
                    *words)
     return system.vm_ip(i)
-
-
-def spread(values, form="%.3f"):
-    return "%s (%s–%s)" % tuple(form % value for value in (statistics.median(values), min(values), max(values)))
 
 
 # ---- SMs ----
@@ -316,7 +303,7 @@ def share():
 
 def launches(system, i):
     """µs for each of many launches back to back, the last one's end included, of tests/bench/launch in VM i."""
-    result = system.run_in_vm(i, os.path.join(harness.BUILD, "tests", "bench", "launch"), *LAUNCH, timeout=120)
+    result = system.run_in_vm(i, bench_program("launch"), *LAUNCH, timeout=120)
     harness.expect_equal(result.status, 0, "launch", result)
     return float(re.search(r"^launch_back_to_back (\S+) us$", result.out, re.M)[1])
 
