@@ -126,6 +126,7 @@ bench: all bench-programs
 	@sh tests/bench/run $(B)
 	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/control.py
 	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/limits.py
+	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/migrations.py
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -159,7 +160,7 @@ help:
 	@echo 'make test                all tests that take seconds each (no GPU needed)'
 	@echo 'make soak                the same, and those that take long'
 	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
-	@echo 'make bench               the measurements of the README, beside native where there is a GPU; the control plane'
+	@echo 'make bench               the measurements of the README, beside native where there is a GPU; the control plane; moves and images'
 	@echo 'make bundle              one folder that runs anywhere: $(B)/bundle/flyt'
 	@echo 'make install             into PREFIX=$(PREFIX) (DESTDIR is honoured): what direct mode needs'
 	@echo 'make install-cluster     what the machine of the cluster manager needs: programs, units, /etc/flyt/cluster.conf'

@@ -12,8 +12,14 @@ $(PAGE_HASH_BENCH): $(call objs,tests/bench/page_hash.c cpu/server/page_hasher.c
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
 
+# The driver's own checkpoint of another process, which it finds at run time: natively only. No nvcc.
+DRIVER_CHECKPOINT := $(B)/tests/bench/driver_checkpoint
+$(DRIVER_CHECKPOINT): $(call objs,tests/bench/driver_checkpoint.c)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -ldl
+
 .PHONY: bench-programs
-bench-programs: $(BENCH_PROGRAMS) $(PAGE_HASH_BENCH)
+bench-programs: $(BENCH_PROGRAMS) $(PAGE_HASH_BENCH) $(DRIVER_CHECKPOINT)
 
 # A cluster of simulated nodes and VMs before a real cluster manager (tests/bench/load/main.c). No CUDA.
 CONTROL_LOAD := $(B)/tests/bench/control_load
