@@ -198,7 +198,7 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
         else if (message->kind == FLYT_SERVER_LINK_FOLDER)
             status = take_folder(child, fds[0]);
         else if (flyt_prepare_takes(message->kind))
-            status = flyt_prepare_take(&child->session, &child->given, &child->message, *ret_fd_count ? fds[0] : -1,
+            status = flyt_prepare_take(&child->session, &child->given, &child->message, fds, *ret_fd_count,
                                        FLYT_SERVER_LINK_FD);
         else
             return 0;

@@ -127,6 +127,16 @@ CUresult flyt_copying_begin_image(struct flyt_session *session, const struct fly
     return result;
 }
 
+CUresult flyt_copying_begin_sending(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
+                                    const int *stream_fds, unsigned stream_count, struct flyt_error *err)
+{
+    flyt_close(fd);
+    for (unsigned i = 0; i < stream_count; i++)
+        flyt_close(stream_fds[i]);
+    flyt_error_set(err, -ENOTSUP, "this server sends nothing to other nodes");
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 /* Frees what nothing on the GPU uses any more. Whether that was all. */
 static bool end(struct flyt_session *session)
 {

@@ -41,6 +41,14 @@ CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_serv
 CUresult flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
                                   struct flyt_error *err);
 
+/*
+ * MOVE of kind FLYT_SERVER_LINK_MOVE_SEND came, with its connections: fd for the image, stream_fds, stream_count of
+ * them, for contents. All are taken over. As flyt_copying_begin_image; the state is where it was to be when the other
+ * server has said so.
+ */
+CUresult flyt_copying_begin_sending(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
+                                    const int *stream_fds, unsigned stream_count, struct flyt_error *err);
+
 /* MIRROR came; fd is closed. Where it cannot be used, flyt_copying_result tells why: -ENOTSUP, where the GPUs cannot
  * reach each other's memory. That of an extent that is gone, or when nothing is copied, is let go of. */
 void flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd);

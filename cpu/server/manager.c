@@ -1,5 +1,6 @@
 #include "cpu/server/manager.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 struct flyt_manager_order {
     struct flyt_manager_order *next;
     uint32_t kind;
-    int fd;
+    int fds[FLYT_MANAGER_ORDER_FDS_MAX]; /* fds[0]: -1: none */
+    unsigned fd_count;
     union {
         struct flyt_server_link_extent extent;
         struct flyt_server_link_limit limit;
@@ -117,7 +119,7 @@ static struct flyt_manager_order *free_order(struct flyt_manager_order *order)
     if (!order)
         return NULL;
     free(order->record);
-    explicit_bzero(&order->move, sizeof order->move); /* there may have been a key */
+    explicit_bzero(&order->move, sizeof order->move); /* there may have been keys */
     free(order);
     return NULL;
 }
@@ -139,17 +141,27 @@ static bool keep_data(struct flyt_manager_order *order, const struct flyt_server
 
 int flyt_manager_leave_order(struct flyt_manager *manager, const struct flyt_server_link_message *message)
 {
-    return flyt_manager_leave_order_with(manager, message, -1);
+    return flyt_manager_leave_order_with_all(manager, message, NULL, 0);
 }
 
 int flyt_manager_leave_order_with(struct flyt_manager *manager, const struct flyt_server_link_message *message, int fd)
+{
+    return flyt_manager_leave_order_with_all(manager, message, &fd, fd >= 0);
+}
+
+int flyt_manager_leave_order_with_all(struct flyt_manager *manager, const struct flyt_server_link_message *message,
+                                      const int *fds, unsigned fd_count)
 {
     struct flyt_manager_order *order = calloc(1, sizeof *order);
     int status = order ? 0 : -ENOMEM;
     if (!order)
         return status;
     order->kind = message->kind;
-    order->fd = fd;
+    order->fds[0] = -1;
+    order->fd_count = fd_count;
+    assert(fd_count <= FLYT_MANAGER_ORDER_FDS_MAX);
+    if (fd_count)
+        memcpy(order->fds, fds, fd_count * sizeof *fds);
     _Static_assert(sizeof order->move >= sizeof order->extent && sizeof order->move >= sizeof order->limit &&
                        sizeof order->move >= sizeof order->need && sizeof order->move >= sizeof order->share &&
                        sizeof order->move >= sizeof order->sm && sizeof order->move >= sizeof order->stop,
@@ -293,10 +305,14 @@ static void take_share(struct flyt_session *session, const struct flyt_server_li
 
 static void take_move(struct flyt_session *session, const struct flyt_manager_order *order)
 {
-    struct flyt_move_order move = {.kind = order->kind, .record = order->record, .record_bytes = order->record_bytes};
+    struct flyt_move_order move = {.kind = order->kind,
+                                   .record = order->record,
+                                   .record_bytes = order->record_bytes,
+                                   .stream_fds = order->fds + 1,
+                                   .stream_count = order->fd_count > 1 ? order->fd_count - 1 : 0};
     _Static_assert(sizeof move.move >= sizeof move.extent && sizeof move.move >= sizeof move.stop, "largest");
     memcpy(&move.move, &order->move, sizeof move.move);
-    flyt_move_order(session, &move, order->fd);
+    flyt_move_order(session, &move, order->fds[0]);
     explicit_bzero(&move.move, sizeof move.move);
 }
 
@@ -321,7 +337,7 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
         take_groups(session, &order->sm);
         break;
     case FLYT_SERVER_LINK_SHARE:
-        take_share(session, &order->share, order->fd);
+        take_share(session, &order->share, order->fds[0]);
         break;
     case FLYT_SERVER_LINK_EXTENT_CREDITED: {
         struct flyt_device *device = device_of_slot(session, order->extent.slot);

@@ -27,6 +27,7 @@ struct flyt_manager_order;
 enum {
     FLYT_MANAGER_SEND_MS = 5000, /* one that takes no message for so long counts as away */
     FLYT_MANAGER_ORDERS_MAX = 16384,
+    FLYT_MANAGER_ORDER_FDS_MAX = 1 + FLYT_MIGRATION_STREAMS_MAX, /* of MOVE: the connections to the other server */
     FLYT_MANAGER_CAUSE_MS = 1500, /* several times as long as a node manager gathers reports */
 };
 
@@ -79,6 +80,10 @@ bool flyt_manager_tell_data(struct flyt_manager *manager, enum flyt_server_link_
 int flyt_manager_leave_order(struct flyt_manager *manager, const struct flyt_server_link_message *message);
 /* The same of one with a descriptor, which is taken over where it succeeds; -1: none. */
 int flyt_manager_leave_order_with(struct flyt_manager *manager, const struct flyt_server_link_message *message, int fd);
+/* The same of one with fd_count descriptors, at most FLYT_MANAGER_ORDER_FDS_MAX, all of which are taken over where it
+ * succeeds. */
+int flyt_manager_leave_order_with_all(struct flyt_manager *manager, const struct flyt_server_link_message *message,
+                                      const int *fds, unsigned fd_count);
 /* The watching thread: another link, or none (-1), from now on. The old one, to be closed. */
 int flyt_manager_change_link(struct flyt_manager *manager, int fd);
 

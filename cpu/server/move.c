@@ -29,6 +29,11 @@ static bool is_copied(const struct flyt_move *self)
     return self->order.kind != FLYT_SERVER_LINK_MOVE_GIVE;
 }
 
+static bool is_image(const struct flyt_move *self)
+{
+    return self->order.kind == FLYT_SERVER_LINK_MOVE_WRITE || self->order.kind == FLYT_SERVER_LINK_MOVE_SEND;
+}
+
 /* Whether the program has been told nothing that it could not go on after. */
 static bool can_go_on(const struct flyt_move *self)
 {
@@ -156,40 +161,72 @@ static bool is_failing(struct flyt_session *session, const char *name)
 
 /* ---- orders ---- */
 
-/* fd is taken over. */
-static void take_move(struct flyt_session *session, const struct flyt_server_link_move *order, int fd)
+/* Begins what copies the memory. All descriptors are taken over. 0 or a negative errno with a sentence. */
+static int begin_copying(struct flyt_session *session, const struct flyt_move_order *order, int fd,
+                         struct flyt_error *err)
 {
+    CUresult result;
+    if (order->move.kind == FLYT_SERVER_LINK_MOVE_SEND) {
+        result = flyt_copying_begin_sending(session, &order->move, fd, order->stream_fds, order->stream_count, err);
+    } else if (order->move.kind == FLYT_SERVER_LINK_MOVE_WRITE) {
+        result = flyt_copying_begin_image(session, &order->move, fd, err);
+    } else {
+        flyt_close(fd);
+        result = flyt_copying_begin(session, &order->move, err);
+    }
+    return result == CUDA_SUCCESS ? 0 : err->code ? err->code : result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+}
+
+static void close_all(const struct flyt_move_order *order, int fd)
+{
+    flyt_close(fd);
+    for (unsigned i = 0; i < order->stream_count; i++)
+        flyt_close(order->stream_fds[i]);
+}
+
+/* 0, or a negative errno and what speaks against it, which may be the text of *err. */
+static int check_move(struct flyt_session *session, struct flyt_error *err, const char **ret_why)
+{
+    int status = -EBUSY;
+    if (session->move.move_id) {
+        *ret_why = "it is being moved already";
+    } else if (session->is_ended) {
+        *ret_why = "it has ended";
+    } else if ((*ret_why = flyt_replaceable_why_not_moved(session, &status))) {
+        return status;
+    } else if (!atomic_load(&session->move.is_known)) {
+        *ret_why = "its client library is older than moving";
+        status = -ENOTSUP;
+    } else if ((status = flyt_save_check(session, err))) {
+        *ret_why = err->text;
+    } else if (flyt_fault_point("move.begin") != FLYT_FAULT_NONE) {
+        *ret_why = "it was to fail at move.begin";
+        status = -EIO;
+    }
+    return status;
+}
+
+/* All descriptors are taken over. */
+static void take_move(struct flyt_session *session, const struct flyt_move_order *message, int fd)
+{
+    const struct flyt_server_link_move *order = &message->move;
     struct flyt_move *self = &session->move;
     struct flyt_error err = {0};
     const char *why = NULL;
-    int status = -EBUSY;
-    if (self->move_id)
-        why = "it is being moved already";
-    else if (session->is_ended)
-        why = "it has ended";
-    else if ((why = flyt_replaceable_why_not_moved(session, &status)))
-        ;
-    else if (!atomic_load(&self->is_known) && (status = -ENOTSUP))
-        why = "its client library is older than moving";
-    else if ((status = flyt_save_check(session, &err)))
+    int status = check_move(session, &err, &why);
+    if (status || order->kind == FLYT_SERVER_LINK_MOVE_GIVE) {
+        close_all(message, fd);
+    } else {
+        status = begin_copying(session, message, fd, &err);
         why = err.text;
-    else if (flyt_fault_point("move.begin") != FLYT_FAULT_NONE && (status = -EIO))
-        why = "it was to fail at move.begin";
-    if (!why && order->kind != FLYT_SERVER_LINK_MOVE_GIVE) {
-        CUresult result = order->kind == FLYT_SERVER_LINK_MOVE_WRITE
-                              ? flyt_copying_begin_image(session, order, fd, &err)
-                              : flyt_copying_begin(session, order, &err);
-        fd = order->kind == FLYT_SERVER_LINK_MOVE_WRITE ? -1 : fd;
-        status = err.code ? err.code : result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
-        why = result == CUDA_SUCCESS ? NULL : err.text;
     }
-    flyt_close(fd);
-    if (why) {
+    if (status) {
         refuse(session, order->move_id, status, why);
         return;
     }
     self->move_id = order->move_id;
     self->order = *order;
+    explicit_bzero(&self->order.streams, sizeof self->order.streams);
     self->step = FLYT_MOVE_BEGUN;
     self->is_written = false;
     self->begun_ns = session->clock_ns();
@@ -230,7 +267,7 @@ void flyt_move_order(struct flyt_session *session, const struct flyt_move_order 
     flyt_auto_close int own_fd = fd;
     if (order->kind == FLYT_SERVER_LINK_MOVE) {
         own_fd = -1;
-        take_move(session, &order->move, fd);
+        take_move(session, order, fd);
         return;
     }
     if (!is_of_this_move(session, order))
@@ -339,7 +376,7 @@ static void save(struct flyt_session *session)
         end_move(session, fd, err.text);
         return;
     }
-    if (self->order.kind == FLYT_SERVER_LINK_MOVE_WRITE) {
+    if (is_image(self)) {
         self->is_written = true;
         flyt_copying_put_state(session, fd);
         fd = -1;

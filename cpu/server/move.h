@@ -56,6 +56,8 @@ struct flyt_move_order {
     };
     const unsigned char *record; /* TAKE_BACK: what was read of the client's connection */
     size_t record_bytes;
+    const int *stream_fds; /* MOVE of kind FLYT_SERVER_LINK_MOVE_SEND: the connections behind the first one */
+    unsigned stream_count;
 };
 
 /* All zero: the session is not moved. */
@@ -90,7 +92,8 @@ struct flyt_move {
 /* The client is there; *res is what it has in common with this build. */
 void flyt_move_attach(struct flyt_session *session, const flyt_handshake_res *res);
 
-/* Carries out an order. fd: the descriptor that came with it, which is taken over; -1: none. */
+/* Carries out an order. fd: the descriptor that came with it, which is taken over, as those of streams are; -1: none.
+ */
 void flyt_move_order(struct flyt_session *session, const struct flyt_move_order *order, int fd);
 
 /* The link to the node manager has ended: unless the program was told to leave, the move has not been. */

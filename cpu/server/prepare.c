@@ -22,7 +22,7 @@ struct flyt_prepared_library {
 bool flyt_prepare_takes(uint32_t kind)
 {
     return kind == FLYT_SERVER_LINK_PREPARE || kind == FLYT_SERVER_LINK_MAKE || kind == FLYT_SERVER_LINK_UNMAKE ||
-           kind == FLYT_SERVER_LINK_LIBRARY || kind == FLYT_SERVER_LINK_STATE;
+           kind == FLYT_SERVER_LINK_LIBRARY || kind == FLYT_SERVER_LINK_STATE || kind == FLYT_SERVER_LINK_RECEIVE;
 }
 
 /* Answers with PREPARED; what has failed is kept. */
@@ -330,8 +330,19 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
     return answer(given, message, link_fd, move_id, err.code ? 0 : sequence, &err);
 }
 
+/* ---- RECEIVE ---- */
+
+static int take_receive(struct flyt_session *session, struct flyt_given *given,
+                        struct flyt_server_link_message *message, const int *fds, unsigned fd_count, int link_fd)
+{
+    const uint64_t move_id = message->receive.move_id;
+    struct flyt_error err = {0};
+    flyt_error_set(&err, -ENOTSUP, "this server receives nothing from other nodes");
+    return answer(given, message, link_fd, move_id, 0, &err);
+}
+
 int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
-                      int fd, int link_fd)
+                      const int *fds, unsigned fd_count, int link_fd)
 {
     int status = 0;
     switch (message->kind) {
@@ -347,10 +358,14 @@ int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, st
     case FLYT_SERVER_LINK_LIBRARY:
         take_library(session, message);
         break;
+    case FLYT_SERVER_LINK_RECEIVE:
+        status = take_receive(session, given, message, fds, fd_count, link_fd);
+        break;
     default:
-        status = take_state(session, given, message, fd, link_fd);
+        status = take_state(session, given, message, fds[0], link_fd);
     }
-    flyt_close(fd);
+    for (unsigned i = 0; i < fd_count; i++)
+        flyt_close(fds[i]);
     return status;
 }
 

@@ -39,12 +39,12 @@ struct flyt_prepare {
 /* Whether the message is one for flyt_prepare_take. */
 bool flyt_prepare_takes(uint32_t kind);
 /*
- * Carries out PREPARE, MAKE, UNMAKE, LIBRARY or STATE and answers over the link where an answer is due; *message is
- * written to. fd: the descriptor that came with it, which is closed; -1: none. 0 or a negative errno: the link is
- * broken.
+ * Carries out PREPARE, MAKE, UNMAKE, LIBRARY, STATE or RECEIVE and answers over the link where an answer is due;
+ * *message is written to. fds: the descriptors that came with it, fd_count of them, which are closed. 0 or a negative
+ * errno: the link is broken.
  */
 int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
-                      int fd, int link_fd);
+                      const int *fds, unsigned fd_count, int link_fd);
 /* SESSION came, and RESUME before it: whether they are what was prepared. 0, where nothing was, too; or a negative
  * errno with a sentence. */
 int flyt_prepare_check(const struct flyt_session *session, const struct flyt_given *given,

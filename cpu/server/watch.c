@@ -40,11 +40,12 @@ void flyt_watch_tell_end(struct flyt_watch *watch, bool has_work)
                       watch->session->end_reason, NULL, 0);
 }
 
-static void leave_order_with(struct flyt_watch *watch, const struct flyt_server_link_message *message, int fd)
+static void leave_order_with(struct flyt_watch *watch, const struct flyt_server_link_message *message, const int *fds,
+                             unsigned fd_count)
 {
-    int status = flyt_manager_leave_order_with(watch->session->manager, message, fd);
-    if (status)
-        flyt_close(fd);
+    int status = flyt_manager_leave_order_with_all(watch->session->manager, message, fds, fd_count);
+    for (unsigned i = 0; status && i < fd_count; i++)
+        flyt_close(fds[i]);
     if (status)
         flyt_fail("session %s: an order of the node manager is lost, kind=%u: %s", watch->session->label, message->kind,
                   strerror(-status));
@@ -53,7 +54,7 @@ static void leave_order_with(struct flyt_watch *watch, const struct flyt_server_
 
 static void leave_order(struct flyt_watch *watch, const struct flyt_server_link_message *message)
 {
-    leave_order_with(watch, message, -1);
+    leave_order_with(watch, message, NULL, 0);
 }
 
 /* The submission thread looks now and then at what would otherwise wait for a call. */
@@ -209,11 +210,11 @@ static void take_data_stream(struct flyt_watch *watch, int fd)
     flyt_secure_free(secure);
 }
 
-static void take_message(struct flyt_watch *watch, int fd)
+static void take_message(struct flyt_watch *watch, const int *fds, unsigned fd_count)
 {
     uint32_t kind = watch->message.kind;
     if (kind == FLYT_SERVER_LINK_DATA) {
-        take_data_stream(watch, fd);
+        take_data_stream(watch, fds[0]);
     } else if (!watch->is_node) {
         flyt_warn("session %s: the listener says what is not for a server, kind=%u", watch->session->label, kind);
     } else if (kind == FLYT_SERVER_LINK_WELCOME) {
@@ -221,13 +222,15 @@ static void take_message(struct flyt_watch *watch, int fd)
     } else if (kind == FLYT_SERVER_LINK_CAUSE) {
         flyt_manager_take_cause(watch->session->manager, (const char *)watch->message.data);
     } else {
-        leave_order_with(watch, &watch->message, fd);
+        leave_order_with(watch, &watch->message, fds, fd_count);
+        if (kind == FLYT_SERVER_LINK_MOVE || kind == FLYT_SERVER_LINK_TAKE_BACK)
+            explicit_bzero(&watch->message.move, sizeof watch->message.move); /* there may have been keys */
         if (kind == FLYT_SERVER_LINK_KILL || kind == FLYT_SERVER_LINK_GO)
             watch->give_up_ms = flyt_clock_ms() + GONE_MS;
     }
 }
 
-/* Whether the descriptor of the message is for the submission thread. */
+/* Whether descriptors of the message are for the submission thread. */
 static bool has_order_fd(const struct flyt_watch *watch)
 {
     switch (watch->message.kind) {
@@ -255,12 +258,10 @@ static void listen_to_link(struct flyt_watch *watch)
         hang_up(watch);
         return;
     }
-    bool has_fd =
-        fd_count == 1 && (watch->message.kind == FLYT_SERVER_LINK_DATA || (watch->is_node && has_order_fd(watch)));
-    if (!has_fd)
-        while (fd_count)
-            flyt_close(fds[--fd_count]);
-    take_message(watch, has_fd ? fds[0] : -1);
+    bool has_fds = watch->message.kind == FLYT_SERVER_LINK_DATA || (watch->is_node && has_order_fd(watch));
+    while (!has_fds && fd_count)
+        flyt_close(fds[--fd_count]);
+    take_message(watch, fds, fd_count);
 }
 
 /* ---- the thread ---- */
