@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Manual pages and completion agree with the programs; bash completes with them."""
 import os
+import re
 import shutil
 import subprocess
 
@@ -27,6 +28,21 @@ def completed(*words):
 def pages_say_what_programs_say():
     result = run([TOOL, "--check", BUILD])
     expect_equal(result.status, 0, result)
+
+
+@scenario
+def pages_by_hand_have_the_same_options():
+    """Those of programs that do not write their pages."""
+    for program, path in (("flyt-server", os.path.join(BUILD, "bin", "flyt-server")),
+                          ("flyt-run", os.path.join(ROOT, "scripts", "flyt-run")),
+                          ("flyt-pki", os.path.join(ROOT, "scripts", "flyt-pki"))):
+        with open(os.path.join(ROOT, "config", "man", program + ".1"), encoding="utf-8") as file:
+            page = file.read().replace("\\", "")
+        said = run([path, "--help"])
+        expect_equal(said.status, 0, program, "--help", said)
+        options = [set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", text)) for text in (said.out, page)]
+        expect(options[0], program, "names no option")
+        expect_equal(options[0], options[1], program, "options of --help, and of the page")
 
 
 @scenario
