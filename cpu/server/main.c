@@ -27,6 +27,7 @@
 #include "cpu/server/child.h"
 #include "cpu/server/image_cache.h"
 #include "cpu/server/pool.h"
+#include "cpu/server/rpcbind.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -43,6 +44,7 @@ struct options {
     unsigned url_count;
     unsigned warm_per_device;
     bool is_soft;
+    bool is_registering; /* with rpcbind */
     bool is_child;
     struct flyt_child_options child; /* --serve only */
 };
@@ -56,6 +58,7 @@ struct flyt_server {
     int listen_fds[LISTEN_MAX];
     char listen_urls[LISTEN_MAX][FLYT_URL_TEXT_BYTES];
     unsigned listen_count;
+    unsigned registered_port; /* with rpcbind; 0: none */
     int signal_fd;
     uint64_t started_ms;
     struct pollfd polls[FLYT_POOL_CHILDREN_MAX + 2];
@@ -74,6 +77,7 @@ static const char usage[] =
     "  --soft-memory SIZE  its memory, e.g. 512M or 4G (the default)\n"
     "  --soft-cc X.Y       its compute capability (default 9.0)\n"
     "  --soft-sm-rate N    thread-instructions per second of each of its SMs (default 0: no limit)\n"
+    "  --rpcbind           registers the first tcp port with this machine's rpcbind, for tools that look there\n"
     "  --no-scrub          new device memory is not cleared: the driver is trusted to hand out clean memory\n"
     "  --help              this text\n"
     "  --version           the version\n"
@@ -153,6 +157,9 @@ static int take_option(struct options *options, int option, const char *value)
         options->is_child = true;
         options->child.image_folder = value;
         return 0;
+    case 'r':
+        options->is_registering = true;
+        return 0;
     case 'N':
         options->child.is_trusting = true;
         return 0;
@@ -173,13 +180,21 @@ static int take_option(struct options *options, int option, const char *value)
 static int parse(int argc, char **argv, struct options *options)
 {
     static const struct option known[] = {
-        {"listen", required_argument, NULL, 'l'},      {"warm", required_argument, NULL, 'w'},
-        {"soft", required_argument, NULL, 's'},        {"soft-sms", required_argument, NULL, 'S'},
-        {"soft-memory", required_argument, NULL, 'M'}, {"soft-cc", required_argument, NULL, 'C'},
-        {"no-scrub", no_argument, NULL, 'N'},          {"serve", required_argument, NULL, 'c'},
-        {"gpu", required_argument, NULL, 'g'},         {"soft-sm-rate", required_argument, NULL, 'R'},
-        {"group-size", required_argument, NULL, 'G'},  {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},           {NULL, 0, NULL, 0},
+        {"listen", required_argument, NULL, 'l'},
+        {"warm", required_argument, NULL, 'w'},
+        {"soft", required_argument, NULL, 's'},
+        {"soft-sms", required_argument, NULL, 'S'},
+        {"soft-memory", required_argument, NULL, 'M'},
+        {"soft-cc", required_argument, NULL, 'C'},
+        {"no-scrub", no_argument, NULL, 'N'},
+        {"serve", required_argument, NULL, 'c'},
+        {"gpu", required_argument, NULL, 'g'},
+        {"soft-sm-rate", required_argument, NULL, 'R'},
+        {"group-size", required_argument, NULL, 'G'},
+        {"rpcbind", no_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
     };
     *options = (struct options){.warm_per_device = 1, .child.gpu = -1};
     opterr = 0;
@@ -230,6 +245,21 @@ static int open_listeners(struct flyt_server *server, struct flyt_error *err)
     return 0;
 }
 
+/* The first tcp port: rpcbind keeps one for each program, version and transport. */
+static int register_port(struct flyt_server *server, struct flyt_error *err)
+{
+    struct flyt_url url;
+
+    for (unsigned i = 0; i < server->listen_count; i++)
+        if (!flyt_url_parse(server->listen_urls[i], err, &url) && url.scheme == FLYT_URL_TCP) {
+            int status = flyt_rpcbind_register(FLYT_PROGRAM, FLYT_VERSION, url.port, err);
+            if (!status)
+                server->registered_port = url.port;
+            return status;
+        }
+    return flyt_error_set(err, -EINVAL, "--rpcbind registers a tcp port, and none is listened on");
+}
+
 /* One round. Returns whether the server goes on. */
 static bool wait_and_process(struct flyt_server *server)
 {
@@ -274,6 +304,8 @@ static int run(struct flyt_server *server)
         flyt_error_set(&err, status, "%s", strerror(-status));
     else
         status = open_listeners(server, &err);
+    if (!status && server->options.is_registering)
+        status = register_port(server, &err);
     if (status) {
         fprintf(stderr, "flyt-server: %s\n", err.text);
         return 1;
@@ -326,6 +358,8 @@ static int listen_and_serve(struct flyt_server *server)
                                             .child_argv = child_argv};
     flyt_pool_init(&server->pool, &config);
     int status = run(server);
+    if (server->registered_port)
+        flyt_rpcbind_unregister(FLYT_PROGRAM, FLYT_VERSION, server->registered_port);
     server->greeter = flyt_greeter_free(server->greeter);
     for (unsigned i = 0; i < server->listen_count; i++) {
         close(server->listen_fds[i]);
