@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,17 +14,6 @@
 
 #include "control/node/pool.h"
 #include "control/node/test_node.h"
-
-#define MIB (1ull << 20)
-
-static const struct test_wish one = {.id = 0x11,
-                                     .revision = 1,
-                                     .epoch = 1,
-                                     .vm_ip = "10.0.0.1",
-                                     .generation = 1,
-                                     .sessions_max = 8,
-                                     .memory_bytes = 100 * MIB,
-                                     .group_count = 4};
 
 /* A group of our own, in which the servers get theirs. False: none can be made here. */
 static bool make_base(char *ret_path, size_t bytes)
@@ -78,18 +66,8 @@ static struct test_node *start_with(const char *base)
 
 static struct test_program enter(struct test_node *test)
 {
-    struct test_outcome outcome = test_node_order(test, &one);
-    const struct flyt_credentials credentials = test_node_credentials(&one);
-
-    assert_int_equal(outcome.status, FLYT_STATUS_OK);
-    struct test_program program = test_node_connect(test, &credentials, NULL, false);
-    assert_int_equal(program.status, FLYT_HANDSHAKE_OK);
-    return program;
-}
-
-static bool has_no_sessions(struct test_node *test, void *user)
-{
-    return !flyt_node_allocation_find(&test->node, one.id)->session_count;
+    test_node_grant(test, &test_one);
+    return test_node_enter(test, &test_one);
 }
 
 /* The groups are gone with the node's last server: the base can be removed. */
@@ -116,19 +94,19 @@ static void test_each_server_has_a_group(void **state)
     struct test_node *test = start_with(base);
     assert_true(is_in_group(test->node.servers->pid, "/warm/"));
     struct test_program program = enter(test);
-    pid_t pid = flyt_node_server_find(&test->node, program.session_id)->pid;
+    pid_t pid = test_node_server(test, &program)->pid;
     assert_true(is_in_group(pid, "/vm-"));
-    snprintf(group, sizeof group, "%s/%s", base, flyt_node_server_find(&test->node, program.session_id)->cgroup);
+    snprintf(group, sizeof group, "%s/%s", base, test_node_server(test, &program)->cgroup);
     assert_int_equal(access(group, F_OK), 0);
     /* A restart leaves it where it is. */
     test_node_stop(test);
     assert_true(is_in_group(pid, "/vm-"));
     test_node_start(test);
-    while (!flyt_node_server_find(&test->node, program.session_id))
+    while (!test_node_server(test, &program))
         test_node_run(test, 10);
     assert_true(is_in_group(pid, "/vm-"));
     close(program.fd);
-    test_node_until(test, has_no_sessions, NULL, "the session's end");
+    test_node_until_empty(test, &test_one);
     assert_int_equal(access(group, F_OK), -1);
     *strrchr(group, '/') = 0;
     assert_int_equal(access(group, F_OK), -1); /* the VM's own went with its last server */
@@ -162,7 +140,7 @@ static void test_a_vm_is_bounded(void **state)
     }
     struct test_node *test = start_with(base);
     struct test_program program = enter(test);
-    snprintf(outer, sizeof outer, "%s", flyt_node_server_find(&test->node, program.session_id)->cgroup);
+    snprintf(outer, sizeof outer, "%s", test_node_server(test, &program)->cgroup);
     outer[strcspn(outer, "/")] = 0;
     is_bounded(base, outer, "memory.max", "536870912");
     is_bounded(base, outer, "cpu.max", "250000 100000");
@@ -173,7 +151,7 @@ static void test_a_vm_is_bounded(void **state)
     is_bounded(base, outer, "pids.max", "max");
     close(program.fd);
     close(second.fd);
-    test_node_until(test, has_no_sessions, NULL, "the sessions' ends");
+    test_node_until_empty(test, &test_one);
     finish(test, base);
 }
 
@@ -183,9 +161,9 @@ static void test_nothing_is_delegated(void **state)
 
     assert_int_equal(test->node.cgroups.base_fd, -1);
     struct test_program program = enter(test); /* everything works without */
-    assert_string_equal(flyt_node_server_find(&test->node, program.session_id)->cgroup, "");
+    assert_string_equal(test_node_server(test, &program)->cgroup, "");
     close(program.fd);
-    test_node_until(test, has_no_sessions, NULL, "the session's end");
+    test_node_until_empty(test, &test_one);
     test_node_stop(test);
     test_node_free(test);
 }

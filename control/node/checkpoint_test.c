@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,46 +17,21 @@
 #include <cmocka.h>
 
 #include "control/node/checkpoint.h"
-#include "control/node/migration.h"
-#include "control/node/pool.h"
 #include "control/node/report.h"
 #include "control/node/restore.h"
 #include "control/node/suspended.h"
+#include "control/node/test_migration.h"
 #include "control/node/test_node.h"
 #include "cpu/image/verify.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 
-#define MIB (1ull << 20)
-
 enum { LONG_AGO_MS = 1000000 };
-
-static const struct test_wish one = {.id = 0x11,
-                                     .revision = 1,
-                                     .epoch = 1,
-                                     .vm_ip = "10.0.0.1",
-                                     .generation = 1,
-                                     .sessions_max = 8,
-                                     .memory_bytes = 100 * MIB,
-                                     .group_count = 4};
 
 static uint64_t last_id; /* of orders */
 static struct flyt_error refusal;
 
 /* ---- programs ---- */
-
-static void say(struct test_node *test, struct test_program *program, const char *line, const char *answer)
-{
-    const char *its = test_program_ask(test, program, line);
-
-    if (strcmp(its, answer) != 0)
-        fail_msg("%s: %s, not %s", line ? line : "nothing", its, answer);
-}
-
-static struct flyt_node_server *server_of(struct test_node *test, const struct test_program *program)
-{
-    return flyt_node_server_find(&test->node, program->session_id);
-}
 
 static struct flyt_node_suspended *record_of(struct test_node *test, const struct test_program *program)
 {
@@ -67,20 +41,17 @@ static struct flyt_node_suspended *record_of(struct test_node *test, const struc
 /* Each has 8 MiB of memory with a word of its own, and has said five lines. */
 static void begin(struct test_node *test, struct test_program *programs, unsigned count)
 {
-    const struct flyt_credentials credentials = test_node_credentials(&one);
     char line[32];
 
-    test_node_grant(test, &one);
+    test_node_grant(test, &test_one);
     for (unsigned i = 0; i < count; i++) {
-        programs[i] = test_node_connect(test, &credentials, NULL, false);
-        if (programs[i].status != FLYT_HANDSHAKE_OK)
-            fail_msg("refused: %s", programs[i].message);
+        programs[i] = test_node_enter(test, &test_one);
         snprintf(line, sizeof line, "write 1 %u", 4711 + i);
-        say(test, &programs[i], "extent 1 0 8388608", "0");
-        say(test, &programs[i], line, "0");
-        say(test, &programs[i], "extent 3 0 2097152", "0");
-        say(test, &programs[i], "extent 2 0 2097152", "0");
-        say(test, &programs[i], "drop 3", "2097152");
+        test_program_say(test, &programs[i], "extent 1 0 8388608", "0");
+        test_program_say(test, &programs[i], line, "0");
+        test_program_say(test, &programs[i], "extent 3 0 2097152", "0");
+        test_program_say(test, &programs[i], "extent 2 0 2097152", "0");
+        test_program_say(test, &programs[i], "drop 3", "2097152");
     }
 }
 
@@ -90,45 +61,12 @@ static void has_its_memory(struct test_node *test, struct test_program *programs
 
     for (unsigned i = 0; i < count; i++) {
         snprintf(word, sizeof word, "%u", 4711 + i);
-        say(test, &programs[i], "read 1", word);
-        say(test, &programs[i], "read 2", "0");
-        say(test, &programs[i], "memory 3", "none");
+        test_program_say(test, &programs[i], "read 1", word);
+        test_program_say(test, &programs[i], "read 2", "0");
+        test_program_say(test, &programs[i], "memory 3", "none");
     }
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, count * 10 * MIB);
-    assert_int_equal(flyt_node_allocation_find(&test->node, one.id)->session_count, count);
-}
-
-static flyt_handshake_status try_to_come(struct test_node *test, struct test_program *program)
-{
-    const struct flyt_credentials credentials = test_node_credentials(&one);
-    struct test_program again = test_node_resume(test, &credentials, program->token, false);
-
-    if (again.status != FLYT_HANDSHAKE_OK)
-        return again.status;
-    assert_true(again.session_id == program->session_id);
-    assert_memory_equal(again.token, program->token, sizeof again.token);
-    *program = again;
-    return FLYT_HANDSHAKE_OK;
-}
-
-/* As a client does: again and again. */
-static void come_back(struct test_node *test, struct test_program *program)
-{
-    flyt_handshake_status status = FLYT_HANDSHAKE_BUSY;
-
-    for (unsigned i = 0; i < 500 && status == FLYT_HANDSHAKE_BUSY; i++) {
-        status = try_to_come(test, program);
-        if (status == FLYT_HANDSHAKE_BUSY)
-            test_node_run(test, 20);
-    }
-    assert_int_equal(status, FLYT_HANDSHAKE_OK);
-}
-
-static bool has_no_sessions(struct test_node *test, void *unused)
-{
-    const struct flyt_node_allocation *allocation = flyt_node_allocation_find(&test->node, one.id);
-
-    return !allocation || !allocation->session_count;
+    assert_int_equal(test_node_used_bytes(test, &test_one), count * 10 * MIB);
+    assert_int_equal(flyt_node_allocation_find(&test->node, test_one.id)->session_count, count);
 }
 
 /* ---- orders ---- */
@@ -144,7 +82,7 @@ static flyt_status checkpoint_of(struct test_node *test, uint64_t session_id, bo
 {
     char folder[FLYT_NAME_BYTES_MAX];
     const flyt_order_checkpoint_args args = {.id = ++last_id,
-                                             .allocation_id = one.id,
+                                             .allocation_id = test_one.id,
                                              .session_id = session_id,
                                              .folder = folder,
                                              .leave_running = leave_running,
@@ -202,8 +140,7 @@ static void until_failed(struct test_node *test, flyt_status status, const char 
 {
     flyt_saving_use use = until_phase(test, FLYT_SAVING_FAILED);
 
-    if (!strstr(use.outcome.text, words))
-        fail_msg("not \"%s\": %s", words, use.outcome.text);
+    test_contains(use.outcome.text, words);
     assert_int_equal(use.outcome.status, status);
 }
 
@@ -240,48 +177,40 @@ static void suspend(struct test_node *test, struct test_program *programs, unsig
     pid_t pids[4];
 
     for (unsigned i = 0; i < count; i++)
-        pids[i] = server_of(test, &programs[i])->pid;
+        pids[i] = test_node_server(test, &programs[i])->pid;
     must(checkpoint_of(test, 0, false));
     flyt_saving_use use = until_phase(test, FLYT_SAVING_DONE);
     assert_int_equal(use.session_count, count);
-    assert_non_null(strstr(test->last_event, "checkpoint.done"));
+    test_contains(test->last_event, "checkpoint.done");
     for (unsigned i = 0; i < count; i++) {
-        say(test, &programs[i], NULL, "moved for ever");
-        say(test, &programs[i], NULL, "gone");
+        test_program_say(test, &programs[i], NULL, "moved for ever");
+        test_program_say(test, &programs[i], NULL, "gone");
         close(programs[i].fd);
         programs[i].fd = -1;
         assert_int_equal(kill(pids[i], 0), -1);
         assert_non_null(record_of(test, &programs[i]));
-        assert_int_equal(try_to_come(test, &programs[i]), FLYT_HANDSHAKE_BUSY);
+        assert_int_equal(test_node_try_to_come(test, &test_one, &programs[i]), FLYT_HANDSHAKE_BUSY);
     }
-    assert_true(has_no_sessions(test, NULL));
-    assert_int_equal(test_node_use(test, one.id).session_count, count); /* its allocation is not idle */
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
+    assert_true(test_node_is_empty(test, (void *)&test_one));
+    assert_int_equal(test_node_use(test, test_one.id).session_count, count); /* its allocation is not idle */
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
 }
 
 static void restore(struct test_node *test, struct test_program *programs, unsigned count)
 {
     must(restore_of(test));
     for (unsigned i = 0; i < count; i++) {
-        come_back(test, &programs[i]);
-        say(test, &programs[i], "resumed", "2 2");
+        test_node_come_back(test, &test_one, &programs[i]);
+        test_program_say(test, &programs[i], "resumed", "2 2");
         assert_non_null(record_of(test, &programs[i]));
-        say(test, &programs[i], "go_on", "0");
+        test_program_say(test, &programs[i], "go_on", "0");
     }
     flyt_saving_use use = until_phase(test, FLYT_SAVING_DONE);
     assert_int_equal(use.session_count, count);
     assert_int_equal(use.memory_bytes, count * 10 * MIB);
-    assert_non_null(strstr(test->last_event, "restore.done"));
+    test_contains(test->last_event, "restore.done");
     assert_null(test->node.state.suspended);
     has_its_memory(test, programs, count);
-}
-
-static void end_all(struct test_node *test, struct test_program *programs, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++)
-        close(programs[i].fd);
-    test_node_until(test, has_no_sessions, NULL, "the sessions' end");
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
 }
 
 /* ---- as it should be ---- */
@@ -296,7 +225,7 @@ static void test_programs_go_on(void **state)
     struct stat about;
 
     begin(test, programs, 2);
-    pid_t pid = server_of(test, &programs[0])->pid;
+    pid_t pid = test_node_server(test, &programs[0])->pid;
     must(checkpoint_of(test, programs[0].session_id, true));
     flyt_saving_use use = until_phase(test, FLYT_SAVING_DONE);
     assert_int_equal(use.session_count, 1);
@@ -310,7 +239,7 @@ static void test_programs_go_on(void **state)
     assert_int_equal(summary.totals.sequence.received, 5);
     flyt_checkpoint_summary_fini(&summary);
     assert_null(test->node.state.suspended);
-    assert_int_equal(server_of(test, &programs[0])->pid, pid);
+    assert_int_equal(test_node_server(test, &programs[0])->pid, pid);
     has_its_memory(test, programs, 2);
     must(checkpoint_of(test, 0, true));
     assert_int_equal(until_phase(test, FLYT_SAVING_DONE).session_count, 2);
@@ -318,7 +247,7 @@ static void test_programs_go_on(void **state)
     has_its_memory(test, programs, 2);
     /* Nobody waits. */
     assert_int_equal(restore_of(test), FLYT_STATUS_NOT_FOUND);
-    end_all(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
 }
 
 static void test_programs_wait_and_go_on(void **state)
@@ -335,12 +264,12 @@ static void test_programs_wait_and_go_on(void **state)
         assert_int_equal(args.sessions.sessions_len, 3);
         for (unsigned i = 0; i < 3; i++) {
             assert_int_equal(args.sessions.sessions_val[i].server_pid, 0);
-            assert_non_null(strstr(args.sessions.sessions_val[i].why_not, "checkpointed"));
+            test_contains(args.sessions.sessions_val[i].why_not, "checkpointed");
         }
         xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &args);
         restore(test, programs, 3);
     }
-    end_all(test, programs, 3);
+    test_node_leave(test, &test_one, programs, 3);
 }
 
 /* The rest of its VM runs on. */
@@ -353,14 +282,14 @@ static void test_one_of_two_waits(void **state)
     must(checkpoint_of(test, programs[1].session_id, false));
     until_phase(test, FLYT_SAVING_DONE);
     has_its_memory(test, programs, 1);
-    say(test, &programs[1], NULL, "moved for ever");
+    test_program_say(test, &programs[1], NULL, "moved for ever");
     close(programs[1].fd);
     must(restore_of(test));
-    come_back(test, &programs[1]);
-    say(test, &programs[1], "go_on", "0");
+    test_node_come_back(test, &test_one, &programs[1]);
+    test_program_say(test, &programs[1], "go_on", "0");
     until_phase(test, FLYT_SAVING_DONE);
     has_its_memory(test, programs, 2);
-    end_all(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
 }
 
 static void test_they_outlive_the_node_manager(void **state)
@@ -374,42 +303,19 @@ static void test_they_outlive_the_node_manager(void **state)
     test_node_start(test);
     test_node_until_warm(test);
     for (unsigned i = 0; i < 2; i++)
-        assert_int_equal(try_to_come(test, &programs[i]), FLYT_HANDSHAKE_BUSY);
+        assert_int_equal(test_node_try_to_come(test, &test_one, &programs[i]), FLYT_HANDSHAKE_BUSY);
     for (unsigned i = 0; i < 500 && restore_of(test) == FLYT_STATUS_UNAVAILABLE; i++)
         test_node_run(test, 20); /* others might still come back */
     for (unsigned i = 0; i < 2; i++) {
-        come_back(test, &programs[i]);
-        say(test, &programs[i], "go_on", "0");
+        test_node_come_back(test, &test_one, &programs[i]);
+        test_program_say(test, &programs[i], "go_on", "0");
     }
     until_phase(test, FLYT_SAVING_DONE);
     has_its_memory(test, programs, 2);
-    end_all(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
 }
 
 /* ---- checkpoints that fail ---- */
-
-static bool is_renewed(struct test_node *test, void *unused)
-{
-    for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        if (server->state == FLYT_NODE_SERVER_ENDING && !server->allocation)
-            return false;
-    for (unsigned i = 0; i < test->node.gpus.count; i++)
-        if (!test->node.starts[i].warm)
-            return false;
-    return true;
-}
-
-/* Points of servers, which are started anew; NULL: none. */
-static void make_servers_fail(struct test_node *test, const char *points)
-{
-    if (points)
-        setenv(FLYT_FAULT_VARIABLE, points, 1);
-    else
-        unsetenv(FLYT_FAULT_VARIABLE);
-    for (unsigned i = 0; i < test->node.gpus.count; i++)
-        flyt_node_pool_renew(&test->node, &test->node.gpus.items[i]);
-    test_node_until(test, is_renewed, NULL, "other warm servers");
-}
 
 static void test_checkpoints_that_fail(void **state)
 {
@@ -427,21 +333,21 @@ static void test_checkpoints_that_fail(void **state)
         assert_int_equal(flyt_fault_set(point), 0);
         must(checkpoint_of(test, 0, leave_running));
         until_failed(test, FLYT_STATUS_UNAVAILABLE, i % 3 == 2 ? "cannot keep" : points[i % 3]);
-        assert_non_null(strstr(test->last_event, "checkpoint.failed"));
+        test_contains(test->last_event, "checkpoint.failed");
         assert_int_equal(flyt_fault_set(NULL), 0);
         assert_int_equal(count_images(test, NULL), 0);
         assert_null(test->node.state.suspended);
         has_its_memory(test, programs, 2);
     }
-    say(test, &programs[0], "restless 1", "0");
+    test_program_say(test, &programs[0], "restless 1", "0");
     must(checkpoint_of(test, 0, false));
     until_failed(test, FLYT_STATUS_TIMEOUT, "does not stop");
     assert_int_equal(count_images(test, NULL), 0);
-    say(test, &programs[1], "refusing 1", "0");
+    test_program_say(test, &programs[1], "refusing 1", "0");
     must(checkpoint_of(test, 0, false));
     until_failed(test, FLYT_STATUS_NOT_SUPPORTED, "a kernel of it allocates memory");
     has_its_memory(test, programs, 2);
-    end_all(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
 }
 
 static void test_a_program_ends_meanwhile(void **state)
@@ -450,14 +356,14 @@ static void test_a_program_ends_meanwhile(void **state)
     struct test_program programs[2];
 
     begin(test, programs, 2);
-    say(test, &programs[1], "busy 1", "0");
+    test_program_say(test, &programs[1], "busy 1", "0");
     must(checkpoint_of(test, 0, true));
     until_phase(test, FLYT_SAVING_COPYING);
     close(programs[1].fd);
     assert_int_equal(until_phase(test, FLYT_SAVING_DONE).session_count, 1);
     assert_int_equal(count_images(test, NULL), 1);
     has_its_memory(test, programs, 1);
-    end_all(test, programs, 1);
+    test_node_leave(test, &test_one, programs, 1);
 }
 
 static void test_a_server_dies_meanwhile(void **state)
@@ -466,50 +372,35 @@ static void test_a_server_dies_meanwhile(void **state)
     struct test_program programs[2];
 
     begin(test, programs, 2);
-    say(test, &programs[1], "busy 1", "0");
+    test_program_say(test, &programs[1], "busy 1", "0");
     must(checkpoint_of(test, 0, false));
     until_phase(test, FLYT_SAVING_COPYING);
-    kill(server_of(test, &programs[1])->pid, SIGKILL);
+    kill(test_node_server(test, &programs[1])->pid, SIGKILL);
     until_failed(test, FLYT_STATUS_UNAVAILABLE, "ended unexpectedly");
     assert_int_equal(count_images(test, NULL), 0);
     close(programs[1].fd);
     has_its_memory(test, programs, 1);
-    end_all(test, programs, 1);
+    test_node_leave(test, &test_one, programs, 1);
 }
 
 static flyt_status migrate(struct test_node *test)
 {
-    u_int groups[] = {8, 9, 10, 11};
-    flyt_slot slot = {.gpu_uuid = test->node.gpus.items[1].uuid,
-                      .memory_bytes = one.memory_bytes,
-                      .sm_groups = {4, groups},
-                      .sm_count = 32};
-    const flyt_order_migrate_args args = {.epoch = 1,
-                                          .migration_id = 1,
-                                          .allocation = {.id = one.id,
-                                                         .vm_ip = (char *)one.vm_ip,
-                                                         .tenant = (char *)"",
-                                                         .state = FLYT_ALLOCATION_ACTIVE,
-                                                         .revision = 2,
-                                                         .generation = 1,
-                                                         .sessions_max = 8,
-                                                         .isolation = FLYT_ISOLATION_SHARED,
-                                                         .slots = {1, &slot}}};
-    struct flyt_error err;
+    const struct test_wish wish = test_migration_target(1);
+    const flyt_migration_bounds none = {0};
 
-    return flyt_node_migrate(&test->node, &args, &err);
+    return test_migration_order(test, TEST_MIGRATION_ID, &wish, &none, NULL);
 }
 
 static void test_one_at_a_time(void **state)
 {
     struct test_node *test = *state;
     struct test_program program;
-    struct test_wish larger = one;
+    struct test_wish larger = test_one;
 
     larger.revision = 2;
     larger.group_count = 8;
     begin(test, &program, 1);
-    say(test, &program, "busy 1", "0");
+    test_program_say(test, &program, "busy 1", "0");
     must(checkpoint_of(test, 0, true));
     until_phase(test, FLYT_SAVING_COPYING);
     const uint64_t id = last_id;
@@ -517,25 +408,25 @@ static void test_one_at_a_time(void **state)
     assert_int_equal(migrate(test), FLYT_STATUS_CONFLICT);
     assert_int_equal(test_node_order(test, &larger).status, FLYT_STATUS_CONFLICT);
     last_id = id;
-    say(test, &program, "busy 0", "0");
+    test_program_say(test, &program, "busy 0", "0");
     until_phase(test, FLYT_SAVING_DONE);
-    say(test, &program, "busy 1", "0");
+    test_program_say(test, &program, "busy 1", "0");
     assert_int_equal(migrate(test), FLYT_STATUS_OK);
     assert_int_equal(checkpoint_of(test, 0, true), FLYT_STATUS_CONFLICT);
-    flyt_node_migration_cancel(flyt_node_migration_find(&test->node, 1), "enough");
+    flyt_node_migration_cancel(test_migration_of(test), "enough");
     assert_int_equal(checkpoint_of(test, 0xdead, true), FLYT_STATUS_CONFLICT);
-    end_all(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
 }
 
 static void test_refusals(void **state)
 {
     struct test_node *test = *state;
-    flyt_order_checkpoint_args args = {.id = 1000, .allocation_id = one.id, .folder = (char *)"images"};
+    flyt_order_checkpoint_args args = {.id = 1000, .allocation_id = test_one.id, .folder = (char *)"images"};
     const flyt_order_restore_args relative = {.id = 1001, .folder = (char *)"images"};
     struct test_program program;
     struct flyt_error err;
 
-    test_node_grant(test, &one);
+    test_node_grant(test, &test_one);
     assert_int_equal(checkpoint_of(test, 0, false), FLYT_STATUS_NOT_FOUND); /* nobody runs */
     begin(test, &program, 1);
     assert_int_equal(checkpoint_of(test, 0xdead, false), FLYT_STATUS_NOT_FOUND);
@@ -544,24 +435,24 @@ static void test_refusals(void **state)
     args.allocation_id = 5;
     args.folder = (char *)"/nowhere/at/all";
     assert_int_equal(flyt_node_checkpoint(&test->node, &args, &err), FLYT_STATUS_NOT_FOUND);
-    args.allocation_id = one.id;
+    args.allocation_id = test_one.id;
     assert_int_equal(flyt_node_checkpoint(&test->node, &args, &err), FLYT_STATUS_OK);
     last_id = args.id;
     until_failed(test, FLYT_STATUS_UNAVAILABLE, "the folder cannot be opened");
     has_its_memory(test, &program, 1);
-    end_all(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
 }
 
 /* ---- restores that fail ---- */
 
 static void stays(struct test_node *test, struct test_program *programs, unsigned count)
 {
-    test_node_until(test, has_no_sessions, NULL, "the sessions are in their images again");
+    test_node_until_empty(test, &test_one);
     for (unsigned i = 0; i < count; i++) {
         assert_non_null(record_of(test, &programs[i]));
-        assert_int_equal(try_to_come(test, &programs[i]), FLYT_HANDSHAKE_BUSY);
+        assert_int_equal(test_node_try_to_come(test, &test_one, &programs[i]), FLYT_HANDSHAKE_BUSY);
     }
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
 }
 
 static void test_servers_that_fail(void **state)
@@ -582,15 +473,15 @@ static void test_servers_that_fail(void **state)
     begin(test, &program, 1);
     suspend(test, &program, 1);
     for (unsigned i = 0; i < sizeof failures / sizeof failures[0]; i++) {
-        make_servers_fail(test, failures[i].points);
+        test_node_make_fail(test, NULL, failures[i].points);
         must(restore_of(test));
         until_failed(test, failures[i].status, failures[i].words);
-        assert_non_null(strstr(test->last_event, "restore.failed"));
+        test_contains(test->last_event, "restore.failed");
         stays(test, &program, 1);
     }
-    make_servers_fail(test, NULL);
+    test_node_make_fail(test, NULL, NULL);
     restore(test, &program, 1);
-    end_all(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
 }
 
 /* After its client has come, and after it was to come. */
@@ -602,22 +493,22 @@ static void test_a_server_dies_with_its_client(void **state)
     begin(test, &program, 1);
     suspend(test, &program, 1);
     must(restore_of(test));
-    come_back(test, &program);
-    kill(server_of(test, &program)->pid, SIGKILL);
+    test_node_come_back(test, &test_one, &program);
+    kill(test_node_server(test, &program)->pid, SIGKILL);
     until_failed(test, FLYT_STATUS_UNAVAILABLE, "has ended before");
     close(program.fd);
     stays(test, &program, 1);
     /* Its client loses it: the server is ended. */
     must(restore_of(test));
-    come_back(test, &program);
+    test_node_come_back(test, &test_one, &program);
     close(program.fd);
     for (unsigned i = 0; i < 500 && use_of(test).phase < FLYT_SAVING_DONE; i++)
-        if (try_to_come(test, &program) != FLYT_HANDSHAKE_BUSY)
+        if (test_node_try_to_come(test, &test_one, &program) != FLYT_HANDSHAKE_BUSY)
             fail_msg("its client is not told to try again");
     until_phase(test, FLYT_SAVING_FAILED);
     stays(test, &program, 1);
     restore(test, &program, 1);
-    end_all(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
 }
 
 static void test_a_client_that_does_not_come(void **state)
@@ -633,7 +524,7 @@ static void test_a_client_that_does_not_come(void **state)
     test->node.switch_ms = FLYT_NODE_MOVE_SWITCH_MS;
     stays(test, &program, 1);
     restore(test, &program, 1);
-    end_all(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
 }
 
 /* A damaged image is refused before anything is changed, for all of them. */
@@ -662,7 +553,7 @@ static void test_a_damaged_image(void **state)
     }
     close(fd);
     restore(test, programs, 2);
-    end_all(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
 }
 
 static void test_a_program_has_ended(void **state)
@@ -674,20 +565,20 @@ static void test_a_program_has_ended(void **state)
     suspend(test, programs, 2);
     record_of(test, &programs[0])->asked_ms -= LONG_AGO_MS;
     must(restore_of(test));
-    come_back(test, &programs[1]);
-    say(test, &programs[1], "go_on", "0");
+    test_node_come_back(test, &test_one, &programs[1]);
+    test_program_say(test, &programs[1], "go_on", "0");
     until_failed(test, FLYT_STATUS_NOT_FOUND, "it has ended");
     assert_int_equal(use_of(test).session_count, 1);
     assert_null(test->node.state.suspended);
-    assert_int_equal(try_to_come(test, &programs[0]), FLYT_HANDSHAKE_NO_SESSION);
-    say(test, &programs[1], "read 1", "4712");
-    end_all(test, &programs[1], 1);
+    assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_NO_SESSION);
+    test_program_say(test, &programs[1], "read 1", "4712");
+    test_node_leave(test, &test_one, &programs[1], 1);
 }
 
 static void test_no_room(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish smaller = one;
+    struct test_wish smaller = test_one;
     struct test_program program;
 
     begin(test, &program, 1);
@@ -702,7 +593,7 @@ static void test_no_room(void **state)
     smaller.revision = 3;
     assert_int_equal(test_node_order(test, &smaller).status, FLYT_STATUS_OK);
     restore(test, &program, 1);
-    end_all(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
 }
 
 /* ---- ends ---- */
@@ -714,8 +605,7 @@ static void test_the_allocation_is_removed(void **state)
 
     begin(test, &program, 1);
     suspend(test, &program, 1);
-    test_node_remove(test, one.id);
-    test_node_until(test, test_node_is_removed, NULL, "the removal");
+    test_node_remove_now(test, test_one.id);
     assert_null(test->node.state.suspended);
     assert_int_equal(restore_of(test), FLYT_STATUS_NOT_FOUND);
     /* And while it is being restored, its client not having come. */
@@ -723,8 +613,7 @@ static void test_the_allocation_is_removed(void **state)
     suspend(test, &program, 1);
     must(restore_of(test));
     until_phase(test, FLYT_SAVING_SWITCHING);
-    test_node_remove(test, one.id);
-    test_node_until(test, test_node_is_removed, NULL, "the removal");
+    test_node_remove_now(test, test_one.id);
     assert_null(test->node.state.suspended);
     until_failed(test, FLYT_STATUS_CONFLICT, "its session was ended");
 }
@@ -736,7 +625,7 @@ static void test_a_restart_before_it_has_left(void **state)
     struct test_program program;
 
     begin(test, &program, 1);
-    assert_non_null(flyt_node_suspended_add(&test->node, server_of(test, &program), "/nowhere", "none.flyt", 5));
+    assert_non_null(flyt_node_suspended_add(&test->node, test_node_server(test, &program), "/nowhere", "none.flyt", 5));
     assert_int_equal(flyt_node_save(&test->node), 0);
     test_node_stop(test);
     test_node_start(test);
@@ -745,38 +634,29 @@ static void test_a_restart_before_it_has_left(void **state)
         test_node_run(test, 20);
     assert_null(test->node.state.suspended);
     has_its_memory(test, &program, 1);
-    end_all(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
 }
-
-static int tear_down(void **state)
-{
-    flyt_fault_set(NULL);
-    unsetenv(FLYT_FAULT_VARIABLE);
-    return test_node_tear_down(state);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, test_node_set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_programs_go_on),
-        TEST(test_programs_wait_and_go_on),
-        TEST(test_one_of_two_waits),
-        TEST(test_they_outlive_the_node_manager),
-        TEST(test_checkpoints_that_fail),
-        TEST(test_a_program_ends_meanwhile),
-        TEST(test_a_server_dies_meanwhile),
-        TEST(test_one_at_a_time),
-        TEST(test_refusals),
-        TEST(test_servers_that_fail),
-        TEST(test_a_server_dies_with_its_client),
-        TEST(test_a_client_that_does_not_come),
-        TEST(test_a_damaged_image),
-        TEST(test_a_program_has_ended),
-        TEST(test_no_room),
-        TEST(test_the_allocation_is_removed),
-        TEST(test_a_restart_before_it_has_left),
+        TEST_NODE(test_programs_go_on),
+        TEST_NODE(test_programs_wait_and_go_on),
+        TEST_NODE(test_one_of_two_waits),
+        TEST_NODE(test_they_outlive_the_node_manager),
+        TEST_NODE(test_checkpoints_that_fail),
+        TEST_NODE(test_a_program_ends_meanwhile),
+        TEST_NODE(test_a_server_dies_meanwhile),
+        TEST_NODE(test_one_at_a_time),
+        TEST_NODE(test_refusals),
+        TEST_NODE(test_servers_that_fail),
+        TEST_NODE(test_a_server_dies_with_its_client),
+        TEST_NODE(test_a_client_that_does_not_come),
+        TEST_NODE(test_a_damaged_image),
+        TEST_NODE(test_a_program_has_ended),
+        TEST_NODE(test_no_room),
+        TEST_NODE(test_the_allocation_is_removed),
+        TEST_NODE(test_a_restart_before_it_has_left),
     };
 
     signal(SIGPIPE, SIG_IGN);

@@ -21,52 +21,13 @@
 #include "control/node/test_node.h"
 #include "rpc/base/clock.h"
 
-#define MIB (1ull << 20)
-
-static const struct test_wish one = {.id = 0x11,
-                                     .revision = 1,
-                                     .epoch = 1,
-                                     .vm_ip = "10.0.0.1",
-                                     .generation = 1,
-                                     .sessions_max = 8,
-                                     .memory_bytes = 100 * MIB,
-                                     .group_count = 4};
-static const struct test_wish other = {.id = 0x22,
-                                       .revision = 1,
-                                       .epoch = 1,
-                                       .vm_ip = "10.0.0.2",
-                                       .generation = 1,
-                                       .sessions_max = 8,
-                                       .memory_bytes = 100 * MIB,
-                                       .first_group = 4,
-                                       .group_count = 4};
-
-static struct test_program enter(struct test_node *test, const struct test_wish *wish)
-{
-    const struct flyt_credentials credentials = test_node_credentials(wish);
-    struct test_program program = test_node_connect(test, &credentials, NULL, false);
-
-    if (program.status != FLYT_HANDSHAKE_OK)
-        fail_msg("refused: %s", program.message);
-    return program;
-}
-
 static void is_refused(struct test_node *test, const struct flyt_credentials *credentials, bool is_forged,
                        flyt_handshake_status status, const char *words)
 {
     struct test_program program = test_node_connect(test, credentials, NULL, is_forged);
 
     assert_int_equal(program.status, status);
-    if (!strstr(program.message, words))
-        fail_msg("not \"%s\": %s", words, program.message);
-}
-
-static bool has_no_sessions(struct test_node *test, void *user)
-{
-    const struct test_wish *wish = user;
-    struct flyt_node_allocation *allocation = flyt_node_allocation_find(&test->node, wish->id);
-
-    return !allocation || !allocation->session_count;
+    test_contains(program.message, words);
 }
 
 /* ---- the door ---- */
@@ -74,28 +35,28 @@ static bool has_no_sessions(struct test_node *test, void *user)
 static void test_tickets(void **state)
 {
     struct test_node *test = *state;
-    struct flyt_credentials credentials = test_node_credentials(&one);
+    struct flyt_credentials credentials = test_node_credentials(&test_one);
 
     is_refused(test, NULL, false, FLYT_HANDSHAKE_DENIED, "client manager");
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "not on this node");
-    test_node_grant(test, &one);
+    test_node_grant(test, &test_one);
     is_refused(test, &credentials, true, FLYT_HANDSHAKE_DENIED, "not one of this node's");
     credentials.generation = 0;
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "revoked");
-    credentials = test_node_credentials(&one);
+    credentials = test_node_credentials(&test_one);
     credentials.key_number = 0;
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "earlier key");
-    credentials = test_node_credentials(&one);
+    credentials = test_node_credentials(&test_one);
     strcpy(credentials.vm_ip, "10.0.0.2");
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "another VM's");
 
-    struct test_program program = enter(test, &one);
+    struct test_program program = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &program, "groups 0"), "0000000f");
-    assert_int_equal(test_node_use(test, one.id).session_count, 1);
-    struct test_wish revoked = one;
+    assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
+    struct test_wish revoked = test_one;
     revoked.revision = revoked.generation = 2;
     test_node_grant(test, &revoked);
-    credentials = test_node_credentials(&one);
+    credentials = test_node_credentials(&test_one);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "revoked");
     assert_string_equal(test_program_ask(test, &program, "groups 0"), "0000000f"); /* who runs goes on */
     close(program.fd);
@@ -104,16 +65,16 @@ static void test_tickets(void **state)
 static void test_bounds_of_a_vm(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish two = one;
-    const struct flyt_credentials credentials = test_node_credentials(&one);
+    struct test_wish two = test_one;
+    const struct flyt_credentials credentials = test_node_credentials(&test_one);
 
     two.sessions_max = 2;
     test_node_grant(test, &two);
-    struct test_program first = enter(test, &one), second = enter(test, &one);
+    struct test_program first = test_node_enter(test, &test_one), second = test_node_enter(test, &test_one);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_BUSY, "as many as its allocation allows");
     close(first.fd);
     close(second.fd);
-    test_node_until(test, has_no_sessions, (void *)&one, "the sessions' ends");
+    test_node_until_empty(test, &test_one);
     two.revision = 2;
     two.state = FLYT_ALLOCATION_BLOCKED;
     test_node_grant(test, &two);
@@ -121,13 +82,13 @@ static void test_bounds_of_a_vm(void **state)
     two.revision = 3;
     two.state = FLYT_ALLOCATION_ACTIVE;
     test_node_grant(test, &two);
-    flyt_node_allocation_set_orphan(&test->node, flyt_node_allocation_find(&test->node, one.id));
+    flyt_node_allocation_set_orphan(&test->node, flyt_node_allocation_find(&test->node, test_one.id));
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "does not know its allocation");
     two.revision = 4;
     test_node_grant(test, &two);
     test->settings.vm_attach_rate = 1;
     test->settings.vm_attach_burst = 1;
-    first = enter(test, &one);
+    first = test_node_enter(test, &test_one);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_BUSY, "in a second");
     close(first.fd);
 }
@@ -137,10 +98,10 @@ static void test_data_streams_go_to_their_session(void **state)
     struct test_node *test = *state;
     unsigned char wrong[FLYT_TOKEN_BYTES] = {1};
 
-    test_node_grant(test, &one);
-    test_node_grant(test, &other);
-    struct test_program program = enter(test, &one);
-    const struct flyt_credentials own = test_node_credentials(&one), foreign = test_node_credentials(&other);
+    test_node_grant(test, &test_one);
+    test_node_grant(test, &test_other);
+    struct test_program program = test_node_enter(test, &test_one);
+    const struct flyt_credentials own = test_node_credentials(&test_one), foreign = test_node_credentials(&test_other);
     assert_int_equal(test_node_connect(test, &own, wrong, false).status, FLYT_HANDSHAKE_NO_SESSION);
     /* Another VM's token does not help. */
     assert_int_equal(test_node_connect(test, &foreign, program.token, false).status, FLYT_HANDSHAKE_NO_SESSION);
@@ -153,16 +114,16 @@ static void test_programs_wait_for_servers(void **state)
     struct test_node *test = *state;
     struct test_program programs[MANY];
 
-    test_node_grant(test, &one);
+    test_node_grant(test, &test_one);
     for (unsigned i = 0; i < MANY; i++)
-        programs[i] = enter(test, &one); /* one is warm: the others are started for them */
-    assert_int_equal(test_node_use(test, one.id).session_count, MANY);
+        programs[i] = test_node_enter(test, &test_one); /* one is warm: the others are started for them */
+    assert_int_equal(test_node_use(test, test_one.id).session_count, MANY);
     for (unsigned i = 0; i < MANY; i++) {
         for (unsigned j = 0; j < i; j++)
             assert_true(programs[i].session_id != programs[j].session_id);
         close(programs[i].fd);
     }
-    test_node_until(test, has_no_sessions, (void *)&one, "the sessions' ends");
+    test_node_until_empty(test, &test_one);
     test_node_until_warm(test);
 }
 
@@ -174,25 +135,25 @@ static void test_programs_of_a_vm_share_its_memory(void **state)
     char refused[16];
 
     snprintf(refused, sizeof refused, "%d", -ENOMEM);
-    test_node_grant(test, &one);
-    struct test_program first = enter(test, &one), second = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program first = test_node_enter(test, &test_one), second = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &first, "charge 0 73400320"), "0");
     assert_string_equal(test_program_ask(test, &second, "charge 0 41943040"), refused);
     assert_string_equal(test_program_ask(test, &second, "charge 0 31457280"), "0");
-    struct test_outcome use = test_node_use(test, one.id);
+    struct test_outcome use = test_node_use(test, test_one.id);
     assert_int_equal(use.slot.memory_used_bytes, 100 * MIB);
     assert_int_equal(use.slot.memory_refused_count, 1);
     /* The first is killed: what it had is there again for the second. */
     test_program_ask(test, &first, "die");
     close(first.fd);
-    while (test_node_use(test, one.id).session_count != 1)
+    while (test_node_use(test, test_one.id).session_count != 1)
         test_node_run(test, 20);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 30 * MIB);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 30 * MIB);
     assert_string_equal(test_program_ask(test, &second, "charge 0 41943040"), "0");
     close(second.fd);
-    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_peak_bytes, 100 * MIB);
+    test_node_until_empty(test, &test_one);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    assert_int_equal(test_node_use(test, test_one.id).slot.memory_peak_bytes, 100 * MIB);
 }
 
 /* What the test says that NVML tells of every server. */
@@ -217,31 +178,31 @@ static void test_what_drivers_take_is_corrected(void **state)
     char refused[16];
 
     snprintf(refused, sizeof refused, "%d", -ENOMEM);
-    test_node_grant(test, &one);
-    struct test_program program = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &program, "charge 0 41943040"), "0");
     assert_string_equal(test_program_ask(test, &program, "reserve 0 2097152"), "0");
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 42 * MIB);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 42 * MIB);
     flyt_node_reserve_begin(&test->node);
     flyt_node_reserve_correct(&test->node, tell, &told);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 62 * MIB);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 62 * MIB);
     assert_string_equal(test_program_ask(test, &program, "charge 0 39845889"), refused);
     /* Not where it has charged something since: that may be in the figure or not. */
     told.bytes = 42 * MIB;
     flyt_node_reserve_begin(&test->node);
     assert_string_equal(test_program_ask(test, &program, "charge 0 1048576"), "0");
     flyt_node_reserve_correct(&test->node, tell, &told);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 63 * MIB);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 63 * MIB);
     /* Nor where nothing is told. */
     told.is_told = false;
     flyt_node_reserve_begin(&test->node);
     flyt_node_reserve_correct(&test->node, tell, &told);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 63 * MIB);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 63 * MIB);
     /* Less than is charged: nothing besides. */
     told = (struct told){.bytes = 10 * MIB, .is_told = true};
     flyt_node_reserve_begin(&test->node);
     flyt_node_reserve_correct(&test->node, tell, &told);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 41 * MIB);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 41 * MIB);
     /* Far beyond the limit: one event, nobody is ended, nothing more is granted. */
     told.bytes = 300 * MIB;
     unsigned events = test->event_count;
@@ -250,23 +211,23 @@ static void test_what_drivers_take_is_corrected(void **state)
         flyt_node_reserve_correct(&test->node, tell, &told);
     }
     assert_int_equal(test->event_count, events + 1);
-    assert_non_null(strstr(test->last_event, "memory.over"));
+    test_contains(test->last_event, "memory.over");
     assert_string_equal(test_program_ask(test, &program, "charge 0 1"), refused);
-    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     close(program.fd);
-    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
+    test_node_until_empty(test, &test_one);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
 }
 
 static void test_limits_change(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish wish = one;
+    struct test_wish wish = test_one;
     char refused[16];
 
     snprintf(refused, sizeof refused, "%d", -ENOMEM);
-    test_node_grant(test, &one);
-    struct test_program program = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &program, "charge 0 62914560"), "0");
     /* Refused when all servers have answered: nobody waits so long. */
     test->settings.limit_wait_ms = 600000;
@@ -274,7 +235,7 @@ static void test_limits_change(void **state)
     wish.memory_bytes = 50 * MIB;
     struct test_outcome outcome = test_node_order(test, &wish);
     assert_int_equal(outcome.status, FLYT_STATUS_IN_USE);
-    assert_non_null(strstr(outcome.text, "in use"));
+    test_contains(outcome.text, "in use");
     assert_int_equal(outcome.revision, 1); /* nothing has changed */
     assert_int_equal(outcome.slot.memory_bytes, 100 * MIB);
     /* What is only cached is given back for it. */
@@ -294,7 +255,7 @@ static void test_limits_change(void **state)
     assert_int_equal(outcome.slot.memory_bytes, 40 * MIB);
     assert_string_equal(test_program_ask(test, &program, "charge 0 1"), refused);
     assert_string_equal(test_program_ask(test, &program, "release 0 36700160"), "0");
-    assert_int_equal(test_node_use(test, one.id).slot.memory_bytes, 10 * MIB);
+    assert_int_equal(test_node_use(test, test_one.id).slot.memory_bytes, 10 * MIB);
     assert_string_equal(test_program_ask(test, &program, "limit 0"), "10485760");
     close(program.fd);
 }
@@ -303,8 +264,8 @@ static void test_extents_outlive_nobody(void **state)
 {
     struct test_node *test = *state;
 
-    test_node_grant(test, &one);
-    struct test_program program = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &program, "extent 1 0 8388608"), "0");
     assert_string_equal(test_program_ask(test, &program, "extent 2 0 4194304"), "0");
     struct flyt_node_server *server = flyt_node_server_find(&test->node, program.session_id);
@@ -313,15 +274,15 @@ static void test_extents_outlive_nobody(void **state)
     assert_int_equal(server->extents.bytes, 12 * MIB);
     /* Credited when the manager has let go. */
     assert_string_equal(test_program_ask(test, &program, "drop 1"), "8388608");
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 4 * MIB);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 4 * MIB);
     assert_int_equal(server->extents.count, 1);
     int fd = server->extents.first->fd;
     test_program_ask(test, &program, "die");
-    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
+    test_node_until_empty(test, &test_one);
     assert_int_equal(fcntl(fd, F_GETFD), -1);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
-    assert_non_null(strstr(test->last_event, "session.ended"));
-    assert_non_null(strstr(test->last_event, "signal 9"));
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_contains(test->last_event, "session.ended");
+    test_contains(test->last_event, "signal 9");
     close(program.fd);
 }
 
@@ -331,72 +292,72 @@ static void test_extents_outlive_nobody(void **state)
 static void test_groups_that_are_kept(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish more = one;
+    struct test_wish more = test_one;
 
-    test_node_grant(test, &one);
-    struct test_program program = enter(test, &one), able = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one), able = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &program, "unchanging 1"), "0");
     more.revision = 2;
     more.group_count = 2;
     assert_int_equal(test_node_order(test, &more).status, FLYT_STATUS_OK);
-    while (test_node_use(test, one.id).slot.switch_state == FLYT_SWITCH_TARGET)
+    while (test_node_use(test, test_one.id).slot.switch_state == FLYT_SWITCH_TARGET)
         test_node_run(test, 10);
-    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_KEPT);
-    assert_int_equal(test_node_use(test, one.id).slot.sm_count, 32);
+    assert_int_equal(test_node_use(test, test_one.id).slot.switch_state, FLYT_SWITCH_KEPT);
+    assert_int_equal(test_node_use(test, test_one.id).slot.sm_count, 32);
     assert_string_equal(test_program_ask(test, &able, "groups 0"), "00000003");
-    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_KEPT);
+    assert_int_equal(test_node_use(test, test_one.id).slot.switch_state, FLYT_SWITCH_KEPT);
     /* Its groups are not given to others meanwhile. */
-    struct test_wish big = other;
+    struct test_wish big = test_other;
     big.first_group = 2;
     big.group_count = 6;
     assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_CONFLICT);
     close(program.fd);
-    while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_VACATED)
+    while (test_node_use(test, test_one.id).slot.switch_state != FLYT_SWITCH_VACATED)
         test_node_run(test, 10);
-    assert_int_equal(test_node_use(test, one.id).slot.sm_count, 16);
+    assert_int_equal(test_node_use(test, test_one.id).slot.sm_count, 16);
     assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_OK);
     close(able.fd);
-    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
+    test_node_until_empty(test, &test_one);
 }
 
 static void test_groups_are_given_when_vacated(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish small = one, big = other;
+    struct test_wish small = test_one, big = test_other;
 
-    test_node_grant(test, &one);
-    test_node_grant(test, &other);
-    struct test_program program = enter(test, &one);
-    assert_int_equal(test_node_use(test, one.id).slot.sm_count, 32);
+    test_node_grant(test, &test_one);
+    test_node_grant(test, &test_other);
+    struct test_program program = test_node_enter(test, &test_one);
+    assert_int_equal(test_node_use(test, test_one.id).slot.sm_count, 32);
     big.revision = 2;
     big.first_group = 2;
     big.group_count = 6;
     struct test_outcome outcome = test_node_order(test, &big);
     assert_int_equal(outcome.status, FLYT_STATUS_CONFLICT);
-    assert_non_null(strstr(outcome.text, "10.0.0.1"));
+    test_contains(outcome.text, "10.0.0.1");
     assert_string_equal(test_program_ask(test, &program, "sluggish 1"), "0");
     small.revision = 2;
     small.group_count = 2;
     assert_int_equal(test_node_order(test, &small).status, FLYT_STATUS_OK);
-    while (test_node_use(test, one.id).slot.switch_state == FLYT_SWITCH_TARGET)
+    while (test_node_use(test, test_one.id).slot.switch_state == FLYT_SWITCH_TARGET)
         test_node_run(test, 10);
-    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_SWITCHED);
-    assert_int_equal(test_node_use(test, one.id).slot.sm_count, 16);
+    assert_int_equal(test_node_use(test, test_one.id).slot.switch_state, FLYT_SWITCH_SWITCHED);
+    assert_int_equal(test_node_use(test, test_one.id).slot.sm_count, 16);
     assert_string_equal(test_program_ask(test, &program, "groups 0"), "00000003");
     /* Old work still runs there. */
     assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_CONFLICT);
     close(program.fd);
-    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
-    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_VACATED);
+    test_node_until_empty(test, &test_one);
+    assert_int_equal(test_node_use(test, test_one.id).slot.switch_state, FLYT_SWITCH_VACATED);
     assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_OK);
     /* Who begins now begins with the new ones, and the last group has 12. */
     small.revision = 3;
     small.first_group = 15;
     small.group_count = 1;
     test_node_grant(test, &small);
-    program = enter(test, &one);
+    program = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &program, "groups 0"), "00008000");
-    assert_int_equal(test_node_use(test, one.id).slot.sm_count, 12);
+    assert_int_equal(test_node_use(test, test_one.id).slot.sm_count, 12);
     small.revision = 4;
     small.first_group = 16;
     assert_int_equal(test_node_order(test, &small).status, FLYT_STATUS_INVALID);
@@ -408,7 +369,7 @@ static void test_groups_are_given_when_vacated(void **state)
 static void test_orders_are_absolute(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish wish = one;
+    struct test_wish wish = test_one;
 
     wish.epoch = wish.revision = 5;
     assert_int_equal(test_node_order(test, &wish).status, FLYT_STATUS_OK);
@@ -429,7 +390,7 @@ static void test_orders_are_absolute(void **state)
     wish.gpu = 1;
     assert_int_equal(test_node_order(test, &wish).status, FLYT_STATUS_OK);
     wish.generation = 1;
-    struct test_program program = enter(test, &wish);
+    struct test_program program = test_node_enter(test, &wish);
     assert_int_equal(flyt_node_server_find(&test->node, program.session_id)->gpu->index, 1);
     wish.revision = 8;
     wish.gpu = 0;
@@ -440,20 +401,20 @@ static void test_orders_are_absolute(void **state)
 static void test_sessions_are_ended(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish others_with_its_groups = other;
-    others_with_its_groups.first_group = one.first_group;
+    struct test_wish others_with_its_groups = test_other;
+    others_with_its_groups.first_group = test_one.first_group;
 
-    test_node_grant(test, &one);
-    struct test_program first = enter(test, &one), second = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program first = test_node_enter(test, &test_one), second = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &second, "stubborn"), "0");
     flyt_node_server_end(flyt_node_server_find(&test->node, first.session_id), "an operator wants it so");
     assert_string_equal(test_program_ask(test, &first, NULL), "killed: an operator wants it so");
-    while (test_node_use(test, one.id).session_count > 1)
+    while (test_node_use(test, test_one.id).session_count > 1)
         test_node_run(test, 10);
-    assert_non_null(strstr(test->last_event, "an operator wants it so"));
+    test_contains(test->last_event, "an operator wants it so");
     /* The other does not hear, and its allocation is taken back: it is killed after its grace. */
-    test_node_remove(test, one.id);
-    const struct flyt_credentials credentials = test_node_credentials(&one);
+    test_node_remove(test, test_one.id);
+    const struct flyt_credentials credentials = test_node_credentials(&test_one);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "taken back");
     /* Who ordered it gives its SMs and memory to others when he has the answer: not before they are free. */
     assert_int_equal(test_node_order(test, &others_with_its_groups).status, FLYT_STATUS_CONFLICT);
@@ -499,7 +460,7 @@ static void is_sent_away(struct test_node *test, int fd, const char *words)
 static void test_who_waits_is_checked_again(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish wish = one;
+    struct test_wish wish = test_one;
 
     test_node_grant(test, &wish);
     int fd = queue_program(test, &wish);
@@ -528,18 +489,18 @@ static void test_who_waits_is_checked_again(void **state)
 static void test_limit_that_cannot_be_kept(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish more = one;
+    struct test_wish more = test_one;
     char path[128];
 
-    test_node_grant(test, &one);
+    test_node_grant(test, &test_one);
     snprintf(path, sizeof path, "%s/state.json.part", test->folder);
     assert_int_equal(mkdir(path, 0700), 0);
     more.revision++;
     more.memory_bytes *= 2;
     assert_int_equal(test_node_order(test, &more).status, FLYT_STATUS_UNAVAILABLE);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_bytes, one.memory_bytes);
-    assert_int_equal(test_node_use(test, one.id).revision, one.revision);
-    more.memory_bytes = one.memory_bytes;
+    assert_int_equal(test_node_use(test, test_one.id).slot.memory_bytes, test_one.memory_bytes);
+    assert_int_equal(test_node_use(test, test_one.id).revision, test_one.revision);
+    more.memory_bytes = test_one.memory_bytes;
     more.gpu = 1; /* nor is it on another GPU */
     assert_int_equal(test_node_order(test, &more).status, FLYT_STATUS_UNAVAILABLE);
     assert_int_equal(test_node_order(test, &more).status, FLYT_STATUS_UNAVAILABLE);
@@ -557,7 +518,7 @@ static void test_settings_leave_slots(void **state)
     assert_int_equal(flyt_node_settings_check(&test->settings, &err), 0);
     test->settings.warm = 4;
     assert_int_equal(flyt_node_settings_check(&test->settings, &err), -EINVAL);
-    assert_non_null(strstr(err.text, "client_slots"));
+    test_contains(err.text, "client_slots");
     test->settings.warm = 1;
 }
 
@@ -578,27 +539,27 @@ static pid_t restart_without(struct test_node *test, const struct test_program *
 static void test_restart_gives_nothing_away(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish small = one, big = other;
+    struct test_wish small = test_one, big = test_other;
 
-    test_node_grant(test, &one);
-    struct test_program program = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
     pid_t pid = restart_without(test, &program);
     /* Nobody takes the allocation for an idle one. */
-    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     /* What is taken from it is not given to others before it is known that nobody uses it. */
     small.revision = 2;
     small.group_count = 2;
     test_node_grant(test, &small);
-    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_TARGET);
+    assert_int_equal(test_node_use(test, test_one.id).slot.switch_state, FLYT_SWITCH_TARGET);
     big.first_group = 2;
     assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_CONFLICT);
     assert_int_equal(kill(pid, SIGCONT), 0);
     while (!flyt_node_server_find(&test->node, program.session_id))
         test_node_run(test, 10);
-    while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_VACATED)
+    while (test_node_use(test, test_one.id).slot.switch_state != FLYT_SWITCH_VACATED)
         test_node_run(test, 10);
     assert_string_equal(test_program_ask(test, &program, "groups 0"), "00000003");
-    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     test_node_grant(test, &big);
     close(program.fd);
 }
@@ -607,28 +568,28 @@ static void test_restart_gives_nothing_away(void **state)
 static void test_restart_while_groups_are_vacated(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish small = one, big = other;
+    struct test_wish small = test_one, big = test_other;
 
-    test_node_grant(test, &one);
-    struct test_program program = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &program, "sluggish 1"), "0");
     small.revision = 2;
     small.group_count = 2;
     test_node_grant(test, &small);
-    while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_SWITCHED)
+    while (test_node_use(test, test_one.id).slot.switch_state != FLYT_SWITCH_SWITCHED)
         test_node_run(test, 10);
     pid_t pid = restart_without(test, &program);
-    assert_int_equal(test_node_use(test, one.id).slot.switch_state, FLYT_SWITCH_TARGET);
+    assert_int_equal(test_node_use(test, test_one.id).slot.switch_state, FLYT_SWITCH_TARGET);
     assert_int_equal(kill(pid, SIGCONT), 0);
     while (!flyt_node_server_find(&test->node, program.session_id))
         test_node_run(test, 10);
-    while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_SWITCHED)
+    while (test_node_use(test, test_one.id).slot.switch_state != FLYT_SWITCH_SWITCHED)
         test_node_run(test, 10);
     big.first_group = 2;
     assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_CONFLICT);
     close(program.fd);
-    test_node_until(test, has_no_sessions, (void *)&one, "the session's end");
-    while (test_node_use(test, one.id).slot.switch_state != FLYT_SWITCH_VACATED)
+    test_node_until_empty(test, &test_one);
+    while (test_node_use(test, test_one.id).slot.switch_state != FLYT_SWITCH_VACATED)
         test_node_run(test, 10);
     test_node_grant(test, &big);
 }
@@ -636,10 +597,10 @@ static void test_restart_while_groups_are_vacated(void **state)
 static void test_restart_with_a_lower_limit(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish small = one;
+    struct test_wish small = test_one;
 
-    test_node_grant(test, &one);
-    struct test_program program = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &program, "charge 0 62914560"), "0");
     pid_t pid = restart_without(test, &program);
     /* There is no ledger to set it in; the one that comes back has the limit of before. */
@@ -649,7 +610,7 @@ static void test_restart_with_a_lower_limit(void **state)
     assert_int_equal(kill(pid, SIGCONT), 0);
     while (!flyt_node_server_find(&test->node, program.session_id))
         test_node_run(test, 10);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_bytes, 64 * MIB);
+    assert_int_equal(test_node_use(test, test_one.id).slot.memory_bytes, 64 * MIB);
     char refused[16];
     snprintf(refused, sizeof refused, "%d", -ENOMEM);
     assert_string_equal(test_program_ask(test, &program, "charge 0 8388608"), refused);
@@ -660,22 +621,22 @@ static void test_restart_in_the_middle_of_an_end(void **state)
 {
     struct test_node *test = *state;
 
-    test_node_grant(test, &one);
-    struct test_program program = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
     pid_t pid = restart_without(test, &program);
-    test_node_remove(test, one.id);
+    test_node_remove(test, test_one.id);
     assert_false(test_node_is_removed(test, NULL));
-    assert_int_equal(test_node_order(test, &other).status, FLYT_STATUS_OK);
+    assert_int_equal(test_node_order(test, &test_other).status, FLYT_STATUS_OK);
     /* Again a restart: it is still known that it is to go. */
     test_node_stop(test);
     assert_int_equal(test->removal.order, FLYT_STATUS_UNAVAILABLE);
     test_node_start(test);
-    test_node_remove(test, one.id);
+    test_node_remove(test, test_one.id);
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_string_equal(test_program_ask(test, &program, NULL), "gone");
     test_node_until(test, test_node_is_removed, NULL, "the answer");
     assert_int_equal(test->removal.order, FLYT_STATUS_OK);
-    assert_null(flyt_node_allocation_find(&test->node, one.id));
+    assert_null(flyt_node_allocation_find(&test->node, test_one.id));
     close(program.fd);
 }
 
@@ -684,17 +645,17 @@ static void test_restart_in_the_middle_of_an_end(void **state)
 static void test_restart_lets_programs_wait(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish single = one;
+    struct test_wish single = test_one;
 
     single.sessions_max = 1;
     test_node_grant(test, &single);
-    struct test_program program = enter(test, &single);
+    struct test_program program = test_node_enter(test, &single);
     pid_t pid = restart_without(test, &program);
     assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(test_node_use(test, one.id).session_count, 1);
-    struct test_program fresh = enter(test, &single);
+    assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
+    struct test_program fresh = test_node_enter(test, &single);
     assert_false(test->node.is_rejoining);
-    assert_int_equal(test_node_use(test, one.id).session_count, 1);
+    assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     /* Now it is known: one more is too many. */
     const struct flyt_credentials credentials = test_node_credentials(&single);
     struct test_program late = test_node_connect(test, &credentials, NULL, false);
@@ -712,8 +673,8 @@ static void test_restart_without_descriptors(void **state)
     struct rlimit before, none;
     unsigned turns = 0;
 
-    test_node_grant(test, &one);
-    struct test_program program = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
     pid_t pid = restart_without(test, &program);
     test_node_until_warm(test);
     int lowest = dup(0);
@@ -742,9 +703,9 @@ static void test_restart_harms_nobody(void **state)
     char refused[16];
 
     snprintf(refused, sizeof refused, "%d", -ENOMEM);
-    test_node_grant(test, &one);
-    test_node_grant(test, &other);
-    struct test_program stays = enter(test, &one), dies = enter(test, &one);
+    test_node_grant(test, &test_one);
+    test_node_grant(test, &test_other);
+    struct test_program stays = test_node_enter(test, &test_one), dies = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &stays, "charge 0 62914560"), "0");
     assert_string_equal(test_program_ask(test, &stays, "extent 3 0 4194304"), "0");
     assert_string_equal(test_program_ask(test, &dies, "charge 0 20971520"), "0");
@@ -761,16 +722,16 @@ static void test_restart_harms_nobody(void **state)
     struct flyt_node_server *server = flyt_node_server_find(&test->node, stays.session_id);
     assert_string_equal(server->ticket.program, "test_program");
     assert_false(server->is_child);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 84 * MIB);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 84 * MIB);
     while (!server->extents.count)
         test_node_run(test, 10);
     assert_int_equal(server->extents.bytes, 4 * MIB);
     while (test->node.is_rejoining)
         test_node_run(test, 20);
     /* The one that died meanwhile is no longer charged, and the limit still holds for both. */
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 64 * MIB);
-    assert_int_equal(test_node_use(test, one.id).session_count, 1);
-    struct test_program fresh = enter(test, &one);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 64 * MIB);
+    assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
+    struct test_program fresh = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &fresh, "charge 0 41943040"), refused);
     assert_string_equal(test_program_ask(test, &stays, "charge 0 1048576"), "0");
     assert_string_equal(test_program_ask(test, &fresh, "charge 0 37748736"), refused);
@@ -779,9 +740,9 @@ static void test_restart_harms_nobody(void **state)
     /* Killing it works, too. */
     flyt_node_server_end(server, "enough");
     assert_string_equal(test_program_ask(test, &stays, NULL), "killed: enough");
-    while (test_node_use(test, one.id).session_count > 1)
+    while (test_node_use(test, test_one.id).session_count > 1)
         test_node_run(test, 10);
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, 0);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
     close(stays.fd);
     close(dies.fd);
     close(fresh.fd);
@@ -792,8 +753,8 @@ static void test_orphans_and_strangers(void **state)
     struct test_node *test = *state;
     char path[128];
 
-    test_node_grant(test, &one);
-    struct test_program program = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
     test_node_stop(test);
     /* The state is lost but for the key: the allocation comes back with its server. */
     snprintf(path, sizeof path, "%s/state.json", test->folder);
@@ -807,12 +768,12 @@ static void test_orphans_and_strangers(void **state)
     test_node_start(test);
     while (!flyt_node_server_find(&test->node, program.session_id))
         test_node_run(test, 10);
-    assert_int_equal(flyt_node_allocation_find(&test->node, one.id)->now.state, FLYT_ALLOCATION_ORPHAN);
+    assert_int_equal(flyt_node_allocation_find(&test->node, test_one.id)->now.state, FLYT_ALLOCATION_ORPHAN);
     /* The cluster manager takes it in. */
-    test_node_grant(test, &one);
-    assert_int_equal(flyt_node_allocation_find(&test->node, one.id)->now.state, FLYT_ALLOCATION_ACTIVE);
+    test_node_grant(test, &test_one);
+    assert_int_equal(flyt_node_allocation_find(&test->node, test_one.id)->now.state, FLYT_ALLOCATION_ACTIVE);
     assert_string_equal(test_program_ask(test, &program, "charge 0 1048576"), "0");
-    assert_int_equal(test_node_use(test, one.id).slot.memory_used_bytes, MIB);
+    assert_int_equal(test_node_used_bytes(test, &test_one), MIB);
     test_node_stop(test);
     /* With another key nobody can prove who it is: its server is told to go. */
     unlink(path);
@@ -826,18 +787,18 @@ static void test_gpu_that_does_not_work(void **state)
 {
     struct test_node *test = *state;
 
-    test_node_grant(test, &one);
+    test_node_grant(test, &test_one);
     setenv("FLYT_FAKE_FAILURE", "the driver says 999", 1);
     flyt_node_pool_renew(&test->node, &test->node.gpus.items[0]);
     while (test->node.gpus.items[0].health != FLYT_HEALTH_FAILED)
         test_node_run(test, 20);
     assert_string_equal(test->node.gpus.items[0].health_text, "the driver says 999");
-    const struct flyt_credentials credentials = test_node_credentials(&one);
+    const struct flyt_credentials credentials = test_node_credentials(&test_one);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_NO_DEVICE, "the driver says 999");
     unsetenv("FLYT_FAKE_FAILURE");
     while (test->node.gpus.items[0].health != FLYT_HEALTH_OK)
         test_node_run(test, 20);
-    struct test_program program = enter(test, &one);
+    struct test_program program = test_node_enter(test, &test_one);
     close(program.fd);
 }
 
@@ -853,16 +814,16 @@ static void test_another_split_is_refused(void **state)
     struct test_node *test = *state;
     struct flyt_node_gpu *gpu = &test->node.gpus.items[0];
 
-    test_node_grant(test, &one);
-    struct test_program running = enter(test, &one);
+    test_node_grant(test, &test_one);
+    struct test_program running = test_node_enter(test, &test_one);
     for (unsigned i = 0; i < sizeof splits / sizeof splits[0]; i++) {
         setenv(splits[i].name, splits[i].value, 1);
         flyt_node_pool_renew(&test->node, gpu);
         while (gpu->health != FLYT_HEALTH_FAILED)
             test_node_run(test, 20);
-        assert_non_null(strstr(gpu->health_text, splits[i].said));
-        assert_non_null(strstr(gpu->health_text, "where others found 16 with 132"));
-        const struct flyt_credentials credentials = test_node_credentials(&one);
+        test_contains(gpu->health_text, splits[i].said);
+        test_contains(gpu->health_text, "where others found 16 with 132");
+        const struct flyt_credentials credentials = test_node_credentials(&test_one);
         is_refused(test, &credentials, false, FLYT_HANDSHAKE_NO_DEVICE, splits[i].said);
         /* Who runs goes on, and what was known stays. */
         assert_string_equal(test_program_ask(test, &running, "groups 0"), "0000000f");
@@ -872,7 +833,7 @@ static void test_another_split_is_refused(void **state)
         while (gpu->health != FLYT_HEALTH_OK)
             test_node_run(test, 20);
     }
-    struct test_program program = enter(test, &one);
+    struct test_program program = test_node_enter(test, &test_one);
     close(program.fd);
     close(running.fd);
 }
@@ -880,31 +841,31 @@ static void test_another_split_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_tickets, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_bounds_of_a_vm, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_data_streams_go_to_their_session, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_programs_wait_for_servers, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_programs_of_a_vm_share_its_memory, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_what_drivers_take_is_corrected, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_limits_change, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_extents_outlive_nobody, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_groups_are_given_when_vacated, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_groups_that_are_kept, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_another_split_is_refused, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_orders_are_absolute, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_sessions_are_ended, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_who_waits_is_checked_again, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_limit_that_cannot_be_kept, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_settings_leave_slots, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_gives_nothing_away, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_while_groups_are_vacated, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_with_a_lower_limit, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_in_the_middle_of_an_end, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_harms_nobody, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_without_descriptors, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_lets_programs_wait, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_orphans_and_strangers, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_gpu_that_does_not_work, test_node_set_up, test_node_tear_down),
+        TEST_NODE(test_tickets),
+        TEST_NODE(test_bounds_of_a_vm),
+        TEST_NODE(test_data_streams_go_to_their_session),
+        TEST_NODE(test_programs_wait_for_servers),
+        TEST_NODE(test_programs_of_a_vm_share_its_memory),
+        TEST_NODE(test_what_drivers_take_is_corrected),
+        TEST_NODE(test_limits_change),
+        TEST_NODE(test_extents_outlive_nobody),
+        TEST_NODE(test_groups_are_given_when_vacated),
+        TEST_NODE(test_groups_that_are_kept),
+        TEST_NODE(test_another_split_is_refused),
+        TEST_NODE(test_orders_are_absolute),
+        TEST_NODE(test_sessions_are_ended),
+        TEST_NODE(test_who_waits_is_checked_again),
+        TEST_NODE(test_limit_that_cannot_be_kept),
+        TEST_NODE(test_settings_leave_slots),
+        TEST_NODE(test_restart_gives_nothing_away),
+        TEST_NODE(test_restart_while_groups_are_vacated),
+        TEST_NODE(test_restart_with_a_lower_limit),
+        TEST_NODE(test_restart_in_the_middle_of_an_end),
+        TEST_NODE(test_restart_harms_nobody),
+        TEST_NODE(test_restart_without_descriptors),
+        TEST_NODE(test_restart_lets_programs_wait),
+        TEST_NODE(test_orphans_and_strangers),
+        TEST_NODE(test_gpu_that_does_not_work),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

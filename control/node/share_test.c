@@ -1,14 +1,11 @@
 /* Tests of SMs that are shared in time, priority and suspended VMs, with fake servers: who gets which token, what may
  * overlap, what is told when, and restarts. */
 #include <errno.h>
-#include <inttypes.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,8 +14,6 @@
 #include "control/node/share.h"
 #include "control/node/test_node.h"
 #include "rpc/base/turns.h"
-
-#define MIB (1ull << 20)
 
 static const struct test_wish one = {.id = 0x11,
                                      .revision = 1,
@@ -50,18 +45,7 @@ static void is_refused(struct test_node *test, const struct test_wish *wish, fly
     struct test_outcome outcome = test_node_order(test, wish);
 
     assert_int_equal(outcome.status, status);
-    if (!strstr(outcome.text, words))
-        fail_msg("not \"%s\": %s", words, outcome.text);
-}
-
-static struct test_program enter(struct test_node *test, const struct test_wish *wish)
-{
-    const struct flyt_credentials credentials = test_node_credentials(wish);
-    struct test_program program = test_node_connect(test, &credentials, NULL, false);
-
-    if (program.status != FLYT_HANDSHAKE_OK)
-        fail_msg("refused: %s", program.message);
-    return program;
+    test_contains(outcome.text, words);
 }
 
 static struct flyt_turns *turns_of(const struct test_node *test, unsigned gpu)
@@ -124,10 +108,10 @@ static void test_sms_are_shared_in_turns_or_not_at_all(void **state)
     is_refused(test, &wider, FLYT_STATUS_CONFLICT, "10.0.0.3");
     expect_tenant(test, &one);
     expect_tenant(test, &other);
-    struct test_program first = enter(test, &one), second = enter(test, &other);
+    struct test_program first = test_node_enter(test, &one), second = test_node_enter(test, &other);
     expect_share(test, &first, "active", 0, turns_of(test, 0));
     expect_share(test, &second, "active", 3, turns_of(test, 0));
-    struct test_program alone = enter(test, &exclusive);
+    struct test_program alone = test_node_enter(test, &exclusive);
     expect_share(test, &alone, "active", 0, NULL);
     assert_null(turns_of(test, 1));
     close(first.fd);
@@ -172,7 +156,7 @@ static void test_shares_change_and_go(void **state)
     uint64_t ids[FLYT_TURN_TENANTS_MAX];
 
     test_node_grant(test, &one);
-    struct test_program program = enter(test, &one);
+    struct test_program program = test_node_enter(test, &one);
     wish.revision = 2;
     wish.minimum_pct = 60;
     wish.maximum_pct = 60;
@@ -191,8 +175,7 @@ static void test_shares_change_and_go(void **state)
     while (flyt_turns_has(turns_of(test, 0), server_id))
         test_node_run(test, 20);
     assert_int_equal(flyt_turns_list(turns_of(test, 0), ids), 1);
-    test_node_remove(test, one.id);
-    test_node_until(test, test_node_is_removed, NULL, "the end of the allocation");
+    test_node_remove_now(test, one.id);
     assert_int_equal(flyt_turns_list(turns_of(test, 0), ids), 0);
     close(program.fd);
 }
@@ -210,7 +193,7 @@ static void test_suspend(void **state)
 
     wish.minimum_pct = wish.maximum_pct = wish.window_ms = 0; /* it needs no token for that */
     test_node_grant(test, &wish);
-    struct test_program first = enter(test, &wish), second = enter(test, &wish);
+    struct test_program first = test_node_enter(test, &wish), second = test_node_enter(test, &wish);
     assert_false(is_suspended(test, NULL));
     test_program_ask(test, &second, "silent 1");
     wish.revision = 2;
@@ -222,7 +205,7 @@ static void test_suspend(void **state)
     assert_false(is_suspended(test, NULL));
     test_program_ask(test, &second, "silent 0");
     test_node_until(test, is_suspended, NULL, "the second program's word");
-    struct test_program third = enter(test, &wish);
+    struct test_program third = test_node_enter(test, &wish);
     expect_share(test, &third, "suspended", 0, NULL);
     assert_true(is_suspended(test, NULL));
     /* Over a restart: who comes back has to say so again. */
@@ -259,14 +242,14 @@ static void test_restart_keeps_the_token(void **state)
 
     test_node_grant(test, &one);
     test_node_grant(test, &other);
-    struct test_program first = enter(test, &one);
+    struct test_program first = test_node_enter(test, &one);
     assert_int_equal(fstat(flyt_turns_fd(turns_of(test, 0)), &before), 0);
     test_node_stop(test);
     test_node_start(test);
     test_node_until(test, has_token, NULL, "the token that a server brings");
     assert_int_equal(fstat(flyt_turns_fd(turns_of(test, 0)), &after), 0);
     assert_int_equal(before.st_ino, after.st_ino);
-    struct test_program second = enter(test, &other);
+    struct test_program second = test_node_enter(test, &other);
     expect_share(test, &second, "active", 3, turns_of(test, 0));
     expect_tenant(test, &one);
     expect_tenant(test, &other);
@@ -292,13 +275,12 @@ static void test_restart_keeps_the_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_sms_are_shared_in_turns_or_not_at_all, test_node_set_up,
-                                        test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_bad_shares_are_refused, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_classes_do_not_mix, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_shares_change_and_go, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_suspend, test_node_set_up, test_node_tear_down),
-        cmocka_unit_test_setup_teardown(test_restart_keeps_the_token, test_node_set_up, test_node_tear_down),
+        TEST_NODE(test_sms_are_shared_in_turns_or_not_at_all),
+        TEST_NODE(test_bad_shares_are_refused),
+        TEST_NODE(test_classes_do_not_mix),
+        TEST_NODE(test_shares_change_and_go),
+        TEST_NODE(test_suspend),
+        TEST_NODE(test_restart_keeps_the_token),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
