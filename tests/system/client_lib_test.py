@@ -121,7 +121,7 @@ def a_program_with_a_runpath_is_served():
         expect_equal((result.status, result.err), (0, ""), "through Flyt", result)
         succeeds("restore", path)
         expect_equal(run([program], env).status, 1, "NVIDIA's runtime again")
-        within(5, lambda: "session 1: ended" in s.log(), "one session at the server")
+        within(30, lambda: "session 1: ended" in s.log(), "one session at the server")
         expect("session 2" not in s.log(), s.log())
 
 

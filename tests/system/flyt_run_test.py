@@ -38,9 +38,9 @@ def temporary_folders():
 
 def nothing_left():
     """The private servers and their folders go within seconds."""
-    within(5, lambda: not processes_that_mention(harness.WORK), "the end of private servers: %s"
+    within(30, lambda: not processes_that_mention(harness.WORK), "the end of private servers: %s"
            % processes_that_mention(harness.WORK))
-    within(5, lambda: not temporary_folders(), "the removal of %s" % temporary_folders())
+    within(30, lambda: not temporary_folders(), "the removal of %s" % temporary_folders())
 
 
 @scenario

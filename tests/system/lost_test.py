@@ -68,8 +68,8 @@ def server_ended_by_sigterm():
         expect(children, "the server has no processes")
         os.kill(s.pid, signal.SIGTERM)
         check_end(program, s.url, "synchronize")
-        s.process.wait(10)
-        within(5, lambda: not any(map(is_alive, children)), "the end of the server's processes")
+        s.process.wait(30)
+        within(30, lambda: not any(map(is_alive, children)), "the end of the server's processes")
 
 
 class Wire:
