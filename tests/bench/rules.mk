@@ -18,8 +18,14 @@ $(DRIVER_CHECKPOINT): $(call objs,tests/bench/driver_checkpoint.c)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
 
+# What that makes of memory as servers have it: natively only. No nvcc, the toolkit's stub.
+EXTENTS_CHECKPOINT := $(B)/tests/bench/extents_checkpoint
+$(EXTENTS_CHECKPOINT): $(call objs,tests/bench/extents_checkpoint.c)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ -L$(CUDA_PATH)/lib64/stubs -lcuda
+
 .PHONY: bench-programs
-bench-programs: $(BENCH_PROGRAMS) $(PAGE_HASH_BENCH) $(DRIVER_CHECKPOINT)
+bench-programs: $(BENCH_PROGRAMS) $(PAGE_HASH_BENCH) $(DRIVER_CHECKPOINT) $(EXTENTS_CHECKPOINT)
 
 # A cluster of simulated nodes and VMs before a real cluster manager (tests/bench/load/main.c). No CUDA.
 CONTROL_LOAD := $(B)/tests/bench/control_load
