@@ -279,6 +279,14 @@ int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_n
     if (sessions_of_vm(node, now->vm_ip) + waiting_count >= node->settings->vm_sessions_max)
         return flyt_error_set(err, -EBUSY, "VM %.255s has %u programs on this node, as many as one VM may", now->vm_ip,
                               (unsigned)node->settings->vm_sessions_max);
+    return flyt_node_allocation_check_room(node, allocation, err);
+}
+
+int flyt_node_allocation_check_room(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                                    struct flyt_error *err)
+{
+    const flyt_allocation *now = &allocation->now;
+
     for (unsigned i = 0; i < now->slots.slots_len; i++) {
         const struct flyt_node_gpu *gpu = allocation->slots[i].gpu;
         if (!gpu)

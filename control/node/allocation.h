@@ -74,7 +74,10 @@ unsigned flyt_node_allocation_absent(const struct flyt_node_allocation *allocati
  * -EACCES and one sentence in *err. */
 int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                unsigned waiting_count, struct flyt_error *err);
-/* The same at the door, where the attach rate counts: takes one from it. */
+/* Of that the GPUs and their client slots alone: for a program that runs. 0; -EBUSY or -ENODEV. */
+int flyt_node_allocation_check_room(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                                    struct flyt_error *err);
+/* As flyt_node_allocation_check, at the door, where the attach rate counts: takes one from it. */
 int flyt_node_allocation_admit(struct flyt_node *node, struct flyt_node_allocation *allocation, struct flyt_error *err);
 /* A session has begun or ended. An allocation that was removed may be freed by the latter. */
 void flyt_node_allocation_join(struct flyt_node_allocation *allocation);

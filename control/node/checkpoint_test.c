@@ -587,7 +587,7 @@ static void test_no_room(void **state)
     smaller.revision = 2;
     assert_int_equal(test_node_order(test, &smaller).status, FLYT_STATUS_OK);
     must(restore_of(test));
-    until_failed(test, FLYT_STATUS_NO_CAPACITY, "no room for its memory, 10485760 bytes");
+    until_failed(test, FLYT_STATUS_NO_CAPACITY, "no room for its memory, 10485760 bytes so far");
     stays(test, &program, 1);
     smaller.memory_bytes = 10 * MIB;
     smaller.revision = 3;

@@ -11,10 +11,10 @@
 #include "control/node/checkpoint.h"
 #include "control/node/fault.h"
 #include "control/node/groups.h"
+#include "control/node/loading.h"
 #include "control/node/move.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
-#include "control/node/restore.h"
 #include "control/node/share.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -70,6 +70,8 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_server_l
     unsigned slot;
     uint64_t bytes;
 
+    if (!server->allocation && server->loading)
+        flyt_node_loading_extent_gone(server, message->extent.extent_id);
     if (!server->allocation)
         return;
     flyt_node_move_extent_gone(server, message->extent.extent_id);
@@ -119,7 +121,7 @@ static void on_use(struct flyt_node_server *server, const struct flyt_server_lin
              (const char *)message->data);
     flyt_node_move_use(server);
     flyt_node_checkpoint_use_came(server);
-    flyt_node_restore_use_came(server);
+    flyt_node_loading_use_came(server);
 }
 
 /* fd: of a kind that has one; taken over. */
@@ -168,8 +170,8 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
     case FLYT_SERVER_LINK_PREPARED:
         if (server->saving)
             flyt_node_checkpoint_hear(server, message, fd);
-        else if (server->restoring)
-            flyt_node_restore_hear(server, message, fd);
+        else if (server->loading)
+            flyt_node_loading_hear(server, message, fd);
         else
             flyt_node_move_hear(server, message, fd);
         break;

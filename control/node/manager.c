@@ -12,6 +12,7 @@
 #include "control/node/allocation.h"
 #include "control/node/checkpoint.h"
 #include "control/node/groups.h"
+#include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/order_migration.h"
@@ -570,6 +571,8 @@ static void serve_session_kill(struct flyt_call *call, void *args)
         struct flyt_node_suspended *suspended = flyt_node_suspended_find(manager->node, order->session_id);
         if (suspended)
             flyt_node_suspended_drop(manager->node, suspended, "an operator has ended this session");
+        if (server)
+            flyt_node_loading_end_session(server, "an operator has ended this session");
         if (server)
             flyt_node_move_end_session(server, "an operator has ended this session");
         else if (away)

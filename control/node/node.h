@@ -26,6 +26,7 @@ struct flyt_node_waiting;
 struct flyt_node_mps;
 struct flyt_node_migration;
 struct flyt_node_checkpoint;
+struct flyt_node_loading;
 struct flyt_node_restore;
 struct flyt_greeter;
 
@@ -94,6 +95,7 @@ struct flyt_node {
     unsigned went_back_count;                 /* allocations that have gone back after a restart (migration_switch.h) */
     struct flyt_node_checkpoint *checkpoints; /* as migrations (checkpoint.h) */
     struct flyt_node_restore *restores;       /* likewise (restore.h) */
+    struct flyt_node_loading *loadings;       /* sessions of these, and of others that come (loading.h) */
     struct flyt_node_waiting *waiting_first, *waiting_last;
     unsigned waiting_count;
     sd_event_source *pool_timer;

@@ -10,8 +10,8 @@
 
 #include "control/node/allocation.h"
 #include "control/node/fault.h"
+#include "control/node/loading.h"
 #include "control/node/migration.h"
-#include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -300,7 +300,7 @@ static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t
 {
     struct flyt_node_starts *starts = &node->starts[gpu->index];
     unsigned target = (unsigned)node->settings->warm + waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu) +
-                      flyt_node_restore_wants(node, gpu);
+                      flyt_node_loading_wants(node, gpu);
 
     end_superfluous(node, gpu, target, now_ms);
     while (starts->warm + starts->starting < target && node->starting_count < starts_max(node) &&

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/loading.h"
 #include "control/node/move.h"
 #include "control/node/mps.h"
 #include "control/node/server.h"
@@ -62,10 +63,12 @@ static int fill_suspended(const struct flyt_node_suspended *suspended, flyt_sess
     return use->program_name && use->client_address && use->why_not ? 0 : -ENOMEM;
 }
 
-/* Whether a process, or who waits for one, is told of as the session: not where that is in an image. */
+/* Whether a process, or who waits for one, is told of as the session: not where that is in an image, nor before
+ * it goes on here. */
 static bool is_shown(const struct flyt_node *node, const struct flyt_node_server *server)
 {
-    return server->allocation && !flyt_node_move_hides(server) && !flyt_node_suspended_find(node, server->session_id);
+    return server->allocation && !flyt_node_move_hides(server) && !flyt_node_loading_hides(server) &&
+           !flyt_node_suspended_find(node, server->session_id);
 }
 
 static unsigned count_suspended(const struct flyt_node *node)

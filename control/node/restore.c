@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include "control/base/worker.h"
 #include "control/node/allocation.h"
 #include "control/node/checkpoint.h"
-#include "control/node/hear.h"
+#include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
@@ -20,33 +19,16 @@
 #include "cpu/image/verify.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
 enum { TICK_MS = 100, PATH_BYTES = FLYT_NAME_BYTES_MAX + FLYT_NODE_SUSPENDED_NAME_BYTES + 2 };
 
-enum stage {
-    READING,   /* the image is read, or another one of the same order */
-    WANTING,   /* a warm server is wanted */
-    PREPARING, /* PREPARE was sent */
-    LOADING,   /* STATE was sent */
-    WAITING,   /* for its client */
-    GIVEN,     /* the server has it, and has not said that it goes on */
-    OVER,
-};
-
+/* As long as its loading is NEW it is the thread's that reads its image. */
 struct flyt_node_restoring {
+    struct flyt_node_loading loading;
     struct flyt_node_restoring *next;
     struct flyt_node_restore *restore;
     struct flyt_node_suspended *suspended; /* NULL: its record has gone */
-    uint64_t move_id;
-    char program[FLYT_NAME_BYTES_MAX + 1];
-    enum stage stage;
-    uint64_t stage_ms;
-    bool goes_on;
-    struct flyt_node_server *target;  /* NULL: not yet, or it has gone */
-    struct flyt_node_server *session; /* from PREPARING to WAITING: without a process */
-    /* Of the thread that reads, until that is through. */
     char path[PATH_BYTES];
     uint64_t session_id, image_bytes;
     int fd; /* the image; -1: it is not open */
@@ -68,9 +50,6 @@ struct flyt_node_restore {
     uint64_t started_ms, ended_ms;
     flyt_saving_use use; /* of one that has ended; no text */
 };
-
-/* What is sent here is put together in this one: the loop's thread only. */
-static struct flyt_server_link_message message;
 
 static bool has_ended(const struct flyt_node_restore *restore)
 {
@@ -103,416 +82,104 @@ static void arm(struct flyt_node_restore *restore, uint64_t ms)
     sd_event_source_set_enabled(restore->timer, SD_EVENT_ONESHOT);
 }
 
-static void set_stage(struct flyt_node_restoring *restoring, enum stage stage)
-{
-    restoring->stage = stage;
-    restoring->stage_ms = flyt_clock_ms();
-    arm(restoring->restore, 0);
-}
-
 /* ---- one session ---- */
 
-/* It has no process, and is not (any more) among those that wait. */
-static void free_session(struct flyt_node_restoring *restoring)
+/* For its loading's ops. */
+static struct flyt_node_restoring *restoring_of(struct flyt_node_loading *loading)
 {
-    struct flyt_node_server *session = restoring->session;
-
-    if (!session)
-        return;
-    restoring->session = NULL;
-    flyt_node_extents_drop(session->node, &session->extents, session->server_id);
-    explicit_bzero(session->token, sizeof session->token);
-    free(session);
+    return (struct flyt_node_restoring *)((char *)loading - offsetof(struct flyt_node_restoring, loading));
 }
 
-static void end_target(struct flyt_node_restoring *restoring)
+static void wake(struct flyt_node_loading *loading)
 {
-    struct flyt_node_server *target = restoring->target;
-
-    if (!target)
-        return;
-    restoring->target = NULL;
-    target->restoring = NULL;
-    flyt_node_link_queue_clear(&target->queue);
-    flyt_node_resume_fail(target);
-    flyt_node_server_end(target, NULL);
+    arm(restoring_of(loading)->restore, 0);
 }
 
-/* Nothing of it is left but what is told of it. One that waits for its client, or has it, is ended by others. */
-static void end(struct flyt_node_restoring *restoring)
+static int load(struct flyt_node_loading *loading)
 {
-    if (restoring->stage < WAITING)
-        free_session(restoring);
-    end_target(restoring);
-    if (restoring->stage != READING) /* else it is the thread's */
-        restoring->fd = flyt_close(restoring->fd);
-    if (restoring->suspended)
-        restoring->suspended->restoring = NULL;
-    restoring->suspended = NULL;
-    set_stage(restoring, OVER);
-}
+    static struct flyt_server_link_message message; /* the loop's thread only */
 
-/* It is in its image as before. The first failure is the order's. */
-__attribute__((format(printf, 3, 4))) static void fail(struct flyt_node_restoring *restoring, flyt_status status,
-                                                       const char *format, ...)
-{
-    struct flyt_node_restore *restore = restoring->restore;
-    char sentence[400];
-    va_list arguments;
-
-    if (restoring->stage == OVER)
-        return;
-    va_start(arguments, format);
-    vsnprintf(sentence, sizeof sentence, format, arguments);
-    va_end(arguments);
-    flyt_warn("session %016" PRIx64 ": is not restored, program=%s: %s", restoring->session_id, restoring->program,
-              sentence);
-    if (restore->status == FLYT_STATUS_OK) {
-        restore->status = status;
-        snprintf(restore->text, sizeof restore->text, "program %.100s: %.390s", restoring->program, sentence);
-    }
-    struct flyt_node_server *session = restoring->stage == WAITING ? restoring->session : NULL;
-    end(restoring);
-    if (!session)
-        return;
-    restoring->session = NULL;
-    session->prepared = NULL;
-    flyt_node_resume_end(session, "its new server process is of no use");
-}
-
-static struct flyt_node_allocation *allocation_of(const struct flyt_node_restoring *restoring)
-{
-    return restoring->suspended
-               ? flyt_node_allocation_find(restoring->restore->node, restoring->suspended->allocation_id)
-               : NULL;
-}
-
-static void send_to_target(struct flyt_node_restoring *restoring, enum flyt_server_link_kind kind, int fd)
-{
-    message.kind = kind;
+    int fd = fcntl(restoring_of(loading)->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    message.kind = FLYT_SERVER_LINK_STATE;
     message.data_bytes = 0;
-    int status = flyt_node_link_queue_send(&restoring->target->queue, &message, fd);
-    if (status && status != -EPIPE) /* where it has gone, its end says so */
-        fail(restoring, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be told of it: %s", strerror(-status));
+    memset(&message.stop, 0, sizeof message.stop);
+    message.stop.move_id = loading->move_id;
+    flyt_node_loading_send(loading, &message, &fd, 1);
+    return 0;
 }
 
-/* The session as it was, without a process. NULL: no memory. */
-static struct flyt_node_server *make_session(const struct flyt_node_restoring *restoring,
-                                             struct flyt_node_allocation *allocation, struct flyt_node_server *target)
+static void on_loaded(struct flyt_node_loading *loading, const struct flyt_server_link_prepared *prepared)
 {
-    const struct flyt_node_suspended *from = restoring->suspended;
-    struct flyt_node_server *session = calloc(1, sizeof *session);
+    struct flyt_node_restoring *restoring = restoring_of(loading);
 
-    if (!session)
-        return NULL;
-    *session = (struct flyt_node_server){.node = target->node,
-                                         .gpu = target->gpu,
-                                         .state = FLYT_NODE_SERVER_AWAY,
-                                         .pid_fd = -1,
-                                         .link_fd = -1,
-                                         .allocation = allocation,
-                                         .server_id = flyt_node_random(),
-                                         .session_id = from->session_id,
-                                         .ticket = {.allocation_id = from->allocation_id,
-                                                    .session_id = from->session_id,
-                                                    .client_pid = from->client_pid},
-                                         .session_started_ms = from->started_ms,
-                                         .is_encrypted = from->is_encrypted};
-    memcpy(session->token, from->token, sizeof session->token);
-    snprintf(session->ticket.program, sizeof session->ticket.program, "%s", from->program);
-    snprintf(session->ticket.client_address, sizeof session->ticket.client_address, "%s", from->client_address);
-    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
-        session->gpus[i] = allocation->slots[i].gpu;
-    return session;
-}
-
-/* PREPARE: what it will be told with SESSION, but for its client's and its own secrets. */
-static int describe(struct flyt_node_restoring *restoring, const struct flyt_node_allocation *allocation)
-{
-    struct flyt_node_server *target = restoring->target;
-    const flyt_allocation *now = &allocation->now;
-
-    memset(&message.session, 0, sizeof message.session);
-    int status =
-        flyt_node_server_describe_session(target, now, &restoring->session->ticket, restoring->session, &message);
-    explicit_bzero(message.session.token, sizeof message.session.token);
-    explicit_bzero(message.session.channel_key, sizeof message.session.channel_key);
-    explicit_bzero(message.session.rejoin_secret, sizeof message.session.rejoin_secret);
-    for (unsigned i = 0; i < now->slots.slots_len; i++) {
-        if (now->is_suspended)
-            message.session.slots[i].flags |= FLYT_SERVER_LINK_IS_SUSPENDED;
-        target->gpus[i] = allocation->slots[i].gpu;
-    }
-    target->server_id = message.session.server_id;
-    return status;
-}
-
-static void prepare(struct flyt_node_restoring *restoring, struct flyt_node_allocation *allocation,
-                    struct flyt_node_server *target)
-{
-    struct flyt_node *node = restoring->restore->node;
-
-    restoring->session = make_session(restoring, allocation, target);
-    if (!restoring->session) {
-        fail(restoring, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
-        return;
-    }
-    restoring->target = target;
-    target->restoring = restoring;
-    flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
-    flyt_node_cgroups_enter(&node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
-    set_stage(restoring, PREPARING);
-    int status = flyt_node_server_send_folder(target, allocation);
-    if (!status)
-        status = describe(restoring, allocation);
-    if (status)
-        fail(restoring, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be told of it: %s", strerror(-status));
-    else
-        send_to_target(restoring, FLYT_SERVER_LINK_PREPARE, -1);
-}
-
-/* Others of the allocation that are on their way, and not counted as its sessions yet. */
-static unsigned count_loading(const struct flyt_node_allocation *allocation)
-{
-    unsigned count = 0;
-
-    for (const struct flyt_node_suspended *suspended = allocation->node->state.suspended; suspended;
-         suspended = suspended->next)
-        count += suspended->allocation_id == allocation->now.id && suspended->restoring &&
-                 suspended->restoring->session && suspended->restoring->stage < WAITING;
-    return count;
-}
-
-/* A session may begin, as far as its VM and the GPUs are concerned. */
-static void look_for_server(struct flyt_node_restoring *restoring)
-{
-    struct flyt_node_allocation *allocation = allocation_of(restoring);
-    struct flyt_node *node = restoring->restore->node;
-    struct flyt_error err = {0};
-
-    int status = flyt_node_allocation_check(node, allocation, count_loading(allocation), &err);
-    if (status) {
-        fail(restoring, status == -EBUSY ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE, "%s", err.text);
-        return;
-    }
-    struct flyt_node_server *warm = flyt_node_pool_take(node, allocation->slots[0].gpu);
-    if (warm)
-        prepare(restoring, allocation, warm);
-}
-
-static bool is_late(const struct flyt_node_restoring *restoring, uint64_t limit_ms)
-{
-    return flyt_clock_ms() - restoring->stage_ms > limit_ms;
-}
-
-static void advance(struct flyt_node_restoring *restoring)
-{
-    const struct flyt_node_restore *restore = restoring->restore;
-
-    switch (restoring->stage) {
-    case WANTING:
-        if (is_late(restoring, FLYT_NODE_RESTORE_WARM_MS))
-            fail(restoring, FLYT_STATUS_TIMEOUT, "no server process became ready in time");
-        else
-            look_for_server(restoring);
-        break;
-    case PREPARING:
-        if (is_late(restoring, FLYT_NODE_RESTORE_PREPARE_MS))
-            fail(restoring, FLYT_STATUS_TIMEOUT, "its new server process does not answer");
-        break;
-    case LOADING:
-        if (is_late(restoring, restore->timeout_s * 1000ull))
-            fail(restoring, FLYT_STATUS_TIMEOUT, "its image was not loaded within %u s", restore->timeout_s);
-        break;
-    case GIVEN:
-        if (is_late(restoring, restore->node->switch_ms))
-            fail(restoring, FLYT_STATUS_TIMEOUT, "its new server process has not said in time that it goes on");
-        break;
-    default: /* who waits for its client has a limit of its own (resume.h) */
-        break;
-    }
-}
-
-/* ---- what servers say ---- */
-
-static void on_made(struct flyt_node_restoring *restoring, const struct flyt_server_link_made *made, int fd)
-{
-    const struct flyt_node_allocation *allocation = allocation_of(restoring);
-
-    if (made->outcome || made->extent.slot >= allocation->now.slots.slots_len) {
-        flyt_close(fd);
-        fail(restoring, FLYT_STATUS_NO_CAPACITY, "its memory cannot be made: %s",
-             made->outcome ? strerror(-made->outcome) : "it has a device that its VM has not");
-        return;
-    }
-    int status = flyt_node_extent_add(restoring->restore->node, &restoring->session->extents,
-                                      restoring->session->server_id, &made->extent, fd);
-    if (status)
-        fail(restoring, FLYT_STATUS_UNAVAILABLE, "its memory cannot be held: %s", strerror(-status));
-}
-
-/* Its memory becomes its VM's, all of it or none. 0 or a negative errno. */
-static int charge(const struct flyt_node_server *session, struct flyt_node_allocation *allocation)
-{
-    int status = 0;
-    unsigned i;
-
-    for (i = 0; i < allocation->now.slots.slots_len && !status; i++) {
-        struct flyt_ledger *ledger = allocation->slots[i].ledger;
-        status = flyt_ledger_join(ledger, session->server_id);
-        if (!status)
-            status = flyt_ledger_charge(ledger, session->server_id, flyt_node_extents_of_slot(&session->extents, i));
-    }
-    while (status && i)
-        flyt_ledger_reclaim(allocation->slots[--i].ledger, session->server_id, NULL);
-    return status;
-}
-
-/* Everything is at the server. */
-static void on_loaded(struct flyt_node_restoring *restoring)
-{
-    struct flyt_node_allocation *allocation = allocation_of(restoring);
-
-    int status = charge(restoring->session, allocation);
-    if (status) {
-        fail(restoring, status == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE,
-             "its VM has no room for its memory, %" PRIu64 " bytes: %s", restoring->session->extents.bytes,
-             strerror(-status));
+    if (prepared->sequence != restoring->suspended->sequence) {
+        flyt_node_loading_fail(loading, FLYT_NODE_LOADING_FAILED, FLYT_STATUS_CONFLICT,
+                               "its image is of another moment than that at which its program stopped");
         return;
     }
     restoring->fd = flyt_close(restoring->fd);
-    restoring->session->prepared = restoring->target;
-    set_stage(restoring, WAITING);
-    flyt_node_resume_expect(restoring->session);
+    flyt_node_loading_expect(loading);
 }
 
-static void on_prepared(struct flyt_node_restoring *restoring, const struct flyt_server_link_message *told)
+/* Nothing of it is left but what is told of it, and what the thread has of it that may read its image. */
+static struct flyt_node_suspended *let_go(struct flyt_node_restoring *restoring)
 {
-    const struct flyt_server_link_prepared *prepared = &told->prepared;
+    struct flyt_node_suspended *suspended = restoring->suspended;
 
-    if (prepared->outcome) {
-        fail(restoring, prepared->outcome == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE, "%s",
-             told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome));
-    } else if (restoring->stage == PREPARING && !prepared->move_id) {
-        int fd = fcntl(restoring->fd, F_DUPFD_CLOEXEC, 0);
-        if (fd < 0) {
-            fail(restoring, FLYT_STATUS_UNAVAILABLE, "the node manager has no descriptor left");
-            return;
-        }
-        set_stage(restoring, LOADING);
-        memset(&message.stop, 0, sizeof message.stop);
-        message.stop.move_id = restoring->move_id;
-        send_to_target(restoring, FLYT_SERVER_LINK_STATE, fd);
-    } else if (restoring->stage != LOADING || prepared->move_id != restoring->move_id) {
-        return;
-    } else if (prepared->sequence != restoring->suspended->sequence) {
-        fail(restoring, FLYT_STATUS_CONFLICT, "its image is of another moment than that at which its program stopped");
-    } else {
-        on_loaded(restoring);
-    }
+    if (restoring->restore->phase != FLYT_SAVING_PREPARING)
+        restoring->fd = flyt_close(restoring->fd);
+    restoring->suspended = NULL;
+    if (suspended)
+        suspended->restoring = NULL;
+    return suspended;
 }
 
-void flyt_node_restore_hear(struct flyt_node_server *server, const struct flyt_server_link_message *told, int fd)
+static void on_gone_on(struct flyt_node_loading *loading, struct flyt_node_server *server)
 {
-    struct flyt_node_restoring *restoring = server->restoring;
-
-    if (told->kind == FLYT_SERVER_LINK_MADE && restoring->stage == LOADING) {
-        on_made(restoring, &told->made, fd);
-        return;
-    }
-    flyt_close(fd);
-    if (told->kind == FLYT_SERVER_LINK_PREPARED)
-        on_prepared(restoring, told);
-}
-
-void flyt_node_restore_use_came(struct flyt_node_server *server)
-{
-    struct flyt_node_restoring *restoring = server->restoring;
+    struct flyt_node_restoring *restoring = restoring_of(loading);
     struct flyt_node *node = server->node;
     char id[20];
 
-    if (!restoring || restoring->stage != GIVEN || server->use.is_coming || server->state != FLYT_NODE_SERVER_SERVING)
-        return;
-    struct flyt_node_suspended *suspended = restoring->suspended;
     snprintf(id, sizeof id, "%016" PRIx64, restoring->session_id);
     flyt_info("session %s: is restored, vm=%s program=%s gpu=%u server_pid=%d", id, server->allocation->now.vm_ip,
               server->ticket.program, server->gpu->index, (int)server->pid);
     flyt_node_tell(node, "session.restored", id, "program %s of VM %s goes on from image %s", server->ticket.program,
                    server->allocation->now.vm_ip, restoring->path);
-    server->restoring = NULL;
-    restoring->target = NULL;
-    restoring->goes_on = true;
-    end(restoring);
-    flyt_node_suspended_remove(node, suspended);
+    flyt_node_suspended_remove(node, let_go(restoring));
     flyt_node_save(node); /* where it cannot be written, a restart sees that its server has it */
 }
 
-void flyt_node_restore_exit(struct flyt_node_server *server)
+/* It is in its image as before. The first failure is the order's. */
+static void on_failed(struct flyt_node_loading *loading, enum flyt_node_loading_end how, flyt_status status,
+                      const char *sentence)
 {
-    struct flyt_node_restoring *restoring = server->restoring;
+    struct flyt_node_restoring *restoring = restoring_of(loading);
+    struct flyt_node_restore *restore = restoring->restore;
 
-    if (!restoring)
-        return;
-    server->restoring = NULL;
-    restoring->target = NULL;
-    if (restoring->session)
-        restoring->session->prepared = NULL;
-    fail(restoring, FLYT_STATUS_UNAVAILABLE, "its new server process has ended before it went on there");
-}
-
-unsigned flyt_node_restore_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
-{
-    unsigned count = 0;
-
-    for (const struct flyt_node_suspended *suspended = node->state.suspended; suspended; suspended = suspended->next) {
-        const struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, suspended->allocation_id);
-        count += suspended->restoring && suspended->restoring->stage == WANTING && allocation &&
-                 allocation->slots[0].gpu == gpu;
+    flyt_warn("session %016" PRIx64 ": is not restored, program=%s: %s", restoring->session_id, loading->its.program,
+              sentence);
+    if (restore->status == FLYT_STATUS_OK) {
+        restore->status = status;
+        snprintf(restore->text, sizeof restore->text, "program %.100s: %.390s", loading->its.program, sentence);
     }
-    return count;
+    let_go(restoring);
 }
+
+static const struct flyt_node_loading_ops ops = {
+    .load = load, .loaded = on_loaded, .gone_on = on_gone_on, .failed = on_failed, .wake = wake};
 
 void flyt_node_restore_lose(struct flyt_node_suspended *suspended)
 {
     if (suspended->restoring)
-        fail(suspended->restoring, FLYT_STATUS_CONFLICT, "its session was ended");
+        flyt_node_loading_fail(&suspended->restoring->loading, FLYT_NODE_LOADING_ENDED, FLYT_STATUS_CONFLICT,
+                               "its session was ended");
 }
 
 bool flyt_node_restore_has_come(struct flyt_node_restoring *restoring)
 {
-    /* That it goes on may have been said, and not been read: then its program would not be here. */
-    if (restoring->stage == GIVEN)
-        fail(restoring, FLYT_STATUS_UNAVAILABLE, "its program has lost its new server process");
-    return restoring->stage == WAITING;
-}
-
-/* ---- for resume.c ---- */
-
-void flyt_node_restore_describe(const struct flyt_node_server *session, struct flyt_server_link_resume *ret_resume)
-{
-    *ret_resume = (struct flyt_server_link_resume){
-        .extent_count = session->extents.count, .last_extent_id = session->extents.last_id, .is_made = 1};
-}
-
-void flyt_node_restore_given(struct flyt_node_server *session)
-{
-    struct flyt_node_restoring *restoring = session->prepared->restoring;
-
-    restoring->session = NULL;
-    restoring->target->use.is_coming = 1;
-    set_stage(restoring, GIVEN);
-}
-
-void flyt_node_restore_forget(struct flyt_node_server *session)
-{
-    struct flyt_node_restoring *restoring = session->prepared ? session->prepared->restoring : NULL;
-
-    session->prepared = NULL;
-    if (!restoring)
-        return;
-    restoring->session = NULL; /* it is freed by whoever calls this */
-    fail(restoring, FLYT_STATUS_TIMEOUT, "%s",
-         *session->end_reason ? session->end_reason : "its program has not come back in time");
+    return flyt_node_loading_has_come(&restoring->loading);
 }
 
 /* ---- the whole ---- */
@@ -523,13 +190,14 @@ void flyt_node_restore_use(const struct flyt_node_restore *restore, flyt_saving_
 
     *ret_use = restore->use;
     for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
-        if (restoring->stage == OVER && !restoring->goes_on)
+        const struct flyt_node_loading *loading = &restoring->loading;
+        if (loading->stage == FLYT_NODE_LOADING_OVER && !loading->goes_on)
             continue;
         ret_use->session_count++;
         if (restore->phase == FLYT_SAVING_PREPARING)
             continue;
         ret_use->memory_bytes += restoring->image_bytes;
-        ret_use->copied_bytes += restoring->stage >= WAITING ? restoring->image_bytes : 0;
+        ret_use->copied_bytes += loading->stage >= FLYT_NODE_LOADING_LOADED ? restoring->image_bytes : 0;
     }
     ret_use->id = restore->id;
     ret_use->phase = restore->phase;
@@ -546,15 +214,9 @@ static void release(struct flyt_node_restore *restore)
     restore->worker = flyt_worker_free(restore->worker);
     while ((restoring = restore->restorings)) {
         restore->restorings = restoring->next;
-        if (restoring->stage < WAITING)
-            free_session(restoring);
-        else if (restoring->session)
-            restoring->session->prepared = NULL;
-        if (restoring->target)
-            restoring->target->restoring = NULL;
-        if (restoring->suspended)
-            restoring->suspended->restoring = NULL;
-        flyt_close(restoring->fd);
+        flyt_node_loading_fini(&restoring->loading);
+        let_go(restoring);
+        flyt_close(restoring->fd); /* the thread has ended */
         free(restoring);
     }
 }
@@ -595,12 +257,20 @@ static void finish(struct flyt_node_restore *restore)
     forget_old(node);
 }
 
-static bool is_any_before(const struct flyt_node_restore *restore, enum stage stage)
+static bool is_any_before(const struct flyt_node_restore *restore, enum flyt_node_loading_stage stage)
 {
     for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
-        if (restoring->stage < stage)
+        if (restoring->loading.stage < stage)
             return true;
     return false;
+}
+
+static bool are_all_done(const struct flyt_node_restore *restore)
+{
+    for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
+        if (!flyt_node_loading_is_done(&restoring->loading))
+            return false;
+    return true;
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)
@@ -609,12 +279,12 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 
     arm(restore, TICK_MS);
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
-        advance(restoring);
-    if (restore->phase == FLYT_SAVING_COPYING && !is_any_before(restore, WAITING))
+        flyt_node_loading_advance(&restoring->loading, restore->timeout_s * 1000ull);
+    if (restore->phase == FLYT_SAVING_COPYING && !is_any_before(restore, FLYT_NODE_LOADING_WAITING))
         restore->phase = FLYT_SAVING_SWITCHING;
-    if (restore->phase != FLYT_SAVING_PREPARING && !is_any_before(restore, OVER))
+    if (restore->phase != FLYT_SAVING_PREPARING && are_all_done(restore))
         finish(restore);
-    else if (is_any_before(restore, PREPARING) && restore->phase != FLYT_SAVING_PREPARING)
+    else if (is_any_before(restore, FLYT_NODE_LOADING_PREPARING) && restore->phase != FLYT_SAVING_PREPARING)
         flyt_node_pool_fill(restore->node);
     return 0;
 }
@@ -658,14 +328,16 @@ static void on_read(void *job, int is_cancelled)
     restore->phase = FLYT_SAVING_COPYING;
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
         struct flyt_node_suspended *suspended = restoring->suspended;
-        if (restoring->stage != READING)
+        if (restoring->loading.stage != FLYT_NODE_LOADING_NEW)
             continue;
-        set_stage(restoring, WANTING);
+        flyt_node_loading_begin(&restoring->loading);
         if (err) {
-            fail(restoring, status_of(err->code), "%s", err->text);
+            flyt_node_loading_fail(&restoring->loading, FLYT_NODE_LOADING_FAILED, status_of(err->code), "%s",
+                                   err->text);
         } else if (flyt_node_suspended_is_gone(suspended)) {
-            fail(restoring, FLYT_STATUS_NOT_FOUND, "it has ended: it has not asked for its session for %u s",
-                 FLYT_NODE_SUSPENDED_GONE_MS / 1000);
+            flyt_node_loading_fail(&restoring->loading, FLYT_NODE_LOADING_FAILED, FLYT_STATUS_NOT_FOUND,
+                                   "it has ended: it has not asked for its session for %u s",
+                                   FLYT_NODE_SUSPENDED_GONE_MS / 1000);
             flyt_node_suspended_drop(restore->node, suspended, "its program has ended meanwhile");
         }
     }
@@ -707,10 +379,23 @@ static flyt_status check(const struct flyt_node *node, const struct flyt_node_su
     return FLYT_STATUS_OK;
 }
 
+static void describe(const struct flyt_node_suspended *suspended, struct flyt_node_loading_session *ret_its)
+{
+    *ret_its = (struct flyt_node_loading_session){.session_id = suspended->session_id,
+                                                  .allocation_id = suspended->allocation_id,
+                                                  .client_pid = suspended->client_pid,
+                                                  .is_encrypted = suspended->is_encrypted,
+                                                  .started_ms = suspended->started_ms};
+    memcpy(ret_its->token, suspended->token, sizeof ret_its->token);
+    snprintf(ret_its->program, sizeof ret_its->program, "%s", suspended->program);
+    snprintf(ret_its->client_address, sizeof ret_its->client_address, "%s", suspended->client_address);
+}
+
 static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_node_suspended *suspended,
                                const char *path, struct flyt_error *err)
 {
     flyt_status status = check(restore->node, suspended, err);
+    struct flyt_node_loading_session its;
 
     if (status != FLYT_STATUS_OK)
         return status;
@@ -722,12 +407,11 @@ static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_no
     *restoring = (struct flyt_node_restoring){.next = restore->restorings,
                                               .restore = restore,
                                               .suspended = suspended,
-                                              .move_id = flyt_node_random(),
-                                              .stage_ms = flyt_clock_ms(),
                                               .session_id = suspended->session_id,
                                               .fd = -1};
     snprintf(restoring->path, sizeof restoring->path, "%s", path);
-    snprintf(restoring->program, sizeof restoring->program, "%s", suspended->program);
+    describe(suspended, &its);
+    flyt_node_loading_init(&restoring->loading, restore->node, &ops, &its);
     suspended->restoring = restoring;
     restore->restorings = restoring;
     if (!*restore->vm_ip)

@@ -4,9 +4,8 @@
  *
  *   PREPARING  each image is read from its first byte to its last (cpu/image/verify.h), on a thread of its own: if one
  *              is damaged nothing is changed. A session whose program has ended meanwhile is dropped
- *   COPYING    warm servers make what is in the images (PREPARE, STATE; they tell what memory they have made: MADE)
- *   SWITCHING  the memory is charged to the VM; the sessions wait for their clients, as any that go on at another
- *              server (resume.h)
+ *   COPYING    warm servers make what is in the images (loading.h), and its memory is charged to the VM
+ *   SWITCHING  the sessions wait for their clients, as any that go on at another server (resume.h)
  *   DONE       all go on: their servers have said so, and the records are gone
  *
  * A session of which anything fails is in its image as before, and its program waits on; those that go on do so all the
@@ -33,10 +32,8 @@ struct flyt_node_server;
 struct flyt_node_suspended;
 
 enum {
-    FLYT_NODE_RESTORE_TIMEOUT_S = 3600,   /* of loading an image, where nothing else is wished */
-    FLYT_NODE_RESTORE_WARM_MS = 120000,   /* a server becomes warm */
-    FLYT_NODE_RESTORE_PREPARE_MS = 60000, /* PREPARE is answered */
-    FLYT_NODE_RESTORES_ENDED_MAX = 64,    /* that are remembered */
+    FLYT_NODE_RESTORE_TIMEOUT_S = 3600, /* of loading an image, where nothing else is wished */
+    FLYT_NODE_RESTORES_ENDED_MAX = 64,  /* that are remembered */
 };
 
 /* An order. OK: it has begun, or is known by its id; else why not, in *err. */
@@ -52,25 +49,9 @@ void flyt_node_restores_fini(struct flyt_node *node);
 
 /* ---- what happens ---- */
 
-/* MADE, PREPARED of a server that is to have a session (server->restoring). fd (-1: none) is taken over. */
-void flyt_node_restore_hear(struct flyt_node_server *server, const struct flyt_server_link_message *message, int fd);
-/* Such a server has sent USE; its process has ended. */
-void flyt_node_restore_use_came(struct flyt_node_server *server);
-void flyt_node_restore_exit(struct flyt_node_server *server);
-/* How many of the sessions want a warm server on the GPU. */
-unsigned flyt_node_restore_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 /* The record is about to go, and its session with it. */
 void flyt_node_restore_lose(struct flyt_node_suspended *suspended);
 /* Its program has come. Whether its server is ready for it; a server that had it before is ended. */
 bool flyt_node_restore_has_come(struct flyt_node_restoring *restoring);
-
-/* ---- for resume.c: `session` waits for its client, and session->prepared is its server ---- */
-
-/* What RESUME says of it. */
-void flyt_node_restore_describe(const struct flyt_node_server *session, struct flyt_server_link_resume *ret_resume);
-/* The server has it: `session` is about to be freed. */
-void flyt_node_restore_given(struct flyt_node_server *session);
-/* Its client has not come, or it is to end: likewise. */
-void flyt_node_restore_forget(struct flyt_node_server *session);
 
 #endif

@@ -11,13 +11,14 @@
 #include "control/node/allocation.h"
 #include "control/node/groups.h"
 #include "control/node/hear.h"
+#include "control/node/loading.h"
 #include "control/node/move.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
-#include "control/node/restore.h"
 #include "control/node/share.h"
 #include "control/node/suspended.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 #include "rpc/transport/handshake.h"
@@ -88,9 +89,10 @@ static void finish(struct flyt_node_server *session)
     struct flyt_node_server *taker = taker_of(session);
     struct flyt_node *node = session->node;
 
+    bool is_ended = session->state == FLYT_NODE_SERVER_ENDING;
     session->state = FLYT_NODE_SERVER_ENDING;
     flyt_node_move_forget(session);
-    flyt_node_restore_forget(session);
+    flyt_node_loading_forget(session, is_ended);
     if (taker) {
         flyt_node_resume_fail(taker);
         flyt_node_server_end(taker, NULL);
@@ -317,6 +319,8 @@ static int move_entries(const struct flyt_node_server *session, uint64_t from_id
 
 static int take_entries(const struct flyt_node_server *session, uint64_t server_id)
 {
+    if (session->prepared && flyt_fault_point("node.load.client") == FLYT_FAULT_ERROR)
+        return -EIO;
     return session->move ? flyt_node_move_charge(session->move, server_id)
                          : move_entries(session, session->server_id, server_id);
 }
@@ -350,7 +354,7 @@ static void go_on(struct flyt_node_server *server, const struct flyt_server_link
     else
         flyt_node_extents_move(node, &session->extents, session->server_id, &server->extents, server->server_id);
     if (is_restored)
-        flyt_node_restore_given(session);
+        flyt_node_loading_given(session);
     free_hand_over(server);
     if (!has_process) {
         unlink_away(session);
@@ -418,7 +422,7 @@ static int give_all(struct flyt_node_server *server)
         if (hand_over->session->move)
             flyt_node_move_describe(hand_over->session->move, &message.resume);
         else if (hand_over->session->prepared)
-            flyt_node_restore_describe(hand_over->session, &message.resume);
+            flyt_node_loading_describe(hand_over->session, &message.resume);
         status = flyt_server_link_send(server->link_fd, &message, NULL, 0);
         if (status)
             return status;
@@ -513,7 +517,7 @@ void flyt_node_resume_fini(struct flyt_node *node)
         struct flyt_node_server *taker = taker_of(session);
         session->state = FLYT_NODE_SERVER_ENDING;
         flyt_node_move_forget(session);
-        flyt_node_restore_forget(session);
+        flyt_node_loading_forget(session, true);
         if (taker)
             flyt_node_resume_fail(taker);
         unlink_away(session);

@@ -21,10 +21,10 @@
 #include "control/node/fault.h"
 #include "control/node/hear.h"
 #include "control/node/images.h"
+#include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/mps.h"
 #include "control/node/pool.h"
-#include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/share.h"
 #include "control/node/suspended.h"
@@ -740,7 +740,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     was_starting = was_starting && server->state == FLYT_NODE_SERVER_STARTING;
     flyt_node_fault_leave(server);
     flyt_node_checkpoint_exit(server);
-    flyt_node_restore_exit(server);
+    flyt_node_loading_exit(server);
     bool goes_on = flyt_node_move_exit(server) || flyt_node_resume_may_wait(server);
     if (server->allocation && !goes_on)
         flyt_node_server_end_session(server, how);

@@ -41,7 +41,7 @@ struct flyt_node_ticket {
     unsigned char channel_key[FLYT_TICKET_KEY_BYTES];
 };
 
-struct flyt_node_restoring;
+struct flyt_node_loading;
 struct flyt_node_saving;
 
 struct flyt_node_server {
@@ -94,7 +94,7 @@ struct flyt_node_server {
     struct flyt_node_link_queue queue;          /* of messages that it may not take at once */
     struct flyt_node_move *move;                /* NULL: it has no part in one */
     struct flyt_node_saving *saving;            /* NULL: it writes no image (checkpoint.h) */
-    struct flyt_node_restoring *restoring;      /* NULL: it is not to have a session that is in an image (restore.h) */
+    struct flyt_node_loading *loading;          /* NULL: no session is loaded into it (loading.h) */
     struct flyt_node_server *prepared;          /* AWAY: its server, which has its memory already; NULL: none yet */
     uint64_t left_move_id;                      /* LEFT, come back after a restart: the move that it was left in */
     struct flyt_server_link_session *came_with; /* come back with other devices than its allocation's; else NULL */
