@@ -33,6 +33,11 @@ fi
 for folder in rpc rpc/base rpc/proto rpc/api rpc/gen rpc/transport cpu cpu/client cpu/cuda cpu/cudart cpu/server cpu/softgpu cpu/image control control/base control/store control/cluster control/node control/client control/flytctl tests tests/apps tests/fuzz tests/system scripts config submodules; do
     [ -e "$folder/README.md" ] || { echo "$folder has no README.md"; status=1; }
 done
+# tests/run starts these as programs.
+for test in tests/system/*_test.*; do
+    case $test in *.py | *.sh) ;; *) continue ;; esac
+    [ -x "$test" ] || { echo "$test is not executable"; status=1; }
+done
 # What bootstrap.sh installs to link with, submodules/README.md says how to build.
 for package in $(sed -n 's/^packages="\(.*\)"$/\1/p' scripts/bootstrap.sh); do
     case $package in lib*-dev) ;; *) continue ;; esac
