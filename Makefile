@@ -150,7 +150,7 @@ format:
 	@clang-format -i $(C_FILES)
 lint: all
 	@clang-format --dry-run -Werror $(C_FILES)
-	@sh tests/lint.sh && echo 'lint: nothing found'
+	@sh tests/lint.sh documents && echo 'lint: nothing found'
 
 help:
 	@echo 'make all                 everything, in $(B)/'

@@ -1,4 +1,5 @@
 #!/bin/sh
+# usage: lint.sh [documents]
 # Checks who includes whom: a folder is a layer, and includes run one way. Prints each offence; exit status 1 if any.
 set -u
 cd "$(dirname "$0")/.."
@@ -32,6 +33,11 @@ if grep -rnE '#include <cuda' rpc/base rpc/transport --include='*.c' --include='
 fi
 for folder in rpc rpc/base rpc/proto rpc/api rpc/gen rpc/transport cpu cpu/client cpu/cuda cpu/cudart cpu/server cpu/softgpu cpu/image control control/base control/store control/cluster control/node control/client control/flytctl tests tests/apps tests/fuzz tests/system scripts config submodules; do
     [ -e "$folder/README.md" ] || { echo "$folder has no README.md"; status=1; }
+done
+# What flytctl -o json has, control/README.md names (`make lint` alone looks).
+[ "${1-}" = documents ] && for field in $(sed -nE 's/.*(add_[a-z]+|cJSON_Add[A-Za-z]+ToObject)\(object, "([a-z_]+)".*/\2/p' \
+    control/cluster/view.c control/cluster/migration_view.c control/cluster/saving_view.c | sort -u); do
+    grep -q "\`$field\`" control/README.md || { echo "control/README.md does not name the field $field of a view"; status=1; }
 done
 # tests/run starts these as programs.
 for test in tests/system/*_test.*; do
