@@ -10,7 +10,7 @@ from steady import Steady
 
 REWRITE = figures.bench_program("rewrite")
 ANSWER_S = 300          # the most that it takes to fill or compare its memory, or to be stopped
-WORK = "1056,30000" if figures.HAS_GPU else "32,2000"       # a round: about a millisecond
+WORK = "1056,30000" if figures.HAS_GPU else "32,2000"       # a round: below or about a millisecond
 
 
 def now_us():
