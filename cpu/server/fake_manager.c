@@ -327,6 +327,58 @@ void fake_server_wait_phase(struct fake_server *server, uint64_t move_id, uint32
     assert_true(is_there);
 }
 
+void fake_server_finish(struct fake_server *server)
+{
+    fake_server_wait_true(server, &server->is_returned);
+    assert_string_equal(server->sentence, "");
+    assert_int_equal(fake_server_end(server), 0);
+}
+
+void fake_server_forget(struct fake_server *server)
+{
+    for (unsigned i = 0; i < server->extent_count; i++)
+        close(server->extents[i].fd);
+    server->extent_count = 0;
+}
+
+struct flyt_server_link_resume fake_server_resume(const struct fake_server *server)
+{
+    struct flyt_server_link_resume resume = {.extent_count = server->extent_count, .is_made = 1};
+    for (unsigned i = 0; i < server->extent_count; i++)
+        if (server->extents[i].extent_id > resume.last_extent_id)
+            resume.last_extent_id = server->extents[i].extent_id;
+    return resume;
+}
+
+struct flyt_server_link_extent fake_extent_told(const struct fake_extent *extent)
+{
+    return (struct flyt_server_link_extent){extent->extent_id, extent->bytes, extent->address, extent->slot, 0};
+}
+
+void fake_server_make(struct fake_server *server, const struct flyt_server_link_extent *extent)
+{
+    unsigned before = server->made_count;
+    fake_server_send(server, FLYT_SERVER_LINK_MAKE, extent, sizeof *extent, NULL);
+    fake_server_wait(server, &server->made_count, before + 1);
+}
+
+void fake_server_post_state(struct fake_server *server, uint64_t move_id, int fd)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    assert_non_null(message);
+    message->kind = FLYT_SERVER_LINK_STATE;
+    message->stop.move_id = move_id;
+    fake_server_post(server, message, fd);
+    free(message);
+}
+
+int32_t fake_server_await_state(struct fake_server *server, uint64_t move_id, unsigned count)
+{
+    fake_server_wait(server, &server->prepared_count, count);
+    assert_true(server->prepared.move_id == move_id);
+    return server->prepared.outcome;
+}
+
 /* ---- the door ---- */
 
 static void hand_over(struct fake_door *door, int fd, const flyt_handshake_args *args, const unsigned char *key,

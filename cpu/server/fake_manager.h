@@ -90,6 +90,19 @@ void fake_server_give_one(struct fake_server *server, const struct flyt_server_l
 void fake_server_leave(struct fake_server *server);
 /* Waits until the process has ended, and closes everything. Its wait status. */
 int fake_server_end(struct fake_server *server);
+/* Waits until it has returned its session without a word, and has ended as it should. */
+void fake_server_finish(struct fake_server *server);
+/* Lets go of the memory that a server that was ended had. */
+void fake_server_forget(struct fake_server *server);
+/* What RESUME says of its extents to a server that has made them. */
+struct flyt_server_link_resume fake_server_resume(const struct fake_server *server);
+struct flyt_server_link_extent fake_extent_told(const struct fake_extent *extent);
+/* Has one that is prepared make memory; server->made is what it says. */
+void fake_server_make(struct fake_server *server, const struct flyt_server_link_extent *extent);
+/* STATE of this move, in a descriptor, which stays open here; and waits until it has said for the count-th time what it
+ * has prepared: the outcome. */
+void fake_server_post_state(struct fake_server *server, uint64_t move_id, int fd);
+int32_t fake_server_await_state(struct fake_server *server, uint64_t move_id, unsigned count);
 /* Says so of the move, with this time where it is STOP. */
 void fake_server_send_move(struct fake_server *server, enum flyt_server_link_kind kind, uint64_t move_id,
                            uint64_t timeout_us);

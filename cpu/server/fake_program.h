@@ -1,129 +1,98 @@
 /*
- * For tests: what a program does that speaks the wire by itself (fake_wire.h): memory, libraries, kernels, events.
- * Functions fail the running test where something is not as it should be. To be included by one source file, which has
- * cmocka's headers.
+ * For tests: what a program does that speaks the wire by itself (fake_wire.h): memory, libraries, kernels, events, and
+ * what its client does when it goes on at another server. Functions fail the running test where something is not as it
+ * should be; those that return a result leave it to the test.
  */
 #ifndef FLYT_SERVER_FAKE_PROGRAM_H
 #define FLYT_SERVER_FAKE_PROGRAM_H
 
 #include <cuda.h>
+#include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "cpu/server/fake_wire.h"
-#include "flyt_procedures.h"
 #include "rpc/base/id.h"
-#include "rpc/base/sha256.h"
+
+enum { FAKE_RANGES_MAX = 8, FAKE_WORK_RANGES = 3, FAKE_LIBRARIES_MAX = 3 };
 
 /* What PTX begins with. */
 #define PTX ".version 8.0\n.target sm_75\n.address_size 64\n"
 
 static const uint64_t legacy = (uint64_t)FLYT_ID_STREAM << 56 | 1;
 
-static inline uint64_t library(unsigned number)
-{
-    return flyt_id(FLYT_ID_LIBRARY, number);
-}
+/* An allocation; bytes 0: freed, or not made yet. */
+struct fake_range {
+    uint64_t address, bytes;
+};
 
-static inline uint64_t event(unsigned number)
-{
-    return flyt_id(FLYT_ID_EVENT, number);
-}
+/* Ids. */
+uint64_t fake_program_library(unsigned number);
+uint64_t fake_program_event(unsigned number);
 
-static inline flyt_box line(uint64_t address, uint64_t bytes)
-{
-    return (flyt_box){address, bytes, 1, 1, bytes, bytes};
-}
+/* ---- memory ---- */
 
-static inline int alloc(struct fake_wire *wire, uint64_t bytes, uint64_t *ret_address)
-{
-    flyt_memory_alloc_res res = {0};
-    int result = FAKE_WIRE_CALL(wire, FLYT_MEMORY_ALLOC, memory_alloc, &res, .bytes = bytes);
-    *ret_address = res.address;
-    return result;
-}
+flyt_box fake_program_line(uint64_t address, uint64_t bytes);
+int fake_program_alloc(struct fake_wire *wire, uint64_t bytes, uint64_t *ret_address);
+/* Sets bytes, in the legacy stream's order or another one's; does not wait. */
+void fake_program_fill(struct fake_wire *wire, uint64_t address, uint64_t bytes, unsigned value);
+void fake_program_fill_on(struct fake_wire *wire, uint64_t stream_id, uint64_t address, uint64_t bytes, unsigned value);
+uint32_t fake_program_word_at(struct fake_wire *wire, uint64_t address);
+unsigned fake_program_byte_at(struct fake_wire *wire, uint64_t address);
+int fake_program_synchronize(struct fake_wire *wire, uint64_t stream_id);
+int fake_program_barrier(struct fake_wire *wire);
 
-static inline void fill(struct fake_wire *wire, uint64_t address, uint64_t bytes, unsigned value)
-{
-    FAKE_WIRE_SEND(wire, FLYT_MEMORY_SET, memory_set, .stream_id = legacy, .dst = line(address, bytes),
-                   .element_bytes = 1, .value = value);
-}
+/* ---- libraries ---- */
 
-static inline uint32_t word_at(struct fake_wire *wire, uint64_t address)
-{
-    flyt_copy_out_res res = {0};
-    uint32_t value;
-    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_COPY_OUT, copy_out, &res, .stream_id = legacy, .src = line(address, 4)),
-                     CUDA_SUCCESS);
-    assert_int_equal(res.data.data_len, sizeof value);
-    memcpy(&value, res.data.data_val, sizeof value);
-    xdr_free((xdrproc_t)xdr_flyt_copy_out_res, &res);
-    return value;
-}
-
-static inline void store(struct fake_wire *wire, const char *text)
-{
-    static uint64_t transfer_id = 100;
-    flyt_image_store_args args = {.transfer_id = ++transfer_id, .bytes = strlen(text)};
-    flyt_chunk chunk = {.transfer_id = transfer_id,
-                        .data = {.data_len = (u_int)strlen(text), .data_val = (char *)text}};
-    flyt_image_store_res res;
-    flyt_sha256_of(text, strlen(text), (unsigned char *)args.image_hash);
-    fake_wire_send(wire, FLYT_CHUNK, (xdrproc_t)xdr_flyt_chunk, &chunk);
-    assert_int_equal(fake_wire_call(wire, FLYT_IMAGE_STORE, (xdrproc_t)xdr_flyt_image_store_args, &args,
-                                    (xdrproc_t)xdr_flyt_image_store_res, &res),
-                     CUDA_SUCCESS);
-}
-
-static inline flyt_library_load_args arguments(unsigned number, const char *text)
-{
-    static flyt_load_option option = {.id = CU_JIT_OPTIMIZATION_LEVEL, .value = 2};
-    flyt_library_load_args args = {.library_id = library(number)};
-    args.options.options_len = number % 2 == 0; /* every second one has an option */
-    args.options.options_val = &option;
-    flyt_sha256_of(text, strlen(text), (unsigned char *)args.image_hash);
-    return args;
-}
-
-static inline void load(struct fake_wire *wire, unsigned number, const char *text, unsigned kernel_count)
-{
-    flyt_library_load_args args = arguments(number, text);
-    flyt_library_load_res res = {0};
-    assert_int_equal(fake_wire_call(wire, FLYT_LIBRARY_LOAD, (xdrproc_t)xdr_flyt_library_load_args, &args,
-                                    (xdrproc_t)xdr_flyt_library_load_res, &res),
-                     CUDA_SUCCESS);
-    assert_int_equal(res.kernel_count, kernel_count);
-    xdr_free((xdrproc_t)xdr_flyt_library_load_res, &res);
-}
-
+/* Has the server keep an image of PTX, from which libraries can be loaded. Every second one has an option. */
+void fake_program_store(struct fake_wire *wire, const char *text);
+flyt_library_load_args fake_program_arguments(unsigned number, const char *text);
+void fake_program_load(struct fake_wire *wire, unsigned number, const char *text, unsigned kernel_count);
+/* And waits until it is. */
+void fake_program_unload(struct fake_wire *wire, unsigned number);
 /* Where a variable is: the program has asked then. */
-static inline uint64_t place_of(struct fake_wire *wire, unsigned number, const char *name)
-{
-    flyt_library_global_res res;
-    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_LIBRARY_GLOBAL, library_global, &res, .library_id = library(number),
-                                    .name = (char *)name),
-                     CUDA_SUCCESS);
-    return res.address;
-}
-
+uint64_t fake_program_place_of(struct fake_wire *wire, unsigned number, const char *name);
 /* Launches one thread of a kernel of the library, by its place among them, with one number of 8 bytes; waits for it. */
-static inline void launch(struct fake_wire *wire, unsigned number, unsigned kernel, uint64_t argument)
-{
-    flyt_stream_synchronize_res res;
-    FAKE_WIRE_SEND(wire, FLYT_KERNEL_LAUNCH, kernel_launch, .stream_id = legacy,
-                   .kernel_id = flyt_kernel_id(library(number), kernel), .grid = {1, 1, 1}, .block = {1, 1, 1},
-                   .params = {.params_len = sizeof argument, .params_val = (char *)&argument});
-    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_STREAM_SYNCHRONIZE, stream_synchronize, &res, .stream_id = legacy),
-                     CUDA_SUCCESS);
-}
+void fake_program_launch(struct fake_wire *wire, unsigned number, unsigned kernel, uint64_t argument);
 
-static inline float elapsed(struct fake_wire *wire, unsigned start, unsigned end, int want)
-{
-    flyt_event_elapsed_res res = {0};
-    assert_int_equal(
-        FAKE_WIRE_CALL(wire, FLYT_EVENT_ELAPSED, event_elapsed, &res, .start_id = event(start), .end_id = event(end)),
-        want);
-    return res.elapsed_ms;
-}
+/* ---- events ---- */
+
+/* Records it in the legacy stream, and waits until that has reached it. */
+void fake_program_record(struct fake_wire *wire, unsigned number);
+/* `want`: the result; milliseconds where it is success. */
+float fake_program_elapsed(struct fake_wire *wire, unsigned start, unsigned end, int want);
+
+/* ---- going on ---- */
+
+int fake_program_resume_begin(struct fake_wire *wire);
+/* Names those of at most FAKE_RANGES_MAX allocations that are there. */
+int fake_program_restore(struct fake_wire *wire, const struct fake_range *ranges, unsigned count);
+/* Makes events 1 to `count` again; the first `recorded` of them had been recorded. */
+void fake_program_restore_events(struct fake_wire *wire, unsigned count, unsigned recorded);
+int fake_program_resume_end(struct fake_wire *wire, uint64_t sequence);
+
+/* ---- a program in the midst of its work ---- */
+
+/* What it has, and makes again where it goes on. Library 1 has 3 kernels, of which the first adds its argument to a
+ * counter; all others are of fake_step_text: `counter`, 100 at first, is increased and stored at the argument. */
+struct fake_work {
+    struct fake_wire *wire;
+    const char *first_text;
+    struct fake_range ranges[FAKE_WORK_RANGES];
+    bool is_loaded[FAKE_LIBRARIES_MAX + 1];
+};
+
+extern const char fake_step_text[];
+
+/* Two libraries (the other way round where is_reversed), 1000 bytes and so many more, four events, of which the first
+ * two are recorded around a launch that adds 10. */
+void fake_work_begin(struct fake_work *work, uint64_t bytes, bool is_reversed);
+void fake_work_load(struct fake_work *work, unsigned number);
+void fake_work_unload(struct fake_work *work, unsigned number);
+/* ranges[i], filled with 0x21 + i. */
+void fake_work_allocate(struct fake_work *work, unsigned i, uint64_t bytes);
+/* All of them end as they were filled. */
+void fake_work_check_ends(const struct fake_work *work);
+/* Makes all of it again over a connection that goes on, behind this call. */
+void fake_work_go_on(struct fake_work *work, unsigned recorded, uint64_t sequence);
 
 #endif

@@ -14,22 +14,16 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "cpu/server/fake_manager.h"
+#include "cpu/server/fake_node.h"
 #include "flyt_procedures.h"
 #include "cpu/server/resize.h"
-#include "rpc/base/clock.h"
-#include "rpc/base/descriptors.h"
 #include "rpc/base/id.h"
 
 enum { MIB = 1 << 20, SERVERS = 8 };
-
-static const char *const one_gpu[] = {"--soft", "1", "--soft-memory", "256M", NULL};
-static const char *const two_gpus[] = {"--soft", "2", "--soft-memory", "256M", NULL};
 
 struct fixture {
     struct fake_door door;
@@ -37,8 +31,6 @@ struct fixture {
     struct test_client client;
     struct flyt_ledger *ledger;
 };
-
-static const uint64_t legacy = (uint64_t)FLYT_ID_STREAM << 56 | 1;
 
 /* ---- a program ---- */
 
@@ -122,7 +114,7 @@ static int tear_down(void **state)
 /* A server with a session of one GPU whose memory is limited. */
 static void begin(struct fixture *self, uint64_t limit_bytes)
 {
-    fake_server_start(&self->server, one_gpu);
+    fake_server_start(&self->server, fake_one_gpu);
     assert_true(self->server.is_ready);
     assert_int_equal(flyt_ledger_new(limit_bytes, &self->ledger), 0);
     fake_door_grant(&self->door, &self->server, self->ledger, limit_bytes);
@@ -131,9 +123,7 @@ static void begin(struct fixture *self, uint64_t limit_bytes)
 static void finish(struct fixture *self)
 {
     self->client.channel = flyt_channel_close(self->client.channel);
-    fake_server_wait_true(&self->server, &self->server.is_returned);
-    assert_string_equal(self->server.sentence, "");
-    assert_int_equal(fake_server_end(&self->server), 0);
+    fake_server_finish(&self->server);
 }
 
 /* ---- tests ---- */
@@ -143,7 +133,7 @@ static void a_session_has_the_slots_of_its_allocation(void **state)
     struct fixture *self = *state;
     struct flyt_ledger *second;
     uint64_t free_bytes, total_bytes;
-    fake_server_start(&self->server, two_gpus);
+    fake_server_start(&self->server, fake_two_gpus);
     assert_true(self->server.is_ready);
     assert_int_equal(self->server.ready.sm_count, 132);
     assert_int_equal(self->server.ready.group_size, 8);
@@ -300,7 +290,7 @@ static void many_servers_never_pass_the_limit(void **state)
     assert_non_null(crowd);
     assert_int_equal(flyt_ledger_new(100 * MIB, &self->ledger), 0);
     for (unsigned i = 0; i < SERVERS; i++) {
-        fake_server_start(&crowd[i].server, one_gpu);
+        fake_server_start(&crowd[i].server, fake_one_gpu);
         fake_door_open(&crowd[i].door);
         fake_door_grant(&crowd[i].door, &crowd[i].server, self->ledger, 100 * MIB);
         test_client_init(&crowd[i].client);
@@ -391,7 +381,7 @@ static void a_session_outlives_the_node_manager(void **state)
     struct flyt_server_link_welcome welcome = {0};
     uint64_t first, second, third;
     char path[64];
-    snprintf(path, sizeof path, "%s/link", getenv("FAKE_IMAGES"));
+    snprintf(path, sizeof path, "%s/link", getenv("FAKE_FOLDER"));
     begin(self, 16 * MIB);
     snprintf(self->door.session.rejoin_path, sizeof self->door.session.rejoin_path, "%s", path);
     test_client_open(&self->client, self->door.url);
@@ -430,7 +420,7 @@ static void a_session_outlives_the_node_manager(void **state)
 static void a_warm_server_ends_with_the_node_manager(void **state)
 {
     struct fixture *self = *state;
-    fake_server_start(&self->server, one_gpu);
+    fake_server_start(&self->server, fake_one_gpu);
     fake_server_leave(&self->server);
     assert_int_equal(fake_server_end(&self->server), 0);
 }
@@ -520,7 +510,7 @@ static void without_green_contexts_there_is_no_server(void **state)
 {
     struct fixture *self = *state;
     setenv("FLYT_SOFT_GREEN", "0", 1);
-    fake_server_start(&self->server, one_gpu);
+    fake_server_start(&self->server, fake_one_gpu);
     unsetenv("FLYT_SOFT_GREEN");
     assert_true(self->server.is_failed);
     assert_non_null(strstr(self->server.sentence, "no green contexts"));
@@ -792,7 +782,6 @@ static void sms_change_under_a_program(void **state)
 
 int main(void)
 {
-    char folder[] = "/var/tmp/flyt-node-test-XXXXXX";
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_session_has_the_slots_of_its_allocation),
@@ -815,11 +804,5 @@ int main(void)
     };
     if (getenv("FLYT_SOAK"))
         resizes = SOAK_RESIZES;
-    if (!mkdtemp(folder))
-        return 1;
-    setenv("FAKE_IMAGES", folder, 1);
-    setenv("FLYT_LOG", "warn", 0);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    rmdir(folder);
-    return failed;
+    return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);
 }

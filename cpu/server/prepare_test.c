@@ -1,6 +1,6 @@
 /*
  * A warm server is prepared for a session that is moved to it: real server processes on the software GPU, a node
- * manager and a program that the test plays (fake_manager.h, fake_wire.h), and an image of the session's state that the
+ * manager and a program that the test plays (fake_node.h, fake_program.h), and an image of the session's state that the
  * test has written.
  */
 #include <setjmp.h>
@@ -8,8 +8,6 @@
 #include <stddef.h>
 #include <cuda.h>
 #include <errno.h>
-#include <ftw.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,22 +15,16 @@
 #include <cmocka.h>
 
 #include "cpu/image/writer.h"
-#include "cpu/server/fake_manager.h"
-#include "cpu/server/fake_program.h"
+#include "cpu/server/fake_node.h"
 #include "cpu/server/state.h"
 #include "rpc/base/clock.h"
-#include "rpc/base/descriptors.h"
 #include "rpc/base/id.h"
-#include "rpc/transport/handshake.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20, RANGES = 2, SEQUENCE = 70000, BIG_BYTES = 5 * MIB, MOVE_ID = 9 };
 
 /* The software GPU puts variables here, one library behind the other, in the order of their loading. */
 #define FIRST_VARIABLE   0x1f0000000000ull
 #define DEVICE_VARIABLES (64ull << 30) /* those of the next device are so far behind */
-
-static const char *const one_gpu[] = {"--soft", "1", "--soft-memory", "256M", NULL};
-static const char *const two_gpus[] = {"--soft", "2", "--soft-memory", "256M", NULL};
 
 /* look: p[0] = counter++, p[1] = big at its end, p[2] = factors[1]. */
 static const char first_text[] =
@@ -56,20 +48,15 @@ struct variable {
 };
 
 struct fixture {
-    struct fake_door door;
-    struct fake_server servers[2], *first, *second;
-    struct fake_wire wire;
-    struct flyt_ledger *ledger;
-    struct {
-        uint64_t address, bytes;
-    } ranges[RANGES];
+    struct fake_node node;
+    struct fake_range ranges[RANGES];
     uint64_t variables[2]; /* where the first one of each library is, in the first server */
 };
 
 /* Has the library's kernel write what it sees to the address. */
 static void look(struct fake_wire *wire, unsigned number, uint64_t address)
 {
-    launch(wire, number, 0, address);
+    fake_program_launch(wire, number, 0, address);
 }
 
 /* ---- before and after ---- */
@@ -78,10 +65,7 @@ static int set_up(void **state)
 {
     struct fixture *self = calloc(1, sizeof *self);
     assert_non_null(self);
-    fake_door_open(&self->door);
-    self->wire.fd = -1;
-    self->first = &self->servers[0];
-    self->second = &self->servers[1];
+    fake_node_init(&self->node);
     *state = self;
     return 0;
 }
@@ -89,8 +73,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *self = *state;
-    fake_door_close(&self->door);
-    flyt_ledger_close(self->ledger);
+    fake_node_fini(&self->node);
     free(self);
     return 0;
 }
@@ -99,46 +82,32 @@ static int tear_down(void **state)
 static void begin(struct fixture *self)
 {
     static const uint64_t sizes[RANGES] = {1000, 4 * MIB};
-    struct fake_wire *wire = &self->wire;
-    fake_server_start(self->first, one_gpu);
-    assert_true(self->first->is_ready);
-    assert_int_equal(flyt_ledger_new(128 * MIB, &self->ledger), 0);
-    fake_door_grant(&self->door, self->first, self->ledger, 128 * MIB);
-    assert_int_equal(fake_wire_open(wire, self->door.url, FLYT_CONNECTION_SESSION, NULL), FLYT_HANDSHAKE_OK);
+    struct fake_wire *wire = &self->node.wire;
+    fake_node_begin(&self->node, fake_one_gpu, 128 * MIB);
+    fake_node_connect(&self->node);
     for (unsigned i = 0; i < RANGES; i++) {
         self->ranges[i].bytes = sizes[i];
-        assert_int_equal(alloc(wire, sizes[i], &self->ranges[i].address), CUDA_SUCCESS);
-        fill(wire, self->ranges[i].address, sizes[i], 0x10 + i);
+        assert_int_equal(fake_program_alloc(wire, sizes[i], &self->ranges[i].address), CUDA_SUCCESS);
+        fake_program_fill(wire, self->ranges[i].address, sizes[i], 0x10 + i);
     }
-    store(wire, first_text);
-    store(wire, second_text);
-    load(wire, 1, first_text, 1);
-    load(wire, 2, second_text, 1);
+    fake_program_store(wire, first_text);
+    fake_program_store(wire, second_text);
+    fake_program_load(wire, 1, first_text, 1);
+    fake_program_load(wire, 2, second_text, 1);
     for (unsigned i = 0; i < 2; i++)
-        self->variables[i] = place_of(wire, i + 1, "counter");
+        self->variables[i] = fake_program_place_of(wire, i + 1, "counter");
     look(wire, 1, self->ranges[0].address);
-    assert_int_equal(word_at(wire, self->ranges[0].address), 5);
-    fake_server_wait(self->first, &self->first->extents_told, RANGES);
-}
-
-static void send_prepare(struct fixture *self, struct fake_server *server)
-{
-    struct flyt_server_link_session session = self->door.session;
-    memset(session.token, 0, sizeof session.token);
-    memset(session.rejoin_secret, 0, sizeof session.rejoin_secret);
-    session.ledger_count = 0;
-    unsigned before = server->prepared_count;
-    fake_server_send(server, FLYT_SERVER_LINK_PREPARE, &session, sizeof session, NULL);
-    fake_server_wait(server, &server->prepared_count, before + 1);
+    assert_int_equal(fake_program_word_at(wire, self->ranges[0].address), 5);
+    fake_server_wait(self->node.first, &self->node.first->extents_told, RANGES);
 }
 
 static void prepare(struct fixture *self)
 {
-    fake_server_start(self->second, one_gpu);
-    assert_true(self->second->is_ready);
-    send_prepare(self, self->second);
-    assert_int_equal(self->second->prepared.outcome, 0);
-    assert_true(!self->second->prepared.move_id && !self->second->prepared.sequence);
+    fake_server_start(self->node.second, fake_one_gpu);
+    assert_true(self->node.second->is_ready);
+    fake_node_prepare(&self->node, self->node.second);
+    assert_int_equal(self->node.second->prepared.outcome, 0);
+    assert_true(!self->node.second->prepared.move_id && !self->node.second->prepared.sequence);
 }
 
 static void send_library(struct fake_server *server, unsigned number, const char *text)
@@ -146,10 +115,10 @@ static void send_library(struct fake_server *server, unsigned number, const char
     struct flyt_server_link_message *message = calloc(1, sizeof *message);
     assert_non_null(message);
     message->kind = FLYT_SERVER_LINK_LIBRARY;
-    message->library.library_id = library(number);
+    message->library.library_id = fake_program_library(number);
     message->library.has_ended = !text;
     if (text) {
-        flyt_library_load_args args = arguments(number, text);
+        flyt_library_load_args args = fake_program_arguments(number, text);
         XDR xdrs;
         xdrmem_create(&xdrs, (char *)message->data, sizeof message->data, XDR_ENCODE);
         assert_true(xdr_flyt_library_load_args(&xdrs, &args));
@@ -161,9 +130,7 @@ static void send_library(struct fake_server *server, unsigned number, const char
 
 static void make(struct fake_server *server, const struct flyt_server_link_extent *extent, int want)
 {
-    unsigned before = server->made_count;
-    fake_server_send(server, FLYT_SERVER_LINK_MAKE, extent, sizeof *extent, NULL);
-    fake_server_wait(server, &server->made_count, before + 1);
+    fake_server_make(server, extent);
     assert_int_equal(server->made.outcome, want);
     assert_memory_equal(&server->made.extent, extent, sizeof *extent);
     assert_int_equal(server->made_fd >= 0, !want);
@@ -179,33 +146,19 @@ static void copy_memory(int from_fd, int to_fd, uint64_t bytes)
     munmap(to, bytes);
 }
 
-static struct flyt_server_link_extent extent_of(const struct fake_extent *held)
-{
-    return (struct flyt_server_link_extent){held->extent_id, held->bytes, held->address, held->slot, 0};
-}
-
 /* Memory for all extents, with what is in them; the second server's from then on. */
 static void make_all(struct fixture *self)
 {
-    for (unsigned i = 0; i < self->first->extent_count; i++) {
-        const struct fake_extent *held = &self->first->extents[i];
-        const struct flyt_server_link_extent extent = extent_of(held);
-        make(self->second, &extent, 0);
-        copy_memory(held->fd, self->second->made_fd, held->bytes);
-        self->second->extents[i] = *held;
-        self->second->extents[i].fd = self->second->made_fd;
-        self->second->made_fd = -1;
+    for (unsigned i = 0; i < self->node.first->extent_count; i++) {
+        const struct fake_extent *held = &self->node.first->extents[i];
+        const struct flyt_server_link_extent extent = fake_extent_told(held);
+        make(self->node.second, &extent, 0);
+        copy_memory(held->fd, self->node.second->made_fd, held->bytes);
+        self->node.second->extents[i] = *held;
+        self->node.second->extents[i].fd = self->node.second->made_fd;
+        self->node.second->made_fd = -1;
     }
-    self->second->extent_count = self->first->extent_count;
-}
-
-static struct flyt_server_link_resume resume_of(const struct fixture *self)
-{
-    struct flyt_server_link_resume resume = {.extent_count = self->first->extent_count, .is_made = 1};
-    for (unsigned i = 0; i < self->first->extent_count; i++)
-        if (self->first->extents[i].extent_id > resume.last_extent_id)
-            resume.last_extent_id = self->first->extents[i].extent_id;
-    return resume;
+    self->node.second->extent_count = self->node.first->extent_count;
 }
 
 /* ---- the image ---- */
@@ -233,7 +186,7 @@ static struct flyt_checkpoint_writer *begin_image(int *ret_fd)
 static void put_event(struct flyt_checkpoint_writer *writer, uint64_t number, unsigned id, bool has_time,
                       uint64_t time_ns)
 {
-    const struct flyt_state_event state = {event(id), has_time, time_ns};
+    const struct flyt_state_event state = {fake_program_event(id), has_time, time_ns};
     unsigned char bytes[FLYT_STATE_EVENT_BYTES];
     struct flyt_error err;
     flyt_state_event_put(&state, bytes);
@@ -253,7 +206,7 @@ static void put_variable(struct flyt_checkpoint_writer *writer, const struct var
                                          .address = variable->address,
                                          .total_bytes = variable->bytes,
                                          .offset_bytes = done};
-        assert_true(flyt_state_module_id(library(variable->library), 0, (uint64_t *)&global.module_id));
+        assert_true(flyt_state_module_id(fake_program_library(variable->library), 0, (uint64_t *)&global.module_id));
         assert_int_equal(
             flyt_checkpoint_put_global(writer, &global, (const char *)variable->contents + done, bytes, &err), 0);
         done += bytes;
@@ -294,16 +247,10 @@ static int make_image(uint64_t first_address, uint64_t second_address, uint64_t 
 /* Closes fd. */
 static void send_state(struct fake_server *server, int fd)
 {
-    struct flyt_server_link_message *message = calloc(1, sizeof *message);
     unsigned before = server->prepared_count;
-    assert_non_null(message);
-    message->kind = FLYT_SERVER_LINK_STATE;
-    message->stop.move_id = MOVE_ID;
-    fake_server_post(server, message, fd);
-    free(message);
+    fake_server_post_state(server, MOVE_ID, fd);
     close(fd);
-    fake_server_wait(server, &server->prepared_count, before + 1);
-    assert_true(server->prepared.move_id == MOVE_ID);
+    fake_server_await_state(server, MOVE_ID, before + 1);
 }
 
 static void expect_state(struct fake_server *server, int fd, int want, const char *words)
@@ -318,98 +265,55 @@ static void expect_state(struct fake_server *server, int fd, int want, const cha
 
 static void hand_over(struct fixture *self, const struct flyt_server_link_resume *resume)
 {
-    fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, resume, sizeof *resume, NULL);
-    fake_door_grant_again(&self->door, self->second, self->first);
+    fake_server_send(self->node.second, FLYT_SERVER_LINK_RESUME, resume, sizeof *resume, NULL);
+    fake_door_grant_again(&self->node.door, self->node.second, self->node.first);
 }
 
 /* The first server ends without its program, whose memory stays where the test needs it. */
 static void leave_first(struct fixture *self)
 {
-    fake_server_kill(self->first);
-    fake_wire_close(&self->wire);
+    fake_server_kill(self->node.first);
+    fake_wire_close(&self->node.wire);
 }
 
 static void come_back(struct fixture *self)
 {
-    struct fake_wire *wire = &self->wire;
-    flyt_session_resume_begin_res begun;
-    flyt_session_resume_end_res ended;
-    flyt_memory_restore_res restored;
-    uint64_t addresses[RANGES], sizes[RANGES];
-    assert_int_equal(fake_wire_open(wire, self->door.url, FLYT_CONNECTION_RESUME, self->door.session.token),
-                     FLYT_HANDSHAKE_OK);
-    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_SESSION_RESUME_BEGIN, session_resume_begin, &begun, .thread = 1),
-                     CUDA_SUCCESS);
-    load(wire, 1, first_text, 1);
-    load(wire, 2, second_text, 1);
-    for (unsigned i = 0; i < RANGES; i++) {
-        addresses[i] = self->ranges[i].address;
-        sizes[i] = self->ranges[i].bytes;
-    }
-    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_MEMORY_RESTORE, memory_restore, &restored,
-                                    .addresses = {.addresses_len = RANGES, .addresses_val = (u_quad_t *)addresses},
-                                    .sizes = {.sizes_len = RANGES, .sizes_val = (u_quad_t *)sizes}),
-                     CUDA_SUCCESS);
-    for (unsigned i = 1; i <= 4; i++) {
-        FAKE_WIRE_SEND(wire, FLYT_EVENT_CREATE, event_create, .event_id = event(i));
-        FAKE_WIRE_SEND(wire, FLYT_EVENT_RESTORE, event_restore, .event_id = event(i));
-    }
-    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_SESSION_RESUME_END, session_resume_end, &ended, .sequence = SEQUENCE),
-                     CUDA_SUCCESS);
+    struct fake_wire *wire = &self->node.wire;
+    assert_int_equal(fake_node_come_back(&self->node), FLYT_HANDSHAKE_OK);
+    assert_int_equal(fake_program_resume_begin(wire), CUDA_SUCCESS);
+    fake_program_load(wire, 1, first_text, 1);
+    fake_program_load(wire, 2, second_text, 1);
+    assert_int_equal(fake_program_restore(wire, self->ranges, RANGES), CUDA_SUCCESS);
+    fake_program_restore_events(wire, 4, 4);
+    assert_int_equal(fake_program_resume_end(wire, SEQUENCE), CUDA_SUCCESS);
     assert_int_equal(wire->failed_result, 0);
 }
 
 /* Memory as it was, variables as the image has them. */
 static void check_session(struct fixture *self)
 {
-    struct fake_wire *wire = &self->wire;
+    struct fake_wire *wire = &self->node.wire;
     uint64_t address = self->ranges[1].address + MIB;
-    assert_int_equal(word_at(wire, self->ranges[0].address), 5);
+    assert_int_equal(fake_program_word_at(wire, self->ranges[0].address), 5);
     for (unsigned i = 0; i < RANGES; i++)
-        assert_int_equal(word_at(wire, self->ranges[i].address + self->ranges[i].bytes - 4),
+        assert_int_equal(fake_program_word_at(wire, self->ranges[i].address + self->ranges[i].bytes - 4),
                          0x10101010 + i * 0x1010101);
     for (unsigned i = 0; i < 3; i++) {
         look(wire, 1, address);
-        assert_int_equal(word_at(wire, address), counters[0] + i);
-        assert_int_equal(word_at(wire, address + 4), 0xbeef);
-        assert_int_equal(word_at(wire, address + 8), factors[1]);
+        assert_int_equal(fake_program_word_at(wire, address), counters[0] + i);
+        assert_int_equal(fake_program_word_at(wire, address + 4), 0xbeef);
+        assert_int_equal(fake_program_word_at(wire, address + 8), factors[1]);
     }
     look(wire, 2, address);
-    assert_int_equal(word_at(wire, address), counters[1]);
-}
-
-static void finish(struct fixture *self)
-{
-    struct flyt_ledger_state ledger;
-    uint64_t bytes;
-    fake_wire_close(&self->wire);
-    fake_server_wait_true(self->second, &self->second->is_returned);
-    assert_string_equal(self->second->sentence, "");
-    assert_int_equal(fake_server_end(self->second), 0);
-    assert_int_equal(flyt_ledger_reclaim(self->ledger, self->second->server_id, &bytes), 0);
-    flyt_ledger_read(self->ledger, &ledger);
-    assert_int_equal(ledger.used_bytes, 0);
-}
-
-static void close_first(struct fixture *self)
-{
-    for (unsigned i = 0; i < self->first->extent_count; i++)
-        close(self->first->extents[i].fd);
-    self->first->extent_count = 0;
+    assert_int_equal(fake_program_word_at(wire, address), counters[1]);
 }
 
 /* The second server is of no use, and says why to the program, too. */
 static void expect_refusal(struct fixture *self, const char *words)
 {
-    self->door.server = self->second;
-    self->second->ledgers[0] = self->ledger;
-    assert_int_equal(fake_wire_open(&self->wire, self->door.url, FLYT_CONNECTION_RESUME, self->door.session.token),
-                     FLYT_HANDSHAKE_NO_DEVICE);
-    if (!strstr(self->wire.refusal, words))
-        fail_msg("'%s' does not say '%s'", self->wire.refusal, words);
-    fake_server_wait_true(self->second, &self->second->is_returned);
-    fake_wire_close(&self->wire);
-    assert_int_equal(fake_server_end(self->second), 0);
+    fake_node_hand_to_second(&self->node);
+    fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME, self->node.door.session.token,
+                             FLYT_HANDSHAKE_NO_DEVICE, words);
 }
 
 /* ---- tests ---- */
@@ -417,44 +321,44 @@ static void expect_refusal(struct fixture *self, const char *words)
 static void a_session_goes_on_in_memory_that_was_made(void **state)
 {
     struct fixture *self = *state;
-    struct fake_wire *wire = &self->wire;
+    struct fake_wire *wire = &self->node.wire;
     begin(self);
     assert_true(self->variables[0] == FIRST_VARIABLE && self->variables[1] > FIRST_VARIABLE);
     prepare(self);
-    send_library(self->second, 1, first_text);
-    send_library(self->second, 2, second_text);
-    send_library(self->second, 7, second_text); /* loaded and unloaded meanwhile */
-    send_library(self->second, 7, NULL);
-    send_library(self->second, 8, second_text); /* that its program does not come back for */
-    send_library(self->second, 9, "not in the folder");
+    send_library(self->node.second, 1, first_text);
+    send_library(self->node.second, 2, second_text);
+    send_library(self->node.second, 7, second_text); /* loaded and unloaded meanwhile */
+    send_library(self->node.second, 7, NULL);
+    send_library(self->node.second, 8, second_text); /* that its program does not come back for */
+    send_library(self->node.second, 9, "not in the folder");
     const struct flyt_server_link_extent other = {4000, 2 * MIB, flyt_window_base(0) + 512ull * MIB, 0, 0};
-    make(self->second, &other, 0);
+    make(self->node.second, &other, 0);
     make_all(self);
-    fake_server_send(self->second, FLYT_SERVER_LINK_UNMAKE, &other, sizeof other, NULL);
-    fake_server_send(self->second, FLYT_SERVER_LINK_UNMAKE, &other, sizeof other, NULL);
+    fake_server_send(self->node.second, FLYT_SERVER_LINK_UNMAKE, &other, sizeof other, NULL);
+    fake_server_send(self->node.second, FLYT_SERVER_LINK_UNMAKE, &other, sizeof other, NULL);
     uint64_t now_ns = flyt_clock_ns();
-    expect_state(self->second, make_image(self->variables[0], self->variables[1], now_ns), 0, NULL);
+    expect_state(self->node.second, make_image(self->variables[0], self->variables[1], now_ns), 0, NULL);
     leave_first(self);
-    const struct flyt_server_link_resume resume = resume_of(self);
+    const struct flyt_server_link_resume resume = fake_server_resume(self->node.first);
     hand_over(self, &resume);
     come_back(self);
     check_session(self);
     for (unsigned i = 0; i < 2; i++)
-        assert_true(place_of(wire, i + 1, "counter") == self->variables[i]);
+        assert_true(fake_program_place_of(wire, i + 1, "counter") == self->variables[i]);
     /* The image knew what the program does not. */
-    assert_float_equal(elapsed(wire, 3, 1, CUDA_SUCCESS), 1.25, 0.0001);
-    elapsed(wire, 1, 2, CUDA_ERROR_INVALID_HANDLE);
-    elapsed(wire, 1, 4, CUDA_ERROR_INVALID_HANDLE);
+    assert_float_equal(fake_program_elapsed(wire, 3, 1, CUDA_SUCCESS), 1.25, 0.0001);
+    fake_program_elapsed(wire, 1, 2, CUDA_ERROR_INVALID_HANDLE);
+    fake_program_elapsed(wire, 1, 4, CUDA_ERROR_INVALID_HANDLE);
     /* It is a session like any. */
-    load(wire, 11, second_text, 1);
+    fake_program_load(wire, 11, second_text, 1);
     look(wire, 11, self->ranges[1].address);
-    assert_int_equal(word_at(wire, self->ranges[1].address), 100);
+    assert_int_equal(fake_program_word_at(wire, self->ranges[1].address), 100);
     uint64_t address;
-    assert_int_equal(alloc(wire, 8 * MIB, &address), CUDA_SUCCESS);
-    fill(wire, address, 8 * MIB, 7);
-    assert_int_equal(word_at(wire, address + 8 * MIB - 4), 0x07070707);
-    finish(self);
-    close_first(self);
+    assert_int_equal(fake_program_alloc(wire, 8 * MIB, &address), CUDA_SUCCESS);
+    fake_program_fill(wire, address, 8 * MIB, 7);
+    assert_int_equal(fake_program_word_at(wire, address + 8 * MIB - 4), 0x07070707);
+    fake_node_finish(&self->node, self->node.second);
+    fake_server_forget(self->node.first);
 }
 
 /* On the same GPU the memory itself comes, before the session is handed over. */
@@ -463,27 +367,27 @@ static void a_session_goes_on_in_memory_that_was_given(void **state)
     struct fixture *self = *state;
     begin(self);
     prepare(self);
-    send_library(self->second, 1, first_text);
-    send_library(self->second, 2, second_text);
-    for (unsigned i = 0; i < self->first->extent_count; i++) {
-        const struct flyt_server_link_extent extent = extent_of(&self->first->extents[i]);
-        fake_server_give_one(self->second, &extent, self->first->extents[i].fd);
+    send_library(self->node.second, 1, first_text);
+    send_library(self->node.second, 2, second_text);
+    for (unsigned i = 0; i < self->node.first->extent_count; i++) {
+        const struct flyt_server_link_extent extent = fake_extent_told(&self->node.first->extents[i]);
+        fake_server_give_one(self->node.second, &extent, self->node.first->extents[i].fd);
         if (i == 0) { /* it went, and came again under another id */
             struct flyt_server_link_extent again = extent;
-            fake_server_send(self->second, FLYT_SERVER_LINK_UNMAKE, &extent, sizeof extent, NULL);
-            self->first->extents[i].extent_id = again.extent_id = 5000;
-            fake_server_give_one(self->second, &again, self->first->extents[i].fd);
+            fake_server_send(self->node.second, FLYT_SERVER_LINK_UNMAKE, &extent, sizeof extent, NULL);
+            self->node.first->extents[i].extent_id = again.extent_id = 5000;
+            fake_server_give_one(self->node.second, &again, self->node.first->extents[i].fd);
         }
     }
-    expect_state(self->second, make_image(0, 0, flyt_clock_ns()), 0, NULL);
+    expect_state(self->node.second, make_image(0, 0, flyt_clock_ns()), 0, NULL);
     leave_first(self);
-    const struct flyt_server_link_resume resume = resume_of(self);
-    memcpy(self->second->extents, self->first->extents, sizeof self->second->extents);
-    self->second->extent_count = self->first->extent_count;
+    const struct flyt_server_link_resume resume = fake_server_resume(self->node.first);
+    memcpy(self->node.second->extents, self->node.first->extents, sizeof self->node.second->extents);
+    self->node.second->extent_count = self->node.first->extent_count;
     hand_over(self, &resume);
     come_back(self);
     check_session(self);
-    finish(self);
+    fake_node_finish(&self->node, self->node.second);
 }
 
 /* All of it is in the image: memory that nobody has asked for is made and told. */
@@ -494,13 +398,13 @@ static void a_session_goes_on_from_an_image_with_its_memory(void **state)
     begin(self);
     void *memory[RANGES + 2];
     struct flyt_checkpoint_writer *writer = begin_image(&fd);
-    const unsigned count = self->first->extent_count;
+    const unsigned count = self->node.first->extent_count;
     assert_true(count <= RANGES + 1);
     struct flyt_error err;
     for (unsigned i = 0; i < count; i++)
-        assert_int_equal(
-            flyt_checkpoint_put_extent(writer, self->first->extents[i].address, self->first->extents[i].bytes, &err),
-            0);
+        assert_int_equal(flyt_checkpoint_put_extent(writer, self->node.first->extents[i].address,
+                                                    self->node.first->extents[i].bytes, &err),
+                         0);
     const uint32_t last = 0xbeef;
     memcpy(big + sizeof big - sizeof last, &last, sizeof last);
     put_event(writer, 1, 3, true, 7);
@@ -509,7 +413,7 @@ static void a_session_goes_on_from_an_image_with_its_memory(void **state)
     put_variable(writer, &(struct variable){1, "factors", 0, sizeof factors, factors});
     put_variable(writer, &(struct variable){2, "counter", 0, 4, &counters[1]});
     for (unsigned i = 0; i < count; i++) {
-        const struct fake_extent *held = &self->first->extents[i];
+        const struct fake_extent *held = &self->node.first->extents[i];
         memory[i] = mmap(NULL, held->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, held->fd, 0);
         assert_true(memory[i] != MAP_FAILED);
         assert_int_equal(flyt_checkpoint_put_pages(writer, held->address, held->bytes / FLYT_CHECKPOINT_PAGE_BYTES,
@@ -520,21 +424,21 @@ static void a_session_goes_on_from_an_image_with_its_memory(void **state)
     }
     end_image(writer);
     prepare(self);
-    send_library(self->second, 1, first_text);
-    send_library(self->second, 2, second_text);
-    self->second->keeps_made = true;
-    expect_state(self->second, fd, 0, NULL);
-    assert_int_equal(self->second->extent_count, count);
+    send_library(self->node.second, 1, first_text);
+    send_library(self->node.second, 2, second_text);
+    self->node.second->keeps_made = true;
+    expect_state(self->node.second, fd, 0, NULL);
+    assert_int_equal(self->node.second->extent_count, count);
     for (unsigned i = 0; i < count; i++)
-        assert_true(self->second->extents[i].address == self->first->extents[i].address &&
-                    self->second->extents[i].bytes == self->first->extents[i].bytes);
+        assert_true(self->node.second->extents[i].address == self->node.first->extents[i].address &&
+                    self->node.second->extents[i].bytes == self->node.first->extents[i].bytes);
     leave_first(self);
     const struct flyt_server_link_resume resume = {.extent_count = count, .last_extent_id = count, .is_made = 1};
     hand_over(self, &resume);
     come_back(self);
     check_session(self);
-    finish(self);
-    close_first(self);
+    fake_node_finish(&self->node, self->node.second);
+    fake_server_forget(self->node.first);
 }
 
 /* The program stopped, went on at the first server, loaded something, and stopped again. */
@@ -546,23 +450,23 @@ static void the_state_comes_again(void **state)
     int fd;
     begin(self);
     prepare(self);
-    send_library(self->second, 1, first_text);
+    send_library(self->node.second, 1, first_text);
     struct flyt_checkpoint_writer *writer = begin_image(&fd);
     put_event(writer, 1, 4, true, 5);
     put_variable(writer, &variable);
     end_image(writer);
-    expect_state(self->second, fd, 0, NULL);
-    send_library(self->second, 2, second_text);
+    expect_state(self->node.second, fd, 0, NULL);
+    send_library(self->node.second, 2, second_text);
     make_all(self);
-    expect_state(self->second, make_image(self->variables[0], self->variables[1], flyt_clock_ns()), 0, NULL);
+    expect_state(self->node.second, make_image(self->variables[0], self->variables[1], flyt_clock_ns()), 0, NULL);
     leave_first(self);
-    const struct flyt_server_link_resume resume = resume_of(self);
+    const struct flyt_server_link_resume resume = fake_server_resume(self->node.first);
     hand_over(self, &resume);
     come_back(self);
     check_session(self);
-    elapsed(&self->wire, 1, 4, CUDA_ERROR_INVALID_HANDLE); /* of the last state alone */
-    finish(self);
-    close_first(self);
+    fake_program_elapsed(&self->node.wire, 1, 4, CUDA_ERROR_INVALID_HANDLE); /* of the last state alone */
+    fake_node_finish(&self->node, self->node.second);
+    fake_server_forget(self->node.first);
 }
 
 static void variables_that_come_to_be_elsewhere(void **state)
@@ -572,27 +476,28 @@ static void variables_that_come_to_be_elsewhere(void **state)
     /* Loaded in another order, which changes where both are. */
     for (unsigned i = 0; i < 2; i++) {
         prepare(self);
-        send_library(self->second, 2, second_text);
-        send_library(self->second, 1, first_text);
-        expect_state(self->second, make_image(i ? 0 : self->variables[0], i ? self->variables[1] : 0, flyt_clock_ns()),
-                     -EXDEV, "counter has come to be elsewhere");
+        send_library(self->node.second, 2, second_text);
+        send_library(self->node.second, 1, first_text);
+        expect_state(self->node.second,
+                     make_image(i ? 0 : self->variables[0], i ? self->variables[1] : 0, flyt_clock_ns()), -EXDEV,
+                     "counter has come to be elsewhere");
         expect_refusal(self, "counter has come to be elsewhere");
     }
     /* Where the program has no address of them, that is as good. */
     prepare(self);
-    send_library(self->second, 2, second_text);
-    send_library(self->second, 1, first_text);
+    send_library(self->node.second, 2, second_text);
+    send_library(self->node.second, 1, first_text);
     make_all(self);
-    expect_state(self->second, make_image(0, 0, flyt_clock_ns()), 0, NULL);
+    expect_state(self->node.second, make_image(0, 0, flyt_clock_ns()), 0, NULL);
     leave_first(self);
-    const struct flyt_server_link_resume resume = resume_of(self);
+    const struct flyt_server_link_resume resume = fake_server_resume(self->node.first);
     hand_over(self, &resume);
     come_back(self);
     check_session(self);
     for (unsigned i = 0; i < 2; i++)
-        assert_true(place_of(&self->wire, i + 1, "counter") != self->variables[i]);
-    finish(self);
-    close_first(self);
+        assert_true(fake_program_place_of(&self->node.wire, i + 1, "counter") != self->variables[i]);
+    fake_node_finish(&self->node, self->node.second);
+    fake_server_forget(self->node.first);
 }
 
 static int damage_nothing(int fd, uint64_t bytes)
@@ -668,17 +573,17 @@ static void images_that_are_damaged(void **state)
     begin(self);
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         prepare(self);
-        send_library(self->second, 1, first_text);
-        send_library(self->second, 2, second_text);
+        send_library(self->node.second, 1, first_text);
+        send_library(self->node.second, 2, second_text);
         int fd = make_image(0, 0, flyt_clock_ns());
-        expect_state(self->second, cases[i].damage(fd, (uint64_t)lseek(fd, 0, SEEK_END)), cases[i].want,
+        expect_state(self->node.second, cases[i].damage(fd, (uint64_t)lseek(fd, 0, SEEK_END)), cases[i].want,
                      cases[i].want ? "state" : NULL);
         if (cases[i].want)
-            expect_state(self->second, make_image(0, 0, 1), cases[i].want, "state"); /* it is of no use any more */
-        expect_refusal(self, cases[i].want ? "state" : "its state has not come");    /* without RESUME */
+            expect_state(self->node.second, make_image(0, 0, 1), cases[i].want, "state"); /* it is of no use any more */
+        expect_refusal(self, cases[i].want ? "state" : "its state has not come");         /* without RESUME */
     }
-    fake_server_kill(self->first);
-    close_first(self);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
 }
 
 static void put_other_object(struct flyt_checkpoint_writer *writer)
@@ -760,7 +665,7 @@ static void put_variable_of_another_device(struct flyt_checkpoint_writer *writer
 {
     flyt_checkpoint_global global = {.symbol = (char *)"counter", .total_bytes = 4};
     struct flyt_error err;
-    assert_true(flyt_state_module_id(library(1), 1, (uint64_t *)&global.module_id));
+    assert_true(flyt_state_module_id(fake_program_library(1), 1, (uint64_t *)&global.module_id));
     assert_int_equal(flyt_checkpoint_put_global(writer, &global, counters, 4, &err), 0);
 }
 
@@ -788,15 +693,15 @@ static void images_that_cannot_be_made(void **state)
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int fd;
         prepare(self);
-        send_library(self->second, 1, first_text);
+        send_library(self->node.second, 1, first_text);
         struct flyt_checkpoint_writer *writer = begin_image(&fd);
         cases[i].put(writer);
         end_image(writer);
-        expect_state(self->second, fd, cases[i].want, cases[i].words);
+        expect_state(self->node.second, fd, cases[i].want, cases[i].words);
         expect_refusal(self, cases[i].words);
     }
-    fake_server_kill(self->first);
-    close_first(self);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
 }
 
 static void memory_that_cannot_be_made(void **state)
@@ -814,20 +719,20 @@ static void memory_that_cannot_be_made(void **state)
     };
     struct fixture *self = *state;
     begin(self);
-    fake_server_start(self->second, one_gpu);
-    make(self->second, &small, -EPROTO); /* before PREPARE */
-    send_prepare(self, self->second);
-    make(self->second, &small, 0);
-    make(self->second, &small, -EEXIST);
-    make(self->second, &large, -ENOMEM);
+    fake_server_start(self->node.second, fake_one_gpu);
+    make(self->node.second, &small, -EPROTO); /* before PREPARE */
+    fake_node_prepare(&self->node, self->node.second);
+    make(self->node.second, &small, 0);
+    make(self->node.second, &small, -EEXIST);
+    make(self->node.second, &large, -ENOMEM);
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        make(self->second, &wrong[i], -EPROTO);
-    make(self->second, &large, -ENOMEM); /* still */
-    fake_server_send(self->second, FLYT_SERVER_LINK_UNMAKE, &small, sizeof small, NULL);
-    make(self->second, &large, 0);
-    fake_server_kill(self->second);
-    fake_server_kill(self->first);
-    close_first(self);
+        make(self->node.second, &wrong[i], -EPROTO);
+    make(self->node.second, &large, -ENOMEM); /* still */
+    fake_server_send(self->node.second, FLYT_SERVER_LINK_UNMAKE, &small, sizeof small, NULL);
+    make(self->node.second, &large, 0);
+    fake_server_kill(self->node.second);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
 }
 
 /* Which step does not come, or comes wrongly. */
@@ -835,24 +740,24 @@ static void steps_in_the_wrong_order(void **state)
 {
     struct fixture *self = *state;
     begin(self);
-    struct flyt_server_link_resume resume = resume_of(self);
+    struct flyt_server_link_resume resume = fake_server_resume(self->node.first);
     for (unsigned i = 0; i < 7; i++) {
         prepare(self);
-        send_library(self->second, 1, first_text);
-        send_library(self->second, 2, second_text);
+        send_library(self->node.second, 1, first_text);
+        send_library(self->node.second, 2, second_text);
         make_all(self);
         if (i != 3)
-            expect_state(self->second, make_image(0, 0, 1), 0, NULL);
+            expect_state(self->node.second, make_image(0, 0, 1), 0, NULL);
         if (i == 4)
-            send_library(self->second, 2, NULL); /* the program runs again: what it had is of the past */
+            send_library(self->node.second, 2, NULL); /* the program runs again: what it had is of the past */
         struct flyt_server_link_resume wrong = resume;
         wrong.extent_count += i == 0;
         wrong.extent_count -= i == 1;
         wrong.is_made = i != 2;
         wrong.last_extent_id -= i == 5;
-        fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, &wrong, sizeof wrong, NULL);
+        fake_server_send(self->node.second, FLYT_SERVER_LINK_RESUME, &wrong, sizeof wrong, NULL);
         if (i == 6)
-            send_prepare(self, self->second);
+            fake_node_prepare(&self->node, self->node.second);
         static const char *const words[] = {"only 2 of the session's 3 pieces", "2 of the session's 1 pieces",
                                             "was not made, and has made some",  "its state has not come",
                                             "its state has not come",           "under an id that cannot be",
@@ -860,14 +765,14 @@ static void steps_in_the_wrong_order(void **state)
         expect_refusal(self, words[i]);
     }
     /* What was made, of a server where nothing was prepared. */
-    fake_server_start(self->second, one_gpu);
-    fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
+    fake_server_start(self->node.second, fake_one_gpu);
+    fake_server_send(self->node.second, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
     expect_refusal(self, "was made, and has made none");
-    fake_server_start(self->second, one_gpu);
-    expect_state(self->second, make_image(0, 0, 1), -EPROTO, "was not prepared");
+    fake_server_start(self->node.second, fake_one_gpu);
+    expect_state(self->node.second, make_image(0, 0, 1), -EPROTO, "was not prepared");
     expect_refusal(self, "was not prepared");
-    fake_server_kill(self->first);
-    close_first(self);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
 }
 
 /* Two GPUs, and the session comes on the one that was not prepared; and a GPU that there is not. */
@@ -877,23 +782,23 @@ static void devices_that_are_others(void **state)
     begin(self);
     struct flyt_server_link_resume resume = {.is_made = 1};
     int fd;
-    fake_server_start(self->second, two_gpus);
-    send_prepare(self, self->second);
-    assert_int_equal(self->second->prepared.outcome, 0);
+    fake_server_start(self->node.second, fake_two_gpus);
+    fake_node_prepare(&self->node, self->node.second);
+    assert_int_equal(self->node.second->prepared.outcome, 0);
     struct flyt_checkpoint_writer *writer = begin_image(&fd);
     end_image(writer);
-    expect_state(self->second, fd, 0, NULL);
-    fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
-    self->door.session.slots[0].gpu_index = 1;
+    expect_state(self->node.second, fd, 0, NULL);
+    fake_server_send(self->node.second, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
+    self->node.door.session.slots[0].gpu_index = 1;
     expect_refusal(self, "was prepared on another GPU");
-    fake_server_start(self->second, two_gpus);
-    self->door.session.slots[0].gpu_index = 2;
-    send_prepare(self, self->second);
-    assert_int_equal(self->second->prepared.outcome, -ENODEV);
-    assert_non_null(strstr(self->second->prepared_sentence, "no such GPU"));
+    fake_server_start(self->node.second, fake_two_gpus);
+    self->node.door.session.slots[0].gpu_index = 2;
+    fake_node_prepare(&self->node, self->node.second);
+    assert_int_equal(self->node.second->prepared.outcome, -ENODEV);
+    assert_non_null(strstr(self->node.second->prepared_sentence, "no such GPU"));
     expect_refusal(self, "no such GPU");
-    fake_server_kill(self->first);
-    close_first(self);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
 }
 
 /* A library has its variables on every device. */
@@ -901,15 +806,15 @@ static void variables_of_two_devices(void **state)
 {
     struct fixture *self = *state;
     begin(self);
-    self->door.session.slot_count = 2;
-    self->door.session.slots[1] = self->door.session.slots[0];
-    self->door.session.slots[1].gpu_index = self->door.session.slots[1].device_index = 1;
+    self->node.door.session.slot_count = 2;
+    self->node.door.session.slots[1] = self->node.door.session.slots[0];
+    self->node.door.session.slots[1].gpu_index = self->node.door.session.slots[1].device_index = 1;
     for (unsigned wrong = 0; wrong < 3; wrong++) {
         int fd;
-        fake_server_start(self->second, two_gpus);
-        send_prepare(self, self->second);
-        assert_int_equal(self->second->prepared.outcome, 0);
-        send_library(self->second, 1, first_text);
+        fake_server_start(self->node.second, fake_two_gpus);
+        fake_node_prepare(&self->node, self->node.second);
+        assert_int_equal(self->node.second->prepared.outcome, 0);
+        send_library(self->node.second, 1, first_text);
         struct flyt_checkpoint_writer *writer = begin_image(&fd);
         for (unsigned device = 0; device < 2; device++) {
             flyt_checkpoint_global global = {
@@ -917,15 +822,15 @@ static void variables_of_two_devices(void **state)
             struct flyt_error err;
             if (wrong == device + 1)
                 global.address = FIRST_VARIABLE + !device * DEVICE_VARIABLES;
-            assert_true(flyt_state_module_id(library(1), device, (uint64_t *)&global.module_id));
+            assert_true(flyt_state_module_id(fake_program_library(1), device, (uint64_t *)&global.module_id));
             assert_int_equal(flyt_checkpoint_put_global(writer, &global, counters, 4, &err), 0);
         }
         end_image(writer);
-        expect_state(self->second, fd, wrong ? -EXDEV : 0, wrong ? "counter has come to be elsewhere" : NULL);
-        fake_server_kill(self->second);
+        expect_state(self->node.second, fd, wrong ? -EXDEV : 0, wrong ? "counter has come to be elsewhere" : NULL);
+        fake_server_kill(self->node.second);
     }
-    fake_server_kill(self->first);
-    close_first(self);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
 }
 
 static void steps_that_a_test_lets_fail(void **state)
@@ -936,28 +841,22 @@ static void steps_that_a_test_lets_fail(void **state)
     prepare(self);
     const struct flyt_server_link_extent extents[] = {{1, 2 * MIB, flyt_window_base(0), 0, 0},
                                                       {2, 2 * MIB, flyt_window_base(0) + 2 * MIB, 0, 0}};
-    make(self->second, &extents[0], 0);
-    make(self->second, &extents[1], -EIO);
-    expect_state(self->second, make_image(0, 0, 1), -EIO, "a test wants that");
+    make(self->node.second, &extents[0], 0);
+    make(self->node.second, &extents[1], -EIO);
+    expect_state(self->node.second, make_image(0, 0, 1), -EIO, "a test wants that");
     expect_refusal(self, "a test wants that");
     setenv("FLYT_FAULT", "prepare.library:error", 1);
     prepare(self);
-    send_library(self->second, 1, first_text);
-    expect_state(self->second, make_image(0, 0, 1), -ENOENT, "counter is of a library that was not loaded");
+    send_library(self->node.second, 1, first_text);
+    expect_state(self->node.second, make_image(0, 0, 1), -ENOENT, "counter is of a library that was not loaded");
     expect_refusal(self, "not loaded");
     unsetenv("FLYT_FAULT");
-    fake_server_kill(self->first);
-    close_first(self);
-}
-
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
-{
-    return remove(path);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
 }
 
 int main(void)
 {
-    char folder[] = "/var/tmp/flyt-prepare-test-XXXXXX";
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_session_goes_on_in_memory_that_was_made),
@@ -973,11 +872,5 @@ int main(void)
         TEST(variables_of_two_devices),
         TEST(steps_that_a_test_lets_fail),
     };
-    if (!mkdtemp(folder))
-        return 1;
-    setenv("FAKE_IMAGES", folder, 1);
-    setenv("FLYT_LOG", "warn", 0);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS); /* with the images in it */
-    return failed;
+    return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);
 }

@@ -1,6 +1,6 @@
 /*
  * A session moves from one server to another through an image: two real server processes on software GPUs, a node
- * manager that the test plays (fake_manager.h), and a program that makes its objects again by hand (fake_program.h).
+ * manager that the test plays (fake_node.h), and a program that makes its objects again by hand (fake_program.h).
  * The first server writes while the program works; the second one makes everything from what was written: into a file,
  * or straight through a pipe.
  */
@@ -10,7 +10,6 @@
 #include <cuda.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,18 +20,15 @@
 
 #include "cpu/image/verify.h"
 #include "cpu/image/writer.h"
-#include "cpu/server/fake_manager.h"
-#include "cpu/server/fake_program.h"
+#include "cpu/server/fake_node.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/id.h"
-#include "rpc/transport/handshake.h"
 
-enum { MIB = 1 << 20, RANGES = 3, LIBRARIES = 3, MOVE_ID = 31 };
+enum { MIB = 1 << 20, RANGES = FAKE_WORK_RANGES, LIBRARIES = 3, MOVE_ID = 31 };
 
-#define LONG_US  600000000ull
 #define SHORT_US 1000000ull
 
-static const char *const one_gpu[] = {"--soft", "1", "--soft-memory", "512M", NULL};
+static const char *const large_gpu[] = {"--soft", "1", "--soft-memory", "512M", NULL};
 
 /* add: counter += the argument; keep: *p = &target; use: *(*p) += 1, p[2] = that, p[3] = counter. */
 static const char first_text[] =
@@ -44,18 +40,10 @@ static const char first_text[] =
         ".visible .entry use(.param .u64 p_)\n{\n.reg .b32 r;\n.reg .b64 p, q;\nld.param.u64 p, [p_];\n"
         "ld.global.u64 q, [p];\nld.global.u32 r, [q];\nadd.u32 r, r, 1;\nst.global.u32 [q], r;\n"
         "st.global.u32 [p + 8], r;\nld.global.u32 r, [counter];\nst.global.u32 [p + 12], r;\nret;\n}\n";
-static const char second_text[] =
-    PTX ".visible .global .align 4 .u32 counter = 100;\n"
-        ".visible .entry step(.param .u64 p_)\n{\n.reg .b32 r;\n.reg .b64 p;\nld.param.u64 p, [p_];\n"
-        "ld.global.u32 r, [counter];\nadd.u32 r, r, 1;\nst.global.u32 [counter], r;\nst.global.u32 [p], r;\nret;\n}\n";
 
 struct fixture {
-    struct fake_door door;
-    struct fake_server servers[2], *first, *second;
-    struct fake_wire wire;
-    struct flyt_ledger *ledger;
-    uint64_t addresses[RANGES], sizes[RANGES], sequence;
-    bool is_loaded[LIBRARIES + 1];
+    struct fake_node node;
+    struct fake_work work;
     char path[256];
 };
 
@@ -63,10 +51,8 @@ static int set_up(void **state)
 {
     struct fixture *self = calloc(1, sizeof *self);
     assert_non_null(self);
-    fake_door_open(&self->door);
-    self->wire.fd = -1;
-    self->first = &self->servers[0];
-    self->second = &self->servers[1];
+    fake_node_init(&self->node);
+    self->work = (struct fake_work){.wire = &self->node.wire, .first_text = first_text};
     snprintf(self->path, sizeof self->path, "%s/image", getenv("FAKE_FOLDER"));
     *state = self;
     return 0;
@@ -75,88 +61,30 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *self = *state;
-    fake_door_close(&self->door);
-    flyt_ledger_close(self->ledger);
+    fake_node_fini(&self->node);
     free(self);
     return 0;
 }
 
 /* ---- the program ---- */
 
-static void load_numbered(struct fixture *self, unsigned number)
-{
-    load(&self->wire, number, number == 1 ? first_text : second_text, number == 1 ? 3 : 1);
-    self->is_loaded[number] = true;
-}
-
-static void unload(struct fixture *self, unsigned number)
-{
-    flyt_session_barrier_res res;
-    FAKE_WIRE_SEND(&self->wire, FLYT_LIBRARY_UNLOAD, library_unload, .library_id = library(number));
-    assert_int_equal(FAKE_WIRE_CALL(&self->wire, FLYT_SESSION_BARRIER, session_barrier, &res, .thread = 1),
-                     CUDA_SUCCESS);
-    self->is_loaded[number] = false;
-}
-
-static void allocate(struct fixture *self, unsigned i, uint64_t bytes)
-{
-    self->sizes[i] = bytes;
-    assert_int_equal(alloc(&self->wire, bytes, &self->addresses[i]), CUDA_SUCCESS);
-    fill(&self->wire, self->addresses[i], bytes, 0x21 + i);
-}
-
-static void record(struct fixture *self, unsigned number)
-{
-    flyt_stream_synchronize_res res;
-    FAKE_WIRE_SEND(&self->wire, FLYT_EVENT_RECORD, event_record, .event_id = event(number), .stream_id = legacy);
-    assert_int_equal(
-        FAKE_WIRE_CALL(&self->wire, FLYT_STREAM_SYNCHRONIZE, stream_synchronize, &res, .stream_id = legacy),
-        CUDA_SUCCESS);
-}
-
 static void begin(struct fixture *self)
 {
-    fake_server_start(self->first, one_gpu);
-    assert_true(self->first->is_ready);
-    assert_int_equal(flyt_ledger_new(256 * MIB, &self->ledger), 0);
-    fake_door_grant(&self->door, self->first, self->ledger, 256 * MIB);
-    assert_int_equal(fake_wire_open(&self->wire, self->door.url, FLYT_CONNECTION_SESSION, NULL), FLYT_HANDSHAKE_OK);
-    store(&self->wire, first_text);
-    store(&self->wire, second_text);
-    load_numbered(self, 1);
-    load_numbered(self, 2);
-    allocate(self, 0, 1000);
-    allocate(self, 1, 24 * MIB);
-    for (unsigned i = 1; i <= 4; i++)
-        FAKE_WIRE_SEND(&self->wire, FLYT_EVENT_CREATE, event_create, .event_id = event(i));
-    record(self, 1);
-    launch(&self->wire, 1, 0, 10);
-    record(self, 2);
+    fake_node_begin(&self->node, large_gpu, 256 * MIB);
+    fake_node_connect(&self->node);
+    fake_work_begin(&self->work, 24 * MIB, false);
 }
 
 static uint64_t words(const struct fixture *self)
 {
-    return self->addresses[1] + 4096;
+    return self->work.ranges[1].address + 4096;
 }
 
 /* It works as ever. */
 static void work(struct fixture *self)
 {
-    fill(&self->wire, self->addresses[1] + 8 * MIB, 1000, 0x66);
-    assert_int_equal(word_at(&self->wire, self->addresses[1] + 8 * MIB), 0x66666666);
-}
-
-static void finish(struct fixture *self, struct fake_server *server)
-{
-    struct flyt_ledger_state ledger;
-    uint64_t bytes;
-    fake_wire_close(&self->wire);
-    fake_server_wait_true(server, &server->is_returned);
-    assert_string_equal(server->sentence, "");
-    assert_int_equal(fake_server_end(server), 0);
-    assert_int_equal(flyt_ledger_reclaim(self->ledger, server->server_id, &bytes), 0);
-    flyt_ledger_read(self->ledger, &ledger);
-    assert_int_equal(ledger.used_bytes, 0);
+    fake_program_fill(&self->node.wire, self->work.ranges[1].address + 8 * MIB, 1000, 0x66);
+    assert_int_equal(fake_program_word_at(&self->node.wire, self->work.ranges[1].address + 8 * MIB), 0x66666666);
 }
 
 /* ---- the node manager's part ---- */
@@ -172,7 +100,7 @@ static void send_move(struct fixture *self, uint64_t move_id, int fd, uint32_t p
                                                    .rounds_max = 5,
                                                    .slowdown_pct = 50,
                                                    .packing = packing};
-    fake_server_post(self->first, message, fd);
+    fake_server_post(self->node.first, message, fd);
     free(message);
 }
 
@@ -185,77 +113,37 @@ static void begin_move(struct fixture *self, uint64_t move_id, uint32_t packing)
 {
     flyt_auto_close int fd = new_file(self);
     send_move(self, move_id, fd, packing);
-    fake_server_wait_phase(self->first, move_id, FLYT_SERVER_LINK_MOVE_READY);
-}
-
-/* The program stops. What the server says then. */
-static int stop(struct fixture *self, uint64_t move_id, uint64_t timeout_us)
-{
-    flyt_back_stop back;
-    unsigned before = self->first->stopped_count;
-    fake_server_send_move(self->first, FLYT_SERVER_LINK_STOP, move_id, timeout_us);
-    fake_wire_await_back(&self->wire, FLYT_BACK_STOP, (xdrproc_t)xdr_flyt_back_stop, &back);
-    FAKE_WIRE_SEND(&self->wire, FLYT_SESSION_STOPPED, session_stopped, .number = back.number);
-    fake_server_wait(self->first, &self->first->stopped_count, before + 1);
-    self->sequence = self->first->stopped.sequence;
-    return self->first->stopped.outcome;
+    fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_READY);
 }
 
 static void stop_well(struct fixture *self, uint64_t move_id)
 {
-    if (stop(self, move_id, LONG_US) != 0)
-        fail_msg("it has not stopped: %s", self->first->sentence);
-    assert_true(self->first->stopped.has_state);
-    assert_true(self->first->state_fd >= 0);
-    assert_int_equal(lseek(self->first->state_fd, 0, SEEK_END), 0); /* everything is in the image */
-}
-
-static void await_go_on(struct fixture *self)
-{
-    flyt_back_stop back;
-    fake_wire_await_back(&self->wire, FLYT_BACK_GO_ON, (xdrproc_t)xdr_flyt_back_stop, &back);
+    fake_node_stop(&self->node, move_id);
+    assert_true(self->node.first->stopped.has_state);
+    assert_true(self->node.first->state_fd >= 0);
+    assert_int_equal(lseek(self->node.first->state_fd, 0, SEEK_END), 0); /* everything is in the image */
 }
 
 /* ---- the second server ---- */
 
 static void prepare(struct fixture *self)
 {
-    struct flyt_server_link_session session = self->door.session;
-    fake_server_start(self->second, one_gpu);
-    assert_true(self->second->is_ready);
-    self->second->keeps_made = true;
-    session.ledger_count = 0;
-    fake_server_send(self->second, FLYT_SERVER_LINK_PREPARE, &session, sizeof session, NULL);
-    fake_server_wait(self->second, &self->second->prepared_count, 1);
-    assert_int_equal(self->second->prepared.outcome, 0);
-}
-
-static void post_state(struct fixture *self, int fd)
-{
-    struct flyt_server_link_message *message = calloc(1, sizeof *message);
-    assert_non_null(message);
-    message->kind = FLYT_SERVER_LINK_STATE;
-    message->stop.move_id = MOVE_ID;
-    fake_server_post(self->second, message, fd);
-    free(message);
-}
-
-static int await_state(struct fixture *self)
-{
-    fake_server_wait(self->second, &self->second->prepared_count, 2);
-    assert_true(self->second->prepared.move_id == MOVE_ID);
-    return self->second->prepared.outcome;
+    fake_server_start(self->node.second, large_gpu);
+    assert_true(self->node.second->is_ready);
+    self->node.second->keeps_made = true;
+    fake_node_prepare(&self->node, self->node.second);
+    assert_int_equal(self->node.second->prepared.outcome, 0);
 }
 
 /* What the second server has made is what the first one had, byte by byte. */
 static void compare_memory(const struct fixture *self)
 {
-    assert_int_equal(self->second->extent_count, self->first->extent_count);
-    assert_int_equal(self->second->made_count, self->first->extent_count);
-    for (unsigned i = 0; i < self->first->extent_count; i++) {
-        const struct fake_extent *had = &self->first->extents[i], *has = NULL;
-        for (unsigned k = 0; k < self->second->extent_count && !has; k++)
-            has = self->second->extents[k].address == had->address ? &self->second->extents[k] : NULL;
+    assert_int_equal(self->node.second->extent_count, self->node.first->extent_count);
+    assert_int_equal(self->node.second->made_count, self->node.first->extent_count);
+    for (unsigned i = 0; i < self->node.first->extent_count; i++) {
+        const struct fake_extent *had = &self->node.first->extents[i], *has = NULL;
+        for (unsigned k = 0; k < self->node.second->extent_count && !has; k++)
+            has = self->node.second->extents[k].address == had->address ? &self->node.second->extents[k] : NULL;
         assert_non_null(has);
         assert_int_equal(has->bytes, had->bytes);
         void *before = mmap(NULL, had->bytes, PROT_READ, MAP_SHARED, had->fd, 0);
@@ -270,51 +158,18 @@ static void compare_memory(const struct fixture *self)
 /* The program leaves the first server, which ends; the second one waits for it. */
 static void leave(struct fixture *self)
 {
-    flyt_back_moved moved;
-    struct flyt_server_link_resume resume = {.extent_count = self->second->extent_count, .is_made = 1};
-    for (unsigned i = 0; i < self->second->extent_count; i++)
-        if (self->second->extents[i].extent_id > resume.last_extent_id)
-            resume.last_extent_id = self->second->extents[i].extent_id;
-    fake_server_send_move(self->first, FLYT_SERVER_LINK_LEAVE, MOVE_ID, 0);
-    fake_wire_await_back(&self->wire, FLYT_BACK_MOVED, (xdrproc_t)xdr_flyt_back_moved, &moved);
-    assert_int_equal(moved.sequence, self->sequence);
-    fake_wire_close(&self->wire);
-    fake_server_wait(self->first, &self->first->left_count, 1);
-    fake_server_kill(self->first);
-    for (unsigned i = 0; i < self->first->extent_count; i++)
-        close(self->first->extents[i].fd);
-    self->first->extent_count = 0;
-    fake_server_send(self->second, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
-    fake_door_grant_again(&self->door, self->second, self->first);
+    const struct flyt_server_link_resume resume = fake_server_resume(self->node.second);
+    fake_node_leave(&self->node, MOVE_ID);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
+    fake_server_send(self->node.second, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
+    fake_door_grant_again(&self->node.door, self->node.second, self->node.first);
 }
 
 static void come_back(struct fixture *self)
 {
-    struct fake_wire *wire = &self->wire;
-    flyt_session_resume_begin_res begun;
-    flyt_session_resume_end_res ended;
-    flyt_memory_restore_res restored;
-    assert_int_equal(fake_wire_open(wire, self->door.url, FLYT_CONNECTION_RESUME, self->door.session.token),
-                     FLYT_HANDSHAKE_OK);
-    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_SESSION_RESUME_BEGIN, session_resume_begin, &begun, .thread = 1),
-                     CUDA_SUCCESS);
-    for (unsigned i = 1; i <= LIBRARIES; i++)
-        if (self->is_loaded[i])
-            load_numbered(self, i);
-    assert_int_equal(
-        FAKE_WIRE_CALL(wire, FLYT_MEMORY_RESTORE, memory_restore, &restored,
-                       .addresses = {.addresses_len = RANGES, .addresses_val = (u_quad_t *)self->addresses},
-                       .sizes = {.sizes_len = RANGES, .sizes_val = (u_quad_t *)self->sizes}),
-        CUDA_SUCCESS);
-    for (unsigned i = 1; i <= 4; i++) {
-        FAKE_WIRE_SEND(wire, FLYT_EVENT_CREATE, event_create, .event_id = event(i));
-        if (i < 3) /* the others were never recorded */
-            FAKE_WIRE_SEND(wire, FLYT_EVENT_RESTORE, event_restore, .event_id = event(i));
-    }
-    assert_int_equal(
-        FAKE_WIRE_CALL(wire, FLYT_SESSION_RESUME_END, session_resume_end, &ended, .sequence = self->sequence),
-        CUDA_SUCCESS);
-    assert_int_equal(wire->failed_result, 0);
+    assert_int_equal(fake_node_come_back(&self->node), FLYT_HANDSHAKE_OK);
+    fake_work_go_on(&self->work, 2, self->node.sequence); /* the others were never recorded */
 }
 
 /* ---- tests ---- */
@@ -322,32 +177,31 @@ static void come_back(struct fixture *self)
 /* The program works while it is written, and stops with everything in the image. */
 static void work_and_stop(struct fixture *self)
 {
-    struct fake_wire *wire = &self->wire;
-    allocate(self, 2, 8 * MIB);
-    load_numbered(self, 3);
-    launch(wire, 3, 0, words(self) + 256);
-    unload(self, 3);
-    load_numbered(self, 3);
-    launch(wire, 3, 0, words(self) + 256);
-    launch(wire, 1, 0, 1000);
-    launch(wire, 2, 0, words(self) + 300);
-    fake_server_wait(self->first, &self->first->extents_told, RANGES);
+    struct fake_wire *wire = &self->node.wire;
+    fake_work_allocate(&self->work, 2, 8 * MIB);
+    fake_work_load(&self->work, 3);
+    fake_program_launch(wire, 3, 0, words(self) + 256);
+    fake_work_unload(&self->work, 3);
+    fake_work_load(&self->work, 3);
+    fake_program_launch(wire, 3, 0, words(self) + 256);
+    fake_program_launch(wire, 1, 0, 1000);
+    fake_program_launch(wire, 2, 0, words(self) + 300);
+    fake_server_wait(self->node.first, &self->node.first->extents_told, RANGES);
     stop_well(self, MOVE_ID);
 }
 
 static void check_program(struct fixture *self, float before_ms)
 {
-    struct fake_wire *wire = &self->wire;
-    launch(wire, 1, 2, words(self));
-    assert_int_equal(word_at(wire, words(self) + 8), 78);
-    assert_int_equal(word_at(wire, words(self) + 12), 5 + 10 + 1000);
-    launch(wire, 2, 0, words(self) + 300);
-    assert_int_equal(word_at(wire, words(self) + 300), 102);
-    launch(wire, 3, 0, words(self) + 256);
-    assert_int_equal(word_at(wire, words(self) + 256), 102);
-    for (unsigned i = 0; i < RANGES; i++)
-        assert_int_equal(word_at(wire, self->addresses[i] + self->sizes[i] - 4), 0x01010101 * (0x21 + i));
-    assert_float_equal(elapsed(wire, 1, 2, CUDA_SUCCESS), before_ms, 0.001 + (double)before_ms * 1e-6);
+    struct fake_wire *wire = &self->node.wire;
+    fake_program_launch(wire, 1, 2, words(self));
+    assert_int_equal(fake_program_word_at(wire, words(self) + 8), 78);
+    assert_int_equal(fake_program_word_at(wire, words(self) + 12), 5 + 10 + 1000);
+    fake_program_launch(wire, 2, 0, words(self) + 300);
+    assert_int_equal(fake_program_word_at(wire, words(self) + 300), 102);
+    fake_program_launch(wire, 3, 0, words(self) + 256);
+    assert_int_equal(fake_program_word_at(wire, words(self) + 256), 102);
+    fake_work_check_ends(&self->work);
+    assert_float_equal(fake_program_elapsed(wire, 1, 2, CUDA_SUCCESS), before_ms, 0.001 + (double)before_ms * 1e-6);
     work(self);
 }
 
@@ -361,9 +215,9 @@ static void verify_file(const struct fixture *self)
     assert_int_equal(summary.totals.module_image_count, 2);
     assert_int_equal(summary.totals.object_counts[FLYT_CHECKPOINT_EVENT], 2);
     assert_int_equal(summary.totals.allocation_count, RANGES);
-    assert_int_equal(summary.totals.extent_count, self->first->extent_count);
+    assert_int_equal(summary.totals.extent_count, self->node.first->extent_count);
     assert_int_equal(summary.totals.global_count, 4);
-    assert_int_equal(summary.totals.sequence.completed, self->sequence);
+    assert_int_equal(summary.totals.sequence.completed, self->node.sequence);
     flyt_checkpoint_summary_fini(&summary);
 }
 
@@ -387,8 +241,8 @@ static void run_tool(const struct fixture *self, const char *verb, const char *w
 static void move_by_file(struct fixture *self, uint32_t packing)
 {
     begin(self);
-    launch(&self->wire, 1, 1, words(self)); /* the program's memory has a variable's address */
-    const float before_ms = elapsed(&self->wire, 1, 2, CUDA_SUCCESS);
+    fake_program_launch(&self->node.wire, 1, 1, words(self)); /* the program's memory has a variable's address */
+    const float before_ms = fake_program_elapsed(&self->node.wire, 1, 2, CUDA_SUCCESS);
     begin_move(self, MOVE_ID, packing);
     work_and_stop(self);
     verify_file(self);
@@ -396,15 +250,15 @@ static void move_by_file(struct fixture *self, uint32_t packing)
     run_tool(self, "show", "pages");
     prepare(self);
     flyt_auto_close int fd = open(self->path, O_RDONLY | O_CLOEXEC);
-    post_state(self, fd);
-    if (await_state(self) != 0)
-        fail_msg("the image is not taken: %s", self->second->prepared_sentence);
-    assert_int_equal(self->second->prepared.sequence, self->sequence);
+    fake_server_post_state(self->node.second, MOVE_ID, fd);
+    if (fake_server_await_state(self->node.second, MOVE_ID, 2) != 0)
+        fail_msg("the image is not taken: %s", self->node.second->prepared_sentence);
+    assert_int_equal(self->node.second->prepared.sequence, self->node.sequence);
     compare_memory(self);
     leave(self);
     come_back(self);
     check_program(self, before_ms);
-    finish(self, self->second);
+    fake_node_finish(&self->node, self->node.second);
 }
 
 static void a_program_goes_on_from_a_file(void **state)
@@ -423,23 +277,23 @@ static void a_program_goes_on_from_a_stream(void **state)
     struct fixture *self = *state;
     int fds[2];
     begin(self);
-    launch(&self->wire, 1, 1, words(self));
-    const float before_ms = elapsed(&self->wire, 1, 2, CUDA_SUCCESS);
+    fake_program_launch(&self->node.wire, 1, 1, words(self));
+    const float before_ms = fake_program_elapsed(&self->node.wire, 1, 2, CUDA_SUCCESS);
     prepare(self);
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    post_state(self, fds[0]);
+    fake_server_post_state(self->node.second, MOVE_ID, fds[0]);
     send_move(self, MOVE_ID, fds[1], 0);
     close(fds[0]);
     close(fds[1]);
-    fake_server_wait_phase(self->first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
     work_and_stop(self);
-    if (await_state(self) != 0)
-        fail_msg("the image is not taken: %s", self->second->prepared_sentence);
+    if (fake_server_await_state(self->node.second, MOVE_ID, 2) != 0)
+        fail_msg("the image is not taken: %s", self->node.second->prepared_sentence);
     compare_memory(self);
     leave(self);
     come_back(self);
     check_program(self, before_ms);
-    finish(self, self->second);
+    fake_node_finish(&self->node, self->node.second);
 }
 
 /* A checkpoint: the program goes on where it was, and the next one has what it did. */
@@ -452,15 +306,14 @@ static void a_program_is_written_and_goes_on(void **state)
     for (uint64_t i = 0; i < 2; i++) {
         begin_move(self, MOVE_ID + i, i ? 1 : 0);
         stop_well(self, MOVE_ID + i);
-        fake_server_send_move(self->first, FLYT_SERVER_LINK_GO_ON, MOVE_ID + i, 0);
-        await_go_on(self);
-        fake_server_wait_phase(self->first, MOVE_ID + i, FLYT_SERVER_LINK_MOVE_OVER);
+        fake_node_go_on(&self->node, MOVE_ID + i);
+        fake_server_wait_phase(self->node.first, MOVE_ID + i, FLYT_SERVER_LINK_MOVE_OVER);
         assert_int_equal(flyt_checkpoint_verify(self->path, true, &summary, &err), 0);
-        assert_int_equal(summary.totals.sequence.received, self->sequence);
+        assert_int_equal(summary.totals.sequence.received, self->node.sequence);
         flyt_checkpoint_summary_fini(&summary);
         work(self);
     }
-    finish(self, self->first);
+    fake_node_finish(&self->node, self->node.first);
 }
 
 /* What an image with rounds takes back is not there, and what comes later in its place is. */
@@ -506,13 +359,13 @@ static void what_an_image_takes_back_is_gone(void **state)
     memset(pages, 0, FLYT_CHECKPOINT_PAGE_BYTES);
     begin(self);
     prepare(self);
-    post_state(self, fd);
-    assert_int_equal(await_state(self), 0);
-    assert_int_equal(self->second->prepared.sequence, 7);
-    assert_int_equal(self->second->made_count, 2);
-    assert_int_equal(self->second->extent_count, 2);
+    fake_server_post_state(self->node.second, MOVE_ID, fd);
+    assert_int_equal(fake_server_await_state(self->node.second, MOVE_ID, 2), 0);
+    assert_int_equal(self->node.second->prepared.sequence, 7);
+    assert_int_equal(self->node.second->made_count, 2);
+    assert_int_equal(self->node.second->extent_count, 2);
     for (unsigned i = 0; i < 2; i++) {
-        const struct fake_extent *made = &self->second->extents[i];
+        const struct fake_extent *made = &self->node.second->extents[i];
         unsigned char *memory = mmap(NULL, made->bytes, PROT_READ, MAP_SHARED, made->fd, 0);
         assert_true(memory != MAP_FAILED);
         assert_true(made->address == place ? made->bytes == 4 * MIB : made->bytes == 36 * MIB);
@@ -523,11 +376,11 @@ static void what_an_image_takes_back_is_gone(void **state)
         munmap(memory, made->bytes);
         close(made->fd);
     }
-    assert_true(self->second->extents[0].address != self->second->extents[1].address);
-    self->second->extent_count = 0;
+    assert_true(self->node.second->extents[0].address != self->node.second->extents[1].address);
+    self->node.second->extent_count = 0;
     free(pages);
-    fake_server_kill(self->second);
-    finish(self, self->first);
+    fake_server_kill(self->node.second);
+    fake_node_finish(&self->node, self->node.first);
 }
 
 /* What is cut off is not taken, and the program goes on where it was. */
@@ -538,18 +391,18 @@ static void a_stream_that_is_cut_off_is_of_no_use(void **state)
     begin(self);
     prepare(self);
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    post_state(self, fds[0]);
+    fake_server_post_state(self->node.second, MOVE_ID, fds[0]);
     send_move(self, MOVE_ID, fds[1], 0);
     close(fds[0]);
     close(fds[1]);
-    fake_server_wait_phase(self->first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
-    fake_server_send_move(self->first, FLYT_SERVER_LINK_GO_ON, MOVE_ID, 0);
-    assert_int_equal(await_state(self), -ENODATA);
-    assert_int_equal(self->second->made_count, 0);
-    assert_non_null(strstr(self->second->prepared_sentence, "session's state"));
-    fake_server_kill(self->second);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
+    fake_server_send_move(self->node.first, FLYT_SERVER_LINK_GO_ON, MOVE_ID, 0);
+    assert_int_equal(fake_server_await_state(self->node.second, MOVE_ID, 2), -ENODATA);
+    assert_int_equal(self->node.second->made_count, 0);
+    assert_non_null(strstr(self->node.second->prepared_sentence, "session's state"));
+    fake_server_kill(self->node.second);
     work(self);
-    finish(self, self->first);
+    fake_node_finish(&self->node, self->node.first);
 }
 
 /* A disk that is full, a peer that dies, one that reads nothing: the program goes on, each time. */
@@ -562,48 +415,41 @@ static void what_cannot_be_written_hinders_no_program(void **state)
     int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     send_move(self, ++move_id, full, 0);
     close(full);
-    fake_server_wait_phase(self->first, move_id, FLYT_SERVER_LINK_MOVE_OVER);
-    assert_int_equal(self->first->move_state.outcome, -ENOSPC);
+    fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_OVER);
+    assert_int_equal(self->node.first->move_state.outcome, -ENOSPC);
     work(self);
 
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     send_move(self, ++move_id, fds[1], 0);
     close(fds[1]);
-    fake_server_wait_phase(self->first, move_id, FLYT_SERVER_LINK_MOVE_COPYING);
+    fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_COPYING);
     work(self);
     close(fds[0]);
-    fake_server_wait_phase(self->first, move_id, FLYT_SERVER_LINK_MOVE_OVER);
-    assert_int_equal(self->first->move_state.outcome, -EPIPE);
+    fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_OVER);
+    assert_int_equal(self->node.first->move_state.outcome, -EPIPE);
     work(self);
 
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     send_move(self, ++move_id, fds[1], 0);
     close(fds[1]);
-    fake_server_wait_phase(self->first, move_id, FLYT_SERVER_LINK_MOVE_COPYING);
-    assert_int_equal(stop(self, move_id, SHORT_US), -ETIMEDOUT);
-    assert_true(*self->first->sentence);
-    await_go_on(self);
-    fake_server_wait_phase(self->first, move_id, FLYT_SERVER_LINK_MOVE_OVER);
-    *self->first->sentence = 0;
+    fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_COPYING);
+    assert_int_equal(fake_node_try_stop(&self->node, move_id, SHORT_US), -ETIMEDOUT);
+    assert_true(*self->node.first->sentence);
+    fake_node_await_go_on(&self->node);
+    fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_OVER);
+    *self->node.first->sentence = 0;
     close(fds[0]);
     work(self);
 
     begin_move(self, ++move_id, 0);
     stop_well(self, move_id);
-    fake_server_send_move(self->first, FLYT_SERVER_LINK_GO_ON, move_id, 0);
-    await_go_on(self);
+    fake_node_go_on(&self->node, move_id);
     work(self);
-    finish(self, self->first);
-}
-
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
-{
-    return remove(path);
+    fake_node_finish(&self->node, self->node.first);
 }
 
 int main(void)
 {
-    char folder[] = "/var/tmp/flyt-written-test-XXXXXX", images[64];
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_program_goes_on_from_a_file),
@@ -614,15 +460,5 @@ int main(void)
         TEST(a_stream_that_is_cut_off_is_of_no_use),
         TEST(what_cannot_be_written_hinders_no_program),
     };
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(images, sizeof images, "%s/images", folder);
-    if (mkdir(images, 0700) != 0)
-        return 1;
-    setenv("FAKE_FOLDER", folder, 1);
-    setenv("FAKE_IMAGES", images, 1);
-    setenv("FLYT_LOG", "warn", 0);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS); /* with the images in it */
-    return failed;
+    return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);
 }
