@@ -47,60 +47,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "control/node/fake_image.h"
 #include "control/node/fake_ready.h"
+#include "control/node/fake_server.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/ledger.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/server_link.h"
 
-enum { EXTENTS_MAX = 512, LIBRARIES_MAX = 64 };
-
-struct fake {
-    int link_fd, client_fd;
-    struct flyt_server_link_message message;
-    struct flyt_server_link_session session;
-    struct flyt_ledger *ledgers[FLYT_SLOTS_MAX];
-    unsigned char holding[FLYT_SLOTS_MAX][FLYT_SERVER_LINK_GROUP_BYTES]; /* groups that are not vacated */
-    uint64_t cached[FLYT_SLOTS_MAX];
-    uint64_t limits[FLYT_SLOTS_MAX];
-    char program[FLYT_NAME_BYTES_MAX + 1];
-    struct {
-        struct flyt_server_link_extent extent;
-        int fd; /* 0: none */
-    } extents[EXTENTS_MAX];
-    bool is_stubborn, is_sluggish, is_unchanging, is_silent;
-    int turn_fds[FLYT_SLOTS_MAX];        /* -1: none */
-    struct flyt_server_link_share share; /* the last one that came */
-    bool is_resumed;
-    struct flyt_server_link_resume resume;
-    struct flyt_server_link_use use;
-    uint64_t last_extent_id, sequence; /* the highest id ever; lines that its client has said */
-    unsigned library_count;
-    uint64_t libraries[LIBRARIES_MAX];
-    struct {
-        uint64_t id, left_id; /* 0: none */
-        uint32_t kind;
-        int mirror_fds[EXTENTS_MAX]; /* 0: none */
-        bool is_refusing, is_busy, is_mute, is_frozen;
-        int image_fd; /* 0: none */
-        uint64_t restless_count;
-    } move;
-    struct {
-        uint64_t sequence, library_count; /* as STATE says */
-        bool has_state;
-    } taken;
-    char line[512];
-    size_t line_bytes;
-};
-
-static void put(struct fake *fake)
+void fake_put(struct fake *fake)
 {
     if (flyt_server_link_send(fake->link_fd, &fake->message, NULL, 0) && errno != EPIPE)
         fprintf(stderr, "fake server: nothing can be sent\n");
 }
 
-static void answer(struct fake *fake, const char *text)
+void fake_answer(struct fake *fake, const char *text)
 {
     char line[600];
     int bytes = snprintf(line, sizeof line, "%s\n", text);
@@ -109,12 +69,12 @@ static void answer(struct fake *fake, const char *text)
         _exit(0);
 }
 
-static void answer_number(struct fake *fake, int64_t number)
+void fake_answer_number(struct fake *fake, int64_t number)
 {
     char text[32];
 
     snprintf(text, sizeof text, "%" PRId64, number);
-    answer(fake, text);
+    fake_answer(fake, text);
 }
 
 /* ---- the manager's side ---- */
@@ -123,7 +83,7 @@ static void end(struct fake *fake, const char *sentence)
 {
     fake->message.kind = FLYT_SERVER_LINK_RETURN;
     flyt_server_link_say(&fake->message, sentence);
-    put(fake);
+    fake_put(fake);
     _exit(0);
 }
 
@@ -143,7 +103,7 @@ static void on_limit(struct fake *fake)
     fake->message.kind = FLYT_SERVER_LINK_LIMIT_DONE;
     fake->message.limit_done = (struct flyt_server_link_limit_done){
         limit.revision, flyt_ledger_used(fake->ledgers[limit.slot], fake->session.server_id), limit.slot, 0};
-    put(fake);
+    fake_put(fake);
 }
 
 static void on_groups(struct fake *fake)
@@ -153,26 +113,26 @@ static void on_groups(struct fake *fake)
     fake->message.kind = FLYT_SERVER_LINK_SM_DONE;
     if (fake->is_unchanging) {
         fake->message.sm_done = (struct flyt_server_link_sm_done){sm.revision, sm.slot, -EOPNOTSUPP};
-        put(fake);
+        fake_put(fake);
         return;
     }
     for (unsigned i = 0; i < sizeof sm.groups; i++)
         fake->holding[sm.slot][i] |= fake->session.slots[sm.slot].groups[i];
     memcpy(fake->session.slots[sm.slot].groups, sm.groups, sizeof sm.groups);
     fake->message.sm_done = (struct flyt_server_link_sm_done){sm.revision, sm.slot, FLYT_SERVER_LINK_SWITCHED};
-    put(fake);
+    fake_put(fake);
     if (fake->is_sluggish)
         return;
     memset(fake->holding[sm.slot], 0, sizeof fake->holding[sm.slot]);
     fake->message.sm_done.state = FLYT_SERVER_LINK_VACATED;
-    put(fake);
+    fake_put(fake);
 }
 
-static unsigned count_extents(const struct fake *fake)
+unsigned fake_count_extents(const struct fake *fake)
 {
     unsigned count = 0;
 
-    for (unsigned i = 0; i < EXTENTS_MAX; i++)
+    for (unsigned i = 0; i < FAKE_EXTENTS_MAX; i++)
         count += fake->extents[i].fd != 0;
     return count;
 }
@@ -183,7 +143,7 @@ static void on_welcome(struct fake *fake)
 {
     if (!fake->message.welcome.send_extents)
         return;
-    for (unsigned i = 0; i < EXTENTS_MAX; i++)
+    for (unsigned i = 0; i < FAKE_EXTENTS_MAX; i++)
         if (fake->extents[i].fd)
             send_extent(fake, i);
 }
@@ -210,7 +170,7 @@ static void rejoin(struct fake *fake)
     fake->message.data_bytes = 0;
     *rejoin = (struct flyt_server_link_rejoin){.version = FLYT_SERVER_LINK_VERSION,
                                                .client_pid = 7,
-                                               .extent_count = count_extents(fake),
+                                               .extent_count = fake_count_extents(fake),
                                                .left_move_id = fake->move.left_id,
                                                .session = fake->session};
     memcpy(rejoin->holding, fake->holding, sizeof rejoin->holding);
@@ -223,12 +183,20 @@ static void rejoin(struct fake *fake)
     flyt_server_link_send(fake->link_fd, &fake->message, fds, fd_count);
 }
 
+void fake_say_use(struct fake *fake)
+{
+    fake->message.kind = FLYT_SERVER_LINK_USE;
+    fake->message.use = fake->use;
+    flyt_server_link_say(&fake->message, fake->use.is_replaceable ? NULL : "it has what cannot be kept");
+    fake_put(fake);
+}
+
 static void answer_share(struct fake *fake)
 {
     fake->message.kind = FLYT_SERVER_LINK_SHARE_DONE;
     fake->message.data_bytes = 0;
     fake->message.share_done = (struct flyt_server_link_share_done){fake->share.revision, fake->share.slot, 0};
-    put(fake);
+    fake_put(fake);
 }
 
 static void on_share(struct fake *fake, int fd)
@@ -259,234 +227,7 @@ static void say_share(struct fake *fake, unsigned slot)
         fstat(fake->turn_fds[slot], &info);
     snprintf(text, sizeof text, "%s %d %ju", from->flags & FLYT_SERVER_LINK_IS_SUSPENDED ? "suspended" : "active",
              from->priority, (uintmax_t)info.st_ino);
-    answer(fake, text);
-}
-
-/* ---- moves: the server that is left ---- */
-
-static void answer_handshake(struct fake *fake);
-
-static void say_use_now(struct fake *fake)
-{
-    fake->message.kind = FLYT_SERVER_LINK_USE;
-    fake->message.use = fake->use;
-    flyt_server_link_say(&fake->message, fake->use.is_replaceable ? NULL : "it has what cannot be kept");
-    put(fake);
-}
-
-static void say_phase(struct fake *fake, enum flyt_server_link_move_phase phase, int outcome, const char *sentence)
-{
-    uint64_t count = count_extents(fake);
-
-    fake->message.kind = FLYT_SERVER_LINK_MOVE_STATE;
-    fake->message.move_state = (struct flyt_server_link_move_state){
-        .move_id = fake->move.id ? fake->move.id : fake->move.left_id,
-        .phase = phase,
-        .outcome = outcome,
-        .round = phase >= FLYT_SERVER_LINK_MOVE_READY ? 2 : 1,
-        .page_bytes = 4096,
-        .pages_count = count,
-        .copied_bytes = fake->move.kind == FLYT_SERVER_LINK_MOVE_MIRROR ? 2 * 4096 * count : 0};
-    flyt_server_link_say(&fake->message, sentence);
-    put(fake);
-}
-
-static bool is_mirrored(const struct fake *fake)
-{
-    for (unsigned i = 0; fake->move.kind == FLYT_SERVER_LINK_MOVE_MIRROR && i < EXTENTS_MAX; i++)
-        if (fake->extents[i].fd && !fake->move.mirror_fds[i])
-            return false;
-    return true;
-}
-
-static void look_ready(struct fake *fake)
-{
-    if (fake->move.id && !fake->move.is_busy && is_mirrored(fake))
-        say_phase(fake, FLYT_SERVER_LINK_MOVE_READY, 0, NULL);
-}
-
-static void say_library(struct fake *fake, uint64_t id)
-{
-    fake->message.kind = FLYT_SERVER_LINK_LIBRARY;
-    fake->message.library = (struct flyt_server_link_library){.library_id = id};
-    flyt_server_link_say(&fake->message, "what is loaded");
-    put(fake);
-}
-
-static void forget_copies(struct fake *fake)
-{
-    for (unsigned i = 0; i < EXTENTS_MAX; i++) {
-        if (fake->move.mirror_fds[i])
-            close(fake->move.mirror_fds[i]);
-        fake->move.mirror_fds[i] = 0;
-    }
-    if (fake->move.image_fd)
-        close(fake->move.image_fd);
-    fake->move.image_fd = 0;
-}
-
-static void on_move(struct fake *fake, int fd)
-{
-    const struct flyt_server_link_move move = fake->message.move;
-
-    fake->move.id = move.move_id;
-    fake->move.kind = move.kind;
-    forget_copies(fake);
-    fake->move.image_fd = fd >= 0 ? fd : 0;
-    if (fake->move.is_refusing) {
-        say_phase(fake, FLYT_SERVER_LINK_MOVE_REFUSED, -ENOTSUP, "a kernel of it allocates memory");
-        fake->move.id = 0;
-        return;
-    }
-    say_phase(fake, FLYT_SERVER_LINK_MOVE_BEGUN, 0, NULL);
-    for (unsigned i = 0; i < fake->library_count; i++)
-        say_library(fake, fake->libraries[i]);
-    say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
-    if (move.kind != FLYT_SERVER_LINK_MOVE_MIRROR || !count_extents(fake))
-        look_ready(fake);
-}
-
-static void on_mirror(struct fake *fake, int fd)
-{
-    unsigned index = (unsigned)fake->message.extent.extent_id % EXTENTS_MAX;
-
-    if (!fake->move.id || !fake->extents[index].fd || fake->move.mirror_fds[index]) {
-        close(fd);
-        return;
-    }
-    fake->move.mirror_fds[index] = fd;
-    look_ready(fake);
-}
-
-static uint64_t read_word(int fd)
-{
-    uint64_t word = 0;
-
-    return pread(fd, &word, sizeof word, 0) == (ssize_t)sizeof word ? word : 0;
-}
-
-static void write_word(int fd, uint64_t word)
-{
-    if (pwrite(fd, &word, sizeof word, 0) != (ssize_t)sizeof word)
-        _exit(1);
-}
-
-static void say_stopped(struct fake *fake, int outcome)
-{
-    const uint64_t state[] = {fake->sequence, fake->library_count};
-    int fd = outcome ? -1 : memfd_create("state", MFD_CLOEXEC);
-
-    if (fd >= 0 && pwrite(fd, state, sizeof state, 0) != (ssize_t)sizeof state)
-        _exit(1);
-    fake->message.kind = FLYT_SERVER_LINK_STOPPED;
-    fake->message.stopped = (struct flyt_server_link_stopped){.move_id = fake->move.id,
-                                                              .outcome = outcome,
-                                                              .has_state = outcome == 0,
-                                                              .sequence = fake->sequence,
-                                                              .extent_count = count_extents(fake),
-                                                              .last_extent_id = fake->last_extent_id,
-                                                              .pages_last = 1};
-    flyt_server_link_say(&fake->message, outcome ? "its program does not stop" : NULL);
-    flyt_server_link_send(fake->link_fd, &fake->message, &fd, fd >= 0);
-    if (fd >= 0)
-        close(fd);
-}
-
-/* By id, as addresses rise. */
-static int write_image(struct fake *fake)
-{
-    static struct fake_image image;
-
-    image.session_id = fake->session.session_id;
-    image.sequence = fake->sequence;
-    image.count = 0;
-    for (unsigned i = 0; i < EXTENTS_MAX; i++) {
-        if (!fake->extents[i].fd)
-            continue;
-        image.extents[image.count].id = fake->extents[i].extent.extent_id;
-        image.extents[image.count].bytes = fake->extents[i].extent.bytes;
-        image.extents[image.count++].word = read_word(fake->extents[i].fd);
-    }
-    return fake_image_write(fake->move.image_fd, &image);
-}
-
-static void on_stop(struct fake *fake)
-{
-    if (fake->message.stop.move_id != fake->move.id || fake->move.is_mute)
-        return;
-    if (fake->move.restless_count) {
-        fake->move.restless_count--;
-        say_stopped(fake, -ETIMEDOUT);
-        return;
-    }
-    fake->move.is_frozen = true;
-    for (unsigned i = 0; i < EXTENTS_MAX; i++)
-        if (fake->move.mirror_fds[i] && fake->extents[i].fd)
-            write_word(fake->move.mirror_fds[i], read_word(fake->extents[i].fd));
-    int status = fake->move.kind == FLYT_SERVER_LINK_MOVE_WRITE ? write_image(fake) : 0;
-    say_stopped(fake, status ? status : is_mirrored(fake) ? 0 : -EIO);
-}
-
-static void on_go_on(struct fake *fake)
-{
-    if (fake->message.stop.move_id != fake->move.id)
-        return;
-    fake->move.id = 0;
-    fake->move.is_frozen = false;
-    forget_copies(fake);
-}
-
-static void on_leave(struct fake *fake)
-{
-    if (fake->message.stop.move_id != fake->move.id || !fake->move.is_frozen)
-        _exit(1);
-    answer(fake, fake->message.stop.timeout_us == FLYT_SERVER_LINK_FOR_EVER ? "moved for ever" : "moved");
-    close(fake->client_fd);
-    fake->client_fd = -1;
-    fake->move.left_id = fake->move.id;
-    fake->move.id = 0;
-    fake->message.kind = FLYT_SERVER_LINK_LEFT;
-    fake->message.data_bytes = 0;
-    fake->message.stop = (struct flyt_server_link_stop){.move_id = fake->move.left_id};
-    put(fake);
-}
-
-static void on_take_back(struct fake *fake, int fd)
-{
-    if (fake->message.stop.move_id != fake->move.left_id)
-        _exit(1);
-    if (fake->client_fd >= 0)
-        close(fake->client_fd);
-    fake->client_fd = fd;
-    fake->line_bytes = 0;
-    fake->move.is_frozen = false;
-    answer_handshake(fake);
-}
-
-static void hear_move(struct fake *fake, int fd)
-{
-    switch (fake->message.kind) {
-    case FLYT_SERVER_LINK_MOVE:
-        on_move(fake, fd);
-        break;
-    case FLYT_SERVER_LINK_MIRROR:
-        on_mirror(fake, fd);
-        break;
-    case FLYT_SERVER_LINK_STOP:
-        on_stop(fake);
-        break;
-    case FLYT_SERVER_LINK_GO_ON:
-        on_go_on(fake);
-        break;
-    case FLYT_SERVER_LINK_LEAVE:
-        on_leave(fake);
-        break;
-    case FLYT_SERVER_LINK_TAKE_BACK:
-        on_take_back(fake, fd);
-        break;
-    default:
-        break;
-    }
+    fake_answer(fake, text);
 }
 
 /* Hears one message. Returns its kind, 0 where the link had to be made anew. */
@@ -506,7 +247,7 @@ static uint32_t hear(struct fake *fake)
     if (kind == FLYT_SERVER_LINK_SHARE)
         on_share(fake, count ? fds[--count] : -1);
     if (kind >= FLYT_SERVER_LINK_MOVE && kind <= FLYT_SERVER_LINK_TAKE_BACK)
-        hear_move(fake, count ? fds[--count] : -1);
+        fake_move_hear(fake, count ? fds[--count] : -1);
     while (count)
         close(fds[--count]);
     if (kind == FLYT_SERVER_LINK_LIMIT)
@@ -520,7 +261,7 @@ static uint32_t hear(struct fake *fake)
     if (kind == FLYT_SERVER_LINK_KILL && !fake->is_stubborn) {
         char text[500];
         snprintf(text, sizeof text, "killed: %.400s", (const char *)fake->message.data);
-        answer(fake, text);
+        fake_answer(fake, text);
         end(fake, "");
     }
     return kind;
@@ -539,7 +280,7 @@ static int send_extent(struct fake *fake, unsigned index)
 static int make_extent(struct fake *fake, uint64_t id, unsigned slot, uint64_t bytes)
 {
     int status = flyt_ledger_charge(fake->ledgers[slot], fake->session.server_id, bytes);
-    unsigned index = (unsigned)id % EXTENTS_MAX;
+    unsigned index = (unsigned)id % FAKE_EXTENTS_MAX;
 
     if (!status) {
         fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
@@ -557,23 +298,23 @@ static void make_extents(struct fake *fake, uint64_t count, unsigned slot, uint6
 
     for (uint64_t id = 1; !status && id <= count; id++)
         status = make_extent(fake, id, slot, bytes);
-    answer_number(fake, status);
+    fake_answer_number(fake, status);
 }
 
 static void say_memory(struct fake *fake, uint64_t id)
 {
-    unsigned index = (unsigned)id % EXTENTS_MAX;
+    unsigned index = (unsigned)id % FAKE_EXTENTS_MAX;
     const struct flyt_server_link_extent *extent = &fake->extents[index].extent;
     struct stat info = {0};
     char text[120];
 
     if (!fake->extents[index].fd || extent->extent_id != id || fstat(fake->extents[index].fd, &info)) {
-        answer(fake, "none");
+        fake_answer(fake, "none");
         return;
     }
     snprintf(text, sizeof text, "%u %" PRIu64 " %" PRIx64 " %ju", extent->slot, extent->bytes, extent->address,
              (uintmax_t)info.st_ino);
-    answer(fake, text);
+    fake_answer(fake, text);
 }
 
 static void say_resumed(struct fake *fake)
@@ -582,71 +323,19 @@ static void say_resumed(struct fake *fake)
 
     if (fake->is_resumed)
         snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, fake->resume.extent_count, fake->resume.last_extent_id);
-    answer(fake, text);
+    fake_answer(fake, text);
 }
 
 static void say_use(struct fake *fake, bool is_replaceable)
 {
     fake->use.is_replaceable = is_replaceable;
-    say_use_now(fake);
-    answer(fake, "0");
-}
-
-/* What its client has to do with moves. Whether the line was of that kind. */
-static bool obey_move(struct fake *fake, const char *word, uint64_t a, uint64_t b)
-{
-    unsigned index = (unsigned)a % EXTENTS_MAX;
-    char text[64] = "no";
-
-    if (!strcmp(word, "write")) {
-        write_word(fake->extents[index].fd, b);
-        answer(fake, "0");
-    } else if (!strcmp(word, "read")) {
-        answer_number(fake, (int64_t)read_word(fake->extents[index].fd));
-    } else if (!strcmp(word, "library")) {
-        fake->libraries[fake->library_count++ % LIBRARIES_MAX] = a;
-        if (fake->move.id)
-            say_library(fake, a);
-        answer(fake, "0");
-    } else if (!strcmp(word, "libraries")) {
-        answer_number(fake, fake->library_count);
-    } else if (!strcmp(word, "movable")) {
-        fake->use.can_move = (uint32_t)a;
-        say_use_now(fake);
-        answer(fake, "0");
-    } else if (!strcmp(word, "refusing") || !strcmp(word, "mute")) {
-        fake->move.is_refusing = *word == 'r';
-        fake->move.is_mute = *word == 'm';
-        answer(fake, "0");
-    } else if (!strcmp(word, "restless")) {
-        fake->move.restless_count = a;
-        answer(fake, "0");
-    } else if (!strcmp(word, "busy")) {
-        fake->move.is_busy = a;
-        if (fake->move.id && a)
-            say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
-        look_ready(fake);
-        answer(fake, "0");
-    } else if (!strcmp(word, "state")) {
-        if (fake->taken.has_state)
-            snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, fake->taken.sequence, fake->taken.library_count);
-        answer(fake, text);
-    } else if (!strcmp(word, "go_on")) {
-        fake->use.is_coming = 0;
-        say_use_now(fake);
-        if (fake->move.left_id)
-            say_phase(fake, FLYT_SERVER_LINK_MOVE_OVER, 0, NULL);
-        fake->move.left_id = 0;
-        answer(fake, "0");
-    } else {
-        return false;
-    }
-    return true;
+    fake_say_use(fake);
+    fake_answer(fake, "0");
 }
 
 static void drop_extent(struct fake *fake, uint64_t id)
 {
-    unsigned index = (unsigned)id % EXTENTS_MAX;
+    unsigned index = (unsigned)id % FAKE_EXTENTS_MAX;
 
     close(fake->extents[index].fd);
     fake->extents[index].fd = 0;
@@ -656,10 +345,10 @@ static void drop_extent(struct fake *fake, uint64_t id)
     fake->message.kind = FLYT_SERVER_LINK_EXTENT_GONE;
     fake->message.data_bytes = 0;
     fake->message.extent = (struct flyt_server_link_extent){.extent_id = id};
-    put(fake);
+    fake_put(fake);
     while (hear(fake) != FLYT_SERVER_LINK_EXTENT_CREDITED)
         continue;
-    answer_number(fake, (int64_t)fake->message.extent.bytes);
+    fake_answer_number(fake, (int64_t)fake->message.extent.bytes);
 }
 
 static void obey(struct fake *fake, const char *line)
@@ -670,20 +359,20 @@ static void obey(struct fake *fake, const char *line)
     sscanf(line, "%31s %" SCNu64 " %" SCNu64 " %" SCNu64, word, &a, &b, &c);
     struct flyt_ledger *ledger = fake->ledgers[a < FLYT_SLOTS_MAX ? a : 0];
     fake->sequence++;
-    if (obey_move(fake, word, a, b))
+    if (fake_move_obey(fake, word, a, b))
         return;
     if (!strcmp(word, "charge")) {
-        answer_number(fake, flyt_ledger_charge(ledger, fake->session.server_id, b));
+        fake_answer_number(fake, flyt_ledger_charge(ledger, fake->session.server_id, b));
     } else if (!strcmp(word, "release")) {
-        answer_number(fake, flyt_ledger_release(ledger, fake->session.server_id, b));
+        fake_answer_number(fake, flyt_ledger_release(ledger, fake->session.server_id, b));
     } else if (!strcmp(word, "reserve")) {
-        answer_number(fake, flyt_ledger_reserve(ledger, fake->session.server_id, b));
+        fake_answer_number(fake, flyt_ledger_reserve(ledger, fake->session.server_id, b));
     } else if (!strcmp(word, "cache")) {
         int status = flyt_ledger_charge(ledger, fake->session.server_id, b);
         fake->cached[a] += status ? 0 : b;
-        answer_number(fake, status);
+        fake_answer_number(fake, status);
     } else if (!strcmp(word, "extent")) {
-        answer_number(fake, make_extent(fake, a, (unsigned)b, c));
+        fake_answer_number(fake, make_extent(fake, a, (unsigned)b, c));
     } else if (!strcmp(word, "extents")) {
         make_extents(fake, a, (unsigned)b, c);
     } else if (!strcmp(word, "memory")) {
@@ -697,29 +386,29 @@ static void obey(struct fake *fake, const char *line)
     } else if (!strcmp(word, "groups")) {
         const unsigned char *groups = fake->session.slots[a].groups;
         snprintf(text, sizeof text, "%02x%02x%02x%02x", groups[3], groups[2], groups[1], groups[0]);
-        answer(fake, text);
+        fake_answer(fake, text);
     } else if (!strcmp(word, "limit")) {
-        answer_number(fake, (int64_t)fake->limits[a]);
+        fake_answer_number(fake, (int64_t)fake->limits[a]);
     } else if (!strcmp(word, "sluggish") || !strcmp(word, "stubborn")) {
         fake->is_sluggish = *(word + 1) == 'l' && a;
         fake->is_stubborn |= *(word + 1) == 't';
-        answer(fake, "0");
+        fake_answer(fake, "0");
     } else if (!strcmp(word, "share")) {
         say_share(fake, (unsigned)a);
     } else if (!strcmp(word, "silent")) {
         if (fake->is_silent && !a)
             answer_share(fake);
         fake->is_silent = a;
-        answer(fake, "0");
+        fake_answer(fake, "0");
     } else if (!strcmp(word, "unchanging")) {
         fake->is_unchanging = a;
-        answer(fake, "0");
+        fake_answer(fake, "0");
     } else if (!strcmp(word, "die")) {
         raise(SIGKILL);
     } else if (!strcmp(word, "quit")) {
         end(fake, "");
     } else {
-        answer(fake, "what?");
+        fake_answer(fake, "what?");
     }
 }
 
@@ -743,7 +432,7 @@ static void read_client(struct fake *fake)
     }
 }
 
-static void answer_handshake(struct fake *fake)
+void fake_answer_handshake(struct fake *fake)
 {
     flyt_handshake_args args = {0};
     flyt_handshake_res res = {.message = (char *)"", .build = (char *)"fake", .device_count = fake->session.slot_count};
@@ -776,137 +465,9 @@ static void take_extents(struct fake *fake)
         if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count) ||
             fake->message.kind != FLYT_SERVER_LINK_GIVE)
             _exit(1);
-        unsigned index = (unsigned)fake->message.extent.extent_id % EXTENTS_MAX;
+        unsigned index = (unsigned)fake->message.extent.extent_id % FAKE_EXTENTS_MAX;
         fake->extents[index].extent = fake->message.extent;
         fake->extents[index].fd = fds[0];
-    }
-}
-
-/* ---- moves: the server where the session goes on ---- */
-
-static void answer_prepared(struct fake *fake, const char *point, uint64_t move_id)
-{
-    bool has_failed = flyt_fault_point(point) == FLYT_FAULT_ERROR;
-
-    fake->message.kind = FLYT_SERVER_LINK_PREPARED;
-    fake->message.prepared = (struct flyt_server_link_prepared){
-        .move_id = move_id, .outcome = has_failed ? -EXDEV : 0, .sequence = move_id ? fake->taken.sequence : 0};
-    flyt_server_link_say(&fake->message, has_failed ? "a variable has come to be elsewhere" : NULL);
-    put(fake);
-}
-
-static void make_memory(struct fake *fake)
-{
-    const struct flyt_server_link_extent extent = fake->message.extent;
-    unsigned index = (unsigned)extent.extent_id % EXTENTS_MAX;
-    bool has_failed = flyt_fault_point("fake.make") == FLYT_FAULT_ERROR;
-
-    if (!has_failed) {
-        fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
-        fake->extents[index].extent = extent;
-    }
-    fake->message.kind = FLYT_SERVER_LINK_MADE;
-    fake->message.data_bytes = 0;
-    fake->message.made = (struct flyt_server_link_made){.extent = extent, .outcome = has_failed ? -ENOMEM : 0};
-    flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, !has_failed);
-}
-
-/* What an image has is made, and told unasked. */
-static void load_image(struct fake *fake, int fd)
-{
-    static struct fake_image image;
-    bool has_failed = flyt_fault_point("fake.make") == FLYT_FAULT_ERROR;
-
-    if (lseek(fd, 0, SEEK_SET) || fake_image_read(fd, &image))
-        _exit(1);
-    close(fd);
-    for (unsigned i = 0; i < image.count; i++) {
-        unsigned index = (unsigned)image.extents[i].id % EXTENTS_MAX;
-        fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
-        fake->extents[index].extent =
-            (struct flyt_server_link_extent){.extent_id = image.extents[i].id,
-                                             .bytes = image.extents[i].bytes,
-                                             .address = 0x200000000000 + (image.extents[i].id << 32)};
-        write_word(fake->extents[index].fd, image.extents[i].word);
-        fake->message.kind = FLYT_SERVER_LINK_MADE;
-        fake->message.data_bytes = 0;
-        fake->message.made =
-            (struct flyt_server_link_made){.extent = fake->extents[index].extent, .outcome = has_failed ? -ENOMEM : 0};
-        flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, !has_failed);
-    }
-    fake->taken.sequence = fake->sequence = image.sequence;
-    fake->taken.library_count = fake->library_count;
-    fake->taken.has_state = true;
-}
-
-static void take_state(struct fake *fake, int fd)
-{
-    const uint64_t move_id = fake->message.stop.move_id;
-    uint64_t state[2];
-    struct stat info;
-
-    if (!fstat(fd, &info) && info.st_size > (off_t)sizeof state) { /* it is an image */
-        load_image(fake, fd);
-        answer_prepared(fake, "fake.state", move_id);
-        return;
-    }
-    if (pread(fd, state, sizeof state, 0) != (ssize_t)sizeof state)
-        _exit(1);
-    close(fd);
-    fake->taken.sequence = fake->sequence = state[0];
-    fake->taken.library_count = state[1];
-    fake->taken.has_state = true;
-    answer_prepared(fake, "fake.state", fake->message.stop.move_id);
-}
-
-/* What comes before the session, of one that is moved here. False: it is something else. */
-static bool prepare(struct fake *fake, int fd)
-{
-    unsigned index = (unsigned)fake->message.extent.extent_id % EXTENTS_MAX;
-
-    switch (fake->message.kind) {
-    case FLYT_SERVER_LINK_PREPARE:
-        fake->session = fake->message.session;
-        answer_prepared(fake, "fake.prepare", 0);
-        return true;
-    case FLYT_SERVER_LINK_LIBRARY:
-        fake->libraries[fake->library_count++ % LIBRARIES_MAX] = fake->message.library.library_id;
-        return true;
-    case FLYT_SERVER_LINK_MAKE:
-        make_memory(fake);
-        return true;
-    case FLYT_SERVER_LINK_GIVE:
-        fake->extents[index].extent = fake->message.extent;
-        fake->extents[index].fd = fd;
-        return true;
-    case FLYT_SERVER_LINK_UNMAKE:
-        close(fake->extents[index].fd);
-        fake->extents[index].fd = 0;
-        return true;
-    case FLYT_SERVER_LINK_STATE:
-        take_state(fake, fd);
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* It was told what it is to get: that is what it is given. */
-static void compare_session(const struct fake *fake)
-{
-    const struct flyt_server_link_session *told = &fake->session, *given = &fake->message.session;
-    bool is_same = told->session_id == given->session_id && told->server_id == given->server_id &&
-                   told->allocation_id == given->allocation_id && told->slot_count == given->slot_count &&
-                   fake->taken.library_count == fake->library_count && fake->resume.is_made &&
-                   fake->resume.extent_count == count_extents(fake);
-
-    for (unsigned i = 0; i < told->slot_count; i++)
-        is_same &= !memcmp(told->slots[i].gpu_uuid, given->slots[i].gpu_uuid, sizeof told->slots[i].gpu_uuid) &&
-                   !memcmp(told->slots[i].groups, given->slots[i].groups, sizeof told->slots[i].groups) &&
-                   told->slots[i].memory_bytes == given->slots[i].memory_bytes;
-    if (!is_same) {
-        fprintf(stderr, "fake server: it was prepared for another session\n");
-        _exit(1);
     }
 }
 
@@ -921,7 +482,7 @@ static void take_session(struct fake *fake)
         if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
             _exit(0); /* a warm server that nobody needs (any more) */
         is_prepared |= fake->message.kind == FLYT_SERVER_LINK_PREPARE;
-    } while (prepare(fake, count ? fds[0] : -1));
+    } while (fake_target_prepare(fake, count ? fds[0] : -1));
     if (fake->message.kind == FLYT_SERVER_LINK_RESUME && is_prepared) {
         fake->is_resumed = true;
         fake->resume = fake->message.resume;
@@ -935,7 +496,7 @@ static void take_session(struct fake *fake)
         (is_prepared && flyt_fault_point("fake.session") == FLYT_FAULT_ERROR))
         _exit(1);
     if (is_prepared)
-        compare_session(fake);
+        fake_target_compare(fake);
     fake->client_fd = fds[0];
     fake->session = fake->message.session;
     for (unsigned i = 0; i < fake->session.slot_count; i++) {
@@ -946,9 +507,9 @@ static void take_session(struct fake *fake)
     }
     for (unsigned i = 0, next = 1 + fake->session.slot_count; i < fake->session.slot_count; i++)
         fake->turn_fds[i] = fake->session.slots[i].flags & FLYT_SERVER_LINK_HAS_TURNS ? fds[next++] : -1;
-    answer_handshake(fake);
+    fake_answer_handshake(fake);
     fake->use = (struct flyt_server_link_use){.can_move = 1, .is_coming = fake->is_resumed};
-    say_use_now(fake);
+    fake_say_use(fake);
 }
 
 int main(int argc, char **argv)
@@ -973,12 +534,12 @@ int main(int argc, char **argv)
     if (getenv("FLYT_FAKE_FAILURE")) {
         fake->message.kind = FLYT_SERVER_LINK_FAILED;
         flyt_server_link_say(&fake->message, getenv("FLYT_FAKE_FAILURE"));
-        put(fake);
+        fake_put(fake);
         return 1;
     }
     fake->message.kind = FLYT_SERVER_LINK_READY;
     fake_ready(&fake->message.ready, gpu, group_size, sms, memory_kib << 10);
-    put(fake);
+    fake_put(fake);
     take_session(fake);
     for (;;) {
         /* A program that stands still is not heard. */

@@ -13,7 +13,7 @@ $(control_node_tests): $(B)/%: $(B)/%.o $(call objs,$(wildcard control/node/test
 UNIT_TESTS += $(control_node_tests)
 
 # A server without CUDA, for tests.
-$(B)/control/node/fake-server: $(call objs,$(addprefix control/node/,fake_server.c fake_image.c fake_ready.c)) $(RPC_OBJS) $$(IMAGE_OBJS)
+$(B)/control/node/fake-server: $(call objs,$(filter-out control/node/fake_nvml.c,$(wildcard control/node/fake_*.c))) $(RPC_OBJS) $$(IMAGE_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(RPC_LIBS) $(IMAGE_LIBS)
 $(control_node_tests): $(B)/control/node/fake-server
 

@@ -1,0 +1,278 @@
+#include "control/node/fake_server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "control/node/fake_image.h"
+
+static void say_phase(struct fake *fake, enum flyt_server_link_move_phase phase, int outcome, const char *sentence)
+{
+    uint64_t count = fake_count_extents(fake);
+
+    fake->message.kind = FLYT_SERVER_LINK_MOVE_STATE;
+    fake->message.move_state = (struct flyt_server_link_move_state){
+        .move_id = fake->move.id ? fake->move.id : fake->move.left_id,
+        .phase = phase,
+        .outcome = outcome,
+        .round = phase >= FLYT_SERVER_LINK_MOVE_READY ? 2 : 1,
+        .page_bytes = 4096,
+        .pages_count = count,
+        .copied_bytes = fake->move.kind == FLYT_SERVER_LINK_MOVE_MIRROR ? 2 * 4096 * count : 0};
+    flyt_server_link_say(&fake->message, sentence);
+    fake_put(fake);
+}
+
+static bool is_mirrored(const struct fake *fake)
+{
+    for (unsigned i = 0; fake->move.kind == FLYT_SERVER_LINK_MOVE_MIRROR && i < FAKE_EXTENTS_MAX; i++)
+        if (fake->extents[i].fd && !fake->move.mirror_fds[i])
+            return false;
+    return true;
+}
+
+static void look_ready(struct fake *fake)
+{
+    if (fake->move.id && !fake->move.is_busy && is_mirrored(fake))
+        say_phase(fake, FLYT_SERVER_LINK_MOVE_READY, 0, NULL);
+}
+
+static void say_library(struct fake *fake, uint64_t id)
+{
+    fake->message.kind = FLYT_SERVER_LINK_LIBRARY;
+    fake->message.library = (struct flyt_server_link_library){.library_id = id};
+    flyt_server_link_say(&fake->message, "what is loaded");
+    fake_put(fake);
+}
+
+static void forget_copies(struct fake *fake)
+{
+    for (unsigned i = 0; i < FAKE_EXTENTS_MAX; i++) {
+        if (fake->move.mirror_fds[i])
+            close(fake->move.mirror_fds[i]);
+        fake->move.mirror_fds[i] = 0;
+    }
+    if (fake->move.image_fd)
+        close(fake->move.image_fd);
+    fake->move.image_fd = 0;
+}
+
+static void on_move(struct fake *fake, int fd)
+{
+    const struct flyt_server_link_move move = fake->message.move;
+
+    fake->move.id = move.move_id;
+    fake->move.kind = move.kind;
+    forget_copies(fake);
+    fake->move.image_fd = fd >= 0 ? fd : 0;
+    if (fake->move.is_refusing) {
+        say_phase(fake, FLYT_SERVER_LINK_MOVE_REFUSED, -ENOTSUP, "a kernel of it allocates memory");
+        fake->move.id = 0;
+        return;
+    }
+    say_phase(fake, FLYT_SERVER_LINK_MOVE_BEGUN, 0, NULL);
+    for (unsigned i = 0; i < fake->library_count; i++)
+        say_library(fake, fake->libraries[i]);
+    say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
+    if (move.kind != FLYT_SERVER_LINK_MOVE_MIRROR || !fake_count_extents(fake))
+        look_ready(fake);
+}
+
+static void on_mirror(struct fake *fake, int fd)
+{
+    unsigned index = (unsigned)fake->message.extent.extent_id % FAKE_EXTENTS_MAX;
+
+    if (!fake->move.id || !fake->extents[index].fd || fake->move.mirror_fds[index]) {
+        close(fd);
+        return;
+    }
+    fake->move.mirror_fds[index] = fd;
+    look_ready(fake);
+}
+
+uint64_t fake_read_word(int fd)
+{
+    uint64_t word = 0;
+
+    return pread(fd, &word, sizeof word, 0) == (ssize_t)sizeof word ? word : 0;
+}
+
+void fake_write_word(int fd, uint64_t word)
+{
+    if (pwrite(fd, &word, sizeof word, 0) != (ssize_t)sizeof word)
+        _exit(1);
+}
+
+static void say_stopped(struct fake *fake, int outcome)
+{
+    const uint64_t state[] = {fake->sequence, fake->library_count};
+    int fd = outcome ? -1 : memfd_create("state", MFD_CLOEXEC);
+
+    if (fd >= 0 && pwrite(fd, state, sizeof state, 0) != (ssize_t)sizeof state)
+        _exit(1);
+    fake->message.kind = FLYT_SERVER_LINK_STOPPED;
+    fake->message.stopped = (struct flyt_server_link_stopped){.move_id = fake->move.id,
+                                                              .outcome = outcome,
+                                                              .has_state = outcome == 0,
+                                                              .sequence = fake->sequence,
+                                                              .extent_count = fake_count_extents(fake),
+                                                              .last_extent_id = fake->last_extent_id,
+                                                              .pages_last = 1};
+    flyt_server_link_say(&fake->message, outcome ? "its program does not stop" : NULL);
+    flyt_server_link_send(fake->link_fd, &fake->message, &fd, fd >= 0);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* By id, as addresses rise. */
+static int write_image(struct fake *fake)
+{
+    static struct fake_image image;
+
+    image.session_id = fake->session.session_id;
+    image.sequence = fake->sequence;
+    image.count = 0;
+    for (unsigned i = 0; i < FAKE_EXTENTS_MAX; i++) {
+        if (!fake->extents[i].fd)
+            continue;
+        image.extents[image.count].id = fake->extents[i].extent.extent_id;
+        image.extents[image.count].bytes = fake->extents[i].extent.bytes;
+        image.extents[image.count++].word = fake_read_word(fake->extents[i].fd);
+    }
+    return fake_image_write(fake->move.image_fd, &image);
+}
+
+static void on_stop(struct fake *fake)
+{
+    if (fake->message.stop.move_id != fake->move.id || fake->move.is_mute)
+        return;
+    if (fake->move.restless_count) {
+        fake->move.restless_count--;
+        say_stopped(fake, -ETIMEDOUT);
+        return;
+    }
+    fake->move.is_frozen = true;
+    for (unsigned i = 0; i < FAKE_EXTENTS_MAX; i++)
+        if (fake->move.mirror_fds[i] && fake->extents[i].fd)
+            fake_write_word(fake->move.mirror_fds[i], fake_read_word(fake->extents[i].fd));
+    int status = fake->move.kind == FLYT_SERVER_LINK_MOVE_WRITE ? write_image(fake) : 0;
+    say_stopped(fake, status ? status : is_mirrored(fake) ? 0 : -EIO);
+}
+
+static void on_go_on(struct fake *fake)
+{
+    if (fake->message.stop.move_id != fake->move.id)
+        return;
+    fake->move.id = 0;
+    fake->move.is_frozen = false;
+    forget_copies(fake);
+}
+
+static void on_leave(struct fake *fake)
+{
+    if (fake->message.stop.move_id != fake->move.id || !fake->move.is_frozen)
+        _exit(1);
+    fake_answer(fake, fake->message.stop.timeout_us == FLYT_SERVER_LINK_FOR_EVER ? "moved for ever" : "moved");
+    close(fake->client_fd);
+    fake->client_fd = -1;
+    fake->move.left_id = fake->move.id;
+    fake->move.id = 0;
+    fake->message.kind = FLYT_SERVER_LINK_LEFT;
+    fake->message.data_bytes = 0;
+    fake->message.stop = (struct flyt_server_link_stop){.move_id = fake->move.left_id};
+    fake_put(fake);
+}
+
+static void on_take_back(struct fake *fake, int fd)
+{
+    if (fake->message.stop.move_id != fake->move.left_id)
+        _exit(1);
+    if (fake->client_fd >= 0)
+        close(fake->client_fd);
+    fake->client_fd = fd;
+    fake->line_bytes = 0;
+    fake->move.is_frozen = false;
+    fake_answer_handshake(fake);
+}
+
+void fake_move_hear(struct fake *fake, int fd)
+{
+    switch (fake->message.kind) {
+    case FLYT_SERVER_LINK_MOVE:
+        on_move(fake, fd);
+        break;
+    case FLYT_SERVER_LINK_MIRROR:
+        on_mirror(fake, fd);
+        break;
+    case FLYT_SERVER_LINK_STOP:
+        on_stop(fake);
+        break;
+    case FLYT_SERVER_LINK_GO_ON:
+        on_go_on(fake);
+        break;
+    case FLYT_SERVER_LINK_LEAVE:
+        on_leave(fake);
+        break;
+    case FLYT_SERVER_LINK_TAKE_BACK:
+        on_take_back(fake, fd);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- its client ---- */
+
+bool fake_move_obey(struct fake *fake, const char *word, uint64_t a, uint64_t b)
+{
+    unsigned index = (unsigned)a % FAKE_EXTENTS_MAX;
+    char text[64] = "no";
+
+    if (!strcmp(word, "write")) {
+        fake_write_word(fake->extents[index].fd, b);
+        fake_answer(fake, "0");
+    } else if (!strcmp(word, "read")) {
+        fake_answer_number(fake, (int64_t)fake_read_word(fake->extents[index].fd));
+    } else if (!strcmp(word, "library")) {
+        fake->libraries[fake->library_count++ % FAKE_LIBRARIES_MAX] = a;
+        if (fake->move.id)
+            say_library(fake, a);
+        fake_answer(fake, "0");
+    } else if (!strcmp(word, "libraries")) {
+        fake_answer_number(fake, fake->library_count);
+    } else if (!strcmp(word, "movable")) {
+        fake->use.can_move = (uint32_t)a;
+        fake_say_use(fake);
+        fake_answer(fake, "0");
+    } else if (!strcmp(word, "refusing") || !strcmp(word, "mute")) {
+        fake->move.is_refusing = *word == 'r';
+        fake->move.is_mute = *word == 'm';
+        fake_answer(fake, "0");
+    } else if (!strcmp(word, "restless")) {
+        fake->move.restless_count = a;
+        fake_answer(fake, "0");
+    } else if (!strcmp(word, "busy")) {
+        fake->move.is_busy = a;
+        if (fake->move.id && a)
+            say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
+        look_ready(fake);
+        fake_answer(fake, "0");
+    } else if (!strcmp(word, "state")) {
+        if (fake->taken.has_state)
+            snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, fake->taken.sequence, fake->taken.library_count);
+        fake_answer(fake, text);
+    } else if (!strcmp(word, "go_on")) {
+        fake->use.is_coming = 0;
+        fake_say_use(fake);
+        if (fake->move.left_id)
+            say_phase(fake, FLYT_SERVER_LINK_MOVE_OVER, 0, NULL);
+        fake->move.left_id = 0;
+        fake_answer(fake, "0");
+    } else {
+        return false;
+    }
+    return true;
+}
