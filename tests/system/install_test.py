@@ -98,10 +98,12 @@ def examples_say_what_a_reload_changes():
 
 
 def install(kind, root, prefix="/usr/local"):
-    result = run(["make", "-s", "--no-print-directory", "-C", ROOT, "install-" + kind, "DESTDIR=" + root,
+    """kind: None is what direct mode needs."""
+    target = "install-" + kind if kind else "install"
+    result = run(["make", "-s", "--no-print-directory", "-C", ROOT, target, "DESTDIR=" + root,
                   "PREFIX=" + prefix, "B=" + os.path.relpath(harness.BUILD, ROOT)], timeout=250,
                  env={k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))})
-    expect_equal(result.status, 0, "make install-" + kind, result)
+    expect_equal(result.status, 0, "make", target, result)
     return result
 
 
@@ -178,6 +180,26 @@ def installed_programs_run():
         expect("session 1" in s.log(), "no session at the server")
     expect("install-client " in run(["make", "-s", "-C", ROOT, "help"]).out, "make help is silent")
 
+
+
+@scenario
+def direct_mode_is_installed():
+    """make install: a program runs with nothing but what was installed, its server and software GPU included."""
+    root = tempfile.mkdtemp(prefix="root-", dir=harness.WORK)
+    install(None, root, "/opt/flyt")
+    programs = os.path.join(root, "opt/flyt/bin")
+    expect(os.path.exists(os.path.join(root, "opt/flyt/share/man/man1/flyt-run.1")), files(root))
+    clean = {"PATH": "/usr/bin:/bin", "TMPDIR": harness.WORK}
+    result = run([os.path.join(programs, "flyt-run"), "--soft", "1", "--", harness.helper("echo")], clean, cwd="/")
+    expect_equal(result.status, 0, "a program through the installed flyt-run and flyt-server", result)
+    expect_equal(run([os.path.join(programs, "flyt-run"), "--version"], clean).out,
+                 read(os.path.join(root, "opt/flyt/lib/flyt/VERSION")), "the version")
+    folder = tempfile.mkdtemp(prefix="wheel-", dir=harness.WORK)
+    shutil.copy(os.path.join(harness.CUDA, "lib64", "libcudart.so.13"), folder)
+    for words in (["install"], ["restore"]):
+        result = run([os.path.join(programs, "flyt-client-lib"), *words, folder], clean)
+        expect_equal(result.status, 0, "the installed flyt-client-lib", words, result)
+    expect_equal(os.listdir(folder), ["libcudart.so.13"], "NVIDIA's alone is back")
 
 
 @scenario
