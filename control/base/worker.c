@@ -6,10 +6,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "rpc/base/clock.h"
+#include "rpc/base/deadline.h"
 #include "rpc/base/descriptors.h"
 
 struct entry {
@@ -165,8 +164,7 @@ struct flyt_worker *flyt_worker_free(struct flyt_worker *worker)
 
 bool flyt_worker_finish(struct flyt_worker *worker, uint64_t timeout_ms)
 {
-    uint64_t end_ns = flyt_clock_ns() + timeout_ms * 1000000u;
-    struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000u), .tv_nsec = (long)(end_ns % 1000000000u)};
+    struct timespec end = flyt_deadline_ms(timeout_ms);
     int status = 0;
     pthread_mutex_lock(&worker->mutex);
     while (worker->waiting_count && status == 0)

@@ -373,12 +373,6 @@ CUresult flyt_client_reply(int channel_status, int result, const char *procedure
     return code;
 }
 
-struct timespec flyt_deadline_ms(unsigned ms)
-{
-    uint64_t until_ns = flyt_clock_ns() + ms * 1000000ull;
-    return (struct timespec){.tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
-}
-
 void flyt_client_set_fatal(CUresult result)
 {
     int none = CUDA_SUCCESS;

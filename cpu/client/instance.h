@@ -63,7 +63,4 @@ bool flyt_client_has_changed(void);
 /* What the destructor does to print FLYT_STATS (stats.c). Never blocks on the network. */
 void flyt_stats_report(void);
 
-/* Milliseconds from now as CLOCK_MONOTONIC time, for pthread_cond_clockwait. */
-struct timespec flyt_deadline_ms(unsigned ms);
-
 #endif

@@ -8,6 +8,7 @@
 #include "cpu/client/restore.h"
 #include "cpu/client/stream_record.h"
 #include "cpu/client/thread.h"
+#include "rpc/base/deadline.h"
 
 static struct flyt_table stream_table = FLYT_TABLE_INIT(FLYT_ID_STREAM, struct flyt_stream, FLYT_STREAM_NUMBER_FIRST);
 static struct flyt_stream legacy_streams[FLYT_DEVICES_MAX];

@@ -11,6 +11,7 @@
 #include "cpu/server/account.h"
 #include "cpu/server/limit.h"
 #include "cpu/server/session.h"
+#include "rpc/base/deadline.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -199,14 +200,10 @@ void flyt_manager_ask_cause(struct flyt_manager *manager, CUresult result, bool 
                             char *ret_cause, size_t bytes)
 {
     const struct flyt_server_link_fault fault = {.result = (int32_t)result, .had_work = had_work};
-    struct timespec until;
     *ret_cause = 0;
     if (!flyt_manager_tell(manager, FLYT_SERVER_LINK_FAULT, &fault, sizeof fault, sentence, NULL, 0))
         return;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += FLYT_MANAGER_CAUSE_MS * 1000000l;
-    until.tv_sec += until.tv_nsec / 1000000000l;
-    until.tv_nsec %= 1000000000l;
+    struct timespec until = flyt_deadline_ms(FLYT_MANAGER_CAUSE_MS);
     pthread_mutex_lock(&manager->mutex);
     int status = 0;
     while (!manager->has_cause && status != ETIMEDOUT)

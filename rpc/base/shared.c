@@ -4,9 +4,9 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "rpc/base/deadline.h"
 #include "rpc/base/descriptors.h"
 
 static int map(int fd, size_t bytes, struct flyt_shared **ret_shared)
@@ -94,15 +94,10 @@ void flyt_shared_close(int fd, struct flyt_shared *shared, size_t bytes)
 
 int flyt_shared_lock(struct flyt_shared *shared, unsigned wait_ms)
 {
-    struct timespec until;
     int status = pthread_mutex_trylock(&shared->mutex);
 
     if (status == EBUSY) {
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += wait_ms / 1000;
-        until.tv_nsec += (long)(wait_ms % 1000) * 1000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        struct timespec until = flyt_deadline_ms(wait_ms);
         status = pthread_mutex_clocklock(&shared->mutex, CLOCK_MONOTONIC, &until);
     }
     /* The owner died. Nothing is to be repaired: every state between two stores is a true one. */

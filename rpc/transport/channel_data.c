@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include "rpc/base/clock.h"
+#include "rpc/base/deadline.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -385,10 +386,8 @@ bool flyt_data_leave(struct flyt_channel *channel)
 /* Whether the threads end within the time. */
 static bool wait_threads_locked(struct flyt_data *data, unsigned timeout_ms)
 {
-    struct timespec end;
+    struct timespec end = flyt_deadline_ms(timeout_ms);
 
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += timeout_ms / 1000;
     while (data->thread_count) {
         if (pthread_cond_clockwait(&data->changed, &data->mutex, CLOCK_MONOTONIC, &end))
             break;

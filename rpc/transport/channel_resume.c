@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include "flyt_client_calls.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/deadline.h"
 #include "rpc/base/log.h"
 
 enum {
@@ -126,12 +127,8 @@ static bool is_over(struct flyt_channel *channel)
 /* Whether somebody else is the reader for no longer than this. */
 static void wait_reader(struct flyt_channel *channel)
 {
-    struct timespec end;
+    struct timespec end = flyt_deadline_ms(20);
 
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += 20 * 1000 * 1000;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
     pthread_mutex_lock(&channel->mutex);
     if (channel->has_reader)
         pthread_cond_clockwait(&channel->reader_left, &channel->mutex, CLOCK_MONOTONIC, &end);
