@@ -8,6 +8,7 @@ there is none or with FLYT_TEST_SOFTWARE=1, on software GPUs, whose figures say 
   migrate            flytctl migrate, there and back: to new server processes on the same GPU, to another GPU of the node
   checkpoint         flytctl checkpoint, with --leave-running and without, and flytctl restore
   driver-checkpoint  the driver's own checkpoint and restore of the program, natively: without Flyt and without MPS
+  driver-server      the same of a server process, without MPS: whether it, and what holds its memory, goes on
 
 Markdown tables of medians (smallest–largest), a line for each move meanwhile. --out FOLDER keeps all figures as
 TOPIC.json, written anew after each row, and what there is to read of a failure as failure-N.log. FLYT_BUILD names the build
@@ -100,16 +101,18 @@ def traces(system):
 
 # ---- a system ----
 
-def whole(bytes_, gpus=2, nodes=1):
-    """VM 0 may have a program with so much memory, on any GPU."""
+def whole(bytes_, gpus=2, nodes=1, mps="start", share=1):
+    """VM 0 may have a program with so much memory, on any GPU, on one of `share` parts of its SMs."""
     settings, memory_mib = {"warm": WARM}, (2 * (bytes_ + SLOT_BYTES)) >> 20
     if HAS_GPU:
-        settings.update(mps="start", mps_dir=os.path.join(harness.WORK, "mps"))
+        settings.update(mps=mps)
+    if HAS_GPU and mps == "start":
+        settings.update(mps_dir=os.path.join(harness.WORK, "mps"))
     system = System(nodes=nodes, vms=1, gpus=gpus, hardware=HAS_GPU, namespaces=False, sms=32, memory="%dM" % memory_mib,
                     node=settings, cluster={"allocation_linger_s": 0.5})
     try:
         sms = min(gpu["sms"] for gpu in system.flytctl("gpus"))
-        system.flytctl("vm", "add", system.vm_ip(0), "--sm", sms, "--memory", "%dM" % ((bytes_ + SLOT_BYTES) >> 20))
+        system.flytctl("vm", "add", system.vm_ip(0), "--sm", sms // share, "--memory", "%dM" % ((bytes_ + SLOT_BYTES) >> 20))
         return system
     except BaseException:
         system.print_logs()
@@ -402,9 +405,54 @@ def driver_checkpoint(options, results):
           ("memory", "standstill as the program sees it, ms", *(step.replace("_", ", ") for step in DRIVER_STEPS), "intact"))
 
 
+# ---- the driver's own, of a server ----
+
+def driver_server_row(results, what, options, *words):
+    """A program's server is written by the driver; afterwards the program goes on at another one, with the memory that the
+    node manager has held all the time."""
+    bytes_ = GIB if HAS_GPU else 64 << 20
+    row = {"what": what, "bytes": bytes_, "done": [], "end": None, "steps": []}
+    results.rows.append(row)
+    with whole(bytes_, mps="off", share=2) as system:
+        program = Rewriter(system, bytes_, "10")
+        try:
+            program.after(CALM_S)
+            pid = harness.within(10, lambda: system.flytctl("sessions"), "the program's session")[0]["server_pid"]
+            result = harness.run([figures.bench_program("driver_checkpoint"), *words, str(pid)],
+                                 figures.native_environment(), COMMAND_S)
+            row["steps"].append(("driver_checkpoint", result.status, (result.out + result.err).strip()))
+            if result.status == 0:
+                program.after(CALM_S)
+                result = system.flytctl_run("migrate", system.vm_ip(0), "--to", place(system), "--force", timeout=COMMAND_S)
+                row["steps"].append(("flytctl migrate --force", result.status, (result.out + result.err).strip()))
+                program.after(CALM_S)
+            row["end"] = program.ends()
+        except WRONG as failure:
+            row["steps"].append(("the program", 1, str(failure).strip()))
+            program.process.kill()
+    for step in row["steps"]:
+        print("  %s: %s: %d: %s" % (what, *step), flush=True)
+    results.write()
+    return row
+
+
+def driver_server(options, results):
+    if not HAS_GPU:
+        print("driver-server: no NVIDIA GPU here")
+        return
+    rows = [driver_server_row(results, "to the same GPUs", options)]
+    if len(figures.gpus()) > 1:
+        rows.append(driver_server_row(results, "each GPU's to the next one", options, "--swap"))
+    table("The driver's own checkpoint and restore of a server process, without MPS",
+          [(row["what"], *("%s: %s" % (name, "yes" if not status else "**no**") for name, status, _ in row["steps"][:2]),
+            *[""] * (2 - len(row["steps"])), is_intact(row)) for row in rows],
+          ("restored", "the driver did it", "it goes on at another server", "intact"))
+
+
 # ---- what is asked for ----
 
-TOPICS = {"migrate": migrate, "checkpoint": checkpoint, "driver-checkpoint": driver_checkpoint}
+TOPICS = {"migrate": migrate, "checkpoint": checkpoint, "driver-checkpoint": driver_checkpoint,
+          "driver-server": driver_server}
 
 
 def words_of(known, text):
