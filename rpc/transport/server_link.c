@@ -141,7 +141,8 @@ static bool is_good_streams(const struct flyt_server_link_streams *streams)
 static bool is_good_move(const struct flyt_server_link_move *move)
 {
     return move->move_id && move->kind >= FLYT_SERVER_LINK_MOVE_GIVE && move->kind <= FLYT_SERVER_LINK_MOVE_SEND &&
-           is_good_streams(&move->streams) && move->rounds_max && move->rounds_max <= FLYT_SERVER_LINK_ROUNDS_MAX && move->slowdown_pct <= 100;
+           is_good_streams(&move->streams) && move->rounds_max && move->rounds_max <= FLYT_SERVER_LINK_ROUNDS_MAX &&
+           move->slowdown_pct <= 100;
 }
 
 static bool is_good(const struct flyt_server_link_message *message)
