@@ -62,12 +62,13 @@ def gpu_settings():
 
 
 SM_RATE = 1000000       # thread-instructions per second: 64 such SMs are as fast as a small machine's CPUs can be
+PATIENCE = ("--stop-timeout", "30000", "--timeout", "120")      # a busy machine may take its time
 STARS = 768             # a step of all pairs takes 16 such SMs 0.7 s
 
 
 def node_settings(i):
-    """The last node's software GPU is as large as an H200, and each of its SMs has a speed of its own."""
-    return {"software_sms": 132, "software_sm_rate": SM_RATE} if i == 2 else {}
+    """The last node's software GPUs are as large as an H200, and each of their SMs has a speed of its own."""
+    return {"software_gpus": 2, "software_sms": 132, "software_sm_rate": SM_RATE} if i == 2 else {}
 
 
 def rate_of(program):
@@ -77,14 +78,27 @@ def rate_of(program):
     return int(lines[-1][0]), sum(float(line[2]) for line in lines) / len(lines)
 
 
+def show_move(system, stars):
+    """To another GPU of its node, or to a new server process where there is one GPU; the rate afterwards."""
+    places = {gpu["uuid"]: "%s:%d" % (gpu["node"], gpu["index"]) for gpu in system.flytctl("gpus")}
+    carol = system.vm_ip(2)
+    here = places[next(a["gpu"] for a in system.flytctl("allocations") if a["vm_ip"] == carol)]
+    others = [name for name in sorted(places.values()) if name != here and name.split(":")[0] == here.split(":")[0]]
+    say("It is on %s, and moves %s while it computes. It stands still only at the end, while the\n"
+        "step that the GPU has begun ends and the last pages are copied:\n"
+        % (here, "to the GPU beside it" if others else "to a new server process, for lack of another GPU,"))
+    show(system, "migrate", "carol", "--to", *([others[0]] if others else [here, "--force"]), *PATIENCE)
+    return rate_of(stars)
+
+
 def show_rates(system):
-    """A program whose speed follows the SMs that an operator gives its VM."""
+    """A program whose speed follows the SMs that an operator gives its VM, and that moves to another GPU."""
     if not system.hardware:
-        say("A third node comes. The SMs of its software GPU have a speed each, as a GPU's have, so that more of them are\n"
-            "faster. VM carol is to be there:\n")
+        say("A third node comes, with two software GPUs. Their SMs have a speed each, as a GPU's have, so that more of them\n"
+            "are faster. VM carol is to be there:\n")
         system.start_node(2)
         harness.within(30, lambda: len([n for n in system.flytctl("nodes") if n["state"] == "up"]) == 3, "the third node")
-    where = ["--include-gpu", "node-2:0"] if not system.hardware else []
+    where = ["--include-gpu", "node-2:0", "--include-gpu", "node-2:1"] if not system.hardware else []
     show(system, "vm", "add", system.vm_ip(2), "--name", "carol", "--sm", 16, "--memory", "256M" if where else "2G", *where)
     say("carol$ flyt-run ./stars %d &\n\nIt computes and prints its speed. Meanwhile the operator changes what carol has:\n"
         % (STARS if where else 64 * STARS))
@@ -93,7 +107,8 @@ def show_rates(system):
     for sms in (64, 32):
         show(system, "resize", "carol", "--sm", sms, "--wait", "vacated")
         rates.append(rate_of(stars))
-    say("The same process, as it printed:\n\n    SMs   million interactions per second   times the first")
+    rates.append(show_move(system, stars))
+    say("The same process, as it printed, the last line after its move:\n\n    SMs   million interactions per second   times the first")
     for sms, rate in rates:
         say("    %3d   %31.2f   %15.2f" % (sms, rate, rate / rates[0][1]))
     say()
@@ -134,7 +149,7 @@ def play(system):
     report("alice: the same process, its output since then", harness.finish(growing, 150))
     show(system, "allocations")
     show_rates(system)
-    show(system, "events", "--last", 6)
+    show(system, "events", "--last", 8)
 
 
 def main():
