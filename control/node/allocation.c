@@ -9,6 +9,7 @@
 
 #include "control/node/groups.h"
 #include "control/node/images.h"
+#include "control/node/left.h"
 #include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
@@ -193,8 +194,10 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
         }
         flyt_ledger_close(allocation->slots[i].ledger);
     }
-    if (is_final)
+    if (is_final) {
         flyt_node_images_remove(node, allocation->now.vm_ip);
+        flyt_node_left_remove(node, allocation->now.id);
+    }
     xdr_free((xdrproc_t)xdr_flyt_allocation, &allocation->now);
     free(allocation);
 }

@@ -9,7 +9,7 @@
 
 #include "control/node/fake_image.h"
 
-static void say_phase(struct fake *fake, enum flyt_server_link_move_phase phase, int outcome, const char *sentence)
+void fake_move_say_phase(struct fake *fake, enum flyt_server_link_move_phase phase, int outcome, const char *sentence)
 {
     uint64_t count = fake_count_extents(fake);
 
@@ -21,7 +21,7 @@ static void say_phase(struct fake *fake, enum flyt_server_link_move_phase phase,
         .round = phase >= FLYT_SERVER_LINK_MOVE_READY ? 2 : 1,
         .page_bytes = 4096,
         .pages_count = count,
-        .copied_bytes = fake->move.kind == FLYT_SERVER_LINK_MOVE_MIRROR ? 2 * 4096 * count : 0};
+        .copied_bytes = fake->move.kind == FLYT_SERVER_LINK_MOVE_MIRROR || fake->sending.count ? 2 * 4096 * count : 0};
     flyt_server_link_say(&fake->message, sentence);
     fake_put(fake);
 }
@@ -37,7 +37,7 @@ static bool is_mirrored(const struct fake *fake)
 static void look_ready(struct fake *fake)
 {
     if (fake->move.id && !fake->move.is_busy && is_mirrored(fake))
-        say_phase(fake, FLYT_SERVER_LINK_MOVE_READY, 0, NULL);
+        fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_READY, 0, NULL);
 }
 
 static void say_library(struct fake *fake, uint64_t id)
@@ -58,25 +58,29 @@ static void forget_copies(struct fake *fake)
     if (fake->move.image_fd)
         close(fake->move.image_fd);
     fake->move.image_fd = 0;
+    fake_send_forget(fake);
 }
 
-static void on_move(struct fake *fake, int fd)
+static void on_move(struct fake *fake, const int *fds, unsigned count)
 {
     const struct flyt_server_link_move move = fake->message.move;
 
     fake->move.id = move.move_id;
     fake->move.kind = move.kind;
     forget_copies(fake);
-    fake->move.image_fd = fd >= 0 ? fd : 0;
+    if (move.kind == FLYT_SERVER_LINK_MOVE_SEND)
+        fake_send_begin(fake, fds, count);
+    else if (count)
+        fake->move.image_fd = *fds;
     if (fake->move.is_refusing) {
-        say_phase(fake, FLYT_SERVER_LINK_MOVE_REFUSED, -ENOTSUP, "a kernel of it allocates memory");
-        fake->move.id = 0;
+        fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_REFUSED, -ENOTSUP, "a kernel of it allocates memory");
+        fake_move_end(fake);
         return;
     }
-    say_phase(fake, FLYT_SERVER_LINK_MOVE_BEGUN, 0, NULL);
+    fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_BEGUN, 0, NULL);
     for (unsigned i = 0; i < fake->library_count; i++)
         say_library(fake, fake->libraries[i]);
-    say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
+    fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
     if (move.kind != FLYT_SERVER_LINK_MOVE_MIRROR || !fake_count_extents(fake))
         look_ready(fake);
 }
@@ -106,7 +110,7 @@ void fake_write_word(int fd, uint64_t word)
         _exit(1);
 }
 
-static void say_stopped(struct fake *fake, int outcome)
+void fake_move_say_stopped(struct fake *fake, int outcome, const char *sentence)
 {
     const uint64_t state[] = {fake->sequence, fake->library_count};
     int fd = outcome ? -1 : memfd_create("state", MFD_CLOEXEC);
@@ -121,7 +125,7 @@ static void say_stopped(struct fake *fake, int outcome)
                                                               .extent_count = fake_count_extents(fake),
                                                               .last_extent_id = fake->last_extent_id,
                                                               .pages_last = 1};
-    flyt_server_link_say(&fake->message, outcome ? "its program does not stop" : NULL);
+    flyt_server_link_say(&fake->message, sentence);
     flyt_server_link_send(fake->link_fd, &fake->message, &fd, fd >= 0);
     if (fd >= 0)
         close(fd);
@@ -151,21 +155,31 @@ static void on_stop(struct fake *fake)
         return;
     if (fake->move.restless_count) {
         fake->move.restless_count--;
-        say_stopped(fake, -ETIMEDOUT);
+        fake_move_say_stopped(fake, -ETIMEDOUT, "its program does not stop");
         return;
     }
     fake->move.is_frozen = true;
     for (unsigned i = 0; i < FAKE_EXTENTS_MAX; i++)
         if (fake->move.mirror_fds[i] && fake->extents[i].fd)
             fake_write_word(fake->move.mirror_fds[i], fake_read_word(fake->extents[i].fd));
+    if (fake->sending.count) {
+        fake_send_stop(fake);
+        return;
+    }
     int status = fake->move.kind == FLYT_SERVER_LINK_MOVE_WRITE ? write_image(fake) : 0;
-    say_stopped(fake, status ? status : is_mirrored(fake) ? 0 : -EIO);
+    if (!is_mirrored(fake))
+        status = -EIO;
+    fake_move_say_stopped(fake, status, status ? "not everything is written" : NULL);
 }
 
 static void on_go_on(struct fake *fake)
 {
-    if (fake->message.stop.move_id != fake->move.id)
-        return;
+    if (fake->message.stop.move_id == fake->move.id)
+        fake_move_end(fake);
+}
+
+void fake_move_end(struct fake *fake)
+{
     fake->move.id = 0;
     fake->move.is_frozen = false;
     forget_copies(fake);
@@ -180,6 +194,7 @@ static void on_leave(struct fake *fake)
     fake->client_fd = -1;
     fake->move.left_id = fake->move.id;
     fake->move.id = 0;
+    forget_copies(fake);
     fake->message.kind = FLYT_SERVER_LINK_LEFT;
     fake->message.data_bytes = 0;
     fake->message.stop = (struct flyt_server_link_stop){.move_id = fake->move.left_id};
@@ -198,11 +213,13 @@ static void on_take_back(struct fake *fake, int fd)
     fake_answer_handshake(fake);
 }
 
-void fake_move_hear(struct fake *fake, int fd)
+void fake_move_hear(struct fake *fake, const int *fds, unsigned count)
 {
+    int fd = count == 1 ? *fds : -1;
+
     switch (fake->message.kind) {
     case FLYT_SERVER_LINK_MOVE:
-        on_move(fake, fd);
+        on_move(fake, fds, count);
         break;
     case FLYT_SERVER_LINK_MIRROR:
         on_mirror(fake, fd);
@@ -257,7 +274,7 @@ bool fake_move_obey(struct fake *fake, const char *word, uint64_t a, uint64_t b)
     } else if (!strcmp(word, "busy")) {
         fake->move.is_busy = a;
         if (fake->move.id && a)
-            say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
+            fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
         look_ready(fake);
         fake_answer(fake, "0");
     } else if (!strcmp(word, "state")) {
@@ -268,7 +285,7 @@ bool fake_move_obey(struct fake *fake, const char *word, uint64_t a, uint64_t b)
         fake->use.is_coming = 0;
         fake_say_use(fake);
         if (fake->move.left_id)
-            say_phase(fake, FLYT_SERVER_LINK_MOVE_OVER, 0, NULL);
+            fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_OVER, 0, NULL);
         fake->move.left_id = 0;
         fake_answer(fake, "0");
     } else {

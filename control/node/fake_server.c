@@ -30,8 +30,10 @@
  *
  * One that is moved (MOVE) copies those first words into the other server's memory, and says "moved" as its last line.
  * With an image (MOVE_WRITE) it writes these into that, and as the server that is given one it makes the memory anew.
- * As the other server it passes the fault points fake.prepare, fake.make, fake.state and fake.session, of which "error"
- * is answered with a failure (fake.session: it ends).
+ * To another node (MOVE_SEND) it says "stream NUMBER KEY" on each connection, KEY as hexadecimal digits or "clear";
+ * when it is to stop "image SEQUENCE WORD..." on the first one, and there it is answered with "ok", or with a sentence
+ * at any time: why not. As the other server it passes the fault points fake.prepare, fake.make, fake.state and
+ * fake.session, of which "error" is answered with a failure (fake.session: it ends).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -155,8 +157,7 @@ static void rejoin(struct fake *fake)
     struct flyt_server_link_rejoin *rejoin = &fake->message.rejoin;
 
     /* Before it has left it goes on by itself. */
-    fake->move.id = 0;
-    fake->move.is_frozen = false;
+    fake_move_end(fake);
     close(fake->link_fd);
     for (unsigned i = 0; i < 2000; i++) {
         fake->link_fd = flyt_server_link_connect(fake->session.rejoin_path);
@@ -246,8 +247,10 @@ static uint32_t hear(struct fake *fake)
     uint32_t kind = fake->message.kind;
     if (kind == FLYT_SERVER_LINK_SHARE)
         on_share(fake, count ? fds[--count] : -1);
-    if (kind >= FLYT_SERVER_LINK_MOVE && kind <= FLYT_SERVER_LINK_TAKE_BACK)
-        fake_move_hear(fake, count ? fds[--count] : -1);
+    if (kind >= FLYT_SERVER_LINK_MOVE && kind <= FLYT_SERVER_LINK_TAKE_BACK) {
+        fake_move_hear(fake, fds, count);
+        count = 0;
+    }
     while (count)
         close(fds[--count]);
     if (kind == FLYT_SERVER_LINK_LIMIT)
@@ -544,11 +547,14 @@ int main(int argc, char **argv)
     for (;;) {
         /* A program that stands still is not heard. */
         struct pollfd polls[] = {{.fd = fake->move.is_frozen ? -1 : fake->client_fd, .events = POLLIN},
-                                 {.fd = fake->link_fd, .events = POLLIN}};
-        poll(polls, 2, -1);
+                                 {.fd = fake->link_fd, .events = POLLIN},
+                                 {.fd = fake->sending.count ? fake->sending.fds[0] : -1, .events = POLLIN}};
+        poll(polls, 3, -1);
         /* One at a time: who reads the client may hear what there was. */
         if (polls[1].revents)
             hear(fake);
+        else if (polls[2].revents)
+            fake_send_hear(fake);
         else if (polls[0].revents)
             read_client(fake);
     }

@@ -1,6 +1,6 @@
 /*
  * What the files of the server without CUDA share, which fake_server.c describes: fake_move.c is the server that is
- * left, fake_target.c the one where a session goes on.
+ * left, fake_send.c what it sends to another node, fake_target.c the one where a session goes on.
  */
 #ifndef FLYT_NODE_FAKE_SERVER_H
 #define FLYT_NODE_FAKE_SERVER_H
@@ -44,6 +44,13 @@ struct fake {
         uint64_t restless_count;
     } move;
     struct {
+        int fds[1 + FLYT_MIGRATION_STREAMS_MAX];
+        unsigned count;   /* of these; 0: it sends to no other node */
+        bool is_awaiting; /* what it has sent at its stop is not acknowledged */
+        char line[300];
+        size_t line_bytes;
+    } sending;
+    struct {
         uint64_t sequence, library_count; /* as STATE says */
         bool has_state;
     } taken;
@@ -69,10 +76,25 @@ void fake_answer_handshake(struct fake *fake);
 /* The first word of some memory. */
 uint64_t fake_read_word(int fd);
 void fake_write_word(int fd, uint64_t word);
-/* fake->message, of a kind from MOVE to TAKE_BACK. fd (-1: none) is taken over. */
-void fake_move_hear(struct fake *fake, int fd);
+/* fake->message, of a kind from MOVE to TAKE_BACK. Its descriptors are taken over. */
+void fake_move_hear(struct fake *fake, const int *fds, unsigned count);
+/* MOVE_STATE; STOPPED, with 0 or why not. */
+void fake_move_say_phase(struct fake *fake, enum flyt_server_link_move_phase phase, int outcome, const char *sentence);
+void fake_move_say_stopped(struct fake *fake, int outcome, const char *sentence);
+/* It goes on, as if there had been no move. */
+void fake_move_end(struct fake *fake);
 /* A line of its client that has to do with moves. False: it has not. */
 bool fake_move_obey(struct fake *fake, const char *word, uint64_t a, uint64_t b);
+
+/* ---- fake_send.c ---- */
+
+/* The connections of a MOVE_SEND, which are taken over: says on each which one it is, and with what key. */
+void fake_send_begin(struct fake *fake, const int *fds, unsigned count);
+/* Its program has stopped: says what there is, and waits for the other node's word. */
+void fake_send_stop(struct fake *fake);
+/* Something has come from there. */
+void fake_send_hear(struct fake *fake);
+void fake_send_forget(struct fake *fake);
 
 /* ---- fake_target.c ---- */
 

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "control/node/groups.h"
+#include "control/node/migration_state.h"
 #include "control/node/migration_switch.h"
 #include "control/node/pool.h"
+#include "control/node/send.h"
 #include "control/node/server.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
@@ -51,7 +53,7 @@ void flyt_node_migration_wake(struct flyt_node_migration *migration)
         arm(migration, 0);
 }
 
-static void set_phase(struct flyt_node_migration *migration, flyt_migration_phase phase)
+void flyt_node_migration_set_phase(struct flyt_node_migration *migration, flyt_migration_phase phase)
 {
     if (migration->phase == phase)
         return;
@@ -169,7 +171,7 @@ unsigned flyt_node_migration_wants(const struct flyt_node *node, const struct fl
 
     for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next)
         for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
-            count += move->stage <= FLYT_NODE_MOVE_BEGUN &&
+            count += move->stage <= FLYT_NODE_MOVE_BEGUN && !migration->sending &&
                      !strcmp(migration->wanted.slots.slots_val[0].gpu_uuid, gpu->uuid);
     return count;
 }
@@ -185,7 +187,7 @@ static bool is_any_at(const struct flyt_node_migration *migration, enum flyt_nod
 void flyt_node_migration_fill(struct flyt_node *node)
 {
     for (struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next) {
-        if (flyt_node_migration_has_ended(migration))
+        if (flyt_node_migration_has_ended(migration) || migration->sending)
             continue;
         const struct flyt_node_gpu *gpu =
             flyt_node_gpus_find(&node->gpus, migration->wanted.slots.slots_val[0].gpu_uuid);
@@ -242,7 +244,13 @@ static void tell_end(struct flyt_node_migration *migration)
                   (uint64_t)use->copied_bytes, (uint64_t)use->last_bytes, use->round, (uint64_t)use->elapsed_ms);
     else
         flyt_warn("migration %016" PRIx64 ": failed, vm=%s: %s", migration->id, migration->vm_ip, migration->text);
-    if (is_done)
+    if (is_done && migration->sending)
+        flyt_node_tell(node, "migration.left", migration->vm_ip,
+                       "%u programs of VM %s have left: they go on at another node (%" PRIu64
+                       " bytes were copied in %u rounds, of these %" PRIu64 " while they stood still)",
+                       use->session_count, migration->vm_ip, (uint64_t)use->copied_bytes, use->round,
+                       (uint64_t)use->last_bytes);
+    else if (is_done)
         flyt_node_tell(node, "migration.done", migration->vm_ip,
                        "%u programs of VM %s go on at other server processes: they stood still for %" PRIu64
                        " us, copied %" PRIu64 " bytes in %u rounds, of these %" PRIu64
@@ -284,6 +292,13 @@ static void release(struct flyt_node_migration *migration)
     }
     xdr_free((xdrproc_t)xdr_flyt_allocation, &migration->wanted);
     migration->wanted = (flyt_allocation){0};
+    migration->sending = flyt_node_sending_free(migration->sending);
+}
+
+void flyt_node_migration_dismiss(struct flyt_node_migration *migration)
+{
+    release(migration);
+    free(migration);
 }
 
 static void finish(struct flyt_node_migration *migration, flyt_migration_phase phase)
@@ -301,11 +316,11 @@ static void finish(struct flyt_node_migration *migration, flyt_migration_phase p
         flyt_node_switch_release(migration);
     struct flyt_node_allocation *allocation = migration->allocation;
     migration->allocation = NULL;
-    release(migration);
-    set_phase(migration, phase);
+    flyt_node_migration_set_phase(migration, phase);
     migration->end_number = ++node->migrations_ended;
     node->migrations_done += phase == FLYT_MIGRATION_DONE;
     tell_end(migration);
+    release(migration);
     if (allocation)
         flyt_node_groups_look(node, allocation);
     forget_old(node);
@@ -318,6 +333,10 @@ void flyt_node_migration_drop(struct flyt_node_allocation *allocation, const cha
 
     if (!migration)
         return;
+    if (migration->sending && migration->is_committed) {
+        flyt_node_send_end(migration);
+        return;
+    }
     if (!migration->is_failing) {
         migration->is_failing = true;
         migration->status = FLYT_STATUS_CONFLICT;
@@ -346,7 +365,7 @@ void flyt_node_migration_forget(struct flyt_node_allocation *allocation)
 
 /* ---- failing ---- */
 
-static void note_failure(struct flyt_node_migration *migration, flyt_status status, const char *text)
+void flyt_node_migration_note_failure(struct flyt_node_migration *migration, flyt_status status, const char *text)
 {
     if (migration->status != FLYT_STATUS_OK)
         return;
@@ -375,14 +394,16 @@ static void try_again(struct flyt_node_migration *migration, const struct flyt_n
     }
     migration->tries++;
     migration->pause_until_ms = flyt_clock_ms() + FLYT_NODE_MIGRATION_PAUSE_MS;
-    set_phase(migration, FLYT_MIGRATION_PREPARING);
+    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_PREPARING);
     flyt_node_pool_fill(migration->node); /* programs that waited */
 }
 
 static void roll_back(struct flyt_node_migration *migration)
 {
     migration->is_failing = true;
-    if (migration->is_committed)
+    if (migration->is_committed && migration->sending)
+        flyt_node_send_undo(migration);
+    else if (migration->is_committed)
         flyt_node_switch_undo(migration);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next) {
         if (move->stage != FLYT_NODE_MOVE_OVER)
@@ -421,6 +442,8 @@ static void see_to_failures(struct flyt_node_migration *migration)
 {
     char text[512];
 
+    if (migration->sending && migration->is_committed)
+        flyt_node_send_forgive(migration);
     if (has_any_failed(migration) && !migration->is_failing)
         for (struct flyt_node_move *move = migration->moves; move; move = move->next)
             flyt_node_move_hear_target(move);
@@ -431,8 +454,8 @@ static void see_to_failures(struct flyt_node_migration *migration)
             move->outcome = 0;
             continue;
         }
-        if (move->may_try_again && !migration->is_committed && migration->tries < FLYT_NODE_MIGRATION_TRIES &&
-            migration->status == FLYT_STATUS_OK) {
+        if (move->may_try_again && !migration->is_committed && migration->phase != FLYT_MIGRATION_ARRIVED &&
+            migration->tries < FLYT_NODE_MIGRATION_TRIES && migration->status == FLYT_STATUS_OK) {
             try_again(migration, move);
             return;
         }
@@ -442,7 +465,7 @@ static void see_to_failures(struct flyt_node_migration *migration)
         }
         snprintf(text, sizeof text, "program %.100s of VM %.60s: %.300s", move->program, migration->vm_ip,
                  move->sentence);
-        note_failure(migration, status_of(move->outcome), text);
+        flyt_node_migration_note_failure(migration, status_of(move->outcome), text);
     }
     if (migration->status != FLYT_STATUS_OK && !migration->is_failing)
         roll_back(migration);
@@ -452,7 +475,7 @@ int flyt_node_migration_cancel(struct flyt_node_migration *migration, const char
 {
     if (flyt_node_migration_has_ended(migration) || migration->is_committed || migration->is_failing)
         return -EALREADY;
-    note_failure(migration, FLYT_STATUS_CONFLICT, reason);
+    flyt_node_migration_note_failure(migration, FLYT_STATUS_CONFLICT, reason);
     flyt_node_migration_wake(migration);
     return 0;
 }
@@ -461,7 +484,7 @@ int flyt_node_migration_cancel(struct flyt_node_migration *migration, const char
 
 static void stop_all(struct flyt_node_migration *migration)
 {
-    set_phase(migration, FLYT_MIGRATION_STOPPING);
+    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_STOPPING);
     migration->stop_ms = flyt_clock_ms();
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_stop(move, (uint64_t)migration->bounds.stop_ms * 1000);
@@ -473,10 +496,11 @@ static void commit(struct flyt_node_migration *migration)
 
     int status = flyt_node_switch_commit(migration, &err);
     if (status) {
-        note_failure(migration, status == -EBUSY ? FLYT_STATUS_IN_USE : FLYT_STATUS_UNAVAILABLE, err.text);
+        flyt_node_migration_note_failure(migration, status == -EBUSY ? FLYT_STATUS_IN_USE : FLYT_STATUS_UNAVAILABLE,
+                                         err.text);
         return;
     }
-    set_phase(migration, FLYT_MIGRATION_SWITCHING);
+    flyt_node_migration_set_phase(migration, FLYT_MIGRATION_SWITCHING);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_leave(move);
     flyt_node_pool_fill(migration->node);
@@ -485,10 +509,14 @@ static void commit(struct flyt_node_migration *migration)
 static void look_at_phase(struct flyt_node_migration *migration)
 {
     if (migration->phase == FLYT_MIGRATION_PREPARING && is_any_at(migration, FLYT_NODE_MOVE_COPYING))
-        set_phase(migration, FLYT_MIGRATION_COPYING);
+        flyt_node_migration_set_phase(migration, FLYT_MIGRATION_COPYING);
     if (migration->phase <= FLYT_MIGRATION_COPYING && are_all_ready(migration))
         stop_all(migration);
-    if (migration->phase == FLYT_MIGRATION_STOPPING && are_all(migration, FLYT_NODE_MOVE_LOADED))
+    if (migration->phase != FLYT_MIGRATION_STOPPING || !are_all(migration, FLYT_NODE_MOVE_LOADED))
+        return;
+    if (migration->sending)
+        flyt_node_send_arrive(migration);
+    else
         commit(migration);
 }
 
@@ -497,17 +525,20 @@ static void begin_again(struct flyt_node_migration *migration)
 {
     migration->pause_until_ms = 0;
     if (!add_sessions(migration))
-        note_failure(migration, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
+        flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
 }
 
 static void check_time(struct flyt_node_migration *migration, uint64_t now_ms)
 {
     char text[128];
 
+    if (flyt_node_send_is_late(migration))
+        flyt_node_migration_note_failure(migration, FLYT_STATUS_TIMEOUT,
+                                         "the cluster manager has not said in time that they may leave");
     if (migration->is_committed || now_ms - migration->started_ms <= migration->bounds.timeout_s * 1000ull)
         return;
     snprintf(text, sizeof text, "it was not through after %u s", migration->bounds.timeout_s);
-    note_failure(migration, FLYT_STATUS_TIMEOUT, text);
+    flyt_node_migration_note_failure(migration, FLYT_STATUS_TIMEOUT, text);
 }
 
 static void step(struct flyt_node_migration *migration)
@@ -539,7 +570,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
         return 0;
     if (migration->is_failing)
         finish(migration, FLYT_MIGRATION_FAILED);
-    else if (migration->phase == FLYT_MIGRATION_SWITCHING)
+    else if (migration->phase == FLYT_MIGRATION_SWITCHING && (!migration->sending || migration->sending->is_taken_back))
         finish(migration, FLYT_MIGRATION_DONE);
     return 0;
 }
@@ -563,15 +594,37 @@ static flyt_migration_bounds complete(const flyt_migration_bounds *wished)
     return bounds;
 }
 
-static int begin(struct flyt_node_migration *migration, const flyt_order_migrate_args *args)
+struct flyt_node_migration *flyt_node_migration_new(struct flyt_node_allocation *allocation, uint64_t id,
+                                                    const flyt_migration_bounds *wished)
+{
+    struct flyt_node_migration *migration = calloc(1, sizeof *migration);
+
+    if (!migration)
+        return NULL;
+    *migration = (struct flyt_node_migration){.node = (struct flyt_node *)allocation->node,
+                                              .allocation = allocation,
+                                              .id = id,
+                                              .allocation_id = allocation->now.id,
+                                              .bounds = complete(wished),
+                                              .phase = FLYT_MIGRATION_PREPARING,
+                                              .tries = 1,
+                                              .has_changed = true,
+                                              .started_ms = flyt_clock_ms(),
+                                              .second_ms = flyt_clock_ms()};
+    snprintf(migration->vm_ip, sizeof migration->vm_ip, "%s", allocation->now.vm_ip);
+    return migration;
+}
+
+int flyt_node_migration_begin(struct flyt_node_migration *migration, bool with_sessions)
 {
     struct flyt_node *node = migration->node;
 
-    if (flyt_node_allocation_copy(&args->allocation, &migration->wanted))
+    if (sd_event_add_time_relative(node->event, &migration->timer, CLOCK_MONOTONIC, 0, 1, on_timer, migration) < 0 ||
+        (with_sessions && !add_sessions(migration)))
         return -ENOMEM;
-    if (sd_event_add_time_relative(node->event, &migration->timer, CLOCK_MONOTONIC, 0, 1, on_timer, migration) < 0)
-        return -ENOMEM;
-    return add_sessions(migration) ? 0 : -ENOMEM;
+    migration->next = node->migrations;
+    node->migrations = migration;
+    return 0;
 }
 
 flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_args *args, struct flyt_error *err)
@@ -583,31 +636,16 @@ flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_a
     flyt_status status = flyt_node_switch_check(node, args, &allocation, err);
     if (status != FLYT_STATUS_OK)
         return status;
-    struct flyt_node_migration *migration = calloc(1, sizeof *migration);
-    if (!migration) {
+    struct flyt_node_migration *migration = flyt_node_migration_new(allocation, args->migration_id, &args->bounds);
+    if (migration)
+        migration->kind = flyt_node_switch_kind(&allocation->now, &args->allocation);
+    if (!migration || flyt_node_allocation_copy(&args->allocation, &migration->wanted) ||
+        flyt_node_migration_begin(migration, true)) {
+        if (migration)
+            flyt_node_migration_dismiss(migration);
         flyt_error_set(err, -ENOMEM, "the node has no memory");
         return FLYT_STATUS_UNAVAILABLE;
     }
-    *migration = (struct flyt_node_migration){.next = node->migrations,
-                                              .node = node,
-                                              .allocation = allocation,
-                                              .id = args->migration_id,
-                                              .allocation_id = allocation->now.id,
-                                              .bounds = complete(&args->bounds),
-                                              .kind = flyt_node_switch_kind(&allocation->now, &args->allocation),
-                                              .phase = FLYT_MIGRATION_PREPARING,
-                                              .tries = 1,
-                                              .has_changed = true,
-                                              .started_ms = flyt_clock_ms(),
-                                              .second_ms = flyt_clock_ms()};
-    snprintf(migration->vm_ip, sizeof migration->vm_ip, "%s", allocation->now.vm_ip);
-    if (begin(migration, args)) {
-        release(migration);
-        free(migration);
-        flyt_error_set(err, -ENOMEM, "the node has no memory");
-        return FLYT_STATUS_UNAVAILABLE;
-    }
-    node->migrations = migration;
     flyt_node_switch_hold(migration);
     flyt_info("migration %016" PRIx64 ": begins, vm=%s programs=%u %s", migration->id, migration->vm_ip,
               allocation->session_count,
@@ -625,7 +663,6 @@ void flyt_node_migrations_fini(struct flyt_node *node)
 
     while ((migration = node->migrations)) {
         node->migrations = migration->next;
-        release(migration);
-        free(migration);
+        flyt_node_migration_dismiss(migration);
     }
 }

@@ -9,6 +9,8 @@
  *              the programs are told to leave, and come to the targets
  *   DONE       they go on there, and the servers that they left have ended
  *
+ * To another node: send.h, where what is commit here is SWITCH.
+ *
  * What fails before the commit leaves all where they are (FAILED). A program that does not stop in time is tried again,
  * up to FLYT_NODE_MIGRATION_TRIES times in all, from the beginning. After the commit, when a target fails before any
  * session has gone on at its own, all go back to their sources and the commit is undone; when one has gone on already,
@@ -39,15 +41,18 @@ enum {
     FLYT_NODE_MIGRATIONS_ENDED_MAX = 64, /* that are remembered */
 };
 
+struct flyt_node_sending;
+
 struct flyt_node_migration {
     struct flyt_node_migration *next; /* in node->migrations, the last one first */
     struct flyt_node *node;
     struct flyt_node_allocation *allocation; /* NULL: it has ended, or its allocation has */
     uint64_t id, allocation_id;
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];
-    flyt_allocation wanted;       /* until the commit; then what was before, to go back to; owned */
-    flyt_migration_bounds bounds; /* nothing in it is 0 */
-    uint32_t kind;                /* of all of its moves */
+    flyt_allocation wanted;            /* until the commit; then what was before, to go back to; owned */
+    flyt_migration_bounds bounds;      /* nothing in it is 0 */
+    uint32_t kind;                     /* of all of its moves */
+    struct flyt_node_sending *sending; /* to another node (send.h); else NULL. Owned */
     flyt_migration_phase phase;
     flyt_status status; /* of one that is to fail, or has; else OK */
     char text[512];

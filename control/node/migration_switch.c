@@ -37,9 +37,12 @@ static bool is_same_but_devices(const flyt_allocation *now, const flyt_allocatio
     return is_same;
 }
 
-static flyt_status check_state(const struct flyt_node_allocation *allocation, const flyt_allocation *wanted,
-                               struct flyt_error *err)
+static flyt_status check_idle(const struct flyt_node_allocation *allocation, struct flyt_error *err)
 {
+    if (!allocation) {
+        flyt_error_set(err, -ENOENT, "the node has no such allocation (any more)");
+        return FLYT_STATUS_NOT_FOUND;
+    }
     const flyt_allocation *now = &allocation->now;
 
     if (flyt_node_migration_of(allocation)) {
@@ -54,6 +57,19 @@ static flyt_status check_state(const struct flyt_node_allocation *allocation, co
         flyt_error_set(err, -EBUSY, "another order for VM %.255s is under way", now->vm_ip);
         return FLYT_STATUS_CONFLICT;
     }
+    if (!flyt_node_allocation_is_complete(allocation) || flyt_node_allocation_absent(allocation)) {
+        flyt_error_set(err, -EAGAIN, "programs of VM %.255s may still come back after the node manager's restart",
+                       now->vm_ip);
+        return FLYT_STATUS_UNAVAILABLE;
+    }
+    return FLYT_STATUS_OK;
+}
+
+static flyt_status check_wanted(const struct flyt_node_allocation *allocation, const flyt_allocation *wanted,
+                                struct flyt_error *err)
+{
+    const flyt_allocation *now = &allocation->now;
+
     if (wanted->revision <= now->revision) {
         flyt_error_set(err, -ESTALE, "the node has revision %" PRIu64 " of the allocation of VM %.255s",
                        (uint64_t)now->revision, now->vm_ip);
@@ -63,11 +79,6 @@ static flyt_status check_state(const struct flyt_node_allocation *allocation, co
         flyt_error_set(err, -EINVAL,
                        "a migration changes the GPUs of VM %.255s, and neither their number nor its class", now->vm_ip);
         return FLYT_STATUS_INVALID;
-    }
-    if (!flyt_node_allocation_is_complete(allocation) || flyt_node_allocation_absent(allocation)) {
-        flyt_error_set(err, -EAGAIN, "programs of VM %.255s may still come back after the node manager's restart",
-                       now->vm_ip);
-        return FLYT_STATUS_UNAVAILABLE;
     }
     return FLYT_STATUS_OK;
 }
@@ -107,6 +118,14 @@ static flyt_status check_sessions(const struct flyt_node *node, const struct fly
         }
     }
     return FLYT_STATUS_OK;
+}
+
+flyt_status flyt_node_switch_check_programs(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                                            unsigned *ret_count, struct flyt_error *err)
+{
+    flyt_status status = check_idle(allocation, err);
+
+    return status == FLYT_STATUS_OK ? check_sessions(node, allocation, ret_count, err) : status;
 }
 
 static uint64_t memory_of_slot(const struct flyt_node_allocation *allocation, unsigned i)
@@ -167,11 +186,9 @@ flyt_status flyt_node_switch_check(struct flyt_node *node, const flyt_order_migr
         flyt_error_set(err, -EINVAL, "a migration needs an id");
         return FLYT_STATUS_INVALID;
     }
-    if (!allocation) {
-        flyt_error_set(err, -ENOENT, "the node has no such allocation (any more)");
-        return FLYT_STATUS_NOT_FOUND;
-    }
-    flyt_status status = check_state(allocation, wanted, err);
+    flyt_status status = check_idle(allocation, err);
+    if (status == FLYT_STATUS_OK)
+        status = check_wanted(allocation, wanted, err);
     if (status == FLYT_STATUS_OK)
         status = flyt_node_order_check(node, wanted, err);
     if (status == FLYT_STATUS_OK)
@@ -239,8 +256,7 @@ static int try_limits(struct flyt_node_allocation *allocation, const flyt_alloca
     return 0;
 }
 
-/* A session that is in no move, and would be left on the other side; NULL: none is. */
-static const struct flyt_node_server *find_left_out(const struct flyt_node_migration *migration)
+const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration)
 {
     const struct flyt_node_allocation *allocation = migration->allocation;
 
@@ -261,7 +277,7 @@ int flyt_node_switch_commit(struct flyt_node_migration *migration, struct flyt_e
     if (flyt_fault_point("node.migrate.commit") == FLYT_FAULT_ERROR)
         return flyt_error_set(err, -EIO, "a test lets it fail at node.migrate.commit");
     /* One that lost its server process between two tries, and waits for its client or has just been taken over. */
-    const struct flyt_node_server *left_out = find_left_out(migration);
+    const struct flyt_node_server *left_out = flyt_node_switch_find_left_out(migration);
     if (left_out)
         return flyt_error_set(err, -EBUSY, "program %s of VM %.255s has lost its server process meanwhile",
                               left_out->ticket.program, allocation->now.vm_ip);

@@ -11,6 +11,12 @@
 /* Whether the order can be carried out. OK and the allocation, or why not and *err. */
 flyt_status flyt_node_switch_check(struct flyt_node *node, const flyt_order_migrate_args *args,
                                    struct flyt_node_allocation **ret_allocation, struct flyt_error *err);
+/* Whether nothing else is under way with the allocation (NULL: there is none), and all of its programs are such as can
+ * be moved, as far as that is known; how many there are. */
+flyt_status flyt_node_switch_check_programs(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                                            unsigned *ret_count, struct flyt_error *err);
+/* A session of the allocation that is in no move, and would be left behind; NULL: none is. */
+const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration);
 /* enum flyt_server_link_move_kind: GIVE where all devices stay the same GPUs, else MIRROR. */
 uint32_t flyt_node_switch_kind(const flyt_allocation *before, const flyt_allocation *wanted);
 

@@ -11,6 +11,7 @@
 #include "control/node/hear.h"
 #include "control/node/migration.h"
 #include "control/node/resume.h"
+#include "control/node/send.h"
 #include "control/node/share.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -66,7 +67,13 @@ struct flyt_server_link_message *flyt_node_move_message(enum flyt_server_link_ki
 void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *server,
                          const struct flyt_server_link_message *message, int fd)
 {
-    int status = flyt_node_link_queue_send(&server->queue, message, fd);
+    flyt_node_move_send_all(move, server, message, &fd, fd >= 0);
+}
+
+void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_server *server,
+                             const struct flyt_server_link_message *message, const int *fds, unsigned fd_count)
+{
+    int status = flyt_node_link_queue_send_all(&server->queue, message, fds, fd_count);
 
     if (status == -ENOBUFS)
         flyt_node_move_fail(move, status, "server process %d does not read what it is told: %u messages wait for it",
@@ -97,10 +104,24 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
     return move;
 }
 
+struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migration, struct flyt_node_server *source)
+{
+    struct flyt_node_move *move = flyt_node_move_new(migration, source, FLYT_SERVER_LINK_MOVE_SEND);
+
+    if (move) {
+        move->move_id = source->left_move_id;
+        source->left_move_id = 0;
+        source->has_gone = true;
+        move->stage = FLYT_NODE_MOVE_LEFT;
+    }
+    return move;
+}
+
 struct flyt_node_move *flyt_node_move_free(struct flyt_node_move *move)
 {
     if (!move)
         return NULL;
+    flyt_node_move_disconnect(move);
     if (move->source)
         move->source->move = NULL;
     if (move->target)
@@ -120,8 +141,11 @@ bool flyt_node_move_is_done(const struct flyt_node_move *move)
 
 void flyt_node_move_cancel(struct flyt_node_move *move)
 {
-    if (move->source && move->stage > FLYT_NODE_MOVE_NEW && move->stage < FLYT_NODE_MOVE_LEFT)
+    flyt_node_move_disconnect(move);
+    if (move->source && move->stage >= FLYT_NODE_MOVE_ASKED && move->stage < FLYT_NODE_MOVE_LEFT)
         flyt_node_move_source_go_on(move);
+    if (move->migration->sending && move->stop_ns) /* it has stood still for nothing */
+        move->standstill_us = (flyt_clock_ns() - move->stop_ns) / 1000;
     flyt_node_move_source_let_go(move);
     flyt_node_move_target_end(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
@@ -135,6 +159,7 @@ void flyt_node_move_return(struct flyt_node_move *move)
         flyt_node_move_target_end(move); /* its end makes it the source's again */
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_LEFT) {
         flyt_node_move_target_end(move);
+        move->source->has_gone = false;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT) {
         flyt_node_move_lose(move, "its server process and the one where it was to go on have both ended");
@@ -152,6 +177,12 @@ void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
         flyt_node_resume_end(source, reason);
     else if (source)
         flyt_node_server_end(source, reason);
+}
+
+void flyt_node_move_end_left(struct flyt_node_move *move)
+{
+    if (move->stage == FLYT_NODE_MOVE_LEFT && move->source)
+        flyt_node_server_end(move->source, NULL);
 }
 
 /* ---- orders ---- */
@@ -187,10 +218,15 @@ void flyt_node_move_advance(struct flyt_node_move *move)
         if (move->source->has_use && !move->source->use.can_move)
             flyt_node_move_fail(move, -ENOTSUP,
                                 "it cannot be moved: its client library or its server process is of an older build");
+        else if (move->source->has_use && move->migration->sending)
+            flyt_node_move_connect(move);
         else if (move->source->has_use)
-            flyt_node_move_source_ask(move);
+            flyt_node_move_source_ask(move, NULL, NULL, 0);
         else if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_USE_MS))
             flyt_node_move_fail(move, -ENOTSUP, "its server process has not said that it can be moved");
+        break;
+    case FLYT_NODE_MOVE_CONNECTING:
+        flyt_node_move_connect(move);
         break;
     case FLYT_NODE_MOVE_ASKED:
         if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_BEGIN_MS))
@@ -216,6 +252,9 @@ void flyt_node_move_advance(struct flyt_node_move *move)
             flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not take over what it has in time");
         break;
     case FLYT_NODE_MOVE_LEFT:
+        if (!move->migration->sending) /* else who orders it knows when it is over */
+            advance_switch(move);
+        break;
     case FLYT_NODE_MOVE_GIVEN:
     case FLYT_NODE_MOVE_RETURNING:
         advance_switch(move);
@@ -281,8 +320,11 @@ void flyt_node_move_end_session(struct flyt_node_server *server, const char *rea
 static void lose_running_source(struct flyt_node_move *move, const struct flyt_node_server *source)
 {
     move->source = NULL;
+    flyt_node_move_disconnect(move);
     if (source->state != FLYT_NODE_SERVER_ENDING || source->fault.is_hit)
         flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
+    else if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending && !move->migration->is_committed)
+        flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     flyt_node_move_target_end(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
@@ -301,6 +343,10 @@ bool flyt_node_move_exit(struct flyt_node_server *server)
     }
     if (move->stage < FLYT_NODE_MOVE_LEFT) {
         lose_running_source(move, server);
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->migration->sending) {
+        move->source = NULL; /* nobody misses it but who may want it back */
+        move->was_moved = true;
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && !is_by_will && move->target && !move->outcome) {
         server->move = move;
         return true;
@@ -337,5 +383,6 @@ void flyt_node_move_forget(struct flyt_node_server *session)
 
 bool flyt_node_move_hides(const struct flyt_node_server *server)
 {
-    return server->state == FLYT_NODE_SERVER_LEFT && server->move && server->move->stage == FLYT_NODE_MOVE_GIVEN;
+    return server->has_gone ||
+           (server->state == FLYT_NODE_SERVER_LEFT && server->move && server->move->stage == FLYT_NODE_MOVE_GIVEN);
 }

@@ -18,6 +18,9 @@
  * When the target says that the session goes on, the source's memory is let go of and it is ended. A session whose
  * source dies in LEFT waits without a process (resume.h), to be given to the target that has been prepared.
  *
+ * SEND: the target is a server of another node (send.h), of which nothing is known here but what the source says. LEFT
+ * lasts until it is ended (flyt_node_move_end_left) or returns; a source that dies meanwhile is not missed.
+ *
  * The loop's thread. A server belongs to one move at most, as source or as target: server->move.
  */
 #ifndef FLYT_NODE_MOVE_H
@@ -27,6 +30,7 @@
 #include "rpc/base/error.h"
 
 struct flyt_node_migration;
+struct flyt_node_connections;
 
 enum {
     FLYT_NODE_MOVE_USE_MS = 10000,       /* a server says within this time whether its session can be moved */
@@ -45,18 +49,19 @@ enum {
 };
 
 enum flyt_node_move_stage {
-    FLYT_NODE_MOVE_NEW,       /* its server has not said whether it can be moved */
-    FLYT_NODE_MOVE_ASKED,     /* MOVE was sent */
-    FLYT_NODE_MOVE_BEGUN,     /* it can; a warm server is wanted */
-    FLYT_NODE_MOVE_PREPARING, /* PREPARE was sent */
-    FLYT_NODE_MOVE_COPYING,   /* the target is prepared; memory comes and goes */
-    FLYT_NODE_MOVE_STOPPING,  /* STOP was sent */
-    FLYT_NODE_MOVE_LOADING,   /* it has stopped; STATE was sent */
-    FLYT_NODE_MOVE_LOADED,    /* everything is at the target */
-    FLYT_NODE_MOVE_LEFT,      /* LEAVE was sent */
-    FLYT_NODE_MOVE_GIVEN,     /* the target has the session */
-    FLYT_NODE_MOVE_RETURNING, /* it goes back to the source when its client comes */
-    FLYT_NODE_MOVE_OVER,      /* moved, or not, or there is no session any more */
+    FLYT_NODE_MOVE_NEW,        /* its server has not said whether it can be moved */
+    FLYT_NODE_MOVE_CONNECTING, /* SEND: to the other node */
+    FLYT_NODE_MOVE_ASKED,      /* MOVE was sent */
+    FLYT_NODE_MOVE_BEGUN,      /* it can; a warm server is wanted */
+    FLYT_NODE_MOVE_PREPARING,  /* PREPARE was sent */
+    FLYT_NODE_MOVE_COPYING,    /* the target is prepared; memory comes and goes */
+    FLYT_NODE_MOVE_STOPPING,   /* STOP was sent */
+    FLYT_NODE_MOVE_LOADING,    /* it has stopped; STATE was sent */
+    FLYT_NODE_MOVE_LOADED,     /* everything is at the target */
+    FLYT_NODE_MOVE_LEFT,       /* LEAVE was sent */
+    FLYT_NODE_MOVE_GIVEN,      /* the target has the session */
+    FLYT_NODE_MOVE_RETURNING,  /* it goes back to the source when its client comes */
+    FLYT_NODE_MOVE_OVER,       /* moved, or not, or there is no session any more */
 };
 
 struct flyt_node_move_extent {
@@ -80,10 +85,11 @@ struct flyt_node_move {
     struct flyt_node *node;
     uint64_t move_id, session_id;
     char program[FLYT_NAME_BYTES_MAX + 1];
-    uint32_t kind; /* enum flyt_server_link_move_kind: GIVE or MIRROR */
+    uint32_t kind; /* enum flyt_server_link_move_kind: GIVE, MIRROR or SEND */
     enum flyt_node_move_stage stage;
-    uint64_t stage_ms;                        /* when that began */
-    struct flyt_node_server *source, *target; /* NULL: not yet, or it has gone */
+    uint64_t stage_ms;                         /* when that began */
+    struct flyt_node_server *source, *target;  /* NULL: not yet, or it has gone */
+    struct flyt_node_connections *connections; /* CONNECTING; else NULL */
     struct flyt_node_move_extent *extents;
     struct flyt_node_move_library *libraries_first, *libraries_last;
     unsigned library_count;
@@ -128,6 +134,10 @@ void flyt_node_move_cancel(struct flyt_node_move *move);
 void flyt_node_move_return(struct flyt_node_move *move);
 /* After LEAVE: the session ends, for this reason. */
 void flyt_node_move_lose(struct flyt_node_move *move, const char *reason);
+/* LEFT, of kind SEND: the session goes on elsewhere, and what was left of it ends without a word. */
+void flyt_node_move_end_left(struct flyt_node_move *move);
+/* One of kind SEND of before a restart: the source has left. */
+struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migration, struct flyt_node_server *source);
 
 /* ---- what happens ---- */
 

@@ -7,6 +7,7 @@
 #include "control/node/allocation.h"
 #include "control/node/hear.h"
 #include "control/node/resume.h"
+#include "control/node/send.h"
 #include "control/node/share.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -120,6 +121,10 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
              (source->move && source->move->is_taken_back)) &&
             flyt_equal_in_constant_time(source->token, token, bytes))
             break;
+    const struct flyt_node_migration *left = flyt_node_send_left(allocation);
+    if (left && (!source || (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)))
+        return flyt_error_set(err, -EBUSY, "the session goes on at node %.255s: ask where that is",
+                              *left->sending->node ? left->sending->node : "(another one)");
     if (!source)
         return -ENOENT;
     struct flyt_node_move *move = source->move;

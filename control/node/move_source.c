@@ -7,6 +7,7 @@
 #include "control/node/allocation.h"
 #include "control/node/hear.h"
 #include "control/node/migration.h"
+#include "control/node/send.h"
 #include "control/node/share.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -15,7 +16,8 @@
 
 /* ---- what it is told ---- */
 
-void flyt_node_move_source_ask(struct flyt_node_move *move)
+void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_server_link_streams *streams,
+                               const int *fds, unsigned fd_count)
 {
     const flyt_migration_bounds *bounds = &move->migration->bounds;
 
@@ -24,13 +26,21 @@ void flyt_node_move_source_ask(struct flyt_node_move *move)
                                                    .kind = move->kind,
                                                    .rounds_max = bounds->rounds_max,
                                                    .rest_bytes = bounds->rest_bytes};
+    if (streams) {
+        message->move.streams = *streams;
+        message->move.packing = move->migration->sending->packing;
+    }
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_ASKED);
-    flyt_node_move_send(move, move->source, message, -1);
+    flyt_node_move_send_all(move, move->source, message, fds, fd_count);
+    explicit_bzero(&message->move.streams, sizeof message->move.streams);
 }
 
 void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us)
 {
-    if (move->stage != FLYT_NODE_MOVE_COPYING || flyt_node_move_is_made_to_fail(move, "node.migrate.stop"))
+    bool is_sent = move->kind == FLYT_SERVER_LINK_MOVE_SEND;
+
+    if (move->stage != FLYT_NODE_MOVE_COPYING ||
+        flyt_node_move_is_made_to_fail(move, is_sent ? "node.send.stop" : "node.migrate.stop"))
         return;
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPING);
     move->stop_ns = flyt_clock_ns();
@@ -59,12 +69,17 @@ void flyt_node_move_source_go_on(struct flyt_node_move *move)
 
 void flyt_node_move_leave(struct flyt_node_move *move)
 {
+    bool is_sent = move->kind == FLYT_SERVER_LINK_MOVE_SEND;
+
     /* One that is being ended leaves by its end. */
     if (move->stage != FLYT_NODE_MOVE_LOADED || move->source->state != FLYT_NODE_SERVER_SERVING ||
-        flyt_node_move_is_made_to_fail(move, "node.migrate.leave"))
+        flyt_node_move_is_made_to_fail(move, is_sent ? "node.send.leave" : "node.migrate.leave"))
         return;
     struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_LEAVE);
     message->stop.move_id = move->move_id;
+    /* The other node, and who knows where that is, decide how long. */
+    message->stop.timeout_us = is_sent ? FLYT_SERVER_LINK_FOR_EVER : 0;
+    move->source->has_gone = is_sent;
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
     flyt_node_move_send(move, move->source, message, -1);
@@ -89,6 +104,7 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
         return status;
     flyt_close(fd);
     flyt_node_server_set_state(source, FLYT_NODE_SERVER_SERVING);
+    source->has_gone = false;
     source->use.is_replaceable = 0;
     if (source->move) {
         source->move->is_taken_back = true;
@@ -122,7 +138,8 @@ static void on_state(struct flyt_node_move *move, const struct flyt_server_link_
         flyt_node_move_fail(move, state->outcome ? state->outcome : -ECANCELED, "%.400s",
                             told->data_bytes ? (const char *)told->data : "its server process has given the move up");
     else if (move->stage == FLYT_NODE_MOVE_ASKED)
-        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_BEGUN);
+        flyt_node_move_set_stage(move, move->kind == FLYT_SERVER_LINK_MOVE_SEND ? FLYT_NODE_MOVE_COPYING
+                                                                                : FLYT_NODE_MOVE_BEGUN);
     if (state->phase <= FLYT_SERVER_LINK_MOVE_READY)
         move->is_ready = state->phase == FLYT_SERVER_LINK_MOVE_READY;
     flyt_node_migration_wake(move->migration);
@@ -130,7 +147,9 @@ static void on_state(struct flyt_node_move *move, const struct flyt_server_link_
 
 static void on_stopped(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd)
 {
-    if (move->stage != FLYT_NODE_MOVE_STOPPING || move->outcome || !move->target) {
+    bool is_sent = move->kind == FLYT_SERVER_LINK_MOVE_SEND;
+
+    if (move->stage != FLYT_NODE_MOVE_STOPPING || move->outcome || (!move->target && !is_sent)) {
         flyt_close(fd);
         return;
     }
@@ -140,6 +159,12 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_server_lin
         move->may_try_again = told->stopped.outcome == -ETIMEDOUT || told->stopped.outcome == -EBUSY;
         flyt_node_move_fail(move, told->stopped.outcome, "%.400s",
                             told->data_bytes ? (const char *)told->data : strerror(-told->stopped.outcome));
+        return;
+    }
+    if (is_sent) { /* what there is is at the other node, which has said so */
+        flyt_close(fd);
+        if (!flyt_node_move_is_made_to_fail(move, "node.send.arrive"))
+            flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADED);
         return;
     }
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.state")) {
@@ -165,6 +190,8 @@ static bool is_of(const struct flyt_node_move *move, const struct flyt_server_li
         return told->move_state.move_id == move->move_id;
     case FLYT_SERVER_LINK_STOPPED:
         return told->stopped.move_id == move->move_id;
+    case FLYT_SERVER_LINK_LEFT:
+        return told->stop.move_id == move->move_id;
     case FLYT_SERVER_LINK_LIBRARY: /* those of an earlier move come before BEGUN of this one */
         return move->stage >= FLYT_NODE_MOVE_BEGUN && move->stage < FLYT_NODE_MOVE_LEFT;
     default:
@@ -178,8 +205,10 @@ void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_s
 
     if (is_its && told->kind == FLYT_SERVER_LINK_MOVE_STATE)
         on_state(move, told);
-    else if (is_its && told->kind == FLYT_SERVER_LINK_LIBRARY && !move->outcome)
-        flyt_node_move_target_library(move, told);
+    else if (is_its && told->kind == FLYT_SERVER_LINK_LIBRARY && !move->outcome && !move->migration->sending)
+        flyt_node_move_target_library(move, told); /* else the image has them */
+    else if (is_its && told->kind == FLYT_SERVER_LINK_LEFT && move->migration->sending)
+        move->standstill_us = (flyt_clock_ns() - move->stop_ns) / 1000;
     if (is_its && told->kind == FLYT_SERVER_LINK_STOPPED)
         on_stopped(move, told, fd);
     else

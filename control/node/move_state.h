@@ -4,6 +4,7 @@
  *   move.c         its stages: who is awaited for how long, what follows from each end
  *   move_source.c  what the server is told that is left, and what it says; knows nothing of what the target is
  *   move_target.c  what the target is: a warm server of this node, which is prepared, makes memory and loads the state
+ *   move_connect.c connections to another node, where the target is there
  *   move_client.c  the client comes: what the session has changes hands, and its connection is handed over
  *
  * The source's file reaches the target by flyt_node_move_target_library and _load alone; the target's file reaches the
@@ -34,10 +35,16 @@ struct flyt_server_link_message *flyt_node_move_message(enum flyt_server_link_ki
 void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *server,
                          const struct flyt_server_link_message *message, int fd);
 
+/* The same for a kind with several descriptors. */
+void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_server *server,
+                             const struct flyt_server_link_message *message, const int *fds, unsigned fd_count);
+
 /* ---- move_source.c ---- */
 
-/* MOVE, as its migration is bounded. */
-void flyt_node_move_source_ask(struct flyt_node_move *move);
+/* MOVE, as its migration is bounded; the descriptors of one of kind SEND are taken over, streams (else NULL) says what
+ * they are. */
+void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_server_link_streams *streams,
+                               const int *fds, unsigned fd_count);
 /* MIRROR: the target has this memory. fd is taken over. */
 void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_server_link_extent *extent, int fd);
 /* GO_ON instead of whatever else it was to be told. */
@@ -55,6 +62,14 @@ void flyt_node_move_source_hear_returned(struct flyt_node_server *server, const 
  * negative errno, and nothing has changed. */
 int flyt_node_move_source_take_back(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
                                     const void *record, size_t bytes);
+
+/* ---- move_connect.c ---- */
+
+/* Begins to connect to the other node, or goes on with it, and hands the source its connections (MOVE) when all are
+ * there. */
+void flyt_node_move_connect(struct flyt_node_move *move);
+/* Closes what there is of them. */
+void flyt_node_move_disconnect(struct flyt_node_move *move);
 
 /* ---- move_target.c ---- */
 

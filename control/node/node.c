@@ -22,6 +22,7 @@
 #include "control/node/pool.h"
 #include "control/node/restore.h"
 #include "control/node/resume.h"
+#include "control/node/send.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "control/node/suspended.h"
@@ -222,6 +223,8 @@ static int take_allocations(struct flyt_node *node, struct flyt_error *err)
     }
     flyt_node_state_free_allocations(&node->state);
     flyt_node_suspended_init(node);
+    if (flyt_node_send_restore(node))
+        return flyt_error_set(err, -ENOMEM, "no memory");
     /* After a reboot nobody can come back. */
     flyt_node_boot_id(boot_id);
     node->is_rejoining = node->allocations && *boot_id && !strcmp(boot_id, node->state.boot_id);

@@ -4,6 +4,7 @@
 
 #include "control/node/migration.h"
 #include "control/node/receive.h"
+#include "control/node/send.h"
 
 bool flyt_node_is_led(struct flyt_node *node, uint64_t epoch, flyt_outcome *ret_outcome)
 {
@@ -103,25 +104,39 @@ void flyt_node_serve_switch(struct flyt_node *node, struct flyt_call *call, cons
         flyt_node_receive_switch(receive, order->session_count, answer_switch, call);
         return;
     }
-    if (is_led)
+    struct flyt_node_migration *migration = flyt_node_migration_find(node, order->migration_id);
+    struct flyt_error err = {0};
+    if (is_led && migration && migration->kind == FLYT_SERVER_LINK_MOVE_SEND)
+        res.outcome = (flyt_outcome){flyt_node_send_switch(migration, &err), err.text};
+    else if (is_led)
         res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such migration (any more)"};
+    if (migration)
+        flyt_node_migration_use(migration, &res.use);
     flyt_call_reply(call, &res);
 }
 
 void flyt_node_serve_send(struct flyt_node *node, struct flyt_call *call, const flyt_order_send_args *order)
 {
+    struct flyt_error err = {0};
     flyt_outcome outcome;
 
-    if (flyt_node_is_led(node, order->epoch, &outcome))
-        outcome = (flyt_outcome){FLYT_STATUS_NOT_SUPPORTED, (char *)"the node sends no programs to other nodes"};
+    if (flyt_node_is_led(node, order->epoch, &outcome)) {
+        outcome.status = flyt_node_send(node, order, &err);
+        outcome.text = err.text;
+    }
     flyt_call_reply(call, &outcome);
 }
 
 void flyt_node_serve_send_back(struct flyt_node *node, struct flyt_call *call, const flyt_order_send_back_args *order)
 {
+    struct flyt_node_migration *migration = flyt_node_migration_find(node, order->migration_id);
+    struct flyt_error err = {0};
     flyt_outcome outcome;
 
-    if (flyt_node_is_led(node, order->epoch, &outcome))
+    bool is_led = flyt_node_is_led(node, order->epoch, &outcome);
+    if (is_led && migration && migration->kind == FLYT_SERVER_LINK_MOVE_SEND)
+        outcome = (flyt_outcome){flyt_node_send_back(migration, order->reason, &err), err.text};
+    else if (is_led)
         outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such migration (any more)"};
     flyt_call_reply(call, &outcome);
 }

@@ -13,6 +13,7 @@
 #include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/resume.h"
+#include "control/node/send.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
@@ -205,6 +206,11 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
         return settle_session(node, waiting, now_ms);
     if (!allocation || allocation->is_removed || !gpu_of(allocation)) {
         refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED, "the allocation was taken back");
+        return true;
+    }
+    if (flyt_node_send_left(allocation)) {
+        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY,
+               "the programs of this VM go on at another node: ask where that is");
         return true;
     }
     if (allocation->now.generation != waiting->ticket.generation) {

@@ -17,6 +17,7 @@
 #include "control/node/groups.h"
 #include "control/node/hear.h"
 #include "control/node/migration_switch.h"
+#include "control/node/send.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "control/node/suspended.h"
@@ -194,10 +195,11 @@ static const char *note_side(struct flyt_node_server *server, const struct flyt_
             return "the node manager has no memory";
         *server->came_with = *session;
     }
-    if (!rejoin->left_move_id)
-        return NULL;
     server->left_move_id = rejoin->left_move_id;
-    flyt_node_server_set_state(server, FLYT_NODE_SERVER_LEFT);
+    if (server->left_move_id)
+        flyt_node_server_set_state(server, FLYT_NODE_SERVER_LEFT);
+    if (flyt_node_send_take_back_server(server) || !server->left_move_id)
+        return NULL;
     return sd_event_add_time_relative(node->event, &server->timer, CLOCK_MONOTONIC, node->switch_ms * 1000ull, 1000,
                                       on_left_too_long, server) < 0
                ? "the node manager has no memory"

@@ -714,6 +714,13 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
     flyt_node_share_leave(server);
     snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
     const char *reason = *server->end_reason ? server->end_reason : how;
+    if (server->has_gone) { /* it goes on at another node, which tells of its end */
+        flyt_info("session %s: what was left of it has ended, vm=%s program=%s", id, allocation->now.vm_ip,
+                  server->ticket.program);
+        server->allocation = NULL;
+        flyt_node_allocation_leave(node, allocation);
+        return;
+    }
     flyt_info("session %s: ended, vm=%s program=%s calls=%" PRIu64 " gpu_time_us=%" PRIu64 " duration_ms=%" PRIu64
               "%s%s",
               id, allocation->now.vm_ip, server->ticket.program, server->use.call_count, server->use.gpu_time_us,

@@ -97,6 +97,7 @@ struct flyt_node_server {
     struct flyt_node_loading *loading;          /* NULL: no session is loaded into it (loading.h) */
     struct flyt_node_server *prepared;          /* AWAY: its server, which has its memory already; NULL: none yet */
     uint64_t left_move_id;                      /* LEFT, come back after a restart: the move that it was left in */
+    bool has_gone;                              /* LEFT: its session goes on at another node, which tells of it */
     struct flyt_server_link_session *came_with; /* come back with other devices than its allocation's; else NULL */
 
     struct flyt_node_hand_over *hand_over; /* TAKING: what it is given; else NULL */

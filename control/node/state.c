@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "control/node/left.h"
 #include "control/node/state_allocation.h"
 #include "control/node/suspended.h"
 #include "rpc/base/descriptors.h"
@@ -109,7 +110,7 @@ static bool get_all(const cJSON *root, struct flyt_node_state *state)
     state->key_number = (uint32_t)number;
     snprintf(state->boot_id, sizeof state->boot_id, "%s", boot_id);
     if (!get_group_sizes(cJSON_GetObjectItemCaseSensitive(root, "group_sizes"), state) ||
-        !flyt_node_suspended_get(root, &state->suspended))
+        !flyt_node_suspended_get(root, &state->suspended) || !flyt_node_left_get(root, &state->left))
         return false;
     state->allocations = calloc((size_t)count + 1, sizeof *state->allocations);
     if (!state->allocations)
@@ -161,6 +162,8 @@ void flyt_node_state_fini(struct flyt_node_state *state)
     flyt_node_state_free_allocations(state);
     flyt_node_suspended_free(state->suspended);
     state->suspended = NULL;
+    flyt_node_left_free(state->left);
+    state->left = NULL;
 }
 
 void flyt_node_state_free_allocations(struct flyt_node_state *state)
@@ -204,7 +207,8 @@ static char *print(const struct flyt_node_state *state, const flyt_allocation *c
         is_good = item && cJSON_AddItemToArray(array, item) && flyt_node_state_put_allocation(item, allocations[i]) &&
                   is_good;
     }
-    is_good = array && is_good && flyt_node_suspended_put(root, state->suspended);
+    is_good =
+        array && is_good && flyt_node_suspended_put(root, state->suspended) && flyt_node_left_put(root, state->left);
     char *text = is_good ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     return text;

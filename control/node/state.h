@@ -1,6 +1,7 @@
 /*
  * What a node manager keeps over restarts, in STATE_DIR/state.json: the node's key and its number, the highest epoch,
- * the boot in which this was written, group sizes, all allocations, and sessions that are in images (suspended.h).
+ * the boot in which this was written, group sizes, all allocations, sessions that are in images (suspended.h),
+ * and allocations whose programs have left for another node (left.h).
  * Written whole, atomically (write, fsync, rename, fsync of the folder) before anybody is told of a change.
  */
 #ifndef FLYT_NODE_STATE_H
@@ -14,6 +15,7 @@
 #include "rpc/base/ticket.h"
 
 struct flyt_node_suspended;
+struct flyt_node_left;
 
 struct flyt_node_group_size {
     char uuid[48];
@@ -30,6 +32,7 @@ struct flyt_node_state {
     flyt_allocation *allocations; /* of flyt_node_state_read; the caller's */
     unsigned allocation_count;
     struct flyt_node_suspended *suspended; /* the last one first */
+    struct flyt_node_left *left;           /* likewise (left.h) */
 };
 
 /* Reads the file; where there is none, makes a key. ret_is_new tells which. boot_id is that of the file (empty: new).

@@ -1,0 +1,89 @@
+#include "control/node/left.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "control/node/state_allocation.h"
+
+static const char array_name[] = "left";
+
+bool flyt_node_left_put(cJSON *root, const struct flyt_node_left *first)
+{
+    cJSON *array = cJSON_AddArrayToObject(root, array_name);
+    bool is_good = array != NULL;
+
+    for (; first && is_good; first = first->next) {
+        cJSON *item = cJSON_CreateObject();
+        is_good = item && cJSON_AddItemToArray(array, item);
+        if (!is_good)
+            cJSON_Delete(item);
+        is_good = is_good && flyt_node_state_put_number(item, "allocation_id", first->allocation_id) &&
+                  flyt_node_state_put_number(item, "migration_id", first->migration_id);
+    }
+    return is_good;
+}
+
+bool flyt_node_left_get(const cJSON *root, struct flyt_node_left **ret_first)
+{
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(root, array_name), *item;
+    struct flyt_node_left *first = NULL;
+    bool is_good = !array || cJSON_IsArray(array);
+
+    cJSON_ArrayForEach(item, array)
+    {
+        struct flyt_node_left *left = is_good ? calloc(1, sizeof *left) : NULL;
+        is_good = left && flyt_node_state_get_number(item, "allocation_id", UINT64_MAX, &left->allocation_id) &&
+                  flyt_node_state_get_number(item, "migration_id", UINT64_MAX, &left->migration_id) &&
+                  left->migration_id;
+        if (left) {
+            left->next = first;
+            first = left;
+        }
+    }
+    if (is_good)
+        *ret_first = first;
+    else
+        flyt_node_left_free(first);
+    return is_good;
+}
+
+void flyt_node_left_free(struct flyt_node_left *first)
+{
+    while (first) {
+        struct flyt_node_left *next = first->next;
+        free(first);
+        first = next;
+    }
+}
+
+uint64_t flyt_node_left_find(const struct flyt_node *node, uint64_t allocation_id)
+{
+    const struct flyt_node_left *left = node->state.left;
+
+    while (left && left->allocation_id != allocation_id)
+        left = left->next;
+    return left ? left->migration_id : 0;
+}
+
+int flyt_node_left_add(struct flyt_node *node, uint64_t allocation_id, uint64_t migration_id)
+{
+    struct flyt_node_left *left = malloc(sizeof *left);
+
+    if (!left)
+        return -ENOMEM;
+    *left = (struct flyt_node_left){node->state.left, allocation_id, migration_id};
+    node->state.left = left;
+    return 0;
+}
+
+void flyt_node_left_remove(struct flyt_node *node, uint64_t allocation_id)
+{
+    struct flyt_node_left **link = &node->state.left;
+
+    while (*link && (*link)->allocation_id != allocation_id)
+        link = &(*link)->next;
+    struct flyt_node_left *left = *link;
+    if (left)
+        *link = left->next;
+    free(left);
+}
