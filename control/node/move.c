@@ -286,6 +286,31 @@ void flyt_node_move_hear(struct flyt_node_server *server, const struct flyt_serv
         flyt_close(fd);
 }
 
+static uint64_t us_between(uint64_t begin_ns, uint64_t end_ns)
+{
+    return begin_ns && end_ns > begin_ns ? (end_ns - begin_ns) / 1000 : 0;
+}
+
+/* One line, with all steps of its standstill one behind the other. What the source has measured itself is the first
+ * ones; `told` is the rest until its node manager knew. */
+static void log_moved(const struct flyt_node_move *move, const struct flyt_node_server *server, uint64_t now_ns)
+{
+    const struct flyt_node_move_times *times = &move->times;
+    const struct flyt_server_link_stopped *stopped = &move->stopped;
+    uint64_t source_us = stopped->stop_us + stopped->drain_us + stopped->copy_us;
+    uint64_t until_us = us_between(times->stop_ns, times->stopped_ns);
+
+    flyt_info("session %016" PRIx64 ": has moved, vm=%s program=%s gpu=%u server_pid=%d standstill_us=%" PRIu64
+              " stop_us=%" PRIu64 " drain_us=%" PRIu64 " pages_us=%" PRIu64 " save_us=%" PRIu64 " told_us=%" PRIu64
+              " load_us=%" PRIu64 " commit_us=%" PRIu64 " come_us=%" PRIu64 " give_us=%" PRIu64 " go_on_us=%" PRIu64,
+              move->session_id, server->allocation->now.vm_ip, server->ticket.program, server->gpu->index,
+              (int)server->pid, move->standstill_us, stopped->stop_us, stopped->drain_us,
+              stopped->copy_us > stopped->save_us ? stopped->copy_us - stopped->save_us : 0, stopped->save_us,
+              until_us > source_us ? until_us - source_us : 0, us_between(times->stopped_ns, times->loaded_ns),
+              us_between(times->loaded_ns, times->leave_ns), us_between(times->leave_ns, times->client_ns),
+              us_between(times->client_ns, times->given_ns), us_between(times->given_ns, now_ns));
+}
+
 void flyt_node_move_use(struct flyt_node_server *server)
 {
     struct flyt_node_move *move = server->move;
@@ -296,14 +321,13 @@ void flyt_node_move_use(struct flyt_node_server *server)
         server->state != FLYT_NODE_SERVER_SERVING)
         return;
     move->was_moved = true;
-    move->standstill_us = (flyt_clock_ns() - move->stop_ns) / 1000;
+    uint64_t now_ns = flyt_clock_ns();
+    move->standstill_us = us_between(move->times.stop_ns, now_ns);
     server->move = NULL;
     move->target = NULL;
     move->node->sessions_moved++;
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
-    flyt_info("session %016" PRIx64 ": has moved, vm=%s program=%s gpu=%u server_pid=%d standstill_us=%" PRIu64,
-              move->session_id, server->allocation->now.vm_ip, server->ticket.program, server->gpu->index,
-              (int)server->pid, move->standstill_us);
+    log_moved(move, server, now_ns);
     flyt_node_move_source_end(move);
 }
 

@@ -79,6 +79,16 @@ struct flyt_node_move_library {
     unsigned char data[];
 };
 
+/* When the steps of a standstill were over here (flyt_clock_ns); 0: not yet. What is between two of them is logged. */
+struct flyt_node_move_times {
+    uint64_t stop_ns;    /* STOP was sent */
+    uint64_t stopped_ns; /* STOPPED came, and STATE was sent on */
+    uint64_t loaded_ns;  /* PREPARED came */
+    uint64_t leave_ns;   /* all sessions of the VM were there, state.json was written, LEAVE was sent */
+    uint64_t client_ns;  /* its client has connected and proved who it is */
+    uint64_t given_ns;   /* SESSION was sent */
+};
+
 struct flyt_node_move {
     struct flyt_node_move *next; /* of its migration */
     struct flyt_node_migration *migration;
@@ -101,7 +111,8 @@ struct flyt_node_move {
     bool is_taken_back;                       /* RETURNING: the source has its client's connection */
     struct flyt_server_link_move_state state; /* the last one */
     struct flyt_server_link_stopped stopped;
-    uint64_t stop_ns, standstill_us; /* when STOP was sent; from then until the session went on */
+    uint64_t standstill_us; /* from STOP until the session went on */
+    struct flyt_node_move_times times;
     uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX]; /* by slot, of the source before GIVEN */
     struct flyt_node_extents kept; /* GIVEN, of kind GIVE: the source's, while the store has them as the target's */
     int outcome;                   /* a negative errno: it has failed, and how; until the migration has seen to it */

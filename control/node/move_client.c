@@ -9,6 +9,7 @@
 #include "control/node/resume.h"
 #include "control/node/send.h"
 #include "control/node/share.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
@@ -84,6 +85,7 @@ void flyt_node_move_given(struct flyt_node_move *move)
         flyt_node_move_source_let_go(move);
     }
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_GIVEN);
+    move->times.given_ns = flyt_clock_ns();
 }
 
 void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_server *target)
@@ -148,6 +150,8 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
 int flyt_node_move_take_client(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
                                const void *record, size_t bytes)
 {
+    if (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)
+        source->move->times.client_ns = flyt_clock_ns();
     if (source->move && source->move->stage == FLYT_NODE_MOVE_LEFT)
         return flyt_node_resume_give(source->move->target, source, ticket, fd, record, bytes);
     return flyt_node_move_source_take_back(source, ticket, fd, record, bytes);

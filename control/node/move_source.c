@@ -43,7 +43,7 @@ void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us)
         flyt_node_move_is_made_to_fail(move, is_sent ? "node.send.stop" : "node.migrate.stop"))
         return;
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPING);
-    move->stop_ns = flyt_clock_ns();
+    move->times = (struct flyt_node_move_times){.stop_ns = flyt_clock_ns()};
     struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_STOP);
     message->stop.move_id = move->move_id;
     message->stop.timeout_us = timeout_us;
@@ -83,6 +83,7 @@ void flyt_node_move_leave(struct flyt_node_move *move)
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
     flyt_node_move_send(move, move->source, message, -1);
+    move->times.leave_ns = flyt_clock_ns();
 }
 
 int flyt_node_move_source_take_back(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
@@ -181,6 +182,7 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_server_lin
     }
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADING);
     flyt_node_move_target_load(move, fd);
+    move->times.stopped_ns = flyt_clock_ns();
 }
 
 static bool is_of(const struct flyt_node_move *move, const struct flyt_server_link_message *told)

@@ -282,6 +282,8 @@ static void on_prepared(struct flyt_node_move *move, const struct flyt_server_li
         flyt_node_move_fail(move, -EBADMSG, "its new server process has taken over another state of it");
     else
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADED);
+    if (move->stage == FLYT_NODE_MOVE_LOADED)
+        move->times.loaded_ns = flyt_clock_ns();
 }
 
 void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd)

@@ -139,6 +139,8 @@ static int open_session(struct child *child, const int *fds, struct flyt_error *
 {
     struct flyt_session *session = &child->session;
     const struct flyt_server_link_session *granted = &child->message.session;
+    struct flyt_resume_steps *steps = &session->resume.steps;
+    steps->session_ns = flyt_clock_ns();
     flyt_grant_name(session, granted);
     if (child->options->gpu >= 0) {
         int status = flyt_manager_open(&child->manager, FLYT_SERVER_LINK_FD, granted, fds + 1);
@@ -146,10 +148,15 @@ static int open_session(struct child *child, const int *fds, struct flyt_error *
             return flyt_error_set(err, status, "the allocation's memory ledgers cannot be used: %s", strerror(-status));
         session->manager = &child->manager;
     }
+    steps->ledgers_ns = flyt_clock_ns();
     int status = flyt_prepare_check(session, &child->given, granted, err);
     if (status == 0)
         status = flyt_grant_take(session, granted, err);
-    return status ? status : flyt_given_map(&child->given, session, granted, err);
+    steps->contexts_ns = flyt_clock_ns();
+    if (status == 0)
+        status = flyt_given_map(&child->given, session, granted, err);
+    steps->extents_ns = flyt_clock_ns();
+    return status;
 }
 
 /* The descriptor in *fd becomes that of the connection. */

@@ -339,8 +339,10 @@ static CUresult load_charged(struct load_job *self)
     }
     self->stage = LOAD_LOADING;
     self->library->load_number = ++session->load_count;
-    if (session->resume.state == FLYT_RESUME_UNDER_WAY)
+    if (session->resume.state == FLYT_RESUME_UNDER_WAY) {
         self->library->cu_library = flyt_prepare_adopt(session, self->library);
+        *(self->library->cu_library ? &session->resume.steps.adopted_count : &session->resume.steps.loaded_count) += 1;
+    }
     self->task = (struct flyt_task){.run = load_run};
     return flyt_worker_submit(&session->worker, &self->task) == 0 ? CUDA_ERROR_NOT_READY : CUDA_ERROR_OUT_OF_MEMORY;
 }

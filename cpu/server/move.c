@@ -115,6 +115,7 @@ static void tell_stopped(struct flyt_session *session, int outcome, const char *
         .stop_us = us_between(self->stop_ns, self->stopped_ns ? self->stopped_ns : now_ns),
         .drain_us = us_between(self->stopped_ns, self->drained_ns ? self->drained_ns : now_ns),
         .copy_us = us_between(self->drained_ns, now_ns),
+        .save_us = us_between(self->saved_from_ns, now_ns),
     };
     flyt_manager_tell(session->manager, FLYT_SERVER_LINK_STOPPED, &stopped, sizeof stopped, sentence, &fd, fd >= 0);
 }
@@ -230,7 +231,7 @@ static void take_move(struct flyt_session *session, const struct flyt_move_order
     self->step = FLYT_MOVE_BEGUN;
     self->is_written = false;
     self->begun_ns = session->clock_ns();
-    self->stop_ns = self->stopped_ns = self->drained_ns = 0;
+    self->stop_ns = self->stopped_ns = self->drained_ns = self->saved_from_ns = 0;
     self->state = (struct flyt_server_link_move_state){0};
     tell_state(session, FLYT_SERVER_LINK_MOVE_BEGUN, 0, NULL);
     flyt_save_libraries(session);
@@ -369,6 +370,7 @@ static void save(struct flyt_session *session)
 {
     struct flyt_move *self = &session->move;
     struct flyt_error err = {0};
+    self->saved_from_ns = session->clock_ns();
     if (is_failing(session, "move.state"))
         return;
     flyt_auto_close int fd = flyt_save_state(session, self->sequence, &err);

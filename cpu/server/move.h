@@ -77,10 +77,11 @@ struct flyt_move {
     uint64_t wait_ms;  /* what MOVED says: so long the program tries to come back; 0: for ever */
     bool is_whole;     /* the client left, and may come back to what is here */
     uint64_t begun_ns, stop_ns, stopped_ns, drained_ns; /* when MOVE, STOP came; it had stopped; all had ended */
-    uint64_t deadline_ns;                               /* of STOP; then of LEAVE */
-    uint64_t told_ns;                                   /* the last MOVE_STATE */
-    uint32_t told_phase;                                /* of that */
-    struct flyt_server_link_move_state state;           /* the last that was looked up: figures outlive the copying */
+    uint64_t saved_from_ns;                   /* when the last page was there, and the state was to be saved */
+    uint64_t deadline_ns;                     /* of STOP; then of LEAVE */
+    uint64_t told_ns;                         /* the last MOVE_STATE */
+    uint32_t told_phase;                      /* of that */
+    struct flyt_server_link_move_state state; /* the last that was looked up: figures outlive the copying */
     struct flyt_drain drain;
     struct flyt_secure *secure; /* carries the bytes of a connection that TAKE_BACK brought; NULL: not encrypted */
 

@@ -7,6 +7,7 @@
 #include "cpu/server/session.h"
 #include "flyt_procedures.h"
 #include "flyt_serve.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
 enum {
@@ -70,6 +71,7 @@ CUresult flyt_serve_session_resume_begin(struct flyt_call *call, const flyt_sess
     struct flyt_session *session = call->session;
     if (session->resume.state != FLYT_RESUME_AWAITED)
         return CUDA_ERROR_NOT_PERMITTED;
+    session->resume.steps.begin_ns = flyt_clock_ns();
     for (unsigned i = 0; i < session->device_count; i++) {
         struct flyt_device *device = &session->devices[i];
         CUresult result = flyt_device_make(device);
@@ -79,6 +81,8 @@ CUresult flyt_serve_session_resume_begin(struct flyt_call *call, const flyt_sess
             return result;
     }
     session->resume.state = FLYT_RESUME_UNDER_WAY;
+    session->resume.steps.marked_ns = flyt_clock_ns();
+    session->resume.steps.first_call = call->sequence;
     return CUDA_SUCCESS;
 }
 
@@ -151,6 +155,27 @@ static CUresult end_advance(struct flyt_job *job)
     return result;
 }
 
+static unsigned long long us_between(uint64_t begin_ns, uint64_t end_ns)
+{
+    return begin_ns && end_ns > begin_ns ? (end_ns - begin_ns) / 1000 : 0;
+}
+
+/* One line, with all steps from SESSION on, one behind the other; of one that has come back there are the last ones. */
+static void log_steps(const struct flyt_session *session, uint64_t sequence)
+{
+    const struct flyt_resume_steps *steps = &session->resume.steps;
+    flyt_info("session %s: goes on, client_pid=%d program=%s sequence=%llu ledgers_us=%llu contexts_us=%llu "
+              "extents_us=%llu extents=%u client_us=%llu begin_us=%llu objects_us=%llu calls=%llu adopted=%u loaded=%u "
+              "end_us=%llu",
+              session->label, (int)session->client_pid, session->client_name, (unsigned long long)sequence,
+              us_between(steps->session_ns, steps->ledgers_ns), us_between(steps->ledgers_ns, steps->contexts_ns),
+              us_between(steps->contexts_ns, steps->extents_ns),
+              session->manager ? (unsigned)atomic_load(&session->manager->extent_count) : 0,
+              us_between(steps->extents_ns, steps->begin_ns), us_between(steps->begin_ns, steps->marked_ns),
+              us_between(steps->marked_ns, steps->end_ns), (unsigned long long)(steps->last_call - steps->first_call),
+              steps->adopted_count, steps->loaded_count, us_between(steps->end_ns, flyt_clock_ns()));
+}
+
 static void end_finish(struct flyt_job *job, CUresult result)
 {
     struct flyt_session *session = job->session;
@@ -164,9 +189,7 @@ static void end_finish(struct flyt_job *job, CUresult result)
     if (result == CUDA_SUCCESS && session->move.is_whole)
         flyt_move_returned(session);
     if (result == CUDA_SUCCESS)
-        flyt_info("session %s: goes on, client_pid=%d program=%s sequence=%llu", session->label,
-                  (int)session->client_pid, session->client_name,
-                  (unsigned long long)((struct end_job *)job)->next_sequence);
+        log_steps(session, ((struct end_job *)job)->next_sequence);
     flyt_job_reply(job, result);
 }
 
@@ -193,6 +216,8 @@ CUresult flyt_serve_session_resume_end(struct flyt_call *call, const flyt_sessio
         return CUDA_ERROR_OUT_OF_MEMORY;
     self->next_sequence = args->sequence;
     session->resume.state = FLYT_RESUME_ENDING;
+    session->resume.steps.end_ns = flyt_clock_ns();
+    session->resume.steps.last_call = call->sequence - 1;
     flyt_job_start(&self->job, &end_ops, call, NULL);
     return FLYT_CALL_DEFERRED;
 }

@@ -34,9 +34,24 @@ enum flyt_resume_state {
     FLYT_RESUME_LEFT,      /* its client has left, and may come back to what is here (left.h) */
 };
 
+/* When the steps were over by which the session has come here (flyt_clock_ns), for the log; 0: there was none. */
+struct flyt_resume_steps {
+    uint64_t session_ns;                  /* SESSION came */
+    uint64_t ledgers_ns;                  /* ledgers and turns are open */
+    uint64_t contexts_ns;                 /* its devices' contexts are there, with their limits */
+    uint64_t extents_ns;                  /* its memory is mapped */
+    uint64_t begin_ns;                    /* its client has come: session_resume_begin */
+    uint64_t marked_ns;                   /* and was executed */
+    uint64_t end_ns;                      /* all objects were made: session_resume_end came */
+    uint64_t first_call;                  /* calls of before the objects' */
+    uint64_t last_call;                   /* the last one of theirs */
+    unsigned adopted_count, loaded_count; /* libraries that had been loaded ahead; others */
+};
+
 /* All zero: an ordinary session. */
 struct flyt_resume {
     enum flyt_resume_state state;
+    struct flyt_resume_steps steps;
 };
 
 /*

@@ -29,7 +29,18 @@ struct resumption {
     bool is_moved;             /* what fails is begun again as a whole */
     bool is_asked;             /* where it is, each time */
     unsigned located_count;
-    uint64_t refused_ms; /* since when every answer has been a refusal; 0: the last one was none */
+    uint64_t refused_ms;   /* since when every answer has been a refusal; 0: the last one was none */
+    struct steps {         /* when they were over (flyt_clock_ns) */
+        uint64_t begin_ns; /* all of it began */
+        uint64_t left_ns;  /* the old connection */
+        uint64_t try_ns;   /* the last try began */
+        uint64_t fresh_ns; /* connected, the handshake included */
+        uint64_t begun_ns; /* session_resume_begin, or that nothing is to be made */
+        uint64_t made_ns;  /* all objects */
+        uint64_t ended_ns; /* session_resume_end */
+        uint64_t taken_ns; /* the channel has the new connection */
+        unsigned try_count;
+    } steps;
     /* Of one try: */
     _Atomic(bool) has_failed; /* what the other server has said against it; `failure` is there then */
     _Atomic(bool) is_refused; /* it was a call of the handler's: that can say what of */
@@ -303,8 +314,10 @@ static int make_again(struct resumption *self, struct flyt_channel *fresh, struc
     int status = check_call(self, fresh, "session_resume_begin", called, begin_res.result, err);
     if (status)
         return status;
+    self->steps.begun_ns = flyt_clock_ns();
     channel->resume_after = self->after;
     status = channel->handlers->resume(channel->user, fresh, &cause);
+    self->steps.made_ns = flyt_clock_ns();
     bool is_named = *cause.text && atomic_load(&self->is_refused);
     if (status && !is_named && (status = check_call(self, fresh, "the session's objects", FLYT_CHANNEL_OK, 0, err)))
         return status;
@@ -327,6 +340,7 @@ static int restore(struct resumption *self, struct flyt_channel *fresh, struct f
     if (status)
         return status;
     int called = flyt_call_session_resume_end(fresh, &end, &end_res);
+    self->steps.ended_ns = flyt_clock_ns();
     return check_call(self, fresh, "session_resume_end", called, end_res.result, err);
 }
 
@@ -361,7 +375,10 @@ static int try_once(struct resumption *self, struct flyt_error *err, bool *ret_i
 
     atomic_store(&self->has_failed, false);
     atomic_store(&self->is_refused, false);
+    self->steps.try_ns = flyt_clock_ns();
+    self->steps.try_count++;
     int status = connect_fresh(self, err, &fresh);
+    self->steps.fresh_ns = self->steps.begun_ns = self->steps.made_ns = flyt_clock_ns();
     *ret_is_connected = !status;
     if (status)
         return status;
@@ -373,6 +390,7 @@ static int try_once(struct resumption *self, struct flyt_error *err, bool *ret_i
         status = dissolve(self, fresh, err);
     if (!status)
         status = flyt_channel_adopt(channel, fresh, self->after, err);
+    self->steps.taken_ns = flyt_clock_ns();
     set_fresh(channel, NULL);
     if (fresh->has_background)
         flyt_channel_close(fresh);
@@ -475,14 +493,33 @@ static void take_orders(struct resumption *self)
     pthread_mutex_unlock(&channel->mutex);
 }
 
+static uint64_t us_between(uint64_t begin_ns, uint64_t end_ns)
+{
+    return (end_ns - begin_ns) / 1000;
+}
+
+/* One behind the other; of several tries those before the last are `tries`. */
+static void log_steps(const struct resumption *self)
+{
+    const struct steps *steps = &self->steps;
+
+    flyt_debug("session goes on: leave_us=%" PRIu64 " tries=%u tries_us=%" PRIu64 " connect_us=%" PRIu64
+               " begin_us=%" PRIu64 " objects_us=%" PRIu64 " end_us=%" PRIu64 " take_us=%" PRIu64 " rest_us=%" PRIu64,
+               us_between(steps->begin_ns, steps->left_ns), steps->try_count, us_between(steps->left_ns, steps->try_ns),
+               us_between(steps->try_ns, steps->fresh_ns), us_between(steps->fresh_ns, steps->begun_ns),
+               us_between(steps->begun_ns, steps->made_ns), us_between(steps->made_ns, steps->ended_ns),
+               us_between(steps->ended_ns, steps->taken_ns), us_between(steps->taken_ns, flyt_clock_ns()));
+}
+
 void flyt_channel_resume(struct flyt_channel *channel)
 {
-    struct resumption self = {.channel = channel, .start_ms = flyt_clock_ms()};
+    struct resumption self = {.channel = channel, .start_ms = flyt_clock_ms(), .steps = {.begin_ns = flyt_clock_ns()}};
     struct flyt_error err = {0};
     char cause[sizeof channel->lost_cause];
 
     take_orders(&self);
     const char *obstacle = find_obstacle(&self, &err);
+    self.steps.left_ns = flyt_clock_ns();
     if (obstacle) {
         snprintf(cause, sizeof cause, "%.100s while work was unfinished: %.300s",
                  self.is_moved ? channel->away_cause : "the server process ended", obstacle);
@@ -499,6 +536,7 @@ void flyt_channel_resume(struct flyt_channel *channel)
     write_kept(channel);
     flyt_info("session goes on at another server server=%s calls=%" PRIu64 " away_ms=%" PRIu64, channel->url,
               self.after, flyt_clock_ms() - self.start_ms);
+    log_steps(&self);
 }
 
 uint64_t flyt_channel_resume_after(const struct flyt_channel *channel)

@@ -244,7 +244,7 @@ struct flyt_server_link_move {
     uint32_t kind;
     uint32_t rounds_max;   /* of copying while the program runs, 1 to FLYT_SERVER_LINK_ROUNDS_MAX; then it is READY */
     uint64_t rest_bytes;   /* it is READY when a round has found no more than this changed */
-    uint32_t slowdown_pct; /* of the GPU's memory bandwidth that looking and copying may take; 0: 10 */
+    uint32_t slowdown_pct; /* of the GPU's memory bandwidth that looking and copying may take; 0: 8 */
     uint32_t packing;      /* of MOVE_WRITE and MOVE_SEND: enum flyt_checkpoint_packing (cpu/image/writer.h) */
     struct flyt_server_link_streams streams; /* of MOVE_SEND */
 };
@@ -297,6 +297,7 @@ struct flyt_server_link_stopped {
     /* Until it had stopped; from then until its work had ended; from then until the last page and the state were there.
      */
     uint64_t stop_us, drain_us, copy_us;
+    uint64_t save_us; /* of copy_us, for the state: behind the last page */
 };
 
 struct flyt_server_link_library {
@@ -532,7 +533,7 @@ _Static_assert(sizeof(struct flyt_server_link_move) == 328, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_receive) == 304, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_move_state) == 72, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_stop) == 48, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_stopped) == 72, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_stopped) == 80, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_library) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_made) == 40, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_prepared) == 24, "link layout");

@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -159,6 +160,22 @@ def stopped_at(during, reported_us):
     return max(like, key=lambda gap: gap["began_us"]) if like else during["gaps"][0]
 
 
+# What the node manager and the new server process say when a session has moved.
+SAID = (re.compile(r": has moved, .*"), re.compile(r": goes on, client_pid=.*"))
+FIGURE = re.compile(r"\b([a-z_]+)=(\d+)\b")
+
+
+def steps_of(system):
+    """{name: number}: the steps of the last standstill, as they are in the log of the node that has said so last: the node
+    manager's, and in them the new server's."""
+    steps = {}
+    for said in SAID:
+        lines = [line for i in range(system.node_count) for line in system.log("node-%d" % i).splitlines() if said.search(line)]
+        steps.update((name, int(number)) for name, number in FIGURE.findall(lines[-1] if lines else "")
+                     if name.endswith("_us") or name in ("calls", "extents", "adopted", "loaded"))
+    return steps
+
+
 def watched(program, action):
     """What action() did, a row and what follow() says beside it, and what the program saw of it, between a calm time before
     and a round after."""
@@ -232,9 +249,11 @@ def moves(system, program, path, options, done):
         servers_ready(system, 1)
         words = path.target(system, place(system))
         one = watched(program, lambda: follow(system, "migrate", system.vm_ip(0), *words, "--stop-timeout", STOP_MS))
+        one["steps"] = steps_of(system)
         print("  %s: stood still %.1f ms (reported %.1f), %.2f s, %d rounds, %.2f GiB" % (
             " ".join(words), one["seen_ms"], one["reported_ms"], one["total_s"], one["row"]["round"], one["copied_gib"]),
             flush=True)
+        print("    " + " ".join("%s=%d" % item for item in one["steps"].items()), flush=True)
         done.append(one)
 
 
