@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    FLYT_THROTTLE_SHARE_PCT = 10, /* where none is asked for */
+    FLYT_THROTTLE_SHARE_PCT = 8, /* where none is asked for */
     FLYT_THROTTLE_LONGEST = 4,
 };
 

@@ -35,15 +35,15 @@ static void a_share_is_kept(void **state)
     }
 }
 
-static void nothing_asked_for_is_a_tenth(void **state)
+static void nothing_asked_for_is_8_percent(void **state)
 {
     struct flyt_throttle throttle;
     flyt_throttle_init(&throttle, 0);
     assert_true(flyt_throttle_is_open(&throttle, 0));
     flyt_throttle_take(&throttle, FLYT_THROTTLE_LOOK, 64, 5000, SECOND);
-    assert_int_equal(throttle.open_ns, SECOND + 9 * 5000);
-    assert_false(flyt_throttle_is_open(&throttle, SECOND + 9 * 5000 - 1));
-    assert_true(flyt_throttle_is_open(&throttle, SECOND + 9 * 5000));
+    assert_int_equal(throttle.open_ns, SECOND + 57500);
+    assert_false(flyt_throttle_is_open(&throttle, SECOND + 57500 - 1));
+    assert_true(flyt_throttle_is_open(&throttle, SECOND + 57500));
 }
 
 static void all_is_no_pause(void **state)
@@ -82,7 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_share_is_kept),
-        cmocka_unit_test(nothing_asked_for_is_a_tenth),
+        cmocka_unit_test(nothing_asked_for_is_8_percent),
         cmocka_unit_test(all_is_no_pause),
         cmocka_unit_test(waiting_counts_little),
     };
