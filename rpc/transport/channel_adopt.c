@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "rpc/base/descriptors.h"
+#include "rpc/base/log.h"
 #include "rpc/proto/limits.h"
 
 enum { MARK_BYTES = 4 };
@@ -145,27 +146,29 @@ static bool collect_locked(struct flyt_channel *channel, uint64_t after, struct 
 
 /* ---- taking over ---- */
 
-/* Room for one more page of a server that is gone. */
-static bool reserve_page(struct flyt_channel *channel)
-{
-    void *pages =
-        realloc((void *)channel->old_pages, (channel->old_page_count + 1) * sizeof(const struct flyt_progress_page *));
-
-    if (!pages)
-        return false;
-    channel->old_pages = pages;
-    return true;
-}
-
-/* The new page in the place of the old one, which somebody may be reading. */
+/*
+ * The new page in the place of the old one, which somebody may be reading: at the same address, so that none is left
+ * over. What the old one says may still be believed, with the new one's errors too: the session goes on behind all
+ * that it had executed, and all its errors have been heard.
+ */
 static void take_page(struct flyt_channel *channel, struct flyt_channel *fresh)
 {
-    const struct flyt_progress_page *old = atomic_load(&channel->page);
+    const struct flyt_progress_page *page = atomic_exchange(&fresh->page, NULL);
+    const struct flyt_progress_page *place = atomic_load(&channel->page);
 
-    atomic_store_explicit(&channel->error_count, atomic_load(&fresh->error_count), memory_order_release);
-    atomic_store_explicit(&channel->page, atomic_exchange(&fresh->page, NULL), memory_order_release);
-    if (old)
-        channel->old_pages[channel->old_page_count++] = old;
+    if (!place)
+        place = channel->spare_page;
+    atomic_store(&channel->error_count, atomic_load(&fresh->error_count));
+    if (place && page) {
+        int status = flyt_progress_page_replace(place, page);
+        if (status) { /* it is an extra */
+            flyt_debug("progress page is left out: %s", strerror(-status));
+            flyt_progress_page_unmap(page);
+        }
+        page = status ? NULL : place;
+    }
+    channel->spare_page = page ? NULL : place;
+    atomic_store_explicit(&channel->page, page, memory_order_release);
 }
 
 /* Where it is now, for data streams and the next time. */
@@ -227,7 +230,7 @@ int flyt_channel_adopt(struct flyt_channel *channel, struct flyt_channel *fresh,
     int status = 0;
 
     flyt_output_lock(output);
-    if (!reserve_page(channel) || !collect_locked(channel, after, &out))
+    if (!collect_locked(channel, after, &out))
         status = flyt_error_set(err, -ENOMEM, "no memory for the calls that are to be sent again");
     pthread_mutex_lock(&channel->mutex);
     if (!status && (!flyt_channel_is_away(channel) || channel->is_closing))

@@ -132,9 +132,7 @@ static void free_secure(struct flyt_channel *channel)
 void flyt_channel_free(struct flyt_channel *channel)
 {
     close_descriptors(channel);
-    for (unsigned i = 0; i < channel->old_page_count; i++)
-        flyt_progress_page_unmap(channel->old_pages[i]);
-    free(channel->old_pages);
+    flyt_progress_page_unmap(channel->spare_page);
     free_secure(channel);
     flyt_data_fini(&channel->data);
     flyt_input_fini(&channel->input);

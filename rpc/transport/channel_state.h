@@ -27,8 +27,8 @@
  * (flyt_output_hold), so that nothing is written, waits until the old connection has been read to its end
  * (is_read_out: nobody becomes the reader then), and joins the threads of the data streams. From then on it is alone
  * with output, input, progress and data streams, until it makes the state UP again under both mutexes. The numbers of
- * the descriptors stay (dup2), and so does `accepted`; pages of servers that are gone stay mapped until the close,
- * because threads may be looking at them.
+ * the descriptors stay (dup2), and so do `accepted` and the address of the progress page: threads may be looking there,
+ * so it stays mapped until the close (spare_page: while a server has no page), with the page of whichever server.
  *
  * The gate is looked at under output.mutex, where a call gets its number: once it is shut no call gets one that may not
  * pass. begun_count counts what is half-sent: groups, and transfers with chunks to be sent. Who brings it to 0 looks at
@@ -157,7 +157,8 @@ struct flyt_channel {
     _Atomic(uint64_t) received, executed, completed;
     _Atomic(uint64_t) call_count, reply_count;
     /* From the handshake on; NULL: there is none. Where the session goes on, error_count is set before the new page is
-     * stored; who loads the page and then the count (channel_progress.c) never has a new page with an old count. */
+     * there; who looks at the page and then at the count (channel_progress.c) never has a new page with an old count.
+     */
     _Atomic(const struct flyt_progress_page *) page;
     _Atomic(uint64_t) error_count; /* calls of call_error and fatal that have been handed over */
     _Atomic(uint64_t) page_answer_count;
@@ -202,8 +203,7 @@ struct flyt_channel {
     struct flyt_channel *fresh;      /* NULL: none yet; set and freed by the background thread */
     uint64_t resume_after;           /* in the handler `resume`: the background thread's */
     _Atomic(uint64_t) resume_count;
-    const struct flyt_progress_page **old_pages; /* the background thread's; old_page_count of them, malloc'ed */
-    unsigned old_page_count;
+    const struct flyt_progress_page *spare_page; /* of a server that is gone, while this one has none; see AWAY */
 
     struct flyt_data data;
 };

@@ -65,6 +65,13 @@ int flyt_progress_page_map(int fd, const struct flyt_progress_page **ret_page)
     return 0;
 }
 
+int flyt_progress_page_replace(const struct flyt_progress_page *place, const struct flyt_progress_page *page)
+{
+    void *moved = mremap((void *)page, sizeof *page, sizeof *page, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)place);
+
+    return moved == MAP_FAILED ? -errno : 0;
+}
+
 void flyt_progress_page_unmap(const struct flyt_progress_page *page)
 {
     if (page)

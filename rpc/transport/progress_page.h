@@ -69,6 +69,15 @@ int flyt_progress_page_new(struct flyt_progress_page **ret_page, int *ret_fd);
  */
 int flyt_progress_page_map(int fd, const struct flyt_progress_page **ret_page);
 
+/*
+ * The client's side, where another server goes on: what is mapped at `page` is mapped at `place` afterwards, in the
+ * place of the page there, and no longer at `page`; both are of flyt_progress_page_map. One step for other threads that
+ * read at `place` meanwhile: they find the one or the other (mremap(2) changes both mappings under the lock that their
+ * page faults take). 0; or a negative errno of mremap(2), -ENOMEM where the process has its bound of mappings, and
+ * nothing has changed.
+ */
+int flyt_progress_page_replace(const struct flyt_progress_page *place, const struct flyt_progress_page *page);
+
 /* NULL is allowed. */
 void flyt_progress_page_unmap(const struct flyt_progress_page *page);
 

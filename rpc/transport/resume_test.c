@@ -224,6 +224,85 @@ static void test_the_page_of_a_dead_server_is_believed(void **state)
     close(fd);
 }
 
+/* How many progress pages a client has mapped: the server's mapping, in this process too, can be written to. */
+static unsigned count_mapped_pages(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    unsigned count = 0;
+
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps))
+        count += strstr(line, "flyt-progress") && strstr(line, " r--s ");
+    fclose(maps);
+    return count;
+}
+
+struct watcher {
+    struct pair *pair;
+    _Atomic(bool) is_over;
+    _Atomic(uint64_t) answer_count;
+};
+
+/* Looks at the page all the time, also while another one takes its place. */
+static void *watch(void *user)
+{
+    struct watcher *self = user;
+
+    while (!atomic_load(&self->is_over)) {
+        if (flyt_channel_progress(self->pair->client.channel).completed > atomic_load(&self->pair->last))
+            atomic_fetch_add(&self->pair->wrong_count, 1);
+        atomic_fetch_add(&self->answer_count, 1);
+    }
+    return NULL;
+}
+
+static void close_page(struct pair *pair)
+{
+    flyt_progress_page_unmap(pair->page);
+    close(pair->page_fd);
+}
+
+/* The next server has a page, or none; the old server's is not there any more. */
+static void replace_server(struct pair *pair, bool has_page, uint64_t round)
+{
+    close_page(pair);
+    new_page(pair);
+    if (!has_page)
+        pair->peer.handshake_fd_count = 0;
+    pair->peer.features = FLYT_FEATURE_RESUME | (has_page ? FLYT_FEATURE_PROGRESS_PAGE : 0);
+    test_peer_cut(&pair->peer);
+    wait_resumed(pair, round);
+}
+
+/* One page is mapped, however often the session has gone on, and it is the last server's. */
+static void test_no_page_is_left_over(void **state)
+{
+    struct pair *pair = new_pair();
+    struct watcher watcher = {.pair = pair};
+    pthread_t thread;
+
+    pair->peer.features |= FLYT_FEATURE_PROGRESS_PAGE;
+    new_page(pair);
+    start(pair, "unix");
+    assert_int_equal(pthread_create(&thread, NULL, watch, &watcher), 0);
+    for (uint64_t round = 1; round <= 30; round++) {
+        bool has_page = round % 5;
+        work(pair);
+        uint64_t answers = atomic_load(&watcher.answer_count);
+        replace_server(pair, has_page, round);
+        assert_int_equal(count_mapped_pages(), 1);
+        atomic_store(&pair->page->streams[4], 1000 * round);
+        assert_int_equal(flyt_channel_stream_known(pair->client.channel, 4, 1000 * round),
+                         has_page ? FLYT_CHANNEL_DONE : FLYT_CHANNEL_UNKNOWN);
+        TEST_WAIT_UNTIL(atomic_load(&watcher.answer_count) > answers);
+    }
+    atomic_store(&watcher.is_over, true);
+    pthread_join(thread, NULL);
+    stop(pair);
+    assert_int_equal(count_mapped_pages(), 0);
+}
+
 static void test_data_streams_open_again(void **state)
 {
     for (int i = 0; i < 2; i++) {
@@ -687,6 +766,7 @@ int main(void)
         cmocka_unit_test(test_an_idle_session_goes_on),
         cmocka_unit_test(test_a_call_into_the_void_is_sent_again),
         cmocka_unit_test(test_the_page_of_a_dead_server_is_believed),
+        cmocka_unit_test(test_no_page_is_left_over),
         cmocka_unit_test(test_data_streams_open_again),
         cmocka_unit_test(test_a_node_that_is_busy_is_asked_again),
         cmocka_unit_test(test_a_server_that_does_not_read_is_heard),
