@@ -71,6 +71,9 @@ union flyt_checkpoint_body {
     flyt_checkpoint_pages pages;
     flyt_checkpoint_sequence sequence;
     flyt_checkpoint_end end;
+    flyt_checkpoint_streams streams;
+    flyt_checkpoint_elsewhere elsewhere;
+    flyt_checkpoint_alive alive;
 };
 
 /* One row for each type. */

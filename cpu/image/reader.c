@@ -2,13 +2,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <lz4.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zstd.h>
 
 #include "cpu/image/checksum.h"
 
@@ -32,7 +30,9 @@ struct flyt_checkpoint_reader {
     const struct flyt_record_type *row; /* of the current record; NULL: body holds nothing to free */
     union flyt_checkpoint_body body;
     bool is_payload_open; /* not read yet */
-    ZSTD_DCtx *zstd;
+    struct flyt_unpacker unpacker;
+    int (*wait)(void *user, struct flyt_error *err); /* NULL: the descriptor blocks */
+    void *wait_user;
     struct buffer record;            /* head and body */
     struct buffer payload, unpacked; /* of what nobody wants, or is packed */
 };
@@ -78,6 +78,13 @@ int flyt_checkpoint_reader_new(int fd, const char *name, bool must_end, struct f
     return 0;
 }
 
+void flyt_checkpoint_reader_set_wait(struct flyt_checkpoint_reader *reader,
+                                     int (*wait)(void *user, struct flyt_error *err), void *user)
+{
+    reader->wait = wait;
+    reader->wait_user = user;
+}
+
 static void forget_record(struct flyt_checkpoint_reader *reader)
 {
     if (reader->row)
@@ -90,7 +97,7 @@ struct flyt_checkpoint_reader *flyt_checkpoint_reader_free(struct flyt_checkpoin
     if (reader) {
         forget_record(reader);
         flyt_checkpoint_rules_fini(&reader->rules);
-        ZSTD_freeDCtx(reader->zstd);
+        flyt_unpacker_fini(&reader->unpacker);
         free(reader->record.data);
         free(reader->payload.data);
         free(reader->unpacked.data);
@@ -114,6 +121,15 @@ static int need(struct flyt_checkpoint_reader *reader, struct buffer *buffer, si
     return 0;
 }
 
+/* Nothing is there to be read. 0: it is to be tried again. */
+static int wait_for_more(struct flyt_checkpoint_reader *reader, struct flyt_error *err)
+{
+    struct flyt_error why;
+    int status = reader->wait(reader->wait_user, &why);
+
+    return status ? fail(reader, status, reader->stream_bytes, err, "%s", why.text) : 0;
+}
+
 /* Reads exactly so many bytes. what: that are missing where it ends before. */
 static int read_all(struct flyt_checkpoint_reader *reader, void *place, size_t bytes, const char *what,
                     struct flyt_error *err)
@@ -124,6 +140,12 @@ static int read_all(struct flyt_checkpoint_reader *reader, void *place, size_t b
         ssize_t count = read(reader->fd, at, bytes);
         if (count < 0 && errno == EINTR)
             continue;
+        if (count < 0 && errno == EAGAIN && reader->wait) {
+            int status = wait_for_more(reader, err);
+            if (status)
+                return status;
+            continue;
+        }
         if (count < 0) {
             int code = errno;
             return fail(reader, -code, reader->stream_bytes, err, "%s", strerror(code));
@@ -171,15 +193,6 @@ static int read_payload(struct flyt_checkpoint_reader *reader, void *place, stru
     return status ? fail(reader, status, reader->record_offset_bytes, err, "%s: %s", what, why.text) : 0;
 }
 
-static bool unpack(struct flyt_checkpoint_reader *reader, void *place, size_t raw_bytes)
-{
-    if (reader->body.pages.encoding == FLYT_CHECKPOINT_LZ4)
-        return LZ4_decompress_safe((const char *)reader->payload.data, place, (int)reader->head.payload_bytes,
-                                   (int)raw_bytes) == (int)raw_bytes;
-    return ZSTD_decompressDCtx(reader->zstd, place, raw_bytes, reader->payload.data, reader->head.payload_bytes) ==
-           raw_bytes;
-}
-
 static bool is_packed(const struct flyt_checkpoint_reader *reader)
 {
     return reader->row && reader->head.type == FLYT_CHECKPOINT_PAGES &&
@@ -209,14 +222,16 @@ int flyt_checkpoint_place(struct flyt_checkpoint_reader *reader, void *place, st
     if (!is_packed(reader))
         return read_payload(reader, place, err);
     int status = need(reader, &reader->payload, reader->head.payload_bytes, err);
-    if (!status && !reader->zstd && !(reader->zstd = ZSTD_createDCtx()))
-        status = fail(reader, -ENOMEM, reader->stream_bytes, err, "no memory");
     if (!status)
         status = read_payload(reader, reader->payload.data, err);
-    if (!status && !unpack(reader, place, place_bytes(reader)))
-        status = fail(reader, -EBADMSG, reader->record_offset_bytes, err, "%u pages at %#" PRIx64 " cannot be unpacked",
-                      reader->body.pages.page_count, (uint64_t)reader->body.pages.address);
-    return status;
+    if (status)
+        return status;
+    status = flyt_unpacker_unpack(&reader->unpacker, reader->body.pages.encoding, reader->payload.data,
+                                  reader->head.payload_bytes, place, place_bytes(reader));
+    return status
+               ? fail(reader, status, reader->record_offset_bytes, err, "%u pages at %#" PRIx64 " cannot be unpacked",
+                      reader->body.pages.page_count, (uint64_t)reader->body.pages.address)
+               : 0;
 }
 
 /* What nobody wanted is checked all the same. */
@@ -365,6 +380,9 @@ static int take_record(struct flyt_checkpoint_reader *reader, const struct flyt_
         if (!reader->build)
             return fail(reader, -ENOMEM, reader->stream_bytes, err, "no memory");
     }
+    if (reader->head.type == FLYT_CHECKPOINT_STREAMS && reader->must_end)
+        return fail(reader, -ENOTSUP, reader->record_offset_bytes, err,
+                    "it was written for a server of another node, and not to be kept: contents are not in it");
     reader->is_payload_open = reader->head.payload_bytes > 0;
     /* The empty global is whole without a payload. */
     if (!reader->is_payload_open)
@@ -414,6 +432,11 @@ const struct flyt_checkpoint_totals *flyt_checkpoint_reader_totals(const struct 
 const struct flyt_page_map *flyt_checkpoint_reader_pages(const struct flyt_checkpoint_reader *reader)
 {
     return &reader->rules.map;
+}
+
+uint64_t flyt_checkpoint_reader_page_count(const struct flyt_checkpoint_reader *reader)
+{
+    return flyt_checkpoint_rules_pages(&reader->rules);
 }
 
 uint64_t flyt_checkpoint_reader_bytes(const struct flyt_checkpoint_reader *reader)

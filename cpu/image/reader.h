@@ -18,6 +18,7 @@
 #ifndef FLYT_IMAGE_READER_H
 #define FLYT_IMAGE_READER_H
 
+#include "cpu/image/packing.h"
 #include "cpu/image/rules.h"
 
 /* Body, its decoded form, payload, unpacked pages. */
@@ -36,10 +37,16 @@ struct flyt_checkpoint_record {
     uint64_t stream_offset_bytes;
 };
 
-/* name: what errors call it, copied. must_end: the descriptor has to end with the image, as a file does. Reads nothing
- * yet. On success free with flyt_checkpoint_reader_free. */
+/* name: what errors call it, copied. must_end: the descriptor has to end with the image, as a file does, which is
+ * refused where contents are elsewhere. Reads nothing yet. On success free with flyt_checkpoint_reader_free. */
 int flyt_checkpoint_reader_new(int fd, const char *name, bool must_end, struct flyt_checkpoint_reader **ret_reader,
                                struct flyt_error *err);
+/*
+ * The descriptor does not block (O_NONBLOCK): `wait` is called where nothing is there, and waits until there is. 0, or
+ * a negative errno with a clause ("nothing was heard …"), with which reading fails.
+ */
+void flyt_checkpoint_reader_set_wait(struct flyt_checkpoint_reader *reader,
+                                     int (*wait)(void *user, struct flyt_error *err), void *user);
 /* NULL is allowed. Returns NULL. */
 struct flyt_checkpoint_reader *flyt_checkpoint_reader_free(struct flyt_checkpoint_reader *reader);
 
@@ -55,6 +62,8 @@ int flyt_checkpoint_place(struct flyt_checkpoint_reader *reader, void *place, st
 /* What came so far. Both live as long as the reader. */
 const struct flyt_checkpoint_totals *flyt_checkpoint_reader_totals(const struct flyt_checkpoint_reader *reader);
 const struct flyt_page_map *flyt_checkpoint_reader_pages(const struct flyt_checkpoint_reader *reader);
+/* Pages of all rounds. */
+uint64_t flyt_checkpoint_reader_page_count(const struct flyt_checkpoint_reader *reader);
 uint64_t flyt_checkpoint_reader_bytes(const struct flyt_checkpoint_reader *reader);
 
 #endif

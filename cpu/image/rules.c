@@ -293,6 +293,60 @@ static int take_pages(struct flyt_checkpoint_rules *rules, const flyt_checkpoint
     return 0;
 }
 
+/* ---- from node to node ---- */
+
+static int take_streams(struct flyt_checkpoint_rules *rules, const flyt_checkpoint_streams *streams,
+                        struct flyt_error *err)
+{
+    if (rules->totals.has_streams || streams->stream_count > FLYT_CHECKPOINT_STREAMS_MAX)
+        return flyt_error_set(err, -EBADMSG, "%u further connections, or told twice", streams->stream_count);
+    if (!rules->has_hashes || rules->has_parent)
+        return refuse(err, "it goes to another node without hashes, or builds on another image");
+    rules->totals.has_streams = true;
+    rules->totals.stream_count = streams->stream_count;
+    return 0;
+}
+
+/* The number of pages, or 0: the runs make no sense. */
+static uint32_t count_pages(const struct flyt_checkpoint_totals *totals, const flyt_checkpoint_elsewhere *batch)
+{
+    uint64_t page_count = 0;
+
+    for (u_int i = 0; i < batch->runs.runs_len; i++) {
+        const flyt_checkpoint_run *run = &batch->runs.runs_val[i];
+        page_count += run->page_count;
+        if (!run->page_count || page_count > FLYT_CHECKPOINT_BATCH_PAGES_MAX || run->address % PAGE_BYTES ||
+            !is_in_a_window(totals, run->address, run->page_count * PAGE_BYTES) ||
+            flyt_window_device(run->address) != flyt_window_device(batch->runs.runs_val[0].address))
+            return 0;
+    }
+    return (uint32_t)page_count;
+}
+
+static int take_elsewhere(struct flyt_checkpoint_rules *rules, const flyt_checkpoint_elsewhere *batch,
+                          struct flyt_error *err)
+{
+    uint32_t page_count = count_pages(&rules->totals, batch);
+
+    if (!batch->stream || batch->stream > rules->totals.stream_count || batch->number != rules->batch_number + 1)
+        return flyt_error_set(err, -EBADMSG, "pages %" PRIu64 " of connection %u are not in order",
+                              (uint64_t)batch->number, batch->stream);
+    if (!page_count || batch->hashes.hashes_len != page_count * FLYT_CHECKPOINT_PAGE_HASH_BYTES)
+        return flyt_error_set(err, -EBADMSG, "pages %" PRIu64 " of connection %u make no sense",
+                              (uint64_t)batch->number, batch->stream);
+    for (u_int i = 0; i < batch->runs.runs_len; i++) {
+        const flyt_checkpoint_run *run = &batch->runs.runs_val[i];
+        int status = flyt_page_map_mark(&rules->map, run->address, run->page_count, true);
+        if (status)
+            return flyt_error_set(err, -EBADMSG, "of %u pages at %#" PRIx64 " some %s", run->page_count,
+                                  (uint64_t)run->address,
+                                  status == -EEXIST ? "come twice in one round" : "are in no extent");
+    }
+    rules->batch_number = batch->number;
+    rules->totals.elsewhere_page_count += page_count;
+    return 0;
+}
+
 static int take_sequence(struct flyt_checkpoint_rules *rules, const flyt_checkpoint_sequence *sequence,
                          struct flyt_error *err)
 {
@@ -308,13 +362,18 @@ static int take_sequence(struct flyt_checkpoint_rules *rules, const flyt_checkpo
     return 0;
 }
 
-static int take_end(const struct flyt_checkpoint_rules *rules, const flyt_checkpoint_end *end, struct flyt_error *err)
+uint64_t flyt_checkpoint_rules_pages(const struct flyt_checkpoint_rules *rules)
 {
-    uint64_t page_count = 0;
+    uint64_t page_count = rules->totals.elsewhere_page_count;
 
     for (unsigned i = 0; i < FLYT_CHECKPOINT_ENCODINGS; i++)
         page_count += rules->totals.page_counts[i];
-    if (end->page_count != page_count || end->record_count != rules->totals.record_count)
+    return page_count;
+}
+
+static int take_end(const struct flyt_checkpoint_rules *rules, const flyt_checkpoint_end *end, struct flyt_error *err)
+{
+    if (end->page_count != flyt_checkpoint_rules_pages(rules) || end->record_count != rules->totals.record_count)
         return refuse(err, "its totals do not fit what came");
     return 0;
 }
@@ -380,11 +439,20 @@ int flyt_checkpoint_rules_take(struct flyt_checkpoint_rules *rules, uint32_t typ
     case FLYT_CHECKPOINT_SEQUENCE:
         status = take_sequence(rules, &body->sequence, err);
         break;
+    case FLYT_CHECKPOINT_STREAMS:
+        status = take_streams(rules, &body->streams, err);
+        break;
+    case FLYT_CHECKPOINT_ELSEWHERE:
+        status = take_elsewhere(rules, &body->elsewhere, err);
+        break;
+    case FLYT_CHECKPOINT_ALIVE:
+        status = rules->totals.has_streams ? 0 : refuse(err, "nobody has asked whether it goes on");
+        break;
     default:
         status = take_end(rules, &body->end, err);
     }
     if (!status) {
-        rules->rank = row->rank;
+        rules->rank = row->rank ? row->rank : rules->rank;
         rules->totals.record_count++;
     }
     return status;

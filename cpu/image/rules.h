@@ -28,6 +28,9 @@ struct flyt_checkpoint_totals {
     uint64_t global_count, global_bytes, constant_count, constant_bytes;
     uint64_t page_counts[FLYT_CHECKPOINT_ENCODINGS]; /* in records of that encoding, of all rounds */
     uint64_t page_payload_bytes;
+    uint64_t elsewhere_page_count; /* whose contents came over other connections */
+    bool has_streams;              /* it was written for one reader, who answers */
+    uint32_t stream_count;
     flyt_checkpoint_sequence sequence;
 };
 
@@ -48,7 +51,8 @@ struct flyt_checkpoint_rules {
     bool has_parent, has_hashes;
     bool are_allocations_old; /* an extent went away since they were told */
     uint64_t allocation_end;
-    uint64_t object_next; /* the least number that a new object may have */
+    uint64_t object_next;  /* the least number that a new object may have */
+    uint64_t batch_number; /* of the last pages that are elsewhere */
     struct flyt_checkpoint_part part;
     void *module_images; /* their hashes (tsearch(3)) */
     struct flyt_page_map map;
@@ -67,6 +71,8 @@ int flyt_checkpoint_rules_take(struct flyt_checkpoint_rules *rules, uint32_t typ
 /* The payload of the record that was taken last, whole. Same results. */
 int flyt_checkpoint_rules_payload(struct flyt_checkpoint_rules *rules, const void *payload, uint64_t payload_bytes,
                                   struct flyt_error *err);
+/* How many pages came so far, of all rounds. */
+uint64_t flyt_checkpoint_rules_pages(const struct flyt_checkpoint_rules *rules);
 /* Whether this module image (FLYT_SHA256_BYTES) came already. */
 bool flyt_checkpoint_rules_has_module_image(const struct flyt_checkpoint_rules *rules, const void *sha256);
 

@@ -2,19 +2,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <lz4.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <zstd.h>
 
 #include "cpu/image/checksum.h"
 #include "rpc/base/id.h"
-
-/* Packed contents must be smaller by this part of them, or reading them again would cost more than it saves. */
-enum { ZSTD_LEVEL = 1, GAIN_PART = 16 };
 
 struct flyt_checkpoint_writer {
     int fd;
@@ -25,9 +20,7 @@ struct flyt_checkpoint_writer {
     struct flyt_error failed; /* code 0: not yet */
     struct flyt_checkpoint_rules rules;
     struct flyt_sha256 digest; /* of heads and bodies */
-    enum flyt_checkpoint_packing packing;
-    ZSTD_CCtx *zstd;
-    unsigned char *packed; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX where there is a packing */
+    struct flyt_packer packer;
     unsigned char head[FLYT_RECORD_HEAD_BYTES + FLYT_CHECKPOINT_BODY_BYTES_MAX];
 };
 
@@ -142,17 +135,11 @@ int flyt_checkpoint_writer_new_cancellable(int fd, int cancel_fd, const char *na
     memset(writer, 0, offsetof(struct flyt_checkpoint_writer, head));
     writer->fd = fd;
     writer->cancel_fd = cancel_fd;
-    writer->packing = packing;
     flyt_checkpoint_rules_init(&writer->rules);
     flyt_sha256_init(&writer->digest);
     writer->name = strdup(name);
-    if (packing != FLYT_CHECKPOINT_PACK_NOT)
-        writer->packed = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
-    if (packing == FLYT_CHECKPOINT_PACK_ZSTD)
-        writer->zstd = ZSTD_createCCtx();
-    int status = 0;
-    if (!writer->name || (packing != FLYT_CHECKPOINT_PACK_NOT && !writer->packed) ||
-        (packing == FLYT_CHECKPOINT_PACK_ZSTD && !writer->zstd))
+    int status = flyt_packer_init(&writer->packer, packing);
+    if (!writer->name || status)
         status = flyt_error_set(err, -ENOMEM, "image %s: no memory", name);
     if (!status)
         status = begin(writer, head, err);
@@ -167,8 +154,7 @@ struct flyt_checkpoint_writer *flyt_checkpoint_writer_free(struct flyt_checkpoin
 {
     if (writer) {
         flyt_checkpoint_rules_fini(&writer->rules);
-        ZSTD_freeCCtx(writer->zstd);
-        free(writer->packed);
+        flyt_packer_fini(&writer->packer);
         free(writer->name);
         free(writer);
     }
@@ -183,11 +169,11 @@ int flyt_checkpoint_put_sequence(struct flyt_checkpoint_writer *writer, const fl
 
 int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_error *err)
 {
-    flyt_checkpoint_end end = {.record_count = writer->rules.totals.record_count, .stream_bytes = writer->stream_bytes};
+    flyt_checkpoint_end end = {.record_count = writer->rules.totals.record_count,
+                               .stream_bytes = writer->stream_bytes,
+                               .page_count = flyt_checkpoint_rules_pages(&writer->rules)};
     struct flyt_sha256 digest = writer->digest;
 
-    for (unsigned i = 0; i < FLYT_CHECKPOINT_ENCODINGS; i++)
-        end.page_count += writer->rules.totals.page_counts[i];
     flyt_sha256_end(&digest, (unsigned char *)end.digest);
     int status = put(writer, FLYT_CHECKPOINT_END, &end, NULL, 0, err);
     writer->has_ended = !status;
@@ -207,6 +193,11 @@ bool flyt_checkpoint_writer_has_ended(const struct flyt_checkpoint_writer *write
 uint64_t flyt_checkpoint_writer_bytes(const struct flyt_checkpoint_writer *writer)
 {
     return writer->stream_bytes;
+}
+
+uint64_t flyt_checkpoint_writer_pages(const struct flyt_checkpoint_writer *writer)
+{
+    return flyt_checkpoint_rules_pages(&writer->rules);
 }
 
 /* ---- small records ---- */
@@ -328,19 +319,6 @@ static bool is_zero(const unsigned char *page)
     return !page[0] && !memcmp(page, page + 1, FLYT_CHECKPOINT_PAGE_BYTES - 1);
 }
 
-/* Packs into writer->packed. 0: it does not become smaller, or not by much. */
-static uint32_t pack(struct flyt_checkpoint_writer *writer, const void *contents, uint32_t bytes)
-{
-    uint32_t most_bytes = bytes - bytes / GAIN_PART;
-
-    if (writer->packing == FLYT_CHECKPOINT_PACK_LZ4) {
-        int count = LZ4_compress_default(contents, (char *)writer->packed, (int)bytes, (int)most_bytes);
-        return count > 0 ? (uint32_t)count : 0;
-    }
-    size_t count = ZSTD_compressCCtx(writer->zstd, writer->packed, most_bytes, contents, bytes, ZSTD_LEVEL);
-    return ZSTD_isError(count) ? 0 : (uint32_t)count;
-}
-
 /* Hashes of a part of the pages, from hashes of all. */
 static void set_hashes(flyt_checkpoint_pages *body, const void *hashes, uint64_t first)
 {
@@ -354,14 +332,10 @@ static int put_contents(struct flyt_checkpoint_writer *writer, flyt_checkpoint_p
                         struct flyt_error *err)
 {
     uint32_t raw_bytes = body->page_count * FLYT_CHECKPOINT_PAGE_BYTES;
-    uint32_t packed_bytes = writer->packing == FLYT_CHECKPOINT_PACK_NOT ? 0 : pack(writer, contents, raw_bytes);
+    const void *payload;
+    uint32_t payload_bytes = flyt_packer_pack(&writer->packer, contents, raw_bytes, &body->encoding, &payload);
 
-    if (!packed_bytes) {
-        body->encoding = FLYT_CHECKPOINT_RAW;
-        return put(writer, FLYT_CHECKPOINT_PAGES, body, contents, raw_bytes, err);
-    }
-    body->encoding = writer->packing == FLYT_CHECKPOINT_PACK_LZ4 ? FLYT_CHECKPOINT_LZ4 : FLYT_CHECKPOINT_ZSTD;
-    return put(writer, FLYT_CHECKPOINT_PAGES, body, writer->packed, packed_bytes, err);
+    return put(writer, FLYT_CHECKPOINT_PAGES, body, payload, payload_bytes, err);
 }
 
 int flyt_checkpoint_put_pages(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t page_count,
@@ -402,4 +376,41 @@ int flyt_checkpoint_put_run(struct flyt_checkpoint_writer *writer, uint64_t addr
         first += body.page_count;
     }
     return status;
+}
+
+/* ---- from node to node ---- */
+
+int flyt_checkpoint_put_streams(struct flyt_checkpoint_writer *writer, unsigned stream_count, const void *hash_key,
+                                struct flyt_error *err)
+{
+    flyt_checkpoint_streams body = {.stream_count = stream_count};
+
+    memcpy(body.hash_key, hash_key, sizeof body.hash_key);
+    int status = put(writer, FLYT_CHECKPOINT_STREAMS, &body, NULL, 0, err);
+    explicit_bzero(&body, sizeof body);
+    return status;
+}
+
+int flyt_checkpoint_put_elsewhere(struct flyt_checkpoint_writer *writer, unsigned stream,
+                                  const flyt_checkpoint_run *runs, uint32_t run_count, const void *hashes,
+                                  uint64_t *ret_number, struct flyt_error *err)
+{
+    flyt_checkpoint_elsewhere body = {.stream = stream, .number = writer->rules.batch_number + 1};
+
+    body.runs.runs_val = (flyt_checkpoint_run *)runs;
+    body.runs.runs_len = run_count;
+    for (uint32_t i = 0; i < run_count; i++)
+        body.hashes.hashes_len += runs[i].page_count * FLYT_CHECKPOINT_PAGE_HASH_BYTES;
+    body.hashes.hashes_val = (char *)hashes;
+    int status = put(writer, FLYT_CHECKPOINT_ELSEWHERE, &body, NULL, 0, err);
+    if (!status)
+        *ret_number = body.number;
+    return status;
+}
+
+int flyt_checkpoint_put_alive(struct flyt_checkpoint_writer *writer, uint64_t idle_ms, struct flyt_error *err)
+{
+    flyt_checkpoint_alive body = {.idle_ms = idle_ms};
+
+    return put(writer, FLYT_CHECKPOINT_ALIVE, &body, NULL, 0, err);
 }

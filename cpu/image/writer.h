@@ -17,13 +17,11 @@
 #define FLYT_IMAGE_WRITER_H
 
 #include "checkpoint.h"
+#include "cpu/image/packing.h"
 #include "cpu/image/rules.h"
 #include "rpc/base/error.h"
 
 struct flyt_checkpoint_writer;
-
-/* What is tried with the contents of pages, up to 64 together; what does not become smaller goes raw. */
-enum flyt_checkpoint_packing { FLYT_CHECKPOINT_PACK_NOT, FLYT_CHECKPOINT_PACK_LZ4, FLYT_CHECKPOINT_PACK_ZSTD };
 
 /* name: what errors call it, copied. head: page_bytes is set here. Writes the beginning. On success free with
  * flyt_checkpoint_writer_free. */
@@ -68,6 +66,19 @@ int flyt_checkpoint_put_pages(struct flyt_checkpoint_writer *writer, uint64_t ad
 /* Pages without contents: FLYT_CHECKPOINT_ZERO, or FLYT_CHECKPOINT_PARENT, which undoes those of an earlier round. */
 int flyt_checkpoint_put_run(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t page_count,
                             flyt_checkpoint_encoding encoding, const void *hashes, struct flyt_error *err);
+/*
+ * From node to node, behind the slots and before the first round: how many further connections there are, and the key
+ * of the hashes (FLYT_CHECKPOINT_HASH_KEY_BYTES). Then who reads answers (answer.h).
+ */
+int flyt_checkpoint_put_streams(struct flyt_checkpoint_writer *writer, unsigned stream_count, const void *hash_key,
+                                struct flyt_error *err);
+/* Pages whose contents go over one of them, behind those of the last number. hashes: of each. *ret_number: which they
+ * are (frame.h). */
+int flyt_checkpoint_put_elsewhere(struct flyt_checkpoint_writer *writer, unsigned stream,
+                                  const flyt_checkpoint_run *runs, uint32_t run_count, const void *hashes,
+                                  uint64_t *ret_number, struct flyt_error *err);
+/* Nothing is to be written, and there will be more. */
+int flyt_checkpoint_put_alive(struct flyt_checkpoint_writer *writer, uint64_t idle_ms, struct flyt_error *err);
 /* Without a parent every page of every extent must have come. */
 int flyt_checkpoint_put_sequence(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_sequence *sequence,
                                  struct flyt_error *err);
@@ -75,6 +86,8 @@ int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_e
 
 /* What was put so far. Lives as long as the writer. */
 const struct flyt_checkpoint_totals *flyt_checkpoint_writer_totals(const struct flyt_checkpoint_writer *writer);
+/* Pages of all rounds. */
+uint64_t flyt_checkpoint_writer_pages(const struct flyt_checkpoint_writer *writer);
 /* Whether put_end has written the last record. */
 bool flyt_checkpoint_writer_has_ended(const struct flyt_checkpoint_writer *writer);
 uint64_t flyt_checkpoint_writer_bytes(const struct flyt_checkpoint_writer *writer);

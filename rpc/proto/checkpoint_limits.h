@@ -30,6 +30,12 @@
 #define FLYT_CHECKPOINT_RUN_PAGES_MAX    32768 /* of one record without */
 #define FLYT_CHECKPOINT_HASHES_BYTES_MAX 524288
 
+/* From node to node. */
+#define FLYT_CHECKPOINT_STREAMS_MAX            8
+#define FLYT_CHECKPOINT_HASH_KEY_BYTES         16
+#define FLYT_CHECKPOINT_BATCH_PAGES_MAX        256 /* of one record whose contents are elsewhere */
+#define FLYT_CHECKPOINT_BATCH_HASHES_BYTES_MAX 4096
+
 #define FLYT_CHECKPOINT_CHAIN_MAX 4096 /* images that build on each other; files in a folder */
 
 #endif
