@@ -51,7 +51,7 @@ $(image_state_samples): cpu/server/image_state_test.cu
 $(B)/cpu/server/image_state_test.o $(B)/cpu/server/image_symbols_test.o: CFLAGS += -DSAMPLES='"$(B)/cpu/server/image_state_samples"'
 $(B)/cpu/server/image_state_test $(B)/cpu/server/image_symbols_test: | $(image_state_samples)
 
-server_process_objs := $(call objs,$(addprefix cpu/server/fake_,manager.c node.c program.c wire.c) rpc/transport/test_client.c) \
+server_process_objs := $(call objs,$(addprefix cpu/server/fake_,image.c manager.c node.c program.c wire.c) rpc/transport/test_client.c) \
 		$(GEN)/flyt_clnt.o
 $(B)/cpu/server/prepare_test: $(IMAGE_OBJS) $(call objs,cpu/server/state.c)
 $(B)/cpu/server/written_test: $(IMAGE_OBJS) | $(B)/bin/flytctl
