@@ -204,6 +204,8 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
             flyt_given_take(&child->given, &child->driver, &message->extent, fds[0]);
         else if (message->kind == FLYT_SERVER_LINK_FOLDER)
             status = take_folder(child, fds[0]);
+        else if (message->kind == FLYT_SERVER_LINK_EXTENT_CREDITED)
+            status = 0; /* of what was received and is gone again: it has not been charged here */
         else if (flyt_prepare_takes(message->kind))
             status = flyt_prepare_take(&child->session, &child->given, &child->message, fds, *ret_fd_count,
                                        FLYT_SERVER_LINK_FD);

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "cpu/server/copier.h"
+#include "cpu/server/sending.h"
 #include "cpu/server/session.h"
 #include "cpu/server/writing.h"
 #include "rpc/base/descriptors.h"
@@ -16,6 +17,7 @@
 enum {
     REST_NS = 100 * 1000 * 1000,        /* between two rounds, when it is ready */
     IMAGE_REST_NS = 1000 * 1000 * 1000, /* the same for an image, which each round makes longer */
+    RESTS_SHORT = 400,                  /* rounds of one that is sent to another node, for which it is REST_NS */
     MIRRORS_NS = 10 * 1000 * 1000,      /* between two rounds, while mirrors are still to come */
     LOOKS_MAX = 3, /* of a session of which nothing runs: one finds the rest, one that it is there, one is too many */
 };
@@ -47,10 +49,10 @@ static int make_key(struct flyt_page_key *ret_key, struct flyt_error *err)
     return 0;
 }
 
-static int open_copiers(struct flyt_session *session, struct flyt_copying *copying, struct flyt_error *err)
+static int open_copiers(struct flyt_session *session, struct flyt_copying *copying, const struct flyt_page_key *key,
+                        struct flyt_error *err)
 {
-    struct flyt_page_key key;
-    int status = make_key(&key, err);
+    int status = 0;
     for (unsigned i = 0; i < session->device_count && status == 0; i++) {
         struct flyt_device *device;
         CUresult result = flyt_session_use_device(session, i, &device);
@@ -58,38 +60,59 @@ static int open_copiers(struct flyt_session *session, struct flyt_copying *copyi
             status = flyt_error_set(err, -EIO, "device %u: no context can be made, cuda_result=%d", i, (int)result);
         if (status == 0)
             status =
-                flyt_copier_open(&copying->copiers[i], device, &key, copying->move.slowdown_pct, copying->writing, err);
+                flyt_copier_open(&copying->copiers[i], device, key, copying->move.slowdown_pct, copying->writing, err);
         copying->count += status == 0;
     }
-    explicit_bzero(&key, sizeof key);
     return status;
 }
 
-static int open_writing(struct flyt_session *session, struct flyt_copying *copying, int fd, struct flyt_error *err)
+static void close_all(int fd, const int *stream_fds, unsigned stream_count)
 {
-    struct flyt_device *device;
-    if (flyt_session_use_device(session, 0, &device) != CUDA_SUCCESS) {
-        flyt_close(fd);
-        return flyt_error_set(err, -EIO, "device 0: no context can be made");
-    }
-    return flyt_writing_open(session, fd, copying->move.packing, &copying->writing, err);
+    flyt_close(fd);
+    for (unsigned i = 0; i < stream_count; i++)
+        flyt_close(stream_fds[i]);
 }
 
-/* fd: -1: to mirrors. */
+/* The descriptors, `move` says how many, are taken over. */
+static int open_writing(struct flyt_session *session, struct flyt_copying *copying,
+                        const struct flyt_server_link_move *move, int fd, const int *stream_fds,
+                        const struct flyt_page_key *key, struct flyt_error *err)
+{
+    const bool is_sent = move->kind == FLYT_SERVER_LINK_MOVE_SEND;
+    const struct flyt_writing_goal goal = {.packing = move->packing,
+                                           .fd = fd,
+                                           .streams = is_sent ? &move->streams : NULL,
+                                           .stream_fds = stream_fds,
+                                           .hash_key = key};
+    struct flyt_device *device;
+    if (flyt_session_use_device(session, 0, &device) != CUDA_SUCCESS) {
+        close_all(fd, stream_fds, is_sent ? move->streams.stream_count : 0);
+        return flyt_error_set(err, -EIO, "device 0: no context can be made");
+    }
+    return flyt_writing_open(session, &goal, &copying->writing, err);
+}
+
+/* fd: -1: to mirrors; of an image, it and the streams' are taken over. */
 static CUresult begin(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
-                      struct flyt_error *err)
+                      const int *stream_fds, struct flyt_error *err)
 {
     struct flyt_copying *copying = calloc(1, sizeof *copying);
-    if (!copying) {
-        flyt_error_set(err, -ENOMEM, "out of host memory");
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct flyt_page_key key;
+    int status = copying ? make_key(&key, err) : flyt_error_set(err, -ENOMEM, "out of host memory");
+    if (status) {
+        close_all(fd, stream_fds, move->kind == FLYT_SERVER_LINK_MOVE_SEND ? move->streams.stream_count : 0);
+        free(copying);
+        return status == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
     }
     copying->move = *move;
+    explicit_bzero(&copying->move.streams, sizeof copying->move.streams);
     copying->begin_ns = fd < 0 ? UINT64_MAX : 0;
     session->copying = copying;
-    int status = fd < 0 ? 0 : open_writing(session, copying, fd, err);
+    if (fd >= 0)
+        status = open_writing(session, copying, move, fd, stream_fds, &key, err);
     if (status == 0)
-        status = open_copiers(session, copying, err);
+        status = open_copiers(session, copying, &key, err);
+    explicit_bzero(&key, sizeof key);
     if (status == 0)
         return CUDA_SUCCESS;
     flyt_copying_fini(session);
@@ -113,7 +136,7 @@ CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_serv
                             struct flyt_error *err)
 {
     CUresult result = check(session, move, move->kind == FLYT_SERVER_LINK_MOVE_MIRROR, err);
-    return result == CUDA_SUCCESS ? begin(session, move, -1, err) : result;
+    return result == CUDA_SUCCESS ? begin(session, move, -1, NULL, err) : result;
 }
 
 CUresult flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
@@ -122,7 +145,7 @@ CUresult flyt_copying_begin_image(struct flyt_session *session, const struct fly
     bool is_right = move->kind == FLYT_SERVER_LINK_MOVE_WRITE && move->packing <= FLYT_CHECKPOINT_PACK_ZSTD && fd >= 0;
     CUresult result = check(session, move, is_right, err);
     if (result == CUDA_SUCCESS)
-        return begin(session, move, fd, err);
+        return begin(session, move, fd, NULL, err);
     flyt_close(fd);
     return result;
 }
@@ -130,11 +153,13 @@ CUresult flyt_copying_begin_image(struct flyt_session *session, const struct fly
 CUresult flyt_copying_begin_sending(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
                                     const int *stream_fds, unsigned stream_count, struct flyt_error *err)
 {
-    flyt_close(fd);
-    for (unsigned i = 0; i < stream_count; i++)
-        flyt_close(stream_fds[i]);
-    flyt_error_set(err, -ENOTSUP, "this server sends nothing to other nodes");
-    return CUDA_ERROR_NOT_SUPPORTED;
+    bool is_right = move->kind == FLYT_SERVER_LINK_MOVE_SEND && move->packing <= FLYT_CHECKPOINT_PACK_ZSTD && fd >= 0 &&
+                    move->streams.stream_count == stream_count;
+    CUresult result = check(session, move, is_right, err);
+    if (result == CUDA_SUCCESS)
+        return begin(session, move, fd, stream_fds, err);
+    close_all(fd, stream_fds, stream_count);
+    return result;
 }
 
 /* Frees what nothing on the GPU uses any more. Whether that was all. */
@@ -325,6 +350,15 @@ static void end_last(struct flyt_session *session, bool has_looked, bool is_exac
         flyt_error_set(&copying->err, -EIO, "memory changes though nothing of the session runs any more");
 }
 
+/* Between two rounds when it is ready. An image may have so many rounds and no more: what is sent, and is to be stopped
+ * soon, has its share of them quickly, so that little is left then. */
+static uint64_t rest_ns(const struct flyt_copying *copying)
+{
+    const struct flyt_writing *writing = copying->writing;
+    bool is_short = !writing || (writing->sending && writing->round_count < RESTS_SHORT);
+    return is_short ? REST_NS : IMAGE_REST_NS;
+}
+
 /* While the program runs. */
 static void end_running(struct flyt_session *session, uint64_t dirty_pages, uint64_t unsent_pages, uint64_t pages)
 {
@@ -338,7 +372,7 @@ static void end_running(struct flyt_session *session, uint64_t dirty_pages, uint
         copying->is_ready = true;
         copying->begin_ns = NEVER_NS; /* what is left is for when the program has stopped */
     } else if (copying->is_ready)
-        copying->begin_ns = now_ns + (copying->writing ? IMAGE_REST_NS : REST_NS);
+        copying->begin_ns = now_ns + rest_ns(copying);
     else if (has_all)
         copying->begin_ns = now_ns;
     else

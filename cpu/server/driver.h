@@ -48,6 +48,7 @@
     X(cuEventDestroy)                                                                                                  \
     X(cuEventRecord)                                                                                                   \
     X(cuEventQuery)                                                                                                    \
+    X(cuEventSynchronize)                                                                                              \
     X(cuEventElapsedTime)                                                                                              \
     X(cuMemGetInfo)                                                                                                    \
     X(cuMemHostAlloc)                                                                                                  \

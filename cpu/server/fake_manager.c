@@ -53,7 +53,8 @@ static void drop_extent(struct fake_server *server, struct flyt_server_link_mess
     } else {
         extent->bytes = server->extents[i].bytes;
         close(server->extents[i].fd);
-        flyt_ledger_release(server->ledgers[server->extents[i].slot], server->server_id, extent->bytes);
+        if (server->ledgers[server->extents[i].slot]) /* else it has not been charged yet */
+            flyt_ledger_release(server->ledgers[server->extents[i].slot], server->server_id, extent->bytes);
         server->extents[i] = server->extents[--server->extent_count];
     }
     message->kind = FLYT_SERVER_LINK_EXTENT_CREDITED;
@@ -117,6 +118,7 @@ static void take_locked(struct fake_server *server, struct flyt_server_link_mess
         break;
     case FLYT_SERVER_LINK_MOVE_STATE:
         server->move_state = message->move_state;
+        snprintf(server->move_sentence, sizeof server->move_sentence, "%.1023s", message->data);
         server->move_state_count++;
         break;
     case FLYT_SERVER_LINK_STOPPED:
@@ -241,6 +243,12 @@ void fake_server_send(struct fake_server *server, enum flyt_server_link_kind kin
 void fake_server_post(struct fake_server *server, const struct flyt_server_link_message *message, int fd)
 {
     assert_int_equal(flyt_server_link_send(server->link_fd, message, &fd, fd >= 0), 0);
+}
+
+void fake_server_post_all(struct fake_server *server, const struct flyt_server_link_message *message, const int *fds,
+                          unsigned fd_count)
+{
+    assert_int_equal(flyt_server_link_send(server->link_fd, message, fds, fd_count), 0);
 }
 
 void fake_server_kill(struct fake_server *server)

@@ -57,6 +57,7 @@ struct fake_server {
     /* Of a move. */
     unsigned library_count, move_state_count, stopped_count, left_count;
     struct flyt_server_link_move_state move_state;
+    char move_sentence[1024]; /* of that */
     struct flyt_server_link_stopped stopped;
     int state_fd;                /* of STOPPED; the server's; -1: none came */
     struct fake_server *forward; /* hears of its libraries; NULL: nobody */
@@ -112,6 +113,9 @@ void fake_server_send(struct fake_server *server, enum flyt_server_link_kind kin
                       const char *sentence);
 /* The same with a message as it is, and a descriptor (-1: none), which stays open here. */
 void fake_server_post(struct fake_server *server, const struct flyt_server_link_message *message, int fd);
+/* The same with several. */
+void fake_server_post_all(struct fake_server *server, const struct flyt_server_link_message *message, const int *fds,
+                          unsigned fd_count);
 /* Waits until `*number`, a member, is at least `expected`. */
 void fake_server_wait(struct fake_server *server, const unsigned *number, unsigned expected);
 void fake_server_wait_true(struct fake_server *server, const bool *what);

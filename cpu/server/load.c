@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "cpu/image/reader.h"
+#include "cpu/server/image_name.h"
 #include "cpu/server/load_memory.h"
+#include "cpu/server/receiving.h"
 #include "cpu/server/session.h"
 #include "cpu/server/state.h"
 
@@ -32,6 +34,8 @@ struct load {
     CUdeviceptr address;
     uint64_t sequence;
     struct flyt_load_memory memory;
+    struct flyt_receiving *receiving; /* NULL: it does not come from another node */
+    uint64_t extent_count, page_count;
     struct module *modules;
     size_t module_count, module_room;
     /* The module image whose parts come: what is there of it. */
@@ -80,6 +84,41 @@ static int take_module_image(struct load *self, const struct flyt_checkpoint_rec
                : 0;
 }
 
+static void name_image(const struct load *self, const unsigned char *hash, char *ret_name, size_t room)
+{
+    char *image = NULL;
+    uint64_t bytes;
+    if (flyt_image_cache_get(&self->session->images, hash, &image, &bytes) == 0)
+        flyt_image_name(image, bytes, ret_name, room);
+    free(image);
+}
+
+/* A program that runs elsewhere is not stopped for a GPU that has no code for it. */
+static int cannot_load(const struct load *self, const flyt_checkpoint_object *object, CUresult result)
+{
+    const struct flyt_driver *driver = self->session->driver;
+    CUdevice cu_device = self->session->devices[0].cu_device;
+    flyt_library_load_args args = {0};
+    char name[128] = "";
+    int major = 0, minor = 0;
+    XDR xdrs;
+    xdrmem_create(&xdrs, object->value.value_val, object->value.value_len, XDR_DECODE);
+    if (xdr_flyt_library_load_args(&xdrs, &args))
+        name_image(self, (const unsigned char *)args.image_hash, name, sizeof name);
+    xdr_free((xdrproc_t)xdr_flyt_library_load_args, &args);
+    driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, cu_device);
+    driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, cu_device);
+    return flyt_error_set(self->err, -ENOTSUP,
+                          "the library %s%s cannot be loaded for this GPU, of compute capability %d.%d%s, "
+                          "cuda_result=%d",
+                          *name ? "with the kernel " : "without kernels", name, major, minor,
+                          result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_INVALID_PTX ||
+                                  result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+                              ? ": it has no code for it"
+                              : "",
+                          (int)result);
+}
+
 static int take_module(struct load *self, const flyt_checkpoint_object *object)
 {
     if (self->module_count == self->module_room) {
@@ -91,11 +130,13 @@ static int take_module(struct load *self, const flyt_checkpoint_object *object)
         self->module_room = room;
     }
     struct module *module = &self->modules[self->module_count];
+    CUresult result;
     module->number = object->number;
-    if (flyt_prepare_load(self->session, object->value.value_val, object->value.value_len, &module->library_id) != 0)
+    if (flyt_prepare_load(self->session, object->value.value_val, object->value.value_len, &module->library_id,
+                          &result) != 0)
         return flyt_error_set(self->err, -EBADMSG, "%s has a library that makes no sense", image_name);
     self->module_count++;
-    return 0;
+    return result == CUDA_SUCCESS || !self->receiving ? 0 : cannot_load(self, object, result);
 }
 
 static int take_object_gone(struct load *self, uint64_t number)
@@ -225,13 +266,38 @@ static int take_object(struct load *self, const flyt_checkpoint_object *object)
                           object->kind);
 }
 
+/* What one that comes from another node has told so far is in its place, and compared, before the next round is. */
+static int settle_round(struct load *self)
+{
+    int status = self->receiving ? flyt_load_memory_settle(&self->memory, self->err) : 0;
+    return self->receiving && !status ? flyt_receiving_settle(self->receiving, self->err) : status;
+}
+
+static int take_pages(struct load *self, const struct flyt_checkpoint_record *record)
+{
+    const flyt_checkpoint_pages *pages = &record->body->pages;
+    int status = 0;
+    if (self->receiving && !self->receiving->has_begun)
+        return flyt_error_set(self->err, -EBADMSG, "%s is not one for another node", image_name);
+    status = flyt_load_memory_fill(&self->memory, self->reader, record, self->err);
+    bool is_compared = self->receiving && pages->encoding != FLYT_CHECKPOINT_ZERO;
+    return is_compared && !status ? flyt_receiving_placed(self->receiving, pages, self->err) : status;
+}
+
 static int take_record(struct load *self, const struct flyt_checkpoint_record *record)
 {
     switch (record->type) {
     case FLYT_CHECKPOINT_HEAD:
         return take_head(self, &record->body->head);
-    case FLYT_CHECKPOINT_SLOT:
     case FLYT_CHECKPOINT_ROUND:
+        return settle_round(self);
+    case FLYT_CHECKPOINT_STREAMS:
+        return self->receiving ? flyt_receiving_begin(self->receiving, &record->body->streams, self->err)
+                               : flyt_error_set(self->err, -ENOTSUP, "%s is not all in one place", image_name);
+    case FLYT_CHECKPOINT_ELSEWHERE: /* its connections were told, so that it is received */
+        return flyt_receiving_expect(self->receiving, &record->body->elsewhere, self->err);
+    case FLYT_CHECKPOINT_SLOT:
+    case FLYT_CHECKPOINT_ALIVE:
     case FLYT_CHECKPOINT_ALLOCATIONS: /* the program brings them itself; that they are in extents was checked */
         return 0;
     case FLYT_CHECKPOINT_EXTENT:
@@ -240,13 +306,13 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
     case FLYT_CHECKPOINT_EXTENT_GONE:
         return flyt_load_memory_drop(&self->memory, record->body->extent_gone.address, self->err);
     case FLYT_CHECKPOINT_PAGES:
-        return flyt_load_memory_fill(&self->memory, self->reader, record, self->err);
+        return take_pages(self, record);
     case FLYT_CHECKPOINT_MODULE_IMAGE:
         return take_module_image(self, record);
     case FLYT_CHECKPOINT_OBJECT_GONE:
         return take_object_gone(self, record->body->object_gone.number);
     case FLYT_CHECKPOINT_END:
-        return 0;
+        return settle_round(self);
     case FLYT_CHECKPOINT_OBJECT:
         return take_object(self, &record->body->object);
     case FLYT_CHECKPOINT_GLOBAL:
@@ -267,11 +333,15 @@ static int read_all(struct load *self, int fd, bool is_file, bool is_trial)
     int status = flyt_checkpoint_reader_new(fd, image_name, is_file, &self->reader, self->err);
     if (status)
         return status;
+    if (self->receiving)
+        flyt_checkpoint_reader_set_wait(self->reader, flyt_receiving_wait, self->receiving);
     while ((status = flyt_checkpoint_next(self->reader, &record, self->err)) > 0) {
         status = is_trial ? 0 : take_record(self, &record);
         if (status)
             break;
     }
+    self->extent_count = flyt_checkpoint_reader_totals(self->reader)->extent_count;
+    self->page_count = flyt_checkpoint_reader_page_count(self->reader);
     self->reader = flyt_checkpoint_reader_free(self->reader);
     return status;
 }
@@ -297,36 +367,59 @@ static int settle_events(struct load *self)
     return 0;
 }
 
+/* Everything, from one descriptor. is_file: it can be read twice. */
+static int load_all(struct load *self, int fd, bool is_file)
+{
+    int status = 0;
+    self->piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
+    if (!self->piece)
+        return no_memory(self);
+    if (is_file)
+        status = rewind_image(self, fd);
+    if (is_file && !status)
+        status = read_all(self, fd, is_file, true);
+    if (is_file && !status)
+        status = rewind_image(self, fd);
+    if (!status)
+        status = read_all(self, fd, is_file, false);
+    if (!status)
+        status = flyt_load_memory_settle(&self->memory, self->err);
+    return status ? status : settle_events(self);
+}
+
+static void end_load(struct load *self, bool keeps_extents)
+{
+    flyt_load_memory_end(&self->memory, keeps_extents);
+    free(self->events);
+    free(self->modules);
+    free(self->image);
+    free(self->piece);
+}
+
 int flyt_load_state(struct flyt_session *session, struct flyt_given *given, int fd, uint64_t *ret_sequence,
                     struct flyt_error *err)
 {
-    struct load self = {.session = session,
-                        .err = err,
-                        .piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX),
-                        .memory = {.session = session, .given = given}};
+    struct load self = {.session = session, .err = err, .memory = {.session = session, .given = given}};
     struct stat file;
-    if (!self.piece)
-        return flyt_error_set(err, -ENOMEM, "out of host memory");
-    bool is_file = fstat(fd, &file) == 0 && S_ISREG(file.st_mode);
-    int status = 0;
-    if (is_file)
-        status = rewind_image(&self, fd);
-    if (is_file && !status)
-        status = read_all(&self, fd, is_file, true);
-    if (is_file && !status)
-        status = rewind_image(&self, fd);
-    if (!status)
-        status = read_all(&self, fd, is_file, false);
-    if (!status)
-        status = flyt_load_memory_settle(&self.memory, err);
-    if (!status)
-        status = settle_events(&self);
-    flyt_load_memory_end(&self.memory, !status);
+    int status = load_all(&self, fd, fstat(fd, &file) == 0 && S_ISREG(file.st_mode));
+    end_load(&self, !status);
     if (!status)
         *ret_sequence = self.sequence;
-    free(self.events);
-    free(self.modules);
-    free(self.image);
-    free(self.piece);
+    return status;
+}
+
+int flyt_load_stream(struct flyt_session *session, struct flyt_given *given, struct flyt_receiving *receiving,
+                     const struct flyt_load_teller *teller, struct flyt_load_result *ret_result, struct flyt_error *err)
+{
+    struct load self = {.session = session,
+                        .err = err,
+                        .receiving = receiving,
+                        .memory = {.session = session, .given = given, .teller = teller}};
+    receiving->memory = &self.memory;
+    int status = load_all(&self, receiving->image.fd, false);
+    flyt_receiving_stop(receiving, err); /* before what they write to goes */
+    end_load(&self, !status);
+    if (!status)
+        *ret_result = (struct flyt_load_result){self.sequence, self.extent_count, self.page_count};
     return status;
 }

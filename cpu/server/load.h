@@ -13,6 +13,8 @@
 #include "rpc/base/error.h"
 
 struct flyt_given;
+struct flyt_load_teller;
+struct flyt_receiving;
 struct flyt_session;
 
 /*
@@ -25,5 +27,20 @@ struct flyt_session;
  */
 int flyt_load_state(struct flyt_session *session, struct flyt_given *given, int fd, uint64_t *ret_sequence,
                     struct flyt_error *err);
+
+/* What an image has brought. */
+struct flyt_load_result {
+    uint64_t sequence, extent_count;
+    uint64_t page_count; /* of all rounds */
+};
+
+/*
+ * The same of an image that comes from another node's server while that writes it (receiving.h, whose threads run, and
+ * have ended when this returns). Extents are told as they come and go. A library that cannot be loaded ahead is an
+ * error at once: -ENOTSUP.
+ */
+int flyt_load_stream(struct flyt_session *session, struct flyt_given *given, struct flyt_receiving *receiving,
+                     const struct flyt_load_teller *teller, struct flyt_load_result *ret_result,
+                     struct flyt_error *err);
 
 #endif

@@ -23,6 +23,11 @@ static unsigned ordinal_of(uint64_t address)
     return (unsigned)flyt_window_device(address); /* it is an extent's */
 }
 
+static int link_broken(struct flyt_error *err, int status)
+{
+    return status ? flyt_error_set(err, status, "the node manager has gone") : 0;
+}
+
 static struct flyt_given_extent *find(const struct flyt_load_memory *memory, uint64_t address)
 {
     struct flyt_given *given = memory->given;
@@ -82,7 +87,7 @@ int flyt_load_memory_make(struct flyt_load_memory *memory, uint64_t address, uin
     memory->last_extent_id++;
     CUresult result = map(memory, &extent, handle);
     if (result == CUDA_SUCCESS)
-        return 0;
+        return memory->teller ? link_broken(err, memory->teller->made(memory->teller->user, &extent, handle)) : 0;
     flyt_given_drop(memory->given, session->driver, extent.extent_id);
     return driver_failed(err, "memory of the image cannot be mapped", result);
 }
@@ -111,9 +116,10 @@ int flyt_load_memory_drop(struct flyt_load_memory *memory, uint64_t address, str
     CUresult result = wait(memory, ordinal_of(address));
     if (result != CUDA_SUCCESS)
         return driver_failed(err, "pages of the image cannot be put to their place", result);
+    const struct flyt_server_link_extent extent = given->extent;
     unmap(memory, given);
-    flyt_given_drop(memory->given, memory->session->driver, given->extent.extent_id);
-    return 0;
+    flyt_given_drop(memory->given, memory->session->driver, extent.extent_id);
+    return memory->teller ? link_broken(err, memory->teller->gone(memory->teller->user, &extent)) : 0;
 }
 
 /* ---- pages ---- */
@@ -134,7 +140,8 @@ static CUresult take_buffer(struct flyt_load_memory *memory, struct flyt_load_bu
 }
 
 /* Runs of pages may go over the end of an extent into the next one, where one command may not. */
-static CUresult put(const struct flyt_load_memory *memory, uint64_t address, const unsigned char *pages, uint64_t bytes)
+CUresult flyt_load_memory_put(const struct flyt_load_memory *memory, uint64_t address, const unsigned char *pages,
+                              uint64_t bytes, CUstream cu_stream)
 {
     const struct flyt_driver *driver = memory->session->driver;
     CUresult result = CUDA_SUCCESS;
@@ -145,8 +152,8 @@ static CUresult put(const struct flyt_load_memory *memory, uint64_t address, con
         uint64_t part = given->extent.address + given->extent.bytes - address;
         if (part > bytes)
             part = bytes;
-        result = pages ? driver->cuMemcpyHtoDAsync(address, pages, part, NULL)
-                       : driver->cuMemsetD8Async(address, 0, part, NULL);
+        result = pages ? driver->cuMemcpyHtoDAsync(address, pages, part, cu_stream)
+                       : driver->cuMemsetD8Async(address, 0, part, cu_stream);
         address += part;
         pages = pages ? pages + part : NULL;
         bytes -= part;
@@ -173,7 +180,7 @@ int flyt_load_memory_fill(struct flyt_load_memory *memory, struct flyt_checkpoin
         return status;
     result = use(memory, ordinal);
     if (result == CUDA_SUCCESS)
-        result = put(memory, pages->address, buffer ? buffer->pages : NULL, record->place_bytes);
+        result = flyt_load_memory_put(memory, pages->address, buffer ? buffer->pages : NULL, record->place_bytes, NULL);
     if (buffer)
         *buffer = (struct flyt_load_buffer){buffer->pages, true, ordinal};
     return result == CUDA_SUCCESS ? 0 : driver_failed(err, what, result);

@@ -20,17 +20,25 @@ struct flyt_session;
 
 enum { FLYT_LOAD_BUFFERS = 4 };
 
+/* What is told over the link while an image comes. Each returns 0, or a negative errno: the link is broken. */
+struct flyt_load_teller {
+    int (*made)(void *user, const struct flyt_server_link_extent *extent, CUmemGenericAllocationHandle handle);
+    int (*gone)(void *user, const struct flyt_server_link_extent *extent);
+    void *user;
+};
+
 struct flyt_load_buffer {
     void *pages;    /* page-locked, FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX; NULL: not made yet */
     bool is_on_way; /* the GPU of `ordinal` may still read it */
     unsigned ordinal;
 };
 
-/* All zero but the first two, to begin with. */
+/* All zero but the first ones, to begin with. */
 struct flyt_load_memory {
     struct flyt_session *session;
     struct flyt_given *given;
-    bool is_begun; /* an extent was made; before the first one there were none */
+    const struct flyt_load_teller *teller; /* NULL: extents are told when all is there */
+    bool is_begun;                         /* an extent was made; before the first one there were none */
     uint64_t last_extent_id;
     struct flyt_load_buffer buffers[FLYT_LOAD_BUFFERS];
     unsigned next;
@@ -42,7 +50,12 @@ int flyt_load_memory_drop(struct flyt_load_memory *memory, uint64_t address, str
 /* The reader's present record is of pages: puts them to their place. */
 int flyt_load_memory_fill(struct flyt_load_memory *memory, struct flyt_checkpoint_reader *reader,
                           const struct flyt_checkpoint_record *record, struct flyt_error *err);
-/* The image has ended: waits until everything is in place. To be called before the end, where all went well. */
+/* Submits the copying of whole pages, page-locked ones (NULL: zeros), to extents, in a stream whose context is current:
+ * any thread, while none is made or dropped. The driver's error. */
+CUresult flyt_load_memory_put(const struct flyt_load_memory *memory, uint64_t address, const unsigned char *pages,
+                              uint64_t bytes, CUstream cu_stream);
+/* A round, or the image, has ended: waits until everything is in place. To be called before the end, where all went
+ * well. */
 int flyt_load_memory_settle(struct flyt_load_memory *memory, struct flyt_error *err);
 /* Unmaps everything and frees what is the host's. keeps_extents: else they are let go of, too. */
 void flyt_load_memory_end(struct flyt_load_memory *memory, bool keeps_extents);

@@ -8,6 +8,7 @@
 #include "cpu/server/jit.h"
 #include "cpu/server/load.h"
 #include "cpu/server/module.h"
+#include "cpu/server/receiving.h"
 #include "cpu/server/session.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -241,7 +242,8 @@ static bool is_same(const flyt_library_load_args *args, uint64_t library_id, con
     return true;
 }
 
-int flyt_prepare_load(struct flyt_session *session, const void *args, uint32_t bytes, uint64_t *ret_library_id)
+int flyt_prepare_load(struct flyt_session *session, const void *args, uint32_t bytes, uint64_t *ret_library_id,
+                      CUresult *ret_result)
 {
     struct flyt_prepared_library *library = calloc(1, sizeof *library);
     XDR xdrs;
@@ -256,6 +258,7 @@ int flyt_prepare_load(struct flyt_session *session, const void *args, uint32_t b
     }
     const flyt_library_load_args *wanted = &library->args;
     *ret_library_id = wanted->library_id;
+    *ret_result = CUDA_SUCCESS;
     struct flyt_prepared_library **at = place_of(session, wanted->library_id);
     if (*at && is_same(&(*at)->args, wanted->library_id, wanted->image_hash, wanted->options.options_val,
                        wanted->options.options_len)) {
@@ -268,6 +271,7 @@ int flyt_prepare_load(struct flyt_session *session, const void *args, uint32_t b
                                                                              : CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS) {
         flyt_info("a library is not loaded ahead, cuda_result=%d", (int)result);
+        *ret_result = result;
         free_library(library);
         return 0;
     }
@@ -287,7 +291,8 @@ void flyt_prepare_unload(struct flyt_session *session, uint64_t library_id)
 static void load_library(struct flyt_session *session, const struct flyt_server_link_message *message)
 {
     uint64_t library_id = 0;
-    if (flyt_prepare_load(session, message->data, message->data_bytes, &library_id) != 0 ||
+    CUresult result;
+    if (flyt_prepare_load(session, message->data, message->data_bytes, &library_id, &result) != 0 ||
         library_id != message->library.library_id)
         flyt_info("a library is not loaded ahead: the message makes no sense");
 }
@@ -332,13 +337,52 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
 
 /* ---- RECEIVE ---- */
 
-static int take_receive(struct flyt_session *session, struct flyt_given *given,
-                        struct flyt_server_link_message *message, const int *fds, unsigned fd_count, int link_fd)
+struct telling {
+    const struct flyt_session *session;
+    struct flyt_server_link_message *message;
+    int link_fd;
+};
+
+static int tell_one_made(void *user, const struct flyt_server_link_extent *extent, CUmemGenericAllocationHandle handle)
 {
-    const uint64_t move_id = message->receive.move_id;
+    struct telling *telling = user;
+    const struct flyt_server_link_made made = {.extent = *extent};
+    flyt_auto_close int fd = -1;
+    int status = export_extent(telling->session, handle, &fd);
+    return status ? status : tell_made(telling->message, telling->link_fd, &made, fd);
+}
+
+static int tell_one_gone(void *user, const struct flyt_server_link_extent *extent)
+{
+    struct telling *telling = user;
+    telling->message->kind = FLYT_SERVER_LINK_EXTENT_GONE;
+    telling->message->extent = *extent;
+    telling->message->data_bytes = 0;
+    return flyt_server_link_send(telling->link_fd, telling->message, NULL, 0);
+}
+
+static int take_receive(struct flyt_session *session, struct flyt_given *given,
+                        struct flyt_server_link_message *message, const int *fds, int link_fd)
+{
+    struct flyt_server_link_receive order = message->receive;
+    struct telling telling = {session, message, link_fd};
+    const struct flyt_load_teller teller = {tell_one_made, tell_one_gone, &telling};
     struct flyt_error err = {0};
-    flyt_error_set(&err, -ENOTSUP, "this server receives nothing from other nodes");
-    return answer(given, message, link_fd, move_id, 0, &err);
+    uint64_t sequence = 0;
+    session->prepare.has_state = false;
+    explicit_bzero(&message->receive, sizeof message->receive);
+    if (given->err.code)
+        err = given->err;
+    else if (!session->prepare.is_begun || given->count)
+        flyt_error_set(&err, -EPROTO,
+                       "the node manager has a session received that was not prepared, or has memory already");
+    if (err.code)
+        flyt_receive_not(session, &order, fds, &err);
+    else
+        flyt_receive(session, given, &order, fds, link_fd, &teller, &sequence, &err);
+    explicit_bzero(&order.streams, sizeof order.streams);
+    session->prepare.has_state = !err.code;
+    return answer(given, message, link_fd, order.move_id, sequence, &err);
 }
 
 int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
@@ -359,8 +403,7 @@ int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, st
         take_library(session, message);
         break;
     case FLYT_SERVER_LINK_RECEIVE:
-        status = take_receive(session, given, message, fds, fd_count, link_fd);
-        break;
+        return take_receive(session, given, message, fds, link_fd); /* which takes them over */
     default:
         status = take_state(session, given, message, fds[0], link_fd);
     }

@@ -55,8 +55,9 @@ int flyt_prepare_check(const struct flyt_session *session, const struct flyt_giv
 int flyt_prepare_make(const struct flyt_session *session, struct flyt_given *given,
                       const struct flyt_server_link_extent *extent, CUmemGenericAllocationHandle *ret_handle);
 /* Loads a library ahead, as LIBRARY has it, with arguments of library_load as XDR: 0 also where the driver does not
- * load it; -EBADMSG: they are none. One that was loaded with them already stays. */
-int flyt_prepare_load(struct flyt_session *session, const void *args, uint32_t bytes, uint64_t *ret_library_id);
+ * load it, *ret_result then tells why; -EBADMSG: they are none. One that was loaded with them already stays. */
+int flyt_prepare_load(struct flyt_session *session, const void *args, uint32_t bytes, uint64_t *ret_library_id,
+                      CUresult *ret_result);
 void flyt_prepare_unload(struct flyt_session *session, uint64_t library_id);
 /* The library that was loaded ahead under this id, NULL: none. It stays the session's. */
 CUlibrary flyt_prepare_library(const struct flyt_session *session, uint64_t library_id);

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cpu/server/copier.h"
+#include "cpu/server/sending.h"
 #include "cpu/server/session.h"
 #include "rpc/base/descriptors.h"
 
@@ -15,10 +17,12 @@
 
 static int make_pieces(struct flyt_writing *writing, struct flyt_error *err)
 {
-    writing->pieces = calloc(FLYT_WRITING_PIECES, sizeof *writing->pieces);
+    const unsigned streams = writing->sending ? writing->sending->stream_count : 0;
+    writing->piece_count = FLYT_WRITING_PIECES + FLYT_WRITING_PIECES_EACH * streams;
+    writing->pieces = calloc(writing->piece_count, sizeof *writing->pieces);
     if (!writing->pieces)
         return flyt_error_set(err, -ENOMEM, "out of host memory");
-    for (unsigned i = 0; i < FLYT_WRITING_PIECES; i++) {
+    for (unsigned i = 0; i < writing->piece_count; i++) {
         struct flyt_writing_piece *piece = &writing->pieces[i];
         void *pages;
         CUresult result = writing->session->driver->cuMemHostAlloc(&pages, FLYT_WRITING_PIECE_PAGES * FLYT_PAGE_BYTES,
@@ -36,30 +40,56 @@ static int make_pieces(struct flyt_writing *writing, struct flyt_error *err)
 /* So that the thread waits where it can be called off. Files do not block. */
 static int make_waitable(struct flyt_writing *writing, struct flyt_error *err)
 {
+    if (writing->sending)
+        return 0; /* it sees to that */
     int flags = fcntl(writing->fd, F_GETFL);
     if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || fcntl(writing->fd, F_SETFL, flags | O_NONBLOCK) != 0)
         return flyt_error_set(err, -EBADF,
                               "the image cannot be written: there is no descriptor for it, or it is not "
                               "open for writing");
-    writing->cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return writing->cancel_fd < 0 ? flyt_error_set(err, -errno, "no descriptor: %m") : 0;
+    return 0;
 }
 
-int flyt_writing_open(struct flyt_session *session, int fd, enum flyt_checkpoint_packing packing,
+/* Takes the descriptors over. */
+static int take_goal(struct flyt_writing *writing, const struct flyt_writing_goal *goal, struct flyt_error *err)
+{
+    int status = 0;
+    if (goal->streams) {
+        int fds[1 + FLYT_MIGRATION_STREAMS_MAX] = {goal->fd};
+        memcpy(fds + 1, goal->stream_fds, goal->streams->stream_count * sizeof *fds);
+        status = flyt_sending_new(writing, fds, goal->streams, goal->hash_key, &writing->sending);
+    } else {
+        writing->fd = goal->fd;
+    }
+    if (!status)
+        writing->cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!status && writing->cancel_fd < 0)
+        status = -errno;
+    return status ? flyt_error_set(err, status, "no descriptor, or no memory: %s", strerror(-status))
+                  : make_waitable(writing, err);
+}
+
+static void close_goal(const struct flyt_writing_goal *goal)
+{
+    flyt_close(goal->fd);
+    for (unsigned i = 0; goal->streams && i < goal->streams->stream_count; i++)
+        flyt_close(goal->stream_fds[i]);
+}
+
+int flyt_writing_open(struct flyt_session *session, const struct flyt_writing_goal *goal,
                       struct flyt_writing **ret_writing, struct flyt_error *err)
 {
     struct flyt_writing *writing = calloc(1, sizeof *writing);
     if (!writing) {
-        flyt_close(fd);
+        close_goal(goal);
         return flyt_error_set(err, -ENOMEM, "out of host memory");
     }
     writing->session = session;
-    writing->fd = fd;
-    writing->cancel_fd = -1;
-    writing->packing = packing;
+    writing->fd = writing->cancel_fd = -1;
+    writing->packing = goal->packing;
     pthread_mutex_init(&writing->mutex, NULL);
     pthread_cond_init(&writing->wake, NULL);
-    int status = make_waitable(writing, err);
+    int status = take_goal(writing, goal, err);
     if (!status)
         status = flyt_save_head(session, &writing->head, err);
     writing->head.head.page_hash = FLYT_PAGE_HASH_VERSION;
@@ -83,7 +113,7 @@ void flyt_writing_cancel(struct flyt_writing *writing)
         ssize_t bytes = write(writing->cancel_fd, &one, sizeof one); /* the first one always fits */
         (void)bytes;
     }
-    pthread_cond_signal(&writing->wake);
+    pthread_cond_broadcast(&writing->wake);
     pthread_mutex_unlock(&writing->mutex);
 }
 
@@ -118,14 +148,16 @@ struct flyt_writing *flyt_writing_free(struct flyt_writing *writing)
         if (item->kind == FLYT_WRITING_ROUND)
             flyt_writing_round_free((struct flyt_writing_round *)item);
     }
-    for (unsigned i = 0; writing->pieces && i < FLYT_WRITING_PIECES; i++)
+    for (unsigned i = 0; writing->pieces && i < writing->piece_count; i++)
         if (writing->pieces[i].pages)
             writing->session->driver->cuMemFreeHost(writing->pieces[i].pages);
     free(writing->pieces);
     free(writing->extents);
     free(writing->libraries);
     flyt_close(writing->cancel_fd);
-    flyt_close(writing->fd);
+    if (!writing->sending)
+        flyt_close(writing->fd);
+    flyt_sending_free(writing->sending);
     pthread_cond_destroy(&writing->wake);
     pthread_mutex_destroy(&writing->mutex);
     free(writing);
@@ -143,7 +175,7 @@ void flyt_writing_queue(struct flyt_writing *writing, struct flyt_writing_item *
     else
         writing->first = item;
     writing->last = item;
-    pthread_cond_signal(&writing->wake);
+    pthread_cond_broadcast(&writing->wake);
     pthread_mutex_unlock(&writing->mutex);
 }
 

@@ -5,8 +5,10 @@
  * page-locked pieces, of which there are few: when all are on their way, copying waits.
  *
  * The descriptor is a file, a pipe or a socket, at its present offset; all but a file is made non-blocking, with
- * everybody who has it open. A peer that reads nothing stops the thread, and nothing else; flyt_writing_cancel ends it
- * there, too, unless it is a disk that does not answer. What has failed once has failed for this image.
+ * everybody who has it open. Or there are several, which lead to a server of another node (sending.h): then the image
+ * is whole only when that has said so. A peer that reads nothing stops the thread, and nothing else;
+ * flyt_writing_cancel ends it there, too, unless it is a disk that does not answer. What has failed once has failed for
+ * this image.
  *
  * The submission thread calls everything here but the thread itself (writing_thread.c).
  */
@@ -18,16 +20,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cpu/image/packing.h"
 #include "cpu/image/writer.h"
 #include "cpu/server/page_table.h"
 #include "cpu/server/save.h"
 #include "rpc/base/error.h"
+#include "rpc/transport/server_link.h"
 
 struct flyt_copier;
+struct flyt_page_key;
+struct flyt_sending;
 struct flyt_session;
 
 enum {
     FLYT_WRITING_PIECES = 4,
+    FLYT_WRITING_PIECES_EACH = 2, /* more, for each further connection */
+    FLYT_WRITING_PIECES_MAX = FLYT_WRITING_PIECES + FLYT_WRITING_PIECES_EACH * FLYT_MIGRATION_STREAMS_MAX,
     FLYT_WRITING_PIECE_PAGES = 256, /* 16 MiB of page-locked memory each */
     FLYT_WRITING_ZEROS_MAX = 256,   /* runs of zero pages in one piece */
     /* Rounds while the program runs: the rest of FLYT_CHECKPOINT_ROUNDS_MAX is for when it has stopped. */
@@ -52,6 +60,7 @@ struct flyt_writing_piece {
     uint32_t part_count, pages_count;
     struct flyt_page_run zeros[FLYT_WRITING_ZEROS_MAX];
     uint32_t zero_count;
+    uint64_t number; /* as the image has told them, where they go over a further connection */
     bool is_written;
 };
 
@@ -88,13 +97,15 @@ struct flyt_writing {
     struct flyt_session *session;
     struct flyt_save_head head;
     enum flyt_checkpoint_packing packing;
-    int fd;
-    int cancel_fd; /* eventfd */
+    int fd;                       /* sending: that one's, once its threads run; else its own */
+    int cancel_fd;                /* eventfd */
+    struct flyt_sending *sending; /* NULL: to a descriptor */
     pthread_t thread;
     bool has_thread;
 
     /* The submission thread's. */
-    struct flyt_writing_piece *pieces; /* FLYT_WRITING_PIECES */
+    struct flyt_writing_piece *pieces;
+    unsigned piece_count;
     struct flyt_writing_item *free;
     flyt_checkpoint_extent *extents; /* that the image has, by address */
     uint32_t extent_count;
@@ -109,7 +120,7 @@ struct flyt_writing {
     struct flyt_writing_item *first, *last; /* to be written */
     struct flyt_writing_item *done;         /* pieces that were, or were given up */
     struct flyt_error err;                  /* code 0: all is well so far */
-    bool is_whole;                          /* END is written, and on disk where it is a file */
+    bool is_whole; /* END is written, and on disk where it is a file, or in its place elsewhere */
     atomic_bool is_cancelled;
     atomic_bool is_over; /* the thread is about to end */
 
@@ -118,9 +129,19 @@ struct flyt_writing {
     bool is_round_due;
 };
 
-/* Begins an image: page-locked memory and the thread. fd is taken over. Device 0 is current. 0, -ENOMEM or -EIO with a
- * sentence; fd is closed then, too. */
-int flyt_writing_open(struct flyt_session *session, int fd, enum flyt_checkpoint_packing packing,
+/* Where an image goes. All descriptors are taken over. */
+struct flyt_writing_goal {
+    enum flyt_checkpoint_packing packing;
+    int fd;
+    /* To a server of another node; NULL: the descriptor is all. */
+    const struct flyt_server_link_streams *streams;
+    const int *stream_fds; /* streams->stream_count */
+    const struct flyt_page_key *hash_key;
+};
+
+/* Begins an image: page-locked memory and the thread. Device 0 is current. 0, -ENOMEM or -EIO with a sentence; the
+ * descriptors are closed then, too. */
+int flyt_writing_open(struct flyt_session *session, const struct flyt_writing_goal *goal,
                       struct flyt_writing **ret_writing, struct flyt_error *err);
 
 /* A new round of copying: of the extents that the copiers, `count` of them, have in their tables now. 0 or -ENOMEM with
@@ -150,6 +171,8 @@ struct flyt_writing *flyt_writing_free(struct flyt_writing *writing);
 void flyt_writing_queue(struct flyt_writing *writing, struct flyt_writing_item *item);
 /* Frees a round. */
 void flyt_writing_round_free(struct flyt_writing_round *round);
+/* An item is written, or is given up because of *err (code 0: it is not); any of the threads. */
+void flyt_writing_settle(struct flyt_writing *writing, struct flyt_writing_item *item, const struct flyt_error *err);
 /* The thread, whose argument is a struct flyt_writing. */
 void *flyt_writing_run(void *user);
 

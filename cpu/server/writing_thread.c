@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cpu/image/reader.h"
 #include "cpu/server/copier.h"
+#include "cpu/server/sending.h"
 #include "cpu/server/session.h"
 #include "cpu/server/writing.h"
 #include "rpc/base/fault_point.h"
@@ -18,10 +20,15 @@ static const char image_name[] = "of the session";
 static int begin(struct flyt_writing *writing, struct flyt_error *err)
 {
     struct flyt_session *session = writing->session;
-    int status = flyt_checkpoint_writer_new_cancellable(writing->fd, writing->cancel_fd, image_name,
+    struct flyt_sending *sending = writing->sending;
+    int status = sending ? flyt_sending_start(sending, &writing->fd, err) : 0;
+    if (!status)
+        status = flyt_checkpoint_writer_new_cancellable(writing->fd, writing->cancel_fd, image_name,
                                                         &writing->head.head, writing->packing, &writing->writer, err);
     for (unsigned i = 0; i < session->device_count && !status; i++)
         status = flyt_checkpoint_put_slot(writing->writer, i, writing->head.memory_limits[i], err);
+    if (!status && sending)
+        status = flyt_checkpoint_put_streams(writing->writer, sending->stream_count, sending->hash_key.bytes, err);
     return status;
 }
 
@@ -41,15 +48,12 @@ static int put_zeros(struct flyt_writing *writing, const struct flyt_page_run *r
     return flyt_checkpoint_put_run(writing->writer, run->address, run->pages_count, FLYT_CHECKPOINT_ZERO, NULL, err);
 }
 
-static int put_piece(struct flyt_writing *writing, struct flyt_writing_piece *piece, struct flyt_error *err)
+/* In the image. */
+static int put_contents(struct flyt_writing *writing, const struct flyt_writing_piece *piece,
+                        const unsigned char *hashes, struct flyt_error *err)
 {
-    unsigned char hashes[FLYT_WRITING_PIECE_PAGES * FLYT_CHECKPOINT_PAGE_HASH_BYTES];
     uint64_t first = 0;
-    int status = open_round(writing, err);
-    if (!status && flyt_fault_point("writing.pages") == FLYT_FAULT_ERROR)
-        status = flyt_error_set(err, -EIO, "the session's memory cannot be written: a test wants it so");
-    for (uint32_t n = 0; n < piece->pages_count; n++)
-        memcpy(hashes + n * FLYT_CHECKPOINT_PAGE_HASH_BYTES, &piece->sent[n].hash, FLYT_CHECKPOINT_PAGE_HASH_BYTES);
+    int status = 0;
     for (uint32_t i = 0; i < piece->part_count && !status; i++) {
         const struct flyt_page_run *part = &piece->parts[i];
         status = flyt_checkpoint_put_pages(writing->writer, part->address, part->pages_count,
@@ -57,10 +61,44 @@ static int put_piece(struct flyt_writing *writing, struct flyt_writing_piece *pi
                                            hashes + first * FLYT_CHECKPOINT_PAGE_HASH_BYTES, err);
         first += part->pages_count;
     }
-    for (uint32_t i = 0; i < piece->zero_count && !status; i++)
-        status = put_zeros(writing, &piece->zeros[i], err);
     return status;
 }
+
+/* Over another connection, whose thread settles the piece. */
+static int tell_contents(struct flyt_writing *writing, struct flyt_writing_piece *piece,
+                         const struct flyt_sending_stream *stream, const unsigned char *hashes, struct flyt_error *err)
+{
+    flyt_checkpoint_run runs[FLYT_WRITING_PIECE_PAGES];
+    for (uint32_t i = 0; i < piece->part_count; i++)
+        runs[i] = (flyt_checkpoint_run){piece->parts[i].address, (u_int)piece->parts[i].pages_count};
+    return flyt_checkpoint_put_elsewhere(writing->writer, stream->number, runs, piece->part_count, hashes,
+                                         &piece->number, err);
+}
+
+/* *ret_stream: who goes on with the piece, NULL: nobody has to. */
+static int put_piece(struct flyt_writing *writing, struct flyt_writing_piece *piece,
+                     struct flyt_sending_stream **ret_stream, struct flyt_error *err)
+{
+    unsigned char hashes[FLYT_WRITING_PIECE_PAGES * FLYT_CHECKPOINT_PAGE_HASH_BYTES];
+    struct flyt_sending_stream *stream = NULL;
+    int status = open_round(writing, err);
+    if (!status && flyt_fault_point("writing.pages") == FLYT_FAULT_ERROR)
+        status = flyt_error_set(err, -EIO, "the session's memory cannot be written: a test wants it so");
+    for (uint32_t n = 0; n < piece->pages_count; n++)
+        memcpy(hashes + n * FLYT_CHECKPOINT_PAGE_HASH_BYTES, &piece->sent[n].hash, FLYT_CHECKPOINT_PAGE_HASH_BYTES);
+    if (writing->sending && writing->sending->stream_count && piece->pages_count)
+        stream = flyt_sending_choose(writing->sending);
+    if (!status && stream)
+        status = tell_contents(writing, piece, stream, hashes, err);
+    else if (!status)
+        status = put_contents(writing, piece, hashes, err);
+    for (uint32_t i = 0; i < piece->zero_count && !status; i++)
+        status = put_zeros(writing, &piece->zeros[i], err);
+    *ret_stream = status ? NULL : stream;
+    return status;
+}
+
+_Static_assert((int)FLYT_WRITING_PIECE_PAGES <= (int)FLYT_CHECKPOINT_BATCH_PAGES_MAX, "a piece is one record's");
 
 _Static_assert(sizeof(struct flyt_page_hash) == FLYT_CHECKPOINT_PAGE_HASH_BYTES, "hashes go as they are");
 
@@ -156,7 +194,11 @@ static int put_state(struct flyt_writing *writing, const struct flyt_writing_rou
 /* END, on disk. */
 static int end_image(struct flyt_writing *writing, struct flyt_error *err)
 {
+    const struct flyt_checkpoint_totals *totals = flyt_checkpoint_writer_totals(writing->writer);
     struct stat file;
+    if (writing->sending)
+        flyt_sending_expect(writing->sending, totals->sequence.received, totals->extent_count,
+                            flyt_checkpoint_writer_pages(writing->writer));
     int status = flyt_checkpoint_put_end(writing->writer, err);
     if (!status && flyt_fault_point("writing.end") == FLYT_FAULT_ERROR)
         status = flyt_error_set(err, -EIO, "the session's image cannot be ended: a test wants it so");
@@ -180,15 +222,17 @@ static int put_round(struct flyt_writing *writing, const struct flyt_writing_rou
 
 /* ---- the thread ---- */
 
-/* The item is written, or given up. */
-static void settle(struct flyt_writing *writing, struct flyt_writing_item *item, const struct flyt_error *err)
+void flyt_writing_settle(struct flyt_writing *writing, struct flyt_writing_item *item, const struct flyt_error *err)
 {
     struct flyt_writing_round *round = item->kind == FLYT_WRITING_ROUND ? (struct flyt_writing_round *)item : NULL;
     bool is_last = round && round->state_fd >= 0;
     flyt_writing_round_free(round);
     pthread_mutex_lock(&writing->mutex);
-    writing->err = *err;
-    writing->is_whole |= is_last && !err->code;
+    if (err->code && writing->sending)
+        flyt_sending_break_locked(writing->sending, err);
+    else if (err->code && !writing->err.code)
+        writing->err = *err;
+    writing->is_whole |= is_last && !err->code && !writing->sending;
     if (!round) {
         ((struct flyt_writing_piece *)item)->is_written = !err->code;
         item->next = writing->done;
@@ -198,17 +242,59 @@ static void settle(struct flyt_writing *writing, struct flyt_writing_item *item,
     flyt_session_kick(writing->session);
 }
 
-/* What is to be written next; NULL: it was called off. */
-static struct flyt_writing_item *next_item(struct flyt_writing *writing)
+/* Waits until there is something to be written, or FLYT_PEER_ALIVE_MS have passed, at whose end somebody wants to hear
+ * that it goes on. Whether they have. */
+static bool await_item_locked(struct flyt_writing *writing)
 {
-    pthread_mutex_lock(&writing->mutex);
-    while (!writing->first && !atomic_load(&writing->is_cancelled))
+    struct timespec until;
+    if (!writing->sending) {
         pthread_cond_wait(&writing->wake, &writing->mutex);
+        return false;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += FLYT_PEER_ALIVE_MS / 1000;
+    return pthread_cond_clockwait(&writing->wake, &writing->mutex, CLOCK_MONOTONIC, &until) == ETIMEDOUT &&
+           !writing->sending->is_answered;
+}
+
+/* What is to be written next; NULL: it was called off, or nothing is, so far (*ret_is_idle). */
+static struct flyt_writing_item *next_item(struct flyt_writing *writing, bool *ret_is_idle)
+{
+    bool is_idle = false;
+    pthread_mutex_lock(&writing->mutex);
+    while (!writing->first && !atomic_load(&writing->is_cancelled) && !is_idle)
+        is_idle = await_item_locked(writing);
     struct flyt_writing_item *item = atomic_load(&writing->is_cancelled) ? NULL : writing->first;
     if (item)
         writing->first = item->next;
+    *ret_is_idle = is_idle && !item && !atomic_load(&writing->is_cancelled);
     pthread_mutex_unlock(&writing->mutex);
     return item;
+}
+
+/* The image cannot even be begun: nobody may be there who would give it up. */
+static void fail_at_once(struct flyt_writing *writing, const struct flyt_error *err)
+{
+    pthread_mutex_lock(&writing->mutex);
+    if (writing->sending && writing->sending->has_listener)
+        flyt_sending_break_locked(writing->sending, err);
+    else
+        writing->err = *err;
+    pthread_mutex_unlock(&writing->mutex);
+    flyt_session_kick(writing->session);
+}
+
+static void put_item(struct flyt_writing *writing, struct flyt_writing_item *item, struct flyt_error *err)
+{
+    struct flyt_sending_stream *stream = NULL;
+    if (!err->code && item->kind == FLYT_WRITING_ROUND)
+        put_round(writing, (struct flyt_writing_round *)item, err);
+    else if (!err->code)
+        put_piece(writing, (struct flyt_writing_piece *)item, &stream, err);
+    if (stream)
+        flyt_sending_queue(stream, (struct flyt_writing_piece *)item);
+    else
+        flyt_writing_settle(writing, item, err);
 }
 
 void *flyt_writing_run(void *user)
@@ -216,16 +302,17 @@ void *flyt_writing_run(void *user)
     struct flyt_writing *writing = user;
     struct flyt_error err = {0};
     struct flyt_writing_item *item;
-    begin(writing, &err);
-    while ((item = next_item(writing))) {
-        if (err.code)
-            ;
-        else if (item->kind == FLYT_WRITING_ROUND)
-            put_round(writing, (struct flyt_writing_round *)item, &err);
-        else
-            put_piece(writing, (struct flyt_writing_piece *)item, &err);
-        settle(writing, item, &err);
+    bool is_idle = false;
+    if (begin(writing, &err) != 0)
+        fail_at_once(writing, &err);
+    while ((item = next_item(writing, &is_idle)) || is_idle) {
+        if (item)
+            put_item(writing, item, &err);
+        else if (!err.code && flyt_checkpoint_put_alive(writing->writer, FLYT_PEER_ALIVE_MS, &err) != 0)
+            fail_at_once(writing, &err);
     }
+    if (writing->sending)
+        flyt_sending_stop(writing->sending);
     writing->writer = flyt_checkpoint_writer_free(writing->writer);
     atomic_store(&writing->is_over, true);
     flyt_session_kick(writing->session);

@@ -1,0 +1,554 @@
+/*
+ * A session moves to a server of another node: two real server processes on software GPUs, whose node managers the test
+ * plays (fake_node.h), with connections over loopback between them, encrypted or not, through which the test can cut
+ * off, damage and hold back what goes from one to the other. Whatever happens there, the program goes on: where it was,
+ * or with everything at the other server.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cuda.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "cpu/image/packing.h"
+#include "cpu/server/fake_image.h"
+#include "rpc/base/descriptors.h"
+
+enum { MIB = 1 << 20, MOVE_ID = FAKE_IMAGE_MOVE_ID, STREAMS = 3, CONNECTIONS_MAX = 1 + FLYT_MIGRATION_STREAMS_MAX };
+
+#define SHORT_US 1000000ull
+
+/* ---- connections, with the test between ---- */
+
+enum damage { DAMAGE_NONE, DAMAGE_CUT, DAMAGE_FLIP, DAMAGE_HOLD };
+
+struct between {
+    int source_fd, target_fd; /* the ends that the test has */
+    enum damage damage;
+    size_t at_bytes; /* of what goes to the target */
+    pthread_t thread;
+};
+
+struct link {
+    unsigned count; /* connections */
+    int sources[CONNECTIONS_MAX], targets[CONNECTIONS_MAX];
+    struct between between[CONNECTIONS_MAX];
+    struct flyt_server_link_streams streams;
+};
+
+static void make_tcp_pair(int *ret_fds)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    flyt_auto_close int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    ret_fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(ret_fds[0], (struct sockaddr *)&address, sizeof address), 0);
+    ret_fds[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(ret_fds[1] >= 0);
+}
+
+static bool pass(int fd, const unsigned char *bytes, size_t count)
+{
+    while (count) {
+        ssize_t sent = send(fd, bytes, count, MSG_NOSIGNAL);
+        if (sent <= 0)
+            return false;
+        bytes += sent;
+        count -= (size_t)sent;
+    }
+    return true;
+}
+
+/* What goes to the target, with its damage. False: that is the end. */
+static bool pass_on(struct between *self, size_t *done_bytes)
+{
+    static __thread unsigned char bytes[65536];
+    ssize_t count = recv(self->source_fd, bytes, sizeof bytes, 0);
+    if (count <= 0)
+        return false;
+    size_t end = *done_bytes + (size_t)count;
+    bool is_hit = self->damage != DAMAGE_NONE && self->at_bytes >= *done_bytes && self->at_bytes < end;
+    size_t at = self->at_bytes - *done_bytes;
+    *done_bytes = end;
+    if (is_hit && self->damage == DAMAGE_FLIP)
+        bytes[at] ^= 0x10;
+    if (is_hit && self->damage != DAMAGE_FLIP)
+        count = (ssize_t)at;
+    bool goes_on = pass(self->target_fd, bytes, (size_t)count);
+    if (is_hit && self->damage == DAMAGE_HOLD) /* until one of them has had enough */
+        for (struct pollfd end_of = {.fd = self->target_fd, .events = POLLRDHUP}; !(end_of.revents & POLLRDHUP);)
+            poll(&end_of, 1, -1);
+    return goes_on && !(is_hit && self->damage != DAMAGE_FLIP);
+}
+
+static void *run_between(void *user)
+{
+    struct between *self = user;
+    unsigned char back[4096];
+    size_t done_bytes = 0;
+    bool has_end = false;
+    while (!has_end) {
+        struct pollfd polls[] = {{.fd = self->source_fd, .events = POLLIN}, {.fd = self->target_fd, .events = POLLIN}};
+        poll(polls, 2, -1);
+        if (polls[1].revents) {
+            ssize_t count = recv(self->target_fd, back, sizeof back, 0);
+            has_end = count <= 0 || !pass(self->source_fd, back, (size_t)count);
+        }
+        if (polls[0].revents && !has_end)
+            has_end = !pass_on(self, &done_bytes);
+    }
+    shutdown(self->source_fd, SHUT_RDWR);
+    shutdown(self->target_fd, SHUT_RDWR);
+    return NULL;
+}
+
+static void open_link(struct link *link, unsigned stream_count, bool is_encrypted)
+{
+    *link = (struct link){.count = 1 + stream_count};
+    link->streams.stream_count = stream_count;
+    link->streams.is_encrypted = is_encrypted;
+    for (unsigned i = 0; i < link->count; i++) {
+        int here[2], there[2];
+        memset(link->streams.keys[i], is_encrypted ? (int)(0x20 + i) : 0, FLYT_KEY_BYTES);
+        make_tcp_pair(here);
+        make_tcp_pair(there);
+        link->sources[i] = here[0];
+        link->targets[i] = there[1];
+        link->between[i] = (struct between){.source_fd = here[1], .target_fd = there[0]};
+    }
+}
+
+static void start_link(struct link *link)
+{
+    for (unsigned i = 0; i < link->count; i++)
+        assert_int_equal(pthread_create(&link->between[i].thread, NULL, run_between, &link->between[i]), 0);
+}
+
+/* Both servers have let go of it. */
+static void close_link(struct link *link)
+{
+    for (unsigned i = 0; i < link->count; i++) {
+        pthread_join(link->between[i].thread, NULL);
+        close(link->between[i].source_fd);
+        close(link->between[i].target_fd);
+    }
+}
+
+/* ---- the node managers' parts ---- */
+
+static void post_receive(struct fake_image *self, const struct link *link, uint64_t move_id)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    assert_non_null(message);
+    message->kind = FLYT_SERVER_LINK_RECEIVE;
+    message->receive = (struct flyt_server_link_receive){move_id, link->streams};
+    fake_server_post_all(self->node.second, message, link->targets, link->count);
+    free(message);
+    for (unsigned i = 0; i < link->count; i++)
+        close(link->targets[i]);
+}
+
+static void post_send(struct fake_image *self, const struct link *link, uint64_t move_id, uint32_t packing)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    assert_non_null(message);
+    message->kind = FLYT_SERVER_LINK_MOVE;
+    message->move = (struct flyt_server_link_move){.move_id = move_id,
+                                                   .kind = FLYT_SERVER_LINK_MOVE_SEND,
+                                                   .rounds_max = 5,
+                                                   .slowdown_pct = 50,
+                                                   .packing = packing,
+                                                   .streams = link->streams};
+    fake_server_post_all(self->node.first, message, link->sources, link->count);
+    free(message);
+    for (unsigned i = 0; i < link->count; i++)
+        close(link->sources[i]);
+}
+
+/* Both begin. */
+static void begin_link(struct fake_image *self, struct link *link, uint64_t move_id, uint32_t packing)
+{
+    start_link(link);
+    fake_image_prepare(self);
+    post_receive(self, link, move_id);
+    post_send(self, link, move_id, packing);
+}
+
+/* The second server says what has become of it. */
+static int await_received(struct fake_image *self, uint64_t move_id)
+{
+    return fake_server_await_state(self->node.second, move_id, 2);
+}
+
+/* Nothing came of it: the second server says why, the first one that its program goes on. */
+static void expect_failure(struct fake_image *self, struct link *link, uint64_t move_id, const char *words)
+{
+    int outcome = await_received(self, move_id);
+    assert_true(outcome < 0);
+    assert_true(*self->node.second->prepared_sentence);
+    if (words && !strstr(self->node.second->prepared_sentence, words))
+        fail_msg("not \"%s\": %s", words, self->node.second->prepared_sentence);
+    fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_OVER);
+    assert_true(self->node.first->move_state.outcome < 0);
+    fake_image_work(self);
+    fake_server_kill(self->node.second);
+    fake_server_forget(self->node.second);
+    close_link(link);
+}
+
+/* ---- it goes on there ---- */
+
+static void go_on_there(struct fake_image *self, unsigned stream_count, uint32_t packing, bool is_encrypted)
+{
+    struct link link;
+    fake_image_begin(self);
+    fake_program_launch(&self->node.wire, 1, 1, fake_image_words(self)); /* memory has a variable's address */
+    const float before_ms = fake_program_elapsed(&self->node.wire, 1, 2, CUDA_SUCCESS);
+    open_link(&link, stream_count, is_encrypted);
+    begin_link(self, &link, MOVE_ID, packing);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
+    fake_image_work_and_stop(self);
+    assert_true(self->node.first->move_state.copied_bytes >= 24 * MIB);
+    if (await_received(self, MOVE_ID) != 0)
+        fail_msg("it is not received: %s", self->node.second->prepared_sentence);
+    assert_int_equal(self->node.second->prepared.sequence, self->node.sequence);
+    fake_image_compare(self);
+    fake_image_leave(self);
+    fake_image_come_back(self);
+    fake_image_check(self, before_ms);
+    fake_node_finish(&self->node, self->node.second);
+    close_link(&link);
+}
+
+static void a_program_goes_on_at_another_node(void **state)
+{
+    go_on_there(*state, 0, FLYT_CHECKPOINT_PACK_NOT, false);
+}
+
+static void a_program_goes_on_over_several_connections(void **state)
+{
+    go_on_there(*state, STREAMS, FLYT_CHECKPOINT_PACK_NOT, false);
+}
+
+static void a_program_goes_on_over_encrypted_connections(void **state)
+{
+    go_on_there(*state, STREAMS, FLYT_CHECKPOINT_PACK_NOT, true);
+}
+
+static void a_program_goes_on_packed(void **state)
+{
+    go_on_there(*state, FLYT_MIGRATION_STREAMS_MAX, FLYT_CHECKPOINT_PACK_LZ4, false);
+}
+
+static void a_program_goes_on_packed_and_encrypted(void **state)
+{
+    go_on_there(*state, 1, FLYT_CHECKPOINT_PACK_ZSTD, true);
+}
+
+/* ---- it goes on where it is ---- */
+
+struct trouble {
+    unsigned connection;
+    enum damage damage;
+    size_t at_bytes;
+    const char *words;
+};
+
+/* Cut off or damaged anywhere, nothing is taken; and then it goes on there all the same. */
+static void what_is_cut_off_or_damaged_is_not_taken(void **state)
+{
+    static const struct trouble troubles[] = {
+        {0, DAMAGE_CUT, 0, NULL},
+        {0, DAMAGE_CUT, 15, NULL},
+        {0, DAMAGE_CUT, 16 + 39, NULL},
+        {0, DAMAGE_CUT, 1000, NULL},
+        {0, DAMAGE_CUT, 3000, NULL},
+        {0, DAMAGE_FLIP, 3, "damaged"},
+        {0, DAMAGE_FLIP, 100, "damaged"},
+        {1, DAMAGE_CUT, 0, NULL},
+        {1, DAMAGE_CUT, 31, NULL},
+        {1, DAMAGE_CUT, 32, NULL},
+        {1, DAMAGE_CUT, MIB, NULL},
+        {1, DAMAGE_FLIP, 2, "no contents"},
+        {1, DAMAGE_FLIP, 20, "no contents"},
+        {1, DAMAGE_FLIP, 32, "not what was sent"},
+        {1, DAMAGE_FLIP, MIB, "not what was sent"},
+    };
+    struct fake_image *self = *state;
+    fake_image_begin(self);
+    for (unsigned i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
+        const struct trouble *trouble = &troubles[i];
+        struct link link;
+        open_link(&link, 1, false);
+        link.between[trouble->connection].damage = trouble->damage;
+        link.between[trouble->connection].at_bytes = trouble->at_bytes;
+        begin_link(self, &link, MOVE_ID + i, FLYT_CHECKPOINT_PACK_NOT);
+        expect_failure(self, &link, MOVE_ID + i, trouble->words);
+    }
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* What the second server has found is told to the first one's node manager, too. */
+static void the_reason_is_told_on_both_sides(void **state)
+{
+    struct fake_image *self = *state;
+    struct link link;
+    fake_image_begin(self);
+    open_link(&link, 1, false);
+    link.between[1].damage = DAMAGE_FLIP;
+    link.between[1].at_bytes = 4096;
+    begin_link(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_OVER);
+    assert_int_equal(self->node.first->move_state.outcome, -EIO);
+    if (!strstr(self->node.first->move_sentence, "not what was sent"))
+        fail_msg("not said: %s", self->node.first->move_sentence);
+    expect_failure(self, &link, MOVE_ID, "not what was sent");
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* A library that cannot be loaded there is refused by the name of its kernel, before anything stops. */
+static void a_library_that_cannot_be_loaded_is_named(void **state)
+{
+    struct fake_image *self = *state;
+    struct link link;
+    fake_image_begin(self);
+    open_link(&link, 1, false);
+    start_link(&link);
+    setenv("FLYT_FAULT", "prepare.library:error", 1);
+    fake_image_prepare(self);
+    unsetenv("FLYT_FAULT");
+    post_receive(self, &link, MOVE_ID);
+    post_send(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_OVER);
+    assert_int_equal(self->node.first->move_state.outcome, -ENOTSUP);
+    assert_non_null(strstr(self->node.first->move_sentence, "kernel add"));
+    expect_failure(self, &link, MOVE_ID, "kernel add");
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* Each named step that fails, on either side. */
+static void every_step_may_fail(void **state)
+{
+    static const char *const points[] = {"receiving.begin:error", "receiving.frame:error:2", "receiving.compare:error",
+                                         "prepare.make:error"};
+    struct fake_image *self = *state;
+    fake_image_begin(self);
+    for (unsigned i = 0; i < sizeof points / sizeof points[0]; i++) {
+        struct link link;
+        open_link(&link, 1, false);
+        start_link(&link);
+        setenv("FLYT_FAULT", points[i], 1);
+        fake_image_prepare(self);
+        unsetenv("FLYT_FAULT");
+        post_receive(self, &link, MOVE_ID + i);
+        post_send(self, &link, MOVE_ID + i, FLYT_CHECKPOINT_PACK_NOT);
+        expect_failure(self, &link, MOVE_ID + i, NULL);
+    }
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* All is there, and the second server says no all the same: the program, which stands still, goes on. */
+static void the_last_word_is_the_second_servers(void **state)
+{
+    struct fake_image *self = *state;
+    struct link link;
+    fake_image_begin(self);
+    open_link(&link, 1, false);
+    start_link(&link);
+    setenv("FLYT_FAULT", "receiving.answer:error", 1);
+    fake_image_prepare(self);
+    unsetenv("FLYT_FAULT");
+    post_receive(self, &link, MOVE_ID);
+    post_send(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
+    assert_int_equal(fake_node_try_stop(&self->node, MOVE_ID, FAKE_NODE_LONG_US), -EIO);
+    assert_non_null(strstr(self->node.first->sentence, "a test wants it so"));
+    fake_node_await_go_on(&self->node);
+    expect_failure(self, &link, MOVE_ID, "a test wants it so");
+    *self->node.first->sentence = 0;
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* The first server's own steps, which are tried at its start. */
+static void a_sender_that_fails_keeps_its_program(void **state)
+{
+    struct fake_image *self = *state;
+    struct link link;
+    setenv("FLYT_FAULT", "sending.frame:error:3", 1);
+    fake_image_begin(self);
+    unsetenv("FLYT_FAULT");
+    open_link(&link, 1, false);
+    begin_link(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+    expect_failure(self, &link, MOVE_ID, NULL);
+    open_link(&link, 1, false);
+    begin_link(self, &link, MOVE_ID + 1, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait_phase(self->node.first, MOVE_ID + 1, FLYT_SERVER_LINK_MOVE_READY);
+    fake_server_send_move(self->node.first, FLYT_SERVER_LINK_GO_ON, MOVE_ID + 1, 0);
+    assert_true(await_received(self, MOVE_ID + 1) < 0);
+    fake_image_work(self);
+    fake_server_kill(self->node.second);
+    fake_server_forget(self->node.second);
+    close_link(&link);
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* Keys that differ. */
+static void a_server_without_the_key_gets_nothing(void **state)
+{
+    struct fake_image *self = *state;
+    fake_image_begin(self);
+    for (unsigned i = 0; i < 2; i++) {
+        struct link link;
+        open_link(&link, 1, true);
+        start_link(&link);
+        fake_image_prepare(self);
+        post_receive(self, &link, MOVE_ID + i);
+        link.streams.keys[i][0] ^= 1;
+        post_send(self, &link, MOVE_ID + i, FLYT_CHECKPOINT_PACK_NOT);
+        expect_failure(self, &link, MOVE_ID + i, NULL);
+    }
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* A server that stands still holds up nothing but the move. */
+static void a_server_that_stands_still_hinders_no_program(void **state)
+{
+    struct fake_image *self = *state;
+    struct link link;
+    fake_image_begin(self);
+    open_link(&link, 1, false);
+    link.between[1].damage = DAMAGE_HOLD;
+    link.between[1].at_bytes = 5000;
+    begin_link(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_COPYING);
+    fake_image_work(self);
+    assert_int_equal(fake_node_try_stop(&self->node, MOVE_ID, SHORT_US), -ETIMEDOUT);
+    assert_true(*self->node.first->sentence);
+    fake_node_await_go_on(&self->node);
+    expect_failure(self, &link, MOVE_ID, NULL);
+    *self->node.first->sentence = 0;
+
+    /* Nor does one that is stopped, and then killed. */
+    open_link(&link, STREAMS, false);
+    begin_link(self, &link, MOVE_ID + 1, FLYT_CHECKPOINT_PACK_NOT);
+    kill(self->node.second->pid, SIGSTOP);
+    fake_image_work(self);
+    fake_server_kill(self->node.second);
+    fake_server_forget(self->node.second);
+    fake_server_wait_phase(self->node.first, MOVE_ID + 1, FLYT_SERVER_LINK_MOVE_OVER);
+    assert_int_equal(self->node.first->move_state.outcome, -EPIPE);
+    close_link(&link);
+    fake_image_work(self);
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* The second server ends with its node manager, while it receives, too. */
+static void a_server_without_a_node_manager_ends(void **state)
+{
+    struct fake_image *self = *state;
+    struct link link;
+    fake_image_begin(self);
+    open_link(&link, 1, false);
+    begin_link(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
+    fake_server_leave(self->node.second);
+    assert_int_equal(fake_server_end(self->node.second), 0);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_OVER);
+    assert_true(self->node.first->move_state.outcome < 0);
+    close_link(&link);
+    fake_image_work(self);
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* After everything was there: the move is called off, and made again. */
+static void a_move_is_called_off_and_made_again(void **state)
+{
+    struct fake_image *self = *state;
+    struct link link;
+    fake_image_begin(self);
+    open_link(&link, STREAMS, false);
+    begin_link(self, &link, MOVE_ID + 1, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait_phase(self->node.first, MOVE_ID + 1, FLYT_SERVER_LINK_MOVE_READY);
+    fake_node_stop(&self->node, MOVE_ID + 1);
+    assert_int_equal(await_received(self, MOVE_ID + 1), 0);
+    fake_node_go_on(&self->node, MOVE_ID + 1);
+    fake_server_wait_phase(self->node.first, MOVE_ID + 1, FLYT_SERVER_LINK_MOVE_OVER);
+    fake_image_work(self);
+    fake_server_kill(self->node.second);
+    fake_server_forget(self->node.second);
+    close_link(&link);
+
+    fake_program_launch(&self->node.wire, 1, 1, fake_image_words(self));
+    const float before_ms = fake_program_elapsed(&self->node.wire, 1, 2, CUDA_SUCCESS);
+    open_link(&link, STREAMS, false);
+    begin_link(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
+    fake_image_work_and_stop(self);
+    assert_int_equal(await_received(self, MOVE_ID), 0);
+    fake_image_compare(self);
+    fake_image_leave(self);
+    fake_image_come_back(self);
+    fake_image_check(self, before_ms);
+    fake_node_finish(&self->node, self->node.second);
+    close_link(&link);
+}
+
+/* What was not prepared is not received, and both sides hear it. */
+static void what_is_not_prepared_is_not_received(void **state)
+{
+    struct fake_image *self = *state;
+    struct link link;
+    fake_image_begin(self);
+    open_link(&link, 1, false);
+    start_link(&link);
+    fake_server_start(self->node.second, fake_one_gpu);
+    assert_true(self->node.second->is_ready);
+    post_receive(self, &link, MOVE_ID);
+    post_send(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait(self->node.second, &self->node.second->prepared_count, 1);
+    assert_int_equal(self->node.second->prepared.outcome, -EPROTO);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_OVER);
+    assert_int_equal(self->node.first->move_state.outcome, -EPROTO);
+    fake_server_kill(self->node.second);
+    close_link(&link);
+    fake_image_work(self);
+    fake_node_finish(&self->node, self->node.first);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fake_image_set_up, fake_image_tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_program_goes_on_at_another_node),
+        TEST(a_program_goes_on_over_several_connections),
+        TEST(a_program_goes_on_over_encrypted_connections),
+        TEST(a_program_goes_on_packed),
+        TEST(a_program_goes_on_packed_and_encrypted),
+        TEST(what_is_cut_off_or_damaged_is_not_taken),
+        TEST(the_reason_is_told_on_both_sides),
+        TEST(a_library_that_cannot_be_loaded_is_named),
+        TEST(every_step_may_fail),
+        TEST(the_last_word_is_the_second_servers),
+        TEST(a_sender_that_fails_keeps_its_program),
+        TEST(a_server_without_the_key_gets_nothing),
+        TEST(a_server_that_stands_still_hinders_no_program),
+        TEST(a_server_without_a_node_manager_ends),
+        TEST(a_move_is_called_off_and_made_again),
+        TEST(what_is_not_prepared_is_not_received),
+    };
+    return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);
+}

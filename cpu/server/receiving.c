@@ -1,0 +1,442 @@
+#include "cpu/server/receiving.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cpu/image/answer.h"
+#include "cpu/server/load.h"
+#include "cpu/server/session.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
+
+enum { LOOK_MS = 200 }; /* at the link, while something else is waited for */
+
+/* ---- failing ---- */
+
+/* All threads are to end. */
+static void end_locked(struct flyt_receiving *receiving)
+{
+    const uint64_t one = 1;
+    if (!atomic_exchange(&receiving->is_ending, true)) {
+        ssize_t bytes = write(receiving->cancel_fd, &one, sizeof one); /* the first one always fits */
+        (void)bytes;
+    }
+    pthread_cond_broadcast(&receiving->changed);
+}
+
+void flyt_receiving_fail(struct flyt_receiving *receiving, const struct flyt_error *err)
+{
+    pthread_mutex_lock(&receiving->mutex);
+    if (!receiving->err.code && !atomic_load(&receiving->is_ending))
+        receiving->err = *err;
+    end_locked(receiving);
+    pthread_mutex_unlock(&receiving->mutex);
+}
+
+/* What has failed in another thread. */
+static int failed(struct flyt_receiving *receiving, struct flyt_error *err)
+{
+    pthread_mutex_lock(&receiving->mutex);
+    if (receiving->err.code)
+        *err = receiving->err;
+    else
+        flyt_error_set(err, -ECANCELED, "it was called off");
+    pthread_mutex_unlock(&receiving->mutex);
+    return err->code;
+}
+
+static bool has_link_ended(const struct flyt_receiving *receiving)
+{
+    struct pollfd link = {.fd = receiving->link_fd};
+    return poll(&link, 1, 0) > 0 && link.revents & (POLLHUP | POLLERR | POLLNVAL);
+}
+
+static int link_ended(struct flyt_error *err)
+{
+    return flyt_error_set(err, -ECANCELED, "the node manager has gone");
+}
+
+int flyt_receiving_wait(void *user, struct flyt_error *err)
+{
+    struct flyt_receiving *receiving = user;
+    struct pollfd polls[] = {{.fd = receiving->image.fd, .events = POLLIN},
+                             {.fd = receiving->cancel_fd, .events = POLLIN},
+                             {.fd = receiving->link_fd}};
+    int count;
+    do {
+        count = poll(polls, 3, (int)receiving->silence_ms);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0)
+        return flyt_error_set(err, -errno, "%m");
+    if (count == 0)
+        return flyt_error_set(err, -ETIMEDOUT, "nothing was heard of the other node's server for %u s",
+                              receiving->silence_ms / 1000);
+    if (polls[1].revents)
+        return failed(receiving, err);
+    return polls[2].revents ? link_ended(err) : 0;
+}
+
+/* Waits until something has changed, for a while: the link may end, too. 0, or it has failed. */
+static int await_change_locked(struct flyt_receiving *receiving, struct flyt_error *err)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += LOOK_MS * 1000000l;
+    until.tv_sec += until.tv_nsec / 1000000000l;
+    until.tv_nsec %= 1000000000l;
+    pthread_cond_clockwait(&receiving->changed, &receiving->mutex, CLOCK_MONOTONIC, &until);
+    if (receiving->err.code) {
+        *err = receiving->err;
+        return err->code;
+    }
+    return has_link_ended(receiving) ? link_ended(err) : 0;
+}
+
+/* ---- what the image tells ---- */
+
+int flyt_receiving_begin(struct flyt_receiving *receiving, const flyt_checkpoint_streams *streams,
+                         struct flyt_error *err)
+{
+    if (streams->stream_count != receiving->stream_count)
+        return flyt_error_set(err, -EPROTO, "the image is told over %u connections, and %u have come",
+                              1 + streams->stream_count, 1 + receiving->stream_count);
+    memcpy(receiving->hash_key.bytes, streams->hash_key, sizeof receiving->hash_key.bytes);
+    receiving->has_begun = true;
+    return 0;
+}
+
+static struct flyt_receiving_batch *new_batch(unsigned ordinal)
+{
+    struct flyt_receiving_batch *batch = calloc(1, sizeof *batch);
+    if (batch)
+        batch->ordinal = ordinal;
+    return batch;
+}
+
+void flyt_receiving_free_batch(struct flyt_receiving *receiving, struct flyt_receiving_batch *batch)
+{
+    if (batch->placed)
+        receiving->session->driver->cuEventDestroy(batch->placed);
+    free(batch);
+}
+
+/* 0: there is room for one more. */
+static int await_room_locked(struct flyt_receiving *receiving, struct flyt_error *err)
+{
+    int status = 0;
+    while (receiving->pending_count >= FLYT_RECEIVING_BATCHES_MAX && !status)
+        status = await_change_locked(receiving, err);
+    return status;
+}
+
+int flyt_receiving_expect(struct flyt_receiving *receiving, const flyt_checkpoint_elsewhere *told,
+                          struct flyt_error *err)
+{
+    struct flyt_receiving_stream *stream = &receiving->streams[told->stream - 1]; /* the reader has checked all this */
+    struct flyt_receiving_batch *batch = new_batch((unsigned)flyt_window_device(told->runs.runs_val[0].address));
+    if (!batch)
+        return flyt_error_set(err, -ENOMEM, "out of host memory");
+    batch->number = told->number;
+    for (u_int i = 0; i < told->runs.runs_len; i++) {
+        batch->ranges[i] = (struct flyt_page_range){told->runs.runs_val[i].address, told->runs.runs_val[i].page_count};
+        batch->pages_count += told->runs.runs_val[i].page_count;
+    }
+    batch->range_count = told->runs.runs_len;
+    memcpy(batch->hashes, told->hashes.hashes_val, told->hashes.hashes_len);
+    pthread_mutex_lock(&receiving->mutex);
+    int status = await_room_locked(receiving, err);
+    if (!status) {
+        *(stream->first ? &stream->last->next : &stream->first) = batch;
+        stream->last = batch;
+        receiving->pending_count++;
+        pthread_cond_broadcast(&receiving->changed);
+    }
+    pthread_mutex_unlock(&receiving->mutex);
+    if (status)
+        free(batch);
+    return status;
+}
+
+/* One part of them, at most FLYT_CHECKPOINT_BATCH_PAGES_MAX. */
+static int place_part(struct flyt_receiving *receiving, uint64_t address, uint32_t pages_count, const void *hashes,
+                      struct flyt_error *err)
+{
+    const struct flyt_driver *driver = receiving->session->driver;
+    struct flyt_receiving_batch *batch = new_batch((unsigned)flyt_window_device(address));
+    if (!batch)
+        return flyt_error_set(err, -ENOMEM, "out of host memory");
+    batch->ranges[0] = (struct flyt_page_range){address, pages_count};
+    batch->range_count = 1;
+    batch->pages_count = batch->placed_count = pages_count;
+    memcpy(batch->hashes, hashes, pages_count * sizeof *batch->hashes);
+    CUresult result = driver->cuEventCreate(&batch->placed, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuEventRecord(batch->placed, NULL);
+    int status = result == CUDA_SUCCESS
+                     ? 0
+                     : flyt_error_set(err, -EIO, "what has come cannot be compared, cuda_result=%d", (int)result);
+    pthread_mutex_lock(&receiving->mutex);
+    if (!status)
+        status = await_room_locked(receiving, err);
+    if (!status) {
+        receiving->pending_count++;
+        flyt_receiving_compare_locked(receiving, batch);
+    }
+    pthread_mutex_unlock(&receiving->mutex);
+    if (status)
+        flyt_receiving_free_batch(receiving, batch);
+    return status;
+}
+
+int flyt_receiving_placed(struct flyt_receiving *receiving, const flyt_checkpoint_pages *pages, struct flyt_error *err)
+{
+    int status = 0;
+    if (!pages->hashes.hashes_len)
+        return flyt_error_set(err, -EBADMSG, "pages have come without hashes");
+    for (uint32_t first = 0, count; first < pages->page_count && !status; first += count) {
+        count = pages->page_count - first;
+        if (count > FLYT_CHECKPOINT_BATCH_PAGES_MAX)
+            count = FLYT_CHECKPOINT_BATCH_PAGES_MAX;
+        status = place_part(receiving, pages->address + first * (uint64_t)FLYT_PAGE_BYTES, count,
+                            pages->hashes.hashes_val + first * FLYT_CHECKPOINT_PAGE_HASH_BYTES, err);
+    }
+    return status;
+}
+
+void flyt_receiving_compare_locked(struct flyt_receiving *receiving, struct flyt_receiving_batch *batch)
+{
+    batch->next = NULL;
+    *(receiving->compare_first ? &receiving->compare_last->next : &receiving->compare_first) = batch;
+    receiving->compare_last = batch;
+    pthread_cond_broadcast(&receiving->changed);
+}
+
+int flyt_receiving_settle(struct flyt_receiving *receiving, struct flyt_error *err)
+{
+    int status = 0;
+    pthread_mutex_lock(&receiving->mutex);
+    while (receiving->pending_count && !status)
+        status = await_change_locked(receiving, err);
+    pthread_mutex_unlock(&receiving->mutex);
+    return status;
+}
+
+/* ---- what the threads share ---- */
+
+CUresult flyt_receiving_use(struct flyt_receiving *receiving, unsigned ordinal, CUstream *cu_stream)
+{
+    const struct flyt_driver *driver = receiving->session->driver;
+    const struct flyt_partition_context *partition = receiving->session->devices[ordinal].partitions;
+    CUresult result = driver->cuCtxSetCurrent(partition->cu_context);
+    if (result == CUDA_SUCCESS && !*cu_stream)
+        result = driver->cuGreenCtxStreamCreate(cu_stream, partition->cu_green, CU_STREAM_NON_BLOCKING, 0);
+    return result;
+}
+
+/* ---- beginning and end ---- */
+
+static const unsigned char *key_of(const struct flyt_server_link_receive *order, unsigned connection)
+{
+    return order->streams.is_encrypted ? order->streams.keys[connection] : NULL;
+}
+
+/* All descriptors are taken over. */
+static int open_peers(struct flyt_receiving *receiving, const struct flyt_server_link_receive *order, const int *fds,
+                      struct flyt_error *err)
+{
+    struct flyt_error why = {0};
+    for (unsigned i = 0; i <= receiving->stream_count; i++) {
+        struct flyt_peer *peer = i ? &receiving->streams[i - 1].peer : &receiving->image;
+        if (flyt_peer_open(peer, fds[i], key_of(order, i), false, receiving->cancel_fd, &why) != 0)
+            *err = why;
+    }
+    return err->code;
+}
+
+static int start_threads(struct flyt_receiving *receiving, struct flyt_error *err)
+{
+    receiving->has_comparer = pthread_create(&receiving->comparer, NULL, flyt_receiving_run_comparer, receiving) == 0;
+    bool is_all = receiving->has_comparer;
+    for (unsigned i = 0; i < receiving->stream_count && is_all; i++) {
+        struct flyt_receiving_stream *stream = &receiving->streams[i];
+        is_all = stream->has_thread = pthread_create(&stream->thread, NULL, flyt_receiving_run_stream, stream) == 0;
+    }
+    return is_all ? 0 : flyt_error_set(err, -ENOMEM, "no thread for receiving from another node");
+}
+
+void flyt_receiving_stop(struct flyt_receiving *receiving, const struct flyt_error *err)
+{
+    pthread_mutex_lock(&receiving->mutex);
+    if (err->code && !receiving->err.code && !atomic_load(&receiving->is_ending))
+        receiving->err = *err;
+    end_locked(receiving);
+    pthread_mutex_unlock(&receiving->mutex);
+    for (unsigned i = 0; i < receiving->stream_count; i++) {
+        if (receiving->streams[i].has_thread)
+            pthread_join(receiving->streams[i].thread, NULL);
+        receiving->streams[i].has_thread = false;
+    }
+    if (receiving->has_comparer)
+        pthread_join(receiving->comparer, NULL);
+    receiving->has_comparer = false;
+}
+
+/* Nobody has told what is there. */
+static int check_rest(const struct flyt_receiving *receiving, struct flyt_error *err)
+{
+    unsigned char byte;
+    for (unsigned i = 0; i < receiving->stream_count; i++) {
+        const struct flyt_receiving_stream *stream = &receiving->streams[i];
+        if (stream->is_amid_frame || recv(stream->peer.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+            return flyt_error_set(err, -EBADMSG, "more has come over connection %u than the image has told",
+                                  stream->number);
+    }
+    return 0;
+}
+
+static void send_answer(struct flyt_receiving *receiving, const struct flyt_answer *answer)
+{
+    unsigned char bytes[FLYT_ANSWER_BYTES_MAX];
+    struct iovec part = {bytes, flyt_answer_put(answer, bytes)};
+    struct timespec pause = {.tv_nsec = 1000000};
+    uint64_t deadline_ms = flyt_clock_ms() + FLYT_PEER_FAREWELL_MS;
+    /* There is room, unless the other side reads nothing at all. */
+    while (part.iov_len && flyt_clock_left_ms(deadline_ms)) {
+        ssize_t sent = send(receiving->image.fd, part.iov_base, part.iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno != EAGAIN && errno != EINTR)
+            return; /* nobody is there */
+        if (sent < 0)
+            nanosleep(&pause, NULL);
+        part.iov_base = (char *)part.iov_base + (sent > 0 ? sent : 0);
+        part.iov_len -= (size_t)(sent > 0 ? sent : 0);
+    }
+}
+
+/* Tells what has become of it. */
+static void tell(struct flyt_receiving *receiving, const struct flyt_load_result *loaded, const struct flyt_error *err)
+{
+    struct flyt_answer answer = {.is_final = true, .status = err->code};
+    if (receiving->image.fd < 0)
+        return;
+    if (err->code) {
+        snprintf(answer.sentence, sizeof answer.sentence, "%s", err->text);
+    } else {
+        answer.sequence = loaded->sequence;
+        answer.extent_count = loaded->extent_count;
+        answer.page_count = loaded->page_count;
+    }
+    send_answer(receiving, &answer);
+    flyt_peer_part(&receiving->image);
+}
+
+static void free_queue(struct flyt_receiving *receiving, struct flyt_receiving_batch *batch)
+{
+    while (batch) {
+        struct flyt_receiving_batch *next = batch->next;
+        flyt_receiving_free_batch(receiving, batch);
+        batch = next;
+    }
+}
+
+static void free_receiving(struct flyt_receiving *receiving)
+{
+    flyt_peer_close(&receiving->image);
+    for (unsigned i = 0; i < receiving->stream_count; i++) {
+        flyt_peer_close(&receiving->streams[i].peer);
+        free_queue(receiving, receiving->streams[i].first);
+    }
+    free_queue(receiving, receiving->compare_first);
+    flyt_close(receiving->cancel_fd);
+    pthread_cond_destroy(&receiving->changed);
+    pthread_mutex_destroy(&receiving->mutex);
+    explicit_bzero(receiving, sizeof *receiving);
+    free(receiving);
+}
+
+static struct flyt_receiving *new_receiving(struct flyt_session *session, const struct flyt_server_link_receive *order,
+                                            int link_fd)
+{
+    struct flyt_receiving *receiving = calloc(1, sizeof *receiving);
+    if (!receiving)
+        return NULL;
+    receiving->session = session;
+    receiving->link_fd = link_fd;
+    receiving->image.fd = -1;
+    receiving->stream_count = order->streams.stream_count;
+    receiving->silence_ms = FLYT_PEER_SILENCE_MS;
+    for (unsigned i = 0; i < receiving->stream_count; i++)
+        receiving->streams[i] =
+            (struct flyt_receiving_stream){.receiving = receiving, .number = i + 1, .peer = {.fd = -1}};
+    pthread_mutex_init(&receiving->mutex, NULL);
+    pthread_cond_init(&receiving->changed, NULL);
+    receiving->cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return receiving;
+}
+
+/* Receives all of it; the threads have ended then. */
+static int receive(struct flyt_receiving *receiving, struct flyt_given *given, const struct flyt_load_teller *teller,
+                   struct flyt_load_result *ret_loaded, struct flyt_error *err)
+{
+    int status = 0;
+    if (flyt_fault_point("receiving.begin") == FLYT_FAULT_ERROR)
+        status = flyt_error_set(err, -EIO, "it is not received: a test wants it so");
+    if (!status)
+        status = start_threads(receiving, err);
+    if (!status)
+        status = flyt_load_stream(receiving->session, given, receiving, teller, ret_loaded, err);
+    flyt_receiving_stop(receiving, err); /* where it came to nothing */
+    if (receiving->err.code)
+        *err = receiving->err; /* that was first */
+    else if (!status)
+        status = check_rest(receiving, err);
+    if (!err->code && flyt_fault_point("receiving.answer") == FLYT_FAULT_ERROR)
+        flyt_error_set(err, -EIO, "what was received is not taken: a test wants it so");
+    return err->code;
+}
+
+int flyt_receive(struct flyt_session *session, struct flyt_given *given, const struct flyt_server_link_receive *order,
+                 const int *fds, int link_fd, const struct flyt_load_teller *teller, uint64_t *ret_sequence,
+                 struct flyt_error *err)
+{
+    struct flyt_receiving *receiving = new_receiving(session, order, link_fd);
+    struct flyt_load_result loaded = {0};
+    if (!receiving || receiving->cancel_fd < 0) {
+        for (unsigned i = 0; i <= order->streams.stream_count; i++)
+            flyt_close(fds[i]);
+        if (receiving)
+            free_receiving(receiving);
+        return flyt_error_set(err, -ENOMEM, "no memory, or no descriptor, for receiving from another node");
+    }
+    if (open_peers(receiving, order, fds, err) == 0)
+        receive(receiving, given, teller, &loaded, err);
+    tell(receiving, &loaded, err);
+    free_receiving(receiving);
+    if (!err->code)
+        *ret_sequence = loaded.sequence;
+    return err->code;
+}
+
+void flyt_receive_not(struct flyt_session *session, const struct flyt_server_link_receive *order, const int *fds,
+                      const struct flyt_error *err)
+{
+    const struct flyt_load_result nothing = {0};
+    struct flyt_error ignored = {0};
+    struct flyt_receiving *receiving = new_receiving(session, order, -1);
+    if (receiving) {
+        open_peers(receiving, order, fds, &ignored);
+        tell(receiving, &nothing, err);
+        free_receiving(receiving);
+        return;
+    }
+    for (unsigned i = 0; i <= order->streams.stream_count; i++)
+        flyt_close(fds[i]);
+}
