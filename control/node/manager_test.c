@@ -14,6 +14,7 @@
 #include "control/node/manager.h"
 #include "control/node/migration.h"
 #include "control/node/report.h"
+#include "control/node/test_far.h"
 #include "control/node/test_node.h"
 #include "rpc/transport/listen.h"
 
@@ -39,6 +40,7 @@ struct boss {
     unsigned migration_count, deaf_count; /* deaf_count: so many ends are not heard */
     flyt_migration_use migration;         /* the last one; its text is `text` */
     flyt_migration_use asked;             /* what an order was answered with */
+    flyt_migration_phase awaited_phase;
     /* The last order's outcome. */
     bool has_outcome;
     flyt_status order_status, status;
@@ -614,6 +616,130 @@ static void test_a_migration(void **state)
     flyt_metrics_free(registry);
 }
 
+/* ---- to another node ---- */
+
+static flyt_status send_away(struct boss *boss, struct test_far *far, uint64_t epoch)
+{
+    const struct test_far_wish wish = {.stream_count = 1, .stop_ms = 60000};
+    char *url;
+    flyt_order_send_args args = test_far_args(far, &wish, &url);
+
+    args.epoch = epoch;
+    args.allocation_id = 0x77;
+    order(boss, FLYT_ORDER_SEND, (xdrproc_t)xdr_flyt_order_send_args, &args, (xdrproc_t)xdr_flyt_outcome,
+          sizeof(flyt_outcome), on_outcome);
+    return boss->status;
+}
+
+static flyt_status switch_over(struct boss *boss, uint64_t epoch, uint64_t id)
+{
+    const flyt_order_switch_args args = {epoch, id, 1};
+
+    order(boss, FLYT_ORDER_SWITCH, (xdrproc_t)xdr_flyt_order_switch_args, &args,
+          (xdrproc_t)xdr_flyt_order_migration_res, sizeof(flyt_order_migration_res), on_migration);
+    return boss->status;
+}
+
+static flyt_status send_back(struct boss *boss, uint64_t epoch, uint64_t id)
+{
+    const flyt_order_send_back_args args = {epoch, id, (char *)"nobody came"};
+
+    order(boss, FLYT_ORDER_SEND_BACK, (xdrproc_t)xdr_flyt_order_send_back_args, &args, (xdrproc_t)xdr_flyt_outcome,
+          sizeof(flyt_outcome), on_outcome);
+    return boss->status;
+}
+
+static bool is_told_phase(struct test_node *test, void *user)
+{
+    struct boss *boss = user;
+
+    return boss->migration.phase == boss->awaited_phase;
+}
+
+static void until_told(struct boss *boss, flyt_migration_phase phase)
+{
+    boss->awaited_phase = phase;
+    test_node_until(boss->test, is_told_phase, boss, "that this phase is told");
+}
+
+static struct test_program begin_program(struct test_node *test)
+{
+    const struct flyt_credentials credentials = test_node_credentials(&ticket);
+    struct test_program vm = test_node_connect(test, &credentials, NULL, false);
+
+    assert_string_equal(test_program_ask(test, &vm, "extent 1 0 4096"), "0");
+    assert_string_equal(test_program_ask(test, &vm, "write 1 4711"), "0");
+    return vm;
+}
+
+/* All orders of the node that programs leave, and what it tells. */
+static void test_to_another_node(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+    struct test_far far;
+
+    test_far_open(&far, test);
+    assert_int_equal(send_away(boss, &far, boss->epoch), FLYT_STATUS_NOT_FOUND);
+    assert_int_equal(switch_over(boss, boss->epoch, TEST_MIGRATION_ID), FLYT_STATUS_NOT_FOUND);
+    assert_int_equal(send_back(boss, boss->epoch, TEST_MIGRATION_ID), FLYT_STATUS_NOT_FOUND);
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    /* One within the node is another order's. */
+    assert_int_equal(migrate(boss, boss->epoch, 5, 2, 1), FLYT_STATUS_OK);
+    assert_int_equal(switch_over(boss, boss->epoch, 5), FLYT_STATUS_NOT_FOUND);
+    assert_int_equal(send_back(boss, boss->epoch, 5), FLYT_STATUS_NOT_FOUND);
+    until_told(boss, FLYT_MIGRATION_DONE);
+    struct test_program vm = begin_program(test);
+    assert_int_equal(send_away(boss, &far, boss->epoch - 1), FLYT_STATUS_STALE);
+    assert_int_equal(send_away(boss, &far, boss->epoch), FLYT_STATUS_OK);
+    test_far_take(&far, &vm);
+    until_told(boss, FLYT_MIGRATION_ARRIVED);
+    assert_true(boss->migration.id == TEST_MIGRATION_ID && boss->migration.allocation_id == 0x77);
+    assert_int_equal(boss->migration.session_count, 1);
+    assert_int_equal(switch_over(boss, boss->epoch - 1, TEST_MIGRATION_ID), FLYT_STATUS_STALE);
+    assert_int_equal(switch_over(boss, boss->epoch, TEST_MIGRATION_ID), FLYT_STATUS_OK);
+    assert_int_equal(boss->asked.phase, FLYT_MIGRATION_SWITCHING);
+    assert_string_equal(test_program_ask(test, &vm, NULL), "moved for ever");
+    close(vm.fd);
+    assert_int_equal(ask_migration(boss, TEST_MIGRATION_ID, true), FLYT_STATUS_CONFLICT);
+    assert_int_equal(boss->asked.phase, FLYT_MIGRATION_SWITCHING);
+    test_node_until(test, has_no_session, boss, "a heartbeat without the session");
+    test_node_remove_now(test, 0x77);
+    until_told(boss, FLYT_MIGRATION_DONE);
+    assert_true(boss->migration.standstill_us > 0);
+    test_far_close(&far);
+}
+
+/* The switch comes to nothing. */
+static void test_from_another_node_again(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+    struct test_far far;
+
+    test_far_open(&far, test);
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    struct test_program vm = begin_program(test);
+    assert_int_equal(send_away(boss, &far, boss->epoch), FLYT_STATUS_OK);
+    test_far_take(&far, &vm);
+    until_told(boss, FLYT_MIGRATION_ARRIVED);
+    assert_int_equal(switch_over(boss, boss->epoch, TEST_MIGRATION_ID), FLYT_STATUS_OK);
+    assert_string_equal(test_program_ask(test, &vm, NULL), "moved for ever");
+    close(vm.fd);
+    assert_int_equal(send_back(boss, boss->epoch - 1, TEST_MIGRATION_ID), FLYT_STATUS_STALE);
+    assert_int_equal(send_back(boss, boss->epoch, TEST_MIGRATION_ID), FLYT_STATUS_OK);
+    test_node_come_back(test, &ticket, &vm);
+    assert_string_equal(test_program_ask(test, &vm, "go_on"), "0");
+    until_told(boss, FLYT_MIGRATION_FAILED);
+    assert_non_null(strstr(boss->text, "nobody came"));
+    assert_string_equal(test_program_ask(test, &vm, "read 1"), "4711");
+    assert_int_equal(switch_over(boss, boss->epoch, TEST_MIGRATION_ID), FLYT_STATUS_CONFLICT);
+    close(vm.fd);
+    while (flyt_node_allocation_find(&test->node, 0x77)->session_count)
+        test_node_run(test, 20);
+    test_far_close(&far);
+}
+
 static void test_metrics(void **state)
 {
     struct boss *boss = *state;
@@ -654,6 +780,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fences_itself_over_restarts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_group_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_migration, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_to_another_node, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_from_another_node_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_metrics, set_up, tear_down),
     };
 

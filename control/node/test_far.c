@@ -111,21 +111,29 @@ void test_far_close(struct test_far *far)
 
 /* ---- orders ---- */
 
-flyt_status test_far_order(struct test_far *far, const struct test_far_wish *wish, struct flyt_error *ret_err)
+flyt_order_send_args test_far_args(struct test_far *far, const struct test_far_wish *wish, char **ret_url)
 {
-    char *urls[] = {far->url};
     flyt_order_send_args args = {.epoch = 1,
                                  .migration_id = TEST_MIGRATION_ID,
                                  .allocation_id = test_one.id,
                                  .bounds = {.stop_ms = wish->stop_ms, .timeout_s = wish->timeout_s},
                                  .node = (char *)"far",
-                                 .urls = {1, urls},
+                                 .urls = {1, ret_url},
                                  .stream_count = wish->stream_count,
                                  .is_encrypted = wish->is_encrypted};
-    struct flyt_error err = {0};
 
+    *ret_url = far->url;
     memcpy(args.secret, secret, sizeof args.secret);
     args.secret[2] = (char)(args.secret[2] ^ wish->is_forged);
+    return args;
+}
+
+flyt_status test_far_order(struct test_far *far, const struct test_far_wish *wish, struct flyt_error *ret_err)
+{
+    char *url;
+    const flyt_order_send_args args = test_far_args(far, wish, &url);
+    struct flyt_error err = {0};
+
     flyt_status status = flyt_node_send(&far->test->node, &args, &err);
     if (ret_err)
         *ret_err = err;

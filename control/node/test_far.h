@@ -44,6 +44,9 @@ struct test_far_wish {
     unsigned stream_count, stop_ms, timeout_s;
     bool is_encrypted, is_forged; /* forged: it is told another secret than the door's */
 };
+/* The order's arguments as the other node is to be reached, of TEST_MIGRATION_ID and test_one's programs; they refer to
+ * `far` and to *ret_url. */
+flyt_order_send_args test_far_args(struct test_far *far, const struct test_far_wish *wish, char **ret_url);
 /* Orders TEST_MIGRATION_ID of test_one's programs. ret_err may be NULL. */
 flyt_status test_far_order(struct test_far *far, const struct test_far_wish *wish, struct flyt_error *ret_err);
 /* The same, which must be accepted: no streams, in clear, no time that a test reaches. */
