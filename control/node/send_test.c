@@ -353,6 +353,13 @@ static void test_failures(void **state)
     }
 }
 
+static bool cannot_move(struct test_node *test, void *program)
+{
+    const struct flyt_node_server *server = test_node_server(test, program);
+
+    return server->has_use && !server->use.can_move;
+}
+
 static void test_refusals(void **state)
 {
     struct test_node *test = *state;
@@ -374,7 +381,7 @@ static void test_refusals(void **state)
     test_contains(err.text, "no address");
     assert_null(test_migration_of(test));
     test_program_say(test, &program, "movable 0", "0");
-    test_node_run(test, 20);
+    test_node_until(test, cannot_move, &program, "its USE");
     assert_int_equal(test_far_order(&far, &wish, &err), FLYT_STATUS_NOT_SUPPORTED);
     test_program_say(test, &program, "movable 1", "0");
     test_migration_stayed(test, &program, 1);
@@ -562,16 +569,13 @@ static void test_a_program_that_stops_late(void **state)
     test_migration_enter(test, programs, 2);
     test_program_say(test, &programs[0], "restless 1", "0");
     test_far_start(&far);
-    struct test_far_connection *first = test_far_connection(&far, &programs[0], 0);
-    test_contains(test_far_line(&far, first), "stream");
-    assert_string_equal(test_far_line(&far, first), "gone");
-    cut(first);
-    while (test_migration_of(test)->tries < 2)
-        test_node_run(test, 10);
-    first = test_far_connection(&far, &programs[1], 0);
-    while (strcmp(test_far_line(&far, first), "gone") != 0)
-        continue;
-    cut(first);
+    struct test_far_connection *firsts[] = {test_far_connection(&far, &programs[0], 0),
+                                            test_far_connection(&far, &programs[1], 0)};
+    for (unsigned i = 0; i < 2; i++) {
+        while (strcmp(test_far_line(&far, firsts[i]), "gone") != 0)
+            continue;
+        cut(firsts[i]);
+    }
     test_far_take_all(&far, programs, 2);
     assert_int_equal(test_migration_of(test)->tries, 2);
     assert_int_equal(far.count, 4);
@@ -805,6 +809,11 @@ static void test_a_client_that_does_not_return(void **state)
     test_far_close(&far);
 }
 
+static bool has_told_loss(struct test_node *test, void *unused)
+{
+    return strstr(test->last_event, "migration.session_lost");
+}
+
 /* Nobody misses it, until somebody wants it back. */
 static void test_a_left_server_dies(void **state)
 {
@@ -826,8 +835,7 @@ static void test_a_left_server_dies(void **state)
         assert_int_equal(come(test, &programs[0]), FLYT_HANDSHAKE_BUSY);
         if (is_sent_back) {
             assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not taken", &err), FLYT_STATUS_OK);
-            test_node_run(test, 200);
-            test_contains(test->last_event, "migration.session_lost");
+            test_node_until(test, has_told_loss, NULL, "migration.session_lost");
             assert_int_equal(come(test, &programs[0]), FLYT_HANDSHAKE_NO_SESSION);
             test_migration_go_on(test, &programs[1]);
             failed(&far, "it was not taken");
