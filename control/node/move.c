@@ -144,8 +144,8 @@ void flyt_node_move_cancel(struct flyt_node_move *move)
     flyt_node_move_disconnect(move);
     if (move->source && move->stage >= FLYT_NODE_MOVE_ASKED && move->stage < FLYT_NODE_MOVE_LEFT)
         flyt_node_move_source_go_on(move);
-    if (move->migration->sending && move->stop_ns) /* it has stood still for nothing */
-        move->standstill_us = (flyt_clock_ns() - move->stop_ns) / 1000;
+    if (move->migration->sending && move->times.stop_ns) /* it has stood still for nothing */
+        move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     flyt_node_move_source_let_go(move);
     flyt_node_move_target_end(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);

@@ -111,7 +111,7 @@ struct flyt_node_move {
     bool is_taken_back;                       /* RETURNING: the source has its client's connection */
     struct flyt_server_link_move_state state; /* the last one */
     struct flyt_server_link_stopped stopped;
-    uint64_t standstill_us; /* from STOP until the session went on */
+    uint64_t standstill_us; /* from STOP until the session went on; SEND: until it had left, or went on here */
     struct flyt_node_move_times times;
     uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX]; /* by slot, of the source before GIVEN */
     struct flyt_node_extents kept; /* GIVEN, of kind GIVE: the source's, while the store has them as the target's */

@@ -210,7 +210,7 @@ void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_s
     else if (is_its && told->kind == FLYT_SERVER_LINK_LIBRARY && !move->outcome && !move->migration->sending)
         flyt_node_move_target_library(move, told); /* else the image has them */
     else if (is_its && told->kind == FLYT_SERVER_LINK_LEFT && move->migration->sending)
-        move->standstill_us = (flyt_clock_ns() - move->stop_ns) / 1000;
+        move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     if (is_its && told->kind == FLYT_SERVER_LINK_STOPPED)
         on_stopped(move, told, fd);
     else
