@@ -23,6 +23,7 @@ struct fake_node {
     struct flyt_ledger *ledger;
     uint64_t stop_number; /* of the last FLYT_BACK_STOP */
     uint64_t sequence;    /* of the last call before the program stopped */
+    uint32_t moved_flags; /* that it was told when it last left */
 };
 
 /* A group's set-up and tear-down: a folder for everything that its tests put into files (the variable FAKE_FOLDER), in

@@ -228,6 +228,7 @@ static void go_on_there(struct fake_image *self, unsigned stream_count, uint32_t
     assert_int_equal(self->node.second->prepared.sequence, self->node.sequence);
     fake_image_compare(self);
     fake_image_leave(self);
+    assert_int_equal(self->node.moved_flags, FLYT_MOVED_ASK_AGAIN);
     fake_image_come_back(self);
     fake_image_check(self, before_ms);
     fake_node_finish(&self->node, self->node.second);
