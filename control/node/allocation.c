@@ -13,6 +13,7 @@
 #include "control/node/migration.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
+#include "control/node/receive.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
@@ -328,7 +329,7 @@ void flyt_node_allocation_join(struct flyt_node_allocation *allocation)
 void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocation *allocation)
 {
     allocation->session_count--;
-    if (allocation->is_removed && !allocation->session_count) {
+    if (allocation->is_removed && !allocation->session_count && !flyt_node_receive_of(allocation)) {
         flyt_info("allocation %016" PRIx64 ": gone, vm=%s", (uint64_t)allocation->now.id, allocation->now.vm_ip);
         flyt_node_allocation_free(node, allocation, true);
         flyt_node_save(node);

@@ -12,8 +12,10 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/arrival.h"
 #include "control/node/move.h"
 #include "control/node/pool.h"
+#include "control/node/receive.h"
 #include "control/node/resume.h"
 #include "control/node/suspended.h"
 #include "flyt_signatures.h"
@@ -151,6 +153,11 @@ static void take_session(struct flyt_node *node, struct flyt_node_allocation *al
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BASE_DIFFERS, err.text);
         return;
     }
+    if (flyt_node_receive_hides(allocation)) {
+        refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY,
+               "the VM's programs are on their way to this node: try again");
+        return;
+    }
     status = flyt_node_allocation_admit(node, allocation, &err);
     if (status) {
         refuse(node, fd, answer->xid, flyt_node_pool_refusal(status), err.text);
@@ -179,7 +186,9 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
     }
     const void *token = answer->args->token.token_val;
     size_t token_bytes = answer->args->token.token_len;
-    int status = flyt_node_suspended_ask(node, allocation, token, token_bytes, &err);
+    int status = flyt_node_receive_ask(allocation, token, token_bytes, &err);
+    if (status == -ENOENT)
+        status = flyt_node_suspended_ask(node, allocation, token, token_bytes, &err);
     if (status == -EBUSY) {
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, err.text);
         return;
@@ -204,12 +213,26 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
     explicit_bzero(&ticket, sizeof ticket);
 }
 
+/* Of a node that programs leave. */
+static void take_arrival(struct flyt_node *node, int fd, const struct flyt_greeter_answer *answer)
+{
+    struct flyt_error err = {0};
+
+    flyt_handshake_status status = flyt_node_arrival_connect(node, fd, answer, &err);
+    if (status != FLYT_HANDSHAKE_OK)
+        refuse(node, fd, answer->xid, status, err.text);
+}
+
 static void take_answer(void *user, int fd, const struct flyt_greeter_answer *answer, const void *record, size_t bytes)
 {
     struct flyt_node *node = user;
     struct flyt_credentials credentials;
     unsigned char channel_key[FLYT_TICKET_KEY_BYTES] = {0};
 
+    if (answer->args->kind == FLYT_CONNECTION_MIGRATE) {
+        take_arrival(node, fd, answer);
+        return;
+    }
     if (flyt_credentials_get(answer->args->credentials.credentials_val, answer->args->credentials.credentials_len,
                              &credentials)) {
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_DENIED, "the credentials are not of a kind that this node knows");

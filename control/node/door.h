@@ -1,7 +1,7 @@
 /*
  * Where programs connect: null calls and queries for anybody, and for sessions and data streams a handshake whose
- * credentials are proved (rpc/base/ticket.h) in answer to a challenge of this connection. Nothing is said of what the
- * node has to anybody who cannot prove a ticket.
+ * credentials are proved (rpc/base/ticket.h) in answer to a challenge of this connection; and nodes that programs of a
+ * VM leave for this one (arrival.h). Nothing is said of what the node has to anybody who cannot prove a ticket.
  */
 #ifndef FLYT_NODE_DOOR_H
 #define FLYT_NODE_DOOR_H

@@ -478,14 +478,17 @@ static void take_session(struct fake *fake)
 {
     int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
     unsigned count = 0;
-    bool is_prepared = false;
+    bool is_prepared = false, is_received;
 
     do {
         count = 0;
         if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
             _exit(0); /* a warm server that nobody needs (any more) */
         is_prepared |= fake->message.kind == FLYT_SERVER_LINK_PREPARE;
-    } while (fake_target_prepare(fake, count ? fds[0] : -1));
+        is_received = fake->message.kind == FLYT_SERVER_LINK_RECEIVE;
+        if (is_received)
+            fake_receive(fake, fds, count);
+    } while (is_received || fake_target_prepare(fake, count ? fds[0] : -1));
     if (fake->message.kind == FLYT_SERVER_LINK_RESUME && is_prepared) {
         fake->is_resumed = true;
         fake->resume = fake->message.resume;

@@ -1,6 +1,7 @@
 /*
  * What the files of the server without CUDA share, which fake_server.c describes: fake_move.c is the server that is
- * left, fake_send.c what it sends to another node, fake_target.c the one where a session goes on.
+ * left, fake_send.c what it sends to another node, fake_target.c the one where a session goes on, fake_receive.c that
+ * for one which comes from another node.
  */
 #ifndef FLYT_NODE_FAKE_SERVER_H
 #define FLYT_NODE_FAKE_SERVER_H
@@ -100,7 +101,14 @@ void fake_send_forget(struct fake *fake);
 
 /* fake->message, of what comes before the session, of one that is moved here. False: it is something else. */
 bool fake_target_prepare(struct fake *fake, int fd);
+/* Memory as fake->message.extent says; MADE. */
+void fake_target_make(struct fake *fake);
 /* Ends the process where it is given another session than it was told. */
 void fake_target_compare(const struct fake *fake);
+
+/* ---- fake_receive.c: the same, from another node ---- */
+
+/* RECEIVE. fds are taken over. */
+void fake_receive(struct fake *fake, const int *fds, unsigned fd_count);
 
 #endif

@@ -21,7 +21,7 @@ static void answer_prepared(struct fake *fake, const char *point, uint64_t move_
     fake_put(fake);
 }
 
-static void make_memory(struct fake *fake)
+void fake_target_make(struct fake *fake)
 {
     const struct flyt_server_link_extent extent = fake->message.extent;
     unsigned index = (unsigned)extent.extent_id % FAKE_EXTENTS_MAX;
@@ -98,7 +98,7 @@ bool fake_target_prepare(struct fake *fake, int fd)
         fake->libraries[fake->library_count++ % FAKE_LIBRARIES_MAX] = fake->message.library.library_id;
         return true;
     case FLYT_SERVER_LINK_MAKE:
-        make_memory(fake);
+        fake_target_make(fake);
         return true;
     case FLYT_SERVER_LINK_GIVE:
         fake->extents[index].extent = fake->message.extent;

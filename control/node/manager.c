@@ -17,6 +17,7 @@
 #include "control/node/order.h"
 #include "control/node/order_migration.h"
 #include "control/node/pool.h"
+#include "control/node/receive.h"
 #include "control/node/report.h"
 #include "control/node/restore.h"
 #include "control/node/resume.h"
@@ -247,7 +248,7 @@ static void take_entitlement(struct flyt_node_manager *manager, flyt_register_re
     };
 
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
-        if (!is_in(allocation->now.id, res))
+        if (!is_in(allocation->now.id, res) && !flyt_node_receive_of(allocation))
             flyt_node_allocation_set_orphan(node, allocation);
     flyt_node_apply(node, &args, ignore_applied, NULL);
     if (res->client_lost_s)
@@ -298,6 +299,8 @@ static void on_registered(void *user, int status, void *result)
     manager->told_needs = 0;
     for (struct flyt_node_migration *migration = manager->node->migrations; migration; migration = migration->next)
         migration->is_told = false; /* another manager may not know of it */
+    for (struct flyt_node_receive *receive = manager->node->receives; receive; receive = receive->next)
+        receive->is_told = false;
     take_entitlement(manager, res);
     flyt_info("registered with the cluster manager at %s, epoch=%llu allocations=%u",
               flyt_uplink_address(manager->uplink), (unsigned long long)res->epoch, res->allocations.allocations_len);
@@ -422,31 +425,57 @@ static void on_migration_told(void *user, int status, void *result)
     /* Who has ended migrations before this manager led, or is of an older build, has heard it all the same. */
     bool is_heard = status == -EPROTO || (!status && outcome->status != FLYT_STATUS_NOT_LEADER &&
                                           outcome->status != FLYT_STATUS_UNAVAILABLE);
+    struct flyt_node_receive *receive = flyt_node_receive_find(node, telling->migration_id);
+
     if (migration) {
         migration->is_telling = false;
         migration->is_told = telling->is_end && is_heard;
+    } else if (receive) {
+        receive->is_telling = false;
+        receive->is_told = telling->is_end && is_heard;
     }
     free(telling);
 }
 
-static void tell_migration(struct flyt_node_manager *manager, struct flyt_node_migration *migration)
+/* Whether it is on its way. */
+static bool tell(struct flyt_node_manager *manager, const flyt_migration_use *use)
 {
+    bool is_end = use->phase == FLYT_MIGRATION_DONE || use->phase == FLYT_MIGRATION_FAILED;
     struct telling *telling = malloc(sizeof *telling);
-    flyt_migration_use use;
 
     if (!telling)
-        return;
-    *telling = (struct telling){manager, migration->id, flyt_node_migration_has_ended(migration)};
+        return false;
+    *telling = (struct telling){manager, use->id, is_end};
+    int status = flyt_uplink_call(manager->uplink, FLYT_NODE_MIGRATION, (xdrproc_t)xdr_flyt_migration_use, use,
+                                  (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS,
+                                  on_migration_told, telling);
+    if (status)
+        free(telling);
+    return !status;
+}
+
+static void tell_migration(struct flyt_node_manager *manager, struct flyt_node_migration *migration)
+{
+    flyt_migration_use use;
+
     flyt_node_migration_use(migration, &use);
     migration->told_ms = flyt_clock_ms();
-    if (flyt_uplink_call(manager->uplink, FLYT_NODE_MIGRATION, (xdrproc_t)xdr_flyt_migration_use, &use,
-                         (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS, on_migration_told,
-                         telling)) {
-        free(telling);
+    if (!tell(manager, &use))
         return;
-    }
     migration->is_telling = true;
     migration->has_changed = false;
+}
+
+static void tell_receive(struct flyt_node_manager *manager, struct flyt_node_receive *receive)
+{
+    flyt_migration_use use;
+
+    flyt_node_receive_use(receive, &use);
+    receive->told_ms = flyt_clock_ms();
+    if (!tell(manager, &use))
+        return;
+    receive->is_telling = true;
+    receive->has_changed = false;
 }
 
 /* Each as it changes, and from time to time; its end until that was heard. */
@@ -458,6 +487,10 @@ static void send_migrations(struct flyt_node_manager *manager)
         if (!migration->is_told && !migration->is_telling &&
             (migration->has_changed || now_ms - migration->told_ms >= FLYT_NODE_MIGRATION_REPORT_MS))
             tell_migration(manager, migration);
+    for (struct flyt_node_receive *receive = manager->node->receives; receive; receive = receive->next)
+        if (!receive->is_told && !receive->is_telling &&
+            (receive->has_changed || now_ms - receive->told_ms >= FLYT_NODE_MIGRATION_REPORT_MS))
+            tell_receive(manager, receive);
 }
 
 static void serve_migrate(struct flyt_call *call, void *args)

@@ -20,6 +20,7 @@
 #include "control/node/migration_switch.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
+#include "control/node/receive.h"
 #include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/send.h"
@@ -198,6 +199,7 @@ static void end_rejoining(struct flyt_node *node)
         flyt_node_groups_look(node, allocation);
         flyt_node_order_retry(node, allocation);
     }
+    flyt_node_receives_settle(node);
     flyt_node_changed(node);
     flyt_node_pool_fill(node);
 }
@@ -223,6 +225,7 @@ static int take_allocations(struct flyt_node *node, struct flyt_error *err)
     }
     flyt_node_state_free_allocations(&node->state);
     flyt_node_suspended_init(node);
+    flyt_node_receives_init(node);
     if (flyt_node_send_restore(node))
         return flyt_error_set(err, -ENOMEM, "no memory");
     /* After a reboot nobody can come back. */
@@ -312,6 +315,7 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_node_migrations_fini(node);
     flyt_node_checkpoints_fini(node);
     flyt_node_restores_fini(node);
+    flyt_node_receives_fini(node);
     flyt_node_resume_fini(node);
     while (node->servers)
         flyt_node_server_free(node->servers);

@@ -27,6 +27,7 @@ struct flyt_node_mps;
 struct flyt_node_migration;
 struct flyt_node_checkpoint;
 struct flyt_node_loading;
+struct flyt_node_receive;
 struct flyt_node_restore;
 struct flyt_greeter;
 
@@ -95,7 +96,8 @@ struct flyt_node {
     unsigned went_back_count;                 /* allocations that have gone back after a restart (migration_switch.h) */
     struct flyt_node_checkpoint *checkpoints; /* as migrations (checkpoint.h) */
     struct flyt_node_restore *restores;       /* likewise (restore.h) */
-    struct flyt_node_loading *loadings;       /* sessions of these, and of others that come (loading.h) */
+    struct flyt_node_receive *receives;       /* likewise (receive.h) */
+    struct flyt_node_loading *loadings;       /* sessions of these two (loading.h) */
     struct flyt_node_waiting *waiting_first, *waiting_last;
     unsigned waiting_count;
     sd_event_source *pool_timer;
@@ -117,6 +119,7 @@ struct flyt_node {
     /* Since the start, for metrics. */
     uint64_t sessions_started, sessions_refused, sessions_resumed, sessions_moved;
     uint64_t migrations_ended, migrations_done;
+    uint64_t receives_ended, receives_done;
 };
 
 /*

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "control/node/allocation.h"
+#include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/share.h"
 #include "control/node/report.h"
@@ -35,6 +36,7 @@ enum family {
     RESUMED,
     MOVED,
     MIGRATIONS,
+    ARRIVALS,
     MIGRATION_STANDSTILL,
     MIGRATION_COPIED,
     MIGRATION_ROUNDS,
@@ -85,6 +87,7 @@ static const struct {
     [RESUMED] = {FLYT_COUNTER, "flyt_sessions_resumed_total", "", "programs that went on at another server process"},
     [MOVED] = {FLYT_COUNTER, "flyt_sessions_moved_total", "", "programs that were moved while they ran"},
     [MIGRATIONS] = {FLYT_COUNTER, "flyt_node_migrations_total", "outcome", "migrations of VMs that have ended"},
+    [ARRIVALS] = {FLYT_COUNTER, "flyt_node_arrivals_total", "outcome", "VMs whose programs came from another node"},
     [MIGRATION_STANDSTILL] = {FLYT_HISTOGRAM, "flyt_node_migration_standstill_seconds", "",
                               "how long programs of a migration that was done stood still"},
     [MIGRATION_COPIED] = {FLYT_HISTOGRAM, "flyt_node_migration_copied_bytes", "",
@@ -185,6 +188,8 @@ static void observe_migrations(struct flyt_node_metrics *metrics, const struct f
         flyt_metric_observe(metrics->families[MIGRATION_ROUNDS], NULL, migration->use.round);
     }
     metrics->migrations_seen = node->migrations_ended;
+    set(metrics, ARRIVALS, (const char *const[]){"done"}, (double)node->receives_done);
+    set(metrics, ARRIVALS, (const char *const[]){"failed"}, (double)(node->receives_ended - node->receives_done));
     set(metrics, MIGRATIONS, (const char *const[]){"done"}, (double)node->migrations_done);
     set(metrics, MIGRATIONS, (const char *const[]){"failed"}, (double)(node->migrations_ended - node->migrations_done));
 }
@@ -197,10 +202,11 @@ void flyt_node_metrics_refresh(struct flyt_node_metrics *metrics, const struct f
     for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
         set_allocation(metrics, allocation);
     for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation && !flyt_node_move_hides(server))
+        if (server->allocation && !flyt_node_move_hides(server) && !flyt_node_loading_hides(server))
             set_session(metrics, server);
     for (const struct flyt_node_server *session = node->away; session; session = session->next)
-        set_session(metrics, session);
+        if (!flyt_node_loading_hides(session))
+            set_session(metrics, session);
     set(metrics, STARTED, NULL, (double)node->sessions_started);
     set(metrics, REFUSED, NULL, (double)node->sessions_refused);
     set(metrics, RESUMED, NULL, (double)node->sessions_resumed);

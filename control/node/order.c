@@ -11,6 +11,7 @@
 #include "control/node/checkpoint.h"
 #include "control/node/groups.h"
 #include "control/node/migration.h"
+#include "control/node/receive.h"
 #include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/share.h"
@@ -374,16 +375,29 @@ static void change(struct flyt_node *node, struct flyt_node_allocation *allocati
         wait_for_memory(node, allocation, order, index, wanted, err.text);
 }
 
-static void create(struct flyt_node *node, struct order *order, unsigned index, flyt_allocation *wanted)
+int flyt_node_order_create(struct flyt_node *node, flyt_allocation *wanted,
+                           struct flyt_node_allocation **ret_allocation)
 {
     struct flyt_node_allocation *allocation = NULL;
-    uint64_t id = wanted->id;
 
     int status = flyt_node_allocation_add(node, wanted, &allocation);
     if (!status)
         status = flyt_node_allocation_make_ledgers(node, allocation);
     if (!status)
         status = flyt_node_share_set(node, allocation);
+    if (!status)
+        *ret_allocation = allocation;
+    else if (allocation)
+        flyt_node_allocation_free(node, allocation, true);
+    return status;
+}
+
+static void create(struct flyt_node *node, struct order *order, unsigned index, flyt_allocation *wanted)
+{
+    struct flyt_node_allocation *allocation = NULL;
+    uint64_t id = wanted->id;
+
+    int status = flyt_node_order_create(node, wanted, &allocation);
     if (!status)
         status = flyt_node_save(node);
     if (status) {
@@ -425,8 +439,15 @@ static void apply_one(struct flyt_node *node, struct order *order, unsigned inde
         answer(order, index, allocation, from->id, FLYT_STATUS_CONFLICT, text);
         return;
     }
+    if (allocation && from->state != FLYT_ALLOCATION_ENDING && flyt_node_receive_of(allocation)) {
+        snprintf(text, sizeof text, "the programs of VM %.255s are on their way to this node", allocation->now.vm_ip);
+        answer(order, index, allocation, from->id, FLYT_STATUS_CONFLICT, text);
+        return;
+    }
     if (migration)
         flyt_node_migration_drop(allocation, "the allocation of this VM was taken back");
+    if (allocation && from->state == FLYT_ALLOCATION_ENDING)
+        flyt_node_receive_drop(allocation, "the allocation of this VM was taken back");
     if (allocation && from->state == FLYT_ALLOCATION_ENDING)
         flyt_node_checkpoint_drop(allocation, "the allocation of this VM was taken back");
     flyt_status status = flyt_node_order_check(node, from, &err);
@@ -454,10 +475,11 @@ void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation 
     finish_pending(allocation, FLYT_STATUS_NOT_FOUND, "the allocation was removed");
     flyt_node_migration_drop(allocation, reason);
     flyt_node_checkpoint_drop(allocation, reason);
+    flyt_node_receive_drop(allocation, reason);
     allocation->is_removed = true;
     allocation->now.state = FLYT_ALLOCATION_ENDING;
     end_sessions(node, allocation, reason);
-    if (!flyt_node_allocation_sessions(allocation))
+    if (!flyt_node_allocation_sessions(allocation) && !flyt_node_receive_of(allocation))
         flyt_node_allocation_free(node, allocation, true);
 }
 

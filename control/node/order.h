@@ -22,6 +22,11 @@ void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation 
 /* Whether the allocation can be so on this node: devices, isolation, SM groups, shares. OK, or why not and *err. */
 flyt_status flyt_node_order_check(const struct flyt_node *node, const flyt_allocation *wanted, struct flyt_error *err);
 
+/* Makes an allocation that there is not, with all that belongs to it, but for the state, which is the caller's to save.
+ * Takes over the parts of *wanted. 0; or a negative errno and nothing of it is there. */
+int flyt_node_order_create(struct flyt_node *node, flyt_allocation *wanted,
+                           struct flyt_node_allocation **ret_allocation);
+
 /* A server has given back memory: an order may go on. */
 void flyt_node_order_retry(struct flyt_node *node, struct flyt_node_allocation *allocation);
 /* The allocation goes: answers the orders that wait for something of it. */

@@ -12,6 +12,7 @@
 #include "control/node/fault.h"
 #include "control/node/loading.h"
 #include "control/node/migration.h"
+#include "control/node/receive.h"
 #include "control/node/resume.h"
 #include "control/node/send.h"
 #include "rpc/base/clock.h"
@@ -78,6 +79,7 @@ struct flyt_node_server *flyt_node_pool_take(const struct flyt_node *node, const
 static bool is_known(const struct flyt_node_allocation *allocation)
 {
     return flyt_node_allocation_is_complete(allocation) && !flyt_node_migration_holds(allocation) &&
+           !flyt_node_receive_holds(allocation) &&
            (!allocation->now.sessions_max || !flyt_node_allocation_absent(allocation) ||
             flyt_node_allocation_sessions(allocation) < allocation->now.sessions_max);
 }
@@ -172,7 +174,7 @@ static void refuse_late(struct flyt_node *node, const struct flyt_node_allocatio
     const struct flyt_node_gpu *gpu = gpu_of(allocation);
     char sentence[512] = "programs of before the node manager's restart may still come back: try again";
 
-    if (flyt_node_migration_holds(allocation))
+    if (flyt_node_migration_holds(allocation) || flyt_node_receive_holds(allocation))
         snprintf(sentence, sizeof sentence, "the programs of this VM are being moved: try again");
     else if (is_known(allocation))
         snprintf(sentence, sizeof sentence, "no server process became ready in time%s%.400s",

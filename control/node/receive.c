@@ -1,33 +1,703 @@
 #include "control/node/receive.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-flyt_status flyt_node_receive(struct flyt_node *node, const flyt_order_receive_args *args, struct flyt_error *err)
+#include "control/base/size.h"
+#include "control/node/allocation.h"
+#include "control/node/arrival.h"
+#include "control/node/hear.h"
+#include "control/node/order.h"
+#include "control/node/pool.h"
+#include "control/node/receive_record.h"
+#include "control/node/server.h"
+#include "rpc/base/clock.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
+
+enum { TICK_MS = 100 };
+
+bool flyt_node_receive_has_ended(const struct flyt_node_receive *receive)
 {
-    flyt_error_set(err, -ENOTSUP, "node %s takes no programs from other nodes", node->name);
-    return FLYT_STATUS_NOT_SUPPORTED;
+    return receive->phase == FLYT_MIGRATION_DONE || receive->phase == FLYT_MIGRATION_FAILED;
 }
 
 struct flyt_node_receive *flyt_node_receive_find(const struct flyt_node *node, uint64_t migration_id)
 {
-    return NULL;
+    struct flyt_node_receive *receive = node->receives;
+
+    while (receive && receive->id != migration_id)
+        receive = receive->next;
+    return receive;
+}
+
+struct flyt_node_receive *flyt_node_receive_of(const struct flyt_node_allocation *allocation)
+{
+    struct flyt_node_receive *receive = allocation->node->receives;
+
+    while (receive && (flyt_node_receive_has_ended(receive) || receive->allocation_id != allocation->now.id))
+        receive = receive->next;
+    return receive;
+}
+
+static struct flyt_node_allocation *allocation_of(const struct flyt_node_receive *receive)
+{
+    return flyt_node_allocation_find(receive->node, receive->allocation_id);
+}
+
+static void arm(struct flyt_node_receive *receive, uint64_t ms)
+{
+    if (!receive->timer)
+        return;
+    sd_event_source_set_time_relative(receive->timer, ms * 1000);
+    sd_event_source_set_enabled(receive->timer, SD_EVENT_ONESHOT);
+}
+
+void flyt_node_receive_wake(struct flyt_node_receive *receive)
+{
+    arm(receive, 0);
+}
+
+static void set_phase(struct flyt_node_receive *receive, flyt_migration_phase phase)
+{
+    if (receive->phase == phase)
+        return;
+    receive->phase = phase;
+    receive->has_changed = true;
+    receive->arrived_ms = phase == FLYT_MIGRATION_ARRIVED ? flyt_clock_ms() : receive->arrived_ms;
+    flyt_node_changed(receive->node);
+}
+
+static unsigned count_at(const struct flyt_node_receive *receive, enum flyt_node_loading_stage first,
+                         enum flyt_node_loading_stage last)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        count += arrival->loading.stage >= first && arrival->loading.stage <= last;
+    return count;
+}
+
+/* ---- figures ---- */
+
+void flyt_node_receive_use(const struct flyt_node_receive *receive, flyt_migration_use *ret_use)
+{
+    bool has_ended = flyt_node_receive_has_ended(receive);
+
+    *ret_use = (flyt_migration_use){.id = receive->id,
+                                    .allocation_id = receive->allocation_id,
+                                    .phase = receive->phase,
+                                    .session_count = receive->moved_count,
+                                    .memory_bytes = receive->memory_bytes,
+                                    .standstill_us = receive->standstill_us};
+    for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
+        ret_use->session_count += arrival->loading.stage != FLYT_NODE_LOADING_OVER;
+        if (arrival->loading.session)
+            ret_use->memory_bytes += arrival->loading.session->extents.bytes;
+        else if (arrival->loading.stage == FLYT_NODE_LOADING_GIVEN)
+            ret_use->memory_bytes += arrival->loading.target->extents.bytes;
+    }
+    ret_use->outcome =
+        (flyt_outcome){has_ended ? receive->status : FLYT_STATUS_OK, has_ended ? (char *)receive->text : (char *)""};
+    ret_use->elapsed_ms = (has_ended ? receive->ended_ms : flyt_clock_ms()) - receive->started_ms;
+}
+
+/* ---- the end ---- */
+
+/* The oldest ones that have ended are forgotten. */
+static void forget_old(struct flyt_node *node)
+{
+    struct flyt_node_receive **link = &node->receives, *receive;
+    unsigned count = 0;
+
+    while ((receive = *link)) {
+        if (!flyt_node_receive_has_ended(receive) || ++count <= FLYT_NODE_RECEIVES_ENDED_MAX) {
+            link = &receive->next;
+            continue;
+        }
+        *link = receive->next;
+        free(receive);
+    }
+}
+
+/* Nothing of it is left but what is told of it. */
+static void release(struct flyt_node_receive *receive)
+{
+    receive->timer = sd_event_source_disable_unref(receive->timer);
+    while (receive->arrivals)
+        flyt_node_arrival_free(receive->arrivals);
+    explicit_bzero(receive->secret, sizeof receive->secret);
+}
+
+/* The state is the caller's to save. */
+static void end(struct flyt_node_receive *receive, flyt_migration_phase phase)
+{
+    struct flyt_node_allocation *allocation = allocation_of(receive);
+    struct flyt_node *node = receive->node;
+
+    receive->ended_ms = flyt_clock_ms();
+    release(receive);
+    if (receive->record)
+        flyt_node_receive_record_remove(&node->state, receive->record);
+    receive->record = NULL;
+    set_phase(receive, phase);
+    node->receives_ended++;
+    node->receives_done += phase == FLYT_MIGRATION_DONE;
+    if (allocation && (phase == FLYT_MIGRATION_FAILED || (allocation->is_removed && !allocation->session_count)))
+        flyt_node_allocation_free(node, allocation, true);
+}
+
+static void tell_end(struct flyt_node_receive *receive)
+{
+    struct flyt_node *node = receive->node;
+    bool is_done = receive->phase == FLYT_MIGRATION_DONE;
+
+    if (is_done)
+        flyt_info("migration %016" PRIx64 ": done, arrived vm=%s programs=%u lost=%u bytes=%" PRIu64
+                  " standstill_us=%" PRIu64 " elapsed_ms=%" PRIu64,
+                  receive->id, receive->vm_ip, receive->moved_count, receive->lost_count, receive->memory_bytes,
+                  receive->standstill_us, receive->ended_ms - receive->started_ms);
+    else
+        flyt_warn("migration %016" PRIx64 ": failed, not arrived vm=%s: %s", receive->id, receive->vm_ip,
+                  receive->text);
+    if (is_done)
+        flyt_node_tell(node, "receive.done", receive->vm_ip, "%u programs of VM %s go on here, from another node",
+                       receive->moved_count, receive->vm_ip);
+    else
+        flyt_node_tell(node, "receive.failed", receive->vm_ip, "the programs of VM %s do not go on here: %s",
+                       receive->vm_ip, receive->text);
+}
+
+static void finish(struct flyt_node_receive *receive, flyt_migration_phase phase)
+{
+    struct flyt_node *node = receive->node;
+
+    end(receive, phase);
+    /* Where it cannot be written, a restart finds that its programs are here, or are not. */
+    if (phase == FLYT_MIGRATION_DONE && flyt_fault_point("node.receive.done") == FLYT_FAULT_ERROR)
+        flyt_fail("the state is not written: a test lets it fail at node.receive.done");
+    else
+        flyt_node_save(node);
+    tell_end(receive);
+    forget_old(node);
+    flyt_node_pool_fill(node); /* programs that waited for its end */
+}
+
+/* ---- failing ---- */
+
+void flyt_node_receive_fail(struct flyt_node_receive *receive, flyt_status status, const char *format, ...)
+{
+    va_list arguments;
+
+    if (receive->is_failing || flyt_node_receive_has_ended(receive))
+        return;
+    receive->is_failing = true;
+    receive->status = status;
+    va_start(arguments, format);
+    vsnprintf(receive->text, sizeof receive->text, format, arguments);
+    va_end(arguments);
+    flyt_node_receive_wake(receive);
+}
+
+void flyt_node_receive_drop(const struct flyt_node_allocation *allocation, const char *reason)
+{
+    struct flyt_node_receive *receive = flyt_node_receive_of(allocation);
+
+    if (!receive)
+        return;
+    /* They are nowhere else then: their ends are told as any session's. */
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        arrival->is_told |= receive->is_switched;
+    flyt_node_receive_fail(receive, FLYT_STATUS_CONFLICT, "%s", reason);
+}
+
+int flyt_node_receive_cancel(struct flyt_node_receive *receive, const char *reason)
+{
+    if (receive->is_failing)
+        return 0;
+    if (flyt_node_receive_has_ended(receive) || receive->is_restarted || receive->moved_count ||
+        count_at(receive, FLYT_NODE_LOADING_GIVEN, FLYT_NODE_LOADING_GIVEN))
+        return -EALREADY;
+    flyt_node_receive_fail(receive, FLYT_STATUS_CONFLICT, "%s%s%s", reason, *receive->last_failure ? ": " : "",
+                           receive->last_failure);
+    return 0;
+}
+
+/* Others' sessions have gone on. */
+static void lose(struct flyt_node_receive *receive, struct flyt_node_arrival *arrival)
+{
+    const struct flyt_node_loading_session *its = &arrival->loading.its;
+    char id[20];
+
+    snprintf(id, sizeof id, "%016" PRIx64, its->session_id);
+    arrival->is_told = true;
+    receive->lost_count++;
+    flyt_node_tell(receive->node, "migration.session_lost", receive->vm_ip,
+                   "program %s of VM %s: it was to go on at another node, as its VM's other programs do by now: %s",
+                   its->program, receive->vm_ip, arrival->sentence);
+    flyt_node_tell(receive->node, "session.ended", id, "program %s of VM %s: %s", its->program, receive->vm_ip,
+                   arrival->sentence);
+}
+
+/* After SWITCH. */
+static void see_to_failures(struct flyt_node_receive *receive)
+{
+    bool has_failed = false;
+
+    for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        has_failed |= arrival->has_failed && !arrival->is_told;
+    if (!has_failed)
+        return;
+    /* That another one goes on may have been said, and not been read. */
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        if (arrival->loading.stage == FLYT_NODE_LOADING_GIVEN && arrival->loading.target)
+            flyt_node_server_hear_all(arrival->loading.target);
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
+        if (!arrival->has_failed || arrival->is_told)
+            continue;
+        if (receive->moved_count)
+            lose(receive, arrival);
+        else
+            flyt_node_receive_fail(receive, arrival->status, "program %.100s: %.390s", arrival->loading.its.program,
+                                   arrival->sentence);
+    }
+}
+
+static void check_time(struct flyt_node_receive *receive)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    if (receive->is_switched)
+        return;
+    if (now_ms - receive->started_ms > receive->timeout_s * 1000ull)
+        flyt_node_receive_fail(receive, FLYT_STATUS_TIMEOUT, "its programs had not arrived after %u s%s%s",
+                               receive->timeout_s, *receive->last_failure ? ": " : "", receive->last_failure);
+    else if (receive->phase == FLYT_MIGRATION_ARRIVED && now_ms - receive->arrived_ms > FLYT_NODE_RECEIVE_ARRIVED_MS)
+        flyt_node_receive_fail(receive, FLYT_STATUS_TIMEOUT,
+                               "its programs had arrived, and for %u s nobody has said that they go on here",
+                               FLYT_NODE_RECEIVE_ARRIVED_MS / 1000);
+}
+
+/* ---- SWITCH ---- */
+
+static void answer_switch(struct flyt_node_receive *receive, flyt_status status, const char *text)
+{
+    flyt_node_switched_fn done = receive->switching.done;
+    flyt_order_migration_res res = {.outcome = {status, (char *)text}};
+
+    if (!done)
+        return;
+    receive->switching.done = NULL;
+    flyt_node_receive_use(receive, &res.use);
+    done(receive->switching.user, &res);
+}
+
+/* The point of commit: from now on programs may go on here. */
+static void commit(struct flyt_node_receive *receive)
+{
+    struct flyt_node *node = receive->node;
+
+    receive->record->is_switched = true;
+    receive->record->session_count = receive->switching.session_count;
+    if (flyt_fault_point("node.receive.switch") == FLYT_FAULT_ERROR || flyt_node_save(node)) {
+        receive->record->is_switched = false;
+        answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
+        return;
+    }
+    receive->is_switched = true;
+    receive->switch_ns = flyt_clock_ns();
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
+        if (arrival->loading.stage < FLYT_NODE_LOADING_LOADED) {
+            flyt_node_arrival_drop(arrival, "its VM's programs are here without it");
+        } else if (arrival->loading.stage == FLYT_NODE_LOADING_LOADED) {
+            flyt_node_loading_expect(&arrival->loading);
+            receive->switched_count++;
+        }
+    }
+    set_phase(receive, FLYT_MIGRATION_SWITCHING);
+    flyt_info("migration %016" PRIx64 ": the programs are to go on here, vm=%s programs=%u", receive->id,
+              receive->vm_ip, receive->switched_count);
+    answer_switch(receive, FLYT_STATUS_OK, "");
+}
+
+static void look_at_switch(struct flyt_node_receive *receive)
+{
+    unsigned wanted = receive->switching.session_count;
+    unsigned here = count_at(receive, FLYT_NODE_LOADING_LOADED, FLYT_NODE_LOADING_LOADED);
+    unsigned coming = count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_LOADING);
+    char text[700];
+
+    if (!receive->switching.done)
+        return;
+    if (receive->is_failing) {
+        answer_switch(receive, FLYT_STATUS_CONFLICT, receive->text);
+    } else if (here == wanted) {
+        commit(receive);
+    } else if (here > wanted || !coming || flyt_clock_ms() >= receive->switching.until_ms) {
+        snprintf(text, sizeof text, "%u programs have arrived and %u are on their way, not %u%s%s", here, coming,
+                 wanted, *receive->last_failure ? ": " : "", receive->last_failure);
+        answer_switch(receive, FLYT_STATUS_CONFLICT, text);
+    }
 }
 
 void flyt_node_receive_switch(struct flyt_node_receive *receive, unsigned session_count, flyt_node_switched_fn done,
                               void *user)
 {
-    const flyt_order_migration_res res = {.outcome = {FLYT_STATUS_NOT_SUPPORTED, (char *)"nothing is received here"},
-                                          .use = {.phase = FLYT_MIGRATION_FAILED, .outcome = {.text = (char *)""}}};
+    flyt_order_migration_res res = {.outcome = {FLYT_STATUS_CONFLICT, (char *)""}};
 
+    if (!receive->switching.done && !receive->is_switched && !receive->is_failing &&
+        !flyt_node_receive_has_ended(receive)) {
+        receive->switching.done = done;
+        receive->switching.user = user;
+        receive->switching.session_count = session_count;
+        receive->switching.until_ms = flyt_clock_ms() + FLYT_NODE_RECEIVE_SWITCH_MS;
+        look_at_switch(receive);
+        return;
+    }
+    if (receive->is_failing || receive->phase == FLYT_MIGRATION_FAILED)
+        res.outcome.text = receive->text;
+    else if (receive->switching.done)
+        res.outcome.text = (char *)"the same order is being carried out";
+    else if (session_count == receive->switched_count)
+        res.outcome.status = FLYT_STATUS_OK;
+    else
+        res.outcome.text = (char *)"it was carried out with another number of programs";
+    flyt_node_receive_use(receive, &res.use);
     done(user, &res);
 }
 
-int flyt_node_receive_cancel(struct flyt_node_receive *receive, const char *reason)
+/* ---- going on ---- */
+
+/* Those of which nothing is left, and whose place another attempt may take. */
+static void forget_over(struct flyt_node_receive *receive)
 {
-    return -EALREADY;
+    struct flyt_node_arrival *arrival = receive->arrivals, *next;
+
+    for (; arrival; arrival = next) {
+        next = arrival->next;
+        if (flyt_node_loading_is_done(&arrival->loading))
+            flyt_node_arrival_free(arrival);
+    }
 }
 
-void flyt_node_receive_use(const struct flyt_node_receive *receive, flyt_migration_use *ret_use)
+static bool are_all_done(const struct flyt_node_receive *receive)
 {
-    *ret_use = (flyt_migration_use){.phase = FLYT_MIGRATION_FAILED, .outcome = {.text = (char *)""}};
+    for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        if (!flyt_node_loading_is_done(&arrival->loading))
+            return false;
+    return true;
+}
+
+/* Sessions whose clients have not come end in a turn of the loop of their own. */
+static bool is_any_ending(const struct flyt_node_receive *receive)
+{
+    const struct flyt_node_server *session = receive->node->away;
+
+    while (session &&
+           (session->state != FLYT_NODE_SERVER_ENDING || session->ticket.allocation_id != receive->allocation_id))
+        session = session->next;
+    return session != NULL;
+}
+
+static void look_at_phase(struct flyt_node_receive *receive)
+{
+    unsigned coming = count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_LOADING);
+    unsigned here = count_at(receive, FLYT_NODE_LOADING_LOADED, FLYT_NODE_LOADING_LOADED);
+
+    if (!receive->is_switched)
+        set_phase(receive, coming ? FLYT_MIGRATION_COPYING : here ? FLYT_MIGRATION_ARRIVED : FLYT_MIGRATION_PREPARING);
+}
+
+static void tear_down(struct flyt_node_receive *receive)
+{
+    look_at_switch(receive);
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        flyt_node_arrival_drop(arrival, receive->text);
+}
+
+static void step(struct flyt_node_receive *receive)
+{
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        if (!receive->is_failing)
+            flyt_node_arrival_advance(arrival);
+    if (!receive->is_switched)
+        forget_over(receive);
+    check_time(receive);
+    look_at_switch(receive);
+    if (receive->is_switched && !receive->is_failing)
+        see_to_failures(receive);
+    if (receive->is_failing)
+        tear_down(receive);
+    else
+        look_at_phase(receive);
+}
+
+static int on_timer(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct flyt_node_receive *receive = user;
+    const struct flyt_node_allocation *allocation = allocation_of(receive);
+
+    arm(receive, TICK_MS);
+    step(receive);
+    bool is_clear = are_all_done(receive) && !is_any_ending(receive);
+    if (receive->is_failing && is_clear && (!allocation || !flyt_node_allocation_sessions(allocation)))
+        finish(receive, FLYT_MIGRATION_FAILED);
+    else if (!receive->is_failing && receive->is_switched && !receive->is_restarted && is_clear)
+        finish(receive, FLYT_MIGRATION_DONE);
+    else if (count_at(receive, FLYT_NODE_LOADING_WANTING, FLYT_NODE_LOADING_WANTING))
+        flyt_node_pool_fill(receive->node);
+    return 0;
+}
+
+/* ---- beginning ---- */
+
+static flyt_status check_gpus(const struct flyt_node *node, const flyt_allocation *wanted, struct flyt_error *err)
+{
+    char needed[FLYT_SIZE_TEXT_BYTES], there[FLYT_SIZE_TEXT_BYTES];
+
+    for (u_int i = 0; i < wanted->slots.slots_len; i++) {
+        const flyt_slot *slot = &wanted->slots.slots_val[i];
+        const struct flyt_node_gpu *gpu = flyt_node_gpus_find(&node->gpus, slot->gpu_uuid);
+        if (gpu->health == FLYT_HEALTH_FAILED) {
+            flyt_error_set(err, -ENODEV, "GPU %u of node %.255s has failed: %.200s", gpu->index, node->name,
+                           gpu->health_text);
+            return FLYT_STATUS_UNAVAILABLE;
+        }
+        if (gpu->is_known && slot->memory_bytes > gpu->memory_bytes) {
+            flyt_error_set(err, -ENOMEM, "GPU %u of node %.255s has no room: %s are wanted, %s are there", gpu->index,
+                           node->name, flyt_size_text(slot->memory_bytes, needed),
+                           flyt_size_text(gpu->memory_bytes, there));
+            return FLYT_STATUS_NO_CAPACITY;
+        }
+    }
+    return FLYT_STATUS_OK;
+}
+
+static flyt_status check(const struct flyt_node *node, const flyt_order_receive_args *args, struct flyt_error *err)
+{
+    static const unsigned char none[sizeof args->secret];
+    const flyt_allocation *wanted = &args->allocation;
+
+    if (!args->migration_id || !memcmp(args->secret, none, sizeof none)) {
+        flyt_error_set(err, -EINVAL, "a migration needs an id and a secret");
+        return FLYT_STATUS_INVALID;
+    }
+    if (flyt_node_allocation_find(node, wanted->id)) {
+        flyt_error_set(err, -EEXIST, "the node has the allocation of VM %.255s already", wanted->vm_ip);
+        return FLYT_STATUS_CONFLICT;
+    }
+    flyt_status status = flyt_node_order_check(node, wanted, err);
+    if (status == FLYT_STATUS_OK && wanted->state == FLYT_ALLOCATION_ENDING) {
+        flyt_error_set(err, -EINVAL, "the allocation of VM %.255s is being taken back", wanted->vm_ip);
+        status = FLYT_STATUS_INVALID;
+    }
+    if (status == FLYT_STATUS_OK)
+        status = check_gpus(node, wanted, err);
+    if (status == FLYT_STATUS_OK && flyt_fault_point("node.receive.accept") == FLYT_FAULT_ERROR) {
+        flyt_error_set(err, -EIO, "a test lets it fail at node.receive.accept");
+        status = FLYT_STATUS_UNAVAILABLE;
+    }
+    return status;
+}
+
+/* In the list. NULL: no memory. */
+static struct flyt_node_receive *add(struct flyt_node *node, uint64_t id, uint64_t allocation_id)
+{
+    struct flyt_node_receive *receive = calloc(1, sizeof *receive);
+    sd_event_source *timer = NULL;
+
+    if (!receive ||
+        sd_event_add_time_relative(node->event, &timer, CLOCK_MONOTONIC, TICK_MS * 1000, 1000, on_timer, receive) < 0) {
+        free(receive);
+        return NULL;
+    }
+    *receive = (struct flyt_node_receive){.next = node->receives,
+                                          .node = node,
+                                          .id = id,
+                                          .allocation_id = allocation_id,
+                                          .timeout_s = FLYT_NODE_RECEIVE_TIMEOUT_S,
+                                          .phase = FLYT_MIGRATION_PREPARING,
+                                          .timer = timer,
+                                          .has_changed = true,
+                                          .started_ms = flyt_clock_ms()};
+    node->receives = receive;
+    return receive;
+}
+
+static int begin(struct flyt_node *node, const flyt_order_receive_args *args)
+{
+    struct flyt_node_receive *receive = add(node, args->migration_id, args->allocation.id);
+    struct flyt_node_allocation *allocation = NULL;
+    flyt_allocation wanted = {0};
+
+    int status = receive ? flyt_node_allocation_copy(&args->allocation, &wanted) : -ENOMEM;
+    if (!status) {
+        receive->record = flyt_node_receive_record_add(&node->state, receive->id, receive->allocation_id);
+        status = receive->record ? flyt_node_order_create(node, &wanted, &allocation) : -ENOMEM;
+    }
+    if (!status)
+        status = flyt_node_save(node);
+    xdr_free((xdrproc_t)xdr_flyt_allocation, &wanted);
+    if (!status) {
+        memcpy(receive->secret, args->secret, sizeof receive->secret);
+        receive->timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_RECEIVE_TIMEOUT_S;
+        snprintf(receive->vm_ip, sizeof receive->vm_ip, "%s", allocation->now.vm_ip);
+        return 0;
+    }
+    if (!receive)
+        return status;
+    node->receives = receive->next;
+    receive->timer = sd_event_source_disable_unref(receive->timer);
+    if (receive->record)
+        flyt_node_receive_record_remove(&node->state, receive->record);
+    if (allocation)
+        flyt_node_allocation_free(node, allocation, true);
+    free(receive);
+    return status;
+}
+
+flyt_status flyt_node_receive(struct flyt_node *node, const flyt_order_receive_args *args, struct flyt_error *err)
+{
+    const struct flyt_node_receive *known = flyt_node_receive_find(node, args->migration_id);
+
+    if (known && (known->is_failing || known->phase == FLYT_MIGRATION_FAILED)) {
+        flyt_error_set(err, -ECANCELED, "the migration has failed here: %.450s", known->text);
+        return FLYT_STATUS_CONFLICT;
+    }
+    if (known)
+        return FLYT_STATUS_OK;
+    flyt_status status = check(node, args, err);
+    if (status != FLYT_STATUS_OK)
+        return status;
+    if (begin(node, args)) {
+        flyt_error_set(err, -EIO, "the node cannot keep it");
+        return FLYT_STATUS_UNAVAILABLE;
+    }
+    flyt_info("migration %016" PRIx64 ": awaits the programs of another node, vm=%s allocation=%016" PRIx64,
+              (uint64_t)args->migration_id, args->allocation.vm_ip, (uint64_t)args->allocation.id);
+    return FLYT_STATUS_OK;
+}
+
+/* ---- what others ask ---- */
+
+bool flyt_node_receive_hides(const struct flyt_node_allocation *allocation)
+{
+    const struct flyt_node_receive *receive = flyt_node_receive_of(allocation);
+
+    return receive && !receive->is_switched;
+}
+
+bool flyt_node_receive_holds(const struct flyt_node_allocation *allocation)
+{
+    return flyt_node_receive_of(allocation) != NULL;
+}
+
+static struct flyt_node_arrival *find_token(const struct flyt_node_receive *receive, const void *token, size_t bytes)
+{
+    struct flyt_node_arrival *arrival = receive->arrivals;
+
+    while (arrival && (bytes != sizeof arrival->loading.its.token ||
+                       !flyt_equal_in_constant_time(arrival->loading.its.token, token, bytes)))
+        arrival = arrival->next;
+    return arrival;
+}
+
+int flyt_node_receive_ask(const struct flyt_node_allocation *allocation, const void *token, size_t bytes,
+                          struct flyt_error *err)
+{
+    struct flyt_node_receive *receive = flyt_node_receive_of(allocation);
+
+    if (!receive)
+        return -ENOENT;
+    if (receive->is_restarted && !receive->is_failing) {
+        const struct flyt_node_server *server = flyt_node_server_find_token(receive->node, token, bytes);
+        return server ? -ENOENT
+                      : flyt_error_set(err, -EBUSY, "it is not known yet on which node the VM's programs go on");
+    }
+    if (receive->is_failing || !receive->is_switched)
+        return flyt_error_set(err, -EBUSY, "the VM's programs are not, or not yet, on this node");
+    struct flyt_node_arrival *arrival = find_token(receive, token, bytes);
+    if (!arrival || arrival->is_told || arrival->loading.goes_on)
+        return -ENOENT;
+    if (flyt_node_loading_has_come(&arrival->loading))
+        return 0;
+    return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
+}
+
+bool flyt_node_receive_keeps(const struct flyt_node *node, uint64_t session_id)
+{
+    for (const struct flyt_node_receive *receive = node->receives; receive; receive = receive->next)
+        for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+            if (arrival->loading.its.session_id == session_id && !arrival->loading.goes_on &&
+                (arrival->has_failed || !arrival->is_told))
+                return true;
+    return false;
+}
+
+/* ---- start and end ---- */
+
+static void resume_record(struct flyt_node *node, struct flyt_node_receive_record *record)
+{
+    struct flyt_node_receive *receive = add(node, record->migration_id, record->allocation_id);
+
+    if (!receive) {
+        flyt_fail("migration %016" PRIx64 ": what has become of it is not told: no memory", record->migration_id);
+        flyt_node_receive_record_remove(&node->state, record);
+        return;
+    }
+    const struct flyt_node_allocation *allocation = allocation_of(receive);
+    if (allocation)
+        snprintf(receive->vm_ip, sizeof receive->vm_ip, "%s", allocation->now.vm_ip);
+    receive->record = record;
+    receive->is_switched = receive->is_restarted = record->is_switched;
+    receive->switched_count = record->session_count;
+    receive->phase = FLYT_MIGRATION_SWITCHING;
+    if (allocation && record->is_switched)
+        return; /* until those have come back that can */
+    receive->status = FLYT_STATUS_UNAVAILABLE;
+    snprintf(receive->text, sizeof receive->text, "the node manager was restarted before the programs had arrived");
+    end(receive, FLYT_MIGRATION_FAILED);
+    tell_end(receive);
+}
+
+void flyt_node_receives_init(struct flyt_node *node)
+{
+    struct flyt_node_receive_record *record = node->state.receiving, *next;
+
+    for (; record; record = next) {
+        next = record->next;
+        resume_record(node, record);
+    }
+}
+
+void flyt_node_receives_settle(struct flyt_node *node)
+{
+    for (struct flyt_node_receive *receive = node->receives; receive; receive = receive->next) {
+        if (!receive->is_restarted || receive->is_failing || flyt_node_receive_has_ended(receive))
+            continue;
+        const struct flyt_node_allocation *allocation = allocation_of(receive);
+        receive->is_restarted = false;
+        receive->moved_count = allocation ? allocation->session_count : 0;
+        if (!receive->moved_count)
+            flyt_node_receive_fail(
+                receive, FLYT_STATUS_UNAVAILABLE,
+                "the node manager was restarted before a program had come to its new server process");
+        flyt_node_receive_wake(receive);
+    }
+}
+
+void flyt_node_receives_fini(struct flyt_node *node)
+{
+    struct flyt_node_receive *receive;
+
+    while ((receive = node->receives)) {
+        node->receives = receive->next;
+        answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
+        release(receive);
+        free(receive);
+    }
 }

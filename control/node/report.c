@@ -11,6 +11,7 @@
 #include "control/node/loading.h"
 #include "control/node/move.h"
 #include "control/node/mps.h"
+#include "control/node/receive.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
 #include "rpc/base/url.h"
@@ -107,6 +108,8 @@ static int fill_uses(const struct flyt_node *node, flyt_allocation_use **ret_use
     if (!*ret_uses)
         return -ENOMEM;
     for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
+        if (flyt_node_receive_hides(allocation))
+            continue;
         flyt_allocation_use *use = &(*ret_uses)[(*ret_count)++];
         flyt_node_allocation_use(allocation, FLYT_STATUS_OK, copy_of(""), use);
         if (!use->outcome.text || !use->slots.slots_val)
@@ -121,6 +124,8 @@ static int fill_allocations(const struct flyt_node *node, flyt_allocation **ret_
     if (!*ret_allocations)
         return -ENOMEM;
     for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
+        if (flyt_node_receive_hides(allocation))
+            continue;
         if (flyt_node_allocation_copy(&allocation->now, &(*ret_allocations)[*ret_count]))
             return -ENOMEM;
         ++*ret_count;

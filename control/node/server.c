@@ -25,6 +25,7 @@
 #include "control/node/migration.h"
 #include "control/node/mps.h"
 #include "control/node/pool.h"
+#include "control/node/receive.h"
 #include "control/node/resume.h"
 #include "control/node/share.h"
 #include "control/node/suspended.h"
@@ -714,8 +715,9 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
     flyt_node_share_leave(server);
     snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
     const char *reason = *server->end_reason ? server->end_reason : how;
-    if (server->has_gone) { /* it goes on at another node, which tells of its end */
-        flyt_info("session %s: what was left of it has ended, vm=%s program=%s", id, allocation->now.vm_ip,
+    /* It goes on at another node, which tells of its end; or it was on its way here, and goes on where it was. */
+    if (server->has_gone || flyt_node_receive_keeps(node, server->session_id)) {
+        flyt_info("session %s: what was here of it has ended, vm=%s program=%s", id, allocation->now.vm_ip,
                   server->ticket.program);
         server->allocation = NULL;
         flyt_node_allocation_leave(node, allocation);

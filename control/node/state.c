@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "control/node/left.h"
+#include "control/node/receive_record.h"
 #include "control/node/state_allocation.h"
 #include "control/node/suspended.h"
 #include "rpc/base/descriptors.h"
@@ -110,7 +111,8 @@ static bool get_all(const cJSON *root, struct flyt_node_state *state)
     state->key_number = (uint32_t)number;
     snprintf(state->boot_id, sizeof state->boot_id, "%s", boot_id);
     if (!get_group_sizes(cJSON_GetObjectItemCaseSensitive(root, "group_sizes"), state) ||
-        !flyt_node_suspended_get(root, &state->suspended) || !flyt_node_left_get(root, &state->left))
+        !flyt_node_suspended_get(root, &state->suspended) || !flyt_node_left_get(root, &state->left) ||
+        !flyt_node_receive_records_get(root, &state->receiving))
         return false;
     state->allocations = calloc((size_t)count + 1, sizeof *state->allocations);
     if (!state->allocations)
@@ -164,6 +166,8 @@ void flyt_node_state_fini(struct flyt_node_state *state)
     state->suspended = NULL;
     flyt_node_left_free(state->left);
     state->left = NULL;
+    flyt_node_receive_records_free(state->receiving);
+    state->receiving = NULL;
 }
 
 void flyt_node_state_free_allocations(struct flyt_node_state *state)
@@ -207,8 +211,8 @@ static char *print(const struct flyt_node_state *state, const flyt_allocation *c
         is_good = item && cJSON_AddItemToArray(array, item) && flyt_node_state_put_allocation(item, allocations[i]) &&
                   is_good;
     }
-    is_good =
-        array && is_good && flyt_node_suspended_put(root, state->suspended) && flyt_node_left_put(root, state->left);
+    is_good = array && is_good && flyt_node_suspended_put(root, state->suspended) &&
+              flyt_node_left_put(root, state->left) && flyt_node_receive_records_put(root, state->receiving);
     char *text = is_good ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     return text;

@@ -1,8 +1,9 @@
 /*
  * What a node manager keeps over restarts, in STATE_DIR/state.json: the node's key and its number, the highest epoch,
  * the boot in which this was written, group sizes, all allocations, sessions that are in images (suspended.h),
- * and allocations whose programs have left for another node (left.h).
- * Written whole, atomically (write, fsync, rename, fsync of the folder) before anybody is told of a change.
+ * allocations whose programs have left for another node (left.h), and those that are here for programs that arrive
+ * (receive_record.h). Written whole, atomically (write, fsync, rename, fsync of the folder) before anybody is told of a
+ * change.
  */
 #ifndef FLYT_NODE_STATE_H
 #define FLYT_NODE_STATE_H
@@ -14,6 +15,7 @@
 #include "rpc/base/error.h"
 #include "rpc/base/ticket.h"
 
+struct flyt_node_receive_record;
 struct flyt_node_suspended;
 struct flyt_node_left;
 
@@ -31,8 +33,9 @@ struct flyt_node_state {
     unsigned group_size_count;
     flyt_allocation *allocations; /* of flyt_node_state_read; the caller's */
     unsigned allocation_count;
-    struct flyt_node_suspended *suspended; /* the last one first */
-    struct flyt_node_left *left;           /* likewise (left.h) */
+    struct flyt_node_suspended *suspended;      /* the last one first */
+    struct flyt_node_left *left;                /* likewise (left.h) */
+    struct flyt_node_receive_record *receiving; /* likewise (receive_record.h) */
 };
 
 /* Reads the file; where there is none, makes a key. ret_is_new tells which. boot_id is that of the file (empty: new).

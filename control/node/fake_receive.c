@@ -1,0 +1,138 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "control/node/fake_server.h"
+#include "rpc/base/fault_point.h"
+
+/* How a line comes from the other node: 1; 0: the connection has ended. Who has started this process may go meanwhile,
+ * and it with him. */
+static int read_line(int link_fd, int fd, char *line, size_t bytes)
+{
+    size_t used = 0;
+
+    while (used < bytes - 1) {
+        struct pollfd polls[] = {{.fd = fd, .events = POLLIN}, {.fd = link_fd, .events = POLLRDHUP}};
+        poll(polls, 2, -1);
+        if (polls[1].revents)
+            _exit(0);
+        ssize_t got = recv(fd, line + used, 1, MSG_DONTWAIT);
+        if (got < 0 && errno == EAGAIN)
+            continue;
+        if (got <= 0)
+            return 0;
+        if (line[used] == '\n')
+            break;
+        used++;
+    }
+    line[used] = 0;
+    return 1;
+}
+
+/* Each connection for contents brings its own number, as a digit. */
+static bool are_in_order(int link_fd, const int *fds, unsigned stream_count)
+{
+    char line[8], number[8];
+    bool is_good = true;
+
+    for (unsigned i = 1; i <= stream_count && is_good; i++) {
+        snprintf(number, sizeof number, "%u", i);
+        is_good = read_line(link_fd, fds[i], line, sizeof line) && !strcmp(line, number);
+    }
+    return is_good;
+}
+
+static void say_keys(int fd, const struct flyt_server_link_streams *streams)
+{
+    char text[64];
+    int used = snprintf(text, sizeof text, "%u", streams->is_encrypted);
+
+    for (unsigned i = 0; i <= streams->stream_count; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, " %02x%02x", streams->keys[i][0],
+                         streams->keys[i][FLYT_KEY_BYTES - 1]);
+    text[used++] = '\n';
+    if (send(fd, text, (size_t)used, MSG_NOSIGNAL) != used)
+        _exit(1);
+}
+
+static void make_one(struct fake *fake, uint64_t id, uint64_t bytes, uint64_t word)
+{
+    unsigned index = (unsigned)id % FAKE_EXTENTS_MAX;
+
+    fake->message.extent =
+        (struct flyt_server_link_extent){.extent_id = id, .bytes = bytes, .address = 0x200000000000 + (id << 32)};
+    fake_target_make(fake);
+    if (fake->extents[index].fd)
+        fake_write_word(fake->extents[index].fd, word);
+}
+
+static void forget_one(struct fake *fake, uint64_t id)
+{
+    unsigned index = (unsigned)id % FAKE_EXTENTS_MAX;
+
+    close(fake->extents[index].fd);
+    fake->extents[index].fd = 0;
+    fake->message.kind = FLYT_SERVER_LINK_EXTENT_GONE;
+    fake->message.data_bytes = 0;
+    fake->message.extent = (struct flyt_server_link_extent){.extent_id = id};
+    fake_put(fake);
+}
+
+/*
+ * The other node's server is a test: "make ID BYTES WORD", "gone ID", "keys" (answered with a line), "end SEQUENCE"
+ * (answered likewise). 0, or what PREPARED is to say.
+ */
+static int obey_node(struct fake *fake, const int *fds, const struct flyt_server_link_streams *streams)
+{
+    char line[128], word[8];
+    uint64_t a, b, c;
+
+    for (;;) {
+        if (!read_line(fake->link_fd, fds[0], line, sizeof line))
+            return -EPIPE;
+        a = b = c = 0;
+        *word = 0;
+        sscanf(line, "%7s %" SCNu64 " %" SCNu64 " %" SCNu64, word, &a, &b, &c);
+        if (!strcmp(word, "make"))
+            make_one(fake, a, b, c);
+        else if (!strcmp(word, "gone"))
+            forget_one(fake, a);
+        else if (!strcmp(word, "keys"))
+            say_keys(fds[0], streams);
+        else
+            break;
+    }
+    if (strcmp(word, "end") != 0 || !are_in_order(fake->link_fd, fds, streams->stream_count))
+        return -EBADMSG;
+    fake->taken.sequence = fake->sequence = a;
+    fake->taken.library_count = fake->library_count;
+    fake->taken.has_state = true;
+    return 0;
+}
+
+void fake_receive(struct fake *fake, const int *fds, unsigned fd_count)
+{
+    const struct flyt_server_link_receive from = fake->message.receive;
+    const char *sentence = NULL;
+
+    int outcome = obey_node(fake, fds, &from.streams);
+    if (outcome)
+        sentence = outcome == -EPIPE ? "the other node has gone" : "that is no image";
+    else if (flyt_fault_point("fake.state") == FLYT_FAULT_ERROR)
+        outcome = -EXDEV;
+    if (outcome == -EXDEV)
+        sentence = "a variable has come to be elsewhere";
+    if (!outcome && send(fds[0], "0\n", 2, MSG_NOSIGNAL) != 2)
+        _exit(1);
+    fake->message.kind = FLYT_SERVER_LINK_PREPARED;
+    fake->message.prepared = (struct flyt_server_link_prepared){
+        .move_id = from.move_id, .outcome = outcome, .sequence = outcome ? 0 : fake->sequence};
+    flyt_server_link_say(&fake->message, sentence);
+    fake_put(fake);
+    for (unsigned i = 0; i < fd_count; i++)
+        close(fds[i]);
+}

@@ -1,0 +1,32 @@
+/*
+ * What the node's state (state.json) keeps of programs that arrive from another node (receive.h): which allocations are
+ * here for a migration, and whether that was switched. A record is made with the allocation, and goes when the
+ * allocation is as any other, or is no more. The loop's thread.
+ */
+#ifndef FLYT_NODE_RECEIVE_RECORD_H
+#define FLYT_NODE_RECEIVE_RECORD_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct flyt_node_state;
+
+struct flyt_node_receive_record {
+    struct flyt_node_receive_record *next;
+    uint64_t migration_id, allocation_id;
+    bool is_switched;
+    unsigned session_count; /* of SWITCH */
+};
+
+/* Adds the records to `root`, or reads them from it: none where it has no such member. False: no memory, or damaged. */
+bool flyt_node_receive_records_put(cJSON *root, const struct flyt_node_receive_record *first);
+bool flyt_node_receive_records_get(const cJSON *root, struct flyt_node_receive_record **ret_first);
+void flyt_node_receive_records_free(struct flyt_node_receive_record *first);
+
+/* Makes one, and takes one out; neither saves that. NULL: no memory, or there are as many as allocations may be. */
+struct flyt_node_receive_record *flyt_node_receive_record_add(struct flyt_node_state *state, uint64_t migration_id,
+                                                              uint64_t allocation_id);
+void flyt_node_receive_record_remove(struct flyt_node_state *state, struct flyt_node_receive_record *record);
+
+#endif

@@ -1,0 +1,267 @@
+/* Tests of programs that have arrived from another node (receive.h), from SWITCH on; restarts of the node manager. */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "control/node/resume.h"
+#include "control/node/test_receive.h"
+
+/* ---- SWITCH ---- */
+
+static void test_switching(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_source sources[2];
+    struct test_switched switched;
+
+    test_sources_bring(test, sources, 1);
+    assert_int_equal(test_receive_switch(test, 0).status, FLYT_STATUS_CONFLICT);
+    test_contains(test_receive_switch(test, 2).text, "1 programs have arrived and 0 are on their way, not 2");
+    sources[1] = test_source_new(0x101, 1);
+    test_source_arrive(test, &sources[1]);
+    test_receive_until(test, FLYT_MIGRATION_COPYING);
+    /* It waits for one that is about to have arrived, and not for ever. */
+    test_receive_ask_to_switch(test, 2, &switched);
+    test_node_run(test, 50);
+    assert_int_equal(switched.status, (flyt_status)-1);
+    assert_int_equal(test_receive_switch(test, 2).status, FLYT_STATUS_CONFLICT);
+    test_received(test)->switching.until_ms = 0;
+    test_node_until(test, test_receive_is_switched, &switched, "SWITCH is answered");
+    assert_int_equal(switched.status, FLYT_STATUS_CONFLICT);
+    test_contains(switched.text, "1 programs have arrived and 1 are on their way, not 2");
+    test_node_make_fail(test, "node.receive.switch:error", NULL);
+    test_receive_ask_to_switch(test, 2, &switched);
+    test_received(test)->switching.until_ms += TEST_LONG_MS;
+    test_source_tell(&sources[1], 0, "end 17");
+    test_node_until(test, test_receive_is_switched, &switched, "SWITCH is answered");
+    assert_int_equal(switched.status, FLYT_STATUS_UNAVAILABLE);
+    test_node_make_fail(test, NULL, NULL);
+    test_receive_must_switch(test, 2);
+    /* The programs go on elsewhere after all. */
+    assert_int_equal(flyt_node_receive_cancel(test_received(test), "they have gone on"), 0);
+    test_receive_until_failed(test, folder_count, FLYT_STATUS_CONFLICT, "they have gone on");
+    test_source_leave(&sources[0]);
+    test_source_leave(&sources[1]);
+}
+
+/* ---- after SWITCH ---- */
+
+/* Its time is over. */
+static void give_up(struct test_node *test, const struct test_source *source)
+{
+    struct flyt_node_server *session = flyt_node_resume_find(&test->node, source->session_id);
+
+    assert_non_null(session);
+    assert_true(sd_event_source_set_time_relative(session->timer, 0) >= 0);
+}
+
+static void test_no_client_comes(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_source sources[2];
+
+    test_sources_bring(test, sources, 2);
+    test_receive_must_switch(test, 2);
+    const unsigned event_count = test->event_count;
+    give_up(test, &sources[0]);
+    test_receive_until_failed(test, folder_count, FLYT_STATUS_TIMEOUT, "has not come back");
+    /* That it has failed, and what came of the grant that tried the node: no session's end. */
+    assert_int_equal(test->event_count, event_count + 1);
+    test_source_leave(&sources[0]);
+    test_source_leave(&sources[1]);
+}
+
+static void test_some_come(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[3];
+    struct test_source sources[3];
+
+    test_sources_bring(test, sources, 3);
+    test_receive_must_switch(test, 3);
+    for (unsigned i = 0; i < 2; i++) {
+        test_source_go_on(test, &sources[i], &programs[i]);
+        test_program_say(test, &programs[i], "go_on", "0");
+        test_source_leave(&sources[i]);
+    }
+    assert_int_equal(flyt_node_receive_cancel(test_received(test), "too late"), -EALREADY);
+    give_up(test, &sources[2]);
+    assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 2);
+    assert_int_equal(test_received(test)->lost_count, 1);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 20 * MIB);
+    programs[2] = test_source_client(&sources[2]);
+    assert_int_equal(test_node_try_to_come(test, &test_one, &programs[2]), FLYT_HANDSHAKE_NO_SESSION);
+    test_source_leave(&sources[2]);
+    test_node_leave(test, &test_one, programs, 2);
+}
+
+/* With its client, before it has said that the session goes on. */
+static void test_a_server_dies_with_its_client(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_program program;
+    struct test_source source;
+
+    for (unsigned round = 0; round < 2; round++) {
+        test_sources_bring(test, &source, 1);
+        test_receive_must_switch(test, 1);
+        test_source_go_on(test, &source, &program);
+        assert_int_equal(flyt_node_receive_cancel(test_received(test), "too late"), -EALREADY);
+        const unsigned event_count = test->event_count;
+        if (round) { /* its client loses it: it comes again */
+            struct test_program again = test_source_client(&source);
+            assert_int_equal(test_node_try_to_come(test, &test_one, &again), FLYT_HANDSHAKE_BUSY);
+        } else {
+            kill(test_node_server(test, &program)->pid, SIGKILL);
+        }
+        assert_string_equal(test_program_ask(test, &program, NULL), "gone");
+        close(program.fd);
+        test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE,
+                                  round ? "has lost its new" : "has ended before");
+        assert_int_equal(test->event_count, event_count + 1);
+        test_receive_forget(test);
+        test_source_leave(&source);
+    }
+}
+
+static void test_a_client_cannot_be_given(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_program program;
+    struct test_source source;
+
+    test_sources_bring(test, &source, 1);
+    test_receive_must_switch(test, 1);
+    test_node_make_fail(test, "node.load.client:error", NULL);
+    program = test_source_client(&source);
+    assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
+    test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE, "has ended before");
+    test_source_leave(&source);
+}
+
+/* ---- ends ---- */
+
+static void test_the_allocation_is_removed(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_program program;
+    struct test_source sources[2];
+
+    for (unsigned round = 0; round < 3; round++) {
+        test_sources_bring(test, sources, 2);
+        if (round)
+            test_receive_must_switch(test, 2);
+        if (round == 2)
+            test_source_go_on(test, &sources[1], &program);
+        test_node_remove_now(test, test_one.id);
+        test_receive_until_failed(test, folder_count, FLYT_STATUS_CONFLICT, "was taken back");
+        if (round == 2) {
+            test_contains(test_program_ask(test, &program, NULL), "killed: the allocation of this VM was taken back");
+            close(program.fd);
+        }
+        test_receive_forget(test);
+        test_source_leave(&sources[0]);
+        test_source_leave(&sources[1]);
+    }
+}
+
+/* ---- restarts ---- */
+
+static void restart(struct test_node *test)
+{
+    test_node_stop(test);
+    test_node_start(test);
+}
+
+static bool is_settled(struct test_node *test, void *unused)
+{
+    return !test->node.is_rejoining;
+}
+
+static void test_a_restart_before_switch(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_source source;
+
+    test_sources_bring(test, &source, 1);
+    restart(test);
+    assert_string_equal(test_source_hear(test, &source), "gone");
+    test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE,
+                              "was restarted before the programs had arrived");
+    restart(test);
+    assert_null(flyt_node_receive_find(&test->node, TEST_MIGRATION));
+    test_source_leave(&source);
+}
+
+static void test_a_restart_before_clients(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_program program;
+    struct test_source source;
+
+    test_sources_bring(test, &source, 1);
+    test_receive_must_switch(test, 1);
+    restart(test);
+    program = test_source_client(&source);
+    assert_int_equal(test_received(test)->phase, FLYT_MIGRATION_SWITCHING);
+    assert_int_equal(test_receive_switch(test, 1).status, FLYT_STATUS_OK);
+    assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
+    assert_int_equal(flyt_node_receive_cancel(test_received(test), "too late"), -EALREADY);
+    test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE, "before a program had come");
+    test_source_leave(&source);
+}
+
+/* Who has the client wins. */
+static void test_a_restart_with_a_client(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+    struct test_source sources[2];
+
+    test_sources_bring(test, sources, 2);
+    test_receive_must_switch(test, 2);
+    test_source_go_on(test, &sources[0], &program);
+    restart(test);
+    test_program_say(test, &program, "go_on", "0");
+    test_node_until(test, is_settled, NULL, "nobody can come back any more");
+    assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);
+    assert_null(test->node.state.receiving);
+    test_program_say(test, &program, "read 1", "4967");
+    assert_int_equal(test_node_used_bytes(test, &test_one), 10 * MIB);
+    test_source_leave(&sources[0]);
+    test_source_leave(&sources[1]);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST_NODE(test_switching),
+        TEST_NODE(test_no_client_comes),
+        TEST_NODE(test_some_come),
+        TEST_NODE(test_a_server_dies_with_its_client),
+        TEST_NODE(test_a_client_cannot_be_given),
+        TEST_NODE(test_the_allocation_is_removed),
+        TEST_NODE(test_a_restart_before_switch),
+        TEST_NODE(test_a_restart_before_clients),
+        TEST_NODE(test_a_restart_with_a_client),
+    };
+
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
