@@ -6,7 +6,7 @@ _flytctl() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         [ -n "$skip" ] && { skip=; continue; }
         case ${COMP_WORDS[i]} in
-        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --timeout | --timeout | --sm | --memory | --minimum-share | --maximum-share | --window | --priority | --timeout | --wait | --to | --rounds | --stop-timeout | --rest | --timeout | --to | --pack | --stop-timeout | --timeout | --node | --timeout | --rounds | --stop-timeout | --rest | --timeout | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
+        --output | -o | --manager | -m | --authority | --certificate | --key | --deadline | --last | -n | --count | -n | --delay | -d | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --sm | --memory | --name | --tenant | --host-ip | --devices | --sessions | --priority | --minimum-share | --maximum-share | --window | --minimum-sms | --shown-sms | --sharing | --policy | --isolation | --include-type | --exclude-type | --include-gpu | --exclude-gpu | --valid | --sm | --memory | --sessions | --vms | --timeout | --timeout | --sm | --memory | --minimum-share | --maximum-share | --window | --priority | --timeout | --wait | --to | --rounds | --stop-timeout | --rest | --streams | --pack | --timeout | --to | --pack | --stop-timeout | --timeout | --node | --timeout | --rounds | --stop-timeout | --rest | --streams | --pack | --timeout | --group-size | --valid | --valid | --valid | --folder | --config | --form) skip=1 ;;
         -*) ;;
         *)
             if [ -z "$first" ]; then first=${COMP_WORDS[i]} command=$first
@@ -50,12 +50,12 @@ _flytctl() {
     'suspend' | 'suspend '*) words=" --timeout" ;;
     'resume' | 'resume '*) words=" --timeout" ;;
     'resize' | 'resize '*) words=" --sm --memory --minimum-share --maximum-share --window --priority --when-free --force --timeout --wait --kill --migrate" ;;
-    'migrate' | 'migrate '*) words=" --to --rounds --stop-timeout --rest --timeout --force --detach --cancel" ;;
+    'migrate' | 'migrate '*) words=" --to --rounds --stop-timeout --rest --streams --pack --timeout --force --detach --cancel" ;;
     'checkpoint' | 'checkpoint '*) words=" --to --leave-running --pack --stop-timeout --timeout --detach" ;;
     'restore' | 'restore '*) words=" --node --timeout --detach" ;;
     'cordon' | 'cordon '*) words="" ;;
     'uncordon' | 'uncordon '*) words="" ;;
-    'drain' | 'drain '*) words=" --migrate --rounds --stop-timeout --rest --timeout" ;;
+    'drain' | 'drain '*) words=" --migrate --rounds --stop-timeout --rest --streams --pack --timeout" ;;
     gpu) words=" set" ;;
     'gpu set') words=" --group-size" ;;
     allocation) words=" adopt kill" ;;

@@ -70,8 +70,8 @@ enum flyt_exit flyt_run_schedule(struct flyt_ctl *ctl, const struct flyt_argumen
     else
         status = flyt_view_parse(res.json.json_val, res.json.json_len, &view);
     if (view.rows && is_drain && flyt_option_is(arguments, "migrate") && cJSON_GetArraySize(view.rows)) {
-        const flyt_migration_bounds bounds = flyt_migrate_bounds(arguments);
-        status = flyt_migrate_all(ctl, &bounds, view.rows);
+        const flyt_migrate_args how = flyt_migrate_how(arguments);
+        status = flyt_migrate_all(ctl, &how, view.rows);
         flyt_view_free(&view);
     } else if (view.rows) {
         flyt_view_put(ctl, "allocations", &view);

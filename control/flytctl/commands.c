@@ -10,8 +10,9 @@ static const char *const group_sizes[] = {"2", "8", NULL};
 static const char *const packings[] = {"none", "lz4", "zstd", NULL}; /* as in cpu/image/writer.h */
 static const char *const help_forms[] = {"man", "bash", NULL};
 
-#define SM_MAX     100000
-#define NUMBER_MAX 1000000000
+#define SM_MAX      100000
+#define STREAMS_MAX 8 /* FLYT_MIGRATION_STREAMS_MAX (rpc/base/ticket.h) */
+#define NUMBER_MAX  1000000000
 
 const struct flyt_option flyt_common_options[] = {
     {"output", FLYT_OPTION_CHOICE, 'o', "FORMAT", .choices = outputs, .help = "table, wide (more columns) or json"},
@@ -159,15 +160,24 @@ static const struct flyt_option tenant_options[] = {
          .maximum = 3600000,                                                                                           \
          .help = "milliseconds within which a program's work must end when it is stopped, else it goes on where it "   \
                  "is (default 2000)"},                                                                                 \
+        {"rest", FLYT_OPTION_SIZE, 0, "SIZE",                                                                          \
+         .help = "programs are stopped when no more than this has changed in a round (default 64M)"},                  \
+        {"streams",                                                                                                    \
+         FLYT_OPTION_NUMBER,                                                                                           \
+         0,                                                                                                            \
+         "N",                                                                                                          \
+         .minimum = 1,                                                                                                 \
+         .maximum = STREAMS_MAX,                                                                                       \
+         .help = "to another node: connections over which a program's memory is copied at the same time (default 4)"}, \
     {                                                                                                                  \
-        "rest", FLYT_OPTION_SIZE, 0, "SIZE",                                                                           \
-            .help = "programs are stopped when no more than this has changed in a round (default 64M)"                 \
+        "pack", FLYT_OPTION_CHOICE, 0, "HOW",                                                                          \
+            .choices = packings, .help = "to another node: of memory on its way: none (the default), lz4 or zstd"      \
     }
 
 static const struct flyt_option migrate_options[] = {
     {"to", FLYT_OPTION_TEXT, 0, "GPU|NODE",
-     .help = "where to: NODE:INDEX, a UUID or the beginning of one; without it any GPU of the node that placement "
-             "would choose"},
+     .help = "where to: NODE:INDEX, a UUID or the beginning of one, or a node, of which placement chooses; without it "
+             "any GPU of its node, and where that has none, of another one"},
     MIGRATION_OPTIONS,
     {"timeout", FLYT_OPTION_SECONDS, 0, "S", .minimum = 1000, .maximum = 86400000,
      .help = "it fails where all of it takes longer (default 3600)"},
@@ -203,7 +213,8 @@ static const struct flyt_option restore_options[] = {
 };
 
 static const struct flyt_option drain_options[] = {
-    {"migrate", FLYT_OPTION_FLAG, 0, .help = "moves what is there to other GPUs of the node, one VM after the other"},
+    {"migrate", FLYT_OPTION_FLAG, 0,
+     .help = "moves what is there to other GPUs of the node or to other nodes, one VM after the other"},
     MIGRATION_OPTIONS,
     {"timeout", FLYT_OPTION_SECONDS, 0, "S", .minimum = 1000, .maximum = 86400000,
      .help = "a VM stays where moving it takes longer (default 3600)"},
@@ -229,7 +240,7 @@ static const struct flyt_option resize_options[] = {
     {"kill", FLYT_OPTION_FLAG, 0,
      .help = "with --wait vacated: ends programs that still run there when --deadline is over"},
     {"migrate", FLYT_OPTION_FLAG, 0,
-     .help = "where its GPU has no room for --sm and --memory: moves the VM to another GPU of the node that has"},
+     .help = "where its GPU has no room for --sm and --memory: moves the VM to one that has"},
     {0},
 };
 
@@ -329,16 +340,22 @@ const struct flyt_command flyt_commands[] = {
      "--wait vacated waits for that, too, and ends with 6 where some are still draining after --deadline; with --kill, "
      "programs whose work this is are ended then, and each is named in an event. With --migrate, a VM whose GPU has no "
      "room for "
-     "the new size moves to another GPU of its node, where it has it (see migrate): all or nothing."},
+     "the new size moves to another GPU of its node, or to another node, where it has it (see migrate): all or "
+     "nothing."},
     {"migrate", "VM", 1, 1, migrate_options, flyt_run_migrate, false,
-     "moves a VM's programs to another GPU of their node while they run",
+     "moves a VM's programs to another GPU, of their node or of another one, while they run",
      "Their memory is copied while they compute, what has changed meanwhile again, until little is left; then they are "
      "stopped between two calls, the rest is copied and compared, and they go on. Until then anything that fails "
      "leaves "
      "them where they are, as if nothing had happened. Both GPUs are charged until it is over. Shows how far it is; "
      "Ctrl-C ends the showing, not the migration. Ends with 0 when they run on the other GPU, with 1 and the reason "
      "where it was refused or has failed, with 6 where it goes on in the background. A VM with several GPUs moves "
-     "with all of them. Other nodes cannot be targets yet."},
+     "with all of them. To another node, the two nodes' servers pass what the programs have over connections of their "
+     "own (encrypted: see migration_encrypted, flyt-cluster-manager(8)); the VM's programs then connect to the other "
+     "node, "
+     "and "
+     "what had come there is checked against hashes of each page before. GPUs of another compute capability can be "
+     "targets on another node: there the servers refuse modules that they have no code for."},
     {"checkpoint", "VM|SESSION", 1, 1, checkpoint_options, flyt_run_checkpoint, false,
      "writes a VM's programs, or one, to images in a folder of their node while they run",
      "Memory is written while they compute; then they are stopped between two calls and the rest is written. Without "
@@ -361,8 +378,8 @@ const struct flyt_command flyt_commands[] = {
     {"uncordon", "NODE|GPU", 1, 1, NULL, flyt_run_schedule, false, "ends cordon and drain", NULL},
     {"drain", "NODE|GPU", 1, 1, drain_options, flyt_run_schedule, false,
      "places nothing new there and lists or moves what is there",
-     "With --migrate, VMs on it move to other GPUs of their node (see migrate), one after the other; what cannot is "
-     "named with the reason, and the command ends with 1. A node's VMs cannot move to another node yet."},
+     "With --migrate, VMs on it move to other GPUs of their node, or, where these have no room, to other nodes (see "
+     "migrate), one after the other; what cannot is named with the reason, and the command ends with 1."},
     {"gpu set", "GPU", 1, 1, gpu_options, flyt_run_gpu_set, false, "sets the size of a GPU's SM groups",
      "The GPU must be empty. In groups of 8 SMs (the default; what is left over makes one more group) thread-block "
      "clusters of up to 8 blocks run. Groups of 2 divide a GPU more finely, but clusters of more than 2 blocks cannot "

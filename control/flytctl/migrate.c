@@ -25,8 +25,11 @@ static void put_progress(FILE *out, const cJSON *row)
 
     fprintf(out, "VM %s to %s: %s", flyt_row_text(row, "vm_ip"), flyt_row_text(row, "target"),
             flyt_row_text(row, "phase"));
-    if (strcmp(flyt_row_text(row, "phase"), "copying") != 0)
+    if (strcmp(flyt_row_text(row, "phase"), "copying") != 0) {
+        if (*flyt_row_text(row, "reason"))
+            fprintf(out, ", %s", flyt_row_text(row, "reason")); /* why it waits, or is about to fail */
         return;
+    }
     flyt_text_size(copied, flyt_row_number(row, "copied_bytes"));
     flyt_text_size(memory, flyt_row_number(row, "memory_bytes"));
     flyt_text_size(dirty, flyt_row_number(row, "dirty_bytes"));
@@ -113,13 +116,23 @@ enum flyt_exit flyt_migrate(struct flyt_ctl *ctl, const flyt_migrate_args *args,
                                     flyt_row_text(*ret_row, "reason"));
 }
 
-flyt_migration_bounds flyt_migrate_bounds(const struct flyt_arguments *arguments)
+/* --pack's words are in the packings' order (commands.c). */
+flyt_migrate_args flyt_migrate_how(const struct flyt_arguments *arguments)
 {
-    return (flyt_migration_bounds){
-        .rounds_max = (unsigned)flyt_option_get(arguments, "rounds")->number,
-        .stop_ms = (unsigned)flyt_option_get(arguments, "stop-timeout")->number,
-        .timeout_s = (unsigned)((flyt_option_get(arguments, "timeout")->number + 999) / 1000),
-        .rest_bytes = flyt_option_get(arguments, "rest")->number,
+    static char empty[] = "";
+
+    return (flyt_migrate_args){
+        .vm = empty,
+        .target = empty,
+        .bounds =
+            {
+                .rounds_max = (unsigned)flyt_option_get(arguments, "rounds")->number,
+                .stop_ms = (unsigned)flyt_option_get(arguments, "stop-timeout")->number,
+                .timeout_s = (unsigned)((flyt_option_get(arguments, "timeout")->number + 999) / 1000),
+                .rest_bytes = flyt_option_get(arguments, "rest")->number,
+            },
+        .stream_count = (unsigned)flyt_option_get(arguments, "streams")->number,
+        .packing = (unsigned)flyt_option_get(arguments, "pack")->number,
     };
 }
 
@@ -193,14 +206,14 @@ enum flyt_exit flyt_run_migrate(struct flyt_ctl *ctl, const struct flyt_argument
 {
     const struct flyt_value *to = flyt_option_get(arguments, "to");
     bool is_detached = flyt_option_is(arguments, "detach");
-    flyt_migrate_args args = {.target = (char *)(to->is_set ? to->texts[0] : ""),
-                              .bounds = flyt_migrate_bounds(arguments),
-                              .force = flyt_option_is(arguments, "force")};
+    flyt_migrate_args args = flyt_migrate_how(arguments);
     cJSON *row = NULL;
     enum flyt_exit status = flyt_select_vm(ctl, arguments->words[0], &args.vm);
 
     if (status != FLYT_EXIT_OK)
         return status;
+    args.target = to->is_set ? (char *)to->texts[0] : args.target;
+    args.force = flyt_option_is(arguments, "force");
     if (flyt_option_is(arguments, "cancel")) {
         status = to->is_set || args.force
                      ? flyt_complain(FLYT_EXIT_USAGE, "--cancel ends a migration: it goes without --to and --force")
@@ -231,7 +244,7 @@ static bool is_first_of_vm(const cJSON *row)
     return true;
 }
 
-enum flyt_exit flyt_migrate_all(struct flyt_ctl *ctl, const flyt_migration_bounds *bounds, const cJSON *allocations)
+enum flyt_exit flyt_migrate_all(struct flyt_ctl *ctl, const flyt_migrate_args *how, const cJSON *allocations)
 {
     cJSON *all = flyt_must(cJSON_CreateArray());
     enum flyt_exit status = FLYT_EXIT_OK;
@@ -240,10 +253,11 @@ enum flyt_exit flyt_migrate_all(struct flyt_ctl *ctl, const flyt_migration_bound
 
     cJSON_ArrayForEach(row, allocations)
     {
-        flyt_migrate_args args = {.vm = (char *)flyt_row_text(row, "vm_ip"), .target = (char *)"", .bounds = *bounds};
+        flyt_migrate_args args = *how;
         cJSON *end = NULL;
         if (!is_first_of_vm(row))
             continue;
+        args.vm = (char *)flyt_row_text(row, "vm_ip");
         enum flyt_exit one = flyt_migrate(ctl, &args, false, true, &end);
         moved += one == FLYT_EXIT_OK;
         stayed += one != FLYT_EXIT_OK;

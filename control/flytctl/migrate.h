@@ -1,4 +1,4 @@
-/* Moving a VM's programs to another GPU while they run, as migrate, drain and resize do it. */
+/* Moving a VM's programs to another GPU, of their node or of another one, while they run, as migrate, drain and resize do it. */
 #ifndef FLYT_FLYTCTL_MIGRATE_H
 #define FLYT_FLYTCTL_MIGRATE_H
 
@@ -15,14 +15,14 @@
 enum flyt_exit flyt_migrate(struct flyt_ctl *ctl, const flyt_migrate_args *args, bool is_detached, bool is_quiet,
                             cJSON **ret_row);
 
-/* What is left on a GPU or a node (rows of allocations) is moved, one VM after the other, and told. FLYT_EXIT_OK: all
- * has moved. */
-enum flyt_exit flyt_migrate_all(struct flyt_ctl *ctl, const flyt_migration_bounds *bounds, const cJSON *allocations);
+/* What is left on a GPU or a node (rows of allocations) is moved, one VM after the other, and told; `how` says
+ * everything but vm and target. FLYT_EXIT_OK: all has moved. */
+enum flyt_exit flyt_migrate_all(struct flyt_ctl *ctl, const flyt_migrate_args *how, const cJSON *allocations);
 
 /* "migrate", "drain": one line about such an object; stdout. */
 void flyt_migrate_put_end(struct flyt_ctl *ctl, const cJSON *row);
 
-/* Of the options --rounds, --stop-timeout, --timeout, --rest. */
-flyt_migration_bounds flyt_migrate_bounds(const struct flyt_arguments *arguments);
+/* Of the options --rounds, --stop-timeout, --timeout, --rest, --streams, --pack; vm and target are empty. */
+flyt_migrate_args flyt_migrate_how(const struct flyt_arguments *arguments);
 
 #endif

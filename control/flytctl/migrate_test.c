@@ -16,7 +16,7 @@ static void test_migrate(void **state)
 {
     server.views = moved;
     RUN("migrate", "10.0.0.1", "--to", "n1:1", "--rounds", "4", "--stop-timeout", "750", "--timeout", "1.5", "--rest",
-        "32M", "--force");
+        "32M", "--force", "--streams", "8", "--pack", "zstd");
     EXPECT_STATUS(0);
     assert_string_equal(result.out, "10.0.0.1 has moved to n1:1: 2 programs, 6.0GiB copied in 3 rounds and 2.5 s, "
                                     "standstill 41.5 ms\n");
@@ -28,6 +28,8 @@ static void test_migrate(void **state)
     assert_int_equal(server.migrate.bounds.timeout_s, 2);
     assert_int_equal(server.migrate.bounds.rest_bytes, 32 << 20);
     assert_true(server.migrate.force);
+    assert_int_equal(server.migrate.stream_count, 8);
+    assert_int_equal(server.migrate.packing, 2);
     assert_false(server.migrate.compute_units.is_set || server.migrate.memory_bytes.is_set);
     RUN("migrate", "10.0.0.1", "-o", "json");
     EXPECT_STATUS(0);
@@ -36,6 +38,14 @@ static void test_migrate(void **state)
     cJSON_Delete(got);
     assert_string_equal(server.target, "");
     assert_false(server.migrate.force || server.migrate.bounds.rounds_max || server.migrate.bounds.timeout_s);
+    assert_false(server.migrate.stream_count || server.migrate.packing);
+    RUN("migrate", "10.0.0.1", "--streams", "9");
+    EXPECT_STATUS(2);
+    RUN("migrate", "10.0.0.1", "--streams", "0");
+    EXPECT_STATUS(2);
+    RUN("migrate", "10.0.0.1", "--pack", "gzip");
+    EXPECT_STATUS(2);
+    assert_int_equal(server.migrate_count, 2);
     server.views = stayed;
     RUN("migrate", "10.0.0.1");
     EXPECT_STATUS(1);
@@ -94,8 +104,9 @@ static const struct test_view drained[] = {
 static void test_migrate_instead(void **state)
 {
     server.views = drained;
-    RUN("drain", "n1:0", "--migrate", "--stop-timeout", "10");
+    RUN("drain", "n1:0", "--migrate", "--stop-timeout", "10", "--pack", "lz4");
     EXPECT_STATUS(0);
+    assert_int_equal(server.migrate.packing, 1);
     assert_int_equal(server.migrate_count, 1);
     assert_int_equal(server.migrate.bounds.stop_ms, 10);
     assert_int_equal(server.schedule.schedule, FLYT_SCHEDULE_DRAINING);
