@@ -78,7 +78,7 @@ cJSON *flyt_held_entry(const struct flyt_held *held, const struct flyt_card *car
     if (!entry && migration && migration->is_moved)
         entry = flyt_held_part_entry(held, migration->others, card, migration->source_revision);
     if (entry && migration)
-        cJSON_AddStringToObject(entry, "migration", migration->id_text);
+        flyt_migration_mark(migration, entry);
     return entry;
 }
 
@@ -202,7 +202,7 @@ int flyt_held_load(struct flyt_card *card, const cJSON *entry)
     flyt_held_read_part(entry, slot, &part);
     part.card = card;
     if (held->parts[slot].card)
-        return flyt_migration_load_twice(held, slot, &part, text(entry, "migration"));
+        return flyt_migration_load_twice(held, slot, &part, entry);
     held->parts[slot] = part;
     held->node = card->node;
     return flyt_gpu_attach(card, held);

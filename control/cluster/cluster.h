@@ -590,6 +590,6 @@ void flyt_measure_placement(struct flyt_cluster *cluster, uint64_t took_ns);
 void flyt_measure_limit(struct flyt_cluster *cluster, const char *limit);
 void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node);
 /* One that is over; its phase says how. */
-void flyt_measure_migration(struct flyt_cluster *cluster, const flyt_migration_use *use);
+void flyt_measure_migration(struct flyt_cluster *cluster, const flyt_migration_use *use, bool is_between_nodes);
 
 #endif

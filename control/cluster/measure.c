@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -18,6 +18,9 @@ struct flyt_cluster_metrics {
         *call_errors, *store_seconds, *store_errors;
     struct flyt_metric *migrations, *migrating, *migration_standstill, *migration_bytes, *migration_rounds;
 };
+
+/* Of migrations: within a node, to another one. */
+static const char *const scopes[] = {"gpu", "node"};
 
 static void refresh_gpus(struct flyt_cluster *cluster)
 {
@@ -91,10 +94,14 @@ static void refresh(void *user)
     flyt_metric_set(m->store_up, NULL, cluster->is_store_available);
     flyt_metric_set(m->store_waiting, NULL, (double)flyt_keeper_waiting(cluster->keeper));
     flyt_metric_set(m->vms, NULL, (double)vms);
-    uint64_t migrating = 0;
-    for (size_t i = 0; i < cluster->held.count; i++)
-        migrating += ((struct flyt_held *)cluster->held.items[i])->migration != NULL;
-    flyt_metric_set(m->migrating, NULL, (double)migrating);
+    uint64_t migrating[2] = {0};
+    for (size_t i = 0; i < cluster->held.count; i++) {
+        const struct flyt_migration *migration = ((struct flyt_held *)cluster->held.items[i])->migration;
+        if (migration)
+            migrating[migration->is_between]++;
+    }
+    for (size_t i = 0; i < sizeof scopes / sizeof *scopes; i++)
+        flyt_metric_set(m->migrating, &scopes[i], (double)migrating[i]);
     flyt_metric_set(m->connections, NULL, (double)links);
     flyt_metric_set(m->refused, NULL, cluster->tcp_door ? (double)flyt_door_refused_count(cluster->tcp_door) : 0);
     flyt_metric_set(m->certificate, NULL, cluster->tls ? (double)flyt_tls_expires(cluster->tls) : 0);
@@ -140,8 +147,8 @@ static int make(struct flyt_cluster *cluster)
          "When this manager's certificate ends, since 1970; 0: none"},
         {&m->refused, FLYT_COUNTER, "flyt_manager_certificates_refused_total", "",
          "Connections whose certificate was refused, or is not admitted"},
-        {&m->migrating, FLYT_GAUGE, "flyt_migrations_running", "", "VMs whose programs move to another GPU"},
-        {&m->migrations, FLYT_COUNTER, "flyt_migrations_total", "outcome", "Those that are over"},
+        {&m->migrating, FLYT_GAUGE, "flyt_migrations_running", "scope", "VMs whose programs move to another GPU"},
+        {&m->migrations, FLYT_COUNTER, "flyt_migrations_total", "outcome scope", "Those that are over"},
         {&m->limits, FLYT_COUNTER, "flyt_limits_hit_total", "limit", "Refusals by the limit that was hit"},
         {&m->heartbeats, FLYT_COUNTER, "flyt_heartbeats_total", "node", "Heartbeats of a node"},
         {&m->attach_seconds, FLYT_HISTOGRAM, "flyt_attach_duration_seconds", "", "From a VM's question to its grant"},
@@ -164,17 +171,17 @@ static int make(struct flyt_cluster *cluster)
     static const double bytes_buckets[] = {0x1p20, 0x1p24, 0x1p27, 0x1p30, 0x1p32, 0x1p34, 0x1p36, 0x1p38, 0x1p40, 0};
     static const double rounds_buckets[] = {1, 2, 3, 5, 10, 20, 50, 0};
     m->migration_standstill =
-        flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_standstill_seconds", "",
+        flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_standstill_seconds", "scope",
                         "How long programs that moved stood still, the longest of a VM", standstill_buckets);
-    m->migration_bytes = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_copied_bytes", "",
+    m->migration_bytes = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_copied_bytes", "scope",
                                          "What was copied to move a VM's programs, all rounds", bytes_buckets);
-    m->migration_rounds = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_rounds", "",
+    m->migration_rounds = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_rounds", "scope",
                                           "Rounds of copying that it took", rounds_buckets);
     if (!m->migration_standstill || !m->migration_bytes || !m->migration_rounds)
         return -ENOMEM;
     static const char *const outcomes[] = {"done", "failed"};
-    for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
-        flyt_metric_add(m->migrations, &outcomes[i], 0);
+    for (size_t i = 0; i < 2 * sizeof outcomes / sizeof *outcomes; i++)
+        flyt_metric_add(m->migrations, (const char *[]){outcomes[i / 2], scopes[i % 2]}, 0);
     static const char *const limits[] = {"capacity", "quota"};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         flyt_metric_add(m->limits, &limits[i], 0);
@@ -253,17 +260,17 @@ void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node)
         flyt_metric_add(cluster->measures->heartbeats, &node, 1);
 }
 
-void flyt_measure_migration(struct flyt_cluster *cluster, const flyt_migration_use *use)
+void flyt_measure_migration(struct flyt_cluster *cluster, const flyt_migration_use *use, bool is_between_nodes)
 {
     struct flyt_cluster_metrics *m = cluster->measures;
-    const char *outcome = use->phase == FLYT_MIGRATION_DONE ? "done" : "failed";
+    const char *outcome = use->phase == FLYT_MIGRATION_DONE ? "done" : "failed", *scope = scopes[is_between_nodes];
 
     if (!m)
         return;
-    flyt_metric_add(m->migrations, &outcome, 1);
+    flyt_metric_add(m->migrations, (const char *[]){outcome, scope}, 1);
     if (use->phase != FLYT_MIGRATION_DONE)
         return;
-    flyt_metric_observe(m->migration_standstill, NULL, (double)use->standstill_us / 1e6);
-    flyt_metric_observe(m->migration_bytes, NULL, (double)use->copied_bytes);
-    flyt_metric_observe(m->migration_rounds, NULL, use->round);
+    flyt_metric_observe(m->migration_standstill, &scope, (double)use->standstill_us / 1e6);
+    flyt_metric_observe(m->migration_bytes, &scope, (double)use->copied_bytes);
+    flyt_metric_observe(m->migration_rounds, &scope, use->round);
 }

@@ -1,4 +1,5 @@
-/* The way of a migration: recorded, ordered to its node, followed, and its end (migration.h says how). */
+/* The way of a migration: recorded, ordered to its node, followed, and its end (migration.h says how). Between nodes
+ * it is migration_nodes.c's, but for its beginning and its end. */
 #include "control/cluster/migration.h"
 
 #include <errno.h>
@@ -24,15 +25,36 @@ struct flyt_migration *flyt_migration_free(struct flyt_migration *migration)
     if (migration->call)
         flyt_call_outcome(migration->call, FLYT_STATUS_UNAVAILABLE,
                           "this cluster manager leads no longer: `flytctl migrations` says what has become of it");
+    explicit_bzero(migration->secret, sizeof migration->secret);
     free(migration->source);
     free(migration->target);
+    free(migration->from);
     free(migration);
     return NULL;
 }
 
 bool flyt_migration_holds_orders(const struct flyt_held *held)
 {
-    return held->migration && held->migration->is_ordered && !held->migration->is_moved;
+    const struct flyt_migration *migration = held->migration;
+
+    return migration && migration->is_ordered && !(migration->is_between ? migration->is_done : migration->is_moved);
+}
+
+bool flyt_migration_is_on(const struct flyt_held *held, const struct flyt_node *node)
+{
+    const struct flyt_migration *migration = held->migration;
+
+    return migration && migration->is_between &&
+           (migration->sides[FLYT_MIGRATION_SOURCE].node == node ||
+            migration->sides[FLYT_MIGRATION_TARGET].node == node);
+}
+
+bool flyt_migration_is_late(const struct flyt_migration *migration)
+{
+    flyt_migration_phase phase = migration->use.phase;
+
+    return migration->is_moved || phase == FLYT_MIGRATION_SWITCHING || phase == FLYT_MIGRATION_DONE ||
+           phase == FLYT_MIGRATION_FAILED;
 }
 
 static bool is_part_of(const struct flyt_held *held, const struct flyt_card *card)
@@ -51,6 +73,11 @@ static void count_all(const struct flyt_held *held, const struct flyt_migration 
         if (migration->others[i].card)
             flyt_gpu_count(migration->others[i].card);
     }
+}
+
+void flyt_migration_count(const struct flyt_held *held)
+{
+    count_all(held, held->migration);
 }
 
 /* It is the allocation's no more: what `others` has is free, its documents are written without it. */
@@ -103,7 +130,7 @@ static void set_reason(struct flyt_migration *migration, const char *text)
 }
 
 /* All stays as it was. */
-static void fail(struct flyt_held *held, flyt_status status, const char *text)
+void flyt_migration_fail(struct flyt_held *held, flyt_status status, const char *text)
 {
     struct flyt_migration *migration = held->migration;
 
@@ -120,6 +147,14 @@ static void fail(struct flyt_held *held, flyt_status status, const char *text)
     go_on(held, migration, migration->use.outcome.status);
 }
 
+void flyt_migration_end(struct flyt_held *held)
+{
+    struct flyt_migration *migration = held->migration;
+
+    let_go(held, migration, true);
+    go_on(held, migration, FLYT_STATUS_OK);
+}
+
 /* ---- it has moved ---- */
 
 /* The target's documents have its parts now: the source is free. */
@@ -132,10 +167,9 @@ static void moved_written(void *user, struct flyt_held *held, enum flyt_store_re
     migration->is_settling = false;
     if (result != FLYT_STORE_OK)
         return; /* tried again soon */
-    let_go(held, migration, true);
     if (held->vm)
         flyt_vm_tell(held->vm, "its programs have moved to another GPU");
-    go_on(held, migration, FLYT_STATUS_OK);
+    flyt_migration_end(held);
 }
 
 static void settle(struct flyt_held *held)
@@ -203,10 +237,10 @@ static void look_at_answer(struct flyt_held *held, flyt_status status, const fly
                  "node %s knows nothing of it: the order did not reach it, or it was restarted; the programs are where "
                  "they were",
                  held->node->key);
-        fail(held, FLYT_STATUS_UNAVAILABLE, text);
+        flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, text);
     } else if (verdict == FLYT_MIGRATION_HAS_STAYED) {
         snprintf(text, sizeof text, "%s", migration->reason);
-        fail(held, migration->use.outcome.status, text);
+        flyt_migration_fail(held, migration->use.outcome.status, text);
     }
 }
 
@@ -220,12 +254,17 @@ void flyt_serve_node_migration(struct flyt_call *call, void *data)
         return;
     }
     struct flyt_held *held = flyt_held_find(node->cluster, use->allocation_id);
-    if (!held || held->node != node || !held->migration || held->migration->id != use->id) {
+    bool is_known = held && held->migration && held->migration->id == use->id &&
+                    (held->migration->is_between ? flyt_migration_is_on(held, node) : held->node == node);
+    if (!is_known) {
         flyt_call_outcome(call, FLYT_STATUS_NOT_FOUND, "there is no migration %016" PRIx64 " of allocation %016" PRIx64,
                           (uint64_t)use->id, (uint64_t)use->allocation_id);
         return;
     }
-    look_at_answer(held, FLYT_STATUS_OK, use);
+    if (held->migration->is_between)
+        flyt_migration_nodes_heard(held, node, use);
+    else
+        look_at_answer(held, FLYT_STATUS_OK, use);
     flyt_call_outcome(call, FLYT_STATUS_OK, "%s", ""); /* `use` is the call's */
 }
 
@@ -266,7 +305,7 @@ static void answered(void *user, int status, void *result)
     if (status == -EPROTO) {
         snprintf(text, sizeof text, "node %s (build %s) cannot move programs: it is older than this cluster manager",
                  held->node->key, held->node->build ? held->node->build : "?");
-        fail(held, FLYT_STATUS_NOT_SUPPORTED, text);
+        flyt_migration_fail(held, FLYT_STATUS_NOT_SUPPORTED, text);
     } else if (!status) {
         if (res->outcome.status == FLYT_STATUS_CONFLICT)
             held->migration->is_cancelled = false; /* too late for that */
@@ -274,7 +313,7 @@ static void answered(void *user, int status, void *result)
     }
 }
 
-void flyt_migration_ask(struct flyt_held *held)
+static void ask(struct flyt_held *held)
 {
     struct flyt_migration *migration = held->migration;
     struct flyt_node *node = held->node;
@@ -293,11 +332,23 @@ void flyt_migration_ask(struct flyt_held *held)
         free(asking);
 }
 
-void flyt_migration_registered(struct flyt_held *held, const flyt_allocation *wire)
+void flyt_migration_ask(struct flyt_held *held, const struct flyt_node *node)
+{
+    if (held->migration && held->migration->is_between)
+        flyt_migration_nodes_ask(held, node);
+    else if (!node || held->node == node)
+        ask(held);
+}
+
+void flyt_migration_registered(struct flyt_held *held, const struct flyt_node *node, const flyt_allocation *wire)
 {
     struct flyt_migration *migration = held->migration;
     bool is_there = wire && wire->slots.slots_len == held->part_count;
 
+    if (migration->is_between) {
+        flyt_migration_nodes_registered(held, node, wire);
+        return;
+    }
     for (unsigned i = 0; is_there && i < held->part_count; i++) {
         const flyt_slot *slot = &wire->slots.slots_val[i];
         is_there = migration->others[i].card && !strcmp(slot->gpu_uuid, migration->others[i].card->key);
@@ -311,7 +362,7 @@ void flyt_migration_registered(struct flyt_held *held, const flyt_allocation *wi
 
 /* ---- the beginning ---- */
 
-static void reply_begun(struct flyt_held *held)
+void flyt_migration_reply(struct flyt_held *held)
 {
     struct flyt_migration *migration = held->migration;
     char places[FLYT_SLOTS_MAX][FLYT_NAME_BYTES_MAX + 1];
@@ -319,8 +370,8 @@ static void reply_begun(struct flyt_held *held)
     static char empty[] = "";
 
     for (unsigned i = 0; i < held->part_count; i++) {
-        snprintf(places[i], sizeof places[i], "%.240s:%u", held->node->key,
-                 flyt_gpu_capacity(migration->others[i].card)->index);
+        const struct flyt_card *card = migration->others[i].card;
+        snprintf(places[i], sizeof places[i], "%.240s:%u", card->node->key, flyt_gpu_capacity(card)->index);
         targets[i] = places[i];
     }
     flyt_migrate_res res = {
@@ -345,17 +396,18 @@ static void begun(void *user, int status, void *result)
         held->migration->is_ordered = false;
         snprintf(text, sizeof text, "node %s (build %s) cannot move programs: it is older than this cluster manager",
                  held->node->key, held->node->build ? held->node->build : "?");
-        fail(held, FLYT_STATUS_NOT_SUPPORTED, text);
+        flyt_migration_fail(held, FLYT_STATUS_NOT_SUPPORTED, text);
     } else if (status) {
-        reply_begun(held); /* recorded, and it may have begun: the node is asked when it is back, or in a moment */
+        flyt_migration_reply(
+            held); /* recorded, and it may have begun: the node is asked when it is back, or in a moment */
     } else if (outcome->status != FLYT_STATUS_OK) {
         held->migration->is_ordered = false;
         snprintf(text, sizeof text, "node %s refused: %.400s", held->node->key, outcome->text);
-        fail(held, outcome->status, text);
+        flyt_migration_fail(held, outcome->status, text);
     } else {
-        reply_begun(held);
+        flyt_migration_reply(held);
         if (held->migration->is_cancelled)
-            flyt_migration_ask(held);
+            ask(held);
     }
 }
 
@@ -377,14 +429,14 @@ static void order(struct flyt_held *held)
         .epoch = held->cluster->epoch, .migration_id = migration->id, .bounds = migration->bounds};
 
     if (!node->is_registered) {
-        fail(held, FLYT_STATUS_UNAVAILABLE, "its node is not connected any more: nothing was moved");
+        flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, "its node is not connected any more: nothing was moved");
         return;
     }
     struct asking *asking = asking_new(held);
     migration->revision = held->revision + 1;
     if (!asking || make_wire(held, &args.allocation)) {
         free(asking);
-        fail(held, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
+        flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
         return;
     }
     migration->heard_ms = flyt_clock_ms();
@@ -398,7 +450,7 @@ static void order(struct flyt_held *held)
         return;
     }
     free(asking);
-    fail(held, FLYT_STATUS_UNAVAILABLE, "its node cannot be asked: nothing was moved");
+    flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, "its node cannot be asked: nothing was moved");
 }
 
 static void recorded(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
@@ -410,7 +462,7 @@ static void recorded(void *user, struct flyt_held *held, enum flyt_store_result 
         return;
     if (result != FLYT_STORE_OK) {
         snprintf(text, sizeof text, "the store did not take it: %.400s", err);
-        fail(held, FLYT_STATUS_UNAVAILABLE, text);
+        flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, text);
         return;
     }
     migration->is_recorded = true;
@@ -432,6 +484,9 @@ static struct flyt_migration *migration_new(struct flyt_held *held, const struct
             migration->id = 0;
     snprintf(migration->id_text, sizeof migration->id_text, "%016" PRIx64, migration->id);
     memcpy(migration->others, others, held->part_count * sizeof *others);
+    migration->sides[FLYT_MIGRATION_SOURCE].node = held->node;
+    migration->sides[FLYT_MIGRATION_TARGET].node = others[0].card->node;
+    migration->is_between = others[0].card->node != held->node;
     migration->source = flyt_migration_places(held->parts, held->part_count);
     migration->target = flyt_migration_places(others, held->part_count);
     if (migration->source && migration->target)
@@ -447,6 +502,15 @@ int flyt_migration_start(struct flyt_held *held, const struct flyt_migration_wis
     if (!migration)
         return -ENOMEM;
     migration->bounds = wish->bounds;
+    if (migration->is_between) {
+        migration->stream_count = wish->stream_count ? wish->stream_count : FLYT_MIGRATION_STREAMS;
+        migration->packing = wish->packing;
+        migration->is_encrypted = flyt_migration_is_encrypted(held, others[0].card->node);
+        if (getrandom(migration->secret, sizeof migration->secret, 0) != sizeof migration->secret) {
+            flyt_migration_free(migration);
+            return -ENOMEM;
+        }
+    }
     migration->use.id = migration->id;
     migration->use.allocation_id = held->id;
     migration->use.phase = FLYT_MIGRATION_PREPARING;
@@ -482,8 +546,10 @@ void flyt_migration_cancel(struct flyt_held *held, const char *why)
         return;
     migration->is_cancelled = true;
     set_reason(migration, why);
-    if (migration->is_ordered)
-        flyt_migration_ask(held);
+    if (migration->is_between && migration->is_ordered)
+        flyt_migration_nodes_cancel(held);
+    else if (migration->is_ordered)
+        ask(held);
     else
         flyt_migration_go_on(held);
 }
@@ -494,6 +560,8 @@ void flyt_migration_drop(struct flyt_held *held, const char *why, bool is_writte
 
     if (!migration)
         return;
+    if (migration->is_between && migration->is_ordered)
+        flyt_migration_nodes_drop(held);
     let_go(held, migration, is_written);
     migration->use.phase = FLYT_MIGRATION_FAILED;
     migration->use.outcome.status = FLYT_STATUS_UNAVAILABLE;
@@ -513,14 +581,20 @@ void flyt_migration_go_on(struct flyt_held *held)
 
     if (!migration || !migration->is_recorded || migration->is_settling)
         return;
-    if (migration->is_moved) {
+    if (migration->is_between && migration->is_ordered) {
+        flyt_migration_nodes_go_on(held);
+    } else if (migration->is_moved) {
         settle(held);
     } else if (!migration->is_ordered && migration->is_cancelled) {
         snprintf(text, sizeof text, "%s", migration->reason);
-        fail(held, FLYT_STATUS_CONFLICT, text);
+        flyt_migration_fail(held, FLYT_STATUS_CONFLICT, text);
     } else if (!migration->is_ordered && !held->is_ordering && held->written_revision >= held->revision &&
                held->applied_revision >= held->revision) {
-        order(held); /* the node has all that was ordered before */
+        /* The node has all that was ordered before. */
+        if (migration->is_between)
+            flyt_migration_nodes_order(held);
+        else
+            order(held);
     }
 }
 
@@ -533,14 +607,18 @@ void flyt_migration_tick(struct flyt_cluster *cluster)
     for (size_t i = cluster->held.count; i-- > 0;) {
         struct flyt_held *held = cluster->held.items[i];
         struct flyt_migration *migration = held->migration;
+        if (migration && migration->is_between && migration->is_ordered) {
+            flyt_migration_nodes_tick(held);
+            continue;
+        }
         if (!migration || now_ms - migration->heard_ms < SILENT_MS)
             continue;
         migration->heard_ms = now_ms;
         if (migration->is_moved)
             flyt_migration_go_on(held);
         else if (migration->is_ordered)
-            flyt_migration_ask(held);
+            ask(held);
         else if (migration->is_recorded)
-            fail(held, FLYT_STATUS_UNAVAILABLE, "its node has not taken the last change of it in time");
+            flyt_migration_fail(held, FLYT_STATUS_UNAVAILABLE, "its node has not taken the last change of it in time");
     }
 }

@@ -1,8 +1,8 @@
 /*
- * A VM's programs move to other GPUs of their node while they run (control/README.md, "Moving"). The cluster manager
- * chooses the GPUs, charges them beside the present ones, records that in the documents of all of them, orders the node
- * to move, and follows what the node says. When it has said DONE, the parts on the target are the allocation's; else
- * all is as it was.
+ * A VM's programs move to other GPUs, of their node or of another one, while they run (control/README.md, "Moving").
+ * The cluster manager chooses the GPUs, charges them beside the present ones, records that in the documents of all of
+ * them, orders the node (or both) to move, and follows what is said. When it is done, the parts on the target are the
+ * allocation's; else all is as it was.
  *
  * What is recorded: the documents of the target's GPUs list the parts under `arriving`. When the programs have moved,
  * they list them under `allocations`, at a higher revision than the source's documents have them still, and these are
@@ -11,8 +11,14 @@
  *
  * While the node may move them, it gets no other order about that allocation; what has changed meanwhile follows.
  *
- * migration.c: the way of one; migration_begin.c: whether and where to; migration_document.c: in the store;
- * migration_view.c: what is shown and told; migration_rules.c: what the node's word means.
+ * Between nodes the documents change sides before the programs do (FLYT_ORDER_RECEIVE in control.x has the order of
+ * things): from then on the allocation is the target's, unless that says that it has failed; then they change back, at
+ * a higher revision again. Nothing of what has been ordered is recorded: what is next follows from the documents and
+ * from where both nodes say that they stand (flyt_migration_next).
+ *
+ * migration.c: the way of one in a node; migration_nodes.c: between nodes; migration_begin.c: whether;
+ * migration_choose.c: where to; migration_document.c: in the store; migration_view.c: what is shown and told;
+ * migration_rules.c: what nodes' words mean.
  */
 #ifndef FLYT_CLUSTER_MIGRATION_H
 #define FLYT_CLUSTER_MIGRATION_H
@@ -20,7 +26,23 @@
 #include "control/cluster/cluster.h"
 #include "control/cluster/migration_rules.h"
 
-enum { FLYT_MIGRATIONS_SHOWN = 100 /* that are over */ };
+enum {
+    FLYT_MIGRATIONS_SHOWN = 100, /* that are over */
+    FLYT_MIGRATION_STREAMS = 4,  /* between nodes, where nobody says otherwise */
+};
+
+/* One of the two nodes of a migration between nodes. */
+struct flyt_migration_side {
+    struct flyt_node *node;
+    enum flyt_migration_standing standing;
+    bool is_calling; /* an order about it is under way */
+    unsigned called; /* the last one: its procedure, its end as such (cancel), and when */
+    bool was_cancel;
+    uint64_t called_ms, heard_ms; /* monotonic */
+    bool has_registered;          /* since the allocation was recorded as this node's, or the documents were read */
+    bool has_allocation;          /* then */
+    flyt_migration_use use;       /* what it said last; outcome.text NULL */
+};
 
 struct flyt_migration {
     uint64_t id;
@@ -44,6 +66,19 @@ struct flyt_migration {
     flyt_migration_use use; /* what the node said last; outcome.text is `reason` */
     char reason[512];
     char *source, *target; /* "node:0,node:1" */
+    /* Between nodes; is_between false: the rest is not used. */
+    bool is_between;
+    struct flyt_migration_side sides[FLYT_MIGRATION_SIDES]; /* the nodes are known in any case */
+    unsigned char secret[FLYT_KEY_BYTES];                   /* until both have it */
+    unsigned stream_count, packing;
+    bool is_encrypted;
+    bool is_written;           /* the documents say what is_moved says; is_settling: they are being written */
+    bool is_sent;              /* both nodes were ordered, or were to be by who led before: where they stand decides */
+    bool is_told;              /* the VM, where its programs are */
+    bool is_done;              /* they go on at the target; the source is to let go of what it has */
+    flyt_status failed_status; /* why it fails, with `reason`; 0: it does not */
+    uint64_t opened_us, switched_us; /* monotonic: the target let programs in; the source was told to let them go */
+    char *from;                      /* while loading: the source's name, as entries have it */
     /* Parallel to the allocation's parts, and charged like them. card NULL while loading: not read yet. */
     struct flyt_part others[FLYT_SLOTS_MAX];
     bool is_arriving[FLYT_SLOTS_MAX]; /* while loading: others[i] was read under `arriving` */
@@ -51,8 +86,9 @@ struct flyt_migration {
 
 /* What one is to be. */
 struct flyt_migration_wish {
-    const char *target; /* as in flyt_migrate_args */
+    const char *target; /* as in flyt_migrate_args, and so are the others */
     flyt_migration_bounds bounds;
+    unsigned stream_count, packing;
     bool force;
     unsigned sm_count;     /* 0: as it is */
     uint64_t memory_bytes; /* likewise */
@@ -65,22 +101,61 @@ struct flyt_migration_wish {
  * node has taken the order, or where that cannot be. 0; -ENOMEM: nothing has happened, and the call is the caller's. */
 int flyt_migration_start(struct flyt_held *held, const struct flyt_migration_wish *wish, const struct flyt_part *others,
                          struct flyt_call *call);
-/* One that was found in the documents, or whose node has registered: the node is asked how far it is. */
-void flyt_migration_ask(struct flyt_held *held);
+/* One that was found in the documents, or whose node (NULL: any of them) has registered: that is asked how far it is.
+ */
+void flyt_migration_ask(struct flyt_held *held, const struct flyt_node *node);
 /* The next step, where it waits for nothing: to be ordered, or its end to be written. */
 void flyt_migration_go_on(struct flyt_held *held);
-/* The node has registered; wire NULL: it does not have the allocation. */
-void flyt_migration_registered(struct flyt_held *held, const flyt_allocation *wire);
+/* One of its nodes has registered; wire NULL: it does not have the allocation. */
+void flyt_migration_registered(struct flyt_held *held, const struct flyt_node *node, const flyt_allocation *wire);
 /* It is to fail, if it still can. */
 void flyt_migration_cancel(struct flyt_held *held, const char *why);
 /* The allocation is forgotten, and what it has on other GPUs with it. */
 void flyt_migration_drop(struct flyt_held *held, const char *why, bool is_written);
 /* Whether orders about the allocation have to wait. */
 bool flyt_migration_holds_orders(const struct flyt_held *held);
+/* Whether the node has something of it, or may have: as one of those between which its programs move. */
+bool flyt_migration_is_on(const struct flyt_held *held, const struct flyt_node *node);
+/* Whether it is too late to cancel it. */
+bool flyt_migration_is_late(const struct flyt_migration *migration);
 /* Those that nothing was heard of, and those whose documents could not be written; every second. */
 void flyt_migration_tick(struct flyt_cluster *cluster);
 /* Frees it alone: the registry is forgotten. Who waits is told. NULL is allowed. Returns NULL. */
 struct flyt_migration *flyt_migration_free(struct flyt_migration *migration);
+
+/* ---- migration.c, for migration_nodes.c ---- */
+
+/* Who asked for it is told that it has begun. */
+void flyt_migration_reply(struct flyt_held *held);
+/* It is over, and gone: the source is free (migration->use says how it went), or all is as it was. */
+void flyt_migration_end(struct flyt_held *held);
+void flyt_migration_fail(struct flyt_held *held, flyt_status status, const char *text);
+/* Counts anew what the GPUs of both sides have left. */
+void flyt_migration_count(const struct flyt_held *held);
+
+/* ---- migration_nodes.c: between nodes ---- */
+
+/* It is recorded, and the source has what was ordered before. */
+void flyt_migration_nodes_order(struct flyt_held *held);
+/* The next step, where it waits for nothing. */
+void flyt_migration_nodes_go_on(struct flyt_held *held);
+/* How far it is, as one of the nodes says. */
+void flyt_migration_nodes_heard(struct flyt_held *held, const struct flyt_node *node, const flyt_migration_use *use);
+void flyt_migration_nodes_ask(struct flyt_held *held, const struct flyt_node *node);
+void flyt_migration_nodes_registered(struct flyt_held *held, const struct flyt_node *node, const flyt_allocation *wire);
+/* It is to fail, if it still can (is_cancelled). */
+void flyt_migration_nodes_cancel(struct flyt_held *held);
+/* Every second. */
+void flyt_migration_nodes_tick(struct flyt_held *held);
+/* The node is dead, or has ended all that it had. True: the allocation stays, at the other one or until that is known.
+ */
+bool flyt_migration_nodes_fenced(struct flyt_held *held, const struct flyt_node *node);
+/* The allocation is forgotten at once: the nodes are told. */
+void flyt_migration_nodes_drop(const struct flyt_held *held);
+/* The node is not to have these allocations: what it still has of them goes. */
+void flyt_migration_remove_strays(struct flyt_node *node, u_quad_t *ids, u_int count);
+/* Where programs that ask now find those that run: the allocation's own parts and node, or those of the source. */
+const struct flyt_part *flyt_migration_parts_now(const struct flyt_held *held, struct flyt_node **ret_node);
 
 /* ---- migration_begin.c ---- */
 
@@ -91,14 +166,24 @@ struct flyt_migration *flyt_migration_free(struct flyt_migration *migration);
 flyt_status flyt_migration_choose(struct flyt_held *held, const struct flyt_migration_wish *wish,
                                   struct flyt_part *ret_others, struct flyt_error *err);
 
+/* ---- migration_choose.c ---- */
+
+/* The same, of the GPUs alone: neither the allocation's state nor quotas are looked at. */
+flyt_status flyt_migration_choose_gpus(const struct flyt_held *held, const struct flyt_migration_wish *wish,
+                                       struct flyt_part *ret_others, struct flyt_error *err);
+/* Whether what programs have goes encrypted to this node, which is not theirs. */
+bool flyt_migration_is_encrypted(const struct flyt_held *held, const struct flyt_node *node);
+
 /* ---- migration_document.c ---- */
 
 /* An entry of `arriving`, NULL: nothing of it arrives on this GPU. */
 cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card);
+/* Adds to an entry of either kind that the allocation moves. */
+void flyt_migration_mark(const struct flyt_migration *migration, cJSON *entry);
 /* From one GPU's document: an entry of `arriving`. */
 int flyt_migration_load(struct flyt_card *card, const cJSON *entry);
-/* Another entry of a part that was read already, of a migration with this id ("": none). 0, -EINVAL or -ENOMEM. */
-int flyt_migration_load_twice(struct flyt_held *held, unsigned slot, const struct flyt_part *part, const char *id);
+/* Another entry, of `allocations`, of a part that was read already. 0, -EINVAL or -ENOMEM. */
+int flyt_migration_load_twice(struct flyt_held *held, unsigned slot, const struct flyt_part *part, const cJSON *entry);
 /* All documents were read. */
 void flyt_migration_loaded(struct flyt_held *held);
 

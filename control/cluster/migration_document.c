@@ -17,28 +17,23 @@ cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card
     cJSON *entry = flyt_held_part_entry(held, migration->others, card, held->revision);
     if (!entry)
         return NULL;
-    cJSON_AddStringToObject(entry, "migration", migration->id_text);
-    cJSON_AddStringToObject(entry, "migration_who", migration->who);
-    cJSON_AddNumberToObject(entry, "migration_started_ms", (double)migration->started_ms);
+    flyt_migration_mark(migration, entry);
+    if (!migration->is_between) {
+        cJSON_AddStringToObject(entry, "migration_who", migration->who);
+        cJSON_AddNumberToObject(entry, "migration_started_ms", (double)migration->started_ms);
+    }
     cJSON_AddNumberToObject(entry, "migration_revision", (double)held->revision + 1);
     return entry;
 }
 
-static struct flyt_migration *migration_of(struct flyt_held *held, const char *id_text)
+void flyt_migration_mark(const struct flyt_migration *migration, cJSON *entry)
 {
-    uint64_t id = strtoull(id_text, NULL, 16);
-
-    if (!id || (held->migration && held->migration->id != id))
-        return NULL;
-    if (held->migration)
-        return held->migration;
-    held->migration = calloc(1, sizeof *held->migration);
-    if (!held->migration)
-        return NULL;
-    held->migration->held = held;
-    held->migration->id = id;
-    snprintf(held->migration->id_text, sizeof held->migration->id_text, "%016" PRIx64, id);
-    return held->migration;
+    cJSON_AddStringToObject(entry, "migration", migration->id_text);
+    if (!migration->is_between)
+        return;
+    cJSON_AddStringToObject(entry, "migration_from", migration->sides[FLYT_MIGRATION_SOURCE].node->key);
+    cJSON_AddStringToObject(entry, "migration_who", migration->who);
+    cJSON_AddNumberToObject(entry, "migration_started_ms", (double)migration->started_ms);
 }
 
 static const char *text(const cJSON *object, const char *name)
@@ -55,6 +50,28 @@ static uint64_t number(const cJSON *object, const char *name)
 
     return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 0x1p53 ? (uint64_t)item->valuedouble
                                                                                        : 0;
+}
+
+static struct flyt_migration *migration_of(struct flyt_held *held, const cJSON *entry)
+{
+    const char *id_text = text(entry, "migration"), *from = text(entry, "migration_from");
+    uint64_t id = strtoull(id_text, NULL, 16);
+
+    if (!id || (held->migration && held->migration->id != id))
+        return NULL;
+    if (held->migration)
+        return held->migration;
+    held->migration = calloc(1, sizeof *held->migration);
+    if (!held->migration || (*from && flyt_text_set(&held->migration->from, from))) {
+        free(held->migration);
+        return held->migration = NULL;
+    }
+    held->migration->held = held;
+    held->migration->id = id;
+    held->migration->started_ms = number(entry, "migration_started_ms");
+    snprintf(held->migration->who, sizeof held->migration->who, "%s", text(entry, "migration_who"));
+    snprintf(held->migration->id_text, sizeof held->migration->id_text, "%016" PRIx64, id);
+    return held->migration;
 }
 
 static bool has_attached(const struct flyt_card *card, const struct flyt_held *held)
@@ -75,7 +92,7 @@ int flyt_migration_load(struct flyt_card *card, const cJSON *entry)
     unsigned slot;
     int status;
     struct flyt_held *held = flyt_held_of_entry(card->node->cluster, entry, &slot, &status);
-    struct flyt_migration *migration = held ? migration_of(held, text(entry, "migration")) : NULL;
+    struct flyt_migration *migration = held ? migration_of(held, entry) : NULL;
 
     if (!migration)
         return held ? -EINVAL : status;
@@ -91,9 +108,9 @@ int flyt_migration_load(struct flyt_card *card, const cJSON *entry)
     return attach_once(card, held);
 }
 
-int flyt_migration_load_twice(struct flyt_held *held, unsigned slot, const struct flyt_part *part, const char *id)
+int flyt_migration_load_twice(struct flyt_held *held, unsigned slot, const struct flyt_part *part, const cJSON *entry)
 {
-    struct flyt_migration *migration = migration_of(held, id);
+    struct flyt_migration *migration = migration_of(held, entry);
     bool is_newer = part->revision > held->parts[slot].revision;
 
     if (!migration || migration->others[slot].card)
@@ -127,13 +144,53 @@ static void give_up(struct flyt_held *held, struct flyt_migration *migration)
     flyt_migration_free(migration);
 }
 
-void flyt_migration_loaded(struct flyt_held *held)
+static bool are_complete(const struct flyt_held *held)
+{
+    const struct flyt_migration *migration = held->migration;
+
+    for (unsigned i = 0; i < held->part_count; i++)
+        if (!held->parts[i].card || !migration->others[i].card ||
+            held->parts[i].card->node == migration->others[i].card->node)
+            return false;
+    return true;
+}
+
+/*
+ * Between nodes the side with the newest entry in `allocations` has it: all parts are there, also where the writing was
+ * cut off after the first ones. False: parts are missing, on the side that has it no more, or not yet.
+ */
+static bool settle_sides(struct flyt_held *held)
+{
+    struct flyt_migration *migration = held->migration;
+    uint64_t newest[FLYT_MIGRATION_SIDES] = {0};
+    struct flyt_part sides[FLYT_MIGRATION_SIDES][FLYT_SLOTS_MAX];
+
+    if (!are_complete(held))
+        return false;
+    for (unsigned i = 0; i < held->part_count; i++) {
+        bool is_target = strcmp(held->parts[i].card->node->key, migration->from) != 0;
+        sides[is_target][i] = held->parts[i];
+        sides[!is_target][i] = migration->others[i];
+        if (held->parts[i].revision > newest[is_target])
+            newest[is_target] = held->parts[i].revision;
+        if (!migration->is_arriving[i] && migration->others[i].revision > newest[!is_target])
+            newest[!is_target] = migration->others[i].revision;
+    }
+    migration->is_between = migration->is_sent = true;
+    migration->is_moved = newest[FLYT_MIGRATION_TARGET] > newest[FLYT_MIGRATION_SOURCE];
+    for (unsigned i = 0; i < FLYT_MIGRATION_SIDES; i++)
+        migration->sides[i].node = sides[i][0].card->node;
+    memcpy(held->parts, sides[migration->is_moved], held->part_count * sizeof *held->parts);
+    memcpy(migration->others, sides[!migration->is_moved], held->part_count * sizeof *held->parts);
+    held->node = migration->sides[migration->is_moved].node;
+    return true;
+}
+
+static bool settle_near(struct flyt_held *held)
 {
     struct flyt_migration *migration = held->migration;
     bool is_complete = true;
 
-    if (!migration)
-        return;
     for (unsigned i = 0; i < held->part_count; i++) {
         struct flyt_part *part = &held->parts[i], *other = &migration->others[i];
         is_complete &= part->card && other->card && other->card->node == part->card->node;
@@ -144,7 +201,17 @@ void flyt_migration_loaded(struct flyt_held *held)
         *part = *other;
         *other = source;
     }
-    if (!is_complete) {
+    migration->sides[FLYT_MIGRATION_SOURCE].node = migration->sides[FLYT_MIGRATION_TARGET].node = held->node;
+    return is_complete;
+}
+
+void flyt_migration_loaded(struct flyt_held *held)
+{
+    struct flyt_migration *migration = held->migration;
+
+    if (!migration)
+        return;
+    if (!(migration->from ? settle_sides(held) : settle_near(held))) {
         give_up(held, migration);
         return;
     }

@@ -22,6 +22,8 @@ char *flyt_migration_places(const struct flyt_part *parts, unsigned count)
     return NULL;
 }
 
+static const char *const packings[] = {"none", "lz4", "zstd"}; /* as in cpu/image/writer.h */
+
 static void add_number(cJSON *object, const char *name, uint64_t number)
 {
     cJSON_AddNumberToObject(object, name, (double)number);
@@ -57,11 +59,18 @@ cJSON *flyt_migration_json(const struct flyt_migration *migration)
     cJSON_AddStringToObject(object, "id", migration->id_text);
     cJSON_AddStringToObject(object, "allocation", held->id_text);
     cJSON_AddStringToObject(object, "vm_ip", held->vm_ip);
-    add_text(object, "node", held->node ? held->node->key : NULL);
+    add_text(object, "node", migration->sides[FLYT_MIGRATION_SOURCE].node->key);
+    add_text(object, "target_node", migration->sides[FLYT_MIGRATION_TARGET].node->key);
     add_text(object, "source", migration->source);
     add_text(object, "target", migration->target);
     add_uuids(object, "source_gpus", source, held->part_count);
     add_uuids(object, "target_gpus", target, held->part_count);
+    if (migration->is_between && migration->stream_count) { /* not known of one that another manager began */
+        add_number(object, "streams", migration->stream_count);
+        add_text(object, "packing",
+                 migration->packing < sizeof packings / sizeof *packings ? packings[migration->packing] : NULL);
+        cJSON_AddBoolToObject(object, "encrypted", migration->is_encrypted);
+    }
     cJSON_AddStringToObject(object, "phase", flyt_migration_phase_name(phase));
     cJSON_AddBoolToObject(object, "cancelled", migration->is_cancelled);
     add_text(object, "reason", migration->reason);
@@ -114,7 +123,7 @@ void flyt_migration_tell_end(struct flyt_migration *migration)
     if (is_done || migration->use.elapsed_ms)
         flyt_migration_figures(&migration->use, figures, sizeof figures);
     remember(cluster, cJSON_Duplicate(object, true));
-    flyt_measure_migration(cluster, &migration->use);
+    flyt_measure_migration(cluster, &migration->use, migration->is_between);
     if (is_done)
         flyt_event_add(cluster, "migration.done", migration->who, held->vm_ip, NULL, object,
                        "VM %s has moved from %s to %s: %s", held->vm_ip, migration->source, migration->target, figures);
@@ -127,7 +136,7 @@ void flyt_migration_tell_end(struct flyt_migration *migration)
 
 static bool is_selected(const cJSON *object, const char *selector)
 {
-    static const char *const names[] = {"vm_ip", "node", "source", "target"};
+    static const char *const names[] = {"vm_ip", "node", "target_node", "source", "target"};
     const char *ids[] = {"id", "allocation"};
     const char *value;
 

@@ -230,7 +230,7 @@ static void take_allocations(struct flyt_node *node, const flyt_register_args *a
     for (unsigned i = 0; i < args->allocations.allocations_len; i++) {
         const flyt_allocation *wire = &args->allocations.allocations_val[i];
         struct flyt_held *held = flyt_held_find(cluster, wire->id);
-        if (held && held->node == node && flyt_migration_holds_orders(held))
+        if (held && (held->node == node || flyt_migration_is_on(held, node)) && flyt_migration_holds_orders(held))
             continue; /* which of the two it has is not known before it has said what has become of the migration */
         if (held && held->node == node && held->state != FLYT_ALLOCATION_ORPHAN) {
             if (wire->revision > held->revision || wire->generation > held->generation) {
@@ -265,6 +265,28 @@ static void take_allocations(struct flyt_node *node, const flyt_register_args *a
     }
 }
 
+/*
+ * What the node has, and the store gives to another one since: programs have moved away from here, or have not come,
+ * and the node was away when it was to be told. One that is newer than the store's stays: the store may be an old copy.
+ */
+static u_int find_strays(const struct flyt_node *node, const flyt_register_args *args, u_quad_t *ret_ids)
+{
+    u_int count = 0;
+
+    for (unsigned i = 0; i < args->allocations.allocations_len; i++) {
+        const flyt_allocation *wire = &args->allocations.allocations_val[i];
+        const struct flyt_held *held = flyt_held_find(node->cluster, wire->id);
+        if (!held || held->node == node || flyt_migration_is_on(held, node))
+            continue;
+        if (wire->revision <= held->revision)
+            ret_ids[count++] = wire->id;
+        else
+            flyt_warn("node %s has allocation %s in a later state than the store, which gives it to node %s", node->key,
+                      held->id_text, held->node->key);
+    }
+    return count;
+}
+
 static void take_uses(struct flyt_node *node, const flyt_allocation_use *uses, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -292,11 +314,23 @@ static const flyt_allocation *find_wire(const flyt_register_args *args, uint64_t
     return NULL;
 }
 
-/* What the node is to have: while it may move the programs of an allocation, that what it has. */
-static int wire_of(const struct flyt_held *held, const flyt_register_args *args, flyt_allocation *ret_wire,
+/* Whether it is told of an allocation, and *ret_theirs: it goes on having that what it has, as long as the programs of
+ * the allocation may be about to move from it or to it; else NULL. */
+static bool is_to_have(const struct flyt_node *node, const struct flyt_held *held, const flyt_register_args *args,
+                       const flyt_allocation **ret_theirs)
+{
+    *ret_theirs = NULL;
+    if (!flyt_migration_holds_orders(held))
+        return held->node == node;
+    if (held->node != node && !flyt_migration_is_on(held, node))
+        return false;
+    *ret_theirs = find_wire(args, held->id);
+    return *ret_theirs || (held->node == node && !(held->migration->is_between && held->migration->is_moved));
+}
+
+static int wire_of(const struct flyt_held *held, const flyt_allocation *theirs, flyt_allocation *ret_wire,
                    bool *ret_is_borrowed)
 {
-    const flyt_allocation *theirs = flyt_migration_holds_orders(held) ? find_wire(args, held->id) : NULL;
 
     *ret_is_borrowed = theirs != NULL;
     if (!theirs)
@@ -315,8 +349,9 @@ static void answer_registration(struct flyt_node *node, const flyt_register_args
                              .client_lost_s = (unsigned)(cluster->settings->client_lost_ms / 1000)};
     unsigned count = 0;
 
+    const flyt_allocation *theirs;
     for (size_t i = 0; i < cluster->held.count; i++)
-        count += ((struct flyt_held *)cluster->held.items[i])->node == node;
+        count += is_to_have(node, cluster->held.items[i], args, &theirs);
     if (count > FLYT_ALLOCATIONS_MAX)
         count = FLYT_ALLOCATIONS_MAX;
     flyt_allocation *wires = calloc(count + 1, sizeof *wires);
@@ -325,12 +360,13 @@ static void answer_registration(struct flyt_node *node, const flyt_register_args
     bool has_failed = !wires || !orphans || !are_borrowed;
     for (size_t i = 0; i < cluster->held.count && !has_failed; i++) {
         struct flyt_held *held = cluster->held.items[i];
-        if (held->node != node || res.allocations.allocations_len + res.orphans.orphans_len >= count)
+        if (!is_to_have(node, held, args, &theirs) ||
+            res.allocations.allocations_len + res.orphans.orphans_len >= count)
             continue;
         if (held->state == FLYT_ALLOCATION_ORPHAN)
             orphans[res.orphans.orphans_len++] = held->id;
         else if (held->is_granted)
-            has_failed = wire_of(held, args, &wires[res.allocations.allocations_len],
+            has_failed = wire_of(held, theirs, &wires[res.allocations.allocations_len],
                                  &are_borrowed[res.allocations.allocations_len]) != 0 ||
                          !++res.allocations.allocations_len;
     }
@@ -354,8 +390,8 @@ static void note_migrations(struct flyt_node *node, const flyt_register_args *ar
 
     for (size_t i = 0; i < cluster->held.count; i++) {
         struct flyt_held *held = cluster->held.items[i];
-        if (held->node == node && flyt_migration_holds_orders(held))
-            flyt_migration_registered(held, find_wire(args, held->id));
+        if ((held->node == node || flyt_migration_is_on(held, node)) && flyt_migration_holds_orders(held))
+            flyt_migration_registered(held, node, find_wire(args, held->id));
     }
 }
 
@@ -366,8 +402,8 @@ static void ask_for_migrations(struct flyt_node *node)
 
     for (size_t i = 0; i < cluster->held.count; i++) {
         struct flyt_held *held = cluster->held.items[i];
-        if (held->node == node)
-            flyt_migration_ask(held);
+        if (held->node == node || flyt_migration_is_on(held, node))
+            flyt_migration_ask(held, node);
     }
 }
 
@@ -452,7 +488,12 @@ void flyt_serve_node_register(struct flyt_call *call, void *data)
     take_sessions(node, &args->sessions.sessions_val, &args->sessions.sessions_len);
     take_uses(node, args->uses.uses_val, args->uses.uses_len);
     note_migrations(node, args);
+    u_quad_t *strays = calloc(args->allocations.allocations_len + 1, sizeof *strays);
+    u_int stray_count = strays ? find_strays(node, args, strays) : 0;
     answer_registration(node, args, call); /* args go with it */
+    if (stray_count)
+        flyt_migration_remove_strays(node, strays, stray_count);
+    free(strays);
     ask_for_migrations(node);
     order_pending(node);
     flyt_vm_try_soon(cluster);
@@ -538,6 +579,8 @@ static void fence(struct flyt_node *node, const char *who, const char *why)
     node->is_registered = false;
     for (size_t i = cluster->held.count; i-- > 0;) {
         struct flyt_held *held = cluster->held.items[i];
+        if (flyt_migration_is_on(held, node) && flyt_migration_nodes_fenced(held, node))
+            continue;
         if (held->node != node)
             continue;
         struct flyt_vm *vm = held->vm;

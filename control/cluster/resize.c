@@ -41,6 +41,7 @@ struct flyt_resize {
     bool migrates; /* the size is had on another GPU: */
     char *target;  /* this one, or any */
     flyt_migration_bounds bounds;
+    unsigned stream_count, packing;
     uint64_t timeout_ms, revision;
     sd_event_source *timer;
     struct flyt_part *before; /* parts as they were */
@@ -601,6 +602,8 @@ static void migrate(struct flyt_resize *resize, struct flyt_held *held)
 {
     const struct flyt_migration_wish wish = {.target = resize->target,
                                              .bounds = resize->bounds,
+                                             .stream_count = resize->stream_count,
+                                             .packing = resize->packing,
                                              .force = resize->force,
                                              .sm_count = resize->sms.is_set ? (unsigned)resize->sms.value : 0,
                                              .memory_bytes =
@@ -898,6 +901,8 @@ flyt_status flyt_resize_migrate(struct flyt_vm *vm, const flyt_migrate_args *arg
     resize->migrates = true;
     resize->target = target;
     resize->bounds = args->bounds;
+    resize->stream_count = args->stream_count;
+    resize->packing = args->packing;
     resize->force = args->force;
     resize->sms = args->compute_units;
     resize->memory_bytes = args->memory_bytes;

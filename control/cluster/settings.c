@@ -10,6 +10,7 @@
 
 static const char *const policies[] = {"binpack", "spread", NULL};
 static const char *const sharings[] = {"exclusive", "time", NULL};
+static const char *const encryptions[] = {"auto", "always", "asked", NULL};
 static const char *const isolations[] = {"shared", "strict", NULL};
 
 #define AT(field) .offset = offsetof(struct flyt_cluster_settings, field)
@@ -51,6 +52,10 @@ const struct flyt_setting flyt_cluster_settings_table[] = {
     {"defaults.tenant", FLYT_SETTING_STRING, AT(tenant), "default", .help = "of VMs whose document names none"},
     {"encrypted", FLYT_SETTING_BOOL, AT(is_encrypted), "false", .is_live = true,
      .help = "programs encrypt the channel to their server (TLS 1.3)"},
+    {"migration_encrypted", FLYT_SETTING_CHOICE, AT(migration_encryption), "auto", .choices = encryptions,
+     .is_live = true,
+     .help = "what programs have, when they move to another node: always; asked (where their channels are); auto (also "
+             "where the node's addresses are others than loopback)"},
     {"quota.compute_units", FLYT_SETTING_NUMBER, AT(quota.sm_count), "0", 0, 1 << 30, .is_live = true,
      .help = "SMs of a tenant without a document of its own; 0: any number"},
     {"quota.memory", FLYT_SETTING_SIZE, AT(quota.memory_bytes), "0", 0, 1024 * TIB, .is_live = true,

@@ -5,6 +5,9 @@
 #include "control/base/config.h"
 #include "control/cluster/quota.h"
 
+/* When what programs have is encrypted on its way to another node: else only where their own channels are. */
+enum flyt_encryption { FLYT_ENCRYPTION_AUTO, FLYT_ENCRYPTION_ALWAYS, FLYT_ENCRYPTION_ASKED };
+
 struct flyt_cluster_settings {
     char *name;
     char *listen;
@@ -26,6 +29,7 @@ struct flyt_cluster_settings {
     uint64_t sessions;
     char *tenant;
     bool is_encrypted;
+    int migration_encryption; /* enum flyt_encryption */
     struct flyt_quota quota;
     uint64_t client_lost_ms, allocation_linger_ms, desired_poll_ms, heartbeat_ms, node_lost_ms, fence_after_ms,
         lease_ms, lease_renew_ms, order_ms;

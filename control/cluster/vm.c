@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "control/base/name.h"
-#include "control/cluster/cluster.h"
+#include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
@@ -98,19 +98,22 @@ void flyt_vm_request(const struct flyt_vm *vm, struct flyt_place_request *ret_re
 static unsigned make_grant(const struct flyt_vm *vm, flyt_grant *ret_grant)
 {
     struct flyt_held *held = vm->held;
+    struct flyt_node *node;
     flyt_grant grant = {0};
 
-    if (!held || !held->is_granted || held->is_leaving || held->state != FLYT_ALLOCATION_ACTIVE ||
-        !held->node->has_key || flyt_held_wire(held, &grant.allocation))
+    if (!held || !held->is_granted || held->is_leaving || held->state != FLYT_ALLOCATION_ACTIVE)
+        return 0;
+    const struct flyt_part *parts = flyt_migration_parts_now(held, &node);
+    if (!node->has_key || flyt_held_wire_parts(held, parts, &grant.allocation))
         return 0;
     struct flyt_credentials credentials = {
-        .allocation_id = held->id, .generation = held->generation, .key_number = held->node->key_number};
+        .allocation_id = held->id, .generation = held->generation, .key_number = node->key_number};
     snprintf(credentials.vm_ip, sizeof credentials.vm_ip, "%s", vm->key);
-    grant.node = (char *)held->node->key;
-    grant.data_urls.data_urls_val = held->node->data_urls;
-    grant.data_urls.data_urls_len = held->node->data_url_count;
-    grant.key_number = held->node->key_number;
-    flyt_ticket_key(held->node->node_key, &credentials, (unsigned char *)grant.ticket_key);
+    grant.node = (char *)node->key;
+    grant.data_urls.data_urls_val = node->data_urls;
+    grant.data_urls.data_urls_len = node->data_url_count;
+    grant.key_number = node->key_number;
+    flyt_ticket_key(node->node_key, &credentials, (unsigned char *)grant.ticket_key);
     *ret_grant = grant;
     return 1;
 }

@@ -1,201 +1,19 @@
 #!/usr/bin/env python3
 """A VM's programs move to another GPU, as the cluster manager sees it: a real one with its store, and nodes that are played
 by hand (node_by_hand.py) and move nothing."""
-import contextlib
 import json
 import os
 import pty
-import re
-import select
 import signal
 import subprocess
-import urllib.request
 
 import by_hand
 import harness
 from by_hand import Peer, u32
 from cluster import metric_values
 from harness import expect, expect_equal, main, scenario, within
-from manager import Manager, documents
-from mongod import Mongod
-from node_by_hand import (CONFLICT, COPYING, DONE, FAILED, GIB, NodeByHand, ORDER_APPLY, ORDER_MIGRATE,
-                          PREPARING, STOPPING, SWITCHING)
-
-FLYTCTL = os.path.join(harness.BUILD, "bin", "flytctl")
-FIGURES = dict(sessions=2, round=3, memory=GIB, copied=3 * GIB, left=0, dirty=4096, rate=GIB, elapsed_ms=2500,
-               standstill_us=41000, last=4096)
-PHASES = (PREPARING, COPYING, STOPPING, SWITCHING)
-
-
-class Cluster:
-    """A manager, nodes by hand, and VMs that have been granted what they asked for."""
-
-    def __init__(self, nodes=("n1",), gpus=2, store=None, **options):
-        settings = {"store": '"%s"' % store, "lease_s": 8.0} if store else {}
-        self.manager = Manager(node_lost_s=30.0, **settings)
-        self.nodes = {name: NodeByHand(self.manager.url, name, gpus, **options) for name in nodes}
-        self.vms = {}
-        within(30, lambda: self.ctl_run("status").status == 0, "the manager answers")
-
-    def close(self):
-        for vm in self.vms.values():
-            vm.close()
-        for node in self.nodes.values():
-            node.close()
-        self.manager.close()
-
-    @property
-    def node(self):
-        return self.nodes["n1"]
-
-    def command(self, *words):
-        return [FLYTCTL, "--manager", self.manager.socket, *map(str, words)]
-
-    def ctl_run(self, *words):
-        return harness.run(self.command(*words), timeout=120)
-
-    def ctl(self, *words):
-        result = self.ctl_run(*words, "-o", "json")
-        expect_equal(result.status, 0, "flytctl", *words, result)
-        return json.loads(result.out) if result.out.strip() else None
-
-    def start(self, *words):
-        return harness.start(self.command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def refused(self, status, part, *words):
-        """A command that ends with this status and says why."""
-        result = self.ctl_run(*words)
-        expect_equal(result.status, status, "flytctl", *words, result)
-        expect(part in result.err, "flytctl", *words, "says", repr(result.err), "without", repr(part))
-
-    def vm(self, vm_ip, sms=16, memory="1G", *words):
-        """A VM with an allocation; its row."""
-        self.ctl("vm", "add", vm_ip, "--sm", sms, "--memory", memory, "--sessions", "2", *words)
-        return self.attach(vm_ip)
-
-    def attach(self, vm_ip):
-        if vm_ip in self.vms:
-            self.vms.pop(vm_ip).close()
-
-        def granted():
-            peer = Peer(self.manager.url)
-            peer.hello("vm", vm_ip)
-            answer = peer.call(by_hand.ATTACH, u32(1))
-            if answer.state == "done" and answer.outcome[0] == "OK":
-                peer.stay()
-                self.vms[vm_ip] = peer
-                return True
-            peer.close()
-            return False
-        within(60, granted, "VM %s is granted something" % vm_ip)
-        return within(30, lambda: [a for a in [self.row(vm_ip)] if a["revision_applied"] == a["revision"]],
-                      "the node holds it")[0]
-
-    def rows(self, vm_ip):
-        return [a for a in self.ctl("allocations") if a["vm_ip"] == vm_ip]
-
-    def row(self, vm_ip):
-        rows = self.rows(vm_ip)
-        expect_equal(len(rows), 1, "allocations of", vm_ip, rows)
-        return rows[0]
-
-    def charged(self):
-        """{node:index: (SMs, bytes, client slots)}"""
-        return {"%s:%d" % (g["node"], g["index"]): (g["sms_allocated"], g["memory_allocated_bytes"],
-                                                    g["client_slots_allocated"]) for g in self.ctl("gpus")}
-
-    def migrations(self, *selector):
-        return self.ctl("migrations", *selector)
-
-    def migration(self, migration):
-        return self.migrations("%016x" % migration.id)[0]
-
-    def phase(self, migration):
-        """As the manager shows it; None: not at all (it is just starting)."""
-        result = self.ctl_run("migrations", "%016x" % migration.id, "-o", "json")
-        return json.loads(result.out)[0]["phase"] if result.status == 0 else None
-
-    def ends(self, migration, phase):
-        within(60, lambda: self.phase(migration) == phase, "the migration is " + phase)
-
-    def gpu_documents(self):
-        if self.manager.settings["store"].startswith('"mongodb'):
-            return self.mongod.client.find("flyt", "gpus")
-        return documents(self.manager)
-
-    def entries(self, kind="allocations"):
-        return [(gpu["index"], entry["id"]) for gpu in self.gpu_documents() for entry in gpu.get(kind, [])]
-
-    def expect_on(self, vm_ip, place, migration=None):
-        """The VM has this GPU alone; in the store, at the node, and charged."""
-        index = int(place.split(":")[1])
-        uuid = "GPU-%s-%d" % (place.split(":")[0], index)
-        row = within(60, lambda: [a for a in [self.row(vm_ip)] if a["gpu"] == uuid and not a["migration"] and
-                                  a["revision_applied"] == a["revision"]], "%s is on %s alone" % (vm_ip, place))[0]
-        node = self.nodes[place.split(":")[0]]
-        held = node.allocations[int(row["id"], 16)]
-        expect_equal((held.gpus, held.revision), ([uuid], row["revision"]), "what the node holds")
-        within(30, lambda: [i for i, a in self.entries() if a == row["id"]] == [index], "the store's entry of " + vm_ip)
-        within(30, lambda: not self.entries("arriving"), "nothing arrives any more")
-        return row
-
-    def reconnect(self):
-        """After the manager's end: the nodes come back, and people are answered."""
-        for node in self.nodes.values():
-            node.connect()
-        within(60, lambda: self.ctl_run("vms").status == 0, "the manager answers")
-
-
-@contextlib.contextmanager
-def cluster(**options):
-    c = Cluster(**options)
-    yield c
-    c.close()
-
-
-@contextlib.contextmanager
-def cluster_on_mongod(**options):
-    mongod = Mongod()
-    c = Cluster(store=mongod.uri("flyt"), **options)
-    c.mongod = mongod
-    yield c
-    c.close()
-
-
-def finish(process, status, *parts):
-    result = harness.finish(process, 120)
-    expect_equal(result.status, status, "its end", result)
-    for part in parts:
-        expect(part in result.out + result.err, "it said", repr(result.out + result.err), "without", repr(part))
-    return result
-
-
-def await_said(fd, part):
-    """Reads what a process says until this comes; all that was read."""
-    said = b""
-
-    def came():
-        nonlocal said
-        if select.select([fd], [], [], 0.1)[0]:
-            said += os.read(fd, 4096)
-        return part in said
-    within(60, came, "it says %r" % part)
-    return said
-
-
-def runs_through(c, node, migration):
-    """All phases, to its good end."""
-    for phase in PHASES:
-        expect_equal(node.report(migration, phase, **FIGURES)[0], "OK", "the report of phase", phase)
-    node.move(migration)
-    expect_equal(node.report(migration, DONE, **FIGURES)[0], "OK", "the last report")
-
-
-def metrics_of(c):
-    port = re.findall(r"metrics: on port (\d+)", c.manager.log())[-1]
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return opener.open("http://127.0.0.1:%s/metrics" % port, timeout=20).read().decode()
-
+from movers_by_hand import FIGURES, PHASES, await_said, cluster, cluster_on_mongod, finish, metrics_of, runs_through
+from node_by_hand import CONFLICT, COPYING, DONE, FAILED, GIB, ORDER_APPLY, ORDER_MIGRATE, SWITCHING
 
 def goes_well(c):
     before = c.vm("10.0.0.7", 16, "1G", "--name", "web")
@@ -210,7 +28,7 @@ def goes_well(c):
     expect_equal(migration.bounds, [5, 750, 90, 32 << 20], "the bounds")
     # Both are charged and recorded before the node was ordered.
     expect_equal(c.charged(), {"n1:0": (16, GIB, 2), "n1:1": (16, GIB, 2)}, "charged meanwhile")
-    expect_equal((c.entries(), c.entries("arriving")), ([(0, before["id"])], [(1, before["id"])]), "recorded meanwhile")
+    expect_equal((c.entries(), c.entries("arriving")), ([("n1:0", before["id"])], [("n1:1", before["id"])]), "recorded meanwhile")
     expect_equal((c.row("10.0.0.7")["state"], c.ctl("vms")[0]["state"]), ("migrating", "migrating"), "states")
     expect([s for s in c.ctl("explain", "web") if "move from n1:0 to n1:1" in s["sentence"]], "explain says it")
     c.refused(1, "moves already: migration %016x" % migration.id, "migrate", "web", "--to", "n1:1")
@@ -239,8 +57,9 @@ def goes_well(c):
     expect("from n1:0 to n1:1" in events["migration.done"]["text"] and "41.0 ms" in events["migration.done"]["text"],
            "the last event", events)
     values = metrics_of(c)
-    expect_equal(dict((labels["outcome"], n) for labels, n in metric_values(values, "flyt_migrations_total")),
-                 {"done": 1, "failed": 0}, "counted")
+    expect_equal(dict(((labels["outcome"], labels["scope"]), n) for labels, n in
+                      metric_values(values, "flyt_migrations_total")),
+                 {("done", "gpu"): 1, ("failed", "gpu"): 0, ("done", "node"): 0, ("failed", "node"): 0}, "counted")
     expect_equal([metric_values(values, "flyt_migration_" + name)[0][1] for name in
                   ("rounds_sum", "copied_bytes_sum", "standstill_seconds_sum")], [3, 3 * GIB, 0.041], "measured")
     # The list outlives the manager.
@@ -273,12 +92,9 @@ def refusals():
         row = c.vm("10.0.0.7")
         place = [g for g in c.ctl("gpus") if g["uuid"] == row["gpu"]][0]
         name, here = place["node"], "%s:%d" % (place["node"], place["index"])
-        other = "n2" if name == "n1" else "n1"
+        c.ctl("cordon", "n2" if name == "n1" else "n1")     # so that its own node is all there is
         free = "%s:%d" % (name, 1 - place["index"])
         before = c.charged()
-        for target in (other, other + ":0", "GPU-%s-0" % other):
-            c.refused(1, "moving between nodes is not possible yet: VM 10.0.0.7 is on node " + name,
-                      "migrate", "10.0.0.7", "--to", target)
         c.refused(3, "there is no GPU nowhere", "migrate", "10.0.0.7", "--to", "nowhere")
         c.refused(2, "beginning of several", "migrate", "10.0.0.7", "--to", "GPU-%s" % name)
         c.refused(1, "is on %s already; --force" % here, "migrate", "10.0.0.7", "--to", here)
@@ -287,6 +103,7 @@ def refusals():
         c.ctl("cordon", free)
         c.refused(1, "cordoned", "migrate", "10.0.0.7", "--to", free)
         c.refused(1, "1 of 4 GPUs: cordoned", "migrate", "10.0.0.7")
+        c.refused(1, "nor to another node: 4 of 4 GPUs: node cordoned", "migrate", "10.0.0.7")
         c.ctl("uncordon", free)
         c.ctl("vm", "set", "10.0.0.7", "--exclude-gpu", free)
         within(30, lambda: "not among the GPUs wanted" in c.ctl_run("migrate", "10.0.0.7", "--to", free).err,
@@ -624,7 +441,7 @@ def interrupted():
 
 @scenario
 def drained():
-    """A GPU's VMs move one after the other; what cannot is named; a node's cannot yet."""
+    """A GPU's VMs move one after the other; what cannot is named."""
     with cluster(gpus=3, sms=32, slots=16) as c:
         vms = ["10.0.0.7", "10.0.0.8", "10.0.0.9"]
         for vm_ip, sms in zip(vms, (8, 8, 16)):
@@ -654,8 +471,8 @@ def drained():
         result = c.ctl_run("drain", "n1", "--migrate", "-o", "json")
         expect_equal(result.status, 1, "a node's", result)
         rows = json.loads(result.out)
-        expect_equal(({r["vm_ip"] for r in rows}, {r["status"] for r in rows}), (set(vms), {"not_supported"}), "its rows")
-        expect(all("moving between nodes is not possible yet" in r["reason"] for r in rows), "its reasons", rows)
+        expect_equal(({r["vm_ip"] for r in rows}, {r["status"] for r in rows}), (set(vms), {"no_capacity"}), "its rows")
+        expect(all("no other one is connected" in r["reason"] for r in rows), "its reasons", rows)
 
 
 @scenario
@@ -745,7 +562,7 @@ def several_gpus():
             c.ends(migration, "done")
             after = {a["slot"]: a["gpu"] for a in c.rows("10.0.0.7")}
             expect_equal([after[i] for i in range(2)], migration.allocation.gpus, "where it is")
-            within(30, lambda: sorted(i for i, _ in c.entries()) == sorted(int(g[-1]) for g in after.values()), "the store")
+            within(30, lambda: [p for p, _ in c.entries()] == sorted("n1:" + g[-1] for g in after.values()), "the store")
             within(30, lambda: all(a["revision_applied"] == a["revision"] for a in c.rows("10.0.0.7")), "the node has it")
             before = after
 

@@ -6,6 +6,8 @@ ordered, and moves programs as the test says.
     migration = node.wait_migration()               # a Migration that it was ordered
     node.report(migration, COPYING, round=2)        # FLYT_NODE_MIGRATION; what the manager answers
     node.move(migration); node.report(migration, DONE)
+    node.wait_migration(procedure=ORDER_SEND)       # of a migration between nodes; likewise ORDER_RECEIVE
+    node.answers[ORDER_SWITCH] = ("CONFLICT", "why")    # how it answers that; "silent": it says nothing, "deaf": and does nothing; None: OK
 
 Its connection may end (`drop()`, or with the manager); `connect()` says HELLO and registers again.
 """
@@ -22,7 +24,8 @@ from harness import expect_equal, within
 
 NODE_MIGRATION = 14
 ORDER_APPLY, ORDER_MIGRATE, ORDER_MIGRATION = 1, 5, 6
-PREPARING, COPYING, STOPPING, SWITCHING, DONE, FAILED = 1, 2, 3, 4, 5, 6
+ORDER_RECEIVE, ORDER_SEND, ORDER_SWITCH, ORDER_SEND_BACK = 9, 12, 13, 14
+PREPARING, COPYING, STOPPING, SWITCHING, DONE, FAILED, ARRIVED = 1, 2, 3, 4, 5, 6, 7
 OK, NOT_FOUND, CONFLICT, UNAVAILABLE = 0, 2, 4, 10
 VACATED = 2
 GIB = 1 << 30
@@ -86,7 +89,8 @@ def is_good(answer):
 
 
 class NodeByHand:
-    def __init__(self, url, name, gpus=2, sms=32, group_size=8, memory=8 * GIB, slots=8, compute=None, isolation=None):
+    def __init__(self, url, name, gpus=2, sms=32, group_size=8, memory=8 * GIB, slots=8, compute=None, isolation=None,
+                 urls=None):
         self.url, self.name, self.instance, self.key = url, name, os.urandom(16), os.urandom(32)
         self.gpus = [dict(uuid="GPU-%s-%d" % (name, i), index=i, sms=sms, group_size=group_size, memory=memory, slots=slots,
                           compute=(compute or {}).get(i, (9, 0)), isolation=(isolation or {}).get(i, 0), health=0)
@@ -94,6 +98,9 @@ class NodeByHand:
         self.allocations, self.migrations, self.sessions = {}, {}, {}
         self.orders = []                # (procedure, what) of all orders, in their order
         self.migrate, self.knows_migrations, self.cancels = None, True, True
+        self.gives_up = False           # also a migration for which it lets programs in already
+        self.answers = {}               # of the orders of migrations between nodes
+        self.urls = urls or ["tcp://127.0.0.1:9%03d" % (int(name[1:]) if name[1:].isdigit() else 0)]
         self.is_settled = True          # False: after a restart, when programs may still come back
         self.epoch, self.socket, self.mutex = 0, None, threading.RLock()
         self.connect()
@@ -112,7 +119,7 @@ class NodeByHand:
         return array([a.use(self.sessions.get(a.vm_ip, 1)) for a in self.allocations.values()])
 
     def registration(self):
-        return (opaque("boot") + array() + opaque("127.0.0.1") + self.key + u32(1) + u64(self.epoch) + u32(0) +
+        return (opaque("boot") + array([opaque(url) for url in self.urls]) + opaque("127.0.0.1") + self.key + u32(1) + u64(self.epoch) + u32(0) +
                 array([self.gpu_wire(gpu) for gpu in self.gpus]) + array([a.wire for a in self.allocations.values()]) +
                 self.uses() + array() + u32(0) + u32(0))
 
@@ -247,7 +254,7 @@ class NodeByHand:
         procedure = reader.u32()
         reader.take(16)
         with self.mutex:
-            if procedure in (ORDER_MIGRATE, ORDER_MIGRATION) and not self.knows_migrations:
+            if procedure in (ORDER_MIGRATE, ORDER_MIGRATION, ORDER_SEND, ORDER_RECEIVE) and not self.knows_migrations:
                 self.orders.append((procedure, None))
                 return u32(3)       # PROC_UNAVAIL
             if procedure == ORDER_APPLY:
@@ -256,6 +263,8 @@ class NodeByHand:
                 return self._order_migrate(reader)
             if procedure == ORDER_MIGRATION:
                 return u32(0) + self._order_migration(reader)
+            if procedure in (ORDER_RECEIVE, ORDER_SEND, ORDER_SWITCH, ORDER_SEND_BACK):
+                return self._order_between(procedure, reader)
             return u32(0) + (u32(0) + opaque("") if procedure else b"")
 
     def _apply(self, reader):
@@ -289,13 +298,54 @@ class NodeByHand:
         if migration is None:
             return (u32(NOT_FOUND if self.is_settled else UNAVAILABLE) + opaque("no such migration") + bytes(8 + 8) +
                     u32(PREPARING) + u32(0) + opaque("") + bytes(8 + 8 * 8))
-        if is_cancel and migration.phase >= SWITCHING:
+        if is_cancel and migration.phase in (SWITCHING, DONE, FAILED) and not self.gives_up:
             return u32(CONFLICT) + opaque("too late") + migration.use
         if is_cancel:
             migration.is_cancelled = True
+            if self.cancels and migration.bounds is None:   # it was to receive them
+                self.allocations.pop(migration.allocation.id, None)
             if self.cancels:
                 migration.phase, migration.status, migration.text = FAILED, CONFLICT, "it was cancelled"
         return u32(OK) + opaque("") + migration.use
+
+    def _order_between(self, procedure, reader):
+        self.epoch = max(self.epoch, reader.u64())
+        migration_id = reader.u64()
+        if procedure == ORDER_RECEIVE:
+            migration = Migration(migration_id, Allocation(reader), None)
+            migration.secret, migration.timeout_s = reader.take(32), reader.u32()
+        elif procedure == ORDER_SEND:
+            migration = Migration(migration_id, self.allocations.get(reader.u64()),
+                                  [reader.u32() for _ in range(3)] + [reader.u64()])
+            migration.node, migration.urls = reader.text(), [reader.text() for _ in range(reader.u32())]
+            migration.secret = reader.take(32)
+            migration.streams, migration.packing, migration.is_encrypted = reader.u32(), reader.u32(), bool(reader.u32())
+        elif procedure == ORDER_SWITCH:
+            migration = self.migrations.get(migration_id)
+            count = reader.u32()
+        else:
+            migration, why = self.migrations.get(migration_id), reader.text()
+        self.orders.append((procedure, migration if procedure in (ORDER_RECEIVE, ORDER_SEND) else
+                            (migration_id, count if procedure == ORDER_SWITCH else why)))
+        answer = self.answers.get(procedure)
+        if answer == "deaf":
+            return None
+        outcome = (u32(STATUSES.index(answer[0])) + opaque(answer[1]) if answer and answer != "silent" else
+                   u32(OK) + opaque("") if migration else u32(NOT_FOUND) + opaque("no such migration"))
+        if migration and (not answer or answer == "silent"):
+            if procedure in (ORDER_RECEIVE, ORDER_SEND):
+                self.migrations[migration_id] = migration
+            if procedure == ORDER_RECEIVE:
+                self._hold(migration.allocation)
+            if procedure == ORDER_SWITCH:
+                migration.phase = SWITCHING
+            if procedure == ORDER_SEND_BACK:
+                migration.phase, migration.status, migration.text = FAILED, UNAVAILABLE, why
+        if answer == "silent":
+            return None
+        if procedure == ORDER_SWITCH:
+            outcome += migration.use if migration else bytes(16) + u32(PREPARING) + bytes(8 + 8 + 64)
+        return u32(0) + outcome
 
     # ---- what a test has it do ----
 
@@ -303,11 +353,15 @@ class NodeByHand:
         with self.mutex:
             return len([1 for number, _ in self.orders if number == procedure])
 
-    def wait_migration(self, number=1):
+    def ordered(self, procedure):
+        """What it was ordered by this procedure, in its order."""
+        with self.mutex:
+            return [what for number, what in self.orders if number == procedure]
+
+    def wait_migration(self, number=1, procedure=ORDER_MIGRATE):
         """The number-th migration that it was ordered."""
         def ordered():
-            with self.mutex:
-                found = [what for procedure, what in self.orders if procedure == ORDER_MIGRATE]
+            found = self.ordered(procedure)
             return found[number - 1] if len(found) >= number else None
         return within(60, ordered, "node %s is ordered migration %d" % (self.name, number))
 
