@@ -20,7 +20,7 @@
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
-enum { TICK_MS = 100 };
+enum { TICK_MS = 100, SETTLING_MS = 5 };
 
 _Static_assert((int)FLYT_NODE_SUSPENDED_NAME_BYTES >= (int)FLYT_CHECKPOINT_NAME_BYTES, "an image's name");
 
@@ -46,6 +46,7 @@ struct flyt_node_saving {
     uint64_t stage_ms;
     bool is_ready, has_file;
     struct flyt_checkpoint_file file;
+    struct flyt_flusher *flusher;           /* of an image that is settling */
     char image[FLYT_CHECKPOINT_NAME_BYTES]; /* its name, once it has one; else empty */
     struct flyt_server_link_move_state state;
     struct flyt_server_link_stopped stopped;
@@ -162,9 +163,9 @@ static void ask(struct flyt_node_saving *saving)
         return;
     }
     saving->has_file = true;
-    int fd = fcntl(saving->file.fd, F_DUPFD_CLOEXEC, 0);
+    int fd = flyt_checkpoint_file_share(&saving->file);
     if (fd < 0) {
-        fail_session(saving, -errno, "the node manager has no descriptor left");
+        fail_session(saving, fd, "the node manager has no descriptor left");
         return;
     }
     message.move = (struct flyt_server_link_move){.move_id = saving->move_id,
@@ -177,6 +178,7 @@ static void ask(struct flyt_node_saving *saving)
 
 static void let_go_of_file(struct flyt_node_saving *saving)
 {
+    saving->flusher = flyt_flusher_free(saving->flusher);
     if (saving->has_file)
         flyt_checkpoint_file_abandon(&saving->file);
     saving->has_file = false;
@@ -448,6 +450,38 @@ static void roll_back(struct flyt_node_checkpoint *checkpoint)
     finish(checkpoint, FLYT_SAVING_FAILED);
 }
 
+/* What is written is brought to the disk. Nobody who goes on waits for that. */
+static void settle(struct flyt_node_checkpoint *checkpoint)
+{
+    checkpoint->is_settling = true;
+    for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
+        struct flyt_error err = {0};
+        if (!saving->has_file)
+            continue;
+        int status = flyt_flusher_new(saving->file.fd, "node.checkpoint.flush", NULL, NULL, &saving->flusher, &err);
+        if (status)
+            fail_session(saving, status, err.text);
+        else
+            flyt_flusher_demand(saving->flusher);
+    }
+}
+
+/* Whether all of it is there. */
+static bool is_settled(const struct flyt_node_checkpoint *checkpoint)
+{
+    for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
+        int status = saving->flusher ? flyt_flusher_status(saving->flusher) : 0;
+        if (status) {
+            char sentence[120];
+            snprintf(sentence, sizeof sentence, "its image cannot be made to last: %s", strerror(-status));
+            fail_session(saving, status, sentence);
+        }
+        if (status || (saving->flusher && !flyt_flusher_is_done(saving->flusher)))
+            return false;
+    }
+    return true;
+}
+
 /* What is written gets its name. */
 static void name_images(struct flyt_node_checkpoint *checkpoint)
 {
@@ -456,6 +490,7 @@ static void name_images(struct flyt_node_checkpoint *checkpoint)
         if (!saving->has_file || is_made_to_fail(saving, "node.checkpoint.name"))
             continue;
         saving->has_file = false;
+        saving->flusher = flyt_flusher_free(saving->flusher);
         int status = flyt_checkpoint_file_adopt(&saving->file, saving->image, &err);
         if (status)
             fail_session(saving, status, err.text);
@@ -517,15 +552,24 @@ static bool is_any_stopped(const struct flyt_node_checkpoint *checkpoint)
     return false;
 }
 
-/* Everything is written. Who goes on does so before anything else is seen to. */
-static void take_images(struct flyt_node_checkpoint *checkpoint)
+/* Everything is written. Who goes on does so before anything else is seen to; who does not stays where it is until its
+ * image is on the disk, under its name. Whether all of that is done. */
+static bool take_images(struct flyt_node_checkpoint *checkpoint)
 {
-    for (struct flyt_node_saving *saving = checkpoint->savings; saving && checkpoint->leaves_running;
-         saving = saving->next)
-        go_on(saving);
+    if (!checkpoint->is_settling) {
+        for (struct flyt_node_saving *saving = checkpoint->savings; saving && checkpoint->leaves_running;
+             saving = saving->next)
+            go_on(saving);
+        settle(checkpoint);
+    }
+    if (!is_settled(checkpoint)) {
+        arm(checkpoint, SETTLING_MS);
+        return false;
+    }
     name_images(checkpoint);
     if (checkpoint->status == FLYT_STATUS_OK && !checkpoint->leaves_running)
         commit(checkpoint);
+    return true;
 }
 
 static void check_time(struct flyt_node_checkpoint *checkpoint)
@@ -544,14 +588,15 @@ static void step(struct flyt_node_checkpoint *checkpoint)
         checkpoint->phase = FLYT_SAVING_COPYING;
     if (checkpoint->phase == FLYT_SAVING_COPYING && are_all_ready(checkpoint) && checkpoint->status == FLYT_STATUS_OK)
         stop_all(checkpoint);
-    bool is_written = checkpoint->phase == FLYT_SAVING_STOPPING && are_all(checkpoint, STOPPED);
-    if (is_written && checkpoint->status == FLYT_STATUS_OK && !is_any_stopped(checkpoint))
+    bool is_written = checkpoint->phase == FLYT_SAVING_STOPPING && are_all(checkpoint, STOPPED), is_taken = false;
+    bool goes_on = checkpoint->is_settling && checkpoint->leaves_running;
+    if (is_written && checkpoint->status == FLYT_STATUS_OK && !goes_on && !is_any_stopped(checkpoint))
         fail(checkpoint, FLYT_STATUS_NOT_FOUND, "its programs have ended meanwhile");
     if (is_written && checkpoint->status == FLYT_STATUS_OK)
-        take_images(checkpoint);
+        is_taken = take_images(checkpoint);
     if (checkpoint->status != FLYT_STATUS_OK)
         roll_back(checkpoint);
-    else if (are_all(checkpoint, OVER) && (is_written || checkpoint->phase == FLYT_SAVING_SWITCHING))
+    else if (are_all(checkpoint, OVER) && (is_taken || checkpoint->phase == FLYT_SAVING_SWITCHING))
         finish(checkpoint, FLYT_SAVING_DONE);
 }
 

@@ -4,10 +4,11 @@
  *
  *   PREPARING  each server says whether its session can be written
  *   COPYING    memory is written while the programs run
- *   STOPPING   when all are ready all are stopped, and the rest is written
+ *   STOPPING   when all are ready all are stopped, and the rest is written; of one that leaves them running: as soon as
+ *              it is with the kernel they go on. Then it is brought to the disk (cpu/image/flusher.h)
  *   SWITCHING  every image has its name and is on the disk, and the state file says that the sessions are in them
  *              (suspended.h: the point of commit): the programs are told to leave, their servers end
- *   DONE       they wait for a restore; of one that leaves them running: they go on, and SWITCHING is left out
+ *   DONE       they wait for a restore; of one that leaves them running: SWITCHING is left out
  *
  * What fails before the commit leaves all where they are, and no image (FAILED). After it nothing can fail: a server
  * that does not say that its program has left is ended all the same. Programs that begin meanwhile are no part of it,
@@ -15,7 +16,8 @@
  * Other orders for the allocation are refused meanwhile, but those that end it. The last ones that ended are remembered
  * for questions, but not over a restart.
  *
- * The loop's thread. A checkpoint goes on from a timer, never inside of what has happened to one of its servers.
+ * The loop's thread, which does not wait for the disk until all is on it but the images' names. A checkpoint goes on
+ * from a timer, never inside of what has happened to one of its servers.
  */
 #ifndef FLYT_NODE_CHECKPOINT_H
 #define FLYT_NODE_CHECKPOINT_H
@@ -23,6 +25,7 @@
 #include "control.h"
 #include "control/node/allocation.h"
 #include "cpu/image/file.h"
+#include "cpu/image/flusher.h"
 #include "rpc/base/error.h"
 #include "rpc/transport/server_link.h"
 
@@ -49,6 +52,7 @@ struct flyt_node_checkpoint {
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];
     char folder[FLYT_NAME_BYTES_MAX + 1];
     bool leaves_running;
+    bool is_settling; /* all is written, and is brought to the disk */
     uint32_t packing;
     unsigned stop_ms, timeout_s;
     flyt_saving_phase phase;

@@ -319,20 +319,26 @@ static void test_they_outlive_the_node_manager(void **state)
 
 static void test_checkpoints_that_fail(void **state)
 {
-    static const char *const points[] = {"node.checkpoint.stop", "node.checkpoint.name", "node.checkpoint.commit"};
+    static const struct {
+        const char *point, *words;
+        bool is_of_both; /* also where the programs are left running */
+    } faults[] = {{"node.checkpoint.stop", "node.checkpoint.stop", true},
+                  {"node.checkpoint.flush", "cannot be made to last", true},
+                  {"node.checkpoint.name", "node.checkpoint.name", true},
+                  {"node.checkpoint.commit", "cannot keep", false}};
     struct test_node *test = *state;
     struct test_program programs[2];
     char point[64];
 
     begin(test, programs, 2);
-    for (unsigned i = 0; i < 6; i++) {
-        bool leave_running = i >= 3;
-        if (leave_running && i % 3 == 2)
-            continue; /* it has no commit */
-        snprintf(point, sizeof point, "%s:error", points[i % 3]);
+    for (unsigned i = 0; i < 8; i++) {
+        bool leave_running = i >= 4;
+        if (leave_running && !faults[i % 4].is_of_both)
+            continue;
+        snprintf(point, sizeof point, "%s:error", faults[i % 4].point);
         assert_int_equal(flyt_fault_set(point), 0);
         must(checkpoint_of(test, 0, leave_running));
-        until_failed(test, FLYT_STATUS_UNAVAILABLE, i % 3 == 2 ? "cannot keep" : points[i % 3]);
+        until_failed(test, FLYT_STATUS_UNAVAILABLE, faults[i % 4].words);
         test_contains(test->last_event, "checkpoint.failed");
         assert_int_equal(flyt_fault_set(NULL), 0);
         assert_int_equal(count_images(test, NULL), 0);
@@ -347,6 +353,44 @@ static void test_checkpoints_that_fail(void **state)
     must(checkpoint_of(test, 0, false));
     until_failed(test, FLYT_STATUS_NOT_SUPPORTED, "a kernel of it allocates memory");
     has_its_memory(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
+}
+
+static bool are_written(struct test_node *test, void *user)
+{
+    return flyt_node_checkpoint_find(&test->node, last_id)->is_settling;
+}
+
+/* Programs that are left running go on at once; the others stay where they are, and do not leave, as long as nothing
+ * says that the image is on the disk. */
+static void test_a_disk_that_does_not_answer(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    begin(test, programs, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        bool leave_running = i == 0;
+        assert_int_equal(flyt_fault_set("node.checkpoint.flush:hang"), 0);
+        must(checkpoint_of(test, 0, leave_running));
+        test_node_until(test, are_written, NULL, "all is written");
+        for (unsigned n = 0; n < 2; n++) {
+            assert_true((test_node_server(test, &programs[n])->saving == NULL) == leave_running);
+            assert_null(record_of(test, &programs[n]));
+        }
+        if (leave_running)
+            has_its_memory(test, programs, 2);
+        assert_int_equal(use_of(test).phase, FLYT_SAVING_STOPPING);
+        assert_int_equal(count_images(test, NULL), 0);
+        flyt_node_checkpoint_drop(flyt_node_checkpoint_find(&test->node, last_id)->allocation, "enough of it");
+        until_failed(test, FLYT_STATUS_CONFLICT, "enough of it");
+        assert_int_equal(flyt_fault_set(NULL), 0);
+        assert_int_equal(count_images(test, NULL), 0);
+        assert_null(test->node.state.suspended);
+        has_its_memory(test, programs, 2);
+    }
+    suspend(test, programs, 2);
+    restore(test, programs, 2);
     test_node_leave(test, &test_one, programs, 2);
 }
 
@@ -645,6 +689,7 @@ int main(void)
         TEST_NODE(test_one_of_two_waits),
         TEST_NODE(test_they_outlive_the_node_manager),
         TEST_NODE(test_checkpoints_that_fail),
+        TEST_NODE(test_a_disk_that_does_not_answer),
         TEST_NODE(test_a_program_ends_meanwhile),
         TEST_NODE(test_a_server_dies_meanwhile),
         TEST_NODE(test_one_at_a_time),

@@ -134,6 +134,15 @@ int flyt_checkpoint_file_open(const char *folder, struct flyt_checkpoint_file *r
     return status;
 }
 
+int flyt_checkpoint_file_share(const struct flyt_checkpoint_file *file)
+{
+    char path[40];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file->fd);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
 /* The name that its head gives it. */
 static int read_name(struct flyt_checkpoint_file *file, struct flyt_error *err)
 {

@@ -39,6 +39,9 @@ int flyt_checkpoint_file_commit(struct flyt_checkpoint_file *file, struct flyt_e
 /* Begins an image that another process writes, from the first byte on, to file->fd: its id, and so its name, are known
  * when its head is there. As flyt_checkpoint_file_create; end it with adopt or abandon. */
 int flyt_checkpoint_file_open(const char *folder, struct flyt_checkpoint_file *ret_file, struct flyt_error *err);
+/* A description of the file for that process, at the first byte, open for writing: what the disk says to that one
+ * about what could not be written is told to file->fd, too (flusher.h). A descriptor, or a negative errno. */
+int flyt_checkpoint_file_share(const struct flyt_checkpoint_file *file);
 /*
  * That process has written it whole: it gets the name of the id in its head, which is all that is read of it, and
  * ret_name, if not NULL (FLYT_CHECKPOINT_NAME_BYTES). Ends the file in any case; on failure nothing of it is left:

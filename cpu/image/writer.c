@@ -150,6 +150,11 @@ int flyt_checkpoint_writer_new_cancellable(int fd, int cancel_fd, const char *na
     return status;
 }
 
+void flyt_checkpoint_writer_pack(struct flyt_checkpoint_writer *writer, enum flyt_checkpoint_packing packing)
+{
+    writer->packer.packing = packing;
+}
+
 struct flyt_checkpoint_writer *flyt_checkpoint_writer_free(struct flyt_checkpoint_writer *writer)
 {
     if (writer) {

@@ -35,6 +35,8 @@ int flyt_checkpoint_writer_new(int fd, const char *name, const flyt_checkpoint_h
 int flyt_checkpoint_writer_new_cancellable(int fd, int cancel_fd, const char *name, const flyt_checkpoint_head *head,
                                            enum flyt_checkpoint_packing packing,
                                            struct flyt_checkpoint_writer **ret_writer, struct flyt_error *err);
+/* How pages are packed from now on: not, or as the image was begun. */
+void flyt_checkpoint_writer_pack(struct flyt_checkpoint_writer *writer, enum flyt_checkpoint_packing packing);
 /* NULL is allowed. Returns NULL. */
 struct flyt_checkpoint_writer *flyt_checkpoint_writer_free(struct flyt_checkpoint_writer *writer);
 

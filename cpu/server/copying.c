@@ -37,6 +37,7 @@ struct flyt_copying {
     uint64_t finish_pages; /* copied before */
     bool is_running;       /* a round is */
     bool is_ready, is_last, is_exact, is_ending;
+    bool is_settled;               /* it has been ready, with all that was written on the disk */
     bool is_state_put, is_written; /* the image's state was given to be written; all of it is */
 };
 
@@ -399,6 +400,17 @@ static void end_round(struct flyt_session *session)
         end_last(session, has_looked, is_exact);
     else
         end_running(session, dirty_pages, unsent_pages, pages);
+    if (copying->writing && !copying->is_last)
+        flyt_writing_flush(copying->writing);
+}
+
+/* Whether what the round before has written is where it is to be: the disk may be slower than the GPU. The program
+ * that has stopped does not wait for that. */
+static bool is_settled(struct flyt_copying *copying)
+{
+    bool is_flushed = !copying->writing || flyt_writing_is_flushed(copying->writing);
+    copying->is_settled |= copying->is_ready && is_flushed;
+    return is_flushed || copying->is_last;
 }
 
 /* Whether all devices have ended the round; each goes on with it. */
@@ -441,7 +453,7 @@ bool flyt_copying_advance(struct flyt_session *session)
     /* No mirror is awaited, because there is no memory, or what had none is gone. */
     if (!copying->is_running && copying->begin_ns == UINT64_MAX && is_whole(copying))
         copying->begin_ns = session->clock_ns();
-    if (!copying->is_running && session->clock_ns() >= copying->begin_ns)
+    if (!copying->is_running && is_settled(copying) && session->clock_ns() >= copying->begin_ns)
         begin_round(copying);
     if (copying->is_running && advance_round(copying))
         end_round(session);
@@ -454,7 +466,7 @@ void flyt_copying_finish(struct flyt_session *session)
     if (!is_under_way(copying) || copying->is_last)
         return;
     copying->is_last = true;
-    copying->is_ready = copying->is_exact = false;
+    copying->is_ready = copying->is_settled = copying->is_exact = false;
     copying->looks = 0;
     copying->finish_pages = 0;
     /* A look that has begun is worth nothing. What it has found so far the next one finds, too. */
@@ -512,7 +524,7 @@ void flyt_copying_state(const struct flyt_session *session, struct flyt_server_l
     state.phase = FLYT_SERVER_LINK_MOVE_COPYING;
     if (copying && copying->is_last)
         state.phase = FLYT_SERVER_LINK_MOVE_LAST;
-    else if (copying && copying->is_ready && is_whole(copying))
+    else if (copying && copying->is_ready && copying->is_settled && is_whole(copying))
         state.phase = FLYT_SERVER_LINK_MOVE_READY;
     *ret_state = state;
 }

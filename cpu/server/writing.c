@@ -76,6 +76,11 @@ static void close_goal(const struct flyt_writing_goal *goal)
         flyt_close(goal->stream_fds[i]);
 }
 
+static void kick(void *user)
+{
+    flyt_session_kick(user);
+}
+
 int flyt_writing_open(struct flyt_session *session, const struct flyt_writing_goal *goal,
                       struct flyt_writing **ret_writing, struct flyt_error *err)
 {
@@ -95,6 +100,8 @@ int flyt_writing_open(struct flyt_session *session, const struct flyt_writing_go
     writing->head.head.page_hash = FLYT_PAGE_HASH_VERSION;
     if (!status)
         status = make_pieces(writing, err);
+    if (!status)
+        status = flyt_flusher_new(writing->fd, "writing.flush", kick, session, &writing->flusher, err);
     if (!status && pthread_create(&writing->thread, NULL, flyt_writing_run, writing) != 0)
         status = flyt_error_set(err, -ENOMEM, "no thread for writing an image");
     writing->has_thread = !status;
@@ -142,6 +149,7 @@ struct flyt_writing *flyt_writing_free(struct flyt_writing *writing)
     flyt_writing_cancel(writing);
     if (writing->has_thread)
         pthread_join(writing->thread, NULL);
+    flyt_flusher_free(writing->flusher);
     while (writing->first) {
         struct flyt_writing_item *item = writing->first;
         writing->first = item->next;
@@ -177,6 +185,16 @@ void flyt_writing_queue(struct flyt_writing *writing, struct flyt_writing_item *
     writing->last = item;
     pthread_cond_broadcast(&writing->wake);
     pthread_mutex_unlock(&writing->mutex);
+}
+
+void flyt_writing_flush(struct flyt_writing *writing)
+{
+    flyt_flusher_demand(writing->flusher);
+}
+
+bool flyt_writing_is_flushed(struct flyt_writing *writing)
+{
+    return flyt_flusher_is_done(writing->flusher);
 }
 
 bool flyt_writing_is_whole(struct flyt_writing *writing)
@@ -218,6 +236,8 @@ int flyt_writing_advance(struct flyt_writing *writing, struct flyt_error *err)
     if (status)
         *err = writing->err;
     pthread_mutex_unlock(&writing->mutex);
+    if (!status && (status = flyt_flusher_status(writing->flusher)))
+        flyt_error_set(err, status, "the image of the session cannot be made last: %s", strerror(-status));
     while (done) {
         struct flyt_writing_item *next = done->next;
         take_back((struct flyt_writing_piece *)done);

@@ -10,6 +10,11 @@
  * flyt_writing_cancel ends it there, too, unless it is a disk that does not answer. What has failed once has failed for
  * this image.
  *
+ * A file is brought to the disk while the program runs (cpu/image/flusher.h): a round that has ended is, before the
+ * session is ready and before the next one begins. What is written when the program has stopped is given to the kernel
+ * only, and not packed: the program does not wait for the disk, nor for a processor. Who has opened the file makes it
+ * last (fsync(2), by a description of its own: flusher.h) before he takes it for an image.
+ *
  * The submission thread calls everything here but the thread itself (writing_thread.c).
  */
 #ifndef FLYT_SERVER_WRITING_H
@@ -20,6 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cpu/image/flusher.h"
 #include "cpu/image/packing.h"
 #include "cpu/image/writer.h"
 #include "cpu/server/page_table.h"
@@ -61,6 +67,7 @@ struct flyt_writing_piece {
     struct flyt_page_run zeros[FLYT_WRITING_ZEROS_MAX];
     uint32_t zero_count;
     uint64_t number; /* as the image has told them, where they go over a further connection */
+    bool is_hurried; /* the program waits */
     bool is_written;
 };
 
@@ -100,6 +107,7 @@ struct flyt_writing {
     int fd;                       /* sending: that one's, once its threads run; else its own */
     int cancel_fd;                /* eventfd */
     struct flyt_sending *sending; /* NULL: to a descriptor */
+    struct flyt_flusher *flusher; /* of a file; else it has nothing to do */
     pthread_t thread;
     bool has_thread;
 
@@ -120,7 +128,7 @@ struct flyt_writing {
     struct flyt_writing_item *first, *last; /* to be written */
     struct flyt_writing_item *done;         /* pieces that were, or were given up */
     struct flyt_error err;                  /* code 0: all is well so far */
-    bool is_whole; /* END is written, and on disk where it is a file, or in its place elsewhere */
+    bool is_whole; /* END is written, or all is in its place elsewhere */
     atomic_bool is_cancelled;
     atomic_bool is_over; /* the thread is about to end */
 
@@ -154,6 +162,10 @@ int flyt_writing_end_image(struct flyt_writing *writing, const struct flyt_copie
                            int state_fd, struct flyt_error *err);
 /* Takes back what was written, and tells the copiers. 0, or why the image cannot be written, with a sentence. */
 int flyt_writing_advance(struct flyt_writing *writing, struct flyt_error *err);
+/* A round has ended: all that it has written is to be on the disk. */
+void flyt_writing_flush(struct flyt_writing *writing);
+/* Whether it is; at once where it is no file. Who brings it there kicks. */
+bool flyt_writing_is_flushed(struct flyt_writing *writing);
 /* Whether the image is whole. */
 bool flyt_writing_is_whole(struct flyt_writing *writing);
 

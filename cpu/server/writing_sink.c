@@ -30,6 +30,7 @@ static struct flyt_writing_piece *take_piece(struct flyt_copier *copier)
     writing->free = piece->item.next;
     piece->copier = copier;
     piece->part_count = piece->pages_count = piece->zero_count = 0;
+    piece->is_hurried = copier->is_last && flyt_flusher_has_file(copier->writing->flusher);
     piece->is_written = false;
     return piece;
 }

@@ -619,6 +619,44 @@ static void steps_fail_where_a_test_wants_it(void **state)
     }
 }
 
+/* What cannot be made last is no image, and hinders nobody; the next one is whole. */
+static void a_disk_that_fails_is_said(void **state)
+{
+    fake_session_allocate(0, 40 * MIB);
+    fake_session_stand_still(); /* it is cleared */
+    fake_session_set(&self.blocks[0], 0, 0x12345678, 10 * MIB);
+    assert_int_equal(flyt_fault_set("writing.flush:error"), 0);
+    begin(new_file());
+    ADVANCE_UNTIL(flyt_copying_result(&self.session) != -EAGAIN);
+    expect_failure(-EIO, "cannot be made last");
+    assert_int_not_equal(fake_session_state().phase, FLYT_SERVER_LINK_MOVE_READY);
+    assert_int_equal(flyt_fault_set(NULL), 0);
+    another_one_is_whole();
+}
+
+/* The session is not ready as long as what was written is not on the disk, and its program runs. When it has stopped
+ * all the same nothing waits for the disk: what is in the file is what was in memory then. */
+static void nobody_waits_for_the_disk(void **state)
+{
+    fake_session_allocate(0, 40 * MIB);
+    fake_session_stand_still(); /* it is cleared */
+    fake_session_set(&self.blocks[0], 0, 0x12345678, 10 * MIB);
+    assert_int_equal(flyt_fault_set("writing.flush:hang"), 0);
+    begin_with(new_file(), FLYT_CHECKPOINT_PACK_LZ4);
+    ADVANCE_UNTIL(fake_session_state().copied_bytes >= 40 * MIB && !fake_session_state().pages_left);
+    for (unsigned i = 0; i < 500; i++) {
+        fake_session_write_somewhere(2);
+        fake_session_advance();
+        assert_int_equal(fake_session_state().phase, FLYT_SERVER_LINK_MOVE_COPYING);
+    }
+    finish();
+    assert_true(flyt_copying_pages_last(&self.session) > 0);
+    fake_session_end_copying();
+    check_file();
+    assert_int_equal(flyt_fault_set(NULL), 0);
+    another_one_is_whole();
+}
+
 static void what_is_no_descriptor_is_refused(void **state)
 {
     const struct flyt_server_link_move move = move_of(FLYT_CHECKPOINT_PACK_NOT), packing = move_of(7);
@@ -658,6 +696,8 @@ int main(void)
         CPU(without_an_end_it_is_none),
         CPU(a_socket_gets_the_same),
         CPU(steps_fail_where_a_test_wants_it),
+        CPU(a_disk_that_fails_is_said),
+        CPU(nobody_waits_for_the_disk),
         CPU(what_is_no_descriptor_is_refused),
     };
     return cmocka_run_group_tests(tests, begin_session, end_session);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,6 +53,7 @@ static int put_contents(struct flyt_writing *writing, const struct flyt_writing_
 {
     uint64_t first = 0;
     int status = 0;
+    flyt_checkpoint_writer_pack(writing->writer, piece->is_hurried ? FLYT_CHECKPOINT_PACK_NOT : writing->packing);
     for (uint32_t i = 0; i < piece->part_count && !status; i++) {
         const struct flyt_page_run *part = &piece->parts[i];
         status = flyt_checkpoint_put_pages(writing->writer, part->address, part->pages_count,
@@ -191,19 +191,15 @@ static int put_state(struct flyt_writing *writing, const struct flyt_writing_rou
     return status;
 }
 
-/* END, on disk. */
 static int end_image(struct flyt_writing *writing, struct flyt_error *err)
 {
     const struct flyt_checkpoint_totals *totals = flyt_checkpoint_writer_totals(writing->writer);
-    struct stat file;
     if (writing->sending)
         flyt_sending_expect(writing->sending, totals->sequence.received, totals->extent_count,
                             flyt_checkpoint_writer_pages(writing->writer));
     int status = flyt_checkpoint_put_end(writing->writer, err);
     if (!status && flyt_fault_point("writing.end") == FLYT_FAULT_ERROR)
         status = flyt_error_set(err, -EIO, "the session's image cannot be ended: a test wants it so");
-    if (!status && fstat(writing->fd, &file) == 0 && S_ISREG(file.st_mode) && fsync(writing->fd) != 0)
-        status = flyt_error_set(err, -errno, "the image %s cannot be made last: %m", image_name);
     return status;
 }
 
@@ -291,6 +287,8 @@ static void put_item(struct flyt_writing *writing, struct flyt_writing_item *ite
         put_round(writing, (struct flyt_writing_round *)item, err);
     else if (!err->code)
         put_piece(writing, (struct flyt_writing_piece *)item, &stream, err);
+    if (writing->writer)
+        flyt_flusher_wrote(writing->flusher, flyt_checkpoint_writer_bytes(writing->writer));
     if (stream)
         flyt_sending_queue(stream, (struct flyt_writing_piece *)item);
     else
