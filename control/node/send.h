@@ -8,9 +8,10 @@
  *   ARRIVED    everything is at the other node, the programs stand still. Without SWITCH within the time that a stop
  *              may take (at least FLYT_NODE_SEND_ARRIVED_MS), and FLYT_NODE_SEND_GRACE_MS, they go on here: FAILED
  *   SWITCHING  SWITCH has come (state.json says so), the programs are told to leave and to ask where to go on. From
- * here on nothing is decided here: what was left is kept, frozen, for as long as it takes. Clients that come all the
- * same, and programs that begin, are told to try again DONE       the allocation was taken back: what was left has
- * ended, without a word FAILED     also after SEND_BACK: clients that come are given back to what they had left
+ *              here on nothing is decided here: what was left is kept, frozen, for as long as it takes. Clients that
+ *              come all the same are told to try again; programs that begin are not let in, and ask where they may
+ *   DONE       the allocation was taken back: what was left has ended, without a word
+ *   FAILED     also after SEND_BACK: clients that come are given back to what they had left
  *
  * After a restart of the node manager a migration that was not switched is not known any more, and its programs go on
  * here. One that was goes on as it was, with the servers that come back and have been left. Where one of its programs

@@ -182,6 +182,31 @@ static void test_nobody_runs(void **state)
     test_far_close(&far);
 }
 
+/* The order that ends it may be one for its state, too. */
+static void test_it_is_ended_by_its_state(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish ending = test_one;
+    struct test_program program;
+    struct test_far far;
+
+    test_far_open(&far, test);
+    arrive(&far, &program, 1);
+    all_leave(test, &program, 1);
+    ending.revision = 2;
+    ending.state = FLYT_ALLOCATION_ENDING;
+    unsigned before = test->event_count;
+    assert_int_equal(test_node_order(test, &ending).status, FLYT_STATUS_OK);
+    test_node_until(test, is_done, NULL, "its end");
+    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_DONE);
+    assert_int_equal(test->event_count, before + 1);
+    test_contains(test->last_event, "migration.left");
+    test_node_until_empty(test, &test_one);
+    test_node_remove_now(test, test_one.id);
+    assert_int_equal(flyt_node_left_find(&test->node, test_one.id), 0);
+    test_far_close(&far);
+}
+
 static bool has_stood_still(struct test_node *test, void *unused)
 {
     flyt_migration_use use;
@@ -299,9 +324,74 @@ static void test_a_program_that_begins_after_it_asks_again(void **state)
     arrive(&far, &program, 1);
     all_leave(test, &program, 1);
     struct test_program other = test_node_connect(test, &credentials, NULL, false);
-    assert_int_equal(other.status, FLYT_HANDSHAKE_BUSY);
+    assert_int_equal(other.status, FLYT_HANDSHAKE_DENIED);
     test_contains(other.message, "go on at another node");
     take_back(test, 1);
+    test_far_close(&far);
+}
+
+static int do_later(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct test_node *test = user;
+    struct flyt_error err;
+
+    if (test->node.waiting_count) /* it is there */
+        assert_int_equal(do_switch(test, &err), FLYT_STATUS_OK);
+    else
+        assert_true(sd_event_source_set_time_relative(source, 10000) >= 0 &&
+                    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT) >= 0);
+    return 0;
+}
+
+/* It waits from the stop on, and hears of the switch at once. */
+static void test_a_program_that_begins_waits(void **state)
+{
+    struct test_node *test = *state;
+    const struct flyt_credentials credentials = test_node_credentials(&test_one);
+    sd_event_source *timer = NULL;
+    struct test_program program;
+    struct test_far far;
+
+    test_far_open(&far, test);
+    arrive(&far, &program, 1);
+    assert_true(sd_event_add_time_relative(test->event, &timer, CLOCK_MONOTONIC, 10000, 1, do_later, test) >= 0);
+    struct test_program other = test_node_connect(test, &credentials, NULL, false);
+    assert_int_equal(other.status, FLYT_HANDSHAKE_DENIED);
+    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_SWITCHING);
+    sd_event_source_disable_unref(timer);
+    is_told_to_leave(test, &program);
+    take_back(test, 1);
+    test_far_close(&far);
+}
+
+static int cancel_later(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct test_node *test = user;
+
+    if (test->node.waiting_count)
+        assert_int_equal(flyt_node_migration_cancel(test_migration_of(test), "it was ended"), 0);
+    else
+        assert_true(sd_event_source_set_time_relative(source, 10000) >= 0 &&
+                    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT) >= 0);
+    return 0;
+}
+
+/* It waits, and is let in when all stay. */
+static void test_a_program_that_begins_is_let_in(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+    sd_event_source *timer = NULL;
+    struct test_far far;
+
+    test_far_open(&far, test);
+    arrive(&far, programs, 1);
+    assert_true(sd_event_add_time_relative(test->event, &timer, CLOCK_MONOTONIC, 10000, 1, cancel_later, test) >= 0);
+    programs[1] = test_node_enter(test, &test_one);
+    sd_event_source_disable_unref(timer);
+    test_far_until(&far, FLYT_MIGRATION_FAILED);
+    test_program_say(test, &programs[0], "read 1", "4711");
+    test_node_leave(test, &test_one, programs, 2);
     test_far_close(&far);
 }
 
@@ -984,11 +1074,14 @@ int main(void)
         TEST_NODE(test_three_sessions),
         TEST_NODE(test_all_streams),
         TEST_NODE(test_nobody_runs),
+        TEST_NODE(test_it_is_ended_by_its_state),
         TEST_NODE(test_figures),
         TEST_NODE(test_switch_again),
         TEST_NODE(test_a_program_ends_while_it_is_copied),
         TEST_NODE(test_a_program_that_begins_joins),
         TEST_NODE(test_a_program_that_begins_after_it_asks_again),
+        TEST_NODE(test_a_program_that_begins_waits),
+        TEST_NODE(test_a_program_that_begins_is_let_in),
         TEST_NODE(test_failures),
         TEST_NODE(test_refusals),
         TEST_NODE(test_a_session_that_cannot),
