@@ -16,7 +16,7 @@
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
-enum { TICK_MS = 100 };
+enum { TICK_MS = 100, HASTE_MS = 2000 };
 
 bool flyt_node_migration_has_ended(const struct flyt_node_migration *migration)
 {
@@ -163,6 +163,20 @@ bool flyt_node_migration_holds(const struct flyt_node_allocation *allocation)
     const struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
 
     return migration && migration->phase >= FLYT_MIGRATION_STOPPING && !migration->is_failing;
+}
+
+bool flyt_node_migration_is_hasty(const struct flyt_node *node)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next) {
+        bool is_brief = migration->kind == FLYT_SERVER_LINK_MOVE_GIVE; /* nothing is copied between PREPARE and STOP */
+        for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+            if (move->stage >= (is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
+                move->stage < FLYT_NODE_MOVE_OVER && now_ms < move->stage_ms + HASTE_MS)
+                return true;
+    }
+    return false;
 }
 
 unsigned flyt_node_migration_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
@@ -319,6 +333,7 @@ static void finish(struct flyt_node_migration *migration, flyt_migration_phase p
     flyt_node_migration_set_phase(migration, phase);
     migration->end_number = ++node->migrations_ended;
     node->migrations_done += phase == FLYT_MIGRATION_DONE;
+    flyt_node_save_settle(node); /* before anybody is told */
     tell_end(migration);
     release(migration);
     if (allocation)
@@ -484,6 +499,8 @@ int flyt_node_migration_cancel(struct flyt_node_migration *migration, const char
 
 static void stop_all(struct flyt_node_migration *migration)
 {
+    if (!migration->sending)
+        flyt_node_switch_write_ahead(migration); /* while they run: a disk may take longer than all that follows */
     flyt_node_migration_set_phase(migration, FLYT_MIGRATION_STOPPING);
     migration->stop_ms = flyt_clock_ms();
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)

@@ -98,6 +98,9 @@ void flyt_node_migration_join(struct flyt_node_server *server);
 bool flyt_node_migration_holds(const struct flyt_node_allocation *allocation);
 /* How many of the moves want a warm server on the GPU. */
 unsigned flyt_node_migration_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
+/* Whether programs stand still for one, or will at once: what nobody waits for is left for later. No step is hurried
+ * for longer than 2 s: what takes so long is hindered by something else. */
+bool flyt_node_migration_is_hasty(const struct flyt_node *node);
 /* A server has become warm. */
 void flyt_node_migration_fill(struct flyt_node *node);
 /* The allocation is to end, with its sessions: its migration fails. */

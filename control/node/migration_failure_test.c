@@ -62,14 +62,17 @@ static void test_the_state_cannot_be_kept(void **state)
 {
     struct test_node *test = *state;
     struct test_program program;
-    char path[128];
+    char part[128], next[128];
 
     test_migration_enter(test, &program, 1);
-    snprintf(path, sizeof path, "%s/state.json.part", test->folder);
-    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(part, sizeof part, "%s/state.json.part", test->folder);
+    snprintf(next, sizeof next, "%s/state.json.next", test->folder); /* neither ahead nor then */
+    assert_int_equal(mkdir(part, 0700), 0);
+    assert_int_equal(mkdir(next, 0700), 0);
     test_migration_start(test, 1);
     test_migration_until_failed(test, "state file cannot be written");
-    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(part), 0);
+    assert_int_equal(rmdir(next), 0);
     test_migration_stayed(test, &program, 1);
     test_node_leave(test, &test_one, &program, 1);
 }

@@ -269,6 +269,16 @@ const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_
     return NULL;
 }
 
+void flyt_node_switch_write_ahead(struct flyt_node_migration *migration)
+{
+    struct flyt_node_allocation *allocation = migration->allocation;
+    flyt_allocation before = allocation->now;
+
+    allocation->now = migration->wanted;
+    flyt_node_save_ahead(migration->node);
+    allocation->now = before;
+}
+
 int flyt_node_switch_commit(struct flyt_node_migration *migration, struct flyt_error *err)
 {
     struct flyt_node_allocation *allocation = migration->allocation;
@@ -285,7 +295,7 @@ int flyt_node_switch_commit(struct flyt_node_migration *migration, struct flyt_e
     if (status)
         return status;
     allocation->now = migration->wanted;
-    status = flyt_node_save(migration->node);
+    status = flyt_node_save_at_once(migration->node);
     if (status) {
         allocation->now = before;
         set_limits(allocation, &before, before.slots.slots_len, migration->wanted.revision);

@@ -22,8 +22,10 @@ uint32_t flyt_node_switch_kind(const flyt_allocation *before, const flyt_allocat
 
 /* From now on nobody else is given what the allocation is to have. */
 void flyt_node_switch_hold(struct flyt_node_migration *migration);
-/* The allocation is as was wanted, on the disk, too; migration->wanted is what it was. What it has left is held. 0; or
- * a negative errno and *err: nothing has changed (-EBUSY: more memory is in use than it is to have). */
+/* Writes the state file as it is to be after the commit, so that this takes no time then. */
+void flyt_node_switch_write_ahead(struct flyt_node_migration *migration);
+/* The allocation is as was wanted, in the state file, too; migration->wanted is what it was. What it has left is held.
+ * 0; or a negative errno and *err: nothing has changed (-EBUSY: more memory is in use than it is to have). */
 int flyt_node_switch_commit(struct flyt_node_migration *migration, struct flyt_error *err);
 /* It is what it was again. Where that cannot be kept it is so nevertheless; that is logged. */
 void flyt_node_switch_undo(struct flyt_node_migration *migration);

@@ -13,6 +13,7 @@
 #include "control/node/report.h"
 #include "control/node/test_migration.h"
 #include "control/node/test_node.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 
 /* ---- as it should be ---- */
@@ -84,6 +85,29 @@ static void test_one_session_on_the_same_gpu(void **state)
 static void test_three_sessions_on_the_same_gpu(void **state)
 {
     move_all(*state, 0, 3);
+}
+
+/* A server that nobody waits for is not started then (pool.c). */
+static void test_when_there_is_haste(void **state)
+{
+    static struct flyt_node node;
+    struct flyt_node_move moves[2] = {{.next = &moves[1]}, {.stage = FLYT_NODE_MOVE_OVER}};
+    struct flyt_node_migration migration = {.node = &node, .moves = moves};
+    const uint64_t late_ms = flyt_clock_ms() + 3600 * 1000; /* it has just begun, however late this is executed */
+
+    assert_false(flyt_node_migration_is_hasty(&node));
+    node.migrations = &migration;
+    for (int is_brief = 0; is_brief < 2; is_brief++)
+        for (unsigned stage = FLYT_NODE_MOVE_NEW; stage <= FLYT_NODE_MOVE_OVER; stage++) {
+            unsigned first = is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING;
+            migration.kind = is_brief ? FLYT_SERVER_LINK_MOVE_GIVE : FLYT_SERVER_LINK_MOVE_MIRROR;
+            moves[0].stage = stage;
+            moves[0].stage_ms = late_ms;
+            moves[1].stage_ms = late_ms;
+            assert_int_equal(flyt_node_migration_is_hasty(&node), stage >= first && stage < FLYT_NODE_MOVE_OVER);
+            moves[0].stage_ms = 0; /* that has lasted */
+            assert_false(flyt_node_migration_is_hasty(&node));
+        }
 }
 
 static void test_nobody_runs(void **state)
@@ -459,6 +483,7 @@ int main(void)
         TEST_NODE(test_three_sessions),
         TEST_NODE(test_one_session_on_the_same_gpu),
         TEST_NODE(test_three_sessions_on_the_same_gpu),
+        cmocka_unit_test(test_when_there_is_haste),
         TEST_NODE(test_nobody_runs),
         TEST_NODE(test_figures),
         TEST_NODE(test_memory_comes_and_goes_meanwhile),

@@ -73,20 +73,63 @@ void flyt_node_clean_name(const char *from, char *ret_name, size_t bytes)
 
 /* ---- keeping ---- */
 
-int flyt_node_save(struct flyt_node *node)
+/* What the state has of allocations; owned by the caller (free). NULL: no memory. */
+static const flyt_allocation **list_allocations(const struct flyt_node *node, unsigned *ret_count)
 {
     const flyt_allocation **all = calloc(node->allocation_count + 1, sizeof *all);
-    struct flyt_error err = {.code = -ENOMEM, .text = "no memory"};
-    unsigned count = 0;
 
+    *ret_count = 0;
     for (const struct flyt_node_allocation *allocation = node->allocations; all && allocation;
          allocation = allocation->next)
-        all[count++] = &allocation->now;
+        all[(*ret_count)++] = &allocation->now;
+    return all;
+}
+
+static int log_kept(int status, const struct flyt_error *err)
+{
+    if (status)
+        flyt_fail("the state cannot be kept: %s", err->text);
+    return status;
+}
+
+int flyt_node_save(struct flyt_node *node)
+{
+    struct flyt_error err = {.code = -ENOMEM, .text = "no memory"};
+    unsigned count;
+    const flyt_allocation **all = list_allocations(node, &count);
+
     int status = all ? flyt_node_state_write(node->settings->state_dir, &node->state, all, count, &err) : -ENOMEM;
     free(all);
-    if (status)
-        flyt_fail("the state cannot be kept: %s", err.text);
-    return status;
+    return log_kept(status, &err);
+}
+
+void flyt_node_save_ahead(struct flyt_node *node)
+{
+    struct flyt_error err = {0};
+    unsigned count;
+    const flyt_allocation **all = list_allocations(node, &count);
+
+    if (all && flyt_node_state_write_ahead(node->settings->state_dir, &node->state, all, count, &err))
+        flyt_debug("the state is not written ahead: %s", err.text);
+    free(all);
+}
+
+int flyt_node_save_at_once(struct flyt_node *node)
+{
+    struct flyt_error err = {.code = -ENOMEM, .text = "no memory"};
+    unsigned count;
+    const flyt_allocation **all = list_allocations(node, &count);
+
+    int status = all ? flyt_node_state_become(node->settings->state_dir, &node->state, all, count, &err) : -ENOMEM;
+    free(all);
+    return log_kept(status, &err);
+}
+
+void flyt_node_save_settle(struct flyt_node *node)
+{
+    struct flyt_error err = {0};
+
+    log_kept(flyt_node_state_settle(node->settings->state_dir, &node->state, &err), &err);
 }
 
 int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch)

@@ -135,6 +135,11 @@ void flyt_node_fini(struct flyt_node *node);
 
 /* Writes the state file. 0, or a negative errno, which is logged. */
 int flyt_node_save(struct flyt_node *node);
+/* For the state as it is to be in a moment: as state.h says. What fails ahead is made up for by _at_once, which is
+ * flyt_node_save but that it need not wait for the disk; _settle waits for it, when there is time. */
+void flyt_node_save_ahead(struct flyt_node *node);
+int flyt_node_save_at_once(struct flyt_node *node);
+void flyt_node_save_settle(struct flyt_node *node);
 /* An epoch was seen. 0; -ESTALE: it is lower than the highest, which is logged and told; another negative errno: it
  * cannot be kept. */
 int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch);

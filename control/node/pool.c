@@ -307,10 +307,14 @@ static void lack_user(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_
 static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
 {
     struct flyt_node_starts *starts = &node->starts[gpu->index];
-    unsigned target = (unsigned)node->settings->warm + waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu) +
-                      flyt_node_loading_wants(node, gpu);
+    unsigned wanted =
+        waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu) + flyt_node_loading_wants(node, gpu);
+    unsigned target = (unsigned)node->settings->warm + wanted;
 
     end_superfluous(node, gpu, target, now_ms);
+    /* A process that starts takes the driver, the disk and processors from those that are on their way. */
+    if (flyt_node_migration_is_hasty(node))
+        target = wanted;
     while (starts->warm + starts->starting < target && node->starting_count < starts_max(node) &&
            flyt_node_servers_on(node, gpu) < node->settings->client_slots &&
            node->server_count < FLYT_NODE_SERVERS_MAX && starts->after_ms <= now_ms &&

@@ -168,6 +168,8 @@ void flyt_node_state_fini(struct flyt_node_state *state)
     state->left = NULL;
     flyt_node_receive_records_free(state->receiving);
     state->receiving = NULL;
+    free(state->ahead);
+    state->ahead = NULL;
 }
 
 void flyt_node_state_free_allocations(struct flyt_node_state *state)
@@ -218,11 +220,11 @@ static char *print(const struct flyt_node_state *state, const flyt_allocation *c
     return text;
 }
 
-static int write_durably(int folder_fd, const char *text)
+/* Under this name, its bytes on the disk. 0 or a negative errno. */
+static int write_file(int folder_fd, const char *name, const char *text)
 {
-    static const char part[] = "state.json.part";
     size_t left = strlen(text);
-    flyt_auto_close int fd = openat(folder_fd, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    flyt_auto_close int fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
     if (fd < 0)
         return -errno;
@@ -235,19 +237,86 @@ static int write_durably(int folder_fd, const char *text)
         text += step;
         left -= (size_t)step;
     }
-    if (fsync(fd) || renameat(folder_fd, part, folder_fd, file_name) || fsync(folder_fd))
-        return -errno;
-    return 0;
+    return fsync(fd) ? -errno : 0;
+}
+
+static int write_durably(int folder_fd, const char *text)
+{
+    static const char part[] = "state.json.part";
+
+    int status = write_file(folder_fd, part, text);
+    if (status)
+        return status;
+    return renameat(folder_fd, part, folder_fd, file_name) || fsync(folder_fd) ? -errno : 0;
+}
+
+static int open_folder(const char *folder)
+{
+    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static int fail(const char *folder, const char *name, int status, struct flyt_error *err)
+{
+    return status ? flyt_error_set(err, status, "%s/%s cannot be written: %s", folder, name, strerror(-status)) : 0;
 }
 
 int flyt_node_state_write(const char *folder, const struct flyt_node_state *state,
                           const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err)
 {
-    flyt_auto_close int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    flyt_auto_close int folder_fd = open_folder(folder);
     char *text = folder_fd < 0 ? NULL : print(state, allocations, count);
     int status = folder_fd < 0 ? -errno : !text ? -ENOMEM : write_durably(folder_fd, text);
 
     free(text);
-    return status ? flyt_error_set(err, status, "%s/%s cannot be written: %s", folder, file_name, strerror(-status))
-                  : 0;
+    return fail(folder, file_name, status, err);
+}
+
+/* ---- ahead ---- */
+
+static const char ahead_name[] = "state.json.next";
+
+int flyt_node_state_write_ahead(const char *folder, struct flyt_node_state *state,
+                                const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err)
+{
+    flyt_auto_close int folder_fd = open_folder(folder);
+    char *text = folder_fd < 0 ? NULL : print(state, allocations, count);
+    int status = folder_fd < 0 ? -errno : !text ? -ENOMEM : write_file(folder_fd, ahead_name, text);
+
+    free(state->ahead); /* whatever it was, it is not what is there */
+    state->ahead = status ? NULL : text;
+    if (status)
+        free(text);
+    return fail(folder, ahead_name, status, err);
+}
+
+int flyt_node_state_become(const char *folder, struct flyt_node_state *state, const flyt_allocation *const *allocations,
+                           unsigned count, struct flyt_error *err)
+{
+    flyt_auto_close int folder_fd = open_folder(folder);
+    char *text = state->ahead && folder_fd >= 0 ? print(state, allocations, count) : NULL;
+    bool is_there = text && !strcmp(text, state->ahead) && !renameat(folder_fd, ahead_name, folder_fd, file_name);
+
+    free(text);
+    if (!is_there)
+        return flyt_node_state_write(folder, state, allocations, count, err);
+    free(state->ahead);
+    state->ahead = NULL;
+    state->is_sync_due = true;
+    return 0;
+}
+
+int flyt_node_state_settle(const char *folder, struct flyt_node_state *state, struct flyt_error *err)
+{
+    if (!state->ahead && !state->is_sync_due)
+        return 0;
+    flyt_auto_close int folder_fd = open_folder(folder);
+    int status = folder_fd < 0 ? -errno : 0;
+    if (!status && state->ahead)
+        unlinkat(folder_fd, ahead_name, 0); /* of no use to anybody, and no harm */
+    free(state->ahead);
+    state->ahead = NULL;
+    if (!status && state->is_sync_due && fsync(folder_fd))
+        status = -errno;
+    state->is_sync_due &= status != 0;
+    return fail(folder, file_name, status, err);
 }

@@ -36,6 +36,8 @@ struct flyt_node_state {
     struct flyt_node_suspended *suspended;      /* the last one first */
     struct flyt_node_left *left;                /* likewise (left.h) */
     struct flyt_node_receive_record *receiving; /* likewise (receive_record.h) */
+    char *ahead;                                /* what was written ahead; NULL: nothing */
+    bool is_sync_due; /* of a file that was put in its place the bytes are on the disk, and its name may not be */
 };
 
 /* Reads the file; where there is none, makes a key. ret_is_new tells which. boot_id is that of the file (empty: new).
@@ -46,6 +48,18 @@ int flyt_node_state_read(const char *folder, struct flyt_error *err, struct flyt
  * it was. */
 int flyt_node_state_write(const char *folder, const struct flyt_node_state *state,
                           const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err);
+/*
+ * For a moment that leaves no time to wait for a disk. _write_ahead writes a state that is about to be beside the file
+ * (state.json.next), and waits; the last one that was written counts. Where the state is that one by then, _become puts
+ * it in the file's place without waiting: after a sudden end of the machine the file is that, or what it was before.
+ * Else it is flyt_node_state_write. _settle waits for the disk then, and drops what was written in vain. 0 or a
+ * negative errno and *err: the file is what it was.
+ */
+int flyt_node_state_write_ahead(const char *folder, struct flyt_node_state *state,
+                                const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err);
+int flyt_node_state_become(const char *folder, struct flyt_node_state *state, const flyt_allocation *const *allocations,
+                           unsigned count, struct flyt_error *err);
+int flyt_node_state_settle(const char *folder, struct flyt_node_state *state, struct flyt_error *err);
 void flyt_node_state_fini(struct flyt_node_state *state);
 /* Its allocations only: they are somewhere else by now, or nobody's. */
 void flyt_node_state_free_allocations(struct flyt_node_state *state);

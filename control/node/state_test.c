@@ -223,6 +223,78 @@ static void test_failed_write_changes_nothing(void **state)
     assert_int_equal(flyt_node_state_write("/nowhere", &one, NULL, 0, &err), -ENOENT);
 }
 
+static uint64_t epoch_there(void)
+{
+    struct flyt_node_state there;
+    struct flyt_error err = {0};
+    bool is_new;
+
+    assert_int_equal(flyt_node_state_read(folder, &err, &there, &is_new), 0);
+    uint64_t epoch = is_new ? 0 : there.epoch;
+    flyt_node_state_fini(&there);
+    return epoch;
+}
+
+/* What is written ahead changes nothing, and is put in its place, the very file, where the state is that one. */
+static void test_a_state_is_written_ahead(void **state)
+{
+    struct flyt_node_state one = {.key_number = 1, .epoch = 5};
+    struct flyt_error err = {0};
+    struct stat ahead, there;
+    char next[96];
+
+    snprintf(next, sizeof next, "%s.next", file);
+    assert_int_equal(flyt_node_state_write(folder, &one, NULL, 0, &err), 0);
+    one.epoch = 6;
+    assert_int_equal(flyt_node_state_write_ahead(folder, &one, NULL, 0, &err), 0);
+    assert_int_equal(epoch_there(), 5);
+    assert_int_equal(stat(next, &ahead), 0);
+    assert_int_equal(ahead.st_mode & 0777, 0600); /* there is a key in it */
+    assert_int_equal(flyt_node_state_become(folder, &one, NULL, 0, &err), 0);
+    assert_int_equal(stat(file, &there), 0);
+    assert_int_equal(there.st_ino, ahead.st_ino);
+    assert_int_equal(epoch_there(), 6);
+    assert_true(one.is_sync_due);
+    assert_int_equal(flyt_node_state_settle(folder, &one, &err), 0);
+    assert_false(one.is_sync_due);
+    /* Once. */
+    one.epoch = 7;
+    assert_int_equal(flyt_node_state_become(folder, &one, NULL, 0, &err), 0);
+    assert_int_equal(epoch_there(), 7);
+    assert_false(one.is_sync_due);
+    flyt_node_state_fini(&one);
+}
+
+/* The state has become another one than was written ahead, or what was written is not there any more. */
+static void test_a_state_is_written_ahead_in_vain(void **state)
+{
+    struct flyt_node_state one = {.key_number = 1, .epoch = 5};
+    struct flyt_error err = {0};
+    char next[96];
+
+    snprintf(next, sizeof next, "%s.next", file);
+    assert_int_equal(flyt_node_state_write_ahead(folder, &one, NULL, 0, &err), 0);
+    one.epoch = 6;
+    assert_int_equal(flyt_node_state_become(folder, &one, NULL, 0, &err), 0);
+    assert_int_equal(epoch_there(), 6);
+    assert_int_equal(flyt_node_state_settle(folder, &one, &err), 0);
+    assert_int_equal(access(next, F_OK), -1);
+    assert_null(one.ahead);
+    assert_int_equal(flyt_node_state_write_ahead(folder, &one, NULL, 0, &err), 0);
+    assert_int_equal(unlink(next), 0);
+    assert_int_equal(flyt_node_state_become(folder, &one, NULL, 0, &err), 0);
+    assert_int_equal(epoch_there(), 6);
+    /* It cannot be written: then it is written when it has to be. */
+    assert_int_equal(mkdir(next, 0700), 0);
+    one.epoch = 7;
+    assert_int_equal(flyt_node_state_write_ahead(folder, &one, NULL, 0, &err), -EISDIR);
+    assert_null(one.ahead);
+    assert_int_equal(flyt_node_state_become(folder, &one, NULL, 0, &err), 0);
+    assert_int_equal(epoch_there(), 7);
+    assert_int_equal(rmdir(next), 0);
+    flyt_node_state_fini(&one);
+}
+
 static void test_uuids(void **state)
 {
     static const char *const bad[] = {"",
@@ -253,6 +325,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_keys_are_random, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage_is_noticed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failed_write_changes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_state_is_written_ahead, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_state_is_written_ahead_in_vain, set_up, tear_down),
         cmocka_unit_test(test_uuids),
     };
 
