@@ -50,8 +50,6 @@ void flyt_peer_close(struct flyt_peer *peer)
     if (peer->fd >= 0)
         shutdown(peer->fd, SHUT_RDWR);
     peer->fd = flyt_close(peer->fd);
-    if (peer->secure)
-        flyt_secure_drain(peer->secure, FLYT_PEER_FAREWELL_MS);
     peer->secure = flyt_secure_free(peer->secure);
 }
 

@@ -38,7 +38,8 @@ struct flyt_peer {
  */
 int flyt_peer_open(struct flyt_peer *peer, int fd, const unsigned char *key, bool is_sender, int cancel_fd,
                    struct flyt_error *err);
-/* What was written still goes out. To be called for a zeroed one with fd -1, too. */
+/* Whether what was written still goes out is left to chance: flyt_peer_part before it makes sure. To be called for a
+ * zeroed one with fd -1, too. */
 void flyt_peer_close(struct flyt_peer *peer);
 
 /* Sends all of the parts, which are written to; waits as long as it takes. 0; -ECANCELED; -EPIPE: the other side has

@@ -111,8 +111,11 @@ static void *run_between(void *user)
         if (polls[0].revents && !has_end)
             has_end = !pass_on(self, &done_bytes);
     }
-    shutdown(self->source_fd, SHUT_RDWR);
+    shutdown(self->source_fd, SHUT_WR);
     shutdown(self->target_fd, SHUT_RDWR);
+    /* Until the first server has closed it, too: then it is ready for another move. */
+    while (recv(self->source_fd, back, sizeof back, 0) > 0)
+        continue;
     return NULL;
 }
 
