@@ -132,7 +132,7 @@ static CUresult time_of(const struct flyt_event *event, double *ret_ms)
     const struct flyt_resume_base *base = &event->device->base;
     float ms;
     if (event->origin == FLYT_EVENT_RESTORED_WITH_TIME) {
-        *ret_ms = ((double)event->time_ns - (double)base->time_ns) / 1e6;
+        *ret_ms = (double)(int64_t)(event->time_ns - base->time_ns) / 1e6;
         return CUDA_SUCCESS;
     }
     CUresult result = flyt_moment_poll(base->moment);

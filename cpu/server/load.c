@@ -36,6 +36,7 @@ struct load {
     struct flyt_load_memory memory;
     struct flyt_receiving *receiving; /* NULL: it does not come from another node */
     uint64_t extent_count, page_count;
+    uint64_t offset_ns; /* of the clock on the wall */
     struct module *modules;
     size_t module_count, module_room;
     /* The module image whose parts come: what is there of it. */
@@ -166,6 +167,7 @@ static int take_event(struct load *self, const flyt_checkpoint_object *object)
     }
     if (!flyt_state_event_get(object->value.value_val, object->value.value_len, &self->events[self->event_count]))
         return flyt_error_set(self->err, -EBADMSG, "%s has an event that makes no sense", image_name);
+    flyt_state_event_from_wall(&self->events[self->event_count], self->offset_ns);
     self->event_count++;
     return 0;
 }
@@ -371,6 +373,7 @@ static int settle_events(struct load *self)
 static int load_all(struct load *self, int fd, bool is_file)
 {
     int status = 0;
+    self->offset_ns = flyt_state_wall_offset(self->session->clock_ns);
     self->piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
     if (!self->piece)
         return no_memory(self);

@@ -186,7 +186,8 @@ static struct flyt_checkpoint_writer *begin_image(int *ret_fd)
 static void put_event(struct flyt_checkpoint_writer *writer, uint64_t number, unsigned id, bool has_time,
                       uint64_t time_ns)
 {
-    const struct flyt_state_event state = {fake_program_event(id), has_time, time_ns};
+    const struct flyt_state_event state = {
+        .event_id = fake_program_event(id), .has_time = has_time, .time_ns = time_ns};
     unsigned char bytes[FLYT_STATE_EVENT_BYTES];
     struct flyt_error err;
     flyt_state_event_put(&state, bytes);

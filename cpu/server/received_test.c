@@ -263,6 +263,47 @@ static void a_program_goes_on_packed_and_encrypted(void **state)
     go_on_there(*state, 1, FLYT_CHECKPOINT_PACK_ZSTD, true);
 }
 
+/* The machine of one of the servers was started long before that of the other: times of events mean the same. */
+static void times_are_right_on_another_machine(void **state)
+{
+    static const char ahead_s[] = "1000000";
+    struct fake_image *self = *state;
+    char own[4096], library[4200];
+    ssize_t bytes = readlink("/proc/self/exe", own, sizeof own - 1);
+    assert_true(bytes > 0);
+    own[bytes] = 0;
+    *strrchr(own, '/') = 0;
+    snprintf(library, sizeof library, "%s/fake_clock.so", own);
+    assert_int_equal(access(library, R_OK), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        struct link link;
+        float ms;
+        setenv("LD_PRELOAD", library, 1);
+        setenv("FAKE_CLOCK_S", i ? "0" : ahead_s, 1);
+        fake_image_begin(self);
+        const float before_ms = fake_program_elapsed(&self->node.wire, 1, 2, CUDA_SUCCESS);
+        open_link(&link, 1, false);
+        setenv("FAKE_CLOCK_S", i ? ahead_s : "0", 1);
+        begin_link(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+        unsetenv("LD_PRELOAD");
+        fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
+        fake_image_stop(self, MOVE_ID);
+        assert_int_equal(await_received(self, MOVE_ID), 0);
+        fake_image_leave(self);
+        fake_image_come_back(self);
+        assert_float_equal(fake_program_elapsed(&self->node.wire, 1, 2, CUDA_SUCCESS), before_ms, 0.001);
+        fake_program_record(&self->node.wire, 3);
+        ms = fake_program_elapsed(&self->node.wire, 1, 3, CUDA_SUCCESS);
+        if (ms < before_ms || ms > 1e8f) /* what is wrong is off by 1e9 */
+            fail_msg("it has taken %g ms, and then %g", (double)before_ms, (double)ms);
+        fake_node_finish(&self->node, self->node.second);
+        close_link(&link);
+        fake_image_tear_down(state);
+        fake_image_set_up(state);
+        self = *state;
+    }
+}
+
 /* ---- it goes on where it is ---- */
 
 struct trouble {
@@ -542,6 +583,7 @@ int main(void)
         TEST(a_program_goes_on_over_encrypted_connections),
         TEST(a_program_goes_on_packed),
         TEST(a_program_goes_on_packed_and_encrypted),
+        TEST(times_are_right_on_another_machine),
         TEST(what_is_cut_off_or_damaged_is_not_taken),
         TEST(the_reason_is_told_on_both_sides),
         TEST(a_library_that_cannot_be_loaded_is_named),

@@ -22,8 +22,22 @@ enum { FLYT_STATE_EVENT_BYTES = 24 };
 struct flyt_state_event {
     uint64_t event_id;
     bool has_time;
-    uint64_t time_ns; /* of the session's clock (resume.h); 0 where it has none */
+    bool is_wall;     /* the time is that of CLOCK_REALTIME, for a server on another machine, or after its start */
+    uint64_t time_ns; /* of the session's clock (resume.h), else; 0 where it has none. Modulo 2^64 */
 };
+
+/*
+ * Session's clocks are of one machine, from when it was started; what leaves it has times of CLOCK_REALTIME. Both
+ * functions change *event to that clock, and back to the session's here; those without a time, or of that clock
+ * already, stay as they are. offset_ns: flyt_state_wall_offset's.
+ *
+ * Times between events of before stay as they were. Between one of before and one of after it is as exact as the
+ * machines' clocks are with each other (NTP on one network: a millisecond), and what they were set by meanwhile.
+ */
+void flyt_state_event_to_wall(struct flyt_state_event *event, uint64_t offset_ns);
+void flyt_state_event_from_wall(struct flyt_state_event *event, uint64_t offset_ns);
+/* By how much CLOCK_REALTIME is ahead of the session's clock, modulo 2^64: of a few tries the closest. */
+uint64_t flyt_state_wall_offset(uint64_t (*clock_ns)(void));
 
 void flyt_state_event_put(const struct flyt_state_event *event, unsigned char *ret_bytes);
 /* False: these bytes are none. */

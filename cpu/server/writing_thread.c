@@ -11,6 +11,7 @@
 #include "cpu/server/copier.h"
 #include "cpu/server/sending.h"
 #include "cpu/server/session.h"
+#include "cpu/server/state.h"
 #include "cpu/server/writing.h"
 #include "rpc/base/fault_point.h"
 
@@ -152,9 +153,24 @@ static int put_libraries(struct flyt_writing *writing, const struct flyt_writing
 
 /* ---- the state, which is an image itself ---- */
 
+/* Images leave the machine. */
+static int put_event(struct flyt_writing *writing, const flyt_checkpoint_object *object, uint64_t offset_ns,
+                     struct flyt_error *err)
+{
+    flyt_checkpoint_object wall = *object;
+    unsigned char bytes[FLYT_STATE_EVENT_BYTES];
+    struct flyt_state_event event;
+    if (!flyt_state_event_get(object->value.value_val, object->value.value_len, &event))
+        return flyt_error_set(err, -EBADMSG, "the session's state has an event that makes no sense");
+    flyt_state_event_to_wall(&event, offset_ns);
+    flyt_state_event_put(&event, bytes);
+    wall.value.value_val = (char *)bytes;
+    return flyt_checkpoint_put_object(writing->writer, &wall, err);
+}
+
 static int put_state_record(struct flyt_writing *writing, struct flyt_checkpoint_reader *reader,
-                            const struct flyt_checkpoint_record *record, uint64_t *event_number, void *contents,
-                            struct flyt_error *err)
+                            const struct flyt_checkpoint_record *record, uint64_t *event_number, uint64_t offset_ns,
+                            void *contents, struct flyt_error *err)
 {
     flyt_checkpoint_object object;
     int status;
@@ -162,7 +178,7 @@ static int put_state_record(struct flyt_writing *writing, struct flyt_checkpoint
     case FLYT_CHECKPOINT_OBJECT:
         object = record->body->object;
         object.number = (*event_number)++;
-        return flyt_checkpoint_put_object(writing->writer, &object, err);
+        return put_event(writing, &object, offset_ns, err);
     case FLYT_CHECKPOINT_GLOBAL:
         status = record->place_bytes ? flyt_checkpoint_place(reader, contents, err) : 0;
         return status ? status
@@ -180,12 +196,13 @@ static int put_state(struct flyt_writing *writing, const struct flyt_writing_rou
     struct flyt_checkpoint_reader *reader = NULL;
     struct flyt_checkpoint_record record;
     uint64_t event_number = round->event_number;
+    const uint64_t offset_ns = flyt_state_wall_offset(writing->session->clock_ns);
     void *contents = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
     int status = contents ? 0 : flyt_error_set(err, -ENOMEM, "out of host memory");
     if (!status)
         status = flyt_checkpoint_reader_new(round->state_fd, "the session's state", true, &reader, err);
     while (!status && (status = flyt_checkpoint_next(reader, &record, err)) > 0)
-        status = put_state_record(writing, reader, &record, &event_number, contents, err);
+        status = put_state_record(writing, reader, &record, &event_number, offset_ns, contents, err);
     flyt_checkpoint_reader_free(reader);
     free(contents);
     return status;
