@@ -138,6 +138,9 @@ static bool make_good(struct flyt_server_link_message *message, uint32_t kind)
     case FLYT_SERVER_LINK_RESUME:
         message->resume.is_made = 1;
         return false;
+    case FLYT_SERVER_LINK_RECEIVE:
+        message->receive.move_id = 1;
+        return true;
     case FLYT_SERVER_LINK_SESSION:
     case FLYT_SERVER_LINK_DATA:
     case FLYT_SERVER_LINK_EXTENT:
