@@ -46,19 +46,6 @@ static bool are_in_order(int link_fd, const int *fds, unsigned stream_count)
     return is_good;
 }
 
-static void say_keys(int fd, const struct flyt_server_link_streams *streams)
-{
-    char text[64];
-    int used = snprintf(text, sizeof text, "%u", streams->is_encrypted);
-
-    for (unsigned i = 0; i <= streams->stream_count; i++)
-        used += snprintf(text + used, sizeof text - (size_t)used, " %02x%02x", streams->keys[i][0],
-                         streams->keys[i][FLYT_KEY_BYTES - 1]);
-    text[used++] = '\n';
-    if (send(fd, text, (size_t)used, MSG_NOSIGNAL) != used)
-        _exit(1);
-}
-
 static void make_one(struct fake *fake, uint64_t id, uint64_t bytes, uint64_t word)
 {
     unsigned index = (unsigned)id % FAKE_EXTENTS_MAX;
@@ -102,7 +89,7 @@ static int obey_node(struct fake *fake, const int *fds, const struct flyt_server
         else if (!strcmp(word, "gone"))
             forget_one(fake, a);
         else if (!strcmp(word, "keys"))
-            say_keys(fds[0], streams);
+            fake_say_keys(fds[0], streams);
         else
             break;
     }

@@ -17,17 +17,29 @@ static void say(const struct fake *fake, unsigned stream, const char *text)
         _exit(1);
 }
 
+void fake_say_keys(int fd, const struct flyt_server_link_streams *streams)
+{
+    char text[64];
+    int used = snprintf(text, sizeof text, "%u", streams->is_encrypted);
+
+    for (unsigned i = 0; i <= streams->stream_count; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, " %02x%02x", streams->keys[i][0],
+                         streams->keys[i][FLYT_KEY_BYTES - 1]);
+    text[used++] = '\n';
+    if (send(fd, text, (size_t)used, MSG_NOSIGNAL) != used)
+        _exit(1);
+}
+
 void fake_send_begin(struct fake *fake, const int *fds, unsigned count)
 {
-    const struct flyt_server_link_streams *streams = &fake->message.move.streams;
-    char text[40 + 2 * FLYT_TICKET_KEY_BYTES];
+    char number[8];
 
+    fake->sending.streams = fake->message.move.streams;
     for (unsigned i = 0; i < count; i++) {
         fake->sending.fds[i] = fds[i];
-        int bytes = snprintf(text, sizeof text, "stream %u %s", i, streams->is_encrypted ? "" : "clear");
-        for (unsigned j = 0; streams->is_encrypted && j < FLYT_TICKET_KEY_BYTES; j++)
-            bytes += snprintf(text + bytes, sizeof text - (size_t)bytes, "%02x", streams->keys[i][j]);
-        say(fake, i, text);
+        snprintf(number, sizeof number, "%u", i);
+        if (i)
+            say(fake, i, number);
     }
     fake->sending.count = count;
 }
@@ -36,19 +48,22 @@ void fake_send_forget(struct fake *fake)
 {
     while (fake->sending.count)
         close(fake->sending.fds[--fake->sending.count]);
-    fake->sending.is_awaiting = false;
+    fake->sending.is_awaiting = fake->sending.is_acknowledged = false;
     fake->sending.line_bytes = 0;
 }
 
 void fake_send_stop(struct fake *fake)
 {
-    char text[500];
-    int bytes = snprintf(text, sizeof text, "image %" PRIu64, fake->sequence);
+    char text[120];
 
-    for (unsigned i = 0; i < FAKE_EXTENTS_MAX && bytes < 400; i++)
-        if (fake->extents[i].fd)
-            bytes +=
-                snprintf(text + bytes, sizeof text - (size_t)bytes, " %" PRIu64, fake_read_word(fake->extents[i].fd));
+    for (unsigned i = 0; i < FAKE_EXTENTS_MAX; i++) {
+        if (!fake->extents[i].fd)
+            continue;
+        snprintf(text, sizeof text, "make %" PRIu64 " %" PRIu64 " %" PRIu64, fake->extents[i].extent.extent_id,
+                 fake->extents[i].extent.bytes, fake_read_word(fake->extents[i].fd));
+        say(fake, 0, text);
+    }
+    snprintf(text, sizeof text, "end %" PRIu64, fake->sequence);
     fake->sending.is_awaiting = true;
     say(fake, 0, text);
 }
@@ -71,6 +86,10 @@ void fake_send_hear(struct fake *fake)
 
     if (bytes < 0 && errno == EAGAIN)
         return;
+    if (bytes <= 0 && fake->sending.is_acknowledged) { /* nothing is to come any more */
+        fake_send_forget(fake);
+        return;
+    }
     if (bytes <= 0) {
         fail(fake, -EPIPE, "the connection to the other node has ended");
         return;
@@ -82,10 +101,15 @@ void fake_send_hear(struct fake *fake)
         return;
     *end = 0;
     fake->sending.line_bytes = 0;
-    if (strcmp(line, "ok") != 0) {
+    if (!strcmp(line, "keys")) {
+        fake_say_keys(fake->sending.fds[0], &fake->sending.streams);
+        return;
+    }
+    if (strcmp(line, "0") != 0) {
         fail(fake, -EIO, line);
         return;
     }
     fake->sending.is_awaiting = false;
+    fake->sending.is_acknowledged = true;
     fake_move_say_stopped(fake, 0, NULL);
 }

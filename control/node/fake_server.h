@@ -46,8 +46,10 @@ struct fake {
     } move;
     struct {
         int fds[1 + FLYT_MIGRATION_STREAMS_MAX];
-        unsigned count;   /* of these; 0: it sends to no other node */
+        unsigned count; /* of these; 0: it sends to no other node */
+        struct flyt_server_link_streams streams;
         bool is_awaiting; /* what it has sent at its stop is not acknowledged */
+        bool is_acknowledged;
         char line[300];
         size_t line_bytes;
     } sending;
@@ -96,6 +98,8 @@ void fake_send_stop(struct fake *fake);
 /* Something has come from there. */
 void fake_send_hear(struct fake *fake);
 void fake_send_forget(struct fake *fake);
+/* A line: whether they are encrypted, and the first and last byte of each key. */
+void fake_say_keys(int fd, const struct flyt_server_link_streams *streams);
 
 /* ---- fake_target.c ---- */
 

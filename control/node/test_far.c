@@ -213,14 +213,13 @@ void test_far_say(struct test_far_connection *connection, const char *line)
 void test_far_take(struct test_far *far, const struct test_program *program)
 {
     struct test_far_connection *connection = test_far_connection(far, program, 0);
-    unsigned long long sequence, word;
-    const char *line = test_far_line(far, connection);
+    unsigned long long id, bytes, word;
 
-    if (!strncmp(line, "stream", 6))
-        line = test_far_line(far, connection);
-    if (sscanf(line, "image %llu %llu", &sequence, &word) != 2 || word != 4711)
-        fail_msg("not its image: %s", line);
-    test_far_say(connection, "ok");
+    if (sscanf(test_far_line(far, connection), "make %llu %llu %llu", &id, &bytes, &word) != 3 || id != 1 ||
+        word != 4711)
+        fail_msg("not its image");
+    test_contains(test_far_line(far, connection), "end ");
+    test_far_say(connection, "0");
 }
 
 void test_far_take_all(struct test_far *far, const struct test_program *programs, unsigned count)
