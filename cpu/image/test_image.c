@@ -158,6 +158,43 @@ int test_read(const void *data, size_t bytes, struct flyt_checkpoint_totals *ret
     return status;
 }
 
+struct test_bytes test_stream_sample(void)
+{
+    enum { BATCH = 4 };
+    static unsigned char hashes[TEST_EXTENT_PAGES * FLYT_CHECKPOINT_PAGE_HASH_BYTES], page[PAGE];
+    const uint64_t base = flyt_window_base(0);
+    const flyt_checkpoint_run apart[] = {{base, 1}, {base + 2 * PAGE, BATCH - 1}}, alone = {base + PAGE, 1};
+    const flyt_checkpoint_sequence sequence = {.received = 30, .executed = 20, .completed = 10};
+    flyt_auto_close int fd = test_fd("", 0);
+    flyt_checkpoint_head head = test_head(7, 0);
+    struct flyt_checkpoint_writer *writer;
+    struct flyt_error err;
+    uint64_t number;
+
+    memset(hashes, 0x55, sizeof hashes);
+    test_page(page, 3);
+    DO(flyt_checkpoint_writer_new(fd, "sample", &head, FLYT_CHECKPOINT_PACK_NOT, &writer, &err));
+    DO(flyt_checkpoint_put_slot(writer, 0, 8ull << 30, &err));
+    DO(flyt_checkpoint_put_streams(writer, 2, "0123456789abcdef", &err));
+    DO(flyt_checkpoint_put_alive(writer, 1, &err));
+    DO(flyt_checkpoint_put_round(writer, &err));
+    DO(flyt_checkpoint_put_extent(writer, base, FLYT_CHECKPOINT_EXTENT_ALIGN, &err));
+    DO(flyt_checkpoint_put_elsewhere(writer, 1, apart, 2, hashes, &number, &err));
+    assert_int_equal(number, 1);
+    DO(flyt_checkpoint_put_pages(writer, base + PAGE, 1, page, hashes, &err));
+    DO(flyt_checkpoint_put_run(writer, base + (BATCH + 1) * PAGE, TEST_EXTENT_PAGES - BATCH - 1, FLYT_CHECKPOINT_ZERO,
+                               NULL, &err));
+    DO(flyt_checkpoint_put_alive(writer, 5000, &err));
+    DO(flyt_checkpoint_put_round(writer, &err));
+    DO(flyt_checkpoint_put_elsewhere(writer, 2, &alone, 1, hashes, &number, &err));
+    assert_int_equal(number, 2);
+    DO(flyt_checkpoint_put_sequence(writer, &sequence, &err));
+    assert_int_equal(flyt_checkpoint_writer_pages(writer), TEST_EXTENT_PAGES + 1);
+    DO(flyt_checkpoint_put_end(writer, &err));
+    flyt_checkpoint_writer_free(writer);
+    return test_contents(fd);
+}
+
 /* ---- bytes taken apart ---- */
 
 /* CRC-32C, bit by bit, as its definition says. */
@@ -223,6 +260,17 @@ static void put_head(unsigned char *at, const struct test_record *record, uint64
     put_word(at + 36, test_checksum(at, 36));
 }
 
+/* Of a record of pages that are elsewhere, as far as it is one. */
+static uint64_t count_elsewhere(const struct test_bytes *body)
+{
+    uint64_t page_count = 0;
+
+    for (uint32_t i = 0; body->bytes >= 16 && i < word(body->data + 12) && 16 + 12 * ((size_t)i + 1) <= body->bytes;
+         i++)
+        page_count += word(body->data + 16 + 12 * i + 8);
+    return page_count;
+}
+
 struct test_bytes test_join(const struct test_records *records)
 {
     struct test_bytes image = {.bytes = PREAMBLE_BYTES};
@@ -243,6 +291,8 @@ struct test_bytes test_join(const struct test_records *records)
         memcpy(body, record->body.data, record->body.bytes);
         if (record->type == FLYT_CHECKPOINT_PAGES)
             page_count += word(body + 8);
+        if (record->type == FLYT_CHECKPOINT_ELSEWHERE)
+            page_count += count_elsewhere(&record->body);
         if (record->type == FLYT_CHECKPOINT_END && record->body.bytes == END_BODY_BYTES) {
             struct flyt_sha256 so_far = hash;
             put_long(body, i);

@@ -29,6 +29,10 @@ enum { TEST_EXTENT_PAGES = FLYT_CHECKPOINT_EXTENT_ALIGN / FLYT_CHECKPOINT_PAGE_B
 void test_put_sample(struct flyt_checkpoint_writer *writer);
 struct test_bytes test_sample(enum flyt_checkpoint_packing packing);
 
+/* One for a server of another node, with two further connections: of the pages of its one extent some are in the image,
+ * some elsewhere, in two rounds. */
+struct test_bytes test_stream_sample(void);
+
 /* A descriptor from which the bytes can be read, from the beginning. */
 int test_fd(const void *data, size_t bytes);
 /* Everything that a descriptor holds, from the beginning. */

@@ -1,8 +1,9 @@
 /*
  * Damaged checkpoint images against their reader: each round takes the records of a valid image, damages some, puts in,
  * takes out and exchanges others, mostly with checksums that are right again, and reads the result whole, as a file and
- * as a stream. What is looked for are crashes, reads and writes outside, leaks (with a sanitizer) and hangs; and that
- * nothing passes whose pages were not all there. The run depends on its seed alone.
+ * as a stream; so it does with the heads of frames and the answers that go beside one. What is looked for are crashes,
+ * reads and writes outside, leaks (with a sanitizer) and hangs; and that nothing passes whose pages were not all there.
+ * The run depends on its seed alone.
  *
  * usage: image-fuzz [SECONDS [SEED]]     (default: 3 seconds, seed 1)
  */
@@ -13,6 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cpu/image/answer.h"
+#include "cpu/image/frame.h"
 #include "cpu/image/test_image.h"
 #include "rpc/base/clock.h"
 
@@ -74,7 +77,7 @@ static void change_record(struct test_records *records, struct test_bytes *copie
         test_insert(records, below(records->count), *record);
         break;
     case 2:
-        record->type = below(16);
+        record->type = below(19);
         break;
     case 3:
         record->flags ^= 1u << below(3);
@@ -124,15 +127,45 @@ static void read_whole(const struct test_bytes *image)
     close(fd);
 }
 
+/* A frame's head and an answer: what passes is within its bounds. */
+static void read_beside(void)
+{
+    const struct flyt_frame frame = {.number = 1 + below(3),
+                                     .first_page = below(300),
+                                     .page_count = below(70),
+                                     .encoding = (flyt_checkpoint_encoding)below(6),
+                                     .payload_bytes = below(5) * FLYT_CHECKPOINT_PAGE_BYTES};
+    const struct flyt_answer answer = {.is_final = below(2), .status = -(int)below(3), .sentence = "no memory"};
+    unsigned char head[FLYT_FRAME_HEAD_BYTES];
+    struct test_bytes bytes = {malloc(FLYT_ANSWER_BYTES_MAX), 0};
+    struct flyt_answer said = {.status = 0};
+    struct flyt_frame read;
+
+    if (!bytes.data)
+        abort();
+    flyt_frame_put(&frame, head);
+    if (flyt_frame_get(head, &read) && (read.page_count > FLYT_CHECKPOINT_DATA_PAGES_MAX || !read.page_count ||
+                                        read.first_page + read.page_count > FLYT_CHECKPOINT_BATCH_PAGES_MAX ||
+                                        read.payload_bytes > read.page_count * FLYT_CHECKPOINT_PAGE_BYTES))
+        abort();
+    bytes.bytes = flyt_answer_put(&answer, bytes.data);
+    for (unsigned changes = below(3); changes; changes--)
+        damage(&bytes, bytes.bytes);
+    if (flyt_answer_get(bytes.data, bytes.bytes, &said) > (int)bytes.bytes || said.status > 0)
+        abort();
+    free(bytes.data);
+}
+
 int main(int argc, char **argv)
 {
     unsigned seconds = argc > 1 ? (unsigned)atoi(argv[1]) : 3;
-    struct test_bytes images[] = {test_sample(FLYT_CHECKPOINT_PACK_LZ4), test_sample(FLYT_CHECKPOINT_PACK_ZSTD)};
+    struct test_bytes images[] = {test_sample(FLYT_CHECKPOINT_PACK_LZ4), test_sample(FLYT_CHECKPOINT_PACK_ZSTD),
+                                  test_stream_sample()};
 
     state = argc > 2 ? strtoull(argv[2], NULL, 0) | 1 : 1;
     for (uint64_t end_ms = flyt_clock_ms() + seconds * 1000ull; flyt_clock_ms() < end_ms;) {
         for (int i = 0; i < 100; i++, round_count++) {
-            struct test_records records = test_split(&images[below(2)]);
+            struct test_records records = test_split(&images[below(3)]);
             struct test_bytes copies[CHANGED_MAX];
             unsigned copy_count = 0;
             for (unsigned changes = below(4); changes; changes--)
@@ -141,6 +174,7 @@ int main(int argc, char **argv)
             for (unsigned changes = below(8) ? 0 : below(4); changes; changes--)
                 damage(&image, image.bytes);
             read_whole(&image);
+            read_beside();
             free(image.data);
             while (copy_count)
                 free(copies[--copy_count].data);
@@ -149,5 +183,6 @@ int main(int argc, char **argv)
     printf("%" PRIu64 " images, %" PRIu64 " read all the same\n", round_count, good_count);
     free(images[0].data);
     free(images[1].data);
+    free(images[2].data);
     return 0;
 }
