@@ -591,5 +591,6 @@ void flyt_measure_limit(struct flyt_cluster *cluster, const char *limit);
 void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node);
 /* One that is over; its phase says how. */
 void flyt_measure_migration(struct flyt_cluster *cluster, const flyt_migration_use *use, bool is_between_nodes);
+void flyt_measure_saving(struct flyt_cluster *cluster, const struct flyt_saving *saving);
 
 #endif

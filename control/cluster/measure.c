@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "control/cluster/migration.h"
+#include "control/cluster/saving.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -17,6 +18,7 @@ struct flyt_cluster_metrics {
     struct flyt_metric *limits, *heartbeats, *placement_seconds, *attach_seconds, *attaches, *call_seconds,
         *call_errors, *store_seconds, *store_errors;
     struct flyt_metric *migrations, *migrating, *migration_standstill, *migration_bytes, *migration_rounds;
+    struct flyt_metric *checkpoints, *restores, *saving, *checkpoint_standstill, *checkpoint_bytes, *checkpoint_seconds;
 };
 
 /* Of migrations: within a node, to another one. */
@@ -102,9 +104,51 @@ static void refresh(void *user)
     }
     for (size_t i = 0; i < sizeof scopes / sizeof *scopes; i++)
         flyt_metric_set(m->migrating, &scopes[i], (double)migrating[i]);
+    uint64_t saving = 0;
+    for (const struct flyt_saving *one = cluster->savings; one; one = one->next)
+        saving += one->is_begun;
+    flyt_metric_set(m->saving, NULL, (double)saving);
     flyt_metric_set(m->connections, NULL, (double)links);
     flyt_metric_set(m->refused, NULL, cluster->tcp_door ? (double)flyt_door_refused_count(cluster->tcp_door) : 0);
     flyt_metric_set(m->certificate, NULL, cluster->tls ? (double)flyt_tls_expires(cluster->tls) : 0);
+}
+
+static const double standstill_buckets[] = {0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 0};
+static const double bytes_buckets[] = {0x1p20, 0x1p24, 0x1p27, 0x1p30, 0x1p32, 0x1p34, 0x1p36, 0x1p38, 0x1p40, 0};
+
+static int make_migrations(struct flyt_cluster_metrics *m, struct flyt_metrics *all)
+{
+    static const double rounds_buckets[] = {1, 2, 3, 5, 10, 20, 50, 0};
+
+    m->migration_standstill =
+        flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_standstill_seconds", "scope",
+                        "How long programs that moved stood still, the longest of a VM", standstill_buckets);
+    m->migration_bytes = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_copied_bytes", "scope",
+                                         "What was copied to move a VM's programs, all rounds", bytes_buckets);
+    m->migration_rounds = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_rounds", "scope",
+                                          "Rounds of copying that it took", rounds_buckets);
+    if (!m->migration_standstill || !m->migration_bytes || !m->migration_rounds)
+        return -ENOMEM;
+    for (size_t i = 0; i < sizeof scopes / sizeof *scopes; i++) { /* so that rates have a beginning */
+        flyt_metric_add(m->migration_standstill, &scopes[i], 0);
+        flyt_metric_add(m->migration_bytes, &scopes[i], 0);
+        flyt_metric_add(m->migration_rounds, &scopes[i], 0);
+    }
+    return 0;
+}
+
+static int make_checkpoints(struct flyt_cluster_metrics *m, struct flyt_metrics *all)
+{
+    static const double seconds_buckets[] = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 0};
+
+    m->checkpoint_standstill =
+        flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_checkpoint_standstill_seconds", "",
+                        "How long programs that run on stood still, the longest of a checkpoint", standstill_buckets);
+    m->checkpoint_bytes = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_checkpoint_written_bytes", "",
+                                          "What was written of programs' memory, all rounds", bytes_buckets);
+    m->checkpoint_seconds = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_checkpoint_duration_seconds", "",
+                                            "From the order until all images were whole", seconds_buckets);
+    return m->checkpoint_standstill && m->checkpoint_bytes && m->checkpoint_seconds ? 0 : -ENOMEM;
 }
 
 static int make(struct flyt_cluster *cluster)
@@ -149,6 +193,9 @@ static int make(struct flyt_cluster *cluster)
          "Connections whose certificate was refused, or is not admitted"},
         {&m->migrating, FLYT_GAUGE, "flyt_migrations_running", "scope", "VMs whose programs move to another GPU"},
         {&m->migrations, FLYT_COUNTER, "flyt_migrations_total", "outcome scope", "Those that are over"},
+        {&m->saving, FLYT_GAUGE, "flyt_checkpoints_running", "", "Checkpoints and restores under way"},
+        {&m->checkpoints, FLYT_COUNTER, "flyt_checkpoints_total", "outcome", "Checkpoints that are over"},
+        {&m->restores, FLYT_COUNTER, "flyt_restores_total", "outcome", "Restores that are over"},
         {&m->limits, FLYT_COUNTER, "flyt_limits_hit_total", "limit", "Refusals by the limit that was hit"},
         {&m->heartbeats, FLYT_COUNTER, "flyt_heartbeats_total", "node", "Heartbeats of a node"},
         {&m->attach_seconds, FLYT_HISTOGRAM, "flyt_attach_duration_seconds", "", "From a VM's question to its grant"},
@@ -167,21 +214,15 @@ static int make(struct flyt_cluster *cluster)
                                            "Choosing GPUs for a VM among all that there are", placement_buckets);
     if (!m->placement_seconds)
         return -ENOMEM;
-    static const double standstill_buckets[] = {0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 0};
-    static const double bytes_buckets[] = {0x1p20, 0x1p24, 0x1p27, 0x1p30, 0x1p32, 0x1p34, 0x1p36, 0x1p38, 0x1p40, 0};
-    static const double rounds_buckets[] = {1, 2, 3, 5, 10, 20, 50, 0};
-    m->migration_standstill =
-        flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_standstill_seconds", "scope",
-                        "How long programs that moved stood still, the longest of a VM", standstill_buckets);
-    m->migration_bytes = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_copied_bytes", "scope",
-                                         "What was copied to move a VM's programs, all rounds", bytes_buckets);
-    m->migration_rounds = flyt_metric_new(all, FLYT_HISTOGRAM, "flyt_migration_rounds", "scope",
-                                          "Rounds of copying that it took", rounds_buckets);
-    if (!m->migration_standstill || !m->migration_bytes || !m->migration_rounds)
+    if (make_migrations(m, all) || make_checkpoints(m, all))
         return -ENOMEM;
     static const char *const outcomes[] = {"done", "failed"};
-    for (size_t i = 0; i < 2 * sizeof outcomes / sizeof *outcomes; i++)
-        flyt_metric_add(m->migrations, (const char *[]){outcomes[i / 2], scopes[i % 2]}, 0);
+    for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++) {
+        flyt_metric_add(m->checkpoints, &outcomes[i], 0);
+        flyt_metric_add(m->restores, &outcomes[i], 0);
+        for (size_t j = 0; j < sizeof scopes / sizeof *scopes; j++)
+            flyt_metric_add(m->migrations, (const char *[]){outcomes[i], scopes[j]}, 0);
+    }
     static const char *const limits[] = {"capacity", "quota"};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         flyt_metric_add(m->limits, &limits[i], 0);
@@ -273,4 +314,21 @@ void flyt_measure_migration(struct flyt_cluster *cluster, const flyt_migration_u
     flyt_metric_observe(m->migration_standstill, &scope, (double)use->standstill_us / 1e6);
     flyt_metric_observe(m->migration_bytes, &scope, (double)use->copied_bytes);
     flyt_metric_observe(m->migration_rounds, &scope, use->round);
+}
+
+void flyt_measure_saving(struct flyt_cluster *cluster, const struct flyt_saving *saving)
+{
+    struct flyt_cluster_metrics *m = cluster->measures;
+    const bool is_done = saving->use.phase == FLYT_SAVING_DONE;
+    const char *outcome = is_done ? "done" : "failed";
+
+    if (!m)
+        return;
+    flyt_metric_add(saving->is_restore ? m->restores : m->checkpoints, &outcome, 1);
+    if (!is_done || saving->is_restore)
+        return;
+    flyt_metric_observe(m->checkpoint_bytes, NULL, (double)saving->use.copied_bytes);
+    flyt_metric_observe(m->checkpoint_seconds, NULL, (double)saving->use.elapsed_ms / 1e3);
+    if (saving->leaves_running)
+        flyt_metric_observe(m->checkpoint_standstill, NULL, (double)saving->use.standstill_us / 1e6);
 }

@@ -98,6 +98,7 @@ void flyt_saving_tell_end(struct flyt_saving *saving)
     const unsigned count = saving->use.session_count;
 
     remember(saving->cluster, cJSON_Duplicate(object, true));
+    flyt_measure_saving(saving->cluster, saving);
     if (saving->is_restore)
         flyt_event_add(saving->cluster, is_done ? "restore.done" : "restore.failed", saving->who, saving->node, NULL,
                        object, "%u program%s on node %s from images in %s%s%s", count,

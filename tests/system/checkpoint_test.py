@@ -9,7 +9,7 @@ import tempfile
 import time
 
 import harness
-from cluster import System
+from cluster import System, metric_values
 from harness import expect, expect_equal, helper, main, scenario, within
 from steady import MIB, Steady, add_vm, allocation, allocations, events, is_idle, nodes_up, refused, stored
 from survivor import Survivor
@@ -118,6 +118,14 @@ def images_of_running_programs():
         expect_equal(program.ends_right() > 0, True, "rounds")
         is_idle(system)
         expect_equal(len(events(system, "checkpoint.done", system.vm_ip(0))), 4, "events")
+        values = system.metrics("cluster")
+        expect_equal({labels["outcome"]: count for labels, count in metric_values(values, "flyt_checkpoints_total")},
+                     {"done": 4, "failed": 0}, "counted")
+        for name in ("standstill_seconds", "written_bytes", "duration_seconds"):
+            (_, count), = metric_values(values, "flyt_checkpoint_%s_count" % name)
+            (_, sum_), = metric_values(values, "flyt_checkpoint_%s_sum" % name)
+            expect(count == 4 and sum_ > 0, name, "measured", count, sum_)
+        expect(metric_values(values, "flyt_checkpoint_written_bytes_sum")[0][1] >= 4 * 24 * MIB, "bytes written")
         expect_equal(len(system.flytctl("checkpoints", system.vm_ip(0))), 4, "flytctl checkpoints")
 
 
@@ -153,6 +161,8 @@ def programs_wait_and_go_on():
         steady.ends_right()
         is_idle(system)
         expect_equal((len(events(system, "checkpoint.done")), len(events(system, "restore.done"))), (2, 2), "events")
+        restores = metric_values(system.metrics("cluster"), "flyt_restores_total")
+        expect_equal({labels["outcome"]: count for labels, count in restores}, {"done": 2, "failed": 0}, "counted")
 
 
 @scenario
