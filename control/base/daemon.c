@@ -12,6 +12,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "rpc/base/build_name.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -104,7 +105,7 @@ static int take_options(struct flyt_daemon *daemon, int argc, char **argv)
             print_help(config);
             return 0;
         } else if (option == 'v') {
-            printf("%s %s\n", config->name, FLYT_BUILD_NAME);
+            printf("%s %s\n", config->name, flyt_build_name);
             return 0;
         } else if (option >= 1000) {
             status = config->option(config->user, config->options[option - 1000].name, optarg);

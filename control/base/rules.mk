@@ -3,8 +3,6 @@
 CONTROL_OBJS := $(call objs,$(filter-out %_test.c control/base/test_%,$(wildcard control/base/*.c))) $(GEN)/control_xdr.o $(RPC_OBJS)
 CONTROL_LIBS := $(RPC_LIBS) -lsystemd -lconfig -lcjson -lmicrohttpd -lssl -lcrypto
 
-control_base_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
-
 control_base_tests := $(patsubst %.c,$(B)/%,$(wildcard control/base/*_test.c))
 $(control_base_tests): $(B)/%: $(B)/%.o $(call objs,$(wildcard control/base/test_*.c)) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) -lcmocka

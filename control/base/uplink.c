@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "control/base/tls.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/log.h"
 #include "rpc/base/url.h"
 
@@ -242,8 +243,10 @@ static void hello_done(void *user, int status, void *result)
 
 static void ask(struct flyt_uplink *uplink)
 {
-    flyt_hello_args args = {
-        .protocol = FLYT_CONTROL_PROTOCOL, .build = FLYT_BUILD_NAME, .kind = uplink->config.kind, .name = uplink->name};
+    flyt_hello_args args = {.protocol = FLYT_CONTROL_PROTOCOL,
+                            .build = (char *)flyt_build_name,
+                            .kind = uplink->config.kind,
+                            .name = uplink->name};
     memcpy(args.instance, uplink->instance, sizeof args.instance);
     int status = flyt_peer_call(uplink->peer, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, FLYT_HELLO,
                                 (xdrproc_t)xdr_flyt_hello_args, &args, (xdrproc_t)xdr_flyt_hello_res,

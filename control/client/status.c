@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "control/client/client.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 
 static void refresh(void *user);
@@ -116,7 +117,7 @@ void flyt_status_serve(struct flyt_client_manager *manager, struct flyt_call *ca
     flyt_local_status_res res = {.outcome = {.text = (char *)""}};
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "vm_ip", manager->settings->vm_ip);
-    cJSON_AddStringToObject(object, "build", FLYT_BUILD_NAME);
+    cJSON_AddStringToObject(object, "build", flyt_build_name);
     cJSON_AddStringToObject(object, "manager", flyt_uplink_address(manager->uplink));
     cJSON_AddBoolToObject(object, "connected", flyt_uplink_is_up(manager->uplink));
     cJSON_AddStringToObject(object, "cause", flyt_uplink_cause(manager->uplink));

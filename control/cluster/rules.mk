@@ -6,9 +6,7 @@ CLUSTER_PURE_OBJS := $(call objs,$(addprefix control/cluster/,capacity.c placeme
 # control/store's rules are read after these: known at the second expansion.
 .SECONDEXPANSION:
 
-control_cluster_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
-
-$(B)/bin/flyt-cluster-manager: $(B)/control/cluster/main.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS)
+$(B)/bin/flyt-cluster-manager: $(B)/control/cluster/main.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS) $(BUILD_NAME)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm
 CONTROL += $(B)/bin/flyt-cluster-manager

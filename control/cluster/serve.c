@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "control/cluster/saving.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/log.h"
 
 enum { PROBE_MS = 2000 };
@@ -109,7 +110,7 @@ static void reply_hello(struct flyt_call *call, struct flyt_cluster *cluster, en
     const char *elsewhere = flyt_lead_elsewhere(cluster);
     flyt_url_text urls[FLYT_MANAGERS_MAX];
     flyt_hello_res res = {.outcome = {FLYT_STATUS_OK, empty},
-                          .build = (char *)FLYT_BUILD_NAME,
+                          .build = (char *)flyt_build_name,
                           .epoch = flyt_lead_known_epoch(cluster),
                           .is_leader = is_person ? flyt_lead_knows_wishes(cluster) : cluster->is_leader,
                           .leaders.leaders_val = urls};
@@ -231,7 +232,7 @@ static void serve_hello(struct flyt_call *call, void *data)
 
     if (args->protocol != FLYT_CONTROL_PROTOCOL) {
         snprintf(sentence, sizeof sentence, "protocol %u, this manager (%s) speaks %d: upgrade the older one",
-                 args->protocol, FLYT_BUILD_NAME, FLYT_CONTROL_PROTOCOL);
+                 args->protocol, flyt_build_name, FLYT_CONTROL_PROTOCOL);
         refuse_hello(call, FLYT_STATUS_NOT_SUPPORTED, sentence);
         return;
     }

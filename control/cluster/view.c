@@ -7,6 +7,7 @@
 
 #include "control/cluster/migration.h"
 #include "control/cluster/saving.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 
 enum { PAGE_OBJECTS = 1000 };
@@ -430,7 +431,7 @@ static void reply_status(struct flyt_call *call, struct flyt_cluster *cluster)
         vms += ((struct flyt_vm *)cluster->vms.items[i])->has_desired;
     cJSON_AddItemToArray(array, object);
     cJSON_AddStringToObject(object, "manager", cluster->settings->name);
-    cJSON_AddStringToObject(object, "build", FLYT_BUILD_NAME);
+    cJSON_AddStringToObject(object, "build", flyt_build_name);
     add_number(object, "epoch", cluster->epoch);
     cJSON_AddBoolToObject(object, "leader", cluster->is_leader);
     cJSON_AddStringToObject(object, "store", cluster->is_shared_store ? "mongodb" : "sqlite");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "control/flytctl/migrate.h"
+#include "rpc/base/build_name.h"
 
 enum flyt_exit flyt_act(struct flyt_ctl *ctl, uint32_t procedure, xdrproc_t xdr_args, const void *args,
                         const char *format, ...)
@@ -161,7 +162,7 @@ enum flyt_exit flyt_run_version(struct flyt_ctl *ctl, const struct flyt_argument
     bool is_json = ctl->output == FLYT_OUTPUT_JSON;
 
     if (!is_json) {
-        fprintf(ctl->out, "flytctl %s\n", FLYT_BUILD_NAME);
+        fprintf(ctl->out, "flytctl %s\n", flyt_build_name);
         fflush(ctl->out);
     }
     enum flyt_exit status = flyt_view_read(ctl, "status", "", &view);
@@ -169,7 +170,7 @@ enum flyt_exit flyt_run_version(struct flyt_ctl *ctl, const struct flyt_argument
         flyt_view_free(&view);
     if (is_json) {
         fputs("{\"flytctl\":", ctl->out);
-        flyt_json_put_string(ctl->out, FLYT_BUILD_NAME);
+        flyt_json_put_string(ctl->out, flyt_build_name);
         fputs(",\"manager\":", ctl->out);
         if (status == FLYT_EXIT_OK)
             flyt_json_put_string(ctl->out, flyt_link_build(ctl));

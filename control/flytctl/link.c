@@ -12,6 +12,7 @@
 #include "control/flytctl/certificate.h"
 #include "control/flytctl/settings.h"
 #include "control/flytctl/text.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/url.h"
 
@@ -247,7 +248,7 @@ static enum flyt_exit say_unanswered(struct flyt_link *link, int status, uint64_
     case -EPROTO:
         return note(link, FLYT_EXIT_UNREACHABLE,
                     "%s: the cluster manager (build %s) does not know this call: it may be older than flytctl %s",
-                    link->address, *link->build ? link->build : "unknown", FLYT_BUILD_NAME);
+                    link->address, *link->build ? link->build : "unknown", flyt_build_name);
     case -EINVAL:
         return note(link, FLYT_EXIT_USAGE, "an argument is longer than the protocol allows");
     case -EBADMSG:
@@ -262,7 +263,7 @@ static enum flyt_exit say_unanswered(struct flyt_link *link, int status, uint64_
 static enum flyt_exit hello(struct flyt_link *link, struct flyt_strings *ret_leaders)
 {
     flyt_hello_args args = {
-        .protocol = FLYT_CONTROL_PROTOCOL, .build = (char *)FLYT_BUILD_NAME, .kind = link->kind, .name = link->name};
+        .protocol = FLYT_CONTROL_PROTOCOL, .build = (char *)flyt_build_name, .kind = link->kind, .name = link->name};
     flyt_hello_res res;
 
     memcpy(args.instance, link->instance, sizeof args.instance);

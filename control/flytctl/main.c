@@ -14,6 +14,7 @@
 #include "control/flytctl/link.h"
 #include "control/flytctl/screen.h"
 #include "control/flytctl/text.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/log.h"
 
 /* The command line could not be understood. name: of a command that there is not; "" where it is something else. */
@@ -94,7 +95,7 @@ int main(int argc, char **argv)
     if (flyt_option_is(&arguments, "help")) {
         status = put_help(&arguments, read, &err);
     } else if (!read && flyt_option_is(&arguments, "version")) {
-        printf("flytctl %s\n", FLYT_BUILD_NAME);
+        printf("flytctl %s\n", flyt_build_name);
         status = FLYT_EXIT_OK;
     } else if (read) {
         status = complain_usage(&arguments, &err);

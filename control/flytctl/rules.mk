@@ -3,9 +3,7 @@
 .SECONDEXPANSION:
 FLYTCTL_OBJS := $(call objs,$(filter-out %_test.c control/flytctl/main.c control/flytctl/test_%,$(wildcard control/flytctl/*.c)))
 
-control_flytctl_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
-
-$(B)/bin/flytctl: $(call objs,control/flytctl/main.c) $(FLYTCTL_OBJS) $(CONTROL_OBJS) $$(IMAGE_OBJS)
+$(B)/bin/flytctl: $(call objs,control/flytctl/main.c) $(FLYTCTL_OBJS) $(CONTROL_OBJS) $$(IMAGE_OBJS) $(BUILD_NAME)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(IMAGE_LIBS) -lm
 CONTROL += $(B)/bin/flytctl

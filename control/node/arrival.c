@@ -11,6 +11,7 @@
 
 #include "control/node/pool.h"
 #include "control/node/resume.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -255,7 +256,7 @@ static int answer_ok(int fd, uint32_t xid, const struct flyt_node_arrival *arriv
     flyt_handshake_res res = {.status = FLYT_HANDSHAKE_OK,
                               .message = (char *)"",
                               .session_id = arrival->loading.its.session_id,
-                              .build = (char *)FLYT_BUILD_NAME};
+                              .build = (char *)flyt_build_name};
     size_t bytes;
     void *record;
 

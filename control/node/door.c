@@ -19,6 +19,7 @@
 #include "control/node/resume.h"
 #include "control/node/suspended.h"
 #include "flyt_signatures.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -34,7 +35,7 @@ static void answer_query(void *user, flyt_query_res *res)
 {
     const struct flyt_node *node = user;
 
-    res->build = (char *)FLYT_BUILD_NAME;
+    res->build = (char *)flyt_build_name;
     res->uptime_ms = flyt_clock_ms() - node->started_ms;
     res->device_count = node->gpus.count;
     for (unsigned i = 0; i < node->gpus.count; i++) {
@@ -148,7 +149,7 @@ static void take_session(struct flyt_node *node, struct flyt_node_allocation *al
                                       .client_pid = answer->args->pid};
     struct flyt_error err = {0};
 
-    int status = flyt_handshake_check(answer->args, FLYT_BUILD_NAME, &err);
+    int status = flyt_handshake_check(answer->args, flyt_build_name, &err);
     if (status) {
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BASE_DIFFERS, err.text);
         return;
@@ -180,7 +181,7 @@ static void take_resumed(struct flyt_node *node, struct flyt_node_allocation *al
     struct flyt_node_server *session;
     struct flyt_error err = {0};
 
-    if (flyt_handshake_check(answer->args, FLYT_BUILD_NAME, &err)) {
+    if (flyt_handshake_check(answer->args, flyt_build_name, &err)) {
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BASE_DIFFERS, err.text);
         return;
     }

@@ -8,6 +8,7 @@
 #include "control/node/migration.h"
 #include "control/node/send.h"
 #include "flyt_signatures.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
@@ -96,7 +97,7 @@ static void describe(const struct flyt_node_move *move, unsigned stream, unsigne
     memcpy(its.client_address, source->ticket.client_address,
            strnlen(source->ticket.client_address, sizeof its.client_address - 1));
     *args = (flyt_handshake_args){
-        .build = (char *)FLYT_BUILD_NAME,
+        .build = (char *)flyt_build_name,
         .pid = source->ticket.client_pid,
         .program_name = (char *)source->ticket.program,
         .kind = FLYT_CONNECTION_MIGRATE,

@@ -3,8 +3,6 @@
 
 .SECONDEXPANSION:
 
-control_node_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
-
 NODE_OBJS := $(call objs,$(filter-out %_test.c control/node/test_% control/node/fake_% control/node/main.c,$(wildcard control/node/*.c)))
 
 control_node_tests := $(patsubst %.c,$(B)/%,$(wildcard control/node/*_test.c))
@@ -17,7 +15,7 @@ $(B)/control/node/fake-server: $(call objs,$(filter-out control/node/fake_nvml.c
 	$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(RPC_LIBS) $(IMAGE_LIBS)
 $(control_node_tests): $(B)/control/node/fake-server
 
-$(B)/bin/flyt-node-manager: $(B)/control/node/main.o $(NODE_OBJS) $(CONTROL_OBJS) $$(IMAGE_OBJS)
+$(B)/bin/flyt-node-manager: $(B)/control/node/main.o $(NODE_OBJS) $(CONTROL_OBJS) $$(IMAGE_OBJS) $(BUILD_NAME)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(CONTROL_LIBS) $(IMAGE_LIBS) -ldl
 CONTROL += $(B)/bin/flyt-node-manager

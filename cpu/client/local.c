@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "control.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/listen.h"
@@ -68,7 +69,7 @@ static int read_record(int fd, uint64_t deadline_ms, unsigned char **ret_data, s
 static int send_call(int fd, const char *program_name)
 {
     struct flyt_bytes call = {.bytes_max = RECORD_BYTES_MAX};
-    flyt_local_attach_args args = {.build = FLYT_BUILD_NAME, .program_name = (char *)program_name};
+    flyt_local_attach_args args = {.build = (char *)flyt_build_name, .program_name = (char *)program_name};
     uint32_t mark = 0;
     XDR xdrs;
     int status = 0;

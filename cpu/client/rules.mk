@@ -3,13 +3,11 @@
 cpu_client_sources := $(filter-out %_test.c cpu/client/fake_channel.c,$(wildcard cpu/client/*.c))
 CLIENT_OBJS := $(call objs,$(cpu_client_sources)) $(GEN)/control_xdr.o
 
-cpu_client_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
-
 # rpc's fragments are read after this one: their objects are known at the second expansion.
 .SECONDEXPANSION:
 
 # nodelete: threads of the library and destructors of the program's threads outlive a dlclose.
-$(B)/lib/libflyt-client.so.1: $(CLIENT_OBJS) $$(RPC_OBJS) $$(FATBIN_OBJS) cpu/client/flyt-client.map
+$(B)/lib/libflyt-client.so.1: $(CLIENT_OBJS) $$(RPC_OBJS) $$(FATBIN_OBJS) $(BUILD_NAME) cpu/client/flyt-client.map
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,--version-script=cpu/client/flyt-client.map \
 		$(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(filter %.o,$^) $(RPC_LIBS) $(FATBIN_LIBS)

@@ -7,12 +7,11 @@
 
 #include "cpu/server/session.h"
 #include "flyt_signatures.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
 #include "rpc/transport/handshake.h"
-
-const char flyt_build_name[] = FLYT_BUILD_NAME;
 
 /* rpcgen's dispatch of the session's calls (flyt_svc.c). */
 void flyt_program_1(struct svc_req *request, SVCXPRT *xprt);

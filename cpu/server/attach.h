@@ -11,9 +11,6 @@
 
 struct flyt_session;
 
-/* The build's name in handshakes and queries. */
-extern const char flyt_build_name[];
-
 /* Gives the session its main connection: fd, which is taken over in every case, and what was read of it already, the
  * handshake. 0 or -ENOMEM. */
 int flyt_attach_connection(struct flyt_session *session, int fd, const void *record, size_t bytes);

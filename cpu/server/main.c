@@ -28,6 +28,7 @@
 #include "cpu/server/image_cache.h"
 #include "cpu/server/pool.h"
 #include "cpu/server/rpcbind.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cpu/server/attach.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"

@@ -3,8 +3,6 @@
 server_sources := $(filter-out %_test.c cpu/server/fake_%.c,$(wildcard cpu/server/*.c))
 server_objs := $(call objs,$(server_sources)) $(IMAGE_OBJS) $(FATBIN_OBJS) $(GEN)/flyt_serve.o $(GEN)/flyt_svc.o
 
-cpu_server_CFLAGS := -DFLYT_BUILD_NAME='"$(VERSION)"'
-
 # Kernels of the server's own, as text: PTX through the C preprocessor, whose macros it uses, as a string.
 server_kernels := $(patsubst cpu/server/%.ptx,$(GEN)/flyt_%_ptx.h,$(wildcard cpu/server/*.ptx))
 $(server_kernels): $(GEN)/flyt_%_ptx.h: cpu/server/%.ptx
@@ -16,7 +14,7 @@ GENERATED += $(server_kernels)
 # rpcgen puts the dispatch of both programs into one file. The server serves one of them: the other is left out.
 $(GEN)/flyt_svc.o: CFLAGS += -ffunction-sections
 
-$(B)/bin/flyt-server: $(server_objs) $(RPC_OBJS)
+$(B)/bin/flyt-server: $(server_objs) $(RPC_OBJS) $(BUILD_NAME)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -Wl,--gc-sections -o $@ $^ $(RPC_LIBS) -llz4 -lzstd -ldl
 

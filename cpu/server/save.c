@@ -19,6 +19,7 @@
 #include "cpu/server/stream.h"
 #include "flyt.h"
 #include "flyt_signatures.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -474,7 +475,7 @@ int flyt_save_head(struct flyt_session *session, struct flyt_save_head *ret_head
     CUdevice cu_device = session->devices[0].cu_device;
     int major = 0, minor = 0;
     struct timespec now;
-    *ret_head = (struct flyt_save_head){.head = {.build = (char *)FLYT_BUILD_NAME,
+    *ret_head = (struct flyt_save_head){.head = {.build = (char *)flyt_build_name,
                                                  .program_name = session->client_name,
                                                  .pid = (u_int)session->client_pid,
                                                  .session_id = session->session_id,

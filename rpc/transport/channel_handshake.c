@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "flyt_signatures.h"
+#include "rpc/base/build_name.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/sha256.h"
 #include "rpc/transport/listen.h"
@@ -239,7 +240,7 @@ void flyt_channel_fill_handshake(const struct flyt_channel *channel, flyt_connec
                                  flyt_handshake_args *args)
 {
     *args = (flyt_handshake_args){
-        .build = FLYT_BUILD,
+        .build = (char *)flyt_build_name,
         .cuda_version = channel->cuda_version,
         .pid = (u_int)getpid(),
         .program_name = (char *)channel->program_name,

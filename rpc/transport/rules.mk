@@ -1,7 +1,5 @@
 # RPC_OBJS with RPC_LIBS: what client libraries and servers link to speak the protocol (rpc/base included).
 
-rpc_transport_CFLAGS := -DFLYT_BUILD='"$(VERSION)"'
-
 TRANSPORT_OBJS := $(call objs,$(filter-out %_test.c %_bench.c rpc/transport/test_% %/xdr_string.c %/xdr_late.c,$(wildcard rpc/transport/*.c)))
 RPC_GEN_OBJS := $(GEN)/flyt_xdr.o $(GEN)/flyt_signatures.o $(GEN)/flyt_procedures.o $(B)/rpc/transport/xdr_string.o $(B)/rpc/transport/xdr_late.o
 RPC_OBJS := $(BASE_OBJS) $(TRANSPORT_OBJS) $(RPC_GEN_OBJS)

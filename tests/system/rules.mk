@@ -52,9 +52,9 @@ $(MPS_PROGRAMS): $(B)/tests/system/%: tests/system/programs/%.c tests/system/pro
 test-apps: $(MPS_PROGRAMS)
 
 # The client libraries of an older build, as a node sees them: their handshake is made of tables that lack rows, and says
-# another build. What they do not offer there they cannot call; all else is today's. Compiles two files.
+# another build. What they do not offer there they cannot call; all else is today's. Compiles three files.
 OLDER := $(B)/tests/system/older
-OLDER_OWN := $(OLDER)/flyt_signatures.o $(OLDER)/channel_handshake.o
+OLDER_OWN := $(OLDER)/flyt_signatures.o $(OLDER)/channel_handshake.o $(OLDER)/build_name.o
 $(OLDER)/gen/flyt_signatures.c: tests/system/programs/older_tables.py $(GEN)/stamp
 	$(PYTHON) -B $< $(OLDER)/api $(API_TABLES)
 	$(PYTHON) -B rpc/gen/generate.py $(OLDER)/gen rpc/proto/flyt.x rpc/proto/limits.h \
@@ -63,7 +63,10 @@ $(OLDER)/gen/flyt_signatures.c: tests/system/programs/older_tables.py $(GEN)/sta
 $(OLDER)/flyt_signatures.o: $(OLDER)/gen/flyt_signatures.c $(GEN)/flyt.h
 	$(CC) -I$(OLDER)/gen $(CPPFLAGS) $(CFLAGS) -w -c -o $@ $<
 $(OLDER)/channel_handshake.o: rpc/transport/channel_handshake.c rpc/transport/channel_state.h $(OLDER)/gen/flyt_signatures.c $(GEN)/flyt.h
-	$(CC) $(CPPFLAGS) $(CFLAGS) -DFLYT_BUILD='"an-older-build"' -c -o $@ $<
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+$(OLDER)/build_name.o: tests/system/programs/older_build_name.c rpc/base/build_name.h
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 $(OLDER)/lib/libflyt-client.so.1: $(OLDER_OWN) $(B)/lib/libflyt-client.so.1 $(B)/lib/libcudart.so.13 $(B)/lib/libcuda.so.1
 	@mkdir -p $(@D)
 	$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,-z,nodelete -Wl,--version-script=cpu/client/flyt-client.map -o $@ \
