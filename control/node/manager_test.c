@@ -13,6 +13,7 @@
 #include "control/base/peer.h"
 #include "control/node/manager.h"
 #include "control/node/migration.h"
+#include "control/node/receive.h"
 #include "control/node/report.h"
 #include "control/node/test_far.h"
 #include "control/node/test_node.h"
@@ -740,6 +741,67 @@ static void test_from_another_node_again(void **state)
     test_far_close(&far);
 }
 
+static flyt_status receive(struct boss *boss, uint64_t epoch)
+{
+    flyt_order_receive_args args = {.epoch = epoch, .migration_id = TEST_MIGRATION_ID, .allocation = *wish(boss, 1)};
+
+    memset(args.secret, 7, sizeof args.secret);
+    order(boss, FLYT_ORDER_RECEIVE, (xdrproc_t)xdr_flyt_order_receive_args, &args, (xdrproc_t)xdr_flyt_outcome,
+          sizeof(flyt_outcome), on_outcome);
+    return boss->status;
+}
+
+static bool has_registered_again(struct test_node *test, void *user)
+{
+    const struct boss *boss = user;
+
+    return boss->register_count == 2 && flyt_node_manager_is_registered(boss->manager);
+}
+
+static bool is_told_of(struct test_node *test, void *user)
+{
+    return ((const struct boss *)user)->figures.uses.uses_len == 1;
+}
+
+/* Before SWITCH it is no orphan to a cluster manager that does not know it, nor told of. */
+static void test_from_another_node(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+
+    assert_int_equal(receive(boss, boss->epoch - 1), FLYT_STATUS_STALE);
+    assert_int_equal(receive(boss, boss->epoch), FLYT_STATUS_OK);
+    until_told(boss, FLYT_MIGRATION_PREPARING);
+    assert_true(boss->migration.id == TEST_MIGRATION_ID && boss->migration.allocation_id == 0x77);
+    boss->is_forgetful = true;
+    test_node_until(test, has_registered_again, boss, "another registration");
+    assert_int_equal(boss->inventory.allocations.allocations_len, 0);
+    const struct flyt_node_allocation *allocation = flyt_node_allocation_find(&test->node, 0x77);
+    assert_int_equal(allocation->now.state, FLYT_ALLOCATION_ACTIVE);
+    assert_int_equal(ask_migration(boss, TEST_MIGRATION_ID, false), FLYT_STATUS_OK);
+    assert_int_equal(boss->asked.phase, FLYT_MIGRATION_PREPARING);
+    assert_int_equal(switch_over(boss, boss->epoch - 1, TEST_MIGRATION_ID), FLYT_STATUS_STALE);
+    assert_int_equal(switch_over(boss, boss->epoch, TEST_MIGRATION_ID), FLYT_STATUS_CONFLICT); /* one is wanted */
+    assert_int_equal(ask_migration(boss, TEST_MIGRATION_ID, true), FLYT_STATUS_OK);
+    boss->deaf_count = 1; /* it is told once more */
+    until_told(boss, FLYT_MIGRATION_FAILED);
+    assert_non_null(strstr(boss->text, "the migration was ended"));
+    assert_null(flyt_node_allocation_find(&test->node, 0x77));
+    assert_int_equal(ask_migration(boss, TEST_MIGRATION_ID, true), FLYT_STATUS_OK);
+    assert_int_equal(boss->asked.phase, FLYT_MIGRATION_FAILED);
+    assert_int_equal(receive(boss, boss->epoch), FLYT_STATUS_CONFLICT);
+    assert_int_equal(switch_over(boss, boss->epoch, TEST_MIGRATION_ID), FLYT_STATUS_CONFLICT);
+    /* Without programs it is done at once. */
+    flyt_node_receive_find(&test->node, TEST_MIGRATION_ID)->id = 1;
+    assert_int_equal(receive(boss, boss->epoch), FLYT_STATUS_OK);
+    const flyt_order_switch_args none = {boss->epoch, TEST_MIGRATION_ID, 0};
+    order(boss, FLYT_ORDER_SWITCH, (xdrproc_t)xdr_flyt_order_switch_args, &none,
+          (xdrproc_t)xdr_flyt_order_migration_res, sizeof(flyt_order_migration_res), on_migration);
+    assert_int_equal(boss->status, FLYT_STATUS_OK);
+    until_told(boss, FLYT_MIGRATION_DONE);
+    test_node_until(test, is_told_of, boss, "the allocation in a heartbeat");
+}
+
 static void test_metrics(void **state)
 {
     struct boss *boss = *state;
@@ -782,6 +844,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_migration, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_to_another_node, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_from_another_node_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_from_another_node, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_metrics, set_up, tear_down),
     };
 

@@ -75,7 +75,7 @@ static void test_no_client_comes(void **state)
     const unsigned event_count = test->event_count;
     give_up(test, &sources[0]);
     test_receive_until_failed(test, folder_count, FLYT_STATUS_TIMEOUT, "has not come back");
-    /* That it has failed, and what came of the grant that tried the node: no session's end. */
+    /* That it has failed, and no session's end. */
     assert_int_equal(test->event_count, event_count + 1);
     test_source_leave(&sources[0]);
     test_source_leave(&sources[1]);
@@ -248,6 +248,54 @@ static void test_a_restart_with_a_client(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+/* An operator ends them: one that waits for its client, and one that has it. They are no failures. */
+static void test_sessions_are_ended(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[3];
+    struct test_source sources[3];
+
+    test_sources_bring(test, sources, 3);
+    test_receive_must_switch(test, 3);
+    test_source_go_on(test, &sources[1], &programs[1]);
+    struct flyt_node_server *server = test_node_server(test, &programs[1]);
+    flyt_node_loading_end_session(server, "an operator has ended this session");
+    flyt_node_server_end(server, "an operator has ended this session");
+    test_program_say(test, &programs[1], NULL, "killed: an operator has ended this session");
+    close(programs[1].fd);
+    flyt_node_resume_end(flyt_node_resume_find(&test->node, sources[2].session_id),
+                         "an operator has ended this session");
+    test_source_go_on(test, &sources[0], &programs[0]);
+    test_program_say(test, &programs[0], "go_on", "0");
+    assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);
+    assert_int_equal(test_received(test)->lost_count, 0);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 10 * MIB);
+    for (unsigned i = 0; i < 3; i++)
+        test_source_leave(&sources[i]);
+    test_node_leave(test, &test_one, programs, 1);
+}
+
+/* It goes on here, and a restart finds that so, although that could not be written. */
+static void test_the_end_is_not_written(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+    struct test_source source;
+
+    test_sources_bring(test, &source, 1);
+    test_receive_must_switch(test, 1);
+    test_source_go_on(test, &source, &program);
+    test_node_make_fail(test, "node.receive.done:error", NULL);
+    test_program_say(test, &program, "go_on", "0");
+    test_receive_until(test, FLYT_MIGRATION_DONE);
+    test_node_make_fail(test, NULL, NULL);
+    restart(test);
+    assert_int_equal(test_received(test)->phase, FLYT_MIGRATION_SWITCHING);
+    assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);
+    test_source_leave(&source);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +308,8 @@ int main(void)
         TEST_NODE(test_a_restart_before_switch),
         TEST_NODE(test_a_restart_before_clients),
         TEST_NODE(test_a_restart_with_a_client),
+        TEST_NODE(test_sessions_are_ended),
+        TEST_NODE(test_the_end_is_not_written),
     };
 
     signal(SIGPIPE, SIG_IGN);
