@@ -14,6 +14,8 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 
+enum { HASTE_MS = 2000 };
+
 static void set_stage(struct flyt_node_loading *loading, enum flyt_node_loading_stage stage)
 {
     loading->stage = stage;
@@ -452,6 +454,17 @@ unsigned flyt_node_loading_wants(const struct flyt_node *node, const struct flyt
         count += allocation && allocation->slots[0].gpu == gpu;
     }
     return count;
+}
+
+bool flyt_node_loading_is_hasty(const struct flyt_node *node)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (const struct flyt_node_loading *loading = node->loadings; loading; loading = loading->next)
+        if (loading->is_running && loading->stage >= FLYT_NODE_LOADING_LOADED &&
+            loading->stage < FLYT_NODE_LOADING_OVER && now_ms < loading->stage_ms + HASTE_MS)
+            return true;
+    return false;
 }
 
 bool flyt_node_loading_has_come(struct flyt_node_loading *loading)

@@ -134,6 +134,8 @@ void flyt_node_loading_exit(struct flyt_node_server *server);
 void flyt_node_loading_end_session(struct flyt_node_server *server, const char *reason);
 /* How many want a warm server on the GPU. */
 unsigned flyt_node_loading_wants(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
+/* Whether a program stands still for one (is_running): what nobody waits for is left for later, for 2 s at most. */
+bool flyt_node_loading_is_hasty(const struct flyt_node *node);
 /* Its client has come. Whether its server is ready for it; one that had it before is ended. */
 bool flyt_node_loading_has_come(struct flyt_node_loading *loading);
 /* Whether the server, or who waits for its client, is not to be shown as its session's yet. */

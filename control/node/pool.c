@@ -313,7 +313,7 @@ static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t
 
     end_superfluous(node, gpu, target, now_ms);
     /* A process that starts takes the driver, the disk and processors from those that are on their way. */
-    if (flyt_node_migration_is_hasty(node))
+    if (flyt_node_migration_is_hasty(node) || flyt_node_loading_is_hasty(node))
         target = wanted;
     while (starts->warm + starts->starting < target && node->starting_count < starts_max(node) &&
            flyt_node_servers_on(node, gpu) < node->settings->client_slots &&

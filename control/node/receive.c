@@ -182,6 +182,7 @@ static void finish(struct flyt_node_receive *receive, flyt_migration_phase phase
         flyt_fail("the state is not written: a test lets it fail at node.receive.done");
     else
         flyt_node_save(node);
+    flyt_node_save_settle(node); /* what was written ahead, and is on the disk, or was in vain */
     tell_end(receive);
     forget_old(node);
     flyt_node_pool_fill(node); /* programs that waited for its end */
@@ -303,8 +304,9 @@ static void commit(struct flyt_node_receive *receive)
 
     receive->record->is_switched = true;
     receive->record->session_count = receive->switching.session_count;
-    if (flyt_fault_point("node.receive.switch") == FLYT_FAULT_ERROR || flyt_node_save(node)) {
+    if (flyt_fault_point("node.receive.switch") == FLYT_FAULT_ERROR || flyt_node_save_at_once(node)) {
         receive->record->is_switched = false;
+        receive->record->session_count = 0;
         answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
         return;
     }
@@ -403,13 +405,30 @@ static bool is_any_ending(const struct flyt_node_receive *receive)
     return session != NULL;
 }
 
+/* While the programs run: so many will be switched, as far as is known. */
+static void write_ahead(struct flyt_node_receive *receive, unsigned count)
+{
+    struct flyt_node_receive_record *record = receive->record;
+
+    receive->ahead_count = count;
+    record->is_switched = true;
+    record->session_count = count;
+    flyt_node_save_ahead(receive->node);
+    record->is_switched = false;
+    record->session_count = 0;
+}
+
 static void look_at_phase(struct flyt_node_receive *receive)
 {
+    unsigned loading = count_at(receive, FLYT_NODE_LOADING_LOADING, FLYT_NODE_LOADING_LOADING);
     unsigned coming = count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_LOADING);
     unsigned here = count_at(receive, FLYT_NODE_LOADING_LOADED, FLYT_NODE_LOADING_LOADED);
 
-    if (!receive->is_switched)
-        set_phase(receive, coming ? FLYT_MIGRATION_COPYING : here ? FLYT_MIGRATION_ARRIVED : FLYT_MIGRATION_PREPARING);
+    if (receive->is_switched)
+        return;
+    if (loading && coming == loading && loading + here != receive->ahead_count)
+        write_ahead(receive, loading + here);
+    set_phase(receive, coming ? FLYT_MIGRATION_COPYING : here ? FLYT_MIGRATION_ARRIVED : FLYT_MIGRATION_PREPARING);
 }
 
 static void tear_down(struct flyt_node_receive *receive)

@@ -63,6 +63,7 @@ struct flyt_node_receive {
     char text[512];
     char last_failure[512];                  /* of a program that the other node may try again; may be empty */
     struct flyt_node_receive_record *record; /* NULL: it has ended */
+    unsigned ahead_count;                    /* the state was written ahead for a SWITCH of so many programs */
     bool is_switched, is_failing;
     bool is_restarted; /* by an earlier node manager, and switched: nothing is known of its programs */
     sd_event_source *timer;
