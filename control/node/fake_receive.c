@@ -36,7 +36,7 @@ static int read_line(int link_fd, int fd, char *line, size_t bytes)
 /* Each connection for contents brings its own number, as a digit. */
 static bool are_in_order(int link_fd, const int *fds, unsigned stream_count)
 {
-    char line[8], number[8];
+    char line[12], number[12];
     bool is_good = true;
 
     for (unsigned i = 1; i <= stream_count && is_good; i++) {

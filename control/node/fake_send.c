@@ -32,7 +32,7 @@ void fake_say_keys(int fd, const struct flyt_server_link_streams *streams)
 
 void fake_send_begin(struct fake *fake, const int *fds, unsigned count)
 {
-    char number[8];
+    char number[12];
 
     fake->sending.streams = fake->message.move.streams;
     for (unsigned i = 0; i < count; i++) {

@@ -116,7 +116,7 @@ static void is_its_connection(const struct test_far_connection *connection, cons
 /* Its server has them all, in their order, with the keys that the other node has. */
 static void has_connections(struct test_far *far, const struct test_program *program, const struct test_far_wish *wish)
 {
-    char keys[80], number[8];
+    char keys[80], number[12];
     int used = snprintf(keys, sizeof keys, "%d", wish->is_encrypted);
 
     for (unsigned stream = 0; stream <= wish->stream_count; stream++) {
