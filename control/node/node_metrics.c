@@ -23,6 +23,7 @@ enum family {
     ALLOCATION_USED,
     ALLOCATION_RESERVE,
     ALLOCATION_PEAK,
+    ALLOCATION_SERVERS,
     ALLOCATION_REFUSED,
     ALLOCATION_SMS,
     ALLOCATION_SHARED,
@@ -71,6 +72,7 @@ static const struct {
     [ALLOCATION_RESERVE] = {FLYT_GAUGE, "flyt_node_allocation_memory_reserve_bytes", ALLOCATION,
                             "of that: what drivers take for modules and libraries"},
     [ALLOCATION_PEAK] = {FLYT_GAUGE, "flyt_node_allocation_memory_peak_bytes", ALLOCATION, "most that was charged"},
+    [ALLOCATION_SERVERS] = {FLYT_GAUGE, "flyt_node_allocation_servers", ALLOCATION, "entries in its ledger"},
     [ALLOCATION_REFUSED] = {FLYT_COUNTER, "flyt_node_allocation_memory_refused_total", ALLOCATION, "beyond the limit"},
     [ALLOCATION_SMS] = {FLYT_GAUGE, "flyt_node_allocation_sms", ALLOCATION, "SMs that hold"},
     [ALLOCATION_SHARED] = {FLYT_COUNTER, "flyt_node_allocation_shared_gpu_seconds_total", ALLOCATION,
@@ -155,6 +157,7 @@ static void set_allocation(struct flyt_node_metrics *metrics, const struct flyt_
         set(metrics, ALLOCATION_USED, values, (double)state.used_bytes);
         set(metrics, ALLOCATION_RESERVE, values, (double)state.reserved_bytes);
         set(metrics, ALLOCATION_PEAK, values, (double)state.peak_bytes);
+        set(metrics, ALLOCATION_SERVERS, values, state.entry_count);
         set(metrics, ALLOCATION_REFUSED, values, (double)state.refused_count);
         set(metrics, ALLOCATION_SMS, values, allocation->slots[i].sm_count_now);
         flyt_slot_use use = {0};
