@@ -247,6 +247,82 @@ static void test_it_is_sent_back(void **state)
     stayed(nodes, programs, 2);
 }
 
+/* The target fails at each of its steps while there is still time: the programs go on where they are, each time. */
+static void test_the_target_fails(void **state)
+{
+    static const struct {
+        const char *node_points, *server_points;
+    } failures[] = {
+        {"node.receive.connect:error:3", NULL}, /* that alone is tried again */
+        {"node.load.prepare:error", NULL},
+        {"node.load.begin:error", NULL},
+        {"node.load.made:error", NULL},
+        {NULL, "fake.prepare:kill"},
+        {NULL, "fake.make:error"},
+        {NULL, "fake.state:error"},
+        {NULL, "fake.state:kill"},
+    };
+    struct nodes *nodes = *state;
+    struct test_program programs[2];
+
+    test_migration_enter(nodes->from, programs, 2);
+    for (unsigned i = 0; i < sizeof failures / sizeof failures[0]; i++) {
+        test_node_make_fail(nodes->to, failures[i].node_points, failures[i].server_points);
+        order(nodes, false);
+        if (!i) {
+            until(nodes, FLYT_MIGRATION_ARRIVED);
+            assert_int_equal(flyt_node_migration_cancel(sent(nodes), "it was ended"), 0);
+        }
+        until(nodes, FLYT_MIGRATION_FAILED);
+        flyt_node_receive_cancel(test_received(nodes->to), "the source has failed");
+        test_receive_until(nodes->to, FLYT_MIGRATION_FAILED);
+        test_node_make_fail(nodes->to, NULL, NULL);
+        assert_null(flyt_node_allocation_find(&nodes->to->node, test_one.id));
+        for (unsigned j = 0; j < 2; j++)
+            test_program_say(nodes->from, &programs[j], "read 1", "4711");
+        sent(nodes)->id = 1;
+        test_receive_forget(nodes->to);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        test_program_say(nodes->from, &programs[i], "drop 1", "8388608");
+    test_node_leave(nodes->from, &test_one, programs, 2);
+}
+
+static void restart(struct test_node *test)
+{
+    test_node_stop(test);
+    test_node_start(test);
+    test_node_until_warm(test);
+}
+
+/* Before SWITCH: all stay. After it, when one client has come: that one goes on there, the other one's session ends. */
+static void test_the_target_is_restarted(void **state)
+{
+    struct nodes *nodes = *state;
+    struct test_program programs[2];
+
+    arrive(nodes, programs, 2, false);
+    restart(nodes->to);
+    test_receive_until(nodes->to, FLYT_MIGRATION_FAILED);
+    assert_int_equal(flyt_node_migration_cancel(sent(nodes), "the target was restarted"), 0);
+    until(nodes, FLYT_MIGRATION_FAILED);
+    sent(nodes)->id = 1;
+    test_receive_forget(nodes->to);
+    order(nodes, false);
+    until(nodes, FLYT_MIGRATION_ARRIVED);
+    switch_both(nodes, programs, 2);
+    test_node_come_back(nodes->to, &test_one, &programs[0]);
+    restart(nodes->to);
+    test_program_say(nodes->to, &programs[0], "go_on", "0");
+    assert_int_equal(test_receive_until(nodes->to, FLYT_MIGRATION_DONE).session_count, 1);
+    test_program_say(nodes->to, &programs[0], "read 1", "4711");
+    assert_int_equal(test_node_try_to_come(nodes->to, &test_one, &programs[1]), FLYT_HANDSHAKE_NO_SESSION);
+    test_node_remove_now(nodes->from, test_one.id);
+    until(nodes, FLYT_MIGRATION_DONE);
+    test_program_say(nodes->to, &programs[0], "drop 1", "8388608");
+    test_node_leave(nodes->to, &test_one, programs, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +333,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_target_gives_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_source_gives_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_it_is_sent_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_target_fails, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_target_is_restarted, set_up, tear_down),
     };
 
     signal(SIGPIPE, SIG_IGN);

@@ -701,6 +701,13 @@ void flyt_node_receives_settle(struct flyt_node *node)
         const struct flyt_node_allocation *allocation = allocation_of(receive);
         receive->is_restarted = false;
         receive->moved_count = allocation ? allocation->session_count : 0;
+        if (receive->moved_count && receive->moved_count < receive->switched_count) {
+            receive->lost_count = receive->switched_count - receive->moved_count;
+            flyt_node_tell(node, "migration.session_lost", receive->vm_ip,
+                           "%u programs of VM %s had not come to their new server processes when the node manager was "
+                           "restarted, as its others had",
+                           receive->lost_count, receive->vm_ip);
+        }
         if (!receive->moved_count)
             flyt_node_receive_fail(
                 receive, FLYT_STATUS_UNAVAILABLE,

@@ -240,6 +240,7 @@ static void test_a_restart_with_a_client(void **state)
     test_program_say(test, &program, "go_on", "0");
     test_node_until(test, is_settled, NULL, "nobody can come back any more");
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);
+    assert_int_equal(test_received(test)->lost_count, 1);
     assert_null(test->node.state.receiving);
     test_program_say(test, &program, "read 1", "4967");
     assert_int_equal(test_node_used_bytes(test, &test_one), 10 * MIB);
