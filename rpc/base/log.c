@@ -1,6 +1,7 @@
 #include "rpc/base/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,13 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "rpc/base/clock.h"
+
 enum { LINE_BYTES_MAX = 2048 };
 
 /* The one state of this module: who we are and how much is said. Written at start, read from every thread. */
 static _Atomic(const char *) log_program = "flyt";
 static atomic_int log_fd = STDERR_FILENO;
 static _Atomic(int) log_level = FLYT_LOG_WARN;
-static atomic_bool log_has_priorities;
+static atomic_bool log_has_priorities, log_has_clock;
 
 void flyt_log_init(const char *program, enum flyt_log_level default_level)
 {
@@ -28,6 +31,8 @@ void flyt_log_init(const char *program, enum flyt_log_level default_level)
                 level = i;
         }
     }
+    const char *has_clock = getenv("FLYT_LOG_CLOCK");
+    atomic_store_explicit(&log_has_clock, has_clock && !strcmp(has_clock, "1"), memory_order_relaxed);
     atomic_store_explicit(&log_level, level, memory_order_relaxed);
     atomic_store_explicit(&log_program, program, memory_order_relaxed);
 }
@@ -68,7 +73,12 @@ void flyt_log(enum flyt_log_level level, const char *format, ...)
     /* LOG_ERR, LOG_WARNING, LOG_INFO, LOG_DEBUG of syslog(3) */
     static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>", "<7>"};
     bool has_priority = atomic_load_explicit(&log_has_priorities, memory_order_relaxed);
-    int head = snprintf(line, sizeof line, "%s%s: ", has_priority ? priorities[level] : "", program);
+    char clock[32] = "";
+    if (atomic_load_explicit(&log_has_clock, memory_order_relaxed)) {
+        uint64_t now_us = flyt_clock_ns() / 1000;
+        snprintf(clock, sizeof clock, "%" PRIu64 ".%06u ", now_us / 1000000, (unsigned)(now_us % 1000000));
+    }
+    int head = snprintf(line, sizeof line, "%s%s%s: ", has_priority ? priorities[level] : "", clock, program);
     if (head < 0 || (size_t)head >= sizeof line)
         head = 0;
     errno = saved_errno; /* for %m in the caller's format */

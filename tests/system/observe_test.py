@@ -2,6 +2,7 @@
 """What is written and when: a healthy run says nothing, FLYT_LOG and FLYT_STATS say what the manual promises."""
 import os
 import re
+import time
 
 import harness
 from harness import environment, expect, expect_equal, app, helper, lines, main, run, scenario, server, through_flyt, within
@@ -36,6 +37,10 @@ def levels_of_the_log():
             said[level] = result.err
         for level in ("error", "warn", "info", "nonsense"):
             expect_equal(said[level], "", "stderr at", level)
+        begin = time.monotonic()
+        result = run(through_flyt(s.url, helper("echo")), environment(FLYT_LOG="debug", FLYT_LOG_CLOCK="1"))
+        times = [float(re.fullmatch(r"(\d+\.\d{6}) flyt: .+", line)[1]) for line in lines(result.err)]
+        expect(times and begin <= times[0] and times[-1] <= time.monotonic(), "times of lines:", begin, result)
     with server(env=environment(FLYT_LOG="warn")) as s:
         expect_equal(run(through_flyt(s.url, helper("echo"))).status, 0, "a program")
         s.settle()
