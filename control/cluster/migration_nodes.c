@@ -18,6 +18,7 @@ enum {
     SILENT_MS = 5000, /* a node that says nothing is asked */
     AGAIN_MS = 1000,  /* so soon, where it cannot say yet; and nothing is ordered twice within this */
     ANSWER_MS = 10000,
+    SWITCH_MS = 5000, /* SWITCH is answered by then: the target takes 2 s at most, the source nothing */
     TIMEOUT_S = 3600, /* as nodes have it */
 };
 
@@ -160,7 +161,7 @@ static void order_switch(struct flyt_held *held, unsigned index)
         return;
     if (index == FLYT_MIGRATION_SOURCE)
         held->migration->switched_us = flyt_clock_ns() / 1000;
-    call_side(held, index, &switch_kind, false, &args, ANSWER_MS);
+    call_side(held, index, &switch_kind, false, &args, SWITCH_MS);
 }
 
 static void order_back(struct flyt_held *held)
@@ -218,6 +219,7 @@ void flyt_migration_nodes_order(struct flyt_held *held)
         .epoch = held->cluster->epoch,
         .migration_id = migration->id,
         .timeout_s = migration->bounds.timeout_s ? migration->bounds.timeout_s : TIMEOUT_S,
+        .is_encrypted = migration->is_encrypted,
     };
     char text[256];
 

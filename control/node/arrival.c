@@ -49,8 +49,8 @@ static int load(struct flyt_node_loading *loading)
     message.data_bytes = 0;
     *receive = (struct flyt_server_link_receive){.move_id = loading->move_id};
     receive->streams.stream_count = arrival->stream_count;
-    receive->streams.is_encrypted = loading->its.is_encrypted;
-    if (loading->its.is_encrypted)
+    receive->streams.is_encrypted = arrival->receive->is_encrypted;
+    if (arrival->receive->is_encrypted)
         memcpy(receive->streams.keys, arrival->keys, sizeof receive->streams.keys);
     for (unsigned i = 0; i <= arrival->stream_count; i++) {
         fds[i] = arrival->fds[i];

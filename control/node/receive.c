@@ -564,6 +564,7 @@ static int begin(struct flyt_node *node, const flyt_order_receive_args *args)
     if (!status) {
         memcpy(receive->secret, args->secret, sizeof receive->secret);
         receive->timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_RECEIVE_TIMEOUT_S;
+        receive->is_encrypted = args->is_encrypted;
         snprintf(receive->vm_ip, sizeof receive->vm_ip, "%s", allocation->now.vm_ip);
         return 0;
     }

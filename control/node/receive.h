@@ -58,6 +58,7 @@ struct flyt_node_receive {
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];
     unsigned char secret[FLYT_MIGRATION_SECRET_BYTES];
     unsigned timeout_s;
+    bool is_encrypted; /* the other node's connections */
     flyt_migration_phase phase;
     flyt_status status; /* of one that is to fail, or has; else OK */
     char text[512];

@@ -35,6 +35,7 @@ flyt_status test_receive_as(struct test_node *test, const struct test_wish *wish
                       .sm_count = 8 * wish->group_count};
     flyt_order_receive_args args = {.epoch = 1,
                                     .migration_id = migration_id,
+                                    .is_encrypted = is_encrypted,
                                     .allocation = {.id = wish->id,
                                                    .vm_ip = (char *)wish->vm_ip,
                                                    .tenant = (char *)"",
@@ -42,7 +43,6 @@ flyt_status test_receive_as(struct test_node *test, const struct test_wish *wish
                                                    .revision = wish->revision,
                                                    .generation = wish->generation,
                                                    .sessions_max = wish->sessions_max,
-                                                   .is_encrypted = is_encrypted,
                                                    .isolation = FLYT_ISOLATION_SHARED,
                                                    .slots = {1, &slot}}};
 

@@ -225,6 +225,7 @@ def encryption_of(address, setting, is_encrypted):
         sent, received = begin(c)
         expect_equal(sent.urls, [address], "the addresses of n2")
         result = sent.is_encrypted
+        expect_equal(received.is_encrypted, result, "what n2 was told")
         expect_equal(c.migration(sent)["encrypted"], result, "as it is shown")
         says(c, "n1", sent, FAILED, CONFLICT, "enough")
         expect_stayed(c, sent, "enough")
@@ -374,8 +375,8 @@ def reaches(c, state, sent, received):
 STATES = ("copying", "opening", "recorded", "switched")
 
 
-def killed_in(make, states):
-    for is_good in (True, False):
+def killed_in(make, states, ends=(True, False)):
+    for is_good in ends:
         for state in states:
             with two_nodes(make) as c:
                 sent, received = begin(c)
@@ -403,7 +404,7 @@ def manager_killed():
 
 @scenario
 def manager_killed_with_a_shared_store():
-    killed_in(cluster_on_mongod, ("recorded",))
+    killed_in(cluster_on_mongod, ("recorded",), (True,))
 
 
 @scenario

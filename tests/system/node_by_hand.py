@@ -313,7 +313,7 @@ class NodeByHand:
         migration_id = reader.u64()
         if procedure == ORDER_RECEIVE:
             migration = Migration(migration_id, Allocation(reader), None)
-            migration.secret, migration.timeout_s = reader.take(32), reader.u32()
+            migration.secret, migration.timeout_s, migration.is_encrypted = reader.take(32), reader.u32(), bool(reader.u32())
         elif procedure == ORDER_SEND:
             migration = Migration(migration_id, self.allocations.get(reader.u64()),
                                   [reader.u32() for _ in range(3)] + [reader.u64()])
