@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""VMs move to another node while programs run in them that check themselves (two_nodes.py), and each step of that fails, what is
+between the nodes is cut, each manager is killed: the programs go on, at one node.
+
+FLYT_SOAK=1 does all of it, and more often; FLYT_SEED=N takes the choices of an earlier run, which printed it.
+"""
+import random
+import time
+
+import movers
+from harness import expect, expect_equal, main, scenario, skip, within
+from steady import Steady
+from survivor import Survivor
+from two_nodes import IS_SOAK, PATIENCE, TwoNodes, ends
+
+REFUSED_BY_NODE = 4     # flytctl: what the node lets fail before anything has begun
+
+# Where a step fails, and on which side (control/node/README.md, cpu/server/README.md).
+FAULTS = [("node-0", "node.send.accept"), ("node-0", "node.send.connect"),
+          ("node-0", "node.send.hand_over"), ("node-0", "node.send.stop"),
+          ("node-0", "node.send.arrive"), ("node-0", "node.send.switch"),
+          ("node-1", "node.receive.accept"), ("node-1", "node.receive.connect"),
+          ("node-1", "node.load.prepare"), ("node-1", "node.load.begin"),
+          ("node-1", "node.load.made"), ("node-1", "node.receive.switch"),
+          ("node-0", "sending.frame"), ("node-0", "sending.answer"), ("node-0", "move.drain"),
+          ("node-0", "move.stopped"), ("node-1", "receiving.begin"), ("node-1", "receiving.frame"),
+          ("node-1", "receiving.compare"), ("node-1", "receiving.answer")]
+
+
+@scenario
+def each_step_fails():
+    """One side says no at each step: the program goes on where it was."""
+    for name, point in FAULTS if IS_SOAK else FAULTS[::3]:
+        with TwoNodes({name: point + ":error"}) as system:
+            program = Survivor(system, 0)
+            program.does("check", "right 1")
+            result = system.migrates("node-1")
+            expect(result.status in (1, REFUSED_BY_NODE), "flytctl migrate with", point, result)
+            expect(result.err.strip(), "why it failed with", point, result)
+            system.is_at("node-0")
+            program.does("check", "right 2")
+            ends(system, program)
+
+
+@scenario
+def nothing_between_the_nodes():
+    """What is between them is cut while memory is copied: the program goes on where it was; mended, it moves."""
+    with TwoNodes() as system:
+        if not system.network:
+            skip("netns")
+        program = Steady(system, 0)
+        program.takes(256)
+        system.cut()
+        result = system.migrates("node-1", patience=("--timeout", "10"))
+        expect_equal(result.status, 1, "a migration with nothing between the nodes", result)
+        system.is_at("node-0")
+        program.goes_on()
+        system.mend()
+        system.flytctl("migrate", "alice", "--to", "node-1", *PATIENCE, "--detach")
+        within(60, lambda: system.flytctl("migrations")[-1]["phase"] != "preparing", "it copies")
+        system.cut()
+        last = system.over()
+        system.mend()
+        system.is_at("node-1" if last["phase"] == "done" else "node-0")
+        program.goes_on()
+        if last["phase"] == "failed":
+            system.moves()
+        program.goes_on()
+        program.ends_right()
+
+
+def killed_while_moving(name, times):
+    """A daemon is killed at moments by chance: whatever becomes of it, the programs go on, at one node."""
+    chance = random.Random(movers.seed())
+    with TwoNodes() as system:
+        programs = [Steady(system, 0) for _ in range(2)]
+        for program in programs:
+            program.takes(32)
+        outcomes = []
+        for number in range(times):
+            target = system.elsewhere()
+            within(120, lambda: system.flytctl_run("migrate", "alice", "--to", target, "--detach").status == 0, "it begins")
+            time.sleep(chance.random() * 0.6)
+            system.kill(name)
+            last = system.over()
+            outcomes.append(last["phase"])
+            system.is_at(last["target" if last["phase"] == "done" else "source"].split(":")[0])
+            for program in programs:
+                program.goes_on()
+        print("    %s killed: %s" % (name, " ".join(outcomes)))
+        for program in programs:
+            program.ends_right()
+
+
+@scenario
+def cluster_manager_killed():
+    killed_while_moving("cluster", 20 if IS_SOAK else 5)
+
+
+@scenario
+def node_managers_killed():
+    for name in ("node-0", "node-1"):
+        killed_while_moving(name, 20 if IS_SOAK else 3)
+
+
+if __name__ == "__main__":
+    main()
