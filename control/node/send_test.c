@@ -891,6 +891,12 @@ static void test_it_is_sent_back_before_it_has_left(void **state)
     test_far_close(&far);
 }
 
+/* Whether its server has said so, and that was read. */
+static bool goes_on(struct test_node *test, void *program)
+{
+    return !test_node_server(test, program)->move;
+}
+
 /* Sent back, and its client does not come. */
 static void test_a_client_that_does_not_return(void **state)
 {
@@ -904,6 +910,7 @@ static void test_a_client_that_does_not_return(void **state)
     all_leave(test, programs, 2);
     assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not taken", &err), FLYT_STATUS_OK);
     test_migration_go_on(test, &programs[0]);
+    test_node_until(test, goes_on, &programs[0], "that it goes on");
     test->node.switch_ms = 1;
     test_node_until(test, is_gone, &programs[1], "the end of the other one");
     test->node.switch_ms = TEST_LONG_MS;
