@@ -412,7 +412,7 @@ int flyt_load_state(struct flyt_session *session, struct flyt_given *given, int 
 }
 
 int flyt_load_stream(struct flyt_session *session, struct flyt_given *given, struct flyt_receiving *receiving,
-                     const struct flyt_load_teller *teller, struct flyt_load_result *ret_result, struct flyt_error *err)
+                     const struct flyt_load_teller *teller, struct flyt_error *err)
 {
     struct load self = {.session = session,
                         .err = err,
@@ -420,9 +420,16 @@ int flyt_load_stream(struct flyt_session *session, struct flyt_given *given, str
                         .memory = {.session = session, .given = given, .teller = teller}};
     receiving->memory = &self.memory;
     int status = load_all(&self, receiving->image.fd, false);
+    if (!status) {
+        const struct flyt_load_result loaded = {self.sequence, self.extent_count, self.page_count};
+        status = flyt_receiving_conclude(receiving, &loaded, err);
+    }
+    if (!status) {
+        status = teller->done(teller->user, self.sequence);
+        if (status)
+            flyt_error_set(err, status, "the node manager has gone");
+    }
     flyt_receiving_stop(receiving, err); /* before what they write to goes */
     end_load(&self, !status);
-    if (!status)
-        *ret_result = (struct flyt_load_result){self.sequence, self.extent_count, self.page_count};
     return status;
 }

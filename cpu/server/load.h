@@ -36,11 +36,10 @@ struct flyt_load_result {
 
 /*
  * The same of an image that comes from another node's server while that writes it (receiving.h, whose threads run, and
- * have ended when this returns). Extents are told as they come and go. A library that cannot be loaded ahead is an
- * error at once: -ENOTSUP.
+ * have ended when this returns). Extents are told as they come and go, and the end before what it took is freed: a
+ * program stands still. A library that cannot be loaded ahead is an error at once: -ENOTSUP.
  */
 int flyt_load_stream(struct flyt_session *session, struct flyt_given *given, struct flyt_receiving *receiving,
-                     const struct flyt_load_teller *teller, struct flyt_load_result *ret_result,
-                     struct flyt_error *err);
+                     const struct flyt_load_teller *teller, struct flyt_error *err);
 
 #endif

@@ -24,6 +24,8 @@ enum { FLYT_LOAD_BUFFERS = 4 };
 struct flyt_load_teller {
     int (*made)(void *user, const struct flyt_server_link_extent *extent, CUmemGenericAllocationHandle handle);
     int (*gone)(void *user, const struct flyt_server_link_extent *extent);
+    /* All of it is in its place, and who sent it has been told. */
+    int (*done)(void *user, uint64_t sequence);
     void *user;
 };
 

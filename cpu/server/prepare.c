@@ -338,8 +338,10 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
 /* ---- RECEIVE ---- */
 
 struct telling {
-    const struct flyt_session *session;
+    struct flyt_session *session;
+    struct flyt_given *given;
     struct flyt_server_link_message *message;
+    uint64_t move_id;
     int link_fd;
 };
 
@@ -361,14 +363,21 @@ static int tell_one_gone(void *user, const struct flyt_server_link_extent *exten
     return flyt_server_link_send(telling->link_fd, telling->message, NULL, 0);
 }
 
+static int tell_done(void *user, uint64_t sequence)
+{
+    const struct flyt_error none = {0};
+    struct telling *telling = user;
+    telling->session->prepare.has_state = true;
+    return answer(telling->given, telling->message, telling->link_fd, telling->move_id, sequence, &none);
+}
+
 static int take_receive(struct flyt_session *session, struct flyt_given *given,
                         struct flyt_server_link_message *message, const int *fds, int link_fd)
 {
     struct flyt_server_link_receive order = message->receive;
-    struct telling telling = {session, message, link_fd};
-    const struct flyt_load_teller teller = {tell_one_made, tell_one_gone, &telling};
+    struct telling telling = {session, given, message, order.move_id, link_fd};
+    const struct flyt_load_teller teller = {tell_one_made, tell_one_gone, tell_done, &telling};
     struct flyt_error err = {0};
-    uint64_t sequence = 0;
     session->prepare.has_state = false;
     explicit_bzero(&message->receive, sizeof message->receive);
     if (given->err.code)
@@ -379,10 +388,12 @@ static int take_receive(struct flyt_session *session, struct flyt_given *given,
     if (err.code)
         flyt_receive_not(session, &order, fds, &err);
     else
-        flyt_receive(session, given, &order, fds, link_fd, &teller, &sequence, &err);
+        flyt_receive(session, given, &order, fds, link_fd, &teller, &err);
     explicit_bzero(&order.streams, sizeof order.streams);
-    session->prepare.has_state = !err.code;
-    return answer(given, message, link_fd, order.move_id, sequence, &err);
+    if (!err.code)
+        return 0; /* it was told */
+    session->prepare.has_state = false;
+    return answer(given, message, link_fd, order.move_id, 0, &err);
 }
 
 int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,

@@ -296,7 +296,7 @@ static int check_rest(const struct flyt_receiving *receiving, struct flyt_error 
     unsigned char byte;
     for (unsigned i = 0; i < receiving->stream_count; i++) {
         const struct flyt_receiving_stream *stream = &receiving->streams[i];
-        if (stream->is_amid_frame || recv(stream->peer.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+        if (atomic_load(&stream->is_amid_frame) || recv(stream->peer.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
             return flyt_error_set(err, -EBADMSG, "more has come over connection %u than the image has told",
                                   stream->number);
     }
@@ -321,21 +321,40 @@ static void send_answer(struct flyt_receiving *receiving, const struct flyt_answ
     }
 }
 
-/* Tells what has become of it. */
-static void tell(struct flyt_receiving *receiving, const struct flyt_load_result *loaded, const struct flyt_error *err)
+/* Tells why nothing has come of it, unless something has. */
+static void tell(struct flyt_receiving *receiving, const struct flyt_error *err)
 {
     struct flyt_answer answer = {.is_final = true, .status = err->code};
     if (receiving->image.fd < 0)
         return;
-    if (err->code) {
+    if (!receiving->is_answered) {
         snprintf(answer.sentence, sizeof answer.sentence, "%s", err->text);
-    } else {
-        answer.sequence = loaded->sequence;
-        answer.extent_count = loaded->extent_count;
-        answer.page_count = loaded->page_count;
+        send_answer(receiving, &answer);
     }
-    send_answer(receiving, &answer);
     flyt_peer_part(&receiving->image);
+}
+
+int flyt_receiving_conclude(struct flyt_receiving *receiving, const struct flyt_load_result *loaded,
+                            struct flyt_error *err)
+{
+    const struct flyt_answer answer = {.is_final = true,
+                                       .sequence = loaded->sequence,
+                                       .extent_count = loaded->extent_count,
+                                       .page_count = loaded->page_count};
+    int status = check_rest(receiving, err);
+    if (!status && flyt_fault_point("receiving.answer") == FLYT_FAULT_ERROR)
+        status = flyt_error_set(err, -EIO, "what was received is not taken: a test wants it so");
+    pthread_mutex_lock(&receiving->mutex);
+    if (receiving->err.code)
+        *err = receiving->err; /* that was first */
+    if (!err->code)
+        end_locked(receiving); /* connections may end from now on */
+    pthread_mutex_unlock(&receiving->mutex);
+    if (err->code)
+        return err->code;
+    send_answer(receiving, &answer);
+    receiving->is_answered = true;
+    return 0;
 }
 
 static void free_queue(struct flyt_receiving *receiving, struct flyt_receiving_batch *batch)
@@ -384,7 +403,7 @@ static struct flyt_receiving *new_receiving(struct flyt_session *session, const 
 
 /* Receives all of it; the threads have ended then. */
 static int receive(struct flyt_receiving *receiving, struct flyt_given *given, const struct flyt_load_teller *teller,
-                   struct flyt_load_result *ret_loaded, struct flyt_error *err)
+                   struct flyt_error *err)
 {
     int status = 0;
     if (flyt_fault_point("receiving.begin") == FLYT_FAULT_ERROR)
@@ -392,23 +411,17 @@ static int receive(struct flyt_receiving *receiving, struct flyt_given *given, c
     if (!status)
         status = start_threads(receiving, err);
     if (!status)
-        status = flyt_load_stream(receiving->session, given, receiving, teller, ret_loaded, err);
+        flyt_load_stream(receiving->session, given, receiving, teller, err);
     flyt_receiving_stop(receiving, err); /* where it came to nothing */
     if (receiving->err.code)
         *err = receiving->err; /* that was first */
-    else if (!status)
-        status = check_rest(receiving, err);
-    if (!err->code && flyt_fault_point("receiving.answer") == FLYT_FAULT_ERROR)
-        flyt_error_set(err, -EIO, "what was received is not taken: a test wants it so");
     return err->code;
 }
 
 int flyt_receive(struct flyt_session *session, struct flyt_given *given, const struct flyt_server_link_receive *order,
-                 const int *fds, int link_fd, const struct flyt_load_teller *teller, uint64_t *ret_sequence,
-                 struct flyt_error *err)
+                 const int *fds, int link_fd, const struct flyt_load_teller *teller, struct flyt_error *err)
 {
     struct flyt_receiving *receiving = new_receiving(session, order, link_fd);
-    struct flyt_load_result loaded = {0};
     if (!receiving || receiving->cancel_fd < 0) {
         for (unsigned i = 0; i <= order->streams.stream_count; i++)
             flyt_close(fds[i]);
@@ -417,23 +430,20 @@ int flyt_receive(struct flyt_session *session, struct flyt_given *given, const s
         return flyt_error_set(err, -ENOMEM, "no memory, or no descriptor, for receiving from another node");
     }
     if (open_peers(receiving, order, fds, err) == 0)
-        receive(receiving, given, teller, &loaded, err);
-    tell(receiving, &loaded, err);
+        receive(receiving, given, teller, err);
+    tell(receiving, err);
     free_receiving(receiving);
-    if (!err->code)
-        *ret_sequence = loaded.sequence;
     return err->code;
 }
 
 void flyt_receive_not(struct flyt_session *session, const struct flyt_server_link_receive *order, const int *fds,
                       const struct flyt_error *err)
 {
-    const struct flyt_load_result nothing = {0};
     struct flyt_error ignored = {0};
     struct flyt_receiving *receiving = new_receiving(session, order, -1);
     if (receiving) {
         open_peers(receiving, order, fds, &ignored);
-        tell(receiving, &nothing, err);
+        tell(receiving, err);
         free_receiving(receiving);
         return;
     }

@@ -32,6 +32,7 @@
 #include "rpc/transport/server_link.h"
 
 struct flyt_given;
+struct flyt_load_result;
 struct flyt_receiving;
 struct flyt_session;
 
@@ -71,8 +72,8 @@ struct flyt_receiving_stream {
     unsigned next;
     CUstream cu_streams[FLYT_DEVICES_MAX]; /* NULL: not needed yet */
     struct flyt_unpacker unpacker;
-    unsigned char *packed; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX; NULL: not needed yet */
-    bool is_amid_frame;
+    unsigned char *packed;     /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX; NULL: not needed yet */
+    atomic_bool is_amid_frame; /* a part of one has been read that the image has not told, or whose rest is missing */
 };
 
 /* What compares on a device. */
@@ -96,6 +97,7 @@ struct flyt_receiving {
     int cancel_fd; /* eventfd: it has failed, or has ended */
     unsigned silence_ms;
     bool has_begun; /* the image has told its connections, and the key */
+    bool is_answered;
     struct flyt_page_key hash_key;
 
     pthread_mutex_t mutex;
@@ -113,13 +115,12 @@ struct flyt_receiving {
 
 /*
  * RECEIVE came, with its connections, 1 + order->streams.stream_count of them, which are taken over: receives, answers
- * the other server, and ends the connections. As flyt_load_state, which tells about the extents and the sequence; also
- * -ETIMEDOUT, -ECANCELED: the node manager has gone; -EIO: contents are not what was sent.
+ * the other server, and then the node manager where all is well (teller->done), and ends the connections. 0, or what
+ * flyt_load_state fails with; also -ETIMEDOUT; -ECANCELED: the node manager has gone; -EIO: contents are not what was
+ * sent.
  */
 int flyt_receive(struct flyt_session *session, struct flyt_given *given, const struct flyt_server_link_receive *order,
-                 const int *fds, int link_fd, const struct flyt_load_teller *teller, uint64_t *ret_sequence,
-                 struct flyt_error *err);
-
+                 const int *fds, int link_fd, const struct flyt_load_teller *teller, struct flyt_error *err);
 /* The same where it cannot be begun, because of *err: the other server is told. */
 void flyt_receive_not(struct flyt_session *session, const struct flyt_server_link_receive *order, const int *fds,
                       const struct flyt_error *err);
@@ -139,6 +140,11 @@ int flyt_receiving_expect(struct flyt_receiving *receiving, const flyt_checkpoin
 int flyt_receiving_placed(struct flyt_receiving *receiving, const flyt_checkpoint_pages *pages, struct flyt_error *err);
 /* A round ends: waits until all that was told is in its place, and compared. */
 int flyt_receiving_settle(struct flyt_receiving *receiving, struct flyt_error *err);
+
+/* All that the image had is in its place: it is to end, and the other server is told, unless more has come than was
+ * told. Freeing what it took comes after that: a program stands still meanwhile. */
+int flyt_receiving_conclude(struct flyt_receiving *receiving, const struct flyt_load_result *loaded,
+                            struct flyt_error *err);
 
 /* ---- within ---- */
 

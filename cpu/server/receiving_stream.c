@@ -25,7 +25,7 @@ static int await_bytes(struct flyt_receiving_stream *stream)
 {
     const struct flyt_receiving *receiving = stream->receiving;
     for (;;) {
-        bool is_due = stream->is_amid_frame || is_awaited(stream);
+        bool is_due = atomic_load(&stream->is_amid_frame) || is_awaited(stream);
         int status = flyt_peer_await(&stream->peer, receiving->cancel_fd, (int)receiving->silence_ms);
         if (status != -ETIMEDOUT || is_due)
             return status;
@@ -48,7 +48,7 @@ static int read_all(struct flyt_receiving_stream *stream, void *place, size_t by
         }
         if (count < 0)
             return count;
-        stream->is_amid_frame = true;
+        atomic_store(&stream->is_amid_frame, true);
         at += count;
         bytes -= (size_t)count;
     }
@@ -195,7 +195,7 @@ static int put_frame(struct flyt_receiving_stream *stream, const struct flyt_fra
     if (result == CUDA_SUCCESS)
         result = driver->cuEventRecord(buffer->used, *cu_stream);
     buffer->is_on_way = result == CUDA_SUCCESS;
-    stream->is_amid_frame = false;
+    atomic_store(&stream->is_amid_frame, false);
     if (result == CUDA_SUCCESS && batch->placed_count == batch->pages_count)
         result = finish_batch(stream, batch);
     return result == CUDA_SUCCESS ? 0 : driver_failed(result, err);
@@ -206,7 +206,7 @@ static int take_frame(struct flyt_receiving_stream *stream, struct flyt_error *e
     unsigned char head[FLYT_FRAME_HEAD_BYTES];
     struct flyt_receiving_buffer *buffer;
     struct flyt_frame frame;
-    stream->is_amid_frame = false;
+    atomic_store(&stream->is_amid_frame, false);
     int status = read_all(stream, head, sizeof head);
     if (status)
         return read_failed(stream, status, err);
