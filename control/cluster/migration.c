@@ -502,6 +502,7 @@ int flyt_migration_start(struct flyt_held *held, const struct flyt_migration_wis
     if (!migration)
         return -ENOMEM;
     migration->bounds = wish->bounds;
+    migration->is_forced = wish->force;
     if (migration->is_between) {
         migration->stream_count = wish->stream_count ? wish->stream_count : FLYT_MIGRATION_STREAMS;
         migration->packing = wish->packing;

@@ -50,7 +50,8 @@ struct flyt_migration {
     struct flyt_held *held;
     struct flyt_call *call; /* of who asked for it, until it has begun; NULL: nobody waits */
     char who[FLYT_NAME_BYTES_MAX + 1];
-    flyt_migration_bounds bounds;
+    flyt_migration_bounds bounds; /* as asked for; 0: the node's own */
+    bool is_forced;
     bool is_recorded;         /* in all documents: the node may be ordered */
     bool is_ordered;          /* the node may know of it */
     bool is_moved;            /* the parts are those on the target; `others` those on the source, still recorded */

@@ -8,6 +8,27 @@
 #include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
 
+/* What it was asked to be, in every entry of it: for who leads next. Bounds that were not given have no member. */
+static void put_wish(const struct flyt_migration *migration, cJSON *entry)
+{
+    const flyt_migration_bounds *bounds = &migration->bounds;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } members[] = {{"migration_rounds_max", bounds->rounds_max},
+                   {"migration_stop_ms", bounds->stop_ms},
+                   {"migration_timeout_s", bounds->timeout_s},
+                   {"migration_rest_bytes", bounds->rest_bytes}};
+
+    cJSON_AddStringToObject(entry, "migration_who", migration->who);
+    cJSON_AddNumberToObject(entry, "migration_started_ms", (double)migration->started_ms);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        if (members[i].value)
+            cJSON_AddNumberToObject(entry, members[i].name, (double)members[i].value);
+    if (migration->is_forced)
+        cJSON_AddTrueToObject(entry, "migration_forced");
+}
+
 cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card)
 {
     const struct flyt_migration *migration = held->migration;
@@ -18,10 +39,8 @@ cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card
     if (!entry)
         return NULL;
     flyt_migration_mark(migration, entry);
-    if (!migration->is_between) {
-        cJSON_AddStringToObject(entry, "migration_who", migration->who);
-        cJSON_AddNumberToObject(entry, "migration_started_ms", (double)migration->started_ms);
-    }
+    if (!migration->is_between)
+        put_wish(migration, entry);
     cJSON_AddNumberToObject(entry, "migration_revision", (double)held->revision + 1);
     return entry;
 }
@@ -32,8 +51,7 @@ void flyt_migration_mark(const struct flyt_migration *migration, cJSON *entry)
     if (!migration->is_between)
         return;
     cJSON_AddStringToObject(entry, "migration_from", migration->sides[FLYT_MIGRATION_SOURCE].node->key);
-    cJSON_AddStringToObject(entry, "migration_who", migration->who);
-    cJSON_AddNumberToObject(entry, "migration_started_ms", (double)migration->started_ms);
+    put_wish(migration, entry);
 }
 
 static const char *text(const cJSON *object, const char *name)
@@ -52,6 +70,25 @@ static uint64_t number(const cJSON *object, const char *name)
                                                                                        : 0;
 }
 
+/* The numbers that a node takes; 0 for what a hand has written beyond them. */
+static unsigned small_number(const cJSON *object, const char *name)
+{
+    uint64_t value = number(object, name);
+
+    return value <= UINT32_MAX ? (unsigned)value : 0;
+}
+
+static void read_wish(const cJSON *entry, struct flyt_migration *migration)
+{
+    migration->started_ms = number(entry, "migration_started_ms");
+    snprintf(migration->who, sizeof migration->who, "%s", text(entry, "migration_who"));
+    migration->bounds = (flyt_migration_bounds){.rounds_max = small_number(entry, "migration_rounds_max"),
+                                                .stop_ms = small_number(entry, "migration_stop_ms"),
+                                                .timeout_s = small_number(entry, "migration_timeout_s"),
+                                                .rest_bytes = number(entry, "migration_rest_bytes")};
+    migration->is_forced = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "migration_forced"));
+}
+
 static struct flyt_migration *migration_of(struct flyt_held *held, const cJSON *entry)
 {
     const char *id_text = text(entry, "migration"), *from = text(entry, "migration_from");
@@ -68,8 +105,7 @@ static struct flyt_migration *migration_of(struct flyt_held *held, const cJSON *
     }
     held->migration->held = held;
     held->migration->id = id;
-    held->migration->started_ms = number(entry, "migration_started_ms");
-    snprintf(held->migration->who, sizeof held->migration->who, "%s", text(entry, "migration_who"));
+    read_wish(entry, held->migration);
     snprintf(held->migration->id_text, sizeof held->migration->id_text, "%016" PRIx64, id);
     return held->migration;
 }
@@ -101,10 +137,9 @@ int flyt_migration_load(struct flyt_card *card, const cJSON *entry)
     flyt_held_read_part(entry, slot, &migration->others[slot]);
     migration->others[slot].card = card;
     migration->is_arriving[slot] = true;
-    migration->started_ms = number(entry, "migration_started_ms");
+    read_wish(entry, migration);
     if (number(entry, "migration_revision") > migration->revision)
         migration->revision = number(entry, "migration_revision");
-    snprintf(migration->who, sizeof migration->who, "%s", text(entry, "migration_who"));
     return attach_once(card, held);
 }
 

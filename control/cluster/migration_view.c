@@ -75,6 +75,11 @@ cJSON *flyt_migration_json(const struct flyt_migration *migration)
     cJSON_AddBoolToObject(object, "cancelled", migration->is_cancelled);
     add_text(object, "reason", migration->reason);
     add_text(object, "who", migration->who);
+    cJSON_AddBoolToObject(object, "forced", migration->is_forced);
+    add_number(object, "rounds_max", migration->bounds.rounds_max);
+    add_number(object, "stop_ms", migration->bounds.stop_ms);
+    add_number(object, "timeout_s", migration->bounds.timeout_s);
+    add_number(object, "rest_bytes", migration->bounds.rest_bytes);
     add_number(object, "sessions", use->session_count);
     add_number(object, "round", use->round);
     add_number(object, "memory_bytes", use->memory_bytes);

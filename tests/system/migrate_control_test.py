@@ -182,12 +182,16 @@ def killed_in(c, phase, is_done, attempt):
     row = c.row("10.0.0.7")
     here = row["gpu"][-1]
     there = "1" if here == "0" else "0"
-    c.ctl("migrate", "10.0.0.7", "--detach")
+    bounds = {"rounds_max": 7, "stop_ms": 750, "timeout_s": 90, "rest_bytes": 0}
+    c.ctl("migrate", "10.0.0.7", "--detach", "--rounds", "7", "--stop-timeout", "750", "--timeout", "90",
+          *(["--force"] if is_done else []))
     migration = c.node.wait_migration(attempt)
     c.node.report(migration, phase, **FIGURES)
     c.manager.restart(signal.SIGKILL)
     c.reconnect()
-    expect_equal(c.migration(migration)["target"], "n1:" + there, "what the next one knows of it")
+    row_then = c.migration(migration)
+    expect_equal(row_then["target"], "n1:" + there, "what the next one knows of it")
+    expect_equal({name: row_then[name] for name in (*bounds, "forced")}, {**bounds, "forced": is_done}, "its bounds")
     within(60, lambda: c.phase(migration) == ("preparing", "copying", "stopping", "switching")[phase - 1],
            "the node is asked, and says how far it is")
     expect_equal(c.charged(), {"n1:0": (16, GIB, 2), "n1:1": (16, GIB, 2)}, "charged over the restart")
