@@ -198,6 +198,7 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
         int status = flyt_server_link_receive(FLYT_SERVER_LINK_FD, &child->message, fds, ret_fd_count);
         if (status || child->options->gpu < 0)
             return status;
+        flyt_debug("message came before a session kind=%u", message->kind);
         if (message->kind == FLYT_SERVER_LINK_RESUME)
             flyt_given_begin(&child->given, &message->resume);
         else if (message->kind == FLYT_SERVER_LINK_GIVE)

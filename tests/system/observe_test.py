@@ -38,7 +38,8 @@ def levels_of_the_log():
         for level in ("error", "warn", "info", "nonsense"):
             expect_equal(said[level], "", "stderr at", level)
         begin = time.monotonic()
-        result = run(through_flyt(s.url, helper("echo")), environment(FLYT_LOG="debug", FLYT_LOG_CLOCK="1"))
+        result = run(through_flyt(s.url, app("not_supported")),
+                     environment(FLYT_TEST_FORWARDED="1", FLYT_LOG="debug", FLYT_LOG_CLOCK="1"))
         times = [float(re.fullmatch(r"(\d+\.\d{6}) flyt: .+", line)[1]) for line in lines(result.err)]
         expect(times and begin <= times[0] and times[-1] <= time.monotonic(), "times of lines:", begin, result)
     with server(env=environment(FLYT_LOG="warn")) as s:
