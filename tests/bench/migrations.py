@@ -5,7 +5,9 @@ A program (tests/bench/rewrite.cu) rewrites a share of its memory's pages in eac
 its rounds; it compares all of its memory at the end. In a whole system on this machine's NVIDIA GPUs under MPS, or, where
 there is none or with FLYT_TEST_SOFTWARE=1, on software GPUs, whose figures say something of the way and nothing of a GPU.
 
-  migrate            flytctl migrate, there and back: to new server processes on the same GPU, to another GPU of the node
+  tcp                plain connections over the loopback interface, which those between nodes are compared with
+  migrate            flytctl migrate, there and back: to new server processes on the same GPU, to another GPU of the node,
+                     to another node (each sees one of the machine's GPUs), whose connections are on the loopback interface
   checkpoint         flytctl checkpoint, with --leave-running and without, and flytctl restore
   driver-checkpoint  the driver's own checkpoint and restore of the program, natively: without Flyt and without MPS
   driver-server      the same of a server process, without MPS: whether it, and what holds its memory, goes on
@@ -17,8 +19,10 @@ folder. Exit status: 1 where a command failed or a program was not intact, else 
 import argparse
 import contextlib
 import json
+import multiprocessing
 import os
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -40,6 +44,7 @@ LOOK_S = 0.02                           # between two looks at a move
 STOP_MS = 10000 if HAS_GPU else 120000  # so that a long standstill is measured, not ended
 SLOT_BYTES = 2 * GIB if HAS_GPU else 64 << 20       # of a VM, beside its program's memory
 WARM = 1                                # servers for each GPU
+STREAMS = 4                             # connections for contents, between nodes
 ENDS_S = 20                             # of a program that something has failed with: for its own end
 ROUNDS_MIN = 5                          # fewer say nothing of a rate
 WRONG = (harness.Failed, OSError, ValueError, LookupError, TypeError, subprocess.SubprocessError)
@@ -102,15 +107,22 @@ def traces(system):
 
 # ---- a system ----
 
+def setting_of(mps):
+    """Of each node, by its index."""
+    def settings(i):
+        if not HAS_GPU:
+            return {"warm": WARM}
+        own = {"mps_dir": os.path.join(harness.WORK, "mps-%d" % i)} if mps == "start" else {}
+        return {"warm": WARM, "mps": mps, **own}
+    return settings
+
+
 def whole(bytes_, gpus=2, nodes=1, mps="start", share=1):
     """VM 0 may have a program with so much memory, on any GPU, on one of `share` parts of its SMs."""
-    settings, memory_mib = {"warm": WARM}, (2 * (bytes_ + SLOT_BYTES)) >> 20
-    if HAS_GPU:
-        settings.update(mps=mps)
-    if HAS_GPU and mps == "start":
-        settings.update(mps_dir=os.path.join(harness.WORK, "mps"))
-    system = System(nodes=nodes, vms=1, gpus=gpus, hardware=HAS_GPU, namespaces=False, sms=32, memory="%dM" % memory_mib,
-                    node=settings, cluster={"allocation_linger_s": 0.5})
+    memory_mib = (2 * (bytes_ + SLOT_BYTES)) >> 20
+    hardware = HAS_GPU and ("each" if nodes > 1 else True)
+    system = System(nodes=nodes, vms=1, gpus=gpus // nodes, hardware=hardware, namespaces=False, sms=32,
+                    memory="%dM" % memory_mib, node=setting_of(mps), cluster={"allocation_linger_s": 0.5})
     try:
         sms = min(gpu["sms"] for gpu in system.flytctl("gpus"))
         system.flytctl("vm", "add", system.vm_ip(0), "--sm", sms // share, "--memory", "%dM" % ((bytes_ + SLOT_BYTES) >> 20))
@@ -230,9 +242,18 @@ def other_gpu(system, here):
                          if name != here and name.split(":")[0] == node)]
 
 
-# A target on another node is one more: nodes=2, and a target among GPUs whose node is not `here`'s.
+def other_node(streams):
+    def target(system, here):
+        node = here.split(":")[0]
+        return ["--to", next(name for name in sorted(names_of_gpus(system).values()) if name.split(":")[0] != node),
+                "--streams", str(streams)]
+    return target
+
+
 PATHS = {"same": Path("new servers on the same GPU", 1, lambda system, here: ["--to", here, "--force"]),
-         "other": Path("another GPU of the node", 2, other_gpu)}
+         "other": Path("another GPU of the node", 2, other_gpu),
+         "node": Path("another node, %d streams" % STREAMS, 2, other_node(STREAMS), 2),
+         "node-1": Path("another node, 1 stream", 2, other_node(1), 2)}
 
 
 def place(system):
@@ -318,6 +339,54 @@ def migrate(options, results):
     table("A program with %.3g GiB that moves (medians of %d moves, smallest–largest)" % (options.gib, 2 * options.rounds),
           rows, ("to", "rewritten", "standstill as the program sees it, ms", "as reported, ms", "all of it, s", "rounds",
                  "copied, GiB", "GB/s while copying", "rounds of the program fewer while copying, %", "intact"))
+
+
+# ---- what such connections can do ----
+
+TCP_PIECE_BYTES = 4 << 20               # as contents of pages go
+
+
+def send_plain(listener, bytes_):
+    with socket.create_connection(listener.getsockname()) as out:
+        piece = memoryview(bytearray(os.urandom(1 << 16) * (TCP_PIECE_BYTES >> 16)))
+        for _ in range(bytes_ // TCP_PIECE_BYTES):
+            out.sendall(piece)
+
+
+def receive_plain(listener):
+    with listener.accept()[0] as come:
+        piece = bytearray(TCP_PIECE_BYTES)
+        while come.recv_into(piece):
+            pass
+
+
+def plain_tcp(streams, bytes_):
+    """GB/s of so many connections on the loopback interface, together, with a process at each end of each."""
+    context, listeners = multiprocessing.get_context("fork"), []
+    for _ in range(streams):
+        listeners.append(socket.create_server(("127.0.0.1", 0)))
+    ends = [context.Process(target=receive_plain, args=(listener,)) for listener in listeners]
+    ends += [context.Process(target=send_plain, args=(listener, bytes_ // streams)) for listener in listeners]
+    begin = time.monotonic()
+    for end in ends:
+        end.start()
+    for end in ends:
+        end.join()
+    took_s = time.monotonic() - begin
+    for listener in listeners:
+        listener.close()
+    if any(end.exitcode for end in ends):
+        raise harness.Failed("a plain TCP connection failed: %r" % [end.exitcode for end in ends])
+    return bytes_ / took_s / 1e9
+
+
+def tcp(options, results):
+    rows = []
+    for streams in (1, STREAMS):
+        rates = [plain_tcp(streams, int(options.gib * GIB)) for _ in range(options.rounds)]
+        results.rows.append({"what": "plain TCP", "streams": streams, "gb_per_s": rates})
+        rows.append((str(streams), said_of(rates)))
+    table("Plain TCP over the loopback interface, %.3g GiB" % options.gib, rows, ("connections", "GB/s together"))
 
 
 # ---- checkpoint ----
@@ -470,7 +539,7 @@ def driver_server(options, results):
 
 # ---- what is asked for ----
 
-TOPICS = {"migrate": migrate, "checkpoint": checkpoint, "driver-checkpoint": driver_checkpoint,
+TOPICS = {"tcp": tcp, "migrate": migrate, "checkpoint": checkpoint, "driver-checkpoint": driver_checkpoint,
           "driver-server": driver_server}
 
 

@@ -57,7 +57,7 @@ class System:
     """
     nodes, vms           how many
     gpus, sms, memory    of each node; memory of a GPU as in node.conf
-    hardware             node-0 has the machine's GPUs in place of software GPUs
+    hardware             node-0 has the machine's GPUs in place of software GPUs; "each": node-i has GPU i alone
     store                URL; None: SQLite in the folder
     namespaces           None: where possible, but not with a store on the loopback interface (the hub has its own)
     tls                  False: in clear, on the loopback interface only
@@ -202,11 +202,18 @@ class System:
         address = netns.HUB_ADDRESS if self.network else "127.0.0.1"
         settings = {"name": name, "managers": [self.manager_url], "listen": ["tcp://%s:0" % address], "host_ip": address,
                     "state_dir": state, "server": self.program("flyt-server"), "metrics": "127.0.0.1:0"}
-        if not (self.hardware and i == 0):
+        if not (self.hardware == "each" or (self.hardware and i == 0)):
             settings.update({"software_gpus": self.gpus, "software_sms": self.sms, "software_memory": self.memory})
         path = self.configure("node", name, settings, i)
         self.join("node", name, "flyt-node-manager", path, self.in_hub())
-        self.start_daemon(name, "flyt-node-manager", path, self.in_hub())
+        self.start_daemon(name, "flyt-node-manager", path, self.in_hub() + self.with_gpu(i))
+
+    def with_gpu(self, i):
+        """A command that others follow, which see GPU i alone: as a container they have a /dev of their own."""
+        if self.hardware != "each":
+            return []
+        hide = "for gpu in /dev/nvidia[0-9]*; do [ $gpu = /dev/nvidia%d ] || mount --bind /dev/null $gpu; done; exec \"$@\"" % i
+        return ["unshare", "--mount", "sh", "-e", "-c", hide, "sh"]
 
     def start_vm(self, i):
         name, socket = "vm-%d" % i, self.client_socket(i)
