@@ -13,7 +13,8 @@ void fake_ready(struct flyt_server_link_ready *ready, unsigned gpu, unsigned gro
                                              .group_size = group_size,
                                              .compute_major = 9,
                                              .memory_bytes = memory_bytes,
-                                             .reserve_bytes = 1 << 20};
+                                             .reserve_bytes = 1 << 20,
+                                             .copying_kib = 3 << 10};
     /* The rest that makes no group of its own goes to the last one, as the driver does it. */
     ready->group_count = sm_count / group_size;
     for (unsigned i = 0; i < ready->group_count; i++)

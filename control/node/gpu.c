@@ -118,8 +118,10 @@ int flyt_node_gpu_learn(struct flyt_node_gpu *gpu, const struct flyt_server_link
     for (unsigned i = 0; i < ready->group_count; i++)
         gpu->group_sms[i] = ready->group_sms[i];
     gpu->memory_bytes = ready->memory_bytes;
-    if (ready->reserve_bytes > gpu->reserve_bytes)
-        gpu->reserve_bytes = ready->reserve_bytes; /* the most that any server took */
+    if (ready->reserve_bytes > gpu->context_bytes)
+        gpu->context_bytes = ready->reserve_bytes;
+    if ((uint64_t)ready->copying_kib << 10 > gpu->copying_bytes)
+        gpu->copying_bytes = (uint64_t)ready->copying_kib << 10;
     gpu->compute_major = ready->compute_major;
     gpu->compute_minor = ready->compute_minor;
     gpu->is_known = true;
@@ -166,7 +168,7 @@ void flyt_node_gpu_describe(const struct flyt_node_gpu *gpu, unsigned client_slo
         .group_size = gpu->group_size,
         .group_sms = {gpu->group_count, (u_int *)gpu->group_sms},
         .memory_bytes = gpu->memory_bytes,
-        .server_reserve_bytes = gpu->reserve_bytes,
+        .server_reserve_bytes = gpu->context_bytes + gpu->copying_bytes,
         .client_slots = client_slots,
         .isolation = gpu->isolation,
         .health = gpu->is_known ? gpu->health : FLYT_HEALTH_FAILED,

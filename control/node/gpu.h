@@ -27,7 +27,8 @@ struct flyt_node_gpu {
     bool is_mps; /* shared by MPS: also faults are */
     unsigned sm_count, group_count;
     u_int group_sms[FLYT_GROUPS_MAX];
-    uint64_t memory_bytes, reserve_bytes;
+    uint64_t memory_bytes;
+    uint64_t context_bytes, copying_bytes; /* the most that a server took, and may take while its session is copied */
     unsigned compute_major, compute_minor;
     /* How it is. */
     flyt_health health;

@@ -7,6 +7,12 @@
 #include "control/node/server.h"
 #include "rpc/base/log.h"
 
+/* Its process may have memory for copying its session, or for the session that it is to get. */
+static bool is_copying(const struct flyt_node_server *server)
+{
+    return server->move || server->saving || server->loading;
+}
+
 void flyt_node_reserve_begin(struct flyt_node *node)
 {
     for (struct flyt_node_server *server = node->servers; server; server = server->next)
@@ -15,6 +21,7 @@ void flyt_node_reserve_begin(struct flyt_node *node)
             server->charged_bytes[i] = ledger ? flyt_ledger_charged(ledger, server->server_id) : 0;
             server->reserved_bytes[i] = ledger ? flyt_ledger_reserved(ledger, server->server_id) : 0;
             server->is_measured = true;
+            server->was_copying = is_copying(server);
         }
 }
 
@@ -48,8 +55,9 @@ static void correct(struct flyt_node_server *server, unsigned slot, uint64_t pro
     struct flyt_node_allocation *allocation = server->allocation;
     struct flyt_ledger *ledger = allocation->slots[slot].ledger;
     const struct flyt_node_gpu *gpu = server->gpus[slot];
-    uint64_t context_bytes = slot == 0 && server->context_bytes ? server->context_bytes : gpu->reserve_bytes;
-    uint64_t own_bytes = server->charged_bytes[slot] + context_bytes;
+    uint64_t context_bytes = slot == 0 && server->context_bytes ? server->context_bytes : gpu->context_bytes;
+    uint64_t copying_bytes = server->was_copying || is_copying(server) ? gpu->copying_bytes : 0;
+    uint64_t own_bytes = server->charged_bytes[slot] + context_bytes + copying_bytes;
     uint64_t used_bytes, limit_bytes;
 
     if (flyt_ledger_charged(ledger, server->server_id) != server->charged_bytes[slot] ||

@@ -2,6 +2,8 @@
  * What drivers take of a GPU for servers, besides the memory that these make: servers charge it to their VM's ledger as
  * they expect it (a reserve), and where NVML tells how much a process has, the reserve becomes what it has beyond its
  * extents and beyond what its context took when it was made, which counts against the GPU and not against the VM.
+ * Likewise what a server takes while its session is copied, moved or written to an image (READY says how much at most):
+ * that is the operator's. Both are in the reserve of each client slot that is reported to the cluster manager.
  *
  * Nobody is ended for it: where a VM so comes to have more than its limit it gets nothing more, and beyond
  * FLYT_NODE_OVERSHOOT_BYTES an event says so. Under MPS NVML may tell nothing of single processes: then the estimates

@@ -87,7 +87,7 @@ struct flyt_node_server {
     uint64_t context_bytes; /* what its context took of its GPU, as it says; 0: not known any more */
     /* By slot, when the measurement under way began (reserve.h). */
     uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX];
-    bool is_measured;
+    bool is_measured, was_copying;
     uint64_t limits_told, limits_done; /* LIMIT that it was sent, and that it has answered */
     struct flyt_server_link_need need; /* for which it waits; number 0: for none */
 

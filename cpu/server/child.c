@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cpu/server/attach.h"
+#include "cpu/server/copier.h"
 #include "cpu/server/given.h"
 #include "cpu/server/grant.h"
 #include "cpu/server/linger.h"
@@ -110,6 +111,8 @@ static int prepare(struct child *child)
     child->session.is_mps = ready.is_mps != 0;
     uint64_t after_bytes = used_bytes(child);
     ready.reserve_bytes = after_bytes > before_bytes ? after_bytes - before_bytes : 0;
+    /* The software GPU's memory is the machine's: none of it is kept free, neither for contexts nor for copying. */
+    ready.copying_kib = child->driver.is_soft ? 0 : (uint32_t)(flyt_copier_memory_bytes() >> 10);
     ready.device_count = child->session.device_count;
     if (options->gpu >= 0 && child->driver.cuDeviceGetCount(&driver_count) == CUDA_SUCCESS)
         ready.device_count = (uint32_t)driver_count;

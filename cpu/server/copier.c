@@ -45,6 +45,11 @@ static uint64_t hash_bytes(const struct flyt_sink_ops *sink)
     return (bytes + FLYT_GRANULE_BYTES - 1) / FLYT_GRANULE_BYTES * FLYT_GRANULE_BYTES;
 }
 
+uint64_t flyt_copier_memory_bytes(void)
+{
+    return hash_bytes(&flyt_writing_sink);
+}
+
 /* Not through cpu/server/memory.c: it is none of the session's memory, and moves nowhere. */
 static CUresult make_hash_memory(struct flyt_copier *copier)
 {
@@ -56,8 +61,7 @@ static CUresult make_hash_memory(struct flyt_copier *copier)
     const uint64_t bytes = hash_bytes(copier->sink);
     CUdeviceptr address = device->hash_base;
     if (!address) { /* for the larger one, as it is reserved for ever */
-        CUresult result =
-            driver->cuMemAddressReserve(&address, hash_bytes(&flyt_writing_sink), FLYT_GRANULE_BYTES, 0, 0);
+        CUresult result = driver->cuMemAddressReserve(&address, flyt_copier_memory_bytes(), FLYT_GRANULE_BYTES, 0, 0);
         if (result != CUDA_SUCCESS)
             return result;
         device->hash_base = address;

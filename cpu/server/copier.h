@@ -11,8 +11,10 @@
  *
  * Extents enter the table of pages when a round begins, if their place is there and they have been cleared; they leave
  * it when they are about to be given back. The hash memory, 4 MiB, and for an image 32 MiB for copies on their way, is
- * none of the program's and is not charged to the slot's ledger, which may be full: it goes with the move. Where NVML
- * tells what a process has, the node manager sees it.
+ * none of the program's and is not charged to the slot's ledger, which may be full: it is the operator's, and goes with
+ * the move. READY tells the most that it can be, which the node manager counts against the GPU for each client slot,
+ * like what a context takes, and does not take for the VM's where NVML tells what a process has. The page-locked buffers of a
+ * copy are memory of the machine, which no ledger counts.
  *
  * The submission thread. Nothing waits for the GPU but flyt_copier_fini.
  */
@@ -104,6 +106,8 @@ int flyt_copier_open(struct flyt_copier *copier, struct flyt_device *device, con
 bool flyt_copier_close(struct flyt_copier *copier);
 /* The same at the session's end; waits for the GPU. */
 void flyt_copier_fini(struct flyt_copier *copier);
+/* The most that one takes of its device, in bytes, whatever it copies to. */
+uint64_t flyt_copier_memory_bytes(void);
 
 /* A new round, after the last one has ended. is_last: nothing of the session is on the GPU, nor comes. 0, or -ENOMEM
  * with a sentence. */

@@ -201,7 +201,8 @@ struct flyt_server_link_ready {
     char name[96];
     uint16_t group_sms[FLYT_GROUPS_MAX];
     uint32_t is_mps; /* 0 or 1: its contexts share the GPU with others', and their faults, by MPS */
-    uint32_t reserved;
+    uint32_t
+        copying_kib; /* most that it takes of a GPU besides while its session is copied; 0: nothing, or not known */
 };
 
 struct flyt_server_link_fault {
