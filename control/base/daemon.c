@@ -16,6 +16,8 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
+enum { DESCRIPTORS = 4096 }; /* that a daemon may well need: it waits for no room then */
+
 enum { OPTIONS_MAX = 16, PASSED_MAX = 4096 };
 
 struct passed {
@@ -253,6 +255,7 @@ int flyt_daemon_run(const struct flyt_daemon_config *config, int argc, char **ar
     daemon.settings = calloc(1, config->settings_bytes);
     if (!daemon.settings)
         return 1;
+    flyt_descriptors_reserve(DESCRIPTORS); /* while there are no threads */
     struct flyt_error err = {0};
     if (read_settings(&daemon, daemon.settings, &err) != 0) {
         status = complain(config, err.text);

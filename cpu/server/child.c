@@ -28,6 +28,8 @@
 /* So long the end waits for what was said last to be encrypted and sent. */
 enum { LAST_WORDS_MS = 1000, READING_MS = 200 };
 
+enum { DESCRIPTORS = 512 }; /* that a session may well need: it waits for no room then */
+
 struct child {
     const struct flyt_child_options *options;
     struct flyt_driver driver;
@@ -94,6 +96,7 @@ static uint64_t used_bytes(const struct child *child)
 static int prepare(struct child *child)
 {
     const struct flyt_child_options *options = child->options;
+    flyt_descriptors_reserve(DESCRIPTORS);
     struct flyt_error err = {0};
     struct flyt_server_link_ready ready = {.version = FLYT_SERVER_LINK_VERSION};
     int driver_count = 0;

@@ -1,6 +1,7 @@
 /* Tests of the small modules of rpc/base: URLs, errors, SHA-256, id tables, descriptors. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -328,6 +330,51 @@ static void test_ids_by_rule(void **state)
 
 /* ---- descriptors ---- */
 
+/* "FDSize" of proc(5): how many descriptors there is room for. */
+static unsigned descriptor_room(void)
+{
+    char line[256];
+    unsigned room = 0;
+    FILE *file = fopen("/proc/self/status", "re");
+
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) && sscanf(line, "FDSize: %u", &room) != 1)
+        continue;
+    fclose(file);
+    return room;
+}
+
+static int next_descriptor(void)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    assert_true(fd >= 0);
+    close(fd);
+    return fd;
+}
+
+static void test_room_for_descriptors(void **state)
+{
+    unsigned wanted = 4 * descriptor_room();
+    const int next = next_descriptor();
+    struct rlimit limit, low;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_cur < wanted)
+        wanted = (unsigned)limit.rlim_cur;
+    flyt_descriptors_reserve(wanted);
+    assert_in_range(descriptor_room(), wanted, UINT_MAX);
+    assert_int_equal(next_descriptor(), next); /* none is left open */
+    /* No further than the limit, and nothing fails. */
+    low = limit;
+    low.rlim_cur = (rlim_t)next + 8;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    flyt_descriptors_reserve(UINT_MAX);
+    flyt_descriptors_reserve(0);
+    assert_int_equal(next_descriptor(), next);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
 static void test_descriptors_travel_with_payload(void **state)
 {
     int pair[2], pipe_ends[2], fds[FLYT_DESCRIPTORS_MAX];
@@ -394,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_idtable_mints_and_reuses),
         cmocka_unit_test(test_idtable_from_many_threads),
         cmocka_unit_test(test_ids_by_rule),
+        cmocka_unit_test(test_room_for_descriptors),
         cmocka_unit_test(test_descriptors_travel_with_payload),
         cmocka_unit_test(test_auto_close),
     };

@@ -1,7 +1,9 @@
 #include "rpc/base/descriptors.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -20,6 +22,22 @@ int flyt_close(int fd)
         close(fd);
     errno = saved_errno;
     return -1;
+}
+
+void flyt_descriptors_reserve(unsigned count)
+{
+    struct rlimit limit;
+    int saved_errno = errno;
+    int one = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    if (one >= 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        if (count > limit.rlim_cur)
+            count = (unsigned)limit.rlim_cur;
+        if (count)
+            flyt_close(fcntl(one, F_DUPFD_CLOEXEC, (int)count - 1));
+    }
+    flyt_close(one);
+    errno = saved_errno;
 }
 
 static int send_rest(int socket_fd, const char *payload, size_t bytes)

@@ -37,4 +37,11 @@ int flyt_descriptors_send(int socket_fd, const void *payload, size_t bytes, cons
 int flyt_descriptors_receive(int socket_fd, void *payload, size_t payload_bytes_max, int *ret_fds,
                              unsigned fd_count_max, unsigned *ret_fd_count);
 
+/*
+ * Has the kernel make room for descriptors up to this number, as far as RLIMIT_NOFILE lets it. A table that grows
+ * later, in a process that has threads, waits for an RCU grace period: tens of milliseconds, in whatever call needs the
+ * next descriptor. To be called while nobody waits, best before there are threads. What cannot be is left.
+ */
+void flyt_descriptors_reserve(unsigned count);
+
 #endif
