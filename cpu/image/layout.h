@@ -71,6 +71,7 @@ union flyt_checkpoint_body {
     flyt_checkpoint_pages pages;
     flyt_checkpoint_sequence sequence;
     flyt_checkpoint_end end;
+    flyt_checkpoint_hash_key hash_key;
     flyt_checkpoint_streams streams;
     flyt_checkpoint_elsewhere elsewhere;
     flyt_checkpoint_alive alive;

@@ -144,3 +144,14 @@ bool flyt_page_map_next_missing(const struct flyt_page_map *map, uint64_t addres
     }
     return false;
 }
+
+uint64_t flyt_page_map_count_missing(const struct flyt_page_map *map)
+{
+    uint64_t address = 0, page_count = 0, total = 0;
+
+    while (flyt_page_map_next_missing(map, address, &address, &page_count)) {
+        total += page_count;
+        address += page_count * FLYT_CHECKPOINT_PAGE_BYTES;
+    }
+    return total;
+}

@@ -40,5 +40,7 @@ bool flyt_page_map_covers(const struct flyt_page_map *map, uint64_t address, uin
 /* The first run of pages at or behind the address whose contents the image does not hold; false: none. */
 bool flyt_page_map_next_missing(const struct flyt_page_map *map, uint64_t address, uint64_t *ret_address,
                                 uint64_t *ret_page_count);
+/* How many pages in all. */
+uint64_t flyt_page_map_count_missing(const struct flyt_page_map *map);
 
 #endif

@@ -21,6 +21,7 @@ struct flyt_checkpoint_reader {
     char *name;
     char *build; /* that wrote it; NULL: not known yet */
     bool must_end, has_begun, has_ended;
+    bool is_skimming;
     uint64_t stream_bytes; /* read so far */
     uint64_t record_offset_bytes;
     struct flyt_error failed; /* code 0: not yet */
@@ -83,6 +84,11 @@ void flyt_checkpoint_reader_set_wait(struct flyt_checkpoint_reader *reader,
 {
     reader->wait = wait;
     reader->wait_user = user;
+}
+
+void flyt_checkpoint_reader_skim(struct flyt_checkpoint_reader *reader)
+{
+    reader->is_skimming = true;
 }
 
 static void forget_record(struct flyt_checkpoint_reader *reader)
@@ -234,13 +240,27 @@ int flyt_checkpoint_place(struct flyt_checkpoint_reader *reader, void *place, st
                : 0;
 }
 
-/* What nobody wanted is checked all the same. */
+/* Where they are missing, what follows is, too. */
+static int pass_over_payload(struct flyt_checkpoint_reader *reader, struct flyt_error *err)
+{
+    reader->is_payload_open = false;
+    if (lseek(reader->fd, reader->head.payload_bytes, SEEK_CUR) < 0) {
+        int code = errno;
+        return fail(reader, -code, reader->stream_bytes, err, "%s", strerror(code));
+    }
+    reader->stream_bytes += reader->head.payload_bytes;
+    return 0;
+}
+
+/* What nobody wanted is checked all the same, unless it is skimmed. */
 static int drain(struct flyt_checkpoint_reader *reader, struct flyt_error *err)
 {
     struct buffer *buffer = is_packed(reader) ? &reader->unpacked : &reader->payload;
 
     if (!reader->is_payload_open)
         return 0;
+    if (reader->is_skimming && reader->row && reader->head.type == FLYT_CHECKPOINT_PAGES)
+        return pass_over_payload(reader, err);
     int status = need(reader, buffer, reader->row ? place_bytes(reader) : reader->head.payload_bytes, err);
     return status ? status : flyt_checkpoint_place(reader, buffer->data, err);
 }

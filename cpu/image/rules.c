@@ -293,6 +293,14 @@ static int take_pages(struct flyt_checkpoint_rules *rules, const flyt_checkpoint
     return 0;
 }
 
+static int take_hash_key(struct flyt_checkpoint_rules *rules, struct flyt_error *err)
+{
+    if (rules->totals.has_hash_key || !rules->has_hashes)
+        return refuse(err, "its key of hashes comes twice, or without hashes");
+    rules->totals.has_hash_key = true;
+    return 0;
+}
+
 /* ---- from node to node ---- */
 
 static int take_streams(struct flyt_checkpoint_rules *rules, const flyt_checkpoint_streams *streams,
@@ -438,6 +446,9 @@ int flyt_checkpoint_rules_take(struct flyt_checkpoint_rules *rules, uint32_t typ
         break;
     case FLYT_CHECKPOINT_SEQUENCE:
         status = take_sequence(rules, &body->sequence, err);
+        break;
+    case FLYT_CHECKPOINT_HASH_KEY:
+        status = take_hash_key(rules, err);
         break;
     case FLYT_CHECKPOINT_STREAMS:
         status = take_streams(rules, &body->streams, err);

@@ -29,7 +29,8 @@ struct flyt_checkpoint_totals {
     uint64_t page_counts[FLYT_CHECKPOINT_ENCODINGS]; /* in records of that encoding, of all rounds */
     uint64_t page_payload_bytes;
     uint64_t elsewhere_page_count; /* whose contents came over other connections */
-    bool has_streams;              /* it was written for one reader, who answers */
+    bool has_hash_key;
+    bool has_streams; /* it was written for one reader, who answers */
     uint32_t stream_count;
     flyt_checkpoint_sequence sequence;
 };

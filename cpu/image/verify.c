@@ -91,18 +91,7 @@ static int check_inherited(const char *path, const struct opened *newer, const s
     return 0;
 }
 
-static uint64_t count_missing(const struct flyt_page_map *pages)
-{
-    uint64_t address = 0, page_count = 0, total = 0;
-
-    while (flyt_page_map_next_missing(pages, address, &address, &page_count)) {
-        total += page_count;
-        address += page_count * FLYT_CHECKPOINT_PAGE_BYTES;
-    }
-    return total;
-}
-
-static char *path_beside(const char *path, const void *id)
+char *flyt_checkpoint_path_beside(const char *path, const void *id)
 {
     const char *slash = strrchr(path, '/');
     char name[FLYT_CHECKPOINT_NAME_BYTES], *beside;
@@ -117,7 +106,7 @@ static char *path_beside(const char *path, const void *id)
 static int step(char **path, struct opened *newer, struct flyt_error *err)
 {
     struct opened older = {.fd = -1};
-    char *beside = path_beside(*path, newer->head.parent_id);
+    char *beside = flyt_checkpoint_path_beside(*path, newer->head.parent_id);
 
     if (!beside)
         return flyt_error_set(err, -ENOMEM, "image %.200s: no memory", *path);
@@ -163,7 +152,7 @@ int flyt_checkpoint_verify(const char *path, bool with_parents, struct flyt_chec
     if (opened.reader) {
         ret_summary->totals = *flyt_checkpoint_reader_totals(opened.reader);
         ret_summary->stream_bytes = flyt_checkpoint_reader_bytes(opened.reader);
-        ret_summary->inherited_page_count = count_missing(flyt_checkpoint_reader_pages(opened.reader));
+        ret_summary->inherited_page_count = flyt_page_map_count_missing(flyt_checkpoint_reader_pages(opened.reader));
     }
     while (!status && with_parents && !flyt_checkpoint_id_is_none(opened.head.parent_id)) {
         /* Remembered at each power of two, so that one of a ring of any length is met. */

@@ -18,6 +18,9 @@ struct flyt_checkpoint_summary {
     unsigned char *parent_ids;     /* FLYT_CHECKPOINT_ID_BYTES of each, the nearest first */
 };
 
+/* The path of the image of this id in the folder of the image `path`; malloc'ed; NULL: no memory. */
+char *flyt_checkpoint_path_beside(const char *path, const void *id);
+
 /*
  * Verifies one file, and where with_parents is set all that it builds on: each must be there under the id that its
  * child names, be sound itself, and have the pages that are left to it. 0; -ENOENT: the file, or a parent, is not

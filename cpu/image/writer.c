@@ -80,6 +80,7 @@ static int put(struct flyt_checkpoint_writer *writer, uint32_t type, const void 
     unsigned char *encoded = writer->head + FLYT_RECORD_HEAD_BYTES;
     struct flyt_record_head head = {.type = type,
                                     .number = writer->rules.totals.record_count,
+                                    .flags = type == FLYT_CHECKPOINT_HASH_KEY ? FLYT_RECORD_OPTIONAL : 0,
                                     .payload_bytes = payload_bytes,
                                     .payload_checksum = flyt_checkpoint_checksum(0, payload, payload_bytes)};
     struct flyt_error why;
@@ -205,6 +206,11 @@ uint64_t flyt_checkpoint_writer_pages(const struct flyt_checkpoint_writer *write
     return flyt_checkpoint_rules_pages(&writer->rules);
 }
 
+uint64_t flyt_checkpoint_writer_kept_pages(const struct flyt_checkpoint_writer *writer)
+{
+    return flyt_page_map_count_missing(&writer->rules.map);
+}
+
 /* ---- small records ---- */
 
 int flyt_checkpoint_put_slot(struct flyt_checkpoint_writer *writer, unsigned slot, uint64_t memory_limit_bytes,
@@ -214,6 +220,14 @@ int flyt_checkpoint_put_slot(struct flyt_checkpoint_writer *writer, unsigned slo
         .slot = slot, .window_address = flyt_window_base(slot), .memory_limit_bytes = memory_limit_bytes};
 
     return put(writer, FLYT_CHECKPOINT_SLOT, &body, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_hash_key(struct flyt_checkpoint_writer *writer, const void *key, struct flyt_error *err)
+{
+    flyt_checkpoint_hash_key body;
+
+    memcpy(body.key, key, sizeof body.key);
+    return put(writer, FLYT_CHECKPOINT_HASH_KEY, &body, NULL, 0, err);
 }
 
 int flyt_checkpoint_put_round(struct flyt_checkpoint_writer *writer, struct flyt_error *err)

@@ -43,6 +43,8 @@ struct flyt_checkpoint_writer *flyt_checkpoint_writer_free(struct flyt_checkpoin
 /* The slot's window is where this build has it (rpc/base/id.h). */
 int flyt_checkpoint_put_slot(struct flyt_checkpoint_writer *writer, unsigned slot, uint64_t memory_limit_bytes,
                              struct flyt_error *err);
+/* Beside the slots, once, where pages come with hashes (FLYT_CHECKPOINT_HASH_KEY_BYTES). */
+int flyt_checkpoint_put_hash_key(struct flyt_checkpoint_writer *writer, const void *key, struct flyt_error *err);
 int flyt_checkpoint_put_round(struct flyt_checkpoint_writer *writer, struct flyt_error *err);
 int flyt_checkpoint_put_extent(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t bytes,
                                struct flyt_error *err);
@@ -90,6 +92,8 @@ int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_e
 const struct flyt_checkpoint_totals *flyt_checkpoint_writer_totals(const struct flyt_checkpoint_writer *writer);
 /* Pages of all rounds. */
 uint64_t flyt_checkpoint_writer_pages(const struct flyt_checkpoint_writer *writer);
+/* How many pages are left to the parent now. */
+uint64_t flyt_checkpoint_writer_kept_pages(const struct flyt_checkpoint_writer *writer);
 /* Whether put_end has written the last record. */
 bool flyt_checkpoint_writer_has_ended(const struct flyt_checkpoint_writer *writer);
 uint64_t flyt_checkpoint_writer_bytes(const struct flyt_checkpoint_writer *writer);

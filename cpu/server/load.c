@@ -299,6 +299,7 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
     case FLYT_CHECKPOINT_ELSEWHERE: /* its connections were told, so that it is received */
         return flyt_receiving_expect(self->receiving, &record->body->elsewhere, self->err);
     case FLYT_CHECKPOINT_SLOT:
+    case FLYT_CHECKPOINT_HASH_KEY:
     case FLYT_CHECKPOINT_ALIVE:
     case FLYT_CHECKPOINT_ALLOCATIONS: /* the program brings them itself; that they are in extents was checked */
         return 0;
