@@ -162,6 +162,7 @@ static int call_node(struct flyt_saving *saving, bool ask, uint64_t timeout_ms, 
                                                    .session_id = saving->session_id,
                                                    .folder = saving->folder,
                                                    .leave_running = saving->leaves_running,
+                                                   .full = saving->is_full,
                                                    .packing = saving->packing,
                                                    .stop_ms = saving->stop_ms,
                                                    .timeout_s = saving->timeout_s};

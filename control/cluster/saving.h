@@ -32,7 +32,7 @@ struct flyt_saving {
     /* Of a checkpoint only. */
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];
     uint64_t allocation_id, session_id; /* session_id 0: all of them */
-    bool leaves_running;
+    bool leaves_running, is_full;
     unsigned packing, stop_ms;
     unsigned timeout_s;
     uint64_t started_ms, ended_ms; /* wall; ended_ms 0: under way */

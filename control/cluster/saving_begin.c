@@ -116,6 +116,7 @@ void flyt_serve_checkpoint(struct flyt_call *call, void *data)
     saving->allocation_id = held->id;
     saving->session_id = args->session_id;
     saving->leaves_running = args->leave_running;
+    saving->is_full = args->full;
     saving->packing = args->packing;
     saving->stop_ms = args->stop_ms;
     saving->timeout_s = args->timeout_s;

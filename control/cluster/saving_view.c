@@ -54,6 +54,7 @@ cJSON *flyt_saving_json(const struct flyt_saving *saving)
     add_number(object, "sessions", use->session_count);
     add_number(object, "memory_bytes", use->memory_bytes);
     add_number(object, "copied_bytes", use->copied_bytes);
+    add_number(object, "kept_bytes", use->kept_bytes);
     add_number(object, "standstill_us", use->standstill_us);
     add_number(object, "elapsed_ms", use->elapsed_ms);
     add_number(object, "started_ms", saving->started_ms);

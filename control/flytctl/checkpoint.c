@@ -35,11 +35,15 @@ static void put_end(struct flyt_ctl *ctl, const cJSON *row)
     const double count = flyt_row_number(row, "sessions");
     const bool is_restore = !strcmp(flyt_row_text(row, "kind"), "restore");
     const bool is_running = is_restore || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(row, "leave_running"));
-    char memory[FLYT_NUMBER_BYTES];
+    const double kept_bytes = flyt_row_number(row, "kept_bytes");
+    char memory[FLYT_NUMBER_BYTES], kept[FLYT_NUMBER_BYTES];
 
     flyt_text_size(memory, flyt_row_number(row, "memory_bytes"));
-    fprintf(ctl->out, "%.0f program%s with %s %s ", count, count == 1 ? "" : "s", memory,
-            is_restore ? "restored from" : "written to");
+    flyt_text_size(kept, kept_bytes);
+    fprintf(ctl->out, "%.0f program%s with %s", count, count == 1 ? "" : "s", memory);
+    if (kept_bytes > 0 && !is_restore)
+        fprintf(ctl->out, " (%s unchanged, in earlier images)", kept);
+    fputs(is_restore ? " restored from " : " written to ", ctl->out);
     flyt_text_put(ctl->out, flyt_row_text(row, "folder"));
     fputs(" on node ", ctl->out);
     flyt_text_put(ctl->out, flyt_row_text(row, "node"));
@@ -142,6 +146,7 @@ enum flyt_exit flyt_run_checkpoint(struct flyt_ctl *ctl, const struct flyt_argum
     const struct flyt_value *to = flyt_option_get(arguments, "to"), *pack = flyt_option_get(arguments, "pack");
     flyt_checkpoint_args args = {.folder = (char *)(to->is_set ? to->texts[0] : ""),
                                  .leave_running = flyt_option_is(arguments, "leave-running"),
+                                 .full = flyt_option_is(arguments, "full"),
                                  .packing = pack->is_set ? (unsigned)pack->number : FLYT_CHECKPOINT_PACK_LZ4,
                                  .stop_ms = (unsigned)flyt_option_get(arguments, "stop-timeout")->number,
                                  .timeout_s = seconds(arguments)};

@@ -5,7 +5,8 @@
     "[{\"id\":\"000000000000beef\",\"kind\":\"" kind_                                                                  \
     "\",\"vm_ip\":\"10.0.0.1\",\"node\":\"n1\",\"folder\":\"/images\","                                                \
     "\"leave_running\":" leave_running_ ",\"phase\":\"" phase_ "\",\"reason\":" reason_ ",\"sessions\":2,"             \
-    "\"memory_bytes\":4294967296,\"copied_bytes\":4294967296,\"standstill_us\":41500,\"elapsed_ms\":2500,"             \
+    "\"memory_bytes\":4294967296,\"copied_bytes\":4294967296,\"kept_bytes\":1073741824,\"standstill_us\":41500,"       \
+    "\"elapsed_ms\":2500,"                                                                                             \
     "\"started_ms\":1}]"
 
 static const struct test_view suspended[] = {{"checkpoints", SAVING("checkpoint", "done", "null", "false"), 1},
@@ -26,8 +27,8 @@ static void test_checkpoint(void **state)
     server.views = suspended;
     RUN("checkpoint", "10.0.0.1", "--to", "/images", "--pack", "zstd", "--stop-timeout", "750", "--timeout", "1.5");
     EXPECT_STATUS(0);
-    assert_string_equal(result.out,
-                        "2 programs with 4.0GiB written to /images on node n1 in 2.5 s; waiting for a restore\n");
+    assert_string_equal(result.out, "2 programs with 4.0GiB (1.0GiB unchanged, in earlier images) written to /images "
+                                    "on node n1 in 2.5 s; waiting for a restore\n");
     assert_string_equal(server.vm, "10.0.0.1");
     assert_string_equal(server.target, "/images");
     assert_string_equal(server.selector, "000000000000beef");
@@ -35,10 +36,11 @@ static void test_checkpoint(void **state)
     assert_int_equal(server.checkpoint.packing, 2);
     assert_int_equal(server.checkpoint.stop_ms, 750);
     assert_int_equal(server.checkpoint.timeout_s, 2);
-    assert_false(server.checkpoint.leave_running);
+    assert_false(server.checkpoint.leave_running || server.checkpoint.full);
     server.views = running;
-    RUN("checkpoint", "10.0.0.1", "--to", "/images", "--leave-running");
+    RUN("checkpoint", "10.0.0.1", "--to", "/images", "--leave-running", "--full");
     EXPECT_STATUS(0);
+    assert_true(server.checkpoint.full);
     EXPECT_IN(result.out, "in 2.5 s; running on, standstill 41.5 ms\n");
     assert_true(server.checkpoint.leave_running);
     assert_int_equal(server.checkpoint.packing, 1);

@@ -194,6 +194,9 @@ static const struct flyt_option checkpoint_options[] = {
     {"leave-running", FLYT_OPTION_FLAG, 0,
      .help = "the programs go on as soon as they are written, and do not wait until that is on the disk; without it "
              "they wait for a restore, and have nothing on the GPU meanwhile"},
+    {"full", FLYT_OPTION_FLAG, 0,
+     .help = "writes all memory; without it what has not changed since the session's last image in the folder is not "
+             "written again, and the new image builds on that one, which must stay there"},
     {"pack", FLYT_OPTION_CHOICE, 0, "HOW", .choices = packings, .help = "of memory: none, lz4 (the default) or zstd"},
     {"stop-timeout", FLYT_OPTION_NUMBER, 0, "MS", .minimum = 1, .maximum = 3600000,
      .help = "milliseconds within which a program that is stopped must have ended its work and be written, else all go "

@@ -177,6 +177,7 @@ static const struct flyt_column checkpoint_columns[] = {
     C("PHASE", "phase"),
     C("SESSIONS", "sessions", FLYT_SHOW_NUMBER),
     C("COPIED", "copied_bytes", FLYT_SHOW_SIZE, "memory_bytes"),
+    C("KEPT", "kept_bytes", FLYT_SHOW_SIZE),
     C("BEGAN", "started_ms", FLYT_SHOW_AGE),
     C("STANDSTILL", "standstill_us", FLYT_SHOW_MS_OF_US, WIDE),
     C("TOOK", "elapsed_ms", FLYT_SHOW_SPAN, WIDE),

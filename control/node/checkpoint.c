@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "control/base/worker.h"
+#include "control/node/earlier.h"
 #include "control/node/hear.h"
 #include "control/node/migration.h"
 #include "control/node/pool.h"
@@ -45,6 +47,7 @@ struct flyt_node_saving {
     enum stage stage;
     uint64_t stage_ms;
     bool is_ready, has_file;
+    int earlier_fd; /* the image that its own is to build on; -1: none */
     struct flyt_checkpoint_file file;
     struct flyt_flusher *flusher;           /* of an image that is settling */
     char image[FLYT_CHECKPOINT_NAME_BYTES]; /* its name, once it has one; else empty */
@@ -123,12 +126,13 @@ static void fail_session(struct flyt_node_saving *saving, int outcome, const cha
          sentence);
 }
 
-/* fd (-1: none) is taken over. */
-static void send_to(struct flyt_node_saving *saving, enum flyt_server_link_kind kind, int fd)
+/* The descriptors are taken over. */
+static void send_all_to(struct flyt_node_saving *saving, enum flyt_server_link_kind kind, const int *fds,
+                        unsigned fd_count)
 {
     message.kind = kind;
     message.data_bytes = 0;
-    int status = flyt_node_link_queue_send(&saving->server->queue, &message, fd);
+    int status = flyt_node_link_queue_send_all(&saving->server->queue, &message, fds, fd_count);
     if (status && status != -EPIPE) /* where it has gone, its end says so */
         fail_session(saving, status, "its server process cannot be told what it is to do");
 }
@@ -138,7 +142,7 @@ static void send_stop(struct flyt_node_saving *saving, enum flyt_server_link_kin
     memset(&message.stop, 0, sizeof message.stop);
     message.stop.move_id = saving->move_id;
     message.stop.timeout_us = timeout_us;
-    send_to(saving, kind, -1);
+    send_all_to(saving, kind, NULL, 0);
 }
 
 /* ---- one session ---- */
@@ -172,8 +176,11 @@ static void ask(struct flyt_node_saving *saving)
                                                   .kind = FLYT_SERVER_LINK_MOVE_WRITE,
                                                   .rounds_max = FLYT_NODE_CHECKPOINT_ROUNDS,
                                                   .rest_bytes = (uint64_t)FLYT_NODE_CHECKPOINT_REST_MIB << 20,
-                                                  .packing = checkpoint->packing};
-    send_to(saving, FLYT_SERVER_LINK_MOVE, fd);
+                                                  .packing = checkpoint->packing,
+                                                  .has_parent = saving->earlier_fd >= 0};
+    const int fds[] = {fd, saving->earlier_fd};
+    saving->earlier_fd = -1;
+    send_all_to(saving, FLYT_SERVER_LINK_MOVE, fds, 1 + message.move.has_parent);
 }
 
 static void let_go_of_file(struct flyt_node_saving *saving)
@@ -227,6 +234,8 @@ static void advance(struct flyt_node_saving *saving)
 
     switch (saving->stage) {
     case NEW:
+        if (!saving->checkpoint->has_looked)
+            break;
         if (server->has_use && !server->use.can_move)
             fail_session(saving, -ENOTSUP,
                          "it cannot be written: its client library or its server process is of an older build");
@@ -347,6 +356,7 @@ static void add_saving(const struct flyt_node_saving *saving, flyt_saving_use *u
     use->session_count++;
     use->memory_bytes += state->pages_count * state->page_bytes;
     use->copied_bytes += state->copied_bytes;
+    use->kept_bytes += saving->stopped.pages_kept * state->page_bytes;
     if (saving->standstill_us > use->standstill_us)
         use->standstill_us = saving->standstill_us;
 }
@@ -386,10 +396,12 @@ static void release(struct flyt_node_checkpoint *checkpoint)
     struct flyt_node_saving *saving;
 
     checkpoint->timer = sd_event_source_disable_unref(checkpoint->timer);
+    checkpoint->worker = flyt_worker_free(checkpoint->worker);
     while ((saving = checkpoint->savings)) {
         checkpoint->savings = saving->next;
         leave_server(saving);
         let_go_of_file(saving);
+        flyt_close(saving->earlier_fd);
         free(saving);
     }
     checkpoint->allocation = NULL;
@@ -698,6 +710,7 @@ static flyt_status add_sessions(struct flyt_node_checkpoint *checkpoint, uint64_
                                             .server = server,
                                             .move_id = flyt_node_random(),
                                             .session_id = server->session_id,
+                                            .earlier_fd = -1,
                                             .stage_ms = flyt_clock_ms()};
         snprintf(saving->program, sizeof saving->program, "%s", server->ticket.program);
         server->saving = saving;
@@ -708,6 +721,37 @@ static flyt_status add_sessions(struct flyt_node_checkpoint *checkpoint, uint64_
     flyt_error_set(err, -ENOENT, "%s VM %.255s runs", session_id ? "no such program of" : "no program of",
                    checkpoint->vm_ip);
     return FLYT_STATUS_NOT_FOUND;
+}
+
+/* On the thread, while all sessions are NEW. */
+static void look(void *job)
+{
+    const struct flyt_node_checkpoint *checkpoint = job;
+
+    for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
+        saving->earlier_fd = flyt_node_earlier_open(checkpoint->folder, saving->session_id);
+}
+
+static void on_looked(void *job, int is_cancelled)
+{
+    struct flyt_node_checkpoint *checkpoint = job;
+
+    checkpoint->has_looked = true;
+    if (!is_cancelled)
+        arm(checkpoint, 0);
+}
+
+/* 0 or a negative errno. */
+static int start(struct flyt_node_checkpoint *checkpoint)
+{
+    sd_event *event = checkpoint->node->event;
+    int status = sd_event_add_time_relative(event, &checkpoint->timer, CLOCK_MONOTONIC, 0, 1, on_timer, checkpoint) < 0
+                     ? -ENOMEM
+                     : 0;
+
+    if (!status && !checkpoint->has_looked)
+        status = flyt_worker_new(event, "flyt-earlier", 1, &checkpoint->worker);
+    return status || checkpoint->has_looked ? status : flyt_worker_do(checkpoint->worker, look, on_looked, checkpoint);
 }
 
 flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkpoint_args *args, struct flyt_error *err)
@@ -729,6 +773,8 @@ flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkp
                                       .allocation = allocation,
                                       .id = args->id,
                                       .leaves_running = args->leave_running,
+                                      .is_full = args->full,
+                                      .has_looked = args->full,
                                       .packing = args->packing,
                                       .stop_ms = args->stop_ms ? args->stop_ms : FLYT_NODE_CHECKPOINT_STOP_MS,
                                       .timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_CHECKPOINT_TIMEOUT_S,
@@ -737,8 +783,7 @@ flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkp
     snprintf(checkpoint->vm_ip, sizeof checkpoint->vm_ip, "%s", allocation->now.vm_ip);
     snprintf(checkpoint->folder, sizeof checkpoint->folder, "%s", args->folder);
     status = add_sessions(checkpoint, args->session_id, err);
-    if (status == FLYT_STATUS_OK &&
-        sd_event_add_time_relative(node->event, &checkpoint->timer, CLOCK_MONOTONIC, 0, 1, on_timer, checkpoint) < 0) {
+    if (status == FLYT_STATUS_OK && start(checkpoint)) {
         flyt_error_set(err, -ENOMEM, "the node has no memory");
         status = FLYT_STATUS_UNAVAILABLE;
     }

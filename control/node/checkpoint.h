@@ -2,8 +2,8 @@
  * A VM's programs, or one of them, are written to images (cpu/image) while they run: the node manager opens the files,
  * each server writes that of its session (MOVE of kind FLYT_SERVER_LINK_MOVE_WRITE, rpc/transport/server_link.h).
  *
- *   PREPARING  each server says whether its session can be written
- *   COPYING    memory is written while the programs run
+ *   PREPARING  each server says whether its session can be written; where there is an earlier image of it in the
+ * folder, that is found (earlier.h), for the new one to build on COPYING    memory is written while the programs run
  *   STOPPING   when all are ready all are stopped, and the rest is written; of one that leaves them running: as soon as
  *              it is with the kernel they go on. Then it is brought to the disk (cpu/image/flusher.h)
  *   SWITCHING  every image has its name and is on the disk, and the state file says that the sessions are in them
@@ -52,7 +52,10 @@ struct flyt_node_checkpoint {
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];
     char folder[FLYT_NAME_BYTES_MAX + 1];
     bool leaves_running;
-    bool is_settling; /* all is written, and is brought to the disk */
+    bool is_full;               /* no image builds on an earlier one */
+    bool has_looked;            /* for earlier ones (earlier.h) */
+    struct flyt_worker *worker; /* looks */
+    bool is_settling;           /* all is written, and is brought to the disk */
     uint32_t packing;
     unsigned stop_ms, timeout_s;
     flyt_saving_phase phase;

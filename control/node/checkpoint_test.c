@@ -17,11 +17,13 @@
 #include <cmocka.h>
 
 #include "control/node/checkpoint.h"
+#include "control/node/earlier.h"
 #include "control/node/report.h"
 #include "control/node/restore.h"
 #include "control/node/suspended.h"
 #include "control/node/test_migration.h"
 #include "control/node/test_node.h"
+#include "cpu/image/folder.h"
 #include "cpu/image/verify.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
@@ -78,6 +80,8 @@ static void folder_of(struct test_node *test, char *ret_path)
         assert_int_equal(errno, EEXIST);
 }
 
+static bool is_full; /* what the next checkpoint is asked for */
+
 static flyt_status checkpoint_of(struct test_node *test, uint64_t session_id, bool leave_running)
 {
     char folder[FLYT_NAME_BYTES_MAX];
@@ -86,6 +90,7 @@ static flyt_status checkpoint_of(struct test_node *test, uint64_t session_id, bo
                                              .session_id = session_id,
                                              .folder = folder,
                                              .leave_running = leave_running,
+                                             .full = is_full,
                                              .stop_ms = 60000};
 
     folder_of(test, folder);
@@ -313,6 +318,97 @@ static void test_they_outlive_the_node_manager(void **state)
     until_phase(test, FLYT_SAVING_DONE);
     has_its_memory(test, programs, 2);
     test_node_leave(test, &test_one, programs, 2);
+}
+
+/* ---- images that build on earlier ones ---- */
+
+static uint64_t written(struct test_node *test)
+{
+    must(checkpoint_of(test, 0, true));
+    return until_phase(test, FLYT_SAVING_DONE).kept_bytes;
+}
+
+/* How many images the newest one builds on. */
+static unsigned count_parents(struct test_node *test, char *ret_path)
+{
+    char folder[FLYT_NAME_BYTES_MAX];
+    struct flyt_checkpoint_folder images;
+    struct flyt_checkpoint_summary summary;
+    struct flyt_error err;
+
+    folder_of(test, folder);
+    assert_int_equal(flyt_checkpoint_folder_read(folder, &images, &err), 0);
+    assert_true(images.entry_count > 0);
+    snprintf(ret_path, PATH_MAX, "%s/%s", folder, images.entries[images.entry_count - 1].name);
+    flyt_checkpoint_folder_fini(&images);
+    if (flyt_checkpoint_verify(ret_path, true, &summary, &err))
+        fail_msg("%s", err.text);
+    unsigned count = summary.parent_count;
+    flyt_checkpoint_summary_fini(&summary);
+    return count;
+}
+
+static void test_images_build_on_earlier_ones(void **state)
+{
+    const uint64_t kept_bytes =
+        (10 * MIB / FLYT_CHECKPOINT_PAGE_BYTES - 2) * 4096; /* the fake's pages are that small */
+    struct test_node *test = *state;
+    struct test_program program;
+    char path[PATH_MAX];
+
+    begin(test, &program, 1);
+    assert_int_equal(written(test), 0);
+    for (unsigned i = 1; i <= 3; i++) {
+        assert_int_equal(written(test), kept_bytes);
+        assert_int_equal(count_parents(test, path), i);
+    }
+    is_full = true;
+    assert_int_equal(written(test), 0);
+    assert_int_equal(count_parents(test, path), 0);
+    is_full = false;
+    assert_int_equal(written(test), kept_bytes);
+    assert_int_equal(count_parents(test, path), 1);
+    /* The last one is cut off; the one before is not looked for: everything is written. */
+    assert_int_equal(truncate(path, 1000), 0);
+    assert_int_equal(written(test), 0);
+    assert_int_equal(count_parents(test, path), 0);
+    assert_int_equal(written(test), kept_bytes);
+    /* What one builds on has gone. */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(written(test), 0);
+    for (unsigned i = 1; i < FLYT_NODE_EARLIER_MAX; i++)
+        assert_int_equal(written(test), kept_bytes);
+    assert_int_equal(count_parents(test, path), FLYT_NODE_EARLIER_MAX - 1);
+    assert_int_equal(written(test), 0);
+    assert_int_equal(count_parents(test, path), 0);
+    written(test);
+    suspend(test, &program, 1);
+    assert_int_equal(count_parents(test, path), 2);
+    restore(test, &program, 1);
+    assert_int_equal(written(test), kept_bytes); /* also of a session that was restored */
+    assert_int_equal(count_parents(test, path), 3);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+/* A chain is verified as a whole before anything is changed. */
+static void test_a_parent_goes_while_programs_wait(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+    char path[PATH_MAX], away[PATH_MAX + 8];
+
+    begin(test, &program, 1);
+    written(test);
+    count_parents(test, path);
+    suspend(test, &program, 1);
+    snprintf(away, sizeof away, "%s.away", path);
+    assert_int_equal(rename(path, away), 0);
+    must(restore_of(test));
+    until_failed(test, FLYT_STATUS_NOT_FOUND, "is not there");
+    assert_non_null(record_of(test, &program));
+    assert_int_equal(rename(away, path), 0);
+    restore(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
 }
 
 /* ---- checkpoints that fail ---- */
@@ -688,6 +784,8 @@ int main(void)
         TEST_NODE(test_programs_wait_and_go_on),
         TEST_NODE(test_one_of_two_waits),
         TEST_NODE(test_they_outlive_the_node_manager),
+        TEST_NODE(test_images_build_on_earlier_ones),
+        TEST_NODE(test_a_parent_goes_while_programs_wait),
         TEST_NODE(test_checkpoints_that_fail),
         TEST_NODE(test_a_disk_that_does_not_answer),
         TEST_NODE(test_a_program_ends_meanwhile),

@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cpu/image/file.h"
+#include "cpu/image/page_index.h"
 #include "cpu/image/reader.h"
 #include "cpu/image/writer.h"
 #include "rpc/base/id.h"
@@ -18,7 +20,8 @@ static uint64_t address_of(uint64_t id)
     return flyt_window_base(0) + (id << EXTENT_SHIFT);
 }
 
-static int put_extents(struct flyt_checkpoint_writer *writer, const struct fake_image *image, struct flyt_error *err)
+static int put_extents(struct flyt_checkpoint_writer *writer, const struct fake_image *image,
+                       const struct flyt_page_index *parent, struct flyt_error *err)
 {
     int status = 0;
 
@@ -29,27 +32,39 @@ static int put_extents(struct flyt_checkpoint_writer *writer, const struct fake_
         uint64_t address = address_of(image->extents[i].id);
         memcpy(page, &image->extents[i].word, sizeof image->extents[i].word);
         status = flyt_checkpoint_put_pages(writer, address, 1, page, NULL, err);
-        if (!status)
+        if (!status && !flyt_page_index_match(parent, address, image->extents[i].bytes))
             status = flyt_checkpoint_put_run(writer, address + PAGE, image->extents[i].bytes / PAGE - 1,
                                              FLYT_CHECKPOINT_ZERO, NULL, err);
     }
     return status;
 }
 
-int fake_image_write(int fd, const struct fake_image *image)
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+int fake_image_write(int fd, const struct fake_image *image, int parent_fd, uint64_t *ret_kept_pages)
 {
     const flyt_checkpoint_sequence sequence = {image->sequence, image->sequence, image->sequence};
     flyt_checkpoint_head head = {.build = (char *)"fake",
-                                 .created_ms = 1,
+                                 .created_ms = now_ms(),
                                  .program_name = (char *)"fake",
                                  .session_id = image->session_id,
                                  .vm = (char *)"",
                                  .gpu_type = (char *)"fake",
                                  .compute_major = 9};
     struct flyt_checkpoint_writer *writer = NULL;
+    struct flyt_page_index parent = {.page_count = 0};
     struct flyt_error err = {0};
 
     int status = flyt_checkpoint_id_make(head.id);
+    if (!status && parent_fd >= 0)
+        status = flyt_page_index_read(parent_fd, "parent", &parent, &err);
+    memcpy(head.parent_id, parent.id, sizeof head.parent_id);
     if (!status)
         status = flyt_checkpoint_writer_new(fd, "fake", &head, FLYT_CHECKPOINT_PACK_NOT, &writer, &err);
     if (!status)
@@ -57,12 +72,15 @@ int fake_image_write(int fd, const struct fake_image *image)
     if (!status)
         status = flyt_checkpoint_put_round(writer, &err);
     if (!status)
-        status = put_extents(writer, image, &err);
+        status = put_extents(writer, image, &parent, &err);
     if (!status)
         status = flyt_checkpoint_put_sequence(writer, &sequence, &err);
-    if (!status)
+    if (!status) {
+        *ret_kept_pages = flyt_checkpoint_writer_kept_pages(writer);
         status = flyt_checkpoint_put_end(writer, &err);
+    }
     flyt_checkpoint_writer_free(writer);
+    flyt_page_index_fini(&parent);
     if (status)
         fprintf(stderr, "fake server: no image: %s\n", err.text);
     return status;

@@ -14,8 +14,9 @@ struct fake_image {
     } extents[FAKE_IMAGE_EXTENTS_MAX];
 };
 
-/* 0, or a negative errno after a line on standard error. */
-int fake_image_write(int fd, const struct fake_image *image);
+/* parent_fd: an earlier image to build on, which is left the zeros of extents that it has, *ret_kept_pages; -1: none.
+ * 0, or a negative errno after a line on standard error. */
+int fake_image_write(int fd, const struct fake_image *image, int parent_fd, uint64_t *ret_kept_pages);
 int fake_image_read(int fd, struct fake_image *ret_image);
 
 #endif

@@ -57,7 +57,9 @@ static void forget_copies(struct fake *fake)
     }
     if (fake->move.image_fd)
         close(fake->move.image_fd);
-    fake->move.image_fd = 0;
+    if (fake->move.parent_fd)
+        close(fake->move.parent_fd);
+    fake->move.image_fd = fake->move.parent_fd = 0;
     fake_send_forget(fake);
 }
 
@@ -68,10 +70,13 @@ static void on_move(struct fake *fake, const int *fds, unsigned count)
     fake->move.id = move.move_id;
     fake->move.kind = move.kind;
     forget_copies(fake);
-    if (move.kind == FLYT_SERVER_LINK_MOVE_SEND)
+    fake->move.pages_kept = 0;
+    if (move.kind == FLYT_SERVER_LINK_MOVE_SEND) {
         fake_send_begin(fake, fds, count);
-    else if (count)
-        fake->move.image_fd = *fds;
+    } else if (count) {
+        fake->move.image_fd = fds[0];
+        fake->move.parent_fd = count > 1 ? fds[1] : 0;
+    }
     if (fake->move.is_refusing) {
         fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_REFUSED, -ENOTSUP, "a kernel of it allocates memory");
         fake_move_end(fake);
@@ -124,7 +129,8 @@ void fake_move_say_stopped(struct fake *fake, int outcome, const char *sentence)
                                                               .sequence = fake->sequence,
                                                               .extent_count = fake_count_extents(fake),
                                                               .last_extent_id = fake->last_extent_id,
-                                                              .pages_last = 1};
+                                                              .pages_last = 1,
+                                                              .pages_kept = fake->move.pages_kept};
     flyt_server_link_say(&fake->message, sentence);
     flyt_server_link_send(fake->link_fd, &fake->message, &fd, fd >= 0);
     if (fd >= 0)
@@ -146,7 +152,8 @@ static int write_image(struct fake *fake)
         image.extents[image.count].bytes = fake->extents[i].extent.bytes;
         image.extents[image.count++].word = fake_read_word(fake->extents[i].fd);
     }
-    return fake_image_write(fake->move.image_fd, &image);
+    return fake_image_write(fake->move.image_fd, &image, fake->move.parent_fd ? fake->move.parent_fd : -1,
+                            &fake->move.pages_kept);
 }
 
 static void on_stop(struct fake *fake)

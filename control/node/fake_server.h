@@ -41,7 +41,8 @@ struct fake {
         uint32_t kind;
         int mirror_fds[FAKE_EXTENTS_MAX]; /* 0: none */
         bool is_refusing, is_busy, is_mute, is_frozen;
-        int image_fd; /* 0: none */
+        int image_fd, parent_fd; /* 0: none */
+        uint64_t pages_kept;
         uint64_t restless_count;
     } move;
     struct {

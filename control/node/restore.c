@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "control/base/worker.h"
 #include "control/node/allocation.h"
@@ -16,6 +17,7 @@
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
+#include "cpu/image/flatten.h"
 #include "cpu/image/verify.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -31,7 +33,10 @@ struct flyt_node_restoring {
     struct flyt_node_suspended *suspended; /* NULL: its record has gone */
     char path[PATH_BYTES];
     uint64_t session_id, image_bytes;
-    int fd; /* the image; -1: it is not open */
+    int fd;                        /* the image; -1: it is not open */
+    uint32_t parent_count;         /* images that it builds on */
+    int flat_fd;                   /* where one of them all is written to; -1: it is not */
+    struct flyt_worker *flattener; /* who does that */
     struct flyt_error err;
 };
 
@@ -95,13 +100,58 @@ static void wake(struct flyt_node_loading *loading)
     arm(restoring_of(loading)->restore, 0);
 }
 
+/* On a thread: where the server has had enough of it, or nobody wants it any more, it ends with -EPIPE. */
+static void flatten(void *job)
+{
+    const struct flyt_node_restoring *restoring = job;
+    struct flyt_error err;
+
+    int status = flyt_checkpoint_flatten(restoring->path, restoring->flat_fd, &err);
+    if (status && status != -EPIPE)
+        flyt_warn("session %016" PRIx64 ": its image and those that it builds on cannot be read: %s",
+                  restoring->session_id, err.text);
+    shutdown(restoring->flat_fd, SHUT_WR);
+}
+
+static void on_flat(void *job, int is_cancelled)
+{
+}
+
+static void end_flattening(struct flyt_node_restoring *restoring)
+{
+    if (restoring->flat_fd >= 0)
+        shutdown(restoring->flat_fd, SHUT_RDWR);
+    restoring->flattener = flyt_worker_free(restoring->flattener);
+    restoring->flat_fd = flyt_close(restoring->flat_fd);
+}
+
+/* One image of several comes over a connection. A descriptor or a negative errno. */
+static int begin_flattening(struct flyt_node_restoring *restoring)
+{
+    int fds[2];
+
+    end_flattening(restoring);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
+        return -errno;
+    restoring->flat_fd = fds[1];
+    int status = flyt_worker_new(restoring->restore->node->event, "flyt-flatten", 1, &restoring->flattener);
+    if (!status)
+        status = flyt_worker_do(restoring->flattener, flatten, on_flat, restoring);
+    if (!status)
+        return fds[0];
+    flyt_close(fds[0]);
+    end_flattening(restoring);
+    return status;
+}
+
 static int load(struct flyt_node_loading *loading)
 {
     static struct flyt_server_link_message message; /* the loop's thread only */
+    struct flyt_node_restoring *restoring = restoring_of(loading);
 
-    int fd = fcntl(restoring_of(loading)->fd, F_DUPFD_CLOEXEC, 0);
+    int fd = restoring->parent_count ? begin_flattening(restoring) : fcntl(restoring->fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
-        return -errno;
+        return restoring->parent_count ? fd : -errno;
     message.kind = FLYT_SERVER_LINK_STATE;
     message.data_bytes = 0;
     memset(&message.stop, 0, sizeof message.stop);
@@ -130,6 +180,7 @@ static struct flyt_node_suspended *let_go(struct flyt_node_restoring *restoring)
 
     if (restoring->restore->phase != FLYT_SAVING_PREPARING)
         restoring->fd = flyt_close(restoring->fd);
+    end_flattening(restoring);
     restoring->suspended = NULL;
     if (suspended)
         suspended->restoring = NULL;
@@ -302,6 +353,7 @@ static void read_images(void *job)
             summary.head.session_id != restoring->session_id)
             flyt_error_set(&restoring->err, -EBADMSG, "image %.300s is another session's", restoring->path);
         restoring->image_bytes = summary.totals.extent_bytes;
+        restoring->parent_count = summary.parent_count;
         flyt_checkpoint_summary_fini(&summary);
         if (restoring->err.code)
             continue;
@@ -408,7 +460,8 @@ static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_no
                                               .restore = restore,
                                               .suspended = suspended,
                                               .session_id = suspended->session_id,
-                                              .fd = -1};
+                                              .fd = -1,
+                                              .flat_fd = -1};
     snprintf(restoring->path, sizeof restoring->path, "%s", path);
     describe(suspended, &its);
     flyt_node_loading_init(&restoring->loading, restore->node, &ops, &its);

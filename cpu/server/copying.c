@@ -35,6 +35,8 @@ struct flyt_copying {
     unsigned looks;    /* since finish, at the same extents */
     uint64_t looks_changes;
     uint64_t finish_pages; /* copied before */
+    bool is_open;          /* the copiers are: of an image that builds on another, when that was read */
+    bool is_seeded;        /* and they know what that has */
     bool is_running;       /* a round is */
     bool is_ready, is_last, is_exact, is_ending;
     bool is_settled;               /* it has been ready, with all that was written on the disk */
@@ -76,7 +78,7 @@ static void close_all(int fd, const int *stream_fds, unsigned stream_count)
 
 /* The descriptors, `move` says how many, are taken over. */
 static int open_writing(struct flyt_session *session, struct flyt_copying *copying,
-                        const struct flyt_server_link_move *move, int fd, const int *stream_fds,
+                        const struct flyt_server_link_move *move, int fd, int parent_fd, const int *stream_fds,
                         const struct flyt_page_key *key, struct flyt_error *err)
 {
     const bool is_sent = move->kind == FLYT_SERVER_LINK_MOVE_SEND;
@@ -84,17 +86,20 @@ static int open_writing(struct flyt_session *session, struct flyt_copying *copyi
                                            .fd = fd,
                                            .streams = is_sent ? &move->streams : NULL,
                                            .stream_fds = stream_fds,
+                                           .parent_fd = parent_fd,
                                            .hash_key = key};
     struct flyt_device *device;
     if (flyt_session_use_device(session, 0, &device) != CUDA_SUCCESS) {
         close_all(fd, stream_fds, is_sent ? move->streams.stream_count : 0);
+        flyt_close(parent_fd);
         return flyt_error_set(err, -EIO, "device 0: no context can be made");
     }
     return flyt_writing_open(session, &goal, &copying->writing, err);
 }
 
-/* fd: -1: to mirrors; of an image, it and the streams' are taken over. */
-static CUresult begin(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
+/* fd: -1: to mirrors; of an image, it, the streams' and that of the image that it builds on (-1: none) are taken over.
+ */
+static CUresult begin(struct flyt_session *session, const struct flyt_server_link_move *move, int fd, int parent_fd,
                       const int *stream_fds, struct flyt_error *err)
 {
     struct flyt_copying *copying = calloc(1, sizeof *copying);
@@ -102,6 +107,7 @@ static CUresult begin(struct flyt_session *session, const struct flyt_server_lin
     int status = copying ? make_key(&key, err) : flyt_error_set(err, -ENOMEM, "out of host memory");
     if (status) {
         close_all(fd, stream_fds, move->kind == FLYT_SERVER_LINK_MOVE_SEND ? move->streams.stream_count : 0);
+        flyt_close(parent_fd);
         free(copying);
         return status == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
     }
@@ -110,8 +116,9 @@ static CUresult begin(struct flyt_session *session, const struct flyt_server_lin
     copying->begin_ns = fd < 0 ? UINT64_MAX : 0;
     session->copying = copying;
     if (fd >= 0)
-        status = open_writing(session, copying, move, fd, stream_fds, &key, err);
-    if (status == 0)
+        status = open_writing(session, copying, move, fd, parent_fd, stream_fds, &key, err);
+    copying->is_open = parent_fd < 0; /* else its key is not known yet */
+    if (status == 0 && copying->is_open)
         status = open_copiers(session, copying, &key, err);
     explicit_bzero(&key, sizeof key);
     if (status == 0)
@@ -137,17 +144,18 @@ CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_serv
                             struct flyt_error *err)
 {
     CUresult result = check(session, move, move->kind == FLYT_SERVER_LINK_MOVE_MIRROR, err);
-    return result == CUDA_SUCCESS ? begin(session, move, -1, NULL, err) : result;
+    return result == CUDA_SUCCESS ? begin(session, move, -1, -1, NULL, err) : result;
 }
 
 CUresult flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
-                                  struct flyt_error *err)
+                                  int parent_fd, struct flyt_error *err)
 {
     bool is_right = move->kind == FLYT_SERVER_LINK_MOVE_WRITE && move->packing <= FLYT_CHECKPOINT_PACK_ZSTD && fd >= 0;
     CUresult result = check(session, move, is_right, err);
     if (result == CUDA_SUCCESS)
-        return begin(session, move, fd, NULL, err);
+        return begin(session, move, fd, parent_fd, NULL, err);
     flyt_close(fd);
+    flyt_close(parent_fd);
     return result;
 }
 
@@ -158,7 +166,7 @@ CUresult flyt_copying_begin_sending(struct flyt_session *session, const struct f
                     move->streams.stream_count == stream_count;
     CUresult result = check(session, move, is_right, err);
     if (result == CUDA_SUCCESS)
-        return begin(session, move, fd, stream_fds, err);
+        return begin(session, move, fd, -1, stream_fds, err);
     close_all(fd, stream_fds, stream_count);
     return result;
 }
@@ -327,6 +335,9 @@ static void begin_round(struct flyt_copying *copying)
         flyt_error_set(&copying->err, -EIO, "the session's memory cannot be copied: a test wants it so");
     for (unsigned i = 0; i < copying->count && !copying->err.code; i++)
         flyt_copier_begin(&copying->copiers[i], copying->is_last, &copying->err);
+    for (unsigned i = 0; i < copying->count && copying->writing && !copying->is_seeded && !copying->err.code; i++)
+        flyt_writing_inherit(copying->writing, &copying->copiers[i]);
+    copying->is_seeded = true;
     if (copying->writing && !copying->err.code)
         flyt_writing_begin_round(copying->writing, copying->copiers, copying->count, &copying->err);
     for (unsigned i = 0; i < copying->count; i++)
@@ -433,6 +444,16 @@ static bool settle(struct flyt_copying *copying)
     return !is_all;
 }
 
+/* The copiers of an image that builds on another are opened when that was read. */
+static bool is_open(struct flyt_session *session)
+{
+    struct flyt_copying *copying = session->copying;
+    if (copying->is_open || !flyt_writing_is_begun(copying->writing))
+        return copying->is_open;
+    copying->is_open = true;
+    return open_copiers(session, copying, &copying->writing->hash_key, &copying->err) == 0;
+}
+
 bool flyt_copying_advance(struct flyt_session *session)
 {
     struct flyt_copying *copying = session->copying;
@@ -448,6 +469,8 @@ bool flyt_copying_advance(struct flyt_session *session)
         return settle(copying);
     if (!copying || copying->is_exact)
         return false; /* who writes an image kicks */
+    if (!is_open(session))
+        return copying->err.code ? settle(copying) : false;
     for (unsigned i = 0; i < copying->count; i++)
         flyt_copier_watch(&copying->copiers[i], session->clock_ns());
     /* No mirror is awaited, because there is no memory, or what had none is gone. */
@@ -545,6 +568,12 @@ const char *flyt_copying_sentence(const struct flyt_session *session)
     if (!copying || copying->is_ending)
         return "no memory of the session is being copied";
     return copying->err.text;
+}
+
+uint64_t flyt_copying_pages_kept(const struct flyt_session *session)
+{
+    const struct flyt_copying *copying = is_ending(session->copying) ? NULL : session->copying;
+    return copying && copying->writing && copying->is_written ? copying->writing->kept_pages : 0;
 }
 
 uint64_t flyt_copying_pages_last(const struct flyt_session *session)

@@ -36,10 +36,12 @@ CUresult flyt_copying_begin(struct flyt_session *session, const struct flyt_serv
 
 /*
  * MOVE of kind FLYT_SERVER_LINK_MOVE_WRITE came, with the descriptor that the image is to go to, which is taken over:
- * all memory is to be written from now on (writing.h). As flyt_copying_begin.
+ * all memory is to be written from now on (writing.h). parent_fd: an earlier image of the session, on which this one is
+ * to build; taken over, too; -1: none. As flyt_copying_begin; but where there is an earlier one, what there is no room
+ * for, and what the driver says, may be told by flyt_copying_result.
  */
 CUresult flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
-                                  struct flyt_error *err);
+                                  int parent_fd, struct flyt_error *err);
 
 /*
  * MOVE of kind FLYT_SERVER_LINK_MOVE_SEND came, with its connections: fd for the image, stream_fds, stream_count of
@@ -93,6 +95,8 @@ void flyt_copying_put_state(struct flyt_session *session, int state_fd);
 int flyt_copying_result(const struct flyt_session *session);
 /* Why the result is what it is; "" where it is 0 or -EAGAIN. Valid until flyt_copying_end. */
 const char *flyt_copying_sentence(const struct flyt_session *session);
+/* The image is whole: pages that were not written, because the one that it builds on has them. */
+uint64_t flyt_copying_pages_kept(const struct flyt_session *session);
 /* Pages that were copied since flyt_copying_finish. */
 uint64_t flyt_copying_pages_last(const struct flyt_session *session);
 

@@ -24,7 +24,7 @@ struct fake_move_parts fake_move_parts;
 CUresult __wrap_flyt_copying_begin(struct flyt_session *session, const struct flyt_server_link_move *move,
                                    struct flyt_error *err);
 CUresult __wrap_flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
-                                         struct flyt_error *err);
+                                         int parent_fd, struct flyt_error *err);
 void __wrap_flyt_copying_put_state(struct flyt_session *session, int state_fd);
 void __wrap_flyt_copying_mirror(struct flyt_session *session, const struct flyt_server_link_extent *extent, int fd);
 bool __wrap_flyt_copying_advance(struct flyt_session *session);
@@ -50,7 +50,7 @@ CUresult __wrap_flyt_copying_begin(struct flyt_session *session, const struct fl
 }
 
 CUresult __wrap_flyt_copying_begin_image(struct flyt_session *session, const struct flyt_server_link_move *move, int fd,
-                                         struct flyt_error *err)
+                                         int parent_fd, struct flyt_error *err)
 {
     assert_int_equal(move->kind, FLYT_SERVER_LINK_MOVE_WRITE);
     assert_true(fd >= 0 && close(fd) == 0);

@@ -112,6 +112,7 @@ static void tell_stopped(struct flyt_session *session, int outcome, const char *
         .extent_count = atomic_load(&session->manager->extent_count),
         .last_extent_id = session->manager->last_extent_id,
         .pages_last = is_copied(self) ? flyt_copying_pages_last(session) : 0,
+        .pages_kept = is_image(self) ? flyt_copying_pages_kept(session) : 0,
         .stop_us = us_between(self->stop_ns, self->stopped_ns ? self->stopped_ns : now_ns),
         .drain_us = us_between(self->stopped_ns, self->drained_ns ? self->drained_ns : now_ns),
         .copy_us = us_between(self->drained_ns, now_ns),
@@ -170,7 +171,10 @@ static int begin_copying(struct flyt_session *session, const struct flyt_move_or
     if (order->move.kind == FLYT_SERVER_LINK_MOVE_SEND) {
         result = flyt_copying_begin_sending(session, &order->move, fd, order->stream_fds, order->stream_count, err);
     } else if (order->move.kind == FLYT_SERVER_LINK_MOVE_WRITE) {
-        result = flyt_copying_begin_image(session, &order->move, fd, err);
+        int parent_fd = order->stream_count ? order->stream_fds[0] : -1;
+        for (unsigned i = 1; i < order->stream_count; i++)
+            flyt_close(order->stream_fds[i]);
+        result = flyt_copying_begin_image(session, &order->move, fd, parent_fd, err);
     } else {
         flyt_close(fd);
         result = flyt_copying_begin(session, &order->move, err);

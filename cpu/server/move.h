@@ -56,7 +56,9 @@ struct flyt_move_order {
     };
     const unsigned char *record; /* TAKE_BACK: what was read of the client's connection */
     size_t record_bytes;
-    const int *stream_fds; /* MOVE of kind FLYT_SERVER_LINK_MOVE_SEND: the connections behind the first one */
+    /* MOVE of kind FLYT_SERVER_LINK_MOVE_SEND: the connections behind the first one; of kind MOVE_WRITE: the earlier
+     * image, if there is one. */
+    const int *stream_fds;
     unsigned stream_count;
 };
 

@@ -130,6 +130,19 @@ int flyt_page_table_remove(struct flyt_page_table *table, uint64_t address)
     return 0;
 }
 
+int flyt_page_table_inherit(struct flyt_page_table *table, uint64_t address, const struct flyt_page_hash *hash)
+{
+    struct flyt_page_extent *extent = find(table, address);
+    if (!extent || address % FLYT_PAGE_BYTES)
+        return -ENOENT;
+    uint64_t page = (address - extent->address) / FLYT_PAGE_BYTES;
+    if (extent->states[page] != UNSENT)
+        return -EBUSY;
+    extent->hashes[page] = hash ? *hash : table->zero;
+    set_state(table, extent, page, SENT);
+    return 0;
+}
+
 bool flyt_page_table_has(const struct flyt_page_table *table, uint64_t address)
 {
     const struct flyt_page_extent *extent = find(table, address);

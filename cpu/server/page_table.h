@@ -79,6 +79,10 @@ int flyt_page_table_add(struct flyt_page_table *table, uint64_t address, uint64_
 /* The extent that begins at the address is given back: nothing of it is known any more. 0 or -ENOENT. */
 int flyt_page_table_remove(struct flyt_page_table *table, uint64_t address);
 
+/* The other side has the page at the address already, with this hash (NULL: it is zero): as if it had been sent. 0;
+ * -ENOENT: there is no such page; -EBUSY: it was sent, or is on its way. */
+int flyt_page_table_inherit(struct flyt_page_table *table, uint64_t address, const struct flyt_page_hash *hash);
+
 /* Whether there is an extent that begins at the address. */
 bool flyt_page_table_has(const struct flyt_page_table *table, uint64_t address);
 

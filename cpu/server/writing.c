@@ -72,6 +72,7 @@ static int take_goal(struct flyt_writing *writing, const struct flyt_writing_goa
 static void close_goal(const struct flyt_writing_goal *goal)
 {
     flyt_close(goal->fd);
+    flyt_close(goal->parent_fd);
     for (unsigned i = 0; goal->streams && i < goal->streams->stream_count; i++)
         flyt_close(goal->stream_fds[i]);
 }
@@ -91,6 +92,8 @@ int flyt_writing_open(struct flyt_session *session, const struct flyt_writing_go
     }
     writing->session = session;
     writing->fd = writing->cancel_fd = -1;
+    writing->parent_fd = goal->parent_fd;
+    writing->hash_key = *goal->hash_key;
     writing->packing = goal->packing;
     pthread_mutex_init(&writing->mutex, NULL);
     pthread_cond_init(&writing->wake, NULL);
@@ -162,7 +165,10 @@ struct flyt_writing *flyt_writing_free(struct flyt_writing *writing)
     free(writing->pieces);
     free(writing->extents);
     free(writing->libraries);
+    flyt_page_index_fini(&writing->parent);
+    explicit_bzero(&writing->hash_key, sizeof writing->hash_key);
     flyt_close(writing->cancel_fd);
+    flyt_close(writing->parent_fd);
     if (!writing->sending)
         flyt_close(writing->fd);
     flyt_sending_free(writing->sending);
@@ -185,6 +191,11 @@ void flyt_writing_queue(struct flyt_writing *writing, struct flyt_writing_item *
     writing->last = item;
     pthread_cond_broadcast(&writing->wake);
     pthread_mutex_unlock(&writing->mutex);
+}
+
+bool flyt_writing_is_begun(const struct flyt_writing *writing)
+{
+    return atomic_load(&writing->is_begun);
 }
 
 void flyt_writing_flush(struct flyt_writing *writing)

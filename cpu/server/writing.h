@@ -15,6 +15,10 @@
  * only, and not packed: the program does not wait for the disk, nor for a processor. Who has opened the file makes it
  * last (fsync(2), by a description of its own: flusher.h) before he takes it for an image.
  *
+ * An image may build on an earlier one of the session (writing_parent.c), which has its pages' hashes and their key:
+ * the tables begin with these hashes, so that what has not changed since is not written again. The first round tells
+ * what is the earlier image's, with its hash, for the next one that is to build on this; later rounds override it.
+ *
  * The submission thread calls everything here but the thread itself (writing_thread.c).
  */
 #ifndef FLYT_SERVER_WRITING_H
@@ -27,6 +31,7 @@
 
 #include "cpu/image/flusher.h"
 #include "cpu/image/packing.h"
+#include "cpu/image/page_index.h"
 #include "cpu/image/writer.h"
 #include "cpu/server/page_table.h"
 #include "cpu/server/save.h"
@@ -91,6 +96,7 @@ struct flyt_writing_round {
     uint32_t library_count;
     uint64_t *libraries_gone; /* objects' numbers */
     uint32_t library_gone_count;
+    bool inherits;         /* it is the first one: what the earlier image has is told */
     int state_fd;          /* an image as save.h makes it; -1: this is not the last round */
     uint64_t event_number; /* of the first event's object */
 };
@@ -108,6 +114,7 @@ struct flyt_writing {
     int cancel_fd;                /* eventfd */
     struct flyt_sending *sending; /* NULL: to a descriptor */
     struct flyt_flusher *flusher; /* of a file; else it has nothing to do */
+    int parent_fd;                /* of the earlier image that this one is to build on; -1: none */
     pthread_t thread;
     bool has_thread;
 
@@ -128,9 +135,16 @@ struct flyt_writing {
     struct flyt_writing_item *first, *last; /* to be written */
     struct flyt_writing_item *done;         /* pieces that were, or were given up */
     struct flyt_error err;                  /* code 0: all is well so far */
-    bool is_whole; /* END is written, or all is in its place elsewhere */
+    bool is_whole;                          /* END is written, or all is in its place elsewhere */
     atomic_bool is_cancelled;
     atomic_bool is_over; /* the thread is about to end */
+
+    /* The thread's, until is_begun; then nobody's, and read by both. */
+    struct flyt_page_key hash_key;
+    struct flyt_page_index parent; /* no extents where there is none */
+    atomic_bool is_begun;
+    /* The thread's, until is_whole. */
+    uint64_t kept_pages; /* that are in the earlier image */
 
     /* The thread's. */
     struct flyt_checkpoint_writer *writer;
@@ -144,13 +158,22 @@ struct flyt_writing_goal {
     /* To a server of another node; NULL: the descriptor is all. */
     const struct flyt_server_link_streams *streams;
     const int *stream_fds; /* streams->stream_count */
-    const struct flyt_page_key *hash_key;
+    /* An earlier image of the session, open for reading: what has not changed since is not written again; -1: none. It
+     * is read by the thread. Where it cannot be used, that is said in the log, and everything is written. */
+    int parent_fd;
+    const struct flyt_page_key *hash_key; /* of an image that builds on none */
 };
 
 /* Begins an image: page-locked memory and the thread. Device 0 is current. 0, -ENOMEM or -EIO with a sentence; the
  * descriptors are closed then, too. */
 int flyt_writing_open(struct flyt_session *session, const struct flyt_writing_goal *goal,
                       struct flyt_writing **ret_writing, struct flyt_error *err);
+
+/* Whether the earlier image was read: the key with which pages are to be hashed is known, writing->hash_key. Who does
+ * it kicks. */
+bool flyt_writing_is_begun(const struct flyt_writing *writing);
+/* Before the first round: what the earlier image has of the copier's extents is known as sent. */
+void flyt_writing_inherit(const struct flyt_writing *writing, struct flyt_copier *copier);
 
 /* A new round of copying: of the extents that the copiers, `count` of them, have in their tables now. 0 or -ENOMEM with
  * a sentence. */
@@ -166,7 +189,7 @@ int flyt_writing_advance(struct flyt_writing *writing, struct flyt_error *err);
 void flyt_writing_flush(struct flyt_writing *writing);
 /* Whether it is; at once where it is no file. Who brings it there kicks. */
 bool flyt_writing_is_flushed(struct flyt_writing *writing);
-/* Whether the image is whole. */
+/* Whether the image is whole; then writing->kept_pages is known. */
 bool flyt_writing_is_whole(struct flyt_writing *writing);
 
 /* The thread is to end. Any number of times. */
@@ -179,6 +202,11 @@ struct flyt_writing *flyt_writing_free(struct flyt_writing *writing);
 
 /* ---- within ---- */
 
+/* The thread: reads the earlier image, if that can be used: then head, key and index are set. */
+void flyt_writing_read_parent(struct flyt_writing *writing);
+/* The thread, in the first round: what the earlier image has of the round's extents. */
+int flyt_writing_put_inherited(struct flyt_writing *writing, const struct flyt_writing_round *round,
+                               struct flyt_error *err);
 /* Puts an item into the queue. */
 void flyt_writing_queue(struct flyt_writing *writing, struct flyt_writing_item *item);
 /* Frees a round. */

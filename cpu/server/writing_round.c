@@ -205,6 +205,7 @@ static int queue_round(struct flyt_writing *writing, const struct flyt_copier *c
     }
     round->item.kind = FLYT_WRITING_ROUND;
     round->state_fd = state_fd;
+    round->inherits = writing->round_count == 1 && state_fd < 0;
     int status = fill_extents(writing, round, copiers, count);
     if (!status && (round->gone_count || round->extent_count || state_fd >= 0))
         status = fill_allocations(writing, round);

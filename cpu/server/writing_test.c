@@ -18,6 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cpu/image/file.h"
+#include "cpu/image/flatten.h"
+#include "cpu/image/page_index.h"
 #include "cpu/image/reader.h"
 #include "cpu/image/verify.h"
 #include "cpu/server/copying.h"
@@ -29,6 +32,7 @@
 enum { SEQUENCE = 4711, MIB = 1 << 20 };
 
 static char folder[64], path[128]; /* of the image */
+static bool is_flat;               /* it was made of several */
 
 /* ---- the session's thread ---- */
 
@@ -42,12 +46,18 @@ static struct flyt_server_link_move move_of(enum flyt_checkpoint_packing packing
                                           .packing = packing};
 }
 
-static void begin_with(int fd, enum flyt_checkpoint_packing packing)
+/* parent_fd: -1: on no earlier image. */
+static void begin_upon(int fd, int parent_fd, enum flyt_checkpoint_packing packing)
 {
     const struct flyt_server_link_move move = move_of(packing);
     struct flyt_error err = {0};
-    assert_ok(flyt_copying_begin_image(&self.session, &move, fd, &err));
+    assert_ok(flyt_copying_begin_image(&self.session, &move, fd, parent_fd, &err));
     assert_int_equal(flyt_copying_result(&self.session), -EAGAIN);
+}
+
+static void begin_with(int fd, enum flyt_checkpoint_packing packing)
+{
+    begin_upon(fd, -1, packing);
 }
 
 static void begin(int fd)
@@ -152,7 +162,7 @@ static void take_record(struct image *image, struct flyt_checkpoint_reader *read
     case FLYT_CHECKPOINT_HEAD:
         assert_true(flyt_checkpoint_id_is_none(record->body->head.parent_id));
         assert_int_equal(record->body->head.session_id, 1);
-        assert_int_equal(record->body->head.page_hash, FLYT_PAGE_HASH_VERSION);
+        assert_int_equal(record->body->head.page_hash, is_flat ? 0 : FLYT_PAGE_HASH_VERSION);
         assert_true(*record->body->head.gpu_type && record->body->head.sm_count && record->body->head.compute_major);
         break;
     case FLYT_CHECKPOINT_EXTENT:
@@ -433,6 +443,167 @@ static void it_is_called_off_in_every_phase(void **state)
     check_file();
 }
 
+/* ---- images that build on earlier ones ---- */
+
+struct chain {
+    char last[200]; /* the last image's path; empty: there is none */
+    unsigned length;
+};
+
+/* The image that was just written gets the name that its head gives it. */
+static void name_image(struct chain *chain, unsigned char *ret_parent_id)
+{
+    struct flyt_page_index index;
+    struct flyt_error err;
+    char name[FLYT_CHECKPOINT_NAME_BYTES];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(flyt_page_index_read(fd, path, &index, &err), 0);
+    close(fd);
+    memcpy(ret_parent_id, index.parent_id, sizeof index.parent_id);
+    flyt_checkpoint_file_name(index.id, name);
+    flyt_page_index_fini(&index);
+    snprintf(chain->last, sizeof chain->last, "%s/%s", folder, name);
+    assert_int_equal(rename(path, chain->last), 0);
+}
+
+/* One more, whole, and with the ones before it what is in memory. Its pages that are not in it. */
+static uint64_t add_image(struct chain *chain)
+{
+    unsigned char parent_id[FLYT_CHECKPOINT_ID_BYTES];
+    struct flyt_error err = {0};
+    int parent_fd = *chain->last ? open(chain->last, O_RDONLY | O_CLOEXEC) : -1;
+    assert_true(parent_fd >= 0 || !*chain->last);
+    begin_upon(new_file(), parent_fd, chain->length % 2 ? FLYT_CHECKPOINT_PACK_LZ4 : FLYT_CHECKPOINT_PACK_NOT);
+    if (chain->length % 3) /* or its program has stopped before the earlier one was read */
+        ADVANCE_UNTIL(fake_session_state().phase == FLYT_SERVER_LINK_MOVE_READY);
+    finish();
+    uint64_t kept_pages = flyt_copying_pages_kept(&self.session);
+    fake_session_end_copying();
+    name_image(chain, parent_id);
+    chain->length = flyt_checkpoint_id_is_none(parent_id) ? 1 : chain->length + 1;
+    int fd = new_file();
+    if (flyt_checkpoint_flatten(chain->last, fd, &err))
+        fail_msg("%s", err.text);
+    close(fd);
+    is_flat = true;
+    check_file();
+    is_flat = false;
+    return kept_pages;
+}
+
+static uint64_t pages_written(const struct chain *chain)
+{
+    struct flyt_checkpoint_summary summary;
+    struct flyt_error err;
+    if (flyt_checkpoint_verify(chain->last, true, &summary, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(summary.parent_count, chain->length - 1);
+    uint64_t count = summary.totals.page_counts[FLYT_CHECKPOINT_RAW] + summary.totals.page_counts[FLYT_CHECKPOINT_LZ4];
+    flyt_checkpoint_summary_fini(&summary);
+    return count;
+}
+
+static void what_has_not_changed_is_not_written_again(void **state)
+{
+    const uint64_t pages = 6 * MIB / PAGE;
+    struct chain chain = {.length = 0};
+    const struct fake_block *block = fake_session_allocate(0, 8 * MIB);
+    fake_session_stand_still(); /* it is cleared */
+    for (unsigned i = 0; i < pages; i++)
+        fake_session_set(block, (uint64_t)i * PAGE, 0x1000 + i, PAGE / 4);
+    fake_session_stand_still();
+    assert_int_equal(add_image(&chain), 0);
+    assert_int_equal(pages_written(&chain), pages);
+    assert_int_equal(add_image(&chain), pages); /* nothing has changed */
+    assert_int_equal(pages_written(&chain), 0);
+    fake_session_set(block, 3 * PAGE, 0xabcdef, 1);
+    fake_session_stand_still();
+    assert_int_equal(add_image(&chain), pages - 1);
+    assert_int_equal(pages_written(&chain), 1);
+    fake_session_set(block, 3 * PAGE, 0x1003, PAGE / 4); /* as it was in the first one, which is not asked */
+    fake_session_set(block, 5 * PAGE, 0, PAGE / 4);      /* zeros are never written */
+    fake_session_stand_still();
+    assert_int_equal(add_image(&chain), pages - 2);
+    assert_int_equal(pages_written(&chain), 1);
+    fake_session_set(block, 7 * PAGE, 0x77, 1);
+    fake_session_set(block, 7 * PAGE, 0x1007, 1); /* changed, and back, unseen */
+    fake_session_stand_still();
+    assert_int_equal(add_image(&chain), pages - 1);
+    assert_int_equal(pages_written(&chain), 0);
+    assert_int_equal(chain.length, 5);
+}
+
+static void extents_go_and_others_come_in_their_place(void **state)
+{
+    struct chain chain = {.length = 0};
+    for (unsigned i = 0; i < 6; i++) {
+        for (unsigned n = 0; n < 8; n++) {
+            if (self.block_count > 5)
+                fake_session_free((unsigned)(fake_session_random() % self.block_count));
+            else
+                fake_session_allocate((unsigned)(fake_session_random() % DEVICES),
+                                      1 + fake_session_random() % (5 * MIB));
+            fake_session_write_somewhere(3);
+            fake_session_stand_still();
+            for (unsigned k = 0; k < DEVICES; k++) {
+                assert_ok(flyt_device_use(&self.session.devices[k]));
+                flyt_memory_reap(&self.session.devices[k]);
+                flyt_memory_give_back(&self.session.devices[k], false);
+            }
+        }
+        add_image(&chain);
+        pages_written(&chain);
+    }
+    assert_int_equal(chain.length, 6);
+}
+
+/* Everything is written then, and the image builds on none. */
+static void an_earlier_image_that_is_of_no_use(void **state)
+{
+    struct chain chain = {.length = 0};
+    struct stat file;
+    fake_session_allocate(0, 6 * MIB);
+    fake_session_stand_still(); /* it is cleared */
+    fake_session_set(&self.blocks[0], 0, 0x12345678, MIB);
+    fake_session_stand_still();
+    add_image(&chain);
+    assert_int_equal(flyt_fault_set("writing.parent:error"), 0);
+    assert_int_equal(add_image(&chain), 0);
+    assert_int_equal(chain.length, 1);
+    assert_int_equal(flyt_fault_set(NULL), 0);
+    assert_true(add_image(&chain) > 0);
+    assert_int_equal(stat(chain.last, &file), 0);
+    assert_int_equal(truncate(chain.last, file.st_size - 1), 0);
+    assert_int_equal(add_image(&chain), 0);
+    assert_int_equal(chain.length, 1);
+    self.session.session_id++; /* another's */
+    struct flyt_error err = {0};
+    const struct flyt_server_link_move move = move_of(FLYT_CHECKPOINT_PACK_NOT);
+    assert_ok(flyt_copying_begin_image(&self.session, &move, new_file(), open(chain.last, O_RDONLY | O_CLOEXEC), &err));
+    self.session.session_id--;
+    finish();
+    assert_int_equal(flyt_copying_pages_kept(&self.session), 0);
+}
+
+/* It may be called off while the earlier one is read, and at any time after that. */
+static void building_on_one_is_called_off(void **state)
+{
+    struct chain chain = {.length = 0};
+    fake_session_allocate(0, 6 * MIB);
+    fake_session_write_somewhere(100);
+    fake_session_stand_still();
+    add_image(&chain);
+    for (unsigned i = 0; i < 20; i++) {
+        begin_upon(new_file(), open(chain.last, O_RDONLY | O_CLOEXEC), FLYT_CHECKPOINT_PACK_NOT);
+        for (unsigned n = 0; n < i; n++)
+            fake_session_advance();
+        fake_session_end_copying();
+    }
+    assert_true(add_image(&chain) > 0);
+    pages_written(&chain);
+}
+
 /* ---- descriptors that fail ---- */
 
 /* Nothing is wrong with the session: another image is whole. */
@@ -663,15 +834,16 @@ static void what_is_no_descriptor_is_refused(void **state)
     struct flyt_server_link_move mirror = move;
     struct flyt_error err = {0};
     mirror.kind = FLYT_SERVER_LINK_MOVE_MIRROR;
-    assert_int_equal(flyt_copying_begin_image(&self.session, &move, -1, &err), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(flyt_copying_begin_image(&self.session, &packing, new_file(), &err), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(flyt_copying_begin_image(&self.session, &mirror, new_file(), &err), CUDA_ERROR_INVALID_VALUE);
-    assert_int_not_equal(flyt_copying_begin_image(&self.session, &move, open("/dev/null", O_RDONLY | O_CLOEXEC), &err),
-                         CUDA_SUCCESS);
+    assert_int_equal(flyt_copying_begin_image(&self.session, &move, -1, -1, &err), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_copying_begin_image(&self.session, &packing, new_file(), -1, &err), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_copying_begin_image(&self.session, &mirror, new_file(), -1, &err), CUDA_ERROR_INVALID_VALUE);
+    assert_int_not_equal(
+        flyt_copying_begin_image(&self.session, &move, open("/dev/null", O_RDONLY | O_CLOEXEC), -1, &err),
+        CUDA_SUCCESS);
     assert_int_equal(err.code, -EBADF);
     assert_null(self.session.copying);
     begin(new_file());
-    assert_int_equal(flyt_copying_begin_image(&self.session, &move, new_file(), &err), CUDA_ERROR_NOT_READY);
+    assert_int_equal(flyt_copying_begin_image(&self.session, &move, new_file(), -1, &err), CUDA_ERROR_NOT_READY);
 }
 
 int main(void)
@@ -689,6 +861,10 @@ int main(void)
         CPU(an_empty_session_is_an_image),
         TEST(the_program_goes_on_after_all),
         CPU(it_is_called_off_in_every_phase),
+        TEST(what_has_not_changed_is_not_written_again),
+        CPU(extents_go_and_others_come_in_their_place),
+        CPU(an_earlier_image_that_is_of_no_use),
+        CPU(building_on_one_is_called_off),
         CPU(a_full_disk_is_said),
         CPU(a_quota_is_said),
         CPU(a_reader_that_dies_is_said),

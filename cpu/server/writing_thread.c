@@ -22,6 +22,10 @@ static int begin(struct flyt_writing *writing, struct flyt_error *err)
     struct flyt_session *session = writing->session;
     struct flyt_sending *sending = writing->sending;
     int status = sending ? flyt_sending_start(sending, &writing->fd, err) : 0;
+    if (!status && writing->parent_fd >= 0)
+        flyt_writing_read_parent(writing);
+    atomic_store(&writing->is_begun, true);
+    flyt_session_kick(session);
     if (!status)
         status = flyt_checkpoint_writer_new_cancellable(writing->fd, writing->cancel_fd, image_name,
                                                         &writing->head.head, writing->packing, &writing->writer, err);
@@ -29,6 +33,8 @@ static int begin(struct flyt_writing *writing, struct flyt_error *err)
         status = flyt_checkpoint_put_slot(writing->writer, i, writing->head.memory_limits[i], err);
     if (!status && sending)
         status = flyt_checkpoint_put_streams(writing->writer, sending->stream_count, sending->hash_key.bytes, err);
+    else if (!status)
+        status = flyt_checkpoint_put_hash_key(writing->writer, writing->hash_key.bytes, err);
     return status;
 }
 
@@ -214,6 +220,7 @@ static int end_image(struct flyt_writing *writing, struct flyt_error *err)
     if (writing->sending)
         flyt_sending_expect(writing->sending, totals->sequence.received, totals->extent_count,
                             flyt_checkpoint_writer_pages(writing->writer));
+    writing->kept_pages = flyt_checkpoint_writer_kept_pages(writing->writer);
     int status = flyt_checkpoint_put_end(writing->writer, err);
     if (!status && flyt_fault_point("writing.end") == FLYT_FAULT_ERROR)
         status = flyt_error_set(err, -EIO, "the session's image cannot be ended: a test wants it so");
@@ -228,6 +235,10 @@ static int put_round(struct flyt_writing *writing, const struct flyt_writing_rou
         status = put_memory(writing, round, err);
     if (!status)
         status = put_libraries(writing, round, err);
+    if (!status && round->inherits && round->extent_count) {
+        status = flyt_writing_put_inherited(writing, round, err);
+        writing->is_round_due = true; /* what has changed overrides it */
+    }
     if (!status && round->state_fd >= 0)
         status = put_state(writing, round, err);
     return !status && round->state_fd >= 0 ? end_image(writing, err) : status;

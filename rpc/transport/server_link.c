@@ -90,8 +90,9 @@ static unsigned descriptors_of(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_SHARE:
         return message->share.has_turns;
     case FLYT_SERVER_LINK_MOVE:
-        return message->move.kind == FLYT_SERVER_LINK_MOVE_SEND ? 1 + message->move.streams.stream_count
-                                                                : message->move.kind == FLYT_SERVER_LINK_MOVE_WRITE;
+        return message->move.kind == FLYT_SERVER_LINK_MOVE_SEND    ? 1 + message->move.streams.stream_count
+               : message->move.kind == FLYT_SERVER_LINK_MOVE_WRITE ? 1 + message->move.has_parent
+                                                                   : 0;
     case FLYT_SERVER_LINK_RECEIVE:
         return 1 + message->receive.streams.stream_count;
     case FLYT_SERVER_LINK_STOPPED:

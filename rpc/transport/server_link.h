@@ -114,10 +114,11 @@ enum flyt_server_link_kind {
 
     /*
      * It is to be made ready for going on at another server; it goes on here meanwhile. `move`; descriptor: of kind
-     * FLYT_SERVER_LINK_MOVE_WRITE, where its image is written to. Answered by MOVE_STATE, first with phase BEGUN or
-     * REFUSED, then about FLYT_SERVER_LINK_MOVE_MS apart, and whenever the phase changes. LIBRARY follows for each
-     * library that is loaded, in the order of loading, then as they are loaded and unloaded. When the link ends before
-     * LEAVE was sent, the move has not been.
+     * FLYT_SERVER_LINK_MOVE_WRITE, where its image is written to, and, where there is a second one, an earlier image of
+     * the session to build on, open for reading; where that cannot be used everything is written. Answered by
+     * MOVE_STATE, first with phase BEGUN or REFUSED, then about FLYT_SERVER_LINK_MOVE_MS apart, and whenever the phase
+     * changes. LIBRARY follows for each library that is loaded, in the order of loading, then as they are loaded and
+     * unloaded. When the link ends before LEAVE was sent, the move has not been.
      */
     FLYT_SERVER_LINK_MOVE = 27,
     /* The memory of the other server for an extent of this one (`extent`, the same id, address and bytes; descriptor:
@@ -248,6 +249,8 @@ struct flyt_server_link_move {
     uint32_t slowdown_pct; /* of the GPU's memory bandwidth that looking and copying may take; 0: 8 */
     uint32_t packing;      /* of MOVE_WRITE and MOVE_SEND: enum flyt_checkpoint_packing (cpu/image/writer.h) */
     struct flyt_server_link_streams streams; /* of MOVE_SEND */
+    uint32_t has_parent;                     /* of MOVE_WRITE, 0 or 1: an earlier image's descriptor comes second */
+    uint32_t unused;
 };
 
 enum flyt_server_link_move_phase {
@@ -295,6 +298,7 @@ struct flyt_server_link_stopped {
     uint64_t sequence;  /* the session goes on behind this call */
     uint64_t extent_count, last_extent_id; /* as RESUME has them */
     uint64_t pages_last;                   /* that were copied after the program had stopped */
+    uint64_t pages_kept;                   /* that were not written, as the earlier image has them */
     /* Until it had stopped; from then until its work had ended; from then until the last page and the state were there.
      */
     uint64_t stop_us, drain_us, copy_us;
@@ -530,11 +534,11 @@ _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_resume) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_streams) == 296, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_move, streams) == 32, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_move) == 328, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_move) == 336, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_receive) == 304, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_move_state) == 72, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_stop) == 48, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_stopped) == 80, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_stopped) == 88, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_library) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_made) == 40, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_prepared) == 24, "link layout");
