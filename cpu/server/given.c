@@ -160,6 +160,12 @@ int flyt_given_map(struct flyt_given *given, struct flyt_session *session,
         if (status)
             return status;
     }
+    for (unsigned i = 0; i < session->device_count; i++) {
+        CUresult result = flyt_memory_allow_adopted(&session->devices[i]);
+        if (result != CUDA_SUCCESS)
+            return flyt_error_set(err, -ENOMEM, "device %u cannot access the session's memory, cuda_result=%d", i,
+                                  (int)result);
+    }
     session->manager->last_extent_id = given->resume.last_extent_id;
     /* What the process before had reserved for its driver (reserve.h) went with it. */
     for (unsigned i = 0; i < granted->ledger_count; i++) {

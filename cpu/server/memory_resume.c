@@ -26,18 +26,6 @@ static unsigned place_of(const struct flyt_memory *memory, uint64_t address)
     return low;
 }
 
-static CUresult map(struct flyt_device *device, const struct flyt_extent *extent)
-{
-    const struct flyt_driver *driver = device->session->driver;
-    CUresult result = driver->cuMemMap(extent->address, extent->bytes, 0, extent->handle, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = flyt_memory_allow(device, extent->address, extent->bytes);
-    if (result != CUDA_SUCCESS)
-        driver->cuMemUnmap(extent->address, extent->bytes);
-    return result;
-}
-
 /* Enters it into both lists. */
 static void enter(struct flyt_memory *memory, struct flyt_extent *extent)
 {
@@ -65,7 +53,9 @@ CUresult flyt_memory_adopt(struct flyt_device *device, uint64_t extent_id, uint6
     }
     *extent = (struct flyt_extent){.address = address, .bytes = bytes, .handle = handle, .extent_id = extent_id};
     int status = flyt_allocator_take_at(&memory->addresses, address, bytes);
-    CUresult result = status == 0 ? map(device, extent) : CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    if (status == 0)
+        result = device->session->driver->cuMemMap(address, bytes, 0, handle, 0);
     if (status == 0 && result == CUDA_SUCCESS) {
         enter(memory, extent);
         return CUDA_SUCCESS;
@@ -76,6 +66,20 @@ CUresult flyt_memory_adopt(struct flyt_device *device, uint64_t extent_id, uint6
     if (status == 0)
         return result;
     return status == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult flyt_memory_allow_adopted(struct flyt_device *device)
+{
+    const struct flyt_memory *memory = &device->memory;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0, end; i < memory->given_count && result == CUDA_SUCCESS; i = end) {
+        const uint64_t address = memory->given[i]->address;
+        uint64_t bytes = memory->given[i]->bytes;
+        for (end = i + 1; end < memory->given_count && memory->given[end]->address == address + bytes; end++)
+            bytes += memory->given[end]->bytes;
+        result = flyt_memory_allow(device, address, bytes);
+    }
+    return result;
 }
 
 /* Whether the range lies in given extents, without a gap, that can be this arena's, and nothing is there. */
