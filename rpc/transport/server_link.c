@@ -66,6 +66,7 @@ static int part_bytes_of(uint32_t kind)
         [FLYT_SERVER_LINK_MADE] = sizeof(struct flyt_server_link_made),
         [FLYT_SERVER_LINK_PREPARED] = sizeof(struct flyt_server_link_prepared),
         [FLYT_SERVER_LINK_RECEIVE] = sizeof(struct flyt_server_link_receive),
+        /* RECORD: no part */
     };
 
     return kind == 0 || kind >= FLYT_SERVER_LINK_KINDS ? -1 : bytes[kind];
@@ -86,6 +87,7 @@ static unsigned descriptors_of(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_MIRROR:
     case FLYT_SERVER_LINK_TAKE_BACK:
     case FLYT_SERVER_LINK_STATE:
+    case FLYT_SERVER_LINK_RECORD:
         return 1;
     case FLYT_SERVER_LINK_SHARE:
         return message->share.has_turns;
@@ -165,7 +167,8 @@ static bool is_good(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_UNMAKE:
         return message->extent.slot < FLYT_SLOTS_MAX;
     case FLYT_SERVER_LINK_RESUME:
-        return message->resume.extent_count <= FLYT_SERVER_LINK_EXTENTS_MAX && message->resume.is_made <= 1;
+        return message->resume.extent_count <= FLYT_SERVER_LINK_EXTENTS_MAX && message->resume.is_made <= 1 &&
+               message->resume.has_record <= 1;
     case FLYT_SERVER_LINK_MOVE:
         return is_good_move(&message->move);
     case FLYT_SERVER_LINK_STOP:

@@ -8,10 +8,10 @@
  * end at FLYT_SERVER_LINK_FD. It makes its context on that GPU, splits its SMs into groups of that size, and is ready.
  *
  * A server's life: READY or FAILED; FOLDER where it needs that; SESSION; then DATA, LIMIT, SM, SHARE, KILL as they
- * come, answered by LIMIT_DONE, SM_DONE, SHARE_DONE; EXTENT and EXTENT_GONE as memory comes and goes, NEED before
- * memory is refused, USE from time to time, RETURN at the end of the session; the process ends after that. In direct
- * mode there are READY, FAILED, SESSION (one slot for each device without limits, no ledgers, no rejoining) and DATA
- * only.
+ * come, answered by LIMIT_DONE, SM_DONE, SHARE_DONE; RECORD; EXTENT and EXTENT_GONE as memory comes and goes, NEED
+ * before memory is refused, USE from time to time, RETURN at the end of the session; the process ends after that. In
+ * direct mode there are READY, FAILED, SESSION (one slot for each device without limits, no ledgers, no rejoining) and
+ * DATA only.
  *
  * Functions keep no state and may be called from any thread; who sends from several threads serialises them only where
  * the order matters, for a message is sent whole or not at all.
@@ -183,6 +183,12 @@ enum flyt_server_link_kind {
      * then.
      */
     FLYT_SERVER_LINK_RECEIVE = 43,
+
+    /* ---- to the manager ---- */
+
+    /* After SESSION, and after WELCOME: where the server writes what it executes (call_record.h); what it says when the
+     * process has ended comes with RESUME. Descriptor: that memory. */
+    FLYT_SERVER_LINK_RECORD = 44,
     FLYT_SERVER_LINK_KINDS
 };
 
@@ -322,7 +328,9 @@ struct flyt_server_link_resume {
     uint64_t extent_count;   /* GIVEs that follow, or MAKEs that came; at most FLYT_SERVER_LINK_EXTENTS_MAX */
     uint64_t last_extent_id; /* the highest id that any of the session's extents ever had: new ones go on behind it */
     uint32_t is_made;        /* 0 or 1: they were made by MAKE, or by an image; no GIVE follows */
-    uint32_t reserved;
+    /* 0 or 1: it is known how far the server that died had come with its calls: as its RECORD says. */
+    uint32_t has_record;
+    uint64_t begun, executed, completed, error_count;
 };
 
 /* Of a slot; what one that does not know them makes of them: nothing. */
@@ -531,7 +539,7 @@ _Static_assert(sizeof(struct flyt_server_link_use) == 120, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_rejoin) == 2976, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_resume) == 24, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_resume) == 56, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_streams) == 296, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_move, streams) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_move) == 336, "link layout");

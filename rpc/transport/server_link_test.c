@@ -137,6 +137,7 @@ static bool make_good(struct flyt_server_link_message *message, uint32_t kind)
         return true;
     case FLYT_SERVER_LINK_RESUME:
         message->resume.is_made = 1;
+        message->resume.has_record = 1;
         return false;
     case FLYT_SERVER_LINK_RECEIVE:
         message->receive.move_id = 1;
@@ -148,6 +149,7 @@ static bool make_good(struct flyt_server_link_message *message, uint32_t kind)
     case FLYT_SERVER_LINK_FOLDER:
     case FLYT_SERVER_LINK_MIRROR:
     case FLYT_SERVER_LINK_MADE:
+    case FLYT_SERVER_LINK_RECORD:
         return true;
     default:
         return false;
