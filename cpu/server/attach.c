@@ -138,6 +138,7 @@ bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, 
     }
     if (session->manager && *session->manager->granted.rejoin_path)
         res->features |= FLYT_FEATURE_RESUME;
+    flyt_execution_attach(session);
     flyt_move_attach(session, res);
     flyt_replaceable_begin(session, res);
     session->is_attached = true;

@@ -28,6 +28,7 @@ bool flyt_call_begin(struct flyt_call *call, struct svc_req *req, uint32_t threa
             return false;
         }
     }
+    flyt_execution_begin(call);
     for (unsigned i = 0; i < id_count && !call->stream; i++)
         if (flyt_id_type(ids[i]) == FLYT_ID_STREAM)
             call->stream = flyt_session_find_stream(session, ids[i]);
@@ -61,9 +62,11 @@ bool_t flyt_call_end(struct flyt_call *call, CUresult result, int *ret_result, f
         return FALSE;
     }
     flyt_call_count(call);
+    flyt_execution_end(call);
     if (result == FLYT_CALL_DEFERRED)
         return FALSE;
     flyt_page_write(call->session);
+    flyt_execution_write(call->session);
     *ret_result = (int)flyt_session_check(call->session, result);
     *ret_progress = flyt_session_progress(call->session);
     call->session->is_notice_due = false;
@@ -80,6 +83,7 @@ bool_t flyt_call_end_oneway(struct flyt_call *call, CUresult result)
     flyt_call_count(call);
     if (result != CUDA_SUCCESS && result != FLYT_CALL_DEFERRED)
         flyt_session_call_error(call->session, call->sequence, call->thread, result);
+    flyt_execution_end(call);
     return FALSE;
 }
 

@@ -162,6 +162,8 @@ static int open_session(struct child *child, const int *fds, struct flyt_error *
     if (status == 0)
         status = flyt_given_map(&child->given, session, granted, err);
     steps->extents_ns = flyt_clock_ns();
+    if (status == 0 && session->manager)
+        flyt_execution_open(session);
     return status;
 }
 

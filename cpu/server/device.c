@@ -371,6 +371,6 @@ CUresult flyt_serve_device_reset(struct flyt_call *call, const flyt_device_reset
     }
     flyt_job_start(&self->job, &reset_ops, call, NULL);
     /* Calls that other threads make meanwhile would meet half of what there was. */
-    self->job.is_unexecuted = true;
+    flyt_job_keep_unexecuted(&self->job);
     return FLYT_CALL_DEFERRED;
 }

@@ -131,6 +131,12 @@ static void take_locked(struct fake_server *server, struct flyt_server_link_mess
     case FLYT_SERVER_LINK_LEFT:
         server->left_count++;
         break;
+    case FLYT_SERVER_LINK_RECORD:
+        flyt_call_record_unmap(server->record);
+        server->record = NULL;
+        flyt_call_record_map(fd, &server->record);
+        flyt_close(fd);
+        break;
     default:
         break;
     }
@@ -222,6 +228,8 @@ int fake_server_end(struct fake_server *server)
         close(server->extents[i].fd);
     server->made_fd = flyt_close(server->made_fd);
     server->state_fd = flyt_close(server->state_fd);
+    flyt_call_record_unmap(server->record);
+    server->record = NULL;
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->mutex);
     return status;
@@ -277,6 +285,14 @@ void fake_server_give(struct fake_server *server, struct fake_server *before)
     for (unsigned i = 0; i < before->extent_count; i++)
         if (before->extents[i].extent_id > resume.last_extent_id)
             resume.last_extent_id = before->extents[i].extent_id;
+    if (before->record) {
+        const struct flyt_call_state left_at = flyt_call_record_read(before->record);
+        resume.has_record = 1;
+        resume.begun = left_at.begun;
+        resume.executed = left_at.executed;
+        resume.completed = left_at.completed;
+        resume.error_count = left_at.error_count;
+    }
     fake_server_send(server, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
     for (unsigned i = 0; i < before->extent_count; i++) {
         const struct fake_extent *held = &before->extents[i];
@@ -347,6 +363,8 @@ void fake_server_forget(struct fake_server *server)
     for (unsigned i = 0; i < server->extent_count; i++)
         close(server->extents[i].fd);
     server->extent_count = 0;
+    flyt_call_record_unmap(server->record);
+    server->record = NULL;
 }
 
 struct flyt_server_link_resume fake_server_resume(const struct fake_server *server)

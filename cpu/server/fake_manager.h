@@ -12,6 +12,7 @@
 
 #include "rpc/base/ledger.h"
 #include "rpc/base/url.h"
+#include "rpc/transport/call_record.h"
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/server_link.h"
 #include "rpc/transport/test_client.h"
@@ -42,6 +43,7 @@ struct fake_server {
     char sentence[1024]; /* of FAILED or RETURN */
     struct fake_extent extents[FAKE_EXTENTS_MAX];
     unsigned extent_count, extents_told;
+    const struct flyt_call_record *record; /* NULL: it has handed over none */
     struct flyt_server_link_use use;
     char why_not_replaceable[256];
     unsigned use_count, limit_done_count, sm_done_count;

@@ -173,6 +173,10 @@ int flyt_given_map(struct flyt_given *given, struct flyt_session *session,
         if (status)
             return flyt_error_set(err, status, "the allocation's memory ledgers cannot be used: %s", strerror(-status));
     }
+    const struct flyt_server_link_resume *before = &given->resume;
+    session->execution.has_before = before->has_record;
+    session->execution.before =
+        (struct flyt_call_state){before->begun, before->executed, before->completed, before->error_count};
     session->resume.state = FLYT_RESUME_AWAITED;
     return 0;
 }

@@ -5,6 +5,12 @@
 #include "cpu/server/call.h"
 #include "cpu/server/session.h"
 
+void flyt_job_keep_unexecuted(struct flyt_job *job)
+{
+    job->session->jobs.unexecuted_count += !job->is_unexecuted;
+    job->is_unexecuted = true;
+}
+
 void flyt_job_start(struct flyt_job *job, const struct flyt_job_ops *ops, struct flyt_call *call,
                     struct flyt_stream *stream)
 {
@@ -17,7 +23,7 @@ void flyt_job_start(struct flyt_job *job, const struct flyt_job_ops *ops, struct
     job->stream = stream;
     job->needs_poll = true;
     if (stream) {
-        job->is_unexecuted = true;
+        flyt_job_keep_unexecuted(job);
         stream->job = job;
         stream->device->blocking_job_count += stream->is_blocking;
     }
@@ -37,6 +43,7 @@ static void leave(struct flyt_job *job)
         job->stream->device->blocking_job_count -= job->stream->is_blocking;
     }
     if (job->is_unexecuted) {
+        session->jobs.unexecuted_count--;
         session->is_scan_due = true;
         session->is_notice_due = true;
     }
@@ -91,6 +98,7 @@ void flyt_job_reply(struct flyt_job *job, CUresult result)
     struct flyt_session *session = job->session;
     flyt_session_poll_streams(session);
     flyt_page_write(session);
+    flyt_execution_write(session);
     /* The results of all calls that answer with nothing else have this layout. */
     flyt_stream_synchronize_res res = {.result = (int)result, .progress = flyt_session_progress(session)};
     flyt_connection_reply(session->connection, job->xid, (xdrproc_t)xdr_flyt_stream_synchronize_res, &res, NULL, 0);

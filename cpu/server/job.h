@@ -50,12 +50,15 @@ struct flyt_job {
 /* All zero: none. */
 struct flyt_jobs {
     struct flyt_job *first, *last;
+    unsigned unexecuted_count;
 };
 
 /* Starts a job for a call: fills the members above from it (the caller allocated *job, zeroed), holds the stream
  * (NULL: none), and puts it on the list. It advances in the loop's next round. */
 void flyt_job_start(struct flyt_job *job, const struct flyt_job_ops *ops, struct flyt_call *call,
                     struct flyt_stream *stream);
+/* Its call counts as executed only when it has ended; one with a stream does anyway. */
+void flyt_job_keep_unexecuted(struct flyt_job *job);
 
 /* One round over all jobs. Returns whether something happened. *ret_needs_poll: whether time alone can bring more. */
 bool flyt_jobs_advance(struct flyt_session *session, bool *ret_needs_poll);

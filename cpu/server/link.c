@@ -169,7 +169,7 @@ CUresult flyt_serve_image_link(struct flyt_call *call, const flyt_image_link_arg
     self->is_trial = args->is_trial;
     self->task.run = link_run;
     flyt_job_start(&self->job, &link_ops, call, NULL);
-    self->job.is_unexecuted = true;
+    flyt_job_keep_unexecuted(&self->job);
     if (flyt_worker_submit(&call->session->worker, &self->task) != 0) {
         self->result = CUDA_ERROR_OUT_OF_MEMORY;
         atomic_store(&self->task.is_done, true);

@@ -246,6 +246,8 @@ void flyt_session_run(struct flyt_session *session)
         if (!is_busy || is_notice_overdue(session))
             needs_poll |= tell_progress(session);
         needs_poll |= publish(session, &idle, is_busy);
+        if (!is_busy)
+            flyt_execution_write(session);
         needs_poll |= tell_completion(session, is_busy || !idle.since_ns ? 0 : flyt_clock_ns() - idle.since_ns);
         needs_poll |= flyt_limit_answer(session, is_busy || !idle.since_ns ? 0 : flyt_clock_ns() - idle.since_ns);
         if (session->connection && flyt_connection_flush(session->connection) != 0)

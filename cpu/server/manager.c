@@ -351,6 +351,7 @@ static void take_order(struct flyt_session *session, const struct flyt_manager_o
     case FLYT_SERVER_LINK_WELCOME:
         for (unsigned i = 0; i < session->device_count; i++)
             flyt_memory_tell_extents(&session->devices[i], order->welcome.send_extents);
+        flyt_execution_tell(session);
         break;
     case FLYT_SERVER_LINK_KILL:
     case FLYT_SERVER_LINK_GO:

@@ -153,7 +153,7 @@ CUresult flyt_serve_image_store(struct flyt_call *call, const flyt_image_store_a
     self->bytes = args->bytes;
     memcpy(self->hash, args->image_hash, sizeof self->hash);
     flyt_job_start(&self->job, &store_ops, call, NULL);
-    self->job.is_unexecuted = true;
+    flyt_job_keep_unexecuted(&self->job);
     return FLYT_CALL_DEFERRED;
 }
 
@@ -428,7 +428,7 @@ CUresult flyt_serve_library_load(struct flyt_call *call, const flyt_library_load
         self->library = library;
         self->task.run = read_run;
         flyt_job_start(&self->job, &load_ops, call, NULL);
-        self->job.is_unexecuted = true;
+        flyt_job_keep_unexecuted(&self->job);
         if (flyt_worker_submit(&call->session->worker, &self->task) == 0)
             return FLYT_CALL_DEFERRED;
         self->result = CUDA_ERROR_OUT_OF_MEMORY;

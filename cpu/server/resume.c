@@ -19,8 +19,10 @@ CUresult flyt_resume_permits(struct flyt_session *session, uint32_t procedure)
 {
     switch (session->resume.state) {
     case FLYT_RESUME_AWAITED:
-        return procedure == FLYT_SESSION_RESUME_BEGIN || procedure == FLYT_SESSION_IS_WHOLE ? CUDA_SUCCESS
-                                                                                            : CUDA_ERROR_NOT_PERMITTED;
+        return procedure == FLYT_SESSION_RESUME_BEGIN || procedure == FLYT_SESSION_IS_WHOLE ||
+                       procedure == FLYT_SESSION_LEFT_AT
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_NOT_PERMITTED;
     case FLYT_RESUME_LEFT:
         return procedure == FLYT_SESSION_IS_WHOLE || procedure == FLYT_SESSION_RESUME_END ? CUDA_SUCCESS
                                                                                           : CUDA_ERROR_NOT_PERMITTED;
@@ -139,6 +141,7 @@ static void renumber(struct flyt_session *session, uint64_t sequence)
             flyt_stream_renumber(stream, sequence);
     }
     flyt_page_renumber(session, sequence);
+    flyt_execution_renumber(session, sequence);
 }
 
 static CUresult end_advance(struct flyt_job *job)

@@ -153,6 +153,13 @@ void flyt_session_kick(struct flyt_session *session)
         flyt_fail("session %s: the submission thread cannot be woken: %m", session->label);
 }
 
+/* One is about to be handed to the connection. */
+static void count_error(struct flyt_session *session)
+{
+    flyt_page_count_error(&session->page);
+    flyt_execution_count_error(session);
+}
+
 CUresult flyt_session_check(struct flyt_session *session, CUresult result)
 {
     const char *cause = flyt_fatal_cause(result);
@@ -171,7 +178,7 @@ CUresult flyt_session_check(struct flyt_session *session, CUresult result)
     if (session->connection) {
         flyt_print_flush(session);
         flyt_back_fatal back = {.result = (int)result, .cause = (char *)cause};
-        flyt_page_count_error(&session->page);
+        count_error(session);
         flyt_connection_call_back(session->connection, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
     }
     return result;
@@ -187,7 +194,7 @@ void flyt_session_kill(struct flyt_session *session, const char *sentence)
     session->fatal = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     flyt_print_flush(session);
     flyt_back_fatal back = {.result = (int)session->fatal, .cause = session->end_reason};
-    flyt_page_count_error(&session->page);
+    count_error(session);
     flyt_connection_call_back(session->connection, FLYT_BACK_FATAL, (xdrproc_t)xdr_flyt_back_fatal, &back);
 }
 
@@ -195,7 +202,7 @@ void flyt_session_call_error(struct flyt_session *session, uint64_t sequence, ui
 {
     flyt_session_check(session, result);
     flyt_back_call_error back = {.sequence = sequence, .thread = thread, .result = (int)result};
-    flyt_page_count_error(&session->page);
+    count_error(session);
     flyt_connection_call_back(session->connection, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &back);
 }
 

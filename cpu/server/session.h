@@ -21,6 +21,7 @@
 
 #include "cpu/server/device.h"
 #include "cpu/server/driver.h"
+#include "cpu/server/execution.h"
 #include "cpu/server/image_cache.h"
 #include "cpu/server/job.h"
 #include "cpu/server/manager.h"
@@ -71,6 +72,7 @@ struct flyt_session {
     struct flyt_print print;
     struct flyt_image_cache images;
     struct flyt_page page;
+    struct flyt_execution execution;
     struct flyt_send_all send_all;
     struct flyt_manager *manager; /* the link to the node manager; NULL: direct mode */
 

@@ -62,6 +62,7 @@ class Procedure:
     args: list = field(default_factory=list)
     rets: list = field(default_factory=list)
     is_after_all: bool = False
+    may_repeat: bool = False
 
     @property
     def has_reply(self):
@@ -129,6 +130,8 @@ def check_procedure(proc):
                 raise TableError(f"{proc.place}: a payload is the last field")
     if proc.rets and not proc.has_reply:
         raise TableError(f"{proc.place}: a {proc.klass} call has no results")
+    if proc.may_repeat and not proc.has_reply:
+        raise TableError(f"{proc.place}: a {proc.klass} call has no answer that could be missing: it is not made again")
     if (proc.klass == "bulk") != (proc.payload is not None):
         raise TableError(f"{proc.place}: bulk calls, and only they, have a payload")
 
@@ -185,6 +188,8 @@ def parse_table(path, tables):
             proc.rets.append(parse_field(words, place))
         elif words[0] == "after" and words[1:] == ["all"]:
             proc.is_after_all = True
+        elif words == ["again"]:
+            proc.may_repeat = True
         else:
             raise TableError(f"{place}: unknown word {words[0]}")
 
@@ -320,6 +325,8 @@ def procedure_row(proc):
         name = proc.payload[0].name
         parts += [".has_payload = true", f".payload_offset_bytes = offsetof({res}, {name})",
                   f".payload_wire_offset_bytes = {payload_wire_offset(proc)}"]
+    if proc.may_repeat:
+        parts.append(".may_repeat = true")
     return f"    [{proc.number}] = {{{', '.join(parts)}}},\n"
 
 
@@ -367,6 +374,7 @@ struct flyt_procedure {{
      * the encoded results come before its length (0: not the same in every reply). */
     bool has_payload;
     unsigned payload_offset_bytes, payload_wire_offset_bytes;
+    bool may_repeat; /* one that was executed, or half of it, may be sent once more to another server (`again`) */
 }};
 
 /* NULL where there is no such procedure. Numbers end before flyt_procedure_end. */
