@@ -7,6 +7,8 @@
  *   extent ID SLOT BYTES | drop ID SLOT BYTES memory that the manager holds too; drop waits for the credit
  *   extents COUNT SLOT BYTES                  so many, from id 1 on
  *   memory ID                                 "slot bytes address inode" of it, or "none"
+ *   record BEGUN EXECUTED COMPLETED ERRORS    what it says of its calls from now on
+ *   left                                      the same four, of the server before, that came with RESUME; "no"
  *   resumed                                   "extents last-id" that came with RESUME; "no"
  *   replaceable 0|1                           what USE says
  *   cache SLOT BYTES                          charged, and given back when a lower limit is wanted
@@ -320,6 +322,39 @@ static void say_memory(struct fake *fake, uint64_t id)
     fake_answer(fake, text);
 }
 
+static void record(struct fake *fake, const char *line)
+{
+    uint64_t numbers[4] = {0};
+    int fd = -1;
+
+    sscanf(line, "record %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &numbers[0], &numbers[1], &numbers[2],
+           &numbers[3]);
+    if (!fake->record) {
+        if (flyt_call_record_new(&fake->record, &fd))
+            _exit(1);
+        fake->message.kind = FLYT_SERVER_LINK_RECORD;
+        fake->message.data_bytes = 0;
+        flyt_server_link_send(fake->link_fd, &fake->message, &fd, 1);
+        close(fd);
+    }
+    atomic_store(&fake->record->begun, numbers[0]);
+    atomic_store(&fake->record->executed, numbers[1]);
+    atomic_store(&fake->record->completed, numbers[2]);
+    atomic_store(&fake->record->error_count, numbers[3]);
+    fake_answer(fake, "0");
+}
+
+static void say_left(struct fake *fake)
+{
+    const struct flyt_server_link_resume *resume = &fake->resume;
+    char text[128] = "no";
+
+    if (resume->has_record)
+        snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64, resume->begun, resume->executed,
+                 resume->completed, resume->error_count);
+    fake_answer(fake, text);
+}
+
 static void say_resumed(struct fake *fake)
 {
     char text[64] = "no";
@@ -380,6 +415,10 @@ static void obey(struct fake *fake, const char *line)
         make_extents(fake, a, (unsigned)b, c);
     } else if (!strcmp(word, "memory")) {
         say_memory(fake, a);
+    } else if (!strcmp(word, "record")) {
+        record(fake, line);
+    } else if (!strcmp(word, "left")) {
+        say_left(fake);
     } else if (!strcmp(word, "resumed")) {
         say_resumed(fake);
     } else if (!strcmp(word, "replaceable")) {

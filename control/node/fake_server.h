@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "rpc/base/ledger.h"
+#include "rpc/transport/call_record.h"
 #include "rpc/transport/server_link.h"
 
 enum { FAKE_EXTENTS_MAX = 512, FAKE_LIBRARIES_MAX = 64 };
@@ -32,6 +33,7 @@ struct fake {
     struct flyt_server_link_share share; /* the last one that came */
     bool is_resumed;
     struct flyt_server_link_resume resume;
+    struct flyt_call_record *record; /* NULL: it has handed over none */
     struct flyt_server_link_use use;
     uint64_t last_extent_id, sequence; /* the highest id ever; lines that its client has said */
     unsigned library_count;

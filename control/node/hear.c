@@ -94,6 +94,22 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_server_l
     flyt_node_order_retry(server->node, server->allocation);
 }
 
+/* Where it writes what it executes, for the time when it is dead. */
+static void on_record(struct flyt_node_server *server, int fd)
+{
+    const struct flyt_call_record *record;
+
+    int status = server->allocation ? flyt_call_record_map(fd, &record) : -EPROTO;
+    flyt_close(fd);
+    if (status) {
+        flyt_warn("session %016" PRIx64 ": what its server executes is not known: %s", server->session_id,
+                  strerror(-status));
+        return;
+    }
+    flyt_call_record_unmap(server->record);
+    server->record = record;
+}
+
 static void on_sm_done(struct flyt_node_server *server, const struct flyt_server_link_sm_done *done)
 {
     if (!server->allocation || done->revision != server->sm_revision[done->slot])
@@ -175,6 +191,9 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
         else
             flyt_node_move_hear(server, message, fd);
         break;
+    case FLYT_SERVER_LINK_RECORD:
+        on_record(server, fd);
+        break;
     case FLYT_SERVER_LINK_RETURN:
         if (message->data_bytes && !*server->end_reason)
             snprintf(server->end_reason, sizeof server->end_reason, "%.*s", (int)sizeof server->end_reason - 1,
@@ -203,7 +222,7 @@ static int hear_one(struct flyt_node_server *server)
     if (status)
         return -1;
     bool is_taken = fd_count && (message.kind == FLYT_SERVER_LINK_EXTENT || message.kind == FLYT_SERVER_LINK_STOPPED ||
-                                 message.kind == FLYT_SERVER_LINK_MADE);
+                                 message.kind == FLYT_SERVER_LINK_MADE || message.kind == FLYT_SERVER_LINK_RECORD);
     hear(server, &message, is_taken ? fds[0] : -1);
     for (unsigned i = is_taken; i < fd_count; i++)
         flyt_close(fds[i]);

@@ -148,6 +148,11 @@ void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
     char id[ID_BYTES];
 
     server->state = FLYT_NODE_SERVER_AWAY;
+    server->has_left_at = server->record != NULL;
+    if (server->record)
+        server->left_at = flyt_call_record_read(server->record);
+    flyt_call_record_unmap(server->record);
+    server->record = NULL;
     server->pid = 0;
     server->uid = 0;
     server->away_until_ms = flyt_clock_ms() + node->resume_ms;
@@ -405,6 +410,17 @@ static int give_session(struct flyt_node_server *server, struct flyt_server_link
     return status;
 }
 
+static void describe(const struct flyt_node_server *session, struct flyt_server_link_resume *ret_resume)
+{
+    *ret_resume = (struct flyt_server_link_resume){.extent_count = session->extents.count,
+                                                   .last_extent_id = session->extents.last_id,
+                                                   .has_record = session->has_left_at,
+                                                   .begun = session->left_at.begun,
+                                                   .executed = session->left_at.executed,
+                                                   .completed = session->left_at.completed,
+                                                   .error_count = session->left_at.error_count};
+}
+
 static int give_all(struct flyt_node_server *server)
 {
     static struct flyt_server_link_message message; /* the loop's thread only */
@@ -417,8 +433,7 @@ static int give_all(struct flyt_node_server *server)
     message.data_bytes = 0;
     if (!hand_over->has_begun) {
         message.kind = FLYT_SERVER_LINK_RESUME;
-        message.resume =
-            (struct flyt_server_link_resume){.extent_count = extents->count, .last_extent_id = extents->last_id};
+        describe(hand_over->session, &message.resume);
         if (hand_over->session->move)
             flyt_node_move_describe(hand_over->session->move, &message.resume);
         else if (hand_over->session->prepared)

@@ -4,6 +4,9 @@
  * node->away instead of node->servers, in state AWAY. It keeps session id and token, its extents, its entries in the
  * ledgers with what was charged, its place among the allocation's sessions and the GPU's client slots.
  *
+ * With it waits what its process wrote of the calls that it executed (call_record.h), for its client, who sends the
+ * others again.
+ *
  * Its client comes with a connection of kind FLYT_CONNECTION_RESUME. A warm server of the same GPU is given the extents
  * (state TAKING: RESUME, GIVE for each, as fast as it takes them), then SESSION, as the allocation is by then. In one
  * step the ledgers' entries become the new server's. Until SESSION is sent, any failure leaves the session waiting and

@@ -220,6 +220,26 @@ static bool has_no_warm_server(struct test_node *test, void *unused)
     return !test->node.starts[0].warm && !test->node.starts[0].starting;
 }
 
+/* What its server had executed goes to the next one, as it stood when the process ended. */
+static void test_what_was_executed_goes_along(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
+    test_program_say(test, &program, "left", "no");
+    test_program_say(test, &program, "record 5 5 4 0", "0");
+    test_program_say(test, &program, "record 12 11 10 9", "0");
+    lose(test, &program);
+    come_back(test, &test_one, &program);
+    test_program_say(test, &program, "left", "12 11 10 9");
+    /* This one has said nothing. */
+    lose(test, &program);
+    come_back(test, &test_one, &program);
+    test_program_say(test, &program, "left", "no");
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 /* It is started for it. */
 static void test_its_client_waits_for_a_server(void **state)
 {
@@ -589,6 +609,7 @@ int main(void)
         TEST_NODE(test_memory_goes_to_another_server),
         TEST_NODE(test_it_has_what_its_vm_has_by_then),
         TEST_NODE(test_it_is_given_as_fast_as_a_server_takes_it),
+        TEST_NODE(test_what_was_executed_goes_along),
         TEST_NODE(test_its_client_waits_for_a_server),
         TEST_NODE(test_its_place_stays),
         TEST_NODE(test_one_that_came_back_after_a_restart),

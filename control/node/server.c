@@ -679,6 +679,7 @@ static void forget(struct flyt_node_server *server)
 {
     flyt_node_resume_fail(server);
     detach(server);
+    flyt_call_record_unmap(server->record);
     free(server);
 }
 

@@ -13,6 +13,7 @@
 #include "control/node/extent.h"
 #include "control/node/link_queue.h"
 #include "control/node/node.h"
+#include "rpc/transport/call_record.h"
 #include "rpc/transport/server_link.h"
 
 /* What is said where processes have all users of server_uids. */
@@ -90,6 +91,10 @@ struct flyt_node_server {
     bool is_measured, was_copying;
     uint64_t limits_told, limits_done; /* LIMIT that it was sent, and that it has answered */
     struct flyt_server_link_need need; /* for which it waits; number 0: for none */
+
+    const struct flyt_call_record *record; /* what it executes; NULL: that is not known */
+    bool has_left_at;                      /* AWAY: how far its process had come when it ended: */
+    struct flyt_call_state left_at;        /* so far */
 
     struct flyt_node_link_queue queue;          /* of messages that it may not take at once */
     struct flyt_node_move *move;                /* NULL: it has no part in one */
