@@ -83,12 +83,40 @@ bool flyt_channel_find_state(struct flyt_channel *channel, struct flyt_resume_st
         .transfer_count = atomic_load(&channel->chunked_count),
         .is_torn = channel->is_torn,
         .is_moved = channel->is_moved,
+        .error_count = atomic_load(&channel->error_count) - channel->error_base,
     };
     for (const struct flyt_waiter *waiter = channel->first_waiter; waiter; waiter = waiter->next)
         ret_state->plain_awaited += !waiter->sequence;
     ret_state->plain_awaited -= survey.unsent_plain;
     pthread_mutex_unlock(&channel->mutex);
     flyt_output_unlock(output);
+    return is_good;
+}
+
+struct fixed {
+    uint64_t begun, last;
+};
+
+static bool find_fixed(void *user, const struct flyt_kept_call *call)
+{
+    struct fixed *fixed = user;
+    const struct flyt_procedure *procedure = flyt_procedure_find(call->procedure);
+
+    if (call->sequence && call->sequence <= fixed->begun && !(procedure && procedure->may_repeat))
+        fixed->last = call->sequence;
+    return true;
+}
+
+bool flyt_channel_find_fixed(struct flyt_channel *channel, uint64_t begun, uint64_t *ret_last_fixed)
+{
+    struct flyt_output *output = &channel->output;
+    struct fixed fixed = {.begun = begun};
+
+    flyt_output_lock(output);
+    fixed.last = channel->kept.gone < begun ? channel->kept.gone : begun;
+    bool is_good = flyt_kept_walk(&channel->kept, &output->out, &output->fill, find_fixed, &fixed);
+    flyt_output_unlock(output);
+    *ret_last_fixed = fixed.last;
     return is_good;
 }
 
@@ -190,6 +218,7 @@ static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *
     atomic_store(&channel->executed, after);
     atomic_store(&channel->completed, after);
     take_page(channel, fresh);
+    channel->error_base = fresh->error_base;
     memcpy(channel->token, fresh->token, sizeof channel->token);
     channel->token_bytes = fresh->token_bytes;
     atomic_store(&channel->data_stream_count, fresh->offered_stream_count);

@@ -28,6 +28,8 @@ struct resumption {
     uint64_t start_ms, end_ms; /* no try begins after the latter; UINT64_MAX: for ever */
     bool is_moved;             /* what fails is begun again as a whole */
     bool is_asked;             /* where it is, each time */
+    struct flyt_resume_state state;
+    const char *doubt; /* what stands against it unless the next server knows better; NULL: nothing, `after` is set */
     unsigned located_count;
     uint64_t refused_ms;   /* since when every answer has been a refusal; 0: the last one was none */
     struct steps {         /* when they were over (flyt_clock_ns) */
@@ -288,6 +290,33 @@ static int ask_whole(const struct resumption *self, struct flyt_channel *fresh, 
     return check_call(self, fresh, "session_is_whole", called, res.result, err);
 }
 
+/* What the dead server had begun, of which its node may know more than it told us. 0, and there is no doubt any more;
+ * or a negative errno. */
+static int ask_left_at(struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    flyt_session_left_at_args args = {0};
+    flyt_session_left_at_res res = {0};
+    uint64_t last_fixed;
+
+    if (!flyt_channel_has(fresh, FLYT_SESSION_LEFT_AT))
+        return flyt_error_set(err, -ENOSYS, "the other server lacks session_left_at");
+    int called = flyt_call_session_left_at(fresh, &args, &res);
+    int status = check_call(self, fresh, "session_left_at", called, res.result, err);
+    if (status)
+        return status;
+    if (!res.is_known)
+        return flyt_error_set(err, -ENODATA, "nobody knows what was executed");
+    const struct flyt_call_state record = {res.begun, res.executed, res.completed, res.error_count};
+    if (!flyt_channel_find_fixed(self->channel, record.begun, &last_fixed))
+        return flyt_error_set(err, -EPROTO, "what is kept of it cannot be read");
+    self->doubt = flyt_resume_obstacle_of_record(&self->state, &record, last_fixed, &self->after);
+    flyt_debug("session was left server=%s begun=%" PRIu64 " executed=%" PRIu64 " completed=%" PRIu64
+               " written=%" PRIu64 " last_fixed=%" PRIu64 ": %s",
+               fresh->url, record.begun, record.executed, record.completed, self->state.written, last_fixed,
+               self->doubt ? self->doubt : "goes on");
+    return self->doubt ? flyt_error_set(err, -ECANCELED, "%s", self->doubt) : 0;
+}
+
 /* Nothing is made again: what this server has told of errors has all been heard. 0 or a negative errno. */
 static int return_to(struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err)
 {
@@ -295,8 +324,10 @@ static int return_to(struct resumption *self, struct flyt_channel *fresh, struct
     const struct flyt_progress_page *page = atomic_load(&fresh->page);
     struct flyt_error cause = {0};
 
-    if (page)
-        atomic_fetch_add(&fresh->error_count, atomic_load(&page->error_count));
+    if (page) {
+        fresh->error_base = atomic_load(&page->error_count);
+        atomic_fetch_add(&fresh->error_count, fresh->error_base);
+    }
     channel->resume_after = self->after;
     int status = channel->handlers->resume(channel->user, NULL, &cause);
     return status ? flyt_error_set(err, -EPROTO, "%.400s", *cause.text ? cause.text : "something is missing") : 0;
@@ -384,6 +415,8 @@ static int try_once(struct resumption *self, struct flyt_error *err, bool *ret_i
         return status;
     set_fresh(channel, fresh);
     status = check_fresh(channel, fresh, err);
+    if (!status && self->doubt)
+        status = ask_left_at(self, fresh, err);
     if (!status)
         status = restore(self, fresh, err);
     if (!status)
@@ -458,16 +491,18 @@ static int go_on(struct resumption *self, struct flyt_error *err)
 
 /* ---- all of it ---- */
 
-/* NULL, or what was unfinished. */
+/* NULL, or what was unfinished. What the node may know better is a doubt for now. */
 static const char *find_obstacle(struct resumption *self, struct flyt_error *err)
 {
-    struct flyt_resume_state state;
-
     if (leave_connection(self->channel, self->is_moved, err))
         return err->text;
-    if (!flyt_channel_find_state(self->channel, &state))
+    if (!flyt_channel_find_state(self->channel, &self->state))
         return "what is kept of it cannot be read";
-    return flyt_resume_obstacle(&state, &self->after);
+    const char *obstacle = flyt_resume_obstacle(&self->state, &self->after);
+    if (!obstacle || self->is_moved || self->state.is_moved || flyt_resume_obstacle_for_ever(&self->state))
+        return obstacle;
+    self->doubt = obstacle;
+    return NULL;
 }
 
 /* The calls that waited go out; whoever reads goes on where the socket does not take all. */
@@ -520,13 +555,16 @@ void flyt_channel_resume(struct flyt_channel *channel)
     take_orders(&self);
     const char *obstacle = find_obstacle(&self, &err);
     self.steps.left_ns = flyt_clock_ns();
+    int status = obstacle ? -ECANCELED : go_on(&self, &err);
+    if (status && !obstacle)
+        obstacle = self.doubt;
     if (obstacle) {
         snprintf(cause, sizeof cause, "%.100s while work was unfinished: %.300s",
                  self.is_moved ? channel->away_cause : "the server process ended", obstacle);
         flyt_channel_lose(channel, cause);
         return;
     }
-    if (go_on(&self, &err)) {
+    if (status) {
         snprintf(cause, sizeof cause, "%.100s, and %s cannot go on at another one: %.300s", channel->away_cause,
                  self.is_moved ? "it" : "the session", err.text);
         flyt_channel_lose(channel, cause);

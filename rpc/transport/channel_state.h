@@ -203,6 +203,7 @@ struct flyt_channel {
     struct flyt_channel *fresh;      /* NULL: none yet; set and freed by the background thread */
     uint64_t resume_after;           /* in the handler `resume`: the background thread's */
     _Atomic(uint64_t) resume_count;
+    uint64_t error_base; /* errors in error_count that were told over another connection than this one */
     const struct flyt_progress_page *spare_page; /* of a server that is gone, while this one has none; see AWAY */
 
     struct flyt_data data;
@@ -369,6 +370,9 @@ int flyt_channel_adopt(struct flyt_channel *channel, struct flyt_channel *fresh,
                        struct flyt_error *err);
 /* channel_adopt.c: what there is of the old connection, for the rule. Its output is held. False: it cannot be read. */
 bool flyt_channel_find_state(struct flyt_channel *channel, struct flyt_resume_state *ret_state);
+/* The same of one number: the last call up to `begun` that may not be executed twice; one that is no longer kept may
+ * not either. 0: none. */
+bool flyt_channel_find_fixed(struct flyt_channel *channel, uint64_t begun, uint64_t *ret_last_fixed);
 
 /* channel_data.c */
 void flyt_data_init(struct flyt_data *data);

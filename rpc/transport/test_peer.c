@@ -134,6 +134,14 @@ static bool_t serve_restoring(struct test_link *link, unsigned procedure, const 
     } else if (procedure == FLYT_SESSION_IS_WHOLE) {
         atomic_fetch_add(&peer->whole_count, 1);
         ((flyt_session_is_whole_res *)res)->is_whole = link->is_restoring = atomic_load(&peer->is_whole);
+    } else if (procedure == FLYT_SESSION_LEFT_AT) {
+        const struct flyt_call_state *left_at = peer->left_at;
+        flyt_session_left_at_res *left = res;
+        left->is_known = left_at != NULL;
+        left->begun = left_at ? left_at->begun : 0;
+        left->executed = left_at ? left_at->executed : 0;
+        left->completed = left_at ? left_at->completed : 0;
+        left->error_count = left_at ? left_at->error_count : 0;
     } else if (procedure == FLYT_SESSION_RESUME_END && atomic_load(&peer->unresumed_count)) {
         atomic_fetch_sub(&peer->unresumed_count, 1);
         ((flyt_session_resume_end_res *)res)->result = 1;
@@ -170,7 +178,8 @@ bool_t flyt_test_serve(unsigned procedure, void *args, void *res, size_t res_byt
         ((flyt_query_res *)res)->build = strdup("test peer");
         return TRUE;
     }
-    if (link->is_restoring || procedure == FLYT_SESSION_RESUME_BEGIN || procedure == FLYT_SESSION_IS_WHOLE)
+    if (link->is_restoring || procedure == FLYT_SESSION_RESUME_BEGIN || procedure == FLYT_SESSION_IS_WHOLE ||
+        procedure == FLYT_SESSION_LEFT_AT)
         return serve_restoring(link, procedure, args, res);
     atomic_fetch_add(&peer->call_count, 1);
     link->received++;

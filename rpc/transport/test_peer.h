@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include "flyt.h"
 #include "rpc/base/url.h"
+#include "rpc/transport/call_record.h"
 #include "rpc/transport/connection.h"
 
 enum { TEST_PEER_CONNECTIONS_MAX = 64 };
@@ -45,7 +46,8 @@ struct test_peer {
     _Atomic(unsigned) busy_count;    /* so many connections that want to go on with a session are told to come later */
     _Atomic(unsigned) resume_status; /* what they are told, if it is not OK: a flyt_handshake_status */
     _Atomic(bool) is_whole;          /* it says that nothing is to be made again */
-    _Atomic(unsigned) unresumed_count; /* so many session_resume_end are refused */
+    const struct flyt_call_state *left_at; /* it says that the dead server had come so far; NULL: it does not know */
+    _Atomic(unsigned) unresumed_count;     /* so many session_resume_end are refused */
     /* Called for every call of a table's procedure before it is answered; returns false where it answers by itself or
      * not at all. May be NULL. */
     bool (*serve)(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
