@@ -16,7 +16,7 @@
 enum {
     LAST_READ_MS = 1000, /* how long a server that is gone may take to end the connection */
     HANDLER_MS = 5000,   /* and a handler, which is to be quick, to return */
-    PAUSE_MS_MIN = 10,   /* between tries; a quarter longer each time */
+    PAUSE_MS_MIN = 4,    /* between tries; a quarter longer each time: a process takes some 40 ms to leave a GPU */
     PAUSE_MS_MAX = 200,
     ASK_PAUSE_MS_MIN = 100 /* where each try asks others than the node */
 };
