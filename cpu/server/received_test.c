@@ -16,14 +16,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "cpu/image/packing.h"
+#include "cpu/image/answer.h"
+#include "cpu/image/frame.h"
+#include "cpu/image/writer.h"
 #include "cpu/server/fake_image.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/id.h"
+#include "rpc/base/page_hash.h"
 
 enum { MIB = 1 << 20, MOVE_ID = FAKE_IMAGE_MOVE_ID, STREAMS = 3, CONNECTIONS_MAX = 1 + FLYT_MIGRATION_STREAMS_MAX };
 
@@ -561,6 +566,213 @@ static void a_move_is_called_off_and_made_again(void **state)
     close_link(&link);
 }
 
+/* ---- the test is the sender: what comes and goes, and what no server sends ---- */
+
+struct sender {
+    struct link link;
+    struct flyt_checkpoint_writer *writer;
+    struct flyt_page_hash_keys keys;
+    unsigned char pages[STREAMS][FLYT_PAGE_BYTES], hashes[STREAMS][FLYT_CHECKPOINT_PAGE_HASH_BYTES];
+};
+
+#define DO(call) assert_int_equal((call), 0)
+
+static const struct flyt_page_key hash_key = {"fedcba987654321"};
+
+/* Up to where the first round begins, with two extents and three pages of contents to be had. */
+static struct sender *begin_sender(struct fake_image *self, unsigned told_streams)
+{
+    const flyt_checkpoint_head head = {.build = (char *)"test",
+                                       .program_name = (char *)"",
+                                       .vm = (char *)"",
+                                       .gpu_type = (char *)"",
+                                       .page_hash = FLYT_PAGE_HASH_VERSION,
+                                       .id = "0123456789abcde"};
+    struct sender *sender = calloc(1, sizeof *sender);
+    struct flyt_error err;
+    assert_non_null(sender);
+    flyt_page_hash_prepare(&hash_key, &sender->keys);
+    for (unsigned i = 0; i < STREAMS; i++) {
+        struct flyt_page_hash hash;
+        memset(sender->pages[i], (int)(0x31 + i), FLYT_PAGE_BYTES);
+        flyt_page_hash(&sender->keys, sender->pages[i], &hash, NULL);
+        memcpy(sender->hashes[i], &hash, sizeof hash);
+    }
+    open_link(&sender->link, 1, false);
+    start_link(&sender->link);
+    fake_image_prepare(self);
+    post_receive(self, &sender->link, MOVE_ID);
+    DO(flyt_checkpoint_writer_new(sender->link.sources[0], "image", &head, FLYT_CHECKPOINT_PACK_NOT, &sender->writer,
+                                  &err));
+    DO(flyt_checkpoint_put_slot(sender->writer, 0, 0, &err));
+    DO(flyt_checkpoint_put_streams(sender->writer, told_streams, hash_key.bytes, &err));
+    return sender;
+}
+
+/* A frame of one page. */
+static void send_page(struct sender *sender, uint64_t number, unsigned first_page, unsigned page)
+{
+    const struct flyt_frame frame = {.number = number,
+                                     .first_page = first_page,
+                                     .page_count = 1,
+                                     .encoding = FLYT_CHECKPOINT_RAW,
+                                     .payload_bytes = FLYT_PAGE_BYTES};
+    unsigned char head[FLYT_FRAME_HEAD_BYTES];
+    flyt_frame_put(&frame, head);
+    assert_true(pass(sender->link.sources[1], head, sizeof head));
+    pass(sender->link.sources[1], sender->pages[page], FLYT_PAGE_BYTES); /* it may have been refused by now */
+}
+
+static void end_image(struct sender *sender)
+{
+    const flyt_checkpoint_sequence sequence = {7, 7, 7};
+    struct flyt_error err;
+    DO(flyt_checkpoint_put_sequence(sender->writer, &sequence, &err));
+    DO(flyt_checkpoint_put_end(sender->writer, &err));
+}
+
+/* What the second server has answered, last. */
+static void take_last_answer(struct sender *sender, struct flyt_answer *ret_answer)
+{
+    unsigned char bytes[4 * FLYT_ANSWER_BYTES_MAX];
+    size_t count = 0;
+    int taken = 0;
+    *ret_answer = (struct flyt_answer){.is_final = false};
+    while (!ret_answer->is_final) {
+        ssize_t got = taken > 0 ? 0 : recv(sender->link.sources[0], bytes + count, sizeof bytes - count, 0);
+        assert_true(got > 0 || taken > 0);
+        count += (size_t)got;
+        taken = flyt_answer_get(bytes, count, ret_answer);
+        assert_true(taken >= 0);
+        count -= (size_t)taken;
+        memmove(bytes, bytes + taken, count);
+    }
+}
+
+static void end_sender(struct fake_image *self, struct sender *sender)
+{
+    flyt_checkpoint_writer_free(sender->writer);
+    for (unsigned i = 0; i < sender->link.count; i++)
+        close(sender->link.sources[i]);
+    fake_server_kill(self->node.second);
+    fake_server_forget(self->node.second);
+    close_link(&sender->link);
+    free(sender);
+}
+
+/* Rounds override each other, extents come and go, and the node manager hears of each. */
+static void what_comes_and_goes_is_told(void **state)
+{
+    const uint64_t base = flyt_window_base(0), other = base + 16 * MIB;
+    const flyt_checkpoint_run run = {base, 2}, again = {base + FLYT_PAGE_BYTES, 1};
+    const uint32_t rest = 2 * MIB / FLYT_PAGE_BYTES - 2;
+    struct fake_image *self = *state;
+    struct flyt_answer answer;
+    struct flyt_error err;
+    uint64_t number;
+    fake_image_begin(self);
+    struct sender *sender = begin_sender(self, 1);
+    DO(flyt_checkpoint_put_round(sender->writer, &err));
+    DO(flyt_checkpoint_put_extent(sender->writer, base, 2 * MIB, &err));
+    DO(flyt_checkpoint_put_extent(sender->writer, other, 2 * MIB, &err));
+    DO(flyt_checkpoint_put_elsewhere(sender->writer, 1, &run, 1, sender->hashes, &number, &err));
+    DO(flyt_checkpoint_put_run(sender->writer, base + 2 * FLYT_PAGE_BYTES, rest, FLYT_CHECKPOINT_ZERO, NULL, &err));
+    DO(flyt_checkpoint_put_run(sender->writer, other, rest + 2, FLYT_CHECKPOINT_ZERO, NULL, &err));
+    fake_server_wait(self->node.second, &self->node.second->made_count, 2);
+    DO(flyt_checkpoint_put_round(sender->writer, &err));
+    DO(flyt_checkpoint_put_extent_gone(sender->writer, other, &err));
+    DO(flyt_checkpoint_put_elsewhere(sender->writer, 1, &again, 1, sender->hashes[2], &number, &err));
+    assert_int_equal(number, 2);
+    assert_int_equal(self->node.second->extent_count, 2); /* the first round is not in its place */
+    send_page(sender, 1, 0, 0);
+    send_page(sender, 1, 1, 1);
+    send_page(sender, 2, 0, 2);
+    end_image(sender);
+    take_last_answer(sender, &answer);
+    if (answer.status)
+        fail_msg("it is not received: %s", answer.sentence);
+    assert_int_equal(answer.sequence, 7);
+    assert_int_equal(answer.extent_count, 1);
+    assert_int_equal(answer.page_count, 2 * (rest + 2) + 1);
+    shutdown(sender->link.sources[0], SHUT_WR);
+    assert_int_equal(await_received(self, MOVE_ID), 0);
+    assert_int_equal(self->node.second->made_count, 2);
+    assert_int_equal(self->node.second->extent_count, 1);
+    const struct fake_extent *made = &self->node.second->extents[0];
+    assert_true(made->address == base && made->bytes == 2 * MIB);
+    unsigned char *memory = mmap(NULL, made->bytes, PROT_READ, MAP_SHARED, made->fd, 0);
+    assert_true(memory != MAP_FAILED);
+    assert_memory_equal(memory, sender->pages[0], FLYT_PAGE_BYTES);
+    assert_memory_equal(memory + FLYT_PAGE_BYTES, sender->pages[2], FLYT_PAGE_BYTES);
+    for (size_t i = 2 * FLYT_PAGE_BYTES; i < made->bytes; i++)
+        assert_int_equal(memory[i], 0);
+    munmap(memory, made->bytes);
+    end_sender(self, sender);
+    fake_node_finish(&self->node, self->node.first);
+}
+
+enum wrong { STREAMS_DIFFER, OTHER_NUMBER, OTHER_PAGE, NO_HASHES, WRONG_HASH, TOO_MANY, TOO_MUCH, WRONG_KINDS };
+
+/* Whether it is refused, with these words. */
+static bool send_wrongly(struct fake_image *self, enum wrong wrong, const char *words)
+{
+    const uint64_t base = flyt_window_base(0);
+    const flyt_checkpoint_run run = {base, 1};
+    struct flyt_answer answer;
+    struct flyt_error err;
+    uint64_t number = 0;
+    struct sender *sender = begin_sender(self, wrong == STREAMS_DIFFER ? 2 : 1);
+    if (wrong != STREAMS_DIFFER) {
+        DO(flyt_checkpoint_put_round(sender->writer, &err));
+        DO(flyt_checkpoint_put_extent(sender->writer, base, 2 * MIB, &err));
+    }
+    if (wrong == NO_HASHES || wrong == WRONG_HASH) {
+        DO(flyt_checkpoint_put_pages(sender->writer, base, 1, sender->pages[0],
+                                     wrong == NO_HASHES ? NULL : sender->hashes[1], &err));
+        DO(flyt_checkpoint_put_round(sender->writer, &err)); /* where all of it is compared */
+    } else if (wrong != STREAMS_DIFFER) {
+        DO(flyt_checkpoint_put_elsewhere(sender->writer, 1, &run, 1, sender->hashes[0], &number, &err));
+        send_page(sender, wrong == OTHER_NUMBER ? 2 : 1, wrong == OTHER_PAGE, 0);
+    }
+    if (wrong == TOO_MANY)
+        send_page(sender, 2, 0, 0);
+    if (wrong == TOO_MUCH)
+        assert_true(pass(sender->link.sources[1], sender->pages[0], 3));
+    if (wrong == TOO_MANY || wrong == TOO_MUCH) {
+        DO(flyt_checkpoint_put_run(sender->writer, base + FLYT_PAGE_BYTES, 2 * MIB / FLYT_PAGE_BYTES - 1,
+                                   FLYT_CHECKPOINT_ZERO, NULL, &err));
+        end_image(sender);
+    }
+    take_last_answer(sender, &answer);
+    if (answer.status && !strstr(answer.sentence, words))
+        fail_msg("not '%s': '%s'", words, answer.sentence);
+    shutdown(sender->link.sources[0], SHUT_WR);
+    assert_int_equal(await_received(self, MOVE_ID), answer.status);
+    end_sender(self, sender);
+    return answer.status < 0;
+}
+
+static void what_no_server_sends_is_refused(void **state)
+{
+    static const char *const words[WRONG_KINDS] = {
+        [STREAMS_DIFFER] = "connections", [OTHER_NUMBER] = "other pages",     [OTHER_PAGE] = "other pages",
+        [NO_HASHES] = "without hashes",   [WRONG_HASH] = "not what was sent", [TOO_MANY] = "more has come",
+        [TOO_MUCH] = "more has come",
+    };
+    enum { TRIES = 20 };
+    struct fake_image *self = *state;
+    fake_image_begin(self);
+    for (unsigned wrong = 0; wrong < WRONG_KINDS; wrong++) {
+        /* What comes after all that was told may come too late to be seen: it does no harm then. */
+        unsigned tries = wrong == TOO_MANY || wrong == TOO_MUCH ? TRIES : 1;
+        bool is_refused = false;
+        while (tries-- && !is_refused)
+            is_refused = send_wrongly(self, (enum wrong)wrong, words[wrong]);
+        assert_true(is_refused);
+    }
+    fake_node_finish(&self->node, self->node.first);
+}
+
 /* What was not prepared is not received, and both sides hear it. */
 static void what_is_not_prepared_is_not_received(void **state)
 {
@@ -603,6 +815,8 @@ int main(void)
         TEST(a_server_that_stands_still_hinders_no_program),
         TEST(a_server_without_a_node_manager_ends),
         TEST(a_move_is_called_off_and_made_again),
+        TEST(what_comes_and_goes_is_told),
+        TEST(what_no_server_sends_is_refused),
         TEST(what_is_not_prepared_is_not_received),
     };
     return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);

@@ -53,7 +53,7 @@ server_process_objs := $(call objs,$(addprefix cpu/server/fake_,image.c manager.
 		$(GEN)/flyt_clnt.o
 $(B)/cpu/server/prepare_test: $(IMAGE_OBJS) $(call objs,cpu/server/state.c)
 $(B)/cpu/server/written_test: $(IMAGE_OBJS) | $(B)/bin/flytctl
-$(B)/cpu/server/received_test: | $(B)/cpu/server/fake_clock.so
+$(B)/cpu/server/received_test: $(IMAGE_OBJS) | $(B)/cpu/server/fake_clock.so
 $(B)/cpu/server/fake_clock.so: $(B)/cpu/server/fake_clock.o
 	$(CC) $(LDFLAGS) -shared -o $@ $^ -ldl
 $(server_process_tests:%.c=$(B)/%): %: %.o $(server_process_objs) $(RPC_OBJS) | $(B)/bin/flyt-server $(B)/lib/libflyt-softgpu.so
