@@ -51,7 +51,7 @@ _flytctl() {
     'resume' | 'resume '*) words=" --timeout" ;;
     'resize' | 'resize '*) words=" --sm --memory --minimum-share --maximum-share --window --priority --when-free --force --timeout --wait --kill --migrate" ;;
     'migrate' | 'migrate '*) words=" --to --rounds --stop-timeout --rest --streams --pack --timeout --force --detach --cancel" ;;
-    'checkpoint' | 'checkpoint '*) words=" --to --leave-running --pack --stop-timeout --timeout --detach" ;;
+    'checkpoint' | 'checkpoint '*) words=" --to --leave-running --full --pack --stop-timeout --timeout --detach" ;;
     'restore' | 'restore '*) words=" --node --timeout --detach" ;;
     'cordon' | 'cordon '*) words="" ;;
     'uncordon' | 'uncordon '*) words="" ;;

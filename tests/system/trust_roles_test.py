@@ -46,7 +46,7 @@ PROCEDURES = {
     "DRAIN": (44, opaque(NOBODY) + u32(0) * 2, {"operator"}),
     "MIGRATE": (45, opaque(NOBODY) + opaque("") + u32(0) * 3 + u64(0) + u32(0) + NUMBER * 2 + u32(0) * 2, {"operator"}),
     "MIGRATE_CANCEL": (46, opaque(NOBODY), {"operator"}),
-    "CHECKPOINT": (47, opaque(NOBODY) + u64(0) + opaque("/nowhere") + u32(0) * 4, {"operator"}),
+    "CHECKPOINT": (47, opaque(NOBODY) + u64(0) + opaque("/nowhere") + u32(0) * 5, {"operator"}),
     "RESTORE": (48, opaque(NOBODY) + opaque("/nowhere") + u32(0), {"operator"}),
 }
 
