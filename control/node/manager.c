@@ -415,6 +415,19 @@ struct telling {
     bool is_end;
 };
 
+/* Whether programs stand still until the cluster manager has heard of something: everything has arrived, or a program
+ * has gone on. */
+static bool is_awaited(const struct flyt_node *node)
+{
+    for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next)
+        if (migration->has_changed && migration->phase == FLYT_MIGRATION_ARRIVED)
+            return true;
+    for (const struct flyt_node_receive *receive = node->receives; receive; receive = receive->next)
+        if (receive->has_changed && receive->phase >= FLYT_MIGRATION_SWITCHING)
+            return true;
+    return false;
+}
+
 static void on_migration_told(void *user, int status, void *result)
 {
     struct telling *telling = user;
@@ -434,6 +447,8 @@ static void on_migration_told(void *user, int status, void *result)
         receive->is_telling = false;
         receive->is_told = telling->is_end && is_heard;
     }
+    if (telling->manager->state == REGISTERED && is_awaited(node))
+        arm(telling->manager, 0);
     free(telling);
 }
 
@@ -842,7 +857,7 @@ void flyt_node_manager_changed(void *user)
     if (manager->state != REGISTERED)
         return;
     manager->next_heartbeat_ms = 0;
-    arm(manager, SOON_MS);
+    arm(manager, is_awaited(manager->node) ? 0 : SOON_MS);
 }
 
 bool flyt_node_manager_is_registered(const struct flyt_node_manager *manager)
