@@ -17,10 +17,11 @@
  * is a handler `resume`, its session may go on at another server, over another connection, under the same struct
  * flyt_channel. Meanwhile the channel is away: whoever sends waits, and whoever waits for a reply goes on waiting.
  * First what the old server has said is read to its end; then no handler is called any more but `resume`. Every call of
- * which a byte was written must be known to be complete (flyt_channel_progress), every reply must have come and no
- * transfer may be under way, otherwise the connection is lost: nobody could say what was executed. Calls that waited
- * unwritten are sent by the new connection, which continues the sequence numbers; data streams are opened again when
- * they are needed. The channel connects to the same address with the same credentials and the session's token, for
+ * which a byte was written must be known to be complete (flyt_channel_progress), or the next server must know that the
+ * dead one had not begun it (session_left_at) or that it may be executed again; every other reply must have come and no
+ * transfer may be under way. Otherwise the connection is lost: nobody could say what was executed. Calls that nobody
+ * had begun, written or not, are sent by the new connection, which continues the sequence numbers; data streams are
+ * opened again when they are needed. The channel connects to the same address with the same credentials and the session's token, for
  * FLYT_CHANNEL_RESUME_MS while nobody answers or the answer is "busy". What flyt_channel_info tells stays what the
  * first server said; the new one must have the same session, as many devices, and every procedure that the first had.
  * A protocol error, a `fatal` notice that came before, and closing are never followed by a resumption.
