@@ -440,7 +440,10 @@ int flyt_checkpoint_next(struct flyt_checkpoint_reader *reader, struct flyt_chec
     *ret_record = (struct flyt_checkpoint_record){.type = (flyt_checkpoint_type)reader->head.type,
                                                   .body = &reader->body,
                                                   .place_bytes = place_bytes(reader),
-                                                  .stream_offset_bytes = reader->record_offset_bytes};
+                                                  .stream_offset_bytes = reader->record_offset_bytes,
+                                                  .payload_offset_bytes = reader->stream_bytes,
+                                                  .payload_bytes = reader->head.payload_bytes,
+                                                  .payload_checksum = reader->head.payload_checksum};
     return 1;
 }
 

@@ -35,6 +35,8 @@ struct flyt_checkpoint_record {
     const union flyt_checkpoint_body *body;
     uint64_t place_bytes; /* that place fills: of pages raw, whatever their encoding; 0: there are none */
     uint64_t stream_offset_bytes;
+    uint64_t payload_offset_bytes; /* where its bytes are, as they lie */
+    uint32_t payload_bytes, payload_checksum;
 };
 
 /* name: what errors call it, copied. must_end: the descriptor has to end with the image, as a file does, which is

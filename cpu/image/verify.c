@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cpu/image/contents.h"
 #include "cpu/image/file.h"
 #include "rpc/base/descriptors.h"
 
@@ -44,22 +45,19 @@ static void closed(struct opened *opened)
     opened->fd = flyt_close(opened->fd);
 }
 
-/* Reads all of it. summary: NULL for a parent. */
-static int read_through(const char *path, struct opened *opened, struct flyt_checkpoint_summary *summary,
-                        struct flyt_error *err)
+/* From the first record to the last. contents: checks those of pages; NULL: the reader does. */
+static int read_records(const char *path, struct opened *opened, struct flyt_contents *contents,
+                        struct flyt_checkpoint_summary *summary, struct flyt_error *err)
 {
     struct flyt_checkpoint_record record;
-    int status;
+    int status = flyt_checkpoint_reader_new(opened->fd, path, true, &opened->reader, err);
 
-    opened->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (opened->fd < 0) {
-        int code = errno;
-        return flyt_error_set(err, -code, "image %.200s: it cannot be opened: %s", path, strerror(code));
-    }
-    posix_fadvise(opened->fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* only makes it faster */
-    status = flyt_checkpoint_reader_new(opened->fd, path, true, &opened->reader, err);
+    if (!status && contents)
+        flyt_checkpoint_reader_skim(opened->reader);
     while (!status && (status = flyt_checkpoint_next(opened->reader, &record, err)) > 0) {
         status = 0;
+        if (contents)
+            flyt_contents_take(contents, &record);
         if (record.type != FLYT_CHECKPOINT_HEAD)
             continue;
         opened->head = record.body->head;
@@ -70,6 +68,33 @@ static int read_through(const char *path, struct opened *opened, struct flyt_che
         }
     }
     return status;
+}
+
+/* Reads all of it. summary: NULL for a parent. */
+static int read_through(const char *path, struct opened *opened, struct flyt_checkpoint_summary *summary,
+                        struct flyt_error *err)
+{
+    struct flyt_contents *contents = NULL;
+    struct flyt_error unsaid;
+
+    opened->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (opened->fd < 0) {
+        int code = errno;
+        return flyt_error_set(err, -code, "image %.200s: it cannot be opened: %s", path, strerror(code));
+    }
+    posix_fadvise(opened->fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* only makes it faster */
+    if (flyt_contents_begin(opened->fd, &contents) == 0) {
+        int status = read_records(path, opened, contents, summary, &unsaid);
+        if (flyt_contents_end(contents) && !status)
+            return 0;
+        /* What is wrong, and where that begins, is said by who reads it in order. */
+        opened->reader = flyt_checkpoint_reader_free(opened->reader);
+        if (summary)
+            flyt_checkpoint_summary_fini(summary);
+        if (lseek(opened->fd, 0, SEEK_SET) != 0)
+            return flyt_error_set(err, -errno, "image %.200s: %m", path);
+    }
+    return read_records(path, opened, NULL, summary, err);
 }
 
 /* Whether the older image has every page that the newer one leaves to it. */

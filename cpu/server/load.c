@@ -329,7 +329,8 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
     }
 }
 
-/* Reads all of it; is_trial: applies nothing. */
+/* Reads all of it. is_trial: applies nothing, and passes over contents of pages, which are checked as they are applied:
+ * what was made of an image that is damaged there is let go of. */
 static int read_all(struct load *self, int fd, bool is_file, bool is_trial)
 {
     struct flyt_checkpoint_record record;
@@ -338,6 +339,8 @@ static int read_all(struct load *self, int fd, bool is_file, bool is_trial)
         return status;
     if (self->receiving)
         flyt_checkpoint_reader_set_wait(self->reader, flyt_receiving_wait, self->receiving);
+    if (is_trial)
+        flyt_checkpoint_reader_skim(self->reader);
     while ((status = flyt_checkpoint_next(self->reader, &record, self->err)) > 0) {
         status = is_trial ? 0 : take_record(self, &record);
         if (status)
