@@ -55,6 +55,9 @@ static void hear(struct flyt_migration *migration, struct flyt_migration_side *s
     side->standing =
         flyt_migration_standing_of(status, use ? use->phase : 0,
                                    !is_source && migration->is_moved && side->has_registered && side->has_allocation);
+    /* A source that has forgotten it and has the allocation: it was restarted before its programs left. */
+    if (is_source && status == FLYT_STATUS_NOT_FOUND && side->has_registered && side->has_allocation)
+        side->standing = FLYT_STANDING_FAILED;
     if (status == FLYT_STATUS_NOT_FOUND)
         note_failure(migration, FLYT_STATUS_UNAVAILABLE,
                      "node %s knows nothing of it: the order did not reach it, or it was restarted", side->node->key);

@@ -467,7 +467,17 @@ def nodes_that_forgot():
                 c.nodes[name].allocations.clear()
             c.nodes[name].connect()
             expect_stayed(c, sent, "node %s knows nothing of it" % name)
-        for number, has_it in ((3, False), (4, True)):
+        # Recorded as n2's, and n1 was restarted before its programs were to leave: they go on there.
+        sent, received = begin(c, 3)
+        reaches(c, "recorded", sent, received)
+        c.nodes["n1"].drop()
+        c.nodes["n1"].answers.clear()
+        del c.nodes["n1"].migrations[sent.id]
+        c.nodes["n2"].gives_up = True
+        c.nodes["n1"].connect()
+        expect_stayed(c, sent, "node n1 knows nothing of it")
+        c.nodes["n2"].gives_up = False
+        for number, has_it in ((4, False), (5, True)):
             sent, received = begin(c, number)
             switched(c, sent, received)
             c.nodes["n2"].drop()
