@@ -204,12 +204,14 @@ static void order_send(struct flyt_held *held)
     memcpy(args.secret, migration->secret, sizeof args.secret);
     explicit_bzero(migration->secret, sizeof migration->secret);
     migration->is_sent = true;
-    if (migration->is_cancelled || migration->failed_status)
+    if (migration->is_cancelled || migration->failed_status) {
         flyt_migration_nodes_go_on(held);
-    else if (call_side(held, FLYT_MIGRATION_SOURCE, &send_kind, false, &args, held->cluster->settings->order_ms)) {
+    } else if (call_side(held, FLYT_MIGRATION_SOURCE, &send_kind, false, &args, held->cluster->settings->order_ms)) {
         note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s is not connected any more: nothing was moved",
                      migration->sides[FLYT_MIGRATION_SOURCE].node->key);
         flyt_migration_nodes_go_on(held);
+    } else { /* until it has answered; so far it knew nothing of it */
+        migration->sides[FLYT_MIGRATION_SOURCE].standing = FLYT_STANDING_UNKNOWN;
     }
     explicit_bzero(args.secret, sizeof args.secret);
 }
@@ -259,7 +261,8 @@ static void not_answered(struct flyt_migration *migration, const struct calling 
                      side->node->build ? side->node->build : "?", side_tasks[calling->side]);
         return;
     }
-    side->standing = FLYT_STANDING_UNKNOWN;
+    if (calling->procedure != FLYT_ORDER_SEND) /* that is not known since it was ordered, or by its reports */
+        side->standing = FLYT_STANDING_UNKNOWN;
     if (calling->procedure == FLYT_ORDER_RECEIVE)
         note_failure(migration, FLYT_STATUS_UNAVAILABLE, "node %s did not answer: %s", side->node->key,
                      strerror(-status));

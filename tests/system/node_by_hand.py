@@ -102,6 +102,7 @@ class NodeByHand:
         self.answers = {}               # of the orders of migrations between nodes
         self.urls = urls or ["tcp://127.0.0.1:9%03d" % (int(name[1:]) if name[1:].isdigit() else 0)]
         self.is_settled = True          # False: after a restart, when programs may still come back
+        self.beats = 0                  # heartbeats that were answered
         self.epoch, self.socket, self.mutex = 0, None, threading.RLock()
         self.connect()
         self.beating = threading.Event()
@@ -130,6 +131,7 @@ class NodeByHand:
             with contextlib.suppress(OSError, ConnectionError):
                 if self.is_registered and not is_good(self.call(by_hand.HEARTBEAT, args)):
                     self.register()     # the manager has led no more for a while, and leads again
+                self.beats += 1
 
     # ---- the connection ----
 
