@@ -332,6 +332,7 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
     if (status)
         return status;
     session->prepare.has_state = !err.code;
+    session->prepare.sequence = sequence;
     return answer(given, message, link_fd, move_id, err.code ? 0 : sequence, &err);
 }
 
@@ -368,6 +369,7 @@ static int tell_done(void *user, uint64_t sequence)
     const struct flyt_error none = {0};
     struct telling *telling = user;
     telling->session->prepare.has_state = true;
+    telling->session->prepare.sequence = sequence;
     return answer(telling->given, telling->message, telling->link_fd, telling->move_id, sequence, &none);
 }
 

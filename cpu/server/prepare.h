@@ -27,8 +27,9 @@ struct flyt_session;
 
 /* All zero: nothing was prepared. */
 struct flyt_prepare {
-    bool is_begun;  /* PREPARE came */
-    bool has_state; /* STATE came, and nothing behind it that the program's going on elsewhere would bring */
+    bool is_begun;     /* PREPARE came */
+    bool has_state;    /* STATE came, and nothing behind it that the program's going on elsewhere would bring */
+    uint64_t sequence; /* the last call that this state knows of: the program goes on behind that one, or not here */
     struct flyt_server_link_session granted; /* PREPARE's */
     struct flyt_prepared_library *first;
     unsigned library_count;

@@ -286,6 +286,9 @@ static void come_back(struct fixture *self)
     fake_program_load(wire, 2, second_text, 1);
     assert_int_equal(fake_program_restore(wire, self->ranges, RANGES), CUDA_SUCCESS);
     fake_program_restore_events(wire, 4, 4);
+    /* One that has gone on elsewhere meanwhile, or knows less, does not get what is here. */
+    assert_int_equal(fake_program_resume_end(wire, SEQUENCE + 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(fake_program_resume_end(wire, SEQUENCE - 1), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(fake_program_resume_end(wire, SEQUENCE), CUDA_SUCCESS);
     assert_int_equal(wire->failed_result, 0);
 }

@@ -205,14 +205,30 @@ static void end_free(struct flyt_job *job)
 
 static const struct flyt_job_ops end_ops = {end_advance, end_finish, end_free};
 
+/* Whether what is here is what there was behind this call. A session may have gone on where it left, and have ended
+ * there: then its program knows more than the state that was brought here. */
+static bool is_behind(const struct flyt_session *session, uint64_t sequence)
+{
+    const struct flyt_prepare *prepare = &session->prepare;
+    if (sequence > FLYT_RESUME_SEQUENCE_MAX)
+        return false;
+    if (session->resume.state == FLYT_RESUME_LEFT)
+        return sequence == session->move.sequence;
+    if (!prepare->has_state || sequence == prepare->sequence)
+        return true;
+    flyt_warn("session %s: its program is to go on behind call %llu, and what was brought here is what there was "
+              "behind call %llu",
+              session->label, (unsigned long long)sequence, (unsigned long long)prepare->sequence);
+    return false;
+}
+
 CUresult flyt_serve_session_resume_end(struct flyt_call *call, const flyt_session_resume_end_args *args,
                                        flyt_session_resume_end_res *res)
 {
     struct flyt_session *session = call->session;
-    bool is_whole = session->resume.state == FLYT_RESUME_LEFT;
-    if (session->resume.state != FLYT_RESUME_UNDER_WAY && !is_whole)
+    if (session->resume.state != FLYT_RESUME_UNDER_WAY && session->resume.state != FLYT_RESUME_LEFT)
         return CUDA_ERROR_NOT_PERMITTED;
-    if (args->sequence > FLYT_RESUME_SEQUENCE_MAX || (is_whole && args->sequence != session->move.sequence))
+    if (!is_behind(session, args->sequence))
         return CUDA_ERROR_INVALID_VALUE;
     struct end_job *self = calloc(1, sizeof *self);
     if (!self)
