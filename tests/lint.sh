@@ -1,6 +1,7 @@
 #!/bin/sh
 # usage: lint.sh [documents]
-# Checks who includes whom: a folder is a layer, and includes run one way. Prints each offence; exit status 1 if any.
+# Checks who includes whom: a folder is a layer, and includes run one way; and that lists are whole. Prints each offence;
+# exit status 1 if any.
 set -u
 cd "$(dirname "$0")/.."
 status=0
@@ -43,6 +44,13 @@ done
 for test in tests/system/*_test.*; do
     case $test in *.py | *.sh) ;; *) continue ;; esac
     [ -x "$test" ] || { echo "$test is not executable"; status=1; }
+done
+# Points at which a test lets a step fail: control/node/README.md numbers them, and a test of their name passes each.
+numbered=$(sed -nE 's/^ +[0-9]+\. `(node\.[a-z]+\.[a-z_]+)`:.*/\1/p' control/node/README.md)
+for point in $(grep -hoE '"node\.(migrate|send|receive|load|checkpoint)\.[a-z_]+"' control/node/*.c | tr -d '"' | sort -u) $numbered; do
+    echo "$numbered" | grep -qxF "$point" || { echo "control/node/README.md does not number the point $point"; status=1; }
+    grep -qF "\"$point\"" $(ls control/node/*.c | grep -v _test.c) || { echo "nothing passes the point $point"; status=1; }
+    grep -qE "\"$point[:\"]" control/node/*_test.c || { echo "no test lets $point fail"; status=1; }
 done
 # What bootstrap.sh installs to link with, submodules/README.md says how to build.
 for package in $(sed -n 's/^packages="\(.*\)"$/\1/p' scripts/bootstrap.sh); do

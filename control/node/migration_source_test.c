@@ -12,6 +12,7 @@
 
 #include "control/node/test_migration.h"
 #include "control/node/test_node.h"
+#include "rpc/base/fault_point.h"
 
 /* ---- sources ---- */
 
@@ -112,6 +113,59 @@ static void test_a_source_dies_when_its_target_has_it(void **state)
     test_migration_until(test, FLYT_MIGRATION_DONE);
     test_migration_is_only_on(test, 1);
     test_node_leave(test, &test_one, &program, 1);
+}
+
+static bool are_left(struct test_node *test, void *unused)
+{
+    unsigned left = 0;
+
+    for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
+        left += server->state == FLYT_NODE_SERVER_LEFT;
+    return left == 2;
+}
+
+static bool have_gone(struct test_node *test, void *pids)
+{
+    for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
+        if (server->pid == ((pid_t *)pids)[0] || server->pid == ((pid_t *)pids)[1])
+            return false;
+    return true;
+}
+
+/* The servers that were left are killed as soon as the sessions go on: those that hang too, which else have kill_grace.
+ * Nothing comes of it. */
+static void test_sources_killed_after_the_switch(void **state)
+{
+    struct test_node *test = *state;
+    const uint64_t kill_grace_ms = test->settings.kill_grace_ms;
+
+    for (unsigned gpu = 0; gpu < 2; gpu++) {
+        struct test_program programs[2];
+        pid_t pids[2];
+        test_migration_enter(test, programs, 2);
+        assert_int_equal(flyt_fault_set("node.migrate.source_end:error"), 0);
+        test->settings.kill_grace_ms = 600000;
+        for (unsigned i = 0; i < 2; i++)
+            pids[i] = test_node_server(test, &programs[i])->pid;
+        test_migration_start(test, gpu);
+        for (unsigned i = 0; i < 2; i++)
+            test_migration_is_told_to_leave(test, &programs[i]);
+        test_node_until(test, are_left, NULL, "both are left");
+        for (unsigned i = 0; i < 2; i++)
+            assert_int_equal(kill(pids[i], SIGSTOP), 0);
+        for (unsigned i = 0; i < 2; i++)
+            test_migration_go_on(test, &programs[i]);
+        test_migration_until(test, FLYT_MIGRATION_DONE);
+        test_node_until(test, have_gone, pids, "their ends");
+        test->settings.kill_grace_ms = kill_grace_ms;
+        assert_int_equal(flyt_fault_set(NULL), 0);
+        test_migration_is_only_on(test, gpu);
+        for (unsigned i = 0; i < 2; i++)
+            test_program_say(test, &programs[i], "read 1", "4711");
+        assert_int_equal(test_node_used_bytes(test, &test_one), 2 * 8 * MIB);
+        test_node_leave(test, &test_one, programs, 2);
+        test_migration_forget(test);
+    }
 }
 
 /* One that hangs is killed. */
@@ -253,15 +307,11 @@ static void test_a_restart_in_between(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_NODE(test_a_source_dies_before_it_is_left),
-        TEST_NODE(test_a_source_dies_between_two_tries),
-        TEST_NODE(test_a_source_dies_when_it_was_left),
-        TEST_NODE(test_a_source_dies_when_its_target_has_it),
-        TEST_NODE(test_a_source_that_does_not_end),
-        TEST_NODE(test_a_restart_before_the_commit),
-        TEST_NODE(test_a_restart_after_the_commit),
-        TEST_NODE(test_a_restart_when_the_target_has_it),
-        TEST_NODE(test_a_restart_in_between),
+        TEST_NODE(test_a_source_dies_before_it_is_left),  TEST_NODE(test_a_source_dies_between_two_tries),
+        TEST_NODE(test_a_source_dies_when_it_was_left),   TEST_NODE(test_a_source_dies_when_its_target_has_it),
+        TEST_NODE(test_sources_killed_after_the_switch),  TEST_NODE(test_a_source_that_does_not_end),
+        TEST_NODE(test_a_restart_before_the_commit),      TEST_NODE(test_a_restart_after_the_commit),
+        TEST_NODE(test_a_restart_when_the_target_has_it), TEST_NODE(test_a_restart_in_between),
     };
 
     signal(SIGPIPE, SIG_IGN);
