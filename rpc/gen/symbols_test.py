@@ -106,6 +106,10 @@ class Rows(unittest.TestCase):
                  head + "proc 20 copy sync\narg u32 a 0\n": ":3: an array of nothing",
                  head + "proc 20 copy sync\narg u32 a\narg s32 a\n": ":2: two fields have one name",
                  head + "proc 20 copy sync\nret payload p\n": ":2: bulk calls, and only they",
+                 head + "proc 20 copy sync\n": ":2: it does not say what `moves`",
+                 head + "proc 20 copy sync\nmoves\n": ":2: expected `moves by PROC`",
+                 head + "proc 20 copy sync\nmoves by move\n": ":2: expected `moves by PROC`",
+                 head + "proc 20 copy sync\nagain\nmoves as copy\n": ":2: expected `moves by PROC`",
                  head + "proc 20 copy sync\narg u32 a \\\n": ":3: the last row ends in a backslash"}
         with tempfile.TemporaryDirectory() as folder:
             table = Path(folder) / "t.api"
@@ -113,6 +117,25 @@ class Rows(unittest.TestCase):
                 table.write_text(text)
                 with self.subTest(text=text), self.assertRaisesRegex(wire.TableError, re.escape("t.api" + sentence)):
                     wire.load([table])
+
+
+class Moves(unittest.TestCase):
+    """What the tables say of moves, the client does."""
+
+    def test_made_again(self):
+        rows = wire.load(sorted((ROOT / "rpc/api").glob("*.api")))
+        client = "".join(path.read_text() for path in (ROOT / "cpu/client").glob("*.c"))
+        made = {row.moves[3:] for row in rows.procedures if row.moves.startswith("by ")}
+        self.assertIn("memory_restore", made)
+        for name in sorted(made):
+            with self.subTest(name=name):
+                self.assertRegex(client, rf"flyt_(call|send)_{name}\((restore->fresh|batch->restore->fresh|channel),")
+
+    def test_new_objects(self):
+        """A call that makes an object has it made again."""
+        for row in wire.load(sorted((ROOT / "rpc/api").glob("*.api"))).procedures:
+            if any(one.is_new for one in row.args):
+                self.assertTrue(row.moves.startswith("by "), row.name)
 
 
 class Output(unittest.TestCase):

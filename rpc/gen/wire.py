@@ -9,6 +9,7 @@ from pathlib import Path
 
 CLASSES = ("cached", "oneway", "sync", "bulk")
 HANDLES = ("stream", "event", "library", "kernel")
+MOVES = ("as memory", "as nothing")  # and `by PROC`
 
 # Type in a table -> (declaration in .x, is an array allowed after it).
 SCALARS = {"u32": "unsigned", "s32": "int", "u64": "unsigned hyper", "s64": "hyper", "f32": "float", "f64": "double"}
@@ -63,6 +64,7 @@ class Procedure:
     rets: list = field(default_factory=list)
     is_after_all: bool = False
     may_repeat: bool = False
+    moves: str = ""
 
     @property
     def has_reply(self):
@@ -136,6 +138,14 @@ def check_procedure(proc):
         raise TableError(f"{proc.place}: bulk calls, and only they, have a payload")
 
 
+def check_moves(proc, names):
+    """Whatever may leave something in its server says how a session that moves has it again."""
+    if not proc.moves and proc.klass != "cached" and not proc.may_repeat:
+        raise TableError(f"{proc.place}: it does not say what `moves` of it")
+    if proc.moves and proc.moves not in MOVES and not (proc.moves[:3] == "by " and proc.moves[3:] in names):
+        raise TableError(f"{proc.place}: expected `moves by PROC`, `moves as memory` or `moves as nothing`")
+
+
 ENTRY_CLASSES = ("local", "cached", "oneway", "sync", "bulk", "manual", "none")
 
 
@@ -190,6 +200,8 @@ def parse_table(path, tables):
             proc.is_after_all = True
         elif words == ["again"]:
             proc.may_repeat = True
+        elif words[0] == "moves":
+            proc.moves = " ".join(words[1:]) or "?"
         else:
             raise TableError(f"{place}: unknown word {words[0]}")
 
@@ -208,6 +220,8 @@ def load(paths):
             seen[key] = proc
         if proc.number < 16:
             raise TableError(f"{proc.place}: numbers below 16 belong to rpc/proto/flyt.x")
+    for proc in tables.procedures:
+        check_moves(proc, {one.name for one in tables.procedures})
     return tables
 
 
