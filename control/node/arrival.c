@@ -137,6 +137,13 @@ static unsigned count_connections(struct flyt_node_arrival *arrival)
     return count;
 }
 
+static bool has_secret(const struct flyt_node_receive *receive)
+{
+    static const unsigned char none[sizeof receive->secret];
+
+    return memcmp(receive->secret, none, sizeof none) != 0;
+}
+
 static bool is_proved(const struct flyt_node_receive *receive, const struct flyt_greeter_answer *answer)
 {
     const flyt_late_bytes *theirs = &answer->args->proof;
@@ -282,7 +289,8 @@ flyt_handshake_status flyt_node_arrival_connect(struct flyt_node *node, int fd,
         return FLYT_HANDSHAKE_DENIED;
     }
     struct flyt_node_receive *receive = flyt_node_receive_find(node, credentials.migration_id);
-    if (!receive || !is_proved(receive, answer)) {
+    /* One that has ended, or was restarted, has no secret any more: anybody could prove to know that. */
+    if (!receive || !has_secret(receive) || !is_proved(receive, answer)) {
         flyt_error_set(err, -EACCES, "nothing that migrates is awaited with such credentials");
         return FLYT_HANDSHAKE_DENIED;
     }

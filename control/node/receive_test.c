@@ -198,6 +198,26 @@ static void test_connections_that_are_refused(void **state)
     test_source_leave(&other);
 }
 
+/* One that has ended tells nobody why, neither who knew its secret nor who takes that for none. */
+static void test_connections_after_its_end(void **state)
+{
+    struct test_node *test = *state;
+    const struct flyt_migrate_credentials credentials = {
+        .migration_id = TEST_MIGRATION, .allocation_id = test_one.id, .session_id = 5};
+    const unsigned char none[sizeof test_secret] = {0};
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_source source = test_source_new(5, 0);
+    char data[400];
+    size_t bytes = flyt_migrate_credentials_put(&credentials, data);
+
+    test_receive_begin(test);
+    assert_int_equal(flyt_node_receive_cancel(test_received(test), "enough"), 0);
+    test_receive_until_failed(test, folder_count, FLYT_STATUS_CONFLICT, "enough");
+    refused(test_source_dial_as(test, &source, data, bytes, none, 0), "nothing that migrates");
+    refused(test_source_dial_as(test, &source, data, bytes, test_secret, 0), "nothing that migrates");
+    test_source_leave(&source);
+}
+
 /* ---- connections that fail ---- */
 
 static bool has_arrivals(struct test_node *test, void *count)
@@ -387,6 +407,7 @@ int main(void)
         TEST_NODE(test_orders_that_are_refused),
         TEST_NODE(test_one_order_at_a_time),
         TEST_NODE(test_connections_that_are_refused),
+        TEST_NODE(test_connections_after_its_end),
         TEST_NODE(test_a_connection_is_missing),
         TEST_NODE(test_it_is_tried_again),
         TEST_NODE(test_failures_before_switch),
