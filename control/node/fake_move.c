@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "control/node/fake_image.h"
+#include "rpc/base/fault_point.h"
 
 void fake_move_say_phase(struct fake *fake, enum flyt_server_link_move_phase phase, int outcome, const char *sentence)
 {
@@ -96,6 +97,12 @@ static void on_mirror(struct fake *fake, int fd)
 
     if (!fake->move.id || !fake->extents[index].fd || fake->move.mirror_fds[index]) {
         close(fd);
+        return;
+    }
+    if (flyt_fault_point("fake.mirror") == FLYT_FAULT_ERROR) {
+        close(fd);
+        fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_OVER, -ENOLINK, "its GPU cannot reach that memory");
+        fake_move_end(fake);
         return;
     }
     fake->move.mirror_fds[index] = fd;

@@ -52,6 +52,13 @@ static void make_one(struct fake *fake, uint64_t id, uint64_t bytes, uint64_t wo
 
     fake->message.extent =
         (struct flyt_server_link_extent){.extent_id = id, .bytes = bytes, .address = 0x200000000000 + (id << 32)};
+    if (flyt_fault_point("fake.receive_make") == FLYT_FAULT_ERROR) {
+        fake->message.kind = FLYT_SERVER_LINK_MADE;
+        fake->message.data_bytes = 0;
+        fake->message.made.outcome = -ENOMEM; /* its extent is there already: it begins as the message's */
+        fake_put(fake);
+        return;
+    }
     fake_target_make(fake);
     if (fake->extents[index].fd)
         fake_write_word(fake->extents[index].fd, word);

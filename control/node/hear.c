@@ -72,9 +72,9 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_server_l
 
     if (!server->allocation && server->loading)
         flyt_node_loading_extent_gone(server, message->extent.extent_id);
+    flyt_node_move_extent_gone(server, message->extent.extent_id);
     if (!server->allocation)
         return;
-    flyt_node_move_extent_gone(server, message->extent.extent_id);
     if (flyt_node_extent_remove(server->node, &server->extents, server->server_id, message->extent.extent_id, &slot,
                                 &bytes)) {
         slot = message->extent.slot; /* not held: the server credits its charge itself */

@@ -398,19 +398,33 @@ static flyt_status status_of(int outcome)
 }
 
 /* All go on where they are, and it begins again after a pause. */
-static void try_again(struct flyt_node_migration *migration, const struct flyt_node_move *failed)
+static void begin_anew(struct flyt_node_migration *migration)
 {
-    flyt_info("migration %016" PRIx64 ": tried again, vm=%s program=%s tries=%u: %s", migration->id, migration->vm_ip,
-              failed->program, migration->tries, failed->sentence);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next) {
         if (move->stage != FLYT_NODE_MOVE_OVER)
             flyt_node_move_cancel(move);
         move->outcome = 0;
     }
-    migration->tries++;
     migration->pause_until_ms = flyt_clock_ms() + FLYT_NODE_MIGRATION_PAUSE_MS;
     flyt_node_migration_set_phase(migration, FLYT_MIGRATION_PREPARING);
     flyt_node_pool_fill(migration->node); /* programs that waited */
+}
+
+static void try_again(struct flyt_node_migration *migration, const struct flyt_node_move *failed)
+{
+    flyt_info("migration %016" PRIx64 ": tried again, vm=%s program=%s tries=%u: %s", migration->id, migration->vm_ip,
+              failed->program, migration->tries, failed->sentence);
+    migration->tries++;
+    begin_anew(migration);
+}
+
+/* Once: a VM's programs are on the same GPUs, so that what one's cannot reach the others' cannot. */
+static void go_by_host(struct flyt_node_migration *migration, const struct flyt_node_move *failed)
+{
+    flyt_info("migration %016" PRIx64 ": goes through host memory, vm=%s program=%s: %s", migration->id,
+              migration->vm_ip, failed->program, failed->sentence);
+    migration->kind = FLYT_SERVER_LINK_MOVE_SEND;
+    begin_anew(migration);
 }
 
 static void roll_back(struct flyt_node_migration *migration)
@@ -472,6 +486,11 @@ static void see_to_failures(struct flyt_node_migration *migration)
         if (move->may_try_again && !migration->is_committed && migration->phase != FLYT_MIGRATION_ARRIVED &&
             migration->tries < FLYT_NODE_MIGRATION_TRIES && migration->status == FLYT_STATUS_OK) {
             try_again(migration, move);
+            return;
+        }
+        if (move->outcome == -ENOLINK && move->kind == FLYT_SERVER_LINK_MOVE_MIRROR && !migration->is_committed &&
+            migration->status == FLYT_STATUS_OK) {
+            go_by_host(migration, move);
             return;
         }
         if (migration->is_committed && is_any_moved(migration)) {

@@ -51,7 +51,7 @@ struct flyt_node_migration {
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];
     flyt_allocation wanted;            /* until the commit; then what was before, to go back to; owned */
     flyt_migration_bounds bounds;      /* nothing in it is 0 */
-    uint32_t kind;                     /* of all of its moves */
+    uint32_t kind;                     /* of all of its moves; SEND without `sending`: by way of the host (move.h) */
     struct flyt_node_sending *sending; /* to another node (send.h); else NULL. Owned */
     flyt_migration_phase phase;
     flyt_status status; /* of one that is to fail, or has; else OK */

@@ -220,6 +220,8 @@ void flyt_node_move_advance(struct flyt_node_move *move)
                                 "it cannot be moved: its client library or its server process is of an older build");
         else if (move->source->has_use && move->migration->sending)
             flyt_node_move_connect(move);
+        else if (move->source->has_use && flyt_node_move_is_by_host(move))
+            flyt_node_move_set_stage(move, FLYT_NODE_MOVE_BEGUN); /* it is asked when somebody listens */
         else if (move->source->has_use)
             flyt_node_move_source_ask(move, NULL, NULL, 0);
         else if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_USE_MS))
@@ -242,6 +244,9 @@ void flyt_node_move_advance(struct flyt_node_move *move)
     case FLYT_NODE_MOVE_COPYING:
         if (move->awaited_count && flyt_clock_ms() - move->asked_ms > FLYT_NODE_MOVE_PREPARE_MS)
             flyt_node_move_fail(move, -ETIMEDOUT, "its new server process does not make its memory in time");
+        else if (flyt_node_move_is_by_host(move) && !move->state.phase &&
+                 flyt_node_move_is_late(move, FLYT_NODE_MOVE_BEGIN_MS))
+            flyt_node_move_fail(move, -ETIMEDOUT, "its server process does not answer");
         break;
     case FLYT_NODE_MOVE_STOPPING:
         if (flyt_node_move_is_late(move, move->migration->bounds.stop_ms + FLYT_NODE_MOVE_STOP_GRACE_MS))

@@ -18,8 +18,14 @@
  * When the target says that the session goes on, the source's memory is let go of and it is ended. A session whose
  * source dies in LEFT waits without a process (resume.h), to be given to the target that has been prepared.
  *
- * SEND: the target is a server of another node (send.h), of which nothing is known here but what the source says. LEFT
- * lasts until it is ended (flyt_node_move_end_left) or returns; a source that dies meanwhile is not missed.
+ * By way of the host: where the two GPUs cannot reach each other's memory (a MIRROR's source has said -ENOLINK, and the
+ * migration has begun anew with kind SEND). The target is a warm server as ever; when it is prepared it is given
+ * connections to the source, from which it makes memory, libraries and the rest itself (RECEIVE; MADE comes unasked).
+ * STOPPED of the source and PREPARED of the target, in any order, say that all is there. The rest is as for MIRROR.
+ *
+ * SEND to another node: the target is a server of another node (send.h), of which nothing is known here but what the
+ * source says. LEFT lasts until it is ended (flyt_node_move_end_left) or returns; a source that dies meanwhile is not
+ * missed.
  *
  * The loop's thread. A server belongs to one move at most, as source or as target: server->move.
  */
@@ -41,6 +47,8 @@ enum {
     FLYT_NODE_MOVE_SWITCH_MS = 60000,    /* the client comes, and so long the session takes to go on then; each */
     FLYT_NODE_MOVE_STOP_GRACE_MS = 5000, /* STOPPED comes so much later than the time that STOP allows, at most */
 };
+
+enum { FLYT_NODE_MOVE_HOST_STREAMS = 4 }; /* connections for contents, through the host's memory */
 
 /* What is kept of libraries that come and go while there is no target yet. */
 enum {
@@ -115,8 +123,10 @@ struct flyt_node_move {
     struct flyt_node_move_times times;
     uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX]; /* by slot, of the source before GIVEN */
     struct flyt_node_extents kept; /* GIVEN, of kind GIVE: the source's, while the store has them as the target's */
-    int outcome;                   /* a negative errno: it has failed, and how; until the migration has seen to it */
-    bool may_try_again;            /* it has failed because its program did not stop in time */
+    bool is_received;              /* by way of the host: the target has it all, as it was behind this call: */
+    uint64_t received_sequence;
+    int outcome;        /* a negative errno: it has failed, and how; until the migration has seen to it */
+    bool may_try_again; /* it has failed because its program did not stop in time */
     char sentence[512];
 };
 

@@ -26,21 +26,20 @@ void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_se
                                                    .kind = move->kind,
                                                    .rounds_max = bounds->rounds_max,
                                                    .rest_bytes = bounds->rest_bytes};
-    if (streams) {
+    if (streams)
         message->move.streams = *streams;
+    if (streams && move->migration->sending)
         message->move.packing = move->migration->sending->packing;
-    }
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_ASKED);
+    /* By way of the host the target was taken before. */
+    flyt_node_move_set_stage(move, move->target ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_ASKED);
     flyt_node_move_send_all(move, move->source, message, fds, fd_count);
     explicit_bzero(&message->move.streams, sizeof message->move.streams);
 }
 
 void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us)
 {
-    bool is_sent = move->kind == FLYT_SERVER_LINK_MOVE_SEND;
-
     if (move->stage != FLYT_NODE_MOVE_COPYING ||
-        flyt_node_move_is_made_to_fail(move, is_sent ? "node.send.stop" : "node.migrate.stop"))
+        flyt_node_move_is_made_to_fail(move, move->migration->sending ? "node.send.stop" : "node.migrate.stop"))
         return;
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPING);
     move->times = (struct flyt_node_move_times){.stop_ns = flyt_clock_ns()};
@@ -69,7 +68,7 @@ void flyt_node_move_source_go_on(struct flyt_node_move *move)
 
 void flyt_node_move_leave(struct flyt_node_move *move)
 {
-    bool is_sent = move->kind == FLYT_SERVER_LINK_MOVE_SEND;
+    bool is_sent = move->migration->sending != NULL;
 
     /* One that is being ended leaves by its end. */
     if (move->stage != FLYT_NODE_MOVE_LOADED || move->source->state != FLYT_NODE_SERVER_SERVING ||
@@ -139,8 +138,7 @@ static void on_state(struct flyt_node_move *move, const struct flyt_server_link_
         flyt_node_move_fail(move, state->outcome ? state->outcome : -ECANCELED, "%.400s",
                             told->data_bytes ? (const char *)told->data : "its server process has given the move up");
     else if (move->stage == FLYT_NODE_MOVE_ASKED)
-        flyt_node_move_set_stage(move, move->kind == FLYT_SERVER_LINK_MOVE_SEND ? FLYT_NODE_MOVE_COPYING
-                                                                                : FLYT_NODE_MOVE_BEGUN);
+        flyt_node_move_set_stage(move, move->migration->sending ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_BEGUN);
     if (state->phase <= FLYT_SERVER_LINK_MOVE_READY)
         move->is_ready = state->phase == FLYT_SERVER_LINK_MOVE_READY;
     flyt_node_migration_wake(move->migration);
@@ -148,7 +146,7 @@ static void on_state(struct flyt_node_move *move, const struct flyt_server_link_
 
 static void on_stopped(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd)
 {
-    bool is_sent = move->kind == FLYT_SERVER_LINK_MOVE_SEND;
+    bool is_sent = move->migration->sending != NULL;
 
     if (move->stage != FLYT_NODE_MOVE_STOPPING || move->outcome || (!move->target && !is_sent)) {
         flyt_close(fd);
@@ -170,6 +168,13 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_server_lin
     }
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.state")) {
         flyt_close(fd);
+        return;
+    }
+    if (flyt_node_move_is_by_host(move)) { /* what there is is at the target, which says so, too */
+        flyt_close(fd);
+        move->times.stopped_ns = flyt_clock_ns();
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADING);
+        flyt_node_move_target_look(move);
         return;
     }
     /* All memory was told before. */
@@ -207,7 +212,8 @@ void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_s
 
     if (is_its && told->kind == FLYT_SERVER_LINK_MOVE_STATE)
         on_state(move, told);
-    else if (is_its && told->kind == FLYT_SERVER_LINK_LIBRARY && !move->outcome && !move->migration->sending)
+    else if (is_its && told->kind == FLYT_SERVER_LINK_LIBRARY && !move->outcome &&
+             move->kind != FLYT_SERVER_LINK_MOVE_SEND)
         flyt_node_move_target_library(move, told); /* else the image has them */
     else if (is_its && told->kind == FLYT_SERVER_LINK_LEFT && move->migration->sending)
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;

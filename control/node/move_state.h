@@ -4,11 +4,12 @@
  *   move.c         its stages: who is awaited for how long, what follows from each end
  *   move_source.c  what the server is told that is left, and what it says; knows nothing of what the target is
  *   move_target.c  what the target is: a warm server of this node, which is prepared, makes memory and loads the state
+ *   move_host.c    connections to the target, where the GPUs cannot reach each other's memory
  *   move_connect.c connections to another node, where the target is there
  *   move_client.c  the client comes: what the session has changes hands, and its connection is handed over
  *
- * The source's file reaches the target by flyt_node_move_target_library and _load alone; the target's file reaches the
- * source by flyt_node_move_source_mirror alone.
+ * The source's file reaches the target by flyt_node_move_target_library, _load and _look alone; the target's file
+ * reaches the source by flyt_node_move_source_mirror alone.
  *
  * The loop's thread.
  */
@@ -42,7 +43,7 @@ void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_serve
 /* ---- move_source.c ---- */
 
 /* MOVE, as its migration is bounded; the descriptors of one of kind SEND are taken over, streams (else NULL) says what
- * they are. */
+ * they are. It is ASKED then; with a target, COPYING. */
 void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_server_link_streams *streams,
                                const int *fds, unsigned fd_count);
 /* MIRROR: the target has this memory. fd is taken over. */
@@ -71,6 +72,14 @@ void flyt_node_move_connect(struct flyt_node_move *move);
 /* Closes what there is of them. */
 void flyt_node_move_disconnect(struct flyt_node_move *move);
 
+/* ---- move_host.c ---- */
+
+/* Whether its memory goes through the host's, within the node: of kind SEND, to a target of this node. */
+bool flyt_node_move_is_by_host(const struct flyt_node_move *move);
+/* The target is prepared: it (RECEIVE) and the source (MOVE) are given the ends of FLYT_NODE_MOVE_HOST_STREAMS
+ * connections for contents, and one for the image. */
+void flyt_node_move_host_begin(struct flyt_node_move *move);
+
 /* ---- move_target.c ---- */
 
 /* BEGUN: takes a target as soon as there is one and prepares it; fails where there will be none. */
@@ -79,6 +88,8 @@ void flyt_node_move_target_take(struct flyt_node_move *move);
 void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_server_link_message *told);
 /* STATE: what the session has beside its memory; fd is taken over. */
 void flyt_node_move_target_load(struct flyt_node_move *move, int fd);
+/* LOADING, by way of the host: whether the target has it all, as the source left it; then it is LOADED. */
+void flyt_node_move_target_look(struct flyt_node_move *move);
 /* What the target has said. fd (-1: none) is taken over. */
 void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd);
 /* Forgets what was made there, closing it, and what was kept for it. */

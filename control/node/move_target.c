@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,9 +65,11 @@ static void add_extent(struct flyt_node_move *move, const struct flyt_server_lin
     flyt_node_move_send(move, move->target, message, given_fd);
 }
 
+/* Whether the source's memory is made there as it comes. By way of the host the target makes it itself. */
 static bool has_memory_there(const struct flyt_node_move *move)
 {
-    return move->target && move->stage >= FLYT_NODE_MOVE_PREPARING && move->stage <= FLYT_NODE_MOVE_LOADING;
+    return move->target && !flyt_node_move_is_by_host(move) && move->stage >= FLYT_NODE_MOVE_PREPARING &&
+           move->stage <= FLYT_NODE_MOVE_LOADING;
 }
 
 void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_server_link_extent *extent, int fd)
@@ -77,10 +80,49 @@ void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_se
         add_extent(move, extent, fd);
 }
 
+/* The target, by way of the host, has made memory, which is kept until it has the session. fd is taken over. */
+static void keep_made(struct flyt_node_move *move, const struct flyt_server_link_made *made, int fd)
+{
+    char size[FLYT_SIZE_TEXT_BYTES];
+
+    struct flyt_node_move_extent *extent = made->outcome ? NULL : malloc(sizeof *extent);
+    if (made->outcome)
+        flyt_node_move_fail(move, made->outcome, "%s of its memory cannot be made on GPU %u: %s",
+                            flyt_size_text(made->extent.bytes, size), move->target->gpu->index,
+                            strerror(-made->outcome));
+    else if (*find_extent(move, made->extent.extent_id) || move->extent_count >= FLYT_NODE_EXTENTS_MAX ||
+             made->extent.slot >= move->migration->wanted.slots.slots_len)
+        flyt_node_move_fail(move, -EBADMSG, "its new server process has made other memory than it was told to");
+    else if (!extent)
+        flyt_node_move_fail(move, -ENOMEM, "the node manager has no memory");
+    if (move->outcome) {
+        free(extent);
+        flyt_close(fd);
+        return;
+    }
+    *extent = (struct flyt_node_move_extent){.next = move->extents, .extent = made->extent, .is_made = true, .fd = fd};
+    move->extents = extent;
+    move->extent_count++;
+}
+
+static void drop_made(struct flyt_node_move *move, uint64_t extent_id)
+{
+    struct flyt_node_move_extent **link = find_extent(move, extent_id);
+
+    if (*link)
+        forget_extent(move, link);
+    else
+        flyt_node_move_fail(move, -EBADMSG, "its new server process gives back memory that it did not have");
+}
+
 void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id)
 {
     struct flyt_node_move *move = server->move;
 
+    if (move && move->target == server && flyt_node_move_is_by_host(move) && move->stage <= FLYT_NODE_MOVE_LOADING) {
+        drop_made(move, extent_id);
+        return;
+    }
     if (!move || move->source != server || !has_memory_there(move))
         return;
     struct flyt_node_move_extent **link = find_extent(move, extent_id);
@@ -193,10 +235,12 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
     }
     target->server_id = message->session.server_id;
     flyt_node_move_send(move, target, message, -1);
-    send_libraries(move);
     const struct flyt_node_extents *extents = &move->source->extents;
     if (!flyt_node_extents_are_whole(extents))
         flyt_node_move_fail(move, -ENOTSUP, "the node manager does not hold all of its memory");
+    if (flyt_node_move_is_by_host(move))
+        return; /* the image has the rest */
+    send_libraries(move);
     for (const struct flyt_node_extent *extent = extents->first; extent && !move->outcome; extent = extent->next) {
         const struct flyt_server_link_extent its = {
             .extent_id = extent->extent_id, .bytes = extent->bytes, .address = extent->address, .slot = extent->slot};
@@ -267,6 +311,31 @@ static void on_made(struct flyt_node_move *move, const struct flyt_server_link_m
     flyt_node_move_source_mirror(move, &extent->extent, mirror_fd);
 }
 
+void flyt_node_move_target_look(struct flyt_node_move *move)
+{
+    if (move->stage != FLYT_NODE_MOVE_LOADING || !move->is_received || move->outcome)
+        return;
+    if (move->received_sequence != move->stopped.sequence)
+        flyt_node_move_fail(move, -EBADMSG, "its new server process has taken over another state of it");
+    else if (move->extent_count != move->stopped.extent_count)
+        flyt_node_move_fail(move, -EIO,
+                            "its server process has %" PRIu64 " extents of memory, and its new one has made %u",
+                            move->stopped.extent_count, move->extent_count);
+    else
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LOADED);
+    if (move->stage == FLYT_NODE_MOVE_LOADED)
+        move->times.loaded_ns = flyt_clock_ns();
+}
+
+static void on_received(struct flyt_node_move *move, const struct flyt_server_link_prepared *prepared)
+{
+    if (prepared->move_id != move->move_id)
+        return;
+    move->is_received = true;
+    move->received_sequence = prepared->sequence;
+    flyt_node_move_target_look(move);
+}
+
 static void on_prepared(struct flyt_node_move *move, const struct flyt_server_link_message *told)
 {
     const struct flyt_server_link_prepared *prepared = &told->prepared;
@@ -274,6 +343,10 @@ static void on_prepared(struct flyt_node_move *move, const struct flyt_server_li
     if (prepared->outcome)
         flyt_node_move_fail(move, prepared->outcome, "%.400s",
                             told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome));
+    else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id && flyt_node_move_is_by_host(move))
+        flyt_node_move_host_begin(move);
+    else if (flyt_node_move_is_by_host(move))
+        on_received(move, prepared);
     else if (move->stage == FLYT_NODE_MOVE_PREPARING && !prepared->move_id)
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_COPYING);
     else if (move->stage != FLYT_NODE_MOVE_LOADING || prepared->move_id != move->move_id)
@@ -293,7 +366,9 @@ void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_s
 
     if (is_awaited && told->kind == FLYT_SERVER_LINK_PREPARED)
         on_prepared(move, told);
-    if (is_awaited && told->kind == FLYT_SERVER_LINK_MADE)
+    if (is_awaited && told->kind == FLYT_SERVER_LINK_MADE && flyt_node_move_is_by_host(move))
+        keep_made(move, &told->made, fd);
+    else if (is_awaited && told->kind == FLYT_SERVER_LINK_MADE)
         on_made(move, &told->made, fd);
     else
         flyt_close(fd);

@@ -555,7 +555,7 @@ static void gpus_that_are_no_peers_are_named(void **state)
     fake_session_allocate(1, 4 << 20);
     begin();
     deliver_all();
-    assert_int_equal(flyt_copying_result(&self.session), -ENOTSUP);
+    assert_int_equal(flyt_copying_result(&self.session), -ENOLINK);
     assert_string_equal(flyt_copying_sentence(&self.session), "GPU 1 cannot reach the memory of GPU 2");
     fake_session_end_copying();
 }

@@ -167,7 +167,7 @@ void fake_node_leave(struct fake_node *node, uint64_t move_id)
 {
     flyt_back_moved moved;
     unsigned before = node->first->left_count;
-    fake_server_send_move(node->first, FLYT_SERVER_LINK_LEAVE, move_id, 0);
+    fake_server_send_move(node->first, FLYT_SERVER_LINK_LEAVE, move_id, node->leave_timeout_us);
     fake_wire_await_back(&node->wire, FLYT_BACK_MOVED, (xdrproc_t)xdr_flyt_back_moved, &moved);
     assert_int_equal(moved.sequence, node->sequence);
     node->moved_flags = moved.flags;

@@ -21,9 +21,10 @@ struct fake_node {
     struct fake_server servers[FAKE_NODE_SERVERS], *first, *second;
     struct fake_wire wire;
     struct flyt_ledger *ledger;
-    uint64_t stop_number; /* of the last FLYT_BACK_STOP */
-    uint64_t sequence;    /* of the last call before the program stopped */
-    uint32_t moved_flags; /* that it was told when it last left */
+    uint64_t stop_number;      /* of the last FLYT_BACK_STOP */
+    uint64_t sequence;         /* of the last call before the program stopped */
+    uint64_t leave_timeout_us; /* of LEAVE */
+    uint32_t moved_flags;      /* that it was told when it last left */
 };
 
 /* A group's set-up and tear-down: a folder for everything that its tests put into files (the variable FAKE_FOLDER), in

@@ -44,7 +44,7 @@ static void send_moved(struct flyt_session *session)
 {
     flyt_progress progress = flyt_session_progress(session);
     flyt_back_moved moved = {.sequence = session->move.sequence, .wait_ms = session->move.wait_ms};
-    if (session->move.order.kind == FLYT_SERVER_LINK_MOVE_SEND)
+    if (session->move.order.kind == FLYT_SERVER_LINK_MOVE_SEND && !session->move.wait_ms)
         moved.flags = FLYT_MOVED_ASK_AGAIN; /* the other node is not where it was told to connect to */
     flyt_connection_call_back(session->connection, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
     flyt_connection_call_back(session->connection, FLYT_BACK_MOVED, (xdrproc_t)xdr_flyt_back_moved, &moved);

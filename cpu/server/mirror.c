@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cpu/server/session.h"
+#include "rpc/base/fault_point.h"
 #include "rpc/base/id.h"
 
 enum { ROOM_FIRST = 16 };
@@ -77,12 +78,15 @@ static int make_room(struct flyt_mirrors *mirrors)
     return 0;
 }
 
-/* Whose memory it is, where the driver tells, and whether the device can reach that. 0 or -ENOTSUP with a sentence. */
+/* Whose memory it is, where the driver tells, and whether the device can reach that. 0 or -ENOLINK with a sentence. */
 static int check_peer(const struct flyt_device *device, CUmemGenericAllocationHandle handle, struct flyt_error *err)
 {
     const struct flyt_driver *driver = device->session->driver;
     CUmemAllocationProp properties = {0};
     int can_access = 0;
+    if (flyt_fault_point("copying.peer") == FLYT_FAULT_ERROR)
+        return flyt_error_set(err, -ENOLINK, "GPU %d cannot reach the other server's memory: a test wants it so",
+                              (int)device->cu_device);
     if (driver->cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS ||
         properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties.location.id == device->cu_device)
         return 0;
@@ -90,7 +94,7 @@ static int check_peer(const struct flyt_device *device, CUmemGenericAllocationHa
     CUresult result = driver->cuDeviceCanAccessPeer(&can_access, device->cu_device, other);
     if (result == CUDA_SUCCESS && can_access)
         return 0;
-    return flyt_error_set(err, -ENOTSUP, "GPU %d cannot reach the memory of GPU %d", (int)device->cu_device,
+    return flyt_error_set(err, -ENOLINK, "GPU %d cannot reach the memory of GPU %d", (int)device->cu_device,
                           (int)other);
 }
 
@@ -120,7 +124,7 @@ static int status_of(CUresult result)
         return -EINVAL;
     case CUDA_ERROR_INVALID_DEVICE:
     case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
-        return -ENOTSUP;
+        return -ENOLINK;
     default:
         return -EIO;
     }
@@ -141,7 +145,7 @@ int flyt_mirrors_add(struct flyt_mirrors *mirrors, const struct flyt_server_link
     CUresult result =
         driver->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (result != CUDA_SUCCESS)
-        return flyt_error_set(err, -EINVAL,
+        return flyt_error_set(err, status_of(result) == -ENOLINK ? -ENOLINK : -EINVAL,
                               "the other server's memory cannot be imported, extent_id=%llu cuda_result=%d", id,
                               (int)result);
     int status = check_peer(device, handle, err);

@@ -37,7 +37,7 @@ void flyt_mirrors_close(struct flyt_mirrors *mirrors);
 
 /*
  * Maps the memory behind the descriptor, which stays the caller's, as the mirror of an extent of the device, which is
- * there. 0; -EEXIST: that has one; -EINVAL: the descriptor is no memory of that size; -ENOTSUP: this GPU cannot reach
+ * there. 0; -EEXIST: that has one; -EINVAL: the descriptor is no memory of that size; -ENOLINK: this GPU cannot reach
  * the memory's GPU; -ENOMEM; -EIO: the driver failed; with a sentence. Nothing is left behind then.
  */
 int flyt_mirrors_add(struct flyt_mirrors *mirrors, const struct flyt_server_link_extent *extent, int fd,

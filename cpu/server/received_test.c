@@ -124,7 +124,12 @@ static void *run_between(void *user)
     return NULL;
 }
 
-static void open_link(struct link *link, unsigned stream_count, bool is_encrypted)
+static void make_unix_pair(int *ret_fds)
+{
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret_fds), 0);
+}
+
+static void open_link_of(struct link *link, unsigned stream_count, bool is_encrypted, void (*make_pair)(int *ret_fds))
 {
     *link = (struct link){.count = 1 + stream_count};
     link->streams.stream_count = stream_count;
@@ -132,12 +137,17 @@ static void open_link(struct link *link, unsigned stream_count, bool is_encrypte
     for (unsigned i = 0; i < link->count; i++) {
         int here[2], there[2];
         memset(link->streams.keys[i], is_encrypted ? (int)(0x20 + i) : 0, FLYT_KEY_BYTES);
-        make_tcp_pair(here);
-        make_tcp_pair(there);
+        make_pair(here);
+        make_pair(there);
         link->sources[i] = here[0];
         link->targets[i] = there[1];
         link->between[i] = (struct between){.source_fd = here[1], .target_fd = there[0]};
     }
+}
+
+static void open_link(struct link *link, unsigned stream_count, bool is_encrypted)
+{
+    open_link_of(link, stream_count, is_encrypted, make_tcp_pair);
 }
 
 static void start_link(struct link *link)
@@ -220,14 +230,12 @@ static void expect_failure(struct fake_image *self, struct link *link, uint64_t 
 
 /* ---- it goes on there ---- */
 
-static void go_on_there(struct fake_image *self, unsigned stream_count, uint32_t packing, bool is_encrypted)
+static void go_on_at(struct fake_image *self, struct link *link, uint32_t packing, bool is_near)
 {
-    struct link link;
     fake_image_begin(self);
     fake_program_launch(&self->node.wire, 1, 1, fake_image_words(self)); /* memory has a variable's address */
     const float before_ms = fake_program_elapsed(&self->node.wire, 1, 2, CUDA_SUCCESS);
-    open_link(&link, stream_count, is_encrypted);
-    begin_link(self, &link, MOVE_ID, packing);
+    begin_link(self, link, MOVE_ID, packing);
     fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
     fake_image_work_and_stop(self);
     assert_true(self->node.first->move_state.copied_bytes >= 24 * MIB);
@@ -235,12 +243,28 @@ static void go_on_there(struct fake_image *self, unsigned stream_count, uint32_t
         fail_msg("it is not received: %s", self->node.second->prepared_sentence);
     assert_int_equal(self->node.second->prepared.sequence, self->node.sequence);
     fake_image_compare(self);
+    self->node.leave_timeout_us = is_near ? 0 : FLYT_SERVER_LINK_FOR_EVER;
     fake_image_leave(self);
-    assert_int_equal(self->node.moved_flags, FLYT_MOVED_ASK_AGAIN);
+    assert_int_equal(self->node.moved_flags, is_near ? 0 : FLYT_MOVED_ASK_AGAIN);
     fake_image_come_back(self);
     fake_image_check(self, before_ms);
     fake_node_finish(&self->node, self->node.second);
-    close_link(&link);
+    close_link(link);
+}
+
+static void go_on_there(struct fake_image *self, unsigned stream_count, uint32_t packing, bool is_encrypted)
+{
+    struct link link;
+    open_link(&link, stream_count, is_encrypted);
+    go_on_at(self, &link, packing, false);
+}
+
+/* It is not told to ask where that is. */
+static void a_program_goes_on_at_another_server_of_its_node(void **state)
+{
+    struct link link;
+    open_link_of(&link, STREAMS, false, make_unix_pair);
+    go_on_at(*state, &link, FLYT_CHECKPOINT_PACK_NOT, true);
 }
 
 static void a_program_goes_on_at_another_node(void **state)
@@ -799,6 +823,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fake_image_set_up, fake_image_tear_down)
     const struct CMUnitTest tests[] = {
+        TEST(a_program_goes_on_at_another_server_of_its_node),
         TEST(a_program_goes_on_at_another_node),
         TEST(a_program_goes_on_over_several_connections),
         TEST(a_program_goes_on_over_encrypted_connections),

@@ -132,7 +132,8 @@ enum flyt_server_link_kind {
     FLYT_SERVER_LINK_GO_ON = 30,
     /* After STOPPED: the program is told that its session goes on elsewhere. `stop` (its move_id). Its connection ends;
      * everything is kept until the process is ended, or until TAKE_BACK. Answered by LEFT when the connection has
-     * ended. timeout_us FLYT_SERVER_LINK_FOR_EVER: the program is told to try for as long as it takes. */
+     * ended. timeout_us FLYT_SERVER_LINK_FOR_EVER: the program is told to try for as long as it takes; with
+     * FLYT_SERVER_LINK_MOVE_SEND, also to ask where it goes on: else that is where it is now. */
     FLYT_SERVER_LINK_LEAVE = 31,
     /* After LEAVE: the session goes on here after all. `stop` (its move_id), and `session.channel_key` is in
      * stop.channel_key; `data`: the record of the client's connection, of kind FLYT_CONNECTION_RESUME; descriptor: its
@@ -176,7 +177,7 @@ enum flyt_server_link_kind {
     /* ---- to it ---- */
 
     /*
-     * In place of STATE: the image comes from a server of another node (FLYT_SERVER_LINK_MOVE_SEND), from now on and
+     * In place of STATE: the image comes from another server (FLYT_SERVER_LINK_MOVE_SEND), from now on and
      * while the program runs there. `receive`; descriptors: the connections, 1 + stream_count, each at the byte after
      * its handshake's record, whose answer has been sent. MADE follows for each extent as it is made, EXTENT_GONE for
      * one that is gone again. Answered by PREPARED, when all is there or cannot be; the other server has been told
@@ -229,18 +230,20 @@ enum {
 
 /* How the other server comes to the memory. Numbers are never used again. */
 enum flyt_server_link_move_kind {
-    FLYT_SERVER_LINK_MOVE_GIVE = 1,   /* it is given the extents themselves: the same GPU. Nothing is copied */
-    FLYT_SERVER_LINK_MOVE_MIRROR = 2, /* it has made its own (MIRROR), which this server can write */
-    FLYT_SERVER_LINK_MOVE_WRITE = 3,  /* by an image: a file, or a socket at whose other end somebody reads it */
+    FLYT_SERVER_LINK_MOVE_GIVE = 1, /* it is given the extents themselves: the same GPU. Nothing is copied */
+    /* It has made its own (MIRROR), which this server can write. Where it cannot, because its GPU does not reach the
+     * other one's memory, the move is over with outcome -ENOLINK, which nothing else gives: then SEND can do it. */
+    FLYT_SERVER_LINK_MOVE_MIRROR = 2,
+    FLYT_SERVER_LINK_MOVE_WRITE = 3, /* by an image: a file, or a socket at whose other end somebody reads it */
     /*
-     * By an image to a server of another node, which reads it as it comes (RECEIVE) and says when all of it is in its
-     * place: only then is it STOPPED. Descriptors: the connections, 1 + stream_count, each at the byte after the answer
-     * to its handshake.
+     * By an image to a server of another node, or of this one, which reads it as it comes (RECEIVE) and says when all
+     * of it is in its place: only then is it STOPPED. Descriptors: the connections, 1 + stream_count, each at the byte
+     * after the answer to its handshake; within a node these are pairs of sockets, without one.
      */
     FLYT_SERVER_LINK_MOVE_SEND = 4,
 };
 
-/* Connections between servers of two nodes: one for the image, stream_count for contents of pages. */
+/* Connections between two servers: one for the image, stream_count for contents of pages. */
 struct flyt_server_link_streams {
     uint32_t stream_count; /* at most FLYT_MIGRATION_STREAMS_MAX; 0: the contents go with the image */
     uint32_t is_encrypted; /* 0 or 1: each begins TLS with its key: the sending side as the client */

@@ -31,9 +31,10 @@ PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
 COMMAND_S = 300
 
 
-def whole_system(shares=True):
+def whole_system(shares=True, faults=None):
     """One node with two software GPUs (HARDWARE: with the machine's) and one VM, alice, with room for a batch. shares: GPUs
-    are those of several processes at the same time; a real one ends them all when one breaks its context."""
+    are those of several processes at the same time; a real one ends them all when one breaks its context. faults: points
+    at which daemons and servers fail."""
     options, memory = copy.deepcopy(HARDWARE), "768M"
     if HARDWARE:
         node, memory = options["node"], "8G"        # real modules and local memory take more
@@ -41,6 +42,8 @@ def whole_system(shares=True):
             node["mps"] = "off"
         if node["mps"] == "start":
             node["mps_dir"] = os.path.join(harness.WORK, "mps")
+    if faults:
+        options["env"] = harness.environment(FLYT_FAULT=faults)
     system = System(vms=1, gpus=2, sms=64, memory="1G", **options)
     try:
         add_vm(system, 0, "--name", "alice", "--sessions", 2 * BATCH, sm=16, memory=memory)
@@ -111,6 +114,36 @@ def programs_of_all_kinds():
 
         for batch in movers.batches(movers.cases("fault", "code"), BATCH):
             movers.under(system, 0, batch, moves_in_turns, MOVES, chosen)
+        is_idle(system)
+
+
+@scenario
+def through_host_memory():
+    """Programs of all kinds, and the one that has one of everything, between GPUs that cannot reach each other's memory."""
+    chosen = movers.seed()
+    with whole_system(faults="copying.peer:error") as system:
+        if len(gpu_names(system)) < 2:
+            print("    there is but one GPU")
+            return
+        ways = []
+
+        def moves_that_way(_):
+            moves_to_other_gpu(system)
+            ways.append(system.log("node-0").count(": goes through host memory, "))
+            expect_equal(ways, list(range(1, len(ways) + 1)), "migrations that went through host memory")
+
+        for batch in movers.batches(movers.cases("fault", "code"), BATCH)[:None if IS_SOAK else 1]:
+            movers.under(system, 0, batch, moves_that_way, MOVES, chosen)
+        program = Survivor(system, 0)
+        program.does("check", "right 1")
+        for i in range(2):
+            moves_that_way(program)
+            program.does("check", "right %d" % (i + 2))
+        last = system.flytctl("migrations")[-1]
+        expect(last["phase"] == "done" and last["copied_bytes"] > 0, "what is told of it:", last)
+        program.does("end", "ended")
+        result = harness.finish(program.process)
+        expect_equal((result.status, result.err), (0, ""), result)
         is_idle(system)
 
 
