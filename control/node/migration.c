@@ -581,7 +581,8 @@ static void step(struct flyt_node_migration *migration)
 {
     uint64_t now_ms = flyt_clock_ms();
 
-    if (migration->pause_until_ms && now_ms >= migration->pause_until_ms && !migration->is_failing)
+    if (migration->pause_until_ms && now_ms >= migration->pause_until_ms && !migration->is_failing &&
+        are_all_done(migration)) /* what the last try's targets made is free again */
         begin_again(migration);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_advance(move);
