@@ -40,7 +40,7 @@ int flyt_peer_open(struct flyt_peer *peer, int fd, const unsigned char *key, boo
     int flags = fcntl(peer->fd, F_GETFL);
     if (flags >= 0 && fcntl(peer->fd, F_SETFL, flags | O_NONBLOCK) == 0)
         return 0;
-    status = flyt_error_set(err, -errno, "a connection to the other node cannot be used: %m");
+    status = flyt_error_set(err, -errno, "a connection to the other server cannot be used: %m");
     flyt_peer_close(peer);
     return status;
 }

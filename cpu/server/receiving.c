@@ -78,7 +78,7 @@ int flyt_receiving_wait(void *user, struct flyt_error *err)
     if (count < 0)
         return flyt_error_set(err, -errno, "%m");
     if (count == 0)
-        return flyt_error_set(err, -ETIMEDOUT, "nothing was heard of the other node's server for %u s",
+        return flyt_error_set(err, -ETIMEDOUT, "nothing was heard of the other server for %u s",
                               receiving->silence_ms / 1000);
     if (polls[1].revents)
         return failed(receiving, err);

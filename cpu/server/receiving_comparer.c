@@ -111,11 +111,12 @@ static int compare(struct flyt_receiving *receiving, const struct flyt_receiving
     }
     if (flyt_fault_point("receiving.compare") == FLYT_FAULT_ERROR)
         wrong_count = batch->pages_count;
-    return wrong_count ? flyt_error_set(err, -EIO,
-                                        "device %u: of %u pages that have come from the other node %u are not what was "
-                                        "sent",
-                                        batch->ordinal, batch->pages_count, wrong_count)
-                       : 0;
+    return wrong_count
+               ? flyt_error_set(err, -EIO,
+                                "device %u: of %u pages that have come from the other server %u are not what was "
+                                "sent",
+                                batch->ordinal, batch->pages_count, wrong_count)
+               : 0;
 }
 
 /* That this server is there. Nothing else is said on the way back before all has ended: there is room for it, or the
@@ -128,7 +129,7 @@ static void tell_alive(struct flyt_receiving *receiving)
     struct flyt_error err;
     ssize_t sent = send(receiving->image.fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0 && (size_t)sent < count) {
-        flyt_error_set(&err, -EPIPE, "the other node's server reads nothing");
+        flyt_error_set(&err, -EPIPE, "the other server reads nothing");
         flyt_receiving_fail(receiving, &err);
     }
 }

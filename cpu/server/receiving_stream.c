@@ -60,13 +60,13 @@ static int read_failed(const struct flyt_receiving_stream *stream, int status, s
     const char *why = status == -ENODATA     ? "it has ended too early"
                       : status == -ETIMEDOUT ? "nothing came for too long"
                                              : strerror(-status);
-    return flyt_error_set(err, status, "connection %u from the other node: %s", stream->number, why);
+    return flyt_error_set(err, status, "connection %u from the other server: %s", stream->number, why);
 }
 
 static int driver_failed(CUresult result, struct flyt_error *err)
 {
     return flyt_error_set(err, result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO,
-                          "contents from the other node cannot be put to their place, cuda_result=%d", (int)result);
+                          "contents from the other server cannot be put to their place, cuda_result=%d", (int)result);
 }
 
 static int out_of_memory(struct flyt_error *err)
@@ -111,7 +111,7 @@ static int read_pages(struct flyt_receiving_stream *stream, const struct flyt_fr
     status = flyt_unpacker_unpack(&stream->unpacker, frame->encoding, stream->packed, frame->payload_bytes, pages,
                                   frame->page_count * (size_t)FLYT_PAGE_BYTES);
     return status == -ENOMEM ? out_of_memory(err)
-           : status ? flyt_error_set(err, status, "connection %u from the other node: contents cannot be unpacked",
+           : status ? flyt_error_set(err, status, "connection %u from the other server: contents cannot be unpacked",
                                      stream->number)
                     : 0;
 }
@@ -132,7 +132,7 @@ static int await_batch(struct flyt_receiving_stream *stream, const struct flyt_f
         return flyt_error_set(err, -ECANCELED, "it was called off");
     if (batch->number != frame->number || batch->placed_count != frame->first_page ||
         frame->page_count > batch->pages_count - frame->first_page)
-        return flyt_error_set(err, -EBADMSG, "connection %u from the other node: contents of other pages have come",
+        return flyt_error_set(err, -EBADMSG, "connection %u from the other server: contents of other pages have come",
                               stream->number);
     *ret_batch = batch;
     return 0;
@@ -211,7 +211,7 @@ static int take_frame(struct flyt_receiving_stream *stream, struct flyt_error *e
     if (status)
         return read_failed(stream, status, err);
     if (!flyt_frame_get(head, &frame))
-        return flyt_error_set(err, -EBADMSG, "connection %u from the other node: what comes are no contents",
+        return flyt_error_set(err, -EBADMSG, "connection %u from the other server: what comes are no contents",
                               stream->number);
     if (flyt_fault_point("receiving.frame") == FLYT_FAULT_ERROR)
         return flyt_error_set(err, -EIO, "contents are not taken: a test wants it so");

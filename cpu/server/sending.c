@@ -102,7 +102,7 @@ static int send_piece(struct flyt_sending_stream *stream, struct flyt_packer *pa
         else
             status = send_frame(stream, packer, piece, first, left < FRAME_PAGES ? left : FRAME_PAGES);
     }
-    return status ? flyt_error_set(err, status, "contents cannot be sent to the other node, connection %u: %s",
+    return status ? flyt_error_set(err, status, "contents cannot be sent to the other server, connection %u: %s",
                                    stream->number, strerror(-status))
                   : 0;
 }
@@ -227,13 +227,13 @@ static void take_answer(struct flyt_sending *sending, const struct flyt_answer *
     struct flyt_writing *writing = sending->writing;
     struct flyt_error err = {0};
     if (answer->status)
-        flyt_error_set(&err, answer->status, "the other node: %s", answer->sentence);
+        flyt_error_set(&err, answer->status, "the other server: %s", answer->sentence);
     else if (flyt_fault_point("sending.answer") == FLYT_FAULT_ERROR)
-        flyt_error_set(&err, -EIO, "the other node's answer is not taken: a test wants it so");
+        flyt_error_set(&err, -EIO, "the other server's answer is not taken: a test wants it so");
     pthread_mutex_lock(&writing->mutex);
     if (!err.code && (!sending->is_end_due || answer->sequence != sending->sequence ||
                       answer->extent_count != sending->extent_count || answer->page_count != sending->page_count))
-        flyt_error_set(&err, -EBADMSG, "the other node has taken something else than what was sent");
+        flyt_error_set(&err, -EBADMSG, "the other server has taken something else than what was sent");
     if (!err.code) {
         sending->is_answered = true;
         writing->is_whole = true;
@@ -259,7 +259,7 @@ static bool take_bytes(struct listener *self)
         }
     }
     if (taken < 0)
-        give_up_for(self->sending, -EBADMSG, "the other node answers what is no answer");
+        give_up_for(self->sending, -EBADMSG, "the other server answers what is no answer");
     return taken == 0;
 }
 
@@ -270,7 +270,7 @@ static bool hear(struct listener *self)
     if (count == -EAGAIN)
         return true;
     if (count <= 0) {
-        give_up_for(self->sending, -EPIPE, "the other node's server has ended, or its connection, without an answer");
+        give_up_for(self->sending, -EPIPE, "the other server has ended, or its connection, without an answer");
         return false;
     }
     self->count += (size_t)count;
@@ -296,7 +296,7 @@ static void *listen_to_peer(void *user)
         if (count > 0 && polls[0].revents)
             goes_on = hear(&self);
         if (count == 0) {
-            give_up_for(sending, -ETIMEDOUT, "nothing was heard of the other node's server for too long");
+            give_up_for(sending, -ETIMEDOUT, "nothing was heard of the other server for too long");
             goes_on = false;
         }
     }
