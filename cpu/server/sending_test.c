@@ -37,7 +37,7 @@ static void open_with(unsigned silence_ms)
     const struct flyt_writing_goal goal = {.fd = fds[0], .streams = &streams, .stream_fds = fds + 1, .hash_key = &key};
     assert_ok(flyt_session_use_device(&self.session, 0, &device));
     assert_int_equal(flyt_writing_open(&self.session, &goal, &writing, &err), 0);
-    assert_int_equal(writing->piece_count, FLYT_WRITING_PIECES + STREAMS * FLYT_WRITING_PIECES_EACH);
+    assert_int_equal(writing->pieces_max, FLYT_WRITING_PIECES + STREAMS * FLYT_WRITING_PIECES_EACH);
     if (silence_ms)
         writing->sending->silence_ms = silence_ms;
 }
@@ -139,6 +139,32 @@ static void it_says_that_it_is_there(void **state)
     close_all();
 }
 
+/* Each takes the driver milliseconds: the program must not wait for all of them at once, nor while it is stopped. */
+static void pieces_are_made_one_by_one(void **state)
+{
+    open_all();
+    assert_int_equal(writing->piece_count, 1);
+    assert_true(flyt_writing_has_piece(writing, false));
+    assert_int_equal(writing->piece_count, 1); /* that one is free */
+    struct flyt_writing_item *first = writing->free;
+    writing->free = NULL;
+    writing->made_ns = self.session.clock_ns(); /* just now */
+    assert_false(flyt_writing_has_piece(writing, false));
+    writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
+    assert_false(flyt_writing_has_piece(writing, true));
+    assert_int_equal(writing->piece_count, 1);
+    while (writing->piece_count < writing->pieces_max) {
+        const unsigned before = writing->piece_count;
+        assert_true(flyt_writing_has_piece(writing, false));
+        assert_int_equal(writing->piece_count, before + 1);
+        writing->free = NULL;
+        writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
+    }
+    assert_false(flyt_writing_has_piece(writing, false)); /* no further */
+    writing->free = first;
+    close_all();
+}
+
 /* Called off before anything has come, and while everything waits. */
 static void it_is_called_off_at_any_time(void **state)
 {
@@ -162,6 +188,7 @@ int main(void)
         CPU(a_server_that_says_nothing_is_lost),
         CPU(a_server_that_is_there_is_waited_for),
         CPU(it_says_that_it_is_there),
+        CPU(pieces_are_made_one_by_one),
         CPU(it_is_called_off_at_any_time),
     };
     return cmocka_run_group_tests(tests, fake_session_begin, fake_session_end);

@@ -15,26 +15,44 @@
 
 /* ---- beginning and end ---- */
 
+/* One more. The driver takes milliseconds for that, in which the program's calls wait. */
+static CUresult make_piece(struct flyt_writing *writing)
+{
+    struct flyt_writing_piece *piece = &writing->pieces[writing->piece_count];
+    void *pages;
+    CUresult result = writing->session->driver->cuMemHostAlloc(&pages, FLYT_WRITING_PIECE_PAGES * FLYT_PAGE_BYTES,
+                                                               CU_MEMHOSTALLOC_PORTABLE);
+    writing->made_ns = writing->session->clock_ns();
+    if (result != CUDA_SUCCESS)
+        return result;
+    piece->pages = pages;
+    piece->item = (struct flyt_writing_item){writing->free, FLYT_WRITING_PAGES};
+    writing->free = &piece->item;
+    writing->piece_count++;
+    return CUDA_SUCCESS;
+}
+
 static int make_pieces(struct flyt_writing *writing, struct flyt_error *err)
 {
     const unsigned streams = writing->sending ? writing->sending->stream_count : 0;
-    writing->piece_count = FLYT_WRITING_PIECES + FLYT_WRITING_PIECES_EACH * streams;
-    writing->pieces = calloc(writing->piece_count, sizeof *writing->pieces);
+    writing->pieces_max = FLYT_WRITING_PIECES + FLYT_WRITING_PIECES_EACH * streams;
+    writing->pieces = calloc(writing->pieces_max, sizeof *writing->pieces);
     if (!writing->pieces)
         return flyt_error_set(err, -ENOMEM, "out of host memory");
-    for (unsigned i = 0; i < writing->piece_count; i++) {
-        struct flyt_writing_piece *piece = &writing->pieces[i];
-        void *pages;
-        CUresult result = writing->session->driver->cuMemHostAlloc(&pages, FLYT_WRITING_PIECE_PAGES * FLYT_PAGE_BYTES,
-                                                                   CU_MEMHOSTALLOC_PORTABLE);
-        if (result != CUDA_SUCCESS)
-            return flyt_error_set(err, -ENOMEM, "no page-locked memory for writing an image, cuda_result=%d",
-                                  (int)result);
-        piece->pages = pages;
-        piece->item = (struct flyt_writing_item){writing->free, FLYT_WRITING_PAGES};
-        writing->free = &piece->item;
-    }
-    return 0;
+    CUresult result = make_piece(writing);
+    return result == CUDA_SUCCESS
+               ? 0
+               : flyt_error_set(err, -ENOMEM, "no page-locked memory for writing an image, cuda_result=%d",
+                                (int)result);
+}
+
+bool flyt_writing_has_piece(struct flyt_writing *writing, bool is_stopped)
+{
+    bool may_make = !writing->free && writing->piece_count < writing->pieces_max && !is_stopped &&
+                    writing->session->clock_ns() - writing->made_ns >= FLYT_WRITING_PIECE_MS * 1000000ull;
+    if (may_make && make_piece(writing) != CUDA_SUCCESS)
+        writing->pieces_max = writing->piece_count; /* it goes with those that there are */
+    return writing->free != NULL;
 }
 
 /* So that the thread waits where it can be called off. Files do not block. */

@@ -46,6 +46,7 @@ struct flyt_session;
 enum {
     FLYT_WRITING_PIECES = 4,
     FLYT_WRITING_PIECES_EACH = 2, /* more, for each further connection */
+    FLYT_WRITING_PIECE_MS = 20,   /* from one to the next, while the program runs: it must not notice */
     FLYT_WRITING_PIECES_MAX = FLYT_WRITING_PIECES + FLYT_WRITING_PIECES_EACH * FLYT_MIGRATION_STREAMS_MAX,
     FLYT_WRITING_PIECE_PAGES = 256, /* 16 MiB of page-locked memory each */
     FLYT_WRITING_ZEROS_MAX = 256,   /* runs of zero pages in one piece */
@@ -120,7 +121,8 @@ struct flyt_writing {
 
     /* The submission thread's. */
     struct flyt_writing_piece *pieces;
-    unsigned piece_count;
+    unsigned piece_count, pieces_max; /* that are made, and may be */
+    uint64_t made_ns;                 /* when the last one was */
     struct flyt_writing_item *free;
     flyt_checkpoint_extent *extents; /* that the image has, by address */
     uint32_t extent_count;
@@ -201,6 +203,10 @@ bool flyt_writing_is_over(const struct flyt_writing *writing);
 struct flyt_writing *flyt_writing_free(struct flyt_writing *writing);
 
 /* ---- within ---- */
+
+/* Whether there is a piece that nobody has. Makes one more where that may be; is_stopped: the program waits, and would
+ * wait for that, too. A device's context is current. */
+bool flyt_writing_has_piece(struct flyt_writing *writing, bool is_stopped);
 
 /* The thread: reads the earlier image, if that can be used: then head, key and index are set. */
 void flyt_writing_read_parent(struct flyt_writing *writing);

@@ -19,7 +19,7 @@ static bool has_place(const struct flyt_copier *copier, const struct flyt_extent
 
 static uint32_t room_pages(const struct flyt_copier *copier)
 {
-    return copier->writing->free ? FLYT_WRITING_PIECE_PAGES : 0;
+    return flyt_writing_has_piece(copier->writing, copier->is_last) ? FLYT_WRITING_PIECE_PAGES : 0;
 }
 
 static struct flyt_writing_piece *take_piece(struct flyt_copier *copier)
