@@ -73,6 +73,38 @@ static void test_migrate(void **state)
     EXPECT_IN(result.out, "41.5ms");
 }
 
+static char *line_after(const char *phase, const char *reason, unsigned left_mib)
+{
+    static char json[512];
+    const struct test_view views[] = {{"migrations", json, 1}, {NULL, NULL, 0}};
+
+    snprintf(json, sizeof json,
+             "[{\"id\":\"000000000000feed\",\"vm_ip\":\"10.0.0.1\",\"target\":\"n1:1\",\"phase\":\"%s\",\"reason\":%s,"
+             "\"round\":3,\"memory_bytes\":4294967296,\"copied_bytes\":6442450944,\"left_bytes\":%llu,"
+             "\"dirty_bytes\":1048576,\"bytes_per_s\":1073741824}]",
+             phase, reason, (unsigned long long)left_mib << 20);
+    server.views = views;
+    test_interrupt_after_ms = 1;
+    RUN("migrate", "10.0.0.1");
+    test_interrupt_after_ms = 0;
+    server.views = NULL;
+    EXPECT_STATUS(6);
+    EXPECT_IN(result.err, "`flytctl migrations 000000000000feed` shows it");
+    return result.out;
+}
+
+/* What who follows one sees, until Ctrl-C: that ends no migration. */
+static void test_progress(void **state)
+{
+    assert_string_equal(line_after("copying", "null", 2048),
+                        "VM 10.0.0.1 to n1:1: copying round 3, 6.0GiB copied of 4.0GiB, 1MiB changed, 1.0GiB/s, this "
+                        "round 2s more\n");
+    assert_string_equal(line_after("stopping", "null", 0), "VM 10.0.0.1 to n1:1: stopping\n");
+    assert_string_equal(line_after("switching", "\"node n2 is away\"", 0),
+                        "VM 10.0.0.1 to n1:1: switching, node n2 is away\n");
+    assert_int_equal(server.cancel_count, 0);
+}
+
 static void test_migrate_cancel(void **state)
 {
     server.views = moved;
@@ -142,6 +174,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         TEST(test_migrate),
+        TEST(test_progress),
         TEST(test_migrate_cancel),
         TEST(test_migrate_instead),
     };

@@ -15,7 +15,11 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/listen.h"
 
-enum { RUN_MS_MAX = 60000, BACKUP_CHUNK_BYTES = 100000 };
+enum {
+    RUN_MS_MAX = 60000,
+    BACKUP_CHUNK_BYTES = 100000,
+    VIEWS_BEFORE_INTERRUPT = 3, /* by then it follows something, and has said what it has read */
+};
 
 unsigned test_interrupt_after_ms;
 unsigned test_as_uid;
@@ -511,6 +515,7 @@ void test_run(struct test_server *server, unsigned columns, const char *typed, s
     flyt_auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     uint64_t started_ms = flyt_clock_ms();
     bool has_interrupted = false;
+    const unsigned views = server ? server->view_count + VIEWS_BEFORE_INTERRUPT : 0;
 
     open_streams(columns, out, err);
     pid_t pid = fork();
@@ -532,7 +537,8 @@ void test_run(struct test_server *server, unsigned columns, const char *typed, s
         read_some(&readers[0]);
         read_some(&readers[1]);
         uint64_t elapsed_ms = flyt_clock_ms() - started_ms;
-        if (test_interrupt_after_ms && !has_interrupted && elapsed_ms > test_interrupt_after_ms) {
+        if (test_interrupt_after_ms && !has_interrupted && elapsed_ms > test_interrupt_after_ms &&
+            (!server || server->view_count >= views)) {
             has_interrupted = true;
             kill(pid, SIGINT);
         }

@@ -101,7 +101,8 @@ struct test_result {
 void test_run(struct test_server *server, unsigned columns, const char *typed, struct test_result *ret_result,
               const char *const *words);
 void test_result_fini(struct test_result *result);
-/* Ends the process that test_run runs, after so many ms (0: not at all), with SIGINT. */
+/* Ends the process that test_run runs with SIGINT, after so many ms and when it has read three views (0: not at all).
+ */
 extern unsigned test_interrupt_after_ms;
 /* Runs it as this user; 0: as ourselves. */
 extern unsigned test_as_uid;
