@@ -45,13 +45,18 @@ for test in tests/system/*_test.*; do
     case $test in *.py | *.sh) ;; *) continue ;; esac
     [ -x "$test" ] || { echo "$test is not executable"; status=1; }
 done
-# Points at which a test lets a step fail: control/node/README.md numbers them, and a test of their name passes each.
-numbered=$(sed -nE 's/^ +[0-9]+\. `(node\.[a-z]+\.[a-z_]+)`:.*/\1/p' control/node/README.md)
-for point in $(grep -hoE '"node\.(migrate|send|receive|load|checkpoint)\.[a-z_]+"' control/node/*.c | tr -d '"' | sort -u) $numbered; do
-    echo "$numbered" | grep -qxF "$point" || { echo "control/node/README.md does not number the point $point"; status=1; }
-    grep -qF "\"$point\"" $(ls control/node/*.c | grep -v _test.c) || { echo "nothing passes the point $point"; status=1; }
-    grep -qE "\"$point[:\"]" control/node/*_test.c || { echo "no test lets $point fail"; status=1; }
-done
+# Points at which a test lets a step fail: READMEs number them, the code passes them, and a test beside it names each.
+points() { # README FOLDER WORDS NUMBERED: names begin with one of the words and a dot
+    for point in $(grep -hoE "\"($3)\.[a-z_]+\"" $(ls "$2"/*.c | grep -v '/fake_') | tr -d '"' | sort -u) $4; do
+        echo "$4" | grep -qxF "$point" || { echo "$1 does not number the point $point"; status=1; }
+        grep -qF "\"$point\"" $(ls "$2"/*.c | grep -v _test.c) || { echo "nothing passes the point $point"; status=1; }
+        grep -qE "[\",]$point[:\"]" "$2"/*_test.c || { echo "no test lets $point fail"; status=1; }
+    done
+}
+points control/node/README.md control/node 'node\.(migrate|send|receive|load|checkpoint)' \
+    "$(sed -nE 's/^ +[0-9]+\. `(node\.[a-z]+\.[a-z_]+)`:.*/\1/p' control/node/README.md)"
+points cpu/server/README.md cpu/server 'move|state|prepare|writing|sending|receiving' \
+    "$(sed -nE 's/^\| [0-9]+ \| `([a-z]+\.[a-z_]+)` \|.*/\1/p' cpu/server/README.md)"
 # What bootstrap.sh installs to link with, submodules/README.md says how to build.
 for package in $(sed -n 's/^packages="\(.*\)"$/\1/p' scripts/bootstrap.sh); do
     case $package in lib*-dev) ;; *) continue ;; esac

@@ -489,6 +489,30 @@ static void a_sender_that_fails_keeps_its_program(void **state)
     fake_node_finish(&self->node, self->node.first);
 }
 
+/* All is there and the other server says so, and the first one does not take its word. */
+static void a_word_that_is_not_taken_keeps_its_program(void **state)
+{
+    struct fake_image *self = *state;
+    struct link link;
+    setenv("FLYT_FAULT", "sending.answer:error", 1);
+    fake_image_begin(self);
+    unsetenv("FLYT_FAULT");
+    open_link(&link, 1, false);
+    begin_link(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
+    assert_int_equal(fake_node_try_stop(&self->node, MOVE_ID, FAKE_NODE_LONG_US), -EIO);
+    assert_non_null(strstr(self->node.first->sentence, "answer is not taken"));
+    fake_node_await_go_on(&self->node);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_OVER);
+    assert_true(self->node.first->move_state.outcome < 0);
+    fake_image_work(self);
+    fake_server_kill(self->node.second);
+    fake_server_forget(self->node.second);
+    close_link(&link);
+    *self->node.first->sentence = 0;
+    fake_node_finish(&self->node, self->node.first);
+}
+
 /* Keys that differ. */
 static void a_server_without_the_key_gets_nothing(void **state)
 {
@@ -836,6 +860,7 @@ int main(void)
         TEST(every_step_may_fail),
         TEST(the_last_word_is_the_second_servers),
         TEST(a_sender_that_fails_keeps_its_program),
+        TEST(a_word_that_is_not_taken_keeps_its_program),
         TEST(a_server_without_the_key_gets_nothing),
         TEST(a_server_that_stands_still_hinders_no_program),
         TEST(a_server_without_a_node_manager_ends),
