@@ -255,7 +255,24 @@ static void want_all(struct flatten *self)
     self->left_count = self->newest.page_count;
 }
 
-/* Each page that is still to come is one of the image's. */
+/* Whether what the older image has of the page can be what the newer one left to it. */
+static bool is_left_to(const struct flatten *self, const struct flyt_indexed_extent *extent, uint64_t page,
+                       const struct link *link)
+{
+    enum { HASH_BYTES = FLYT_CHECKPOINT_PAGE_HASH_BYTES };
+    const struct flyt_page_index *older = &link->index;
+    const uint64_t address = extent->address + page * PAGE;
+    const struct flyt_indexed_extent *there = flyt_page_index_find(older, address);
+    const uint64_t other = (address - there->address) / PAGE;
+    bool have_one_key = self->newest.has_hash_key && older->has_hash_key &&
+                        self->newest.page_hash == older->page_hash &&
+                        !memcmp(self->newest.hash_key, older->hash_key, sizeof older->hash_key);
+    bool have_hashes = extent->flags[page] & there->flags[other] & FLYT_PAGE_HAS_HASH;
+    return !have_one_key || !have_hashes ||
+           !memcmp(extent->hashes + page * HASH_BYTES, there->hashes + other * HASH_BYTES, HASH_BYTES);
+}
+
+/* Each page that is still to come is one of the image's, and none that came there later. */
 static int check_inherited(struct flatten *self, const struct link *link)
 {
     for (uint32_t i = 0; i < self->newest.extent_count; i++) {
@@ -265,6 +282,11 @@ static int check_inherited(struct flatten *self, const struct link *link)
             if (extent->records[page] && !flyt_page_index_find(&link->index, address))
                 return flyt_error_set(self->err, -EBADMSG,
                                       "image %.200s: damaged: it has no page at %#" PRIx64 ", which is left to it",
+                                      link->path, address);
+            if (extent->records[page] && !is_left_to(self, extent, page, link))
+                return flyt_error_set(self->err, -EBADMSG,
+                                      "image %.200s: damaged: it has another page at %#" PRIx64
+                                      " than the one that was left to it",
                                       link->path, address);
         }
     }

@@ -380,11 +380,31 @@ static void what_is_missing_or_damaged_is_told(void **state)
     DO(unlink(other));
 }
 
+/* One of the same id, with other contents. */
+static void another_parent_is_told(void **state)
+{
+    char path[PATH_MAX];
+
+    write_chain(3);
+    is_the_memory(3);
+    path_of(1, path);
+    DO(unlink(path));
+    for (unsigned e = 0; e < SLOTS; e++) {
+        memset(memory[e].pages, 0, sizeof memory[e].pages);
+        memory[e].pages[0] = 4712;
+    }
+    seed = 1;
+    write_image(1, 0);
+    is_the_memory(1);
+    refused(3, -EBADMSG, "another page");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(chains_become_one, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_is_missing_or_damaged_is_told, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(another_parent_is_told, make_folder, remove_folder),
     };
     signal(SIGXFSZ, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
