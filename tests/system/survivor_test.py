@@ -101,6 +101,43 @@ def unfinished_work_ends_with_an_error():
         is_idle(system)
 
 
+class Heap(Survivor):
+    """programs/heap.cu in VM `i`."""
+
+    def __init__(self, system, i):
+        self.system, self.name, self._said = system, "the program in VM %d" % i, b""
+        self.process = system.start_in_vm(i, helper("heap"))
+        self.wait_ready()
+
+
+@scenario
+def what_only_its_server_has_is_named():
+    """A heap on the device: `sessions` says that it stands against going on, a move and a checkpoint are refused by that name
+    and harm nothing, and its server's death ends it with an error."""
+    reason = "a library allocates memory in kernels"
+    with System(vms=1, gpus=1, sms=48, memory="1G") as system:
+        add_vm(system, 0, "--name", "alice", memory="512M")
+        program = Heap(system, 0)
+        program.does("check", "right 1")
+        one = within(60, lambda: [s for s in system.flytctl("sessions") if s["why_not"]], "the reason")[0]
+        expect(not one["replaceable"] and reason in one["why_not"], one)
+        gpu = system.flytctl("gpus")[0]
+        for words in (("migrate", "alice", "--to", "%s:%d" % (gpu["node"], gpu["index"]), "--force"),
+                      ("checkpoint", "alice", "--to", harness.WORK)):
+            result = system.flytctl_run(*words, timeout=120)
+            expect_equal(result.status, 1, words, result)
+            expect(reason in result.err, "why it is refused:", words, result)
+        program.does("check", "right 2")
+        expect_equal(session(system)["server_pid"], one["server_pid"], "its server")
+        os.kill(one["server_pid"], signal.SIGKILL)
+        program.say("check")
+        code, said = program.ends_with_error()
+        expect_equal(code, 46, "the code of a lost connection", said)
+        expect("connection lost" in said, "what the program is told:", said)
+        within(60, lambda: not system.flytctl("sessions"), "its session has ended")
+        is_idle(system)
+
+
 @scenario
 def a_client_that_does_not_come_back():
     """What it had is kept for a while, and then given back."""
