@@ -11,7 +11,7 @@ import os
 import growth
 import harness
 import movers
-from cluster import System
+from cluster import System, metric_values
 from harness import expect, expect_equal, main, scenario
 from steady import add_vm, allocation, is_idle
 from survivor import Survivor
@@ -79,6 +79,17 @@ def moves(system, target, *words):
     result = migrates(system, target, *words)
     expect_equal(result.status, 0, "flytctl migrate --to", target, *words, result)
     expect_equal(place(system), target, "where alice is, by her allocation")
+
+
+def measures(system, count):
+    """The node tells of each of so many migrations."""
+    values = system.metrics("node-0")
+    ended = {labels["outcome"]: number for labels, number in metric_values(values, "flyt_node_migrations_total")}
+    expect_equal(ended, {"done": count, "failed": 0}, "migrations that have ended")
+    for name in ("standstill_seconds", "copied_bytes", "rounds"):
+        seen = metric_values(values, "flyt_node_migration_%s_count" % name)
+        expect_equal([number for _, number in seen], [count], name, "of so many")
+    expect(metric_values(values, "flyt_node_migration_standstill_seconds_sum")[0][1] > 0, "they stood still")
 
 
 def servers(system):
@@ -202,6 +213,7 @@ def one_program_many_times():
             else:
                 moves_to_other_gpu(system)
             program.does("check", "right %d" % (i + 2))
+            measures(system, i + 1)
             if i + 1 == WARM_UP:
                 before = growth.at_rest(system, pid, warm)
         growth.is_bounded(system, pid, before, GROWTH)
