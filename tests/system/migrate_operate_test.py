@@ -5,6 +5,7 @@ import os
 import random
 import time
 
+import harness
 from cluster import System
 from harness import expect, expect_equal, main, scenario, within
 from steady import Steady
@@ -118,6 +119,37 @@ def more_than_its_gpu_has():
         for program in programs:
             program.goes_on()
             program.ends_right()
+
+
+@scenario
+def a_kernel_without_an_end():
+    """It is waited for; a second migration of the VM is refused meanwhile, the first one can be called off, and its time
+    limit ends it. The program has the server that it had."""
+    with whole_system(vms=1, gpus=2) as system:
+        add(system, 0, 8)
+        program = system.start_in_vm(0, harness.helper("poll"), "endless")
+        expect_equal(program.stdout.readline(), b"working\n", "the program's first line")
+        here, pid = place(system, 0), system.flytctl("sessions")[0]["server_pid"]
+
+        def stays(result, words):
+            expect_equal(result.status, 1, "flytctl migrate", result)
+            expect(words in result.err, "why it stays:", result)
+
+        patience = ("--stop-timeout", 3600000, "--timeout", 3600)
+        first = system.flytctl("migrate", system.vm_ip(0), *patience, "--detach")
+        stays(system.flytctl_run("migrate", system.vm_ip(0), *patience), "moves already: migration %s" % first["id"])
+        result = system.flytctl_run("migrate", system.vm_ip(0), "--cancel", timeout=120)
+        expect_equal(result.status, 0, "--cancel", result)
+        stays(system.flytctl_run("migrate", system.vm_ip(0), "--stop-timeout", 200, "--timeout", 3, timeout=120),
+              "stays where it is: ")
+        failed = [e["text"] for e in system.flytctl("events") if e["kind"] == "migration.failed"]
+        expect_equal(len(failed), 2, "events", failed)
+        expect_equal((place(system, 0), system.flytctl("sessions")[0]["server_pid"]), (here, pid), "where it runs")
+        expect(program.poll() is None, "the program has ended")
+        print("    %s" % failed[-1])
+        harness.kill_group(program)
+        harness.finish(program)
+        within(60, lambda: not system.flytctl("sessions"), "its session has ended")
 
 
 def killed_while_moving(name, times):
