@@ -1,4 +1,5 @@
-/* Moving a VM's programs to another GPU, of their node or of another one, while they run, as migrate, drain and resize do it. */
+/* Moving a VM's programs to another GPU, of their node or of another one, while they run, as migrate, drain and resize
+ * do it. */
 #ifndef FLYT_FLYTCTL_MIGRATE_H
 #define FLYT_FLYTCTL_MIGRATE_H
 

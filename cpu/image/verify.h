@@ -1,6 +1,7 @@
 /*
  * Reads image files from the first byte to the last and applies nothing: so that a restore can be refused before it has
- * begun. Contents of pages are read and checked by several threads (contents.h), which all have ended when it returns. Checks everything that reader.h checks, unpacks what is packed, and follows parents in the same folder.
+ * begun. Contents of pages are read and checked by several threads (contents.h), which all have ended when it returns.
+ * Checks everything that reader.h checks, unpacks what is packed, and follows parents in the same folder.
  */
 #ifndef FLYT_IMAGE_VERIFY_H
 #define FLYT_IMAGE_VERIFY_H

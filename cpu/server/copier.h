@@ -13,8 +13,8 @@
  * it when they are about to be given back. The hash memory, 4 MiB, and for an image 32 MiB for copies on their way, is
  * none of the program's and is not charged to the slot's ledger, which may be full: it is the operator's, and goes with
  * the move. READY tells the most that it can be, which the node manager counts against the GPU for each client slot,
- * like what a context takes, and does not take for the VM's where NVML tells what a process has. The page-locked buffers of a
- * copy are memory of the machine, which no ledger counts.
+ * like what a context takes, and does not take for the VM's where NVML tells what a process has. The page-locked
+ * buffers of a copy are memory of the machine, which no ledger counts.
  *
  * The submission thread. Nothing waits for the GPU but flyt_copier_fini.
  */

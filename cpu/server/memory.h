@@ -101,8 +101,9 @@ CUresult flyt_memory_allow(struct flyt_device *device, uint64_t address, uint64_
 /*
  * Maps physical memory, imported into this process, at the address where it was, which is in the device's window and,
  * like bytes, in whole granules. Its contents stay, and it is charged and known to the node manager already, under
- * extent_id. Nobody may access it before flyt_memory_allow_adopted. CUDA_SUCCESS: the handle is the device's; CUDA_ERROR_INVALID_VALUE: another extent is there;
- * CUDA_ERROR_OUT_OF_MEMORY: more than FLYT_EXTENTS_MAX, or no host memory; or the driver's error.
+ * extent_id. Nobody may access it before flyt_memory_allow_adopted. CUDA_SUCCESS: the handle is the device's;
+ * CUDA_ERROR_INVALID_VALUE: another extent is there; CUDA_ERROR_OUT_OF_MEMORY: more than FLYT_EXTENTS_MAX, or no host
+ * memory; or the driver's error.
  */
 CUresult flyt_memory_adopt(struct flyt_device *device, uint64_t extent_id, uint64_t address, uint64_t bytes,
                            CUmemGenericAllocationHandle handle);

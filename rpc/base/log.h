@@ -3,8 +3,8 @@
  * cause last. The function that decides what an error means logs it, once. Safe from any thread.
  *
  * The level comes from FLYT_LOG (error, warn, info, debug, trace), read once by flyt_log_init: programs
- * default to info, client libraries to warn. With FLYT_LOG_CLOCK=1 lines begin with CLOCK_MONOTONIC in seconds, the same
- * in all processes of a machine.
+ * default to info, client libraries to warn. With FLYT_LOG_CLOCK=1 lines begin with CLOCK_MONOTONIC in seconds, the
+ * same in all processes of a machine.
  */
 #ifndef FLYT_BASE_LOG_H
 #define FLYT_BASE_LOG_H

@@ -21,10 +21,11 @@
  * dead one had not begun it (session_left_at) or that it may be executed again; every other reply must have come and no
  * transfer may be under way. Otherwise the connection is lost: nobody could say what was executed. Calls that nobody
  * had begun, written or not, are sent by the new connection, which continues the sequence numbers; data streams are
- * opened again when they are needed. The channel connects to the same address with the same credentials and the session's token, for
- * FLYT_CHANNEL_RESUME_MS while nobody answers or the answer is "busy". What flyt_channel_info tells stays what the
- * first server said; the new one must have the same session, as many devices, and every procedure that the first had.
- * A protocol error, a `fatal` notice that came before, and closing are never followed by a resumption.
+ * opened again when they are needed. The channel connects to the same address with the same credentials and the
+ * session's token, for FLYT_CHANNEL_RESUME_MS while nobody answers or the answer is "busy". What flyt_channel_info
+ * tells stays what the first server said; the new one must have the same session, as many devices, and every procedure
+ * that the first had. A protocol error, a `fatal` notice that came before, and closing are never followed by a
+ * resumption.
  *
  * A server can stop the program (FLYT_BACK_STOP): from then on a call that has no number yet waits at a gate, until the
  * server lets it go on (FLYT_BACK_GO_ON), or the session goes on elsewhere. What was begun is sent whole: calls with a
