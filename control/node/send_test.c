@@ -1,5 +1,5 @@
-/* Tests of programs that leave for another node while they run (send.h), with fake servers and a node that is played.
- */
+/* Tests of programs that leave for another node while they run (send.h), with fake servers and a node that is played:
+ * until they have left. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -14,87 +14,7 @@
 
 #include "control/node/left.h"
 #include "control/node/report.h"
-#include "control/node/send.h"
-#include "control/node/test_far.h"
-
-enum { PROGRAM_PID = 99 };
-
-static flyt_status do_switch(struct test_node *test, struct flyt_error *ret_err)
-{
-    *ret_err = (struct flyt_error){0};
-    return flyt_node_send_switch(test_migration_of(test), ret_err);
-}
-
-static void let_leave(struct test_node *test)
-{
-    struct flyt_error err;
-
-    if (do_switch(test, &err) != FLYT_STATUS_OK)
-        fail_msg("not switched: %s", err.text);
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_SWITCHING);
-}
-
-/* What a program's client sees of it. */
-static void is_told_to_leave(struct test_node *test, struct test_program *program)
-{
-    test_program_say(test, program, NULL, "moved for ever");
-    test_program_say(test, program, NULL, "gone");
-    close(program->fd);
-    program->fd = -1;
-}
-
-static void all_leave(struct test_node *test, struct test_program *programs, unsigned count)
-{
-    let_leave(test);
-    for (unsigned i = 0; i < count; i++)
-        is_told_to_leave(test, &programs[i]);
-}
-
-/* Begins, and everything is at the other node. */
-static void arrive(struct test_far *far, struct test_program *programs, unsigned count)
-{
-    test_migration_enter(far->test, programs, count);
-    test_far_start(far);
-    test_far_take_all(far, programs, count);
-}
-
-static unsigned count_shown(struct test_node *test)
-{
-    flyt_heartbeat_args args = {0};
-
-    assert_int_equal(flyt_node_report_figures(&test->node, 1, &args), 0);
-    unsigned count = args.sessions.sessions_len;
-    xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &args);
-    return count;
-}
-
-static bool is_done(struct test_node *test, void *unused)
-{
-    return flyt_node_migration_has_ended(test_migration_of(test));
-}
-
-/* The other node has them: the allocation is taken back, what was left ends, and nobody hears of it. */
-static void take_back(struct test_node *test, unsigned count)
-{
-    unsigned before = test->event_count;
-
-    test_node_remove_now(test, test_one.id);
-    test_node_until(test, is_done, NULL, "its end");
-    assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_DONE);
-    assert_null(test_migration_allocation(test));
-    assert_int_equal(test->event_count, before + 1);
-    test_contains(test->last_event, "migration.left");
-    assert_int_equal(test_migration_of(test)->use.session_count, count);
-    assert_int_equal(flyt_node_left_find(&test->node, test_one.id), 0);
-    assert_int_equal(test->node.starts[0].serving, 0);
-    for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        assert_null(server->allocation);
-}
-
-static flyt_handshake_status come(struct test_node *test, struct test_program *program)
-{
-    return test_node_try_to_come(test, &test_one, program);
-}
+#include "control/node/test_send.h"
 
 /* ---- as it should be ---- */
 
@@ -109,7 +29,7 @@ static void is_its_connection(const struct test_far_connection *connection, cons
     assert_true(connection->credentials.started_ms > 0);
     test_contains(connection->credentials.client_address, "127.0.0.1:");
     assert_memory_equal(connection->token, program->token, sizeof connection->token);
-    assert_int_equal(connection->pid, PROGRAM_PID);
+    assert_int_equal(connection->pid, TEST_SEND_PROGRAM_PID);
     assert_string_equal(connection->program, "test_program");
 }
 
@@ -152,8 +72,8 @@ static void send_all(struct test_node *test, unsigned count, unsigned stream_cou
     }
     assert_int_equal(far.count, count * (1 + stream_count));
     test_far_take_all(&far, programs, count);
-    assert_int_equal(count_shown(test), count);
-    all_leave(test, programs, count);
+    assert_int_equal(test_send_count_shown(test), count);
+    test_send_all_leave(test, programs, count);
     /* Whoever comes before it is known where to go comes again. */
     for (unsigned i = 0; i < count; i++) {
         const struct flyt_credentials credentials = test_node_credentials(&test_one);
@@ -161,9 +81,9 @@ static void send_all(struct test_node *test, unsigned count, unsigned stream_cou
         assert_int_equal(again.status, FLYT_HANDSHAKE_BUSY);
         test_contains(again.message, "node far");
     }
-    assert_int_equal(count_shown(test), 0);
+    assert_int_equal(test_send_count_shown(test), 0);
     assert_int_equal(test_node_use(test, test_one.id).session_count, count);
-    take_back(test, count);
+    test_send_take_back(test, count);
     assert_int_equal(test->node.sessions_moved, count);
     test_far_close(&far);
 }
@@ -192,8 +112,8 @@ static void test_nobody_runs(void **state)
     test_node_grant(test, &test_one);
     test_far_start(&far);
     test_far_until(&far, FLYT_MIGRATION_ARRIVED);
-    let_leave(test);
-    take_back(test, 0);
+    test_send_let_leave(test);
+    test_send_take_back(test, 0);
     assert_int_equal(far.count, 0);
     test_far_close(&far);
 }
@@ -207,13 +127,13 @@ static void test_it_is_ended_by_its_state(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, &program, 1);
-    all_leave(test, &program, 1);
+    test_send_arrive(&far, &program, 1);
+    test_send_all_leave(test, &program, 1);
     ending.revision = 2;
     ending.state = FLYT_ALLOCATION_ENDING;
     unsigned before = test->event_count;
     assert_int_equal(test_node_order(test, &ending).status, FLYT_STATUS_OK);
-    test_node_until(test, is_done, NULL, "its end");
+    test_node_until(test, test_send_is_done, NULL, "its end");
     assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_DONE);
     assert_int_equal(test->event_count, before + 1);
     test_contains(test->last_event, "migration.left");
@@ -239,7 +159,7 @@ static void test_figures(void **state)
     flyt_migration_use use;
 
     test_far_open(&far, test);
-    arrive(&far, &program, 1);
+    test_send_arrive(&far, &program, 1);
     flyt_node_migration_use(test_migration_of(test), &use);
     assert_int_equal(use.phase, FLYT_MIGRATION_ARRIVED);
     assert_int_equal(use.session_count, 1);
@@ -248,9 +168,9 @@ static void test_figures(void **state)
     assert_int_equal(use.copied_bytes, 2 * 4096);
     assert_int_equal(use.last_bytes, 4096);
     assert_int_equal(use.standstill_us, 0); /* it lasts */
-    all_leave(test, &program, 1);
+    test_send_all_leave(test, &program, 1);
     test_node_until(test, has_stood_still, NULL, "LEFT");
-    take_back(test, 1);
+    test_send_take_back(test, 1);
     flyt_node_migration_use(test_migration_of(test), &use);
     assert_int_equal(use.session_count, 1);
     assert_int_equal(use.copied_bytes, 2 * 4096);
@@ -266,12 +186,12 @@ static void test_switch_again(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, &program, 1);
-    all_leave(test, &program, 1);
-    assert_int_equal(do_switch(test, &err), FLYT_STATUS_OK);
+    test_send_arrive(&far, &program, 1);
+    test_send_all_leave(test, &program, 1);
+    assert_int_equal(test_send_do_switch(test, &err), FLYT_STATUS_OK);
     assert_int_equal(flyt_node_migration_cancel(test_migration_of(test), "too late"), -EALREADY);
-    take_back(test, 1);
-    assert_int_equal(do_switch(test, &err), FLYT_STATUS_OK);
+    test_send_take_back(test, 1);
+    assert_int_equal(test_send_do_switch(test, &err), FLYT_STATUS_OK);
     assert_int_equal(flyt_node_send_back(test_migration_of(test), "", &err), FLYT_STATUS_CONFLICT);
     test_far_close(&far);
 }
@@ -292,8 +212,8 @@ static void test_a_program_ends_while_it_is_copied(void **state)
     close(programs[1].fd);
     assert_string_equal(test_far_line(&far, connection), "gone");
     test_far_take_all(&far, programs, 1);
-    all_leave(test, programs, 1);
-    take_back(test, 1);
+    test_send_all_leave(test, programs, 1);
+    test_send_take_back(test, 1);
     test_far_close(&far);
 }
 
@@ -323,8 +243,8 @@ static void test_a_program_that_begins_joins(void **state)
     test_program_say(test, &programs[1], "write 1 4711", "0");
     test_program_say(test, &programs[0], "busy 0", "0");
     test_far_take_all(&far, programs, 2);
-    all_leave(test, programs, 2);
-    take_back(test, 2);
+    test_send_all_leave(test, programs, 2);
+    test_send_take_back(test, 2);
     test_far_close(&far);
 }
 
@@ -336,12 +256,12 @@ static void test_a_program_that_begins_after_it_asks_again(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, &program, 1);
-    all_leave(test, &program, 1);
+    test_send_arrive(&far, &program, 1);
+    test_send_all_leave(test, &program, 1);
     struct test_program other = test_node_connect(test, &credentials, NULL, false);
     assert_int_equal(other.status, FLYT_HANDSHAKE_DENIED);
     test_contains(other.message, "go on at another node");
-    take_back(test, 1);
+    test_send_take_back(test, 1);
     test_far_close(&far);
 }
 
@@ -351,7 +271,7 @@ static int do_later(sd_event_source *source, uint64_t usec, void *user)
     struct flyt_error err;
 
     if (test->node.waiting_count) /* it is there */
-        assert_int_equal(do_switch(test, &err), FLYT_STATUS_OK);
+        assert_int_equal(test_send_do_switch(test, &err), FLYT_STATUS_OK);
     else
         assert_true(sd_event_source_set_time_relative(source, 10000) >= 0 &&
                     sd_event_source_set_enabled(source, SD_EVENT_ONESHOT) >= 0);
@@ -368,14 +288,14 @@ static void test_a_program_that_begins_waits(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, &program, 1);
+    test_send_arrive(&far, &program, 1);
     assert_true(sd_event_add_time_relative(test->event, &timer, CLOCK_MONOTONIC, 10000, 1, do_later, test) >= 0);
     struct test_program other = test_node_connect(test, &credentials, NULL, false);
     assert_int_equal(other.status, FLYT_HANDSHAKE_DENIED);
     assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_SWITCHING);
     sd_event_source_disable_unref(timer);
-    is_told_to_leave(test, &program);
-    take_back(test, 1);
+    test_send_is_told_to_leave(test, &program);
+    test_send_take_back(test, 1);
     test_far_close(&far);
 }
 
@@ -400,7 +320,7 @@ static void test_a_program_that_begins_is_let_in(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, programs, 1);
+    test_send_arrive(&far, programs, 1);
     assert_true(sd_event_add_time_relative(test->event, &timer, CLOCK_MONOTONIC, 10000, 1, cancel_later, test) >= 0);
     programs[1] = test_node_enter(test, &test_one);
     sd_event_source_disable_unref(timer);
@@ -411,25 +331,6 @@ static void test_a_program_that_begins_is_let_in(void **state)
 }
 
 /* ---- failures before the switch ---- */
-
-static void failed(struct test_far *far, const char *words)
-{
-    test_far_until(far, FLYT_MIGRATION_FAILED);
-    test_contains(test_migration_of(far->test)->text, words);
-    test_contains(far->test->last_event, "migration.failed");
-}
-
-/* Nothing has come of it. */
-static void stayed(struct test_far *far, struct test_program *programs, unsigned count)
-{
-    struct flyt_error err;
-
-    assert_int_equal(do_switch(far->test, &err), FLYT_STATUS_CONFLICT);
-    assert_int_equal(flyt_node_left_find(&far->test->node, test_one.id), 0);
-    test_migration_stayed(far->test, programs, count);
-    test_node_leave(far->test, &test_one, programs, count);
-    test_migration_forget(far->test);
-}
 
 static const char *const points[] = {"node.send.connect",   "node.send.hand_over", "node.send.stop",
                                      "node.send.connect:2", "node.send.stop:2",    "node.send.arrive"};
@@ -451,9 +352,9 @@ static void test_failures(void **state)
         test_far_start(&far);
         if (!strcmp(name, "node.send.arrive"))
             test_far_take(&far, &programs[1]);
-        failed(&far, name);
+        test_send_failed(&far, name);
         test_node_make_fail(test, NULL, NULL);
-        stayed(&far, programs, 2);
+        test_send_stayed(&far, programs, 2);
         test_far_close(&far);
     }
 }
@@ -504,9 +405,9 @@ static void test_a_session_that_cannot(void **state)
     test_migration_enter(test, programs, 2);
     test_program_say(test, &programs[0], "refusing 1", "0");
     test_far_start(&far);
-    failed(&far, "a kernel of it allocates memory");
+    test_send_failed(&far, "a kernel of it allocates memory");
     assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_NOT_SUPPORTED);
-    stayed(&far, programs, 2);
+    test_send_stayed(&far, programs, 2);
     test_far_close(&far);
 }
 
@@ -519,7 +420,7 @@ static void test_other_orders_wait(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, &program, 1);
+    test_send_arrive(&far, &program, 1);
     wish.revision = 2;
     wish.memory_bytes = 50 * MIB;
     assert_int_equal(test_node_order(test, &wish).status, FLYT_STATUS_CONFLICT);
@@ -527,8 +428,8 @@ static void test_other_orders_wait(void **state)
     const flyt_migration_bounds bounds = {0};
     assert_int_equal(test_migration_order(test, 0x77, &wish, &bounds, &err), FLYT_STATUS_CONFLICT);
     assert_int_equal(flyt_node_migration_cancel(test_migration_of(test), "it was ended"), 0);
-    failed(&far, "it was ended");
-    stayed(&far, &program, 1);
+    test_send_failed(&far, "it was ended");
+    test_send_stayed(&far, &program, 1);
     test_far_close(&far);
 }
 
@@ -545,9 +446,9 @@ static void test_nobody_is_there(void **state)
     far.count = 0;
     test_migration_enter(test, programs, 2);
     test_far_start(&far);
-    failed(&far, "node far cannot be connected to");
+    test_send_failed(&far, "node far cannot be connected to");
     assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_UNAVAILABLE);
-    stayed(&far, programs, 2);
+    test_send_stayed(&far, programs, 2);
 }
 
 static void test_the_door_refuses(void **state)
@@ -562,8 +463,8 @@ static void test_the_door_refuses(void **state)
         far.refuses = i == 0;
         test_migration_enter(test, &program, 1);
         assert_int_equal(test_far_order(&far, &wish, NULL), FLYT_STATUS_OK);
-        failed(&far, "no such program is awaited");
-        stayed(&far, &program, 1);
+        test_send_failed(&far, "no such program is awaited");
+        test_send_stayed(&far, &program, 1);
         test_far_close(&far);
     }
 }
@@ -582,8 +483,8 @@ static void test_the_door_is_busy(void **state)
     test_far_until(&far, FLYT_MIGRATION_COPYING);
     assert_int_equal(far.refused_count, 2);
     test_far_take_all(&far, &program, 1);
-    all_leave(test, &program, 1);
-    take_back(test, 1);
+    test_send_all_leave(test, &program, 1);
+    test_send_take_back(test, 1);
     test_far_close(&far);
 }
 
@@ -606,8 +507,8 @@ static void test_it_is_cut_while_copying(void **state)
     struct test_far_connection *connection = test_far_connection(&far, &programs[1], 0);
     test_far_until(&far, FLYT_MIGRATION_COPYING);
     cut(connection);
-    failed(&far, "the connection to the other node has ended");
-    stayed(&far, programs, 2);
+    test_send_failed(&far, "the connection to the other node has ended");
+    test_send_stayed(&far, programs, 2);
     test_far_close(&far);
 }
 
@@ -622,8 +523,8 @@ static void test_it_is_cut_while_stopping(void **state)
     test_far_start(&far);
     test_far_take(&far, &programs[0]);
     cut(test_far_connection(&far, &programs[1], 0));
-    failed(&far, "the connection to the other node has ended");
-    stayed(&far, programs, 2);
+    test_send_failed(&far, "the connection to the other node has ended");
+    test_send_stayed(&far, programs, 2);
     test_far_close(&far);
 }
 
@@ -642,8 +543,8 @@ static void test_the_other_node_cannot_take_it(void **state)
         if (is_late)
             test_contains(test_far_line(&far, connection), "make");
         test_far_say(connection, "its GPU has no memory left");
-        failed(&far, "its GPU has no memory left");
-        stayed(&far, programs, 2);
+        test_send_failed(&far, "its GPU has no memory left");
+        test_send_stayed(&far, programs, 2);
         test_far_close(&far);
     }
 }
@@ -655,10 +556,10 @@ static void test_it_fails_when_it_has_arrived(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, programs, 2);
+    test_send_arrive(&far, programs, 2);
     test_far_say(test_far_connection(&far, &programs[0], 0), "its GPU has failed");
-    failed(&far, "its GPU has failed");
-    stayed(&far, programs, 2);
+    test_send_failed(&far, "its GPU has failed");
+    test_send_stayed(&far, programs, 2);
     test_far_close(&far);
 }
 
@@ -683,8 +584,8 @@ static void test_a_program_that_stops_late(void **state)
     test_far_take_all(&far, programs, 2);
     assert_int_equal(test_migration_of(test)->tries, 2);
     assert_int_equal(far.count, 4);
-    all_leave(test, programs, 2);
-    take_back(test, 2);
+    test_send_all_leave(test, programs, 2);
+    test_send_take_back(test, 2);
     test_far_close(&far);
 }
 
@@ -697,19 +598,15 @@ static void test_no_switch_comes(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, programs, 2);
+    test_send_arrive(&far, programs, 2);
     test_node_run(test, 300);
     assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_ARRIVED);
     test_migration_of(test)->sending->arrived_ms -= 60000 + FLYT_NODE_SEND_GRACE_MS;
-    failed(&far, "has not said in time");
+    test_send_failed(&far, "has not said in time");
     assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_TIMEOUT);
-    stayed(&far, programs, 2);
+    test_send_stayed(&far, programs, 2);
     test_far_close(&far);
 }
-
-static const char *const cancel_lines[] = {"busy 1", "mute 1", NULL};
-static const flyt_migration_phase cancel_phases[] = {FLYT_MIGRATION_COPYING, FLYT_MIGRATION_STOPPING,
-                                                     FLYT_MIGRATION_ARRIVED};
 
 static void test_cancel(void **state)
 {
@@ -720,15 +617,15 @@ static void test_cancel(void **state)
         struct test_far far;
         test_far_open(&far, test);
         test_migration_enter(test, programs, 2);
-        if (cancel_lines[i])
-            test_program_say(test, &programs[0], cancel_lines[i], "0");
+        if (test_send_lines[i])
+            test_program_say(test, &programs[0], test_send_lines[i], "0");
         test_far_start(&far);
-        if (!cancel_lines[i])
+        if (!test_send_lines[i])
             test_far_take_all(&far, programs, 2);
-        test_far_until(&far, cancel_phases[i]);
+        test_far_until(&far, test_send_phases[i]);
         assert_int_equal(flyt_node_migration_cancel(test_migration_of(test), "it was ended"), 0);
-        failed(&far, "it was ended");
-        stayed(&far, programs, 2);
+        test_send_failed(&far, "it was ended");
+        test_send_stayed(&far, programs, 2);
         test_far_close(&far);
     }
 }
@@ -745,10 +642,10 @@ static void test_a_switch_that_comes_early(void **state)
     test_program_say(test, &program, "busy 1", "0");
     test_far_start(&far);
     test_far_until(&far, FLYT_MIGRATION_COPYING);
-    assert_int_equal(do_switch(test, &err), FLYT_STATUS_CONFLICT);
+    assert_int_equal(test_send_do_switch(test, &err), FLYT_STATUS_CONFLICT);
     test_contains(err.text, "not everything has arrived");
-    failed(&far, "not everything has arrived"); /* as it was answered */
-    stayed(&far, &program, 1);
+    test_send_failed(&far, "not everything has arrived"); /* as it was answered */
+    test_send_stayed(&far, &program, 1);
     test_far_close(&far);
 }
 
@@ -760,12 +657,12 @@ static void test_the_switch_fails(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, programs, 2);
+    test_send_arrive(&far, programs, 2);
     test_node_make_fail(test, "node.send.switch:error", NULL);
-    assert_int_equal(do_switch(test, &err), FLYT_STATUS_CONFLICT);
-    failed(&far, "node.send.switch");
+    assert_int_equal(test_send_do_switch(test, &err), FLYT_STATUS_CONFLICT);
+    test_send_failed(&far, "node.send.switch");
     test_node_make_fail(test, NULL, NULL);
-    stayed(&far, programs, 2);
+    test_send_stayed(&far, programs, 2);
     test_far_close(&far);
 }
 
@@ -778,14 +675,14 @@ static void test_the_state_cannot_be_kept(void **state)
     char path[128];
 
     test_far_open(&far, test);
-    arrive(&far, &program, 1);
+    test_send_arrive(&far, &program, 1);
     snprintf(path, sizeof path, "%s/state.json.part", test->folder);
     assert_int_equal(mkdir(path, 0700), 0);
-    assert_int_equal(do_switch(test, &err), FLYT_STATUS_CONFLICT);
+    assert_int_equal(test_send_do_switch(test, &err), FLYT_STATUS_CONFLICT);
     test_contains(err.text, "state file cannot be written");
-    failed(&far, "state file cannot be written");
+    test_send_failed(&far, "state file cannot be written");
     assert_int_equal(rmdir(path), 0);
-    stayed(&far, &program, 1);
+    test_send_stayed(&far, &program, 1);
     test_far_close(&far);
 }
 
@@ -796,11 +693,11 @@ static void test_a_session_is_ended_when_it_has_arrived(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, programs, 2);
+    test_send_arrive(&far, programs, 2);
     flyt_node_move_end_session(test_node_server(test, &programs[0]), "an operator has ended this session");
-    failed(&far, "it has ended while it stood still");
+    test_send_failed(&far, "it has ended while it stood still");
     close(programs[0].fd);
-    stayed(&far, &programs[1], 1);
+    test_send_stayed(&far, &programs[1], 1);
     test_far_close(&far);
 }
 
@@ -811,11 +708,11 @@ static void test_a_server_dies_when_it_has_arrived(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, programs, 2);
+    test_send_arrive(&far, programs, 2);
     kill(test_node_server(test, &programs[0])->pid, SIGKILL);
-    failed(&far, "ended unexpectedly");
+    test_send_failed(&far, "ended unexpectedly");
     close(programs[0].fd);
-    stayed(&far, &programs[1], 1);
+    test_send_stayed(&far, &programs[1], 1);
     test_far_close(&far);
 }
 
@@ -826,265 +723,11 @@ static void test_the_allocation_is_removed_before(void **state)
     struct test_far far;
 
     test_far_open(&far, test);
-    arrive(&far, &program, 1);
+    test_send_arrive(&far, &program, 1);
     test_node_remove_now(test, test_one.id);
     test_far_until(&far, FLYT_MIGRATION_FAILED);
     test_contains(test_migration_of(test)->text, "was taken back");
     close(program.fd);
-    test_far_close(&far);
-}
-
-/* ---- after the switch ---- */
-
-/* The one that was left, of which nothing is shown. */
-static struct flyt_node_server *left_server(struct test_node *test, const struct test_program *program)
-{
-    for (struct flyt_node_server *server = test->node.servers; server; server = server->next)
-        if (server->allocation && server->session_id == program->session_id)
-            return server;
-    return NULL;
-}
-
-static bool is_gone(struct test_node *test, void *program)
-{
-    return !left_server(test, program);
-}
-
-static void returned(struct test_node *test, struct test_program *programs, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++)
-        test_migration_go_on(test, &programs[i]);
-}
-
-static void test_it_is_sent_back(void **state)
-{
-    struct test_node *test = *state;
-    struct test_program programs[2];
-    struct flyt_error err;
-    struct test_far far;
-
-    test_far_open(&far, test);
-    arrive(&far, programs, 2);
-    all_leave(test, programs, 2);
-    assert_int_equal(flyt_node_send_back(test_migration_of(test), "its client did not come", &err), FLYT_STATUS_OK);
-    assert_int_equal(flyt_node_send_back(test_migration_of(test), "once more", &err), FLYT_STATUS_OK);
-    returned(test, programs, 2);
-    failed(&far, "its client did not come");
-    assert_int_equal(flyt_node_send_back(test_migration_of(test), "and again", &err), FLYT_STATUS_OK);
-    assert_int_equal(count_shown(test), 2);
-    stayed(&far, programs, 2);
-    test_far_close(&far);
-}
-
-static void test_it_is_sent_back_before_it_has_left(void **state)
-{
-    struct test_node *test = *state;
-    struct test_program program;
-    struct flyt_error err;
-    struct test_far far;
-
-    test_far_open(&far, test);
-    arrive(&far, &program, 1);
-    assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not switched", &err), FLYT_STATUS_OK);
-    failed(&far, "it was not switched");
-    stayed(&far, &program, 1);
-    test_far_close(&far);
-}
-
-/* Whether its server has said so, and that was read. */
-static bool goes_on(struct test_node *test, void *program)
-{
-    return !test_node_server(test, program)->move;
-}
-
-/* Sent back, and its client does not come. */
-static void test_a_client_that_does_not_return(void **state)
-{
-    struct test_node *test = *state;
-    struct test_program programs[2];
-    struct flyt_error err;
-    struct test_far far;
-
-    test_far_open(&far, test);
-    arrive(&far, programs, 2);
-    all_leave(test, programs, 2);
-    assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not taken", &err), FLYT_STATUS_OK);
-    test_migration_go_on(test, &programs[0]);
-    test_node_until(test, goes_on, &programs[0], "that it goes on");
-    test->node.switch_ms = 1;
-    test_node_until(test, is_gone, &programs[1], "the end of the other one");
-    test->node.switch_ms = TEST_LONG_MS;
-    test_far_until(&far, FLYT_MIGRATION_FAILED);
-    test_contains(test_migration_of(test)->text, "it was not taken");
-    stayed(&far, programs, 1);
-    test_far_close(&far);
-}
-
-static bool has_told_loss(struct test_node *test, void *unused)
-{
-    return strstr(test->last_event, "migration.session_lost");
-}
-
-/* Nobody misses it, until somebody wants it back. */
-static void test_a_left_server_dies(void **state)
-{
-    struct test_node *test = *state;
-
-    for (unsigned is_sent_back = 0; is_sent_back < 2; is_sent_back++) {
-        struct test_program programs[2];
-        struct flyt_error err;
-        struct test_far far;
-        test_far_open(&far, test);
-        arrive(&far, programs, 2);
-        all_leave(test, programs, 2);
-        unsigned before = test->event_count;
-        kill(left_server(test, &programs[0])->pid, SIGKILL);
-        test_node_until(test, is_gone, &programs[0], "its end");
-        test_node_run(test, 50);
-        assert_int_equal(test->event_count, before);
-        assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_SWITCHING);
-        assert_int_equal(come(test, &programs[0]), FLYT_HANDSHAKE_BUSY);
-        if (is_sent_back) {
-            assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not taken", &err), FLYT_STATUS_OK);
-            test_node_until(test, has_told_loss, NULL, "migration.session_lost");
-            assert_int_equal(come(test, &programs[0]), FLYT_HANDSHAKE_NO_SESSION);
-            test_migration_go_on(test, &programs[1]);
-            failed(&far, "it was not taken");
-            stayed(&far, &programs[1], 1);
-        } else {
-            take_back(test, 2);
-            flyt_node_migrations_fini(&test->node);
-        }
-        test_far_close(&far);
-    }
-}
-
-/* LEAVE does not reach it: the other node has it, and here it ends. */
-static void test_a_program_is_not_told(void **state)
-{
-    struct test_node *test = *state;
-    struct test_program programs[2];
-    struct test_far far;
-
-    test_far_open(&far, test);
-    arrive(&far, programs, 2);
-    test_node_make_fail(test, "node.send.leave:error:2", NULL);
-    let_leave(test);
-    test_node_until(test, is_gone, &programs[1], "its end");
-    test_node_make_fail(test, NULL, NULL);
-    test_contains(test_program_ask(test, &programs[1], NULL), "killed: it was to go on at another node");
-    close(programs[1].fd);
-    is_told_to_leave(test, &programs[0]);
-    assert_int_equal(come(test, &programs[1]), FLYT_HANDSHAKE_BUSY);
-    take_back(test, 1);
-    test_far_close(&far);
-}
-
-/* It is the other node's to end. */
-static void test_a_left_session_is_not_known(void **state)
-{
-    struct test_node *test = *state;
-    struct test_program program;
-    struct test_far far;
-
-    test_far_open(&far, test);
-    arrive(&far, &program, 1);
-    assert_non_null(flyt_node_server_find(&test->node, program.session_id));
-    all_leave(test, &program, 1);
-    assert_null(flyt_node_server_find(&test->node, program.session_id));
-    assert_non_null(left_server(test, &program));
-    take_back(test, 1);
-    test_far_close(&far);
-}
-
-/* ---- the node manager is restarted ---- */
-
-static bool is_served(struct test_node *test, void *user)
-{
-    const struct flyt_node_server *server = left_server(test, user);
-
-    return server && server->extents.count;
-}
-
-static void restart(struct test_node *test, struct test_program *programs, unsigned count)
-{
-    test_node_stop(test);
-    test_node_start(test);
-    for (unsigned i = 0; i < count; i++)
-        test_node_until(test, is_served, &programs[i], "the server comes back");
-}
-
-static void test_a_restart_before_the_switch(void **state)
-{
-    struct test_node *test = *state;
-
-    for (unsigned i = 0; i < 3; i++) {
-        struct test_program programs[2];
-        struct test_far far;
-        test_far_open(&far, test);
-        test_migration_enter(test, programs, 2);
-        if (cancel_lines[i])
-            test_program_say(test, &programs[0], cancel_lines[i], "0");
-        test_far_start(&far);
-        if (!cancel_lines[i])
-            test_far_take_all(&far, programs, 2);
-        test_far_until(&far, cancel_phases[i]);
-        restart(test, programs, 2);
-        assert_null(test->node.migrations);
-        test_node_until_warm(test);
-        test_migration_stayed(test, programs, 2);
-        test_node_leave(test, &test_one, programs, 2);
-        test_migration_forget(test);
-        test_far_close(&far);
-    }
-}
-
-static void test_a_restart_after_the_switch(void **state)
-{
-    struct test_node *test = *state;
-
-    for (unsigned is_sent_back = 0; is_sent_back < 2; is_sent_back++) {
-        struct test_program programs[2];
-        struct flyt_error err;
-        struct test_far far;
-        test_far_open(&far, test);
-        arrive(&far, programs, 2);
-        all_leave(test, programs, 2);
-        restart(test, programs, 2);
-        assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_SWITCHING);
-        assert_int_equal(do_switch(test, &err), FLYT_STATUS_OK);
-        assert_int_equal(count_shown(test), 0);
-        for (unsigned i = 0; i < 2; i++)
-            assert_int_equal(come(test, &programs[i]), FLYT_HANDSHAKE_BUSY);
-        if (is_sent_back) {
-            assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not taken", &err), FLYT_STATUS_OK);
-            returned(test, programs, 2);
-            failed(&far, "it was not taken");
-            test_node_until_warm(test);
-            stayed(&far, programs, 2);
-        } else {
-            take_back(test, 2);
-            flyt_node_migrations_fini(&test->node);
-        }
-        test_far_close(&far);
-    }
-}
-
-/* Its end comes when the state says that they may leave, and no program has been told so. */
-static void test_a_restart_within_the_switch(void **state)
-{
-    struct test_node *test = *state;
-    struct test_program programs[2];
-    struct test_far far;
-
-    test_far_open(&far, test);
-    arrive(&far, programs, 2);
-    assert_int_equal(flyt_node_left_add(&test->node, test_one.id, TEST_MIGRATION_ID), 0);
-    assert_int_equal(flyt_node_save(&test->node), 0);
-    restart(test, programs, 2);
-    failed(&far, "had not left when the node manager was restarted");
-    test_node_until_warm(test);
-    stayed(&far, programs, 2);
     test_far_close(&far);
 }
 
@@ -1123,15 +766,6 @@ int main(void)
         TEST_NODE(test_a_session_is_ended_when_it_has_arrived),
         TEST_NODE(test_a_server_dies_when_it_has_arrived),
         TEST_NODE(test_the_allocation_is_removed_before),
-        TEST_NODE(test_it_is_sent_back),
-        TEST_NODE(test_it_is_sent_back_before_it_has_left),
-        TEST_NODE(test_a_client_that_does_not_return),
-        TEST_NODE(test_a_left_server_dies),
-        TEST_NODE(test_a_program_is_not_told),
-        TEST_NODE(test_a_left_session_is_not_known),
-        TEST_NODE(test_a_restart_before_the_switch),
-        TEST_NODE(test_a_restart_after_the_switch),
-        TEST_NODE(test_a_restart_within_the_switch),
     };
 
     signal(SIGPIPE, SIG_IGN);

@@ -1,0 +1,40 @@
+/*
+ * Fixture of tests of programs that leave for another node (send.h): what is done again and again, on top of the node
+ * that is played (test_far.h). A check that does not hold ends the test.
+ */
+#ifndef FLYT_NODE_TEST_SEND_H
+#define FLYT_NODE_TEST_SEND_H
+
+#include "control/node/send.h"
+#include "control/node/test_far.h"
+
+enum { TEST_SEND_PROGRAM_PID = 99 };
+
+/* What servers are told so that a migration stays in a phase; NULL, for the last: nothing, and everything arrives. */
+extern const char *const test_send_lines[];
+extern const flyt_migration_phase test_send_phases[];
+
+/* The order to switch; *ret_err has why not. */
+flyt_status test_send_do_switch(struct test_node *test, struct flyt_error *ret_err);
+/* It is taken. */
+void test_send_let_leave(struct test_node *test);
+/* What a program's client sees of it. */
+void test_send_is_told_to_leave(struct test_node *test, struct test_program *program);
+/* Both, with all of them. */
+void test_send_all_leave(struct test_node *test, struct test_program *programs, unsigned count);
+/* Begins, and everything is at the other node. */
+void test_send_arrive(struct test_far *far, struct test_program *programs, unsigned count);
+/* Sessions that the cluster manager is told of. */
+unsigned test_send_count_shown(struct test_node *test);
+/* Whether the migration has ended; for test_node_until. */
+bool test_send_is_done(struct test_node *test, void *unused);
+/* The other node has them: the allocation is taken back, what was left ends, and nobody hears of it. */
+void test_send_take_back(struct test_node *test, unsigned count);
+/* The migration fails, with these words in its reason. */
+void test_send_failed(struct test_far *far, const char *words);
+/* And the programs go on where they were. */
+void test_send_stayed(struct test_far *far, struct test_program *programs, unsigned count);
+/* A program begins, or tries to. */
+flyt_handshake_status test_send_come(struct test_node *test, struct test_program *program);
+
+#endif
