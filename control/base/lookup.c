@@ -2,8 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +10,7 @@
 #include <sys/eventfd.h>
 
 #include "rpc/base/descriptors.h"
+#include "rpc/base/thread.h"
 
 enum { PORT_TEXT_BYTES = 8 };
 
@@ -57,23 +56,11 @@ static void *lookup_main(void *user)
 
 static int start_thread(struct flyt_lookup *lookup)
 {
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    pthread_t thread;
-
-    int status = pthread_attr_init(&attributes);
-    if (status)
-        return -status;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     atomic_fetch_add_explicit(&lookup->ref_count, 1, memory_order_relaxed);
-    status = pthread_create(&thread, &attributes, lookup_main, lookup);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+    int status = flyt_thread_start("flyt-lookup", lookup_main, lookup);
     if (status)
         flyt_lookup_free(lookup);
-    return -status;
+    return status;
 }
 
 int flyt_lookup_new(const struct flyt_url *url, struct flyt_lookup **ret_lookup)

@@ -85,23 +85,6 @@ bool flyt_node_loading_is_done(const struct flyt_node_loading *loading)
     return loading->stage == FLYT_NODE_LOADING_OVER && !loading->target;
 }
 
-/* One that has the session is ended without a word to its program, which comes again. */
-static void end_target(struct flyt_node_loading *loading)
-{
-    struct flyt_node_server *target = loading->target;
-
-    if (!target || target->state == FLYT_NODE_SERVER_ENDING)
-        return;
-    flyt_node_link_queue_clear(&target->queue);
-    flyt_node_resume_fail(target);
-    if (target->allocation) {
-        flyt_node_server_set_state(target, FLYT_NODE_SERVER_ENDING);
-        flyt_node_server_kill(target);
-    } else {
-        flyt_node_server_end(target, NULL);
-    }
-}
-
 /* A session that waits for its client, or has it, is ended by others, soon. */
 void flyt_node_loading_drop(struct flyt_node_loading *loading, const char *reason)
 {
@@ -114,7 +97,7 @@ void flyt_node_loading_drop(struct flyt_node_loading *loading, const char *reaso
         free_session(loading);
     loading->session = NULL;
     loading->stage = FLYT_NODE_LOADING_OVER;
-    end_target(loading);
+    flyt_node_resume_end_target(loading->target);
     if (is_waiting) {
         session->prepared = NULL;
         flyt_node_resume_end(session, reason);

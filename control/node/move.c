@@ -147,7 +147,7 @@ void flyt_node_move_cancel(struct flyt_node_move *move)
     if (move->migration->sending && move->times.stop_ns) /* it has stood still for nothing */
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     flyt_node_move_source_let_go(move);
-    flyt_node_move_target_end(move);
+    flyt_node_resume_end_target(move->target);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
@@ -156,9 +156,9 @@ void flyt_node_move_return(struct flyt_node_move *move)
     if (move->stage < FLYT_NODE_MOVE_LEFT) {
         flyt_node_move_cancel(move);
     } else if (move->stage == FLYT_NODE_MOVE_GIVEN) {
-        flyt_node_move_target_end(move); /* its end makes it the source's again */
+        flyt_node_resume_end_target(move->target); /* its end makes it the source's again */
     } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_LEFT) {
-        flyt_node_move_target_end(move);
+        flyt_node_resume_end_target(move->target);
         move->source->has_gone = false;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT) {
@@ -170,7 +170,7 @@ void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
 {
     struct flyt_node_server *source = move->source;
 
-    flyt_node_move_target_end(move);
+    flyt_node_resume_end_target(move->target);
     flyt_node_move_source_let_go(move);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     if (source && source->state == FLYT_NODE_SERVER_AWAY)
@@ -203,7 +203,7 @@ static void advance_switch(struct flyt_node_move *move)
         return;
     if (move->stage == FLYT_NODE_MOVE_GIVEN) {
         flyt_node_move_fail(move, -ETIMEDOUT, "its new server process has not said in time that it goes on");
-        flyt_node_move_target_end(move);
+        flyt_node_resume_end_target(move->target);
     } else {
         flyt_node_move_lose(move, "its program was to go on at another server process, and has not come in time");
     }
@@ -354,7 +354,7 @@ static void lose_running_source(struct flyt_node_move *move, const struct flyt_n
         flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
     else if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending && !move->migration->is_committed)
         flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
-    flyt_node_move_target_end(move);
+    flyt_node_resume_end_target(move->target);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
@@ -390,7 +390,7 @@ bool flyt_node_move_exit(struct flyt_node_server *server)
         if (move->stage != FLYT_NODE_MOVE_OVER) {
             if (!is_by_will)
                 flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-            flyt_node_move_target_end(move);
+            flyt_node_resume_end_target(move->target);
             flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
         }
     }
@@ -406,7 +406,7 @@ void flyt_node_move_forget(struct flyt_node_server *session)
         return;
     move->source = NULL;
     session->move = NULL;
-    flyt_node_move_target_end(move);
+    flyt_node_resume_end_target(move->target);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 

@@ -138,7 +138,7 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
         return -ENOENT;
     if (move && move->stage == FLYT_NODE_MOVE_GIVEN) {
         flyt_node_move_fail(move, -ECONNRESET, "its program has lost its new server process");
-        flyt_node_move_target_end(move);
+        flyt_node_resume_end_target(move->target);
         return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
     }
     if (move && move->stage == FLYT_NODE_MOVE_LEFT && (move->outcome || !move->target || move->target->hand_over))

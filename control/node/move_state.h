@@ -94,9 +94,6 @@ void flyt_node_move_target_look(struct flyt_node_move *move);
 void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd);
 /* Forgets what was made there, closing it, and what was kept for it. */
 void flyt_node_move_target_forget(struct flyt_node_move *move);
-/* It is of no use any more. One that has the session is ended without a word to its program, which comes again. There
- * may be none. */
-void flyt_node_move_target_end(struct flyt_node_move *move);
 /* The target's process has ended. */
 void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_server *target);
 

@@ -383,22 +383,6 @@ void flyt_node_move_target_forget(struct flyt_node_move *move)
     forget_libraries(move);
 }
 
-void flyt_node_move_target_end(struct flyt_node_move *move)
-{
-    struct flyt_node_server *target = move->target;
-
-    if (!target || target->state == FLYT_NODE_SERVER_ENDING)
-        return;
-    flyt_node_link_queue_clear(&target->queue);
-    flyt_node_resume_fail(target);
-    if (target->allocation) {
-        flyt_node_server_set_state(target, FLYT_NODE_SERVER_ENDING);
-        flyt_node_server_kill(target);
-    } else {
-        flyt_node_server_end(target, NULL);
-    }
-}
-
 void flyt_node_move_target_lose(struct flyt_node_move *move, struct flyt_node_server *target)
 {
     bool is_by_will = target->state == FLYT_NODE_SERVER_ENDING && *target->end_reason && !target->fault.is_hit;

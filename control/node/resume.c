@@ -299,6 +299,20 @@ void flyt_node_resume_fail(struct flyt_node_server *server)
     free_hand_over(server);
 }
 
+void flyt_node_resume_end_target(struct flyt_node_server *server)
+{
+    if (!server || server->state == FLYT_NODE_SERVER_ENDING)
+        return;
+    flyt_node_link_queue_clear(&server->queue);
+    flyt_node_resume_fail(server);
+    if (server->allocation) {
+        flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
+        flyt_node_server_kill(server);
+    } else {
+        flyt_node_server_end(server, NULL);
+    }
+}
+
 static bool has_gone(int fd)
 {
     struct pollfd end = {.fd = fd, .events = POLLRDHUP};

@@ -56,6 +56,9 @@ int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_serv
                           const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes);
 /* The server's process has ended, or it is to be forgotten: if it was being given a session, that waits again. */
 void flyt_node_resume_fail(struct flyt_node_server *server);
+/* A server that is to have a session, or has got one that is not through, is ended, without a word to the session's
+ * program, which comes again. NULL, or one that is being ended: nothing. */
+void flyt_node_resume_end_target(struct flyt_node_server *server);
 
 /* Ends one that waits, or all of an allocation, soon. */
 void flyt_node_resume_end(struct flyt_node_server *session, const char *reason);

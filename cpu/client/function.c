@@ -6,6 +6,7 @@
 #include "cpu/client/stream_record.h"
 #include "cpu/client/thread.h"
 #include "rpc/base/log.h"
+#include "rpc/base/thread.h"
 
 struct flyt_function {
     struct flyt_record record;

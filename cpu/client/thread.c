@@ -1,7 +1,6 @@
 #include "cpu/client/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include "cpu/client/stream_record.h"
 
@@ -104,21 +103,4 @@ void flyt_thread_forked(void)
     threads.first = flyt_thread_self;
     if (threads.first)
         threads.first->next = threads.first->previous = NULL;
-}
-
-int flyt_thread_start(const char *name, void *(*run)(void *), void *user)
-{
-    sigset_t all, old;
-    pthread_attr_t attributes;
-    pthread_t id;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* the new thread inherits it */
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    int error = pthread_create(&id, &attributes, run, user);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (!error)
-        pthread_setname_np(id, name);
-    return -error;
 }

@@ -57,8 +57,4 @@ bool flyt_thread_push(struct flyt_thread *thread, uint64_t context_id);
 /* In a forked child: the locks start afresh; records of threads that do not exist any more are forgotten. */
 void flyt_thread_forked(void);
 
-/* Starts a detached thread that blocks every signal: handlers belong to the program's own threads. 0 or a negative
- * errno. `name` has at most 15 characters. */
-int flyt_thread_start(const char *name, void *(*run)(void *), void *user);
-
 #endif

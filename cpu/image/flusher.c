@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
+#include "rpc/base/thread.h"
 
 struct flyt_flusher {
     int fd; /* -1: nothing to be flushed */
@@ -103,25 +103,14 @@ static void *run(void *user)
 
 /* ---- beginning and end ---- */
 
-/* Detached, and without signals: they are for others. 0 or a negative errno. */
+/* 0 or a negative errno. */
 static int start(struct flyt_flusher *flusher)
 {
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    pthread_t thread;
-    int status = pthread_attr_init(&attributes);
-    if (status)
-        return -status;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     flusher->users++;
-    status = pthread_create(&thread, &attributes, run, flusher);
+    int status = flyt_thread_start("flyt-flusher", run, flusher);
     if (status)
         flusher->users--;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return -status;
+    return status;
 }
 
 int flyt_flusher_new(int fd, const char *point, void (*changed)(void *user), void *user,

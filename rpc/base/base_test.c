@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +23,7 @@
 #include "rpc/base/idtable.h"
 #include "rpc/base/log.h"
 #include "rpc/base/sha256.h"
+#include "rpc/base/thread.h"
 #include "rpc/base/url.h"
 
 /* ---- errors and log ---- */
@@ -375,6 +377,38 @@ static void test_room_for_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
+/* ---- threads ---- */
+
+static void *look_around(void *user)
+{
+    sigset_t blocked;
+    char name[16] = "";
+
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    /* Whoever started it names it, soon. */
+    while (strcmp(name, "flyt-test") != 0)
+        pthread_getname_np(pthread_self(), name, sizeof name);
+    char found = sigismember(&blocked, SIGTERM) && sigismember(&blocked, SIGUSR1) ? 'y' : 'n';
+    return write(*(int *)user, &found, 1) == 1 ? NULL : user;
+}
+
+static void test_threads_that_nobody_joins(void **state)
+{
+    sigset_t before, after;
+    int ends[2];
+    char found = 0;
+
+    assert_int_equal(pipe(ends), 0);
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    assert_int_equal(flyt_thread_start("flyt-test", look_around, &ends[1]), 0);
+    assert_int_equal(read(ends[0], &found, 1), 1);
+    assert_int_equal(found, 'y');
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    assert_int_equal(sigismember(&after, SIGTERM), sigismember(&before, SIGTERM));
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void test_descriptors_travel_with_payload(void **state)
 {
     int pair[2], pipe_ends[2], fds[FLYT_DESCRIPTORS_MAX];
@@ -442,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_idtable_from_many_threads),
         cmocka_unit_test(test_ids_by_rule),
         cmocka_unit_test(test_room_for_descriptors),
+        cmocka_unit_test(test_threads_that_nobody_joins),
         cmocka_unit_test(test_descriptors_travel_with_payload),
         cmocka_unit_test(test_auto_close),
     };
