@@ -91,11 +91,30 @@ static flyt_status check_held(const struct flyt_held *held, struct flyt_error *e
     return FLYT_STATUS_OK;
 }
 
+/* One for this call, of this node; NULL: the call has been answered, with `status` where that is not OK. */
+static struct flyt_saving *new_saving(struct flyt_call *call, flyt_status status, struct flyt_error *err,
+                                      const struct flyt_node *node, const char *folder, unsigned timeout_s)
+{
+    struct flyt_saving *saving = NULL;
+
+    if (status == FLYT_STATUS_OK && !(saving = flyt_saving_new(flyt_call_cluster(call), 0)))
+        status = refuse(err, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
+    if (!saving) {
+        flyt_call_outcome(call, status, "%s", err->text);
+        return NULL;
+    }
+    saving->call = call;
+    saving->timeout_s = timeout_s;
+    flyt_call_who(call, saving->who);
+    snprintf(saving->node, sizeof saving->node, "%s", node->key);
+    snprintf(saving->folder, sizeof saving->folder, "%s", folder);
+    return saving;
+}
+
 void flyt_serve_checkpoint(struct flyt_call *call, void *data)
 {
     const flyt_checkpoint_args *args = data;
     struct flyt_cluster *cluster = flyt_call_cluster(call);
-    struct flyt_saving *saving = NULL;
     struct flyt_held *held = NULL;
     struct flyt_error err = {0};
 
@@ -106,24 +125,17 @@ void flyt_serve_checkpoint(struct flyt_call *call, void *data)
         status = find_held(cluster, args, &held, &err);
     if (status == FLYT_STATUS_OK)
         status = check_held(held, &err);
-    if (status == FLYT_STATUS_OK && !(saving = flyt_saving_new(cluster, 0)))
-        status = refuse(&err, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
-    if (status != FLYT_STATUS_OK) {
-        flyt_call_outcome(call, status, "%s", err.text);
+    struct flyt_saving *saving =
+        new_saving(call, status, &err, held ? held->node : NULL, args->folder, args->timeout_s);
+    if (!saving)
         return;
-    }
-    saving->call = call;
     saving->allocation_id = held->id;
     saving->session_id = args->session_id;
     saving->leaves_running = args->leave_running;
     saving->is_full = args->full;
     saving->packing = args->packing;
     saving->stop_ms = args->stop_ms;
-    saving->timeout_s = args->timeout_s;
-    flyt_call_who(call, saving->who);
     snprintf(saving->vm_ip, sizeof saving->vm_ip, "%s", held->vm_ip);
-    snprintf(saving->node, sizeof saving->node, "%s", held->node->key);
-    snprintf(saving->folder, sizeof saving->folder, "%s", args->folder);
     flyt_saving_start(saving);
 }
 
@@ -179,7 +191,6 @@ void flyt_serve_restore(struct flyt_call *call, void *data)
 {
     const flyt_restore_args *args = data;
     struct flyt_cluster *cluster = flyt_call_cluster(call);
-    struct flyt_saving *saving = NULL;
     struct flyt_node *node = NULL;
     struct flyt_error err = {0};
 
@@ -190,17 +201,9 @@ void flyt_serve_restore(struct flyt_call *call, void *data)
         status = find_node(cluster, args, &node, &err);
     if (status == FLYT_STATUS_OK && !node->is_registered)
         status = refuse(&err, FLYT_STATUS_UNAVAILABLE, "node %s is not connected", node->key);
-    if (status == FLYT_STATUS_OK && !(saving = flyt_saving_new(cluster, 0)))
-        status = refuse(&err, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
-    if (status != FLYT_STATUS_OK) {
-        flyt_call_outcome(call, status, "%s", err.text);
+    struct flyt_saving *saving = new_saving(call, status, &err, node, args->folder, args->timeout_s);
+    if (!saving)
         return;
-    }
-    saving->call = call;
     saving->is_restore = true;
-    saving->timeout_s = args->timeout_s;
-    flyt_call_who(call, saving->who);
-    snprintf(saving->node, sizeof saving->node, "%s", node->key);
-    snprintf(saving->folder, sizeof saving->folder, "%s", args->folder);
     flyt_saving_start(saving);
 }

@@ -201,17 +201,11 @@ static void test_a_restart_before_the_switch(void **state)
 {
     struct test_node *test = *state;
 
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < TEST_SEND_PHASES; i++) {
         struct test_program programs[2];
         struct test_far far;
         test_far_open(&far, test);
-        test_migration_enter(test, programs, 2);
-        if (test_send_lines[i])
-            test_program_say(test, &programs[0], test_send_lines[i], "0");
-        test_far_start(&far);
-        if (!test_send_lines[i])
-            test_far_take_all(&far, programs, 2);
-        test_far_until(&far, test_send_phases[i]);
+        test_send_reach(&far, programs, i);
         restart(test, programs, 2);
         assert_null(test->node.migrations);
         test_node_until_warm(test);

@@ -612,17 +612,11 @@ static void test_cancel(void **state)
 {
     struct test_node *test = *state;
 
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < TEST_SEND_PHASES; i++) {
         struct test_program programs[2];
         struct test_far far;
         test_far_open(&far, test);
-        test_migration_enter(test, programs, 2);
-        if (test_send_lines[i])
-            test_program_say(test, &programs[0], test_send_lines[i], "0");
-        test_far_start(&far);
-        if (!test_send_lines[i])
-            test_far_take_all(&far, programs, 2);
-        test_far_until(&far, test_send_phases[i]);
+        test_send_reach(&far, programs, i);
         assert_int_equal(flyt_node_migration_cancel(test_migration_of(test), "it was ended"), 0);
         test_send_failed(&far, "it was ended");
         test_send_stayed(&far, programs, 2);

@@ -10,10 +10,6 @@
 #include "control/node/left.h"
 #include "control/node/report.h"
 
-const char *const test_send_lines[] = {"busy 1", "mute 1", NULL};
-const flyt_migration_phase test_send_phases[] = {FLYT_MIGRATION_COPYING, FLYT_MIGRATION_STOPPING,
-                                                 FLYT_MIGRATION_ARRIVED};
-
 flyt_status test_send_do_switch(struct test_node *test, struct flyt_error *ret_err)
 {
     *ret_err = (struct flyt_error){0};
@@ -49,6 +45,22 @@ void test_send_arrive(struct test_far *far, struct test_program *programs, unsig
     test_migration_enter(far->test, programs, count);
     test_far_start(far);
     test_far_take_all(far, programs, count);
+}
+
+void test_send_reach(struct test_far *far, struct test_program *programs, unsigned number)
+{
+    /* What a server is told so that it stays there; the last: nothing. */
+    static const char *const lines[TEST_SEND_PHASES] = {"busy 1", "mute 1", NULL};
+    static const flyt_migration_phase phases[TEST_SEND_PHASES] = {FLYT_MIGRATION_COPYING, FLYT_MIGRATION_STOPPING,
+                                                                  FLYT_MIGRATION_ARRIVED};
+
+    test_migration_enter(far->test, programs, 2);
+    if (lines[number])
+        test_program_say(far->test, &programs[0], lines[number], "0");
+    test_far_start(far);
+    if (!lines[number])
+        test_far_take_all(far, programs, 2);
+    test_far_until(far, phases[number]);
 }
 
 unsigned test_send_count_shown(struct test_node *test)

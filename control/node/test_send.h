@@ -8,11 +8,7 @@
 #include "control/node/send.h"
 #include "control/node/test_far.h"
 
-enum { TEST_SEND_PROGRAM_PID = 99 };
-
-/* What servers are told so that a migration stays in a phase; NULL, for the last: nothing, and everything arrives. */
-extern const char *const test_send_lines[];
-extern const flyt_migration_phase test_send_phases[];
+enum { TEST_SEND_PROGRAM_PID = 99, TEST_SEND_PHASES = 3 };
 
 /* The order to switch; *ret_err has why not. */
 flyt_status test_send_do_switch(struct test_node *test, struct flyt_error *ret_err);
@@ -24,6 +20,9 @@ void test_send_is_told_to_leave(struct test_node *test, struct test_program *pro
 void test_send_all_leave(struct test_node *test, struct test_program *programs, unsigned count);
 /* Begins, and everything is at the other node. */
 void test_send_arrive(struct test_far *far, struct test_program *programs, unsigned count);
+/* Begins, with two programs, and stays in a phase in which it can still fail: number 0 to TEST_SEND_PHASES - 1, of
+ * copying, stopping, and everything being at the other node. */
+void test_send_reach(struct test_far *far, struct test_program *programs, unsigned number);
 /* Sessions that the cluster manager is told of. */
 unsigned test_send_count_shown(struct test_node *test);
 /* Whether the migration has ended; for test_node_until. */
