@@ -467,8 +467,7 @@ bool flyt_node_loading_hides(const struct flyt_node_server *server)
 
 void flyt_node_loading_describe(const struct flyt_node_server *session, struct flyt_server_link_resume *ret_resume)
 {
-    *ret_resume = (struct flyt_server_link_resume){
-        .extent_count = session->extents.count, .last_extent_id = session->extents.last_id, .is_made = 1};
+    ret_resume->is_made = 1;
 }
 
 void flyt_node_loading_given(struct flyt_node_server *session)

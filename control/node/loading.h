@@ -143,7 +143,7 @@ bool flyt_node_loading_hides(const struct flyt_node_server *server);
 
 /* ---- for resume.c: `session` waits for its client, and session->prepared is its server ---- */
 
-/* What RESUME says of it. */
+/* What RESUME says of it besides its extents. */
 void flyt_node_loading_describe(const struct flyt_node_server *session, struct flyt_server_link_resume *ret_resume);
 /* The server has it: `session` is about to be freed. */
 void flyt_node_loading_given(struct flyt_node_server *session);

@@ -141,13 +141,18 @@ bool flyt_node_move_is_done(const struct flyt_node_move *move)
 
 void flyt_node_move_cancel(struct flyt_node_move *move)
 {
+    struct flyt_node_server *source = move->source;
+    bool is_away = source && source->state == FLYT_NODE_SERVER_AWAY;
+
     flyt_node_move_disconnect(move);
-    if (move->source && move->stage >= FLYT_NODE_MOVE_ASKED && move->stage < FLYT_NODE_MOVE_LEFT)
+    if (source && !is_away && move->stage >= FLYT_NODE_MOVE_ASKED && move->stage < FLYT_NODE_MOVE_LEFT)
         flyt_node_move_source_go_on(move);
     if (move->migration->sending && move->times.stop_ns) /* it has stood still for nothing */
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     flyt_node_move_source_let_go(move);
     flyt_node_resume_end_target(move->target);
+    if (is_away && !move->may_stay)
+        flyt_node_resume_end(source, "its server process has ended, and it does not move");
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
@@ -358,6 +363,17 @@ static void lose_running_source(struct flyt_node_move *move, const struct flyt_n
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
+/* Before LEAVE: whether what is at the target, or on its way there, is the session as its server process has left it.
+ */
+static bool is_all_there(const struct flyt_node_move *move, const struct flyt_node_server *source)
+{
+    if (move->stage < FLYT_NODE_MOVE_LOADING || move->stage >= FLYT_NODE_MOVE_LEFT || move->migration->sending ||
+        move->outcome || !move->target || source->state != FLYT_NODE_SERVER_SERVING || source->fault.is_hit ||
+        !source->record)
+        return false;
+    return flyt_call_record_read(source->record).begun <= move->stopped.sequence;
+}
+
 bool flyt_node_move_exit(struct flyt_node_server *server)
 {
     struct flyt_node_move *move = server->move;
@@ -369,6 +385,11 @@ bool flyt_node_move_exit(struct flyt_node_server *server)
     if (move->target == server) {
         flyt_node_move_target_lose(move, server);
         return false;
+    }
+    if (is_all_there(move, server)) {
+        server->move = move;
+        move->may_stay = flyt_node_resume_may_wait(server);
+        return true;
     }
     if (move->stage < FLYT_NODE_MOVE_LEFT) {
         lose_running_source(move, server);

@@ -16,7 +16,9 @@
  *   RETURNING  the target has gone: TAKE_BACK at the source, with the entries in the ledgers as they were
  *
  * When the target says that the session goes on, the source's memory is let go of and it is ended. A session whose
- * source dies in LEFT waits without a process (resume.h), to be given to the target that has been prepared.
+ * source dies in LEFT waits without a process (resume.h), to be given to the target that has been prepared; so does one
+ * whose source dies from LOADING on, where the source's record says that nothing was executed behind the call at which
+ * it stopped. Its client may not know how far that had come: the source's record goes with RESUME.
  *
  * By way of the host: where the two GPUs cannot reach each other's memory (a MIRROR's source has said -ENOLINK, and the
  * migration has begun anew with kind SEND). The target is a warm server as ever; when it is prepared it is given
@@ -112,11 +114,12 @@ struct flyt_node_move {
     struct flyt_node_move_library *libraries_first, *libraries_last;
     unsigned library_count;
     size_t library_bytes;
-    unsigned extent_count, awaited_count;     /* of these, not made yet */
-    uint64_t asked_ms;                        /* when the last MAKE was sent */
-    bool is_ready;                            /* the source is: STOP may come */
-    bool was_moved;                           /* the session goes on at the target */
-    bool is_taken_back;                       /* RETURNING: the source has its client's connection */
+    unsigned extent_count, awaited_count; /* of these, not made yet */
+    uint64_t asked_ms;                    /* when the last MAKE was sent */
+    bool is_ready;                        /* the source is: STOP may come */
+    bool was_moved;                       /* the session goes on at the target */
+    bool is_taken_back;                   /* RETURNING: the source has its client's connection */
+    bool may_stay; /* the source has died before LEAVE: its session can go on without the target, too */
     struct flyt_server_link_move_state state; /* the last one */
     struct flyt_server_link_stopped stopped;
     uint64_t standstill_us; /* from STOP until the session went on; SEND: until it had left, or went on here */
@@ -188,7 +191,10 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
  * changed, and the client is to try again. */
 int flyt_node_move_take_client(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
                                const void *record, size_t bytes);
-/* For resume.c, which gives the session to the target. What RESUME says of it. */
+/* Of a session that waits without a process: whether its client can be given to nobody yet, because its VM's others
+ * have not all stopped. */
+bool flyt_node_move_is_undecided(const struct flyt_node_server *session);
+/* For resume.c, which gives the session to the target. What RESUME says of it; *ret_resume has the source's record. */
 void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_server_link_resume *ret_resume);
 /* Right before SESSION: the entries in the ledgers become the target's, all or none. 0 or a negative errno. */
 int flyt_node_move_charge(struct flyt_node_move *move, uint64_t target_id);

@@ -105,10 +105,29 @@ void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_se
 
 /* ---- its connection ---- */
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_server_link_resume *ret_resume)
 {
-    *ret_resume = (struct flyt_server_link_resume){
-        .extent_count = move->stopped.extent_count, .last_extent_id = move->stopped.last_extent_id, .is_made = 1};
+    const uint64_t sequence = move->stopped.sequence;
+
+    ret_resume->extent_count = move->stopped.extent_count;
+    ret_resume->last_extent_id = move->stopped.last_extent_id;
+    ret_resume->is_made = 1;
+    if (!ret_resume->has_record)
+        return;
+    /* STOPPED says as much of it; what the record has above that was done there and is not at the target. */
+    ret_resume->begun = larger(ret_resume->begun, sequence);
+    ret_resume->executed = larger(ret_resume->executed, sequence);
+    ret_resume->completed = larger(ret_resume->completed, sequence);
+}
+
+bool flyt_node_move_is_undecided(const struct flyt_node_server *session)
+{
+    return session->move && session->move->stage < FLYT_NODE_MOVE_LEFT;
 }
 
 int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation, const void *token,

@@ -71,9 +71,15 @@ void flyt_node_move_leave(struct flyt_node_move *move)
     bool is_sent = move->migration->sending != NULL;
 
     /* One that is being ended leaves by its end. */
-    if (move->stage != FLYT_NODE_MOVE_LOADED || move->source->state != FLYT_NODE_SERVER_SERVING ||
+    if (move->stage != FLYT_NODE_MOVE_LOADED ||
+        (move->source->state != FLYT_NODE_SERVER_SERVING && move->source->state != FLYT_NODE_SERVER_AWAY) ||
         flyt_node_move_is_made_to_fail(move, is_sent ? "node.send.leave" : "node.migrate.leave"))
         return;
+    if (move->source->state == FLYT_NODE_SERVER_AWAY) { /* its client looks for it already */
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
+        move->times.leave_ns = flyt_clock_ns();
+        return;
+    }
     struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_LEAVE);
     message->stop.move_id = move->move_id;
     /* The other node, and who knows where that is, decide how long. */

@@ -249,6 +249,8 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
 
     if (session && session->state == FLYT_NODE_SERVER_AWAY && taker_of(session))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
+    if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_move_is_undecided(session))
+        return flyt_error_set(err, -EBUSY, "it is not decided yet where the session goes on");
     if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_clock_ms() < session->away_until_ms) {
         *ret_session = session;
         return 0;
@@ -424,15 +426,22 @@ static int give_session(struct flyt_node_server *server, struct flyt_server_link
     return status;
 }
 
+/* One that is moved has stopped, so that its record can be read though its process may be there. */
 static void describe(const struct flyt_node_server *session, struct flyt_server_link_resume *ret_resume)
 {
+    const struct flyt_call_state left_at = session->record ? flyt_call_record_read(session->record) : session->left_at;
+
     *ret_resume = (struct flyt_server_link_resume){.extent_count = session->extents.count,
                                                    .last_extent_id = session->extents.last_id,
-                                                   .has_record = session->has_left_at,
-                                                   .begun = session->left_at.begun,
-                                                   .executed = session->left_at.executed,
-                                                   .completed = session->left_at.completed,
-                                                   .error_count = session->left_at.error_count};
+                                                   .has_record = session->has_left_at || session->record,
+                                                   .begun = left_at.begun,
+                                                   .executed = left_at.executed,
+                                                   .completed = left_at.completed,
+                                                   .error_count = left_at.error_count};
+    if (session->move)
+        flyt_node_move_describe(session->move, ret_resume);
+    else if (session->prepared)
+        flyt_node_loading_describe(session, ret_resume);
 }
 
 static int give_all(struct flyt_node_server *server)
@@ -448,10 +457,6 @@ static int give_all(struct flyt_node_server *server)
     if (!hand_over->has_begun) {
         message.kind = FLYT_SERVER_LINK_RESUME;
         describe(hand_over->session, &message.resume);
-        if (hand_over->session->move)
-            flyt_node_move_describe(hand_over->session->move, &message.resume);
-        else if (hand_over->session->prepared)
-            flyt_node_loading_describe(hand_over->session, &message.resume);
         status = flyt_server_link_send(server->link_fd, &message, NULL, 0);
         if (status)
             return status;

@@ -7,7 +7,8 @@
  * writes: `begun` before it executes a call, `executed` when every call up to that one was executed (after which errors
  * have been counted), `completed` when their work is done, too. None of them is ever ahead of the truth; the last two
  * may be behind it. They go back but once, when the session goes on behind another number (resume.h). Nobody reads it
- * before the process has ended: a dead process's writes are all there, in their order.
+ * before the process has ended, or has stopped its session to be left (STOPPED): a dead process's writes are all there,
+ * in their order, and one that has stopped writes nothing more.
  */
 #ifndef FLYT_TRANSPORT_CALL_RECORD_H
 #define FLYT_TRANSPORT_CALL_RECORD_H
@@ -47,7 +48,7 @@ int flyt_call_record_new(struct flyt_call_record **ret_record, int *ret_fd);
  * none; or a negative errno. */
 int flyt_call_record_map(int fd, const struct flyt_call_record **ret_record);
 
-/* What it says, of a server that has ended. */
+/* What it says, of a server that has ended or stopped. */
 struct flyt_call_state flyt_call_record_read(const struct flyt_call_record *record);
 
 /* NULL is allowed. */
