@@ -296,7 +296,7 @@ flyt_handshake_status flyt_node_arrival_connect(struct flyt_node *node, int fd,
     }
     if (flyt_fault_point("node.receive.connect") == FLYT_FAULT_ERROR) {
         flyt_error_set(err, -EIO, "a test lets it fail at node.receive.connect");
-        return FLYT_HANDSHAKE_BUSY;
+        return FLYT_HANDSHAKE_DENIED;
     }
     flyt_handshake_status status = find_place(receive, &credentials, args, &arrival, err);
     if (status != FLYT_HANDSHAKE_OK)
