@@ -46,7 +46,8 @@ static bool are_in_order(int link_fd, const int *fds, unsigned stream_count)
     return is_good;
 }
 
-static void make_one(struct fake *fake, uint64_t id, uint64_t bytes, uint64_t word)
+/* Whether it may go on: one that has no memory takes nothing any more, and acknowledges nothing. */
+static bool make_one(struct fake *fake, uint64_t id, uint64_t bytes, uint64_t word)
 {
     unsigned index = (unsigned)id % FAKE_EXTENTS_MAX;
 
@@ -57,11 +58,12 @@ static void make_one(struct fake *fake, uint64_t id, uint64_t bytes, uint64_t wo
         fake->message.data_bytes = 0;
         fake->message.made.outcome = -ENOMEM; /* its extent is there already: it begins as the message's */
         fake_put(fake);
-        return;
+        return true;
     }
     fake_target_make(fake);
     if (fake->extents[index].fd)
         fake_write_word(fake->extents[index].fd, word);
+    return fake->extents[index].fd;
 }
 
 static void forget_one(struct fake *fake, uint64_t id)
@@ -91,8 +93,10 @@ static int obey_node(struct fake *fake, const int *fds, const struct flyt_server
         a = b = c = 0;
         *word = 0;
         sscanf(line, "%7s %" SCNu64 " %" SCNu64 " %" SCNu64, word, &a, &b, &c);
-        if (!strcmp(word, "make"))
-            make_one(fake, a, b, c);
+        if (!strcmp(word, "make") && !make_one(fake, a, b, c))
+            return -ENOMEM;
+        else if (!strcmp(word, "make"))
+            continue;
         else if (!strcmp(word, "gone"))
             forget_one(fake, a);
         else if (!strcmp(word, "keys"))
@@ -115,7 +119,9 @@ void fake_receive(struct fake *fake, const int *fds, unsigned fd_count)
 
     int outcome = obey_node(fake, fds, &from.streams);
     if (outcome)
-        sentence = outcome == -EPIPE ? "the other node has gone" : "that is no image";
+        sentence = outcome == -EPIPE    ? "the other node has gone"
+                   : outcome == -ENOMEM ? "there is no memory"
+                                        : "that is no image";
     else if (flyt_fault_point("fake.state") == FLYT_FAULT_ERROR)
         outcome = -EXDEV;
     if (outcome == -EXDEV)
