@@ -49,6 +49,7 @@ static void send_moved(struct flyt_session *session)
     flyt_connection_call_back(session->connection, FLYT_BACK_PROGRESS, (xdrproc_t)xdr_flyt_progress, &progress);
     flyt_connection_call_back(session->connection, FLYT_BACK_MOVED, (xdrproc_t)xdr_flyt_back_moved, &moved);
     session->move.is_moved_due = false;
+    flyt_fault_point("move.moved");
 }
 
 bool flyt_left_advance(struct flyt_session *session)

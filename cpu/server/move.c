@@ -354,6 +354,7 @@ static void drain(struct flyt_session *session)
         return;
     }
     self->sequence = session->received_sequence;
+    flyt_execution_write(session); /* nobody else will, and it is to say as much as STOPPED */
     self->drained_ns = session->clock_ns();
     self->step = FLYT_MOVE_LAST;
     if (!is_failing(session, "move.last") && is_copied(self))
@@ -367,6 +368,7 @@ static void tell_all(struct flyt_session *session, int fd)
         return; /* too late: that is seen where all time limits are */
     tell_stopped(session, 0, NULL, fd);
     session->move.step = FLYT_MOVE_STOPPED;
+    is_failing(session, "move.told");
 }
 
 /* Of an image: the state is given to its writer, which tells when all is there. */
