@@ -368,6 +368,11 @@ static void on_prepared(struct flyt_node_loading *loading, const struct flyt_ser
             FAIL(loading, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be given what it is made from: %s",
                  strerror(-status));
     } else if (loading->stage == FLYT_NODE_LOADING_LOADING && prepared->move_id == loading->move_id) {
+        if (loading->is_running && prepared->has_stopped) { /* its client may not know what it had done there */
+            loading->session->has_left_at = true;
+            loading->session->left_at = (struct flyt_call_state){prepared->sequence, prepared->sequence,
+                                                                 prepared->sequence, prepared->error_count};
+        }
         set_stage(loading, FLYT_NODE_LOADING_LOADED);
         loading->ops->loaded(loading, prepared);
     }

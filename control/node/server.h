@@ -93,7 +93,7 @@ struct flyt_node_server {
     struct flyt_server_link_need need; /* for which it waits; number 0: for none */
 
     const struct flyt_call_record *record; /* what it executes; NULL: that is not known */
-    bool has_left_at;                      /* AWAY: how far its process had come when it ended: */
+    bool has_left_at;                      /* AWAY: how far its process had come when it ended, or was left: */
     struct flyt_call_state left_at;        /* so far */
 
     struct flyt_node_link_queue queue;          /* of messages that it may not take at once */

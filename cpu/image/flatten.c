@@ -22,6 +22,8 @@ struct flatten {
     flyt_checkpoint_range *allocations;
     uint64_t allocation_count;
     flyt_checkpoint_sequence sequence;
+    bool has_stopped;
+    flyt_checkpoint_stopped stopped;
     bool has_memory; /* extents and allocations were put */
     /* The module image whose parts come. */
     unsigned char *image;
@@ -101,6 +103,10 @@ static int look_ahead(struct flatten *self, struct flyt_checkpoint_reader *reade
         return take_allocations(self, &record->body->allocations);
     if (record->type == FLYT_CHECKPOINT_SEQUENCE)
         self->sequence = record->body->sequence;
+    if (record->type == FLYT_CHECKPOINT_STOPPED) {
+        self->has_stopped = true;
+        self->stopped = record->body->stopped;
+    }
     return 0;
 }
 
@@ -335,6 +341,8 @@ static int flatten(struct flatten *self, struct link *link, int fd)
     }
     if (!status)
         status = flyt_checkpoint_put_sequence(self->writer, &self->sequence, self->err);
+    if (!status && self->has_stopped)
+        status = flyt_checkpoint_put_stopped(self->writer, self->stopped.error_count, self->err);
     return status ? status : flyt_checkpoint_put_end(self->writer, self->err);
 }
 

@@ -78,6 +78,7 @@ static const struct flyt_record_type types[] = {
     [FLYT_CHECKPOINT_PAGES] = {"pages", (xdrproc_t)xdr_flyt_checkpoint_pages, 3, 8, 8},
     [FLYT_CHECKPOINT_SEQUENCE] = {"sequence", (xdrproc_t)xdr_flyt_checkpoint_sequence, 3, 8, 9},
     [FLYT_CHECKPOINT_END] = {"end", (xdrproc_t)xdr_flyt_checkpoint_end, 9, 9, 10},
+    [FLYT_CHECKPOINT_STOPPED] = {"stopped", (xdrproc_t)xdr_flyt_checkpoint_stopped, 9, 9, 9},
     [FLYT_CHECKPOINT_HASH_KEY] = {"hash key", (xdrproc_t)xdr_flyt_checkpoint_hash_key, 1, 2, 2},
     [FLYT_CHECKPOINT_STREAMS] = {"streams", (xdrproc_t)xdr_flyt_checkpoint_streams, 1, 2, 2},
     [FLYT_CHECKPOINT_ELSEWHERE] = {"pages elsewhere", (xdrproc_t)xdr_flyt_checkpoint_elsewhere, 3, 8, 8},

@@ -75,6 +75,7 @@ union flyt_checkpoint_body {
     flyt_checkpoint_streams streams;
     flyt_checkpoint_elsewhere elsewhere;
     flyt_checkpoint_alive alive;
+    flyt_checkpoint_stopped stopped;
 };
 
 /* One row for each type. */

@@ -370,6 +370,18 @@ static int take_sequence(struct flyt_checkpoint_rules *rules, const flyt_checkpo
     return 0;
 }
 
+static int take_stopped(struct flyt_checkpoint_rules *rules, const flyt_checkpoint_stopped *stopped,
+                        struct flyt_error *err)
+{
+    const flyt_checkpoint_sequence *sequence = &rules->totals.sequence;
+
+    if (rules->totals.has_stopped || sequence->completed != sequence->received)
+        return refuse(err, "its program has stopped twice, or before its calls were completed");
+    rules->totals.has_stopped = true;
+    rules->totals.error_count = stopped->error_count;
+    return 0;
+}
+
 uint64_t flyt_checkpoint_rules_pages(const struct flyt_checkpoint_rules *rules)
 {
     uint64_t page_count = rules->totals.elsewhere_page_count;
@@ -446,6 +458,9 @@ int flyt_checkpoint_rules_take(struct flyt_checkpoint_rules *rules, uint32_t typ
         break;
     case FLYT_CHECKPOINT_SEQUENCE:
         status = take_sequence(rules, &body->sequence, err);
+        break;
+    case FLYT_CHECKPOINT_STOPPED:
+        status = take_stopped(rules, &body->stopped, err);
         break;
     case FLYT_CHECKPOINT_HASH_KEY:
         status = take_hash_key(rules, err);

@@ -33,6 +33,8 @@ struct flyt_checkpoint_totals {
     bool has_streams; /* it was written for one reader, who answers */
     uint32_t stream_count;
     flyt_checkpoint_sequence sequence;
+    bool has_stopped; /* and errors until then: */
+    uint64_t error_count;
 };
 
 /* A module image or a global that comes in parts. */

@@ -78,9 +78,10 @@ static int put(struct flyt_checkpoint_writer *writer, uint32_t type, const void 
                uint32_t payload_bytes, struct flyt_error *err)
 {
     unsigned char *encoded = writer->head + FLYT_RECORD_HEAD_BYTES;
+    bool is_optional = type == FLYT_CHECKPOINT_HASH_KEY || type == FLYT_CHECKPOINT_STOPPED;
     struct flyt_record_head head = {.type = type,
                                     .number = writer->rules.totals.record_count,
-                                    .flags = type == FLYT_CHECKPOINT_HASH_KEY ? FLYT_RECORD_OPTIONAL : 0,
+                                    .flags = is_optional ? FLYT_RECORD_OPTIONAL : 0,
                                     .payload_bytes = payload_bytes,
                                     .payload_checksum = flyt_checkpoint_checksum(0, payload, payload_bytes)};
     struct flyt_error why;
@@ -171,6 +172,13 @@ int flyt_checkpoint_put_sequence(struct flyt_checkpoint_writer *writer, const fl
                                  struct flyt_error *err)
 {
     return put(writer, FLYT_CHECKPOINT_SEQUENCE, sequence, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_stopped(struct flyt_checkpoint_writer *writer, uint64_t error_count, struct flyt_error *err)
+{
+    const flyt_checkpoint_stopped body = {error_count};
+
+    return put(writer, FLYT_CHECKPOINT_STOPPED, &body, NULL, 0, err);
 }
 
 int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_error *err)

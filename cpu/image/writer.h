@@ -2,7 +2,7 @@
  * Writes a checkpoint image to a descriptor: a file (file.h makes one that is there whole or not at all) or a socket.
  *
  * Order of calls: new; put_slot; then for each round put_round, extents, allocations, module images and objects,
- * globals, pages; at last put_sequence and put_end. A file has one round, a migration as many as it takes: what comes
+ * globals, pages; at last put_sequence, put_stopped and put_end. A file has one round, a migration as many as it takes: what comes
  * later overrides. The rules (rules.h) are those of the reader: nothing is written that it would refuse.
  *
  * Every put writes before it returns and blocks as the descriptor does; page contents go out by writev(2) without a
@@ -86,6 +86,8 @@ int flyt_checkpoint_put_alive(struct flyt_checkpoint_writer *writer, uint64_t id
 /* Without a parent every page of every extent must have come. */
 int flyt_checkpoint_put_sequence(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_sequence *sequence,
                                  struct flyt_error *err);
+/* Behind put_sequence with three times the same number, where the program has stopped there; at most once. */
+int flyt_checkpoint_put_stopped(struct flyt_checkpoint_writer *writer, uint64_t error_count, struct flyt_error *err);
 int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_error *err);
 
 /* What was put so far. Lives as long as the writer. */

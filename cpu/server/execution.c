@@ -43,7 +43,12 @@ void flyt_execution_count_error(struct flyt_session *session)
 {
     const struct flyt_execution *self = &session->execution;
     if (self->record)
-        flyt_call_record_set(&self->record->error_count, session->page.error_count - self->error_base);
+        flyt_call_record_set(&self->record->error_count, flyt_execution_error_count(session));
+}
+
+uint64_t flyt_execution_error_count(const struct flyt_session *session)
+{
+    return session->page.error_count - session->execution.error_base;
 }
 
 /* Where tests end the process: "memory_alloc.begun", say. */

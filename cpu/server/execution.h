@@ -35,6 +35,9 @@ void flyt_execution_attach(struct flyt_session *session);
 /* An error has been counted for the page, and is about to be told. */
 void flyt_execution_count_error(struct flyt_session *session);
 
+/* Of the client's last connection: what was handed to it. */
+uint64_t flyt_execution_error_count(const struct flyt_session *session);
+
 /* Nothing of the call has been done yet, nor has it been said that it could be. */
 void flyt_execution_begin(const struct flyt_call *call);
 /* A call's handler has done what it does now, and errors are counted. */

@@ -323,6 +323,10 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
     case FLYT_CHECKPOINT_SEQUENCE:
         self->sequence = record->body->sequence.received;
         return 0;
+    case FLYT_CHECKPOINT_STOPPED:
+        self->session->prepare.has_stopped = true;
+        self->session->prepare.error_count = record->body->stopped.error_count;
+        return 0;
     default:
         return flyt_error_set(self->err, -ENOTSUP, "%s has records of type %d, which this server cannot make",
                               image_name, (int)record->type);

@@ -28,13 +28,17 @@ bool flyt_prepare_takes(uint32_t kind)
 
 /* Answers with PREPARED; what has failed is kept. */
 static int answer(struct flyt_given *given, struct flyt_server_link_message *message, int link_fd, uint64_t move_id,
-                  uint64_t sequence, const struct flyt_error *err)
+                  const struct flyt_prepare *state, const struct flyt_error *err)
 {
     if (err->code && !given->err.code)
         given->err = *err;
     message->kind = FLYT_SERVER_LINK_PREPARED;
-    message->prepared =
-        (struct flyt_server_link_prepared){.move_id = move_id, .outcome = err->code, .sequence = sequence};
+    message->prepared = (struct flyt_server_link_prepared){.move_id = move_id, .outcome = err->code};
+    if (state && !err->code) {
+        message->prepared.sequence = state->sequence;
+        message->prepared.has_stopped = state->has_stopped;
+        message->prepared.error_count = state->error_count;
+    }
     flyt_server_link_say(message, err->code ? err->text : NULL);
     return flyt_server_link_send(link_fd, message, NULL, 0);
 }
@@ -318,7 +322,7 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
     const size_t before = given->count;
     uint64_t sequence = 0;
     int status = 0;
-    session->prepare.has_state = false;
+    session->prepare.has_state = session->prepare.has_stopped = false;
     if (given->err.code)
         err = given->err;
     else if (!session->prepare.is_begun)
@@ -333,7 +337,7 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
         return status;
     session->prepare.has_state = !err.code;
     session->prepare.sequence = sequence;
-    return answer(given, message, link_fd, move_id, err.code ? 0 : sequence, &err);
+    return answer(given, message, link_fd, move_id, &session->prepare, &err);
 }
 
 /* ---- RECEIVE ---- */
@@ -370,7 +374,8 @@ static int tell_done(void *user, uint64_t sequence)
     struct telling *telling = user;
     telling->session->prepare.has_state = true;
     telling->session->prepare.sequence = sequence;
-    return answer(telling->given, telling->message, telling->link_fd, telling->move_id, sequence, &none);
+    return answer(telling->given, telling->message, telling->link_fd, telling->move_id, &telling->session->prepare,
+                  &none);
 }
 
 static int take_receive(struct flyt_session *session, struct flyt_given *given,
@@ -380,7 +385,7 @@ static int take_receive(struct flyt_session *session, struct flyt_given *given,
     struct telling telling = {session, given, message, order.move_id, link_fd};
     const struct flyt_load_teller teller = {tell_one_made, tell_one_gone, tell_done, &telling};
     struct flyt_error err = {0};
-    session->prepare.has_state = false;
+    session->prepare.has_state = session->prepare.has_stopped = false;
     explicit_bzero(&message->receive, sizeof message->receive);
     if (given->err.code)
         err = given->err;

@@ -27,9 +27,11 @@ struct flyt_session;
 
 /* All zero: nothing was prepared. */
 struct flyt_prepare {
-    bool is_begun;     /* PREPARE came */
-    bool has_state;    /* STATE came, and nothing behind it that the program's going on elsewhere would bring */
-    uint64_t sequence; /* the last call that this state knows of: the program goes on behind that one, or not here */
+    bool is_begun;        /* PREPARE came */
+    bool has_state;       /* STATE came, and nothing behind it that the program's going on elsewhere would bring */
+    uint64_t sequence;    /* the last call that this state knows of: the program goes on behind that one, or not here */
+    bool has_stopped;     /* of has_state: it says that the program had stopped there, and: */
+    uint64_t error_count; /* that were told to its client until then, over its last connection */
     struct flyt_server_link_session granted; /* PREPARE's */
     struct flyt_prepared_library *first;
     unsigned library_count;

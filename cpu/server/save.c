@@ -523,6 +523,8 @@ static int write_image(struct save *self, int fd, uint64_t sequence)
         status = put_variable(self, &self->variables[i], &self->places[i]);
     if (!status)
         status = flyt_checkpoint_put_sequence(self->writer, &numbers, self->err);
+    if (!status)
+        status = flyt_checkpoint_put_stopped(self->writer, flyt_execution_error_count(self->session), self->err);
     return status ? status : flyt_checkpoint_put_end(self->writer, self->err);
 }
 

@@ -323,8 +323,10 @@ struct flyt_server_link_library {
 struct flyt_server_link_prepared {
     uint64_t move_id; /* 0: PREPARE's */
     int32_t outcome;  /* 0 or a negative errno; -EXDEV: a variable has come to be elsewhere */
-    uint32_t reserved;
+    uint32_t
+        has_stopped;   /* 0 or 1: the image says that the program had stopped there, all calls being complete, and: */
     uint64_t sequence; /* STATE's: what the image says; else 0 */
+    uint64_t error_count; /* that its client had been told until then */
 };
 
 struct flyt_server_link_resume {
@@ -552,7 +554,7 @@ _Static_assert(sizeof(struct flyt_server_link_stop) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_stopped) == 88, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_library) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_made) == 40, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_prepared) == 24, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_prepared) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_returned) == 8, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_message, session) == 8, "link layout");
 
