@@ -131,6 +131,8 @@ void fake_receive(struct fake *fake, const int *fds, unsigned fd_count)
     fake->message.kind = FLYT_SERVER_LINK_PREPARED;
     fake->message.prepared = (struct flyt_server_link_prepared){
         .move_id = from.move_id, .outcome = outcome, .sequence = outcome ? 0 : fake->sequence};
+    fake->message.prepared.has_stopped = !outcome;
+    fake->message.prepared.error_count = 3;
     flyt_server_link_say(&fake->message, sentence);
     fake_put(fake);
     for (unsigned i = 0; i < fd_count; i++)

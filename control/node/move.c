@@ -367,9 +367,9 @@ static void lose_running_source(struct flyt_node_move *move, const struct flyt_n
  */
 static bool is_all_there(const struct flyt_node_move *move, const struct flyt_node_server *source)
 {
-    if (move->stage < FLYT_NODE_MOVE_LOADING || move->stage >= FLYT_NODE_MOVE_LEFT || move->migration->sending ||
-        move->outcome || !move->target || source->state != FLYT_NODE_SERVER_SERVING || source->fault.is_hit ||
-        !source->record)
+    if (move->stage < FLYT_NODE_MOVE_LOADING || move->stage >= FLYT_NODE_MOVE_LEFT || move->outcome ||
+        (!move->target && !move->migration->sending) || source->state != FLYT_NODE_SERVER_SERVING ||
+        source->fault.is_hit || !source->record)
         return false;
     return flyt_call_record_read(source->record).begun <= move->stopped.sequence;
 }
@@ -425,6 +425,8 @@ void flyt_node_move_forget(struct flyt_node_server *session)
 
     if (!move)
         return;
+    if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending)
+        flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
     move->source = NULL;
     session->move = NULL;
     flyt_node_resume_end_target(move->target);

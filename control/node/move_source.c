@@ -7,6 +7,7 @@
 #include "control/node/allocation.h"
 #include "control/node/hear.h"
 #include "control/node/migration.h"
+#include "control/node/resume.h"
 #include "control/node/send.h"
 #include "control/node/share.h"
 #include "rpc/base/clock.h"
@@ -66,6 +67,32 @@ void flyt_node_move_source_go_on(struct flyt_node_move *move)
     flyt_node_link_queue_send(&move->source->queue, message, -1); /* where it has gone, its end says so */
 }
 
+/* There is nobody to be told. Of one that goes on at another node nothing is left here. */
+static void leave_dead(struct flyt_node_move *move)
+{
+    struct flyt_node_server *source = move->source;
+
+    move->times.leave_ns = flyt_clock_ns();
+    if (!move->migration->sending) {
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
+        return;
+    }
+    move->standstill_us = (move->times.leave_ns - move->times.stop_ns) / 1000;
+    move->was_moved = true;
+    source->has_gone = true;
+    flyt_node_move_source_let_go(move);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
+    flyt_node_resume_end(source, "");
+}
+
+void flyt_node_move_source_forsake(struct flyt_node_move *move)
+{
+    move->source->has_gone = true;
+    flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
+    flyt_node_server_kill(move->source);
+}
+
 void flyt_node_move_leave(struct flyt_node_move *move)
 {
     bool is_sent = move->migration->sending != NULL;
@@ -76,8 +103,7 @@ void flyt_node_move_leave(struct flyt_node_move *move)
         flyt_node_move_is_made_to_fail(move, is_sent ? "node.send.leave" : "node.migrate.leave"))
         return;
     if (move->source->state == FLYT_NODE_SERVER_AWAY) { /* its client looks for it already */
-        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
-        move->times.leave_ns = flyt_clock_ns();
+        leave_dead(move);
         return;
     }
     struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_LEAVE);

@@ -1,9 +1,11 @@
 /* Tests of two node managers, between which programs move (send.h, receive.h), with fake servers on both sides. */
+#include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -160,6 +162,50 @@ static void test_nobody_runs(void **state)
     test_receive_until(nodes->to, FLYT_MIGRATION_DONE);
     test_node_remove_now(nodes->from, test_one.id);
     until(nodes, FLYT_MIGRATION_DONE);
+}
+
+static bool is_away(struct test_node *test, void *program)
+{
+    return test_node_is_away(test, program);
+}
+
+/* One server dies when all has arrived: nobody has told its program where it goes on, or what it had done. */
+static void test_a_source_dies(void **state)
+{
+    struct nodes *nodes = *state;
+    struct test_program programs[2];
+    struct flyt_error err;
+    uint64_t sequence;
+    char text[120];
+
+    test_migration_enter(nodes->from, programs, 2);
+    test_program_say(nodes->from, &programs[0], "record 2 2 2 3", "0");
+    order(nodes, false);
+    until(nodes, FLYT_MIGRATION_ARRIVED);
+    assert_int_equal(kill(test_node_server(nodes->from, &programs[0])->pid, SIGKILL), 0);
+    test_node_until(nodes->from, is_away, &programs[0], "the session waits without a process");
+    test_program_say(nodes->from, &programs[0], NULL, "gone");
+    close(programs[0].fd);
+    assert_int_equal(test_node_try_to_come(nodes->from, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
+    test_receive_must_switch(nodes->to, 2);
+    assert_int_equal(flyt_node_send_switch(sent(nodes), &err), FLYT_STATUS_OK);
+    test_program_say(nodes->from, &programs[1], NULL, "moved for ever");
+    close(programs[1].fd);
+    assert_int_equal(test_node_try_to_come(nodes->from, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
+    for (unsigned i = 0; i < 2; i++) {
+        test_node_come_back(nodes->to, &test_one, &programs[i]);
+        assert_int_equal(sscanf(test_program_ask(nodes->to, &programs[i], "state"), "%" SCNu64, &sequence), 1);
+        snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64 " %" PRIu64 " 3", sequence, sequence, sequence);
+        test_program_say(nodes->to, &programs[i], "left", text);
+        test_program_say(nodes->to, &programs[i], "read 1", "4711");
+        test_program_say(nodes->to, &programs[i], "go_on", "0");
+    }
+    test_receive_until(nodes->to, FLYT_MIGRATION_DONE);
+    test_node_remove_now(nodes->from, test_one.id);
+    until(nodes, FLYT_MIGRATION_DONE);
+    for (unsigned i = 0; i < 2; i++)
+        test_program_say(nodes->to, &programs[i], "drop 1", "8388608");
+    test_node_leave(nodes->to, &test_one, programs, 2);
 }
 
 /* The first stop comes to nothing: it arrives with the second one. */
@@ -327,6 +373,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_session, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_three_sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nobody_runs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_source_dies, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_it_is_tried_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_target_gives_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_source_gives_up, set_up, tear_down),

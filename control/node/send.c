@@ -174,7 +174,8 @@ static const char *find_obstacle(const struct flyt_node_migration *migration)
         if (move->outcome)
             return move->sentence;
         if (move->stage != FLYT_NODE_MOVE_OVER &&
-            (move->stage != FLYT_NODE_MOVE_LOADED || move->source->state != FLYT_NODE_SERVER_SERVING))
+            (move->stage != FLYT_NODE_MOVE_LOADED ||
+             (move->source->state != FLYT_NODE_SERVER_SERVING && move->source->state != FLYT_NODE_SERVER_AWAY)))
             return "a program is being ended";
     }
     return flyt_fault_point("node.send.switch") == FLYT_FAULT_ERROR ? "a test lets it fail at node.send.switch" : NULL;
@@ -186,7 +187,7 @@ flyt_status flyt_node_send_switch(struct flyt_node_migration *migration, struct 
         return FLYT_STATUS_OK;
     /* What sources have said, and was not read, decides: one may go on already. */
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
-        if (move->source)
+        if (move->source && move->source->state != FLYT_NODE_SERVER_AWAY)
             flyt_node_server_hear_all(move->source);
     const char *obstacle = find_obstacle(migration);
     if (!obstacle && keep(migration, true))
@@ -208,19 +209,14 @@ flyt_status flyt_node_send_switch(struct flyt_node_migration *migration, struct 
 
 void flyt_node_send_forgive(struct flyt_node_migration *migration)
 {
-    char reason[512];
-
     for (struct flyt_node_move *move = migration->moves; move; move = move->next) {
         if (!move->outcome)
             continue;
-        snprintf(reason, sizeof reason, "it was to go on at another node, and was not told: %.400s", move->sentence);
-        flyt_warn("migration %016" PRIx64 ": program %s, vm=%s: %s", migration->id, move->program, migration->vm_ip,
-                  reason);
+        flyt_warn("migration %016" PRIx64 ": program %s, vm=%s: it is to go on at another node, and cannot be told: %s",
+                  migration->id, move->program, migration->vm_ip, move->sentence);
         move->outcome = 0;
-        if (move->source) {
-            move->source->has_gone = false;
-            flyt_node_server_end(move->source, reason);
-        }
+        if (move->source && move->stage == FLYT_NODE_MOVE_LOADED)
+            flyt_node_move_source_forsake(move);
     }
 }
 

@@ -22,10 +22,11 @@
  * transfer may be under way. Otherwise the connection is lost: nobody could say what was executed. Calls that nobody
  * had begun, written or not, are sent by the new connection, which continues the sequence numbers; data streams are
  * opened again when they are needed. The channel connects to the same address with the same credentials and the
- * session's token, for FLYT_CHANNEL_RESUME_MS while nobody answers or the answer is "busy". What flyt_channel_info
- * tells stays what the first server said; the new one must have the same session, as many devices, and every procedure
- * that the first had. A protocol error, a `fatal` notice that came before, and closing are never followed by a
- * resumption.
+ * session's token, for FLYT_CHANNEL_RESUME_MS while nobody answers or the answer is "busy". Where the server had
+ * stopped the program it was about to be moved: then FLYT_CHANNEL_STOPPED_MS, and every other time `locate` is asked
+ * where. What flyt_channel_info tells stays what the first server said; the new one must have the same session, as many
+ * devices, and every procedure that the first had. A protocol error, a `fatal` notice that came before, and closing are
+ * never followed by a resumption.
  *
  * A server can stop the program (FLYT_BACK_STOP): from then on a call that has no number yet waits at a gate, until the
  * server lets it go on (FLYT_BACK_GO_ON), or the session goes on elsewhere. What was begun is sent whole: calls with a
@@ -53,7 +54,7 @@ struct flyt_channel;
 
 /* How long a connection to another server is tried for, from the end of the old one on, where the server has not said
  * how long; and for how long a refusal is not for good where each try asks for new credentials. */
-enum { FLYT_CHANNEL_RESUME_MS = 10000, FLYT_CHANNEL_URL_BYTES = 512 };
+enum { FLYT_CHANNEL_RESUME_MS = 10000, FLYT_CHANNEL_STOPPED_MS = 60000, FLYT_CHANNEL_URL_BYTES = 512 };
 
 /* Where a session is, and what proves that the program may have it. */
 struct flyt_channel_place;
@@ -92,11 +93,11 @@ struct flyt_channel_handlers {
      */
     int (*resume)(void *user, struct flyt_channel *fresh, struct flyt_error *err);
     /*
-     * Where a session that was moved is now (FLYT_MOVED_ASK_AGAIN); called before each try, from a thread of the
-     * channel; `attempt` counts from 0. *place is what was last used, and is left so where it holds. May block, and
-     * closing waits for it. What place->credentials.data points to stays until the next call. 0, or a negative errno
-     * with a sentence: -EACCES, -ENODEV and -EPROTO are refusals, after others it is called again. May be NULL: it is
-     * where it was.
+     * Where a session that was moved is now (FLYT_MOVED_ASK_AGAIN), or may be because its server had stopped it; called
+     * before each try, or each other one, from a thread of the channel; `attempt` counts from 0. *place is what was
+     * last used, and is left so where it holds. May block, and closing waits for it. What place->credentials.data
+     * points to stays until the next call. 0, or a negative errno with a sentence: -EACCES, -ENODEV and -EPROTO are
+     * refusals, after others it is called again. May be NULL: it is where it was.
      */
     int (*locate)(void *user, unsigned attempt, struct flyt_channel_place *place, struct flyt_error *err);
 };

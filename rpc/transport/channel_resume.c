@@ -27,7 +27,8 @@ struct resumption {
     uint64_t after;
     uint64_t start_ms, end_ms; /* no try begins after the latter; UINT64_MAX: for ever */
     bool is_moved;             /* what fails is begun again as a whole */
-    bool is_asked;             /* where it is, each time */
+    bool is_stopped;           /* not is_moved, and the program stood still to be moved: it may be elsewhere by now */
+    bool is_asked;             /* where it is, each time; is_stopped: every other time */
     struct flyt_resume_state state;
     const char *doubt; /* what stands against it unless the next server knows better; NULL: nothing, `after` is set */
     unsigned located_count;
@@ -241,7 +242,7 @@ static int locate(struct resumption *self, struct flyt_channel_place *ret_place,
 
     memcpy(ret_place->url, channel->url, sizeof channel->url);
     ret_place->credentials = channel->credentials;
-    if (!self->is_asked)
+    if (!self->is_asked || (self->is_stopped && self->steps.try_count % 2))
         return 0;
     return channel->handlers->locate(channel->user, self->located_count++, ret_place, err);
 }
@@ -468,7 +469,7 @@ static bool may_try_again(struct resumption *self, int status, bool is_connected
 /* 0, or a negative errno with what the last try came to. */
 static int go_on(struct resumption *self, struct flyt_error *err)
 {
-    unsigned pause_ms = self->is_asked ? ASK_PAUSE_MS_MIN : PAUSE_MS_MIN;
+    unsigned pause_ms = self->is_asked && !self->is_stopped ? ASK_PAUSE_MS_MIN : PAUSE_MS_MIN;
     struct pollfd over = {.fd = self->channel->lost_fd, .events = POLLIN};
     struct flyt_error before = {0};
 
@@ -519,12 +520,17 @@ static void take_orders(struct resumption *self)
 {
     struct flyt_channel *channel = self->channel;
 
+    flyt_output_lock(&channel->output);
+    bool has_stopped = flyt_gate_is_shut(channel) && channel->gate.answer;
+    flyt_output_unlock(&channel->output);
     pthread_mutex_lock(&channel->mutex);
     self->is_moved = channel->is_patient;
-    self->end_ms = self->start_ms + FLYT_CHANNEL_RESUME_MS;
+    self->is_stopped = !self->is_moved && has_stopped;
+    self->end_ms = self->start_ms + (self->is_stopped ? FLYT_CHANNEL_STOPPED_MS : FLYT_CHANNEL_RESUME_MS);
     if (self->is_moved)
         self->end_ms = channel->moved.wait_ms ? self->start_ms + channel->moved.wait_ms : UINT64_MAX;
-    self->is_asked = self->is_moved && channel->moved.flags & FLYT_MOVED_ASK_AGAIN && channel->handlers->locate;
+    self->is_asked = (self->is_stopped || (self->is_moved && channel->moved.flags & FLYT_MOVED_ASK_AGAIN)) &&
+                     channel->handlers->locate;
     pthread_mutex_unlock(&channel->mutex);
 }
 

@@ -452,6 +452,102 @@ static void test_it_is_asked_where_it_is(void **state)
     stop(stage);
 }
 
+/* The old server says nothing any more; this one has what it had. */
+static void die(struct stage *stage, struct flyt_call_state *left_at)
+{
+    const uint64_t sequence = atomic_load(&stage->stopped_at);
+
+    *left_at = (struct flyt_call_state){sequence, sequence, sequence, 0};
+    stage->peers[1].left_at = left_at;
+    atomic_store(&stage->is_still, false);
+    test_peer_cut(&stage->peers[0]);
+}
+
+static int locate_other(void *user, unsigned attempt, struct flyt_channel_place *place, struct flyt_error *err)
+{
+    struct stage *stage = ((struct test_client *)user)->test;
+
+    atomic_fetch_add(&stage->try_count, 1);
+    snprintf(place->url, sizeof place->url, "%s", stage->peers[1].url);
+    return 0;
+}
+
+/* It had stopped, and its connection ends without a word: it may have been moved, and looks for itself there, too. What
+ * it does not know to be complete it asks. */
+static void test_it_looks_for_itself(void **state)
+{
+    static const unsigned answers[] = {FLYT_HANDSHAKE_BUSY, FLYT_HANDSHAKE_DENIED};
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct stage *stage = new_stage();
+        struct flyt_call_state left_at;
+        stage->handlers.locate = locate_other;
+        stage->peers[0].is_mute = true;
+        start(stage, "unix");
+        work(stage);
+        atomic_store(&stage->peers[0].resume_status, answers[i]);
+        stop_program(stage, &stage->peers[0], 1);
+        die(stage, &left_at);
+        work(stage);
+        assert_int_equal(atomic_load(&stage->try_count), 1);
+        assert_int_equal(atomic_load(&stage->peers[1].resume_after), left_at.executed);
+        assert_int_equal(atomic_load(&stage->peers[1].whole_count), 0);
+        assert_int_equal(resumptions(stage), 1);
+        stop(stage);
+    }
+}
+
+/* It was not moved, and is not there any more. */
+static void test_it_is_nowhere(void **state)
+{
+    struct stage *stage = new_stage();
+    struct flyt_call_state left_at;
+
+    stage->handlers.locate = locate_other;
+    start(stage, "unix");
+    work(stage);
+    atomic_store(&stage->peers[0].resume_status, FLYT_HANDSHAKE_NO_SESSION);
+    stop_program(stage, &stage->peers[0], 1);
+    die(stage, &left_at);
+    expect_lost(stage, "");
+    assert_int_equal(atomic_load(&stage->try_count), 0);
+    stop(stage);
+}
+
+/* Where it was is where it goes on: it is looked for there first. */
+static void test_it_is_where_it_was(void **state)
+{
+    struct stage *stage = new_stage();
+    struct flyt_call_state left_at;
+
+    stage->handlers.locate = locate_other;
+    start(stage, "unix");
+    work(stage);
+    stop_program(stage, &stage->peers[0], 1);
+    stage->peers[0].left_at = &left_at;
+    die(stage, &left_at);
+    work(stage);
+    assert_int_equal(atomic_load(&stage->try_count), 0);
+    assert_int_equal(atomic_load(&stage->peers[0].resume_after), left_at.executed);
+    assert_int_equal(resumptions(stage), 1);
+    stop(stage);
+}
+
+/* One that runs is where it was, or nowhere. */
+static void test_one_that_runs_asks_nobody(void **state)
+{
+    struct stage *stage = new_stage();
+
+    stage->handlers.locate = locate_other;
+    start(stage, "unix");
+    work(stage);
+    atomic_store(&stage->peers[0].resume_status, FLYT_HANDSHAKE_NO_SESSION);
+    test_peer_cut(&stage->peers[0]);
+    expect_lost(stage, "cannot go on at another one: it refused");
+    assert_int_equal(atomic_load(&stage->try_count), 0);
+    stop(stage);
+}
+
 /* Without such a handler it is where it was. */
 static void test_nobody_can_be_asked(void **state)
 {
@@ -672,6 +768,10 @@ int main(void)
         cmocka_unit_test(test_what_fails_is_begun_anew),
         cmocka_unit_test(test_it_stays_where_it_was),
         cmocka_unit_test(test_it_is_asked_where_it_is),
+        cmocka_unit_test(test_it_looks_for_itself),
+        cmocka_unit_test(test_it_is_nowhere),
+        cmocka_unit_test(test_it_is_where_it_was),
+        cmocka_unit_test(test_one_that_runs_asks_nobody),
         cmocka_unit_test(test_nobody_can_be_asked),
         cmocka_unit_test(test_the_time_is_over),
         cmocka_unit_test(test_a_refusal_for_good),

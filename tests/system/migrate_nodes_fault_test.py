@@ -7,12 +7,14 @@ FLYT_SOAK=1 does all of it, and more often; FLYT_SEED=N takes the choices of an 
 import random
 import time
 
+import harness
 import movers
 from harness import expect, expect_equal, main, scenario, skip, within
 from steady import Steady
 from survivor import Survivor
 from two_nodes import IS_SOAK, PATIENCE, TwoNodes, ends
 
+LAUNCHES = 20000        # of a program that calls its GPU without a pause (programs/sender.cu)
 REFUSED_BY_NODE = 4     # flytctl: what the node lets fail before anything has begun
 
 # Where a step fails, and on which side (control/node/README.md, cpu/server/README.md).
@@ -39,6 +41,26 @@ def each_step_fails():
             expect(result.err.strip(), "why it failed with", point, result)
             system.is_at("node-0")
             program.does("check", "right 2")
+            ends(system, program)
+
+
+@scenario
+def the_server_that_is_left_dies():
+    """Between its word that the program has stopped and the program's way, or it cannot be told: the program goes on at the
+    other node, where all of it is."""
+    for point in ("move.told:kill", "move.leave:kill", "move.moved:kill", "node.send.leave:error"):
+        with TwoNodes({"node-0": point}) as system:
+            program = Survivor(system, 0)
+            program.does("check", "right 1")
+            sender = system.start_in_vm(0, harness.helper("sender"), str(LAUNCHES), "12", "3")
+            within(60, lambda: [s for s in system.flytctl("sessions") if s["calls"] > 1000 and s["program"] == "sender"],
+                   "it calls its GPU")
+            system.moves()
+            words = "cannot be told" if point.endswith("error") else "made to end by FLYT_FAULT"
+            expect_equal(system.log("node-0").count(words), 2, words, point)
+            program.does("check", "right 2")
+            result = harness.finish(sender, timeout=600)
+            expect_equal((result.status, result.out, result.err), (0, "launched %d\n" % LAUNCHES, ""), point, result)
             ends(system, program)
 
 
