@@ -614,6 +614,15 @@ static void the_writer_keeps_the_rules(void **state)
     DO(flyt_checkpoint_put_sequence(writer, &sequence, &err));
     status = flyt_checkpoint_put_round(writer, &err);
     expect_broken(writer, status, -EINVAL, &err, "not in order");
+    writer = begun(fd, 2); /* its calls were not all complete */
+    DO(flyt_checkpoint_put_run(writer, WINDOW, 2, FLYT_CHECKPOINT_PARENT, NULL, &err));
+    status = flyt_checkpoint_put_stopped(writer, 3, &err);
+    expect_broken(writer, status, -EINVAL, &err, "not in order");
+    writer = begun(fd, 2);
+    DO(flyt_checkpoint_put_run(writer, WINDOW, 2, FLYT_CHECKPOINT_PARENT, NULL, &err));
+    DO(flyt_checkpoint_put_sequence(writer, &sequence, &err));
+    status = flyt_checkpoint_put_stopped(writer, 3, &err);
+    expect_broken(writer, status, -EINVAL, &err, "before its calls were completed");
     writer = begun(fd, 0);
     object.value.value_len = FLYT_CHECKPOINT_OBJECT_BYTES_MAX + 1;
     object.value.value_val = calloc(1, FLYT_CHECKPOINT_OBJECT_BYTES_MAX + 1);
@@ -623,6 +632,38 @@ static void the_writer_keeps_the_rules(void **state)
     writer = begun(fd, 0);
     status = flyt_checkpoint_put_extent(writer, WINDOW + 2 * FLYT_CHECKPOINT_EXTENT_ALIGN, 4096, &err);
     expect_broken(writer, status, -EINVAL, &err, "is in no slot's window");
+}
+
+/* Once, and it is there when the image is read. */
+static void what_had_stopped_is_told(void **state)
+{
+    const flyt_checkpoint_sequence sequence = {7, 7, 7};
+    struct flyt_checkpoint_totals totals;
+    struct flyt_error err;
+
+    for (unsigned count = 0; count < 3; count++) {
+        flyt_auto_close int fd = test_fd("", 0);
+        struct flyt_checkpoint_writer *writer = begun(fd, 2);
+        int status = 0;
+        DO(flyt_checkpoint_put_run(writer, WINDOW, 2, FLYT_CHECKPOINT_PARENT, NULL, &err));
+        DO(flyt_checkpoint_put_sequence(writer, &sequence, &err));
+        for (unsigned i = 0; i < count; i++)
+            status = flyt_checkpoint_put_stopped(writer, 3, &err);
+        if (count == 2) {
+            expect_broken(writer, status, -EINVAL, &err, "has stopped twice");
+            continue;
+        }
+        DO(flyt_checkpoint_put_end(writer, &err));
+        flyt_checkpoint_writer_free(writer);
+        struct test_bytes image = {calloc(1, 1 << 20), 0};
+        assert_true(lseek(fd, 0, SEEK_SET) == 0);
+        image.bytes = (size_t)read(fd, image.data, 1 << 20);
+        DO(test_read(image.data, image.bytes, &totals, &err));
+        assert_int_equal(totals.has_stopped, count);
+        assert_int_equal(totals.error_count, 3 * count);
+        assert_int_equal(totals.skipped_count, 0);
+        free(image.data);
+    }
 }
 
 static void a_full_disk_is_told(void **state)
@@ -804,6 +845,7 @@ int main(void)
         cmocka_unit_test(newer_ones_are_refused_in_words),
         cmocka_unit_test(order_is_kept),
         cmocka_unit_test(records_of_another_image_are_told),
+        cmocka_unit_test(what_had_stopped_is_told),
         cmocka_unit_test(hostile_numbers_have_bounds),
         cmocka_unit_test(the_writer_keeps_the_rules),
         cmocka_unit_test(a_full_disk_is_told),
