@@ -2,8 +2,8 @@
  * Writes a checkpoint image to a descriptor: a file (file.h makes one that is there whole or not at all) or a socket.
  *
  * Order of calls: new; put_slot; then for each round put_round, extents, allocations, module images and objects,
- * globals, pages; at last put_sequence, put_stopped and put_end. A file has one round, a migration as many as it takes: what comes
- * later overrides. The rules (rules.h) are those of the reader: nothing is written that it would refuse.
+ * globals, pages; at last put_sequence, put_stopped and put_end. A file has one round, a migration as many as it takes:
+ * what comes later overrides. The rules (rules.h) are those of the reader: nothing is written that it would refuse.
  *
  * Every put writes before it returns and blocks as the descriptor does; page contents go out by writev(2) without a
  * copy. The descriptor is blocking; it stays the caller's and is not closed. SIGPIPE and SIGXFSZ must be ignored, or a
