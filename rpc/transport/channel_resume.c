@@ -308,6 +308,9 @@ static int ask_left_at(struct resumption *self, struct flyt_channel *fresh, stru
     if (!res.is_known)
         return flyt_error_set(err, -ENODATA, "nobody knows what was executed");
     const struct flyt_call_state record = {res.begun, res.executed, res.completed, res.error_count};
+    /* A dead server has begun whatever it has said to be complete: that is what another one knew before. */
+    if (self->state.complete > record.begun)
+        return flyt_error_set(err, -EPROTO, "what the other server has is older than what is known");
     if (!flyt_channel_find_fixed(self->channel, record.begun, &last_fixed))
         return flyt_error_set(err, -EPROTO, "what is kept of it cannot be read");
     self->doubt = flyt_resume_obstacle_of_record(&self->state, &record, last_fixed, &self->after);

@@ -514,6 +514,27 @@ static void test_it_is_nowhere(void **state)
     stop(stage);
 }
 
+/* What is there is what was there earlier. */
+static void test_it_is_older(void **state)
+{
+    struct stage *stage = new_stage();
+    struct flyt_call_state left_at;
+
+    stage->handlers.locate = locate_other;
+    start(stage, "unix");
+    work(stage);
+    atomic_store(&stage->peers[0].resume_status, FLYT_HANDSHAKE_BUSY);
+    stage->peers[0].is_mute = true;
+    stop_program(stage, &stage->peers[0], 1);
+    left_at = (struct flyt_call_state){20, 20, 20, 0}; /* the barrier has told more */
+    stage->peers[1].left_at = &left_at;
+    atomic_store(&stage->is_still, false);
+    test_peer_cut(&stage->peers[0]);
+    expect_lost(stage, "");
+    assert_int_equal(atomic_load(&stage->peers[1].resume_after), 0);
+    stop(stage);
+}
+
 /* Where it was is where it goes on: it is looked for there first. */
 static void test_it_is_where_it_was(void **state)
 {
@@ -770,6 +791,7 @@ int main(void)
         cmocka_unit_test(test_it_is_asked_where_it_is),
         cmocka_unit_test(test_it_looks_for_itself),
         cmocka_unit_test(test_it_is_nowhere),
+        cmocka_unit_test(test_it_is_older),
         cmocka_unit_test(test_it_is_where_it_was),
         cmocka_unit_test(test_one_that_runs_asks_nobody),
         cmocka_unit_test(test_nobody_can_be_asked),
