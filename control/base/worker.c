@@ -31,6 +31,8 @@ struct flyt_worker {
     size_t waiting_count; /* under the mutex; those whose work has not ended */
     size_t jobs_max;
     bool is_ending; /* under the mutex */
+    bool is_busy;   /* under the mutex: a job is under way */
+    bool is_left;   /* under the mutex: nobody but the thread has it any more */
     int event_fd;
     sd_event_source *source;
 };
@@ -58,6 +60,33 @@ static struct entry *queue_take(struct queue *queue)
     return entry;
 }
 
+static void queue_move(struct queue *from, struct queue *ret_to)
+{
+    struct entry *entry;
+
+    queue_init(ret_to);
+    while ((entry = queue_take(from)))
+        queue_add(ret_to, entry);
+}
+
+/* What is left when it has no thread, no source and no job any more. */
+static void destroy(struct flyt_worker *worker)
+{
+    flyt_close(worker->event_fd);
+    pthread_cond_destroy(&worker->came);
+    pthread_cond_destroy(&worker->went);
+    pthread_mutex_destroy(&worker->mutex);
+    free(worker);
+}
+
+/* The thread of one that was left: nobody is there to be told on the loop. */
+static void end_alone(struct flyt_worker *worker, struct entry *entry)
+{
+    entry->done(entry->job, 1);
+    free(entry);
+    destroy(worker);
+}
+
 static void *run(void *user)
 {
     struct flyt_worker *worker = user;
@@ -68,10 +97,17 @@ static void *run(void *user)
         if (worker->is_ending)
             break;
         struct entry *entry = queue_take(&worker->waiting);
+        worker->is_busy = true;
         pthread_mutex_unlock(&worker->mutex);
         entry->work(entry->job);
         pthread_mutex_lock(&worker->mutex);
+        worker->is_busy = false;
         worker->waiting_count--;
+        if (worker->is_left) {
+            pthread_mutex_unlock(&worker->mutex);
+            end_alone(worker, entry);
+            return NULL;
+        }
         queue_add(&worker->ended, entry);
         pthread_cond_signal(&worker->went);
         eventfd_write(worker->event_fd, 1);
@@ -154,11 +190,29 @@ struct flyt_worker *flyt_worker_free(struct flyt_worker *worker)
     sd_event_source_disable_unref(worker->source);
     cancel(&worker->ended, 1);
     cancel(&worker->waiting, 1);
-    flyt_close(worker->event_fd);
-    pthread_cond_destroy(&worker->came);
-    pthread_cond_destroy(&worker->went);
-    pthread_mutex_destroy(&worker->mutex);
-    free(worker);
+    destroy(worker);
+    return NULL;
+}
+
+struct flyt_worker *flyt_worker_leave(struct flyt_worker *worker)
+{
+    struct queue ended, waiting;
+    if (!worker)
+        return NULL;
+    pthread_mutex_lock(&worker->mutex);
+    worker->is_ending = true; /* no job is begun any more */
+    if (!worker->is_busy) {
+        pthread_mutex_unlock(&worker->mutex);
+        return flyt_worker_free(worker);
+    }
+    worker->is_left = true;
+    queue_move(&worker->ended, &ended);
+    queue_move(&worker->waiting, &waiting);
+    worker->source = sd_event_source_disable_unref(worker->source);
+    pthread_detach(worker->thread);
+    pthread_mutex_unlock(&worker->mutex); /* it is the thread's */
+    cancel(&ended, 1);
+    cancel(&waiting, 1);
     return NULL;
 }
 

@@ -16,6 +16,13 @@ struct flyt_worker;
 int flyt_worker_new(sd_event *event, const char *name, size_t jobs_max, struct flyt_worker **ret_worker);
 /* Waits for the job under way, then calls `done` of that and of all waiting ones with is_cancelled. NULL is allowed. */
 struct flyt_worker *flyt_worker_free(struct flyt_worker *worker);
+/*
+ * As flyt_worker_free, but waits for no job: `done` of the one under way is called with is_cancelled by the worker's
+ * thread when its work ends, which may be never, or after the loop's end. So what its work and its `done` use must be
+ * the job's own, and `done` of one that is cancelled may do nothing but free that. The loop's thread. NULL is allowed.
+ * Returns NULL.
+ */
+struct flyt_worker *flyt_worker_leave(struct flyt_worker *worker);
 
 /* Waits until all jobs that went in were worked on, or so long; their `done` comes on the loop or from
  * flyt_worker_free. Whether they all were. */

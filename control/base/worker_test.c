@@ -114,12 +114,84 @@ static void jobs_are_finished_before_the_end(void **state)
     sem_destroy(&gate);
 }
 
+/* A job that nobody can end: what it has is its own, and who is told is a thread. */
+struct alone {
+    sem_t begun, gate, told;
+    pthread_t worked_on, told_on;
+    int is_cancelled;
+};
+
+static void work_alone(void *user)
+{
+    struct alone *alone = user;
+    alone->worked_on = pthread_self();
+    sem_post(&alone->begun);
+    sem_wait(&alone->gate);
+}
+
+static void done_alone(void *user, int is_cancelled)
+{
+    struct alone *alone = user;
+    alone->told_on = pthread_self();
+    alone->is_cancelled = is_cancelled;
+    sem_post(&alone->told);
+}
+
+static void one_that_hangs_is_left(void **state)
+{
+    sd_event *event;
+    struct flyt_worker *worker;
+    struct alone alone = {0};
+    int order[4], count = 0;
+    struct job waiting = {.number = 7, .order = order, .count = &count};
+    sem_init(&alone.begun, 0, 0);
+    sem_init(&alone.gate, 0, 0);
+    sem_init(&alone.told, 0, 0);
+    assert_true(sd_event_new(&event) >= 0);
+    assert_int_equal(flyt_worker_new(event, "test", 2, &worker), 0);
+    assert_int_equal(flyt_worker_do(worker, work_alone, done_alone, &alone), 0);
+    assert_int_equal(flyt_worker_do(worker, work, done, &waiting), 0);
+    sem_wait(&alone.begun);
+    assert_null(flyt_worker_leave(worker));
+    assert_int_equal(count, 1); /* what waited was told at once, and never worked on */
+    assert_int_equal(order[0], 7);
+    assert_true(waiting.is_cancelled);
+    assert_false(waiting.worked_on);
+    assert_int_equal(sem_trywait(&alone.told), -1);
+    sd_event_unref(event);
+    sem_post(&alone.gate);
+    sem_wait(&alone.told);
+    assert_true(alone.is_cancelled);
+    assert_true(pthread_equal(alone.told_on, alone.worked_on));
+    assert_false(pthread_equal(alone.told_on, pthread_self()));
+    assert_null(flyt_worker_leave(NULL));
+}
+
+/* Where nothing is under way it ends as any. */
+static void one_that_rests_is_left(void **state)
+{
+    sd_event *event;
+    struct flyt_worker *worker;
+    int order[4], count = 0;
+    struct job job = {.number = 1, .order = order, .count = &count};
+    assert_true(sd_event_new(&event) >= 0);
+    assert_int_equal(flyt_worker_new(event, "test", 2, &worker), 0);
+    assert_null(flyt_worker_leave(worker));
+    assert_int_equal(flyt_worker_new(event, "test", 2, &worker), 0);
+    assert_int_equal(flyt_worker_do(worker, work, done, &job), 0);
+    assert_true(flyt_worker_finish(worker, 20000));
+    assert_null(flyt_worker_leave(worker));
+    assert_int_equal(count, 1);
+    assert_true(job.is_cancelled);
+    sd_event_unref(event);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_end_in_order_on_the_loop),
-        cmocka_unit_test(queue_is_bounded_and_ends_whole),
-        cmocka_unit_test(jobs_are_finished_before_the_end),
+        cmocka_unit_test(jobs_end_in_order_on_the_loop),    cmocka_unit_test(queue_is_bounded_and_ends_whole),
+        cmocka_unit_test(jobs_are_finished_before_the_end), cmocka_unit_test(one_that_hangs_is_left),
+        cmocka_unit_test(one_that_rests_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
