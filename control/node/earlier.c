@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "cpu/image/file.h"
 #include "cpu/image/folder.h"
 #include "rpc/base/log.h"
 
@@ -30,6 +31,7 @@ static const struct flyt_checkpoint_entry *find_last(const struct flyt_checkpoin
 static int open_entry(const char *folder, const struct flyt_checkpoint_entry *entry)
 {
     char path[PATH_MAX];
+    struct flyt_error err;
 
     if (!entry->is_usable) {
         flyt_warn("session %016" PRIx64 ": everything is written, for its earlier image cannot be built on: %s",
@@ -39,11 +41,11 @@ static int open_entry(const char *folder, const struct flyt_checkpoint_entry *en
     if (chain_length(entry) >= FLYT_NODE_EARLIER_MAX)
         return -1;
     snprintf(path, sizeof path, "%s/%s", folder, entry->name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = flyt_checkpoint_file_read(path, O_NOFOLLOW, &err);
     if (fd < 0)
-        flyt_warn("session %016" PRIx64 ": everything is written, for its earlier image %s cannot be opened: %m",
-                  entry->session_id, path);
-    return fd;
+        flyt_warn("session %016" PRIx64 ": everything is written, for its earlier image cannot be built on: %s",
+                  entry->session_id, err.text);
+    return fd < 0 ? -1 : fd;
 }
 
 int flyt_node_earlier_open(const char *path, uint64_t session_id)

@@ -2,7 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -10,6 +13,7 @@
 
 #include "cpu/image/reader.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
 
 int flyt_checkpoint_id_make(void *ret_id)
 {
@@ -176,6 +180,22 @@ int flyt_checkpoint_file_adopt(struct flyt_checkpoint_file *file, char *ret_name
     return status;
 }
 
+int flyt_checkpoint_file_read(const char *path, int flags, struct flyt_error *err)
+{
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
+
+    if (fd < 0 || fstat(fd, &about)) {
+        int code = errno;
+        flyt_close(fd);
+        return flyt_error_set(err, -code, "image %.200s: it cannot be opened: %s", path, strerror(code));
+    }
+    if (S_ISREG(about.st_mode))
+        return fd;
+    flyt_close(fd);
+    return flyt_error_set(err, -EINVAL, "image %.200s: it is no file", path);
+}
+
 void flyt_checkpoint_file_abandon(struct flyt_checkpoint_file *file)
 {
     file->writer = flyt_checkpoint_writer_free(file->writer);
@@ -184,4 +204,45 @@ void flyt_checkpoint_file_abandon(struct flyt_checkpoint_file *file)
     file->has_temporary = false;
     file->fd = flyt_close(file->fd);
     file->folder_fd = flyt_close(file->folder_fd);
+}
+
+static void *abandon_aside(void *user)
+{
+    struct flyt_checkpoint_file *file = user;
+
+    flyt_fault_point("image.abandon");
+    flyt_checkpoint_file_abandon(file);
+    free(file);
+    return NULL;
+}
+
+/* Detached, and without signals: they are for others. */
+static bool start_aside(struct flyt_checkpoint_file *file)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    pthread_t thread;
+
+    if (pthread_attr_init(&attributes))
+        return false;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool is_started = pthread_create(&thread, &attributes, abandon_aside, file) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return is_started;
+}
+
+void flyt_checkpoint_file_abandon_aside(struct flyt_checkpoint_file *file)
+{
+    struct flyt_checkpoint_file *its = malloc(sizeof *its);
+
+    if (its)
+        *its = *file;
+    if (!its || !start_aside(its)) {
+        free(its);
+        flyt_checkpoint_file_abandon(file);
+    }
+    *file = (struct flyt_checkpoint_file){.folder_fd = -1, .fd = -1};
 }

@@ -49,7 +49,14 @@ int flyt_checkpoint_file_share(const struct flyt_checkpoint_file *file);
  */
 int flyt_checkpoint_file_adopt(struct flyt_checkpoint_file *file, char *ret_name, struct flyt_error *err);
 
-/* Nothing of it is left. */
+/* Opens an image for reading, as open(2) does with these flags besides (0, or O_NOFOLLOW): what is no regular file (a
+ * pipe, say, that has taken its place since it was last looked at) is refused, and not waited for. A descriptor;
+ * -EINVAL: it is no file; what open(2) says; err has the sentence. */
+int flyt_checkpoint_file_read(const char *path, int flags, struct flyt_error *err);
+
+/* Nothing of it is left. The first one blocks as the disk does. The second one has a thread do it, for which nobody
+ * waits: a network's file system writes at close(2) what is still to be written. *file is at its end at once. */
 void flyt_checkpoint_file_abandon(struct flyt_checkpoint_file *file);
+void flyt_checkpoint_file_abandon_aside(struct flyt_checkpoint_file *file);
 
 #endif

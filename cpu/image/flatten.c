@@ -1,12 +1,12 @@
 #include "cpu/image/flatten.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cpu/image/file.h"
 #include "cpu/image/page_index.h"
 #include "cpu/image/verify.h"
 #include "cpu/image/writer.h"
@@ -45,11 +45,9 @@ static int no_memory(const struct flatten *self)
 
 static int open_link(struct flatten *self, struct link *link)
 {
-    link->fd = open(link->path, O_RDONLY | O_CLOEXEC);
-    if (link->fd < 0) {
-        int code = errno;
-        return flyt_error_set(self->err, -code, "image %.200s: it cannot be opened: %s", link->path, strerror(code));
-    }
+    link->fd = flyt_checkpoint_file_read(link->path, 0, self->err);
+    if (link->fd < 0)
+        return link->fd;
     return flyt_page_index_read(link->fd, link->path, &link->index, self->err);
 }
 

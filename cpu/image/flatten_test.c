@@ -373,6 +373,9 @@ static void what_is_missing_or_damaged_is_told(void **state)
     sprintf(other, "%s.away", path);
     DO(rename(path, other));
     refused(5, -ENOENT, "cannot be opened");
+    DO(mkfifo(path, 0600)); /* nobody writes to it */
+    refused(5, -EINVAL, "it is no file");
+    DO(unlink(path));
     path_of(1, path);
     path_of(2, other);
     DO(link(path, other)); /* one of another id */

@@ -255,6 +255,56 @@ static void what_another_process_wrote_is_there(void **state)
     free(sample.data);
 }
 
+/* Whoever may write to the folder may put anything where an image was a moment ago. */
+static void what_is_no_file_is_not_waited_for(void **state)
+{
+    char path[200], link[210];
+    struct flyt_error err;
+
+    path_of(7, path);
+    snprintf(link, sizeof link, "%s.link", path);
+    DO(symlink(path, link));
+    assert_int_equal(flyt_checkpoint_file_read(path, 0, &err), -ENOENT);
+    DO(mkfifo(path, 0600));
+    assert_int_equal(flyt_checkpoint_file_read(path, 0, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "it is no file"));
+    assert_int_equal(flyt_checkpoint_file_read(link, 0, &err), -EINVAL);
+    assert_int_equal(verify(7, &err), -EINVAL);
+    assert_int_equal(flyt_checkpoint_file_read(folder, 0, &err), -EINVAL);
+    DO(unlink(path));
+    write_image(7, 0, 1);
+    assert_int_equal(flyt_checkpoint_file_read(link, O_NOFOLLOW, &err), -ELOOP);
+    for (unsigned i = 0; i < 2; i++) {
+        int fd = flyt_checkpoint_file_read(i ? link : path, i ? 0 : O_NOFOLLOW, &err);
+        assert_true(fd >= 0);
+        assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+        flyt_close(fd);
+    }
+}
+
+static bool is_left_alone(const struct flyt_checkpoint_file *file)
+{
+    return file->fd == -1 && file->folder_fd == -1;
+}
+
+/* By a thread, of which only what it leaves is to be seen. */
+static void nothing_is_left_of_one_that_is_abandoned_aside(void **state)
+{
+    struct flyt_checkpoint_file file;
+    struct flyt_error err;
+
+    for (unsigned way = 0; way < 2; way++) {
+        is_without_tmpfile = way == 1;
+        DO(flyt_checkpoint_file_open(folder, &file, &err));
+        assert_int_equal(count_names(), way);
+        flyt_checkpoint_file_abandon_aside(&file);
+        assert_true(is_left_alone(&file));
+        for (unsigned i = 0; i < 3000 && count_names(); i++)
+            usleep(10000);
+        assert_int_equal(count_names(), 0);
+    }
+}
+
 static void a_killed_writer_leaves_what_was(void **state)
 {
     struct flyt_error err;
@@ -430,6 +480,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_whole_one_is_there, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(half_a_file_is_none, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_another_process_wrote_is_there, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_is_no_file_is_not_waited_for, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(nothing_is_left_of_one_that_is_abandoned_aside, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_killed_writer_leaves_what_was, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_full_disk_leaves_nothing, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(the_newest_is_at_the_end_of_its_chain, make_folder, remove_folder),

@@ -77,11 +77,9 @@ static int read_through(const char *path, struct opened *opened, struct flyt_che
     struct flyt_contents *contents = NULL;
     struct flyt_error unsaid;
 
-    opened->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (opened->fd < 0) {
-        int code = errno;
-        return flyt_error_set(err, -code, "image %.200s: it cannot be opened: %s", path, strerror(code));
-    }
+    opened->fd = flyt_checkpoint_file_read(path, 0, err);
+    if (opened->fd < 0)
+        return opened->fd;
     posix_fadvise(opened->fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* only makes it faster */
     if (flyt_contents_begin(opened->fd, &contents) == 0) {
         int status = read_records(path, opened, contents, summary, &unsaid);
