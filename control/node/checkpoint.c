@@ -9,10 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "control/base/worker.h"
-#include "control/node/earlier.h"
 #include "control/node/hear.h"
 #include "control/node/migration.h"
+#include "control/node/opening.h"
 #include "control/node/pool.h"
 #include "control/node/restore.h"
 #include "control/node/server.h"
@@ -49,6 +48,7 @@ struct flyt_node_saving {
     bool is_ready, has_file;
     int earlier_fd; /* the image that its own is to build on; -1: none */
     struct flyt_checkpoint_file file;
+    struct flyt_error open_err;             /* why it has none; code 0: it has, or it is not known yet */
     struct flyt_flusher *flusher;           /* of an image that is settling */
     char image[FLYT_CHECKPOINT_NAME_BYTES]; /* its name, once it has one; else empty */
     struct flyt_server_link_move_state state;
@@ -158,15 +158,12 @@ static bool is_made_to_fail(struct flyt_node_saving *saving, const char *point)
 static void ask(struct flyt_node_saving *saving)
 {
     const struct flyt_node_checkpoint *checkpoint = saving->checkpoint;
-    struct flyt_error err = {0};
 
     set_stage(saving, ASKED);
-    int status = flyt_checkpoint_file_open(checkpoint->folder, &saving->file, &err);
-    if (status) {
-        fail_session(saving, status, err.text);
+    if (!saving->has_file) {
+        fail_session(saving, saving->open_err.code, saving->open_err.text);
         return;
     }
-    saving->has_file = true;
     int fd = flyt_checkpoint_file_share(&saving->file);
     if (fd < 0) {
         fail_session(saving, fd, "the node manager has no descriptor left");
@@ -187,7 +184,7 @@ static void let_go_of_file(struct flyt_node_saving *saving)
 {
     saving->flusher = flyt_flusher_free(saving->flusher);
     if (saving->has_file)
-        flyt_checkpoint_file_abandon(&saving->file);
+        flyt_checkpoint_file_abandon_aside(&saving->file);
     saving->has_file = false;
 }
 
@@ -234,7 +231,7 @@ static void advance(struct flyt_node_saving *saving)
 
     switch (saving->stage) {
     case NEW:
-        if (!saving->checkpoint->has_looked)
+        if (!saving->checkpoint->has_opened)
             break;
         if (server->has_use && !server->use.can_move)
             fail_session(saving, -ENOTSUP,
@@ -396,7 +393,7 @@ static void release(struct flyt_node_checkpoint *checkpoint)
     struct flyt_node_saving *saving;
 
     checkpoint->timer = sd_event_source_disable_unref(checkpoint->timer);
-    checkpoint->worker = flyt_worker_free(checkpoint->worker);
+    checkpoint->opening = flyt_node_opening_free(checkpoint->opening);
     while ((saving = checkpoint->savings)) {
         checkpoint->savings = saving->next;
         leave_server(saving);
@@ -723,35 +720,47 @@ static flyt_status add_sessions(struct flyt_node_checkpoint *checkpoint, uint64_
     return FLYT_STATUS_NOT_FOUND;
 }
 
-/* On the thread, while all sessions are NEW. */
-static void look(void *job)
+/* In the order of the list, of which nothing has gone meanwhile. */
+static void on_opened(void *user, struct flyt_node_opened *opened, unsigned count)
 {
-    const struct flyt_node_checkpoint *checkpoint = job;
+    struct flyt_node_checkpoint *checkpoint = user;
 
-    for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
-        saving->earlier_fd = flyt_node_earlier_open(checkpoint->folder, saving->session_id);
-}
-
-static void on_looked(void *job, int is_cancelled)
-{
-    struct flyt_node_checkpoint *checkpoint = job;
-
-    checkpoint->has_looked = true;
-    if (!is_cancelled)
-        arm(checkpoint, 0);
+    for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next, opened++) {
+        if (saving->stage != NEW)
+            continue;
+        saving->earlier_fd = opened->earlier_fd;
+        saving->has_file = opened->has_file;
+        saving->file = opened->file;
+        saving->open_err = opened->err;
+        opened->earlier_fd = -1;
+        opened->has_file = false;
+    }
+    checkpoint->has_opened = true;
+    arm(checkpoint, 0);
 }
 
 /* 0 or a negative errno. */
 static int start(struct flyt_node_checkpoint *checkpoint)
 {
     sd_event *event = checkpoint->node->event;
+    unsigned count = 0;
+
+    for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
+        count++;
+    uint64_t *session_ids = calloc(count, sizeof *session_ids);
+    if (!session_ids)
+        return -ENOMEM;
+    count = 0;
+    for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
+        session_ids[count++] = saving->session_id;
     int status = sd_event_add_time_relative(event, &checkpoint->timer, CLOCK_MONOTONIC, 0, 1, on_timer, checkpoint) < 0
                      ? -ENOMEM
                      : 0;
-
-    if (!status && !checkpoint->has_looked)
-        status = flyt_worker_new(event, "flyt-earlier", 1, &checkpoint->worker);
-    return status || checkpoint->has_looked ? status : flyt_worker_do(checkpoint->worker, look, on_looked, checkpoint);
+    if (!status)
+        status = flyt_node_opening_new(event, checkpoint->folder, checkpoint->is_full, session_ids, count, on_opened,
+                                       checkpoint, &checkpoint->opening);
+    free(session_ids);
+    return status;
 }
 
 flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkpoint_args *args, struct flyt_error *err)
@@ -774,7 +783,6 @@ flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkp
                                       .id = args->id,
                                       .leaves_running = args->leave_running,
                                       .is_full = args->full,
-                                      .has_looked = args->full,
                                       .packing = args->packing,
                                       .stop_ms = args->stop_ms ? args->stop_ms : FLYT_NODE_CHECKPOINT_STOP_MS,
                                       .timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_CHECKPOINT_TIMEOUT_S,

@@ -2,8 +2,9 @@
  * A VM's programs, or one of them, are written to images (cpu/image) while they run: the node manager opens the files,
  * each server writes that of its session (MOVE of kind FLYT_SERVER_LINK_MOVE_WRITE, rpc/transport/server_link.h).
  *
- *   PREPARING  each server says whether its session can be written; where there is an earlier image of it in the
- * folder, that is found (earlier.h), for the new one to build on COPYING    memory is written while the programs run
+ *   PREPARING  each server says whether its session can be written; its file is opened, and an earlier image of it
+ *              in the folder for the new one to build on (opening.h)
+ *   COPYING    memory is written while the programs run
  *   STOPPING   when all are ready all are stopped, and the rest is written; of one that leaves them running: as soon as
  *              it is with the kernel they go on. Then it is brought to the disk (cpu/image/flusher.h)
  *   SWITCHING  every image has its name and is on the disk, and the state file says that the sessions are in them
@@ -16,8 +17,9 @@
  * Other orders for the allocation are refused meanwhile, but those that end it. The last ones that ended are remembered
  * for questions, but not over a restart.
  *
- * The loop's thread, which does not wait for the disk until all is on it but the images' names. A checkpoint goes on
- * from a timer, never inside of what has happened to one of its servers.
+ * The loop's thread, which does not wait for the disk until all is on it but the images' names: files are opened, and
+ * let go of, by threads, and one that hangs in a disk that does not answer is left to itself, at the node manager's end
+ * too. A checkpoint goes on from a timer, never inside of what has happened to one of its servers.
  */
 #ifndef FLYT_NODE_CHECKPOINT_H
 #define FLYT_NODE_CHECKPOINT_H
@@ -41,6 +43,7 @@ enum {
     FLYT_NODE_CHECKPOINTS_ENDED_MAX = 64,      /* that are remembered */
 };
 
+struct flyt_node_opening;
 struct flyt_node_server;
 struct flyt_node_saving;
 
@@ -52,10 +55,10 @@ struct flyt_node_checkpoint {
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];
     char folder[FLYT_NAME_BYTES_MAX + 1];
     bool leaves_running;
-    bool is_full;               /* no image builds on an earlier one */
-    bool has_looked;            /* for earlier ones (earlier.h) */
-    struct flyt_worker *worker; /* looks */
-    bool is_settling;           /* all is written, and is brought to the disk */
+    bool is_full;                      /* no image builds on an earlier one */
+    struct flyt_node_opening *opening; /* until files are open (opening.h) */
+    bool has_opened;
+    bool is_settling; /* all is written, and is brought to the disk */
     uint32_t packing;
     unsigned stop_ms, timeout_s;
     flyt_saving_phase phase;

@@ -80,7 +80,8 @@ static void folder_of(struct test_node *test, char *ret_path)
         assert_int_equal(errno, EEXIST);
 }
 
-static bool is_full; /* what the next checkpoint is asked for */
+static bool is_full;               /* what the next checkpoint is asked for */
+static unsigned restore_timeout_s; /* and the next restore; 0: the default */
 
 static flyt_status checkpoint_of(struct test_node *test, uint64_t session_id, bool leave_running)
 {
@@ -101,7 +102,7 @@ static flyt_status checkpoint_of(struct test_node *test, uint64_t session_id, bo
 static flyt_status restore_of(struct test_node *test)
 {
     char folder[FLYT_NAME_BYTES_MAX];
-    const flyt_order_restore_args args = {.id = ++last_id, .folder = folder};
+    const flyt_order_restore_args args = {.id = ++last_id, .folder = folder, .timeout_s = restore_timeout_s};
 
     folder_of(test, folder);
     refusal = (struct flyt_error){0};
@@ -155,7 +156,7 @@ static void must(flyt_status status)
         fail_msg("refused: %s", refusal.text);
 }
 
-/* How many images there are; the path of one of them. */
+/* How many images there are; the path of one of them. Files without a name, or a hidden one, are none. */
 static unsigned count_images(struct test_node *test, char *ret_path)
 {
     char folder[FLYT_NAME_BYTES_MAX];
@@ -166,7 +167,7 @@ static unsigned count_images(struct test_node *test, char *ret_path)
     DIR *listing = opendir(folder);
     assert_non_null(listing);
     while ((entry = readdir(listing))) {
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+        if (*entry->d_name == '.')
             continue;
         count++;
         if (ret_path)
@@ -490,6 +491,64 @@ static void test_a_disk_that_does_not_answer(void **state)
     test_node_leave(test, &test_one, programs, 2);
 }
 
+static bool are_back(struct test_node *test, void *user)
+{
+    const struct test_program *programs = user;
+
+    return !test->node.is_rejoining && test_node_server(test, &programs[0]) && test_node_server(test, &programs[1]);
+}
+
+/* Nor as long as nothing can be opened: the loop goes on, a checkpoint that is to end does so at once, and so does the
+ * node manager. */
+static void test_a_disk_that_does_not_open(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    begin(test, programs, 2);
+    for (unsigned i = 0; i < 4; i++) {
+        is_full = i % 2;
+        assert_int_equal(flyt_fault_set("node.checkpoint.open:hang:1"), 0);
+        must(checkpoint_of(test, 0, false));
+        has_its_memory(test, programs, 2);
+        assert_int_equal(use_of(test).phase, FLYT_SAVING_PREPARING);
+        if (i < 2) {
+            flyt_node_checkpoint_drop(flyt_node_checkpoint_find(&test->node, last_id)->allocation, "enough of it");
+            until_failed(test, FLYT_STATUS_CONFLICT, "enough of it");
+        } else {
+            test_node_stop(test);
+            test_node_start(test);
+            test_node_until(test, are_back, programs, "both programs' servers are back");
+        }
+        assert_int_equal(flyt_fault_set(NULL), 0);
+        assert_int_equal(count_images(test, NULL), i < 2 ? 0 : 2);
+        has_its_memory(test, programs, 2);
+        if (i == 1) { /* the disk answers again */
+            suspend(test, programs, 2);
+            restore(test, programs, 2);
+        }
+    }
+    is_full = false;
+    test_node_leave(test, &test_one, programs, 2);
+}
+
+/* What was begun in vain is let go of by a thread: close(2) may wait for the disk. */
+static void test_a_disk_that_does_not_close(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    begin(test, &program, 1);
+    assert_int_equal(flyt_fault_set("image.abandon:hang,node.checkpoint.stop:error"), 0);
+    must(checkpoint_of(test, 0, false));
+    until_failed(test, FLYT_STATUS_UNAVAILABLE, "node.checkpoint.stop");
+    has_its_memory(test, &program, 1);
+    assert_int_equal(flyt_fault_set(NULL), 0);
+    suspend(test, &program, 1);
+    restore(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 static void test_a_program_ends_meanwhile(void **state)
 {
     struct test_node *test = *state;
@@ -696,6 +755,65 @@ static void test_a_damaged_image(void **state)
     test_node_leave(test, &test_one, programs, 2);
 }
 
+/* Images cannot be read: that ends by time, with the node manager, and with the allocation. */
+static void test_a_disk_that_does_not_read(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    begin(test, &program, 1);
+    written(test);
+    suspend(test, &program, 1);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(flyt_fault_set(i ? "node.restore.flatten:hang" : "node.restore.read:hang"), 0);
+        restore_timeout_s = 1;
+        must(restore_of(test));
+        until_failed(test, FLYT_STATUS_TIMEOUT, i ? "" : "were not read after 1 s");
+        restore_timeout_s = 0;
+        assert_int_equal(flyt_fault_set(NULL), 0);
+        stays(test, &program, 1);
+    }
+    restore(test, &program, 1);
+    suspend(test, &program, 1);
+    assert_int_equal(flyt_fault_set("node.restore.read:hang"), 0);
+    must(restore_of(test));
+    test_node_stop(test);
+    test_node_start(test);
+    assert_non_null(record_of(test, &program));
+    for (unsigned i = 0; i < 500 && restore_of(test) == FLYT_STATUS_UNAVAILABLE; i++)
+        test_node_run(test, 20); /* others might still come back */
+    test_node_remove_now(test, test_one.id);
+    until_failed(test, FLYT_STATUS_CONFLICT, "its session was ended");
+    assert_int_equal(flyt_fault_set(NULL), 0);
+    assert_null(test->node.state.suspended);
+}
+
+/* A pipe that nobody writes to stands where the image was, or one that it builds on. */
+static void test_a_pipe_for_an_image(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+    char older[PATH_MAX], newer[PATH_MAX], away[PATH_MAX + 8];
+
+    begin(test, &program, 1);
+    written(test);
+    count_parents(test, older);
+    suspend(test, &program, 1);
+    count_parents(test, newer);
+    snprintf(away, sizeof away, "%s.away", newer);
+    for (unsigned i = 0; i < 2; i++) {
+        const char *path = i ? older : newer;
+        assert_int_equal(rename(path, away), 0);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        must(restore_of(test));
+        until_failed(test, FLYT_STATUS_INVALID, "it is no file");
+        assert_int_equal(rename(away, path), 0);
+        stays(test, &program, 1);
+    }
+    restore(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 static void test_a_program_has_ended(void **state)
 {
     struct test_node *test = *state;
@@ -788,6 +906,8 @@ int main(void)
         TEST_NODE(test_a_parent_goes_while_programs_wait),
         TEST_NODE(test_checkpoints_that_fail),
         TEST_NODE(test_a_disk_that_does_not_answer),
+        TEST_NODE(test_a_disk_that_does_not_open),
+        TEST_NODE(test_a_disk_that_does_not_close),
         TEST_NODE(test_a_program_ends_meanwhile),
         TEST_NODE(test_a_server_dies_meanwhile),
         TEST_NODE(test_one_at_a_time),
@@ -796,6 +916,8 @@ int main(void)
         TEST_NODE(test_a_server_dies_with_its_client),
         TEST_NODE(test_a_client_that_does_not_come),
         TEST_NODE(test_a_damaged_image),
+        TEST_NODE(test_a_disk_that_does_not_read),
+        TEST_NODE(test_a_pipe_for_an_image),
         TEST_NODE(test_a_program_has_ended),
         TEST_NODE(test_no_room),
         TEST_NODE(test_the_allocation_is_removed),

@@ -17,15 +17,16 @@
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
+#include "cpu/image/file.h"
 #include "cpu/image/flatten.h"
 #include "cpu/image/verify.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
 enum { TICK_MS = 100, PATH_BYTES = FLYT_NAME_BYTES_MAX + FLYT_NODE_SUSPENDED_NAME_BYTES + 2 };
 
-/* As long as its loading is NEW it is the thread's that reads its image. */
 struct flyt_node_restoring {
     struct flyt_node_loading loading;
     struct flyt_node_restoring *next;
@@ -37,7 +38,28 @@ struct flyt_node_restoring {
     uint32_t parent_count;         /* images that it builds on */
     int flat_fd;                   /* where one of them all is written to; -1: it is not */
     struct flyt_worker *flattener; /* who does that */
+};
+
+/* Of threads, and after them the loop's: they outlive what is let go of meanwhile. What flattens an image; what reads
+ * one, and all of them. */
+struct flattening {
+    char path[PATH_BYTES];
+    uint64_t session_id;
+    int fd;
+};
+
+struct reading {
+    char path[PATH_BYTES];
+    uint64_t session_id, image_bytes;
+    uint32_t parent_count;
+    int fd; /* -1: it is not open */
     struct flyt_error err;
+};
+
+struct readings {
+    struct flyt_node_restore *restore; /* not the thread's */
+    unsigned count;
+    struct reading items[];
 };
 
 struct flyt_node_restore {
@@ -101,28 +123,53 @@ static void wake(struct flyt_node_loading *loading)
 }
 
 /* On a thread: where the server has had enough of it, or nobody wants it any more, it ends with -EPIPE. */
-static void flatten(void *job)
+static void flatten(void *user)
 {
-    const struct flyt_node_restoring *restoring = job;
+    const struct flattening *job = user;
     struct flyt_error err;
 
-    int status = flyt_checkpoint_flatten(restoring->path, restoring->flat_fd, &err);
+    flyt_fault_point("node.restore.flatten");
+    int status = flyt_checkpoint_flatten(job->path, job->fd, &err);
     if (status && status != -EPIPE)
-        flyt_warn("session %016" PRIx64 ": its image and those that it builds on cannot be read: %s",
-                  restoring->session_id, err.text);
-    shutdown(restoring->flat_fd, SHUT_WR);
+        flyt_warn("session %016" PRIx64 ": its image and those that it builds on cannot be read: %s", job->session_id,
+                  err.text);
+    shutdown(job->fd, SHUT_WR);
 }
 
-static void on_flat(void *job, int is_cancelled)
+static void on_flat(void *user, int is_cancelled)
 {
+    struct flattening *job = user;
+
+    flyt_close(job->fd);
+    free(job);
 }
 
 static void end_flattening(struct flyt_node_restoring *restoring)
 {
     if (restoring->flat_fd >= 0)
         shutdown(restoring->flat_fd, SHUT_RDWR);
-    restoring->flattener = flyt_worker_free(restoring->flattener);
+    restoring->flattener = flyt_worker_leave(restoring->flattener);
     restoring->flat_fd = flyt_close(restoring->flat_fd);
+}
+
+/* The thread has a descriptor of its own. 0 or a negative errno. */
+static int start_flattening(struct flyt_node_restoring *restoring)
+{
+    struct flattening *job = malloc(sizeof *job);
+
+    if (!job)
+        return -ENOMEM;
+    *job =
+        (struct flattening){.session_id = restoring->session_id, .fd = fcntl(restoring->flat_fd, F_DUPFD_CLOEXEC, 0)};
+    memcpy(job->path, restoring->path, sizeof job->path);
+    int status = job->fd < 0 ? -errno : 0;
+    if (!status)
+        status = flyt_worker_new(restoring->restore->node->event, "flyt-flatten", 1, &restoring->flattener);
+    if (!status)
+        status = flyt_worker_do(restoring->flattener, flatten, on_flat, job);
+    if (status)
+        on_flat(job, 1);
+    return status;
 }
 
 /* One image of several comes over a connection. A descriptor or a negative errno. */
@@ -134,9 +181,7 @@ static int begin_flattening(struct flyt_node_restoring *restoring)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
         return -errno;
     restoring->flat_fd = fds[1];
-    int status = flyt_worker_new(restoring->restore->node->event, "flyt-flatten", 1, &restoring->flattener);
-    if (!status)
-        status = flyt_worker_do(restoring->flattener, flatten, on_flat, restoring);
+    int status = start_flattening(restoring);
     if (!status)
         return fds[0];
     flyt_close(fds[0]);
@@ -173,13 +218,12 @@ static void on_loaded(struct flyt_node_loading *loading, const struct flyt_serve
     flyt_node_loading_expect(loading);
 }
 
-/* Nothing of it is left but what is told of it, and what the thread has of it that may read its image. */
+/* Nothing of it is left but what is told of it. */
 static struct flyt_node_suspended *let_go(struct flyt_node_restoring *restoring)
 {
     struct flyt_node_suspended *suspended = restoring->suspended;
 
-    if (restoring->restore->phase != FLYT_SAVING_PREPARING)
-        restoring->fd = flyt_close(restoring->fd);
+    restoring->fd = flyt_close(restoring->fd);
     end_flattening(restoring);
     restoring->suspended = NULL;
     if (suspended)
@@ -262,12 +306,11 @@ static void release(struct flyt_node_restore *restore)
     struct flyt_node_restoring *restoring;
 
     restore->timer = sd_event_source_disable_unref(restore->timer);
-    restore->worker = flyt_worker_free(restore->worker);
+    restore->worker = flyt_worker_leave(restore->worker);
     while ((restoring = restore->restorings)) {
         restore->restorings = restoring->next;
         flyt_node_loading_fini(&restoring->loading);
         let_go(restoring);
-        flyt_close(restoring->fd); /* the thread has ended */
         free(restoring);
     }
 }
@@ -324,11 +367,27 @@ static bool are_all_done(const struct flyt_node_restore *restore)
     return true;
 }
 
+/* Images that nobody wants any more, or that are not read in time: a disk that does not answer is not waited for. */
+static void look_at_reading(struct flyt_node_restore *restore)
+{
+    bool is_late = flyt_clock_ms() - restore->started_ms > restore->timeout_s * 1000ull;
+
+    for (struct flyt_node_restoring *restoring = restore->restorings; restoring && is_late; restoring = restoring->next)
+        flyt_node_loading_fail(&restoring->loading, FLYT_NODE_LOADING_FAILED, FLYT_STATUS_TIMEOUT,
+                               "the images in %.200s were not read after %u s", restore->folder, restore->timeout_s);
+    if (!are_all_done(restore))
+        return;
+    restore->worker = flyt_worker_leave(restore->worker);
+    restore->phase = FLYT_SAVING_COPYING;
+}
+
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_node_restore *restore = user;
 
     arm(restore, TICK_MS);
+    if (restore->phase == FLYT_SAVING_PREPARING)
+        look_at_reading(restore);
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
         flyt_node_loading_advance(&restoring->loading, restore->timeout_s * 1000ull);
     if (restore->phase == FLYT_SAVING_COPYING && !is_any_before(restore, FLYT_NODE_LOADING_WAITING))
@@ -342,25 +401,36 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 
 /* ---- beginning ---- */
 
-/* On the thread: no image is used that is not sound. */
-static void read_images(void *job)
+/* No image is used that is not sound. */
+static void read_one(struct reading *reading)
 {
-    struct flyt_node_restore *restore = job;
+    struct flyt_checkpoint_summary summary;
 
-    for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
-        struct flyt_checkpoint_summary summary;
-        if (!flyt_checkpoint_verify(restoring->path, true, &summary, &restoring->err) &&
-            summary.head.session_id != restoring->session_id)
-            flyt_error_set(&restoring->err, -EBADMSG, "image %.300s is another session's", restoring->path);
-        restoring->image_bytes = summary.totals.extent_bytes;
-        restoring->parent_count = summary.parent_count;
-        flyt_checkpoint_summary_fini(&summary);
-        if (restoring->err.code)
-            continue;
-        restoring->fd = open(restoring->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        if (restoring->fd < 0)
-            flyt_error_set(&restoring->err, -errno, "image %.300s: %s", restoring->path, strerror(errno));
-    }
+    if (!flyt_checkpoint_verify(reading->path, true, &summary, &reading->err) &&
+        summary.head.session_id != reading->session_id)
+        flyt_error_set(&reading->err, -EBADMSG, "image %.300s is another session's", reading->path);
+    reading->image_bytes = summary.totals.extent_bytes;
+    reading->parent_count = summary.parent_count;
+    flyt_checkpoint_summary_fini(&summary);
+    if (!reading->err.code)
+        reading->fd = flyt_checkpoint_file_read(reading->path, O_NOFOLLOW, &reading->err);
+}
+
+/* On the thread. */
+static void read_images(void *user)
+{
+    struct readings *readings = user;
+
+    flyt_fault_point("node.restore.read");
+    for (unsigned i = 0; i < readings->count; i++)
+        read_one(&readings->items[i]);
+}
+
+static void free_readings(struct readings *readings)
+{
+    for (unsigned i = 0; i < readings->count; i++)
+        flyt_close(readings->items[i].fd);
+    free(readings);
 }
 
 static flyt_status status_of(int code)
@@ -368,15 +438,36 @@ static flyt_status status_of(int code)
     return code == -ENOENT ? FLYT_STATUS_NOT_FOUND : code == -ENOTSUP ? FLYT_STATUS_NOT_SUPPORTED : FLYT_STATUS_INVALID;
 }
 
-static void on_read(void *job, int is_cancelled)
+/* What was found, in the order of the list. The first failure; NULL: there is none. */
+static const struct flyt_error *take_readings(struct flyt_node_restore *restore, struct readings *readings)
 {
-    struct flyt_node_restore *restore = job;
     const struct flyt_error *err = NULL;
+    struct reading *reading = readings->items;
 
-    if (is_cancelled)
+    for (struct flyt_node_restoring *restoring = restore->restorings; restoring;
+         restoring = restoring->next, reading++) {
+        restoring->image_bytes = reading->image_bytes;
+        restoring->parent_count = reading->parent_count;
+        if (!err && reading->err.code)
+            err = &reading->err;
+        if (restoring->loading.stage != FLYT_NODE_LOADING_NEW)
+            continue; /* its session was ended meanwhile */
+        restoring->fd = reading->fd;
+        reading->fd = -1;
+    }
+    return err;
+}
+
+static void on_read(void *user, int is_cancelled)
+{
+    struct readings *readings = user;
+
+    if (is_cancelled) {
+        free_readings(readings);
         return;
-    for (struct flyt_node_restoring *restoring = restore->restorings; restoring && !err; restoring = restoring->next)
-        err = restoring->err.code ? &restoring->err : NULL;
+    }
+    struct flyt_node_restore *restore = readings->restore;
+    const struct flyt_error *err = take_readings(restore, readings);
     restore->phase = FLYT_SAVING_COPYING;
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
         struct flyt_node_suspended *suspended = restoring->suspended;
@@ -394,6 +485,7 @@ static void on_read(void *job, int is_cancelled)
         }
     }
     arm(restore, 0);
+    free_readings(readings);
 }
 
 static bool is_here(const char *folder, const struct flyt_node_suspended *suspended, char *path)
@@ -489,16 +581,40 @@ static flyt_status add_sessions(struct flyt_node_restore *restore, struct flyt_e
     return status;
 }
 
+/* What the thread is to read, in the order of the list. NULL: no memory. */
+static struct readings *new_readings(struct flyt_node_restore *restore)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
+        count++;
+    struct readings *readings = calloc(1, sizeof *readings + count * sizeof readings->items[0]);
+    if (!readings)
+        return NULL;
+    readings->restore = restore;
+    for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
+        struct reading *reading = &readings->items[readings->count++];
+        *reading = (struct reading){.session_id = restoring->session_id, .fd = -1};
+        memcpy(reading->path, restoring->path, sizeof reading->path);
+    }
+    return readings;
+}
+
 static int start(struct flyt_node_restore *restore)
 {
     sd_event *event = restore->node->event;
-    int status = flyt_worker_new(event, "flyt-restore", 1, &restore->worker);
+    struct readings *readings = new_readings(restore);
+    int status = readings ? flyt_worker_new(event, "flyt-restore", 1, &restore->worker) : -ENOMEM;
 
     if (!status)
         status = sd_event_add_time_relative(event, &restore->timer, CLOCK_MONOTONIC, 0, 1, on_timer, restore) < 0
                      ? -ENOMEM
                      : 0;
-    return status ? status : flyt_worker_do(restore->worker, read_images, on_read, restore);
+    if (!status)
+        status = flyt_worker_do(restore->worker, read_images, on_read, readings);
+    if (status && readings)
+        free_readings(readings);
+    return status;
 }
 
 flyt_status flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *args, struct flyt_error *err)

@@ -44,7 +44,7 @@ struct flyt_node_restore *flyt_node_restore_find(const struct flyt_node *node, u
 struct flyt_node_restore *flyt_node_restore_of(const struct flyt_node_allocation *allocation);
 /* How far it is. The text of the outcome is the restore's. */
 void flyt_node_restore_use(const struct flyt_node_restore *restore, flyt_saving_use *ret_use);
-/* At the node manager's end: waits for the image that is being read. */
+/* At the node manager's end, which waits for no disk: a thread that reads an image is left to itself. */
 void flyt_node_restores_fini(struct flyt_node *node);
 
 /* ---- what happens ---- */

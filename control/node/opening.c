@@ -1,0 +1,102 @@
+#include "control/node/opening.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/base/worker.h"
+#include "control/node/earlier.h"
+#include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
+
+struct flyt_node_opening {
+    struct flyt_worker *worker;
+    flyt_node_opening_fn done;
+    void *user;
+};
+
+/* The thread's, and after it the loop's: it outlives an opening that is freed meanwhile. */
+struct job {
+    struct flyt_node_opening *opening; /* not the thread's */
+    char *folder;
+    bool is_full;
+    unsigned count;
+    struct flyt_node_opened opened[];
+};
+
+/* has_thread: nobody waits for what that does. */
+static void free_job(struct job *job, bool has_thread)
+{
+    for (unsigned i = 0; i < job->count; i++) {
+        struct flyt_node_opened *opened = &job->opened[i];
+        flyt_close(opened->earlier_fd);
+        if (opened->has_file && has_thread)
+            flyt_checkpoint_file_abandon(&opened->file);
+        else if (opened->has_file)
+            flyt_checkpoint_file_abandon_aside(&opened->file);
+    }
+    free(job->folder);
+    free(job);
+}
+
+/* On the thread. */
+static void open_all(void *user)
+{
+    struct job *job = user;
+
+    for (unsigned i = 0; i < job->count; i++) {
+        struct flyt_node_opened *opened = &job->opened[i];
+        if (flyt_fault_point("node.checkpoint.open") == FLYT_FAULT_ERROR) {
+            flyt_error_set(&opened->err, -EIO, "a test lets it fail at node.checkpoint.open");
+            continue;
+        }
+        if (!job->is_full)
+            opened->earlier_fd = flyt_node_earlier_open(job->folder, opened->session_id);
+        opened->has_file = !flyt_checkpoint_file_open(job->folder, &opened->file, &opened->err);
+    }
+}
+
+static void on_opened(void *user, int is_cancelled)
+{
+    struct job *job = user;
+
+    if (!is_cancelled)
+        job->opening->done(job->opening->user, job->opened, job->count);
+    free_job(job, is_cancelled);
+}
+
+int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, const uint64_t *session_ids,
+                          unsigned count, flyt_node_opening_fn done, void *user, struct flyt_node_opening **ret_opening)
+{
+    struct flyt_node_opening *opening = calloc(1, sizeof *opening);
+    struct job *job = calloc(1, sizeof *job + count * sizeof job->opened[0]);
+    int status = opening && job && (job->folder = strdup(folder)) ? 0 : -ENOMEM;
+
+    if (!status) {
+        *opening = (struct flyt_node_opening){.done = done, .user = user};
+        job->opening = opening;
+        job->is_full = is_full;
+        job->count = count;
+        for (unsigned i = 0; i < count; i++)
+            job->opened[i] = (struct flyt_node_opened){.session_id = session_ids[i], .earlier_fd = -1};
+        status = flyt_worker_new(event, "flyt-opening", 1, &opening->worker);
+    }
+    if (!status)
+        status = flyt_worker_do(opening->worker, open_all, on_opened, job);
+    if (!status) {
+        *ret_opening = opening;
+        return 0;
+    }
+    if (job)
+        free_job(job, true); /* nothing is open */
+    flyt_node_opening_free(opening);
+    return status;
+}
+
+struct flyt_node_opening *flyt_node_opening_free(struct flyt_node_opening *opening)
+{
+    if (opening)
+        flyt_worker_leave(opening->worker);
+    free(opening);
+    return NULL;
+}

@@ -1,0 +1,39 @@
+/*
+ * The files that a checkpoint needs, opened on a thread of its own, for the folder may be on a disk that does not
+ * answer: of each session the new image's, and the earlier one that it is to build on (earlier.h).
+ *
+ * The loop's thread, which never waits for it.
+ */
+#ifndef FLYT_NODE_OPENING_H
+#define FLYT_NODE_OPENING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+#include "cpu/image/file.h"
+#include "rpc/base/error.h"
+
+struct flyt_node_opening;
+
+/* Of one session. */
+struct flyt_node_opened {
+    uint64_t session_id;
+    int earlier_fd; /* -1: none, everything is to be written */
+    bool has_file;
+    struct flyt_checkpoint_file file; /* where has_file */
+    struct flyt_error err;            /* where not: why */
+};
+
+/* On the loop, once: what is taken over is taken out (earlier_fd -1, has_file false), the rest is let go of. */
+typedef void (*flyt_node_opening_fn)(void *user, struct flyt_node_opened *opened, unsigned count);
+
+/* For these sessions, in this order. is_full: no earlier images are looked for. 0 or a negative errno. */
+int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, const uint64_t *session_ids,
+                          unsigned count, flyt_node_opening_fn done, void *user,
+                          struct flyt_node_opening **ret_opening);
+/* `done` is not called any more. The thread, where the disk lets it go on, lets go of what it has opened. NULL is
+ * allowed. Returns NULL. */
+struct flyt_node_opening *flyt_node_opening_free(struct flyt_node_opening *opening);
+
+#endif
