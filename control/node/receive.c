@@ -374,14 +374,15 @@ void flyt_node_receive_switch(struct flyt_node_receive *receive, unsigned sessio
 
 /* ---- going on ---- */
 
-/* Those of which nothing is left, and whose place another attempt may take. */
+/* Those of which nothing is left, and whose place another attempt may take, or has taken. After SWITCH those that go
+ * on, or have failed, say what became of their session. */
 static void forget_over(struct flyt_node_receive *receive)
 {
     struct flyt_node_arrival *arrival = receive->arrivals, *next;
 
     for (; arrival; arrival = next) {
         next = arrival->next;
-        if (flyt_node_loading_is_done(&arrival->loading))
+        if (flyt_node_loading_is_done(&arrival->loading) && !arrival->has_failed && !arrival->loading.goes_on)
             flyt_node_arrival_free(arrival);
     }
 }
@@ -443,7 +444,8 @@ static void step(struct flyt_node_receive *receive)
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
         if (!receive->is_failing)
             flyt_node_arrival_advance(arrival);
-    if (!receive->is_switched)
+    /* Where all fails after SWITCH, sessions without a process are still to end, in silence. */
+    if (!receive->is_switched || !receive->is_failing)
         forget_over(receive);
     check_time(receive);
     look_at_switch(receive);
@@ -648,13 +650,23 @@ int flyt_node_receive_ask(const struct flyt_node_allocation *allocation, const v
     return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
 }
 
+/* Its last attempt, which is the first one in the list: earlier ones, whose servers may not have ended, say nothing. */
+static const struct flyt_node_arrival *find_session(const struct flyt_node_receive *receive, uint64_t session_id)
+{
+    const struct flyt_node_arrival *arrival = receive->arrivals;
+
+    while (arrival && arrival->loading.its.session_id != session_id)
+        arrival = arrival->next;
+    return arrival;
+}
+
 bool flyt_node_receive_keeps(const struct flyt_node *node, uint64_t session_id)
 {
-    for (const struct flyt_node_receive *receive = node->receives; receive; receive = receive->next)
-        for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-            if (arrival->loading.its.session_id == session_id && !arrival->loading.goes_on &&
-                (arrival->has_failed || !arrival->is_told))
-                return true;
+    for (const struct flyt_node_receive *receive = node->receives; receive; receive = receive->next) {
+        const struct flyt_node_arrival *arrival = find_session(receive, session_id);
+        if (arrival && !arrival->loading.goes_on && (arrival->has_failed || !arrival->is_told))
+            return true;
+    }
     return false;
 }
 

@@ -151,6 +151,67 @@ static void test_a_client_cannot_be_given(void **state)
     test_source_leave(&source);
 }
 
+/* ---- earlier attempts ---- */
+
+static bool is_loading(struct test_node *test, void *unused)
+{
+    const struct flyt_node_arrival *arrival = test_received(test)->arrivals;
+
+    return arrival && arrival->loading.stage == FLYT_NODE_LOADING_LOADING;
+}
+
+static bool has_arrivals(struct test_node *test, void *count)
+{
+    unsigned there = 0;
+
+    for (const struct flyt_node_arrival *arrival = test_received(test)->arrivals; arrival; arrival = arrival->next)
+        there++;
+    return there == *(const unsigned *)count;
+}
+
+static bool has_gone(struct test_node *test, void *program)
+{
+    return !test_node_server(test, program);
+}
+
+/* It has gone on here and ends here, while the server process of an attempt before does not end: that it has ended is
+ * told. What was tried before is forgotten when nothing is left of it. */
+static void test_an_earlier_attempt_lingers(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program, other;
+    struct test_source sources[3];
+    const unsigned two = 2;
+
+    test->settings.kill_grace_ms = TEST_LONG_MS;
+    test_receive_begin(test);
+    sources[0] = test_source_new(0x100, 0);
+    test_source_arrive(test, &sources[0]);
+    test_node_until(test, is_loading, NULL, "its server has the connection");
+    const pid_t pid = test_received(test)->arrivals->loading.target->pid;
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    for (unsigned i = 0; i < 2; i++) { /* the same program again, and another one */
+        sources[1 + i] = test_source_new(0x100 + i, 0);
+        test_source_copy_all(test, &sources[1 + i]);
+    }
+    test_receive_until(test, FLYT_MIGRATION_ARRIVED);
+    test_receive_must_switch(test, 2);
+    test_source_go_on(test, &sources[1], &program);
+    test_program_say(test, &program, "go_on", "0");
+    assert_int_equal(kill(pid, 0), 0);
+    close(program.fd);
+    test_node_until(test, has_gone, &program, "its session's end");
+    test_contains(test->last_event, "session.ended");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    test_node_until(test, has_arrivals, (void *)&two, "the earlier attempt is forgotten");
+    test_source_go_on(test, &sources[2], &other);
+    test_program_say(test, &other, "go_on", "0");
+    assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 2);
+    for (unsigned i = 0; i < 3; i++)
+        test_source_leave(&sources[i]);
+    test_node_leave(test, &test_one, &other, 1);
+}
+
 /* ---- ends ---- */
 
 static void test_the_allocation_is_removed(void **state)
@@ -305,6 +366,7 @@ int main(void)
         TEST_NODE(test_some_come),
         TEST_NODE(test_a_server_dies_with_its_client),
         TEST_NODE(test_a_client_cannot_be_given),
+        TEST_NODE(test_an_earlier_attempt_lingers),
         TEST_NODE(test_the_allocation_is_removed),
         TEST_NODE(test_a_restart_before_switch),
         TEST_NODE(test_a_restart_before_clients),
