@@ -16,7 +16,7 @@ _Static_assert(FLYT_CHECKPOINT_PACK_NOT == 0 && FLYT_CHECKPOINT_PACK_LZ4 == 1 &&
 enum { BEGIN_MS = 60000 /* how much longer the answer may take: it is when the node has taken it */ };
 
 /* "VM 10.0.1.7 to /images: copying, 1.2GiB of 4.0GiB" */
-static void put_progress(FILE *out, const cJSON *row)
+static void put_progress(FILE *out, const cJSON *row, void *user)
 {
     char copied[FLYT_NUMBER_BYTES], memory[FLYT_NUMBER_BYTES];
     const bool is_restore = !strcmp(flyt_row_text(row, "kind"), "restore");

@@ -101,7 +101,7 @@ static void show(struct flyt_ctl *ctl, const struct flyt_following *following, c
     snprintf(shown->phase, sizeof shown->phase, "%s", phase);
     shown->round = round;
     FILE *out = flyt_must(open_memstream(&line, &bytes));
-    following->put_progress(out, row);
+    following->put_progress(out, row, following->user);
     fclose(out);
     char *safe = flyt_text_safe(flyt_must(line), bytes);
     unsigned width;

@@ -14,8 +14,10 @@ struct flyt_following {
     const char *view; /* "migrations" */
     const char *word; /* "migration" */
     const char *id;
-    void (*put_progress)(FILE *out, const cJSON *row); /* one line without its end; any text, it is made safe */
-    const char *meanwhile;                             /* what is said to who ends the following: where it goes on */
+    /* One line without its end; any text, it is made safe. */
+    void (*put_progress)(FILE *out, const cJSON *row, void *user);
+    void *user;
+    const char *meanwhile; /* what is said to who ends the following: where it goes on */
 };
 
 bool flyt_follow_is_over(const cJSON *row);

@@ -8,6 +8,7 @@
 
 #include "control/flytctl/actions.h"
 #include "control/flytctl/follow.h"
+#include "control/flytctl/move_estimate.h"
 #include "control/flytctl/view.h"
 
 enum {
@@ -16,12 +17,34 @@ enum {
 
 /* ---- what is shown meanwhile ---- */
 
-/* "copying round 3: 1.2GiB of 4.0GiB copied, 64MiB changed, 900MiB/s, about 2s" */
-static void put_progress(FILE *out, const cJSON *row)
+/* When all of it will be over (move_estimate.h). */
+static void put_estimate(FILE *out, const cJSON *row, struct flyt_move_pace *pace)
 {
-    char copied[FLYT_NUMBER_BYTES], memory[FLYT_NUMBER_BYTES], dirty[FLYT_NUMBER_BYTES], rate[FLYT_NUMBER_BYTES],
-        left[FLYT_NUMBER_BYTES];
-    double per_s = flyt_row_number(row, "bytes_per_s"), left_bytes = flyt_row_number(row, "left_bytes");
+    const struct flyt_move_figures figures = {.round = (unsigned)flyt_row_number(row, "round"),
+                                              .rounds_max = (unsigned)flyt_row_number(row, "rounds_max"),
+                                              .memory_bytes = flyt_row_number(row, "memory_bytes"),
+                                              .copied_bytes = flyt_row_number(row, "copied_bytes"),
+                                              .dirty_bytes = flyt_row_number(row, "dirty_bytes"),
+                                              .left_bytes = flyt_row_number(row, "left_bytes"),
+                                              .rest_bytes = flyt_row_number(row, "rest_bytes"),
+                                              .bytes_per_s = flyt_row_number(row, "bytes_per_s"),
+                                              .elapsed_ms = flyt_row_number(row, "elapsed_ms")};
+    char span[FLYT_NUMBER_BYTES];
+
+    flyt_move_pace_note(pace, &figures);
+    const struct flyt_move_estimate estimate = flyt_move_estimate(pace, &figures);
+    if (estimate.end == FLYT_MOVE_UNKNOWN)
+        return;
+    flyt_text_span(span, estimate.ms);
+    fprintf(out, ", %s %s more%s", estimate.end == FLYT_MOVE_AT_LEAST ? "at least" : "about", span,
+            estimate.end == FLYT_MOVE_BY_ROUNDS ? " (ends by the round limit)" : "");
+}
+
+/* "copying round 3: 1.2GiB of 4.0GiB copied, 64MiB changed, 900MiB/s, about 2s more" */
+static void put_progress(FILE *out, const cJSON *row, void *user)
+{
+    char copied[FLYT_NUMBER_BYTES], memory[FLYT_NUMBER_BYTES], dirty[FLYT_NUMBER_BYTES], rate[FLYT_NUMBER_BYTES];
+    double per_s = flyt_row_number(row, "bytes_per_s");
 
     fprintf(out, "VM %s to %s: %s", flyt_row_text(row, "vm_ip"), flyt_row_text(row, "target"),
             flyt_row_text(row, "phase"));
@@ -34,11 +57,11 @@ static void put_progress(FILE *out, const cJSON *row)
     flyt_text_size(memory, flyt_row_number(row, "memory_bytes"));
     flyt_text_size(dirty, flyt_row_number(row, "dirty_bytes"));
     fprintf(out, " round %.0f, %s copied of %s, %s changed", flyt_row_number(row, "round"), copied, memory, dirty);
-    if (per_s <= 0)
-        return;
-    flyt_text_size(rate, per_s);
-    flyt_text_span(left, left_bytes / per_s * 1000);
-    fprintf(out, ", %s/s, this round %s more", rate, left);
+    if (per_s > 0) {
+        flyt_text_size(rate, per_s);
+        fprintf(out, ", %s/s", rate);
+    }
+    put_estimate(out, row, user);
 }
 
 void flyt_migrate_put_end(struct flyt_ctl *ctl, const cJSON *row)
@@ -67,8 +90,13 @@ static enum flyt_exit follow(struct flyt_ctl *ctl, const char *vm_ip, const char
 {
     char *meanwhile =
         flyt_text_format("`flytctl migrations %s` shows it, `flytctl migrate %s --cancel` ends it", id, vm_ip);
-    const struct flyt_following following = {
-        .view = "migrations", .word = "migration", .id = id, .put_progress = put_progress, .meanwhile = meanwhile};
+    struct flyt_move_pace pace = {0};
+    const struct flyt_following following = {.view = "migrations",
+                                             .word = "migration",
+                                             .id = id,
+                                             .put_progress = put_progress,
+                                             .user = &pace,
+                                             .meanwhile = meanwhile};
     enum flyt_exit status = flyt_follow(ctl, &following, ret_row);
 
     if (!*ret_row)

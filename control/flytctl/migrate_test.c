@@ -73,6 +73,8 @@ static void test_migrate(void **state)
     EXPECT_IN(result.out, "41.5ms");
 }
 
+static unsigned round_now = 3, dirty_mib_now = 1;
+
 static char *line_after(const char *phase, const char *reason, unsigned left_mib)
 {
     static char json[512];
@@ -80,9 +82,9 @@ static char *line_after(const char *phase, const char *reason, unsigned left_mib
 
     snprintf(json, sizeof json,
              "[{\"id\":\"000000000000feed\",\"vm_ip\":\"10.0.0.1\",\"target\":\"n1:1\",\"phase\":\"%s\",\"reason\":%s,"
-             "\"round\":3,\"memory_bytes\":4294967296,\"copied_bytes\":6442450944,\"left_bytes\":%llu,"
-             "\"dirty_bytes\":1048576,\"bytes_per_s\":1073741824}]",
-             phase, reason, (unsigned long long)left_mib << 20);
+             "\"round\":%u,\"rounds_max\":2,\"memory_bytes\":4294967296,\"copied_bytes\":6442450944,"
+             "\"left_bytes\":%llu,\"dirty_bytes\":%llu,\"bytes_per_s\":1073741824}]",
+             phase, reason, round_now, (unsigned long long)left_mib << 20, (unsigned long long)dirty_mib_now << 20);
     server.views = views;
     test_interrupt_after_ms = 1;
     RUN("migrate", "10.0.0.1");
@@ -97,8 +99,21 @@ static char *line_after(const char *phase, const char *reason, unsigned left_mib
 static void test_progress(void **state)
 {
     assert_string_equal(line_after("copying", "null", 2048),
-                        "VM 10.0.0.1 to n1:1: copying round 3, 6.0GiB copied of 4.0GiB, 1MiB changed, 1.0GiB/s, this "
-                        "round 2s more\n");
+                        "VM 10.0.0.1 to n1:1: copying round 3, 6.0GiB copied of 4.0GiB, 1MiB changed, 1.0GiB/s, about "
+                        "2s more\n");
+    /* What changes is not known before the first round has ended; nothing is said where nothing is. */
+    round_now = 1;
+    assert_string_equal(line_after("copying", "null", 2048),
+                        "VM 10.0.0.1 to n1:1: copying round 1, 6.0GiB copied of 4.0GiB, 1MiB changed, 1.0GiB/s, at "
+                        "least 2s more\n");
+    /* 2 GiB of 3 that it has copied since have changed in its first round. */
+    round_now = 2;
+    dirty_mib_now = 2048;
+    assert_string_equal(line_after("copying", "null", 2048),
+                        "VM 10.0.0.1 to n1:1: copying round 2, 6.0GiB copied of 4.0GiB, 2.0GiB changed, 1.0GiB/s, "
+                        "about 2s more (ends by the round limit)\n");
+    round_now = 3;
+    dirty_mib_now = 1;
     assert_string_equal(line_after("stopping", "null", 0), "VM 10.0.0.1 to n1:1: stopping\n");
     assert_string_equal(line_after("switching", "\"node n2 is away\"", 0),
                         "VM 10.0.0.1 to n1:1: switching, node n2 is away\n");
