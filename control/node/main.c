@@ -148,6 +148,7 @@ static int serve_metrics(struct program *program, const struct flyt_node_setting
                             "When the own certificate ends, seconds since 1970; 0: there is none.", NULL);
     if (!program->certificate)
         return flyt_error_set(err, -ENOMEM, "no memory");
+    program->node.metrics = program->metrics;
     return flyt_metrics_serve(program->registry, flyt_daemon_event(program->daemon), settings->metrics, refresh_metrics,
                               program, err, &program->metrics_server);
 }
@@ -258,7 +259,7 @@ static void stop(void *user)
 
     sd_event_source_disable_unref(program->timer);
     program->metrics_server = flyt_metrics_server_free(program->metrics_server);
-    program->metrics = flyt_node_metrics_free(program->metrics);
+    program->metrics = program->node.metrics = flyt_node_metrics_free(program->metrics);
     program->registry = flyt_metrics_free(program->registry);
     program->node.hooks = (struct flyt_node_hooks){0};
     program->manager = flyt_node_manager_free(program->manager);

@@ -10,6 +10,7 @@
 #include "control/node/migration_state.h"
 #include "control/node/migration_switch.h"
 #include "control/node/pool.h"
+#include "control/node/report.h"
 #include "control/node/send.h"
 #include "control/node/server.h"
 #include "rpc/base/clock.h"
@@ -331,8 +332,10 @@ static void finish(struct flyt_node_migration *migration, flyt_migration_phase p
     struct flyt_node_allocation *allocation = migration->allocation;
     migration->allocation = NULL;
     flyt_node_migration_set_phase(migration, phase);
-    migration->end_number = ++node->migrations_ended;
+    node->migrations_ended++;
     node->migrations_done += phase == FLYT_MIGRATION_DONE;
+    if (phase == FLYT_MIGRATION_DONE && node->metrics)
+        flyt_node_metrics_observe(node->metrics, &migration->use);
     flyt_node_save_settle(node); /* before anybody is told */
     tell_end(migration);
     release(migration);

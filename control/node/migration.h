@@ -65,7 +65,6 @@ struct flyt_node_migration {
     uint64_t started_ms, ended_ms, stop_ms;
     flyt_migration_use use;                   /* figures, as they were when moves that are over ended; no text */
     uint64_t second_ms, second_bytes;         /* for bytes_per_s */
-    uint64_t end_number;                      /* ended ones are counted: metrics see each once. 0: under way */
     uint64_t groups_revision[FLYT_SLOTS_MAX]; /* of the slots before the commit */
     unsigned lost_count;                      /* sessions that ended because their target failed too late */
     /* The cluster manager. */

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -453,13 +454,18 @@ static void test_the_allocation_is_removed(void **state)
     remove_in(test, FLYT_MIGRATION_SWITCHING, NULL);
 }
 
-/* Ended ones are remembered, so many. */
+/* Ended ones are remembered, so many; metrics have seen all. */
 static void test_what_is_remembered(void **state)
 {
     struct test_node *test = *state;
     const flyt_migration_bounds none = {0};
     struct test_wish wish = test_migration_target(0);
     const unsigned count = FLYT_NODE_MIGRATIONS_ENDED_MAX + 3;
+    struct flyt_metrics *registry = flyt_metrics_new();
+    char line[80];
+
+    test->node.metrics = flyt_node_metrics_new(registry);
+    assert_non_null(test->node.metrics);
 
     test_node_grant(test, &test_one);
     for (unsigned i = 0; i < count; i++) {
@@ -474,6 +480,15 @@ static void test_what_is_remembered(void **state)
         assert_int_equal(its != NULL, i >= 3);
         assert_true(!its || its->phase == FLYT_MIGRATION_DONE);
     }
+    flyt_node_metrics_refresh(test->node.metrics, &test->node);
+    char *text = flyt_metrics_text(registry);
+    snprintf(line, sizeof line, "flyt_node_migration_standstill_seconds_count %u\n", count);
+    test_contains(text, line);
+    snprintf(line, sizeof line, "flyt_node_migration_rounds_count %u\n", count);
+    test_contains(text, line);
+    free(text);
+    test->node.metrics = flyt_node_metrics_free(test->node.metrics);
+    flyt_metrics_free(registry);
 }
 
 int main(void)

@@ -27,6 +27,7 @@ struct flyt_node_mps;
 struct flyt_node_migration;
 struct flyt_node_checkpoint;
 struct flyt_node_loading;
+struct flyt_node_metrics;
 struct flyt_node_receive;
 struct flyt_node_restore;
 struct flyt_greeter;
@@ -74,7 +75,8 @@ struct flyt_node {
     struct flyt_daemon *daemon; /* NULL: no descriptor store */
     const struct flyt_node_settings *settings;
     struct flyt_node_hooks hooks;
-    struct flyt_node_mps *mps; /* NULL: no MPS */
+    struct flyt_node_metrics *metrics; /* what is counted as it happens (report.h); NULL: nobody looks */
+    struct flyt_node_mps *mps;         /* NULL: no MPS */
     struct flyt_node_cgroups cgroups;
     struct flyt_node_uids uids;
     char name[FLYT_NAME_BYTES_MAX + 1];

@@ -5,7 +5,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/loading.h"
-#include "control/node/migration.h"
+#include "control/node/move.h"
 #include "control/node/share.h"
 #include "control/node/report.h"
 #include "control/node/server.h"
@@ -99,7 +99,6 @@ static const struct {
 
 struct flyt_node_metrics {
     struct flyt_metric *families[FAMILIES];
-    uint64_t migrations_seen; /* end_number of the last one that was observed */
 };
 
 struct flyt_node_metrics *flyt_node_metrics_new(struct flyt_metrics *registry)
@@ -180,17 +179,15 @@ static void set_session(struct flyt_node_metrics *metrics, const struct flyt_nod
     set(metrics, SESSION_GPU_TIME, values, (double)server->use.gpu_time_us / 1e6);
 }
 
-/* Each that has ended since the last time, once. */
-static void observe_migrations(struct flyt_node_metrics *metrics, const struct flyt_node *node)
+void flyt_node_metrics_observe(struct flyt_node_metrics *metrics, const flyt_migration_use *use)
 {
-    for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next) {
-        if (migration->end_number <= metrics->migrations_seen || migration->phase != FLYT_MIGRATION_DONE)
-            continue;
-        flyt_metric_observe(metrics->families[MIGRATION_STANDSTILL], NULL, (double)migration->use.standstill_us / 1e6);
-        flyt_metric_observe(metrics->families[MIGRATION_COPIED], NULL, (double)migration->use.copied_bytes);
-        flyt_metric_observe(metrics->families[MIGRATION_ROUNDS], NULL, migration->use.round);
-    }
-    metrics->migrations_seen = node->migrations_ended;
+    flyt_metric_observe(metrics->families[MIGRATION_STANDSTILL], NULL, (double)use->standstill_us / 1e6);
+    flyt_metric_observe(metrics->families[MIGRATION_COPIED], NULL, (double)use->copied_bytes);
+    flyt_metric_observe(metrics->families[MIGRATION_ROUNDS], NULL, use->round);
+}
+
+static void set_migrations(struct flyt_node_metrics *metrics, const struct flyt_node *node)
+{
     set(metrics, ARRIVALS, (const char *const[]){"done"}, (double)node->receives_done);
     set(metrics, ARRIVALS, (const char *const[]){"failed"}, (double)(node->receives_ended - node->receives_done));
     set(metrics, MIGRATIONS, (const char *const[]){"done"}, (double)node->migrations_done);
@@ -214,5 +211,5 @@ void flyt_node_metrics_refresh(struct flyt_node_metrics *metrics, const struct f
     set(metrics, REFUSED, NULL, (double)node->sessions_refused);
     set(metrics, RESUMED, NULL, (double)node->sessions_resumed);
     set(metrics, MOVED, NULL, (double)node->sessions_moved);
-    observe_migrations(metrics, node);
+    set_migrations(metrics, node);
 }

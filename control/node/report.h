@@ -21,7 +21,9 @@ struct flyt_node_metrics;
 /* The families in a registry, which the caller owns. NULL: no memory. */
 struct flyt_node_metrics *flyt_node_metrics_new(struct flyt_metrics *registry);
 struct flyt_node_metrics *flyt_node_metrics_free(struct flyt_node_metrics *metrics);
-/* Sets all of them: before each answer. */
+/* A migration is done: counted once, when it ends. */
+void flyt_node_metrics_observe(struct flyt_node_metrics *metrics, const flyt_migration_use *use);
+/* Sets all others: before each answer. */
 void flyt_node_metrics_refresh(struct flyt_node_metrics *metrics, const struct flyt_node *node);
 
 /* What sessions' launches have needed: of those that have needed something. 0 or -ENOMEM; *ret_args is to be freed by
