@@ -13,6 +13,7 @@
 #include "control/node/migration.h"
 #include "control/node/opening.h"
 #include "control/node/pool.h"
+#include "control/node/remembered.h"
 #include "control/node/restore.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
@@ -372,14 +373,19 @@ void flyt_node_checkpoint_use(const struct flyt_node_checkpoint *checkpoint, fly
     ret_use->elapsed_ms = (is_over ? checkpoint->ended_ms : flyt_clock_ms()) - checkpoint->started_ms;
 }
 
-/* The oldest ones that have ended are forgotten. */
+void flyt_node_checkpoint_tell(struct flyt_node_checkpoint *checkpoint, flyt_saving_use *ret_use)
+{
+    flyt_node_checkpoint_use(checkpoint, ret_use);
+    checkpoint->is_told = has_ended(checkpoint);
+}
+
 static void forget_old(struct flyt_node *node)
 {
     struct flyt_node_checkpoint **link = &node->checkpoints, *checkpoint;
-    unsigned count = 0;
+    struct flyt_node_remembered so_far = {0};
 
     while ((checkpoint = *link)) {
-        if (!has_ended(checkpoint) || ++count <= FLYT_NODE_CHECKPOINTS_ENDED_MAX) {
+        if (!has_ended(checkpoint) || flyt_node_remember(&so_far, checkpoint->is_told)) {
             link = &checkpoint->next;
             continue;
         }

@@ -40,7 +40,6 @@ enum {
     FLYT_NODE_CHECKPOINT_BEGIN_MS = 10000,     /* MOVE is answered */
     FLYT_NODE_CHECKPOINT_STOP_GRACE_MS = 5000, /* STOPPED comes so much later than the time that STOP allows, at most */
     FLYT_NODE_CHECKPOINT_LEAVE_MS = 10000,     /* LEAVE is answered; then the server is ended all the same */
-    FLYT_NODE_CHECKPOINTS_ENDED_MAX = 64,      /* that are remembered */
 };
 
 struct flyt_node_opening;
@@ -67,18 +66,21 @@ struct flyt_node_checkpoint {
     sd_event_source *timer;
     struct flyt_node_saving *savings;
     uint64_t started_ms, ended_ms;
+    bool is_told;        /* its end, to the cluster manager */
     flyt_saving_use use; /* of one that has ended; no text */
 };
 
 /* An order. OK: it has begun, or is known by its id; else why not, in *err. */
 flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkpoint_args *args,
                                  struct flyt_error *err);
-/* One of this id, also one that has ended; NULL: none. */
+/* One of this id, also one that has ended and is remembered (remembered.h); NULL: none. */
 struct flyt_node_checkpoint *flyt_node_checkpoint_find(const struct flyt_node *node, uint64_t id);
 /* The one of this allocation that is under way; NULL: none. */
 struct flyt_node_checkpoint *flyt_node_checkpoint_of(const struct flyt_node_allocation *allocation);
 /* How far it is. The text of the outcome is the checkpoint's. */
 void flyt_node_checkpoint_use(const struct flyt_node_checkpoint *checkpoint, flyt_saving_use *ret_use);
+/* The same, for an answer to the cluster manager: of one that has ended it was told then. */
+void flyt_node_checkpoint_tell(struct flyt_node_checkpoint *checkpoint, flyt_saving_use *ret_use);
 /* At the node manager's end: what is not through has not been. */
 void flyt_node_checkpoints_fini(struct flyt_node *node);
 

@@ -18,6 +18,7 @@
 
 #include "control/node/checkpoint.h"
 #include "control/node/earlier.h"
+#include "control/node/remembered.h"
 #include "control/node/report.h"
 #include "control/node/restore.h"
 #include "control/node/suspended.h"
@@ -642,6 +643,33 @@ static void test_refusals(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+/* Ended ones are remembered, so many, and those whose end was not told yet. */
+static void test_what_is_remembered(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+    const uint64_t first_id = last_id + 1;
+    const unsigned count = FLYT_NODE_ENDED_MAX + 3;
+    flyt_saving_use use;
+
+    begin(test, &program, 1);
+    assert_int_equal(flyt_fault_set("node.checkpoint.open:error"), 0);
+    for (unsigned i = 0; i < count; i++) {
+        must(checkpoint_of(test, 0, true));
+        struct flyt_node_checkpoint *checkpoint = flyt_node_checkpoint_find(&test->node, last_id);
+        flyt_node_checkpoint_tell(checkpoint, &use); /* not its end */
+        until_failed(test, FLYT_STATUS_UNAVAILABLE, "node.checkpoint.open");
+        assert_false(checkpoint->is_told);
+        if (i != 1)
+            flyt_node_checkpoint_tell(checkpoint, &use);
+    }
+    assert_int_equal(flyt_fault_set(NULL), 0);
+    for (unsigned i = 0; i < count; i++)
+        assert_int_equal(flyt_node_checkpoint_find(&test->node, first_id + i) != NULL, i >= 3 || i == 1);
+    has_its_memory(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 /* ---- restores that fail ---- */
 
 static void stays(struct test_node *test, struct test_program *programs, unsigned count)
@@ -912,6 +940,7 @@ int main(void)
         TEST_NODE(test_a_server_dies_meanwhile),
         TEST_NODE(test_one_at_a_time),
         TEST_NODE(test_refusals),
+        TEST_NODE(test_what_is_remembered),
         TEST_NODE(test_servers_that_fail),
         TEST_NODE(test_a_server_dies_with_its_client),
         TEST_NODE(test_a_client_that_does_not_come),

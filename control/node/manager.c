@@ -565,9 +565,9 @@ static void serve_checkpoint(struct flyt_call *call, void *args)
     if (flyt_node_is_led(manager->node, order->epoch, &res.outcome)) {
         if (!order->ask)
             res.outcome = (flyt_outcome){flyt_node_checkpoint(manager->node, order, &err), err.text};
-        const struct flyt_node_checkpoint *checkpoint = flyt_node_checkpoint_find(manager->node, order->id);
+        struct flyt_node_checkpoint *checkpoint = flyt_node_checkpoint_find(manager->node, order->id);
         if (checkpoint)
-            flyt_node_checkpoint_use(checkpoint, &res.use);
+            flyt_node_checkpoint_tell(checkpoint, &res.use);
         else if (order->ask)
             res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such checkpoint"};
     }
@@ -584,9 +584,9 @@ static void serve_restore(struct flyt_call *call, void *args)
     if (flyt_node_is_led(manager->node, order->epoch, &res.outcome)) {
         if (!order->ask)
             res.outcome = (flyt_outcome){flyt_node_restore(manager->node, order, &err), err.text};
-        const struct flyt_node_restore *restore = flyt_node_restore_find(manager->node, order->id);
+        struct flyt_node_restore *restore = flyt_node_restore_find(manager->node, order->id);
         if (restore)
-            flyt_node_restore_use(restore, &res.use);
+            flyt_node_restore_tell(restore, &res.use);
         else if (order->ask)
             res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such restore"};
     }

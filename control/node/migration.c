@@ -10,6 +10,7 @@
 #include "control/node/migration_state.h"
 #include "control/node/migration_switch.h"
 #include "control/node/pool.h"
+#include "control/node/remembered.h"
 #include "control/node/report.h"
 #include "control/node/send.h"
 #include "control/node/server.h"
@@ -279,14 +280,13 @@ static void tell_end(struct flyt_node_migration *migration)
                        migration->vm_ip, migration->text, (uint64_t)use->elapsed_ms, (uint64_t)use->copied_bytes);
 }
 
-/* The oldest ones that have ended and were told are forgotten. */
 static void forget_old(struct flyt_node *node)
 {
     struct flyt_node_migration **link = &node->migrations, *migration;
-    unsigned count = 0;
+    struct flyt_node_remembered so_far = {0};
 
     while ((migration = *link)) {
-        if (!flyt_node_migration_has_ended(migration) || ++count <= FLYT_NODE_MIGRATIONS_ENDED_MAX) {
+        if (!flyt_node_migration_has_ended(migration) || flyt_node_remember(&so_far, migration->is_told)) {
             link = &migration->next;
             continue;
         }

@@ -38,7 +38,6 @@ enum {
     FLYT_NODE_MIGRATION_TRIES = 4,
     FLYT_NODE_MIGRATION_PAUSE_MS = 500,  /* before it is tried again */
     FLYT_NODE_MIGRATION_REPORT_MS = 500, /* the cluster manager is told so often */
-    FLYT_NODE_MIGRATIONS_ENDED_MAX = 64, /* that are remembered */
 };
 
 struct flyt_node_sending;
@@ -75,7 +74,7 @@ struct flyt_node_migration {
 
 /* An order. OK: it has begun, or has been carried out before; else why not, in *err. */
 flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_args *args, struct flyt_error *err);
-/* One of this id, also one that has ended; NULL: none. */
+/* One of this id, also one that has ended and is remembered (remembered.h); NULL: none. */
 struct flyt_node_migration *flyt_node_migration_find(const struct flyt_node *node, uint64_t id);
 /* The one of this allocation that is under way; NULL: none. */
 struct flyt_node_migration *flyt_node_migration_of(const struct flyt_node_allocation *allocation);

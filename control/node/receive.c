@@ -14,6 +14,7 @@
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/receive_record.h"
+#include "control/node/remembered.h"
 #include "control/node/server.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
@@ -108,14 +109,13 @@ void flyt_node_receive_use(const struct flyt_node_receive *receive, flyt_migrati
 
 /* ---- the end ---- */
 
-/* The oldest ones that have ended are forgotten. */
 static void forget_old(struct flyt_node *node)
 {
     struct flyt_node_receive **link = &node->receives, *receive;
-    unsigned count = 0;
+    struct flyt_node_remembered so_far = {0};
 
     while ((receive = *link)) {
-        if (!flyt_node_receive_has_ended(receive) || ++count <= FLYT_NODE_RECEIVES_ENDED_MAX) {
+        if (!flyt_node_receive_has_ended(receive) || flyt_node_remember(&so_far, receive->is_told)) {
             link = &receive->next;
             continue;
         }

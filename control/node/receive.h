@@ -45,7 +45,6 @@ enum {
     FLYT_NODE_RECEIVE_TIMEOUT_S = 3600,   /* until SWITCH, where nothing else is wished */
     FLYT_NODE_RECEIVE_ARRIVED_MS = 60000, /* SWITCH comes by then: the other node waits no longer than that */
     FLYT_NODE_RECEIVE_SWITCH_MS = 2000,   /* it is answered by then: servers may have to say first that all is there */
-    FLYT_NODE_RECEIVES_ENDED_MAX = 64,    /* that are remembered */
 };
 
 /* `res` is good during the call; the text of its use's outcome is the receive's. */
@@ -88,7 +87,7 @@ struct flyt_node_receive {
 
 /* RECEIVE. OK: the allocation is there, or the order is known by its id; else why not, in *err. */
 flyt_status flyt_node_receive(struct flyt_node *node, const flyt_order_receive_args *args, struct flyt_error *err);
-/* One of this migration's id, also one that has ended; NULL: none. */
+/* One of this migration's id, also one that has ended and is remembered (remembered.h); NULL: none. */
 struct flyt_node_receive *flyt_node_receive_find(const struct flyt_node *node, uint64_t migration_id);
 /* The one of this allocation that is under way; NULL: none. */
 struct flyt_node_receive *flyt_node_receive_of(const struct flyt_node_allocation *allocation);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/remembered.h"
 #include "control/node/test_receive.h"
 #include "rpc/base/fault_point.h"
 
@@ -314,6 +315,22 @@ static void test_it_is_tried_again(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+/* Ended ones are remembered, so many, and those whose end was not told yet. */
+static void test_what_is_remembered(void **state)
+{
+    struct test_node *test = *state;
+
+    for (unsigned i = 0; i < FLYT_NODE_ENDED_MAX + 3; i++) {
+        test_receive_begin(test);
+        assert_int_equal(flyt_node_receive_cancel(test_received(test), "enough"), 0);
+        test_receive_until(test, FLYT_MIGRATION_FAILED);
+        test_received(test)->is_told = i != 1;
+        test_received(test)->id = 1000 + i;
+    }
+    for (unsigned i = 0; i < FLYT_NODE_ENDED_MAX + 3; i++)
+        assert_int_equal(flyt_node_receive_find(&test->node, 1000 + i) != NULL, i >= 3 || i == 1);
+}
+
 /* ---- what fails here ---- */
 
 static void test_failures_before_switch(void **state)
@@ -410,6 +427,7 @@ int main(void)
         TEST_NODE(test_connections_after_its_end),
         TEST_NODE(test_a_connection_is_missing),
         TEST_NODE(test_it_is_tried_again),
+        TEST_NODE(test_what_is_remembered),
         TEST_NODE(test_failures_before_switch),
         TEST_NODE(test_no_room),
         TEST_NODE(test_a_server_that_has_it_dies),

@@ -14,6 +14,7 @@
 #include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/pool.h"
+#include "control/node/remembered.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
@@ -75,6 +76,7 @@ struct flyt_node_restore {
     sd_event_source *timer;
     struct flyt_node_restoring *restorings;
     uint64_t started_ms, ended_ms;
+    bool is_told;        /* its end, to the cluster manager */
     flyt_saving_use use; /* of one that has ended; no text */
 };
 
@@ -315,13 +317,19 @@ static void release(struct flyt_node_restore *restore)
     }
 }
 
+void flyt_node_restore_tell(struct flyt_node_restore *restore, flyt_saving_use *ret_use)
+{
+    flyt_node_restore_use(restore, ret_use);
+    restore->is_told = has_ended(restore);
+}
+
 static void forget_old(struct flyt_node *node)
 {
     struct flyt_node_restore **link = &node->restores, *restore;
-    unsigned count = 0;
+    struct flyt_node_remembered so_far = {0};
 
     while ((restore = *link)) {
-        if (!has_ended(restore) || ++count <= FLYT_NODE_RESTORES_ENDED_MAX) {
+        if (!has_ended(restore) || flyt_node_remember(&so_far, restore->is_told)) {
             link = &restore->next;
             continue;
         }

@@ -32,18 +32,19 @@ struct flyt_node_server;
 struct flyt_node_suspended;
 
 enum {
-    FLYT_NODE_RESTORE_TIMEOUT_S = 3600, /* of loading an image, where nothing else is wished */
-    FLYT_NODE_RESTORES_ENDED_MAX = 64,  /* that are remembered */
+    FLYT_NODE_RESTORE_TIMEOUT_S = 3600, /* of reading all images, and of loading each, where nothing else is wished */
 };
 
 /* An order. OK: it has begun, or is known by its id; else why not, in *err. */
 flyt_status flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *args, struct flyt_error *err);
-/* One of this id, also one that has ended; NULL: none. */
+/* One of this id, also one that has ended and is remembered (remembered.h); NULL: none. */
 struct flyt_node_restore *flyt_node_restore_find(const struct flyt_node *node, uint64_t id);
 /* One that is under way and has a session of this allocation; NULL: none. */
 struct flyt_node_restore *flyt_node_restore_of(const struct flyt_node_allocation *allocation);
 /* How far it is. The text of the outcome is the restore's. */
 void flyt_node_restore_use(const struct flyt_node_restore *restore, flyt_saving_use *ret_use);
+/* The same, for an answer to the cluster manager: of one that has ended it was told then. */
+void flyt_node_restore_tell(struct flyt_node_restore *restore, flyt_saving_use *ret_use);
 /* At the node manager's end, which waits for no disk: a thread that reads an image is left to itself. */
 void flyt_node_restores_fini(struct flyt_node *node);
 
