@@ -29,6 +29,7 @@
  *   state                                     "sequence libraries" that came with STATE; "no"
  *   go_on                                     its client has made its objects again: answered when that is told
  *   die | quit                                by SIGKILL | after RETURN
+ *   hang_up                                   its link ends, as that of a process that takes its time to end
  *
  * One that is moved (MOVE) copies those first words into the other server's memory, and says "moved" as its last line.
  * With an image (MOVE_WRITE) it writes these into that, and as the server that is given one it makes the memory anew.
@@ -447,6 +448,10 @@ static void obey(struct fake *fake, const char *line)
         fake_answer(fake, "0");
     } else if (!strcmp(word, "die")) {
         raise(SIGKILL);
+    } else if (!strcmp(word, "hang_up")) {
+        close(fake->link_fd);
+        fake->link_fd = -1;
+        fake_answer(fake, "0");
     } else if (!strcmp(word, "quit")) {
         end(fake, "");
     } else {

@@ -15,6 +15,7 @@
 #include "control/node/move.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
+#include "control/node/resume.h"
 #include "control/node/share.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -138,6 +139,7 @@ static void on_use(struct flyt_node_server *server, const struct flyt_server_lin
     flyt_node_move_use(server);
     flyt_node_checkpoint_use_came(server);
     flyt_node_loading_use_came(server);
+    flyt_node_resume_use_came(server);
 }
 
 /* fd: of a kind that has one; taken over. */
@@ -239,8 +241,10 @@ static int on_link(sd_event_source *source, int fd, uint32_t events, void *user)
 {
     struct flyt_node_server *server = user;
 
-    if (hear_one(server) < 0)
+    if (hear_one(server) < 0) {
+        flyt_node_resume_foresee(server);
         flyt_node_server_hang_up(server); /* its process's end says the rest */
+    }
     return 0;
 }
 

@@ -185,15 +185,19 @@ static void refuse_late(struct flyt_node *node, const struct flyt_node_allocatio
 /* The same for the client of a session that goes on: nothing but that session decides. */
 static bool settle_session(struct flyt_node *node, struct flyt_node_waiting *waiting, uint64_t now_ms)
 {
-    if (!flyt_node_resume_find(node, waiting->ticket.session_id)) {
-        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_NO_SESSION, "the session was ended");
+    struct flyt_error err = {0};
+
+    if (flyt_node_resume_ask(node, waiting->ticket.session_id, &err)) {
+        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_NO_SESSION, err.text);
         return true;
     }
     if (hand_over_session(node, &waiting->ticket, waiting->fd, waiting->record, waiting->bytes))
         return true;
     if (waiting->until_ms > now_ms)
         return false;
-    refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY, "no server process became ready in time");
+    refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_BUSY,
+           flyt_node_resume_find(node, waiting->ticket.session_id) ? "no server process became ready in time"
+                                                                   : "the session's server process has not ended yet");
     return true;
 }
 

@@ -38,6 +38,11 @@ struct flyt_node_hand_over {
     unsigned char record[];
 };
 
+static uint64_t now_us(void)
+{
+    return flyt_clock_ns() / 1000;
+}
+
 static void print_id(const struct flyt_node_server *session, char *text)
 {
     snprintf(text, ID_BYTES, "%016" PRIx64, session->session_id);
@@ -141,6 +146,12 @@ static void set_timer(struct flyt_node_server *session, uint64_t us)
         flyt_fail("session %016" PRIx64 ": waits without an end: no memory", session->session_id);
 }
 
+void flyt_node_resume_foresee(struct flyt_node_server *server)
+{
+    if (!server->replacement.end_us)
+        server->replacement.end_us = now_us();
+}
+
 void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
 {
     struct flyt_node_allocation *allocation = server->allocation;
@@ -155,6 +166,8 @@ void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
     server->record = NULL;
     server->pid = 0;
     server->uid = 0;
+    server->replacement.gone_us = now_us();
+    flyt_node_resume_foresee(server);
     server->away_until_ms = flyt_clock_ms() + node->resume_ms;
     server->next = node->away;
     node->away = server;
@@ -241,6 +254,12 @@ static bool may_end(struct flyt_node_server *server)
     return server->link_fd < 0 || poll(&end, 1, 0) > 0 || now_ms - server->resume_asked_ms < FLYT_NODE_RESUME_ENDING_MS;
 }
 
+static int refuse_to_wait(const struct flyt_node_server *server, struct flyt_error *err)
+{
+    return flyt_error_set(err, -ENOENT, "the session %s",
+                          server->state == FLYT_NODE_SERVER_SERVING ? "goes on at its own server" : "is ending");
+}
+
 int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                 const void *token, size_t bytes, struct flyt_node_server **ret_session,
                                 struct flyt_error *err)
@@ -252,6 +271,7 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
     if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_move_is_undecided(session))
         return flyt_error_set(err, -EBUSY, "it is not decided yet where the session goes on");
     if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_clock_ms() < session->away_until_ms) {
+        session->replacement.come_us = now_us();
         *ret_session = session;
         return 0;
     }
@@ -262,10 +282,21 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
     struct flyt_node_server *server = find_in(node->servers, allocation, token, bytes);
     if (!server)
         return flyt_error_set(err, -ENOENT, "the session is not there (any more)");
-    if (may_end(server))
-        return flyt_error_set(err, -EBUSY, "the session's server process has not ended yet");
-    return flyt_error_set(err, -ENOENT, "the session %s",
-                          server->state == FLYT_NODE_SERVER_SERVING ? "goes on at its own server" : "is ending");
+    if (!may_end(server))
+        return refuse_to_wait(server, err);
+    server->replacement.come_us = now_us();
+    *ret_session = server;
+    return 0;
+}
+
+int flyt_node_resume_ask(struct flyt_node *node, uint64_t session_id, struct flyt_error *err)
+{
+    if (flyt_node_resume_find(node, session_id))
+        return 0;
+    struct flyt_node_server *server = flyt_node_server_find(node, session_id);
+    if (!server)
+        return flyt_error_set(err, -ENOENT, "the session was ended");
+    return may_end(server) ? 0 : refuse_to_wait(server, err);
 }
 
 /* ---- giving ---- */
@@ -367,6 +398,8 @@ static void go_on(struct flyt_node_server *server, const struct flyt_server_link
     server->session_started_ms = session->session_started_ms;
     server->use = session->use;
     server->use.is_replaceable = 0;
+    server->use.is_coming = 1;
+    server->replacement = session->replacement;
     snprintf(server->why_not, sizeof server->why_not, "its client makes its objects again");
     bool is_moved = session->move != NULL, is_restored = session->prepared != NULL;
     bool has_process = session->state != FLYT_NODE_SERVER_AWAY;
@@ -383,6 +416,7 @@ static void go_on(struct flyt_node_server *server, const struct flyt_server_link
     }
     if (is_moved || is_restored) /* it is told of when its server says that it goes on */
         return;
+    server->replacement.session_us = now_us();
     node->sessions_resumed++;
     print_id(server, id);
     flyt_info("session %s: goes on, vm=%s program=%s gpu=%u server_pid=%d extents=%u", id, allocation->now.vm_ip,
@@ -390,6 +424,28 @@ static void go_on(struct flyt_node_server *server, const struct flyt_server_link
     flyt_node_tell(node, "session.resumed", id, "program %s of VM %s goes on at another server process",
                    server->ticket.program, allocation->now.vm_ip);
     flyt_node_changed(node);
+}
+
+/* Since its session lost its server; what was before that counts as then. */
+static uint64_t since_end(const struct flyt_node_server *server, uint64_t us)
+{
+    return us > server->replacement.end_us ? us - server->replacement.end_us : 0;
+}
+
+void flyt_node_resume_use_came(struct flyt_node_server *server)
+{
+    char id[ID_BYTES];
+
+    if (!server->replacement.session_us || server->use.is_coming)
+        return;
+    print_id(server, id);
+    flyt_info("session %s: was replaced, vm=%s program=%s extents=%u gone_us=%" PRIu64 " come_us=%" PRIu64
+              " give_us=%" PRIu64 " session_us=%" PRIu64 " go_on_us=%" PRIu64,
+              id, server->allocation->now.vm_ip, server->ticket.program, server->extents.count,
+              since_end(server, server->replacement.gone_us), since_end(server, server->replacement.come_us),
+              since_end(server, server->replacement.given_us), since_end(server, server->replacement.session_us),
+              since_end(server, now_us()));
+    memset(&server->replacement, 0, sizeof server->replacement);
 }
 
 /* The last message: from now on it is the server's. */
@@ -472,6 +528,7 @@ static int give_all(struct flyt_node_server *server)
         if (status)
             return status;
     }
+    hand_over->session->replacement.given_us = now_us();
     status = give_session(server, &message);
     explicit_bzero(message.session.channel_key, sizeof message.session.channel_key);
     return status;

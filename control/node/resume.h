@@ -7,7 +7,9 @@
  * With it waits what its process wrote of the calls that it executed (call_record.h), for its client, who sends the
  * others again.
  *
- * Its client comes with a connection of kind FLYT_CONNECTION_RESUME. A warm server of the same GPU is given the extents
+ * Its client comes with a connection of kind FLYT_CONNECTION_RESUME. One that comes before we have
+ * seen the process's end is held until then, for FLYT_NODE_RESUME_ENDING_MS at most where nothing but its coming says
+ * that there is one. A warm server of the same GPU is given the extents
  * (state TAKING: RESUME, GIVE for each, as fast as it takes them), then SESSION, as the allocation is by then. In one
  * step the ledgers' entries become the new server's. Until SESSION is sent, any failure leaves the session waiting and
  * the client is told to try again; after that it has one server again, and is not replaceable before this one says so:
@@ -31,6 +33,8 @@ enum {
 /* Whether its session may wait for its client when the server's process ends now. One that ends for another program's
  * fault may where it was spared (fault.h). */
 bool flyt_node_resume_may_wait(const struct flyt_node_server *server);
+/* Its link has ended, by which its process may have begun to: that is where what a replacement takes begins. */
+void flyt_node_resume_foresee(struct flyt_node_server *server);
 /* It waits from now on. `server` has no process, and is in no list; it is taken over. `how` the process ended. */
 void flyt_node_resume_wait(struct flyt_node_server *server, const char *how);
 
@@ -40,11 +44,15 @@ void flyt_node_resume_expect(struct flyt_node_server *session);
 
 /* One that waits and is not about to end; NULL: none. */
 struct flyt_node_server *flyt_node_resume_find(const struct flyt_node *node, uint64_t session_id);
-/* By its token. 0; -ENOENT: there is none of this allocation; -EBUSY: its server's process may be about to end: the
- * client is to try again; with one sentence in *err. */
+/* By its token. 0, with the session, which waits, or whose server's process may be about to end: then its client is
+ * held (pool.h) until that has; -ENOENT: there is none of this allocation; -EBUSY: the client is to try again; with one
+ * sentence in *err. */
 int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                 const void *token, size_t bytes, struct flyt_node_server **ret_session,
                                 struct flyt_error *err);
+/* Whether a client that is held may still get this session. 0: it waits, or its server's process may be about to end;
+ * -ENOENT, with one sentence in *err. */
+int flyt_node_resume_ask(struct flyt_node *node, uint64_t session_id, struct flyt_error *err);
 /* Whether one that waits has this entry in the ledgers. */
 bool flyt_node_resume_has(const struct flyt_node *node, uint64_t server_id);
 /* How many wait that have a device on this GPU: each will need a client slot there. */
@@ -59,6 +67,9 @@ void flyt_node_resume_fail(struct flyt_node_server *server);
 /* A server that is to have a session, or has got one that is not through, is ended, without a word to the session's
  * program, which comes again. NULL, or one that is being ended: nothing. */
 void flyt_node_resume_end_target(struct flyt_node_server *server);
+
+/* Its server has sent USE: where it says so for the first time, the session goes on, and the log has what that took. */
+void flyt_node_resume_use_came(struct flyt_node_server *server);
 
 /* Ends one that waits, or all of an allocation, soon. */
 void flyt_node_resume_end(struct flyt_node_server *session, const char *reason);

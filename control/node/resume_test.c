@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "control/node/fault.h"
+#include "control/node/pool.h"
 #include "control/node/report.h"
 #include "control/node/resume.h"
 #include "control/node/test_node.h"
@@ -40,6 +41,11 @@ static bool has_an_extent(struct test_node *test, void *user)
     const struct flyt_node_server *server = flyt_node_server_find(&test->node, program->session_id);
 
     return server && server->extents.count;
+}
+
+static bool has_gone_on(struct test_node *test, void *user)
+{
+    return !test_node_server(test, user)->replacement.session_us;
 }
 
 /* A replaceable one is killed. */
@@ -315,6 +321,149 @@ static void test_one_that_came_back_after_a_restart(void **state)
     come_back(test, &test_one, &program);
     test_program_say(test, &program, "memory 1", memory);
     test_node_leave(test, &test_one, &program, 1);
+}
+
+/* ---- a client that comes before its server's process has ended ---- */
+
+static bool has_hung_up(struct test_node *test, void *user)
+{
+    return test_node_server(test, user)->link_fd < 0;
+}
+
+/* A replaceable one whose link has ended, while its process has not. */
+static void hang_up(struct test_node *test, struct test_program *program)
+{
+    test_program_say(test, program, "replaceable 1", "0");
+    test_program_say(test, program, "hang_up", "0");
+    test_node_until(test, has_hung_up, program, "the link's end");
+}
+
+/* What is to happen to a session as soon as its client is held. */
+struct while_held {
+    struct test_node *test;
+    const struct test_program *program;
+    void (*act)(struct test_node *test, struct flyt_node_server *server);
+    sd_event_source *timer;
+    bool is_done;
+};
+
+static int on_look(sd_event_source *source, uint64_t usec, void *user)
+{
+    struct while_held *held = user;
+
+    if (flyt_node_pool_has_resumed(&held->test->node, held->program->session_id)) {
+        held->is_done = true;
+        held->act(held->test, test_node_server(held->test, held->program));
+        return 0;
+    }
+    assert_true(sd_event_source_set_time_relative(source, 1000) >= 0);
+    assert_true(sd_event_source_set_enabled(source, SD_EVENT_ONESHOT) >= 0);
+    return 0;
+}
+
+/* The client comes, and `act` is done when it is held. How it was answered, in the end. */
+static struct test_program come_early(struct test_node *test, const struct test_program *program,
+                                      void (*act)(struct test_node *test, struct flyt_node_server *server))
+{
+    const struct flyt_credentials own = test_node_credentials(&test_one);
+    struct while_held held = {.test = test, .program = program, .act = act};
+
+    assert_true(sd_event_add_time_relative(test->node.event, &held.timer, CLOCK_MONOTONIC, 0, 1, on_look, &held) >= 0);
+    struct test_program again = test_node_resume(test, &own, program->token, false);
+    sd_event_source_disable_unref(held.timer);
+    assert_true(held.is_done);
+    return again;
+}
+
+static void kill_it(struct test_node *test, struct flyt_node_server *server)
+{
+    assert_int_equal(kill(server->pid, SIGKILL), 0);
+}
+
+static void end_it(struct test_node *test, struct flyt_node_server *server)
+{
+    flyt_node_server_end(server, "an operator has ended this session");
+}
+
+/* It is held, and let in when the process has ended: once asked is enough. */
+static void test_a_client_that_comes_early(void **state)
+{
+    struct test_node *test = *state;
+    char memory[128];
+
+    test_node_grant(test, &test_one);
+    test->node.resume_ms = TEST_LONG_MS;
+    struct test_program program = test_node_enter(test, &test_one);
+    test_program_say(test, &program, "extent 1 0 8388608", "0");
+    test_program_say(test, &program, "record 12 11 10 9", "0");
+    strcpy(memory, test_program_ask(test, &program, "memory 1"));
+    hang_up(test, &program);
+    struct test_program again = come_early(test, &program, kill_it);
+    close(program.fd);
+    assert_int_equal(again.status, FLYT_HANDSHAKE_OK);
+    assert_true(again.session_id == program.session_id);
+    test_program_say(test, &again, "resumed", "1 1");
+    test_program_say(test, &again, "left", "12 11 10 9");
+    test_program_say(test, &again, "memory 1", memory);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+    test_node_leave(test, &test_one, &again, 1);
+}
+
+/* Also where the link has not ended yet. */
+static void test_a_client_that_knows_first(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &test_one);
+    test->node.resume_ms = TEST_LONG_MS;
+    struct test_program program = test_node_enter(test, &test_one);
+    test_program_say(test, &program, "extent 1 0 8388608", "0");
+    test_program_say(test, &program, "replaceable 1", "0");
+    struct test_program again = come_early(test, &program, kill_it);
+    close(program.fd);
+    assert_int_equal(again.status, FLYT_HANDSHAKE_OK);
+    test_program_say(test, &again, "resumed", "1 1");
+    test_node_leave(test, &test_one, &again, 1);
+}
+
+static void test_its_session_is_ended_while_a_client_is_held(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &test_one);
+    test->node.resume_ms = TEST_LONG_MS;
+    struct test_program program = test_node_enter(test, &test_one);
+    hang_up(test, &program);
+    struct test_program again = come_early(test, &program, end_it);
+    assert_int_equal(again.status, FLYT_HANDSHAKE_NO_SESSION);
+    close(program.fd);
+    test_node_until_empty(test, &test_one);
+    assert_int_equal(test->node.away_count, 0);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+}
+
+/* The end of its link, its process's, the client's coming, memory, the session: in this order here. */
+static void test_its_replacement_is_measured(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &test_one);
+    test->node.resume_ms = TEST_LONG_MS;
+    struct test_program program = test_node_enter(test, &test_one);
+    test_program_say(test, &program, "extent 1 0 8388608", "0");
+    hang_up(test, &program);
+    struct test_program again = come_early(test, &program, kill_it);
+    close(program.fd);
+    assert_int_equal(again.status, FLYT_HANDSHAKE_OK);
+    const struct flyt_node_server *server = test_node_server(test, &again);
+    assert_true(server->replacement.end_us && server->replacement.end_us <= server->replacement.come_us);
+    assert_true(server->replacement.come_us <= server->replacement.gone_us);
+    assert_true(server->replacement.given_us && server->replacement.gone_us <= server->replacement.session_us);
+    assert_true(server->replacement.given_us <= server->replacement.session_us);
+    test_program_say(test, &again, "go_on", "0");
+    test_node_until(test, has_gone_on, &again, "that it goes on is known");
+    assert_int_equal(server->replacement.end_us, 0); /* the next one is measured anew */
+    test_node_leave(test, &test_one, &again, 1);
 }
 
 /* ---- who may ---- */
@@ -613,6 +762,10 @@ int main(void)
         TEST_NODE(test_its_client_waits_for_a_server),
         TEST_NODE(test_its_place_stays),
         TEST_NODE(test_one_that_came_back_after_a_restart),
+        TEST_NODE(test_a_client_that_comes_early),
+        TEST_NODE(test_a_client_that_knows_first),
+        TEST_NODE(test_its_session_is_ended_while_a_client_is_held),
+        TEST_NODE(test_its_replacement_is_measured),
         TEST_NODE(test_its_token_and_its_vm_decide),
         TEST_NODE(test_it_is_reported),
         TEST_NODE(test_a_client_that_does_not_come),

@@ -108,6 +108,15 @@ struct flyt_node_server {
     struct flyt_node_hand_over *hand_over; /* TAKING: what it is given; else NULL */
     uint64_t resume_asked_ms;              /* SERVING: when a client first wanted its session elsewhere; 0: never */
     uint64_t away_until_ms;                /* AWAY */
+
+    /* When its session lost its server, and what came of that (resume.h), on CLOCK_MONOTONIC; 0: not yet. */
+    struct {
+        uint64_t end_us;     /* its link ended, or its process had without that */
+        uint64_t gone_us;    /* its process had ended */
+        uint64_t come_us;    /* its client had come, the last time */
+        uint64_t given_us;   /* the next server had been sent all extents */
+        uint64_t session_us; /* and the session */
+    } replacement;
 };
 
 /* Starts one on a GPU. 0; -EUSERS: processes have all users of server_uids; or another negative errno, which is logged.
