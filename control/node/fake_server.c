@@ -516,6 +516,14 @@ static void take_extents(struct fake *fake)
         fake->extents[index].extent = fake->message.extent;
         fake->extents[index].fd = fds[0];
     }
+    if (!fake->resume.is_ahead)
+        return;
+    if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
+        _exit(0); /* nobody needs it: the session has ended */
+    if (fake->message.kind != FLYT_SERVER_LINK_RESUME || fake->message.resume.is_ahead ||
+        fake->message.resume.extent_count != fake->resume.extent_count)
+        _exit(1);
+    fake->resume = fake->message.resume;
 }
 
 static void take_session(struct fake *fake)

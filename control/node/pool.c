@@ -89,14 +89,8 @@ static bool hand_over_session(struct flyt_node *node, const struct flyt_node_tic
                               size_t bytes)
 {
     struct flyt_node_server *session = flyt_node_resume_find(node, ticket->session_id);
-    struct flyt_node_server *server = NULL;
+    struct flyt_node_server *server = session ? flyt_node_resume_server(session) : NULL;
 
-    if (session && session->move) /* one has been prepared for it */
-        server = session->move->target && !session->move->target->hand_over ? session->move->target : NULL;
-    else if (session && session->prepared)
-        server = session->prepared->hand_over ? NULL : session->prepared;
-    else if (session)
-        server = flyt_node_pool_take(node, session->gpu);
     return server && !flyt_node_resume_give(server, session, ticket, fd, record, bytes);
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/fault.h"
 #include "control/node/groups.h"
 #include "control/node/hear.h"
 #include "control/node/loading.h"
@@ -18,6 +19,7 @@
 #include "control/node/share.h"
 #include "control/node/suspended.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
@@ -28,14 +30,15 @@ enum { RETRY_US = 2000, LOOK_AGAIN_US = 500000, ID_BYTES = 20 };
 /* A session that is being given to a server. */
 struct flyt_node_hand_over {
     struct flyt_node_server *session;
-    struct flyt_node_ticket ticket;
-    int fd;
+    struct flyt_node_ticket ticket; /* its client's */
+    int fd;                         /* -1: its client has not come yet */
     uint64_t until_ms;
     bool has_begun, has_folder;
+    bool is_ahead;                       /* RESUME is to be sent once more */
     const struct flyt_node_extent *next; /* to be given */
     sd_event_source *timer;              /* until it takes more */
     size_t bytes;
-    unsigned char record[];
+    unsigned char *record; /* the client's; NULL before */
 };
 
 static uint64_t now_us(void)
@@ -64,6 +67,13 @@ static struct flyt_node_server *taker_of(const struct flyt_node_server *session)
     return server;
 }
 
+static bool has_come(const struct flyt_node_server *taker)
+{
+    return taker && taker->hand_over->fd >= 0;
+}
+
+static void give_ahead(struct flyt_node_server *session);
+
 /* ---- waiting ---- */
 
 bool flyt_node_resume_may_wait(const struct flyt_node_server *server)
@@ -91,17 +101,13 @@ static void unlink_away(struct flyt_node_server *session)
 /* It ends now. */
 static void finish(struct flyt_node_server *session)
 {
-    struct flyt_node_server *taker = taker_of(session);
     struct flyt_node *node = session->node;
 
     bool is_ended = session->state == FLYT_NODE_SERVER_ENDING;
     session->state = FLYT_NODE_SERVER_ENDING;
     flyt_node_move_forget(session);
     flyt_node_loading_forget(session, is_ended);
-    if (taker) {
-        flyt_node_resume_fail(taker);
-        flyt_node_server_end(taker, NULL);
-    }
+    flyt_node_resume_abandon(session);
     unlink_away(session);
     flyt_node_server_end_session(session, "");
     free(session);
@@ -111,7 +117,7 @@ static void finish(struct flyt_node_server *session)
 
 static bool has_client(const struct flyt_node_server *session)
 {
-    return taker_of(session) || flyt_node_pool_has_resumed(session->node, session->session_id);
+    return has_come(taker_of(session)) || flyt_node_pool_has_resumed(session->node, session->session_id);
 }
 
 static void set_timer(struct flyt_node_server *session, uint64_t us);
@@ -150,6 +156,8 @@ void flyt_node_resume_foresee(struct flyt_node_server *server)
 {
     if (!server->replacement.end_us)
         server->replacement.end_us = now_us();
+    if (server->state == FLYT_NODE_SERVER_AWAY || flyt_node_resume_may_wait(server))
+        give_ahead(server);
 }
 
 void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
@@ -167,11 +175,11 @@ void flyt_node_resume_wait(struct flyt_node_server *server, const char *how)
     server->pid = 0;
     server->uid = 0;
     server->replacement.gone_us = now_us();
-    flyt_node_resume_foresee(server);
     server->away_until_ms = flyt_clock_ms() + node->resume_ms;
     server->next = node->away;
     node->away = server;
     node->away_count++;
+    flyt_node_resume_foresee(server);
     if (!*server->end_reason)
         snprintf(server->end_reason, sizeof server->end_reason, "%s", *how ? how : "its server process ended");
     memset(&server->fault, 0, sizeof server->fault);
@@ -266,7 +274,7 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
 {
     struct flyt_node_server *session = find_in(node->away, allocation, token, bytes);
 
-    if (session && session->state == FLYT_NODE_SERVER_AWAY && taker_of(session))
+    if (session && session->state == FLYT_NODE_SERVER_AWAY && has_come(taker_of(session)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_move_is_undecided(session))
         return flyt_error_set(err, -EBUSY, "it is not decided yet where the session goes on");
@@ -308,14 +316,21 @@ static void refuse(struct flyt_node *node, struct flyt_node_hand_over *hand_over
     flyt_handshake_refuse(hand_over->fd, hand_over->ticket.xid, status, sentence);
 }
 
+static void drop_client(struct flyt_node_hand_over *hand_over)
+{
+    hand_over->fd = flyt_close(hand_over->fd);
+    explicit_bzero(&hand_over->ticket, sizeof hand_over->ticket);
+    free(hand_over->record);
+    hand_over->record = NULL;
+}
+
 static void free_hand_over(struct flyt_node_server *server)
 {
     struct flyt_node_hand_over *hand_over = server->hand_over;
 
     server->hand_over = NULL;
     sd_event_source_disable_unref(hand_over->timer);
-    close(hand_over->fd);
-    explicit_bzero(&hand_over->ticket, sizeof hand_over->ticket);
+    drop_client(hand_over);
     free(hand_over);
 }
 
@@ -325,10 +340,12 @@ void flyt_node_resume_fail(struct flyt_node_server *server)
 
     if (!hand_over)
         return;
+    hand_over->session->replacement.given_us = 0;
     bool is_ending =
         hand_over->session->state != FLYT_NODE_SERVER_AWAY && hand_over->session->state != FLYT_NODE_SERVER_LEFT;
-    refuse(server->node, hand_over, is_ending ? FLYT_HANDSHAKE_NO_SESSION : FLYT_HANDSHAKE_BUSY,
-           is_ending ? "the session was ended" : "the server process that was to take the session has failed");
+    if (has_come(server))
+        refuse(server->node, hand_over, is_ending ? FLYT_HANDSHAKE_NO_SESSION : FLYT_HANDSHAKE_BUSY,
+               is_ending ? "the session was ended" : "the server process that was to take the session has failed");
     free_hand_over(server);
 }
 
@@ -482,53 +499,83 @@ static int give_session(struct flyt_node_server *server, struct flyt_server_link
     return status;
 }
 
-/* One that is moved has stopped, so that its record can be read though its process may be there. */
-static void describe(const struct flyt_node_server *session, struct flyt_server_link_resume *ret_resume)
+/* One that is moved has stopped, so that its record can be read though its process may be there; how far one came that
+ * IS_AHEAD is not known yet. */
+static void describe(const struct flyt_node_server *session, bool is_ahead, struct flyt_server_link_resume *ret_resume)
 {
-    const struct flyt_call_state left_at = session->record ? flyt_call_record_read(session->record) : session->left_at;
-
-    *ret_resume = (struct flyt_server_link_resume){.extent_count = session->extents.count,
-                                                   .last_extent_id = session->extents.last_id,
-                                                   .has_record = session->has_left_at || session->record,
-                                                   .begun = left_at.begun,
-                                                   .executed = left_at.executed,
-                                                   .completed = left_at.completed,
-                                                   .error_count = left_at.error_count};
+    *ret_resume = (struct flyt_server_link_resume){
+        .extent_count = session->extents.count, .last_extent_id = session->extents.last_id, .is_ahead = is_ahead};
+    if (!is_ahead && (session->has_left_at || session->record)) {
+        const struct flyt_call_state left_at =
+            session->record ? flyt_call_record_read(session->record) : session->left_at;
+        ret_resume->has_record = true;
+        ret_resume->begun = left_at.begun;
+        ret_resume->executed = left_at.executed;
+        ret_resume->completed = left_at.completed;
+        ret_resume->error_count = left_at.error_count;
+    }
     if (session->move)
         flyt_node_move_describe(session->move, ret_resume);
     else if (session->prepared)
         flyt_node_loading_describe(session, ret_resume);
 }
 
+static int send_resume(const struct flyt_node_server *server, struct flyt_server_link_message *message, bool is_ahead)
+{
+    const struct flyt_node_server *session = server->hand_over->session;
+
+    message->kind = FLYT_SERVER_LINK_RESUME;
+    describe(session, is_ahead, &message->resume);
+    return flyt_server_link_send(server->link_fd, message, NULL, 0);
+}
+
+/* What is before SESSION and needs no client. */
+static int give_memory(const struct flyt_node_server *server, struct flyt_server_link_message *message)
+{
+    struct flyt_node_hand_over *hand_over = server->hand_over;
+    struct flyt_node_server *session = hand_over->session;
+    int status;
+
+    if (!hand_over->has_begun) {
+        bool is_ahead = session->state == FLYT_NODE_SERVER_SERVING;
+        status = send_resume(server, message, is_ahead);
+        if (status)
+            return status;
+        hand_over->has_begun = true;
+        hand_over->is_ahead = is_ahead;
+        hand_over->next = has_memory(session) ? NULL : session->extents.first; /* else it has it already */
+    }
+    for (; hand_over->next; hand_over->next = hand_over->next->next) {
+        const struct flyt_node_extent *extent = hand_over->next;
+        message->kind = FLYT_SERVER_LINK_GIVE;
+        message->extent = (struct flyt_server_link_extent){
+            .extent_id = extent->extent_id, .bytes = extent->bytes, .address = extent->address, .slot = extent->slot};
+        status = flyt_server_link_send(server->link_fd, message, &extent->fd, 1);
+        if (status)
+            return status;
+    }
+    if (!session->replacement.given_us)
+        session->replacement.given_us = now_us();
+    return 0;
+}
+
 static int give_all(struct flyt_node_server *server)
 {
     static struct flyt_server_link_message message; /* the loop's thread only */
     struct flyt_node_hand_over *hand_over = server->hand_over;
-    const struct flyt_node_extents *extents = &hand_over->session->extents;
-    int status;
 
     if (server->link_fd < 0)
         return -EPIPE;
     message.data_bytes = 0;
-    if (!hand_over->has_begun) {
-        message.kind = FLYT_SERVER_LINK_RESUME;
-        describe(hand_over->session, &message.resume);
-        status = flyt_server_link_send(server->link_fd, &message, NULL, 0);
+    int status = give_memory(server, &message);
+    if (status || hand_over->fd < 0)
+        return status;
+    if (hand_over->is_ahead) {
+        status = send_resume(server, &message, false);
         if (status)
             return status;
-        hand_over->has_begun = true;
-        hand_over->next = has_memory(hand_over->session) ? NULL : extents->first; /* else it has it already */
+        hand_over->is_ahead = false;
     }
-    for (; hand_over->next; hand_over->next = hand_over->next->next) {
-        const struct flyt_node_extent *extent = hand_over->next;
-        message.kind = FLYT_SERVER_LINK_GIVE;
-        message.extent = (struct flyt_server_link_extent){
-            .extent_id = extent->extent_id, .bytes = extent->bytes, .address = extent->address, .slot = extent->slot};
-        status = flyt_server_link_send(server->link_fd, &message, &extent->fd, 1);
-        if (status)
-            return status;
-    }
-    hand_over->session->replacement.given_us = now_us();
     status = give_session(server, &message);
     explicit_bzero(message.session.channel_key, sizeof message.session.channel_key);
     return status;
@@ -544,6 +591,10 @@ static void step(struct flyt_node_server *server)
 
     if (!status)
         return;
+    if (status == -ENOTCONN && !has_memory(hand_over->session)) { /* it has the memory, for the client's next try */
+        drop_client(hand_over);
+        return;
+    }
     hand_over->timer = sd_event_source_disable_unref(hand_over->timer);
     if ((status == -EAGAIN || status == -ETOOMANYREFS) && flyt_clock_ms() < hand_over->until_ms &&
         sd_event_add_time_relative(server->node->event, &hand_over->timer, CLOCK_MONOTONIC, RETRY_US, 1, on_retry,
@@ -561,25 +612,81 @@ static int on_retry(sd_event_source *source, uint64_t usec, void *user)
     return 0;
 }
 
-int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_server *session,
-                          const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
+/* It is the session's from now on, whose client has not come. 0 or -ENOMEM. */
+static int begin(struct flyt_node_server *server, struct flyt_node_server *session)
 {
-    struct flyt_node_hand_over *hand_over = malloc(sizeof *hand_over + bytes);
+    struct flyt_node_hand_over *hand_over = malloc(sizeof *hand_over);
 
     if (!hand_over)
         return -ENOMEM;
     *hand_over = (struct flyt_node_hand_over){.session = session,
-                                              .ticket = *ticket,
-                                              .fd = fd,
+                                              .fd = -1,
                                               .until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS,
-                                              .has_folder = has_memory(session),
-                                              .bytes = bytes};
-    memcpy(hand_over->record, record, bytes);
+                                              .has_folder = has_memory(session)};
     server->hand_over = hand_over;
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_TAKING);
     flyt_node_cgroups_enter(&server->node->cgroups, server->pid, session->allocation->now.vm_ip, server->cgroup);
+    return 0;
+}
+
+/*
+ * A warm server, where there is one, is given the memory, for what a client brings is not needed for that; neither is
+ * the process's end, for until SESSION memory is imported and not used. What has to wait for it: SESSION, for kernels
+ * of that process may write until the driver has ended them; what it had executed; and its ledgers' entries, for what
+ * it had beside extents is not free before.
+ */
+static void give_ahead(struct flyt_node_server *session)
+{
+    struct flyt_node_server *server = NULL;
+
+    if (!has_memory(session) && !taker_of(session) && !flyt_node_fault_is_clearing(session->node, session->gpu))
+        server = flyt_node_pool_take(session->node, session->gpu);
+    if (!server || begin(server, session))
+        return;
+    flyt_debug("session %016" PRIx64 ": its memory is given to server process %d, extents=%u", session->session_id,
+               (int)server->pid, session->extents.count);
+    step(server);
+}
+
+struct flyt_node_server *flyt_node_resume_server(const struct flyt_node_server *session)
+{
+    struct flyt_node_server *server = session->prepared ? session->prepared : taker_of(session);
+
+    if (session->move) /* one has been prepared for it */
+        server = session->move->target;
+    if (server && server->hand_over)
+        return has_come(server) ? NULL : server;
+    return server || has_memory(session) ? server : flyt_node_pool_take(session->node, session->gpu);
+}
+
+int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_server *session,
+                          const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
+{
+    unsigned char *copy = malloc(bytes ? bytes : 1);
+
+    if (!copy || (!server->hand_over && begin(server, session))) {
+        free(copy);
+        return -ENOMEM;
+    }
+    struct flyt_node_hand_over *hand_over = server->hand_over;
+    memcpy(copy, record, bytes);
+    hand_over->record = copy;
+    hand_over->bytes = bytes;
+    hand_over->ticket = *ticket;
+    hand_over->fd = fd;
+    hand_over->until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS;
     step(server);
     return 0;
+}
+
+void flyt_node_resume_abandon(const struct flyt_node_server *session)
+{
+    struct flyt_node_server *taker = taker_of(session);
+
+    if (!taker)
+        return;
+    flyt_node_resume_fail(taker);
+    flyt_node_server_end(taker, NULL);
 }
 
 /* ---- ending ---- */

@@ -7,13 +7,14 @@
  * With it waits what its process wrote of the calls that it executed (call_record.h), for its client, who sends the
  * others again.
  *
- * Its client comes with a connection of kind FLYT_CONNECTION_RESUME. One that comes before we have
- * seen the process's end is held until then, for FLYT_NODE_RESUME_ENDING_MS at most where nothing but its coming says
- * that there is one. A warm server of the same GPU is given the extents
- * (state TAKING: RESUME, GIVE for each, as fast as it takes them), then SESSION, as the allocation is by then. In one
- * step the ledgers' entries become the new server's. Until SESSION is sent, any failure leaves the session waiting and
- * the client is told to try again; after that it has one server again, and is not replaceable before this one says so:
- * where it ends earlier the session ends, because what its client has made again is not known.
+ * As soon as its link ends, or its process does, a warm server of the same GPU is given the extents (state TAKING:
+ * RESUME, GIVE for each, as fast as it takes them), where one is warm; else when there is one for its client. SESSION
+ * waits for both: the process's end, and its client, who comes with a connection of kind FLYT_CONNECTION_RESUME. One that
+ * comes before we have seen that end is held until then, for FLYT_NODE_RESUME_ENDING_MS at most where nothing but its
+ * coming says that there is one. SESSION is as the allocation is by then. In one step the ledgers' entries become the new
+ * server's. Until SESSION is sent, any failure leaves the session waiting and the client is told to try again; after that
+ * it has one server again, and is not replaceable before this one says so: where it ends earlier the session ends,
+ * because what its client has made again is not known.
  *
  * Ending one that waits takes a turn of the loop, so that whoever asks for it may be in the midst of its allocation.
  * The loop's thread.
@@ -33,7 +34,8 @@ enum {
 /* Whether its session may wait for its client when the server's process ends now. One that ends for another program's
  * fault may where it was spared (fault.h). */
 bool flyt_node_resume_may_wait(const struct flyt_node_server *server);
-/* Its link has ended, by which its process may have begun to: that is where what a replacement takes begins. */
+/* Its link has ended, by which its process may have begun to: that is where what a replacement takes begins. Where its
+ * session may go on a warm server is given its memory. */
 void flyt_node_resume_foresee(struct flyt_node_server *server);
 /* It waits from now on. `server` has no process, and is in no list; it is taken over. `how` the process ended. */
 void flyt_node_resume_wait(struct flyt_node_server *server, const char *how);
@@ -58,8 +60,11 @@ bool flyt_node_resume_has(const struct flyt_node *node, uint64_t server_id);
 /* How many wait that have a device on this GPU: each will need a client slot there. */
 unsigned flyt_node_resume_count(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 
-/* Begins to give the session to a warm server, with its client's connection. 0: fd is taken over, and is answered or
- * refused in every case; -ENOMEM: nothing has changed. */
+/* The server for its client, which has come: the one that was prepared for it, that has been given its memory ahead, or
+ * a warm one. NULL: there is none, or it has a client already. */
+struct flyt_node_server *flyt_node_resume_server(const struct flyt_node_server *session);
+/* Gives the session to that server, with its client's connection. 0: fd is taken over, and is answered or refused in
+ * every case; -ENOMEM: nothing has changed. */
 int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_server *session,
                           const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes);
 /* The server's process has ended, or it is to be forgotten: if it was being given a session, that waits again. */
@@ -70,6 +75,9 @@ void flyt_node_resume_end_target(struct flyt_node_server *server);
 
 /* Its server has sent USE: where it says so for the first time, the session goes on, and the log has what that took. */
 void flyt_node_resume_use_came(struct flyt_node_server *server);
+
+/* The session ends or is forgotten: a server that was being given it is ended. */
+void flyt_node_resume_abandon(const struct flyt_node_server *session);
 
 /* Ends one that waits, or all of an allocation, soon. */
 void flyt_node_resume_end(struct flyt_node_server *session, const char *reason);

@@ -208,9 +208,9 @@ static void test_it_is_given_as_fast_as_a_server_takes_it(void **state)
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extents 400 0 65536", "0");
     strcpy(last_memory, test_program_ask(test, &program, "memory 400"));
+    stop_warm_server(test);
     lose(test, &program);
     assert_int_equal(away_one(test)->extents.count, COUNT);
-    stop_warm_server(test);
     is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_BUSY, "has failed");
     assert_int_equal(away_one(test)->extents.count, COUNT);
     assert_int_equal(test_node_used_bytes(test, &test_one), COUNT * 65536);
@@ -255,8 +255,9 @@ static void test_its_client_waits_for_a_server(void **state)
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     test->settings.warm = 0;
-    lose(test, &program);
+    flyt_node_pool_fill(&test->node);
     test_node_until(test, has_no_warm_server, NULL, "no warm server is left");
+    lose(test, &program);
     come_back(test, &test_one, &program);
     test_program_say(test, &program, "resumed", "1 1");
     test_node_leave(test, &test_one, &program, 1);
@@ -383,6 +384,152 @@ static void kill_it(struct test_node *test, struct flyt_node_server *server)
 static void end_it(struct test_node *test, struct flyt_node_server *server)
 {
     flyt_node_server_end(server, "an operator has ended this session");
+}
+
+static struct flyt_node_server *taker(struct test_node *test)
+{
+    struct flyt_node_server *server = test->node.servers;
+
+    while (server && server->state != FLYT_NODE_SERVER_TAKING)
+        server = server->next;
+    return server;
+}
+
+static bool has_memory_elsewhere(struct test_node *test, void *program)
+{
+    return taker(test) && test_node_server(test, program)->replacement.given_us;
+}
+
+/* The link has ended, the process has not, and another server has the session's memory. */
+static struct flyt_node_server *give_ahead(struct test_node *test, struct test_program *program)
+{
+    test_node_grant(test, &test_one);
+    test->node.resume_ms = TEST_LONG_MS;
+    *program = test_node_enter(test, &test_one);
+    test_program_say(test, program, "extent 1 0 8388608", "0");
+    test_program_say(test, program, "record 12 11 10 9", "0");
+    test_node_until_warm(test);
+    hang_up(test, program);
+    test_node_until(test, has_memory_elsewhere, program, "another server has its memory");
+    return taker(test);
+}
+
+static void kill_both(struct test_node *test, struct flyt_node_server *server)
+{
+    struct flyt_node_server *other = taker(test);
+    siginfo_t info;
+
+    kill_it(test, other);
+    assert_int_equal(waitid(P_PID, (id_t)other->pid, &info, WEXITED | WNOWAIT), 0); /* before anything is sent to it */
+    kill_it(test, server);
+}
+
+static void test_memory_is_given_before_the_end(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    const struct flyt_node_server *server = give_ahead(test, &program);
+    /* Nothing else has changed. */
+    assert_int_equal(test_node_server(test, &program)->state, FLYT_NODE_SERVER_SERVING);
+    assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+    struct test_program again = come_early(test, &program, kill_it);
+    close(program.fd);
+    assert_int_equal(again.status, FLYT_HANDSHAKE_OK);
+    assert_ptr_equal(test_node_server(test, &again), server);
+    test_program_say(test, &again, "resumed", "1 1");
+    test_program_say(test, &again, "left", "12 11 10 9"); /* as it was at the end */
+    test_contains(test_program_ask(test, &again, "memory 1"), "0 8388608 ");
+    assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+    test_node_leave(test, &test_one, &again, 1);
+}
+
+/* The server that has its memory dies with the one that it is to follow: another one does as well. */
+static void test_who_was_given_memory_dies(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    give_ahead(test, &program);
+    struct test_program again = come_early(test, &program, kill_both);
+    close(program.fd);
+    for (unsigned i = 0; i < 100 && again.status == FLYT_HANDSHAKE_BUSY; i++) {
+        const struct flyt_credentials own = test_node_credentials(&test_one);
+        again = test_node_resume(test, &own, program.token, false);
+    }
+    assert_int_equal(again.status, FLYT_HANDSHAKE_OK);
+    test_program_say(test, &again, "resumed", "1 1");
+    test_program_say(test, &again, "left", "12 11 10 9");
+    assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+    test_node_leave(test, &test_one, &again, 1);
+}
+
+/* Its connection has ended when it is its turn: the server that has the memory waits for the next one. */
+static void test_a_client_gives_up_while_it_is_held(void **state)
+{
+    static struct flyt_server_link_message message;
+    struct test_node *test = *state;
+    struct test_program program;
+    int ends[2];
+
+    struct flyt_node_server *server = give_ahead(test, &program), *session = test_node_server(test, &program);
+    const struct flyt_node_ticket ticket = {.session_id = session->session_id, .allocation_id = test_one.id};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    flyt_node_pool_serve(&test->node, session->allocation, &ticket, ends[0], &message, 16);
+    assert_true(flyt_node_pool_has_resumed(&test->node, session->session_id));
+    assert_int_equal(shutdown(ends[1], SHUT_RDWR), 0); /* a server that is being started may have it until it runs */
+    close(ends[1]);
+    kill_it(test, session);
+    test_node_until(test, test_node_is_away, &program, "the session waits for its client");
+    close(program.fd);
+    assert_false(flyt_node_pool_has_resumed(&test->node, program.session_id));
+    assert_int_equal(server->state, FLYT_NODE_SERVER_TAKING);
+    come_back(test, &test_one, &program);
+    assert_ptr_equal(test_node_server(test, &program), server);
+    test_program_say(test, &program, "resumed", "1 1");
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+static bool has_no_taker(struct test_node *test, void *unused)
+{
+    return !taker(test);
+}
+
+/* With the session the server ends that has its memory. */
+static void test_it_is_ended_after_its_memory_was_given(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    give_ahead(test, &program);
+    end_it(test, test_node_server(test, &program));
+    test_node_until_empty(test, &test_one);
+    test_node_until(test, has_no_taker, NULL, "nobody has its memory");
+    assert_int_equal(test->node.away_count, 0);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    close(program.fd);
+    test_node_until_warm(test);
+}
+
+/* Neither of both is there for the next node manager, nor is what they had. */
+static void test_the_node_manager_ends_after_memory_was_given(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    give_ahead(test, &program);
+    const pid_t pid = test_node_server(test, &program)->pid;
+    int fd = test_node_server(test, &program)->extents.first->fd;
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    test_node_stop(test);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(fcntl(fd, F_GETFD), -1);
+    close(program.fd);
+    test_node_start(test);
+    test_node_until(test, is_rejoining_over, NULL, "nobody may come back any more");
+    is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "not there");
+    test_node_until_warm(test);
 }
 
 /* It is held, and let in when the process has ended: once asked is enough. */
@@ -585,9 +732,10 @@ static void test_it_is_ended_while_it_is_given(void **state)
     test_node_grant(test, &test_one);
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extents 400 0 65536", "0");
+    struct flyt_node_server *warm = stop_warm_server(test), *unused;
     lose(test, &program);
-    struct flyt_node_server *session = flyt_node_resume_find(&test->node, program.session_id), *unused;
-    struct flyt_node_server *warm = stop_warm_server(test);
+    struct flyt_node_server *session = flyt_node_resume_find(&test->node, program.session_id);
+    assert_ptr_equal(flyt_node_resume_server(session), warm);
     const struct flyt_node_ticket ticket = {.session_id = session->session_id, .allocation_id = test_one.id};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     assert_int_equal(flyt_node_resume_give(warm, session, &ticket, ends[0], &message, 16), 0);
@@ -766,6 +914,11 @@ int main(void)
         TEST_NODE(test_a_client_that_knows_first),
         TEST_NODE(test_its_session_is_ended_while_a_client_is_held),
         TEST_NODE(test_its_replacement_is_measured),
+        TEST_NODE(test_memory_is_given_before_the_end),
+        TEST_NODE(test_who_was_given_memory_dies),
+        TEST_NODE(test_a_client_gives_up_while_it_is_held),
+        TEST_NODE(test_it_is_ended_after_its_memory_was_given),
+        TEST_NODE(test_the_node_manager_ends_after_memory_was_given),
         TEST_NODE(test_its_token_and_its_vm_decide),
         TEST_NODE(test_it_is_reported),
         TEST_NODE(test_a_client_that_does_not_come),

@@ -677,6 +677,7 @@ static void detach(struct flyt_node_server *server)
 
 static void forget(struct flyt_node_server *server)
 {
+    flyt_node_resume_abandon(server);
     flyt_node_resume_fail(server);
     detach(server);
     flyt_call_record_unmap(server->record);

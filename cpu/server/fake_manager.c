@@ -279,12 +279,38 @@ void fake_server_give_one(struct fake_server *server, const struct flyt_server_l
     free(message);
 }
 
-void fake_server_give(struct fake_server *server, struct fake_server *before)
+static struct flyt_server_link_resume describe(const struct fake_server *before)
 {
     struct flyt_server_link_resume resume = {.extent_count = before->extent_count};
     for (unsigned i = 0; i < before->extent_count; i++)
         if (before->extents[i].extent_id > resume.last_extent_id)
             resume.last_extent_id = before->extents[i].extent_id;
+    return resume;
+}
+
+static void give_extents(struct fake_server *server, const struct fake_server *before)
+{
+    for (unsigned i = 0; i < before->extent_count; i++) {
+        const struct fake_extent *held = &before->extents[i];
+        const struct flyt_server_link_extent extent = {held->extent_id, held->bytes, held->address, held->slot, 0};
+        fake_server_give_one(server, &extent, held->fd);
+    }
+}
+
+void fake_server_give_ahead(struct fake_server *server, struct fake_server *before)
+{
+    pthread_mutex_lock(&before->mutex);
+    struct flyt_server_link_resume resume = describe(before);
+    resume.is_ahead = 1;
+    fake_server_send(server, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
+    give_extents(server, before);
+    pthread_mutex_unlock(&before->mutex);
+    server->is_given_ahead = true;
+}
+
+void fake_server_give(struct fake_server *server, struct fake_server *before)
+{
+    struct flyt_server_link_resume resume = describe(before);
     if (before->record) {
         const struct flyt_call_state left_at = flyt_call_record_read(before->record);
         resume.has_record = 1;
@@ -294,11 +320,8 @@ void fake_server_give(struct fake_server *server, struct fake_server *before)
         resume.error_count = left_at.error_count;
     }
     fake_server_send(server, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
-    for (unsigned i = 0; i < before->extent_count; i++) {
-        const struct fake_extent *held = &before->extents[i];
-        const struct flyt_server_link_extent extent = {held->extent_id, held->bytes, held->address, held->slot, 0};
-        fake_server_give_one(server, &extent, held->fd);
-    }
+    if (!server->is_given_ahead)
+        give_extents(server, before);
     pthread_mutex_lock(&server->mutex);
     memcpy(server->extents, before->extents, sizeof server->extents);
     server->extent_count = before->extent_count;

@@ -30,7 +30,7 @@ struct fake_server {
     pid_t pid;
     int link_fd;
     pthread_t thread;
-    bool has_thread;
+    bool has_thread, is_given_ahead;
     struct flyt_ledger *ledgers[FLYT_SLOTS_MAX];
     uint64_t server_id;
 
@@ -86,7 +86,10 @@ void fake_server_start(struct fake_server *server, const char *const *arguments)
 void fake_server_listen(struct fake_server *server, int link_fd);
 /* Kills it, waits for its end and closes the link: what it had is kept (fake_server_give), and it is ended. */
 void fake_server_kill(struct fake_server *server);
-/* A warm server is to go on with the session of one that was killed: says so, and gives it all extents. */
+/* A warm server is given all extents of one that has not ended yet, and with whose session it is to go on. */
+void fake_server_give_ahead(struct fake_server *server, struct fake_server *before);
+/* A warm server is to go on with the session of one that was killed: says so, and gives it all extents that it has not
+ * been given ahead. */
 void fake_server_give(struct fake_server *server, struct fake_server *before);
 void fake_server_give_one(struct fake_server *server, const struct flyt_server_link_extent *extent, int fd);
 /* Closes the link as the end of a node manager does; what it held of memory is kept. */

@@ -10,9 +10,15 @@
 
 enum { ROOM_FIRST = 64 };
 
+static bool is_announced(const struct flyt_given *given, const struct flyt_server_link_resume *resume)
+{
+    return given->resume.is_ahead && !resume->is_ahead && given->resume.extent_count == resume->extent_count &&
+           given->resume.last_extent_id == resume->last_extent_id;
+}
+
 void flyt_given_begin(struct flyt_given *given, const struct flyt_server_link_resume *resume)
 {
-    if (given->is_resume && !given->err.code)
+    if (given->is_resume && !is_announced(given, resume) && !given->err.code)
         flyt_error_set(&given->err, -EPROTO, "the node manager says twice that a session goes on");
     if (given->is_prepared != (resume->is_made != 0) && !given->err.code)
         flyt_error_set(&given->err, -EPROTO, "the node manager says that the session's memory was %s",
@@ -142,6 +148,9 @@ int flyt_given_map(struct flyt_given *given, struct flyt_session *session,
     }
     if (!given->is_resume)
         return 0;
+    if (given->resume.is_ahead)
+        return flyt_error_set(err, -EPROTO,
+                              "the node manager has not said that the process that had the session has ended");
     if (given->count != given->resume.extent_count)
         return flyt_error_set(err, -EPROTO, "%s%zu of the session's %llu pieces of memory were given",
                               given->count < given->resume.extent_count ? "only " : "", given->count,

@@ -36,7 +36,7 @@ struct flyt_given {
     struct flyt_error err; /* code 0: all is well so far */
 };
 
-/* RESUME came. */
+/* RESUME came: once, or a second time after one that was ahead. */
 void flyt_given_begin(struct flyt_given *given, const struct flyt_server_link_resume *resume);
 /* Whether such an extent may come now. 0 or a negative errno with a sentence. */
 int flyt_given_check(const struct flyt_given *given, const struct flyt_server_link_extent *extent,

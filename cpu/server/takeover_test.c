@@ -142,6 +142,19 @@ static void replace(struct fixture *self)
     fake_door_grant_again(&self->node.door, self->node.second, self->node.first);
 }
 
+/* The same, but that the second one has the memory already when the first one is killed. */
+static void replace_ahead(struct fixture *self)
+{
+    fake_server_start(self->node.second, fake_one_gpu);
+    assert_true(self->node.second->is_ready);
+    fake_server_give_ahead(self->node.second, self->node.first);
+    check_memory(self); /* with which the first one still works */
+    fake_server_kill(self->node.first);
+    fake_wire_close(&self->node.wire);
+    fake_server_give(self->node.second, self->node.first);
+    fake_door_grant_again(&self->node.door, self->node.second, self->node.first);
+}
+
 static bool overlaps(const struct fixture *self, uint64_t address, uint64_t bytes)
 {
     for (unsigned i = 0; i < RANGES; i++)
@@ -441,6 +454,61 @@ static void what_cannot_go_on_is_told_before_it_matters(void **state)
     assert_true(has_heard(self->node.first, "variables"));
 }
 
+static void memory_is_given_before_the_end(void **state)
+{
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->node.wire;
+    const uint64_t sequence = 4711;
+    begin(self, 64 * MIB);
+    make_memory(self);
+    const uint64_t all_bytes = fake_node_used(&self->node);
+    await_held(self->node.first, all_bytes);
+    replace_ahead(self);
+    assert_int_equal(held(self->node.second), all_bytes);
+    assert_int_equal(fake_node_come_back(&self->node), FLYT_HANDSHAKE_OK);
+    assert_int_equal(fake_program_resume_begin(wire), CUDA_SUCCESS);
+    assert_int_equal(fake_program_restore(wire, self->ranges, RANGES), CUDA_SUCCESS);
+    assert_int_equal(fake_program_resume_end(wire, sequence), CUDA_SUCCESS);
+    assert_int_equal(fake_node_used(&self->node), all_bytes);
+    check_memory(self);
+    fake_node_finish(&self->node, self->node.second);
+}
+
+/* Announced ahead, and then otherwise; not announced again; announced twice ahead. */
+static void what_was_announced_ahead_has_to_hold(void **state)
+{
+    struct fixture *self = *state;
+    static const struct {
+        const char *words;
+        struct flyt_server_link_resume second; /* extent_count 0: none */
+    } cases[] = {
+        {"says twice", {.extent_count = 2, .last_extent_id = 9}},
+        {"says twice", {.extent_count = 1, .last_extent_id = 8}},
+        {"says twice", {.extent_count = 1, .last_extent_id = 9, .is_ahead = 1}},
+        {"has not said that the process", {.extent_count = 0}},
+    };
+    uint64_t address;
+    begin(self, 64 * MIB);
+    assert_int_equal(fake_program_alloc(&self->node.wire, 2 * MIB, &address), CUDA_SUCCESS);
+    fake_server_wait(self->node.first, &self->node.first->extents_told, 1);
+    fake_server_kill(self->node.first);
+    fake_wire_close(&self->node.wire);
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct flyt_server_link_resume first = {.extent_count = 1, .last_extent_id = 9, .is_ahead = 1};
+        const struct flyt_server_link_extent extent = {1, 2 * MIB, self->node.first->extents[0].address, 0, 0};
+        fake_server_start(self->node.second, fake_one_gpu);
+        fake_server_send(self->node.second, FLYT_SERVER_LINK_RESUME, &first, sizeof first, NULL);
+        fake_server_give_one(self->node.second, &extent, self->node.first->extents[0].fd);
+        if (cases[i].second.extent_count)
+            fake_server_send(self->node.second, FLYT_SERVER_LINK_RESUME, &cases[i].second, sizeof cases[i].second,
+                             NULL);
+        fake_node_hand_to_second(&self->node);
+        fake_node_expect_refusal(&self->node, self->node.second, FLYT_CONNECTION_RESUME, self->node.door.session.token,
+                                 FLYT_HANDSHAKE_NO_DEVICE, cases[i].words);
+    }
+    fake_server_forget(self->node.first);
+}
+
 struct bad_gift {
     const char *words;
     uint64_t announced; /* of one or two extents that follow */
@@ -551,6 +619,8 @@ int main(void)
         TEST(a_client_of_another_session_is_refused),
         TEST(who_cannot_go_on_is_not_told_so),
         TEST(what_cannot_go_on_is_told_before_it_matters),
+        TEST(memory_is_given_before_the_end),
+        TEST(what_was_announced_ahead_has_to_hold),
         TEST(memory_that_cannot_be_is_refused),
         TEST(a_client_that_goes_in_the_middle_ends_the_session),
         TEST(a_session_goes_on_again),

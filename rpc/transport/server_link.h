@@ -102,7 +102,9 @@ enum flyt_server_link_kind {
     /*
      * To the server, before SESSION: what follows is a session that goes on (`resume`), whose client comes with a
      * connection of kind FLYT_CONNECTION_RESUME; then so many times GIVE: an extent of it. `extent`, with the id that
-     * it keeps; descriptor: the memory, which the manager holds too and has charged to the server's ledger entry.
+     * it keeps; descriptor: the memory, which the manager holds too and has charged to the server's ledger entry. Where
+     * it is_ahead the process that had the session may not have ended yet: extents may be imported, and nothing that is
+     * in them touched. RESUME comes once more then, behind the GIVEs, with the same numbers.
      */
     FLYT_SERVER_LINK_RESUME = 24,
     FLYT_SERVER_LINK_GIVE = 25,
@@ -336,6 +338,8 @@ struct flyt_server_link_resume {
     /* 0 or 1: it is known how far the server that died had come with its calls: as its RECORD says. */
     uint32_t has_record;
     uint64_t begun, executed, completed, error_count;
+    uint32_t is_ahead; /* 0 or 1: RESUME comes once more, which says how far that server had come */
+    uint32_t reserved;
 };
 
 /* Of a slot; what one that does not know them makes of them: nothing. */
@@ -544,7 +548,8 @@ _Static_assert(sizeof(struct flyt_server_link_use) == 120, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_rejoin) == 2976, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_resume) == 56, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_resume) == 64, "link layout");
+_Static_assert(offsetof(struct flyt_server_link_resume, is_ahead) == 56, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_streams) == 296, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_move, streams) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_move) == 336, "link layout");
