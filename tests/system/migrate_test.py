@@ -21,10 +21,6 @@ BATCH = 8                           # programs at a time, in one VM
 MOVES = 20 if IS_SOAK else 1        # of each batch
 MOVES_OF_ONE = 200 if IS_SOAK else 10
 WARM_UP = 20 if IS_SOAK else 4      # of these; what is there only once is there afterwards
-# What may grow from then on, by the program's own doings: less than one for each move, and than a page (of 4 KiB).
-GROWTH = {"processes": 0, "ledger entries": 0, "files": 0, "descriptors": 3}
-if IS_SOAK:
-    GROWTH.update({"descriptors": 8, "mappings": 16, "KiB": 512})
 # A busy machine: what is found changed in a round, and what a program still has to end, may take its time.
 HARDWARE = {}                       # of cluster.System, by migrate_gpu_test.py
 PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
@@ -216,7 +212,7 @@ def one_program_many_times():
             measures(system, i + 1)
             if i + 1 == WARM_UP:
                 before = growth.at_rest(system, pid, warm)
-        growth.is_bounded(system, pid, before, GROWTH)
+        growth.is_bounded(system, pid, before, growth.OVER_MOVES)
         program.does("end", "ended")
         result = harness.finish(program.process)
         expect_equal((result.status, result.err), (0, ""), result)
