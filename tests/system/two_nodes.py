@@ -1,5 +1,6 @@
 """Two nodes of software GPUs, the second one a network namespace of its own where that is possible, so that what is between
-them can be cut; a VM, alice, whose programs move from one to the other."""
+them can be cut; a VM, alice, whose programs move from one to the other. With HARDWARE each has a GPU of the machine's, and
+all is on the loopback interface."""
 import os
 
 import harness
@@ -12,6 +13,7 @@ IS_SOAK = bool(os.environ.get("FLYT_SOAK"))
 BATCH = 6
 PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
 COMMAND_S = 400
+HARDWARE = {}       # of cluster.System, by migrate_nodes_gpu_test.py
 
 
 class TwoNodes(System):
@@ -22,11 +24,11 @@ class TwoNodes(System):
 
     def __init__(self, faults=None, **options):
         self.faults = faults or {}
-        super().__init__(nodes=2, vms=1, gpus=1, sms=32, memory="1G", **options)
+        super().__init__(nodes=2, vms=1, gpus=1, sms=32, memory="1G", **{**HARDWARE, **options})
         try:
             self.flytctl("cordon", "node-1")
-            self.flytctl("vm", "add", self.vm_ip(0), "--name", "alice", "--sm", "16", "--memory", "512M", "--sessions",
-                         2 * BATCH, "--reserved")
+            self.flytctl("vm", "add", self.vm_ip(0), "--name", "alice", "--sm", "16", "--memory",
+                         "8G" if HARDWARE else "512M", "--sessions", 2 * BATCH, "--reserved")
             within(60, lambda: [v for v in self.flytctl("vms") if v["state"] == "granted"], "alice has a GPU")
             self.flytctl("uncordon", "node-1")
         except BaseException:
@@ -49,11 +51,12 @@ class TwoNodes(System):
         os.makedirs(state, mode=0o700, exist_ok=True)
         settings = {"name": name, "managers": [self.manager_url], "listen": ["tcp://%s:0" % self.address(i)],
                     "host_ip": self.address(i), "state_dir": state, "server": self.program("flyt-server"),
-                    "metrics": "127.0.0.1:0", "software_gpus": self.gpus, "software_sms": self.sms,
-                    "software_memory": self.memory}
+                    "metrics": "127.0.0.1:0"}
+        if self.hardware != "each":
+            settings.update({"software_gpus": self.gpus, "software_sms": self.sms, "software_memory": self.memory})
         path = self.configure("node", name, settings, i)
         self.join("node", name, "flyt-node-manager", path, self.in_node(i))
-        self.start_daemon(name, "flyt-node-manager", path, self.in_node(i))
+        self.start_daemon(name, "flyt-node-manager", path, self.in_node(i) + self.with_gpu(i))
 
     def start_daemon(self, name, program, path, prefix=(), **options):
         env, self.env = self.env, dict(self.env, **({"FLYT_FAULT": self.faults[name]} if name in self.faults else {}))
