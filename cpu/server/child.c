@@ -38,6 +38,7 @@ struct child {
     struct flyt_watch watch;
     struct flyt_given given;    /* before the session */
     struct flyt_secure *secure; /* what carries the connection's bytes; NULL: it is not encrypted */
+    int link_fd;
     struct flyt_server_link_message message;
 };
 
@@ -45,7 +46,7 @@ static void report_failure(struct child *child, const struct flyt_error *err)
 {
     child->message.kind = FLYT_SERVER_LINK_FAILED;
     flyt_server_link_say(&child->message, err->text);
-    flyt_server_link_send(FLYT_SERVER_LINK_FD, &child->message, NULL, 0);
+    flyt_server_link_send(child->link_fd, &child->message, NULL, 0);
 }
 
 /*
@@ -97,6 +98,7 @@ static int prepare(struct child *child)
 {
     const struct flyt_child_options *options = child->options;
     flyt_descriptors_reserve(DESCRIPTORS);
+    child->link_fd = flyt_descriptor_move_up(FLYT_SERVER_LINK_FD);
     struct flyt_error err = {0};
     struct flyt_server_link_ready ready = {.version = FLYT_SERVER_LINK_VERSION};
     int driver_count = 0;
@@ -122,7 +124,7 @@ static int prepare(struct child *child)
     child->message.kind = FLYT_SERVER_LINK_READY;
     child->message.ready = ready;
     child->message.data_bytes = 0;
-    return flyt_server_link_send(FLYT_SERVER_LINK_FD, &child->message, NULL, 0);
+    return flyt_server_link_send(child->link_fd, &child->message, NULL, 0);
 }
 
 /* The client's handshake cannot be answered by a session: it hears why, and so does who sent it. */
@@ -138,7 +140,7 @@ static void refuse(struct child *child, int fd, const struct flyt_error *err)
     flyt_close(fd);
     child->message.kind = FLYT_SERVER_LINK_RETURN;
     flyt_server_link_say(&child->message, err->text);
-    flyt_server_link_send(FLYT_SERVER_LINK_FD, &child->message, NULL, 0);
+    flyt_server_link_send(child->link_fd, &child->message, NULL, 0);
 }
 
 static int open_session(struct child *child, const int *fds, struct flyt_error *err)
@@ -149,7 +151,7 @@ static int open_session(struct child *child, const int *fds, struct flyt_error *
     steps->session_ns = flyt_clock_ns();
     flyt_grant_name(session, granted);
     if (child->options->gpu >= 0) {
-        int status = flyt_manager_open(&child->manager, FLYT_SERVER_LINK_FD, granted, fds + 1);
+        int status = flyt_manager_open(&child->manager, child->link_fd, granted, fds + 1);
         if (status)
             return flyt_error_set(err, status, "the allocation's memory ledgers cannot be used: %s", strerror(-status));
         session->manager = &child->manager;
@@ -175,6 +177,7 @@ static int encrypt(struct child *child, int *fd, struct flyt_error *err)
     int socket_fd = dup(*fd); /* where it cannot be, the program is told in clear */
     if (socket_fd < 0)
         return flyt_error_set(err, -errno, "encryption: %m");
+    socket_fd = flyt_descriptor_move_up(socket_fd);
     int plain_fd;
     int status = flyt_secure_accept(socket_fd, child->message.session.channel_key, err, &child->secure, &plain_fd);
     if (status == 0) {
@@ -203,7 +206,7 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
 {
     const struct flyt_server_link_message *message = &child->message;
     for (;;) {
-        int status = flyt_server_link_receive(FLYT_SERVER_LINK_FD, &child->message, fds, ret_fd_count);
+        int status = flyt_server_link_receive(child->link_fd, &child->message, fds, ret_fd_count);
         if (status || child->options->gpu < 0)
             return status;
         flyt_debug("message came before a session kind=%u", message->kind);
@@ -216,8 +219,8 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
         else if (message->kind == FLYT_SERVER_LINK_EXTENT_CREDITED)
             status = 0; /* of what was received and is gone again: it has not been charged here */
         else if (flyt_prepare_takes(message->kind))
-            status = flyt_prepare_take(&child->session, &child->given, &child->message, fds, *ret_fd_count,
-                                       FLYT_SERVER_LINK_FD);
+            status =
+                flyt_prepare_take(&child->session, &child->given, &child->message, fds, *ret_fd_count, child->link_fd);
         else
             return 0;
         if (status)
@@ -235,8 +238,10 @@ static int accept_client(struct child *child)
     if (status)
         return status;
     bool is_session = child->message.kind == FLYT_SERVER_LINK_SESSION;
-    if (is_session)
+    if (is_session) {
+        fds[0] = flyt_descriptor_move_up(fds[0]); /* its client, too, is to hear of the process's end early */
         status = open_session(child, fds, &err);
+    }
     if (is_session && status == 0)
         status = encrypt(child, &fds[0], &err);
     for (unsigned i = is_session; i < fd_count; i++)
@@ -249,7 +254,7 @@ static int accept_client(struct child *child)
     else
         status = flyt_attach_connection(&child->session, fds[0], child->message.data, child->message.data_bytes);
     child->watch = (struct flyt_watch){.session = &child->session,
-                                       .link_fd = FLYT_SERVER_LINK_FD,
+                                       .link_fd = child->link_fd,
                                        .client_fd = child->secure ? flyt_secure_fd(child->secure) : fds[0],
                                        .is_node = child->options->gpu >= 0,
                                        .client_lost_s = FLYT_PEER_SILENT_MS / 1000};

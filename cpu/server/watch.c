@@ -167,6 +167,7 @@ static void try_rejoin(struct flyt_watch *watch)
     int fd = flyt_server_link_connect(watch->session->manager->granted.rejoin_path);
     if (fd < 0)
         return;
+    fd = flyt_descriptor_move_up(fd);
     if (send_rejoin(watch, fd) != 0) {
         flyt_close(fd);
         return;

@@ -40,6 +40,18 @@ void flyt_descriptors_reserve(unsigned count)
     errno = saved_errno;
 }
 
+int flyt_descriptor_move_up(int fd)
+{
+    int saved_errno = errno;
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, FLYT_DESCRIPTORS_HIGH);
+
+    errno = saved_errno;
+    if (high < 0)
+        return fd;
+    flyt_close(fd);
+    return high;
+}
+
 static int send_rest(int socket_fd, const char *payload, size_t bytes)
 {
     while (bytes) {

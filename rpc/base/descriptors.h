@@ -7,7 +7,10 @@
 
 #include <stddef.h>
 
-enum { FLYT_DESCRIPTORS_MAX = 32 }; /* in one message */
+enum {
+    FLYT_DESCRIPTORS_MAX = 32,   /* in one message */
+    FLYT_DESCRIPTORS_HIGH = 480, /* where those are that flyt_descriptor_move_up has moved */
+};
 
 /* Closes fd if it is not negative; keeps errno. Returns -1, so that `fd = flyt_close(fd)` forgets it. */
 int flyt_close(int fd);
@@ -43,5 +46,14 @@ int flyt_descriptors_receive(int socket_fd, void *payload, size_t payload_bytes_
  * next descriptor. To be called while nobody waits, best before there are threads. What cannot be is left.
  */
 void flyt_descriptors_reserve(unsigned count);
+
+/*
+ * Moves a descriptor behind all others, to the first free number from FLYT_DESCRIPTORS_HIGH on. When a process is
+ * killed, Linux lets go of what its descriptors refer to from the highest number down (task_work_run in the kernel's
+ * kernel/task_work.c takes the last one added first). So the other end of such a socket hears of the process's end
+ * before a driver, with its devices below, has cleaned up, which takes it tens of milliseconds.
+ * Returns the descriptor, close-on-exec; `fd` is closed then. Where RLIMIT_NOFILE lets no such number be, `fd` itself.
+ */
+int flyt_descriptor_move_up(int fd);
 
 #endif

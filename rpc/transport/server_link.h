@@ -5,7 +5,8 @@
  * the path that SESSION named, and says REJOIN first. Both live on one machine: numbers are in host order.
  *
  * The node manager starts a server as `flyt-server --serve FOLDER --gpu INDEX --group-size SMS [--soft COUNT]` with its
- * end at FLYT_SERVER_LINK_FD. It makes its context on that GPU, splits its SMs into groups of that size, and is ready.
+ * end at FLYT_SERVER_LINK_FD, which it moves up, so that its end is seen when it dies (flyt_descriptor_move_up). It
+ * makes its context on that GPU, splits its SMs into groups of that size, and is ready.
  *
  * A server's life: READY or FAILED; FOLDER where it needs that; SESSION; then DATA, LIMIT, SM, SHARE, KILL as they
  * come, answered by LIMIT_DONE, SM_DONE, SHARE_DONE; RECORD; EXTENT and EXTENT_GONE as memory comes and goes, NEED
