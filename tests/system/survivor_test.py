@@ -2,6 +2,7 @@
 """The program that has one of everything (programs/survivor.cu): undisturbed, and when its server process is killed while
 it leaves its GPU alone. Where it cannot go on, its program has an error that says why, and nothing is left of it."""
 import os
+import re
 import signal
 
 import harness
@@ -11,6 +12,12 @@ from steady import Steady, add_vm, allocation, events, is_idle
 from survivor import Survivor, is_quiet, its_server_is_killed, session
 
 DEATHS = 20 if os.environ.get("FLYT_SOAK") else 2
+
+
+def replacements(system):
+    """[{step: µs since the server's end began}] of all sessions that have gone on at another one."""
+    return [{step: int(us) for step, us in re.findall(r"(\w+)_us=(\d+)", line)}
+            for line in system.log("node-0").splitlines() if ": was replaced, " in line]
 
 
 @scenario
@@ -52,6 +59,10 @@ def many_deaths_of_an_encrypted_session():
             program.does("check", "right %d" % (i + 2))
         kinds = [e["kind"] for e in system.flytctl("events") if e["object"] == first]
         expect_equal([kinds.count("session.server_lost"), kinds.count("session.resumed")], [DEATHS, DEATHS], kinds)
+        within(60, lambda: len(replacements(system)) == DEATHS, "the node tells what each took")
+        for took in replacements(system):
+            expect(took["gone"] <= took["session"] and took["come"] <= took["session"], took)
+            expect(took["give"] <= took["session"] <= took["go_on"], took)
         program.does("end", "ended")
         result = harness.finish(program.process)
         expect_equal((result.status, result.err), (0, ""), result)
