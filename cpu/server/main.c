@@ -76,7 +76,8 @@ static const char usage[] =
     "  --soft N            N software GPUs in place of the machine's GPUs: kernels run on the CPU\n"
     "  --soft-sms N        SMs of a software GPU (default 132)\n"
     "  --soft-memory SIZE  its memory, e.g. 512M or 4G (the default)\n"
-    "  --soft-cc X.Y       its compute capability (default 9.0)\n"
+    "  --soft-cc X.Y[,…]   its compute capability (default 9.0); several: one for each, the last one for the rest, "
+    "too\n"
     "  --soft-sm-rate N    thread-instructions per second of each of its SMs (default 0: no limit)\n"
     "  --rpcbind           registers the first tcp port with this machine's rpcbind, for tools that look there\n"
     "  --no-scrub          new device memory is not cleared: the driver is trusted to hand out clean memory\n"
@@ -127,6 +128,23 @@ static int set_sm_rate(const char *value)
     return 0;
 }
 
+/* Which ones it knows the software GPU says. */
+static int set_capabilities(const char *value)
+{
+    unsigned major, minor;
+    for (const char *at = value;; at++) {
+        int used = 0;
+        if (!isdigit((unsigned char)*at) || sscanf(at, "%3u.%1u%n", &major, &minor, &used) != 2 ||
+            (at[used] && at[used] != ','))
+            return complain("--soft-cc takes compute capabilities such as 9.0 or 9.0,8.0, not '%s'", value);
+        at += used;
+        if (!*at)
+            break;
+    }
+    setenv("FLYT_SOFT_CC", value, 1);
+    return 0;
+}
+
 static int take_option(struct options *options, int option, const char *value)
 {
     switch (option) {
@@ -151,7 +169,7 @@ static int take_option(struct options *options, int option, const char *value)
     case 'M':
         return set_soft("soft-memory", "FLYT_SOFT_MEMORY", value);
     case 'C':
-        return set_soft("soft-cc", "FLYT_SOFT_CC", value);
+        return set_capabilities(value);
     case 'R':
         return set_sm_rate(value);
     case 'c':

@@ -3,13 +3,80 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cpu/softgpu/driver_test.h"
 
+/* ---- what a process finds that was configured so ---- */
+
+enum { DEVICES = 3 };
+
+static const struct {
+    const char *text;
+    int status; /* 0, or what cuInit answers */
+    int capabilities[DEVICES];
+} configured[] = {
+    {"", 0, {90, 90, 90}},
+    {"8.0", 0, {80, 80, 80}},
+    {"9.0,8.0", 0, {90, 80, 80}},
+    {"7.5,10.0,8.9", 0, {75, 100, 89}},
+    {"9.0,", CUDA_ERROR_INVALID_VALUE, {0}},
+    {",9.0", CUDA_ERROR_INVALID_VALUE, {0}},
+    {"9.0;8.0", CUDA_ERROR_INVALID_VALUE, {0}},
+    {"9.0,8.1", CUDA_ERROR_INVALID_VALUE, {0}},
+    {"9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0,9.0", CUDA_ERROR_INVALID_VALUE, {0}},
+};
+
+struct found {
+    int status, capabilities[DEVICES];
+};
+
+static struct found seen_by[sizeof(configured) / sizeof(configured[0])];
+
+_Noreturn static void look(const char *text, int fd)
+{
+    struct found seen = {0};
+    int major = 0, minor = 0;
+
+    setenv("FLYT_SOFT_DEVICES", "3", 1);
+    setenv("FLYT_SOFT_CC", text, 1);
+    seen.status = (int)cuInit(0);
+    for (int i = 0; !seen.status && i < DEVICES; i++) {
+        if (cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, i) ||
+            cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, i))
+            _exit(1);
+        seen.capabilities[i] = 10 * major + minor;
+    }
+    _exit(write(fd, &seen, sizeof seen) != sizeof seen);
+}
+
+/* Before this process has a driver, which its children would have, too. */
 static int start(void **state)
 {
+    for (size_t i = 0; i < sizeof(configured) / sizeof(configured[0]); i++) {
+        int fds[2], status;
+        if (pipe(fds))
+            return -1;
+        pid_t child = fork();
+        if (!child)
+            look(configured[i].text, fds[1]);
+        close(fds[1]);
+        if (read(fds[0], &seen_by[i], sizeof seen_by[i]) != (ssize_t)sizeof seen_by[i] ||
+            waitpid(child, &status, 0) != child || status)
+            return -1;
+        close(fds[0]);
+    }
     test_start();
     return 0;
+}
+
+static void each_device_has_its_compute_capability(void **state)
+{
+    for (size_t i = 0; i < sizeof(configured) / sizeof(configured[0]); i++) {
+        assert_int_equal(seen_by[i].status, configured[i].status);
+        assert_memory_equal(seen_by[i].capabilities, configured[i].capabilities, sizeof seen_by[i].capabilities);
+    }
 }
 
 static void the_device_describes_itself(void **state)
@@ -277,6 +344,7 @@ static void contexts_are_each_threads_own_stack(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_device_has_its_compute_capability),
         cmocka_unit_test(the_device_describes_itself),
         cmocka_unit_test(entry_points_are_found_by_name),
         cmocka_unit_test(groups_of_sms_are_those_of_a_gpu),

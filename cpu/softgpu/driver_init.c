@@ -22,7 +22,7 @@ struct config {
     uint64_t sm_rate;
     unsigned is_dirty, has_green;
     const char *client_folder, *account_folder, *fault_folder; /* NULL: none */
-    struct flyt_soft_arch arch;
+    struct flyt_soft_arch archs[FLYT_SOFT_DEVICES_MAX];
 };
 
 struct flyt_soft_driver *flyt_soft_driver(void)
@@ -96,20 +96,35 @@ static bool read_memory(const char *name, uint64_t *bytes)
     return true;
 }
 
-/* A compute capability, MAJOR.MINOR. */
-static bool read_arch(const char *name, struct flyt_soft_arch *arch)
+/* A compute capability, MAJOR.MINOR; what follows it. NULL: none is there, or one that is not known. */
+static const char *parse_arch(const char *text, struct flyt_soft_arch *arch)
 {
-    const char *text = getenv(name);
     unsigned long major, minor;
     char *end;
 
-    if (!text || !*text)
-        return flyt_soft_arch_find(9, 0, arch);
+    if (!isdigit((unsigned char)*text))
+        return NULL;
     major = strtoul(text, &end, 10);
     if (*end != '.' || !isdigit((unsigned char)end[1]))
-        return false;
+        return NULL;
     minor = strtoul(end + 1, &end, 10);
-    return !*end && major < 100 && minor < 10 && flyt_soft_arch_find((int)major, (int)minor, arch);
+    return major < 100 && minor < 10 && flyt_soft_arch_find((int)major, (int)minor, arch) ? end : NULL;
+}
+
+/* One for each device, with commas between; the last one is that of the devices behind it, too. */
+static bool read_archs(const char *name, struct flyt_soft_arch *archs)
+{
+    const char *text = getenv(name);
+    unsigned count = 1;
+
+    text = parse_arch(text && *text ? text : "9.0", &archs[0]);
+    for (; text && *text == ',' && count < FLYT_SOFT_DEVICES_MAX; count++)
+        text = parse_arch(text + 1, &archs[count]);
+    if (!text || *text)
+        return false;
+    for (; count < FLYT_SOFT_DEVICES_MAX; count++)
+        archs[count] = archs[count - 1];
+    return true;
 }
 
 /* As MPS's clients find their daemon: who is told another folder has no part in it. */
@@ -134,7 +149,7 @@ static bool read_config(struct config *config)
            read_number("FLYT_SOFT_GREEN", 0, 1, &config->has_green) &&
            read_number("FLYT_SOFT_CLIENT_SLOTS", 1, FLYT_SOFT_CLIENT_SLOTS_MAX, &config->client_slots) &&
            !config->client_slots == !config->client_folder && read_memory("FLYT_SOFT_MEMORY", &config->memory_bytes) &&
-           read_arch("FLYT_SOFT_CC", &config->arch);
+           read_archs("FLYT_SOFT_CC", config->archs);
 }
 
 static int device_init(struct flyt_soft_device *device, int index, const struct config *config)
@@ -143,7 +158,7 @@ static int device_init(struct flyt_soft_device *device, int index, const struct 
 
     device->index = index;
     device->sm_count = config->sm_count;
-    device->arch = config->arch;
+    device->arch = config->archs[index];
     memcpy(device->uuid.bytes, uuid_text, sizeof(device->uuid.bytes));
     device->uuid.bytes[sizeof(uuid_text) - 1] = (char)index;
     device->limits[CU_LIMIT_STACK_SIZE] = 1024;

@@ -332,6 +332,7 @@ def options():
     program = os.path.join(harness.BUILD, "bin", "flyt-server")
     for wrong in ([], ["--listen", "nonsense"], ["--listen", "tcp://:0", "--soft", "0"], ["--warm"],
                   ["--listen", "tcp://:0", "--soft", "1", "--soft-sm-rate", "-1"],
+                  *(["--listen", "tcp://:0", "--soft", "2", "--soft-cc", text] for text in ("", "9", "9.0,", ",9.0", "9.0;8.0")),
                   ["--listen", "tcp://:0", "--warm", "x"], ["--listen", "tcp://:0", "more"]):
         result = run([program, *wrong])
         expect(result.status in (1, 2), wrong, result)
