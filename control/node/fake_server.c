@@ -575,6 +575,7 @@ int main(int argc, char **argv)
     struct fake *fake = calloc(1, sizeof *fake);
     unsigned gpu = 0, group_size = 8, sms = 132;
     uint64_t memory_kib = 4 << 20;
+    const char *capabilities = "9.0";
 
     for (int i = 1; fake && i + 1 < argc; i++) {
         if (!strcmp(argv[i], "--gpu"))
@@ -585,6 +586,8 @@ int main(int argc, char **argv)
             sms = (unsigned)atoi(argv[i + 1]);
         if (!strcmp(argv[i], "--soft-memory"))
             memory_kib = strtoull(argv[i + 1], NULL, 10);
+        if (!strcmp(argv[i], "--soft-cc"))
+            capabilities = argv[i + 1];
     }
     if (!fake)
         return 1;
@@ -596,7 +599,7 @@ int main(int argc, char **argv)
         return 1;
     }
     fake->message.kind = FLYT_SERVER_LINK_READY;
-    fake_ready(&fake->message.ready, gpu, group_size, sms, memory_kib << 10);
+    fake_ready(&fake->message.ready, gpu, group_size, sms, memory_kib << 10, capabilities);
     fake_put(fake);
     take_session(fake);
     for (;;) {

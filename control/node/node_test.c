@@ -532,6 +532,15 @@ static void test_settings_leave_slots(void **state)
     assert_int_equal(flyt_node_settings_check(&test->settings, &err), -EINVAL);
     test_contains(err.text, "client_slots");
     test->settings.warm = 1;
+    static const char *const wrong[] = {"", "9", "9.", "9.0,8.0", "x", "9.0 "};
+    char **capability = &test->settings.software_cc.items[0], *right = *capability;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        *capability = (char *)wrong[i];
+        assert_int_equal(flyt_node_settings_check(&test->settings, &err), -EINVAL);
+        test_contains(err.text, "software_cc");
+    }
+    *capability = right;
+    assert_int_equal(flyt_node_settings_check(&test->settings, &err), 0);
 }
 
 /* ---- restarts ---- */

@@ -39,7 +39,7 @@ extern char **environ;
 /* How a process ends that has not become a server. */
 enum { CANNOT_BECOME = 126, CANNOT_RUN = 127 };
 
-enum { ARGUMENTS_MAX = 16, VARIABLES_MAX = 8, TEXT_BYTES = 512 };
+enum { ARGUMENTS_MAX = 20, VARIABLES_MAX = 8, TEXT_BYTES = 512 };
 
 /* ---- states ---- */
 
@@ -119,6 +119,18 @@ static int make_environment(struct start *start)
     return 0;
 }
 
+/* One for each software GPU, as --soft-cc takes them; settings.c has bounded their number and length. */
+static void add_capabilities(struct start *start, const struct flyt_strings *capabilities)
+{
+    char text[TEXT_BYTES];
+    size_t used = 0;
+
+    for (size_t i = 0; i < capabilities->count && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? "," : "", capabilities->items[i]);
+    add_argument(start, "--soft-cc");
+    add_argument(start, text);
+}
+
 static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, struct start *start)
 {
     const struct flyt_node_settings *settings = node->settings;
@@ -143,6 +155,7 @@ static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, s
         snprintf(text, sizeof text, "%" PRIu64 "K", settings->software_memory_bytes >> 10);
         add_argument(start, "--soft-memory");
         add_argument(start, text);
+        add_capabilities(start, &settings->software_cc);
         add_number(start, "--soft-sm-rate", settings->software_sm_rate);
     }
     set_variable(start, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");

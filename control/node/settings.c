@@ -1,7 +1,9 @@
 #include "control/node/settings.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "control/node/uids.h"
@@ -10,6 +12,8 @@
 #include "rpc/transport/server_link.h"
 
 #define AT(field) offsetof(struct flyt_node_settings, field)
+
+enum { SOFTWARE_GPUS_MAX = 15 };
 
 static const char *const mps_choices[] = {"off", "watch", "start", NULL};
 static const char *const isolation_choices[] = {"shared", "strict", NULL};
@@ -27,9 +31,10 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "state_dir", .kind = FLYT_SETTING_STRING, .offset = AT(state_dir), .fallback = "/var/lib/flyt/node", .help = "state, the servers' socket, module images"},
     {.path = "server", .kind = FLYT_SETTING_STRING, .offset = AT(server), .fallback = "/usr/local/bin/flyt-server", .help = "the server program"},
     {.path = "server_uids", .kind = FLYT_SETTING_RANGE, .offset = AT(server_uids), .fallback = "", .minimum = FLYT_NODE_UID_MIN, .maximum = UINT32_MAX - 1, .help = "users of servers, FIRST-LAST: each is one of its own, where the node manager is root (under MPS: a daemon with -M); none: that of the node manager"},
-    {.path = "software_gpus", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_gpus), .fallback = "0", .maximum = 15, .help = "software GPUs in place of the machine's"},
+    {.path = "software_gpus", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_gpus), .fallback = "0", .maximum = SOFTWARE_GPUS_MAX, .help = "software GPUs in place of the machine's"},
     {.path = "software_sms", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_sms), .fallback = "132", .minimum = 1, .maximum = 1024, .help = "SMs of each"},
     {.path = "software_memory", .kind = FLYT_SETTING_SIZE, .offset = AT(software_memory_bytes), .fallback = "4G", .minimum = 16 << 20, .maximum = 1ull << 40, .help = "memory of each"},
+    {.path = "software_cc", .kind = FLYT_SETTING_STRINGS, .offset = AT(software_cc), .fallback = "9.0", .help = "compute capability of each; the last one is that of those behind it, too"},
     {.path = "software_sm_rate", .kind = FLYT_SETTING_NUMBER, .offset = AT(software_sm_rate), .fallback = "0", .maximum = 1000000000000, .help = "thread-instructions per second of each SM; 0: as fast as the CPU can"},
     {.path = "mps", .kind = FLYT_SETTING_CHOICE, .offset = AT(mps), .fallback = "off", .choices = mps_choices, .help = "whether servers run under MPS: off; watch a daemon that another unit runs; start one"},
     {.path = "mps_control", .kind = FLYT_SETTING_STRING, .offset = AT(mps_control), .fallback = "nvidia-cuda-mps-control", .help = "NVIDIA's control program"},
@@ -70,6 +75,22 @@ static int check_urls(const struct flyt_strings *urls, const char *setting, stru
     return 0;
 }
 
+/* Which ones there are the server says. */
+static int check_capabilities(const struct flyt_strings *capabilities, struct flyt_error *err)
+{
+    unsigned major, minor;
+
+    if (!capabilities->count || capabilities->count > SOFTWARE_GPUS_MAX)
+        return flyt_error_set(err, -EINVAL, "software_cc takes 1 to %d compute capabilities", SOFTWARE_GPUS_MAX);
+    for (size_t i = 0; i < capabilities->count; i++) {
+        const char *text = capabilities->items[i];
+        int used = 0;
+        if (!isdigit((unsigned char)*text) || sscanf(text, "%3u.%1u%n", &major, &minor, &used) != 2 || text[used])
+            return flyt_error_set(err, -EINVAL, "software_cc: %.64s is no compute capability such as 9.0", text);
+    }
+    return 0;
+}
+
 int flyt_node_settings_check(const void *user, struct flyt_error *err)
 {
     const struct flyt_node_settings *settings = user;
@@ -80,6 +101,8 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
         status = check_urls(&settings->listen, "listen", err);
     if (!status)
         status = check_urls(&settings->data_urls, "data_urls", err);
+    if (!status)
+        status = check_capabilities(&settings->software_cc, err);
     if (status)
         return status;
     if (!settings->listen.count || settings->listen.count > FLYT_URLS_MAX || settings->data_urls.count > FLYT_URLS_MAX)

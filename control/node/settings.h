@@ -18,7 +18,8 @@ struct flyt_node_settings {
     char *state_dir;
     char *server; /* flyt-server */
     uint64_t software_gpus, software_sms, software_memory_bytes, software_sm_rate;
-    int mps; /* enum flyt_node_mps_mode */
+    struct flyt_strings software_cc; /* "MAJOR.MINOR" of each; the last one is that of those behind it, too */
+    int mps;                         /* enum flyt_node_mps_mode */
     char *mps_control, *mps_dir;
     int isolation;                   /* FLYT_ISOLATION_… of every GPU … */
     struct flyt_strings strict_gpus; /* … but of these, by UUID or index */
