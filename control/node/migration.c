@@ -678,7 +678,7 @@ flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_a
         return status;
     struct flyt_node_migration *migration = flyt_node_migration_new(allocation, args->migration_id, &args->bounds);
     if (migration)
-        migration->kind = flyt_node_switch_kind(&allocation->now, &args->allocation);
+        migration->kind = flyt_node_switch_kind(allocation, &args->allocation);
     if (!migration || flyt_node_allocation_copy(&args->allocation, &migration->wanted) ||
         flyt_node_migration_begin(migration, true)) {
         if (migration)
@@ -689,7 +689,9 @@ flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_a
     flyt_node_switch_hold(migration);
     flyt_info("migration %016" PRIx64 ": begins, vm=%s programs=%u %s", migration->id, migration->vm_ip,
               allocation->session_count,
-              migration->kind == FLYT_SERVER_LINK_MOVE_GIVE ? "on the same GPU" : "to another GPU");
+              migration->kind == FLYT_SERVER_LINK_MOVE_GIVE     ? "on the same GPU"
+              : migration->kind == FLYT_SERVER_LINK_MOVE_MIRROR ? "to another GPU"
+                                                                : "to another GPU, through host memory");
     flyt_node_tell(node, "migration.started", migration->vm_ip, "%u programs of VM %s move to GPU %s",
                    allocation->session_count, migration->vm_ip, migration->wanted.slots.slots_val[0].gpu_uuid);
     flyt_node_changed(node);

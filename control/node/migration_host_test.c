@@ -1,11 +1,12 @@
-/* Tests of migrations (migration.h) between GPUs that cannot reach each other's memory: it goes through the host's.
- * With fake servers that say so of every mirror. */
+/* Tests of migrations (migration.h) between GPUs that cannot reach each other's memory, or are of different compute
+ * capabilities: it goes through the host's. With fake servers that say so of every mirror, or find such GPUs. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -80,6 +81,93 @@ static void test_memory_goes_through_the_host(void **state)
         test_program_say(test, &programs[i], "extent 7 0 1048576", "0");
     }
     test_node_leave(test, &test_one, programs, 3);
+}
+
+/* ---- compute capabilities ---- */
+
+/* Servers that start from now on find these. */
+static void set_capabilities(struct test_node *test, const char *first, const char *second)
+{
+    struct flyt_strings *capabilities = &test->settings.software_cc;
+
+    for (size_t i = 0; i < capabilities->count; i++)
+        free(capabilities->items[i]);
+    free(capabilities->items);
+    capabilities->count = 2;
+    capabilities->items = calloc(2, sizeof *capabilities->items);
+    assert_non_null(capabilities->items);
+    capabilities->items[0] = strdup(first);
+    capabilities->items[1] = strdup(second);
+}
+
+static bool are_known(struct test_node *test, void *unused)
+{
+    return test->node.gpus.items[0].is_known && test->node.gpus.items[1].is_known;
+}
+
+static void test_it_does_at_once_to_another_capability(void **state)
+{
+    static const char *const others[] = {"8.0", "9.1"};
+    struct test_node *test = *state;
+    struct test_program programs[3];
+
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        test_node_stop(test);
+        set_capabilities(test, i % 2 ? others[i] : "9.0", i % 2 ? "9.0" : others[i]);
+        test_node_start(test);
+        enter(test, programs, 3, NULL);
+        test_node_until(test, are_known, NULL, "servers are ready on both");
+        test_migration_start(test, 1);
+        assert_true(goes_by_host(test, NULL));
+        test_migration_until(test, FLYT_MIGRATION_SWITCHING);
+        assert_int_equal(test_migration_of(test)->tries, 1);
+        for (unsigned j = 0; j < 3; j++) {
+            test_migration_is_told_to_leave(test, &programs[j]);
+            test_node_come_back(test, &test_one, &programs[j]);
+            test_program_say(test, &programs[j], "read 1", "4711");
+            test_program_say(test, &programs[j], "go_on", "0");
+        }
+        test_migration_until(test, FLYT_MIGRATION_DONE);
+        test_migration_is_only_on(test, 1);
+        test_node_leave(test, &test_one, programs, 3);
+        test_migration_forget(test);
+    }
+}
+
+static void test_it_does_not_to_the_same_one(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_node_stop(test);
+    set_capabilities(test, "8.0", "8.0");
+    test_node_start(test);
+    enter(test, &program, 1, NULL);
+    test_node_until(test, are_known, NULL, "servers are ready on both");
+    test_migration_start(test, 1);
+    assert_int_equal(test_migration_of(test)->kind, FLYT_SERVER_LINK_MOVE_MIRROR);
+    test_migration_is_told_to_leave(test, &program);
+    test_migration_go_on(test, &program);
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    assert_int_equal(test_migration_of(test)->kind, FLYT_SERVER_LINK_MOVE_MIRROR);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+/* Before a server has said what a GPU is, it may be any: after a restart, say. */
+static void test_it_does_to_an_unknown_one(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    enter(test, &program, 1, NULL);
+    test_node_until(test, are_known, NULL, "servers are ready on both");
+    test->node.gpus.items[0].compute_major = 0;
+    test_migration_start(test, 1);
+    assert_true(goes_by_host(test, NULL));
+    test_migration_is_told_to_leave(test, &program);
+    test_migration_go_on(test, &program);
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    test_node_leave(test, &test_one, &program, 1);
 }
 
 /* ---- failures ---- */
@@ -162,6 +250,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_memory_goes_through_the_host),
+        TEST_NODE(test_it_does_at_once_to_another_capability),
+        TEST_NODE(test_it_does_not_to_the_same_one),
+        TEST_NODE(test_it_does_to_an_unknown_one),
         TEST_NODE(test_failures),
         TEST_NODE(test_a_target_dies_meanwhile),
         TEST_NODE(test_a_target_dies_after_the_commit),

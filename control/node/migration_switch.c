@@ -19,12 +19,28 @@
 
 /* ---- the order ---- */
 
-uint32_t flyt_node_switch_kind(const flyt_allocation *before, const flyt_allocation *wanted)
+/* `one` may be NULL: the node has it no more. 0.0: no server has said it yet. */
+static bool is_of_same_capability(const struct flyt_node_gpu *one, const struct flyt_node_gpu *other)
 {
-    for (u_int i = 0; i < wanted->slots.slots_len; i++)
-        if (strcmp(before->slots.slots_val[i].gpu_uuid, wanted->slots.slots_val[i].gpu_uuid) != 0)
-            return FLYT_SERVER_LINK_MOVE_MIRROR;
-    return FLYT_SERVER_LINK_MOVE_GIVE;
+    return one && one->compute_major && one->compute_major == other->compute_major &&
+           one->compute_minor == other->compute_minor;
+}
+
+uint32_t flyt_node_switch_kind(const struct flyt_node_allocation *allocation, const flyt_allocation *wanted)
+{
+    uint32_t kind = FLYT_SERVER_LINK_MOVE_GIVE;
+
+    for (u_int i = 0; i < wanted->slots.slots_len; i++) {
+        const struct flyt_node_gpu *gpu = allocation->slots[i].gpu;
+        const struct flyt_node_gpu *other =
+            flyt_node_gpus_find(&allocation->node->gpus, wanted->slots.slots_val[i].gpu_uuid);
+        if (gpu == other)
+            continue;
+        if (!is_of_same_capability(gpu, other))
+            return FLYT_SERVER_LINK_MOVE_SEND;
+        kind = FLYT_SERVER_LINK_MOVE_MIRROR;
+    }
+    return kind;
 }
 
 static bool is_same_but_devices(const flyt_allocation *now, const flyt_allocation *wanted)

@@ -21,9 +21,11 @@
  * it stopped. Its client may not know how far that had come: the source's record goes with RESUME.
  *
  * By way of the host: where the two GPUs cannot reach each other's memory (a MIRROR's source has said -ENOLINK, and the
- * migration has begun anew with kind SEND). The target is a warm server as ever; when it is prepared it is given
- * connections to the source, from which it makes memory, libraries and the rest itself (RECEIVE; MADE comes unasked).
- * STOPPED of the source and PREPARED of the target, in any order, say that all is there. The rest is as for MIRROR.
+ * migration has begun anew with kind SEND), and from the beginning where they are of different compute capabilities: a
+ * target that has no code of a module for its GPU then says so, by name, before anything stops. The target is a warm
+ * server as ever; when it is prepared it is given connections to the source, from which it makes memory, libraries and
+ * the rest itself (RECEIVE; MADE comes unasked). STOPPED of the source and PREPARED of the target, in any order, say
+ * that all is there. The rest is as for MIRROR.
  *
  * SEND to another node: the target is a server of another node (send.h), of which nothing is known here but what the
  * source says. LEFT lasts until it is ended (flyt_node_move_end_left) or returns; a source that dies meanwhile is not
