@@ -1,7 +1,7 @@
 /*
  * Where a VM's programs would move: to another GPU of their node, or, where that is named or has none, to another node.
- * On another node the servers there say whether they have code of the programs' modules for their GPU: a GPU of another
- * compute capability is chosen where there is none of the same, or where it is named.
+ * The servers there say whether they have code of the programs' modules for their GPU: a GPU of another compute
+ * capability is chosen where there is none of the same, be it of the own node, or where it is named.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -142,20 +142,23 @@ static int choose_of(const struct flyt_held *held, const struct flyt_migration_w
     return status;
 }
 
-static int choose_near(const struct flyt_held *held, const struct flyt_migration_wish *wish,
+/* is_same: of the compute capability that they have; else of any. */
+static int choose_near(const struct flyt_held *held, const struct flyt_migration_wish *wish, bool is_same,
                        struct flyt_part *ret_others, char *reason, size_t reason_bytes)
 {
     struct flyt_place_node *const places[] = {&held->node->place};
     struct flyt_place_request request;
 
     make_request(held, wish, true, &request);
+    if (!is_same)
+        request.compute_capability = 0;
     return choose_of(held, wish, &request, places, (struct flyt_node *const[]){held->node}, 1, ret_others, reason,
                      reason_bytes);
 }
 
-/* On `only`, or, NULL, on any other node that is connected. */
-static int choose_far(const struct flyt_held *held, const struct flyt_migration_wish *wish, struct flyt_node *only,
-                      struct flyt_part *ret_others, char *reason, size_t reason_bytes)
+/* On `only`, or, NULL, on any other node that is connected. is_same: as above. */
+static int choose_far(const struct flyt_held *held, const struct flyt_migration_wish *wish, bool is_same,
+                      struct flyt_node *only, struct flyt_part *ret_others, char *reason, size_t reason_bytes)
 {
     const struct flyt_table *all = &held->cluster->nodes;
     struct flyt_node **nodes = calloc(all->count + 1, sizeof(struct flyt_node *));
@@ -172,11 +175,10 @@ static int choose_far(const struct flyt_held *held, const struct flyt_migration_
         places[count++] = &node->place;
     }
     make_request(held, wish, false, &request);
+    if (!is_same)
+        request.compute_capability = 0;
     if (nodes && places && count) {
         status = choose_of(held, wish, &request, places, nodes, count, ret_others, reason, reason_bytes);
-        request.compute_capability = 0;
-        if (status)
-            status = choose_of(held, wish, &request, places, nodes, count, ret_others, reason, reason_bytes);
     } else if (nodes && places) {
         snprintf(reason, reason_bytes, "%s", only ? "it is not connected" : "no other one is connected");
         status = -ENOSPC;
@@ -188,16 +190,19 @@ static int choose_far(const struct flyt_held *held, const struct flyt_migration_
     return status;
 }
 
-/* None that was named. */
+/* None that was named: one of the same compute capability first, wherever that is. */
 static flyt_status choose_any(const struct flyt_held *held, const struct flyt_migration_wish *wish,
                               struct flyt_part *ret_others, struct flyt_error *err)
 {
+    bool takes_new = held->node->place.schedule == FLYT_SCHEDULE_ACTIVE;
     char near[224] = "it takes nothing new", far[224];
 
-    if (held->node->place.schedule == FLYT_SCHEDULE_ACTIVE && !choose_near(held, wish, ret_others, near, sizeof near))
-        return FLYT_STATUS_OK;
-    if (!choose_far(held, wish, NULL, ret_others, far, sizeof far))
-        return FLYT_STATUS_OK;
+    for (int is_same = 1; is_same >= 0; is_same--) {
+        if (takes_new && !choose_near(held, wish, is_same, ret_others, near, sizeof near))
+            return FLYT_STATUS_OK;
+        if (!choose_far(held, wish, is_same, NULL, ret_others, far, sizeof far))
+            return FLYT_STATUS_OK;
+    }
     return refuse(err, FLYT_STATUS_NO_CAPACITY,
                   "VM %s cannot move to another GPU of node %.64s: %s; nor to another node: %s", held->vm_ip,
                   held->node->key, near, far);
@@ -208,9 +213,10 @@ static flyt_status choose_on(const struct flyt_held *held, const struct flyt_mig
 {
     char reason[384];
 
-    if (!(node == held->node ? choose_near(held, wish, ret_others, reason, sizeof reason)
-                             : choose_far(held, wish, node, ret_others, reason, sizeof reason)))
-        return FLYT_STATUS_OK;
+    for (int is_same = 1; is_same >= 0; is_same--)
+        if (!(node == held->node ? choose_near(held, wish, is_same, ret_others, reason, sizeof reason)
+                                 : choose_far(held, wish, is_same, node, ret_others, reason, sizeof reason)))
+            return FLYT_STATUS_OK;
     return refuse(err, FLYT_STATUS_NO_CAPACITY, "VM %s cannot move to %snode %.64s: %s", held->vm_ip,
                   node == held->node ? "another GPU of " : "", node->key, reason);
 }
@@ -235,8 +241,7 @@ flyt_status flyt_migration_choose_gpus(const struct flyt_held *held, const struc
     if (node != held->node && !node->is_registered)
         return refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: node not connected", node->key,
                       flyt_gpu_capacity(card)->index);
-    if (node != held->node)
-        request.compute_capability = 0;
+    request.compute_capability = 0; /* the servers there judge */
     return choose_gpu(held, wish, &request, card, ret_others, err);
 }
 

@@ -357,8 +357,9 @@ const struct flyt_command flyt_commands[] = {
      "own (encrypted: see migration_encrypted, flyt-cluster-manager(8)); the VM's programs then connect to the other "
      "node, "
      "and "
-     "what had come there is checked against hashes of each page before. GPUs of another compute capability can be "
-     "targets on another node: there the servers refuse modules that they have no code for."},
+     "what had come there is checked against hashes of each page before. GPUs of the same compute capability are "
+     "preferred. Others can be targets, too: a server there that has no code of a module for its GPU says so, with the "
+     "name of the module's first kernel, and the programs go on where they were."},
     {"checkpoint", "VM|SESSION", 1, 1, checkpoint_options, flyt_run_checkpoint, false,
      "writes a VM's programs, or one, to images in a folder of their node while they run",
      "Memory is written while they compute; then they are stopped between two calls and the rest is written. Without "

@@ -98,11 +98,11 @@ def refusals():
         c.refused(3, "there is no GPU nowhere", "migrate", "10.0.0.7", "--to", "nowhere")
         c.refused(2, "beginning of several", "migrate", "10.0.0.7", "--to", "GPU-%s" % name)
         c.refused(1, "is on %s already; --force" % here, "migrate", "10.0.0.7", "--to", here)
-        c.refused(1, "compute capability 9.0", "migrate", "10.0.0.7", "--to", name + ":2")
+        c.ctl("cordon", name + ":2")        # it could be a target, for all its other compute capability
         c.refused(1, "isolation class shared", "migrate", "10.0.0.7", "--to", name + ":3")
         c.ctl("cordon", free)
         c.refused(1, "cordoned", "migrate", "10.0.0.7", "--to", free)
-        c.refused(1, "1 of 4 GPUs: cordoned", "migrate", "10.0.0.7")
+        c.refused(1, "2 of 4 GPUs: cordoned", "migrate", "10.0.0.7")
         c.refused(1, "nor to another node: 4 of 4 GPUs: node cordoned", "migrate", "10.0.0.7")
         c.ctl("uncordon", free)
         c.ctl("vm", "set", "10.0.0.7", "--exclude-gpu", free)

@@ -182,9 +182,20 @@ def chosen():
             expect_equal(len(orders), count + 1, "orders to", node, orders)
             within(60, lambda: c.charged()["n1:0"][0] == 16 and not c.entries("arriving"), "nothing is left of it")
             return orders[-1].allocation.gpus
-        # n1:1 has another compute capability: within a node that is none, and other nodes have one.
-        c.refused(1, "compute capability 9.0", "migrate", VM, "--to", "n1:1")
+
+        def chosen_near(*words):
+            """The same of its own node."""
+            count = c.nodes["n1"].count(ORDER_MIGRATE)
+            c.nodes["n1"].migrate = ("NOT_SUPPORTED", "it has no code for this GPU")
+            c.refused(1, "refused: it has no code for this GPU", "migrate", VM, *words)
+            orders = c.nodes["n1"].ordered(ORDER_MIGRATE)
+            expect_equal(len(orders), count + 1, "orders to n1", orders)
+            within(60, lambda: c.charged()["n1:0"][0] == 16 and not c.entries("arriving"), "nothing is left of it")
+            return orders[-1].allocation.gpus
+        # n1:1 has another compute capability: first what other nodes have of the same one.
         expect_equal(chosen_for("n2"), ["GPU-n2-0"], "any")
+        expect_equal(chosen_near("--to", "n1:1"), ["GPU-n1-1"], "by name, of its node and another compute capability")
+        expect_equal(chosen_near("--to", "n1"), ["GPU-n1-1"], "of its node, which has no other")
         expect_equal(chosen_for("n3", "--to", "n3"), ["GPU-n3-0"], "of a node")
         expect_equal(chosen_for("n3", "--to", "GPU-n3-1"), ["GPU-n3-1"], "by name, of another compute capability")
         c.ctl("cordon", "n2")
@@ -192,7 +203,9 @@ def chosen():
         c.refused(1, "node cordoned", "migrate", VM, "--to", "n2")
         c.refused(1, "n2:1: node cordoned", "migrate", VM, "--to", "n2:1")
         c.ctl("cordon", "n3:0")
-        expect_equal(chosen_for("n3"), ["GPU-n3-1"], "where there is no other, one of another compute capability")
+        expect_equal(chosen_near(), ["GPU-n1-1"], "where there is no other, one of another compute capability, of its node")
+        c.ctl("cordon", "n1:1")
+        expect_equal(chosen_for("n3"), ["GPU-n3-1"], "or of another node")
         c.nodes["n3"].drop()
         within(60, lambda: c.ctl_run("migrate", VM, "--to", "n3:1").err.find("not connected") >= 0, "a node that is away")
         c.refused(1, "VM 10.0.0.7 cannot move to node n3: it is not connected", "migrate", VM, "--to", "n3")
