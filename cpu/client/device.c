@@ -65,6 +65,7 @@ static const CUdevice_attribute masked_attributes[] = {
 
 /* Made at first use, never freed: launches read them without a lock. */
 static struct flyt_device_info *_Atomic infos[FLYT_DEVICES_MAX];
+static atomic_bool is_elsewhere; /* the session was restored, and what `infos` say was asked before */
 
 /* Answers to device_peer_info, asked once; see pack_peer. 0: not asked yet. */
 static _Atomic uint64_t peer_answers[FLYT_DEVICES_MAX][FLYT_DEVICES_MAX];
@@ -115,6 +116,8 @@ static void fill_info(struct flyt_device_info *info, const flyt_device_info_res 
     info->greatest_priority = res->greatest_priority;
     info->is_software = res->is_software != 0;
     memcpy(info->attributes, res->attributes.attributes_val, count * sizeof info->attributes[0]);
+    info->code_capability = 10 * info->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] +
+                            info->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
     for (size_t i = 0; i < sizeof masked_attributes / sizeof masked_attributes[0]; i++)
         info->attributes[masked_attributes[i]] = 0;
     info->attributes[CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING] = 1;
@@ -166,6 +169,7 @@ static void take_changes(struct flyt_device_info *info, const struct flyt_device
 {
     static const CUdevice_attribute changing[] = {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT};
     __atomic_store_n(&info->total_bytes, fresh->total_bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&info->code_capability, fresh->code_capability, __ATOMIC_RELAXED);
     for (size_t i = 0; i < sizeof changing / sizeof changing[0]; i++)
         __atomic_store_n(&info->attributes[changing[i]], fresh->attributes[changing[i]], __ATOMIC_RELAXED);
 }
@@ -182,7 +186,8 @@ static void refresh_all(void)
 
 CUresult flyt_device_info_now(int device, const struct flyt_device_info **ret_info)
 {
-    if (flyt_client_has_changed())
+    bool has_changed = flyt_client_has_changed();
+    if (atomic_exchange(&is_elsewhere, false) || has_changed)
         refresh_all();
     return flyt_device_info(device, ret_info);
 }
@@ -627,6 +632,7 @@ static int restore_peers(struct flyt_restore *restore, int device)
 int flyt_device_restore(struct flyt_restore *restore)
 {
     int status = 0;
+    atomic_store(&is_elsewhere, true);
     for (int device = 0; device < (int)flyt_client.device_count && !status; device++) {
         status = restore_limits(restore, device);
         if (!status)

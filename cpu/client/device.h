@@ -24,6 +24,7 @@ struct flyt_device_info {
     uint64_t total_bytes;
     char pci_bus_id[32];                 /* 0000:00:00.0 */
     int attributes[FLYT_ATTRIBUTES_MAX]; /* by CUdevice_attribute, masked */
+    int code_capability;                 /* 10 × major + minor of the device as it is now: what it runs code of */
     int least_priority, greatest_priority;
     bool is_software; /* executes PTX, and no machine code */
 };
@@ -33,8 +34,9 @@ FLYT_API CUresult flyt_device_count(int *ret_count);
 FLYT_API CUresult flyt_device_check(int device);
 /* *ret_info is owned by the library and valid until the process ends. The first call for a device asks the server. */
 FLYT_API CUresult flyt_device_info(int device, const struct flyt_device_info **ret_info);
-/* The same for who wants to know what the device has now: an operator may have changed its memory or its number of SMs.
- * Costs a system call, and a question to the server after a change. */
+/* The same for who wants to know what the device has now: an operator may have changed its memory or its number of SMs,
+ * or have moved the program to another one, whose compute capability only code_capability says. Costs a system call,
+ * and a question to the server after a change. */
 FLYT_API CUresult flyt_device_info_now(int device, const struct flyt_device_info **ret_info);
 /* cuDeviceGetAttribute. CUDA_ERROR_INVALID_VALUE: no such attribute. */
 FLYT_API CUresult flyt_device_attribute(int device, CUdevice_attribute attribute, int *ret_value);

@@ -69,16 +69,20 @@ static CUresult fatbin_code(int error)
     }
 }
 
-/* What the device can run. */
-static CUresult describe_device(int device, struct flyt_fatbin_device *ret_device)
+CUresult flyt_image_target(const void *image, int device, struct flyt_fatbin_device *ret_target)
 {
     const struct flyt_device_info *info;
-    CUresult result = flyt_device_info(device, &info);
+    *ret_target = (struct flyt_fatbin_device){0};
+    if (!flyt_fatbin_is(flyt_fatbin_unwrap(image)))
+        return CUDA_SUCCESS;
+    CUresult result = flyt_device_info_now(device, &info);
     if (result)
         return result;
-    *ret_device = (struct flyt_fatbin_device){
-        .major = info->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR],
-        .minor = info->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR],
+    /* Not of the attributes: the program may have been told of another device than it has now. */
+    int capability = __atomic_load_n(&info->code_capability, __ATOMIC_RELAXED);
+    *ret_target = (struct flyt_fatbin_device){
+        .major = capability / 10,
+        .minor = capability % 10,
         .runs_cubin = !info->is_software,
         .prefers_portable = info->is_software,
     };
@@ -99,18 +103,15 @@ static CUresult choose_in_fatbin(const void *data, const struct flyt_fatbin_devi
     return fatbin_code(error);
 }
 
-CUresult flyt_image_choose(const void *image, int device, struct flyt_image *ret_image)
+CUresult flyt_image_choose(const void *image, const struct flyt_fatbin_device *target, struct flyt_image *ret_image)
 {
-    struct flyt_fatbin_device wanted;
     *ret_image = (struct flyt_image){0};
     const void *data = flyt_fatbin_unwrap(image);
-    if (!flyt_fatbin_is(data)) {
-        ret_image->data = data;
-        ret_image->bytes = flyt_image_bytes(data);
-        return ret_image->bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
-    }
-    CUresult result = describe_device(device, &wanted);
-    return result ? result : choose_in_fatbin(data, &wanted, ret_image);
+    if (flyt_fatbin_is(data))
+        return choose_in_fatbin(data, target, ret_image);
+    ret_image->data = data;
+    ret_image->bytes = flyt_image_bytes(data);
+    return ret_image->bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
 void flyt_image_fini(struct flyt_image *image)

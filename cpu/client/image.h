@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <cuda.h>
+#include "rpc/base/fatbin.h"
 
 struct flyt_image {
     const void *data; /* into the program's memory, or owned */
@@ -18,11 +19,18 @@ struct flyt_image {
 enum { FLYT_IMAGE_PADDING_BYTES = 64 };
 
 /*
- * The image that suits `device`: the one in a fat binary (or behind nvcc's wrapper), or PTX text or an ELF file itself.
- * CUDA_ERROR_INVALID_IMAGE: none of these, or corrupt; _NO_BINARY_FOR_GPU: a fat binary without a suitable one (what to
- * do then where it is linked from units: link_call.h); _OUT_OF_MEMORY; what asking for the device's properties returns.
+ * What the device runs now, for which an image of a fat binary is to be chosen; nothing in it where `image` is none.
+ * May ask the server: not while the session is brought to another one, where what was chosen is chosen again. Returns
+ * what asking for the device's properties returns.
  */
-CUresult flyt_image_choose(const void *image, int device, struct flyt_image *ret_image);
+CUresult flyt_image_target(const void *image, int device, struct flyt_fatbin_device *ret_target);
+
+/*
+ * The image that suits `target`: the one in a fat binary (or behind nvcc's wrapper), or PTX text or an ELF file itself.
+ * CUDA_ERROR_INVALID_IMAGE: none of these, or corrupt; _NO_BINARY_FOR_GPU: a fat binary without a suitable one (what to
+ * do then where it is linked from units: link_call.h); _OUT_OF_MEMORY.
+ */
+CUresult flyt_image_choose(const void *image, const struct flyt_fatbin_device *target, struct flyt_image *ret_image);
 void flyt_image_fini(struct flyt_image *image);
 
 /* How many bytes a program's image has, fat binary and ELF file by their headers, PTX by its NUL; 0: none of these. */

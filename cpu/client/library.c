@@ -242,11 +242,11 @@ CUresult flyt_library_send_image(struct flyt_channel *channel, const struct flyt
                                  const struct flyt_jit_logs *logs, unsigned char *ret_hash)
 {
     struct flyt_image image;
-    int device = library->image_device;
+    const struct flyt_fatbin_device *target = &library->image_target;
     const void *const *units = flyt_fatbin_units(library->image);
-    CUresult result = flyt_image_choose(library->image, device, &image);
+    CUresult result = flyt_image_choose(library->image, target, &image);
     if (result == CUDA_ERROR_NO_BINARY_FOR_GPU && units)
-        return flyt_link_units(channel, units, device, &library->numbers, logs, ret_hash);
+        return flyt_link_units(channel, units, target, &library->numbers, logs, ret_hash);
     if (!result)
         result = flyt_image_send(channel, &image, ret_hash);
     flyt_image_fini(&image);
@@ -257,10 +257,12 @@ static CUresult load_locked(struct flyt_library *library, const struct flyt_jit_
 {
     struct flyt_jit_logs logs;
     uint64_t context_id;
+    int device = 0;
     flyt_jit_logs_init(&logs, options);
-    library->image_device = 0;
-    flyt_context_get(&context_id, &library->image_device); /* without a current context device 0 decides */
-    CUresult result = flyt_library_send_image(flyt_client.channel, library, &logs, library->image_hash);
+    flyt_context_get(&context_id, &device); /* without a current context device 0 decides */
+    CUresult result = flyt_image_target(library->image, device, &library->image_target);
+    if (!result)
+        result = flyt_library_send_image(flyt_client.channel, library, &logs, library->image_hash);
     return result ? result : send_load(library, &logs);
 }
 

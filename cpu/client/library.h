@@ -12,6 +12,7 @@
 #include "cpu/client/jit.h"
 #include "cpu/client/module.h"
 #include "cpu/client/table.h"
+#include "rpc/base/fatbin.h"
 #include "rpc/proto/limits.h"
 
 struct flyt_kernel_param_place {
@@ -48,7 +49,7 @@ struct flyt_library {
     uint64_t context_id;       /* of a module, else 0 */
     const void *image;         /* what makes it again: the program's (lazy) or owned_image; NULL: it is gone */
     char *owned_image;
-    int image_device;     /* that the image was chosen for */
+    struct flyt_fatbin_device image_target; /* that the image was chosen for */
     uint64_t load_number; /* in the order in which they were loaded: it is kept when they are loaded again */
     unsigned char image_hash[FLYT_HASH_BYTES];
     struct flyt_jit_numbers numbers; /* the options that are kept for loading it again */

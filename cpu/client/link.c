@@ -69,9 +69,9 @@ static void free_parts(struct flyt_link_part *parts, unsigned count)
     free(parts);
 }
 
-CUresult flyt_link_units(struct flyt_channel *channel, const void *const *units, int device,
-                         const struct flyt_jit_numbers *numbers, const struct flyt_jit_logs *logs,
-                         unsigned char *ret_hash)
+CUresult flyt_link_units(struct flyt_channel *channel, const void *const *units,
+                         const struct flyt_fatbin_device *target, const struct flyt_jit_numbers *numbers,
+                         const struct flyt_jit_logs *logs, unsigned char *ret_hash)
 {
     unsigned count = 0, have = 0;
     uint64_t bytes;
@@ -82,7 +82,7 @@ CUresult flyt_link_units(struct flyt_channel *channel, const void *const *units,
     struct flyt_link_part *parts = calloc(count, sizeof *parts);
     CUresult result = parts ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (; have < count && !result; have++) {
-        result = flyt_image_choose(units[have], device, &parts[have].image);
+        result = flyt_image_choose(units[have], target, &parts[have].image);
         if (!result && asprintf(&parts[have].name, "unit %u", have + 1) < 0) {
             parts[have].name = NULL;
             result = CUDA_ERROR_OUT_OF_MEMORY;

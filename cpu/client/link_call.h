@@ -22,8 +22,8 @@ CUresult flyt_link_parts(struct flyt_channel *channel, const struct flyt_link_pa
 
 /* Links the units of a wrapper (flyt_fatbin_units) for a device. CUDA_ERROR_NO_BINARY_FOR_GPU: one has no image that
  * suits. */
-CUresult flyt_link_units(struct flyt_channel *channel, const void *const *units, int device,
-                         const struct flyt_jit_numbers *numbers, const struct flyt_jit_logs *logs,
-                         unsigned char *ret_hash);
+CUresult flyt_link_units(struct flyt_channel *channel, const void *const *units,
+                         const struct flyt_fatbin_device *target, const struct flyt_jit_numbers *numbers,
+                         const struct flyt_jit_logs *logs, unsigned char *ret_hash);
 
 #endif

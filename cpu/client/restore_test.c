@@ -18,6 +18,7 @@
 #include "cpu/client/fake_channel.h"
 #include "cpu/client/function.h"
 #include "cpu/client/host.h"
+#include "cpu/client/image.h"
 #include "cpu/client/kernel.h"
 #include "cpu/client/memory.h"
 #include "cpu/client/module.h"
@@ -39,6 +40,7 @@ static struct {
     unsigned kernel_count;
     const char *second_kernel;
     uint64_t variable_address;
+    int capability; /* 10 × major + minor */
     unsigned restored_count;
 } server;
 
@@ -94,6 +96,8 @@ static void tell_device(flyt_device_info_res *res)
     res->pci_bus_id = strdup("0000:00:00.0");
     res->attributes.attributes_len = CU_DEVICE_ATTRIBUTE_MAX;
     res->attributes.attributes_val = calloc(CU_DEVICE_ATTRIBUTE_MAX, sizeof(int));
+    res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] = server.capability / 10;
+    res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR] = server.capability % 10;
     res->greatest_priority = -5;
 }
 
@@ -847,6 +851,27 @@ static void test_an_answer_is_written_down_first(void **state)
     flyt_answer_end();
 }
 
+/* What the program was told of its device stays; code is chosen for the one that it has. */
+static void test_images_are_chosen_for_the_device_as_it_is(void **state)
+{
+    static const uint32_t container[16] = {0xBA55ED50};
+    static const int capabilities[] = {90, 86, 100, 90};
+    struct flyt_fatbin_device target;
+    int told, major;
+    assert_int_equal(flyt_device_attribute(0, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &told), CUDA_SUCCESS);
+    for (size_t i = 0; i < sizeof capabilities / sizeof capabilities[0]; i++) {
+        server.capability = capabilities[i];
+        complete_all();
+        go_on();
+        assert_int_equal(flyt_image_target(container, 0, &target), CUDA_SUCCESS);
+        assert_int_equal(10 * target.major + target.minor, capabilities[i]);
+        assert_int_equal(flyt_device_attribute(0, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major), CUDA_SUCCESS);
+        assert_int_equal(major, told);
+    }
+    assert_int_equal(flyt_image_target(image, 0, &target), CUDA_SUCCESS); /* is what it is */
+    assert_int_equal(target.major, 0);
+}
+
 /* The last ones: what they set stays. */
 static void test_settings_are_made_first(void **state)
 {
@@ -898,6 +923,7 @@ int main(void)
         PROGRAM_TEST(test_what_has_begun_and_not_finished),
         PROGRAM_TEST(test_data_that_went_to_the_old_server),
         PROGRAM_TEST(test_an_answer_is_written_down_first),
+        PROGRAM_TEST(test_images_are_chosen_for_the_device_as_it_is),
         PROGRAM_TEST(test_settings_are_made_first),
         cmocka_unit_test(test_nothing_goes_on_after_a_fault),
     };
