@@ -12,6 +12,15 @@ $(B)/tests/system/clusters: tests/system/programs/clusters.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -std=c++17 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90 -o $@ $<
 
+# PTX that nothing older takes; and PTX for what is older beside it.
+$(B)/tests/system/steady_newest: tests/system/programs/steady.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -gencode arch=compute_90,code=compute_90 -o $@ $<
+$(B)/tests/system/late: tests/system/programs/late.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=compute_90 -o $@ $<
+SYSTEM_PROGRAMS += $(B)/tests/system/steady_newest
+
 # Programs of several files, in a folder of the program's name; -lcuda, for they use the driver API, too.
 MOVERS := $(B)/tests/system/movers
 MOVERS_OBJS := $(patsubst tests/system/programs/%.cu,$(B)/tests/system/programs/%.cu.o,$(wildcard tests/system/programs/movers/*.cu))
