@@ -94,25 +94,50 @@ static void name_image(const struct load *self, const unsigned char *hash, char 
     free(image);
 }
 
-/* A program that runs elsewhere is not stopped for a GPU that has no code for it. */
-static int cannot_load(const struct load *self, const flyt_checkpoint_object *object, CUresult result)
+/* 10 × major + minor of one of the session's devices. */
+static int capability_of(const struct flyt_session *session, unsigned ordinal)
 {
-    const struct flyt_driver *driver = self->session->driver;
-    CUdevice cu_device = self->session->devices[0].cu_device;
+    CUdevice cu_device = session->devices[ordinal].cu_device;
+    int major = 0, minor = 0;
+    session->driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, cu_device);
+    session->driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, cu_device);
+    return 10 * major + minor;
+}
+
+/* What was loaded is so for the first device. Whether it can be for those of another compute capability, too. */
+static CUresult load_for_others(const struct load *self, uint64_t library_id, unsigned *ret_ordinal)
+{
+    struct flyt_session *session = self->session;
+    CUlibrary library = flyt_prepare_library(session, library_id);
+    CUresult result = CUDA_SUCCESS;
+    CUmodule module;
+    for (unsigned i = 1; library && i < session->device_count && result == CUDA_SUCCESS; i++) {
+        if (capability_of(session, i) == capability_of(session, 0))
+            continue;
+        session->current_device = NULL;
+        result = session->driver->cuCtxSetCurrent(session->devices[i].cu_primary);
+        if (result == CUDA_SUCCESS)
+            result = session->driver->cuLibraryGetModule(&module, library);
+        *ret_ordinal = i;
+    }
+    return result;
+}
+
+/* A program that runs elsewhere is not stopped for a GPU that has no code for it. */
+static int cannot_load(const struct load *self, const flyt_checkpoint_object *object, unsigned ordinal, CUresult result)
+{
+    int capability = capability_of(self->session, ordinal);
     flyt_library_load_args args = {0};
     char name[128] = "";
-    int major = 0, minor = 0;
     XDR xdrs;
     xdrmem_create(&xdrs, object->value.value_val, object->value.value_len, XDR_DECODE);
     if (xdr_flyt_library_load_args(&xdrs, &args))
         name_image(self, (const unsigned char *)args.image_hash, name, sizeof name);
     xdr_free((xdrproc_t)xdr_flyt_library_load_args, &args);
-    driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, cu_device);
-    driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, cu_device);
     return flyt_error_set(self->err, -ENOTSUP,
                           "the library %s%s cannot be loaded for this GPU, of compute capability %d.%d%s, "
                           "cuda_result=%d",
-                          *name ? "with the kernel " : "without kernels", name, major, minor,
+                          *name ? "with the kernel " : "without kernels", name, capability / 10, capability % 10,
                           result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_INVALID_PTX ||
                                   result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION
                               ? ": it has no code for it"
@@ -131,13 +156,18 @@ static int take_module(struct load *self, const flyt_checkpoint_object *object)
         self->module_room = room;
     }
     struct module *module = &self->modules[self->module_count];
+    unsigned ordinal = 0;
     CUresult result;
     module->number = object->number;
     if (flyt_prepare_load(self->session, object->value.value_val, object->value.value_len, &module->library_id,
                           &result) != 0)
         return flyt_error_set(self->err, -EBADMSG, "%s has a library that makes no sense", image_name);
     self->module_count++;
-    return result == CUDA_SUCCESS || !self->receiving ? 0 : cannot_load(self, object, result);
+    if (!self->receiving)
+        return 0;
+    if (result == CUDA_SUCCESS)
+        result = load_for_others(self, module->library_id, &ordinal);
+    return result == CUDA_SUCCESS ? 0 : cannot_load(self, object, ordinal, result);
 }
 
 static int take_object_gone(struct load *self, uint64_t number)

@@ -183,6 +183,37 @@ def between_nodes():
 
 
 @scenario
+def one_of_two_devices():
+    """It goes to another compute capability, the other device does not: there is to be code for both."""
+    with System(vms=1, gpus=4, sms=32, memory="1G", node={"software_cc": [NEWER, NEWER, NEWER, OLDER]}) as system:
+        for i in (2, 3):
+            system.flytctl("cordon", "node-0:%d" % i)
+        add_vm(system, 0, "--name", "alice", "--devices", 2, "--sessions", 4, "--reserved", sm=16, memory="256M")
+        within(60, lambda: [v for v in system.flytctl("vms") if v["state"] == "granted"], "alice has GPUs")
+        for i in (2, 3):
+            system.flytctl("uncordon", "node-0:%d" % i)
+
+        def migrates():
+            return system.flytctl_run("migrate", "alice", "--to", "node-0", *PATIENCE, timeout=COMMAND_S)
+
+        def are_on(*indices):
+            return {gpu["index"] for gpu in system.flytctl("gpus") if gpu["sms_allocated"]} == set(indices)
+        newest, portable = Program(system, "steady_newest"), Steady(system, 0)
+        result = migrates()
+        expect_equal(result.status, 1, "flytctl migrate", result)
+        expect("cannot be loaded for this GPU, of compute capability %s: " % OLDER in result.err, "why it was refused:", result)
+        within(60, lambda: are_on(0, 1), "alice is where she was")
+        newest.goes_on()
+        newest.ends_right()
+        result = migrates()
+        expect_equal(result.status, 0, "flytctl migrate", result)
+        within(60, lambda: are_on(2, 3), "alice is on the other two")
+        portable.goes_on()
+        portable.ends_right()
+        is_idle(system)
+
+
+@scenario
 def none_was_named():
     """Where there is none of the same, one of another is taken."""
     with OneNode() as system:
