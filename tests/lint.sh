@@ -45,12 +45,13 @@ for test in tests/system/*_test.*; do
     case $test in *.py | *.sh) ;; *) continue ;; esac
     [ -x "$test" ] || { echo "$test is not executable"; status=1; }
 done
-# Points at which a test lets a step fail: READMEs number them, the code passes them, and a test beside it names each.
+# Points at which a test lets a step fail: READMEs number them, the code passes them, and a test names each.
 points() { # README FOLDER WORDS NUMBERED: names begin with one of the words and a dot
     for point in $(grep -hoE "\"($3)\.[a-z_]+\"" $(ls "$2"/*.c | grep -v '/fake_') | tr -d '"' | sort -u) $4; do
         echo "$4" | grep -qxF "$point" || { echo "$1 does not number the point $point"; status=1; }
         grep -qF "\"$point\"" $(ls "$2"/*.c | grep -v _test.c) || { echo "nothing passes the point $point"; status=1; }
-        grep -qE "[\",]$point[:\"]" "$2"/*_test.c || { echo "no test lets $point fail"; status=1; }
+        grep -qE "[\",]$point[:\"]" "$2"/*_test.c tests/system/*_test.py ||
+            { echo "no test lets $point fail"; status=1; }
     done
 }
 points control/node/README.md control/node 'node\.(migrate|send|receive|load|checkpoint)' \

@@ -9,12 +9,12 @@
  *
  * As soon as its link ends, or its process does, a warm server of the same GPU is given the extents (state TAKING:
  * RESUME, GIVE for each, as fast as it takes them), where one is warm; else when there is one for its client. SESSION
- * waits for both: the process's end, and its client, who comes with a connection of kind FLYT_CONNECTION_RESUME. One that
- * comes before we have seen that end is held until then, for FLYT_NODE_RESUME_ENDING_MS at most where nothing but its
- * coming says that there is one. SESSION is as the allocation is by then. In one step the ledgers' entries become the new
- * server's. Until SESSION is sent, any failure leaves the session waiting and the client is told to try again; after that
- * it has one server again, and is not replaceable before this one says so: where it ends earlier the session ends,
- * because what its client has made again is not known.
+ * waits for both: the process's end, and its client, who comes with a connection of kind FLYT_CONNECTION_RESUME. One
+ * that comes before we have seen that end is held until then, for FLYT_NODE_RESUME_ENDING_MS at most where nothing but
+ * its coming says that there is one. SESSION is as the allocation is by then. In one step the ledgers' entries become
+ * the new server's. Until SESSION is sent, any failure leaves the session waiting and the client is told to try again;
+ * after that it has one server again, and is not replaceable before this one says so: where it ends earlier the session
+ * ends, because what its client has made again is not known.
  *
  * Ending one that waits takes a turn of the loop, so that whoever asks for it may be in the midst of its allocation.
  * The loop's thread.
