@@ -71,7 +71,7 @@ struct flyt_migration {
     bool is_between;
     struct flyt_migration_side sides[FLYT_MIGRATION_SIDES]; /* the nodes are known in any case */
     unsigned char secret[FLYT_KEY_BYTES];                   /* until both have it */
-    unsigned stream_count, packing;
+    unsigned stream_count, packing;                         /* stream_count 0: these and the next are not known */
     bool is_encrypted;
     bool is_written;           /* the documents say what is_moved says; is_settling: they are being written */
     bool is_sent;              /* both nodes were ordered, or were to be by who led before: where they stand decides */
@@ -192,6 +192,8 @@ void flyt_migration_loaded(struct flyt_held *held);
 
 /* "node:0,node:1" of as many parts; malloc'ed, NULL: no memory. */
 char *flyt_migration_places(const struct flyt_part *parts, unsigned count);
+/* "none", "lz4", "zstd", by number from 0; NULL: none of them. */
+const char *flyt_migration_packing_name(unsigned packing);
 /* As in the view "migrations". */
 cJSON *flyt_migration_json(const struct flyt_migration *migration);
 /* Tells how it ended (use.phase, reason): event, measurements, list. */

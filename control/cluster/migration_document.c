@@ -7,6 +7,7 @@
 
 #include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/ticket.h"
 
 /* What it was asked to be, in every entry of it: for who leads next. Bounds that were not given have no member. */
 static void put_wish(const struct flyt_migration *migration, cJSON *entry)
@@ -18,7 +19,8 @@ static void put_wish(const struct flyt_migration *migration, cJSON *entry)
     } members[] = {{"migration_rounds_max", bounds->rounds_max},
                    {"migration_stop_ms", bounds->stop_ms},
                    {"migration_timeout_s", bounds->timeout_s},
-                   {"migration_rest_bytes", bounds->rest_bytes}};
+                   {"migration_rest_bytes", bounds->rest_bytes},
+                   {"migration_streams", migration->stream_count}};
 
     cJSON_AddStringToObject(entry, "migration_who", migration->who);
     cJSON_AddNumberToObject(entry, "migration_started_ms", (double)migration->started_ms);
@@ -27,6 +29,12 @@ static void put_wish(const struct flyt_migration *migration, cJSON *entry)
             cJSON_AddNumberToObject(entry, members[i].name, (double)members[i].value);
     if (migration->is_forced)
         cJSON_AddTrueToObject(entry, "migration_forced");
+    if (!migration->stream_count) /* within a node, or recorded without them by an older manager: not known */
+        return;
+    const char *packing = flyt_migration_packing_name(migration->packing);
+    if (packing)
+        cJSON_AddStringToObject(entry, "migration_packing", packing);
+    cJSON_AddBoolToObject(entry, "migration_encrypted", migration->is_encrypted);
 }
 
 cJSON *flyt_migration_entry(const struct flyt_held *held, const struct flyt_card *card)
@@ -78,6 +86,20 @@ static unsigned small_number(const cJSON *object, const char *name)
     return value <= UINT32_MAX ? (unsigned)value : 0;
 }
 
+/* How it goes over to another node. Without the number of streams nothing of that is known. */
+static void read_way(const cJSON *entry, struct flyt_migration *migration)
+{
+    uint64_t stream_count = number(entry, "migration_streams");
+    const char *name, *packing = text(entry, "migration_packing");
+    unsigned i = 0;
+
+    while ((name = flyt_migration_packing_name(i)) && strcmp(name, packing) != 0)
+        i++;
+    migration->stream_count = stream_count <= FLYT_MIGRATION_STREAMS_MAX ? (unsigned)stream_count : 0;
+    migration->packing = i; /* behind the last: a name that this manager does not know */
+    migration->is_encrypted = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "migration_encrypted"));
+}
+
 static void read_wish(const cJSON *entry, struct flyt_migration *migration)
 {
     migration->started_ms = number(entry, "migration_started_ms");
@@ -87,6 +109,7 @@ static void read_wish(const cJSON *entry, struct flyt_migration *migration)
                                                 .timeout_s = small_number(entry, "migration_timeout_s"),
                                                 .rest_bytes = number(entry, "migration_rest_bytes")};
     migration->is_forced = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(entry, "migration_forced"));
+    read_way(entry, migration);
 }
 
 static struct flyt_migration *migration_of(struct flyt_held *held, const cJSON *entry)

@@ -22,7 +22,12 @@ char *flyt_migration_places(const struct flyt_part *parts, unsigned count)
     return NULL;
 }
 
-static const char *const packings[] = {"none", "lz4", "zstd"}; /* as in cpu/image/writer.h */
+const char *flyt_migration_packing_name(unsigned packing)
+{
+    static const char *const names[] = {"none", "lz4", "zstd"}; /* as in cpu/image/writer.h */
+
+    return packing < sizeof names / sizeof *names ? names[packing] : NULL;
+}
 
 static void add_number(cJSON *object, const char *name, uint64_t number)
 {
@@ -65,10 +70,9 @@ cJSON *flyt_migration_json(const struct flyt_migration *migration)
     add_text(object, "target", migration->target);
     add_uuids(object, "source_gpus", source, held->part_count);
     add_uuids(object, "target_gpus", target, held->part_count);
-    if (migration->is_between && migration->stream_count) { /* not known of one that another manager began */
+    if (migration->is_between && migration->stream_count) { /* not known of one that an older manager has recorded */
         add_number(object, "streams", migration->stream_count);
-        add_text(object, "packing",
-                 migration->packing < sizeof packings / sizeof *packings ? packings[migration->packing] : NULL);
+        add_text(object, "packing", flyt_migration_packing_name(migration->packing));
         cJSON_AddBoolToObject(object, "encrypted", migration->is_encrypted);
     }
     cJSON_AddStringToObject(object, "phase", flyt_migration_phase_name(phase));

@@ -410,7 +410,7 @@ def killed_in(make, states, ends=(True, False)):
     for is_good in ends:
         for state in states:
             with two_nodes(make) as c:
-                sent, received = begin(c)
+                sent, received = begin(c, 1, "--streams", "3", "--pack", "zstd")
                 reaches(c, state, sent, received)
                 c.manager.restart(signal.SIGKILL)
                 for node in c.nodes.values():
@@ -419,8 +419,9 @@ def killed_in(make, states, ends=(True, False)):
                 if not is_good and state in ("copying", "opening"):
                     c.nodes["n2"].answers[ORDER_SWITCH] = "deaf"
                 c.reconnect()
-                expect_equal([(m["node"], m["target_node"], m["who"].split(":")[0]) for m in c.migrations()],
-                             [("n1", "n2", "operator")], "what the next one knows of it, killed when", state)
+                expect_equal([(m["node"], m["target_node"], m["who"].split(":")[0], m["streams"], m["packing"], m["encrypted"])
+                              for m in c.migrations()],
+                             [("n1", "n2", "operator", 3, "zstd", False)], "what the next one knows of it, killed when", state)
                 expect_equal(c.charged(), BOTH, "charged over the restart")
                 for name, uuid in (("n1", HERE), ("n2", THERE)):
                     expect_equal(c.nodes[name].told[sent.allocation.id].gpus, [uuid], name, "is to have, killed when", state)
