@@ -165,6 +165,8 @@ static void ask(struct flyt_node_saving *saving)
         fail_session(saving, saving->open_err.code, saving->open_err.text);
         return;
     }
+    if (saving->server->use.can_move < FLYT_SERVER_LINK_CAN_MOVE_SEND) /* older than building on another image */
+        saving->earlier_fd = flyt_close(saving->earlier_fd);
     int fd = flyt_checkpoint_file_share(&saving->file);
     if (fd < 0) {
         fail_session(saving, fd, "the node manager has no descriptor left");

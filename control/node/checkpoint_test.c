@@ -350,6 +350,16 @@ static unsigned count_parents(struct test_node *test, char *ret_path)
     return count;
 }
 
+static bool moves_near(struct test_node *test, void *program)
+{
+    return test_node_server(test, program)->use.can_move == FLYT_SERVER_LINK_CAN_MOVE_NEAR;
+}
+
+static bool moves_all(struct test_node *test, void *program)
+{
+    return test_node_server(test, program)->use.can_move == FLYT_SERVER_LINK_CAN_MOVE_SEND;
+}
+
 static void test_images_build_on_earlier_ones(void **state)
 {
     const uint64_t kept_bytes =
@@ -368,6 +378,15 @@ static void test_images_build_on_earlier_ones(void **state)
     assert_int_equal(written(test), 0);
     assert_int_equal(count_parents(test, path), 0);
     is_full = false;
+    assert_int_equal(written(test), kept_bytes);
+    assert_int_equal(count_parents(test, path), 1);
+    /* A server that is older than that is not told of the earlier one. */
+    test_program_say(test, &program, "movable 1", "0");
+    test_node_until(test, moves_near, &program, "its USE");
+    assert_int_equal(written(test), 0);
+    assert_int_equal(count_parents(test, path), 0);
+    test_program_say(test, &program, "movable 2", "0");
+    test_node_until(test, moves_all, &program, "its USE");
     assert_int_equal(written(test), kept_bytes);
     assert_int_equal(count_parents(test, path), 1);
     /* The last one is cut off; the one before is not looked for: everything is written. */

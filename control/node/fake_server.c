@@ -566,7 +566,7 @@ static void take_session(struct fake *fake)
     for (unsigned i = 0, next = 1 + fake->session.slot_count; i < fake->session.slot_count; i++)
         fake->turn_fds[i] = fake->session.slots[i].flags & FLYT_SERVER_LINK_HAS_TURNS ? fds[next++] : -1;
     fake_answer_handshake(fake);
-    fake->use = (struct flyt_server_link_use){.can_move = 1, .is_coming = fake->is_resumed};
+    fake->use = (struct flyt_server_link_use){.can_move = FLYT_SERVER_LINK_CAN_MOVE_SEND, .is_coming = fake->is_resumed};
     fake_say_use(fake);
 }
 

@@ -83,6 +83,27 @@ static void test_memory_goes_through_the_host(void **state)
     test_node_leave(test, &test_one, programs, 3);
 }
 
+static bool moves_near(struct test_node *test, void *program)
+{
+    return test_node_server(test, program)->use.can_move == FLYT_SERVER_LINK_CAN_MOVE_NEAR;
+}
+
+/* A server that is older than that way is not told of it: its program goes on. */
+static void test_an_older_server(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    enter(test, programs, 2, NO_PEERS);
+    test_program_say(test, &programs[0], "movable 1", "0");
+    test_node_until(test, moves_near, &programs[0], "its USE");
+    test_migration_start(test, 1);
+    test_migration_until_failed(test, "its server process is older than moving by way of the host's");
+    assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_NOT_SUPPORTED);
+    test_migration_stayed(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
+}
+
 /* ---- compute capabilities ---- */
 
 /* Servers that start from now on find these. */
@@ -250,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_memory_goes_through_the_host),
+        TEST_NODE(test_an_older_server),
         TEST_NODE(test_it_does_at_once_to_another_capability),
         TEST_NODE(test_it_does_not_to_the_same_one),
         TEST_NODE(test_it_does_to_an_unknown_one),

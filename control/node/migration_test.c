@@ -345,7 +345,7 @@ static void test_sessions_that_cannot(void **state)
     test_program_say(test, &programs[1], "movable 0", "0");
     test_node_until(test, says_it_cannot, &programs[1], "it says that it cannot be moved");
     is_refused(test, 5, &wish, FLYT_STATUS_NOT_SUPPORTED, "test_program of VM 10.0.0.1 cannot be moved");
-    test_program_say(test, &programs[1], "movable 1", "0");
+    test_program_say(test, &programs[1], "movable 1", "0"); /* an older server: within the node */
     test_program_say(test, &programs[1], "refusing 1", "0");
     test_node_until(test, says_it_can, &programs[1], "it says that it can be moved");
     test_migration_start(test, 1);

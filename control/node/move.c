@@ -214,21 +214,43 @@ static void advance_switch(struct flyt_node_move *move)
     }
 }
 
+/* What speaks against it, as its server has said what it understands; NULL: nothing. */
+static const char *find_obstacle(const struct flyt_node_move *move)
+{
+    const struct flyt_server_link_use *use = &move->source->use;
+
+    if (!use->can_move)
+        return "it cannot be moved: its client library or its server process is of an older build";
+    if (move->kind != FLYT_SERVER_LINK_MOVE_SEND || use->can_move >= FLYT_SERVER_LINK_CAN_MOVE_SEND)
+        return NULL;
+    return move->migration->sending ? FLYT_NODE_MOVE_TOO_OLD
+                                    : "its GPU does not reach the other one's memory, and its server process is older "
+                                      "than moving by way of the host's: it can once the program was started anew";
+}
+
+/* It is clear whether its server understands the move. */
+static void begin(struct flyt_node_move *move)
+{
+    const char *obstacle = find_obstacle(move);
+
+    if (obstacle)
+        flyt_node_move_fail(move, -ENOTSUP, "%s", obstacle);
+    else if (move->migration->sending)
+        flyt_node_move_connect(move);
+    else if (flyt_node_move_is_by_host(move))
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_BEGUN); /* it is asked when somebody listens */
+    else
+        flyt_node_move_source_ask(move, NULL, NULL, 0);
+}
+
 void flyt_node_move_advance(struct flyt_node_move *move)
 {
     if (move->outcome)
         return;
     switch (move->stage) {
     case FLYT_NODE_MOVE_NEW:
-        if (move->source->has_use && !move->source->use.can_move)
-            flyt_node_move_fail(move, -ENOTSUP,
-                                "it cannot be moved: its client library or its server process is of an older build");
-        else if (move->source->has_use && move->migration->sending)
-            flyt_node_move_connect(move);
-        else if (move->source->has_use && flyt_node_move_is_by_host(move))
-            flyt_node_move_set_stage(move, FLYT_NODE_MOVE_BEGUN); /* it is asked when somebody listens */
-        else if (move->source->has_use)
-            flyt_node_move_source_ask(move, NULL, NULL, 0);
+        if (move->source->has_use)
+            begin(move);
         else if (flyt_node_move_is_late(move, FLYT_NODE_MOVE_USE_MS))
             flyt_node_move_fail(move, -ENOTSUP, "its server process has not said that it can be moved");
         break;

@@ -52,6 +52,10 @@ enum {
     FLYT_NODE_MOVE_STOP_GRACE_MS = 5000, /* STOPPED comes so much later than the time that STOP allows, at most */
 };
 
+/* Why a session does not go to another node, where its server has not said that it understands that. */
+#define FLYT_NODE_MOVE_TOO_OLD                                                                                         \
+    "its server process is older than moving to another node: it can once the program was started anew"
+
 enum { FLYT_NODE_MOVE_HOST_STREAMS = 4 }; /* connections for contents, through the host's memory */
 
 /* What is kept of libraries that come and go while there is no target yet. */

@@ -64,6 +64,21 @@ static flyt_status check_suspended(const struct flyt_node *node, const struct fl
     return FLYT_STATUS_IN_USE;
 }
 
+/* As far as servers have said what they understand: of the others it is seen before anything of theirs stops. */
+static flyt_status check_servers(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                                 struct flyt_error *err)
+{
+    for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
+        if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING || !server->has_use ||
+            server->use.can_move >= FLYT_SERVER_LINK_CAN_MOVE_SEND)
+            continue;
+        flyt_error_set(err, -ENOTSUP, "program %.100s of VM %.255s cannot be moved: " FLYT_NODE_MOVE_TOO_OLD,
+                       server->ticket.program, allocation->now.vm_ip);
+        return FLYT_STATUS_NOT_SUPPORTED;
+    }
+    return FLYT_STATUS_OK;
+}
+
 static flyt_status check(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
                          const flyt_order_send_args *args, struct flyt_error *err)
 {
@@ -76,6 +91,8 @@ static flyt_status check(const struct flyt_node *node, const struct flyt_node_al
         return FLYT_STATUS_INVALID;
     }
     flyt_status status = flyt_node_switch_check_programs(node, allocation, &session_count, err);
+    if (status == FLYT_STATUS_OK)
+        status = check_servers(node, allocation, err);
     if (status == FLYT_STATUS_OK)
         status = check_suspended(node, allocation, err);
     if (status == FLYT_STATUS_OK && flyt_fault_point("node.send.accept") == FLYT_FAULT_ERROR) {

@@ -366,6 +366,11 @@ static bool cannot_move(struct test_node *test, void *program)
     return server->has_use && !server->use.can_move;
 }
 
+static bool moves_near(struct test_node *test, void *program)
+{
+    return test_node_server(test, program)->use.can_move == FLYT_SERVER_LINK_CAN_MOVE_NEAR;
+}
+
 static void test_refusals(void **state)
 {
     struct test_node *test = *state;
@@ -389,9 +394,37 @@ static void test_refusals(void **state)
     test_program_say(test, &program, "movable 0", "0");
     test_node_until(test, cannot_move, &program, "its USE");
     assert_int_equal(test_far_order(&far, &wish, &err), FLYT_STATUS_NOT_SUPPORTED);
+    test_contains(err.text, "of an older build");
     test_program_say(test, &program, "movable 1", "0");
+    test_node_until(test, moves_near, &program, "its USE");
+    assert_int_equal(test_far_order(&far, &wish, &err), FLYT_STATUS_NOT_SUPPORTED);
+    test_contains(err.text, "program test_program of VM 10.0.0.1 cannot be moved: " FLYT_NODE_MOVE_TOO_OLD);
+    assert_null(test_migration_of(test));
     test_migration_stayed(test, &program, 1);
     test_node_leave(test, &test_one, &program, 1);
+    test_far_close(&far);
+}
+
+/* Its server is older, and says so only when it has begun: nothing was sent, and nobody was stopped. */
+static void test_an_older_server(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+    struct test_far far;
+
+    test_far_open(&far, test);
+    test_migration_enter(test, programs, 2);
+    test_program_say(test, &programs[1], "movable 1", "0");
+    test_node_until(test, moves_near, &programs[1], "its USE");
+    test_node_server(test, &programs[1])->has_use = false; /* it has not come yet */
+    test_far_start(&far);
+    test_program_say(test, &programs[1], "movable 1", "0");
+    test_send_failed(&far, FLYT_NODE_MOVE_TOO_OLD);
+    assert_int_equal(test_migration_of(test)->status, FLYT_STATUS_NOT_SUPPORTED);
+    flyt_migration_use use;
+    flyt_node_migration_use(test_migration_of(test), &use);
+    assert_int_equal(use.standstill_us, 0);
+    test_send_stayed(&far, programs, 2);
     test_far_close(&far);
 }
 
@@ -742,6 +775,7 @@ int main(void)
         TEST_NODE(test_a_program_that_begins_is_let_in),
         TEST_NODE(test_failures),
         TEST_NODE(test_refusals),
+        TEST_NODE(test_an_older_server),
         TEST_NODE(test_a_session_that_cannot),
         TEST_NODE(test_other_orders_wait),
         TEST_NODE(test_nobody_is_there),

@@ -109,6 +109,7 @@ static void the_node_manager_hears_that_it_can(void **state)
     do
         assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &count), 0);
     while (self->message.kind != FLYT_SERVER_LINK_USE || !self->message.use.can_move);
+    assert_int_equal(self->message.use.can_move, FLYT_SERVER_LINK_CAN_MOVE_SEND);
 }
 
 /* ---- stopping ---- */

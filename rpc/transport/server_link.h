@@ -466,6 +466,14 @@ struct flyt_server_link_sm_done {
     int32_t state; /* FLYT_SERVER_LINK_SWITCHED, _VACATED, or a negative errno: nothing has changed */
 };
 
+/* Which MOVE a server understands, and its client with it: each what the ones below do. Servers outlive an update of
+ * the node manager: what they may not know is not sent to them, for a message that is none to them ends their link. */
+enum flyt_server_link_can_move {
+    FLYT_SERVER_LINK_CAN_MOVE_NOT = 0,
+    FLYT_SERVER_LINK_CAN_MOVE_NEAR = 1, /* GIVE, MIRROR, and WRITE of all that there is */
+    FLYT_SERVER_LINK_CAN_MOVE_SEND = 2, /* SEND, and has_parent */
+};
+
 struct flyt_server_link_use {
     uint64_t call_count;
     uint64_t memory_bytes;
@@ -475,7 +483,7 @@ struct flyt_server_link_use {
     uint32_t reserved;
     /* By slot: the most SMs that a cooperative launch, or one in clusters, has needed to start; 0: there was none. */
     uint32_t needed_sms[FLYT_SLOTS_MAX];
-    uint32_t can_move;  /* 0 or 1: it understands MOVE, and so does its client */
+    uint32_t can_move;  /* enum flyt_server_link_can_move, or above: what a newer server can */
     uint32_t is_coming; /* 0 or 1: its client is not there yet, or makes its objects again: it does not go on yet */
 };
 
