@@ -258,7 +258,7 @@ static void test_only_a_ledger_is_opened(void **state)
 /* What all hold together by a count of its own, kept so that it is never more than is charged: added to after a charge,
  * taken from before a release. */
 struct arena {
-    _Atomic(uint64_t) held, charges, excesses;
+    _Atomic(uint64_t) held, charges, excesses, unreleased;
     _Atomic(bool) is_over;
 };
 
@@ -286,7 +286,7 @@ static void *charge_and_release(void *argument)
             sched_yield();
         atomic_fetch_sub(&arena->held, bytes);
         if (flyt_ledger_release(user->ledger, user->server_id, bytes))
-            atomic_fetch_add(&arena->excesses, 1);
+            atomic_fetch_add(&arena->unreleased, 1);
     }
     return NULL;
 }
@@ -330,6 +330,7 @@ static void test_threads_and_processes_never_pass_the_limit(void **state)
         assert_int_equal(status, 0);
     }
     assert_int_equal(atomic_load(&arena->excesses), 0);
+    assert_int_equal(atomic_load(&arena->unreleased), 0);
     assert_true(atomic_load(&arena->charges) > PROCESSES * THREADS * 100);
     assert_int_equal(atomic_load(&arena->held), 0);
     assert_int_equal(state_of(ledger).used_bytes, 0);
@@ -384,6 +385,7 @@ static void test_deaths_at_random_moments(void **state)
         int status = -1;
         assert_int_equal(waitpid(pids[p], &status, 0), pids[p]);
         assert_int_equal(status, 0); /* nobody else was harmed */
+        assert_int_equal(atomic_load(&arena->unreleased), 0);
         assert_int_equal(flyt_ledger_used(ledger, ids[p]), 0);
     }
     assert_true(left_behind > 0); /* some died with memory charged */
@@ -430,6 +432,45 @@ static void test_stopped_holder(void **state)
     flyt_ledger_close(ledger);
 }
 
+struct sleeper {
+    struct flyt_ledger *ledger;
+    int status;
+};
+
+static void *charge_once(void *argument)
+{
+    struct sleeper *sleeper = argument;
+
+    sleeper->status = flyt_ledger_charge(sleeper->ledger, 1, 5);
+    return NULL;
+}
+
+/* A process is killed after its unlocking and before its waking of others, when the next one has the mutex already,
+ * which knows of no waiters: those find out by themselves that it is free. */
+static void test_a_wake_is_lost(void **state)
+{
+    struct flyt_ledger *ledger;
+    pthread_t thread;
+
+    assert_int_equal(flyt_ledger_new(LIMIT, &ledger), 0);
+    assert_int_equal(flyt_ledger_join(ledger, 1), 0);
+    unsigned char *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, flyt_ledger_fd(ledger), 0);
+    assert_ptr_not_equal(shared, MAP_FAILED);
+    _Atomic(int) *word = (_Atomic(int) *)(void *)(shared + 16); /* the mutex begins with its futex */
+    atomic_store(word, getpid());                               /* somebody else has it, for all that a waiter sees */
+    struct sleeper sleeper = {.ledger = ledger, .status = 1};
+    assert_int_equal(pthread_create(&thread, NULL, charge_once, &sleeper), 0);
+    while ((uint32_t)atomic_load(word) == (uint32_t)getpid()) /* until it says that it sleeps */
+        sched_yield();
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    atomic_store(word, 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(sleeper.status, 0);
+    assert_int_equal(flyt_ledger_used(ledger, 1), 5);
+    munmap(shared, 4096);
+    flyt_ledger_close(ledger);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_threads_and_processes_never_pass_the_limit),
         cmocka_unit_test(test_deaths_at_random_moments),
         cmocka_unit_test(test_stopped_holder),
+        cmocka_unit_test(test_a_wake_is_lost),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

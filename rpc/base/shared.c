@@ -6,8 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rpc/base/clock.h"
 #include "rpc/base/deadline.h"
 #include "rpc/base/descriptors.h"
+
+enum { LOOK_AGAIN_MS = 50 };
 
 static int map(int fd, size_t bytes, struct flyt_shared **ret_shared)
 {
@@ -92,14 +95,31 @@ void flyt_shared_close(int fd, struct flyt_shared *shared, size_t bytes)
     flyt_close(fd);
 }
 
+/*
+ * Looks again every LOOK_AGAIN_MS, and once at the end, though nobody has woken it: who is killed between its unlocking
+ * and its waking of others is replaced in that by the kernel only where the mutex is still free; where another has
+ * taken it meanwhile that one knows of no waiters, and whoever slept would sleep on beside a free mutex.
+ */
+static int wait_for_mutex(pthread_mutex_t *mutex, unsigned wait_ms)
+{
+    const uint64_t until_ms = flyt_clock_ms() + wait_ms;
+    int status;
+
+    do {
+        struct timespec look_again = flyt_deadline_ms(LOOK_AGAIN_MS);
+        status = pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &look_again);
+    } while (status == ETIMEDOUT && flyt_clock_ms() < until_ms);
+    if (status == ETIMEDOUT)
+        status = pthread_mutex_trylock(mutex);
+    return status == EBUSY ? ETIMEDOUT : status;
+}
+
 int flyt_shared_lock(struct flyt_shared *shared, unsigned wait_ms)
 {
     int status = pthread_mutex_trylock(&shared->mutex);
 
-    if (status == EBUSY) {
-        struct timespec until = flyt_deadline_ms(wait_ms);
-        status = pthread_mutex_clocklock(&shared->mutex, CLOCK_MONOTONIC, &until);
-    }
+    if (status == EBUSY)
+        status = wait_for_mutex(&shared->mutex, wait_ms);
     /* The owner died. Nothing is to be repaired: every state between two stores is a true one. */
     if (status == EOWNERDEAD)
         status = pthread_mutex_consistent(&shared->mutex);
