@@ -12,7 +12,6 @@
 #include "control/node/left.h"
 #include "control/node/migration.h"
 #include "control/node/order.h"
-#include "control/node/pool.h"
 #include "control/node/receive.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
@@ -278,8 +277,9 @@ int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_n
                               "VM %.255s may begin no new programs: the cluster manager does not know its allocation",
                               now->vm_ip);
     if (now->sessions_max && session_count >= now->sessions_max)
-        return flyt_error_set(err, -EBUSY, "VM %.255s has %u programs on its GPU, as many as its allocation allows",
-                              now->vm_ip, session_count);
+        return flyt_error_set(
+            err, -EBUSY, "VM %.255s has %u programs on its GPU, as many as its allocation allows", now->vm_ip,
+            allocation->session_count > now->sessions_max ? allocation->session_count : now->sessions_max);
     if (sessions_of_vm(node, now->vm_ip) + waiting_count >= node->settings->vm_sessions_max)
         return flyt_error_set(err, -EBUSY, "VM %.255s has %u programs on this node, as many as one VM may", now->vm_ip,
                               (unsigned)node->settings->vm_sessions_max);
@@ -308,15 +308,11 @@ int flyt_node_allocation_check_room(const struct flyt_node *node, const struct f
     return 0;
 }
 
-int flyt_node_allocation_admit(struct flyt_node *node, struct flyt_node_allocation *allocation, struct flyt_error *err)
+int flyt_node_allocation_pace(const struct flyt_node *node, struct flyt_node_allocation *allocation,
+                              struct flyt_error *err)
 {
-    const flyt_allocation *now = &allocation->now;
-    int status = flyt_node_allocation_check(node, allocation, flyt_node_pool_waiting(node, now->id), err);
-
-    if (status)
-        return status;
     if (!take_token(node, allocation))
-        return flyt_error_set(err, -EBUSY, "VM %.255s begins more than %u programs in a second", now->vm_ip,
+        return flyt_error_set(err, -EBUSY, "VM %.255s begins more than %u programs in a second", allocation->now.vm_ip,
                               (unsigned)node->settings->vm_attach_rate);
     return 0;
 }

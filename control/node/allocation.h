@@ -77,8 +77,9 @@ int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_n
 /* Of that the GPUs and their client slots alone: for a program that runs. 0; -EBUSY or -ENODEV. */
 int flyt_node_allocation_check_room(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                     struct flyt_error *err);
-/* As flyt_node_allocation_check, at the door, where the attach rate counts: takes one from it. */
-int flyt_node_allocation_admit(struct flyt_node *node, struct flyt_node_allocation *allocation, struct flyt_error *err);
+/* One that passed that begins: takes one from the VM's attach rate. 0; -EBUSY, and one sentence in *err. */
+int flyt_node_allocation_pace(const struct flyt_node *node, struct flyt_node_allocation *allocation,
+                              struct flyt_error *err);
 /* A session has begun or ended. An allocation that was removed may be freed by the latter. */
 void flyt_node_allocation_join(struct flyt_node_allocation *allocation);
 void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocation *allocation);

@@ -159,15 +159,21 @@ static void take_session(struct flyt_node *node, struct flyt_node_allocation *al
                "the VM's programs are on their way to this node: try again");
         return;
     }
-    status = flyt_node_allocation_admit(node, allocation, &err);
-    if (status) {
+    status = flyt_node_allocation_check(node, allocation, flyt_node_pool_waiting(node, allocation->now.id), &err);
+    bool is_held = status == -EBUSY;
+    if (!status)
+        status = flyt_node_allocation_pace(node, allocation, &err);
+    if (status && !is_held) {
         refuse(node, fd, answer->xid, flyt_node_pool_refusal(status), err.text);
         return;
     }
     flyt_node_clean_name(answer->args->program_name, ticket.program, sizeof ticket.program);
     print_address(fd, ticket.client_address, sizeof ticket.client_address);
     memcpy(ticket.channel_key, channel_key, sizeof ticket.channel_key);
-    flyt_node_pool_serve(node, allocation, &ticket, fd, record, bytes);
+    if (is_held)
+        flyt_node_pool_hold(node, &ticket, fd, record, bytes, err.text);
+    else
+        flyt_node_pool_serve(node, allocation, &ticket, fd, record, bytes);
     explicit_bzero(&ticket, sizeof ticket);
 }
 

@@ -319,6 +319,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     node->started_ms = flyt_clock_ms();
     node->client_lost_s = (unsigned)(settings->client_lost_ms / 1000);
     node->resume_ms = FLYT_NODE_RESUME_S * 1000;
+    node->hold_ms = FLYT_NODE_HOLD_MS;
     node->switch_ms = FLYT_NODE_MOVE_SWITCH_MS;
     if (hooks)
         node->hooks = *hooks;

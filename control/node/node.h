@@ -36,6 +36,9 @@ enum {
     FLYT_NODE_SERVERS_MAX = 4096,
     FLYT_NODE_WAITING_MAX = 256, /* programs for whom no server is warm yet; further ones are refused */
     FLYT_NODE_WAIT_MS = 9000, /* each waits so long at most: a program gives up by itself after 10 s, without a cause */
+    /* One for whom there is no place is held at the door: the end of the program before it may be on its way to us. */
+    FLYT_NODE_HOLD_MS = 2000, /* so long (node->hold_ms), or FLYT_NODE_WAIT_MS where a session is known to end */
+    FLYT_NODE_HELD_MAX = 16, /* of one allocation; and FLYT_NODE_WAITING_MAX of all: further ones are refused at once */
     FLYT_NODE_START_MS = 60000, /* a server that is not ready by then hangs in the driver */
 };
 
@@ -101,7 +104,9 @@ struct flyt_node {
     struct flyt_node_receive *receives;       /* likewise (receive.h) */
     struct flyt_node_loading *loadings;       /* sessions of these two (loading.h) */
     struct flyt_node_waiting *waiting_first, *waiting_last;
-    unsigned waiting_count;
+    unsigned waiting_count; /* with a place: for a server */
+    unsigned held_count;    /* besides: for a place */
+    unsigned hold_ms;
     sd_event_source *pool_timer;
 
     struct flyt_greeter *greeter;

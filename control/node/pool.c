@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +22,14 @@
 
 enum { STARTS_MIN = 2, PAUSE_MS = 1000, PAUSE_MS_MAX = 30000, TICK_MS = 250, LACK_MS = 4000, FAILURES_FOR_FAILED = 3 };
 
+#define TOO_MANY_WAIT "too many programs wait for a server process"
+
 struct flyt_node_waiting {
     struct flyt_node_waiting *next;
     struct flyt_node_ticket ticket;
     int fd;
-    uint64_t until_ms;
+    bool is_held; /* there is no place for it yet */
+    uint64_t until_ms, hold_until_ms;
     size_t bytes;
     unsigned char record[];
 };
@@ -129,6 +133,22 @@ static void drop_earlier(struct flyt_node *node, uint64_t session_id)
     node->waiting_last = last;
 }
 
+/* At the end of those that wait; it is the caller's to count. NULL: no memory, and nothing has changed. */
+static struct flyt_node_waiting *queue(struct flyt_node *node, const struct flyt_node_ticket *ticket, int fd,
+                                       const void *record, size_t bytes)
+{
+    struct flyt_node_waiting *waiting = malloc(sizeof *waiting + bytes);
+
+    if (!waiting)
+        return NULL;
+    *waiting = (struct flyt_node_waiting){
+        .ticket = *ticket, .fd = fd, .until_ms = flyt_clock_ms() + FLYT_NODE_WAIT_MS, .bytes = bytes};
+    memcpy(waiting->record, record, bytes);
+    *(node->waiting_first ? &node->waiting_last->next : &node->waiting_first) = waiting;
+    node->waiting_last = waiting;
+    return waiting;
+}
+
 void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *allocation,
                           const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
 {
@@ -139,19 +159,82 @@ void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *a
     if (ticket->session_id)
         drop_earlier(node, ticket->session_id);
     struct flyt_node_waiting *waiting =
-        node->waiting_count < FLYT_NODE_WAITING_MAX ? malloc(sizeof *waiting + bytes) : NULL;
+        node->waiting_count < FLYT_NODE_WAITING_MAX ? queue(node, ticket, fd, record, bytes) : NULL;
     if (!waiting) {
-        refuse(node, fd, ticket->xid, FLYT_HANDSHAKE_BUSY, "too many programs wait for a server process");
+        refuse(node, fd, ticket->xid, FLYT_HANDSHAKE_BUSY, TOO_MANY_WAIT);
         return;
     }
-    *waiting = (struct flyt_node_waiting){
-        .ticket = *ticket, .fd = fd, .until_ms = flyt_clock_ms() + FLYT_NODE_WAIT_MS, .bytes = bytes};
-    memcpy(waiting->record, record, bytes);
-    *(node->waiting_first ? &node->waiting_last->next : &node->waiting_first) = waiting;
-    node->waiting_last = waiting;
     node->waiting_count++;
     flyt_node_pool_fill(node);
 }
+
+/* ---- those that are held ---- */
+
+/* Those of its allocation that came before it, or before a newcomer (NULL): held ones, or all that began to wait. */
+static unsigned count_before(const struct flyt_node *node, uint64_t allocation_id,
+                             const struct flyt_node_waiting *newcomer, bool held_alone)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting && waiting != newcomer;
+         waiting = waiting->next)
+        count += waiting->ticket.allocation_id == allocation_id && !waiting->ticket.session_id &&
+                 (waiting->is_held || !held_alone);
+    return count;
+}
+
+void flyt_node_pool_hold(struct flyt_node *node, const struct flyt_node_ticket *ticket, int fd, const void *record,
+                         size_t bytes, const char *why)
+{
+    struct flyt_node_waiting *waiting = NULL;
+
+    if (node->held_count < FLYT_NODE_WAITING_MAX &&
+        count_before(node, ticket->allocation_id, NULL, true) < FLYT_NODE_HELD_MAX)
+        waiting = queue(node, ticket, fd, record, bytes);
+    if (!waiting) {
+        refuse(node, fd, ticket->xid, FLYT_HANDSHAKE_BUSY, why);
+        return;
+    }
+    flyt_debug("a program is held: %s", why);
+    waiting->is_held = true;
+    waiting->hold_until_ms = flyt_clock_ms() + node->hold_ms;
+    node->held_count++;
+    flyt_node_pool_fill(node);
+}
+
+/* Each session that ends makes room for one of those that are held, in their order. */
+static bool is_worth_holding(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
+                             const struct flyt_node_waiting *waiting, uint64_t now_ms)
+{
+    if (now_ms < waiting->hold_until_ms)
+        return true;
+    return now_ms < waiting->until_ms &&
+           flyt_node_servers_ending(node, allocation) > count_before(node, allocation->now.id, waiting, true);
+}
+
+/* There is a place for it. 0, -EBUSY and *err. */
+static int let_in(struct flyt_node *node, struct flyt_node_allocation *allocation, struct flyt_node_waiting *waiting,
+                  struct flyt_error *err)
+{
+    if (node->waiting_count >= FLYT_NODE_WAITING_MAX)
+        return flyt_error_set(err, -EBUSY, TOO_MANY_WAIT);
+    int status = flyt_node_allocation_pace(node, allocation, err);
+    if (status)
+        return status;
+    waiting->is_held = false;
+    node->held_count--;
+    node->waiting_count++;
+    return 0;
+}
+
+bool flyt_node_pool_has_hung_up(int fd)
+{
+    struct pollfd end = {.fd = fd, .events = POLLRDHUP};
+
+    return poll(&end, 1, 0) > 0;
+}
+
+/* ---- settling ---- */
 
 /* Who has a user of server_uids may end at any moment, but whoever waits is to hear the reason before he gives up. */
 static bool is_hopeless(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
@@ -204,6 +287,10 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
 
     if (waiting->ticket.session_id)
         return settle_session(node, waiting, now_ms);
+    if (waiting->is_held && flyt_node_pool_has_hung_up(waiting->fd)) {
+        close(waiting->fd);
+        return true;
+    }
     if (!allocation || allocation->is_removed || !gpu_of(allocation)) {
         refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED, "the allocation was taken back");
         return true;
@@ -217,7 +304,12 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
         refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_DENIED, "the ticket was revoked");
         return true;
     }
-    int status = flyt_node_allocation_check(node, allocation, 0, &err);
+    unsigned before = waiting->is_held ? count_before(node, allocation->now.id, waiting, false) : 0;
+    int status = flyt_node_allocation_check(node, allocation, before, &err);
+    if (status == -EBUSY && waiting->is_held && is_worth_holding(node, allocation, waiting, now_ms))
+        return false;
+    if (!status && waiting->is_held)
+        status = let_in(node, allocation, waiting, &err);
     if (status) {
         refuse(node, waiting->fd, waiting->ticket.xid, flyt_node_pool_refusal(status), err.text);
         return true;
@@ -243,7 +335,7 @@ static void settle_all(struct flyt_node *node)
             continue;
         }
         *link = waiting->next;
-        node->waiting_count--;
+        --*(waiting->is_held ? &node->held_count : &node->waiting_count);
         free_waiting(waiting);
     }
     node->waiting_last = last;
@@ -251,11 +343,7 @@ static void settle_all(struct flyt_node *node)
 
 unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocation_id)
 {
-    unsigned count = 0;
-
-    for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting; waiting = waiting->next)
-        count += waiting->ticket.allocation_id == allocation_id && !waiting->ticket.session_id;
-    return count;
+    return count_before(node, allocation_id, NULL, false);
 }
 
 bool flyt_node_pool_has_resumed(const struct flyt_node *node, uint64_t session_id)
@@ -273,7 +361,7 @@ static unsigned waiting_for(const struct flyt_node *node, const struct flyt_node
 
     for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting; waiting = waiting->next) {
         const struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, waiting->ticket.allocation_id);
-        count += allocation && gpu_of(allocation) == gpu;
+        count += allocation && gpu_of(allocation) == gpu && !waiting->is_held;
     }
     return count;
 }
@@ -406,5 +494,5 @@ void flyt_node_pool_fini(struct flyt_node *node)
         close(waiting->fd);
         free_waiting(waiting);
     }
-    node->waiting_count = 0;
+    node->waiting_count = node->held_count = 0;
 }

@@ -1,5 +1,11 @@
 /*
  * Warm servers: so many for each GPU, started as they are used up, a few at once, and programs that wait for one.
+ *
+ * A program for which there is no place (the limit of its allocation or VM, or the GPU's client slots) is held: the one
+ * before it may have ended without our having heard of it, as where a script begins one program after the other. It
+ * gets the first place that is free, after those of its allocation that came earlier, and is refused when
+ * node->hold_ms have passed; or, while sessions of its allocation are known to end, so that it would get a place of
+ * theirs, FLYT_NODE_WAIT_MS.
  */
 #ifndef FLYT_NODE_POOL_H
 #define FLYT_NODE_POOL_H
@@ -15,16 +21,23 @@ struct flyt_node_server *flyt_node_pool_take(const struct flyt_node *node, const
 void flyt_node_pool_renew(struct flyt_node *node, struct flyt_node_gpu *gpu);
 /* What a program hears for a status of flyt_node_allocation_check. */
 flyt_handshake_status flyt_node_pool_refusal(int status);
-/* Programs that wait for a server and are of this allocation, but for those whose sessions go on. */
+/* Programs that wait for a server or a place and are of this allocation, but for those whose sessions go on. */
 unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocation_id);
 /* Whether the client of this session, which goes on, waits for a server. */
 bool flyt_node_pool_has_resumed(const struct flyt_node *node, uint64_t session_id);
+/* Whether the program at the other end of a connection has gone. */
+bool flyt_node_pool_has_hung_up(int fd);
 void flyt_node_pool_fini(struct flyt_node *node);
 
 /* A program's connection for an allocation that has admitted it, or for a session of it that waits for its client
  * (ticket->session_id): to a warm server, now or within FLYT_NODE_WAIT_MS, or refused. Takes over fd. */
 void flyt_node_pool_serve(struct flyt_node *node, struct flyt_node_allocation *allocation,
                           const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes);
+
+/* A program's connection for which there is no place now, as `why` says: held, or refused at once where too many are.
+ * Takes over fd. */
+void flyt_node_pool_hold(struct flyt_node *node, const struct flyt_node_ticket *ticket, int fd, const void *record,
+                         size_t bytes, const char *why);
 
 /* A server became ready on the GPU; one failed, and why. */
 void flyt_node_pool_ready(struct flyt_node *node, struct flyt_node_gpu *gpu);

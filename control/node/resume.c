@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,14 +251,13 @@ static struct flyt_node_server *find_in(struct flyt_node_server *list, const str
 /* Its client may hear of its process's end before we do: the sockets are closed first, the driver may take its time. */
 static bool may_end(struct flyt_node_server *server)
 {
-    struct pollfd end = {.fd = server->pid_fd, .events = POLLIN};
     uint64_t now_ms = flyt_clock_ms();
 
     if (server->state != FLYT_NODE_SERVER_SERVING)
         return false;
     if (!server->resume_asked_ms)
         server->resume_asked_ms = now_ms;
-    return server->link_fd < 0 || poll(&end, 1, 0) > 0 || now_ms - server->resume_asked_ms < FLYT_NODE_RESUME_ENDING_MS;
+    return flyt_node_server_is_dying(server) || now_ms - server->resume_asked_ms < FLYT_NODE_RESUME_ENDING_MS;
 }
 
 static int refuse_to_wait(const struct flyt_node_server *server, struct flyt_error *err)
@@ -361,13 +359,6 @@ void flyt_node_resume_end_target(struct flyt_node_server *server)
     } else {
         flyt_node_server_end(server, NULL);
     }
-}
-
-static bool has_gone(int fd)
-{
-    struct pollfd end = {.fd = fd, .events = POLLRDHUP};
-
-    return poll(&end, 1, 0) > 0;
 }
 
 /* The entries in all ledgers, or in none, of a session whose process has gone. */
@@ -473,7 +464,7 @@ static int give_session(struct flyt_node_server *server, struct flyt_server_link
     int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
 
-    if (has_gone(hand_over->fd))
+    if (flyt_node_pool_has_hung_up(hand_over->fd))
         return -ENOTCONN;
     int status =
         flyt_node_server_describe_session(server, &session->allocation->now, &hand_over->ticket, session, message);

@@ -273,6 +273,7 @@ static void test_its_place_stays(void **state)
     test_node_grant(test, &single);
     test_node_grant(test, &test_other);
     test->settings.client_slots = test->settings.warm + 1;
+    test->node.hold_ms = 0;
     struct test_program program = test_node_enter(test, &test_one);
     lose(test, &program);
     const struct flyt_credentials own = test_node_credentials(&test_one), foreign = test_node_credentials(&test_other);

@@ -332,6 +332,31 @@ unsigned flyt_node_servers_on(const struct flyt_node *node, const struct flyt_no
     return count;
 }
 
+bool flyt_node_server_is_dying(const struct flyt_node_server *server)
+{
+    struct pollfd end = {.fd = server->pid_fd, .events = POLLIN};
+
+    return server->link_fd < 0 || poll(&end, 1, 0) > 0;
+}
+
+/* The place of one whose client may come to another server stays its own. */
+static bool leaves_its_place(const struct flyt_node_server *server)
+{
+    if (server->state == FLYT_NODE_SERVER_ENDING)
+        return true;
+    return server->state == FLYT_NODE_SERVER_SERVING && flyt_node_server_is_dying(server) &&
+           !flyt_node_resume_may_wait(server);
+}
+
+unsigned flyt_node_servers_ending(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_server *server = node->servers; server; server = server->next)
+        count += server->allocation == allocation && leaves_its_place(server);
+    return count;
+}
+
 struct flyt_node_server *flyt_node_server_find(const struct flyt_node *node, uint64_t session_id)
 {
     struct flyt_node_server *server = node->servers;

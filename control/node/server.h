@@ -154,6 +154,10 @@ void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot
 bool flyt_node_server_listens(const struct flyt_node_server *server, const struct flyt_node_allocation *allocation);
 /* Whether it has, or may have, a context on the GPU: it was started there, or its VM has a device there. */
 bool flyt_node_server_uses(const struct flyt_node_server *server, const struct flyt_node_gpu *gpu);
+/* Whether its link or its process has ended. */
+bool flyt_node_server_is_dying(const struct flyt_node_server *server);
+/* How many sessions of the allocation are known to end, or to have ended, and will leave their places soon. */
+unsigned flyt_node_servers_ending(const struct flyt_node *node, const struct flyt_node_allocation *allocation);
 /* How many processes have: each is one of MPS's clients until it has ended. */
 unsigned flyt_node_servers_on(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 /* By a session's id or token; NULL: none. By its id, of two the one that the session goes on at. */

@@ -317,9 +317,9 @@ static void read_answer(struct test_node *test, int fd, flyt_handshake_res *res)
     assert_true(xdr_flyt_handshake_res(&xdrs, res));
 }
 
-/* Answers a challenge in *res, which is replaced. */
+/* Answers the challenge in *res. */
 static void prove(struct test_node *test, int fd, flyt_handshake_args *args, const struct flyt_credentials *credentials,
-                  const unsigned char *hash, bool is_forged, flyt_handshake_res *res)
+                  const unsigned char *hash, bool is_forged, const flyt_handshake_res *res)
 {
     unsigned char key[FLYT_TICKET_KEY_BYTES], secret[FLYT_TICKET_KEY_BYTES], proof[FLYT_TICKET_KEY_BYTES], unused[32];
 
@@ -328,15 +328,29 @@ static void prove(struct test_node *test, int fd, flyt_handshake_args *args, con
     flyt_ticket_secret(key, credentials->program_number, secret);
     secret[5] ^= is_forged;
     flyt_ticket_proof(secret, (unsigned char *)res->challenge.flyt_late_bytes_val, hash, proof);
-    xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
     args->proof.flyt_late_bytes_val = (char *)proof;
     args->proof.flyt_late_bytes_len = sizeof proof;
     send_handshake(fd, args, unused);
-    read_answer(test, fd, res);
 }
 
-static struct test_program open_connection(struct test_node *test, const struct flyt_credentials *credentials,
-                                           flyt_connection_kind kind, const unsigned char *token, bool is_forged)
+/* What was answered, which is freed. */
+static void take_answer(struct test_program *program, flyt_handshake_res *res)
+{
+    program->status = res->status;
+    program->session_id = res->session_id;
+    snprintf(program->message, sizeof program->message, "%s", res->message);
+    if (res->token.token_len == sizeof program->token)
+        memcpy(program->token, res->token.token_val, sizeof program->token);
+    xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
+    if (program->status != FLYT_HANDSHAKE_OK && program->status != FLYT_HANDSHAKE_CHALLENGE) {
+        close(program->fd);
+        program->fd = -1;
+    }
+}
+
+/* Up to the proof, where it is challenged. */
+static struct test_program knock(struct test_node *test, const struct flyt_credentials *credentials,
+                                 flyt_connection_kind kind, const unsigned char *token, bool is_forged)
 {
     struct test_program program = {.fd = -1};
     flyt_handshake_args args = {.kind = kind, .build = (char *)"b", .program_name = (char *)"test program", .pid = 99};
@@ -358,16 +372,30 @@ static struct test_program open_connection(struct test_node *test, const struct 
     read_answer(test, program.fd, &res);
     if (res.status == FLYT_HANDSHAKE_CHALLENGE)
         prove(test, program.fd, &args, credentials, hash, is_forged, &res);
-    program.status = res.status;
-    program.session_id = res.session_id;
-    snprintf(program.message, sizeof program.message, "%s", res.message);
-    if (res.token.token_len == sizeof program.token)
-        memcpy(program.token, res.token.token_val, sizeof program.token);
-    xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
-    if (program.status != FLYT_HANDSHAKE_OK) {
-        close(program.fd);
-        program.fd = -1;
-    }
+    take_answer(&program, &res);
+    return program;
+}
+
+struct test_program test_node_knock(struct test_node *test, const struct flyt_credentials *credentials)
+{
+    return knock(test, credentials, FLYT_CONNECTION_SESSION, NULL, false);
+}
+
+void test_node_hear(struct test_node *test, struct test_program *program)
+{
+    flyt_handshake_res res;
+
+    read_answer(test, program->fd, &res);
+    take_answer(program, &res);
+}
+
+static struct test_program open_connection(struct test_node *test, const struct flyt_credentials *credentials,
+                                           flyt_connection_kind kind, const unsigned char *token, bool is_forged)
+{
+    struct test_program program = knock(test, credentials, kind, token, is_forged);
+
+    if (program.status == FLYT_HANDSHAKE_CHALLENGE)
+        test_node_hear(test, &program);
     return program;
 }
 

@@ -90,6 +90,10 @@ struct flyt_credentials test_node_credentials(const struct test_wish *wish);
 /* Connects and proves; `spoil` (NULL: nothing) may change the secret. token NULL: a new session. */
 struct test_program test_node_connect(struct test_node *test, const struct flyt_credentials *credentials,
                                       const unsigned char *token, bool is_forged);
+/* Asks for a new session, up to the proof: its status is that it was challenged, or why it was refused; and waits for
+ * the answer to that. */
+struct test_program test_node_knock(struct test_node *test, const struct flyt_credentials *credentials);
+void test_node_hear(struct test_node *test, struct test_program *program);
 /* The main connection anew, of a session that goes on at another server. */
 struct test_program test_node_resume(struct test_node *test, const struct flyt_credentials *credentials,
                                      const unsigned char *token, bool is_forged);
