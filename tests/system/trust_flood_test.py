@@ -113,7 +113,7 @@ def sessions_of_one_vm():
         beside = system.start_in_vm(1, helper("marker"), "wait")
         expect_equal(beside.stdout.readline(), b"waiting\n", "another VM's program")
         mine, words = [], set()
-        for _ in range(12):
+        for _ in range(6):
             program = Program(system.node_url)
             reply = program.attach(handshake, system.forge(0))
             expect(reply is not None and reply.status in ("OK", "BUSY"), "an attach", reply)
