@@ -11,6 +11,7 @@
  *   left                                      the same four, of the server before, that came with RESUME; "no"
  *   resumed                                   "extents last-id" that came with RESUME; "no"
  *   replaceable 0|1                           what USE says
+ *   ending                                    USE says so from now on
  *   cache SLOT BYTES                          charged, and given back when a lower limit is wanted
  *   groups SLOT                               the groups as hexadecimal digits of its first four bytes
  *   limit SLOT                                the limit as it was last told
@@ -424,6 +425,10 @@ static void obey(struct fake *fake, const char *line)
         say_resumed(fake);
     } else if (!strcmp(word, "replaceable")) {
         say_use(fake, a);
+    } else if (!strcmp(word, "ending")) {
+        fake->use.is_ending = 1;
+        fake_say_use(fake);
+        fake_answer(fake, "0");
     } else if (!strcmp(word, "drop")) {
         drop_extent(fake, a);
     } else if (!strcmp(word, "groups")) {
@@ -566,7 +571,8 @@ static void take_session(struct fake *fake)
     for (unsigned i = 0, next = 1 + fake->session.slot_count; i < fake->session.slot_count; i++)
         fake->turn_fds[i] = fake->session.slots[i].flags & FLYT_SERVER_LINK_HAS_TURNS ? fds[next++] : -1;
     fake_answer_handshake(fake);
-    fake->use = (struct flyt_server_link_use){.can_move = FLYT_SERVER_LINK_CAN_MOVE_SEND, .is_coming = fake->is_resumed};
+    fake->use =
+        (struct flyt_server_link_use){.can_move = FLYT_SERVER_LINK_CAN_MOVE_SEND, .is_coming = fake->is_resumed};
     fake_say_use(fake);
 }
 

@@ -104,6 +104,11 @@ static void test_nobody_ends(void **state)
     test_node_leave(test, &wish, &first, 1);
 }
 
+static bool is_dying(struct test_node *test, void *program)
+{
+    return flyt_node_server_is_dying(test_node_server(test, program));
+}
+
 /* That a session ends is known, and how long that takes is not: one program is held for its place, but no second. */
 static void test_an_end_that_takes_its_time(void **state)
 {
@@ -114,9 +119,32 @@ static void test_an_end_that_takes_its_time(void **state)
     test->node.hold_ms = 0;
     is_refused(test, &wish, FULL);
     test_program_say(test, &first, "hang_up", "0");
+    test_node_until(test, is_dying, &first, "that is seen");
     struct test_program second = knock(test, &wish);
     is_refused(test, &wish, FULL);
     assert_false(has_answer(&second));
+    close(first.fd);
+    is_let_in(test, &second);
+    test_node_leave(test, &wish, &second, 1);
+}
+
+static bool is_ending(struct test_node *test, void *program)
+{
+    return test_node_server(test, program)->use.is_ending;
+}
+
+/* The same where its server says that its program has gone. */
+static void test_an_end_that_is_told(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish wish;
+
+    struct test_program first = fill(test, &wish);
+    test->node.hold_ms = 0;
+    test_program_say(test, &first, "ending", "0");
+    test_node_until(test, is_ending, &first, "that is heard");
+    struct test_program second = knock(test, &wish);
+    is_refused(test, &wish, FULL);
     close(first.fd);
     is_let_in(test, &second);
     test_node_leave(test, &wish, &second, 1);
@@ -224,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_an_end_that_is_not_known_yet),
         TEST_NODE(test_an_end_that_takes_its_time),
+        TEST_NODE(test_an_end_that_is_told),
         TEST_NODE(test_nobody_ends),
         TEST_NODE(test_one_that_hangs_up),
         TEST_NODE(test_many),

@@ -344,8 +344,9 @@ static bool leaves_its_place(const struct flyt_node_server *server)
 {
     if (server->state == FLYT_NODE_SERVER_ENDING)
         return true;
-    return server->state == FLYT_NODE_SERVER_SERVING && flyt_node_server_is_dying(server) &&
-           !flyt_node_resume_may_wait(server);
+    if (server->state != FLYT_NODE_SERVER_SERVING)
+        return false;
+    return server->use.is_ending || (flyt_node_server_is_dying(server) && !flyt_node_resume_may_wait(server));
 }
 
 unsigned flyt_node_servers_ending(const struct flyt_node *node, const struct flyt_node_allocation *allocation)

@@ -147,11 +147,26 @@ static void numbers_go_on(void **state)
     fake_node_finish(node, node->second);
 }
 
+/* Its program has gone, which the thread that would end the session cannot see. */
+static void an_end_in_the_middle_of_a_call_is_told(void **state)
+{
+    struct fake_node *node = *state;
+    struct fake_range range = {.bytes = 2 * MIB};
+    begin(node, "memory_set.begun:hang");
+    assert_int_equal(fake_program_alloc(&node->wire, range.bytes, &range.address), CUDA_SUCCESS);
+    assert_int_equal(node->first->use.is_ending, 0);
+    fake_program_fill(&node->wire, range.address, range.bytes, 0x11);
+    fake_wire_close(&node->wire);
+    fake_server_wait(node->first, &node->first->use.is_ending, 1);
+    fake_node_finish(node, node->first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(each_point_of_a_call_is_told_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(numbers_go_on, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_end_in_the_middle_of_a_call_is_told, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);
 }

@@ -19,6 +19,7 @@ static struct flyt_server_link_use look(struct flyt_session *session)
         .out_bytes = atomic_load_explicit(&session->out_bytes, memory_order_relaxed),
         .gpu_time_us = atomic_load_explicit(&session->gpu_time_ns, memory_order_relaxed) / 1000,
     };
+    use.is_ending = atomic_load(&session->has_lost_client);
     use.can_move =
         atomic_load(&session->move.is_known) ? FLYT_SERVER_LINK_CAN_MOVE_SEND : FLYT_SERVER_LINK_CAN_MOVE_NOT;
     for (unsigned i = 0; i < session->device_count; i++)

@@ -96,8 +96,9 @@ struct flyt_session {
     bool is_killed;             /* it was ended by order */
     CUresult fatal;             /* why the context is lost, for ever; CUDA_SUCCESS: it is not */
 
-    int wake_fd;           /* eventfd: other threads wake the loop */
-    atomic_bool is_kicked; /* pairs the exchange in flyt_session_kick with that in loop.c */
+    int wake_fd;                 /* eventfd: other threads wake the loop */
+    atomic_bool is_kicked;       /* pairs the exchange in flyt_session_kick with that in loop.c */
+    atomic_bool has_lost_client; /* without having been told to leave: it ends as soon as it can (watch.c) */
 
     char end_reason[512]; /* why it has ended, one sentence; empty: the program ended as it should */
 

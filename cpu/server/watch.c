@@ -351,6 +351,7 @@ static void look_after(struct flyt_watch *watch, int main_fd, int client_fd)
     watch->client_fd = client_fd;
     watch->client = (struct flyt_vigil){0};
     watch->gone_ms = 0;
+    atomic_store(&watch->session->has_lost_client, false);
     print_client(client_fd, watch->client_address, sizeof watch->client_address);
 }
 
@@ -361,8 +362,10 @@ static bool look_whether_it_left(struct flyt_watch *watch)
     /* First: who sees that it is back, sees where, too. Pairs with flyt_left_end. */
     bool is_leaving = atomic_load(&watch->session->move.is_leaving);
     int main_fd, client_fd;
-    if (is_leaving)
+    if (is_leaving) {
         watch->gone_ms = 0;
+        atomic_store(&watch->session->has_lost_client, false);
+    }
     if (!watch->is_node || !flyt_manager_take_client(watch->session->manager, &main_fd, &client_fd))
         return is_leaving;
     flyt_close(watch->main_fd);
@@ -382,8 +385,12 @@ static uint64_t end_ms(const struct flyt_watch *watch)
 static void see_end(struct flyt_watch *watch)
 {
     watch->main_fd = flyt_close(watch->main_fd);
-    if (!atomic_load(&watch->session->move.is_leaving))
-        watch->gone_ms = flyt_clock_ms() + GONE_MS;
+    if (atomic_load(&watch->session->move.is_leaving))
+        return;
+    watch->gone_ms = flyt_clock_ms() + GONE_MS;
+    /* Its end may take as long, and whoever begins next has its place. */
+    atomic_store(&watch->session->has_lost_client, true);
+    flyt_report_send(watch->session);
 }
 
 void *flyt_watch_run(void *user)

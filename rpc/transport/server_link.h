@@ -70,8 +70,8 @@ enum flyt_server_link_kind {
      * a later order has come meanwhile, answers to the earlier one may be missing. */
     FLYT_SERVER_LINK_SM = 10,
     FLYT_SERVER_LINK_SM_DONE = 11,
-    /* To the manager, every FLYT_SERVER_LINK_USE_MS where something has changed. `use`; `data`: why it is not
-     * replaceable, one sentence or nothing. */
+    /* To the manager, every FLYT_SERVER_LINK_USE_MS where something has changed, and when the program has gone. `use`;
+     * `data`: why it is not replaceable, one sentence or nothing. */
     FLYT_SERVER_LINK_USE = 12,
     /* To the manager: the session has ended (`returned`); `data` is a sentence, empty where the program has ended as it
      * should. With has_work the process waits to be ended: its leaving would harm others. */
@@ -480,7 +480,7 @@ struct flyt_server_link_use {
     uint64_t gpu_time_us;
     uint64_t in_bytes, out_bytes;
     uint32_t is_replaceable; /* 0 or 1 */
-    uint32_t reserved;
+    uint32_t is_ending;      /* 0 or 1: its program has gone, RETURN follows (older servers: 0) */
     /* By slot: the most SMs that a cooperative launch, or one in clusters, has needed to start; 0: there was none. */
     uint32_t needed_sms[FLYT_SLOTS_MAX];
     uint32_t can_move;  /* enum flyt_server_link_can_move, or above: what a newer server can */
