@@ -102,8 +102,7 @@ static void test_each_server_has_a_group(void **state)
     test_node_stop(test);
     assert_true(is_in_group(pid, "/vm-"));
     test_node_start(test);
-    while (!test_node_server(test, &program))
-        test_node_run(test, 10);
+    test_node_until_back(test, &program);
     assert_true(is_in_group(pid, "/vm-"));
     close(program.fd);
     test_node_until_empty(test, &test_one);

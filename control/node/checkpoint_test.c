@@ -311,8 +311,9 @@ static void test_they_outlive_the_node_manager(void **state)
     test_node_until_warm(test);
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(test_node_try_to_come(test, &test_one, &programs[i]), FLYT_HANDSHAKE_BUSY);
-    for (unsigned i = 0; i < 500 && restore_of(test) == FLYT_STATUS_UNAVAILABLE; i++)
-        test_node_run(test, 20); /* others might still come back */
+    assert_int_equal(restore_of(test), FLYT_STATUS_UNAVAILABLE); /* others might still come back */
+    test_node_end_rejoining(test);
+    must(restore_of(test));
     for (unsigned i = 0; i < 2; i++) {
         test_node_come_back(test, &test_one, &programs[i]);
         test_program_say(test, &programs[i], "go_on", "0");
@@ -511,13 +512,6 @@ static void test_a_disk_that_does_not_answer(void **state)
     test_node_leave(test, &test_one, programs, 2);
 }
 
-static bool are_back(struct test_node *test, void *user)
-{
-    const struct test_program *programs = user;
-
-    return !test->node.is_rejoining && test_node_server(test, &programs[0]) && test_node_server(test, &programs[1]);
-}
-
 /* Nor as long as nothing can be opened: the loop goes on, a checkpoint that is to end does so at once, and so does the
  * node manager. */
 static void test_a_disk_that_does_not_open(void **state)
@@ -538,7 +532,9 @@ static void test_a_disk_that_does_not_open(void **state)
         } else {
             test_node_stop(test);
             test_node_start(test);
-            test_node_until(test, are_back, programs, "both programs' servers are back");
+            for (unsigned n = 0; n < 2; n++)
+                test_node_until_back(test, &programs[n]);
+            test_node_end_rejoining(test);
         }
         assert_int_equal(flyt_fault_set(NULL), 0);
         assert_int_equal(count_images(test, NULL), i < 2 ? 0 : 2);
@@ -767,7 +763,7 @@ static void test_a_client_that_does_not_come(void **state)
     test->node.switch_ms = 50;
     must(restore_of(test));
     until_failed(test, FLYT_STATUS_TIMEOUT, "has not come back within");
-    test->node.switch_ms = FLYT_NODE_MOVE_SWITCH_MS;
+    test->node.switch_ms = TEST_LONG_MS;
     stays(test, &program, 1);
     restore(test, &program, 1);
     test_node_leave(test, &test_one, &program, 1);
@@ -827,8 +823,8 @@ static void test_a_disk_that_does_not_read(void **state)
     test_node_stop(test);
     test_node_start(test);
     assert_non_null(record_of(test, &program));
-    for (unsigned i = 0; i < 500 && restore_of(test) == FLYT_STATUS_UNAVAILABLE; i++)
-        test_node_run(test, 20); /* others might still come back */
+    test_node_end_rejoining(test);
+    must(restore_of(test));
     test_node_remove_now(test, test_one.id);
     until_failed(test, FLYT_STATUS_CONFLICT, "its session was ended");
     assert_int_equal(flyt_fault_set(NULL), 0);
@@ -923,6 +919,11 @@ static void test_the_allocation_is_removed(void **state)
     until_failed(test, FLYT_STATUS_CONFLICT, "its session was ended");
 }
 
+static bool is_forgotten(struct test_node *test, void *program)
+{
+    return !record_of(test, program);
+}
+
 /* The program has not been told when the node manager dies, and goes on; its record goes with its coming back. */
 static void test_a_restart_before_it_has_left(void **state)
 {
@@ -935,8 +936,7 @@ static void test_a_restart_before_it_has_left(void **state)
     test_node_stop(test);
     test_node_start(test);
     assert_non_null(record_of(test, &program));
-    for (unsigned i = 0; i < 500 && record_of(test, &program); i++)
-        test_node_run(test, 20);
+    test_node_until(test, is_forgotten, &program, "its record goes");
     assert_null(test->node.state.suspended);
     has_its_memory(test, &program, 1);
     test_node_leave(test, &test_one, &program, 1);

@@ -61,7 +61,6 @@ static void enter(struct test_node *test, struct test_program *programs, uint32_
 {
     test_node_make_fail(test, NULL, kind == FLYT_SERVER_LINK_MOVE_SEND ? NO_PEERS : NULL);
     test_migration_enter(test, programs, 2);
-    test->node.resume_ms = TEST_LONG_MS;
     test_program_say(test, &programs[0], "record 3 2 1 5", "0");
     for (unsigned i = 0; i < 2; i++)
         test_program_say(test, &programs[i], "busy 1", "0");
@@ -232,6 +231,7 @@ static void test_it_had_gone_on(void **state)
     enter(test, programs, FLYT_SERVER_LINK_MOVE_MIRROR);
     test_program_say(test, &programs[0], "record 1000 3 3 5", "0");
     freeze_target(test, &programs[1]);
+    test->settings.kill_grace_ms = TEST_GRACE_MS;
     stop_both(test, programs);
     until_at(test, &programs[0], FLYT_SERVER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
     assert_int_equal(kill(test_node_server(test, &programs[0])->pid, SIGKILL), 0);

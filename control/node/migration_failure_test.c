@@ -139,6 +139,7 @@ static void cancel_in(struct test_node *test, enum flyt_node_move_stage stage, c
     if (line)
         test_program_say(test, &program, line, "0");
     test_node_make_fail(test, NULL, server_points);
+    test->settings.kill_grace_ms = TEST_GRACE_MS;
     test_migration_start(test, 1);
     test_migration_until_stage(test, stage);
     struct flyt_node_migration *its = test_migration_of(test);
@@ -227,6 +228,7 @@ static void test_a_target_that_does_not_read(void **state)
         struct test_program program;
         test_migration_enter(test, &program, 1);
         test_program_say(test, &program, "busy 1", "0");
+        test->settings.kill_grace_ms = TEST_GRACE_MS;
         test_migration_start(test, 0);
         test_migration_until_stage(test, FLYT_NODE_MOVE_COPYING);
         struct flyt_node_move *move = test_migration_of(test)->moves;
@@ -268,6 +270,7 @@ static void test_descriptors_of_failures(void **state)
 
     test_migration_enter(test, &program, 1);
     test_node_make_fail(test, NULL, "fake.make:hang");
+    test->settings.kill_grace_ms = TEST_GRACE_MS;
     test_migration_start(test, 1);
     test_node_until(test, is_awaited, NULL, "memory is to be made");
     struct flyt_node_move *move = test_migration_of(test)->moves;

@@ -24,7 +24,6 @@ static void test_a_source_dies_before_it_is_left(void **state)
     test_migration_enter(test, programs, 2);
     test_program_say(test, &programs[0], "busy 1", "0");
     test_program_say(test, &programs[0], "replaceable 1", "0");
-    test->node.resume_ms = TEST_LONG_MS;
     test_migration_start(test, 1);
     test_migration_until(test, FLYT_MIGRATION_COPYING);
     test_program_say(test, &programs[0], "die", "gone");
@@ -53,7 +52,6 @@ static void test_a_source_dies_between_two_tries(void **state)
     test_migration_enter(test, programs, 2);
     test_program_say(test, &programs[1], "restless 1", "0");
     test_program_say(test, &programs[0], "replaceable 1", "0");
-    test->node.resume_ms = TEST_LONG_MS;
     test_migration_start(test, 1);
     test_node_until(test, is_between_tries, NULL, "a try that has failed");
     test_migration_of(test)->pause_until_ms = UINT64_MAX; /* however long the rest takes */
@@ -77,7 +75,6 @@ static void test_a_source_dies_when_it_was_left(void **state)
     for (unsigned gpu = 0; gpu < 2; gpu++) {
         struct test_program programs[1];
         test_migration_enter(test, programs, 1);
-        test->node.resume_ms = TEST_LONG_MS;
         test_migration_start(test, gpu);
         test_migration_is_told_to_leave(test, &programs[0]);
         assert_int_equal(kill(test_node_server(test, &programs[0])->pid, SIGKILL), 0);
@@ -137,14 +134,12 @@ static bool have_gone(struct test_node *test, void *pids)
 static void test_sources_killed_after_the_switch(void **state)
 {
     struct test_node *test = *state;
-    const uint64_t kill_grace_ms = test->settings.kill_grace_ms;
 
     for (unsigned gpu = 0; gpu < 2; gpu++) {
         struct test_program programs[2];
         pid_t pids[2];
         test_migration_enter(test, programs, 2);
         assert_int_equal(flyt_fault_set("node.migrate.source_end:error"), 0);
-        test->settings.kill_grace_ms = 600000;
         for (unsigned i = 0; i < 2; i++)
             pids[i] = test_node_server(test, &programs[i])->pid;
         test_migration_start(test, gpu);
@@ -157,7 +152,6 @@ static void test_sources_killed_after_the_switch(void **state)
             test_migration_go_on(test, &programs[i]);
         test_migration_until(test, FLYT_MIGRATION_DONE);
         test_node_until(test, have_gone, pids, "their ends");
-        test->settings.kill_grace_ms = kill_grace_ms;
         assert_int_equal(flyt_fault_set(NULL), 0);
         test_migration_is_only_on(test, gpu);
         for (unsigned i = 0; i < 2; i++)
@@ -176,6 +170,7 @@ static void test_a_source_that_does_not_end(void **state)
 
     test_migration_enter(test, &program, 1);
     test_program_say(test, &program, "stubborn", "0");
+    test->settings.kill_grace_ms = TEST_GRACE_MS;
     test_migration_start(test, 1);
     test_migration_is_told_to_leave(test, &program);
     test_migration_go_on(test, &program);

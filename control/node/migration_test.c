@@ -356,7 +356,6 @@ static void test_sessions_that_cannot(void **state)
     test_program_say(test, &programs[1], "replaceable 1", "0");
     test_program_say(test, &programs[1], "die", "gone");
     close(programs[1].fd);
-    test->node.resume_ms = TEST_LONG_MS;
     test_node_until(test, test_node_is_away, &programs[1], "the session waits for its client");
     is_refused(test, 5, &wish, FLYT_STATUS_IN_USE, "has lost its server process");
     test_node_come_back(test, &test_one, &programs[1]);

@@ -242,7 +242,6 @@ static void test_limits_change(void **state)
     struct test_program program = test_node_enter(test, &test_one);
     assert_string_equal(test_program_ask(test, &program, "charge 0 62914560"), "0");
     /* Refused when all servers have answered: nobody waits so long. */
-    test->settings.limit_wait_ms = 600000;
     wish.revision = 2;
     wish.memory_bytes = 50 * MIB;
     struct test_outcome outcome = test_node_order(test, &wish);
@@ -425,6 +424,7 @@ static void test_sessions_are_ended(void **state)
         test_node_run(test, 10);
     test_contains(test->last_event, "an operator wants it so");
     /* The other does not hear, and its allocation is taken back: it is killed after its grace. */
+    test->settings.kill_grace_ms = TEST_GRACE_MS;
     test_node_remove(test, test_one.id);
     const struct flyt_credentials credentials = test_node_credentials(&test_one);
     is_refused(test, &credentials, false, FLYT_HANDSHAKE_DENIED, "taken back");
@@ -575,8 +575,7 @@ static void test_restart_gives_nothing_away(void **state)
     big.first_group = 2;
     assert_int_equal(test_node_order(test, &big).status, FLYT_STATUS_CONFLICT);
     assert_int_equal(kill(pid, SIGCONT), 0);
-    while (!flyt_node_server_find(&test->node, program.session_id))
-        test_node_run(test, 10);
+    test_node_until_back(test, &program);
     while (test_node_use(test, test_one.id).slot.switch_state != FLYT_SWITCH_VACATED)
         test_node_run(test, 10);
     assert_string_equal(test_program_ask(test, &program, "groups 0"), "00000003");
@@ -602,8 +601,7 @@ static void test_restart_while_groups_are_vacated(void **state)
     pid_t pid = restart_without(test, &program);
     assert_int_equal(test_node_use(test, test_one.id).slot.switch_state, FLYT_SWITCH_TARGET);
     assert_int_equal(kill(pid, SIGCONT), 0);
-    while (!flyt_node_server_find(&test->node, program.session_id))
-        test_node_run(test, 10);
+    test_node_until_back(test, &program);
     while (test_node_use(test, test_one.id).slot.switch_state != FLYT_SWITCH_SWITCHED)
         test_node_run(test, 10);
     big.first_group = 2;
@@ -629,8 +627,7 @@ static void test_restart_with_a_lower_limit(void **state)
     small.memory_bytes = 64 * MIB;
     test_node_grant(test, &small);
     assert_int_equal(kill(pid, SIGCONT), 0);
-    while (!flyt_node_server_find(&test->node, program.session_id))
-        test_node_run(test, 10);
+    test_node_until_back(test, &program);
     assert_int_equal(test_node_use(test, test_one.id).slot.memory_bytes, 64 * MIB);
     char refused[16];
     snprintf(refused, sizeof refused, "%d", -ENOMEM);
@@ -655,6 +652,7 @@ static void test_restart_in_the_middle_of_an_end(void **state)
     test_node_remove(test, test_one.id);
     assert_int_equal(kill(pid, SIGCONT), 0);
     assert_string_equal(test_program_ask(test, &program, NULL), "gone");
+    test_node_end_rejoining(test);
     test_node_until(test, test_node_is_removed, NULL, "the answer");
     assert_int_equal(test->removal.order, FLYT_STATUS_OK);
     assert_null(flyt_node_allocation_find(&test->node, test_one.id));
@@ -669,6 +667,7 @@ static void test_restart_lets_programs_wait(void **state)
     struct test_wish single = test_one;
 
     single.sessions_max = 1;
+    test->settings.rejoin_ms = 500;
     test_node_grant(test, &single);
     struct test_program program = test_node_enter(test, &single);
     pid_t pid = restart_without(test, &program);
@@ -711,8 +710,7 @@ static void test_restart_without_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_false(has_come);
     assert_true(turns < TURNS_MAX);
-    while (!flyt_node_server_find(&test->node, program.session_id))
-        test_node_run(test, 10);
+    test_node_until_back(test, &program);
     assert_int_equal(flyt_node_server_find(&test->node, program.session_id)->pid, pid);
     close(program.fd);
 }
@@ -737,8 +735,7 @@ static void test_restart_harms_nobody(void **state)
     test_node_start(test);
     assert_memory_equal(key, test->node.state.node_key, sizeof key);
     assert_true(test->node.is_rejoining);
-    while (!flyt_node_server_find(&test->node, stays.session_id))
-        test_node_run(test, 10);
+    test_node_until_back(test, &stays);
     /* It is told to send its memory again, for there was no descriptor store. */
     struct flyt_node_server *server = flyt_node_server_find(&test->node, stays.session_id);
     assert_string_equal(server->ticket.program, "test_program");
@@ -747,8 +744,7 @@ static void test_restart_harms_nobody(void **state)
     while (!server->extents.count)
         test_node_run(test, 10);
     assert_int_equal(server->extents.bytes, 4 * MIB);
-    while (test->node.is_rejoining)
-        test_node_run(test, 20);
+    test_node_end_rejoining(test);
     /* The one that died meanwhile is no longer charged, and the limit still holds for both. */
     assert_int_equal(test_node_used_bytes(test, &test_one), 64 * MIB);
     assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
@@ -787,8 +783,7 @@ static void test_orphans_and_strangers(void **state)
     assert_int_equal(flyt_node_state_write(test->folder, &kept, NULL, 0, &err), 0);
     flyt_node_state_fini(&kept);
     test_node_start(test);
-    while (!flyt_node_server_find(&test->node, program.session_id))
-        test_node_run(test, 10);
+    test_node_until_back(test, &program);
     assert_int_equal(flyt_node_allocation_find(&test->node, test_one.id)->now.state, FLYT_ALLOCATION_ORPHAN);
     /* The cluster manager takes it in. */
     test_node_grant(test, &test_one);

@@ -312,6 +312,7 @@ static void test_the_target_fails(void **state)
     struct test_program programs[2];
 
     test_migration_enter(nodes->from, programs, 2);
+    nodes->to->settings.kill_grace_ms = TEST_GRACE_MS;
     for (unsigned i = 0; i < sizeof failures / sizeof failures[0]; i++) {
         test_node_make_fail(nodes->to, failures[i].node_points, failures[i].server_points);
         order(nodes, false);
@@ -357,7 +358,9 @@ static void test_the_target_is_restarted(void **state)
     switch_both(nodes, programs, 2);
     test_node_come_back(nodes->to, &test_one, &programs[0]);
     restart(nodes->to);
+    test_node_until_back(nodes->to, &programs[0]);
     test_program_say(nodes->to, &programs[0], "go_on", "0");
+    test_node_end_rejoining(nodes->to);
     assert_int_equal(test_receive_until(nodes->to, FLYT_MIGRATION_DONE).session_count, 1);
     test_program_say(nodes->to, &programs[0], "read 1", "4711");
     assert_int_equal(test_node_try_to_come(nodes->to, &test_one, &programs[1]), FLYT_HANDSHAKE_NO_SESSION);

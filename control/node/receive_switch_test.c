@@ -183,7 +183,6 @@ static void test_an_earlier_attempt_lingers(void **state)
     struct test_source sources[3];
     const unsigned two = 2;
 
-    test->settings.kill_grace_ms = TEST_LONG_MS;
     test_receive_begin(test);
     sources[0] = test_source_new(0x100, 0);
     test_source_arrive(test, &sources[0]);
@@ -247,11 +246,6 @@ static void restart(struct test_node *test)
     test_node_start(test);
 }
 
-static bool is_settled(struct test_node *test, void *unused)
-{
-    return !test->node.is_rejoining;
-}
-
 static void test_a_restart_before_switch(void **state)
 {
     struct test_node *test = *state;
@@ -283,6 +277,7 @@ static void test_a_restart_before_clients(void **state)
     assert_int_equal(test_receive_switch(test, 1).status, FLYT_STATUS_OK);
     assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
     assert_int_equal(flyt_node_receive_cancel(test_received(test), "too late"), -EALREADY);
+    test_node_end_rejoining(test);
     test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE, "before a program had come");
     test_source_leave(&source);
 }
@@ -298,8 +293,9 @@ static void test_a_restart_with_a_client(void **state)
     test_receive_must_switch(test, 2);
     test_source_go_on(test, &sources[0], &program);
     restart(test);
+    test_node_until_back(test, &program);
     test_program_say(test, &program, "go_on", "0");
-    test_node_until(test, is_settled, NULL, "nobody can come back any more");
+    test_node_end_rejoining(test);
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);
     assert_int_equal(test_received(test)->lost_count, 1);
     assert_null(test->node.state.receiving);
@@ -353,6 +349,8 @@ static void test_the_end_is_not_written(void **state)
     test_node_make_fail(test, NULL, NULL);
     restart(test);
     assert_int_equal(test_received(test)->phase, FLYT_MIGRATION_SWITCHING);
+    test_node_until_back(test, &program);
+    test_node_end_rejoining(test);
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);
     test_source_leave(&source);
     test_node_leave(test, &test_one, &program, 1);

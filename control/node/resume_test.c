@@ -154,7 +154,6 @@ static void test_it_has_what_its_vm_has_by_then(void **state)
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     lose(test, &program);
     /* Below what it has: refused at once, because nobody has anything to give back. */
-    test->settings.limit_wait_ms = TEST_LONG_MS;
     wish.revision = 2;
     wish.memory_bytes = 4 * MIB;
     assert_int_equal(test_node_order(test, &wish).status, FLYT_STATUS_IN_USE);
@@ -203,7 +202,6 @@ static void test_it_is_given_as_fast_as_a_server_takes_it(void **state)
     struct test_node *test = *state;
     char last_memory[128];
 
-    test->node.resume_ms = TEST_LONG_MS;
     test_node_grant(test, &test_one);
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extents 400 0 65536", "0");
@@ -289,18 +287,6 @@ static void test_its_place_stays(void **state)
     test_node_leave(test, &test_other, &late, 1);
 }
 
-static bool is_served(struct test_node *test, void *user)
-{
-    const struct test_program *program = user;
-
-    return flyt_node_server_find(&test->node, program->session_id) != NULL;
-}
-
-static bool is_rejoining_over(struct test_node *test, void *unused)
-{
-    return !test->node.is_rejoining;
-}
-
 /* A server that has come back after the node manager's restart is lost, while others may still come back. */
 static void test_one_that_came_back_after_a_restart(void **state)
 {
@@ -313,12 +299,11 @@ static void test_one_that_came_back_after_a_restart(void **state)
     strcpy(memory, test_program_ask(test, &program, "memory 1"));
     test_node_stop(test);
     test_node_start(test);
-    test->node.resume_ms = TEST_LONG_MS;
-    test_node_until(test, is_served, &program, "the server comes back");
+    test_node_until_back(test, &program);
     test_node_until(test, has_an_extent, &program, "it brings its memory");
     lose(test, &program);
     assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
-    test_node_until(test, is_rejoining_over, NULL, "nobody may come back any more");
+    test_node_end_rejoining(test);
     assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
     come_back(test, &test_one, &program);
     test_program_say(test, &program, "memory 1", memory);
@@ -405,7 +390,6 @@ static bool has_memory_elsewhere(struct test_node *test, void *program)
 static struct flyt_node_server *give_ahead(struct test_node *test, struct test_program *program)
 {
     test_node_grant(test, &test_one);
-    test->node.resume_ms = TEST_LONG_MS;
     *program = test_node_enter(test, &test_one);
     test_program_say(test, program, "extent 1 0 8388608", "0");
     test_program_say(test, program, "record 12 11 10 9", "0");
@@ -455,9 +439,9 @@ static void test_who_was_given_memory_dies(void **state)
     give_ahead(test, &program);
     struct test_program again = come_early(test, &program, kill_both);
     close(program.fd);
-    for (unsigned i = 0; i < 100 && again.status == FLYT_HANDSHAKE_BUSY; i++) {
-        const struct flyt_credentials own = test_node_credentials(&test_one);
-        again = test_node_resume(test, &own, program.token, false);
+    if (again.status == FLYT_HANDSHAKE_BUSY) {
+        again = program;
+        test_node_come_back(test, &test_one, &again);
     }
     assert_int_equal(again.status, FLYT_HANDSHAKE_OK);
     test_program_say(test, &again, "resumed", "1 1");
@@ -504,6 +488,7 @@ static void test_it_is_ended_after_its_memory_was_given(void **state)
     struct test_program program;
 
     give_ahead(test, &program);
+    test->settings.kill_grace_ms = TEST_GRACE_MS;
     end_it(test, test_node_server(test, &program));
     test_node_until_empty(test, &test_one);
     test_node_until(test, has_no_taker, NULL, "nobody has its memory");
@@ -528,7 +513,7 @@ static void test_the_node_manager_ends_after_memory_was_given(void **state)
     assert_int_equal(fcntl(fd, F_GETFD), -1);
     close(program.fd);
     test_node_start(test);
-    test_node_until(test, is_rejoining_over, NULL, "nobody may come back any more");
+    test_node_end_rejoining(test);
     is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "not there");
     test_node_until_warm(test);
 }
@@ -540,7 +525,6 @@ static void test_a_client_that_comes_early(void **state)
     char memory[128];
 
     test_node_grant(test, &test_one);
-    test->node.resume_ms = TEST_LONG_MS;
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     test_program_say(test, &program, "record 12 11 10 9", "0");
@@ -563,7 +547,6 @@ static void test_a_client_that_knows_first(void **state)
     struct test_node *test = *state;
 
     test_node_grant(test, &test_one);
-    test->node.resume_ms = TEST_LONG_MS;
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     test_program_say(test, &program, "replaceable 1", "0");
@@ -579,7 +562,6 @@ static void test_its_session_is_ended_while_a_client_is_held(void **state)
     struct test_node *test = *state;
 
     test_node_grant(test, &test_one);
-    test->node.resume_ms = TEST_LONG_MS;
     struct test_program program = test_node_enter(test, &test_one);
     hang_up(test, &program);
     struct test_program again = come_early(test, &program, end_it);
@@ -596,7 +578,6 @@ static void test_its_replacement_is_measured(void **state)
     struct test_node *test = *state;
 
     test_node_grant(test, &test_one);
-    test->node.resume_ms = TEST_LONG_MS;
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     hang_up(test, &program);
@@ -704,7 +685,6 @@ static void test_it_is_ended_while_it_waits(void **state)
     struct test_node *test = *state;
 
     test_node_grant(test, &test_one);
-    test->node.resume_ms = TEST_LONG_MS;
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     lose(test, &program);
@@ -729,7 +709,6 @@ static void test_it_is_ended_while_it_is_given(void **state)
     struct flyt_error err;
     int ends[2];
 
-    test->node.resume_ms = TEST_LONG_MS;
     test_node_grant(test, &test_one);
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extents 400 0 65536", "0");
@@ -758,7 +737,6 @@ static void test_a_server_that_dies_before_it_is_whole_again(void **state)
     struct test_node *test = *state;
 
     test_node_grant(test, &test_one);
-    test->node.resume_ms = TEST_LONG_MS;
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     lose(test, &program);
@@ -776,7 +754,6 @@ static void test_other_ends_are_ends(void **state)
     struct test_node *test = *state;
 
     test_node_grant(test, &test_one);
-    test->node.resume_ms = TEST_LONG_MS;
     struct test_program program = test_node_enter(test, &test_one); /* it never said that it is */
     test_program_say(test, &program, "die", "gone");
     close(program.fd);
@@ -797,6 +774,7 @@ static void test_other_ends_are_ends(void **state)
         test_program_say(test, &program, "replaceable 1", "0");
         if (is_stubborn)
             test_program_say(test, &program, "stubborn", "0");
+        test->settings.kill_grace_ms = is_stubborn ? TEST_GRACE_MS : TEST_LONG_MS;
         flyt_node_server_end(flyt_node_server_find(&test->node, program.session_id), "by will");
         test_node_until(test, is_not_served, &program, "the end of one that was told to end");
         assert_true(test_node_is_empty(test, (void *)&test_one));
@@ -833,7 +811,6 @@ static void test_a_neighbours_fault(void **state)
 
     test_node_grant(test, &test_one);
     test_node_grant(test, &test_other);
-    test->node.resume_ms = TEST_LONG_MS;
     struct test_program culprit = test_node_enter(test, &test_one), busy = test_node_enter(test, &test_one),
                         firm = test_node_enter(test, &test_one);
     struct test_program told = test_node_enter(test, &test_other), silent = test_node_enter(test, &test_other);
@@ -872,7 +849,6 @@ static void test_a_fault_of_nobody_known(void **state)
     struct test_node *test = *state;
 
     test_node_grant(test, &test_one);
-    test->node.resume_ms = TEST_LONG_MS;
     struct test_program first = test_node_enter(test, &test_one), second = test_node_enter(test, &test_one);
     make_replaceable(test, &first);
     make_replaceable(test, &second);
@@ -889,7 +865,6 @@ static void test_the_node_manager_ends(void **state)
     struct test_node *test = *state;
 
     test_node_grant(test, &test_one);
-    test->node.resume_ms = TEST_LONG_MS;
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     lose(test, &program);

@@ -249,6 +249,8 @@ static void test_restart_keeps_the_token(void **state)
     test_node_until(test, has_token, NULL, "the token that a server brings");
     assert_int_equal(fstat(flyt_turns_fd(turns_of(test, 0)), &after), 0);
     assert_int_equal(before.st_ino, after.st_ino);
+    test_node_until_back(test, &first);
+    test_node_end_rejoining(test);
     struct test_program second = test_node_enter(test, &other);
     expect_share(test, &second, "active", 3, turns_of(test, 0));
     expect_tenant(test, &one);
@@ -262,8 +264,9 @@ static void test_restart_keeps_the_token(void **state)
     wish.minimum_pct = 70;
     wish.priority = 4;
     test_node_grant(test, &wish);
-    while (test->node.is_rejoining)
-        test_node_run(test, 20);
+    test_node_until_back(test, &first);
+    test_node_until_back(test, &second);
+    test_node_end_rejoining(test);
     expect_share(test, &first, "active", 0, turns_of(test, 0));
     expect_share(test, &second, "active", 4, turns_of(test, 0));
     expect_tenant(test, &one);

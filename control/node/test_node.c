@@ -27,7 +27,7 @@
 #include "rpc/transport/listen.h"
 #include "rpc/transport/message.h"
 
-enum { PATIENCE_MS = 10000, STEP_US = 20000, TRIES_MAX = 500 };
+enum { PATIENCE_MS = 60000, STEP_US = 20000 };
 
 const struct test_wish test_one = {.id = 0x11,
                                    .revision = 1,
@@ -80,9 +80,9 @@ struct test_node *test_node_new(void)
     test->settings.name = strdup("testnode");
     test->settings.software_gpus = 2;
     test->settings.software_memory_bytes = 1 << 30;
-    test->settings.kill_grace_ms = 200;
-    test->settings.rejoin_ms = 3000;
-    test->settings.limit_wait_ms = 300;
+    test->settings.kill_grace_ms = TEST_LONG_MS;
+    test->settings.rejoin_ms = TEST_LONG_MS;
+    test->settings.limit_wait_ms = TEST_LONG_MS;
     test->settings.listen.items[0] = strdup("tcp://127.0.0.1:0");
     assert_true(sd_event_new(&test->event) >= 0);
     return test;
@@ -97,6 +97,7 @@ void test_node_start(struct test_node *test)
     memset(&test->node, 0, sizeof test->node);
     if (flyt_node_init(&test->node, test->event, NULL, &test->settings, &none, &hooks, &err))
         fail_msg("the node does not start: %s", err.text);
+    test->node.resume_ms = test->node.switch_ms = TEST_LONG_MS;
 }
 
 void test_node_stop(struct test_node *test)
@@ -122,7 +123,7 @@ void test_node_until(struct test_node *test, bool (*holds)(struct test_node *tes
 
     while (!holds(test, user)) {
         if (flyt_clock_ms() > end_ms)
-            fail_msg("not within ten seconds: %s", what);
+            fail_msg("not within %d s: %s", PATIENCE_MS / 1000, what);
         assert_true(sd_event_run(test->event, STEP_US) >= 0);
     }
 }
@@ -367,7 +368,7 @@ static struct test_program knock(struct test_node *test, const struct flyt_crede
         args.token.token_val = (char *)token;
         args.token.token_len = FLYT_TOKEN_BYTES;
     }
-    assert_int_equal(flyt_connect(test->node.listen_urls[0], 2000, &err, &program.fd), 0);
+    assert_int_equal(flyt_connect(test->node.listen_urls[0], PATIENCE_MS, &err, &program.fd), 0);
     send_handshake(program.fd, &args, hash);
     read_answer(test, program.fd, &res);
     if (res.status == FLYT_HANDSHAKE_CHALLENGE)
@@ -443,9 +444,10 @@ flyt_handshake_status test_node_try_to_come(struct test_node *test, const struct
 
 void test_node_come_back(struct test_node *test, const struct test_wish *wish, struct test_program *program)
 {
+    uint64_t end_ms = flyt_clock_ms() + PATIENCE_MS;
     struct test_program again = come(test, wish, program);
 
-    for (unsigned i = 0; i < TRIES_MAX && again.status == FLYT_HANDSHAKE_BUSY; i++) {
+    while (again.status == FLYT_HANDSHAKE_BUSY && flyt_clock_ms() < end_ms) {
         test_node_run(test, STEP_US / 1000);
         again = come(test, wish, program);
     }
@@ -487,6 +489,28 @@ void test_program_say(struct test_node *test, struct test_program *program, cons
 struct flyt_node_server *test_node_server(struct test_node *test, const struct test_program *program)
 {
     return flyt_node_server_find(&test->node, program->session_id);
+}
+
+static bool is_back(struct test_node *test, void *program)
+{
+    return test_node_server(test, program);
+}
+
+void test_node_until_back(struct test_node *test, const struct test_program *program)
+{
+    test_node_until(test, is_back, (void *)program, "the server comes back");
+}
+
+static bool is_rejoining_over(struct test_node *test, void *unused)
+{
+    return !test->node.is_rejoining;
+}
+
+void test_node_end_rejoining(struct test_node *test)
+{
+    if (test->node.is_rejoining)
+        assert_true(sd_event_source_set_time_relative(test->node.rejoin_timer, 0) >= 0);
+    test_node_until(test, is_rejoining_over, NULL, "nobody may come back any more");
 }
 
 bool test_node_is_away(struct test_node *test, void *program)

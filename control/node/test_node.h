@@ -1,6 +1,7 @@
 /*
  * For tests: a node manager on a loop of the test's own, in a folder of its own, with fake servers (fake_server.c); and
- * programs that connect to it. Everything waits by running the loop, for ten seconds at most.
+ * programs that connect to it. Everything waits by running the loop, for a minute at most. Nothing ends by time, unless
+ * a test says so: machines may be slow.
  */
 #ifndef FLYT_NODE_TEST_NODE_H
 #define FLYT_NODE_TEST_NODE_H
@@ -15,7 +16,11 @@
 
 #define MIB (1ull << 20)
 
-enum { TEST_LONG_MS = 600000 }; /* nobody waits so long */
+enum {
+    TEST_LONG_MS = 600000, /* nobody waits so long: kill_grace, rejoin, limit_wait, and the node's resume_ms and
+                              switch_ms, if a test does not set them otherwise */
+    TEST_GRACE_MS = 200,   /* kill_grace where a server hears nothing, and is to be killed */
+};
 
 /* What came of an order. `order` is -1 as long as there is no answer. */
 struct test_outcome {
@@ -45,7 +50,7 @@ void test_node_free(struct test_node *test);
 /* Runs the loop until the condition holds, or fails the test. */
 void test_node_until(struct test_node *test, bool (*holds)(struct test_node *test, void *user), void *user,
                      const char *what);
-/* Runs the loop until fd has something to read. False: ten seconds have passed. */
+/* Runs the loop until fd has something to read. False: a minute has passed. */
 bool test_node_readable(struct test_node *test, int fd);
 /* Runs it for so long. */
 void test_node_run(struct test_node *test, unsigned ms);
@@ -110,6 +115,9 @@ const char *test_program_ask(struct test_node *test, struct test_program *progra
 void test_program_say(struct test_node *test, struct test_program *program, const char *line, const char *answer);
 /* The server that has its session; NULL: none. */
 struct flyt_node_server *test_node_server(struct test_node *test, const struct test_program *program);
+/* After a restart: runs the loop until the program's server has come back; no other one comes any more. */
+void test_node_until_back(struct test_node *test, const struct test_program *program);
+void test_node_end_rejoining(struct test_node *test);
 /* For test_node_until: whether the session of a struct test_program waits without a process; whether a struct
  * test_wish's allocation has no session, or is not there. */
 bool test_node_is_away(struct test_node *test, void *program);
