@@ -111,6 +111,8 @@ static CUresult make_batch(struct flyt_copier *copier, unsigned i)
         result = driver_of(copier)->cuEventCreate(&batch->hashed, CU_EVENT_DEFAULT);
     if (result == CUDA_SUCCESS)
         result = driver_of(copier)->cuEventCreate(&batch->end, CU_EVENT_DISABLE_TIMING);
+    batch->batch.begin = batch->begin;
+    batch->batch.hashed = batch->hashed;
     batch->ranges = calloc(copier->pages_max, sizeof *batch->ranges);
     batch->parts = calloc(copier->pages_max, sizeof *batch->parts);
     return result == CUDA_SUCCESS && (!batch->ranges || !batch->parts) ? CUDA_ERROR_OUT_OF_MEMORY : result;
@@ -417,16 +419,37 @@ static void take_copy(struct flyt_copier *copier, struct flyt_copier_batch *batc
     copier->sink->take(copier, batch);
 }
 
+/* No SM is at the batch any more: the program has lost that time. */
+static CUresult count_batch(struct flyt_copier *copier, struct flyt_copier_batch *batch)
+{
+    float took_ms = 0;
+    CUresult result = driver_of(copier)->cuEventElapsedTime(&took_ms, batch->begin, batch->hashed);
+    batch->is_counted = result == CUDA_SUCCESS;
+    if (batch->is_counted)
+        flyt_throttle_take(&copier->throttle, batch->kind, batch->pages_count, (uint64_t)((double)took_ms * 1e6),
+                           copier->device->session->clock_ns());
+    return result;
+}
+
+/* Whether SMs may be at what was given to the GPU last. Before that, they are at nothing. */
+static bool is_at_work(struct flyt_copier *copier)
+{
+    struct flyt_copier_batch *last = &copier->batches[(copier->first + copier->count - 1) % FLYT_COPIER_BATCHES];
+    if (!copier->count || last->is_counted)
+        return false;
+    /* What fails here fails again when its end is taken. */
+    return last->has_failed || is_ahead(copier, last->hashed) || count_batch(copier, last) != CUDA_SUCCESS;
+}
+
 /* The first batch on the GPU has ended. */
 static int take(struct flyt_copier *copier, struct flyt_error *err)
 {
     struct flyt_session *session = copier->device->session;
     struct flyt_copier_batch *batch = pop(copier);
-    float took_ms = 0;
-    uint64_t before_ns = session->clock_ns();
     CUresult result = batch->has_failed ? CUDA_ERROR_UNKNOWN : driver_of(copier)->cuEventQuery(batch->end);
-    if (result == CUDA_SUCCESS)
-        result = driver_of(copier)->cuEventElapsedTime(&took_ms, batch->begin, batch->hashed);
+    if (result == CUDA_SUCCESS && !batch->is_counted)
+        result = count_batch(copier, batch);
+    uint64_t before_ns = session->clock_ns();
     if (result == CUDA_SUCCESS)
         result = flyt_page_batch_finish(&batch->batch);
     if (result != CUDA_SUCCESS) {
@@ -439,10 +462,11 @@ static int take(struct flyt_copier *copier, struct flyt_error *err)
         take_copy(copier, batch);
     else if (copier->step == FLYT_COPIER_LOOKS)
         status = take_look(copier, batch);
-    /* The program has lost the GPU's time, and that of this thread. */
+    /* The program has lost this thread's time, too. */
     uint64_t now_ns = session->clock_ns();
-    flyt_throttle_take(&copier->throttle, batch->kind, batch->pages_count,
-                       (uint64_t)((double)took_ms * 1e6) + now_ns - before_ns, now_ns);
+    flyt_throttle_take(&copier->throttle,
+                       batch->kind == FLYT_THROTTLE_COPY ? FLYT_THROTTLE_COPY_RESULTS : FLYT_THROTTLE_LOOK_RESULTS,
+                       batch->pages_count, now_ns - before_ns, now_ns);
     return status ? flyt_error_set(err, status, "device %u: out of host memory", copier->device->ordinal) : 0;
 }
 
@@ -495,18 +519,14 @@ static void fill_copy(struct flyt_copier *copier, struct flyt_copier_batch *batc
 static int submit(struct flyt_copier *copier, struct flyt_copier_batch *batch, struct flyt_error *err)
 {
     const struct flyt_driver *driver = driver_of(copier);
-    unsigned sms = copier->partition->sm_count;
-    CUresult result = driver->cuEventRecord(batch->begin, copier->cu_stream);
     const bool is_copy = batch->kind == FLYT_THROTTLE_COPY;
-    if (result == CUDA_SUCCESS && !is_copy)
-        result = flyt_page_batch_look(&batch->batch, batch->ranges, batch->range_count, sms, copier->cu_stream);
-    else if (result == CUDA_SUCCESS)
-        result = copier->sink->copy(copier, batch);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuEventRecord(batch->hashed, copier->cu_stream);
+    CUresult result = is_copy ? copier->sink->copy(copier, batch)
+                              : flyt_page_batch_look(&batch->batch, batch->ranges, batch->range_count,
+                                                     copier->partition->sm_count, copier->cu_stream);
     if (result == CUDA_SUCCESS && is_copy && copier->sink->fetch)
         result = copier->sink->fetch(copier, batch);
     batch->has_failed = result != CUDA_SUCCESS;
+    batch->is_counted = false;
     CUresult end = driver->cuEventRecord(batch->end, copier->cu_stream);
     if (end == CUDA_SUCCESS)
         copier->device->copying_count = ++copier->count;
@@ -521,7 +541,8 @@ void flyt_copier_watch(struct flyt_copier *copier, uint64_t now_ns)
         copier->busy_ns = now_ns;
 }
 
-static bool may_begin(struct flyt_copier *copier, bool is_unhindered, uint64_t now_ns)
+/* is_hindered: the program uses the GPU. */
+static bool may_begin(struct flyt_copier *copier, bool is_hindered)
 {
     struct flyt_device *device = copier->device;
     if (copier->step != FLYT_COPIER_LOOKS && copier->step != FLYT_COPIER_COPIES)
@@ -530,7 +551,8 @@ static bool may_begin(struct flyt_copier *copier, bool is_unhindered, uint64_t n
         return false;
     if (copier->step == FLYT_COPIER_COPIES && !copier->sink->room_pages(copier))
         return false;
-    if (!is_unhindered && (copier->count || !flyt_throttle_is_open(&copier->throttle, now_ns)))
+    if (is_hindered &&
+        (is_at_work(copier) || !flyt_throttle_is_open(&copier->throttle, copier->device->session->clock_ns())))
         return false;
     return !device->turn.is_closed || device->turn.is_suspended || flyt_turn_ask(device);
 }
@@ -561,7 +583,7 @@ static int begin_batch(struct flyt_copier *copier, bool *ret_is_more, struct fly
 int flyt_copier_advance(struct flyt_copier *copier, struct flyt_error *err)
 {
     uint64_t now_ns = copier->device->session->clock_ns();
-    bool is_unhindered = copier->is_last || now_ns - copier->busy_ns >= FLYT_COPIER_QUIET_NS, is_more = true;
+    bool is_hindered = !copier->is_last && now_ns - copier->busy_ns < FLYT_COPIER_QUIET_NS, is_more = true;
     CUresult result = flyt_device_use(copier->device);
     int status = result == CUDA_SUCCESS ? 0 : fail(copier, err, result, "its context cannot be used");
     while (!status && copier->count && !is_ahead(copier, copier->batches[copier->first].end))
@@ -571,7 +593,9 @@ int flyt_copier_advance(struct flyt_copier *copier, struct flyt_error *err)
         if (result != CUDA_SUCCESS)
             status = fail(copier, err, result, "its new SMs cannot be used");
     }
-    while (!status && is_more && may_begin(copier, is_unhindered, now_ns))
+    if (!is_hindered)
+        flyt_throttle_forgive(&copier->throttle);
+    while (!status && is_more && may_begin(copier, is_hindered))
         status = begin_batch(copier, &is_more, err);
     if (!status && copier->step == FLYT_COPIER_STOPS && !copier->count && !copier->on_way_count)
         copier->step = FLYT_COPIER_ENDED;

@@ -5,9 +5,10 @@
  * own on the SMs that the device has: it follows when these change, and the SMs that were left are not told as vacated
  * before its last batch there has ended.
  *
- * While the program runs batches are small, one at a time, and throttle.h says when the next may begin, unless nothing
- * of the session was on this GPU for FLYT_COPIER_QUIET_NS. The gate of turn.h is passed like by any work; only
- * suspended VMs are copied all the same.
+ * While the program runs batches are small, and throttle.h says when the next may begin, when no SM is at the one
+ * before any more (what that has copied may still be fetched, which takes none): unless nothing of the session was on
+ * this GPU for FLYT_COPIER_QUIET_NS. The gate of turn.h is passed like by any work; only suspended VMs are copied all
+ * the same.
  *
  * Extents enter the table of pages when a round begins, if their place is there and they have been cleared; they leave
  * it when they are about to be given back. The hash memory, 4 MiB, and for an image 32 MiB for copies on their way, is
@@ -56,8 +57,9 @@ struct flyt_copier_batch {
     uint32_t zero_count;
     uint64_t copies;                  /* device memory for them, where the sink wants them one behind the other */
     struct flyt_writing_piece *piece; /* what they become */
-    CUevent begin, hashed, end;
-    bool has_failed; /* the driver refused a part of it: no results */
+    CUevent begin, hashed, end;       /* begin, hashed: of what takes SMs; fetching what was copied comes behind that */
+    bool is_counted;                  /* what takes SMs is seen to have ended, and the throttle knows */
+    bool has_failed;                  /* the driver refused a part of it: no results */
 };
 
 enum flyt_copier_step { FLYT_COPIER_ENDED, FLYT_COPIER_LOOKS, FLYT_COPIER_COPIES, FLYT_COPIER_STOPS };

@@ -153,6 +153,11 @@ static CUresult launch(struct flyt_page_batch *batch, unsigned sms_count, CUstre
                                                  cu_stream, params, NULL);
 }
 
+static CUresult record(const struct flyt_page_batch *batch, CUevent event)
+{
+    return event ? batch->hasher->driver->cuEventRecord(event, batch->cu_stream) : CUDA_SUCCESS;
+}
+
 /* The kernel between its input and its results. */
 static CUresult submit_kernel(struct flyt_page_batch *batch, unsigned sms_count)
 {
@@ -161,7 +166,11 @@ static CUresult submit_kernel(struct flyt_page_batch *batch, unsigned sms_count)
     CUresult result = driver->cuMemcpyHtoDAsync(batch->device_memory + addresses_offset(batch), addresses_of(batch),
                                                 batch->pages_count * sizeof(uint64_t), batch->cu_stream);
     if (result == CUDA_SUCCESS)
+        result = record(batch, batch->begin);
+    if (result == CUDA_SUCCESS)
         result = launch(batch, sms_count, batch->cu_stream);
+    if (result == CUDA_SUCCESS)
+        result = record(batch, batch->hashed);
     if (result == CUDA_SUCCESS)
         result = driver->cuMemcpyDtoHAsync(hashes_of(batch), hashes, batch->pages_count * sizeof *hashes_of(batch),
                                            batch->cu_stream);
@@ -195,13 +204,13 @@ static bool has_copies(const struct flyt_page_batch *batch)
 /* The copies, if any: hashed when it is finished. */
 static CUresult submit_native(struct flyt_page_batch *batch)
 {
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = record(batch, batch->begin);
     for (uint32_t n = 0, count; has_copies(batch) && n < batch->pages_count && result == CUDA_SUCCESS; n += count) {
         count = count_neighbours(batch, n, UINT32_MAX);
         result = batch->hasher->driver->cuMemcpyDtoDAsync(copy_of(batch, n), addresses_of(batch)[n],
                                                           (uint64_t)count * FLYT_PAGE_BYTES, batch->cu_stream);
     }
-    return result;
+    return result == CUDA_SUCCESS ? record(batch, batch->hashed) : result;
 }
 
 static CUresult submit(struct flyt_page_batch *batch, const struct flyt_page_range *ranges, uint32_t range_count,

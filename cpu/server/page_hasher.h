@@ -82,6 +82,9 @@ struct flyt_page_batch {
     bool is_submitted, is_finished;
     CUstream cu_stream;
     void *results; /* page-locked: as the device memory is laid out */
+    /* The caller's, set between init and the first submission: recorded in the stream before and behind what takes SMs,
+     * with nothing else in between. NULL: neither. */
+    CUevent begin, hashed;
 };
 
 /* Device memory of a batch: hashes, addresses, flags. */

@@ -21,5 +21,7 @@ void flyt_throttle_take(struct flyt_throttle *throttle, enum flyt_throttle_kind 
     uint64_t most_ns = *fastest_ps * FLYT_THROTTLE_LONGEST * pages_count / PS_PER_NS;
     if (took_ns > most_ns)
         took_ns = most_ns;
-    throttle->open_ns = now_ns + took_ns * (100 - throttle->share_pct) / throttle->share_pct;
+    if (throttle->open_ns < now_ns)
+        throttle->open_ns = now_ns;
+    throttle->open_ns += took_ns * (100 - throttle->share_pct) / throttle->share_pct;
 }

@@ -78,6 +78,20 @@ static void waiting_counts_little(void **state)
     assert_int_equal(throttle.open_ns, 10ull * SECOND + 4 * 65536 / 1000);
 }
 
+/* What the GPU does of one batch, and this thread of another, may end while a pause lasts: neither is for nothing. */
+static void pauses_come_one_behind_the_other(void **state)
+{
+    struct flyt_throttle throttle;
+    flyt_throttle_init(&throttle, 50);
+    flyt_throttle_take(&throttle, FLYT_THROTTLE_COPY, 1000, 1000, SECOND);
+    flyt_throttle_take(&throttle, FLYT_THROTTLE_COPY_RESULTS, 1000, 300, SECOND + 100);
+    assert_int_equal(throttle.open_ns, SECOND + 1300);
+    flyt_throttle_take(&throttle, FLYT_THROTTLE_COPY, 1000, 1000, SECOND + 1300);
+    assert_int_equal(throttle.open_ns, SECOND + 2300);
+    flyt_throttle_forgive(&throttle);
+    assert_true(flyt_throttle_is_open(&throttle, SECOND + 1300));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -85,6 +99,7 @@ int main(void)
         cmocka_unit_test(nothing_asked_for_is_8_percent),
         cmocka_unit_test(all_is_no_pause),
         cmocka_unit_test(waiting_counts_little),
+        cmocka_unit_test(pauses_come_one_behind_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,7 @@
 #include "cpu/server/copying.h"
 #include "cpu/server/fake_session.h"
 #include "cpu/server/save.h"
+#include "cpu/server/stream.h"
 #include "cpu/server/writing.h"
 #include "rpc/base/fault_point.h"
 
@@ -616,6 +617,73 @@ static void another_one_is_whole(void)
     check_file();
 }
 
+/* ---- what is fetched takes no SM ---- */
+
+static uint64_t fake_ns;
+static bool is_fetch; /* the driver's last command was one */
+static CUevent held;  /* behind the first one, which seems to last; NULL: none yet, or no more */
+
+static uint64_t fake_clock(void)
+{
+    return fake_ns;
+}
+
+static CUresult fetch(void *place, CUdeviceptr address, size_t bytes, CUstream cu_stream)
+{
+    is_fetch = bytes > MIB; /* less is hashed */
+    return cuMemcpyDtoHAsync(place, address, bytes, cu_stream);
+}
+
+static CUresult record(CUevent event, CUstream cu_stream)
+{
+    if (is_fetch && !held)
+        held = event;
+    is_fetch = false;
+    return cuEventRecord(event, cu_stream);
+}
+
+static CUresult query(CUevent event)
+{
+    return event == held ? CUDA_ERROR_NOT_READY : cuEventQuery(event);
+}
+
+/* The program is busy: the next batch waits for its turn, and not for what the one before has copied. */
+static void a_fetch_holds_back_nothing(void **state)
+{
+    struct flyt_device *device = &self.session.devices[0];
+    uint64_t (*clock_ns)(void) = self.session.clock_ns;
+    const struct fake_block *block = fake_session_allocate(0, 64 << 20); /* four batches */
+    fake_session_set(block, 0, 0x01020304, (64 << 20) / 4);
+    fake_session_stand_still();
+    held = NULL;
+    is_fetch = false;
+    fake_ns = clock_ns();
+    self.session.clock_ns = fake_clock;
+    self.driver.cuMemcpyDtoHAsync = fetch;
+    self.driver.cuEventRecord = record;
+    self.driver.cuEventQuery = query;
+    begin(new_file());
+    assert_ok(flyt_device_use(device));
+    assert_ok(flyt_stream_enter(device->legacy));
+    assert_ok(flyt_stream_leave(device->legacy, 1, cuMemsetD8Async(block->address, 1, 64, device->legacy->cu_stream)));
+    for (unsigned i = 0; i < PATIENCE && !(held && device->copying_count == 2); i++) {
+        fake_ns += 10000; /* pauses pass */
+        flyt_copying_advance(&self.session);
+        usleep(20);
+    }
+    assert_non_null(held);
+    assert_int_equal(device->busy_count, 1);
+    assert_int_equal(device->copying_count, 2);
+    assert_int_equal(fake_session_state().copied_bytes, 0);
+    held = NULL;
+    self.session.clock_ns = clock_ns;
+    fake_session_with_cpu(NULL);
+    ADVANCE_UNTIL(flyt_stream_query(device->legacy) == CUDA_SUCCESS);
+    finish();
+    fake_session_end_copying();
+    check_file();
+}
+
 static void a_full_disk_is_said(void **state)
 {
     fake_session_allocate(0, 6 * MIB);
@@ -865,6 +933,7 @@ int main(void)
         CPU(extents_go_and_others_come_in_their_place),
         CPU(an_earlier_image_that_is_of_no_use),
         CPU(building_on_one_is_called_off),
+        CPU(a_fetch_holds_back_nothing),
         CPU(a_full_disk_is_said),
         CPU(a_quota_is_said),
         CPU(a_reader_that_dies_is_said),
