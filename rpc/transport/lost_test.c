@@ -22,6 +22,7 @@
 #include "flyt_signatures.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
+#include "rpc/transport/channel_state.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/listen.h"
 #include "rpc/transport/message.h"
@@ -213,7 +214,7 @@ static void test_handshake_with_something_else(void **state)
 {
     static const char http[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
     static const unsigned char too_long[4] = {0xff, 0xff, 0xff, 0xff};
-    struct flyt_channel_config config = {.handlers = &test_client_handlers, .connect_timeout_ms = 300};
+    struct flyt_channel_config config = {.handlers = &test_client_handlers};
     struct flyt_channel *channel = NULL;
     struct flyt_error err;
 
@@ -224,6 +225,7 @@ static void test_handshake_with_something_else(void **state)
             liar.greeting = too_long;
         start_liar(&liar);
         config.url = liar.url;
+        config.connect_timeout_ms = i == 3 ? 300 : TEST_WAIT_MS;
         int status = flyt_channel_open(&config, &err, &channel);
         assert_int_equal(status, i < 2 ? -EPROTO : i == 2 ? -ECONNREFUSED : -ETIMEDOUT);
         assert_non_null(strstr(err.text, liar.url));
@@ -336,7 +338,7 @@ static void test_closing_wakes_callers(void **state)
     test_client_open(&client, peer->url);
     struct victim victim = {.channel = client.channel};
     pthread_create(&thread, NULL, suffer, &victim);
-    usleep(50000);
+    test_client_wait(&client, &peer->call_count, 1);
     pthread_create(&closer, NULL, close_channel, client.channel);
     pthread_join(thread, NULL);
     assert_int_equal(victim.status, FLYT_CHANNEL_LOST);
@@ -380,7 +382,8 @@ static void test_closing_a_stuck_connection_takes_a_moment(void **state)
     struct victim victim = {.channel = client.channel, .kind = 2, .data = calloc(1, 8 << 20)};
     pthread_t thread;
     pthread_create(&thread, NULL, suffer, &victim); /* blocks in its write */
-    usleep(50000);                                  /* or is about to: either way */
+    TEST_WAIT_UNTIL(atomic_load(&client.channel->gate.begun_count));
+    usleep(50000);
     uint64_t start_ms = flyt_clock_ms();
     flyt_channel_flush(client.channel);
     flyt_channel_close(client.channel);
