@@ -422,7 +422,7 @@ static void test_who_reads_nothing_is_closed(void **state)
     unsigned char call[256];
     size_t bytes = big_call(call, sizeof call, FLYT_VIEW_BYTES_MAX);
 
-    f->door.config.peer.stall_ms = 300;
+    f->door.config.peer.stall_ms = 2000; /* all calls are written by then */
     open_door(f);
     int fd = test_raw_connect(f->door.url);
     for (unsigned i = 0; i < 4; i++)
@@ -506,7 +506,7 @@ static void test_anonymous_connections_are_short(void **state)
 {
     struct fixture *f = *state;
 
-    f->door.config.anonymous_ms = 200;
+    f->door.config.anonymous_ms = 2000; /* one has an identity by then */
     open_door(f);
     int known = test_raw_connect(f->door.url);
     test_run_until(f->event, f->door.side.peer);

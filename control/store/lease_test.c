@@ -707,7 +707,7 @@ static void test_mongodb_takeover(void **state)
 static void test_own_clock_is_boottime(void **state)
 {
     char folder[PATH_MAX], uri[PATH_MAX + 64];
-    struct flyt_lease_config config = {.holder = "a", .address = "", .lease_ms = 1000, .renew_ms = 100};
+    struct flyt_lease_config config = {.holder = "a", .address = "", .lease_ms = 60000, .renew_ms = 1000};
     struct flyt_lease *lease;
 
     test_folder_make(folder);

@@ -472,7 +472,7 @@ static void a_busy_program_is_spared(void **state)
                                 cuMemsetD8Async(self.blocks[0].address, 1, 64, device->legacy->cu_stream)));
     assert_int_equal(device->busy_count, 1);
     uint64_t copied = 0;
-    for (unsigned i = 0; i < 100000 && !copied; i++) {
+    for (unsigned i = 0; i < PATIENCE && !copied; i++) {
         fake_ns++; /* not so long as the pause */
         flyt_copying_advance(&self.session);
         copied = fake_session_state().copied_bytes;
