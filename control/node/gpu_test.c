@@ -61,7 +61,7 @@ static void test_nvml(void **state)
     assert_string_equal(gpus.items[0].type, "NVIDIA H200");
     assert_true(gpus.items[0].memory_bytes == 150754820096ull);
     flyt_node_nvml_measure(nvml, &gpus, NULL, NULL);
-    for (unsigned i = 0; i < 500 && !gpus.items[1].busy_pct; i++)
+    for (unsigned i = 0; i < 3000 && !gpus.items[1].busy_pct; i++)
         run(event, 10);
     assert_int_equal(gpus.items[1].busy_pct, 41);
     assert_int_equal(gpus.items[1].used_bytes, 1001);
@@ -70,7 +70,7 @@ static void test_nvml(void **state)
     assert_int_equal(gpus.items[1].power_w, 0); /* it does not tell */
     setenv("FLYT_FAKE_NVML", "lost", 1);
     flyt_node_nvml_measure(nvml, &gpus, NULL, NULL);
-    for (unsigned i = 0; i < 500 && gpus.items[1].health == FLYT_HEALTH_OK; i++)
+    for (unsigned i = 0; i < 3000 && gpus.items[1].health == FLYT_HEALTH_OK; i++)
         run(event, 10);
     assert_int_equal(gpus.items[1].health, FLYT_HEALTH_FAILED);
     assert_string_equal(gpus.items[1].health_text, "GPU is lost");
@@ -93,7 +93,7 @@ static void measure_again(struct flyt_node_nvml *nvml, struct flyt_node_gpus *gp
     assert_false(flyt_node_nvml_is_measuring(nvml));
     flyt_node_nvml_measure(nvml, gpus, count, &measured);
     assert_true(flyt_node_nvml_is_measuring(nvml));
-    for (unsigned i = 0; i < 500 && !measured; i++)
+    for (unsigned i = 0; i < 3000 && !measured; i++)
         run(event, 10);
     assert_int_equal(measured, 1);
 }
@@ -267,7 +267,7 @@ static void test_clients_are_ended_through_mps(void **state)
         flyt_node_mps_end_client(&node, pid, pid_fd);
         close(pid_fd);
         pid_t ended = 0;
-        for (unsigned i = 0; i < 1500 && !ended; i++) {
+        for (unsigned i = 0; i < 3000 && !ended; i++) {
             run(test->event, 10);
             ended = waitpid(pid, &status, WNOHANG);
         }

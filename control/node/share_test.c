@@ -65,7 +65,7 @@ static void expect_share(struct test_node *test, struct test_program *program, c
     snprintf(text, sizeof text, "%s %d %ju", state, priority, (uintmax_t)info.st_ino);
     const char *said = test_program_ask(test, program, "share 0");
     /* What it was told may still be on its way. */
-    for (unsigned i = 0; i < 500 && strcmp(said, text) != 0; i++) {
+    for (unsigned i = 0; i < 3000 && strcmp(said, text) != 0; i++) {
         test_node_run(test, 20);
         said = test_program_ask(test, program, "share 0");
     }

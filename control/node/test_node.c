@@ -442,7 +442,8 @@ flyt_handshake_status test_node_try_to_come(struct test_node *test, const struct
     return come(test, wish, program).status;
 }
 
-void test_node_come_back(struct test_node *test, const struct test_wish *wish, struct test_program *program)
+static struct test_program come_until_decided(struct test_node *test, const struct test_wish *wish,
+                                              struct test_program *program)
 {
     uint64_t end_ms = flyt_clock_ms() + PATIENCE_MS;
     struct test_program again = come(test, wish, program);
@@ -451,8 +452,20 @@ void test_node_come_back(struct test_node *test, const struct test_wish *wish, s
         test_node_run(test, STEP_US / 1000);
         again = come(test, wish, program);
     }
+    return again;
+}
+
+void test_node_come_back(struct test_node *test, const struct test_wish *wish, struct test_program *program)
+{
+    struct test_program again = come_until_decided(test, wish, program);
+
     if (again.status != FLYT_HANDSHAKE_OK)
         fail_msg("refused: %s", again.message);
+}
+
+void test_node_come_in_vain(struct test_node *test, const struct test_wish *wish, struct test_program *program)
+{
+    assert_int_equal(come_until_decided(test, wish, program).status, FLYT_HANDSHAKE_NO_SESSION);
 }
 
 const char *test_program_ask(struct test_node *test, struct test_program *program, const char *line)
