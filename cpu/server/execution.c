@@ -111,6 +111,13 @@ void flyt_execution_renumber(struct flyt_session *session, uint64_t sequence)
     flyt_call_record_set(&self->record->completed, sequence);
 }
 
+void flyt_execution_leave(struct flyt_session *session, uint64_t sequence)
+{
+    struct flyt_execution *self = &session->execution;
+    self->has_before = true;
+    self->before = (struct flyt_call_state){sequence, sequence, sequence, flyt_execution_error_count(session)};
+}
+
 CUresult flyt_serve_session_left_at(struct flyt_call *call, const flyt_session_left_at_args *args,
                                     flyt_session_left_at_res *res)
 {

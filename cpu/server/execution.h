@@ -22,7 +22,7 @@ struct flyt_execution {
     uint64_t error_base;           /* errors that were told over other connections than the client's last */
     bool has_points;               /* tests want to end the process somewhere (fault_point.h) */
     bool has_before;               /* of a session that goes on: */
-    struct flyt_call_state before; /* how far its dead server had come */
+    struct flyt_call_state before; /* how far its dead server had come; or this one, when its program was to leave */
 };
 
 /* Makes the record of a session that has its manager, and tells that. Where it cannot be, the session does without. */
@@ -45,6 +45,9 @@ void flyt_execution_end(const struct flyt_call *call);
 /* Writes what is known of all calls already, without asking the GPU. As flyt_page_write: before a reply, and when
  * something has come to its end. */
 void flyt_execution_write(struct flyt_session *session);
+/* The program, which has stopped behind this call, is told to leave, and may not hear it: should it come back, this is
+ * what session_left_at says. Before the connection ends. */
+void flyt_execution_leave(struct flyt_session *session, uint64_t sequence);
 /* As flyt_page_renumber. */
 void flyt_execution_renumber(struct flyt_session *session, uint64_t sequence);
 

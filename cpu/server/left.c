@@ -34,6 +34,7 @@ void flyt_left_begin(struct flyt_session *session, bool is_for_ever)
     session->is_notice_due = false; /* MOVED comes with it, and is the last word */
     atomic_store(&self->left_move_id, self->move_id);
     atomic_store(&self->is_leaving, true);
+    flyt_execution_leave(session, self->sequence);
     if (flyt_fault_point("move.leave") == FLYT_FAULT_NONE)
         return;
     self->is_moved_due = false;

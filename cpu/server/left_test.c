@@ -190,9 +190,25 @@ static void who_is_back_before_its_end_is_seen_is_taken(void **state)
     close(before_fd);
 }
 
+static void expect_left_at(struct moved *self, uint64_t sequence, uint64_t error_count)
+{
+    flyt_session_left_at_res res;
+    uint32_t xid = SEND(self->client, FLYT_SESSION_LEFT_AT, session_left_at, .thread = 1);
+    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_session_left_at_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    assert_int_equal(res.is_known, 1);
+    assert_int_equal(res.begun, sequence);
+    assert_int_equal(res.executed, sequence);
+    assert_int_equal(res.completed, sequence);
+    assert_int_equal(res.error_count, error_count);
+}
+
 static void leaving_fails_where_a_test_wants_it(void **state)
 {
     struct moved *self = *state;
+    flyt_back_call_error error;
+    SEND(self->client, FLYT_MEMORY_FREE, memory_free, .address = 0x200000000000);
+    await_back(self->client, FLYT_BACK_CALL_ERROR, (xdrproc_t)xdr_flyt_back_call_error, &error);
     fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
     fake_move_stop_wholly(self);
     assert_int_equal(flyt_fault_set("move.leave:error"), 0);
@@ -200,7 +216,11 @@ static void leaving_fails_where_a_test_wants_it(void **state)
     fake_move_await_end(self); /* without a word */
     fake_move_expect_left(self);
     const uint64_t sequence = self->client->xid;
-    fake_move_take_back(self);
+    /* It is told what MOVED would have said, as often as it asks, and what it may not have heard. */
+    for (unsigned i = 0; i < 2; i++) {
+        fake_move_take_back(self);
+        expect_left_at(self, sequence, 1);
+    }
     fake_move_go_on_behind(self, sequence);
     fake_move_begin(self, FLYT_SERVER_LINK_MOVE_GIVE);
     fake_move_stop_wholly(self);

@@ -24,8 +24,10 @@ CUresult flyt_resume_permits(struct flyt_session *session, uint32_t procedure)
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_NOT_PERMITTED;
     case FLYT_RESUME_LEFT:
-        return procedure == FLYT_SESSION_IS_WHOLE || procedure == FLYT_SESSION_RESUME_END ? CUDA_SUCCESS
-                                                                                          : CUDA_ERROR_NOT_PERMITTED;
+        return procedure == FLYT_SESSION_IS_WHOLE || procedure == FLYT_SESSION_LEFT_AT ||
+                       procedure == FLYT_SESSION_RESUME_END
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_NOT_PERMITTED;
     case FLYT_RESUME_ENDING:
         if (session->park.dispatched) /* it came before */
             return CUDA_SUCCESS;

@@ -24,9 +24,10 @@
  * opened again when they are needed. The channel connects to the same address with the same credentials and the
  * session's token, for FLYT_CHANNEL_RESUME_MS while nobody answers or the answer is "busy". Where the server had
  * stopped the program it was about to be moved: then FLYT_CHANNEL_STOPPED_MS, and every other time `locate` is asked
- * where. What flyt_channel_info tells stays what the first server said; the new one must have the same session, as many
- * devices, and every procedure that the first had. A protocol error, a `fatal` notice that came before, and closing are
- * never followed by a resumption.
+ * where; a server that is lost on the way was not the last one, and the one that was left may have everything still, as
+ * one that said so (FLYT_BACK_MOVED, below). What flyt_channel_info tells stays what the first server said; the new one
+ * must have the same session, as many devices, and every procedure that the first had. A protocol error, a `fatal`
+ * notice that came before, and closing are never followed by a resumption.
  *
  * A server can stop the program (FLYT_BACK_STOP): from then on a call that has no number yet waits at a gate, until the
  * server lets it go on (FLYT_BACK_GO_ON), or the session goes on elsewhere. What was begun is sent whole: calls with a

@@ -45,6 +45,7 @@ struct resumption {
         unsigned try_count;
     } steps;
     /* Of one try: */
+    bool is_lost;             /* it had a server, which was lost */
     _Atomic(bool) has_failed; /* what the other server has said against it; `failure` is there then */
     _Atomic(bool) is_refused; /* it was a call of the handler's: that can say what of */
     char failure[256];
@@ -284,7 +285,7 @@ static int ask_whole(const struct resumption *self, struct flyt_channel *fresh, 
     flyt_session_is_whole_res res = {0};
 
     *ret_is_whole = false;
-    if (!self->is_moved || !flyt_channel_has(fresh, FLYT_SESSION_IS_WHOLE))
+    if ((!self->is_moved && !self->is_stopped) || !flyt_channel_has(fresh, FLYT_SESSION_IS_WHOLE))
         return 0;
     int called = flyt_call_session_is_whole(fresh, &args, &res);
     *ret_is_whole = res.is_whole;
@@ -429,6 +430,7 @@ static int try_once(struct resumption *self, struct flyt_error *err, bool *ret_i
         status = flyt_channel_adopt(channel, fresh, self->after, err);
     self->steps.taken_ns = flyt_clock_ns();
     set_fresh(channel, NULL);
+    self->is_lost = flyt_channel_is_lost(fresh);
     if (fresh->has_background)
         flyt_channel_close(fresh);
     else
@@ -456,7 +458,8 @@ static bool is_absence(int status)
 
 static bool may_try_again(struct resumption *self, int status, bool is_connected)
 {
-    if (is_connected ? self->is_moved : is_absence(status)) {
+    /* One that may have been moved is somewhere as a whole, too: a server that is gone again was not the last one. */
+    if (is_connected ? self->is_moved || (self->is_stopped && self->is_lost) : is_absence(status)) {
         self->refused_ms = 0;
         return true;
     }

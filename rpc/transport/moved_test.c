@@ -491,10 +491,73 @@ static void test_it_looks_for_itself(void **state)
         work(stage);
         assert_int_equal(atomic_load(&stage->try_count), 1);
         assert_int_equal(atomic_load(&stage->peers[1].resume_after), left_at.executed);
+        assert_int_equal(atomic_load(&stage->peers[1].whole_count), 1);
+        assert_int_equal(resumptions(stage), 1);
+        stop(stage);
+    }
+}
+
+/* The same, and it was to be moved, which it has not heard: the server that it comes back to has everything. Whether it
+ * knows that all is complete, or has to ask. */
+static void test_it_has_not_heard_that_it_was_moved(void **state)
+{
+    for (unsigned is_mute = 0; is_mute < 2; is_mute++) {
+        struct stage *stage = new_stage();
+        struct test_peer *peer = &stage->peers[0];
+        struct flyt_call_state left_at;
+        stage->handlers.locate = locate_other;
+        peer->is_mute = is_mute;
+        start(stage, "unix");
+        work(stage);
+        stop_program(stage, peer, 1);
+        atomic_store(&peer->is_whole, true);
+        peer->left_at = &left_at;
+        die(stage, &left_at);
+        work(stage);
+        assert_int_equal(atomic_load(&peer->whole_count), 1);
+        assert_int_equal(atomic_load(&peer->restored_count), 0);
+        assert_int_equal(atomic_load(&peer->resume_after), left_at.executed);
         assert_int_equal(atomic_load(&stage->peers[1].whole_count), 0);
         assert_int_equal(resumptions(stage), 1);
         stop(stage);
     }
+}
+
+/* The first server that takes it is lost: it is the first one's again. */
+static int lose_the_other(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err)
+{
+    struct stage *stage = client->test;
+    flyt_memory_restore_args args = {0};
+    flyt_memory_restore_res res;
+
+    if (!fresh)
+        return 0;
+    test_peer_cut(&stage->peers[1]);
+    assert_int_equal(flyt_call_memory_restore(fresh, &args, &res), FLYT_CHANNEL_LOST);
+    atomic_store(&stage->peers[0].is_whole, true);
+    atomic_store(&stage->peers[1].resume_status, FLYT_HANDSHAKE_BUSY);
+    atomic_store(&stage->peers[0].resume_status, FLYT_HANDSHAKE_OK);
+    return flyt_error_set(err, -EPIPE, "lost too");
+}
+
+static void test_it_comes_back_from_elsewhere(void **state)
+{
+    struct stage *stage = new_stage();
+    struct flyt_call_state left_at;
+
+    stage->handlers.locate = locate_other;
+    stage->client.resume = lose_the_other;
+    start(stage, "unix");
+    work(stage);
+    stop_program(stage, &stage->peers[0], 1);
+    atomic_store(&stage->peers[0].resume_status, FLYT_HANDSHAKE_BUSY);
+    die(stage, &left_at);
+    work(stage);
+    assert_int_equal(atomic_load(&stage->peers[1].whole_count), 1);
+    assert_int_equal(atomic_load(&stage->peers[0].whole_count), 1);
+    assert_int_equal(atomic_load(&stage->peers[0].resume_after), left_at.executed);
+    assert_int_equal(resumptions(stage), 1);
+    stop(stage);
 }
 
 /* It was not moved, and is not there any more. */
@@ -790,6 +853,8 @@ int main(void)
         cmocka_unit_test(test_it_stays_where_it_was),
         cmocka_unit_test(test_it_is_asked_where_it_is),
         cmocka_unit_test(test_it_looks_for_itself),
+        cmocka_unit_test(test_it_has_not_heard_that_it_was_moved),
+        cmocka_unit_test(test_it_comes_back_from_elsewhere),
         cmocka_unit_test(test_it_is_nowhere),
         cmocka_unit_test(test_it_is_older),
         cmocka_unit_test(test_it_is_where_it_was),
