@@ -65,6 +65,27 @@ def the_server_that_is_left_dies():
 
 
 @scenario
+def the_connection_ends_without_a_word():
+    """The program's connection ends when its server is told that it leaves, before the program is: it goes on at the other
+    node; or where it was, for the other node fails when it comes."""
+    for target, fault in (("node-1", None), ("node-0", "node.load.client:error")):
+        with TwoNodes({"node-0": "move.leave:error", **({"node-1": fault} if fault else {})}) as system:
+            program = Survivor(system, 0)
+            program.does("check", "right 1")
+            sender = system.start_in_vm(0, harness.helper("sender"), str(LAUNCHES), "12", "3")
+            within(60, lambda: [s for s in system.flytctl("sessions") if s["calls"] > 1000 and s["program"] == "sender"],
+                   "it calls its GPU")
+            result = system.migrates("node-1")
+            expect_equal(result.status, 1 if fault else 0, "flytctl migrate", result)
+            system.is_at(target)
+            expect_equal(system.log("node-0").count("goes on where it was"), 2 if fault else 0, "who was given back")
+            program.does("check", "right 2")
+            result = harness.finish(sender, timeout=600)
+            expect_equal((result.status, result.out, result.err), (0, "launched %d\n" % LAUNCHES, ""), target, result)
+            ends(system, program)
+
+
+@scenario
 def nothing_between_the_nodes():
     """What is between them is cut while memory is copied: the program goes on where it was; mended, it moves."""
     with TwoNodes() as system:
