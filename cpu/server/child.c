@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cpu/server/attach.h"
+#include "cpu/server/await.h"
 #include "cpu/server/copier.h"
 #include "cpu/server/given.h"
 #include "cpu/server/grant.h"
@@ -200,6 +201,15 @@ static int take_folder(struct child *child, int fd)
     return 0;
 }
 
+/* The node manager has gone, or has ended this process so. 0: there is another one. */
+static int await_next(struct child *child)
+{
+    child->link_fd = flyt_close(child->link_fd);
+    if (!flyt_await_may(&child->session) || child->given.err.code)
+        return -EPIPE;
+    return flyt_await(&child->session, &child->given, &child->message, FLYT_AWAIT_MS, &child->link_fd);
+}
+
 /* The next message that is not of what comes before a session: its folder, and what one that goes on has, or is to
  * have. 0 or a negative errno: there is none. */
 static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count)
@@ -207,6 +217,11 @@ static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count
     const struct flyt_server_link_message *message = &child->message;
     for (;;) {
         int status = flyt_server_link_receive(child->link_fd, &child->message, fds, ret_fd_count);
+        if (status == -EPIPE && child->options->gpu >= 0) {
+            status = await_next(child);
+            if (status == 0)
+                continue;
+        }
         if (status || child->options->gpu < 0)
             return status;
         flyt_debug("message came before a session kind=%u", message->kind);

@@ -374,6 +374,7 @@ static int tell_done(void *user, uint64_t sequence)
     struct telling *telling = user;
     telling->session->prepare.has_state = true;
     telling->session->prepare.sequence = sequence;
+    telling->session->prepare.received_move_id = telling->move_id;
     return answer(telling->given, telling->message, telling->link_fd, telling->move_id, &telling->session->prepare,
                   &none);
 }
@@ -386,6 +387,8 @@ static int take_receive(struct flyt_session *session, struct flyt_given *given,
     const struct flyt_load_teller teller = {tell_one_made, tell_one_gone, tell_done, &telling};
     struct flyt_error err = {0};
     session->prepare.has_state = session->prepare.has_stopped = false;
+    session->prepare.received_move_id = 0;
+    session->prepare.awaited = order.awaited;
     explicit_bzero(&message->receive, sizeof message->receive);
     if (given->err.code)
         err = given->err;
@@ -396,11 +399,22 @@ static int take_receive(struct flyt_session *session, struct flyt_given *given,
         flyt_receive_not(session, &order, fds, &err);
     else
         flyt_receive(session, given, &order, fds, link_fd, &teller, &err);
-    explicit_bzero(&order.streams, sizeof order.streams);
+    explicit_bzero(&order, sizeof order);
     if (!err.code)
         return 0; /* it was told */
     session->prepare.has_state = false;
-    return answer(given, message, link_fd, order.move_id, 0, &err);
+    return answer(given, message, link_fd, telling.move_id, 0, &err);
+}
+
+int flyt_prepare_tell_again(const struct flyt_session *session, struct flyt_given *given,
+                            struct flyt_server_link_message *message, bool has_extents, int link_fd)
+{
+    const struct flyt_prepare *self = &session->prepare;
+    struct flyt_error err = {0};
+    int status = has_extents ? tell_all_made(session, given, message, link_fd, &err) : 0;
+    if (status == 0 && err.code)
+        status = err.code;
+    return status ? status : answer(given, message, link_fd, self->received_move_id, self, &err);
 }
 
 int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,

@@ -33,6 +33,8 @@ struct flyt_prepare {
     bool has_stopped;     /* of has_state: it says that the program had stopped there, and: */
     uint64_t error_count; /* that were told to its client until then, over its last connection */
     struct flyt_server_link_session granted; /* PREPARE's */
+    uint64_t received_move_id;               /* RECEIVE's, where that is what has_state is of; else 0 */
+    struct flyt_server_link_awaited awaited; /* RECEIVE's */
     struct flyt_prepared_library *first;
     unsigned library_count;
     struct flyt_state_event *events; /* by id */
@@ -48,6 +50,10 @@ bool flyt_prepare_takes(uint32_t kind);
  */
 int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
                       const int *fds, unsigned fd_count, int link_fd);
+/* Another node manager is told what was answered to RECEIVE (await.h): MADE for each extent, where it wants them, and
+ * PREPARED. 0 or a negative errno: the link is broken, or memory cannot be shared. */
+int flyt_prepare_tell_again(const struct flyt_session *session, struct flyt_given *given,
+                            struct flyt_server_link_message *message, bool has_extents, int link_fd);
 /* SESSION came, and RESUME before it: whether they are what was prepared. 0, where nothing was, too; or a negative
  * errno with a sentence. */
 int flyt_prepare_check(const struct flyt_session *session, const struct flyt_given *given,

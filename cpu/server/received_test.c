@@ -50,6 +50,7 @@ struct link {
     int sources[CONNECTIONS_MAX], targets[CONNECTIONS_MAX];
     struct between between[CONNECTIONS_MAX];
     struct flyt_server_link_streams streams;
+    struct flyt_server_link_awaited awaited;
 };
 
 static void make_tcp_pair(int *ret_fds)
@@ -173,7 +174,7 @@ static void post_receive(struct fake_image *self, const struct link *link, uint6
     struct flyt_server_link_message *message = calloc(1, sizeof *message);
     assert_non_null(message);
     message->kind = FLYT_SERVER_LINK_RECEIVE;
-    message->receive = (struct flyt_server_link_receive){move_id, link->streams};
+    message->receive = (struct flyt_server_link_receive){move_id, link->streams, link->awaited};
     fake_server_post_all(self->node.second, message, link->targets, link->count);
     free(message);
     for (unsigned i = 0; i < link->count; i++)
@@ -821,6 +822,123 @@ static void what_no_server_sends_is_refused(void **state)
     fake_node_finish(&self->node, self->node.first);
 }
 
+/* ---- the node manager's end ---- */
+
+/* A program has arrived at a server that is to outlive its node manager. */
+static void arrive_to_stay(struct fake_image *self, struct link *link)
+{
+    fake_image_begin(self);
+    fake_node_let_rejoin(&self->node);
+    link->awaited = (struct flyt_server_link_awaited){
+        .started_ms = 4711, .client_pid = 99, .program = "its program", .client_address = "10.0.0.1:999"};
+    memset(link->awaited.token, 0x31, sizeof link->awaited.token);
+    memset(link->awaited.rejoin_secret, 0x32, sizeof link->awaited.rejoin_secret);
+    begin_link(self, link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
+    fake_image_work_and_stop(self);
+    assert_int_equal(await_received(self, MOVE_ID), 0);
+}
+
+/* The next node manager: the server comes, and says all that its client or SESSION would have told. */
+static void take_rejoin(struct fake_image *self, const struct link *link, int listen_fd)
+{
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    const struct flyt_server_link_session *session = &message->rejoin.session;
+    const struct flyt_server_link_rejoin *rejoin = &message->rejoin;
+    struct pollfd ready = {.fd = listen_fd, .events = POLLIN};
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+    assert_int_equal(poll(&ready, 1, 60000), 1);
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    assert_int_equal(flyt_server_link_receive(fd, message, fds, &fd_count), 0);
+    assert_int_equal(message->kind, FLYT_SERVER_LINK_REJOIN);
+    assert_true(rejoin->received_move_id == MOVE_ID && !rejoin->left_move_id && !fd_count);
+    assert_true(rejoin->started_ms == 4711 && rejoin->client_pid == 99);
+    assert_string_equal(rejoin->program, link->awaited.program);
+    assert_string_equal(rejoin->client_address, link->awaited.client_address);
+    assert_int_equal(rejoin->extent_count, self->node.first->extent_count);
+    assert_memory_equal(session->token, link->awaited.token, sizeof session->token);
+    assert_memory_equal(session->rejoin_secret, link->awaited.rejoin_secret, sizeof session->rejoin_secret);
+    assert_int_equal(session->session_id, self->node.door.session.session_id);
+    assert_int_equal(session->server_id, self->node.door.session.server_id);
+    assert_true(session->slot_count == 1 && !session->ledger_count);
+    free(message);
+    fake_server_listen(self->node.second, fd);
+}
+
+/* Twice, and the second time its client was about to come: everything is as it was. */
+static void a_session_that_arrived_outlives_the_node_manager(void **state)
+{
+    struct fake_image *self = *state;
+    struct fake_server *server = self->node.second;
+    struct link link;
+    open_link(&link, STREAMS, false);
+    arrive_to_stay(self, &link);
+    const struct flyt_server_link_prepared before = server->prepared;
+    const struct flyt_server_link_resume resume = fake_server_resume(server);
+    int listen_fd = -1;
+    for (unsigned i = 0; i < 2; i++) {
+        const struct flyt_server_link_welcome welcome = {.send_extents = !i};
+        if (i)
+            fake_server_send(server, FLYT_SERVER_LINK_RESUME, &resume, sizeof resume, NULL);
+        fake_server_leave(server);
+        server->prepared = (struct flyt_server_link_prepared){0};
+        if (!i) {
+            fake_server_forget(server);
+            server->made_count = 0;
+            listen_fd = flyt_server_link_listen(self->node.door.session.rejoin_path);
+            assert_true(listen_fd >= 0);
+        }
+        take_rejoin(self, &link, listen_fd);
+        fake_server_send(server, FLYT_SERVER_LINK_WELCOME, &welcome, sizeof welcome, NULL);
+        assert_int_equal(fake_server_await_state(server, MOVE_ID, 3 + i), 0);
+        assert_memory_equal(&server->prepared, &before, sizeof before);
+    }
+    close(listen_fd);
+    unlink(self->node.door.session.rejoin_path);
+    *self->node.door.session.rejoin_path = 0;
+    fake_image_compare(self);
+    fake_image_leave(self);
+    fake_image_come_back(self);
+    fake_image_work(self);
+    fake_node_finish(&self->node, server);
+    close_link(&link);
+}
+
+/* The next one does not want it; or it was not to outlive the first one. */
+static void a_session_that_arrived_in_vain_ends(void **state)
+{
+    struct fake_image *self = *state;
+    for (unsigned is_wanted = 0; is_wanted < 2; is_wanted++) {
+        struct link link;
+        int listen_fd = -1;
+        open_link(&link, 1, false);
+        if (is_wanted) {
+            arrive_to_stay(self, &link);
+            listen_fd = flyt_server_link_listen(self->node.door.session.rejoin_path);
+            assert_true(listen_fd >= 0);
+        } else {
+            fake_image_begin(self);
+            begin_link(self, &link, MOVE_ID, FLYT_CHECKPOINT_PACK_NOT);
+            fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
+            fake_image_work_and_stop(self);
+            assert_int_equal(await_received(self, MOVE_ID), 0);
+        }
+        fake_server_leave(self->node.second);
+        if (is_wanted) {
+            take_rejoin(self, &link, listen_fd);
+            fake_server_send(self->node.second, FLYT_SERVER_LINK_GO, NULL, 0, "nobody knows it");
+            close(listen_fd);
+            unlink(self->node.door.session.rejoin_path);
+        }
+        assert_int_equal(fake_server_end(self->node.second), 0);
+        fake_node_go_on(&self->node, MOVE_ID);
+        fake_image_work(self);
+        fake_node_finish(&self->node, self->node.first);
+        close_link(&link);
+    }
+}
+
 /* What was not prepared is not received, and both sides hear it. */
 static void what_is_not_prepared_is_not_received(void **state)
 {
@@ -868,6 +986,8 @@ int main(void)
         TEST(what_comes_and_goes_is_told),
         TEST(what_no_server_sends_is_refused),
         TEST(what_is_not_prepared_is_not_received),
+        TEST(a_session_that_arrived_outlives_the_node_manager),
+        TEST(a_session_that_arrived_in_vain_ends),
     };
     return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);
 }

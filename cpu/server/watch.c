@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "cpu/server/account.h"
+#include "cpu/server/await.h"
 #include "cpu/server/linger.h"
 #include "cpu/server/session.h"
 #include "rpc/base/clock.h"
@@ -23,9 +23,7 @@ enum {
     CHECKS_MIN = 4, /* of a silent client, before it is lost */
     GONE_MS = 5000, /* how long the session may go on when its client is gone: it still executes what had been sent */
     LEFT_LOOK_MS = 200, /* how often the session's own thread may have brought a client that had left */
-    REJOIN_MIN_MS = 200,
-    REJOIN_MAX_MS = 2000,
-    ANSWER_MS = 10000, /* a node manager that does not answer REJOIN by then is asked again */
+    ANSWER_MS = 10000,  /* a node manager that does not answer REJOIN by then is asked again */
 };
 
 /* ---- reports ---- */
@@ -78,14 +76,6 @@ static void tick(struct flyt_watch *watch)
 
 /* ---- the link ---- */
 
-static uint64_t pause_ms(void)
-{
-    uint32_t random = 0;
-    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
-        random = (uint32_t)flyt_clock_ns();
-    return REJOIN_MIN_MS + random % (REJOIN_MAX_MS - REJOIN_MIN_MS);
-}
-
 static void hang_up(struct flyt_watch *watch)
 {
     if (watch->is_node) {
@@ -97,7 +87,7 @@ static void hang_up(struct flyt_watch *watch)
             leave_order(watch, &watch->message);
             flyt_warn("session %s: the node manager is away", watch->session->label);
         }
-        watch->rejoin_ms = can_rejoin ? flyt_clock_ms() + pause_ms() : 0;
+        watch->rejoin_ms = can_rejoin ? flyt_clock_ms() + flyt_await_pause_ms() : 0;
     }
     watch->is_asking = false;
     watch->link_fd = flyt_close(watch->link_fd);
@@ -163,7 +153,7 @@ static int send_rejoin(struct flyt_watch *watch, int fd)
 static void try_rejoin(struct flyt_watch *watch)
 {
     uint64_t now_ms = flyt_clock_ms();
-    watch->rejoin_ms = now_ms + pause_ms();
+    watch->rejoin_ms = now_ms + flyt_await_pause_ms();
     int fd = flyt_server_link_connect(watch->session->manager->granted.rejoin_path);
     if (fd < 0)
         return;

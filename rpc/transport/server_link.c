@@ -141,6 +141,12 @@ static bool is_good_streams(const struct flyt_server_link_streams *streams)
     return streams->stream_count <= FLYT_MIGRATION_STREAMS_MAX && streams->is_encrypted <= 1;
 }
 
+static bool is_good_awaited(const struct flyt_server_link_awaited *awaited)
+{
+    return memchr(awaited->program, 0, sizeof awaited->program) &&
+           memchr(awaited->client_address, 0, sizeof awaited->client_address);
+}
+
 static bool is_good_move(const struct flyt_server_link_move *move)
 {
     return move->move_id && move->kind >= FLYT_SERVER_LINK_MOVE_GIVE && move->kind <= FLYT_SERVER_LINK_MOVE_SEND &&
@@ -179,7 +185,8 @@ static bool is_good(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_LEFT:
         return message->stop.move_id != 0;
     case FLYT_SERVER_LINK_RECEIVE:
-        return message->receive.move_id && is_good_streams(&message->receive.streams);
+        return message->receive.move_id && is_good_streams(&message->receive.streams) &&
+               is_good_awaited(&message->receive.awaited);
     case FLYT_SERVER_LINK_TAKE_BACK:
         return message->stop.move_id && message->data_bytes > 0;
     case FLYT_SERVER_LINK_MOVE_STATE:

@@ -1,8 +1,9 @@
 /*
  * What a server process and whoever starts it (the node manager, or flyt-server's listener in direct mode) say to each
  * other: messages with fixed layouts and descriptors over a SOCK_SEQPACKET unix socket. A server is started with its
- * end of a socket pair; one that serves a session and loses it because the node manager was restarted connects to
- * the path that SESSION named, and says REJOIN first. Both live on one machine: numbers are in host order.
+ * end of a socket pair; one that serves a session (or has received one: RECEIVE) and loses it because the node manager
+ * was restarted connects to the path that SESSION named, and says REJOIN first. Both live on one machine: numbers are
+ * in host order.
  *
  * The node manager starts a server as `flyt-server --serve FOLDER --gpu INDEX --group-size SMS [--soft COUNT]` with its
  * end at FLYT_SERVER_LINK_FD, which it moves up, so that its end is seen when it dies (flyt_descriptor_move_up). It
@@ -184,7 +185,9 @@ enum flyt_server_link_kind {
      * while the program runs there. `receive`; descriptors: the connections, 1 + stream_count, each at the byte after
      * its handshake's record, whose answer has been sent. MADE follows for each extent as it is made, EXTENT_GONE for
      * one that is gone again. Answered by PREPARED, when all is there or cannot be; the other server has been told
-     * then.
+     * then. From then on it outlives this link, where `receive` and PREPARE say how: REJOIN, with its move, which is
+     * answered by WELCOME when it is to go on; then come MADE for each extent, where these are wanted, and PREPARED
+     * once more, and everything is as it was. What came behind PREPARED counts no more.
      */
     FLYT_SERVER_LINK_RECEIVE = 43,
 
@@ -289,9 +292,21 @@ struct flyt_server_link_move_state {
     uint64_t elapsed_us;              /* since MOVE came */
 };
 
+/* What a server has of SESSION and of its client, before these come, for REJOIN. */
+struct flyt_server_link_awaited {
+    uint64_t started_ms; /* of the session, wall */
+    uint32_t client_pid;
+    uint32_t reserved;
+    unsigned char token[FLYT_TOKEN_BYTES];
+    unsigned char rejoin_secret[FLYT_SERVER_LINK_SECRET_BYTES]; /* all zero: the server does not outlive its link */
+    char program[FLYT_NAME_BYTES_MAX + 1];
+    char client_address[FLYT_NAME_BYTES_MAX + 1];
+};
+
 struct flyt_server_link_receive {
     uint64_t move_id;
     struct flyt_server_link_streams streams;
+    struct flyt_server_link_awaited awaited;
 };
 
 /* timeout_us of LEAVE: nobody knows when the session goes on. */
@@ -498,6 +513,8 @@ struct flyt_server_link_rejoin {
     /* By slot: the groups on which work of it may still run, its own included; all zero: these alone. */
     unsigned char holding[FLYT_SLOTS_MAX][FLYT_SERVER_LINK_GROUP_BYTES];
     uint64_t left_move_id; /* LEAVE was carried out, of this move: its client is on its way elsewhere; else 0 */
+    /* RECEIVE was answered by PREPARED, of this move, and SESSION has not come; else 0. It has no ledgers then. */
+    uint64_t received_move_id;
 };
 
 struct flyt_server_link_welcome {
@@ -554,7 +571,7 @@ _Static_assert(sizeof(struct flyt_server_link_sm_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_share) == 24, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_share_done) == 16, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_use) == 120, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_rejoin) == 2976, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_rejoin) == 2984, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_fault) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_welcome) == 8, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_resume) == 64, "link layout");
@@ -562,7 +579,9 @@ _Static_assert(offsetof(struct flyt_server_link_resume, is_ahead) == 56, "link l
 _Static_assert(sizeof(struct flyt_server_link_streams) == 296, "link layout");
 _Static_assert(offsetof(struct flyt_server_link_move, streams) == 32, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_move) == 336, "link layout");
-_Static_assert(sizeof(struct flyt_server_link_receive) == 304, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_awaited) == 592, "link layout");
+_Static_assert(offsetof(struct flyt_server_link_receive, awaited) == 304, "link layout");
+_Static_assert(sizeof(struct flyt_server_link_receive) == 896, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_move_state) == 72, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_stop) == 48, "link layout");
 _Static_assert(sizeof(struct flyt_server_link_stopped) == 88, "link layout");
