@@ -37,6 +37,20 @@ static void close_all(struct flyt_node_arrival *arrival)
     explicit_bzero(arrival->keys, sizeof arrival->keys);
 }
 
+/* What it says after a restart. */
+static void put_awaited(const struct flyt_node_loading *loading, struct flyt_server_link_awaited *awaited)
+{
+    const struct flyt_node_loading_session *its = &loading->its;
+
+    awaited->started_ms = its->started_ms;
+    awaited->client_pid = its->client_pid;
+    memcpy(awaited->token, its->token, sizeof awaited->token);
+    flyt_node_server_secret(loading->node, loading->target->uid, loading->target->server_id, its->session_id,
+                            its->allocation_id, awaited->rejoin_secret);
+    snprintf(awaited->program, sizeof awaited->program, "%s", its->program);
+    snprintf(awaited->client_address, sizeof awaited->client_address, "%s", its->client_address);
+}
+
 /* RECEIVE, with all connections. */
 static int load(struct flyt_node_loading *loading)
 {
@@ -56,8 +70,9 @@ static int load(struct flyt_node_loading *loading)
         fds[i] = arrival->fds[i];
         arrival->fds[i] = -1;
     }
+    put_awaited(loading, &receive->awaited);
     flyt_node_loading_send(loading, &message, fds, 1 + arrival->stream_count);
-    explicit_bzero(receive->streams.keys, sizeof receive->streams.keys);
+    explicit_bzero(receive, sizeof *receive);
     close_all(arrival);
     return 0;
 }
@@ -311,6 +326,41 @@ flyt_handshake_status flyt_node_arrival_connect(struct flyt_node *node, int fd,
     return FLYT_HANDSHAKE_OK;
 }
 
+/* ---- after a restart ---- */
+
+int flyt_node_arrival_return(struct flyt_node_receive *receive, struct flyt_node_allocation *allocation,
+                             struct flyt_node_server *server, const struct flyt_server_link_rejoin *rejoin)
+{
+    struct flyt_node_arrival *arrival = calloc(1, sizeof *arrival);
+    struct flyt_node_loading_session its = {.session_id = rejoin->session.session_id,
+                                            .allocation_id = rejoin->session.allocation_id,
+                                            .client_pid = rejoin->client_pid,
+                                            .is_encrypted = rejoin->session.is_encrypted,
+                                            .started_ms = rejoin->started_ms};
+
+    if (!arrival)
+        return -ENOMEM;
+    memcpy(its.token, rejoin->session.token, sizeof its.token);
+    flyt_node_clean_name(rejoin->program, its.program, sizeof its.program);
+    flyt_node_clean_name(rejoin->client_address, its.client_address, sizeof its.client_address);
+    for (unsigned i = 0; i < 1 + FLYT_MIGRATION_STREAMS_MAX; i++)
+        arrival->fds[i] = -1;
+    arrival->receive = receive;
+    flyt_node_loading_init(&arrival->loading, receive->node, &ops, &its);
+    arrival->loading.is_running = true;
+    explicit_bzero(its.token, sizeof its.token);
+    int status =
+        flyt_node_loading_return(&arrival->loading, allocation, server, rejoin->received_move_id, rejoin->extent_count);
+    if (status) {
+        flyt_node_loading_fini(&arrival->loading);
+        free(arrival);
+        return status;
+    }
+    arrival->next = receive->arrivals;
+    receive->arrivals = arrival;
+    return 0;
+}
+
 /* ---- going on, and the end ---- */
 
 /* It is not said to have failed: whoever connects may do so again. */
@@ -345,11 +395,15 @@ void flyt_node_arrival_advance(struct flyt_node_arrival *arrival)
 {
     struct flyt_node_loading *loading = &arrival->loading;
 
+    /* After SWITCH all of it is here: a server that came back says so within the time of any message. */
+    const uint64_t load_ms =
+        arrival->receive->is_switched ? FLYT_NODE_LOADING_PREPARE_MS : arrival->receive->timeout_s * 1000ull;
+
     if (loading->stage == FLYT_NODE_LOADING_NEW)
         gather(arrival);
     else if (loading->stage <= FLYT_NODE_LOADING_PREPARING && has_hung_up(arrival->fds[0]))
         forget(arrival, "its node has given up");
-    flyt_node_loading_advance(loading, arrival->receive->timeout_s * 1000ull);
+    flyt_node_loading_advance(loading, load_ms);
 }
 
 void flyt_node_arrival_drop(struct flyt_node_arrival *arrival, const char *reason)

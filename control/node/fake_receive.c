@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "control/node/fake_server.h"
@@ -129,6 +130,8 @@ void fake_receive(struct fake *fake, const int *fds, unsigned fd_count)
     if (!outcome && send(fds[0], "0\n", 2, MSG_NOSIGNAL) != 2)
         _exit(1);
     fake->message.kind = FLYT_SERVER_LINK_PREPARED;
+    fake->received.move_id = outcome ? 0 : from.move_id;
+    fake->received.awaited = from.awaited;
     fake->message.prepared = (struct flyt_server_link_prepared){
         .move_id = from.move_id, .outcome = outcome, .sequence = outcome ? 0 : fake->sequence};
     fake->message.prepared.has_stopped = !outcome;
@@ -137,4 +140,78 @@ void fake_receive(struct fake *fake, const int *fds, unsigned fd_count)
     fake_put(fake);
     for (unsigned i = 0; i < fd_count; i++)
         close(fds[i]);
+}
+
+/* ---- after a restart ---- */
+
+static bool connect_again(struct fake *fake)
+{
+    for (unsigned i = 0; i < 6000; i++) {
+        fake->link_fd = flyt_server_link_connect(fake->session.rejoin_path);
+        if (fake->link_fd >= 0)
+            return true;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    return false;
+}
+
+static void say_rejoin(struct fake *fake)
+{
+    struct flyt_server_link_rejoin *rejoin = &fake->message.rejoin;
+    const struct flyt_server_link_awaited *awaited = &fake->received.awaited;
+
+    fake->message.kind = FLYT_SERVER_LINK_REJOIN;
+    fake->message.data_bytes = 0;
+    *rejoin = (struct flyt_server_link_rejoin){.version = FLYT_SERVER_LINK_VERSION,
+                                               .client_pid = awaited->client_pid,
+                                               .started_ms = awaited->started_ms,
+                                               .extent_count = fake_count_extents(fake),
+                                               .received_move_id = fake->received.move_id,
+                                               .session = fake->session};
+    rejoin->session.ledger_count = 0;
+    memcpy(rejoin->session.token, awaited->token, sizeof awaited->token);
+    memcpy(rejoin->session.rejoin_secret, awaited->rejoin_secret, sizeof awaited->rejoin_secret);
+    strcpy(rejoin->program, awaited->program);
+    strcpy(rejoin->client_address, awaited->client_address);
+    fake_put(fake);
+}
+
+static void say_received(struct fake *fake, bool with_extents)
+{
+    for (unsigned i = 0; with_extents && i < FAKE_EXTENTS_MAX; i++) {
+        if (!fake->extents[i].fd)
+            continue;
+        fake->message.kind = FLYT_SERVER_LINK_MADE;
+        fake->message.data_bytes = 0;
+        fake->message.made = (struct flyt_server_link_made){.extent = fake->extents[i].extent};
+        flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[i].fd, 1);
+    }
+    if (flyt_fault_point("fake.return") == FLYT_FAULT_ERROR)
+        _exit(1);
+    fake->message.kind = FLYT_SERVER_LINK_PREPARED;
+    fake->message.data_bytes = 0;
+    fake->message.prepared = (struct flyt_server_link_prepared){
+        .move_id = fake->received.move_id, .sequence = fake->sequence, .has_stopped = 1, .error_count = 3};
+    fake_put(fake);
+}
+
+bool fake_receive_return(struct fake *fake)
+{
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned count = 0;
+
+    if (!fake->received.move_id || flyt_fault_point("fake.outlive") == FLYT_FAULT_ERROR)
+        return false;
+    for (;;) {
+        close(fake->link_fd);
+        if (!connect_again(fake))
+            return false;
+        say_rejoin(fake);
+        if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
+            continue; /* that one has gone, too */
+        if (fake->message.kind != FLYT_SERVER_LINK_WELCOME)
+            return false;
+        say_received(fake, fake->message.welcome.send_extents);
+        return true;
+    }
 }

@@ -539,8 +539,9 @@ static void take_session(struct fake *fake)
 
     do {
         count = 0;
-        if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
-            _exit(0); /* a warm server that nobody needs (any more) */
+        while (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
+            if (!fake_receive_return(fake))
+                _exit(0); /* a warm server that nobody needs (any more) */
         is_prepared |= fake->message.kind == FLYT_SERVER_LINK_PREPARE;
         is_received = fake->message.kind == FLYT_SERVER_LINK_RECEIVE;
         if (is_received)

@@ -60,6 +60,11 @@ struct fake {
         uint64_t sequence, library_count; /* as STATE says */
         bool has_state;
     } taken;
+    struct {
+        uint64_t move_id; /* 0: it has received nothing */
+        uint64_t error_count;
+        struct flyt_server_link_awaited awaited;
+    } received;
     char line[512];
     size_t line_bytes;
 };
@@ -117,5 +122,8 @@ void fake_target_compare(const struct fake *fake);
 
 /* RECEIVE. fds are taken over. */
 void fake_receive(struct fake *fake, const int *fds, unsigned fd_count);
+/* Its node manager has gone before SESSION. Whether it has found the next one, as a server does that has received a
+ * session; the process ends where that wants none of it. "fake.outlive:error": it does as one of before did. */
+bool fake_receive_return(struct fake *fake);
 
 #endif

@@ -141,14 +141,28 @@ void flyt_node_loading_send(struct flyt_node_loading *loading, const struct flyt
         FAIL(loading, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be told of it: %s", strerror(-status));
 }
 
-/* The session as it was, without a process, and with an entry in each ledger. NULL: no memory, or no entry is left. */
+/* The entry in the ledgers of a session that is loaded into this server, until it is the server's own. A server may
+ * come back after a restart, and nobody else knows whose the entry is then. */
+static uint64_t entry_of(const struct flyt_node *node, uint64_t server_id)
+{
+    const struct {
+        char what[16];
+        uint64_t server_id;
+    } text = {"flyt loading", server_id};
+    unsigned char digest[FLYT_TICKET_KEY_BYTES];
+    uint64_t entry_id;
+
+    flyt_hmac(node->state.node_key, sizeof node->state.node_key, &text, sizeof text, digest);
+    memcpy(&entry_id, digest, sizeof entry_id);
+    return entry_id ? entry_id : 1;
+}
+
+/* The session as it was, without a process, for a server that has its id. NULL: no memory. */
 static struct flyt_node_server *make_session(const struct flyt_node_loading *loading,
                                              struct flyt_node_allocation *allocation, struct flyt_node_server *target)
 {
     const struct flyt_node_loading_session *from = &loading->its;
     struct flyt_node_server *session = calloc(1, sizeof *session);
-    int status = 0;
-    unsigned i;
 
     if (!session)
         return NULL;
@@ -158,7 +172,7 @@ static struct flyt_node_server *make_session(const struct flyt_node_loading *loa
                                          .pid_fd = -1,
                                          .link_fd = -1,
                                          .allocation = allocation,
-                                         .server_id = flyt_node_random(),
+                                         .server_id = entry_of(target->node, target->server_id),
                                          .session_id = from->session_id,
                                          .ticket = {.allocation_id = from->allocation_id,
                                                     .session_id = from->session_id,
@@ -168,17 +182,25 @@ static struct flyt_node_server *make_session(const struct flyt_node_loading *loa
     memcpy(session->token, from->token, sizeof session->token);
     snprintf(session->ticket.program, sizeof session->ticket.program, "%s", from->program);
     snprintf(session->ticket.client_address, sizeof session->ticket.client_address, "%s", from->client_address);
-    for (i = 0; i < allocation->now.slots.slots_len && !status; i++) {
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         session->gpus[i] = allocation->slots[i].gpu;
-        status = flyt_ledger_join(allocation->slots[i].ledger, session->server_id);
+    return session;
+}
+
+/* An entry in each ledger; one that has come back may have it. What was made is freed with the session. */
+static int join_ledgers(const struct flyt_node_loading *loading)
+{
+    const struct flyt_node_allocation *allocation = loading->session->allocation;
+    int status = 0;
+
+    for (unsigned i = 0; i < allocation->now.slots.slots_len && !status; i++) {
+        status = allocation->slots[i].ledger
+                     ? flyt_ledger_join(allocation->slots[i].ledger, loading->session->server_id)
+                     : -ENOMEM;
+        if (status == -EEXIST && loading->is_returned)
+            status = 0;
     }
-    if (!status)
-        return session;
-    while (i)
-        flyt_ledger_reclaim(allocation->slots[--i].ledger, session->server_id, NULL);
-    explicit_bzero(session->token, sizeof session->token);
-    free(session);
-    return NULL;
+    return status;
 }
 
 /* What it will be told with SESSION, but for its client's and its own secrets. */
@@ -200,7 +222,6 @@ static int describe(struct flyt_node_loading *loading, const struct flyt_node_al
             message->session.slots[i].flags |= FLYT_SERVER_LINK_IS_SUSPENDED;
         target->gpus[i] = allocation->slots[i].gpu;
     }
-    target->server_id = message->session.server_id;
     return status;
 }
 
@@ -209,8 +230,10 @@ static void prepare(struct flyt_node_loading *loading, struct flyt_node_allocati
 {
     static struct flyt_server_link_message message; /* the loop's thread only */
 
+    target->server_id = flyt_node_random();
     loading->session = make_session(loading, allocation, target);
-    if (!loading->session) {
+    if (!loading->session || join_ledgers(loading)) {
+        target->server_id = 0;
         FAIL(loading, FLYT_STATUS_UNAVAILABLE, "the node has no memory, or the VM's ledger no entry");
         return;
     }
@@ -295,6 +318,92 @@ void flyt_node_loading_advance(struct flyt_node_loading *loading, uint64_t load_
     }
 }
 
+/* ---- one that comes back ---- */
+
+int flyt_node_loading_return(struct flyt_node_loading *loading, struct flyt_node_allocation *allocation,
+                             struct flyt_node_server *target, uint64_t move_id, uint64_t extent_count)
+{
+    loading->session = make_session(loading, allocation, target);
+    if (!loading->session)
+        return -ENOMEM;
+    loading->is_returned = true;
+    loading->move_id = move_id;
+    loading->target = target;
+    target->loading = loading;
+    flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
+    struct flyt_node_server *session = loading->session;
+    loading->has_extents =
+        flyt_node_extents_restore(loading->node, &session->extents, session->server_id) == extent_count &&
+        session->extents.count == extent_count;
+    if (!loading->has_extents)
+        flyt_node_extents_drop(loading->node, &session->extents, session->server_id);
+    return 0;
+}
+
+/* What is held of the slot is charged, whatever was charged before the restart. */
+static int charge_held(const struct flyt_node_loading *loading, unsigned slot)
+{
+    const struct flyt_node_server *session = loading->session;
+    struct flyt_ledger *ledger = session->allocation->slots[slot].ledger;
+    uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
+    uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, slot);
+
+    return held_bytes > charged_bytes ? flyt_ledger_charge(ledger, session->server_id, held_bytes - charged_bytes) : 0;
+}
+
+/* All of it is there: what more is charged was not let go of in time. */
+static void credit_rest(const struct flyt_node_loading *loading)
+{
+    const struct flyt_node_server *session = loading->session;
+
+    for (unsigned i = 0; i < session->allocation->now.slots.slots_len; i++) {
+        struct flyt_ledger *ledger = session->allocation->slots[i].ledger;
+        uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
+        uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, i);
+        if (charged_bytes > held_bytes)
+            flyt_ledger_release(ledger, session->server_id, charged_bytes - held_bytes);
+    }
+}
+
+void flyt_node_loading_welcome(struct flyt_node_loading *loading)
+{
+    static struct flyt_server_link_message message; /* the loop's thread only */
+    const struct flyt_node_allocation *allocation = loading->session->allocation;
+
+    /* The session may have been about to be the server's own. */
+    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
+        if (allocation->slots[i].ledger)
+            flyt_ledger_reclaim(allocation->slots[i].ledger, loading->target->server_id, NULL);
+    int status = join_ledgers(loading);
+    for (unsigned i = 0; i < allocation->now.slots.slots_len && !status; i++)
+        status = charge_held(loading, i);
+    if (status) {
+        FAIL(loading, status == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE,
+             "its VM has no room for its memory after a restart of the node manager: %s", strerror(-status));
+        return;
+    }
+    set_stage(loading, FLYT_NODE_LOADING_LOADING);
+    message.kind = FLYT_SERVER_LINK_WELCOME;
+    message.data_bytes = 0;
+    message.welcome = (struct flyt_server_link_welcome){.send_extents = !loading->has_extents};
+    flyt_node_loading_send(loading, &message, NULL, 0);
+}
+
+void flyt_node_loading_leave(struct flyt_node_loading *loading)
+{
+    struct flyt_node_server *session = loading->session;
+
+    if (!session || !loading->target || loading->stage > FLYT_NODE_LOADING_WAITING)
+        return;
+    loading->target->outlives = true;
+    loading->session = NULL;
+    if (loading->stage == FLYT_NODE_LOADING_WAITING)
+        flyt_node_resume_leave(session);
+    flyt_node_extents_leave(&session->extents);
+    explicit_bzero(session->token, sizeof session->token);
+    free(session);
+}
+
 void flyt_node_loading_expect(struct flyt_node_loading *loading)
 {
     loading->session->prepared = loading->target;
@@ -325,7 +434,9 @@ static void on_made(struct flyt_node_loading *loading, const struct flyt_server_
         FAIL(loading, FLYT_STATUS_UNAVAILABLE, "its memory cannot be held: %s", strerror(-status));
         return;
     }
-    status = flyt_ledger_charge(allocation->slots[extent->slot].ledger, session->server_id, extent->bytes);
+    status = loading->is_returned
+                 ? charge_held(loading, extent->slot)
+                 : flyt_ledger_charge(allocation->slots[extent->slot].ledger, session->server_id, extent->bytes);
     if (status)
         FAIL(loading, status == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE,
              "its VM has no room for its memory, %" PRIu64 " bytes so far: %s", session->extents.bytes,
@@ -373,6 +484,8 @@ static void on_prepared(struct flyt_node_loading *loading, const struct flyt_ser
             loading->session->left_at = (struct flyt_call_state){prepared->sequence, prepared->sequence,
                                                                  prepared->sequence, prepared->error_count};
         }
+        if (loading->is_returned)
+            credit_rest(loading);
         set_stage(loading, FLYT_NODE_LOADING_LOADED);
         loading->ops->loaded(loading, prepared);
     }
@@ -461,6 +574,15 @@ bool flyt_node_loading_has_come(struct flyt_node_loading *loading)
     if (loading->stage == FLYT_NODE_LOADING_GIVEN)
         FAIL(loading, FLYT_STATUS_UNAVAILABLE, "its program has lost its new server process");
     return loading->stage == FLYT_NODE_LOADING_WAITING;
+}
+
+bool flyt_node_loading_has(const struct flyt_node *node, uint64_t server_id)
+{
+    const struct flyt_node_loading *loading = node->loadings;
+
+    while (loading && (!loading->session || loading->session->server_id != server_id))
+        loading = loading->next;
+    return loading != NULL;
 }
 
 bool flyt_node_loading_hides(const struct flyt_node_server *server)

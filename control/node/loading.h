@@ -13,6 +13,10 @@
  *   GIVEN      its server has the client, and has not said that it goes on
  *   OVER       it goes on, or has failed: then its server is ended, without a word to its program
  *
+ * One that comes back after a restart with all that it had made (REJOIN) begins in stage NEW, with its server, and goes
+ * on in LOADING, where it says once more what there is: nothing of it was charged twice, or let go of, in between. The
+ * session's entry in the ledgers has an id that follows from the server's, so that it is found again.
+ *
  * The owner is told of what it decides on (ops), from within what has happened to the server. EXTENT_GONE is not
  * answered: a server without a session has no ledger to credit.
  *
@@ -93,6 +97,7 @@ struct flyt_node_loading {
     bool goes_on;
     struct flyt_node_server *target;  /* NULL: not yet, or its process has ended, or it goes on */
     struct flyt_node_server *session; /* from PREPARING to WAITING: without a process */
+    bool is_returned, has_extents;    /* it has come back; and all of its memory is held already */
 };
 
 /* In stage NEW. `its` is copied. */
@@ -110,6 +115,15 @@ void flyt_node_loading_advance(struct flyt_node_loading *loading, uint64_t load_
  * its end says so. */
 void flyt_node_loading_send(struct flyt_node_loading *loading, const struct flyt_server_link_message *message,
                             const int *fds, unsigned fd_count);
+/* In stage NEW: a server that has come back with the session, which this move brought, in that many extents. 0 or
+ * -ENOMEM: it is not taken. */
+int flyt_node_loading_return(struct flyt_node_loading *loading, struct flyt_node_allocation *allocation,
+                             struct flyt_node_server *target, uint64_t move_id, uint64_t extent_count);
+/* LOADING, of such a one: the allocation has its ledgers, and nobody else comes back with them. */
+void flyt_node_loading_welcome(struct flyt_node_loading *loading);
+/* The node manager ends, and its server, which has all of the session, waits for the next one (it comes back): what is
+ * held and charged is left as it is. Nothing where it is over, or has its client. */
+void flyt_node_loading_leave(struct flyt_node_loading *loading);
 /* LOADED: its client may come. */
 void flyt_node_loading_expect(struct flyt_node_loading *loading);
 /* It has failed, which its owner is told; or its owner lets go of it, and is told nothing. Nothing happens to one that
@@ -138,6 +152,8 @@ unsigned flyt_node_loading_wants(const struct flyt_node *node, const struct flyt
 bool flyt_node_loading_is_hasty(const struct flyt_node *node);
 /* Its client has come. Whether its server is ready for it; one that had it before is ended. */
 bool flyt_node_loading_has_come(struct flyt_node_loading *loading);
+/* Whether a session that is being loaded has this entry in the ledgers. */
+bool flyt_node_loading_has(const struct flyt_node *node, uint64_t server_id);
 /* Whether the server, or who waits for its client, is not to be shown as its session's yet. */
 bool flyt_node_loading_hides(const struct flyt_node_server *server);
 

@@ -16,6 +16,7 @@
 #include "control/node/door.h"
 #include "control/node/groups.h"
 #include "control/node/images.h"
+#include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/migration_switch.h"
 #include "control/node/order.h"
@@ -233,7 +234,7 @@ static void end_rejoining(struct flyt_node *node)
                 const struct flyt_node_server *server = node->servers;
                 while (server && server->server_id != ids[j])
                     server = server->next;
-                if (!server && !flyt_node_resume_has(node, ids[j]))
+                if (!server && !flyt_node_resume_has(node, ids[j]) && !flyt_node_loading_has(node, ids[j]))
                     flyt_ledger_reclaim(allocation->slots[i].ledger, ids[j], NULL);
             }
         }

@@ -340,7 +340,15 @@ static void restart(struct test_node *test)
     test_node_until_warm(test);
 }
 
-/* Before SWITCH: all stay. After it, when one client has come: that one goes on there, the other one's session ends. */
+static bool have_both_returned(struct test_node *test, void *unused)
+{
+    const struct flyt_node_allocation *allocation = flyt_node_allocation_find(&test->node, test_one.id);
+
+    return allocation->session_count == 1 && test_received(test)->arrivals;
+}
+
+/* Before SWITCH: all stay. After it, when one client has come: that one goes on there, the other one does when it
+ * comes. */
 static void test_the_target_is_restarted(void **state)
 {
     struct nodes *nodes = *state;
@@ -360,14 +368,18 @@ static void test_the_target_is_restarted(void **state)
     restart(nodes->to);
     test_node_until_back(nodes->to, &programs[0]);
     test_program_say(nodes->to, &programs[0], "go_on", "0");
+    assert_int_equal(test_node_try_to_come(nodes->to, &test_one, &programs[1]), FLYT_HANDSHAKE_BUSY);
+    test_node_until(nodes->to, have_both_returned, NULL, "both servers have come back");
     test_node_end_rejoining(nodes->to);
-    assert_int_equal(test_receive_until(nodes->to, FLYT_MIGRATION_DONE).session_count, 1);
+    test_node_until(nodes->to, test_node_is_away, &programs[1], "the server of the other one waits for it again");
+    test_node_come_back(nodes->to, &test_one, &programs[1]);
+    test_program_say(nodes->to, &programs[1], "go_on", "0");
+    assert_int_equal(test_receive_until(nodes->to, FLYT_MIGRATION_DONE).session_count, 2);
     test_program_say(nodes->to, &programs[0], "read 1", "4711");
-    assert_int_equal(test_node_try_to_come(nodes->to, &test_one, &programs[1]), FLYT_HANDSHAKE_NO_SESSION);
     test_node_remove_now(nodes->from, test_one.id);
     until(nodes, FLYT_MIGRATION_DONE);
     test_program_say(nodes->to, &programs[0], "drop 1", "8388608");
-    test_node_leave(nodes->to, &test_one, programs, 1);
+    test_node_leave(nodes->to, &test_one, programs, 2);
 }
 
 int main(void)

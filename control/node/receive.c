@@ -323,7 +323,10 @@ static void commit(struct flyt_node_receive *receive)
     set_phase(receive, FLYT_MIGRATION_SWITCHING);
     flyt_info("migration %016" PRIx64 ": the programs are to go on here, vm=%s programs=%u", receive->id,
               receive->vm_ip, receive->switched_count);
-    answer_switch(receive, FLYT_STATUS_OK, "");
+    if (flyt_fault_point("node.receive.switched") == FLYT_FAULT_ERROR)
+        answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "a test lets it fail at node.receive.switched");
+    else
+        answer_switch(receive, FLYT_STATUS_OK, "");
 }
 
 static void look_at_switch(struct flyt_node_receive *receive)
@@ -432,6 +435,17 @@ static void look_at_phase(struct flyt_node_receive *receive)
     set_phase(receive, coming ? FLYT_MIGRATION_COPYING : here ? FLYT_MIGRATION_ARRIVED : FLYT_MIGRATION_PREPARING);
 }
 
+/* Of those that came back after a restart: when all are here again, as at SWITCH. */
+static void expect_returned(struct flyt_node_receive *receive)
+{
+    if (!receive->is_switched || receive->is_restarted || receive->is_failing ||
+        count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_LOADING))
+        return;
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        if (arrival->loading.stage == FLYT_NODE_LOADING_LOADED)
+            flyt_node_loading_expect(&arrival->loading);
+}
+
 static void tear_down(struct flyt_node_receive *receive)
 {
     look_at_switch(receive);
@@ -441,15 +455,17 @@ static void tear_down(struct flyt_node_receive *receive)
 
 static void step(struct flyt_node_receive *receive)
 {
-    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival && !receive->is_restarted;
+         arrival = arrival->next)
         if (!receive->is_failing)
             flyt_node_arrival_advance(arrival);
+    expect_returned(receive);
     /* Where all fails after SWITCH, sessions without a process are still to end, in silence. */
     if (!receive->is_switched || !receive->is_failing)
         forget_over(receive);
     check_time(receive);
     look_at_switch(receive);
-    if (receive->is_switched && !receive->is_failing)
+    if (receive->is_switched && !receive->is_restarted && !receive->is_failing)
         see_to_failures(receive);
     if (receive->is_failing)
         tear_down(receive);
@@ -688,6 +704,7 @@ static void resume_record(struct flyt_node *node, struct flyt_node_receive_recor
     receive->is_switched = receive->is_restarted = record->is_switched;
     receive->switched_count = record->session_count;
     receive->phase = FLYT_MIGRATION_SWITCHING;
+    receive->switch_ns = flyt_clock_ns(); /* it was before that: the programs have stood still for longer */
     if (allocation && record->is_switched)
         return; /* until those have come back that can */
     receive->status = FLYT_STATUS_UNAVAILABLE;
@@ -706,27 +723,77 @@ void flyt_node_receives_init(struct flyt_node *node)
     }
 }
 
+const char *flyt_node_receive_return_check(const struct flyt_node_allocation *allocation,
+                                           const struct flyt_server_link_rejoin *rejoin)
+{
+    const struct flyt_node_receive *receive = allocation ? flyt_node_receive_of(allocation) : NULL;
+
+    if (!receive || !receive->is_restarted || receive->is_failing || allocation->is_removed)
+        return "the session does not go on here: its migration has ended";
+    if (rejoin->session.slot_count != allocation->now.slots.slots_len)
+        return "the session has other devices than its VM";
+    return find_session(receive, rejoin->session.session_id) ? "the session is there already" : NULL;
+}
+
+const char *flyt_node_receive_return(struct flyt_node_allocation *allocation, struct flyt_node_server *server,
+                                     const struct flyt_server_link_rejoin *rejoin)
+{
+    struct flyt_node_receive *receive = flyt_node_receive_of(allocation);
+
+    if (flyt_node_arrival_return(receive, allocation, server, rejoin))
+        return "the node manager has no memory";
+    flyt_info("session %016" PRIx64 ": is there again and waits for its client, vm=%s program=%s server_pid=%d "
+              "extents=%" PRIu64 " held=%u",
+              rejoin->session.session_id, receive->vm_ip, receive->arrivals->loading.its.program, (int)server->pid,
+              rejoin->extent_count, receive->arrivals->loading.session->extents.count);
+    return NULL;
+}
+
+/* How many have come back, and are no sessions yet; of these, how many have failed since. */
+static unsigned count_returned(const struct flyt_node_receive *receive, unsigned *ret_failed_count)
+{
+    unsigned count = 0;
+
+    *ret_failed_count = 0;
+    for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
+        count++;
+        *ret_failed_count += arrival->has_failed;
+    }
+    return count;
+}
+
+static void settle(struct flyt_node_receive *receive)
+{
+    const struct flyt_node_allocation *allocation = allocation_of(receive);
+    struct flyt_node *node = receive->node;
+    unsigned failed_count, returned_count = count_returned(receive, &failed_count);
+
+    receive->is_restarted = false;
+    receive->moved_count = allocation ? allocation->session_count : 0;
+    if (!receive->moved_count && returned_count - failed_count < receive->switched_count) {
+        flyt_node_receive_fail(receive, FLYT_STATUS_UNAVAILABLE,
+                               "the node manager was restarted before a program had come to its new server process, "
+                               "and %u of %u such processes are there no more",
+                               receive->switched_count - (returned_count - failed_count), receive->switched_count);
+    } else if (receive->moved_count + returned_count < receive->switched_count) {
+        receive->lost_count = receive->switched_count - receive->moved_count - returned_count;
+        flyt_node_tell(node, "migration.session_lost", receive->vm_ip,
+                       "%u programs of VM %s have ended, or lost their new server processes, when the node manager "
+                       "was restarted, and its others go on here",
+                       receive->lost_count, receive->vm_ip);
+    }
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival && !receive->is_failing;
+         arrival = arrival->next)
+        if (arrival->loading.stage == FLYT_NODE_LOADING_NEW)
+            flyt_node_loading_welcome(&arrival->loading);
+    flyt_node_receive_wake(receive);
+}
+
 void flyt_node_receives_settle(struct flyt_node *node)
 {
-    for (struct flyt_node_receive *receive = node->receives; receive; receive = receive->next) {
-        if (!receive->is_restarted || receive->is_failing || flyt_node_receive_has_ended(receive))
-            continue;
-        const struct flyt_node_allocation *allocation = allocation_of(receive);
-        receive->is_restarted = false;
-        receive->moved_count = allocation ? allocation->session_count : 0;
-        if (receive->moved_count && receive->moved_count < receive->switched_count) {
-            receive->lost_count = receive->switched_count - receive->moved_count;
-            flyt_node_tell(node, "migration.session_lost", receive->vm_ip,
-                           "%u programs of VM %s had not come to their new server processes when the node manager was "
-                           "restarted, as its others had",
-                           receive->lost_count, receive->vm_ip);
-        }
-        if (!receive->moved_count)
-            flyt_node_receive_fail(
-                receive, FLYT_STATUS_UNAVAILABLE,
-                "the node manager was restarted before a program had come to its new server process");
-        flyt_node_receive_wake(receive);
-    }
+    for (struct flyt_node_receive *receive = node->receives; receive; receive = receive->next)
+        if (receive->is_restarted && !receive->is_failing && !flyt_node_receive_has_ended(receive))
+            settle(receive);
 }
 
 void flyt_node_receives_fini(struct flyt_node *node)
@@ -736,6 +803,9 @@ void flyt_node_receives_fini(struct flyt_node *node)
     while ((receive = node->receives)) {
         node->receives = receive->next;
         answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
+        for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+            if (receive->is_switched && !receive->is_failing)
+                flyt_node_loading_leave(&arrival->loading);
         release(receive);
         free(receive);
     }

@@ -19,9 +19,10 @@
  * on yet all have FAILED, and their clients find them on the other node; else that session has ended, with an event,
  * and the others stay.
  *
- * After a restart of the node manager one that was not switched has FAILED. Of one that was, servers that have their
- * client come back; when none can come any more, it is DONE where there is any, else it has FAILED. The last ones that
- * ended are remembered for questions, but not over a restart.
+ * After a restart of the node manager one that was not switched has FAILED. Of one that was, servers come back, those
+ * that have their client and those that wait for it. When no more can come: where all are there, or one had its client
+ * already, those that waited wait again, and what is said above of the time after SWITCH holds; else all have FAILED,
+ * for none goes on here yet. The last ones that ended are remembered for questions, but not over a restart.
  *
  * The loop's thread. It goes on from a timer, never inside of what has happened to one of its servers.
  */
@@ -40,6 +41,8 @@
 struct flyt_node_allocation;
 struct flyt_node_arrival;
 struct flyt_node_receive_record;
+struct flyt_node_server;
+struct flyt_server_link_rejoin;
 
 enum {
     FLYT_NODE_RECEIVE_TIMEOUT_S = 3600,   /* until SWITCH, where nothing else is wished */
@@ -111,6 +114,12 @@ void flyt_node_receive_wake(struct flyt_node_receive *receive);
 /* It fails, for this reason: the first one stays. Nothing happens to one that has ended. */
 __attribute__((format(printf, 3, 4))) void flyt_node_receive_fail(struct flyt_node_receive *receive, flyt_status status,
                                                                   const char *format, ...);
+/* After a restart: a server has come back (REJOIN) that has received a session of this allocation, which is not among
+ * its sessions; where it is taken it has no session yet. NULL, or why it is of no use. */
+const char *flyt_node_receive_return_check(const struct flyt_node_allocation *allocation,
+                                           const struct flyt_server_link_rejoin *rejoin);
+const char *flyt_node_receive_return(struct flyt_node_allocation *allocation, struct flyt_node_server *server,
+                                     const struct flyt_server_link_rejoin *rejoin);
 /* The allocation is to end, with its programs. It is freed by what becomes of the receive, if there is one. */
 void flyt_node_receive_drop(const struct flyt_node_allocation *allocation, const char *reason);
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -44,6 +45,9 @@ static void test_switching(void **state)
     test_source_tell(&sources[1], 0, "end 17");
     test_node_until(test, test_receive_is_switched, &switched, "SWITCH is answered");
     assert_int_equal(switched.status, FLYT_STATUS_UNAVAILABLE);
+    /* What was carried out, and answered otherwise, is OK when it is ordered again. */
+    test_node_make_fail(test, "node.receive.switched:error", NULL);
+    assert_int_equal(test_receive_switch(test, 2).status, FLYT_STATUS_UNAVAILABLE);
     test_node_make_fail(test, NULL, NULL);
     test_receive_must_switch(test, 2);
     /* The programs go on elsewhere after all. */
@@ -246,6 +250,52 @@ static void restart(struct test_node *test)
     test_node_start(test);
 }
 
+struct returned {
+    unsigned waiting, serving;
+};
+
+static bool have_returned(struct test_node *test, void *user)
+{
+    const struct returned *wanted = user;
+    struct returned have = {0};
+
+    for (const struct flyt_node_arrival *arrival = test_received(test)->arrivals; arrival; arrival = arrival->next)
+        have.waiting++;
+    for (const struct flyt_node_server *server = test->node.servers; server; server = server->next)
+        have.serving += server->allocation != NULL;
+    return have.waiting == wanted->waiting && have.serving == wanted->serving;
+}
+
+/* So many servers come back, those that wait for their clients and those that have them, and no more can. */
+static void restart_until(struct test_node *test, unsigned waiting, unsigned serving)
+{
+    struct returned wanted = {waiting, serving};
+
+    restart(test);
+    test_node_until(test, have_returned, &wanted, "so many have come back");
+    test_node_end_rejoining(test);
+}
+
+/* All that come back do, and one of them is this one's. */
+static bool are_all_waiting(struct test_node *test, void *source)
+{
+    for (const struct flyt_node_arrival *arrival = test_received(test)->arrivals; arrival; arrival = arrival->next)
+        if (arrival->loading.stage != FLYT_NODE_LOADING_WAITING)
+            return false;
+    return flyt_node_resume_find(&test->node, ((const struct test_source *)source)->session_id) != NULL;
+}
+
+/* The process that is to have the session. */
+static pid_t server_of(struct test_node *test, const struct test_source *source)
+{
+    const struct flyt_node_arrival *arrival = test_received(test)->arrivals;
+
+    while (arrival && arrival->loading.its.session_id != source->session_id)
+        arrival = arrival->next;
+    assert_true(arrival && arrival->loading.target);
+    return arrival->loading.target->pid;
+}
+
 static void test_a_restart_before_switch(void **state)
 {
     struct test_node *test = *state;
@@ -262,47 +312,156 @@ static void test_a_restart_before_switch(void **state)
     test_source_leave(&source);
 }
 
+static bool has_ended(struct test_node *test, void *pid)
+{
+    return waitpid(*(const pid_t *)pid, NULL, WNOHANG) == *(const pid_t *)pid;
+}
+
+/* One that is killed ends none of its servers: they look for the next one, which sends them away. */
+static void test_a_kill_before_switch(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_source source;
+
+    test_sources_bring(test, &source, 1);
+    pid_t pid = server_of(test, &source);
+    test_received(test)->is_switched = true; /* so that its end leaves the server alone; the state does not say so */
+    restart(test);
+    test_node_until(test, has_ended, &pid, "the server's end");
+    test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE,
+                              "was restarted before the programs had arrived");
+    test_source_leave(&source);
+}
+
+/* Of those that wait some are there no more, or all, being of before those that outlive their node manager. Nobody has
+ * come yet, so that all fail. */
 static void test_a_restart_before_clients(void **state)
 {
     struct test_node *test = *state;
     const unsigned folder_count = test_receive_count_folders(test);
     struct test_program program;
-    struct test_source source;
+    struct test_source sources[2];
 
-    test_sources_bring(test, &source, 1);
-    test_receive_must_switch(test, 1);
-    restart(test);
-    program = test_source_client(&source);
-    assert_int_equal(test_received(test)->phase, FLYT_MIGRATION_SWITCHING);
-    assert_int_equal(test_receive_switch(test, 1).status, FLYT_STATUS_OK);
-    assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
-    assert_int_equal(flyt_node_receive_cancel(test_received(test), "too late"), -EALREADY);
-    test_node_end_rejoining(test);
-    test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE, "before a program had come");
-    test_source_leave(&source);
+    for (unsigned are_old = 0; are_old < 2; are_old++) {
+        test_node_make_fail(test, NULL, are_old ? "fake.outlive:error" : NULL);
+        test_sources_bring(test, sources, 2);
+        test_receive_must_switch(test, 2);
+        if (!are_old)
+            kill(server_of(test, &sources[0]), SIGKILL);
+        restart(test);
+        program = test_source_client(&sources[1]);
+        assert_int_equal(test_received(test)->phase, FLYT_MIGRATION_SWITCHING);
+        assert_int_equal(test_receive_switch(test, 2).status, FLYT_STATUS_OK);
+        assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
+        assert_int_equal(flyt_node_receive_cancel(test_received(test), "too late"), -EALREADY);
+        test_node_until(test, have_returned, &(struct returned){!are_old, 0}, "so many have come back");
+        test_node_end_rejoining(test);
+        test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE,
+                                  are_old ? "2 of 2 such processes are there no more"
+                                          : "1 of 2 such processes are there no more");
+        test_receive_forget(test);
+        for (unsigned i = 0; i < 2; i++)
+            test_source_leave(&sources[i]);
+    }
+    test_node_make_fail(test, NULL, NULL);
 }
 
-/* Who has the client wins. */
+/* All of them wait for the next node manager, as often as it is restarted, and for their clients; memory is charged
+ * once. */
+static void test_a_restart_while_all_wait(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[3];
+    struct test_source sources[3];
+
+    test_sources_bring(test, sources, 3);
+    test_receive_must_switch(test, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        const pid_t pid = server_of(test, &sources[1]);
+        if (i == 1) { /* another one while they come back */
+            restart(test);
+            test_node_until(test, have_returned, &(struct returned){3, 0}, "they have come back");
+        }
+        restart_until(test, 3, 0);
+        test_node_until(test, are_all_waiting, &sources[0], "they wait for their clients again");
+        assert_int_equal(server_of(test, &sources[1]), pid);
+        assert_int_equal(test_node_used_bytes(test, &test_one), 30 * MIB);
+        assert_int_equal(test_received(test)->phase, FLYT_MIGRATION_SWITCHING);
+        assert_int_equal(test_receive_count_shown(test), 0);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        test_source_go_on(test, &sources[i], &programs[i]);
+        test_program_say(test, &programs[i], "left", "17 17 17 3");
+        test_program_say(test, &programs[i], "go_on", "0");
+        test_source_leave(&sources[i]);
+    }
+    flyt_migration_use use = test_receive_until(test, FLYT_MIGRATION_DONE);
+    assert_int_equal(use.session_count, 3);
+    assert_int_equal(test_received(test)->lost_count, 0);
+    assert_null(test->node.state.receiving);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 30 * MIB);
+    test_receive_until_shown(test, 3);
+    test_node_leave(test, &test_one, programs, 3);
+}
+
+/* Who has the client wins, and who waits for it waits on. */
 static void test_a_restart_with_a_client(void **state)
 {
     struct test_node *test = *state;
-    struct test_program program;
-    struct test_source sources[2];
+    struct test_program programs[3];
+    struct test_source sources[3];
 
-    test_sources_bring(test, sources, 2);
-    test_receive_must_switch(test, 2);
-    test_source_go_on(test, &sources[0], &program);
+    test_sources_bring(test, sources, 3);
+    test_receive_must_switch(test, 3);
+    test_source_go_on(test, &sources[0], &programs[0]);
+    test_source_go_on(test, &sources[2], &programs[2]);
+    test_program_say(test, &programs[2], "go_on", "0"); /* the other one has not said that it goes on */
     restart(test);
-    test_node_until_back(test, &program);
-    test_program_say(test, &program, "go_on", "0");
+    test_node_until_back(test, &programs[0]);
+    test_program_say(test, &programs[0], "go_on", "0");
+    programs[1] = test_source_client(&sources[1]);
+    assert_int_equal(test_node_try_to_come(test, &test_one, &programs[1]), FLYT_HANDSHAKE_BUSY);
+    test_node_until(test, have_returned, &(struct returned){1, 2}, "all have come back");
     test_node_end_rejoining(test);
-    assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);
-    assert_int_equal(test_received(test)->lost_count, 1);
+    test_node_until(test, are_all_waiting, &sources[1], "it waits for its client again");
+    assert_int_equal(test_node_used_bytes(test, &test_one), 30 * MIB);
+    test_source_go_on(test, &sources[1], &programs[1]);
+    test_program_say(test, &programs[1], "go_on", "0");
+    assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 3);
+    assert_int_equal(test_received(test)->lost_count, 0);
     assert_null(test->node.state.receiving);
-    test_program_say(test, &program, "read 1", "4967");
+    test_program_say(test, &programs[0], "read 1", "4967");
+    assert_int_equal(test_node_used_bytes(test, &test_one), 30 * MIB);
+    for (unsigned i = 0; i < 3; i++)
+        test_source_leave(&sources[i]);
+    test_node_leave(test, &test_one, programs, 3);
+}
+
+/* Of those that waited one dies with the node manager, one when it has come back, one then waits for nobody: each has
+ * ended, for another one has its client. */
+static void test_a_restart_loses_some(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+    struct test_source sources[4];
+
+    test_sources_bring(test, sources, 4);
+    test_receive_must_switch(test, 4);
+    test_source_go_on(test, &sources[0], &program);
+    test_program_say(test, &program, "go_on", "0");
+    const pid_t pids[] = {server_of(test, &sources[1]), server_of(test, &sources[2])};
+    kill(pids[0], SIGKILL);
+    restart_until(test, 2, 1);
+    test_node_until(test, are_all_waiting, &sources[2], "they wait for their clients again");
+    assert_int_equal(test_node_used_bytes(test, &test_one), 30 * MIB);
+    kill(pids[1], SIGKILL);
+    give_up(test, &sources[3]);
+    assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);
+    assert_int_equal(test_received(test)->lost_count, 3);
     assert_int_equal(test_node_used_bytes(test, &test_one), 10 * MIB);
-    test_source_leave(&sources[0]);
-    test_source_leave(&sources[1]);
+    for (unsigned i = 0; i < 4; i++)
+        test_source_leave(&sources[i]);
     test_node_leave(test, &test_one, &program, 1);
 }
 
@@ -367,8 +526,11 @@ int main(void)
         TEST_NODE(test_an_earlier_attempt_lingers),
         TEST_NODE(test_the_allocation_is_removed),
         TEST_NODE(test_a_restart_before_switch),
+        TEST_NODE(test_a_kill_before_switch),
         TEST_NODE(test_a_restart_before_clients),
+        TEST_NODE(test_a_restart_while_all_wait),
         TEST_NODE(test_a_restart_with_a_client),
+        TEST_NODE(test_a_restart_loses_some),
         TEST_NODE(test_sessions_are_ended),
         TEST_NODE(test_the_end_is_not_written),
     };

@@ -17,6 +17,7 @@
 #include "control/node/groups.h"
 #include "control/node/hear.h"
 #include "control/node/migration_switch.h"
+#include "control/node/receive.h"
 #include "control/node/send.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
@@ -107,7 +108,7 @@ static const char *check(const struct flyt_node *node, uid_t uid, const struct f
     if (!session->server_id || !flyt_equal_in_constant_time(secret, session->rejoin_secret, sizeof secret))
         return "this node manager does not know the server";
     if (rejoin->version > FLYT_SERVER_LINK_VERSION || !session->slot_count ||
-        session->ledger_count != session->slot_count)
+        session->ledger_count != (rejoin->received_move_id ? 0 : session->slot_count))
         return "this node manager does not understand the server";
     if (flyt_node_server_find(node, session->session_id))
         return "the session is there already";
@@ -241,6 +242,38 @@ static void forget_image(struct flyt_node *node, uint64_t session_id)
     flyt_node_save(node); /* where it cannot be written, that is logged: the next restart sees the same */
 }
 
+/* It has received a session from another node, whose client had not come. Likewise. */
+static const char *take_back_received(struct guest *guest, const struct flyt_server_link_rejoin *rejoin)
+{
+    const struct flyt_server_link_session *session = &rejoin->session;
+    struct flyt_node *node = guest->node;
+    struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, session->allocation_id);
+    pid_t pid;
+
+    const char *reason = flyt_node_receive_return_check(allocation, rejoin);
+    for (unsigned i = 0; !reason && i < session->slot_count; i++)
+        if (!allocation->slots[i].gpu || gpu_of(node, &session->slots[i]) != allocation->slots[i].gpu)
+            reason = "the session has other devices than its VM";
+    if (reason)
+        return reason;
+    int pid_fd = peer_process(guest->fd, &pid);
+    if (pid_fd < 0)
+        return "its process has gone";
+    struct flyt_node_server *server =
+        flyt_node_server_adopt(node, allocation->slots[0].gpu, pid, guest->uid, pid_fd, guest->fd);
+    guest->fd = -1;
+    if (!server)
+        return "the node manager has no memory";
+    server->server_id = session->server_id;
+    for (unsigned i = 0; i < session->slot_count; i++)
+        server->gpus[i] = allocation->slots[i].gpu;
+    flyt_node_cgroups_enter(&node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
+    reason = flyt_node_receive_return(allocation, server, rejoin);
+    if (reason)
+        flyt_node_server_end(server, reason);
+    return reason;
+}
+
 /* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
 static const char *take_back(struct guest *guest, const struct flyt_server_link_rejoin *rejoin, const int *fds,
                              unsigned fd_count)
@@ -252,6 +285,8 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     const char *reason = check(node, guest->uid, rejoin);
     if (reason)
         return reason;
+    if (rejoin->received_move_id)
+        return take_back_received(guest, rejoin);
     forget_image(node, session->session_id);
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, session->allocation_id);
     if (!allocation)

@@ -211,6 +211,15 @@ void flyt_node_resume_expect(struct flyt_node_server *session)
     flyt_node_changed(node);
 }
 
+void flyt_node_resume_leave(struct flyt_node_server *session)
+{
+    struct flyt_node_server *taker = taker_of(session);
+
+    if (taker)
+        flyt_node_resume_fail(taker);
+    unlink_away(session);
+}
+
 struct flyt_node_server *flyt_node_resume_find(const struct flyt_node *node, uint64_t session_id)
 {
     struct flyt_node_server *session = node->away;

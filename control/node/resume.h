@@ -44,6 +44,10 @@ void flyt_node_resume_wait(struct flyt_node_server *server, const char *how);
  * that it is given to, and has its memory. It is taken over. */
 void flyt_node_resume_expect(struct flyt_node_server *session);
 
+/* Such a one waits here no more, as the node manager ends; it is the caller's. Its client, where it has come, is told
+ * to try again. */
+void flyt_node_resume_leave(struct flyt_node_server *session);
+
 /* One that waits and is not about to end; NULL: none. */
 struct flyt_node_server *flyt_node_resume_find(const struct flyt_node *node, uint64_t session_id);
 /* By its token. 0, with the session, which waits, or whose server's process may be about to end: then its client is

@@ -659,6 +659,8 @@ void flyt_node_server_end(struct flyt_node_server *server, const char *reason)
 {
     static struct flyt_server_link_message message;
     bool was_serving = server->state == FLYT_NODE_SERVER_SERVING || server->state == FLYT_NODE_SERVER_LEFT;
+    /* It may take the link's end for that of a node manager which it is to outlive. */
+    bool was_preparing = server->state == FLYT_NODE_SERVER_PREPARING || server->state == FLYT_NODE_SERVER_TAKING;
     uint64_t grace_ms = server->state == FLYT_NODE_SERVER_STARTING ? 0 : server->node->settings->kill_grace_ms;
 
     if (server->state == FLYT_NODE_SERVER_ENDING)
@@ -668,9 +670,9 @@ void flyt_node_server_end(struct flyt_node_server *server, const char *reason)
         snprintf(server->end_reason, sizeof server->end_reason, "%s", reason);
     message.kind = FLYT_SERVER_LINK_KILL;
     flyt_server_link_say(&message, reason);
-    if (was_serving && server->link_fd >= 0)
+    if ((was_serving || was_preparing) && server->link_fd >= 0)
         flyt_server_link_send(server->link_fd, &message, NULL, 0);
-    else
+    if (!was_serving || server->link_fd < 0)
         flyt_node_server_hang_up(server); /* a warm one ends by itself */
     server->timer = sd_event_source_disable_unref(server->timer);
     if (sd_event_add_time_relative(server->node->event, &server->timer, CLOCK_MONOTONIC, grace_ms * 1000, 1000,
@@ -814,7 +816,7 @@ void flyt_node_server_free(struct flyt_node_server *server)
     if (server->allocation) {
         /* It goes on, with its memory and its charge, and looks for the next node manager. */
         flyt_node_extents_leave(&server->extents);
-    } else if (server->is_child) {
+    } else if (server->is_child && !server->outlives) {
         syscall(SYS_pidfd_send_signal, server->pid_fd, SIGKILL, NULL, 0);
         waitid(P_PIDFD, (id_t)server->pid_fd, NULL, WEXITED);
         flyt_node_cgroups_leave(&server->node->cgroups, server->cgroup);

@@ -55,6 +55,7 @@ struct flyt_node_server {
     int pid_fd, link_fd; /* link_fd -1: it has hung up */
     bool is_child;       /* else it was started by an earlier node manager */
     bool was_killed;
+    bool outlives; /* the node manager, which ends, though it has no session of its own yet (loading.h) */
     sd_event_source *pid_source, *link_source, *timer;
     uint64_t started_ms;
     char cgroup[FLYT_NODE_CGROUP_BYTES]; /* empty: none */
