@@ -4,7 +4,9 @@ between the nodes is cut, each manager is killed: the programs go on, at one nod
 
 FLYT_SOAK=1 does all of it, and more often; FLYT_SEED=N takes the choices of an earlier run, which printed it.
 """
+import os
 import random
+import signal
 import time
 
 import harness
@@ -143,8 +145,51 @@ def cluster_manager_killed():
 @scenario
 def node_managers_killed():
     for name in ("node-0", "node-1"):
-        # Of several, those that have not come to the target yet end with its node manager when others have.
-        killed_while_moving(name, 20 if IS_SOAK else 3, 1)
+        killed_while_moving(name, 20 if IS_SOAK else 3, 3)
+
+
+def all_went(system, programs):
+    """Every one of them is at node-1, and has what it had."""
+    expect_equal(system.over()["phase"], "done", "the migration")
+    system.is_at("node-1")
+    expect_equal(len(system.flytctl("sessions")), len(programs), "programs that go on")
+    for program in programs:
+        program.goes_on()
+        program.ends_right()
+
+
+@scenario
+def killed_when_a_client_comes():
+    """The target's node manager, at each second client that comes to it: two times for three of them."""
+    with TwoNodes({"node-1": "node.load.client:kill:2"}) as system:
+        programs = [Steady(system, 0) for _ in range(3)]
+        for program in programs:
+            program.takes(32)
+        system.flytctl("migrate", "alice", "--to", "node-1", *PATIENCE, "--detach")
+        all_went(system, programs)
+        expect_equal(system.log("node-1").count("made to end by FLYT_FAULT"), 2, "how often it was killed")
+
+
+@scenario
+def killed_before_clients_come():
+    """The target's node manager, when it is to answer that programs may go on there, and again when one does: two are slow,
+    and come after that. The second time the cluster manager is killed with it."""
+    with TwoNodes({"node-1": "node.receive.switched:hang"}) as system:
+        programs = [Steady(system, 0) for _ in range(3)]
+        for program in programs:
+            program.takes(32)
+        system.flytctl("migrate", "alice", "--to", "node-1", *PATIENCE, "--detach")
+        within(120, lambda: "made to hang by FLYT_FAULT" in system.log("node-1"), "node-1 is to answer")
+        for program in programs[1:]:
+            harness.stop(program.process.pid)
+        system.kill("node-1")
+        within(120, lambda: [s["node"] for s in system.flytctl("sessions") if s["node"] == "node-1"], "one goes on there")
+        system.supervisor.signal("cluster", signal.SIGKILL)
+        system.kill("node-1")
+        system.supervisor.wait_ready("cluster")
+        for program in programs[1:]:
+            os.kill(program.process.pid, signal.SIGCONT)
+        all_went(system, programs)
 
 
 if __name__ == "__main__":
