@@ -21,7 +21,7 @@
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/listen.h"
 
-enum { WAIT_MS = 10000, DIALS = 48, LONG_MS = 600000, SHORT_MS = 50 };
+enum { WAIT_MS = 60000, DIALS = 48, LONG_MS = 600000, SHORT_MS = 50 };
 
 static const unsigned char secret[FLYT_TICKET_KEY_BYTES] = "a secret of the migration's own";
 
@@ -236,133 +236,137 @@ static void is_connected(sd_event *event, struct door *door, struct outcome *out
     close(fd);
 }
 
+/* A door, and the way to it that is dialed. */
+struct scene {
+    sd_event *event;
+    struct door door;
+    struct flyt_node_way *way;
+};
+
+static void open_door_at(struct scene *scene, enum manner manner, const char *url)
+{
+    *scene = (struct scene){0};
+    assert_true(sd_event_new(&scene->event) >= 0);
+    open_door(&scene->door, scene->event, manner, url);
+}
+
+static void open_scene(struct scene *scene, enum manner manner)
+{
+    open_door_at(scene, manner, "tcp://127.0.0.1:0");
+    char *urls[] = {scene->door.url};
+    scene->way = find_way(scene->event, urls, 1);
+}
+
+/* Without its door: that is closed. */
+static void leave_scene(struct scene *scene)
+{
+    flyt_node_way_free(scene->way);
+    sd_event_unref(scene->event);
+}
+
+static void close_scene(struct scene *scene)
+{
+    close_door(&scene->door);
+    leave_scene(scene);
+}
+
+/* Dials, and is let in. */
+static void connects(struct scene *scene)
+{
+    struct outcome outcome;
+
+    begin(scene->event, scene->way, LONG_MS, false, &outcome);
+    is_connected(scene->event, &scene->door, &outcome);
+}
+
 static void fails(enum manner manner, uint64_t timeout_ms, bool is_forged, int status, const char *words)
 {
-    sd_event *event = NULL;
     struct outcome outcome;
-    struct door door;
+    struct scene scene;
 
-    assert_true(sd_event_new(&event) >= 0);
-    open_door(&door, event, manner, "tcp://127.0.0.1:0");
-    char *urls[] = {door.url};
-    struct flyt_node_way *way = find_way(event, urls, 1);
-    begin(event, way, timeout_ms, is_forged, &outcome);
-    until_told(event, &outcome);
-    if (outcome.status != status || !strstr(outcome.sentence, words) || !strstr(outcome.sentence, door.url))
+    open_scene(&scene, manner);
+    begin(scene.event, scene.way, timeout_ms, is_forged, &outcome);
+    until_told(scene.event, &outcome);
+    if (outcome.status != status || !strstr(outcome.sentence, words) || !strstr(outcome.sentence, scene.door.url))
         fail_msg("%d, not %d: %s", outcome.status, status, outcome.sentence);
-    assert_true(manner == IS_SILENT || door.came == 1);
+    assert_true(manner == IS_SILENT || scene.door.came == 1);
     flyt_node_dial_free(outcome.dial);
-    flyt_node_way_free(way);
-    close_door(&door);
-    sd_event_unref(event);
+    close_scene(&scene);
 }
 
 static void test_it_is_taken(void **state)
 {
-    sd_event *event = NULL;
-    struct outcome outcome;
-    struct door door;
+    struct scene scene;
 
-    assert_true(sd_event_new(&event) >= 0);
-    open_door(&door, event, TAKES, "tcp://127.0.0.1:0");
-    char *urls[] = {door.url};
-    struct flyt_node_way *way = find_way(event, urls, 1);
-    begin(event, way, LONG_MS, false, &outcome);
-    is_connected(event, &door, &outcome);
-    flyt_node_way_free(way);
-    close_door(&door);
-    sd_event_unref(event);
+    open_scene(&scene, TAKES);
+    connects(&scene);
+    close_scene(&scene);
 }
 
 static void test_many_at_once(void **state)
 {
     struct outcome outcomes[DIALS];
-    sd_event *event = NULL;
-    struct door door;
+    struct scene scene;
 
-    assert_true(sd_event_new(&event) >= 0);
-    open_door(&door, event, TAKES, "tcp://127.0.0.1:0");
-    char *urls[] = {door.url};
-    struct flyt_node_way *way = find_way(event, urls, 1);
+    open_scene(&scene, TAKES);
     for (unsigned i = 0; i < DIALS; i++)
-        begin(event, way, LONG_MS, false, &outcomes[i]);
+        begin(scene.event, scene.way, LONG_MS, false, &outcomes[i]);
     for (unsigned i = 0; i < DIALS; i++)
-        is_connected(event, &door, &outcomes[i]);
-    assert_int_equal(door.count, DIALS);
-    flyt_node_way_free(way);
-    close_door(&door);
-    sd_event_unref(event);
+        is_connected(scene.event, &scene.door, &outcomes[i]);
+    assert_int_equal(scene.door.count, DIALS);
+    close_scene(&scene);
 }
 
 static void test_another_address(void **state)
 {
     char nobody[FLYT_URL_TEXT_BYTES];
-    sd_event *event = NULL;
-    struct outcome outcome;
     struct flyt_error err;
-    struct door door;
+    struct scene scene;
     int fd;
 
-    assert_true(sd_event_new(&event) >= 0);
-    open_door(&door, event, TAKES, "tcp://127.0.0.1:0");
+    open_door_at(&scene, TAKES, "tcp://127.0.0.1:0");
     assert_int_equal(flyt_listen("tcp://127.0.0.1:0", &err, &fd, nobody), 0);
     close(fd);
     /* A unix socket is this machine's: it is not tried where there is another one. */
-    char *urls[] = {(char *)"unix:///nowhere/at/all", nobody, (char *)"nonsense", door.url};
-    struct flyt_node_way *way = find_way(event, urls, 4);
-    assert_int_equal(flyt_node_way_count(way), 2);
-    begin(event, way, LONG_MS, false, &outcome);
-    is_connected(event, &door, &outcome);
-    assert_int_equal(flyt_node_way_first(way), 1); /* where the next one begins */
-    begin(event, way, LONG_MS, false, &outcome);
-    is_connected(event, &door, &outcome);
-    flyt_node_way_free(way);
-    close_door(&door);
-    sd_event_unref(event);
+    char *urls[] = {(char *)"unix:///nowhere/at/all", nobody, (char *)"nonsense", scene.door.url};
+    scene.way = find_way(scene.event, urls, 4);
+    assert_int_equal(flyt_node_way_count(scene.way), 2);
+    connects(&scene);
+    assert_int_equal(flyt_node_way_first(scene.way), 1); /* where the next one begins */
+    connects(&scene);
+    close_scene(&scene);
 }
 
 static void test_a_unix_socket(void **state)
 {
     char folder[] = "/tmp/dial-test-XXXXXX", url[64];
-    sd_event *event = NULL;
-    struct outcome outcome;
-    struct door door;
+    struct scene scene;
 
     assert_non_null(mkdtemp(folder));
     snprintf(url, sizeof url, "unix://%s/door", folder);
-    assert_true(sd_event_new(&event) >= 0);
-    open_door(&door, event, TAKES, url);
+    open_door_at(&scene, TAKES, url);
     char *urls[] = {url};
-    struct flyt_node_way *way = find_way(event, urls, 1);
-    begin(event, way, LONG_MS, false, &outcome);
-    is_connected(event, &door, &outcome);
-    flyt_node_way_free(way);
-    close_door(&door);
+    scene.way = find_way(scene.event, urls, 1);
+    connects(&scene);
+    close_scene(&scene);
     flyt_unlisten(url);
     assert_int_equal(rmdir(folder), 0);
-    sd_event_unref(event);
 }
 
 static void test_a_name(void **state)
 {
-    sd_event *event = NULL;
-    struct outcome outcome;
     struct flyt_url url;
-    struct door door;
+    struct scene scene;
     char text[FLYT_URL_TEXT_BYTES];
 
-    assert_true(sd_event_new(&event) >= 0);
-    open_door(&door, event, TAKES, "tcp://127.0.0.1:0");
-    assert_int_equal(flyt_url_parse(door.url, NULL, &url), 0);
+    open_door_at(&scene, TAKES, "tcp://127.0.0.1:0");
+    assert_int_equal(flyt_url_parse(scene.door.url, NULL, &url), 0);
     snprintf(url.host, sizeof url.host, "localhost");
     flyt_url_print(&url, text);
     char *urls[] = {text};
-    struct flyt_node_way *way = find_way(event, urls, 1);
-    begin(event, way, LONG_MS, false, &outcome);
-    is_connected(event, &door, &outcome);
-    flyt_node_way_free(way);
-    close_door(&door);
-    sd_event_unref(event);
+    scene.way = find_way(scene.event, urls, 1);
+    connects(&scene);
+    close_scene(&scene);
 }
 
 static void test_no_way(void **state)
@@ -379,45 +383,36 @@ static void test_no_way(void **state)
 
 static void test_nobody_is_there(void **state)
 {
-    sd_event *event = NULL;
     struct outcome outcome;
-    struct door door;
+    struct scene scene;
 
-    assert_true(sd_event_new(&event) >= 0);
-    open_door(&door, event, TAKES, "tcp://127.0.0.1:0");
-    char *urls[] = {door.url, door.url};
-    struct flyt_node_way *way = find_way(event, urls, 2);
-    close_door(&door);
-    begin(event, way, LONG_MS, false, &outcome);
-    until_told(event, &outcome);
+    open_door_at(&scene, TAKES, "tcp://127.0.0.1:0");
+    char *urls[] = {scene.door.url, scene.door.url};
+    scene.way = find_way(scene.event, urls, 2);
+    close_door(&scene.door);
+    begin(scene.event, scene.way, LONG_MS, false, &outcome);
+    until_told(scene.event, &outcome);
     assert_int_equal(outcome.status, -ECONNREFUSED);
     assert_non_null(strstr(outcome.sentence, strerror(ECONNREFUSED)));
     flyt_node_dial_free(outcome.dial);
-    flyt_node_way_free(way);
-    sd_event_unref(event);
+    leave_scene(&scene);
 }
 
 static void test_it_is_given_up(void **state)
 {
-    sd_event *event = NULL;
     struct outcome outcome;
-    struct door door;
+    struct scene scene;
 
-    assert_true(sd_event_new(&event) >= 0);
-    open_door(&door, event, IS_SILENT, "tcp://127.0.0.1:0");
-    char *urls[] = {door.url};
-    struct flyt_node_way *way = find_way(event, urls, 1);
-    begin(event, way, LONG_MS, false, &outcome);
+    open_scene(&scene, IS_SILENT);
+    begin(scene.event, scene.way, LONG_MS, false, &outcome);
     flyt_node_dial_free(outcome.dial); /* before it has begun */
-    begin(event, way, LONG_MS, false, &outcome);
-    for (uint64_t until_ms = flyt_clock_ms() + WAIT_MS; !door.came && flyt_clock_ms() < until_ms;)
-        run(event);
-    assert_int_equal(door.came, 1);
+    begin(scene.event, scene.way, LONG_MS, false, &outcome);
+    for (uint64_t until_ms = flyt_clock_ms() + WAIT_MS; !scene.door.came && flyt_clock_ms() < until_ms;)
+        run(scene.event);
+    assert_int_equal(scene.door.came, 1);
     flyt_node_dial_free(outcome.dial);
     assert_false(outcome.is_told);
-    flyt_node_way_free(way);
-    close_door(&door);
-    sd_event_unref(event);
+    close_scene(&scene);
 }
 
 static void test_a_wrong_proof(void **state)
