@@ -20,16 +20,6 @@
 
 /* ---- what is waited for ---- */
 
-static struct flyt_node_move *move_of(struct test_node *test, const struct test_program *program)
-{
-    struct flyt_node_move *move = test_migration_of(test)->moves;
-
-    while (move && move->session_id != program->session_id)
-        move = move->next;
-    assert_non_null(move);
-    return move;
-}
-
 struct awaited {
     const struct test_program *program;
     uint32_t kind;
@@ -39,7 +29,7 @@ struct awaited {
 static bool is_at(struct test_node *test, void *user)
 {
     const struct awaited *awaited = user;
-    const struct flyt_node_move *move = move_of(test, awaited->program);
+    const struct flyt_node_move *move = test_migration_move_of(test, awaited->program);
 
     /* By way of the host it is sent when it has stopped. */
     return move->kind == awaited->kind && move->stage == awaited->stage && move->target && !move->awaited_count &&
@@ -71,7 +61,7 @@ static void enter(struct test_node *test, struct test_program *programs, uint32_
 
 static pid_t freeze_target(struct test_node *test, const struct test_program *program)
 {
-    pid_t pid = move_of(test, program)->target->pid;
+    pid_t pid = test_migration_move_of(test, program)->target->pid;
 
     assert_int_equal(kill(pid, SIGSTOP), 0);
     return pid;
@@ -173,7 +163,7 @@ static void test_when_it_was_left(void **state)
         stop_both(test, programs);
         test_migration_is_told_to_leave(test, &programs[0]);
         programs[0].fd = -1;
-        assert_int_equal(kill(move_of(test, &programs[0])->source->pid, SIGKILL), 0);
+        assert_int_equal(kill(test_migration_move_of(test, &programs[0])->source->pid, SIGKILL), 0);
         test_node_until(test, test_node_is_away, &programs[0], "the session waits without a process");
         ends_well(test, programs, kinds[i]);
     }

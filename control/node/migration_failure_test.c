@@ -177,9 +177,7 @@ static void test_cancel_comes_too_late(void **state)
     struct test_node *test = *state;
     struct test_program program;
 
-    test_migration_enter(test, &program, 1);
-    test_migration_start(test, 1);
-    test_migration_is_told_to_leave(test, &program);
+    test_migration_set_out(test, &program, 1, 1);
     assert_int_equal(flyt_node_migration_cancel(test_migration_of(test), "too late"), -EALREADY);
     test_migration_go_on(test, &program);
     test_migration_until(test, FLYT_MIGRATION_DONE);

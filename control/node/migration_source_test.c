@@ -74,9 +74,7 @@ static void test_a_source_dies_when_it_was_left(void **state)
 
     for (unsigned gpu = 0; gpu < 2; gpu++) {
         struct test_program programs[1];
-        test_migration_enter(test, programs, 1);
-        test_migration_start(test, gpu);
-        test_migration_is_told_to_leave(test, &programs[0]);
+        test_migration_set_out(test, programs, 1, gpu);
         assert_int_equal(kill(test_node_server(test, &programs[0])->pid, SIGKILL), 0);
         test_node_until(test, test_node_is_away, &programs[0], "the session waits without a process");
         test_migration_go_on(test, &programs[0]);
@@ -99,9 +97,7 @@ static void test_a_source_dies_when_its_target_has_it(void **state)
     struct test_node *test = *state;
     struct test_program program;
 
-    test_migration_enter(test, &program, 1);
-    test_migration_start(test, 1);
-    test_migration_is_told_to_leave(test, &program);
+    test_migration_set_out(test, &program, 1, 1);
     test_node_come_back(test, &test_one, &program);
     assert_int_equal(kill(test_migration_of(test)->moves->source->pid, SIGKILL), 0);
     test_node_until(test, is_one_server, NULL, "the end of the server that was left");
@@ -224,10 +220,7 @@ static void test_a_restart_after_the_commit(void **state)
 
     for (unsigned gpu = 0; gpu < 2; gpu++) {
         struct test_program programs[2];
-        test_migration_enter(test, programs, 2);
-        test_migration_start(test, gpu);
-        test_migration_is_told_to_leave(test, &programs[0]);
-        test_migration_is_told_to_leave(test, &programs[1]);
+        test_migration_set_out(test, programs, 2, gpu);
         restart(test, programs, 2);
         for (unsigned i = 0; i < 2; i++) {
             test_node_come_back(test, &test_one, &programs[i]);
@@ -255,11 +248,7 @@ static void test_a_restart_when_the_target_has_it(void **state)
 
     for (unsigned gpu = 0; gpu < 2; gpu++) {
         struct test_program programs[1];
-        test_migration_enter(test, programs, 1);
-        test_migration_start(test, gpu);
-        test_migration_is_told_to_leave(test, &programs[0]);
-        test_node_come_back(test, &test_one, &programs[0]);
-        test_program_say(test, &programs[0], "resumed", "1 1");
+        test_migration_reach_target(test, programs, gpu);
         const struct flyt_node_server *source = test_migration_of(test)->moves->source;
         pid_t pid = source->pid;
         restart(test, programs, 1);
@@ -285,10 +274,7 @@ static void test_a_restart_in_between(void **state)
     struct test_node *test = *state;
     struct test_program programs[2];
 
-    test_migration_enter(test, programs, 2);
-    test_migration_start(test, 1);
-    test_migration_is_told_to_leave(test, &programs[0]);
-    test_migration_is_told_to_leave(test, &programs[1]);
+    test_migration_set_out(test, programs, 2, 1);
     test_migration_go_on(test, &programs[0]);
     test_migration_until_one_has_moved(test);
     restart(test, programs, 1);

@@ -67,11 +67,7 @@ static void test_a_client_loses_its_target(void **state)
 
     for (unsigned gpu = 0; gpu < 2; gpu++) {
         struct test_program programs[1];
-        test_migration_enter(test, programs, 1);
-        test_migration_start(test, gpu);
-        test_migration_is_told_to_leave(test, &programs[0]);
-        test_node_come_back(test, &test_one, &programs[0]);
-        test_program_say(test, &programs[0], "resumed", "1 1");
+        test_migration_reach_target(test, programs, gpu);
         assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
         int fd = programs[0].fd;
         test_node_come_back(test, &test_one, &programs[0]);
@@ -87,9 +83,7 @@ static void test_a_target_does_not_take_it(void **state)
     struct test_node *test = *state;
     struct test_program program;
 
-    test_migration_enter(test, &program, 1);
-    test_migration_start(test, 1);
-    test_migration_is_told_to_leave(test, &program);
+    test_migration_set_out(test, &program, 1, 1);
     test_node_make_fail(test, "node.migrate.switch:error:1", NULL);
     test_node_come_back(test, &test_one, &program);
     taken_back(test, &program, 1, "new server process has ended");
@@ -106,10 +100,7 @@ static void test_a_target_dies_before_its_client_comes(void **state)
     struct test_node *test = *state;
     struct test_program programs[2];
 
-    test_migration_enter(test, programs, 2);
-    test_migration_start(test, 1);
-    test_migration_is_told_to_leave(test, &programs[0]);
-    test_migration_is_told_to_leave(test, &programs[1]);
+    test_migration_set_out(test, programs, 2, 1);
     assert_int_equal(kill(test_migration_of(test)->moves->target->pid, SIGKILL), 0);
     test_node_until(test, is_failing, NULL, "its end is seen");
     test_node_come_back(test, &test_one, &programs[0]);
@@ -122,29 +113,16 @@ static bool has_lost_one(struct test_node *test, void *unused)
     return test_migration_of(test)->lost_count == 1;
 }
 
-static struct flyt_node_move *move_of(struct test_node *test, const struct test_program *program)
-{
-    struct flyt_node_move *move = test_migration_of(test)->moves;
-
-    while (move && move->session_id != program->session_id)
-        move = move->next;
-    assert_non_null(move);
-    return move;
-}
-
 /* One allocation's programs are on one side: one whose target dies when others have gone on ends. */
 static void test_a_target_dies_when_another_has_gone_on(void **state)
 {
     struct test_node *test = *state;
     struct test_program programs[2];
 
-    test_migration_enter(test, programs, 2);
-    test_migration_start(test, 1);
-    test_migration_is_told_to_leave(test, &programs[0]);
-    test_migration_is_told_to_leave(test, &programs[1]);
+    test_migration_set_out(test, programs, 2, 1);
     test_migration_go_on(test, &programs[0]);
     test_migration_until_one_has_moved(test);
-    assert_int_equal(kill(move_of(test, &programs[1])->target->pid, SIGKILL), 0);
+    assert_int_equal(kill(test_migration_move_of(test, &programs[1])->target->pid, SIGKILL), 0);
     test_node_until(test, has_lost_one, NULL, "the other is lost");
     test_migration_until(test, FLYT_MIGRATION_DONE);
     assert_int_equal(test_migration_allocation(test)->session_count, 1);
@@ -152,6 +130,15 @@ static void test_a_target_dies_when_another_has_gone_on(void **state)
     test_program_say(test, &programs[0], "read 1", "4711");
     assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
     test_node_leave(test, &test_one, programs, 1);
+}
+
+/* Nothing of the session is left: the migration is done, without it. */
+static void ends_on(struct test_node *test, unsigned gpu)
+{
+    test_node_until_empty(test, &test_one);
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_migration_is_only_on(test, gpu);
 }
 
 static void test_a_client_that_does_not_come(void **state)
@@ -163,10 +150,7 @@ static void test_a_client_that_does_not_come(void **state)
     test->node.switch_ms = 200;
     test_migration_start(test, 1);
     test_migration_is_told_to_leave(test, &program);
-    test_node_until_empty(test, &test_one);
-    test_migration_until(test, FLYT_MIGRATION_DONE);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
-    test_migration_is_only_on(test, 1);
+    ends_on(test, 1);
 }
 
 /* One that is at the target and never says that it goes on. */
@@ -175,11 +159,7 @@ static void test_a_target_that_hangs(void **state)
     struct test_node *test = *state;
     struct test_program program;
 
-    test_migration_enter(test, &program, 1);
-    test_migration_start(test, 1);
-    test_migration_is_told_to_leave(test, &program);
-    test_node_come_back(test, &test_one, &program);
-    test_program_say(test, &program, "resumed", "1 1");
+    test_migration_reach_target(test, &program, 1);
     test->node.switch_ms = 1;
     test_program_say(test, &program, NULL, "gone");
     test->node.switch_ms = TEST_LONG_MS;
@@ -211,17 +191,14 @@ static void test_a_target_dies_when_another_has_said_that_it_goes_on(void **stat
     struct test_node *test = *state;
     struct test_program programs[2];
 
-    test_migration_enter(test, programs, 2);
-    test_migration_start(test, 1);
-    for (unsigned i = 0; i < 2; i++)
-        test_migration_is_told_to_leave(test, &programs[i]);
+    test_migration_set_out(test, programs, 2, 1);
     for (unsigned i = 0; i < 2; i++) {
         test_node_come_back(test, &test_one, &programs[i]);
         test_program_say(test, &programs[i], "resumed", "1 1");
     }
-    struct flyt_node_server *target = move_of(test, &programs[0])->target;
+    struct flyt_node_server *target = test_migration_move_of(test, &programs[0])->target;
     go_on_unread(&programs[0], target);
-    assert_int_equal(kill(move_of(test, &programs[1])->target->pid, SIGKILL), 0);
+    assert_int_equal(kill(test_migration_move_of(test, &programs[1])->target->pid, SIGKILL), 0);
     test_node_until(test, has_moved_or_fails, NULL, "the other's end is seen to");
     assert_int_equal(test->node.sessions_moved, 1);
     assert_true(sd_event_source_set_enabled(target->link_source, SD_EVENT_ON) >= 0);
@@ -240,11 +217,7 @@ static void test_a_target_has_said_in_time_that_it_goes_on(void **state)
     struct test_node *test = *state;
     struct test_program program;
 
-    test_migration_enter(test, &program, 1);
-    test_migration_start(test, 1);
-    test_migration_is_told_to_leave(test, &program);
-    test_node_come_back(test, &test_one, &program);
-    test_program_say(test, &program, "resumed", "1 1");
+    test_migration_reach_target(test, &program, 1);
     struct flyt_node_server *target = test_migration_of(test)->moves->target;
     go_on_unread(&program, target);
     test->node.switch_ms = 1;
@@ -265,14 +238,9 @@ static void test_a_session_is_ended_on_its_way(void **state)
     struct test_node *test = *state;
     struct test_program program;
 
-    test_migration_enter(test, &program, 1);
-    test_migration_start(test, 1);
-    test_migration_is_told_to_leave(test, &program);
+    test_migration_set_out(test, &program, 1, 1);
     flyt_node_server_end(test_node_server(test, &program), "an operator has ended this session");
-    test_node_until_empty(test, &test_one);
-    test_migration_until(test, FLYT_MIGRATION_DONE);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
-    test_migration_is_only_on(test, 1);
+    ends_on(test, 1);
 }
 
 /* At its target, which has not said that it goes on: it does not come back to its source. */
@@ -282,18 +250,11 @@ static void test_a_session_is_ended_where_it_is_to_go_on(void **state)
 
     for (unsigned gpu = 0; gpu < 2; gpu++) {
         struct test_program program;
-        test_migration_enter(test, &program, 1);
-        test_migration_start(test, gpu);
-        test_migration_is_told_to_leave(test, &program);
-        test_node_come_back(test, &test_one, &program);
-        test_program_say(test, &program, "resumed", "1 1");
+        test_migration_reach_target(test, &program, gpu);
         struct flyt_node_server *target = flyt_node_server_find(&test->node, program.session_id);
         assert_ptr_equal(target, test_migration_of(test)->moves->target);
         flyt_node_move_end_session(target, "an operator has ended this session");
-        test_node_until_empty(test, &test_one);
-        test_migration_until(test, FLYT_MIGRATION_DONE);
-        assert_int_equal(test_node_used_bytes(test, &test_one), 0);
-        test_migration_is_only_on(test, gpu);
+        ends_on(test, gpu);
         close(program.fd);
         test_migration_forget(test);
     }

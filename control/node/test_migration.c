@@ -113,6 +113,21 @@ struct test_outcome test_migration_wish_other(struct test_node *test, unsigned g
     return test_node_order(test, &other);
 }
 
+void test_migration_set_out(struct test_node *test, struct test_program *programs, unsigned count, unsigned gpu)
+{
+    test_migration_enter(test, programs, count);
+    test_migration_start(test, gpu);
+    for (unsigned i = 0; i < count; i++)
+        test_migration_is_told_to_leave(test, &programs[i]);
+}
+
+void test_migration_reach_target(struct test_node *test, struct test_program *program, unsigned gpu)
+{
+    test_migration_set_out(test, program, 1, gpu);
+    test_node_come_back(test, &test_one, program);
+    test_program_say(test, program, "resumed", "1 1");
+}
+
 /* ---- what there is ---- */
 
 struct flyt_node_migration *test_migration_of(struct test_node *test)
@@ -123,6 +138,16 @@ struct flyt_node_migration *test_migration_of(struct test_node *test)
 struct flyt_node_allocation *test_migration_allocation(struct test_node *test)
 {
     return flyt_node_allocation_find(&test->node, test_one.id);
+}
+
+struct flyt_node_move *test_migration_move_of(struct test_node *test, const struct test_program *program)
+{
+    struct flyt_node_move *move = test_migration_of(test)->moves;
+
+    while (move && move->session_id != program->session_id)
+        move = move->next;
+    assert_non_null(move);
+    return move;
 }
 
 static bool has_phase(struct test_node *test, void *user)

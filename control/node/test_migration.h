@@ -31,6 +31,10 @@ flyt_status test_migration_order(struct test_node *test, uint64_t id, const stru
 /* Orders TEST_MIGRATION_ID, which must be accepted. timeout_s 0: none that a test reaches. */
 void test_migration_start(struct test_node *test, unsigned gpu);
 void test_migration_start_within(struct test_node *test, unsigned gpu, unsigned timeout_s);
+/* Programs that begin, are moved to this GPU, and have been told to leave. */
+void test_migration_set_out(struct test_node *test, struct test_program *programs, unsigned count, unsigned gpu);
+/* The same of one, whose client has come to the target, and has not made its objects again. */
+void test_migration_reach_target(struct test_node *test, struct test_program *program, unsigned gpu);
 /* Another VM (0x22) that wants four groups of that GPU. */
 struct test_outcome test_migration_wish_other(struct test_node *test, unsigned gpu, unsigned first_group);
 
@@ -38,6 +42,8 @@ struct test_outcome test_migration_wish_other(struct test_node *test, unsigned g
 
 /* TEST_MIGRATION_ID; NULL: not there. */
 struct flyt_node_migration *test_migration_of(struct test_node *test);
+/* Its move of this program's session, which must be there. */
+struct flyt_node_move *test_migration_move_of(struct test_node *test, const struct test_program *program);
 /* test_one's; NULL: not there. */
 struct flyt_node_allocation *test_migration_allocation(struct test_node *test);
 /* Runs the loop until it is in this phase, and not in a later one. */
