@@ -279,6 +279,7 @@ static void test_a_restart_in_between(void **state)
     test_migration_until_one_has_moved(test);
     restart(test, programs, 1);
     test_node_come_in_vain(test, &test_one, &programs[1]);
+    test_node_end_rejoining(test); /* what its servers had is counted till then, where they have not come back */
     test_program_say(test, &programs[0], "read 1", "4711");
     assert_int_equal(test_migration_allocation(test)->slots[0].gpu->index, 1);
     test_node_until(test, is_one_session, NULL, "the end of the other session"); /* its server may take a moment */
