@@ -15,12 +15,9 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/listen.h"
-#include "rpc/transport/secure_library.h"
+#include "rpc/transport/secure_state.h"
 
 enum {
-    STEP_BYTES = 128 * 1024,       /* plain bytes that are encrypted, or decrypted, in one go */
-    SEALED_BYTES = 2 * STEP_BYTES, /* encrypted bytes that wait for the socket: a step beside what is left of another */
-    READ_BUFFER_BYTES = 128 * 1024,
     SOCKET_BYTES = 1024 * 1024,
     RECORD_TYPE_FIRST = 0x14, /* of TLS records (RFC 8446 section 5.1); a record mark of ours begins with 0x80 or 0 */
     RECORD_TYPE_LAST = 0x17,
@@ -29,28 +26,6 @@ enum {
 static const char identity[] = "flyt channel";
 static const unsigned char cipher_number[] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
 static const char cipher_name[] = "TLS_AES_128_GCM_SHA256";
-
-struct flyt_secure {
-    const struct flyt_secure_library *library;
-    SSL_CTX *context;
-    SSL *ssl;
-    BIO_METHOD *method;
-    int fd, plain_fd;                         /* the socket; our end of the pair */
-    unsigned char key[FLYT_SECURE_KEY_BYTES]; /* until the handshake is made */
-    bool is_server, has_thread, is_joined;
-    bool is_first_seen, is_clear; /* the first byte that came, and whether it is not TLS */
-    pthread_t thread;
-
-    /* The thread's. */
-    bool has_plain_ended, has_net_ended; /* nothing more comes from there */
-    bool has_ended;                      /* nothing more can be passed on */
-    bool is_plain_shut, is_net_shut;     /* the end has been passed on to there */
-    size_t sealed_begin, sealed_end;     /* encrypted, for the socket */
-    size_t opened_begin, opened_end;     /* decrypted, for the plain socket */
-    unsigned char sealed[SEALED_BYTES];
-    unsigned char opened[STEP_BYTES];
-    unsigned char step[STEP_BYTES];
-};
 
 /* ---- OpenSSL's side of the socket: what it writes is collected, so that a step costs one system call ---- */
 
@@ -95,6 +70,7 @@ static int bio_read(BIO *bio, char *data, int bytes)
         got = recv(self->fd, data, (size_t)bytes, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         self->library->BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
+    self->is_net_cut |= got == 0;
     return (int)got;
 }
 
@@ -153,7 +129,7 @@ static bool set_up_context(struct flyt_secure *self)
         return false;
     library->SSL_CTX_ctrl(self->context, SSL_CTRL_SET_READ_AHEAD, 1, NULL);
     library->SSL_CTX_ctrl(self->context, SSL_CTRL_MODE, SSL_MODE_ENABLE_PARTIAL_WRITE, NULL);
-    library->SSL_CTX_set_default_read_buffer_len(self->context, READ_BUFFER_BYTES);
+    library->SSL_CTX_set_default_read_buffer_len(self->context, FLYT_SECURE_READ_BYTES);
     if (self->is_server) {
         library->SSL_CTX_set_psk_find_session_callback(self->context, find_key);
     } else {
@@ -188,8 +164,7 @@ static bool set_up_ssl(struct flyt_secure *self)
     return true;
 }
 
-/* Everything but the descriptors. */
-static void release(struct flyt_secure *self)
+void flyt_secure_release(struct flyt_secure *self)
 {
     self->library->SSL_free(self->ssl);
     self->library->SSL_CTX_free(self->context);
@@ -198,7 +173,7 @@ static void release(struct flyt_secure *self)
     free(self);
 }
 
-static struct flyt_secure *make(int fd, bool is_server, const unsigned char *key, struct flyt_error *err)
+struct flyt_secure *flyt_secure_make(int fd, bool is_server, const unsigned char *key, struct flyt_error *err)
 {
     const struct flyt_secure_library *library = flyt_secure_library(err);
     struct flyt_secure *self = library ? calloc(1, sizeof *self) : NULL;
@@ -210,7 +185,7 @@ static struct flyt_secure *make(int fd, bool is_server, const unsigned char *key
         memcpy(self->key, key, sizeof self->key);
         if (set_up_context(self) && set_up_ssl(self))
             return self;
-        release(self);
+        flyt_secure_release(self);
     }
     flyt_error_set(err, -ENOMEM, "no memory for encryption");
     return NULL;
@@ -232,8 +207,7 @@ static int make_pair(struct flyt_secure *self, int *ret_plain_fd)
 
 /* ---- moving bytes ---- */
 
-/* Sends what is waiting. 0, -EAGAIN: some of it waits on; or a negative errno. */
-static int flush_sealed(struct flyt_secure *self)
+int flyt_secure_flush(struct flyt_secure *self)
 {
     while (self->sealed_begin < self->sealed_end) {
         ssize_t sent = send(self->fd, self->sealed + self->sealed_begin, self->sealed_end - self->sealed_begin,
@@ -357,7 +331,7 @@ static void relay(struct flyt_secure *self)
 {
     for (;;) {
         bool is_busy = seal(self);
-        int status = flush_sealed(self);
+        int status = flyt_secure_flush(self);
         if (status && status != -EAGAIN)
             break;
         /* Once what waits has gone, there may be more inside OpenSSL, of which the socket says nothing. */
@@ -378,7 +352,7 @@ static void relay(struct flyt_secure *self)
 
 /* ---- the handshake ---- */
 
-static int make_handshake(struct flyt_secure *self, uint64_t deadline_ms, int cancel_fd, const char **ret_cause)
+static int shake_hands(struct flyt_secure *self, uint64_t deadline_ms, int cancel_fd, const char **ret_cause)
 {
     const struct flyt_secure_library *library = self->library;
 
@@ -389,9 +363,9 @@ static int make_handshake(struct flyt_secure *self, uint64_t deadline_ms, int ca
         unsigned long code = library->ERR_peek_error();
         if (self->is_clear)
             return -EPROTONOSUPPORT;
-        int status = flush_sealed(self);
+        int status = flyt_secure_flush(self);
         while (status == -EAGAIN && !(status = flyt_wait_ready(self->fd, POLLOUT, deadline_ms, cancel_fd)))
-            status = flush_sealed(self);
+            status = flyt_secure_flush(self);
         if (!status && error == SSL_ERROR_WANT_READ)
             status = flyt_wait_ready(self->fd, POLLIN, deadline_ms, cancel_fd);
         else if (!status && error == SSL_ERROR_NONE)
@@ -407,16 +381,32 @@ static int make_handshake(struct flyt_secure *self, uint64_t deadline_ms, int ca
     }
 }
 
+int flyt_secure_make_handshake(struct flyt_secure *self, uint64_t deadline_ms, int cancel_fd, const char **ret_cause)
+{
+    int status = shake_hands(self, deadline_ms, cancel_fd, ret_cause);
+
+    explicit_bzero(self->key, sizeof self->key);
+    return status;
+}
+
+int flyt_secure_tell_handshake(int status, const char *cause, struct flyt_error *err)
+{
+    if (status == -EACCES)
+        return flyt_error_set(err, status, "the encryption's keys differ: %s", cause ? cause : "none was agreed on");
+    return flyt_error_set(err, status, "encryption: %s",
+                          status == -EPIPE       ? "the other side closed the connection"
+                          : status == -ETIMEDOUT ? "the other side did not answer in time"
+                                                 : strerror(-status));
+}
+
 static void *run(void *user)
 {
     struct flyt_secure *self = user;
     const char *cause = NULL;
     int status = 0;
 
-    if (self->is_server) {
-        status = make_handshake(self, flyt_clock_ms() + FLYT_SECURE_HANDSHAKE_MS, -1, &cause);
-        explicit_bzero(self->key, sizeof self->key);
-    }
+    if (self->is_server)
+        status = flyt_secure_make_handshake(self, flyt_clock_ms() + FLYT_SECURE_HANDSHAKE_MS, -1, &cause);
     if (status)
         flyt_warn("an encrypted connection was not made: %s", cause ? cause : strerror(-status));
     else
@@ -451,11 +441,10 @@ int flyt_secure_connect(int fd, const unsigned char *key, uint64_t deadline_ms, 
     const char *reason = NULL;
     int plain_fd = -1;
 
-    struct flyt_secure *self = make(fd, false, key, &cause);
+    struct flyt_secure *self = flyt_secure_make(fd, false, key, &cause);
     if (!self)
         return flyt_error_set(err, cause.code, "%.500s", cause.text);
-    int status = make_handshake(self, deadline_ms, cancel_fd, &reason);
-    explicit_bzero(self->key, sizeof self->key);
+    int status = flyt_secure_make_handshake(self, deadline_ms, cancel_fd, &reason);
     if (!status)
         status = make_pair(self, &plain_fd);
     if (!status)
@@ -467,13 +456,8 @@ int flyt_secure_connect(int fd, const unsigned char *key, uint64_t deadline_ms, 
     }
     flyt_close(self->plain_fd);
     flyt_close(plain_fd);
-    release(self);
-    if (status == -EACCES)
-        return flyt_error_set(err, status, "the encryption's keys differ: %s", reason ? reason : "none was agreed on");
-    return flyt_error_set(err, status, "encryption: %s",
-                          status == -EPIPE       ? "the other side closed the connection"
-                          : status == -ETIMEDOUT ? "the other side did not answer in time"
-                                                 : strerror(-status));
+    flyt_secure_release(self);
+    return flyt_secure_tell_handshake(status, reason, err);
 }
 
 int flyt_secure_accept(int fd, const unsigned char *key, struct flyt_error *err, struct flyt_secure **ret_secure,
@@ -482,7 +466,7 @@ int flyt_secure_accept(int fd, const unsigned char *key, struct flyt_error *err,
     struct flyt_error cause = {0};
     int plain_fd = -1;
 
-    struct flyt_secure *self = make(fd, true, key, &cause);
+    struct flyt_secure *self = flyt_secure_make(fd, true, key, &cause);
     if (!self) {
         flyt_close(fd);
         return flyt_error_set(err, cause.code, "%.500s", cause.text);
@@ -498,7 +482,7 @@ int flyt_secure_accept(int fd, const unsigned char *key, struct flyt_error *err,
     flyt_close(plain_fd);
     flyt_close(self->plain_fd);
     flyt_close(self->fd);
-    release(self);
+    flyt_secure_release(self);
     return flyt_error_set(err, status, "encryption: %s", strerror(-status));
 }
 
@@ -532,7 +516,7 @@ struct flyt_secure *flyt_secure_free(struct flyt_secure *secure)
         pthread_join(secure->thread, NULL);
     flyt_close(secure->plain_fd);
     flyt_close(secure->fd);
-    release(secure);
+    flyt_secure_release(secure);
     return NULL;
 }
 

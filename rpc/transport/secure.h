@@ -2,7 +2,7 @@
  * Encryption of a connected stream socket: TLS 1.3 with a key that both ends have (an external pre-shared key, RFC 8446
  * section 2.2, with a fresh Diffie-Hellman exchange), no certificates. What speaks over the connection reads and writes
  * a plain socket in its place; a thread of this module carries the bytes between the two, encrypting and decrypting,
- * and passes the end of either on to the other.
+ * and passes the end of either on to the other. Or it encrypts and decrypts itself (flyt_secure_new).
  *
  * OpenSSL 3 is loaded (dlopen) by the first call: a program that does not encrypt never has it. TLS begins at the next
  * byte of the socket.
@@ -11,7 +11,9 @@
 #define FLYT_TRANSPORT_SECURE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "rpc/base/error.h"
 
@@ -39,6 +41,28 @@ int flyt_secure_connect(int fd, const unsigned char *key, uint64_t deadline_ms, 
 enum { FLYT_SECURE_HANDSHAKE_MS = 10000 };
 int flyt_secure_accept(int fd, const unsigned char *key, struct flyt_error *err, struct flyt_secure **ret_secure,
                        int *ret_plain_fd);
+
+/*
+ * Without a thread and a plain socket, for whoever reads or writes much: TLS on fd, which is taken over in every case
+ * and stays open as long as *ret_secure; before the handshake. Does not wait. One thread at a time calls what follows.
+ * 0; -ENOSYS: no OpenSSL 3; or -ENOMEM; with a sentence.
+ */
+int flyt_secure_new(int fd, bool is_server, const unsigned char *key, struct flyt_error *err,
+                    struct flyt_secure **ret_secure);
+/* Makes the handshake, at either end, before anything else. Waits as flyt_secure_connect, and fails so. */
+int flyt_secure_begin(struct flyt_secure *secure, uint64_t deadline_ms, int cancel_fd, struct flyt_error *err);
+/* Encrypts some of the bytes, which flyt_secure_flush sends. How many; 0: there is no room before that has; -EPIPE. */
+ssize_t flyt_secure_seal(struct flyt_secure *secure, const void *bytes, size_t count);
+/* Sends what is encrypted, as far as the socket takes it without waiting. 0: all; -EAGAIN: some of it waits on, until
+ * the socket can be written to; or a negative errno. */
+int flyt_secure_flush(struct flyt_secure *secure);
+/* Reads and decrypts what is there, at most `bytes` (1 or more). Their number; 0: the end, or it was cut; -EAGAIN:
+ * nothing, until there is more to be read from the socket; -EBADMSG: not what the other side has sent; or another
+ * negative errno. */
+int flyt_secure_unseal(struct flyt_secure *secure, void *place, size_t bytes);
+/* Any thread, while another one may be in flyt_secure_unseal: whether there is more, or a part of it, than that has
+ * given or is about to give. */
+bool flyt_secure_has_part(const struct flyt_secure *secure);
 
 /* The encrypted socket, for questions about it (its peer's address, whether it is alive). Owned by `secure`. */
 int flyt_secure_fd(const struct flyt_secure *secure);

@@ -31,6 +31,7 @@
     X(SSL_get_ex_data)                                                                                                 \
     X(SSL_do_handshake)                                                                                                \
     X(SSL_session_reused)                                                                                              \
+    X(SSL_has_pending)                                                                                                 \
     X(SSL_read)                                                                                                        \
     X(SSL_write)                                                                                                       \
     X(SSL_shutdown)                                                                                                    \
