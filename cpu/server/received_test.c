@@ -352,6 +352,16 @@ struct trouble {
     const char *words;
 };
 
+static void expect_trouble(struct fake_image *self, const struct trouble *trouble, uint64_t move_id, bool is_encrypted)
+{
+    struct link link;
+    open_link(&link, 1, is_encrypted);
+    link.between[trouble->connection].damage = trouble->damage;
+    link.between[trouble->connection].at_bytes = trouble->at_bytes;
+    begin_link(self, &link, move_id, FLYT_CHECKPOINT_PACK_NOT);
+    expect_failure(self, &link, move_id, trouble->words);
+}
+
 /* Cut off or damaged anywhere, nothing is taken; and then it goes on there all the same. */
 static void what_is_cut_off_or_damaged_is_not_taken(void **state)
 {
@@ -374,15 +384,28 @@ static void what_is_cut_off_or_damaged_is_not_taken(void **state)
     };
     struct fake_image *self = *state;
     fake_image_begin(self);
-    for (unsigned i = 0; i < sizeof troubles / sizeof troubles[0]; i++) {
-        const struct trouble *trouble = &troubles[i];
-        struct link link;
-        open_link(&link, 1, false);
-        link.between[trouble->connection].damage = trouble->damage;
-        link.between[trouble->connection].at_bytes = trouble->at_bytes;
-        begin_link(self, &link, MOVE_ID + i, FLYT_CHECKPOINT_PACK_NOT);
-        expect_failure(self, &link, MOVE_ID + i, trouble->words);
-    }
+    for (unsigned i = 0; i < sizeof troubles / sizeof troubles[0]; i++)
+        expect_trouble(self, &troubles[i], MOVE_ID + i, false);
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* In the handshake, in a record, and behind one. */
+static void nor_what_is_encrypted(void **state)
+{
+    static const struct trouble troubles[] = {
+        {1, DAMAGE_CUT, 0, NULL},
+        {1, DAMAGE_CUT, 100, NULL},
+        {1, DAMAGE_CUT, 4096, NULL},
+        {1, DAMAGE_CUT, MIB, NULL},
+        {1, DAMAGE_CUT, MIB + 16384 + 22, NULL},
+        {1, DAMAGE_FLIP, 100, NULL},
+        {1, DAMAGE_FLIP, 4096, "damaged on the way"},
+        {1, DAMAGE_FLIP, MIB, "damaged on the way"},
+    };
+    struct fake_image *self = *state;
+    fake_image_begin(self);
+    for (unsigned i = 0; i < sizeof troubles / sizeof troubles[0]; i++)
+        expect_trouble(self, &troubles[i], MOVE_ID + i, true);
     fake_node_finish(&self->node, self->node.first);
 }
 
@@ -973,6 +996,7 @@ int main(void)
         TEST(a_program_goes_on_packed_and_encrypted),
         TEST(times_are_right_on_another_machine),
         TEST(what_is_cut_off_or_damaged_is_not_taken),
+        TEST(nor_what_is_encrypted),
         TEST(the_reason_is_told_on_both_sides),
         TEST(a_library_that_cannot_be_loaded_is_named),
         TEST(every_step_may_fail),

@@ -254,11 +254,11 @@ static int open_peers(struct flyt_receiving *receiving, const struct flyt_server
                       struct flyt_error *err)
 {
     struct flyt_error why = {0};
-    for (unsigned i = 0; i <= receiving->stream_count; i++) {
-        struct flyt_peer *peer = i ? &receiving->streams[i - 1].peer : &receiving->image;
-        if (flyt_peer_open(peer, fds[i], key_of(order, i), false, receiving->cancel_fd, &why) != 0)
+    if (flyt_peer_open(&receiving->image, fds[0], key_of(order, 0), false, receiving->cancel_fd, &why) != 0)
+        *err = why;
+    for (unsigned i = 1; i <= receiving->stream_count; i++)
+        if (flyt_peer_open_stream(&receiving->streams[i - 1].peer, fds[i], key_of(order, i), false, &why) != 0)
             *err = why;
-    }
     return err->code;
 }
 
@@ -293,10 +293,9 @@ void flyt_receiving_stop(struct flyt_receiving *receiving, const struct flyt_err
 /* Nobody has told what is there. */
 static int check_rest(const struct flyt_receiving *receiving, struct flyt_error *err)
 {
-    unsigned char byte;
     for (unsigned i = 0; i < receiving->stream_count; i++) {
         const struct flyt_receiving_stream *stream = &receiving->streams[i];
-        if (atomic_load(&stream->is_amid_frame) || recv(stream->peer.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0)
+        if (atomic_load(&stream->is_amid_frame) || flyt_peer_has_more(&stream->peer))
             return flyt_error_set(err, -EBADMSG, "more has come over connection %u than the image has told",
                                   stream->number);
     }

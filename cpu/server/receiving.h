@@ -53,9 +53,9 @@ struct flyt_receiving_batch {
 };
 
 struct flyt_receiving_buffer {
-    void *pages; /* page-locked, FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
-    CUevent used;
-    unsigned ordinal;
+    void *pages;      /* page-locked, FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
+    CUevent used;     /* behind the last copy from it; NULL: not made yet */
+    unsigned ordinal; /* of the event's device */
     bool is_on_way;
 };
 

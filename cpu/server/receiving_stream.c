@@ -20,13 +20,13 @@ static bool is_awaited(struct flyt_receiving_stream *stream)
     return is_awaited;
 }
 
-/* Waits for more. Silence counts from when something was due. */
-static int await_bytes(struct flyt_receiving_stream *stream)
+/* Waits for more, of which so many bytes are due. Silence counts from when something was. */
+static int await_bytes(struct flyt_receiving_stream *stream, size_t bytes)
 {
     const struct flyt_receiving *receiving = stream->receiving;
     for (;;) {
         bool is_due = atomic_load(&stream->is_amid_frame) || is_awaited(stream);
-        int status = flyt_peer_await(&stream->peer, receiving->cancel_fd, (int)receiving->silence_ms);
+        int status = flyt_peer_await_part(&stream->peer, bytes, receiving->cancel_fd, (int)receiving->silence_ms);
         if (status != -ETIMEDOUT || is_due)
             return status;
     }
@@ -36,16 +36,19 @@ static int await_bytes(struct flyt_receiving_stream *stream)
 static int read_all(struct flyt_receiving_stream *stream, void *place, size_t bytes)
 {
     char *at = place;
+    bool is_late = false; /* nothing, or little, has come for too long */
     while (bytes) {
         int count = flyt_peer_read(&stream->peer, at, bytes);
         if (count == 0)
             return -ENODATA;
         if (count == -EAGAIN) {
-            int status = await_bytes(stream);
-            if (status)
+            int status = is_late ? -ETIMEDOUT : await_bytes(stream, bytes);
+            if (status && (is_late || status != -ETIMEDOUT))
                 return status;
+            is_late = status != 0;
             continue;
         }
+        is_late = false;
         if (count < 0)
             return count;
         atomic_store(&stream->is_amid_frame, true);
@@ -59,6 +62,7 @@ static int read_failed(const struct flyt_receiving_stream *stream, int status, s
 {
     const char *why = status == -ENODATA     ? "it has ended too early"
                       : status == -ETIMEDOUT ? "nothing came for too long"
+                      : status == -EBADMSG   ? "what has come was damaged on the way"
                                              : strerror(-status);
     return flyt_error_set(err, status, "connection %u from the other server: %s", stream->number, why);
 }
@@ -86,13 +90,23 @@ static CUresult take_buffer(struct flyt_receiving_stream *stream, struct flyt_re
     if (buffer->is_on_way)
         result = driver->cuEventSynchronize(buffer->used);
     buffer->is_on_way = false;
-    if (buffer->used && result == CUDA_SUCCESS)
-        result = driver->cuEventDestroy(buffer->used);
-    buffer->used = NULL; /* it may be another device's next time */
     if (result == CUDA_SUCCESS && !buffer->pages)
         result = driver->cuMemHostAlloc(&buffer->pages, FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX, CU_MEMHOSTALLOC_PORTABLE);
     *ret_buffer = buffer;
     return result;
+}
+
+/* The buffer's event is to be one of this device, whose context is current. */
+static CUresult make_event(const struct flyt_driver *driver, struct flyt_receiving_buffer *buffer, unsigned ordinal)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (buffer->used && buffer->ordinal == ordinal)
+        return CUDA_SUCCESS;
+    if (buffer->used)
+        result = driver->cuEventDestroy(buffer->used);
+    buffer->used = NULL;
+    buffer->ordinal = ordinal;
+    return result == CUDA_SUCCESS ? driver->cuEventCreate(&buffer->used, CU_EVENT_DISABLE_TIMING) : result;
 }
 
 /* The frame's pages, as they are. */
@@ -189,7 +203,7 @@ static int put_frame(struct flyt_receiving_stream *stream, const struct flyt_fra
     CUstream *cu_stream = &stream->cu_streams[batch->ordinal];
     CUresult result = flyt_receiving_use(receiving, batch->ordinal, cu_stream);
     if (result == CUDA_SUCCESS)
-        result = driver->cuEventCreate(&buffer->used, CU_EVENT_DISABLE_TIMING);
+        result = make_event(driver, buffer, batch->ordinal);
     if (result == CUDA_SUCCESS)
         result = put_pages(stream, batch, buffer->pages, frame->page_count);
     if (result == CUDA_SUCCESS)
@@ -242,6 +256,14 @@ static void free_all(struct flyt_receiving_stream *stream)
     free(stream->packed);
 }
 
+static int begin(struct flyt_receiving_stream *stream, struct flyt_error *err)
+{
+    struct flyt_error why = {0};
+    int status = flyt_peer_begin(&stream->peer, stream->receiving->cancel_fd, &why);
+    return status ? flyt_error_set(err, status, "connection %u from the other server: %.400s", stream->number, why.text)
+                  : 0;
+}
+
 void *flyt_receiving_run_stream(void *user)
 {
     struct flyt_receiving_stream *stream = user;
@@ -251,6 +273,8 @@ void *flyt_receiving_run_stream(void *user)
     CUresult result = flyt_receiving_use(receiving, 0, &stream->cu_streams[0]);
     if (result != CUDA_SUCCESS)
         driver_failed(result, &err);
+    else
+        begin(stream, &err);
     while (!err.code && !atomic_load(&receiving->is_ending))
         take_frame(stream, &err);
     if (err.code)
