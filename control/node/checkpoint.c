@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "control/node/hear.h"
 #include "control/node/migration.h"
+#include "control/node/naming.h"
 #include "control/node/opening.h"
 #include "control/node/pool.h"
 #include "control/node/remembered.h"
@@ -48,6 +48,7 @@ struct flyt_node_saving {
     uint64_t stage_ms;
     bool is_ready, has_file;
     int earlier_fd; /* the image that its own is to build on; -1: none */
+    int write_fd;   /* the file for its server, until that has it; else -1 */
     struct flyt_checkpoint_file file;
     struct flyt_error open_err;             /* why it has none; code 0: it has, or it is not known yet */
     struct flyt_flusher *flusher;           /* of an image that is settling */
@@ -167,19 +168,14 @@ static void ask(struct flyt_node_saving *saving)
     }
     if (saving->server->use.can_move < FLYT_SERVER_LINK_CAN_MOVE_SEND) /* older than building on another image */
         saving->earlier_fd = flyt_close(saving->earlier_fd);
-    int fd = flyt_checkpoint_file_share(&saving->file);
-    if (fd < 0) {
-        fail_session(saving, fd, "the node manager has no descriptor left");
-        return;
-    }
     message.move = (struct flyt_server_link_move){.move_id = saving->move_id,
                                                   .kind = FLYT_SERVER_LINK_MOVE_WRITE,
                                                   .rounds_max = FLYT_NODE_CHECKPOINT_ROUNDS,
                                                   .rest_bytes = (uint64_t)FLYT_NODE_CHECKPOINT_REST_MIB << 20,
                                                   .packing = checkpoint->packing,
                                                   .has_parent = saving->earlier_fd >= 0};
-    const int fds[] = {fd, saving->earlier_fd};
-    saving->earlier_fd = -1;
+    const int fds[] = {saving->write_fd, saving->earlier_fd};
+    saving->write_fd = saving->earlier_fd = -1;
     send_all_to(saving, FLYT_SERVER_LINK_MOVE, fds, 1 + message.move.has_parent);
 }
 
@@ -347,6 +343,15 @@ static bool are_all_ready(const struct flyt_node_checkpoint *checkpoint)
     return true;
 }
 
+static unsigned count_savings(const struct flyt_node_checkpoint *checkpoint)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
+        count++;
+    return count;
+}
+
 static void add_saving(const struct flyt_node_saving *saving, flyt_saving_use *use)
 {
     const struct flyt_server_link_move_state *state = &saving->state;
@@ -407,8 +412,11 @@ static void release(struct flyt_node_checkpoint *checkpoint)
         leave_server(saving);
         let_go_of_file(saving);
         flyt_close(saving->earlier_fd);
+        flyt_close(saving->write_fd);
         free(saving);
     }
+    bool is_committed = checkpoint->phase == FLYT_SAVING_SWITCHING || checkpoint->phase == FLYT_SAVING_DONE;
+    checkpoint->naming = flyt_node_naming_end(checkpoint->naming, is_committed);
     checkpoint->allocation = NULL;
 }
 
@@ -442,28 +450,13 @@ static void finish(struct flyt_node_checkpoint *checkpoint, flyt_saving_phase ph
     forget_old(node);
 }
 
-/* Images that have their names already are none. */
-static void unlink_images(const struct flyt_node_checkpoint *checkpoint)
-{
-    char path[FLYT_NAME_BYTES_MAX + FLYT_CHECKPOINT_NAME_BYTES + 2];
-
-    for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
-        if (!*saving->image)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", checkpoint->folder, saving->image);
-        if (unlink(path))
-            flyt_warn("%s is not removed, and is of no use: %m", path);
-        *saving->image = 0;
-    }
-}
-
 static void roll_back(struct flyt_node_checkpoint *checkpoint)
 {
     for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
         go_on(saving);
         let_go_of_file(saving);
+        *saving->image = 0; /* it goes (release) */
     }
-    unlink_images(checkpoint);
     finish(checkpoint, FLYT_SAVING_FAILED);
 }
 
@@ -499,18 +492,45 @@ static bool is_settled(const struct flyt_node_checkpoint *checkpoint)
     return true;
 }
 
-/* What is written gets its name. */
-static void name_images(struct flyt_node_checkpoint *checkpoint)
+static void on_named(void *user)
+{
+    arm(user, 0);
+}
+
+/* What is written gets its name. 0 or a negative errno. */
+static int start_naming(struct flyt_node_checkpoint *checkpoint)
+{
+    struct flyt_node_named *named = calloc(count_savings(checkpoint), sizeof *named);
+    unsigned count = 0;
+
+    if (!named)
+        return -ENOMEM;
+    for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
+        saving->flusher = flyt_flusher_free(saving->flusher);
+        if (saving->has_file)
+            named[count++] = (struct flyt_node_named){.session_id = saving->session_id, .file = saving->file};
+    }
+    int status = flyt_node_naming_new(checkpoint->node, checkpoint->folder, named, count, on_named, checkpoint,
+                                      &checkpoint->naming);
+    for (struct flyt_node_saving *saving = checkpoint->savings; saving && !status; saving = saving->next)
+        saving->has_file = false;
+    free(named);
+    return status;
+}
+
+/* What has come of it. The image of a program that was to wait, and has ended meanwhile, does not stay. */
+static void take_names(struct flyt_node_checkpoint *checkpoint)
 {
     for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
-        struct flyt_error err = {0};
-        if (!saving->has_file || is_made_to_fail(saving, "node.checkpoint.name"))
+        const struct flyt_node_named *named = flyt_node_naming_find(checkpoint->naming, saving->session_id);
+        if (!named)
             continue;
-        saving->has_file = false;
-        saving->flusher = flyt_flusher_free(saving->flusher);
-        int status = flyt_checkpoint_file_adopt(&saving->file, saving->image, &err);
-        if (status)
-            fail_session(saving, status, err.text);
+        if (named->err.code)
+            fail_session(saving, named->err.code, named->err.text);
+        else if (saving->stage == OVER && !checkpoint->leaves_running)
+            flyt_node_naming_refuse(checkpoint->naming, saving->session_id);
+        else
+            memcpy(saving->image, named->image, sizeof saving->image);
     }
 }
 
@@ -579,11 +599,15 @@ static bool take_images(struct flyt_node_checkpoint *checkpoint)
             go_on(saving);
         settle(checkpoint);
     }
-    if (!is_settled(checkpoint)) {
+    if (!checkpoint->naming && !is_settled(checkpoint)) {
         arm(checkpoint, SETTLING_MS);
         return false;
     }
-    name_images(checkpoint);
+    if (!checkpoint->naming && start_naming(checkpoint))
+        fail(checkpoint, FLYT_STATUS_UNAVAILABLE, "the node has no memory for naming its images, or no thread");
+    if (checkpoint->status != FLYT_STATUS_OK || !flyt_node_naming_is_through(checkpoint->naming))
+        return false; /* on_named wakes it */
+    take_names(checkpoint);
     if (checkpoint->status == FLYT_STATUS_OK && !checkpoint->leaves_running)
         commit(checkpoint);
     return true;
@@ -716,6 +740,7 @@ static flyt_status add_sessions(struct flyt_node_checkpoint *checkpoint, uint64_
                                             .move_id = flyt_node_random(),
                                             .session_id = server->session_id,
                                             .earlier_fd = -1,
+                                            .write_fd = -1,
                                             .stage_ms = flyt_clock_ms()};
         snprintf(saving->program, sizeof saving->program, "%s", server->ticket.program);
         server->saving = saving;
@@ -737,10 +762,11 @@ static void on_opened(void *user, struct flyt_node_opened *opened, unsigned coun
         if (saving->stage != NEW)
             continue;
         saving->earlier_fd = opened->earlier_fd;
+        saving->write_fd = opened->write_fd;
         saving->has_file = opened->has_file;
         saving->file = opened->file;
         saving->open_err = opened->err;
-        opened->earlier_fd = -1;
+        opened->earlier_fd = opened->write_fd = -1;
         opened->has_file = false;
     }
     checkpoint->has_opened = true;
@@ -751,22 +777,22 @@ static void on_opened(void *user, struct flyt_node_opened *opened, unsigned coun
 static int start(struct flyt_node_checkpoint *checkpoint)
 {
     sd_event *event = checkpoint->node->event;
+    uint64_t *session_ids = calloc(count_savings(checkpoint), sizeof *session_ids);
+    bool is_full = checkpoint->is_full;
     unsigned count = 0;
 
-    for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
-        count++;
-    uint64_t *session_ids = calloc(count, sizeof *session_ids);
     if (!session_ids)
         return -ENOMEM;
-    count = 0;
-    for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
+    for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
         session_ids[count++] = saving->session_id;
+        is_full |= flyt_node_naming_is_undone(checkpoint->node, saving->session_id);
+    }
     int status = sd_event_add_time_relative(event, &checkpoint->timer, CLOCK_MONOTONIC, 0, 1, on_timer, checkpoint) < 0
                      ? -ENOMEM
                      : 0;
     if (!status)
-        status = flyt_node_opening_new(event, checkpoint->folder, checkpoint->is_full, session_ids, count, on_opened,
-                                       checkpoint, &checkpoint->opening);
+        status = flyt_node_opening_new(event, checkpoint->folder, is_full, session_ids, count, on_opened, checkpoint,
+                                       &checkpoint->opening);
     free(session_ids);
     return status;
 }

@@ -11,15 +11,16 @@
  *              (suspended.h: the point of commit): the programs are told to leave, their servers end
  *   DONE       they wait for a restore; of one that leaves them running: SWITCHING is left out
  *
- * What fails before the commit leaves all where they are, and no image (FAILED). After it nothing can fail: a server
+ * What fails before the commit leaves all where they are, and no image (FAILED; what has its name already is removed as
+ * soon as the disk lets that be done). After it nothing can fail: a server
  * that does not say that its program has left is ended all the same. Programs that begin meanwhile are no part of it,
  * nor are those that end; when all of them have ended it has failed.
  * Other orders for the allocation are refused meanwhile, but those that end it. The last ones that ended are remembered
  * for questions, but not over a restart.
  *
- * The loop's thread, which does not wait for the disk until all is on it but the images' names: files are opened, and
- * let go of, by threads, and one that hangs in a disk that does not answer is left to itself, at the node manager's end
- * too. A checkpoint goes on from a timer, never inside of what has happened to one of its servers.
+ * The loop's thread, which does not wait for the folder's disk: files are opened, named and let go of by threads, and
+ * one that hangs in a disk that does not answer is left to itself, at the node manager's end too. A checkpoint goes on
+ * from a timer, never inside of what has happened to one of its servers.
  */
 #ifndef FLYT_NODE_CHECKPOINT_H
 #define FLYT_NODE_CHECKPOINT_H
@@ -42,6 +43,7 @@ enum {
     FLYT_NODE_CHECKPOINT_LEAVE_MS = 10000,     /* LEAVE is answered; then the server is ended all the same */
 };
 
+struct flyt_node_naming;
 struct flyt_node_opening;
 struct flyt_node_server;
 struct flyt_node_saving;
@@ -57,7 +59,8 @@ struct flyt_node_checkpoint {
     bool is_full;                      /* no image builds on an earlier one */
     struct flyt_node_opening *opening; /* until files are open (opening.h) */
     bool has_opened;
-    bool is_settling; /* all is written, and is brought to the disk */
+    bool is_settling;                /* all is written, and is brought to the disk */
+    struct flyt_node_naming *naming; /* all is there, and gets its names (naming.h); NULL: not yet */
     uint32_t packing;
     unsigned stop_ms, timeout_s;
     flyt_saving_phase phase;

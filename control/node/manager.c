@@ -574,23 +574,47 @@ static void serve_checkpoint(struct flyt_call *call, void *args)
     flyt_call_reply(call, &res);
 }
 
+/* An order that waits for its answer, maybe longer than the connection lasts. */
+struct restoring {
+    struct flyt_node *node;
+    struct flyt_call *call;
+    uint64_t id;
+};
+
+/* Frees it. */
+static void answer_restore(void *user, flyt_status status, const char *text)
+{
+    struct restoring *restoring = user;
+    flyt_saving_res res = {.outcome = {status, (char *)text},
+                           .use = {.id = restoring->id, .phase = FLYT_SAVING_FAILED, .outcome = {.text = (char *)""}}};
+    struct flyt_node_restore *restore = flyt_node_restore_find(restoring->node, restoring->id);
+
+    if (restore)
+        flyt_node_restore_tell(restore, &res.use);
+    flyt_call_reply(restoring->call, &res);
+    free(restoring);
+}
+
 static void serve_restore(struct flyt_call *call, void *args)
 {
-    struct flyt_node_manager *manager = flyt_uplink_user(call);
+    const struct flyt_node_manager *manager = flyt_uplink_user(call);
     const flyt_order_restore_args *order = args;
     flyt_saving_res res = {.use = {.id = order->id, .phase = FLYT_SAVING_FAILED, .outcome = {.text = (char *)""}}};
-    struct flyt_error err = {0};
+    struct restoring *restoring;
 
-    if (flyt_node_is_led(manager->node, order->epoch, &res.outcome)) {
+    if (!flyt_node_is_led(manager->node, order->epoch, &res.outcome)) {
+        flyt_call_reply(call, &res);
+    } else if (!(restoring = malloc(sizeof *restoring))) {
+        flyt_call_fail(call);
+    } else {
+        *restoring = (struct restoring){manager->node, call, order->id};
         if (!order->ask)
-            res.outcome = (flyt_outcome){flyt_node_restore(manager->node, order, &err), err.text};
-        struct flyt_node_restore *restore = flyt_node_restore_find(manager->node, order->id);
-        if (restore)
-            flyt_node_restore_tell(restore, &res.use);
-        else if (order->ask)
-            res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such restore"};
+            flyt_node_restore(manager->node, order, answer_restore, restoring);
+        else if (flyt_node_restore_find(manager->node, order->id))
+            answer_restore(restoring, FLYT_STATUS_OK, "");
+        else
+            answer_restore(restoring, FLYT_STATUS_NOT_FOUND, "the node knows of no such restore");
     }
-    flyt_call_reply(call, &res);
 }
 
 /* ---- orders ---- */

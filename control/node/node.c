@@ -18,6 +18,7 @@
 #include "control/node/images.h"
 #include "control/node/loading.h"
 #include "control/node/migration.h"
+#include "control/node/naming.h"
 #include "control/node/migration_switch.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
@@ -359,6 +360,7 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_close(node->settings ? node->link_fd : -1);
     flyt_node_migrations_fini(node);
     flyt_node_checkpoints_fini(node);
+    flyt_node_namings_fini(node);
     flyt_node_restores_fini(node);
     flyt_node_receives_fini(node);
     flyt_node_resume_fini(node);

@@ -101,6 +101,7 @@ struct flyt_node {
     unsigned went_back_count;                 /* allocations that have gone back after a restart (migration_switch.h) */
     struct flyt_node_checkpoint *checkpoints; /* as migrations (checkpoint.h) */
     struct flyt_node_restore *restores;       /* likewise (restore.h) */
+    struct flyt_node_naming *namings;         /* that have not ended, and those that are undone (naming.h) */
     struct flyt_node_receive *receives;       /* likewise (receive.h) */
     struct flyt_node_loading *loadings;       /* sessions of these two (loading.h) */
     struct flyt_node_waiting *waiting_first, *waiting_last;

@@ -30,6 +30,7 @@ static void free_job(struct job *job, bool has_thread)
     for (unsigned i = 0; i < job->count; i++) {
         struct flyt_node_opened *opened = &job->opened[i];
         flyt_close(opened->earlier_fd);
+        flyt_close(opened->write_fd);
         if (opened->has_file && has_thread)
             flyt_checkpoint_file_abandon(&opened->file);
         else if (opened->has_file)
@@ -37,6 +38,22 @@ static void free_job(struct job *job, bool has_thread)
     }
     free(job->folder);
     free(job);
+}
+
+/* A new file, and its description for its server. */
+static void open_file(const char *folder, struct flyt_node_opened *opened)
+{
+    if (flyt_checkpoint_file_open(folder, &opened->file, &opened->err))
+        return;
+    int fd = flyt_checkpoint_file_share(&opened->file);
+    if (fd < 0) {
+        flyt_error_set(&opened->err, fd, "an image in %.200s cannot be opened for its server: %s", folder,
+                       strerror(-fd));
+        flyt_checkpoint_file_abandon(&opened->file);
+        return;
+    }
+    opened->write_fd = fd;
+    opened->has_file = true;
 }
 
 /* On the thread. */
@@ -52,7 +69,7 @@ static void open_all(void *user)
         }
         if (!job->is_full)
             opened->earlier_fd = flyt_node_earlier_open(job->folder, opened->session_id);
-        opened->has_file = !flyt_checkpoint_file_open(job->folder, &opened->file, &opened->err);
+        open_file(job->folder, opened);
     }
 }
 
@@ -78,7 +95,7 @@ int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, con
         job->is_full = is_full;
         job->count = count;
         for (unsigned i = 0; i < count; i++)
-            job->opened[i] = (struct flyt_node_opened){.session_id = session_ids[i], .earlier_fd = -1};
+            job->opened[i] = (struct flyt_node_opened){.session_id = session_ids[i], .earlier_fd = -1, .write_fd = -1};
         status = flyt_worker_new(event, "flyt-opening", 1, &opening->worker);
     }
     if (!status)

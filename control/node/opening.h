@@ -1,6 +1,7 @@
 /*
  * The files that a checkpoint needs, opened on a thread of its own, for the folder may be on a disk that does not
- * answer: of each session the new image's, and the earlier one that it is to build on (earlier.h).
+ * answer: of each session the new image's, also as its server gets it, and the earlier one that it is to build on
+ * (earlier.h).
  *
  * The loop's thread, which never waits for it.
  */
@@ -22,10 +23,11 @@ struct flyt_node_opened {
     int earlier_fd; /* -1: none, everything is to be written */
     bool has_file;
     struct flyt_checkpoint_file file; /* where has_file */
+    int write_fd;                     /* where has_file: for who writes it (flyt_checkpoint_file_share); else -1 */
     struct flyt_error err;            /* where not: why */
 };
 
-/* On the loop, once: what is taken over is taken out (earlier_fd -1, has_file false), the rest is let go of. */
+/* On the loop, once: what is taken over is taken out (descriptors -1, has_file false), the rest is let go of. */
 typedef void (*flyt_node_opening_fn)(void *user, struct flyt_node_opened *opened, unsigned count);
 
 /* For these sessions, in this order. is_full: no earlier images are looked for. 0 or a negative errno. */

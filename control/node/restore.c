@@ -12,6 +12,7 @@
 #include "control/node/allocation.h"
 #include "control/node/checkpoint.h"
 #include "control/node/loading.h"
+#include "control/node/looking.h"
 #include "control/node/migration.h"
 #include "control/node/pool.h"
 #include "control/node/remembered.h"
@@ -72,6 +73,9 @@ struct flyt_node_restore {
     flyt_saving_phase phase;
     flyt_status status;
     char text[512];
+    flyt_node_restore_fn answer; /* NULL: the order has been answered */
+    void *answer_user;
+    struct flyt_node_looking *looking; /* until it is known which images are there */
     struct flyt_worker *worker;
     sd_event_source *timer;
     struct flyt_node_restoring *restorings;
@@ -308,6 +312,7 @@ static void release(struct flyt_node_restore *restore)
     struct flyt_node_restoring *restoring;
 
     restore->timer = sd_event_source_disable_unref(restore->timer);
+    restore->looking = flyt_node_looking_free(restore->looking);
     restore->worker = flyt_worker_leave(restore->worker);
     while ((restoring = restore->restorings)) {
         restore->restorings = restoring->next;
@@ -352,7 +357,7 @@ static void finish(struct flyt_node_restore *restore)
     release(restore);
     flyt_info("restore %016" PRIx64 ": %s, programs=%u folder=%s%s%s", restore->id, is_done ? "done" : "failed",
               use.session_count, restore->folder, is_done ? "" : ": ", restore->text);
-    flyt_node_tell(node, is_done ? "restore.done" : "restore.failed", restore->vm_ip,
+    flyt_node_tell(node, is_done ? "restore.done" : "restore.failed", *restore->vm_ip ? restore->vm_ip : node->name,
                    "restore %016" PRIx64 ": %u programs go on from the images in %s%s%s", restore->id,
                    use.session_count, restore->folder, is_done ? "" : "; not all: ", restore->text);
     flyt_node_changed(node);
@@ -389,11 +394,58 @@ static void look_at_reading(struct flyt_node_restore *restore)
     restore->phase = FLYT_SAVING_COPYING;
 }
 
+static void answer(struct flyt_node_restore *restore, flyt_status status, const char *text)
+{
+    flyt_node_restore_fn told = restore->answer;
+
+    restore->answer = NULL;
+    if (told)
+        told(restore->answer_user, status, text);
+}
+
+/* Nothing of it has begun: who has been told that it has finds that it has failed, else it has not been. */
+static void refuse(struct flyt_node_restore *restore, flyt_status status, const char *text)
+{
+    struct flyt_node_restore **link = &restore->node->restores;
+    const bool is_answered = !restore->answer;
+
+    release(restore); /* what has been taken of it is as before */
+    if (is_answered) {
+        restore->status = status;
+        snprintf(restore->text, sizeof restore->text, "%s", text);
+        finish(restore);
+        return;
+    }
+    while (*link != restore)
+        link = &(*link)->next;
+    *link = restore->next;
+    answer(restore, status, text);
+    free(restore);
+}
+
+/* A folder that is not seen into in time. */
+static void look_at_looking(struct flyt_node_restore *restore)
+{
+    uint64_t waited_ms = flyt_clock_ms() - restore->started_ms;
+    char text[FLYT_NAME_BYTES_MAX + 64];
+
+    if (waited_ms > restore->timeout_s * 1000ull) {
+        snprintf(text, sizeof text, "%s was not looked into after %u s", restore->folder, restore->timeout_s);
+        refuse(restore, FLYT_STATUS_TIMEOUT, text);
+    } else if (waited_ms > FLYT_NODE_RESTORE_ANSWER_MS) {
+        answer(restore, FLYT_STATUS_OK, "");
+    }
+}
+
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_node_restore *restore = user;
 
     arm(restore, TICK_MS);
+    if (restore->looking) {
+        look_at_looking(restore);
+        return 0; /* it may be gone */
+    }
     if (restore->phase == FLYT_SAVING_PREPARING)
         look_at_reading(restore);
     for (struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next)
@@ -496,13 +548,6 @@ static void on_read(void *user, int is_cancelled)
     free_readings(readings);
 }
 
-static bool is_here(const char *folder, const struct flyt_node_suspended *suspended, char *path)
-{
-    snprintf(path, PATH_BYTES, "%s/%s", folder, suspended->image);
-    flyt_auto_close int fd = open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
-    return fd >= 0;
-}
-
 static flyt_status check(const struct flyt_node *node, const struct flyt_node_suspended *suspended,
                          struct flyt_error *err)
 {
@@ -573,15 +618,21 @@ static flyt_status add_session(struct flyt_node_restore *restore, struct flyt_no
     return FLYT_STATUS_OK;
 }
 
-static flyt_status add_sessions(struct flyt_node_restore *restore, struct flyt_error *err)
+/* Records come and go while it is looked: of those that there were, the ones that there are. */
+static flyt_status add_sessions(struct flyt_node_restore *restore, const struct flyt_node_looked *looked,
+                                unsigned count, struct flyt_error *err)
 {
-    struct flyt_node_suspended *suspended = restore->node->state.suspended;
     flyt_status status = FLYT_STATUS_OK;
     char path[PATH_BYTES];
 
-    for (; suspended && status == FLYT_STATUS_OK; suspended = suspended->next)
-        if (is_here(restore->folder, suspended, path))
-            status = add_session(restore, suspended, path, err);
+    for (unsigned i = 0; i < count && status == FLYT_STATUS_OK; i++) {
+        struct flyt_node_suspended *suspended =
+            looked[i].is_here ? flyt_node_suspended_find(restore->node, looked[i].session_id) : NULL;
+        if (!suspended || strcmp(suspended->image, looked[i].image) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", restore->folder, suspended->image);
+        status = add_session(restore, suspended, path, err);
+    }
     if (status == FLYT_STATUS_OK && !restore->restorings) {
         flyt_error_set(err, -ENOENT, "no image in %.255s is of a program that waits on this node", restore->folder);
         status = FLYT_STATUS_NOT_FOUND;
@@ -608,16 +659,12 @@ static struct readings *new_readings(struct flyt_node_restore *restore)
     return readings;
 }
 
-static int start(struct flyt_node_restore *restore)
+/* 0 or a negative errno. */
+static int start_reading(struct flyt_node_restore *restore)
 {
-    sd_event *event = restore->node->event;
     struct readings *readings = new_readings(restore);
-    int status = readings ? flyt_worker_new(event, "flyt-restore", 1, &restore->worker) : -ENOMEM;
+    int status = readings ? flyt_worker_new(restore->node->event, "flyt-restore", 1, &restore->worker) : -ENOMEM;
 
-    if (!status)
-        status = sd_event_add_time_relative(event, &restore->timer, CLOCK_MONOTONIC, 0, 1, on_timer, restore) < 0
-                     ? -ENOMEM
-                     : 0;
     if (!status)
         status = flyt_worker_do(restore->worker, read_images, on_read, readings);
     if (status && readings)
@@ -625,39 +672,77 @@ static int start(struct flyt_node_restore *restore)
     return status;
 }
 
-flyt_status flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *args, struct flyt_error *err)
+static void on_looked(void *user, const struct flyt_node_looked *looked, unsigned count)
 {
-    if (flyt_node_restore_find(node, args->id))
-        return FLYT_STATUS_OK;
-    if (!args->id || *args->folder != '/') {
-        flyt_error_set(err, -EINVAL, "a restore needs an id, and a folder by its whole path");
-        return FLYT_STATUS_INVALID;
-    }
-    struct flyt_node_restore *restore = calloc(1, sizeof *restore);
-    if (!restore) {
-        flyt_error_set(err, -ENOMEM, "the node has no memory");
-        return FLYT_STATUS_UNAVAILABLE;
-    }
-    *restore = (struct flyt_node_restore){.node = node,
-                                          .id = args->id,
-                                          .timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_RESTORE_TIMEOUT_S,
-                                          .phase = FLYT_SAVING_PREPARING,
-                                          .started_ms = flyt_clock_ms()};
-    snprintf(restore->folder, sizeof restore->folder, "%s", args->folder);
-    flyt_status status = add_sessions(restore, err);
-    if (status == FLYT_STATUS_OK && start(restore)) {
-        flyt_error_set(err, -ENOMEM, "the node has no memory for it, or no thread");
+    struct flyt_node_restore *restore = user;
+    struct flyt_error err = {0};
+
+    flyt_status status = add_sessions(restore, looked, count, &err);
+    if (status == FLYT_STATUS_OK && start_reading(restore)) {
+        flyt_error_set(&err, -ENOMEM, "the node has no memory for it, or no thread");
         status = FLYT_STATUS_UNAVAILABLE;
     }
     if (status != FLYT_STATUS_OK) {
-        release(restore);
-        free(restore);
-        return status;
+        refuse(restore, status, err.text);
+        return;
     }
-    restore->next = node->restores;
-    node->restores = restore;
+    restore->looking = flyt_node_looking_free(restore->looking);
     flyt_info("restore %016" PRIx64 ": begins, folder=%s", restore->id, restore->folder);
-    return FLYT_STATUS_OK;
+    answer(restore, FLYT_STATUS_OK, "");
+}
+
+/* Where images of those that wait are looked for. 0 or a negative errno. */
+static int start_looking(struct flyt_node_restore *restore)
+{
+    const struct flyt_node_suspended *first = restore->node->state.suspended, *suspended;
+    struct flyt_node_looked *looked;
+    unsigned count = 0;
+
+    for (suspended = first; suspended; suspended = suspended->next)
+        count++;
+    looked = calloc(count + 1, sizeof *looked);
+    if (!looked)
+        return -ENOMEM;
+    count = 0;
+    for (suspended = first; suspended; suspended = suspended->next, count++) {
+        looked[count].session_id = suspended->session_id;
+        memcpy(looked[count].image, suspended->image, sizeof looked[count].image);
+    }
+    int status = flyt_node_looking_new(restore->node->event, restore->folder, looked, count, on_looked, restore,
+                                       &restore->looking);
+    free(looked);
+    return status;
+}
+
+void flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *args, flyt_node_restore_fn answer_fn,
+                       void *user)
+{
+    if (flyt_node_restore_find(node, args->id)) {
+        answer_fn(user, FLYT_STATUS_OK, "");
+        return;
+    }
+    if (!args->id || *args->folder != '/') {
+        answer_fn(user, FLYT_STATUS_INVALID, "a restore needs an id, and a folder by its whole path");
+        return;
+    }
+    struct flyt_node_restore *restore = calloc(1, sizeof *restore);
+    if (!restore) {
+        answer_fn(user, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
+        return;
+    }
+    *restore = (struct flyt_node_restore){.next = node->restores,
+                                          .node = node,
+                                          .id = args->id,
+                                          .timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_RESTORE_TIMEOUT_S,
+                                          .phase = FLYT_SAVING_PREPARING,
+                                          .answer = answer_fn,
+                                          .answer_user = user,
+                                          .started_ms = flyt_clock_ms()};
+    snprintf(restore->folder, sizeof restore->folder, "%s", args->folder);
+    node->restores = restore;
+    if (sd_event_add_time_relative(node->event, &restore->timer, CLOCK_MONOTONIC, 0, 1, on_timer, restore) < 0 ||
+        start_looking(restore))
+        refuse(restore, FLYT_STATUS_UNAVAILABLE, "the node has no memory for it, or no thread");
 }
 
 void flyt_node_restores_fini(struct flyt_node *node)
@@ -667,6 +752,7 @@ void flyt_node_restores_fini(struct flyt_node *node)
     while ((restore = node->restores)) {
         node->restores = restore->next;
         release(restore);
+        answer(restore, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
         free(restore);
     }
 }

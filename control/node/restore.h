@@ -2,8 +2,9 @@
  * Sessions that are in images (suspended.h) go on from them, at new server processes: all of this node whose images are
  * in one folder.
  *
- *   PREPARING  each image is read from its first byte to its last (cpu/image/verify.h), on a thread of its own: if one
- *              is damaged nothing is changed. A session whose program has ended meanwhile is dropped
+ *   PREPARING  which images are in the folder is looked at (looking.h). Each of them is read from its first byte to its
+ *              last (cpu/image/verify.h), on a thread of its own: if one is damaged nothing is changed. A session whose
+ *              program has ended meanwhile is dropped
  *   COPYING    warm servers make what is in the images (loading.h), and its memory is charged to the VM
  *   SWITCHING  the sessions wait for their clients, as any that go on at another server (resume.h)
  *   DONE       all go on: their servers have said so, and the records are gone
@@ -33,10 +34,19 @@ struct flyt_node_suspended;
 
 enum {
     FLYT_NODE_RESTORE_TIMEOUT_S = 3600, /* of reading all images, and of loading each, where nothing else is wished */
+    FLYT_NODE_RESTORE_ANSWER_MS = 3000, /* the order is answered within this, whatever the folder's disk does */
 };
 
-/* An order. OK: it has begun, or is known by its id; else why not, in *err. */
-flyt_status flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *args, struct flyt_error *err);
+/* The answer to an order: OK: it has begun, or is known by its id; else there is none, with one sentence. */
+typedef void (*flyt_node_restore_fn)(void *user, flyt_status status, const char *text);
+
+/*
+ * An order. It is answered once: at once where that needs no look into the folder; when it is seen what is there; or
+ * after FLYT_NODE_RESTORE_ANSWER_MS with OK, and what follows is its outcome, as of one that has FAILED where it could
+ * not begin; at the node manager's end with UNAVAILABLE.
+ */
+void flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *args, flyt_node_restore_fn answer,
+                       void *user);
 /* One of this id, also one that has ended and is remembered (remembered.h); NULL: none. */
 struct flyt_node_restore *flyt_node_restore_find(const struct flyt_node *node, uint64_t id);
 /* One that is under way and has a session of this allocation; NULL: none. */

@@ -1,0 +1,34 @@
+/*
+ * Which of several images are in a folder, seen by a thread of its own, for the folder may be on a disk that does not
+ * answer.
+ *
+ * The loop's thread, which never waits for it.
+ */
+#ifndef FLYT_NODE_LOOKING_H
+#define FLYT_NODE_LOOKING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <systemd/sd-event.h>
+
+#include "control/node/suspended.h"
+
+struct flyt_node_looking;
+
+/* Of one session. */
+struct flyt_node_looked {
+    uint64_t session_id;
+    char image[FLYT_NODE_SUSPENDED_NAME_BYTES]; /* a file's name */
+    bool is_here;                               /* something has that name; what it is was not looked at */
+};
+
+/* On the loop, once: all that it was given, in that order. */
+typedef void (*flyt_node_looking_fn)(void *user, const struct flyt_node_looked *looked, unsigned count);
+
+/* `looked` is copied. 0 or a negative errno. */
+int flyt_node_looking_new(sd_event *event, const char *folder, const struct flyt_node_looked *looked, unsigned count,
+                          flyt_node_looking_fn done, void *user, struct flyt_node_looking **ret_looking);
+/* `done` is not called any more; allowed inside of it. NULL is allowed. Returns NULL. */
+struct flyt_node_looking *flyt_node_looking_free(struct flyt_node_looking *looking);
+
+#endif

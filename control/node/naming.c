@@ -1,0 +1,264 @@
+#include "control/node/naming.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control/base/worker.h"
+#include "control/node/node.h"
+#include "rpc/base/fault_point.h"
+#include "rpc/base/log.h"
+
+/* One image more than what the saving has. */
+struct item {
+    struct flyt_node_named named;
+    bool has_file; /* it is not named yet */
+    bool is_kept;
+};
+
+/* The thread's while is_busy, else the loop's. */
+struct job {
+    struct flyt_node_naming *naming; /* not the thread's */
+    char *folder;
+    _Atomic(bool) is_given_up; /* the loop says so at any time; the thread names nothing more then */
+    unsigned count;
+    struct item items[];
+};
+
+struct flyt_node_naming {
+    struct flyt_node_naming *next; /* in node->namings */
+    struct flyt_node *node;
+    struct flyt_worker *worker;
+    struct job *job;
+    bool is_busy;    /* the worker has the job */
+    bool is_through; /* they have names, or have not */
+    bool is_ended;   /* nobody asks any more */
+    void (*done)(void *user);
+    void *user;
+};
+
+/* ---- on the thread ---- */
+
+static void remove_unkept(struct job *job)
+{
+    char path[FLYT_NAME_BYTES_MAX + FLYT_CHECKPOINT_NAME_BYTES + 2];
+
+    for (unsigned i = 0; i < job->count; i++) {
+        struct item *item = &job->items[i];
+        if (!*item->named.image || item->is_kept)
+            continue;
+        flyt_fault_point("node.checkpoint.unlink");
+        snprintf(path, sizeof path, "%s/%s", job->folder, item->named.image);
+        if (unlink(path))
+            flyt_warn("%s is not removed, and is of no use: %m", path);
+        *item->named.image = 0;
+    }
+}
+
+/* 0 or a negative errno and why. The file is at its end in any case. */
+static int name_one(struct item *item)
+{
+    struct flyt_node_named *named = &item->named;
+
+    item->has_file = false;
+    if (flyt_fault_point("node.checkpoint.name") != FLYT_FAULT_ERROR)
+        return flyt_checkpoint_file_adopt(&named->file, named->image, &named->err);
+    flyt_checkpoint_file_abandon(&named->file);
+    return flyt_error_set(&named->err, -EIO, "a test lets it fail at node.checkpoint.name");
+}
+
+static void name_all(void *user)
+{
+    struct job *job = user;
+    bool is_good = true;
+
+    for (unsigned i = 0; i < job->count && is_good; i++)
+        is_good = !atomic_load(&job->is_given_up) && !name_one(&job->items[i]);
+    for (unsigned i = 0; i < job->count; i++)
+        job->items[i].is_kept = is_good;
+    remove_unkept(job);
+}
+
+static void remove_all(void *user)
+{
+    remove_unkept(user);
+}
+
+/* ---- on the loop ---- */
+
+static void free_job(struct job *job)
+{
+    for (unsigned i = 0; i < job->count; i++)
+        if (job->items[i].has_file)
+            flyt_checkpoint_file_abandon_aside(&job->items[i].named.file);
+    free(job->folder);
+    free(job);
+}
+
+static void free_naming(struct flyt_node_naming *naming)
+{
+    struct flyt_node_naming **link = &naming->node->namings;
+
+    while (*link != naming)
+        link = &(*link)->next;
+    *link = naming->next;
+    flyt_worker_leave(naming->worker);
+    if (!naming->is_busy) /* else who is cancelled frees it */
+        free_job(naming->job);
+    free(naming);
+}
+
+/* 0 or a negative errno. */
+static int give_to_thread(struct flyt_node_naming *naming, void (*work)(void *), void (*done)(void *, int))
+{
+    int status = flyt_worker_do(naming->worker, work, done, naming->job);
+
+    naming->is_busy = !status;
+    return status;
+}
+
+static void on_removed(void *user, int is_cancelled)
+{
+    struct job *job = user;
+
+    if (is_cancelled) {
+        free_job(job);
+        return;
+    }
+    job->naming->is_busy = false;
+    free_naming(job->naming);
+}
+
+/* Nobody asks any more: what is not to stay goes, and then the naming. */
+static void clear(struct flyt_node_naming *naming)
+{
+    const struct job *job = naming->job;
+    bool is_clear = true;
+
+    for (unsigned i = 0; i < job->count; i++)
+        is_clear &= job->items[i].is_kept || !*job->items[i].named.image;
+    if (!is_clear && !give_to_thread(naming, remove_all, on_removed))
+        return;
+    if (!is_clear)
+        flyt_warn("images in %s are not removed, and are of no use: the node has no memory", job->folder);
+    free_naming(naming);
+}
+
+static void keep_none(struct flyt_node_naming *naming)
+{
+    for (unsigned i = 0; i < naming->job->count; i++)
+        naming->job->items[i].is_kept = false;
+}
+
+static void on_named(void *user, int is_cancelled)
+{
+    struct job *job = user;
+    struct flyt_node_naming *naming = job->naming;
+
+    if (is_cancelled) {
+        free_job(job);
+        return;
+    }
+    naming->is_busy = false;
+    naming->is_through = true;
+    if (!naming->is_ended) {
+        naming->done(naming->user);
+        return;
+    }
+    keep_none(naming); /* it was given up when the last name was given already */
+    clear(naming);
+}
+
+int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt_node_named *named, unsigned count,
+                         void (*done)(void *user), void *user, struct flyt_node_naming **ret_naming)
+{
+    struct flyt_node_naming *naming = calloc(1, sizeof *naming);
+    struct job *job = calloc(1, sizeof *job + count * sizeof job->items[0]);
+
+    if (!naming || !job || !(job->folder = strdup(folder))) {
+        free(naming);
+        free(job);
+        return -ENOMEM;
+    }
+    *naming = (struct flyt_node_naming){.next = node->namings, .node = node, .job = job, .done = done, .user = user};
+    node->namings = naming;
+    job->naming = naming;
+    int status = flyt_worker_new(node->event, "flyt-naming", 1, &naming->worker);
+    for (unsigned i = 0; i < count && !status; i++)
+        job->items[i] = (struct item){.named = named[i], .has_file = true};
+    job->count = status ? 0 : count;
+    if (!status && (status = give_to_thread(naming, name_all, on_named)))
+        job->count = 0; /* the files stay the caller's */
+    if (status) {
+        free_naming(naming);
+        return status;
+    }
+    for (unsigned i = 0; i < count; i++)
+        named[i].file = (struct flyt_checkpoint_file){.folder_fd = -1, .fd = -1};
+    *ret_naming = naming;
+    return 0;
+}
+
+bool flyt_node_naming_is_through(const struct flyt_node_naming *naming)
+{
+    return naming->is_through;
+}
+
+static struct item *find_item(const struct flyt_node_naming *naming, uint64_t session_id)
+{
+    for (unsigned i = 0; i < naming->job->count; i++)
+        if (naming->job->items[i].named.session_id == session_id)
+            return &naming->job->items[i];
+    return NULL;
+}
+
+const struct flyt_node_named *flyt_node_naming_find(const struct flyt_node_naming *naming, uint64_t session_id)
+{
+    const struct item *item = find_item(naming, session_id);
+
+    return item ? &item->named : NULL;
+}
+
+void flyt_node_naming_refuse(struct flyt_node_naming *naming, uint64_t session_id)
+{
+    struct item *item = find_item(naming, session_id);
+
+    if (item)
+        item->is_kept = false;
+}
+
+struct flyt_node_naming *flyt_node_naming_end(struct flyt_node_naming *naming, bool are_kept)
+{
+    if (!naming)
+        return NULL;
+    naming->is_ended = true;
+    if (!naming->is_through) {
+        atomic_store(&naming->job->is_given_up, true);
+        return NULL;
+    }
+    if (!are_kept)
+        keep_none(naming);
+    clear(naming);
+    return NULL;
+}
+
+bool flyt_node_naming_is_undone(const struct flyt_node *node, uint64_t session_id)
+{
+    const struct flyt_node_naming *naming = node->namings;
+
+    /* The thread writes neither what says that one has ended, nor whose its images are. */
+    while (naming && !(naming->is_ended && find_item(naming, session_id)))
+        naming = naming->next;
+    return naming != NULL;
+}
+
+void flyt_node_namings_fini(struct flyt_node *node)
+{
+    while (node->namings) {
+        atomic_store(&node->namings->job->is_given_up, true);
+        free_naming(node->namings);
+    }
+}
