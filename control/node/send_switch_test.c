@@ -41,37 +41,33 @@ static void returned(struct test_node *test, struct test_program *programs, unsi
 
 static void test_it_is_sent_back(void **state)
 {
-    struct test_node *test = *state;
+    struct test_far *far = *state;
+    struct test_node *test = far->test;
     struct test_program programs[2];
     struct flyt_error err;
-    struct test_far far;
 
-    test_far_open(&far, test);
-    test_send_arrive(&far, programs, 2);
+    test_send_arrive(far, programs, 2);
     test_send_all_leave(test, programs, 2);
     assert_int_equal(flyt_node_send_back(test_migration_of(test), "its client did not come", &err), FLYT_STATUS_OK);
     assert_int_equal(flyt_node_send_back(test_migration_of(test), "once more", &err), FLYT_STATUS_OK);
     returned(test, programs, 2);
-    test_send_failed(&far, "its client did not come");
+    test_send_failed(far, "its client did not come");
     assert_int_equal(flyt_node_send_back(test_migration_of(test), "and again", &err), FLYT_STATUS_OK);
     assert_int_equal(test_send_count_shown(test), 2);
-    test_send_stayed(&far, programs, 2);
-    test_far_close(&far);
+    test_send_stayed(far, programs, 2);
 }
 
 static void test_it_is_sent_back_before_it_has_left(void **state)
 {
-    struct test_node *test = *state;
+    struct test_far *far = *state;
+    struct test_node *test = far->test;
     struct test_program program;
     struct flyt_error err;
-    struct test_far far;
 
-    test_far_open(&far, test);
-    test_send_arrive(&far, &program, 1);
+    test_send_arrive(far, &program, 1);
     assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not switched", &err), FLYT_STATUS_OK);
-    test_send_failed(&far, "it was not switched");
-    test_send_stayed(&far, &program, 1);
-    test_far_close(&far);
+    test_send_failed(far, "it was not switched");
+    test_send_stayed(far, &program, 1);
 }
 
 /* Whether its server has said so, and that was read. */
@@ -83,13 +79,12 @@ static bool goes_on(struct test_node *test, void *program)
 /* Sent back, and its client does not come. */
 static void test_a_client_that_does_not_return(void **state)
 {
-    struct test_node *test = *state;
+    struct test_far *far = *state;
+    struct test_node *test = far->test;
     struct test_program programs[2];
     struct flyt_error err;
-    struct test_far far;
 
-    test_far_open(&far, test);
-    test_send_arrive(&far, programs, 2);
+    test_send_arrive(far, programs, 2);
     test_send_all_leave(test, programs, 2);
     assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not taken", &err), FLYT_STATUS_OK);
     test_migration_go_on(test, &programs[0]);
@@ -97,10 +92,9 @@ static void test_a_client_that_does_not_return(void **state)
     test->node.switch_ms = 1;
     test_node_until(test, is_gone, &programs[1], "the end of the other one");
     test->node.switch_ms = TEST_LONG_MS;
-    test_far_until(&far, FLYT_MIGRATION_FAILED);
+    test_far_until(far, FLYT_MIGRATION_FAILED);
     test_contains(test_migration_of(test)->text, "it was not taken");
-    test_send_stayed(&far, programs, 1);
-    test_far_close(&far);
+    test_send_stayed(far, programs, 1);
 }
 
 static bool has_told_loss(struct test_node *test, void *unused)
@@ -145,12 +139,11 @@ static void test_a_left_server_dies(void **state)
 /* LEAVE does not reach it: the other node has it, and here it ends without a word, so that its client looks for it. */
 static void test_a_program_is_not_told(void **state)
 {
-    struct test_node *test = *state;
+    struct test_far *far = *state;
+    struct test_node *test = far->test;
     struct test_program programs[2];
-    struct test_far far;
 
-    test_far_open(&far, test);
-    test_send_arrive(&far, programs, 2);
+    test_send_arrive(far, programs, 2);
     test_node_make_fail(test, "node.send.leave:error:2", NULL);
     test_send_let_leave(test);
     test_node_until(test, is_gone, &programs[1], "its end");
@@ -160,24 +153,21 @@ static void test_a_program_is_not_told(void **state)
     test_send_is_told_to_leave(test, &programs[0]);
     assert_int_equal(test_send_come(test, &programs[1]), FLYT_HANDSHAKE_BUSY);
     test_send_take_back(test, 2);
-    test_far_close(&far);
 }
 
 /* It is the other node's to end. */
 static void test_a_left_session_is_not_known(void **state)
 {
-    struct test_node *test = *state;
+    struct test_far *far = *state;
+    struct test_node *test = far->test;
     struct test_program program;
-    struct test_far far;
 
-    test_far_open(&far, test);
-    test_send_arrive(&far, &program, 1);
+    test_send_arrive(far, &program, 1);
     assert_non_null(flyt_node_server_find(&test->node, program.session_id));
     test_send_all_leave(test, &program, 1);
     assert_null(flyt_node_server_find(&test->node, program.session_id));
     assert_non_null(left_server(test, &program));
     test_send_take_back(test, 1);
-    test_far_close(&far);
 }
 
 /* ---- the node manager is restarted ---- */
@@ -250,33 +240,31 @@ static void test_a_restart_after_the_switch(void **state)
 /* Its end comes when the state says that they may leave, and no program has been told so. */
 static void test_a_restart_within_the_switch(void **state)
 {
-    struct test_node *test = *state;
+    struct test_far *far = *state;
+    struct test_node *test = far->test;
     struct test_program programs[2];
-    struct test_far far;
 
-    test_far_open(&far, test);
-    test_send_arrive(&far, programs, 2);
+    test_send_arrive(far, programs, 2);
     assert_int_equal(flyt_node_left_add(&test->node, test_one.id, TEST_MIGRATION_ID), 0);
     assert_int_equal(flyt_node_save(&test->node), 0);
     restart(test, programs, 2);
-    test_send_failed(&far, "had not left when the node manager was restarted");
+    test_send_failed(far, "had not left when the node manager was restarted");
     test_node_until_warm(test);
-    test_send_stayed(&far, programs, 2);
-    test_far_close(&far);
+    test_send_stayed(far, programs, 2);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_NODE(test_it_is_sent_back),
-        TEST_NODE(test_it_is_sent_back_before_it_has_left),
-        TEST_NODE(test_a_client_that_does_not_return),
+        TEST_FAR(test_it_is_sent_back),
+        TEST_FAR(test_it_is_sent_back_before_it_has_left),
+        TEST_FAR(test_a_client_that_does_not_return),
         TEST_NODE(test_a_left_server_dies),
-        TEST_NODE(test_a_program_is_not_told),
-        TEST_NODE(test_a_left_session_is_not_known),
+        TEST_FAR(test_a_program_is_not_told),
+        TEST_FAR(test_a_left_session_is_not_known),
         TEST_NODE(test_a_restart_before_the_switch),
         TEST_NODE(test_a_restart_after_the_switch),
-        TEST_NODE(test_a_restart_within_the_switch),
+        TEST_FAR(test_a_restart_within_the_switch),
     };
 
     signal(SIGPIPE, SIG_IGN);

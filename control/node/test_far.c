@@ -109,6 +109,28 @@ void test_far_close(struct test_far *far)
     close(far->listen_fd);
 }
 
+int test_far_set_up(void **state)
+{
+    struct test_far *far = calloc(1, sizeof *far);
+    void *test;
+
+    assert_non_null(far);
+    test_node_set_up(&test);
+    test_far_open(far, test);
+    *state = far;
+    return 0;
+}
+
+int test_far_tear_down(void **state)
+{
+    struct test_far *far = *state;
+    void *test = far->test;
+
+    test_far_close(far);
+    free(far);
+    return test_node_tear_down(&test);
+}
+
 /* ---- orders ---- */
 
 flyt_order_send_args test_far_args(struct test_far *far, const struct test_far_wish *wish, char **ret_url)

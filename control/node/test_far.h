@@ -37,6 +37,10 @@ struct test_far {
 
 void test_far_open(struct test_far *far, struct test_node *test);
 void test_far_close(struct test_far *far);
+/* cmocka's: a node manager with a warm server, and the other node; *state is the struct test_far. Their end. */
+int test_far_set_up(void **state);
+int test_far_tear_down(void **state);
+#define TEST_FAR(name) cmocka_unit_test_setup_teardown(name, test_far_set_up, test_far_tear_down)
 
 /* ---- orders ---- */
 
