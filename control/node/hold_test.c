@@ -166,21 +166,48 @@ static void test_one_that_hangs_up(void **state)
     test_node_leave(test, &wish, &second, 1);
 }
 
-/* They come in as they came to the door, one after the other; nobody else waits for them. */
+/* No more than so many of an allocation, and nobody else waits for them. */
 static void test_many(void **state)
 {
-    enum { MANY = FLYT_NODE_HELD_MAX };
     struct test_node *test = *state;
-    struct test_program held[MANY + 1];
+    struct test_program held[FLYT_NODE_HELD_MAX];
     struct test_wish wish;
 
     struct test_program first = fill(test, &wish);
     test_node_grant(test, &test_other);
     test->node.hold_ms = TEST_LONG_MS;
-    for (unsigned i = 0; i < MANY; i++)
+    for (unsigned i = 0; i < FLYT_NODE_HELD_MAX; i++)
         held[i] = knock(test, &wish);
     is_refused(test, &wish, FULL);
     struct test_program other = test_node_enter(test, &test_other);
+    for (unsigned i = 0; i < FLYT_NODE_HELD_MAX; i++)
+        close(held[i].fd);
+    until_held(test, 0);
+    test_node_leave(test, &wish, &first, 1);
+    test_node_leave(test, &test_other, &other, 1);
+}
+
+static bool are_warm(struct test_node *test, void *count)
+{
+    return test->node.starts[0].warm == *(unsigned *)count;
+}
+
+/* They come in as they came to the door, one after the other. */
+static void test_their_order(void **state)
+{
+    enum { MANY = 4 };
+    struct test_node *test = *state;
+    struct test_program held[MANY + 1];
+    struct test_wish wish;
+    unsigned warm = MANY + 1;
+
+    struct test_program first = fill(test, &wish);
+    test->settings.warm = warm;
+    flyt_node_pool_fill(&test->node);
+    test_node_until(test, are_warm, &warm, "a warm server for each");
+    test->node.hold_ms = TEST_LONG_MS;
+    for (unsigned i = 0; i < MANY; i++)
+        held[i] = knock(test, &wish);
     close(first.fd);
     for (unsigned i = 0; i < MANY + 1; i++) {
         is_let_in(test, &held[i]);
@@ -193,7 +220,6 @@ static void test_many(void **state)
         close(held[i].fd);
     }
     test_node_until_empty(test, &wish);
-    test_node_leave(test, &test_other, &other, 1);
 }
 
 static void test_what_holds_meanwhile(void **state)
@@ -256,6 +282,7 @@ int main(void)
         TEST_NODE(test_nobody_ends),
         TEST_NODE(test_one_that_hangs_up),
         TEST_NODE(test_many),
+        TEST_NODE(test_their_order),
         TEST_NODE(test_what_holds_meanwhile),
         TEST_NODE(test_client_slots),
     };

@@ -2,7 +2,8 @@
  * A session whose program was told that it goes on elsewhere (LEAVE, rpc/transport/server_link.h): what is here stays
  * as it is, without a connection, and the loop waits for orders only. TAKE_BACK brings a connection of the program
  * again; after the handshake session_is_whole is answered with 1, and session_resume_end, with the number that the
- * program was told, or which session_left_at says where its connection had ended before, ends it. When that connection ends before, the session is left again.
+ * program was told, or which session_left_at says where its connection had ended before, ends it. When that connection
+ * ends before, the session is left again.
  *
  * The submission thread.
  */
