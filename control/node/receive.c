@@ -453,8 +453,62 @@ static void tear_down(struct flyt_node_receive *receive)
         flyt_node_arrival_drop(arrival, receive->text);
 }
 
+/* How many have come back, and are no sessions yet; of these, how many have failed since. */
+static unsigned count_returned(const struct flyt_node_receive *receive, unsigned *ret_failed_count)
+{
+    unsigned count = 0;
+
+    *ret_failed_count = 0;
+    for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
+        count++;
+        *ret_failed_count += arrival->has_failed;
+    }
+    return count;
+}
+
+/* Nobody else can come back who was switched, and its ledgers are there: there is nothing to wait for. */
+static bool are_all_back(const struct flyt_node_receive *receive)
+{
+    const struct flyt_node_allocation *allocation = allocation_of(receive);
+    unsigned failed_count, returned_count = count_returned(receive, &failed_count);
+
+    for (unsigned i = 0; allocation && i < allocation->now.slots.slots_len; i++)
+        if (!allocation->slots[i].ledger)
+            return false;
+    return allocation && !failed_count && allocation->session_count + returned_count == receive->switched_count;
+}
+
+static void settle(struct flyt_node_receive *receive)
+{
+    const struct flyt_node_allocation *allocation = allocation_of(receive);
+    struct flyt_node *node = receive->node;
+    unsigned failed_count, returned_count = count_returned(receive, &failed_count);
+
+    receive->is_restarted = false;
+    receive->moved_count = allocation ? allocation->session_count : 0;
+    if (!receive->moved_count && returned_count - failed_count < receive->switched_count) {
+        flyt_node_receive_fail(receive, FLYT_STATUS_UNAVAILABLE,
+                               "the node manager was restarted before a program had come to its new server process, "
+                               "and %u of %u such processes are there no more",
+                               receive->switched_count - (returned_count - failed_count), receive->switched_count);
+    } else if (receive->moved_count + returned_count < receive->switched_count) {
+        receive->lost_count = receive->switched_count - receive->moved_count - returned_count;
+        flyt_node_tell(node, "migration.session_lost", receive->vm_ip,
+                       "%u programs of VM %s have ended, or lost their new server processes, when the node manager "
+                       "was restarted, and its others go on here",
+                       receive->lost_count, receive->vm_ip);
+    }
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival && !receive->is_failing;
+         arrival = arrival->next)
+        if (arrival->loading.stage == FLYT_NODE_LOADING_NEW)
+            flyt_node_loading_welcome(&arrival->loading);
+    flyt_node_receive_wake(receive);
+}
+
 static void step(struct flyt_node_receive *receive)
 {
+    if (receive->is_restarted && !receive->is_failing && are_all_back(receive))
+        settle(receive);
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival && !receive->is_restarted;
          arrival = arrival->next)
         if (!receive->is_failing)
@@ -747,46 +801,6 @@ const char *flyt_node_receive_return(struct flyt_node_allocation *allocation, st
               rejoin->session.session_id, receive->vm_ip, receive->arrivals->loading.its.program, (int)server->pid,
               rejoin->extent_count, receive->arrivals->loading.session->extents.count);
     return NULL;
-}
-
-/* How many have come back, and are no sessions yet; of these, how many have failed since. */
-static unsigned count_returned(const struct flyt_node_receive *receive, unsigned *ret_failed_count)
-{
-    unsigned count = 0;
-
-    *ret_failed_count = 0;
-    for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
-        count++;
-        *ret_failed_count += arrival->has_failed;
-    }
-    return count;
-}
-
-static void settle(struct flyt_node_receive *receive)
-{
-    const struct flyt_node_allocation *allocation = allocation_of(receive);
-    struct flyt_node *node = receive->node;
-    unsigned failed_count, returned_count = count_returned(receive, &failed_count);
-
-    receive->is_restarted = false;
-    receive->moved_count = allocation ? allocation->session_count : 0;
-    if (!receive->moved_count && returned_count - failed_count < receive->switched_count) {
-        flyt_node_receive_fail(receive, FLYT_STATUS_UNAVAILABLE,
-                               "the node manager was restarted before a program had come to its new server process, "
-                               "and %u of %u such processes are there no more",
-                               receive->switched_count - (returned_count - failed_count), receive->switched_count);
-    } else if (receive->moved_count + returned_count < receive->switched_count) {
-        receive->lost_count = receive->switched_count - receive->moved_count - returned_count;
-        flyt_node_tell(node, "migration.session_lost", receive->vm_ip,
-                       "%u programs of VM %s have ended, or lost their new server processes, when the node manager "
-                       "was restarted, and its others go on here",
-                       receive->lost_count, receive->vm_ip);
-    }
-    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival && !receive->is_failing;
-         arrival = arrival->next)
-        if (arrival->loading.stage == FLYT_NODE_LOADING_NEW)
-            flyt_node_loading_welcome(&arrival->loading);
-    flyt_node_receive_wake(receive);
 }
 
 void flyt_node_receives_settle(struct flyt_node *node)

@@ -20,9 +20,10 @@
  * and the others stay.
  *
  * After a restart of the node manager one that was not switched has FAILED. Of one that was, servers come back, those
- * that have their client and those that wait for it. When no more can come: where all are there, or one had its client
- * already, those that waited wait again, and what is said above of the time after SWITCH holds; else all have FAILED,
- * for none goes on here yet. The last ones that ended are remembered for questions, but not over a restart.
+ * that have their client and those that wait for it. When all are there, and their ledgers, or no more can come: where
+ * all are there, or one had its client already, those that waited wait again, and what is said above of the time after
+ * SWITCH holds; else all have FAILED, for none goes on here yet. The last ones that ended are remembered for questions,
+ * but not over a restart.
  *
  * The loop's thread. It goes on from a timer, never inside of what has happened to one of its servers.
  */
