@@ -99,6 +99,13 @@ def environment(**changes):
     return env
 
 
+def new_log(path):
+    """Opened for a process to write to and for this one to read from: what is written comes to its end wherever this one
+    has read to, for the two have one offset."""
+    open(path, "wb").close()
+    return open(path, "a+", encoding="utf-8", errors="replace")
+
+
 def start(command, env=None, **options):
     """A process in a group of its own, that ends with this test."""
     options.setdefault("stdin", subprocess.DEVNULL)

@@ -288,7 +288,7 @@ def wrong_manager():
                         'metrics = "127.0.0.1:0"; tls: { authority = "%s"; certificate = "%s"; key = "%s"; };\n' %
                         (system.path("impostor", "sock"), system.path("impostor", "db%d" % len(files[0])),
                          system.authority, files[0], files[1]))
-            log = open(system.path("impostor", "log"), "w+")
+            log = harness.new_log(system.path("impostor", "log"))
             process = harness.start([system.program("flyt-cluster-manager"), "--config", path], system.env, stderr=log)
 
             def where():

@@ -61,7 +61,8 @@ def hello_args(kind, name):
 
 def state_of(system):
     """All that an operator sees, but for what moves by itself."""
-    moving = {"last_seen_ms", "uptime_ms", "age_ms", "connected", "address", "programs", "busy_pct", "state"}
+    moving = {"last_seen_ms", "uptime_ms", "age_ms", "connected", "address", "programs", "busy_pct", "state",
+              "memory_used_bytes", "power_w", "temperature_c", "warm", "servers"}
     return {view: [{k: v for k, v in row.items() if k not in moving} for row in system.flytctl(*view.split())]
             for view in ("nodes", "gpus", "vms", "allocations", "tenants", "members")}
 
@@ -220,7 +221,7 @@ def one_holder():
         second.stay()
         # Now it is the daemon that comes second; it waits, and has its place when the other has gone.
         path = system.path("vm-0", "client.conf")
-        log = open(system.path("second.log"), "w+")
+        log = harness.new_log(system.path("second.log"))
         daemon = harness.start([system.program("flyt-client-manager"), "--config", path], system.env, stderr=log)
 
         def said():
