@@ -19,20 +19,14 @@ enum { MIB = 1 << 20, LAST = 4 /* the call in which it is killed */ };
 
 static int set_up(void **state)
 {
-    struct fake_node *node = calloc(1, sizeof *node);
-    assert_non_null(node);
-    fake_node_init(node);
-    *state = node;
+    fake_node_fixture_new(state, sizeof(struct fake_node));
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    struct fake_node *node = *state;
     unsetenv(FLYT_FAULT_VARIABLE);
-    fake_node_fini(node);
-    free(node);
-    return 0;
+    return fake_node_tear_down(state);
 }
 
 /* The first server fails at this point (NULL: nowhere); every later one does not. */

@@ -54,6 +54,23 @@ void fake_node_fini(struct fake_node *node)
     node->ledger = flyt_ledger_close(node->ledger);
 }
 
+void *fake_node_fixture_new(void **state, size_t bytes)
+{
+    struct fake_node *node = calloc(1, bytes);
+
+    assert_non_null(node);
+    fake_node_init(node);
+    *state = node;
+    return node;
+}
+
+int fake_node_tear_down(void **state)
+{
+    fake_node_fini(*state);
+    free(*state);
+    return 0;
+}
+
 void fake_node_begin(struct fake_node *node, const char *const *arguments, uint64_t limit_bytes)
 {
     fake_server_start(node->first, arguments);

@@ -35,6 +35,10 @@ int fake_node_end_all(void **state);
 /* *node is zeroed before; its door is open then. Of fini: servers that were started have ended. */
 void fake_node_init(struct fake_node *node);
 void fake_node_fini(struct fake_node *node);
+/* A test's fixture of so many bytes, zeroed but for its struct fake_node, with which it begins and which is
+ * initialized; *state is the fixture. And its end, for cmocka. */
+void *fake_node_fixture_new(void **state, size_t bytes);
+int fake_node_tear_down(void **state);
 /* Starts the first server, and grants it a session with this limit. */
 void fake_node_begin(struct fake_node *node, const char *const *arguments, uint64_t limit_bytes);
 /* The session's server could find a node manager that was restarted. */

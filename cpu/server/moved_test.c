@@ -44,19 +44,8 @@ struct fixture {
 
 static int set_up(void **state)
 {
-    struct fixture *self = calloc(1, sizeof *self);
-    assert_non_null(self);
-    fake_node_init(&self->node);
+    struct fixture *self = fake_node_fixture_new(state, sizeof *self);
     self->work = (struct fake_work){.wire = &self->node.wire, .first_text = first_text};
-    *state = self;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *self = *state;
-    fake_node_fini(&self->node);
-    free(self);
     return 0;
 }
 
@@ -349,7 +338,7 @@ static void an_address_that_is_remembered(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, fake_node_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_program_notices_nothing),
         TEST(a_move_that_is_called_off_and_made_again),

@@ -63,18 +63,7 @@ static void look(struct fake_wire *wire, unsigned number, uint64_t address)
 
 static int set_up(void **state)
 {
-    struct fixture *self = calloc(1, sizeof *self);
-    assert_non_null(self);
-    fake_node_init(&self->node);
-    *state = self;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *self = *state;
-    fake_node_fini(&self->node);
-    free(self);
+    fake_node_fixture_new(state, sizeof(struct fixture));
     return 0;
 }
 
@@ -861,7 +850,7 @@ static void steps_that_a_test_lets_fail(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, fake_node_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_session_goes_on_in_memory_that_was_made),
         TEST(a_session_goes_on_in_memory_that_was_given),

@@ -44,18 +44,7 @@ static int restore_one(struct fake_wire *wire, uint64_t address, uint64_t bytes)
 
 static int set_up(void **state)
 {
-    struct fixture *self = calloc(1, sizeof *self);
-    assert_non_null(self);
-    fake_node_init(&self->node);
-    *state = self;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *self = *state;
-    fake_node_fini(&self->node);
-    free(self);
+    fake_node_fixture_new(state, sizeof(struct fixture));
     return 0;
 }
 
@@ -610,7 +599,7 @@ static void a_session_goes_on_again(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, fake_node_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(memory_goes_on),
         TEST(memory_without_an_allocation_is_given_back),
