@@ -62,7 +62,7 @@ def hello_args(kind, name):
 def state_of(system):
     """All that an operator sees, but for what moves by itself."""
     moving = {"last_seen_ms", "uptime_ms", "age_ms", "connected", "address", "programs", "busy_pct", "state",
-              "memory_used_bytes", "power_w", "temperature_c", "warm", "servers"}
+              "memory_used_bytes", "memory_peak_bytes", "power_w", "temperature_c", "warm", "servers"}
     return {view: [{k: v for k, v in row.items() if k not in moving} for row in system.flytctl(*view.split())]
             for view in ("nodes", "gpus", "vms", "allocations", "tenants", "members")}
 
