@@ -589,8 +589,8 @@ void flyt_measure_attach(struct flyt_cluster *cluster, uint64_t took_us, bool ha
 void flyt_measure_placement(struct flyt_cluster *cluster, uint64_t took_ns);
 void flyt_measure_limit(struct flyt_cluster *cluster, const char *limit);
 void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node);
-/* One that is over; its phase says how. */
-void flyt_measure_migration(struct flyt_cluster *cluster, const flyt_migration_use *use, bool is_between_nodes);
+/* One that is over; its phase says how. What it took is measured where it was done, and that is known. */
+void flyt_measure_migration(struct flyt_cluster *cluster, const struct flyt_migration *migration);
 void flyt_measure_saving(struct flyt_cluster *cluster, const struct flyt_saving *saving);
 
 #endif

@@ -192,7 +192,8 @@ static int make(struct flyt_cluster *cluster)
         {&m->refused, FLYT_COUNTER, "flyt_manager_certificates_refused_total", "",
          "Connections whose certificate was refused, or is not admitted"},
         {&m->migrating, FLYT_GAUGE, "flyt_migrations_running", "scope", "VMs whose programs move to another GPU"},
-        {&m->migrations, FLYT_COUNTER, "flyt_migrations_total", "outcome scope", "Those that are over"},
+        {&m->migrations, FLYT_COUNTER, "flyt_migrations_total", "outcome scope",
+         "Those that are over, cancelled ones among the failed"},
         {&m->saving, FLYT_GAUGE, "flyt_checkpoints_running", "", "Checkpoints and restores under way"},
         {&m->checkpoints, FLYT_COUNTER, "flyt_checkpoints_total", "outcome", "Checkpoints that are over"},
         {&m->restores, FLYT_COUNTER, "flyt_restores_total", "outcome", "Restores that are over"},
@@ -301,15 +302,16 @@ void flyt_measure_heartbeat(struct flyt_cluster *cluster, const char *node)
         flyt_metric_add(cluster->measures->heartbeats, &node, 1);
 }
 
-void flyt_measure_migration(struct flyt_cluster *cluster, const flyt_migration_use *use, bool is_between_nodes)
+void flyt_measure_migration(struct flyt_cluster *cluster, const struct flyt_migration *migration)
 {
+    const flyt_migration_use *use = &migration->use;
     struct flyt_cluster_metrics *m = cluster->measures;
-    const char *outcome = use->phase == FLYT_MIGRATION_DONE ? "done" : "failed", *scope = scopes[is_between_nodes];
+    const char *outcome = use->phase == FLYT_MIGRATION_DONE ? "done" : "failed", *scope = scopes[migration->is_between];
 
     if (!m)
         return;
     flyt_metric_add(m->migrations, (const char *[]){outcome, scope}, 1);
-    if (use->phase != FLYT_MIGRATION_DONE)
+    if (use->phase != FLYT_MIGRATION_DONE || !migration->has_figures)
         return;
     flyt_metric_observe(m->migration_standstill, &scope, (double)use->standstill_us / 1e6);
     flyt_metric_observe(m->migration_bytes, &scope, (double)use->copied_bytes);

@@ -201,6 +201,7 @@ static void take_use(struct flyt_migration *migration, const flyt_migration_use 
 {
     migration->use = *use;
     migration->use.outcome.text = NULL;
+    migration->has_figures = use->phase == FLYT_MIGRATION_DONE;
     set_reason(migration, use->outcome.text ? use->outcome.text : "");
 }
 

@@ -56,6 +56,7 @@ struct flyt_migration {
     bool is_ordered;          /* the node may know of it */
     bool is_moved;            /* the parts are those on the target; `others` those on the source, still recorded */
     bool is_settling;         /* that is being written */
+    bool has_figures;         /* of one that is done: what `use` says of it is whole, no restart has lost a part */
     bool is_cancelled;        /* it is to fail, if it still can */
     bool has_registered;      /* the node, since it was ordered or found in the documents */
     bool is_registered_there; /* when the node registered last, it had the allocation on the target */

@@ -241,6 +241,31 @@ static void test_within_a_node(void **state)
     free_model(model);
 }
 
+/* One that has moved within its node, as both documents say: another manager was told what it took. */
+static void test_nothing_is_known_of_what_has_moved(void **state)
+{
+    struct model *model = new_model();
+    cJSON *entries[2];
+
+    record(entries);
+    model->cards[1].node = &model->nodes[0];
+    model->cards[1].place = 1;
+    model->nodes[0].place.gpus = model->capacities;
+    for (unsigned i = 0; i < 2; i++)
+        cJSON_DeleteItemFromObjectCaseSensitive(entries[i], "migration_from");
+    cJSON_ReplaceItemInObjectCaseSensitive(entries[1], "revision", cJSON_CreateNumber(9));
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(flyt_held_load(&model->cards[i], entries[i]), 0);
+    struct flyt_held *held = model->cluster.held.items[0];
+    flyt_migration_loaded(held);
+    assert_non_null(held->migration);
+    assert_true(held->migration->is_moved);
+    assert_int_equal(held->migration->use.phase, FLYT_MIGRATION_DONE);
+    assert_false(held->migration->has_figures);
+    free_entries(entries);
+    free_model(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +273,7 @@ int main(void)
         cmocka_unit_test(test_documents_of_an_older_manager),
         cmocka_unit_test(test_what_is_none),
         cmocka_unit_test(test_within_a_node),
+        cmocka_unit_test(test_nothing_is_known_of_what_has_moved),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

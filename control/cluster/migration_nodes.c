@@ -63,7 +63,12 @@ static void hear(struct flyt_migration *migration, struct flyt_migration_side *s
                      "node %s knows nothing of it: the order did not reach it, or it was restarted", side->node->key);
     if (status != FLYT_STATUS_OK || !use)
         return;
-    side->use = *use;
+    /* Programs that have left stand still no shorter than they did: where they seem to, the node was restarted, and has
+     * lost what it knew. */
+    if (!migration->is_moved || use->standstill_us >= side->use.standstill_us)
+        side->use = *use;
+    side->use.phase = use->phase;
+    side->use.outcome.status = use->outcome.status;
     side->use.outcome.text = NULL;
     if (is_source && !migration->is_done)
         migration->use = side->use;
@@ -506,6 +511,7 @@ static void sum_up(struct flyt_migration *migration)
     uint64_t least_us = source->standstill_us > target->standstill_us ? source->standstill_us : target->standstill_us;
 
     migration->use = source->session_count ? *source : *target;
+    migration->has_figures = source->session_count ? source->standstill_us > 0 : !target->session_count;
     migration->use.standstill_us = sum_us > both_us + least_us ? sum_us - both_us : least_us;
     if (migration->use.elapsed_ms < target->elapsed_ms)
         migration->use.elapsed_ms = target->elapsed_ms;

@@ -121,18 +121,36 @@ void flyt_migration_load_event(struct flyt_cluster *cluster, const char *kind, c
         remember(cluster, cJSON_Parse(after));
 }
 
+/* By who led before: whose writing of the documents was cut off behind that. */
+static bool is_told(const struct flyt_migration *migration)
+{
+    const cJSON *over;
+
+    cJSON_ArrayForEach(over, migration->held->cluster->migrations)
+    {
+        const char *id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(over, "id"));
+        if (id && !strcmp(id, migration->id_text))
+            return true;
+    }
+    return false;
+}
+
 void flyt_migration_tell_end(struct flyt_migration *migration)
 {
     struct flyt_held *held = migration->held;
     struct flyt_cluster *cluster = held->cluster;
-    cJSON *object = flyt_migration_json(migration);
     bool is_done = migration->use.phase == FLYT_MIGRATION_DONE;
     char figures[256] = "nothing was copied";
 
-    if (is_done || migration->use.elapsed_ms)
+    if (is_told(migration))
+        return;
+    cJSON *object = flyt_migration_json(migration);
+    if (is_done && !migration->has_figures)
+        snprintf(figures, sizeof figures, "what it took is not known, for a manager was restarted meanwhile");
+    else if (is_done || migration->use.elapsed_ms)
         flyt_migration_figures(&migration->use, figures, sizeof figures);
     remember(cluster, cJSON_Duplicate(object, true));
-    flyt_measure_migration(cluster, &migration->use, migration->is_between);
+    flyt_measure_migration(cluster, migration);
     if (is_done)
         flyt_event_add(cluster, "migration.done", migration->who, held->vm_ip, NULL, object,
                        "VM %s has moved from %s to %s: %s", held->vm_ip, migration->source, migration->target, figures);

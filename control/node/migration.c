@@ -71,13 +71,22 @@ static uint64_t larger(uint64_t one, uint64_t other)
     return one > other ? one : other;
 }
 
+/* One that is to go on at another node stands still from the order to stop until it has left, as far as this node sees
+ * it: who asks meanwhile is told how long that is so far, for the other node goes on counting. */
+static uint64_t standstill_us(const struct flyt_node_move *move)
+{
+    bool is_standing = move->migration->sending && move->times.stop_ns && move->stage != FLYT_NODE_MOVE_OVER;
+
+    return is_standing && !move->standstill_us ? (flyt_clock_ns() - move->times.stop_ns) / 1000 : move->standstill_us;
+}
+
 static void add_move(const struct flyt_node_move *move, flyt_migration_use *use)
 {
     const struct flyt_server_link_move_state *state = &move->state;
 
     use->copied_bytes += state->copied_bytes;
     use->last_bytes += move->stopped.pages_last * state->page_bytes;
-    use->standstill_us = larger(use->standstill_us, move->standstill_us);
+    use->standstill_us = larger(use->standstill_us, standstill_us(move));
     use->round = (u_int)larger(use->round, state->round);
     if (move->stage == FLYT_NODE_MOVE_OVER && !move->was_moved)
         return; /* of an earlier try, or its program has ended */
@@ -334,7 +343,7 @@ static void finish(struct flyt_node_migration *migration, flyt_migration_phase p
     flyt_node_migration_set_phase(migration, phase);
     node->migrations_ended++;
     node->migrations_done += phase == FLYT_MIGRATION_DONE;
-    if (phase == FLYT_MIGRATION_DONE && node->metrics)
+    if (phase == FLYT_MIGRATION_DONE && node->metrics && !migration->is_found)
         flyt_node_metrics_observe(node->metrics, &migration->use);
     flyt_node_save_settle(node); /* before anybody is told */
     tell_end(migration);

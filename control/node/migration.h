@@ -57,6 +57,7 @@ struct flyt_node_migration {
     char text[512];
     bool is_committed, has_told; /* has_told: programs were told to leave */
     bool is_failing;             /* it was rolled back, and ends when nothing of it is left */
+    bool is_found;               /* after a restart: what it had copied, and how long it took, is not known */
     unsigned tries;
     uint64_t pause_until_ms;
     sd_event_source *timer;

@@ -186,8 +186,11 @@ void flyt_node_move_lose(struct flyt_node_move *move, const char *reason)
 
 void flyt_node_move_end_left(struct flyt_node_move *move)
 {
-    if (move->stage == FLYT_NODE_MOVE_LEFT && move->source)
-        flyt_node_server_end(move->source, NULL);
+    if (move->stage != FLYT_NODE_MOVE_LEFT || !move->source)
+        return;
+    if (!move->standstill_us && move->times.stop_ns) /* LEFT has not been heard: it has stood still for so long */
+        move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
+    flyt_node_server_end(move->source, NULL);
 }
 
 /* ---- orders ---- */

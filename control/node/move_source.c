@@ -247,7 +247,7 @@ void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_s
     else if (is_its && told->kind == FLYT_SERVER_LINK_LIBRARY && !move->outcome &&
              move->kind != FLYT_SERVER_LINK_MOVE_SEND)
         flyt_node_move_target_library(move, told); /* else the image has them */
-    else if (is_its && told->kind == FLYT_SERVER_LINK_LEFT && move->migration->sending)
+    else if (is_its && told->kind == FLYT_SERVER_LINK_LEFT && move->migration->sending && move->times.stop_ns)
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
     if (is_its && told->kind == FLYT_SERVER_LINK_STOPPED)
         on_stopped(move, told, fd);

@@ -91,9 +91,10 @@ static const struct {
     [MIGRATIONS] = {FLYT_COUNTER, "flyt_node_migrations_total", "outcome", "migrations of VMs that have ended"},
     [ARRIVALS] = {FLYT_COUNTER, "flyt_node_arrivals_total", "outcome", "VMs whose programs came from another node"},
     [MIGRATION_STANDSTILL] = {FLYT_HISTOGRAM, "flyt_node_migration_standstill_seconds", "",
-                              "how long programs of a migration that was done stood still"},
+                              "how long programs of a migration that was done stood still, the longest; of one to "
+                              "another node: until they left"},
     [MIGRATION_COPIED] = {FLYT_HISTOGRAM, "flyt_node_migration_copied_bytes", "",
-                          "what was copied in one that was done"},
+                          "what was copied in one that was done, all rounds"},
     [MIGRATION_ROUNDS] = {FLYT_HISTOGRAM, "flyt_node_migration_rounds", "", "rounds of copying in one that was done"},
 };
 

@@ -296,7 +296,7 @@ static int restore(struct flyt_node_allocation *allocation, uint64_t migration_i
     migration->kind = FLYT_SERVER_LINK_MOVE_SEND;
     migration->sending = calloc(1, sizeof *migration->sending);
     migration->phase = FLYT_MIGRATION_SWITCHING;
-    migration->is_committed = true;
+    migration->is_committed = migration->is_found = true;
     if (migration->sending && !flyt_node_migration_begin(migration, false))
         return 0;
     flyt_node_migration_dismiss(migration);

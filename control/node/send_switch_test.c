@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -170,6 +171,56 @@ static void test_a_left_session_is_not_known(void **state)
     test_send_take_back(test, 1);
 }
 
+/* ---- what is measured ---- */
+
+static struct flyt_metrics *measure(struct test_node *test)
+{
+    struct flyt_metrics *registry = flyt_metrics_new();
+
+    test->node.metrics = flyt_node_metrics_new(registry);
+    assert_non_null(test->node.metrics);
+    return registry;
+}
+
+/* One has ended in this way; what so many took is known. */
+static void has_measured(struct test_node *test, struct flyt_metrics *registry, const char *outcome, unsigned count)
+{
+    static const char *const names[] = {"standstill_seconds", "copied_bytes", "rounds"};
+    char line[100];
+
+    flyt_node_metrics_refresh(test->node.metrics, &test->node);
+    char *text = flyt_metrics_text(registry);
+    snprintf(line, sizeof line, "flyt_node_migrations_total{outcome=\"%s\"} 1\n", outcome);
+    test_contains(text, line);
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(line, sizeof line, "flyt_node_migration_%s_count %u\n", names[i], count);
+        test_contains(text, line);
+    }
+    free(text);
+    test->node.metrics = flyt_node_metrics_free(test->node.metrics);
+    flyt_metrics_free(registry);
+}
+
+/* They stand still from the order to stop: who asks when they may leave is told how long that is already. */
+static void test_how_long_they_stand_still(void **state)
+{
+    struct test_far *far = *state;
+    struct test_node *test = far->test;
+    struct flyt_metrics *registry = measure(test);
+    struct test_program programs[2];
+    flyt_migration_use use;
+
+    test_send_arrive(far, programs, 2);
+    test_send_let_leave(test);
+    flyt_node_migration_use(test_migration_of(test), &use); /* nobody has left yet */
+    assert_true(use.standstill_us > 0);
+    for (unsigned i = 0; i < 2; i++)
+        test_send_is_told_to_leave(test, &programs[i]);
+    test_send_take_back(test, 2);
+    assert_true(test_migration_of(test)->use.standstill_us >= use.standstill_us);
+    has_measured(test, registry, "done", 1);
+}
+
 /* ---- the node manager is restarted ---- */
 
 static bool is_served(struct test_node *test, void *user)
@@ -218,6 +269,7 @@ static void test_a_restart_after_the_switch(void **state)
         test_send_arrive(&far, programs, 2);
         test_send_all_leave(test, programs, 2);
         restart(test, programs, 2);
+        struct flyt_metrics *registry = measure(test);
         assert_int_equal(test_migration_of(test)->phase, FLYT_MIGRATION_SWITCHING);
         assert_int_equal(test_send_do_switch(test, &err), FLYT_STATUS_OK);
         assert_int_equal(test_send_count_shown(test), 0);
@@ -227,10 +279,12 @@ static void test_a_restart_after_the_switch(void **state)
             assert_int_equal(flyt_node_send_back(test_migration_of(test), "it was not taken", &err), FLYT_STATUS_OK);
             returned(test, programs, 2);
             test_send_failed(&far, "it was not taken");
+            has_measured(test, registry, "failed", 0);
             test_node_until_warm(test);
             test_send_stayed(&far, programs, 2);
         } else {
             test_send_take_back(test, 2);
+            has_measured(test, registry, "done", 0);
             flyt_node_migrations_fini(&test->node);
         }
         test_far_close(&far);
@@ -263,6 +317,7 @@ int main(void)
         TEST_FAR(test_a_program_is_not_told),
         TEST_FAR(test_a_left_session_is_not_known),
         TEST_NODE(test_a_restart_before_the_switch),
+        TEST_FAR(test_how_long_they_stand_still),
         TEST_NODE(test_a_restart_after_the_switch),
         TEST_FAR(test_a_restart_within_the_switch),
     };

@@ -88,6 +88,10 @@ def expect_stayed(c, sent, *parts):
         expect(part in reason, "the reason", repr(reason), "without", repr(part))
 
 
+def measured(c, name):
+    return dict((labels["scope"], n) for labels, n in metric_values(metrics_of(c), "flyt_migration_" + name))["node"]
+
+
 def goes_well(c):
     n1, n2 = c.nodes["n1"], c.nodes["n2"]
     before = c.row(VM)
@@ -140,6 +144,8 @@ def goes_well(c):
     expect_equal(events, ["migration.started", "migration.done"], "events")
     counted = metric_values(metrics_of(c), "flyt_migrations_total")
     expect_equal({(labels["outcome"], labels["scope"]): n for labels, n in counted if n}, {("done", "node"): 1}, "counted")
+    for name, value in (("rounds", 3), ("copied_bytes", 3 * GIB), ("standstill_seconds", row["standstill_us"] / 1e6)):
+        expect_equal([measured(c, name + end) for end in ("_count", "_sum")], [1, value], name)
     c.manager.restart()
     c.reconnect()
     expect_moved(c, sent)
