@@ -36,6 +36,7 @@ int flyt_secure_begin(struct flyt_secure *self, uint64_t deadline_ms, int cancel
     const char *cause = NULL;
 
     int status = flyt_secure_make_handshake(self, deadline_ms, cancel_fd, &cause);
+    atomic_store(&self->is_begun, !status);
     return status ? flyt_secure_tell_handshake(status, cause, err) : 0;
 }
 
@@ -77,5 +78,7 @@ bool flyt_secure_has_part(const struct flyt_secure *self)
 {
     unsigned char byte;
 
-    return atomic_load(&self->has_part) || recv(self->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    /* What comes before is the handshake's. */
+    return atomic_load(&self->is_begun) &&
+           (atomic_load(&self->has_part) || recv(self->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0);
 }

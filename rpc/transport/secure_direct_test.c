@@ -317,6 +317,23 @@ static void who_says_nothing_is_given_up(void **state)
     }
 }
 
+/* Its bytes may lie there when all else has come. */
+static void a_handshake_is_nothing_that_was_sent(void **state)
+{
+    static const unsigned char half[] = {0x16, 3, 3, 0, 80, 2};
+    struct flyt_error err = {0};
+    struct flyt_secure *secure;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(flyt_secure_new(fds[0], true, key, &err, &secure), 0);
+    assert_int_equal(send(fds[1], half, sizeof half, 0), sizeof half);
+    assert_false(flyt_secure_has_part(secure));
+    assert_int_equal(flyt_secure_begin(secure, flyt_clock_ms() + 50, -1, &err), -ETIMEDOUT);
+    assert_false(flyt_secure_has_part(secure));
+    flyt_secure_free(secure);
+    close(fds[1]);
+}
+
 static void what_is_clear_is_refused(void **state)
 {
     static const char words[] = "FlyF, a frame in clear";
@@ -342,6 +359,7 @@ int main(void)
         cmocka_unit_test(who_reads_no_more_is_told),
         cmocka_unit_test(another_key_is_refused),
         cmocka_unit_test(who_says_nothing_is_given_up),
+        cmocka_unit_test(a_handshake_is_nothing_that_was_sent),
         cmocka_unit_test(what_is_clear_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

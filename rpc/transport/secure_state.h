@@ -33,7 +33,8 @@ struct flyt_secure {
     bool is_first_seen, is_clear; /* the first byte that came, and whether it is not TLS */
     pthread_t thread;
 
-    atomic_bool has_part; /* without a thread: a part of a record has come whose rest is missing */
+    /* Without a thread: the handshake is made; a part of a record has come whose rest is missing. */
+    atomic_bool is_begun, has_part;
 
     /* The thread's, or the caller's where there is none. */
     bool has_plain_ended, has_net_ended; /* nothing more comes from there */
