@@ -56,7 +56,7 @@ points() { # README FOLDER WORDS NUMBERED: names begin with one of the words and
 }
 points control/node/README.md control/node 'node\.(migrate|send|receive|load|checkpoint)' \
     "$(sed -nE 's/^ +[0-9]+\. `(node\.[a-z]+\.[a-z_]+)`:.*/\1/p' control/node/README.md)"
-points cpu/server/README.md cpu/server 'move|state|prepare|writing|sending|receiving' \
+points cpu/server/README.md cpu/server 'move|state|prepare|copying|writing|sending|receiving' \
     "$(sed -nE 's/^\| [0-9]+ \| `([a-z]+\.[a-z_]+)` \|.*/\1/p' cpu/server/README.md)"
 # What bootstrap.sh installs to link with, submodules/README.md says how to build.
 for package in $(sed -n 's/^packages="\(.*\)"$/\1/p' scripts/bootstrap.sh); do

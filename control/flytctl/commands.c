@@ -343,12 +343,14 @@ const struct flyt_command flyt_commands[] = {
      "--wait vacated waits for that, too, and ends with 6 where some are still draining after --deadline; with --kill, "
      "programs whose work this is are ended then, and each is named in an event. With --migrate, a VM whose GPU has no "
      "room for "
-     "the new size moves to another GPU of its node, or to another node, where it has it (see migrate): all or "
-     "nothing."},
+     "the new size moves to another GPU of its node, or to another node, where it has it (see migrate, with its "
+     "defaults): "
+     "all or nothing. --timeout, --wait and --kill say nothing of that move."},
     {"migrate", "VM", 1, 1, migrate_options, flyt_run_migrate, false,
      "moves a VM's programs to another GPU, of their node or of another one, while they run",
      "Their memory is copied while they compute, what has changed meanwhile again, until little is left; then they are "
-     "stopped between two calls, the rest is copied and compared, and they go on. Until then anything that fails "
+     "stopped between two calls, the rest is copied, all is compared with what was sent of it, and they go on. Until "
+     "then anything that fails "
      "leaves "
      "them where they are, as if nothing had happened. Both GPUs are charged until it is over. Shows how far it is; "
      "Ctrl-C ends the showing, not the migration. Ends with 0 when they run on the other GPU, with 1 and the reason "
