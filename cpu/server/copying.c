@@ -38,6 +38,7 @@ struct flyt_copying {
     bool is_open;          /* the copiers are: of an image that builds on another, when that was read */
     bool is_seeded;        /* and they know what that has */
     bool is_running;       /* a round is */
+    bool is_void;          /* it has begun before the program stopped, or went on: it proves nothing */
     bool is_ready, is_last, is_exact, is_ending;
     bool is_settled;               /* it has been ready, with all that was written on the disk */
     bool is_state_put, is_written; /* the image's state was given to be written; all of it is */
@@ -395,18 +396,18 @@ static void end_round(struct flyt_session *session)
 {
     struct flyt_copying *copying = session->copying;
     uint64_t dirty_pages = 0, unsent_pages = 0, pages = 0;
-    bool is_exact = true, has_looked = false;
+    bool is_exact = !copying->is_void, has_looked = false;
     for (unsigned i = 0; i < copying->count; i++) {
         const struct flyt_copier *copier = &copying->copiers[i];
         dirty_pages += copier->runs.pages_count;
         unsent_pages += copier->table.unsent_count;
         pages += copier->table.pages_count;
         is_exact &= flyt_copier_is_exact(copier);
-        has_looked |= copier->has_looked;
+        has_looked |= copier->has_looked && !copying->is_void;
     }
     flyt_debug("session %s: round %u of copying has found %llu of %llu pages changed", session->label, copying->round,
                (unsigned long long)dirty_pages, (unsigned long long)pages);
-    copying->is_running = false;
+    copying->is_running = copying->is_void = false;
     if (copying->is_last)
         end_last(session, has_looked, is_exact);
     else
@@ -492,7 +493,9 @@ void flyt_copying_finish(struct flyt_session *session)
     copying->is_ready = copying->is_settled = copying->is_exact = false;
     copying->looks = 0;
     copying->finish_pages = 0;
-    /* A look that has begun is worth nothing. What it has found so far the next one finds, too. */
+    /* A look that has begun is worth nothing, though it has seen every page: what was written since is in none of its
+     * hashes. What it has found so far the next one finds, too. */
+    copying->is_void = copying->is_running;
     for (unsigned i = 0; i < copying->count; i++) {
         flyt_copier_stop(&copying->copiers[i]);
         copying->finish_pages += copying->copiers[i].copied_pages;
@@ -506,6 +509,7 @@ void flyt_copying_go_on(struct flyt_session *session)
     if (!is_under_way(copying) || !copying->is_last)
         return;
     copying->is_last = copying->is_exact = false;
+    copying->is_void = copying->is_running;
     for (unsigned i = 0; i < copying->count; i++)
         flyt_copier_stop(&copying->copiers[i]);
     copying->begin_ns = 0;

@@ -495,6 +495,48 @@ static void a_busy_program_is_spared(void **state)
     fake_session_end_copying();
 }
 
+/* A look has seen all pages, and is not over when the program stops, for the GPU's time is another's: what was written
+ * since is found. */
+static void a_look_of_before_proves_nothing(void **state)
+{
+    struct flyt_device *device = &self.session.devices[0];
+    uint64_t (*clock_ns)(void) = self.session.clock_ns;
+    fake_session_allocate(0, 4 << 20);
+    fake_session_write_somewhere(50);
+    begin();
+    deliver_all();
+    fake_session_stand_still();
+    ADVANCE_UNTIL(fake_session_state().phase == FLYT_SERVER_LINK_MOVE_READY);
+    ADVANCE_UNTIL(fake_session_state().pages_dirty == 0);
+    fake_ns = clock_ns();
+    self.session.clock_ns = fake_clock;
+    for (unsigned i = 0; i < 100; i++) { /* no round is under way when it stands */
+        flyt_copying_advance(&self.session);
+        usleep(10);
+    }
+    fake_ns += 1000000000;
+    for (unsigned i = 0; i < PATIENCE && !device->copying_count; i++)
+        flyt_copying_advance(&self.session);
+    assert_int_equal(device->copying_count, 1);
+    device->turn.is_closed = true;
+    for (unsigned i = 0; i < PATIENCE && device->copying_count; i++) {
+        flyt_copying_advance(&self.session);
+        usleep(10);
+    }
+    assert_int_equal(device->copying_count, 0);
+    self.session.clock_ns = clock_ns;
+    assert_ok(flyt_device_use(device));
+    assert_ok(cuMemsetD32Async(self.blocks[0].address + 40 * PAGE, 0x55aa55aa, 1, self.writers[0]));
+    fake_session_stand_still();
+    flyt_copying_finish(&self.session);
+    for (unsigned i = 0; i < 10; i++)
+        flyt_copying_advance(&self.session);
+    assert_int_equal(flyt_copying_result(&self.session), -EAGAIN);
+    device->turn.is_closed = false;
+    finish_well();
+    fake_session_end_copying();
+}
+
 static void what_is_no_memory_is_refused(void **state)
 {
     fake_session_allocate(0, 4 << 20);
@@ -625,6 +667,7 @@ int main(void)
         TEST(the_program_goes_on_after_all),
         TEST(sms_change_meanwhile),
         CPU(a_busy_program_is_spared),
+        CPU(a_look_of_before_proves_nothing),
         TEST(what_is_no_memory_is_refused),
         TEST(gpus_that_are_no_peers_are_named),
         TEST(what_changes_by_itself_is_an_error),
