@@ -20,6 +20,6 @@ $(B)/control/cluster/keep_test: $(B)/control/cluster/keep_test.o $(B)/control/cl
 	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lcmocka
 UNIT_TESTS += $(B)/control/cluster/keep_test
 
-$(B)/control/cluster/migration_document_test: $(B)/control/cluster/migration_document_test.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS) $(BUILD_NAME)
+$(B)/control/cluster/migration_document_test: $(B)/control/cluster/migration_document_test.o $(CLUSTER_OBJS) $$(STORE_OBJS) $(CONTROL_OBJS)
 	$(CC) $(LDFLAGS) $(STORE_RPATH) -o $@ $^ $(CONTROL_LIBS) $(STORE_LIBS) -lm -lcmocka
 UNIT_TESTS += $(B)/control/cluster/migration_document_test
