@@ -214,7 +214,7 @@ static void end_rejoining(struct flyt_node *node)
     /* What was taken back while somebody might still come back with it. */
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = next) {
         next = allocation->next;
-        if (!allocation->is_removed || allocation->session_count)
+        if (!allocation->is_removed || allocation->session_count || flyt_node_receive_of(allocation))
             continue;
         flyt_node_allocation_free(node, allocation, true);
         is_gone = true;

@@ -24,16 +24,14 @@ struct job {
     struct flyt_node_opened opened[];
 };
 
-/* has_thread: nobody waits for what that does. */
-static void free_job(struct job *job, bool has_thread)
+/* The loop may be whoever does it. */
+static void free_job(struct job *job)
 {
     for (unsigned i = 0; i < job->count; i++) {
         struct flyt_node_opened *opened = &job->opened[i];
         flyt_close(opened->earlier_fd);
         flyt_close(opened->write_fd);
-        if (opened->has_file && has_thread)
-            flyt_checkpoint_file_abandon(&opened->file);
-        else if (opened->has_file)
+        if (opened->has_file)
             flyt_checkpoint_file_abandon_aside(&opened->file);
     }
     free(job->folder);
@@ -79,7 +77,7 @@ static void on_opened(void *user, int is_cancelled)
 
     if (!is_cancelled)
         job->opening->done(job->opening->user, job->opened, job->count);
-    free_job(job, is_cancelled);
+    free_job(job);
 }
 
 int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, const uint64_t *session_ids,
@@ -105,7 +103,7 @@ int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, con
         return 0;
     }
     if (job)
-        free_job(job, true); /* nothing is open */
+        free_job(job);
     flyt_node_opening_free(opening);
     return status;
 }
