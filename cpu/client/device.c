@@ -1,5 +1,6 @@
 #include "cpu/client/device.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,9 @@ static const CUdevice_attribute masked_attributes[] = {
 
 /* Made at first use, never freed: launches read them without a lock. */
 static struct flyt_device_info *_Atomic infos[FLYT_DEVICES_MAX];
-static atomic_bool is_elsewhere; /* the session was restored, and what `infos` say was asked before */
+static atomic_uint restored_count; /* how often the session was restored */
+static atomic_uint asked_count;    /* after which of these what `infos` say was asked */
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 
 /* Answers to device_peer_info, asked once; see pack_peer. 0: not asked yet. */
 static _Atomic uint64_t peer_answers[FLYT_DEVICES_MAX][FLYT_DEVICES_MAX];
@@ -187,8 +190,14 @@ static void refresh_all(void)
 CUresult flyt_device_info_now(int device, const struct flyt_device_info **ret_info)
 {
     bool has_changed = flyt_client_has_changed();
-    if (atomic_exchange(&is_elsewhere, false) || has_changed)
-        refresh_all();
+    if (has_changed || atomic_load(&asked_count) != atomic_load(&restored_count)) {
+        pthread_mutex_lock(&asking); /* who comes meanwhile waits for the answers */
+        unsigned count = atomic_load(&restored_count);
+        if (has_changed || atomic_load(&asked_count) != count)
+            refresh_all();
+        atomic_store(&asked_count, count);
+        pthread_mutex_unlock(&asking);
+    }
     return flyt_device_info(device, ret_info);
 }
 
@@ -632,7 +641,7 @@ static int restore_peers(struct flyt_restore *restore, int device)
 int flyt_device_restore(struct flyt_restore *restore)
 {
     int status = 0;
-    atomic_store(&is_elsewhere, true);
+    atomic_fetch_add(&restored_count, 1);
     for (int device = 0; device < (int)flyt_client.device_count && !status; device++) {
         status = restore_limits(restore, device);
         if (!status)
