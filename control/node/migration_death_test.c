@@ -15,6 +15,7 @@
 
 #include "control/node/test_migration.h"
 #include "control/node/test_node.h"
+#include "rpc/base/clock.h"
 
 #define NO_PEERS "fake.mirror:error"
 
@@ -127,6 +128,8 @@ static void test_when_all_is_loaded(void **state)
         pid_t frozen = freeze_target(test, &programs[1]);
         stop_both(test, programs);
         until_at(test, &programs[0], kinds[i], FLYT_NODE_MOVE_LOADED);
+        assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]),
+                         FLYT_HANDSHAKE_BUSY); /* has heard first */
         kill_source(test, &programs[0]);
         assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
         assert_int_equal(kill(frozen, SIGCONT), 0);
@@ -145,11 +148,38 @@ static void test_while_it_is_loaded(void **state)
         pid_t frozen = freeze_target(test, &programs[0]);
         stop_both(test, programs);
         until_at(test, &programs[0], kinds[i], FLYT_NODE_MOVE_LOADING);
+        assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]),
+                         FLYT_HANDSHAKE_BUSY); /* has heard first */
         kill_source(test, &programs[0]);
         assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
         assert_int_equal(kill(frozen, SIGCONT), 0);
         ends_well(test, programs, kinds[i]);
     }
+}
+
+static bool has_waited_too_long(struct test_node *test, void *user)
+{
+    return test->node.away && flyt_clock_ms() > test->node.away->away_until_ms + 50;
+}
+
+/* Its client is told to try again for longer than it would be waited for otherwise. */
+static void test_it_takes_long_to_decide(void **state)
+{
+    struct test_node *test = *state;
+    unsigned resume_ms = test->node.resume_ms;
+    struct test_program programs[2];
+
+    enter(test, programs, FLYT_SERVER_LINK_MOVE_MIRROR);
+    pid_t frozen = freeze_target(test, &programs[1]);
+    stop_both(test, programs);
+    until_at(test, &programs[0], FLYT_SERVER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
+    test->node.resume_ms = 1;
+    kill_source(test, &programs[0]);
+    test_node_until(test, has_waited_too_long, NULL, "its time is over");
+    test->node.resume_ms = resume_ms;
+    assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
+    assert_int_equal(kill(frozen, SIGCONT), 0);
+    ends_well(test, programs, FLYT_SERVER_LINK_MOVE_MIRROR);
 }
 
 /* It was left, and whether its client has been told so nobody knows. */
@@ -236,9 +266,13 @@ static void test_it_had_gone_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_NODE(test_when_all_is_loaded), TEST_NODE(test_while_it_is_loaded),
-        TEST_NODE(test_when_it_was_left),   TEST_NODE(test_a_source_that_lives_tells_as_much),
-        TEST_NODE(test_the_others_stay),    TEST_NODE(test_it_had_gone_on),
+        TEST_NODE(test_when_all_is_loaded),
+        TEST_NODE(test_while_it_is_loaded),
+        TEST_NODE(test_it_takes_long_to_decide),
+        TEST_NODE(test_when_it_was_left),
+        TEST_NODE(test_a_source_that_lives_tells_as_much),
+        TEST_NODE(test_the_others_stay),
+        TEST_NODE(test_it_had_gone_on),
     };
 
     signal(SIGPIPE, SIG_IGN);

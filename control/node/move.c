@@ -153,6 +153,8 @@ void flyt_node_move_cancel(struct flyt_node_move *move)
     flyt_node_resume_end_target(move->target);
     if (is_away && !move->may_stay)
         flyt_node_resume_end(source, "its server process has ended, and it does not move");
+    else if (is_away)
+        flyt_node_resume_renew(source);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 

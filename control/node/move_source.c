@@ -75,6 +75,7 @@ static void leave_dead(struct flyt_node_move *move)
     move->times.leave_ns = flyt_clock_ns();
     if (!move->migration->sending) {
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
+        flyt_node_resume_renew(source);
         return;
     }
     move->standstill_us = (move->times.leave_ns - move->times.stop_ns) / 1000;
@@ -87,6 +88,10 @@ static void leave_dead(struct flyt_node_move *move)
 
 void flyt_node_move_source_forsake(struct flyt_node_move *move)
 {
+    if (move->source->state == FLYT_NODE_SERVER_AWAY) {
+        leave_dead(move);
+        return;
+    }
     move->source->has_gone = true;
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);

@@ -264,8 +264,10 @@ static bool settle_session(struct flyt_node *node, struct flyt_node_waiting *wai
 {
     struct flyt_error err = {0};
 
-    if (flyt_node_resume_ask(node, waiting->ticket.session_id, &err)) {
-        refuse(node, waiting->fd, waiting->ticket.xid, FLYT_HANDSHAKE_NO_SESSION, err.text);
+    int status = flyt_node_resume_ask(node, waiting->ticket.session_id, &err);
+    if (status) {
+        refuse(node, waiting->fd, waiting->ticket.xid,
+               status == -EBUSY ? FLYT_HANDSHAKE_BUSY : FLYT_HANDSHAKE_NO_SESSION, err.text);
         return true;
     }
     if (hand_over_session(node, &waiting->ticket, waiting->fd, waiting->record, waiting->bytes))

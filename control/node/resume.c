@@ -126,8 +126,9 @@ static int on_time(sd_event_source *source, uint64_t usec, void *user)
     struct flyt_node_server *session = user;
     char how[sizeof session->end_reason];
 
-    /* Its client has come in time; that has bounds of its own. */
-    if (session->state == FLYT_NODE_SERVER_AWAY && has_client(session)) {
+    /* Its client has come in time, or is told to try again until it is decided where the session goes on: both have
+     * bounds of their own. */
+    if (session->state == FLYT_NODE_SERVER_AWAY && (has_client(session) || flyt_node_move_is_undecided(session))) {
         set_timer(session, LOOK_AGAIN_US);
         return 0;
     }
@@ -149,6 +150,12 @@ static void set_timer(struct flyt_node_server *session, uint64_t us)
     if (sd_event_add_time_relative(session->node->event, &session->timer, CLOCK_MONOTONIC, us, 1000, on_time, session) <
         0)
         flyt_fail("session %016" PRIx64 ": waits without an end: no memory", session->session_id);
+}
+
+void flyt_node_resume_renew(struct flyt_node_server *session)
+{
+    session->away_until_ms = flyt_clock_ms() + session->node->resume_ms;
+    set_timer(session, (uint64_t)session->node->resume_ms * 1000);
 }
 
 void flyt_node_resume_foresee(struct flyt_node_server *server)
@@ -269,6 +276,17 @@ static bool may_end(struct flyt_node_server *server)
     return flyt_node_server_is_dying(server) || now_ms - server->resume_asked_ms < FLYT_NODE_RESUME_ENDING_MS;
 }
 
+/* Where its session goes on, or whether it is to wait for a restore, is somebody else's to decide. */
+static bool is_undecided(const struct flyt_node_server *server)
+{
+    return server->move || server->left_move_id || server->saving;
+}
+
+static int tell_undecided(struct flyt_error *err)
+{
+    return flyt_error_set(err, -EBUSY, "it is not decided yet where the session goes on");
+}
+
 static int refuse_to_wait(const struct flyt_node_server *server, struct flyt_error *err)
 {
     return flyt_error_set(err, -ENOENT, "the session %s",
@@ -284,7 +302,7 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
     if (session && session->state == FLYT_NODE_SERVER_AWAY && has_come(taker_of(session)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_move_is_undecided(session))
-        return flyt_error_set(err, -EBUSY, "it is not decided yet where the session goes on");
+        return tell_undecided(err);
     if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_clock_ms() < session->away_until_ms) {
         session->replacement.come_us = now_us();
         *ret_session = session;
@@ -297,6 +315,8 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
     struct flyt_node_server *server = find_in(node->servers, allocation, token, bytes);
     if (!server)
         return flyt_error_set(err, -ENOENT, "the session is not there (any more)");
+    if (is_undecided(server))
+        return tell_undecided(err);
     if (!may_end(server))
         return refuse_to_wait(server, err);
     server->replacement.come_us = now_us();
@@ -309,6 +329,8 @@ int flyt_node_resume_ask(struct flyt_node *node, uint64_t session_id, struct fly
     if (flyt_node_resume_find(node, session_id))
         return 0;
     struct flyt_node_server *server = flyt_node_server_find(node, session_id);
+    if (server ? is_undecided(server) : flyt_node_suspended_find(node, session_id) != NULL)
+        return tell_undecided(err);
     if (!server)
         return flyt_error_set(err, -ENOENT, "the session was ended");
     return may_end(server) ? 0 : refuse_to_wait(server, err);
@@ -416,10 +438,12 @@ static void go_on(struct flyt_node_server *server, const struct flyt_server_link
     server->use = session->use;
     server->use.is_replaceable = 0;
     server->use.is_coming = 1;
-    server->replacement = session->replacement;
+    server->use.is_ending = 0;
     snprintf(server->why_not, sizeof server->why_not, "its client makes its objects again");
     bool is_moved = session->move != NULL, is_restored = session->prepared != NULL;
     bool has_process = session->state != FLYT_NODE_SERVER_AWAY;
+    if (!is_moved && !is_restored)
+        server->replacement = session->replacement;
     if (is_moved)
         flyt_node_move_given(session->move);
     else
@@ -652,6 +676,8 @@ struct flyt_node_server *flyt_node_resume_server(const struct flyt_node_server *
 {
     struct flyt_node_server *server = session->prepared ? session->prepared : taker_of(session);
 
+    if (flyt_node_move_is_undecided(session))
+        return NULL;
     if (session->move) /* one has been prepared for it */
         server = session->move->target;
     if (server && server->hand_over)

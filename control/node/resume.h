@@ -48,6 +48,9 @@ void flyt_node_resume_expect(struct flyt_node_server *session);
  * to try again. */
 void flyt_node_resume_leave(struct flyt_node_server *session);
 
+/* Where one goes on that waits is decided only now: its client has as long as if it had begun to wait now. */
+void flyt_node_resume_renew(struct flyt_node_server *session);
+
 /* One that waits and is not about to end; NULL: none. */
 struct flyt_node_server *flyt_node_resume_find(const struct flyt_node *node, uint64_t session_id);
 /* By its token. 0, with the session, which waits, or whose server's process may be about to end: then its client is
@@ -57,7 +60,7 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
                                 const void *token, size_t bytes, struct flyt_node_server **ret_session,
                                 struct flyt_error *err);
 /* Whether a client that is held may still get this session. 0: it waits, or its server's process may be about to end;
- * -ENOENT, with one sentence in *err. */
+ * -EBUSY: it is not decided where it goes on, the client is to try again; -ENOENT; with one sentence in *err. */
 int flyt_node_resume_ask(struct flyt_node *node, uint64_t session_id, struct flyt_error *err);
 /* Whether one that waits has this entry in the ledgers. */
 bool flyt_node_resume_has(const struct flyt_node *node, uint64_t server_id);
@@ -65,7 +68,7 @@ bool flyt_node_resume_has(const struct flyt_node *node, uint64_t server_id);
 unsigned flyt_node_resume_count(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 
 /* The server for its client, which has come: the one that was prepared for it, that has been given its memory ahead, or
- * a warm one. NULL: there is none, or it has a client already. */
+ * a warm one. NULL: there is none, it has a client already, or it is not decided where the session goes on. */
 struct flyt_node_server *flyt_node_resume_server(const struct flyt_node_server *session);
 /* Gives the session to that server, with its client's connection. 0: fd is taken over, and is answered or refused in
  * every case; -ENOMEM: nothing has changed. */

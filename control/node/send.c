@@ -232,7 +232,7 @@ void flyt_node_send_forgive(struct flyt_node_migration *migration)
         flyt_warn("migration %016" PRIx64 ": program %s, vm=%s: it is to go on at another node, and cannot be told: %s",
                   migration->id, move->program, migration->vm_ip, move->sentence);
         move->outcome = 0;
-        if (move->source && move->stage == FLYT_NODE_MOVE_LOADED)
+        if (move->source && (move->stage == FLYT_NODE_MOVE_LOADED || move->stage == FLYT_NODE_MOVE_LEFT))
             flyt_node_move_source_forsake(move);
     }
 }
