@@ -12,7 +12,8 @@
  *              The sessions wait for their clients, as any that go on at another server (resume.h); programs that
  *              begin wait. The cluster manager is told of the allocation; its sessions are shown as they go on
  *   DONE       all go on here, as their servers have said. The allocation is as any other
- *   FAILED     nothing is left: no server, memory, ledger, SM group, folder, nor the allocation itself
+ *   FAILED     nothing is left: no server, memory, ledger, SM group, folder, nor the allocation itself; after a restart
+ *              servers that had all of it, until they have come back and heard so
  *
  * What fails before SWITCH fails all of it, but for what the other node may try again. After SWITCH, a program whose
  * client does not come in time, or whose server fails before it has said that the session goes on: when no other goes

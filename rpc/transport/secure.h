@@ -60,8 +60,8 @@ int flyt_secure_flush(struct flyt_secure *secure);
  * nothing, until there is more to be read from the socket; -EBADMSG: not what the other side has sent; or another
  * negative errno. */
 int flyt_secure_unseal(struct flyt_secure *secure, void *place, size_t bytes);
-/* Any thread, while another one may be in flyt_secure_unseal: whether there is more, or a part of it, than that has
- * given or is about to give; false before the handshake is made. */
+/* Any thread, while another one may be in flyt_secure_unseal: whether there is more, or a part of it beyond the five
+ * bytes that a record begins with, than that has given or is about to give; false before the handshake is made. */
 bool flyt_secure_has_part(const struct flyt_secure *secure);
 
 /* The encrypted socket, for questions about it (its peer's address, whether it is alive). Owned by `secure`. */
