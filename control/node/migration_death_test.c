@@ -117,44 +117,35 @@ static void ends_well(struct test_node *test, struct test_program *programs, uin
 
 static const uint32_t kinds[] = {FLYT_SERVER_LINK_MOVE_GIVE, FLYT_SERVER_LINK_MOVE_MIRROR, FLYT_SERVER_LINK_MOVE_SEND};
 
+/* The source dies at a stage that lasts while the target of a program is frozen, and its client comes before that and
+ * after it. */
+static void dies_at(struct test_node *test, uint32_t kind, enum flyt_node_move_stage stage, unsigned whose_is_frozen)
+{
+    struct test_program programs[2];
+
+    enter(test, programs, kind);
+    pid_t frozen = freeze_target(test, &programs[whose_is_frozen]);
+    stop_both(test, programs);
+    until_at(test, &programs[0], kind, stage);
+    assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
+    kill_source(test, &programs[0]);
+    assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
+    assert_int_equal(kill(frozen, SIGCONT), 0);
+    ends_well(test, programs, kind);
+}
+
 /* Everything is at its target, not yet all of the other's. */
 static void test_when_all_is_loaded(void **state)
 {
-    struct test_node *test = *state;
-
-    for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        struct test_program programs[2];
-        enter(test, programs, kinds[i]);
-        pid_t frozen = freeze_target(test, &programs[1]);
-        stop_both(test, programs);
-        until_at(test, &programs[0], kinds[i], FLYT_NODE_MOVE_LOADED);
-        assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]),
-                         FLYT_HANDSHAKE_BUSY); /* has heard first */
-        kill_source(test, &programs[0]);
-        assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
-        assert_int_equal(kill(frozen, SIGCONT), 0);
-        ends_well(test, programs, kinds[i]);
-    }
+    for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        dies_at(*state, kinds[i], FLYT_NODE_MOVE_LOADED, 1);
 }
 
 /* What it had is on its way to its target. By way of the host it has stopped only when all is there. */
 static void test_while_it_is_loaded(void **state)
 {
-    struct test_node *test = *state;
-
-    for (unsigned i = 0; i < 2; i++) {
-        struct test_program programs[2];
-        enter(test, programs, kinds[i]);
-        pid_t frozen = freeze_target(test, &programs[0]);
-        stop_both(test, programs);
-        until_at(test, &programs[0], kinds[i], FLYT_NODE_MOVE_LOADING);
-        assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]),
-                         FLYT_HANDSHAKE_BUSY); /* has heard first */
-        kill_source(test, &programs[0]);
-        assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
-        assert_int_equal(kill(frozen, SIGCONT), 0);
-        ends_well(test, programs, kinds[i]);
-    }
+    for (unsigned i = 0; i < 2; i++)
+        dies_at(*state, kinds[i], FLYT_NODE_MOVE_LOADING, 0);
 }
 
 static bool has_waited_too_long(struct test_node *test, void *user)

@@ -169,6 +169,17 @@ static bool is_away(struct test_node *test, void *program)
     return test_node_is_away(test, program);
 }
 
+/* Both go on at the other node: nothing of them stays at the first one. */
+static void done_with_two(struct nodes *nodes, struct test_program *programs)
+{
+    test_receive_until(nodes->to, FLYT_MIGRATION_DONE);
+    test_node_remove_now(nodes->from, test_one.id);
+    until(nodes, FLYT_MIGRATION_DONE);
+    for (unsigned i = 0; i < 2; i++)
+        test_program_say(nodes->to, &programs[i], "drop 1", "8388608");
+    test_node_leave(nodes->to, &test_one, programs, 2);
+}
+
 /* One server dies when all has arrived: nobody has told its program where it goes on, or what it had done. */
 static void test_a_source_dies(void **state)
 {
@@ -200,12 +211,7 @@ static void test_a_source_dies(void **state)
         test_program_say(nodes->to, &programs[i], "read 1", "4711");
         test_program_say(nodes->to, &programs[i], "go_on", "0");
     }
-    test_receive_until(nodes->to, FLYT_MIGRATION_DONE);
-    test_node_remove_now(nodes->from, test_one.id);
-    until(nodes, FLYT_MIGRATION_DONE);
-    for (unsigned i = 0; i < 2; i++)
-        test_program_say(nodes->to, &programs[i], "drop 1", "8388608");
-    test_node_leave(nodes->to, &test_one, programs, 2);
+    done_with_two(nodes, programs);
 }
 
 /* The first stop comes to nothing: it arrives with the second one. */
@@ -225,12 +231,7 @@ static void test_it_is_tried_again(void **state)
         test_program_say(nodes->to, &programs[i], "read 1", "4711");
         test_program_say(nodes->to, &programs[i], "go_on", "0");
     }
-    test_receive_until(nodes->to, FLYT_MIGRATION_DONE);
-    test_node_remove_now(nodes->from, test_one.id);
-    until(nodes, FLYT_MIGRATION_DONE);
-    for (unsigned i = 0; i < 2; i++)
-        test_program_say(nodes->to, &programs[i], "drop 1", "8388608");
-    test_node_leave(nodes->to, &test_one, programs, 2);
+    done_with_two(nodes, programs);
 }
 
 /* ---- failures ---- */

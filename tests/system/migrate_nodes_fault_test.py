@@ -31,6 +31,23 @@ FAULTS = [("node-0", "node.send.accept"), ("node-0", "node.send.connect"),
           ("node-1", "receiving.compare"), ("node-1", "receiving.answer")]
 
 
+def two_programs(system):
+    """One that has one of everything and waits, and one that calls its GPU without a pause."""
+    program = Survivor(system, 0)
+    program.does("check", "right 1")
+    sender = system.start_in_vm(0, harness.helper("sender"), str(LAUNCHES), "12", "3")
+    within(60, lambda: [s for s in system.flytctl("sessions") if s["calls"] > 1000 and s["program"] == "sender"],
+           "it calls its GPU")
+    return program, sender
+
+
+def both_are_right(system, program, sender, what):
+    program.does("check", "right 2")
+    result = harness.finish(sender, timeout=600)
+    expect_equal((result.status, result.out, result.err), (0, "launched %d\n" % LAUNCHES, ""), what, result)
+    ends(system, program)
+
+
 @scenario
 def each_step_fails():
     """One side says no at each step: the program goes on where it was."""
@@ -52,18 +69,11 @@ def the_server_that_is_left_dies():
     other node, where all of it is."""
     for point in ("move.told:kill", "move.leave:kill", "move.moved:kill", "node.send.leave:error"):
         with TwoNodes({"node-0": point}) as system:
-            program = Survivor(system, 0)
-            program.does("check", "right 1")
-            sender = system.start_in_vm(0, harness.helper("sender"), str(LAUNCHES), "12", "3")
-            within(60, lambda: [s for s in system.flytctl("sessions") if s["calls"] > 1000 and s["program"] == "sender"],
-                   "it calls its GPU")
+            program, sender = two_programs(system)
             system.moves()
             words = "cannot be told" if point.endswith("error") else "made to end by FLYT_FAULT"
             expect_equal(system.log("node-0").count(words), 2, words, point)
-            program.does("check", "right 2")
-            result = harness.finish(sender, timeout=600)
-            expect_equal((result.status, result.out, result.err), (0, "launched %d\n" % LAUNCHES, ""), point, result)
-            ends(system, program)
+            both_are_right(system, program, sender, point)
 
 
 @scenario
@@ -72,19 +82,12 @@ def the_connection_ends_without_a_word():
     node; or where it was, for the other node fails when it comes."""
     for target, fault in (("node-1", None), ("node-0", "node.load.client:error")):
         with TwoNodes({"node-0": "move.leave:error", **({"node-1": fault} if fault else {})}) as system:
-            program = Survivor(system, 0)
-            program.does("check", "right 1")
-            sender = system.start_in_vm(0, harness.helper("sender"), str(LAUNCHES), "12", "3")
-            within(60, lambda: [s for s in system.flytctl("sessions") if s["calls"] > 1000 and s["program"] == "sender"],
-                   "it calls its GPU")
+            program, sender = two_programs(system)
             result = system.migrates("node-1")
             expect_equal(result.status, 1 if fault else 0, "flytctl migrate", result)
             system.is_at(target)
             expect_equal(system.log("node-0").count("goes on where it was"), 2 if fault else 0, "who was given back")
-            program.does("check", "right 2")
-            result = harness.finish(sender, timeout=600)
-            expect_equal((result.status, result.out, result.err), (0, "launched %d\n" % LAUNCHES, ""), target, result)
-            ends(system, program)
+            both_are_right(system, program, sender, target)
 
 
 @scenario
