@@ -84,8 +84,10 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_server_l
     if (bytes && slot < server->allocation->now.slots.slots_len && server->allocation->slots[slot].ledger) {
         int status = flyt_ledger_release(server->allocation->slots[slot].ledger, server->server_id, bytes);
         if (status)
-            flyt_warn("session %016" PRIx64 ": memory that it gave back was not charged: %s", server->session_id,
+            flyt_warn("session %016" PRIx64 ": memory that it gave back is not credited here: %s", server->session_id,
                       strerror(-status));
+        if (status == -ETIMEDOUT)
+            bytes = 0; /* so the server credits it itself, when it gets the ledger's mutex */
     }
     message->kind = FLYT_SERVER_LINK_EXTENT_CREDITED;
     message->extent.slot = slot;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "control/node/hear.h"
+#include "control/node/owed.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
 #include "rpc/base/clock.h"
@@ -59,7 +60,7 @@ static void free_session(struct flyt_node_loading *loading)
     flyt_node_extents_drop(session->node, &session->extents, session->server_id);
     for (unsigned i = 0; i < session->allocation->now.slots.slots_len; i++)
         if (session->allocation->slots[i].ledger)
-            flyt_ledger_reclaim(session->allocation->slots[i].ledger, session->server_id, NULL);
+            flyt_node_owed_reclaim(session->node, session->allocation->slots[i].ledger, session->server_id);
     explicit_bzero(session->token, sizeof session->token);
     free(session);
 }
@@ -361,7 +362,7 @@ static void credit_rest(const struct flyt_node_loading *loading)
         uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
         uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, i);
         if (charged_bytes > held_bytes)
-            flyt_ledger_release(ledger, session->server_id, charged_bytes - held_bytes);
+            flyt_node_owed_release(loading->node, ledger, session->server_id, charged_bytes - held_bytes);
     }
 }
 
@@ -373,7 +374,7 @@ void flyt_node_loading_welcome(struct flyt_node_loading *loading)
     /* The session may have been about to be the server's own. */
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         if (allocation->slots[i].ledger)
-            flyt_ledger_reclaim(allocation->slots[i].ledger, loading->target->server_id, NULL);
+            flyt_node_owed_reclaim(loading->node, allocation->slots[i].ledger, loading->target->server_id);
     int status = join_ledgers(loading);
     for (unsigned i = 0; i < allocation->now.slots.slots_len && !status; i++)
         status = charge_held(loading, i);

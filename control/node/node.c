@@ -21,6 +21,7 @@
 #include "control/node/naming.h"
 #include "control/node/migration_switch.h"
 #include "control/node/order.h"
+#include "control/node/owed.h"
 #include "control/node/pool.h"
 #include "control/node/receive.h"
 #include "control/node/restore.h"
@@ -236,7 +237,7 @@ static void end_rejoining(struct flyt_node *node)
                 while (server && server->server_id != ids[j])
                     server = server->next;
                 if (!server && !flyt_node_resume_has(node, ids[j]) && !flyt_node_loading_has(node, ids[j]))
-                    flyt_ledger_reclaim(allocation->slots[i].ledger, ids[j], NULL);
+                    flyt_node_owed_reclaim(node, allocation->slots[i].ledger, ids[j]);
             }
         }
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
@@ -368,6 +369,7 @@ void flyt_node_fini(struct flyt_node *node)
         flyt_node_server_free(node->servers);
     while (node->allocations)
         flyt_node_allocation_free(node, node->allocations, false);
+    sd_event_source_disable_unref(node->owed_timer);
     flyt_node_state_fini(&node->state);
     explicit_bzero(node->state.node_key, sizeof node->state.node_key);
     flyt_node_gpus_fini(&node->gpus);

@@ -119,8 +119,9 @@ struct flyt_node {
     char link_path[FLYT_SERVER_LINK_PATH_BYTES];
     int link_fd; /* servers come back here */
     sd_event_source *link_source, *link_pause, *rejoin_timer;
-    bool is_link_pause_told; /* that no descriptor is left for them: once for each time */
-    bool is_rejoining;       /* servers of before the restart may still come */
+    sd_event_source *owed_timer;       /* NULL: no ledger has been owed anything (owed.h) */
+    bool is_link_pause_told;           /* that no descriptor is left for them: once for each time */
+    bool is_rejoining;                 /* servers of before the restart may still come */
 
     struct flyt_node_fault faults[FLYT_GPUS_MAX]; /* by GPU */
 

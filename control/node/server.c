@@ -24,6 +24,7 @@
 #include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/mps.h"
+#include "control/node/owed.h"
 #include "control/node/pool.h"
 #include "control/node/receive.h"
 #include "control/node/resume.h"
@@ -380,7 +381,7 @@ static void leave_ledgers(struct flyt_node_server *server)
 {
     for (unsigned i = 0; i < server->allocation->now.slots.slots_len; i++)
         if (server->allocation->slots[i].ledger)
-            flyt_ledger_reclaim(server->allocation->slots[i].ledger, server->server_id, NULL);
+            flyt_node_owed_reclaim(server->node, server->allocation->slots[i].ledger, server->server_id);
 }
 
 static bool is_own_user(const struct flyt_node_server *server)

@@ -55,6 +55,7 @@ void flyt_account_take_answer(struct flyt_device *device, uint64_t number)
 static CUresult look_for_room(struct flyt_device *device, uint64_t bytes, bool is_last_try)
 {
     struct flyt_ledger_state state;
+    flyt_ledger_settle(device->ledger);
     flyt_ledger_read(device->ledger, &state);
     bool is_over = state.used_bytes > state.limit_bytes || bytes > state.limit_bytes - state.used_bytes;
     if (!is_over)
@@ -92,13 +93,24 @@ CUresult flyt_account_reserve(struct flyt_device *device, uint64_t bytes, bool i
     return take_answer(device, flyt_ledger_reserve_change(device->ledger, server_id(device), (int64_t)bytes));
 }
 
+/* What could not be credited, for that reason, is as soon as the ledger's mutex can be had. */
+static void owe(struct flyt_device *device, uint64_t bytes, uint64_t reserve_bytes, int status)
+{
+    warn(device, status == -ETIMEDOUT ? "memory is credited later" : "memory cannot be credited", status);
+    if (status != -ETIMEDOUT)
+        return;
+    status = flyt_ledger_owe(device->ledger, server_id(device), bytes, reserve_bytes);
+    if (status)
+        warn(device, "memory is not credited", status);
+}
+
 void flyt_account_unreserve(struct flyt_device *device, uint64_t bytes)
 {
     if (!device->ledger || !bytes)
         return;
     int status = flyt_ledger_reserve_change(device->ledger, server_id(device), -(int64_t)bytes);
     if (status)
-        warn(device, "memory cannot be credited", status);
+        owe(device, 0, bytes, status);
 }
 
 void flyt_account_uncharge(struct flyt_device *device, uint64_t bytes)
@@ -107,7 +119,7 @@ void flyt_account_uncharge(struct flyt_device *device, uint64_t bytes)
         return;
     int status = flyt_ledger_release(device->ledger, server_id(device), bytes);
     if (status)
-        warn(device, "memory cannot be credited", status);
+        owe(device, bytes, 0, status);
 }
 
 uint64_t flyt_account_tell_extent(struct flyt_device *device, uint64_t extent_id, uint64_t address, uint64_t bytes,
@@ -175,6 +187,8 @@ static void forget(struct flyt_device *device, struct flyt_account_debt **link)
 static void correct(struct flyt_device *device)
 {
     uint64_t bytes = device->memory.extent_bytes;
+    /* It is in what is charged. */
+    flyt_ledger_forget_owed(device->ledger, server_id(device));
     uint64_t charged_bytes = flyt_ledger_charged(device->ledger, server_id(device));
     if (charged_bytes > bytes)
         flyt_account_uncharge(device, charged_bytes - bytes);
@@ -218,6 +232,7 @@ void flyt_account_settle(struct flyt_device *device)
     uint64_t now_ms = flyt_clock_ms();
     if (!manager || !device->ledger)
         return;
+    flyt_ledger_settle(device->ledger);
     pthread_mutex_lock(&manager->mutex);
     bool is_away = manager->fd < 0;
     pthread_mutex_unlock(&manager->mutex);

@@ -47,7 +47,8 @@ CUresult flyt_account_charge(struct flyt_device *device, uint64_t bytes, bool is
 /* The same for what the driver takes for itself (reserve.h). */
 CUresult flyt_account_reserve(struct flyt_device *device, uint64_t bytes, bool is_last_try);
 void flyt_account_unreserve(struct flyt_device *device, uint64_t bytes);
-/* What was charged was not made after all. */
+/* What was charged was not made after all. Where the ledger's mutex cannot be had, this and what was reserved is owed,
+ * and credited by a later call, flyt_account_settle at the latest that gets it. */
 void flyt_account_uncharge(struct flyt_device *device, uint64_t bytes);
 
 /* Memory was made: hands a descriptor of it to the node manager. The extent's id, or 0: it does not know it. */
@@ -62,7 +63,7 @@ void flyt_account_take_answer(struct flyt_device *device, uint64_t number);
 /* The node manager is another one: it is told again what was given back, or, where it holds nothing of before, what it
  * would have credited is credited here. */
 void flyt_account_retell_debts(struct flyt_device *device, bool holds_nothing);
-/* Takes back charges that nobody will credit. */
+/* Takes back charges that nobody will credit, and what could not be credited when it was to be. */
 void flyt_account_settle(struct flyt_device *device);
 void flyt_account_fini(struct flyt_device *device);
 

@@ -13,6 +13,7 @@
 #include "cpu/server/fake_client.h"
 #include "cpu/server/module.h"
 #include "cpu/server/reserve.h"
+#include "rpc/base/test_holder.h"
 
 enum { MIB = 1 << 20, SERVER_ID = 5, LIBRARY_BYTES = 6 * MIB };
 
@@ -371,6 +372,56 @@ static void an_older_client_is_not_asked(void **state)
     barrier(self->client); /* fails at a notice other than of progress */
 }
 
+/* The next extent that the server has let go of; it is not credited here. */
+static void await_extent_gone(struct limited *self)
+{
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned count;
+    do {
+        assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &count), 0);
+        while (count)
+            close(fds[--count]);
+    } while (self->message.kind != FLYT_SERVER_LINK_EXTENT_GONE);
+}
+
+static void say(struct limited *self, struct flyt_server_link_message *message)
+{
+    assert_int_equal(flyt_manager_leave_order(&self->manager, message), 0);
+    flyt_session_kick(&self->client->session);
+}
+
+/* Another server of the VM holds the ledger and was stopped: what is given back meanwhile is credited afterwards. */
+static void what_cannot_be_credited_is_credited_later(void **state)
+{
+    struct limited *self = *state;
+    struct flyt_server_link_message message = {.kind = FLYT_SERVER_LINK_EXTENT_CREDITED};
+    const struct flyt_ledger *ledger = self->manager.ledgers[0];
+    uint64_t address = alloc(self->client, 4 * MIB, CUDA_SUCCESS);
+    give_back(self, address);
+    order(self, 7);
+    all_sent(self, await_notice(self));
+    await_extent_gone(self);
+    pid_t holder = test_holder_begin(flyt_ledger_fd(self->ledger));
+    assert_true(holder > 0);
+    /* The node manager could not credit it, and what the driver had for the library is given back. */
+    message.extent.extent_id = self->message.extent.extent_id;
+    say(self, &message);
+    SEND(self->client, FLYT_LIBRARY_UNLOAD, library_unload, .library_id = library_id);
+    sem_post(&may_unload);
+    while (!flyt_ledger_owes(ledger))
+        barrier(self->client);
+    assert_int_equal(flyt_ledger_charged(self->ledger, SERVER_ID), 4 * MIB);
+    assert_int_equal(flyt_ledger_used(self->ledger, SERVER_ID), 4 * MIB + LIBRARY_BYTES);
+    assert_true(test_holder_end(holder));
+    while (flyt_ledger_used(self->ledger, SERVER_ID)) {
+        message.kind = FLYT_SERVER_LINK_USE; /* as the watching thread says from time to time */
+        say(self, &message);
+        barrier(self->client);
+    }
+    assert_false(flyt_ledger_owes(ledger));
+    assert_int_equal(flyt_fake_used_memory(), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up_newer, end)
 
 int main(void)
@@ -384,6 +435,7 @@ int main(void)
         TEST(the_answer_waits_for_the_driver),
         TEST(a_client_that_says_nothing_is_waited_for_so_long),
         TEST(after_a_fault_nobody_is_asked),
+        TEST(what_cannot_be_credited_is_credited_later),
         cmocka_unit_test_setup_teardown(an_older_client_is_not_asked, set_up_older, end),
     };
     return cmocka_run_group_tests_name("limit", tests, NULL, NULL);

@@ -66,8 +66,10 @@ static void tick(struct flyt_watch *watch)
         struct flyt_ledger_state state;
         if (!watch->session->manager->ledgers[i])
             continue;
-        flyt_ledger_read(watch->session->manager->ledgers[i], &state);
-        if (state.used_bytes > state.limit_bytes || atomic_load(&watch->session->manager->debt_count)) {
+        const struct flyt_ledger *ledger = watch->session->manager->ledgers[i];
+        flyt_ledger_read(ledger, &state);
+        if (state.used_bytes > state.limit_bytes || flyt_ledger_owes(ledger) ||
+            atomic_load(&watch->session->manager->debt_count)) {
             leave_order(watch, &watch->message);
             return;
         }

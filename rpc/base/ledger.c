@@ -1,6 +1,7 @@
 #include "rpc/base/ledger.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -36,9 +37,19 @@ _Static_assert(sizeof(struct entry) == 32, "ledger layout");
 _Static_assert(sizeof(struct shared) == LEDGER_BYTES, "ledger layout");
 _Static_assert(sizeof(_Atomic(uint64_t)) == 8 && ATOMIC_LLONG_LOCK_FREE == 2, "ledger layout");
 
+/* What is to be given back yet of one server. */
+struct owed {
+    uint64_t server_id;
+    uint64_t used_bytes, reserve_bytes;
+    bool is_entry; /* all of it, and the entry */
+};
+
 struct flyt_ledger {
     int fd;
     struct shared *shared;
+    pthread_mutex_t owed_mutex;   /* taken with or without that of the ledger, which is never taken under it */
+    _Atomic(unsigned) owed_count; /* stored under owed_mutex; loads anywhere */
+    struct owed owed[FLYT_LEDGER_ENTRIES_MAX];
 };
 
 static uint64_t load(const _Atomic(uint64_t) *word)
@@ -61,7 +72,8 @@ static int wrap(int fd, struct flyt_shared *shared, struct flyt_ledger **ret_led
         flyt_shared_close(fd, shared, LEDGER_BYTES);
         return -ENOMEM;
     }
-    *ledger = (struct flyt_ledger){.fd = fd, .shared = (struct shared *)shared};
+    *ledger =
+        (struct flyt_ledger){.fd = fd, .shared = (struct shared *)shared, .owed_mutex = PTHREAD_MUTEX_INITIALIZER};
     *ret_ledger = ledger;
     return 0;
 }
@@ -99,6 +111,7 @@ struct flyt_ledger *flyt_ledger_close(struct flyt_ledger *ledger)
     if (!ledger)
         return NULL;
     flyt_shared_close(ledger->fd, &ledger->shared->head, LEDGER_BYTES);
+    pthread_mutex_destroy(&ledger->owed_mutex);
     free(ledger);
     return NULL;
 }
@@ -109,16 +122,6 @@ int flyt_ledger_fd(const struct flyt_ledger *ledger)
 }
 
 /* ---- under the mutex ---- */
-
-static int lock(struct shared *shared)
-{
-    return flyt_shared_lock(&shared->head, FLYT_LEDGER_WAIT_MS);
-}
-
-static void unlock(struct shared *shared)
-{
-    flyt_shared_unlock(&shared->head);
-}
 
 static uint64_t add(uint64_t one, uint64_t other)
 {
@@ -146,6 +149,56 @@ static struct entry *find(struct shared *shared, uint64_t server_id)
     return NULL;
 }
 
+static void subtract(_Atomic(uint64_t) *word, uint64_t bytes)
+{
+    uint64_t has = load(word);
+
+    store(word, has > bytes ? has - bytes : 0);
+}
+
+/* Gives back what is owed. What is of an entry that is somebody else's just now stays owed. */
+static void settle_locked(struct flyt_ledger *ledger)
+{
+    unsigned left = 0;
+
+    pthread_mutex_lock(&ledger->owed_mutex);
+    for (unsigned i = 0; i < atomic_load(&ledger->owed_count); i++) {
+        const struct owed owed = ledger->owed[i];
+        struct entry *entry = find(ledger->shared, owed.server_id);
+        if (!entry && !owed.is_entry)
+            ledger->owed[left++] = owed;
+        if (!entry)
+            continue;
+        if (owed.is_entry) {
+            store(&entry->server_id, 0);
+            continue;
+        }
+        subtract(&entry->used_bytes, owed.used_bytes);
+        subtract(&entry->reserve_bytes, owed.reserve_bytes);
+    }
+    atomic_store(&ledger->owed_count, left);
+    pthread_mutex_unlock(&ledger->owed_mutex);
+}
+
+static int lock_within(struct flyt_ledger *ledger, unsigned wait_ms)
+{
+    int status = flyt_shared_lock(&ledger->shared->head, wait_ms);
+
+    if (!status && atomic_load(&ledger->owed_count))
+        settle_locked(ledger);
+    return status;
+}
+
+static int lock(struct flyt_ledger *ledger)
+{
+    return lock_within(ledger, FLYT_LEDGER_WAIT_MS);
+}
+
+static void unlock(struct shared *shared)
+{
+    flyt_shared_unlock(&shared->head);
+}
+
 /* Whether so much more may be taken; keeps the count of refusals and the peak, which is stored before the charge: it is
  * never below what is in use. */
 static bool may_take_locked(struct shared *shared, uint64_t bytes)
@@ -164,7 +217,7 @@ static bool may_take_locked(struct shared *shared, uint64_t bytes)
 int flyt_ledger_join(struct flyt_ledger *ledger, uint64_t server_id)
 {
     struct shared *shared = ledger->shared;
-    int status = server_id ? lock(shared) : -EINVAL;
+    int status = server_id ? lock(ledger) : -EINVAL;
 
     if (status)
         return status;
@@ -187,7 +240,7 @@ int flyt_ledger_join(struct flyt_ledger *ledger, uint64_t server_id)
 int flyt_ledger_charge(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
 {
     struct shared *shared = ledger->shared;
-    int status = server_id ? lock(shared) : -EINVAL;
+    int status = server_id ? lock(ledger) : -EINVAL;
 
     if (status)
         return status;
@@ -205,7 +258,7 @@ int flyt_ledger_charge(struct flyt_ledger *ledger, uint64_t server_id, uint64_t 
 int flyt_ledger_release(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
 {
     struct shared *shared = ledger->shared;
-    int status = server_id ? lock(shared) : -EINVAL;
+    int status = server_id ? lock(ledger) : -EINVAL;
 
     if (status)
         return status;
@@ -223,7 +276,7 @@ int flyt_ledger_release(struct flyt_ledger *ledger, uint64_t server_id, uint64_t
 int flyt_ledger_reserve(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
 {
     struct shared *shared = ledger->shared;
-    int status = server_id ? lock(shared) : -EINVAL;
+    int status = server_id ? lock(ledger) : -EINVAL;
 
     if (status)
         return status;
@@ -242,7 +295,7 @@ int flyt_ledger_reserve(struct flyt_ledger *ledger, uint64_t server_id, uint64_t
 int flyt_ledger_reserve_change(struct flyt_ledger *ledger, uint64_t server_id, int64_t change_bytes)
 {
     struct shared *shared = ledger->shared;
-    int status = server_id ? lock(shared) : -EINVAL;
+    int status = server_id ? lock(ledger) : -EINVAL;
 
     if (status)
         return status;
@@ -265,7 +318,7 @@ int flyt_ledger_reserve_measured(struct flyt_ledger *ledger, uint64_t server_id,
                                  uint64_t *ret_used_bytes, uint64_t *ret_limit_bytes)
 {
     struct shared *shared = ledger->shared;
-    int status = server_id ? lock(shared) : -EINVAL;
+    int status = server_id ? lock(ledger) : -EINVAL;
 
     if (status)
         return status;
@@ -292,7 +345,7 @@ void flyt_ledger_set_cached(struct flyt_ledger *ledger, uint64_t server_id, uint
 int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t *ret_bytes)
 {
     struct shared *shared = ledger->shared;
-    int status = server_id ? lock(shared) : -EINVAL;
+    int status = server_id ? lock(ledger) : -EINVAL;
 
     if (status)
         return status;
@@ -309,7 +362,7 @@ int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t
 int flyt_ledger_move(struct flyt_ledger *ledger, uint64_t server_id, uint64_t other_id, uint64_t bytes)
 {
     struct shared *shared = ledger->shared;
-    int status = server_id && other_id ? lock(shared) : -EINVAL;
+    int status = server_id && other_id ? lock(ledger) : -EINVAL;
 
     if (status)
         return status;
@@ -333,7 +386,7 @@ int flyt_ledger_set_limit(struct flyt_ledger *ledger, uint64_t limit_bytes, uint
                           uint64_t *ret_used_bytes)
 {
     struct shared *shared = ledger->shared;
-    int status = lock(shared);
+    int status = lock(ledger);
 
     if (status)
         return status;
@@ -351,6 +404,76 @@ int flyt_ledger_set_limit(struct flyt_ledger *ledger, uint64_t limit_bytes, uint
     if (ret_used_bytes)
         *ret_used_bytes = used_bytes;
     return status;
+}
+
+/* ---- what is owed ---- */
+
+/* Of this server; NULL: nothing. owed_mutex is held. */
+static struct owed *find_owed(struct flyt_ledger *ledger, uint64_t server_id)
+{
+    for (unsigned i = 0; i < atomic_load(&ledger->owed_count); i++)
+        if (ledger->owed[i].server_id == server_id)
+            return &ledger->owed[i];
+    return NULL;
+}
+
+static int owe(struct flyt_ledger *ledger, const struct owed *more)
+{
+    int status = 0;
+
+    pthread_mutex_lock(&ledger->owed_mutex);
+    struct owed *owed = find_owed(ledger, more->server_id);
+    unsigned count = atomic_load(&ledger->owed_count);
+    if (owed) {
+        owed->used_bytes = add(owed->used_bytes, more->used_bytes);
+        owed->reserve_bytes = add(owed->reserve_bytes, more->reserve_bytes);
+        owed->is_entry |= more->is_entry;
+    } else if (count == FLYT_LEDGER_ENTRIES_MAX) {
+        status = -ENOSPC;
+    } else {
+        ledger->owed[count] = *more;
+        atomic_store(&ledger->owed_count, count + 1);
+    }
+    pthread_mutex_unlock(&ledger->owed_mutex);
+    return status;
+}
+
+int flyt_ledger_owe(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes, uint64_t reserve_bytes)
+{
+    const struct owed more = {.server_id = server_id, .used_bytes = bytes, .reserve_bytes = reserve_bytes};
+
+    return owe(ledger, &more);
+}
+
+int flyt_ledger_owe_entry(struct flyt_ledger *ledger, uint64_t server_id)
+{
+    const struct owed more = {.server_id = server_id, .is_entry = true};
+
+    return owe(ledger, &more);
+}
+
+void flyt_ledger_forget_owed(struct flyt_ledger *ledger, uint64_t server_id)
+{
+    pthread_mutex_lock(&ledger->owed_mutex);
+    struct owed *owed = find_owed(ledger, server_id);
+    if (owed)
+        owed->used_bytes = 0;
+    pthread_mutex_unlock(&ledger->owed_mutex);
+}
+
+bool flyt_ledger_owes(const struct flyt_ledger *ledger)
+{
+    return atomic_load(&ledger->owed_count) > 0;
+}
+
+bool flyt_ledger_settle(struct flyt_ledger *ledger)
+{
+    if (!flyt_ledger_owes(ledger))
+        return true;
+    if (lock_within(ledger, 0))
+        return false;
+    unlock(ledger->shared);
+    return !flyt_ledger_owes(ledger);
 }
 
 /* ---- reading ---- */
@@ -414,7 +537,7 @@ unsigned flyt_ledger_list(const struct flyt_ledger *ledger, uint64_t *ret_ids)
 
 void flyt_ledger_forget_peak(struct flyt_ledger *ledger)
 {
-    if (lock(ledger->shared))
+    if (lock(ledger))
         return;
     store(&ledger->shared->peak_bytes, sum(ledger->shared));
     unlock(ledger->shared);

@@ -73,6 +73,24 @@ int flyt_ledger_move(struct flyt_ledger *ledger, uint64_t server_id, uint64_t ot
 int flyt_ledger_set_limit(struct flyt_ledger *ledger, uint64_t limit_bytes, uint64_t revision, bool when_free,
                           uint64_t *ret_used_bytes);
 
+/*
+ * What could not be given back, because a holder of the mutex does not go on, is owed by this process: its next
+ * operation that gets the mutex gives it back before anything else, or flyt_ledger_settle does. Until then it is
+ * charged. What an entry owes stays owed while that is not there (flyt_ledger_move), at most to flyt_ledger_close.
+ */
+
+/* Owes so much of what the server has charged, and so much of what is reserved for it. 0; -ENOSPC: of more than
+ * FLYT_LEDGER_ENTRIES_MAX servers. Never waits. */
+int flyt_ledger_owe(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes, uint64_t reserve_bytes);
+/* Owes the whole entry of a server that is gone. As flyt_ledger_owe. */
+int flyt_ledger_owe_entry(struct flyt_ledger *ledger, uint64_t server_id);
+/* The server's entry owes nothing that it charged: somebody counts anew what it is to give back. Never waits. */
+void flyt_ledger_forget_owed(struct flyt_ledger *ledger, uint64_t server_id);
+/* Whether anything is owed. */
+bool flyt_ledger_owes(const struct flyt_ledger *ledger);
+/* Gives back what is owed, where nobody holds the mutex. Whether nothing is owed any more. Never waits. */
+bool flyt_ledger_settle(struct flyt_ledger *ledger);
+
 struct flyt_ledger_state {
     uint64_t limit_bytes;   /* that was set */
     uint64_t holding_bytes; /* that holds now: more than limit_bytes where it is still sinking */

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "rpc/base/ledger.h"
+#include "rpc/base/test_holder.h"
 
 enum { PROCESSES = 8, THREADS = 8, LIMIT = 1000 };
 
@@ -402,33 +403,79 @@ static void test_deaths_at_random_moments(void **state)
 static void test_stopped_holder(void **state)
 {
     struct flyt_ledger *ledger;
-    int go[2];
-    char byte;
 
     assert_int_equal(flyt_ledger_new(LIMIT, &ledger), 0);
     assert_int_equal(flyt_ledger_join(ledger, 1), 0);
-    /* The mutex is behind the first 16 bytes (ledger.c): taken here as a stopped server would have it. */
-    unsigned char *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, flyt_ledger_fd(ledger), 0);
-    assert_ptr_not_equal(shared, MAP_FAILED);
-    assert_int_equal(pipe(go), 0);
-    pid_t pid = fork();
-    if (!pid) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        pthread_mutex_lock((pthread_mutex_t *)(void *)(shared + 16));
-        if (write(go[1], "x", 1) == 1)
-            pause();
-        _exit(1);
-    }
-    assert_int_equal(read(go[0], &byte, 1), 1);
+    pid_t pid = test_holder_begin(flyt_ledger_fd(ledger));
+    assert_true(pid > 0);
     assert_int_equal(flyt_ledger_charge(ledger, 1, 5), -ETIMEDOUT);
     assert_int_equal(state_of(ledger).entry_count, 1); /* reading goes on */
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_true(test_holder_end(pid));
     assert_int_equal(flyt_ledger_charge(ledger, 1, 5), 0);
     assert_int_equal(flyt_ledger_release(ledger, 1, 5), 0);
-    close(go[0]);
-    close(go[1]);
-    munmap(shared, 4096);
+    flyt_ledger_close(ledger);
+}
+
+/* What could not be given back is, by the next operation of this process, or when it settles. */
+static void test_owed(void **state)
+{
+    struct flyt_ledger *ledger;
+
+    assert_int_equal(flyt_ledger_new(LIMIT, &ledger), 0);
+    for (uint64_t id = 1; id <= 3; id++) {
+        assert_int_equal(flyt_ledger_join(ledger, id), 0);
+        assert_int_equal(flyt_ledger_charge(ledger, id, 100), 0);
+        assert_int_equal(flyt_ledger_reserve(ledger, id, 50), 0);
+    }
+    assert_true(flyt_ledger_settle(ledger));
+    pid_t pid = test_holder_begin(flyt_ledger_fd(ledger));
+    assert_true(pid > 0);
+    assert_int_equal(flyt_ledger_release(ledger, 1, 60), -ETIMEDOUT);
+    assert_int_equal(flyt_ledger_owe(ledger, 1, 60, 0), 0);
+    assert_int_equal(flyt_ledger_owe(ledger, 1, 10, 20), 0);
+    assert_int_equal(flyt_ledger_owe_entry(ledger, 2), 0);
+    assert_int_equal(flyt_ledger_owe(ledger, 3, 7, 0), 0);
+    flyt_ledger_forget_owed(ledger, 3);
+    assert_true(flyt_ledger_owes(ledger));
+    assert_false(flyt_ledger_settle(ledger));
+    assert_int_equal(state_of(ledger).used_bytes, 450);
+    assert_true(test_holder_end(pid));
+    assert_true(flyt_ledger_settle(ledger));
+    assert_int_equal(flyt_ledger_charged(ledger, 1), 30);
+    assert_int_equal(flyt_ledger_reserved(ledger, 1), 30);
+    assert_int_equal(flyt_ledger_used(ledger, 2), 0);
+    assert_int_equal(flyt_ledger_charged(ledger, 3), 100);
+    assert_int_equal(state_of(ledger).entry_count, 2);
+    /* An operation finds it given back: it fits only so. What was given back is not given back again. */
+    assert_int_equal(flyt_ledger_owe(ledger, 3, 100, 50), 0);
+    assert_int_equal(flyt_ledger_charge(ledger, 1, LIMIT - 60), 0);
+    assert_false(flyt_ledger_owes(ledger));
+    assert_int_equal(flyt_ledger_used(ledger, 3), 0);
+    flyt_ledger_close(ledger);
+}
+
+/* The entry is another server's for a while: it owes when it is back, and the other one does not. */
+static void test_owed_of_an_entry_that_moves(void **state)
+{
+    struct flyt_ledger *ledger, *other;
+
+    assert_int_equal(flyt_ledger_new(LIMIT, &ledger), 0);
+    assert_int_equal(flyt_ledger_open(flyt_ledger_fd(ledger), &other), 0);
+    assert_int_equal(flyt_ledger_join(ledger, 1), 0);
+    assert_int_equal(flyt_ledger_charge(ledger, 1, 100), 0);
+    assert_int_equal(flyt_ledger_owe(ledger, 1, 40, 0), 0);
+    assert_int_equal(flyt_ledger_move(other, 1, 2, 100), 0);
+    assert_false(flyt_ledger_settle(ledger));
+    assert_int_equal(flyt_ledger_used(ledger, 2), 100);
+    assert_int_equal(flyt_ledger_move(other, 2, 1, 100), 0);
+    assert_true(flyt_ledger_settle(ledger));
+    assert_int_equal(flyt_ledger_used(ledger, 1), 60);
+    /* As many servers as there are entries, and no more. */
+    for (uint64_t id = 0; id < FLYT_LEDGER_ENTRIES_MAX; id++)
+        assert_int_equal(flyt_ledger_owe(ledger, 1000 + id, 1, 0), 0);
+    assert_int_equal(flyt_ledger_owe(ledger, 1000, 1, 0), 0);
+    assert_int_equal(flyt_ledger_owe(ledger, 999, 1, 0), -ENOSPC);
+    flyt_ledger_close(other);
     flyt_ledger_close(ledger);
 }
 
@@ -485,6 +532,8 @@ int main(void)
         cmocka_unit_test(test_threads_and_processes_never_pass_the_limit),
         cmocka_unit_test(test_deaths_at_random_moments),
         cmocka_unit_test(test_stopped_holder),
+        cmocka_unit_test(test_owed),
+        cmocka_unit_test(test_owed_of_an_entry_that_moves),
         cmocka_unit_test(test_a_wake_is_lost),
     };
 

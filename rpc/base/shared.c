@@ -119,7 +119,7 @@ int flyt_shared_lock(struct flyt_shared *shared, unsigned wait_ms)
     int status = pthread_mutex_trylock(&shared->mutex);
 
     if (status == EBUSY)
-        status = wait_for_mutex(&shared->mutex, wait_ms);
+        status = wait_ms ? wait_for_mutex(&shared->mutex, wait_ms) : ETIMEDOUT;
     /* The owner died. Nothing is to be repaired: every state between two stores is a true one. */
     if (status == EOWNERDEAD)
         status = pthread_mutex_consistent(&shared->mutex);

@@ -34,7 +34,7 @@ int flyt_shared_open(int fd, size_t bytes, uint64_t magic, uint32_t version, int
 /* Ends this process's view of it. */
 void flyt_shared_close(int fd, struct flyt_shared *shared, size_t bytes);
 
-/* Takes the mutex, also of an owner who died. 0; -ETIMEDOUT: its holder does not go on, for wait_ms. */
+/* Takes the mutex, also of an owner who died. 0; -ETIMEDOUT: its holder does not go on, for wait_ms (0: it is held). */
 int flyt_shared_lock(struct flyt_shared *shared, unsigned wait_ms);
 void flyt_shared_unlock(struct flyt_shared *shared);
 
