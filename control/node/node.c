@@ -363,6 +363,7 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_node_checkpoints_fini(node);
     flyt_node_namings_fini(node);
     flyt_node_restores_fini(node);
+    flyt_node_images_fini(node);
     flyt_node_receives_fini(node);
     flyt_node_resume_fini(node);
     while (node->servers)

@@ -31,6 +31,7 @@ struct flyt_node_metrics;
 struct flyt_node_receive;
 struct flyt_node_restore;
 struct flyt_greeter;
+struct flyt_worker;
 
 enum {
     FLYT_NODE_SERVERS_MAX = 4096,
@@ -119,6 +120,7 @@ struct flyt_node {
     char link_path[FLYT_SERVER_LINK_PATH_BYTES];
     int link_fd; /* servers come back here */
     sd_event_source *link_source, *link_pause, *rejoin_timer;
+    struct flyt_worker *images_worker; /* removes images (images.h) */
     sd_event_source *owed_timer;       /* NULL: no ledger has been owed anything (owed.h) */
     bool is_link_pause_told;           /* that no descriptor is left for them: once for each time */
     bool is_rejoining;                 /* servers of before the restart may still come */
