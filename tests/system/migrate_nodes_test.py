@@ -6,7 +6,8 @@ run, which printed it. One program that moves many times leaves nothing behind o
 """
 import growth
 import movers
-from harness import expect_equal, main, scenario
+import two_nodes
+from harness import expect, expect_equal, main, scenario
 from steady import Steady, is_idle
 from survivor import Survivor
 from two_nodes import BATCH, COMMAND_S, IS_SOAK, PATIENCE, TwoNodes, ends
@@ -61,6 +62,29 @@ def programs_of_all_kinds():
         batches = movers.batches(movers.cases("fault", "code"), BATCH)
         for batch in batches if IS_SOAK else batches[::4]:
             movers.under(system, 0, batch, lambda _: system.moves(), 4 if IS_SOAK else 2, chosen)
+        is_idle(system)
+
+
+@scenario
+def addresses_of_code_in_memory():
+    """Software GPUs of every node have code and variables at the same addresses: programs that know them move, but for
+    those whose variables would come to be elsewhere (movers.STAY), which are refused with the variable's name."""
+    chosen = movers.seed()
+    if two_nodes.HARDWARE:
+        print("    real GPUs may have them elsewhere")
+        return
+    with TwoNodes() as system:
+        movers.under(system, 0, movers.code_cases(), lambda _: system.moves(), 4 if IS_SOAK else 2, chosen)
+
+        def is_refused():
+            before = system.place()
+            result = system.migrates(system.elsewhere())
+            expect_equal(result.status, 1, "flytctl migrate", result)
+            expect(movers.STAY_REASON in result.err, "why it was refused:", result)
+            system.is_at(before)
+
+        for case in movers.staying_cases():
+            movers.stays(system, 0, case, chosen, is_refused)
         is_idle(system)
 
 

@@ -23,6 +23,25 @@ FIXED_SEED = 20261122
 Case = collections.namedtuple("Case", "name family flags what")
 
 
+# Cases that know addresses of variables, and have loaded modules in another order than that in which a server loads them
+# anew, so that variables come to be elsewhere: each module that is replaced leaves a hole, which a later one fills.
+STAY = ("many_modules",)
+STAY_ROUNDS = 30            # after so many that is so: each replaces one of twelve, by chance
+STAY_REASON = "the variable counter has come to be elsewhere, and the program may have its address"
+
+
+def code_cases():
+    """Those that know addresses of code or variables and can move all the same: software GPUs have them at the same
+    places."""
+    found = [case for case in cases("fault") if "code" in case.flags.split(",")]
+    expect(len(found) > 8 and set(STAY) < {case.name for case in found}, "cases that know addresses:", found)
+    return [case for case in found if case.name not in STAY]
+
+
+def staying_cases():
+    return [case for case in cases() if case.name in STAY]
+
+
 def cases(*left_out):
     """All of them but those with one of these flags."""
     result = harness.run([MOVERS, "--list"], harness.environment(LD_LIBRARY_PATH=os.path.join(harness.BUILD, "lib")))
@@ -95,6 +114,21 @@ class Mover(Steady):
         name, rounds = said.split()[1:]
         expect_equal(name, self.case.name, said)
         return int(rounds.removeprefix("rounds="))
+
+
+def stays(system, i, case, chosen, is_refused):
+    """Runs a case of STAY in VM i until nothing can move it; is_refused() tries. It goes on and ends right."""
+    program = Mover(system, i, case, chosen)
+    try:
+        program.wait_ready()
+        while program.round < STAY_ROUNDS:
+            program.goes_on()
+        is_refused()
+        program.goes_on()
+        return program.ends_right()
+    finally:
+        if program.process.poll() is None:
+            program.close()
 
 
 def under(system, i, batch, disturb, times, chosen):
