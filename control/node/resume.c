@@ -313,6 +313,9 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
                               session->state == FLYT_NODE_SERVER_AWAY ? "has waited too long for its client"
                                                                       : "is ending");
     struct flyt_node_server *server = find_in(node->servers, allocation, token, bytes);
+    if (!server && flyt_node_allocation_absent(allocation))
+        return flyt_error_set(err, -EBUSY,
+                              "the node manager was restarted, and the session's server may still come back");
     if (!server)
         return flyt_error_set(err, -ENOENT, "the session is not there (any more)");
     if (is_undecided(server))

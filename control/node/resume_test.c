@@ -287,6 +287,24 @@ static void test_its_place_stays(void **state)
     test_node_leave(test, &test_other, &late, 1);
 }
 
+/* A client that comes before its server has come back is to try again, for it may have been told to leave it. */
+static void test_a_client_that_comes_back_first(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
+    const pid_t pid = test_node_server(test, &program)->pid;
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    test_node_stop(test);
+    test_node_start(test);
+    is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_BUSY, "may still come back");
+    is_refused(test, &test_one, program.token, true, FLYT_HANDSHAKE_DENIED, "");
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    test_node_until_back(test, &program);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 /* A server that has come back after the node manager's restart is lost, while others may still come back. */
 static void test_one_that_came_back_after_a_restart(void **state)
 {
@@ -873,6 +891,9 @@ static void test_the_node_manager_ends(void **state)
     assert_int_equal(fcntl(fd, F_GETFD), -1);
     test_node_start(test);
     test_node_until_warm(test);
+    /* As long as nobody knows that it had no server process. */
+    is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_BUSY, "may still come back");
+    test_node_end_rejoining(test);
     is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "not there");
 }
 
@@ -885,6 +906,7 @@ int main(void)
         TEST_NODE(test_what_was_executed_goes_along),
         TEST_NODE(test_its_client_waits_for_a_server),
         TEST_NODE(test_its_place_stays),
+        TEST_NODE(test_a_client_that_comes_back_first),
         TEST_NODE(test_one_that_came_back_after_a_restart),
         TEST_NODE(test_a_client_that_comes_early),
         TEST_NODE(test_a_client_that_knows_first),
