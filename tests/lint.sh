@@ -54,7 +54,7 @@ points() { # README FOLDER WORDS NUMBERED: names begin with one of the words and
             { echo "no test lets $point fail"; status=1; }
     done
 }
-points control/node/README.md control/node 'node\.(migrate|send|receive|load|checkpoint)' \
+points control/node/README.md control/node 'node\.(migrate|send|receive|load|checkpoint|restore|images)' \
     "$(sed -nE 's/^ +[0-9]+\. `(node\.[a-z]+\.[a-z_]+)`:.*/\1/p' control/node/README.md)"
 points cpu/server/README.md cpu/server 'move|state|prepare|copying|writing|sending|receiving' \
     "$(sed -nE 's/^\| [0-9]+ \| `([a-z]+\.[a-z_]+)` \|.*/\1/p' cpu/server/README.md)"

@@ -24,7 +24,7 @@ class TwoNodes(System):
 
     def __init__(self, faults=None, **options):
         self.faults = faults or {}
-        super().__init__(nodes=2, vms=1, gpus=1, sms=32, memory="1G", **{**HARDWARE, **options})
+        super().__init__(**{"nodes": 2, "vms": 1, "gpus": 1, "sms": 32, "memory": "1G", **HARDWARE, **options})
         try:
             self.flytctl("cordon", "node-1")
             self.flytctl("vm", "add", self.vm_ip(0), "--name", "alice", "--sm", "16", "--memory",
