@@ -51,16 +51,17 @@ static bool may_submit(struct flyt_stream *stream, struct flyt_device *device)
 
 /* ---- host to device, in the call ---- */
 
-CUresult flyt_serve_copy_in(struct flyt_call *call, const flyt_copy_in_args *args, struct flyt_stream *stream)
+CUresult flyt_copy_in(struct flyt_call *call, struct flyt_stream *stream, const flyt_box *dst, void *data,
+                      uint64_t data_bytes)
 {
     struct flyt_session *session = call->session;
     struct flyt_device *device;
     flyt_box box;
     uint64_t bytes;
-    CUresult result = check(call, &args->dst, &box, &bytes, &device);
+    CUresult result = check(call, dst, &box, &bytes, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    if (args->data.data_len != bytes || bytes > FLYT_INLINE_BYTES_MAX)
+    if (data_bytes != bytes || bytes > FLYT_INLINE_BYTES_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     if (!bytes)
         return CUDA_SUCCESS;
@@ -70,13 +71,12 @@ CUresult flyt_serve_copy_in(struct flyt_call *call, const flyt_copy_in_args *arg
     flyt_session_count(&session->in_bytes, bytes);
     /* Up to 64 KiB of ordinary memory have been read when the driver returns. For other shapes that is not promised. */
     if (box.height == 1 && box.depth == 1)
-        return flyt_stream_leave(stream, call->sequence,
-                                 flyt_copy_packed(stream, device, &box, args->data.data_val, 0, bytes, true));
+        return flyt_stream_leave(stream, call->sequence, flyt_copy_packed(stream, device, &box, data, 0, bytes, true));
     struct flyt_buffer *buffer;
     result = take_small(session, &buffer);
     if (result != CUDA_SUCCESS)
         return result;
-    memcpy(buffer->data, args->data.data_val, bytes);
+    memcpy(buffer->data, data, bytes);
     result =
         flyt_stream_leave(stream, call->sequence, flyt_copy_packed(stream, device, &box, buffer->data, 0, bytes, true));
     struct flyt_moment *moment = NULL;
@@ -84,6 +84,12 @@ CUresult flyt_serve_copy_in(struct flyt_call *call, const flyt_copy_in_args *arg
         result = flyt_stream_mark(stream, &moment);
     flyt_staging_release_after(&session->staging, buffer, moment);
     return result;
+}
+
+CUresult flyt_serve_copy_in(struct flyt_call *call, const flyt_copy_in_args *args, struct flyt_stream *stream)
+{
+    flyt_constant_note_written(call->session, args->dst.address);
+    return flyt_copy_in(call, stream, &args->dst, args->data.data_val, args->data.data_len);
 }
 
 /* ---- host to device, as a transfer ---- */
@@ -220,6 +226,7 @@ CUresult flyt_serve_copy_in_transfer(struct flyt_call *call, const flyt_copy_in_
         result = CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS)
         return refuse_in(call, args, result);
+    flyt_constant_note_written(session, box.address);
     result = flyt_stream_enter_for(stream, device);
     if (result == FLYT_CALL_PARKED)
         return result;

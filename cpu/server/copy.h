@@ -12,6 +12,7 @@
 
 #include "flyt.h"
 
+struct flyt_call;
 struct flyt_device;
 struct flyt_session;
 struct flyt_stream;
@@ -30,5 +31,13 @@ CUresult flyt_box_check(struct flyt_session *session, const flyt_box *box, uint6
  */
 CUresult flyt_copy_packed(struct flyt_stream *stream, struct flyt_device *device, const flyt_box *box, void *host,
                           uint64_t offset_bytes, uint64_t bytes, bool to_device);
+
+/*
+ * Copies packed `data` of data_bytes into the box, in the stream's order: what copy_in does. The data has been read
+ * when it returns. CUDA_SUCCESS; FLYT_CALL_PARKED: later; CUDA_ERROR_INVALID_VALUE: the box, or data of another length
+ * or of more than FLYT_INLINE_BYTES_MAX; the driver's error.
+ */
+CUresult flyt_copy_in(struct flyt_call *call, struct flyt_stream *stream, const flyt_box *dst, void *data,
+                      uint64_t data_bytes);
 
 #endif

@@ -77,6 +77,7 @@ CUresult flyt_serve_copy_within(struct flyt_call *call, const flyt_copy_within_a
         result = flyt_box_check(call->session, src, &src_bytes, &src_device);
     if (result != CUDA_SUCCESS || !bytes)
         return result;
+    flyt_constant_note_written(call->session, dst->address);
     bool is_line = is_packed(dst) && is_packed(src);
     if (!is_line && (!rows_apart(dst) || !rows_apart(src)))
         return CUDA_ERROR_INVALID_VALUE;
@@ -148,6 +149,7 @@ CUresult flyt_serve_memory_set(struct flyt_call *call, const flyt_memory_set_arg
     if (box->width_bytes % element_bytes || box->address % element_bytes ||
         (box->height > 1 && box->pitch_bytes % element_bytes) || (box->depth > 1 && box->slice_bytes % element_bytes))
         return CUDA_ERROR_INVALID_VALUE;
+    flyt_constant_note_written(call->session, box->address);
     result = flyt_stream_enter_for(stream, device);
     if (result != CUDA_SUCCESS)
         return result;

@@ -7,7 +7,8 @@
  *    the name of a function) and tables of the mathematical functions (__cudart_...), as the compiler names them;
  *  - constants whose address kernels take, for they may keep it, and it may be another one afterwards. PTX tells.
  * Machine code does not: there all constants count, unless the container has PTX of the same module that tells.
- * Constants are not written by kernels; what the host writes goes through an address that it asks for (replaceable.h);
+ * Constants are not written by kernels; what the host writes goes through an address that it asks for (replaceable.h),
+ * or is kept by its client (constant.h);
  *  - malloc in kernels.
  * Not looked for is whether a kernel keeps the address of a string literal in memory.
  *

@@ -458,8 +458,10 @@ static bool is_variable(struct flyt_session *session, uint64_t address, uint64_t
     if (i == session->device_count || address < start || address - start > range_bytes ||
         bytes > range_bytes - (address - start))
         return false;
-    flyt_replaceable_note(session, FLYT_REASON_ADDRESS);
-    flyt_save_note_used(session, address);
+    if (!flyt_constant_find(session, address)) {
+        flyt_replaceable_note(session, FLYT_REASON_ADDRESS);
+        flyt_save_note_used(session, address);
+    }
     *ret_device = &session->devices[i];
     return true;
 }

@@ -35,6 +35,7 @@ static void free_library(struct flyt_library *library)
     if (library->cu_library)
         flyt_session_check(library->session, library->session->driver->cuLibraryUnload(library->cu_library));
     flyt_reserve_forget(library);
+    flyt_constant_forget(library->session, library);
     if (library->is_entered)
         flyt_replaceable_remove_image(library->session, library->image_state);
     free_infos(library->infos, library->kernel_count);
@@ -523,13 +524,13 @@ CUresult flyt_serve_library_unload(struct flyt_call *call, const flyt_library_un
     return FLYT_CALL_DEFERRED;
 }
 
-CUresult flyt_serve_library_global(struct flyt_call *call, const flyt_library_global_args *args,
-                                   struct flyt_library *library, flyt_library_global_res *res)
+CUresult flyt_library_find_variable(struct flyt_call *call, struct flyt_library *library, const char *name,
+                                    uint32_t ordinal, uint64_t *ret_address, uint64_t *ret_bytes)
 {
     struct flyt_device *device;
     CUdeviceptr address = 0;
     size_t bytes = 0;
-    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    CUresult result = flyt_session_use_device(call->session, ordinal, &device);
     if (result == CUDA_SUCCESS) {
         device->memory.attempt = call->sequence;
         result = flyt_reserve_library(device, library);
@@ -539,12 +540,24 @@ CUresult flyt_serve_library_global(struct flyt_call *call, const flyt_library_gl
         return FLYT_CALL_PARKED;
     }
     if (result == CUDA_SUCCESS)
-        result = call->session->driver->cuLibraryGetGlobal(&address, &bytes, library->cu_library, args->name);
-    if (result == CUDA_SUCCESS) {
-        flyt_replaceable_note(call->session, FLYT_REASON_ADDRESS);
-        flyt_save_note_asked(library, args->name);
-    }
+        result = call->session->driver->cuLibraryGetGlobal(&address, &bytes, library->cu_library, name);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *ret_address = address;
+    *ret_bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_serve_library_global(struct flyt_call *call, const flyt_library_global_args *args,
+                                   struct flyt_library *library, flyt_library_global_res *res)
+{
+    uint64_t address, bytes;
+    CUresult result = flyt_library_find_variable(call, library, args->name, args->device, &address, &bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    flyt_replaceable_note(call->session, FLYT_REASON_ADDRESS);
+    flyt_save_note_asked(library, args->name);
     res->address = address;
     res->bytes = bytes;
-    return result;
+    return CUDA_SUCCESS;
 }

@@ -13,6 +13,7 @@
 #include "cpu/server/object.h"
 #include "flyt.h"
 
+struct flyt_call;
 struct flyt_session;
 
 struct flyt_kernel {
@@ -46,6 +47,13 @@ struct flyt_library {
 
 /* The kernel at a place among those that the client was told, or NULL. */
 struct flyt_kernel *flyt_library_kernel(struct flyt_library *library, uint32_t index);
+
+/*
+ * Where a variable of the library is on a device, and its size. CUDA_SUCCESS; FLYT_CALL_PARKED: later;
+ * CUDA_ERROR_NOT_FOUND: it has none of that name; or the driver's error.
+ */
+CUresult flyt_library_find_variable(struct flyt_call *call, struct flyt_library *library, const char *name,
+                                    uint32_t ordinal, uint64_t *ret_address, uint64_t *ret_bytes);
 
 /* Takes the library out of the session's table, unloads and frees it. No kernel of it is running. */
 void flyt_library_destroy(struct flyt_library *library);

@@ -137,6 +137,7 @@ void flyt_session_fini(struct flyt_session *session)
     session->move.secure = flyt_secure_free(session->move.secure);
     flyt_objects_fini(&session->objects);
     flyt_prepare_fini(session);
+    flyt_constant_fini(session);
     flyt_page_close(&session->page);
     flyt_print_fini(&session->print);
     if (session->wake_fd >= 0)

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cpu/server/constant.h"
 #include "cpu/server/device.h"
 #include "cpu/server/driver.h"
 #include "cpu/server/execution.h"
@@ -79,6 +80,7 @@ struct flyt_session {
     struct flyt_move move;
     struct flyt_prepare prepare;
     struct flyt_save save;
+    struct flyt_constants constants;
     struct flyt_copying *copying; /* NULL: its memory is not being copied (copying.h) */
     struct flyt_resume resume;
     struct flyt_replaceable replaceable;

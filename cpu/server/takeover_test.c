@@ -443,6 +443,194 @@ static void what_cannot_go_on_is_told_before_it_matters(void **state)
     assert_true(has_heard(self->node.first, "variables"));
 }
 
+/* ---- constants ---- */
+
+enum { TABLE_WORDS = 16 };
+
+/* Kernel 0 copies the table to its argument. */
+static const char table_text[] =
+    PTX ".visible .const .align 4 .b8 table[64] = {7};\n.const .align 4 .b8 large[65536];\n"
+        ".visible .entry tell(.param .u64 p_)\n{\n.reg .b32 r;\n.reg .b64 p, c;\n.reg .pred q;\n.reg .u32 i;\n"
+        "ld.param.u64 p, [p_];\nmov.u64 c, table;\nmov.u32 i, 0;\nnext:\nld.const.u32 r, [c];\n"
+        "st.global.u32 [p], r;\nadd.u64 p, p, 4;\nadd.u64 c, c, 4;\nadd.u32 i, i, 1;\nsetp.lt.u32 q, i, 16;\n"
+        "@q bra next;\nret;\n}\n";
+
+static flyt_library_symbol_res place_for_copies(struct fake_wire *wire, unsigned number, char *name, bool is_kept)
+{
+    flyt_library_symbol_res res;
+    assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_LIBRARY_SYMBOL, library_symbol, &res,
+                                    .library_id = fake_program_library(number), .name = name, .is_kept = is_kept),
+                     CUDA_SUCCESS);
+    return res;
+}
+
+static void write_constant(struct fake_wire *wire, char *name, uint64_t offset_bytes, void *data, unsigned bytes)
+{
+    FAKE_WIRE_SEND(wire, FLYT_CONSTANT_WRITE, constant_write, .stream_id = legacy,
+                   .library_id = fake_program_library(1), .name = name, .offset_bytes = offset_bytes,
+                   .data = {.data_len = bytes, .data_val = data});
+}
+
+static int read_constant(struct fake_wire *wire, char *name, uint64_t offset_bytes, uint64_t bytes, uint32_t *ret_word)
+{
+    flyt_constant_read_res res = {0};
+    int result = FAKE_WIRE_CALL(wire, FLYT_CONSTANT_READ, constant_read, &res, .stream_id = legacy,
+                                .library_id = fake_program_library(1), .name = name, .offset_bytes = offset_bytes,
+                                .bytes = bytes);
+    assert_int_equal(res.data.data_len, result ? 0 : bytes);
+    if (!result)
+        memcpy(ret_word, res.data.data_val, sizeof *ret_word);
+    xdr_free((xdrproc_t)xdr_flyt_constant_read_res, &res);
+    return result;
+}
+
+/* What a kernel sees of the table. */
+static void check_table(struct fake_wire *wire, uint64_t address, const uint32_t *words)
+{
+    fake_program_launch(wire, 1, 0, address);
+    for (unsigned i = 0; i < TABLE_WORDS; i++)
+        assert_int_equal(fake_program_word_at(wire, address + i * sizeof *words), words[i]);
+}
+
+static void constants_that_the_client_keeps_go_on(void **state)
+{
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->node.wire;
+    uint32_t words[TABLE_WORDS] = {7}, written[4] = {0x11111111, 0x22222222, 0x33333333, 0x44444444}, one = 0x55555555,
+             seen;
+    begin(self, 64 * MIB);
+    self->ranges[0].bytes = 4 * TABLE_WORDS;
+    assert_int_equal(fake_program_alloc(wire, self->ranges[0].bytes, &self->ranges[0].address), CUDA_SUCCESS);
+    store_and_load(wire, 1, table_text);
+    check_table(wire, self->ranges[0].address, words);
+    flyt_library_symbol_res place = place_for_copies(wire, 1, "table", true);
+    assert_int_equal(place.bytes, sizeof words);
+    assert_int_equal(place.is_kept, 1);
+    memcpy(words + 3, written, sizeof written);
+    words[4] = one;
+    write_constant(wire, "table", 12, written, sizeof written);
+    write_constant(wire, "table", 16, &one, sizeof one);
+    check_table(wire, self->ranges[0].address, words);
+    assert_int_equal(read_constant(wire, "table", 16, sizeof one, &seen), CUDA_SUCCESS);
+    assert_int_equal(seen, one);
+    assert_int_equal(read_constant(wire, "table", 61, sizeof one, &seen), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(read_constant(wire, "tables", 0, sizeof one, &seen), CUDA_ERROR_NOT_FOUND);
+    await_heard(self->node.first, NULL);
+    replace(self);
+
+    assert_int_equal(fake_node_come_back(&self->node), FLYT_HANDSHAKE_OK);
+    assert_int_equal(fake_program_resume_begin(wire), CUDA_SUCCESS);
+    fake_program_load(wire, 1, table_text, 1);
+    flyt_library_symbol_res again = place_for_copies(wire, 1, "table", true);
+    assert_int_equal(again.is_kept, 1);
+    write_constant(wire, "table", 12, words + 3, sizeof written);
+    assert_int_equal(fake_program_restore(wire, self->ranges, 1), CUDA_SUCCESS);
+    assert_int_equal(fake_program_resume_end(wire, 4711), CUDA_SUCCESS);
+    assert_int_equal(wire->failed_result, 0);
+    check_table(wire, self->ranges[0].address, words);
+    write_constant(wire, "table", 0, &one, sizeof one);
+    words[0] = one;
+    check_table(wire, self->ranges[0].address, words);
+    await_heard(self->node.second, NULL);
+
+    write_constant(wire, "table", 60, written, 8); /* over its end: nothing is written */
+    check_table(wire, self->ranges[0].address, words);
+    await_heard(self->node.second, "constant was copied");
+    fake_node_finish(&self->node, self->node.second);
+}
+
+static void write_by_copy(struct fake_wire *wire, uint64_t address, uint64_t other)
+{
+    uint32_t word = 1;
+    FAKE_WIRE_SEND(wire, FLYT_COPY_IN, copy_in, .stream_id = legacy, .dst = fake_program_line(address, sizeof word),
+                   .data = {.data_len = sizeof word, .data_val = (char *)&word});
+}
+
+static void write_by_copy_within(struct fake_wire *wire, uint64_t address, uint64_t other)
+{
+    FAKE_WIRE_SEND(wire, FLYT_COPY_WITHIN, copy_within, .stream_id = legacy, .dst = fake_program_line(address, 4),
+                   .src = fake_program_line(other, 4));
+}
+
+static void write_by_fill(struct fake_wire *wire, uint64_t address, uint64_t other)
+{
+    fake_program_fill(wire, address, 4, 1);
+}
+
+static void write_when_asked(struct fake_wire *wire, uint64_t address, uint64_t other)
+{
+    FAKE_WIRE_SEND(wire, FLYT_COPY_IN_TRANSFER, copy_in_transfer, .stream_id = legacy,
+                   .dst = fake_program_line(address, 4), .transfer_id = 77, .bytes = 4, .is_pull = 1);
+}
+
+static void lose_it(struct fake_wire *wire, uint64_t address, uint64_t other)
+{
+    assert_int_equal(place_for_copies(wire, 1, "table", false).is_kept, 0);
+}
+
+static void ask_for_its_address(struct fake_wire *wire, uint64_t address, uint64_t other)
+{
+    global(wire, 1, "table", CUDA_SUCCESS);
+}
+
+static void constants_that_it_does_not_keep_are_told(void **state)
+{
+    static const struct {
+        void (*write)(struct fake_wire *wire, uint64_t address, uint64_t other);
+        const char *words;
+    } cases[] = {{write_by_copy, "constant was copied"}, {write_by_copy_within, "constant was copied"},
+                 {write_by_fill, "constant was copied"}, {write_when_asked, "constant was copied"},
+                 {lose_it, "constant was copied"},       {ask_for_its_address, "has the address"}};
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->node.wire;
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint64_t other;
+        begin(self, 64 * MIB);
+        await_heard(self->node.first, NULL);
+        assert_int_equal(fake_program_alloc(wire, 4, &other), CUDA_SUCCESS);
+        store_and_load(wire, 1, table_text);
+        flyt_library_symbol_res place = place_for_copies(wire, 1, "table", true);
+        assert_int_equal(fake_program_barrier(wire), CUDA_SUCCESS);
+        fake_program_fill(wire, other, 4, 1);
+        write_by_copy_within(wire, other, place.address); /* reading is nothing */
+        assert_int_equal(fake_program_synchronize(wire, legacy), CUDA_SUCCESS);
+        assert_true(has_heard(self->node.first, NULL));
+        cases[i].write(wire, place.address, other);
+        await_heard(self->node.first, cases[i].words);
+        fake_node_finish(&self->node, self->node.first);
+        self->node.ledger = flyt_ledger_close(self->node.ledger);
+    }
+    begin(self, 64 * MIB);
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* Variables are named as long as there are any, whoever asks for their places; beyond the bound nothing is kept. */
+static void what_is_not_kept_is_no_constant_or_too_much(void **state)
+{
+    static const char variable[] = PTX ".visible .global .align 4 .u32 x = 1;\n.visible .entry b()\n{\nret;\n}\n";
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->node.wire;
+    begin(self, 64 * MIB);
+    await_heard(self->node.first, NULL);
+    store_and_load(wire, 2, variable);
+    await_heard(self->node.first, "variables");
+    flyt_library_symbol_res place = place_for_copies(wire, 2, "x", true);
+    assert_int_equal(place.is_kept, 0);
+    write_by_copy(wire, place.address, 0);
+    fake_program_unload(wire, 2);
+    await_heard(self->node.first, NULL);
+
+    store_and_load(wire, 1, table_text);
+    assert_int_equal(place_for_copies(wire, 1, "table", true).is_kept, 1);
+    assert_true(has_heard(self->node.first, NULL));
+    flyt_library_symbol_res large = place_for_copies(wire, 1, "large", true);
+    assert_int_equal(large.bytes, FLYT_CONSTANT_BYTES_MAX);
+    assert_int_equal(large.is_kept, 0); /* with the table it is too much */
+    await_heard(self->node.first, "constant was copied");
+    assert_int_equal(place_for_copies(wire, 1, "table", true).is_kept, 1);
+    fake_node_finish(&self->node, self->node.first);
+}
+
 static void memory_is_given_before_the_end(void **state)
 {
     struct fixture *self = *state;
@@ -608,6 +796,9 @@ int main(void)
         TEST(a_client_of_another_session_is_refused),
         TEST(who_cannot_go_on_is_not_told_so),
         TEST(what_cannot_go_on_is_told_before_it_matters),
+        TEST(constants_that_the_client_keeps_go_on),
+        TEST(constants_that_it_does_not_keep_are_told),
+        TEST(what_is_not_kept_is_no_constant_or_too_much),
         TEST(memory_is_given_before_the_end),
         TEST(what_was_announced_ahead_has_to_hold),
         TEST(memory_that_cannot_be_is_refused),
