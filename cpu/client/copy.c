@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "cpu/client/constant.h"
 #include "cpu/client/copy_plan.h"
 #include "cpu/client/function_queue.h"
 #include "cpu/client/instance.h"
@@ -304,11 +305,49 @@ static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t by
     return facts;
 }
 
-static CUresult carry_out(struct flyt_stream *stream, const struct flyt_copy *copy, uint64_t bytes, bool is_async)
+/* ---- constants that are copied to and from by their names ---- */
+
+/* By its name, where that can be. CUDA_ERROR_NOT_READY: it cannot. */
+static CUresult copy_by_name(struct flyt_stream *stream, const struct flyt_copy *copy, uint64_t bytes,
+                             const struct flyt_copy_facts *facts, bool is_async)
+{
+    bool is_in = copy->src.place == FLYT_PLACE_HOST, is_out = copy->dst.place == FLYT_PLACE_HOST;
+    if (is_async || !facts->is_plain || is_in == is_out)
+        return CUDA_ERROR_NOT_READY;
+    if (is_out)
+        return flyt_constant_read(stream, copy->src.address, (void *)(uintptr_t)copy->dst.address, bytes); /* NOLINT */
+    /* What a host function may still write is read when that has ended. */
+    CUresult result = facts->is_writer_pending ? flyt_stream_wait(stream) : CUDA_SUCCESS;
+    return result ? result
+                  : flyt_constant_write(stream, copy->dst.address, (const void *)(uintptr_t)copy->src.address, bytes);
+}
+
+/* Minted addresses become true ones. */
+static CUresult lose_constants(struct flyt_copy *copy)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (copy->dst.place == FLYT_PLACE_DEVICE && flyt_constant_is(copy->dst.address))
+        result = flyt_constant_lose(&copy->dst.address);
+    if (!result && copy->src.place == FLYT_PLACE_DEVICE && flyt_constant_is(copy->src.address))
+        result = flyt_constant_lose(&copy->src.address);
+    return result;
+}
+
+/* ---- one after the other ---- */
+
+static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, uint64_t bytes, bool is_async)
 {
     struct flyt_copy_facts facts = facts_of(copy, bytes, is_async);
     enum flyt_route route = flyt_copy_route(copy->dst.place, copy->src.place, &facts);
     CUresult result = CUDA_SUCCESS;
+    if (flyt_constant_is(copy->dst.address) || flyt_constant_is(copy->src.address)) {
+        result = copy_by_name(stream, copy, bytes, &facts, is_async);
+        if (result != CUDA_ERROR_NOT_READY)
+            return result;
+        result = lose_constants(copy);
+        if (result)
+            return result;
+    }
     switch (route) {
     case FLYT_ROUTE_HOST:
         return copy_host(stream, copy);

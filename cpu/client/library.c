@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cpu/client/answer.h"
+#include "cpu/client/constant.h"
 #include "cpu/client/context.h"
 #include "cpu/client/image.h"
 #include "cpu/client/instance.h"
@@ -74,6 +75,7 @@ static void free_variables(struct flyt_library *library)
     while (library->variables) {
         struct flyt_variable *one = library->variables;
         library->variables = one->next;
+        flyt_constant_forget_locked(one);
         free(one);
     }
     flyt_variables_unlock();
@@ -504,6 +506,7 @@ static void forget_variables_locked(struct flyt_library *library, int device)
         struct flyt_variable *one = *link;
         if (one->device == device) {
             *link = one->next;
+            flyt_constant_forget_locked(one);
             free(one);
         } else {
             link = &one->next;

@@ -29,10 +29,17 @@ struct flyt_kernel {
     struct flyt_kernel_device *_Atomic devices[FLYT_DEVICES_MAX];
 };
 
+struct flyt_constant; /* what the host has written (constant.h) */
+
 struct flyt_variable {
     struct flyt_variable *next;
     int device;
-    uint64_t address, bytes;
+    uint64_t address;      /* by which copies by the variable's name have it; may be minted (constant.h) */
+    uint64_t true_address; /* on the server; 0: nobody here has it */
+    uint64_t bytes;
+    bool is_told;                   /* the program has the true address */
+    struct flyt_constant *constant; /* NULL: not kept. Under the lock of all libraries' variables, as are: */
+    bool is_lost;                   /* it is not kept any more, or what is kept of constants is used up */
     char name[];
 };
 

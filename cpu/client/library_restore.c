@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cpu/client/constant.h"
 #include "cpu/client/jit.h"
 #include "cpu/client/library.h"
 #include "cpu/client/restore.h"
@@ -123,22 +124,45 @@ static int load(struct flyt_restore *restore, const struct flyt_library *library
 
 /* ---- variables ---- */
 
+/* Where it is there; *ret_place is for copies by its name, too, where the program has no more. */
+static int ask_place(struct flyt_restore *restore, const struct flyt_library *library,
+                     const struct flyt_variable *variable, flyt_library_symbol_res *ret_place)
+{
+    const struct flyt_library *own = flyt_library_on(library, variable->device);
+    flyt_library_symbol_args args = {.thread = FLYT_RESTORE_THREAD,
+                                     .library_id = (own ? own : library)->record.minted_id,
+                                     .name = (char *)(uintptr_t)variable->name,
+                                     .device = (unsigned)variable->device,
+                                     .is_kept = !variable->is_lost};
+    if (!variable->is_told) {
+        int called = flyt_call_library_symbol(restore->fresh, &args, ret_place);
+        return flyt_restore_answered(restore, called, ret_place->result, "variable %s", variable->name);
+    }
+    flyt_library_global_args told = {
+        .thread = args.thread, .library_id = args.library_id, .name = args.name, .device = args.device};
+    flyt_library_global_res res = {0};
+    int called = flyt_call_library_global(restore->fresh, &told, &res);
+    ret_place->address = res.address;
+    ret_place->bytes = res.bytes;
+    return flyt_restore_answered(restore, called, res.result, "variable %s", variable->name);
+}
+
 static int compare_variable(struct flyt_restore *restore, const struct flyt_library *library,
                             const struct flyt_variable *variable)
 {
+    flyt_library_symbol_res place = {0};
+    int status = ask_place(restore, library, variable, &place);
+    if (status)
+        return status;
+    if (place.bytes != variable->bytes)
+        return flyt_error_set(restore->err, -EIO, "variable %s has another size there", variable->name);
+    if (variable->true_address && place.address != variable->true_address)
+        return flyt_error_set(restore->err, -EIO,
+                              "variable %s, whose address the program or a copy has, is at another one there",
+                              variable->name);
     const struct flyt_library *own = flyt_library_on(library, variable->device);
-    flyt_library_global_args args = {.thread = FLYT_RESTORE_THREAD,
-                                     .library_id = (own ? own : library)->record.minted_id,
-                                     .name = (char *)(uintptr_t)variable->name,
-                                     .device = (unsigned)variable->device};
-    flyt_library_global_res res = {0};
-    int called = flyt_call_library_global(restore->fresh, &args, &res);
-    if (called || res.result)
-        return flyt_restore_answered(restore, called, res.result, "variable %s", variable->name);
-    if (res.address == variable->address && res.bytes == variable->bytes)
-        return 0;
-    return flyt_error_set(restore->err, -EIO, "variable %s, whose address the program has, is at another one there",
-                          variable->name);
+    return variable->constant ? flyt_constant_restore_locked(restore, (own ? own : library)->record.minted_id, variable)
+                              : 0;
 }
 
 static int compare_variables(struct flyt_restore *restore, const struct flyt_library *library)

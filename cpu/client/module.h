@@ -51,6 +51,13 @@ FLYT_API CUresult flyt_library_kernels(CUlibrary library, unsigned count, CUkern
  * first question. */
 FLYT_API CUresult flyt_library_global(CUlibrary library, const char *name, int device, CUdeviceptr *ret_address,
                                       size_t *ret_bytes);
+/*
+ * The same for copies that a replaced library makes by the variable's name (cudaMemcpyToSymbol) and for its size: the
+ * program is not told the address. What flyt_copy brings there from the host, waiting for it, is kept where it is a
+ * constant, and written again at a server that takes over.
+ */
+FLYT_API CUresult flyt_library_symbol(CUlibrary library, const char *name, int device, CUdeviceptr *ret_address,
+                                      size_t *ret_bytes);
 /* cuLibraryGetModule: the library's view in the current context; the same value every time. */
 FLYT_API CUresult flyt_library_module(CUlibrary library, CUmodule *ret_module);
 

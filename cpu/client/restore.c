@@ -172,6 +172,8 @@ static int stream_field(unsigned procedure)
     case FLYT_STREAM_WAIT_EVENT:
     case FLYT_HOST_FUNCTION_LAUNCH:
     case FLYT_COPY_IN:
+    case FLYT_CONSTANT_WRITE:
+    case FLYT_CONSTANT_READ:
     case FLYT_COPY_IN_TRANSFER:
     case FLYT_COPY_OUT:
     case FLYT_COPY_OUT_TRANSFER:

@@ -20,6 +20,7 @@
  *                              books (answer.h); ended one-way, as above
  *   limits, peers, attributes  values are noted when the reply is there. Setting one again does no harm
  *   kernels, variables         go with their library; addresses that were told must be the same again
+ *   constants                  what the host has written by their names is written again (constant.h)
  *   legacy default streams     are there from the start, as are contexts, which the server does not know
  *   pinned memory              is the program's
  *

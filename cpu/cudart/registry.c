@@ -331,7 +331,9 @@ cudaError_t flyt_cudart_node_kernel(const void *handle, CUfunction *ret_function
     return entry_kernel(entry_of((struct flyt_address_node *)(uintptr_t)handle), ret_function);
 }
 
-cudaError_t flyt_cudart_variable(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes)
+/* `ask` is one of the core's two questions about a variable. */
+static cudaError_t find_variable(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes,
+                                 CUresult (*ask)(CUlibrary, const char *, int, CUdeviceptr *, size_t *))
 {
     struct flyt_cudart_entry *entry = entry_of(flyt_address_map_find(&registry.variables, symbol));
     CUlibrary library;
@@ -346,6 +348,16 @@ cudaError_t flyt_cudart_variable(const void *symbol, CUdeviceptr *ret_address, s
         return error;
     result = flyt_cudart_device(&device);
     if (result == CUDA_SUCCESS)
-        result = flyt_library_global(library, entry->name, device, ret_address, ret_bytes);
+        result = ask(library, entry->name, device, ret_address, ret_bytes);
     return result == CUDA_ERROR_NOT_FOUND ? cudaErrorInvalidSymbol : flyt_cudart_error(result);
+}
+
+cudaError_t flyt_cudart_variable(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes)
+{
+    return find_variable(symbol, ret_address, ret_bytes, flyt_library_global);
+}
+
+cudaError_t flyt_cudart_variable_for_copies(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes)
+{
+    return find_variable(symbol, ret_address, ret_bytes, flyt_library_symbol);
 }

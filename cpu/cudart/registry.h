@@ -72,6 +72,9 @@ cudaError_t flyt_cudart_node_kernel(const void *handle, CUfunction *ret_function
  * registered, or not in the image. */
 cudaError_t flyt_cudart_variable(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes);
 
+/* The same where the program is not told the address (flyt_library_symbol). */
+cudaError_t flyt_cudart_variable_for_copies(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes);
+
 /* Whether kernels or variables were registered since flyt_cudart_settle_modules. */
 bool flyt_cudart_has_new_modules(void);
 

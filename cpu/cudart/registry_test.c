@@ -61,6 +61,12 @@ CUresult flyt_library_kernel(CUlibrary library, const char *name, CUkernel *ret_
     return CUDA_SUCCESS;
 }
 
+CUresult flyt_library_symbol(CUlibrary library, const char *name, int device, CUdeviceptr *ret_address,
+                             size_t *ret_bytes)
+{
+    return flyt_library_global(library, name, device, ret_address, ret_bytes);
+}
+
 CUresult flyt_library_global(CUlibrary library, const char *name, int device, CUdeviceptr *ret_address,
                              size_t *ret_bytes)
 {

@@ -5,19 +5,22 @@
 #include "cpu/cudart/cudart.h"
 #include "cpu/cudart/registry.h"
 
-/* flyt_cudart_enter, then the variable. */
+/* flyt_cudart_enter, then the variable, of which the program is not told the address. */
 static cudaError_t find(const void *symbol, CUdeviceptr *ret_address, size_t *ret_bytes)
 {
     CUresult result = flyt_cudart_enter();
 
-    return result != CUDA_SUCCESS ? flyt_cudart_error(result) : flyt_cudart_variable(symbol, ret_address, ret_bytes);
+    return result != CUDA_SUCCESS ? flyt_cudart_error(result)
+                                  : flyt_cudart_variable_for_copies(symbol, ret_address, ret_bytes);
 }
 
 cudaError_t cudaGetSymbolAddress(void **devPtr, const void *symbol)
 {
     CUdeviceptr address;
     size_t bytes;
-    cudaError_t error = devPtr ? find(symbol, &address, &bytes) : cudaErrorInvalidValue;
+    CUresult result = devPtr ? flyt_cudart_enter() : CUDA_ERROR_INVALID_VALUE;
+    cudaError_t error =
+        result != CUDA_SUCCESS ? flyt_cudart_error(result) : flyt_cudart_variable(symbol, &address, &bytes);
 
     if (error == cudaSuccess)
         *devPtr = (void *)address;
