@@ -150,6 +150,34 @@ def what_only_its_server_has_is_named():
 
 
 @scenario
+def constants_that_cannot_be_written_again_are_named():
+    """One that a copy has written whose data nobody keeps, or of which the program has the address: `sessions` says so,
+    also where the program was moved to, and the death of its server ends it with an error."""
+    for words, answer, reason in (("later", "written", "a library's constant was copied in a way"),
+                                  ("address", "told", "the program has the address of a library's variable")):
+        with System(vms=1, gpus=1, sms=48, memory="1G") as system:
+            add_vm(system, 0, "--name", "alice", memory="512M")
+            program = Survivor(system, 0)
+            program.does("check", "right 1")
+            within(60, lambda: session(system)["replaceable"], "constants written by the host do not count")
+            program.does(words, answer)
+            within(60, lambda: reason in (session(system)["why_not"] or ""), "the reason")
+            gpu = system.flytctl("gpus")[0]
+            before = session(system)["server_pid"]
+            system.flytctl("migrate", "alice", "--to", "%s:%d" % (gpu["node"], gpu["index"]), "--force")
+            program.does("check", "right 2")
+            one = within(60, lambda: (lambda s: s["server_pid"] != before and s["why_not"] and s)(session(system)),
+                         "the reason at another server")
+            expect(not one["replaceable"] and reason in one["why_not"], one)
+            os.kill(one["server_pid"], signal.SIGKILL)
+            program.say("check")
+            code, said = program.ends_with_error()
+            expect_equal(code, 46, "the code of a lost connection", said)
+            within(60, lambda: not system.flytctl("sessions"), "its session has ended")
+            is_idle(system)
+
+
+@scenario
 def a_client_that_does_not_come_back():
     """What it had is kept for a while, and then given back."""
     with System(vms=1, gpus=1, sms=48, memory="1G") as system:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 LACKING = ("event_elapsed", "kernel_cluster_occupancy", "profiler_set", "session_all_sent",
-           "session_stopped", "session_is_whole", "session_left_at")
+           "session_stopped", "session_is_whole", "session_left_at", "library_symbol", "constant_write", "constant_read")
 OTHER = "kernel_available_shared"
 GIVEN_UP = "\nproc 65000 given_up sync\n    arg u32 device\n    moves as nothing\n"
 

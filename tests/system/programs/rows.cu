@@ -6,20 +6,24 @@
 
 enum { VALUES = 5000, THREADS = 128 };
 
+__constant__ unsigned factor = 1; // which is written by its name: an older build has other rows for that
+
 __global__ void steps(unsigned *values, unsigned count)
 {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count)
-        values[i] = values[i] * 2654435761u + i;
+        values[i] = values[i] * factor + i;
 }
 
 static bool computes(unsigned seed)
 {
     static unsigned values[VALUES];
-    unsigned *device, wrong = 0;
+    unsigned *device, wrong = 0, by = 2654435761u, written = 0;
     for (unsigned i = 0; i < VALUES; i++)
         values[i] = seed + i;
-    bool works = !cudaMalloc(&device, sizeof values) &&
+    bool works = !cudaMemcpyToSymbol(factor, &by, sizeof by) &&
+                 !cudaMemcpyFromSymbol(&written, factor, sizeof written) && written == by &&
+                 !cudaMalloc(&device, sizeof values) &&
                  !cudaMemcpy(device, values, sizeof values, cudaMemcpyHostToDevice);
     if (works)
         steps<<<(VALUES + THREADS - 1) / THREADS, THREADS>>>(device, VALUES);

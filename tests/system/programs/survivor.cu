@@ -5,6 +5,8 @@
 //
 //   check     looks at every byte and uses every object: "right N" (the N-th time), or "wrong WHAT" and exit status 8
 //   leave     gives its GPU a little work and does not wait for it: "left"
+//   later     writes a constant by a copy that nobody waits for at once: "written"
+//   address   asks for the address of a constant: "told"
 //   end       also the end of input: gives everything back: "ended", exit status 0
 //
 // A CUDA error is "error CODE NAME WHERE" and exit status 7. Between commands it makes no CUDA call.
@@ -29,6 +31,7 @@ enum {
     STACK_BYTES = 4096,
     ROWS = 37,
     ROW_BYTES = 1001,
+    WORDS = 700, // of constants that the host writes
     LARGE_BYTES = 24 << 20,
     ADDED_BYTES = 3 << 20, // in each round,
     ADDED_COUNT = 16       // of which so many stay
@@ -110,6 +113,15 @@ __global__ void add(unsigned *value, unsigned by)
     *value += by;
 }
 
+__constant__ unsigned words[WORDS] = {5, 6, 7};
+__constant__ unsigned image_words[4] = {11, 22, 33, 44}; // nobody writes these
+
+__global__ void add_constants(unsigned *ret_sums)
+{
+    for (unsigned i = threadIdx.x; i < WORDS; i += blockDim.x)
+        ret_sums[i] = words[i] + image_words[i % 4];
+}
+
 // A second module, whose text is gone when it has been loaded.
 static const char triple_ptx[] = ".version 7.0\n"
                                  ".target sm_75\n"
@@ -149,6 +161,7 @@ static struct {
     struct node *first_node;
     std::vector<struct node *> nodes;
     unsigned *sums, *numbers, *left;
+    unsigned words[WORDS]; /* what the constants hold */
     unsigned left_count;
     cudaStream_t streams[STREAMS];
     cudaEvent_t old_event, plain_event, timed_event, idle_event;
@@ -250,6 +263,27 @@ static void make_module(void)
     memset(text, '?', sizeof triple_ptx - 1);
     free(text);
     CHECK(cudaLibraryGetKernel(&made.triple, made.library, "triple"));
+}
+
+/* Writes `count` constants from `first` on. */
+static void write_words(unsigned first, unsigned count, unsigned seed)
+{
+    std::vector<unsigned> values(count);
+    for (unsigned i = 0; i < count; i++)
+        values[i] = made.words[first + i] = (first + i) * 7919 + seed;
+    CHECK(cudaMemcpyToSymbol(words, values.data(), count * sizeof(unsigned), first * sizeof(unsigned),
+                             cudaMemcpyHostToDevice));
+    memset(values.data(), 0xdd, count * sizeof(unsigned));
+}
+
+static void make_constants(void)
+{
+    for (unsigned i = 0; i < 3; i++)
+        made.words[i] = 5 + i;
+    write_words(10, 500, 1);
+    write_words(100, 20, 2); // within these,
+    write_words(100, 5, 3);  // once more,
+    write_words(505, 30, 4); // and over their end
 }
 
 static void make_settings(void)
@@ -378,6 +412,36 @@ static void check_module(void)
         wrong("the second module's result %u", value);
 }
 
+static void look_at_constants(void)
+{
+    static const unsigned image[4] = {11, 22, 33, 44};
+    unsigned *sums;
+    size_t bytes;
+    std::vector<unsigned> seen(WORDS);
+    CHECK(cudaMalloc(&sums, WORDS * sizeof(unsigned)));
+    add_constants<<<1, 64>>>(sums);
+    CHECK(cudaGetLastError());
+    CHECK(cudaMemcpy(seen.data(), sums, WORDS * sizeof(unsigned), cudaMemcpyDeviceToHost));
+    CHECK(cudaFree(sums));
+    for (unsigned i = 0; i < WORDS; i++)
+        if (seen[i] != made.words[i] + image[i % 4])
+            wrong("constant %u is %u, not %u", i, seen[i] - image[i % 4], made.words[i]);
+    CHECK(cudaMemcpyFromSymbol(seen.data(), words, 300 * sizeof(unsigned), 400 * sizeof(unsigned)));
+    for (unsigned i = 0; i < 300; i++)
+        if (seen[i] != made.words[400 + i])
+            wrong("constant %u is copied as %u, not %u", 400 + i, seen[i], made.words[400 + i]);
+    CHECK(cudaGetSymbolSize(&bytes, words));
+    if (bytes != sizeof made.words)
+        wrong("the constants have %zu bytes", bytes);
+}
+
+static void check_constants(void)
+{
+    look_at_constants();
+    write_words(made.rounds * 37 % (WORDS - 9), 9, 1000 * made.rounds);
+    look_at_constants();
+}
+
 static void check_events(void)
 {
     float ms;
@@ -496,6 +560,22 @@ static void check_left_work(void)
         wrong("what was left has added %u, not %u", value, made.left_count);
 }
 
+static void write_later(void)
+{
+    made.words[3] += 17;
+    CHECK(cudaMemcpyToSymbolAsync(words, &made.words[3], sizeof(unsigned), 3 * sizeof(unsigned), cudaMemcpyHostToDevice,
+                                  made.streams[1]));
+    CHECK(cudaStreamSynchronize(made.streams[1]));
+    printf("written\n");
+}
+
+static void ask_for_address(void)
+{
+    void *address;
+    CHECK(cudaGetSymbolAddress(&address, image_words));
+    printf(address ? "told\n" : "wrong address\n");
+}
+
 static void check_all(void)
 {
     made.rounds++;
@@ -505,6 +585,7 @@ static void check_all(void)
     check_list();
     check_kernel_attributes();
     check_module();
+    check_constants();
     check_streams();
     check_host_memory();
     check_workers();
@@ -550,6 +631,7 @@ int main(void)
     make_settings();
     make_module();
     make_streams();
+    make_constants();
     make_memory();
     make_list();
     make_host_memory();
@@ -563,6 +645,10 @@ int main(void)
             check_all();
         else if (!strcmp(line, "leave"))
             leave_work();
+        else if (!strcmp(line, "later"))
+            write_later();
+        else if (!strcmp(line, "address"))
+            ask_for_address();
         else if (!strcmp(line, "end"))
             break;
         else
