@@ -24,6 +24,8 @@ struct flatten {
     flyt_checkpoint_sequence sequence;
     bool has_stopped;
     flyt_checkpoint_stopped stopped;
+    bool has_counts;
+    flyt_checkpoint_counts counts;
     bool has_memory; /* extents and allocations were put */
     /* The module image whose parts come. */
     unsigned char *image;
@@ -104,6 +106,10 @@ static int look_ahead(struct flatten *self, struct flyt_checkpoint_reader *reade
     if (record->type == FLYT_CHECKPOINT_STOPPED) {
         self->has_stopped = true;
         self->stopped = record->body->stopped;
+    }
+    if (record->type == FLYT_CHECKPOINT_COUNTS) {
+        self->has_counts = true;
+        self->counts = record->body->counts;
     }
     return 0;
 }
@@ -341,6 +347,8 @@ static int flatten(struct flatten *self, struct link *link, int fd)
         status = flyt_checkpoint_put_sequence(self->writer, &self->sequence, self->err);
     if (!status && self->has_stopped)
         status = flyt_checkpoint_put_stopped(self->writer, self->stopped.error_count, self->err);
+    if (!status && self->has_counts)
+        status = flyt_checkpoint_put_counts(self->writer, &self->counts, self->err);
     return status ? status : flyt_checkpoint_put_end(self->writer, self->err);
 }
 

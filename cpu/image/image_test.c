@@ -634,6 +634,121 @@ static void the_writer_keeps_the_rules(void **state)
     expect_broken(writer, status, -EINVAL, &err, "is in no slot's window");
 }
 
+/* ---- hashes alone, and counts ---- */
+
+static struct flyt_checkpoint_writer *begun_with_key(int fd, bool has_key)
+{
+    flyt_checkpoint_head head = test_head(1, 0);
+    struct flyt_checkpoint_writer *writer;
+    struct flyt_error err;
+
+    DO(flyt_checkpoint_writer_new(fd, "w", &head, FLYT_CHECKPOINT_PACK_NOT, &writer, &err));
+    DO(flyt_checkpoint_put_slot(writer, 0, 0, &err));
+    if (has_key)
+        DO(flyt_checkpoint_put_hash_key(writer, "0123456789abcdef", &err));
+    DO(flyt_checkpoint_put_round(writer, &err));
+    return writer;
+}
+
+/* More than one record takes; a reader that does not know them passes over them. */
+static void hashes_of_pages_that_are_elsewhere(void **state)
+{
+    enum { COUNT = FLYT_CHECKPOINT_HASHED_PAGES_MAX + 7, BYTES = COUNT * FLYT_CHECKPOINT_PAGE_HASH_BYTES };
+    const flyt_checkpoint_sequence sequence = {7, 7, 7};
+    const flyt_checkpoint_counts counts = {1, 2, 3, 4, 5, 6};
+    flyt_auto_close int fd = test_fd("", 0);
+    unsigned char *hashes = malloc(BYTES), *back = calloc(1, BYTES);
+    struct flyt_checkpoint_writer *writer = begun_with_key(fd, true);
+    struct flyt_checkpoint_reader *reader;
+    struct flyt_checkpoint_record record;
+    struct flyt_error err;
+    uint64_t page_count = 0;
+    int status;
+
+    for (size_t i = 0; i < BYTES; i++)
+        hashes[i] = (unsigned char)(i * 2654435761u >> 13);
+    DO(flyt_checkpoint_put_hashes(writer, WINDOW + PAGE, COUNT, hashes, &err));
+    DO(flyt_checkpoint_put_sequence(writer, &sequence, &err));
+    DO(flyt_checkpoint_put_stopped(writer, 3, &err));
+    DO(flyt_checkpoint_put_counts(writer, &counts, &err));
+    DO(flyt_checkpoint_put_end(writer, &err));
+    assert_int_equal(flyt_checkpoint_writer_totals(writer)->hashed_page_count, COUNT);
+    flyt_checkpoint_writer_free(writer);
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    DO(flyt_checkpoint_reader_new(fd, "r", true, &reader, &err));
+    while ((status = flyt_checkpoint_next(reader, &record, &err)) > 0) {
+        if (record.type == FLYT_CHECKPOINT_COUNTS)
+            assert_memory_equal(&record.body->counts, &counts, sizeof counts);
+        if (record.type != FLYT_CHECKPOINT_HASHES)
+            continue;
+        assert_true(record.body->hashes.address == WINDOW + PAGE + page_count * PAGE);
+        assert_int_equal(record.place_bytes, record.body->hashes.page_count * FLYT_CHECKPOINT_PAGE_HASH_BYTES);
+        DO(flyt_checkpoint_place(reader, back + page_count * FLYT_CHECKPOINT_PAGE_HASH_BYTES, &err));
+        page_count += record.body->hashes.page_count;
+    }
+    DO(status);
+    assert_int_equal(page_count, COUNT);
+    assert_memory_equal(back, hashes, BYTES);
+    assert_int_equal(flyt_checkpoint_reader_totals(reader)->hashed_page_count, COUNT);
+    assert_true(flyt_checkpoint_reader_totals(reader)->has_counts);
+    flyt_checkpoint_reader_free(reader);
+
+    struct test_bytes image = test_contents(fd);
+    struct test_records records = test_split(&image);
+    for (unsigned i = 0; i < records.count; i++)
+        if (records.record[i].type >= FLYT_CHECKPOINT_HASHES)
+            records.record[i].type += 1000;
+    struct flyt_checkpoint_totals totals;
+    struct test_bytes other = test_join(&records);
+    DO(test_read(other.data, other.bytes, &totals, &err));
+    assert_true(totals.skipped_count == 3 && !totals.hashed_page_count && !totals.has_counts);
+    free(other.data);
+    free(image.data);
+    free(hashes);
+    free(back);
+}
+
+static void hashes_and_counts_that_cannot_be(void **state)
+{
+    const struct {
+        uint64_t address, page_count;
+        const char *words;
+    } cases[] = {
+        {WINDOW + 1, 1, "make no sense"},
+        {WINDOW - PAGE, 1, "make no sense"},
+        {WINDOW, 1, "overlap"}, /* it was told before */
+        {WINDOW + (1ull << 40) - PAGE, 2, "make no sense"},
+        {0x210000000000, 1, "make no sense"}, /* of a slot that there is not */
+    };
+    const flyt_checkpoint_sequence sequence = {7, 7, 7};
+    const flyt_checkpoint_counts counts = {1, 2, 3, 4, 5, 6};
+    const char hashes[2 * FLYT_CHECKPOINT_PAGE_HASH_BYTES] = "some";
+    flyt_auto_close int fd = test_fd("", 0);
+    struct flyt_checkpoint_writer *writer;
+    struct flyt_error err;
+    int status;
+
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        writer = begun_with_key(fd, true);
+        DO(flyt_checkpoint_put_hashes(writer, WINDOW, 1, hashes, &err));
+        status = flyt_checkpoint_put_hashes(writer, cases[i].address, cases[i].page_count, hashes, &err);
+        expect_broken(writer, status, -EINVAL, &err, cases[i].words);
+    }
+    writer = begun_with_key(fd, false);
+    status = flyt_checkpoint_put_hashes(writer, WINDOW, 1, hashes, &err);
+    expect_broken(writer, status, -EINVAL, &err, "without their key");
+    writer = begun_with_key(fd, false);
+    DO(flyt_checkpoint_put_sequence(writer, &sequence, &err));
+    status = flyt_checkpoint_put_counts(writer, &counts, &err);
+    expect_broken(writer, status, -EINVAL, &err, "before that it has stopped");
+    writer = begun_with_key(fd, false);
+    DO(flyt_checkpoint_put_sequence(writer, &sequence, &err));
+    DO(flyt_checkpoint_put_stopped(writer, 3, &err));
+    DO(flyt_checkpoint_put_counts(writer, &counts, &err));
+    status = flyt_checkpoint_put_counts(writer, &counts, &err);
+    expect_broken(writer, status, -EINVAL, &err, "told twice");
+}
+
 /* Once, and it is there when the image is read. */
 static void what_had_stopped_is_told(void **state)
 {
@@ -846,6 +961,8 @@ int main(void)
         cmocka_unit_test(order_is_kept),
         cmocka_unit_test(records_of_another_image_are_told),
         cmocka_unit_test(what_had_stopped_is_told),
+        cmocka_unit_test(hashes_of_pages_that_are_elsewhere),
+        cmocka_unit_test(hashes_and_counts_that_cannot_be),
         cmocka_unit_test(hostile_numbers_have_bounds),
         cmocka_unit_test(the_writer_keeps_the_rules),
         cmocka_unit_test(a_full_disk_is_told),

@@ -76,6 +76,8 @@ union flyt_checkpoint_body {
     flyt_checkpoint_elsewhere elsewhere;
     flyt_checkpoint_alive alive;
     flyt_checkpoint_stopped stopped;
+    flyt_checkpoint_hashes hashes;
+    flyt_checkpoint_counts counts;
 };
 
 /* One row for each type. */

@@ -301,6 +301,23 @@ static int take_hash_key(struct flyt_checkpoint_rules *rules, struct flyt_error 
     return 0;
 }
 
+static int take_hashes(struct flyt_checkpoint_rules *rules, const flyt_checkpoint_hashes *hashes,
+                       uint64_t payload_bytes, struct flyt_error *err)
+{
+    if (!rules->totals.has_hash_key)
+        return refuse(err, "it has hashes without their key");
+    if (!hashes->page_count || hashes->page_count > FLYT_CHECKPOINT_HASHED_PAGES_MAX || hashes->address % PAGE_BYTES ||
+        hashes->address < rules->hashed_end ||
+        payload_bytes != (uint64_t)hashes->page_count * FLYT_CHECKPOINT_PAGE_HASH_BYTES ||
+        !is_in_a_window(&rules->totals, hashes->address, hashes->page_count * PAGE_BYTES))
+        return flyt_error_set(err, -EBADMSG,
+                              "hashes of %u pages at %#" PRIx64 " with %" PRIu64 " bytes make no sense, or overlap",
+                              hashes->page_count, (uint64_t)hashes->address, payload_bytes);
+    rules->hashed_end = hashes->address + hashes->page_count * PAGE_BYTES;
+    rules->totals.hashed_page_count += hashes->page_count;
+    return 0;
+}
+
 /* ---- from node to node ---- */
 
 static int take_streams(struct flyt_checkpoint_rules *rules, const flyt_checkpoint_streams *streams,
@@ -382,6 +399,14 @@ static int take_stopped(struct flyt_checkpoint_rules *rules, const flyt_checkpoi
     return 0;
 }
 
+static int take_counts(struct flyt_checkpoint_rules *rules, struct flyt_error *err)
+{
+    if (rules->totals.has_counts || !rules->totals.has_stopped)
+        return refuse(err, "what its program had is told twice, or before that it has stopped");
+    rules->totals.has_counts = true;
+    return 0;
+}
+
 uint64_t flyt_checkpoint_rules_pages(const struct flyt_checkpoint_rules *rules)
 {
     uint64_t page_count = rules->totals.elsewhere_page_count;
@@ -402,8 +427,8 @@ static int take_end(const struct flyt_checkpoint_rules *rules, const flyt_checkp
 static int check_order(const struct flyt_checkpoint_rules *rules, uint32_t type, const struct flyt_record_type *row,
                        uint64_t payload_bytes, struct flyt_error *err)
 {
-    bool may_have_payload =
-        type == FLYT_CHECKPOINT_MODULE_IMAGE || type == FLYT_CHECKPOINT_GLOBAL || type == FLYT_CHECKPOINT_PAGES;
+    bool may_have_payload = type == FLYT_CHECKPOINT_MODULE_IMAGE || type == FLYT_CHECKPOINT_GLOBAL ||
+                            type == FLYT_CHECKPOINT_PAGES || type == FLYT_CHECKPOINT_HASHES;
 
     if (rules->rank < row->after_min || rules->rank > row->after_max)
         return refuse(err, "it is not in order");
@@ -462,8 +487,14 @@ int flyt_checkpoint_rules_take(struct flyt_checkpoint_rules *rules, uint32_t typ
     case FLYT_CHECKPOINT_STOPPED:
         status = take_stopped(rules, &body->stopped, err);
         break;
+    case FLYT_CHECKPOINT_COUNTS:
+        status = take_counts(rules, err);
+        break;
     case FLYT_CHECKPOINT_HASH_KEY:
         status = take_hash_key(rules, err);
+        break;
+    case FLYT_CHECKPOINT_HASHES:
+        status = take_hashes(rules, &body->hashes, payload_bytes, err);
         break;
     case FLYT_CHECKPOINT_STREAMS:
         status = take_streams(rules, &body->streams, err);

@@ -30,11 +30,13 @@ struct flyt_checkpoint_totals {
     uint64_t page_payload_bytes;
     uint64_t elsewhere_page_count; /* whose contents came over other connections */
     bool has_hash_key;
-    bool has_streams; /* it was written for one reader, who answers */
+    uint64_t hashed_page_count; /* of which there are hashes alone */
+    bool has_streams;           /* it was written for one reader, who answers */
     uint32_t stream_count;
     flyt_checkpoint_sequence sequence;
     bool has_stopped; /* and errors until then: */
     uint64_t error_count;
+    bool has_counts; /* of what the program had */
 };
 
 /* A module image or a global that comes in parts. */
@@ -56,6 +58,7 @@ struct flyt_checkpoint_rules {
     uint64_t allocation_end;
     uint64_t object_next;  /* the least number that a new object may have */
     uint64_t batch_number; /* of the last pages that are elsewhere */
+    uint64_t hashed_end;   /* where the last pages end of which there are hashes alone */
     struct flyt_checkpoint_part part;
     void *module_images; /* their hashes (tsearch(3)) */
     struct flyt_page_map map;

@@ -78,7 +78,7 @@ static int put(struct flyt_checkpoint_writer *writer, uint32_t type, const void 
                uint32_t payload_bytes, struct flyt_error *err)
 {
     unsigned char *encoded = writer->head + FLYT_RECORD_HEAD_BYTES;
-    bool is_optional = type == FLYT_CHECKPOINT_HASH_KEY || type == FLYT_CHECKPOINT_STOPPED;
+    bool is_optional = type == FLYT_CHECKPOINT_HASH_KEY || type >= FLYT_CHECKPOINT_STOPPED;
     struct flyt_record_head head = {.type = type,
                                     .number = writer->rules.totals.record_count,
                                     .flags = is_optional ? FLYT_RECORD_OPTIONAL : 0,
@@ -179,6 +179,12 @@ int flyt_checkpoint_put_stopped(struct flyt_checkpoint_writer *writer, uint64_t 
     const flyt_checkpoint_stopped body = {error_count};
 
     return put(writer, FLYT_CHECKPOINT_STOPPED, &body, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_counts(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_counts *counts,
+                               struct flyt_error *err)
+{
+    return put(writer, FLYT_CHECKPOINT_COUNTS, counts, NULL, 0, err);
 }
 
 int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_error *err)
@@ -440,4 +446,21 @@ int flyt_checkpoint_put_alive(struct flyt_checkpoint_writer *writer, uint64_t id
     flyt_checkpoint_alive body = {.idle_ms = idle_ms};
 
     return put(writer, FLYT_CHECKPOINT_ALIVE, &body, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_hashes(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t page_count,
+                               const void *hashes, struct flyt_error *err)
+{
+    const char *at = hashes;
+    int status = 0;
+
+    while (page_count && !status) {
+        uint64_t count = page_count < FLYT_CHECKPOINT_HASHED_PAGES_MAX ? page_count : FLYT_CHECKPOINT_HASHED_PAGES_MAX;
+        flyt_checkpoint_hashes body = {.address = address, .page_count = (u_int)count};
+        status = put(writer, FLYT_CHECKPOINT_HASHES, &body, at, (uint32_t)count * FLYT_CHECKPOINT_PAGE_HASH_BYTES, err);
+        address += count * FLYT_CHECKPOINT_PAGE_BYTES;
+        at += count * FLYT_CHECKPOINT_PAGE_HASH_BYTES;
+        page_count -= count;
+    }
+    return status;
 }

@@ -2,8 +2,9 @@
  * Writes a checkpoint image to a descriptor: a file (file.h makes one that is there whole or not at all) or a socket.
  *
  * Order of calls: new; put_slot; then for each round put_round, extents, allocations, module images and objects,
- * globals, pages; at last put_sequence, put_stopped and put_end. A file has one round, a migration as many as it takes:
- * what comes later overrides. The rules (rules.h) are those of the reader: nothing is written that it would refuse.
+ * globals, pages; at last put_sequence, put_stopped, put_counts and put_end. A file has one round, a migration as many
+ * as it takes: what comes later overrides. The rules (rules.h) are those of the reader: nothing is written that it
+ * would refuse.
  *
  * Every put writes before it returns and blocks as the descriptor does; page contents go out by writev(2) without a
  * copy. The descriptor is blocking; it stays the caller's and is not closed. SIGPIPE and SIGXFSZ must be ignored, or a
@@ -43,7 +44,7 @@ struct flyt_checkpoint_writer *flyt_checkpoint_writer_free(struct flyt_checkpoin
 /* The slot's window is where this build has it (rpc/base/id.h). */
 int flyt_checkpoint_put_slot(struct flyt_checkpoint_writer *writer, unsigned slot, uint64_t memory_limit_bytes,
                              struct flyt_error *err);
-/* Beside the slots, once, where pages come with hashes (FLYT_CHECKPOINT_HASH_KEY_BYTES). */
+/* Beside the slots, once, where there are hashes (FLYT_CHECKPOINT_HASH_KEY_BYTES). */
 int flyt_checkpoint_put_hash_key(struct flyt_checkpoint_writer *writer, const void *key, struct flyt_error *err);
 int flyt_checkpoint_put_round(struct flyt_checkpoint_writer *writer, struct flyt_error *err);
 int flyt_checkpoint_put_extent(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t bytes,
@@ -70,6 +71,10 @@ int flyt_checkpoint_put_pages(struct flyt_checkpoint_writer *writer, uint64_t ad
 /* Pages without contents: FLYT_CHECKPOINT_ZERO, or FLYT_CHECKPOINT_PARENT, which undoes those of an earlier round. */
 int flyt_checkpoint_put_run(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t page_count,
                             flyt_checkpoint_encoding encoding, const void *hashes, struct flyt_error *err);
+/* Hashes of pages that the image has not (FLYT_CHECKPOINT_PAGE_HASH_BYTES of each), last in a round, by address; behind
+ * put_hash_key. */
+int flyt_checkpoint_put_hashes(struct flyt_checkpoint_writer *writer, uint64_t address, uint64_t page_count,
+                               const void *hashes, struct flyt_error *err);
 /*
  * From node to node, behind the slots and before the first round: how many further connections there are, and the key
  * of the hashes (FLYT_CHECKPOINT_HASH_KEY_BYTES). Then who reads answers (answer.h).
@@ -88,6 +93,9 @@ int flyt_checkpoint_put_sequence(struct flyt_checkpoint_writer *writer, const fl
                                  struct flyt_error *err);
 /* Behind put_sequence with three times the same number, where the program has stopped there; at most once. */
 int flyt_checkpoint_put_stopped(struct flyt_checkpoint_writer *writer, uint64_t error_count, struct flyt_error *err);
+/* Behind put_stopped; at most once. */
+int flyt_checkpoint_put_counts(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_counts *counts,
+                               struct flyt_error *err);
 int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_error *err);
 
 /* What was put so far. Lives as long as the writer. */
