@@ -30,6 +30,11 @@ static CUresult load_kernel(struct flyt_page_hasher *hasher)
     return result == CUDA_SUCCESS ? driver->cuLibraryEnumerateKernels(&hasher->cu_kernel, 1, library) : result;
 }
 
+static CUresult copy_keys(const struct flyt_page_hasher *hasher, CUstream cu_stream)
+{
+    return hasher->driver->cuMemcpyHtoDAsync(hasher->device_keys, hasher->keys, sizeof *hasher->keys, cu_stream);
+}
+
 CUresult flyt_page_hasher_init(struct flyt_page_hasher *hasher, const struct flyt_driver *driver,
                                const struct flyt_page_key *key, uint64_t device_memory, CUstream cu_stream)
 {
@@ -47,9 +52,13 @@ CUresult flyt_page_hasher_init(struct flyt_page_hasher *hasher, const struct fly
         return result;
     }
     result = load_kernel(hasher);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuMemcpyHtoDAsync(device_memory, hasher->keys, sizeof *hasher->keys, cu_stream);
-    return result;
+    return result == CUDA_SUCCESS ? copy_keys(hasher, cu_stream) : result;
+}
+
+CUresult flyt_page_hasher_set_key(struct flyt_page_hasher *hasher, const struct flyt_page_key *key, CUstream cu_stream)
+{
+    flyt_page_hash_prepare(key, hasher->keys);
+    return hasher->is_native ? CUDA_SUCCESS : copy_keys(hasher, cu_stream);
 }
 
 void flyt_page_hasher_fini(struct flyt_page_hasher *hasher)

@@ -230,18 +230,6 @@ int flyt_receiving_settle(struct flyt_receiving *receiving, struct flyt_error *e
     return status;
 }
 
-/* ---- what the threads share ---- */
-
-CUresult flyt_receiving_use(struct flyt_receiving *receiving, unsigned ordinal, CUstream *cu_stream)
-{
-    const struct flyt_driver *driver = receiving->session->driver;
-    const struct flyt_partition_context *partition = receiving->session->devices[ordinal].partitions;
-    CUresult result = driver->cuCtxSetCurrent(partition->cu_context);
-    if (result == CUDA_SUCCESS && !*cu_stream)
-        result = driver->cuGreenCtxStreamCreate(cu_stream, partition->cu_green, CU_STREAM_NON_BLOCKING, 0);
-    return result;
-}
-
 /* ---- beginning and end ---- */
 
 static const unsigned char *key_of(const struct flyt_server_link_receive *order, unsigned connection)

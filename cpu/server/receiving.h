@@ -26,7 +26,7 @@
 #include "cpu/image/layout.h"
 #include "cpu/image/packing.h"
 #include "cpu/server/load_memory.h"
-#include "cpu/server/page_hasher.h"
+#include "cpu/server/looker.h"
 #include "cpu/server/peer.h"
 #include "rpc/base/error.h"
 #include "rpc/transport/server_link.h"
@@ -76,17 +76,6 @@ struct flyt_receiving_stream {
     atomic_bool is_amid_frame; /* a part of one has been read that the image has not told, or whose rest is missing */
 };
 
-/* What compares on a device. */
-struct flyt_receiving_device {
-    bool is_made;
-    CUstream cu_stream;
-    CUmemGenericAllocationHandle memory;
-    bool has_memory;
-    CUdeviceptr address; /* where it is mapped; reserved for ever */
-    struct flyt_page_hasher hasher;
-    struct flyt_page_batch batch;
-};
-
 struct flyt_receiving {
     struct flyt_session *session;
     const struct flyt_load_memory *memory; /* of the image that is being loaded: where pages go */
@@ -110,7 +99,7 @@ struct flyt_receiving {
 
     pthread_t comparer;
     bool has_comparer;
-    struct flyt_receiving_device devices[FLYT_DEVICES_MAX]; /* the comparer's */
+    struct flyt_looker lookers[FLYT_DEVICES_MAX]; /* the comparer's, by ordinal */
 };
 
 /*
@@ -160,7 +149,5 @@ void flyt_receiving_free_batch(struct flyt_receiving *receiving, struct flyt_rec
 /* Ends the threads, and waits for them, where they run: nothing is put anywhere after that. err: code 0: it has ended
  * well; else why not, which counts if nothing has failed before. */
 void flyt_receiving_stop(struct flyt_receiving *receiving, const struct flyt_error *err);
-/* Makes the session's SMs of the device current, and a stream on them where there is none yet. */
-CUresult flyt_receiving_use(struct flyt_receiving *receiving, unsigned ordinal, CUstream *cu_stream);
 
 #endif

@@ -13,92 +13,20 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 
-enum { ALIGN = 256 };
-
-static uint64_t memory_bytes(void)
-{
-    uint64_t bytes = FLYT_PAGE_HASHER_BYTES + FLYT_PAGE_BATCH_BYTES(FLYT_CHECKPOINT_BATCH_PAGES_MAX);
-    return (bytes + FLYT_GRANULE_BYTES - 1) / FLYT_GRANULE_BYTES * FLYT_GRANULE_BYTES;
-}
-
-_Static_assert(FLYT_PAGE_HASHER_BYTES % ALIGN == 0, "a batch is behind it");
-
-/* Not charged to the VM: it goes before the session comes. */
-static CUresult make_memory(const struct flyt_driver *driver, CUdevice cu_device, struct flyt_receiving_device *device)
-{
-    const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cu_device};
-    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location};
-    const CUmemAccessDesc access = {.location = location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUresult result = driver->cuMemAddressReserve(&device->address, memory_bytes(), FLYT_GRANULE_BYTES, 0, 0);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuMemCreate(&device->memory, memory_bytes(), &properties, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = driver->cuMemMap(device->address, memory_bytes(), 0, device->memory, 0);
-    if (result == CUDA_SUCCESS) {
-        device->has_memory = true;
-        return driver->cuMemSetAccess(device->address, memory_bytes(), &access, 1);
-    }
-    driver->cuMemRelease(device->memory);
-    return result;
-}
-
-static CUresult make_device(struct flyt_receiving *receiving, unsigned ordinal)
-{
-    const struct flyt_driver *driver = receiving->session->driver;
-    struct flyt_receiving_device *device = &receiving->devices[ordinal];
-    device->is_made = true;
-    CUresult result = make_memory(driver, receiving->session->devices[ordinal].cu_device, device);
-    if (result == CUDA_SUCCESS)
-        result =
-            flyt_page_hasher_init(&device->hasher, driver, &receiving->hash_key, device->address, device->cu_stream);
-    if (result == CUDA_SUCCESS)
-        result = flyt_page_batch_init(&device->batch, &device->hasher, FLYT_CHECKPOINT_BATCH_PAGES_MAX,
-                                      device->address + FLYT_PAGE_HASHER_BYTES);
-    return result;
-}
-
-/* The key words go with the memory, which nobody gets as it is (scrub.h). */
-static void free_device(struct flyt_receiving *receiving, unsigned ordinal)
-{
-    const struct flyt_driver *driver = receiving->session->driver;
-    struct flyt_receiving_device *device = &receiving->devices[ordinal];
-    if (!device->cu_stream || flyt_receiving_use(receiving, ordinal, &device->cu_stream) != CUDA_SUCCESS)
-        return;
-    if (device->has_memory)
-        driver->cuMemsetD8Async(device->address, 0, FLYT_PAGE_HASHER_BYTES, device->cu_stream);
-    driver->cuStreamSynchronize(device->cu_stream);
-    flyt_page_batch_fini(&device->batch);
-    flyt_page_hasher_fini(&device->hasher);
-    if (device->has_memory) {
-        driver->cuMemUnmap(device->address, memory_bytes());
-        driver->cuMemRelease(device->memory);
-    }
-    driver->cuStreamDestroy(device->cu_stream);
-}
-
 /* Hashes the batch, which is about to be in its place. */
 static CUresult look(struct flyt_receiving *receiving, const struct flyt_receiving_batch *batch)
 {
-    const struct flyt_driver *driver = receiving->session->driver;
-    struct flyt_receiving_device *device = &receiving->devices[batch->ordinal];
-    CUresult result = flyt_receiving_use(receiving, batch->ordinal, &device->cu_stream);
-    if (result == CUDA_SUCCESS && !device->is_made)
-        result = make_device(receiving, batch->ordinal);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuStreamWaitEvent(device->cu_stream, batch->placed, CU_EVENT_WAIT_DEFAULT);
-    if (result == CUDA_SUCCESS)
-        result =
-            flyt_page_batch_look(&device->batch, batch->ranges, batch->range_count,
-                                 receiving->session->devices[batch->ordinal].partitions->sm_count, device->cu_stream);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuStreamSynchronize(device->cu_stream);
-    return result == CUDA_SUCCESS ? flyt_page_batch_finish(&device->batch) : result;
+    struct flyt_looker *looker = &receiving->lookers[batch->ordinal];
+    CUresult result = CUDA_SUCCESS;
+    if (!looker->is_made)
+        result = flyt_looker_open(looker, receiving->session, batch->ordinal, FLYT_CHECKPOINT_BATCH_PAGES_MAX,
+                                  &receiving->hash_key);
+    return result == CUDA_SUCCESS ? flyt_looker_look(looker, batch->ranges, batch->range_count, batch->placed) : result;
 }
 
 static int compare(struct flyt_receiving *receiving, const struct flyt_receiving_batch *batch, struct flyt_error *err)
 {
-    const struct flyt_page_batch *seen = &receiving->devices[batch->ordinal].batch;
+    const struct flyt_page_batch *seen = &receiving->lookers[batch->ordinal].batch;
     uint32_t wrong_count = 0;
     CUresult result = look(receiving, batch);
     if (result != CUDA_SUCCESS)
@@ -182,6 +110,6 @@ void *flyt_receiving_run_comparer(void *user)
         until.tv_sec += FLYT_PEER_ALIVE_MS / 1000;
     }
     for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++)
-        free_device(receiving, i);
+        flyt_looker_close(&receiving->lookers[i]);
     return NULL;
 }

@@ -201,7 +201,7 @@ static int put_frame(struct flyt_receiving_stream *stream, const struct flyt_fra
     if (status)
         return status;
     CUstream *cu_stream = &stream->cu_streams[batch->ordinal];
-    CUresult result = flyt_receiving_use(receiving, batch->ordinal, cu_stream);
+    CUresult result = flyt_looker_use(receiving->session, batch->ordinal, cu_stream);
     if (result == CUDA_SUCCESS)
         result = make_event(driver, buffer, batch->ordinal);
     if (result == CUDA_SUCCESS)
@@ -270,7 +270,7 @@ void *flyt_receiving_run_stream(void *user)
     struct flyt_receiving *receiving = stream->receiving;
     struct flyt_error err = {0};
     /* Page-locked memory belongs to a context. */
-    CUresult result = flyt_receiving_use(receiving, 0, &stream->cu_streams[0]);
+    CUresult result = flyt_looker_use(receiving->session, 0, &stream->cu_streams[0]);
     if (result != CUDA_SUCCESS)
         driver_failed(result, &err);
     else
