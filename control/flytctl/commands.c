@@ -349,17 +349,14 @@ const struct flyt_command flyt_commands[] = {
     {"migrate", "VM", 1, 1, migrate_options, flyt_run_migrate, false,
      "moves a VM's programs to another GPU, of their node or of another one, while they run",
      "Their memory is copied while they compute, what has changed meanwhile again, until little is left; then they are "
-     "stopped between two calls, the rest is copied, all is compared with what was sent of it, and they go on. Until "
-     "then anything that fails "
-     "leaves "
-     "them where they are, as if nothing had happened. Both GPUs are charged until it is over. Shows how far it is; "
+     "stopped between two calls, the rest is copied, what has arrived is compared with what is there, and they go on. "
+     "Until then anything that fails leaves them where they are, as if nothing had happened. Both GPUs are charged "
+     "until it is over. Shows how far it is; "
      "Ctrl-C ends the showing, not the migration. Ends with 0 when they run on the other GPU, with 1 and the reason "
      "where it was refused or has failed, with 6 where it goes on in the background. A VM with several GPUs moves "
      "with all of them. To another node, the two nodes' servers pass what the programs have over connections of their "
      "own (encrypted: see migration_encrypted, flyt-cluster-manager(8)); the VM's programs then connect to the other "
-     "node, "
-     "and "
-     "what had come there is checked against hashes of each page before. GPUs of the same compute capability are "
+     "node. GPUs of the same compute capability are "
      "preferred. Others can be targets, too: a server there that has no code of a module for its GPU says so, with the "
      "name of the module's first kernel, and the programs go on where they were."},
     {"checkpoint", "VM|SESSION", 1, 1, checkpoint_options, flyt_run_checkpoint, false,

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "cpu/image/writer.h"
 #include "cpu/server/copier.h"
 #include "cpu/server/sending.h"
 #include "cpu/server/session.h"
@@ -29,6 +30,7 @@ struct flyt_copying {
     struct flyt_copier copiers[FLYT_DEVICES_MAX]; /* by ordinal */
     unsigned count;
     struct flyt_writing *writing; /* NULL: to mirrors */
+    struct flyt_page_key key;     /* of mirrors' hashes, which are told to the server that has them */
     struct flyt_error err;        /* code 0: all is well so far */
     uint64_t begin_ns; /* when the next round is to begin, at the earliest; UINT64_MAX: when a mirror comes */
     unsigned round;    /* that had all extents */
@@ -118,6 +120,8 @@ static CUresult begin(struct flyt_session *session, const struct flyt_server_lin
     session->copying = copying;
     if (fd >= 0)
         status = open_writing(session, copying, move, fd, parent_fd, stream_fds, &key, err);
+    else
+        copying->key = key;
     copying->is_open = parent_fd < 0; /* else its key is not known yet */
     if (status == 0 && copying->is_open)
         status = open_copiers(session, copying, &key, err);
@@ -172,6 +176,13 @@ CUresult flyt_copying_begin_sending(struct flyt_session *session, const struct f
     return result;
 }
 
+static void free_copying(struct flyt_session *session)
+{
+    explicit_bzero(&session->copying->key, sizeof session->copying->key);
+    free(session->copying);
+    session->copying = NULL;
+}
+
 /* Frees what nothing on the GPU uses any more. Whether that was all. */
 static bool end(struct flyt_session *session)
 {
@@ -182,8 +193,7 @@ static bool end(struct flyt_session *session)
     if (!is_all)
         return false;
     flyt_writing_free(copying->writing);
-    free(copying);
-    session->copying = NULL;
+    free_copying(session);
     return true;
 }
 
@@ -202,10 +212,10 @@ void flyt_copying_fini(struct flyt_session *session)
     struct flyt_copying *copying = session->copying;
     for (unsigned i = 0; copying && i < copying->count; i++)
         flyt_copier_fini(&copying->copiers[i]);
-    if (copying)
-        flyt_writing_free(copying->writing);
-    free(copying);
-    session->copying = NULL;
+    if (!copying)
+        return;
+    flyt_writing_free(copying->writing);
+    free_copying(session);
 }
 
 /* Whether there is something to be copied still. */
@@ -587,4 +597,32 @@ uint64_t flyt_copying_pages_last(const struct flyt_session *session)
     for (unsigned i = 0; copying && copying->is_last && i < copying->count; i++)
         pages += copying->copiers[i].copied_pages;
     return pages ? pages - copying->finish_pages : 0;
+}
+
+/* ---- for the server that has the mirrors ---- */
+
+const struct flyt_page_key *flyt_copying_hash_key(const struct flyt_session *session)
+{
+    const struct flyt_copying *copying = session->copying;
+    return copying && !copying->is_ending && !copying->writing ? &copying->key : NULL;
+}
+
+int flyt_copying_put_hashes(const struct flyt_session *session, struct flyt_checkpoint_writer *writer,
+                            struct flyt_error *err)
+{
+    const struct flyt_copying *copying = session->copying;
+    int status = 0;
+    if (!copying || !copying->is_exact)
+        return flyt_error_set(err, -EINVAL, "hashes are wanted of what has not been copied");
+    for (unsigned i = 0; i < copying->count; i++) {
+        const struct flyt_page_table *table = &copying->copiers[i].table;
+        for (unsigned n = 0; n < table->extent_count && !status; n++) {
+            uint64_t address, pages_count;
+            const struct flyt_page_hash *hashes = flyt_page_table_hashes(table, n, &address, &pages_count);
+            if (!hashes)
+                return flyt_error_set(err, -EIO, "pages are still on their way though all were compared");
+            status = flyt_checkpoint_put_hashes(writer, address, pages_count, hashes, err);
+        }
+    }
+    return status;
 }

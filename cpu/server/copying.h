@@ -17,8 +17,10 @@
 #include <stdint.h>
 
 #include "rpc/base/error.h"
+#include "rpc/base/page_hash.h"
 #include "rpc/transport/server_link.h"
 
+struct flyt_checkpoint_writer;
 struct flyt_copying; /* session->copying; NULL: nothing is copied */
 struct flyt_device;
 struct flyt_extent;
@@ -99,6 +101,13 @@ const char *flyt_copying_sentence(const struct flyt_session *session);
 uint64_t flyt_copying_pages_kept(const struct flyt_session *session);
 /* Pages that were copied since flyt_copying_finish. */
 uint64_t flyt_copying_pages_last(const struct flyt_session *session);
+
+/* The key of the hashes of what mirrors have; NULL: nothing was copied to mirrors. Good until flyt_copying_end. */
+const struct flyt_page_key *flyt_copying_hash_key(const struct flyt_session *session);
+/* The result is 0, and there is a key: puts the hashes of all memory that the session has into the round that the
+ * writer is at. 0, or a negative errno with a sentence. */
+int flyt_copying_put_hashes(const struct flyt_session *session, struct flyt_checkpoint_writer *writer,
+                            struct flyt_error *err);
 
 /* Lets go of the mirrors, whose memory is the other server's, or of the image's descriptor, and frees everything, as
  * soon as nothing of it is on the GPU and no thread of it writes: until then flyt_copying_advance goes on with it. Also

@@ -69,8 +69,26 @@ int flyt_given_add(struct flyt_given *given, const struct flyt_server_link_exten
             return -EEXIST;
     if (make_room(given) != 0)
         return -ENOMEM;
-    given->extents[given->count++] = (struct flyt_given_extent){*extent, handle};
+    given->extents[given->count++] = (struct flyt_given_extent){.extent = *extent, .handle = handle};
     return 0;
+}
+
+CUresult flyt_given_place(struct flyt_given *given, struct flyt_session *session)
+{
+    struct flyt_given_extent *last = &given->extents[given->count - 1];
+    const struct flyt_server_link_extent *extent = &last->extent;
+    struct flyt_device *device = &session->devices[flyt_window_device(extent->address)];
+    session->current_device = NULL;
+    CUresult result = session->driver->cuCtxSetCurrent(device->cu_primary);
+    if (result == CUDA_SUCCESS)
+        result = session->driver->cuMemMap(extent->address, extent->bytes, 0, last->handle, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = flyt_memory_allow(device, extent->address, extent->bytes);
+    last->is_placed = result == CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        session->driver->cuMemUnmap(extent->address, extent->bytes);
+    return result;
 }
 
 void flyt_given_drop(struct flyt_given *given, const struct flyt_driver *driver, uint64_t extent_id)
@@ -80,6 +98,8 @@ void flyt_given_drop(struct flyt_given *given, const struct flyt_driver *driver,
         i++;
     if (i == given->count)
         return;
+    if (given->extents[i].is_placed)
+        driver->cuMemUnmap(given->extents[i].extent.address, given->extents[i].extent.bytes);
     driver->cuMemRelease(given->extents[i].handle);
     given->extents[i] = given->extents[--given->count];
 }
@@ -102,7 +122,7 @@ void flyt_given_take(struct flyt_given *given, const struct flyt_driver *driver,
     }
     flyt_close(fd);
     if (status == 0)
-        given->extents[given->count++] = (struct flyt_given_extent){*extent, handle};
+        given->extents[given->count++] = (struct flyt_given_extent){.extent = *extent, .handle = handle};
     else if (!given->err.code)
         given->err = err;
 }
@@ -118,7 +138,8 @@ static int map_one(struct flyt_session *session, const struct flyt_server_link_s
     unsigned ordinal = granted->slots[extent->slot].device_index;
     if (flyt_window_device(extent->address) != (int)ordinal)
         return flyt_error_set(err, -EPROTO, "memory was given outside of its device's window, extent_id=%llu", id);
-    CUresult result = flyt_memory_adopt(&session->devices[ordinal], id, extent->address, extent->bytes, given->handle);
+    CUresult result = flyt_memory_adopt(&session->devices[ordinal], id, extent->address, extent->bytes, given->handle,
+                                        given->is_placed);
     if (result == CUDA_ERROR_INVALID_VALUE)
         return flyt_error_set(err, -EPROTO,
                               "memory was given where other memory is, or not as large as it is, "

@@ -24,6 +24,7 @@ struct flyt_session;
 struct flyt_given_extent {
     struct flyt_server_link_extent extent;
     CUmemGenericAllocationHandle handle;
+    bool is_placed; /* it is mapped where it will be */
 };
 
 /* All zero: nothing was given, the session is a new one. */
@@ -44,6 +45,9 @@ int flyt_given_check(const struct flyt_given *given, const struct flyt_server_li
 /* An extent was made here, whose handle is the list's now. 0; -EEXIST: there is one of its id; -ENOMEM. */
 int flyt_given_add(struct flyt_given *given, const struct flyt_server_link_extent *extent,
                    CUmemGenericAllocationHandle handle);
+/* Maps the extent, which was added last, where it will be, and lets its device access it: what is copied there can be
+ * looked at, and its mapping needs no time when the session comes. The driver's error; it is as it was then. */
+CUresult flyt_given_place(struct flyt_given *given, struct flyt_session *session);
 /* Lets go of an extent that was given or made. Nothing where there is none of this id. */
 void flyt_given_drop(struct flyt_given *given, const struct flyt_driver *driver, uint64_t extent_id);
 /* GIVE came; fd (-1: none) is closed. */

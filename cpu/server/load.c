@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include "cpu/image/reader.h"
+#include "cpu/server/arrived.h"
 #include "cpu/server/image_name.h"
 #include "cpu/server/load_memory.h"
 #include "cpu/server/receiving.h"
 #include "cpu/server/session.h"
 #include "cpu/server/state.h"
+#include "rpc/base/fault_point.h"
 
 enum { EVENTS_FIRST = 64, MODULES_FIRST = 16 };
 
@@ -24,9 +26,11 @@ struct module {
 
 struct load {
     struct flyt_session *session;
+    struct flyt_given *given;
     struct flyt_error *err;
     struct flyt_checkpoint_reader *reader;
     unsigned char *piece; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
+    unsigned char *check; /* likewise; NULL: there was no variable yet */
     struct flyt_state_event *events;
     size_t event_count, event_room;
     /* The variable whose pieces come. */
@@ -259,24 +263,55 @@ static int find_variable(struct load *self, const flyt_checkpoint_global *global
     return 0;
 }
 
+/* Writes the piece, and reads what is there then. */
+static CUresult write_variable(const struct load *self, CUdeviceptr address, uint64_t bytes)
+{
+    const struct flyt_driver *driver = self->session->driver;
+    CUresult result = driver->cuMemcpyHtoDAsync(address, self->piece, bytes, NULL);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemcpyDtoHAsync(self->check, address, bytes, NULL);
+    CUresult waited = driver->cuStreamSynchronize(NULL);
+    return result == CUDA_SUCCESS ? waited : result;
+}
+
 static int take_global(struct load *self, const struct flyt_checkpoint_record *record)
 {
     const flyt_checkpoint_global *global = &record->body->global;
-    const struct flyt_driver *driver = self->session->driver;
     int status = enter(self, global);
     if (!status && !global->offset_bytes)
         status = find_variable(self, global);
     if (status || !record->place_bytes)
         return status;
-    status = flyt_checkpoint_place(self->reader, self->piece, self->err);
+    if (!self->check)
+        self->check = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
+    status = self->check ? flyt_checkpoint_place(self->reader, self->piece, self->err) : no_memory(self);
     if (status)
         return status;
-    CUresult result =
-        driver->cuMemcpyHtoDAsync(self->address + global->offset_bytes, self->piece, record->place_bytes, NULL);
-    CUresult waited = driver->cuStreamSynchronize(NULL);
-    if (result == CUDA_SUCCESS)
-        result = waited;
-    return result == CUDA_SUCCESS ? 0 : driver_failed(self, global->symbol, result);
+    CUresult result = write_variable(self, self->address + global->offset_bytes, record->place_bytes);
+    if (result == CUDA_SUCCESS && flyt_fault_point("prepare.variable") == FLYT_FAULT_ERROR)
+        self->check[0] ^= 1;
+    if (result != CUDA_SUCCESS)
+        return driver_failed(self, global->symbol, result);
+    return memcmp(self->check, self->piece, record->place_bytes) == 0
+               ? 0
+               : flyt_error_set(self->err, -EIO, "what arrived differs: the variable %s is not what was written",
+                                global->symbol);
+}
+
+/* ---- memory that is here already ---- */
+
+_Static_assert(sizeof(struct flyt_page_hash) == FLYT_CHECKPOINT_PAGE_HASH_BYTES, "hashes come as they are");
+_Static_assert(sizeof(struct flyt_page_key) == FLYT_CHECKPOINT_HASH_KEY_BYTES, "so does their key");
+
+static int take_hashes(struct load *self, const struct flyt_checkpoint_record *record)
+{
+    const flyt_checkpoint_hashes *hashes = &record->body->hashes;
+    if (self->memory.is_begun || self->receiving)
+        return flyt_error_set(self->err, -EBADMSG, "%s has memory, and tells of other memory", image_name);
+    int status = flyt_checkpoint_place(self->reader, self->piece, self->err);
+    return status ? status
+                  : flyt_arrived_compare(self->session, self->given, hashes->address, hashes->page_count,
+                                         (const struct flyt_page_hash *)self->piece, self->err);
 }
 
 /* ---- the image ---- */
@@ -328,8 +363,11 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
                                : flyt_error_set(self->err, -ENOTSUP, "%s is not all in one place", image_name);
     case FLYT_CHECKPOINT_ELSEWHERE: /* its connections were told, so that it is received */
         return flyt_receiving_expect(self->receiving, &record->body->elsewhere, self->err);
-    case FLYT_CHECKPOINT_SLOT:
     case FLYT_CHECKPOINT_HASH_KEY:
+        return flyt_arrived_begin(self->session, record->body->hash_key.key, self->err);
+    case FLYT_CHECKPOINT_HASHES:
+        return take_hashes(self, record);
+    case FLYT_CHECKPOINT_SLOT:
     case FLYT_CHECKPOINT_ALIVE:
     case FLYT_CHECKPOINT_ALLOCATIONS: /* the program brings them itself; that they are in extents was checked */
         return 0;
@@ -425,6 +463,8 @@ static int load_all(struct load *self, int fd, bool is_file)
         status = read_all(self, fd, is_file, false);
     if (!status)
         status = flyt_load_memory_settle(&self->memory, self->err);
+    if (!status)
+        status = flyt_arrived_end(self->session, self->given, self->err);
     return status ? status : settle_events(self);
 }
 
@@ -435,12 +475,13 @@ static void end_load(struct load *self, bool keeps_extents)
     free(self->modules);
     free(self->image);
     free(self->piece);
+    free(self->check);
 }
 
 int flyt_load_state(struct flyt_session *session, struct flyt_given *given, int fd, uint64_t *ret_sequence,
                     struct flyt_error *err)
 {
-    struct load self = {.session = session, .err = err, .memory = {.session = session, .given = given}};
+    struct load self = {.session = session, .given = given, .err = err, .memory = {.session = session, .given = given}};
     struct stat file;
     int status = load_all(&self, fd, fstat(fd, &file) == 0 && S_ISREG(file.st_mode));
     end_load(&self, !status);
@@ -453,6 +494,7 @@ int flyt_load_stream(struct flyt_session *session, struct flyt_given *given, str
                      const struct flyt_load_teller *teller, struct flyt_error *err)
 {
     struct load self = {.session = session,
+                        .given = given,
                         .err = err,
                         .receiving = receiving,
                         .memory = {.session = session, .given = given, .teller = teller}};

@@ -23,7 +23,8 @@ struct flyt_session;
  * on; where it fails they are gone again. 0 and *ret_sequence: the call behind which the session goes on; or a negative
  * errno with a sentence: -EXDEV: a variable whose address the program may have is elsewhere, or is another one;
  * -ENODATA, -EBADMSG: it is cut off or damaged; -ENOTSUP: it has what this server cannot make; -ENOENT: a library was
- * not loaded; -ENOMEM; -EIO: the driver's error. The session cannot go on here then.
+ * not loaded; -ENOMEM; -EIO: the driver's error, or what has arrived, memory or a variable, is not what was sent. The
+ * session cannot go on here then.
  */
 int flyt_load_state(struct flyt_session *session, struct flyt_given *given, int fd, uint64_t *ret_sequence,
                     struct flyt_error *err);

@@ -101,12 +101,12 @@ CUresult flyt_memory_allow(struct flyt_device *device, uint64_t address, uint64_
 /*
  * Maps physical memory, imported into this process, at the address where it was, which is in the device's window and,
  * like bytes, in whole granules. Its contents stay, and it is charged and known to the node manager already, under
- * extent_id. Nobody may access it before flyt_memory_allow_adopted. CUDA_SUCCESS: the handle is the device's;
+ * extent_id. is_mapped: it is there already. Nobody may access it before flyt_memory_allow_adopted. CUDA_SUCCESS: the handle is the device's;
  * CUDA_ERROR_INVALID_VALUE: another extent is there; CUDA_ERROR_OUT_OF_MEMORY: more than FLYT_EXTENTS_MAX, or no host
  * memory; or the driver's error.
  */
 CUresult flyt_memory_adopt(struct flyt_device *device, uint64_t extent_id, uint64_t address, uint64_t bytes,
-                           CUmemGenericAllocationHandle handle);
+                           CUmemGenericAllocationHandle handle, bool is_mapped);
 /* All of the device's extents have been adopted: lets it access them, those that lie side by side in one step, because
  * there may be thousands. The driver's error. */
 CUresult flyt_memory_allow_adopted(struct flyt_device *device);

@@ -40,7 +40,7 @@ static void enter(struct flyt_memory *memory, struct flyt_extent *extent)
 }
 
 CUresult flyt_memory_adopt(struct flyt_device *device, uint64_t extent_id, uint64_t address, uint64_t bytes,
-                           CUmemGenericAllocationHandle handle)
+                           CUmemGenericAllocationHandle handle, bool is_mapped)
 {
     struct flyt_memory *memory = &device->memory;
     if (!memory->given)
@@ -54,7 +54,7 @@ CUresult flyt_memory_adopt(struct flyt_device *device, uint64_t extent_id, uint6
     *extent = (struct flyt_extent){.address = address, .bytes = bytes, .handle = handle, .extent_id = extent_id};
     int status = flyt_allocator_take_at(&memory->addresses, address, bytes);
     CUresult result = CUDA_SUCCESS;
-    if (status == 0)
+    if (status == 0 && !is_mapped)
         result = device->session->driver->cuMemMap(address, bytes, 0, handle, 0);
     if (status == 0 && result == CUDA_SUCCESS) {
         enter(memory, extent);

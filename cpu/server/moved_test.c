@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -302,6 +303,124 @@ static void memory_is_copied_while_it_is_written(void **state)
     finish(self);
 }
 
+static void flip_bit(int fd, uint64_t at)
+{
+    unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(at / 4096 * 4096));
+    assert_true(page != MAP_FAILED);
+    page[at % 4096] ^= 0x10;
+    munmap(page, 4096);
+}
+
+/* The extent that has the address, by its place. */
+static unsigned extent_at(const struct fake_server *server, uint64_t address)
+{
+    for (unsigned i = 0; i < server->extent_count; i++)
+        if (address - server->extents[i].address < server->extents[i].bytes)
+            return i;
+    fail_msg("no extent has the address");
+    return 0;
+}
+
+/* The second server has told why not: the program goes on, as it was, and writes something more. */
+static void go_on_where_it_was(struct fixture *self, uint64_t move_id, const char *words)
+{
+    struct fake_wire *wire = &self->node.wire;
+    if (!strstr(self->node.second->prepared_sentence, words))
+        fail_msg("'%s', not '%s'", self->node.second->prepared_sentence, words);
+    fake_node_go_on(&self->node, move_id);
+    fake_server_kill(self->node.second);
+    for (; self->mirror_count; self->mirror_count--)
+        close(self->mirror_fds[self->mirror_count - 1]);
+    fake_work_check_ends(&self->work);
+    fake_program_fill(wire, self->work.ranges[0].address, 500, (int)(move_id & 0x7f));
+    assert_int_equal(fake_program_word_at(wire, self->work.ranges[0].address + 496),
+                     0x01010101 * (uint32_t)(move_id & 0x7f));
+}
+
+static void begin_with_all_memory(struct fixture *self)
+{
+    begin(self);
+    fake_work_allocate(&self->work, 2, 8 * MIB);
+    fake_server_wait(self->node.first, &self->node.first->extents_told, RANGES);
+}
+
+static void copy_and_stop(struct fixture *self, uint64_t move_id)
+{
+    self->is_mirrored = true;
+    begin_move(self, move_id);
+    fake_node_stop(&self->node, move_id);
+}
+
+/* One bit of what was copied, of what was copied long ago, or of what the program has never written, is another one
+ * when it has arrived. */
+static void memory_that_arrives_damaged(void **state)
+{
+    struct fixture *self = *state;
+    begin_with_all_memory(self);
+    uint64_t move_id = 90;
+    for (unsigned i = 0; i < 4; i++, move_id++) {
+        copy_and_stop(self, move_id);
+        const struct fake_server *from = self->node.first;
+        unsigned place = extent_at(from, self->work.ranges[i % 2].address);
+        uint64_t at = self->work.ranges[i % 2].address - from->extents[place].address;
+        if (i >= 2) /* the last byte of an extent: of one that is nearly empty, too */
+            at = from->extents[place].bytes - 1;
+        flip_bit(self->mirror_fds[place], at);
+        assert_int_equal(send_state(self, move_id), -EIO);
+        go_on_where_it_was(self, move_id, " 1 are not what was copied");
+    }
+    copy_and_stop(self, move_id);
+    assert_int_equal(send_state(self, move_id), 0);
+    leave(self, move_id);
+    come_back(self);
+    fake_work_check_ends(&self->work);
+    assert_int_equal(fake_program_word_at(&self->node.wire, self->work.ranges[0].address),
+                     0x01010101 * (uint32_t)((move_id - 1) & 0x7f));
+    finish(self);
+}
+
+static void what_arrives_differs_where_a_test_wants_it(void **state)
+{
+    struct fixture *self = *state;
+    begin_with_all_memory(self);
+    setenv("FLYT_FAULT", "prepare.arrived:error", 1);
+    copy_and_stop(self, 95);
+    assert_int_equal(send_state(self, 95), -EIO);
+    go_on_where_it_was(self, 95, "what arrived differs");
+    setenv("FLYT_FAULT", "prepare.variable:error:3", 1);
+    copy_and_stop(self, 96);
+    assert_int_equal(send_state(self, 96), -EIO);
+    go_on_where_it_was(self, 96, "what arrived differs: the variable");
+    unsetenv("FLYT_FAULT");
+    copy_and_stop(self, 97);
+    assert_int_equal(send_state(self, 97), 0);
+    leave(self, 97);
+    come_back(self);
+    fake_work_check_ends(&self->work);
+    finish(self);
+}
+
+/* It stopped, went on where it was, and stops again: the same server compares again. */
+static void what_has_arrived_is_compared_again(void **state)
+{
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->node.wire;
+    begin_with_all_memory(self);
+    copy_and_stop(self, 98);
+    assert_int_equal(send_state(self, 98), 0);
+    const int old_fd = dup(self->node.first->state_fd);
+    assert_true(old_fd >= 0);
+    /* What was there then is not what is there now. */
+    flip_bit(self->mirror_fds[0], 5);
+    unsigned before = self->node.second->prepared_count;
+    fake_server_post_state(self->node.second, 98, old_fd);
+    assert_int_equal(fake_server_await_state(self->node.second, 98, before + 1), -EIO);
+    close(old_fd);
+    go_on_where_it_was(self, 98, "what arrived differs");
+    fake_program_launch(wire, 1, 0, 7);
+    finish(self);
+}
+
 /* It had named it before it moved; where it is to go next the variable would be elsewhere. */
 static void an_address_that_is_remembered(void **state)
 {
@@ -343,6 +462,9 @@ int main(void)
         TEST(a_program_notices_nothing),
         TEST(a_move_that_is_called_off_and_made_again),
         TEST(memory_is_copied_while_it_is_written),
+        TEST(memory_that_arrives_damaged),
+        TEST(what_arrives_differs_where_a_test_wants_it),
+        TEST(what_has_arrived_is_compared_again),
         TEST(an_address_that_is_remembered),
     };
     return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);

@@ -130,6 +130,17 @@ int flyt_page_table_remove(struct flyt_page_table *table, uint64_t address)
     return 0;
 }
 
+const struct flyt_page_hash *flyt_page_table_hashes(const struct flyt_page_table *table, unsigned n,
+                                                    uint64_t *ret_address, uint64_t *ret_pages_count)
+{
+    if (table->unsent_count || table->sending_count)
+        return NULL;
+    const struct flyt_page_extent *extent = &table->extents[n];
+    *ret_address = extent->address;
+    *ret_pages_count = extent->pages_count;
+    return extent->hashes;
+}
+
 int flyt_page_table_inherit(struct flyt_page_table *table, uint64_t address, const struct flyt_page_hash *hash)
 {
     struct flyt_page_extent *extent = find(table, address);

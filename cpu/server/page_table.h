@@ -87,6 +87,14 @@ int flyt_page_table_inherit(struct flyt_page_table *table, uint64_t address, con
 bool flyt_page_table_has(const struct flyt_page_table *table, uint64_t address);
 
 /*
+ * Extent n of the table, by address, below extent_count: where it begins, how many pages it has, and the hash of what
+ * was sent of each, which is good until something of the table changes. NULL, and nothing is told, while anything of
+ * the table was not sent, or is on its way.
+ */
+const struct flyt_page_hash *flyt_page_table_hashes(const struct flyt_page_table *table, unsigned n,
+                                                    uint64_t *ret_address, uint64_t *ret_pages_count);
+
+/*
  * What to look at next: ranges from *cursor on (0 to begin with), at most ranges_max (1 or more) of them with
  * pages_max (1 or more) pages in all. *cursor becomes where to go on. Their number; 0: the end.
  */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/server/arrived.h"
 #include "cpu/server/grant.h"
 #include "cpu/server/jit.h"
 #include "cpu/server/load.h"
@@ -116,14 +117,14 @@ static int export_extent(const struct flyt_session *session, CUmemGenericAllocat
     return result == CUDA_SUCCESS ? 0 : -EIO;
 }
 
-static int make_extent(const struct flyt_session *session, struct flyt_given *given,
+static int make_extent(struct flyt_session *session, struct flyt_given *given,
                        const struct flyt_server_link_extent *extent, int *ret_fd)
 {
     CUmemGenericAllocationHandle handle;
     int status = flyt_prepare_make(session, given, extent, &handle);
     if (status)
         return status;
-    status = export_extent(session, handle, ret_fd);
+    status = flyt_given_place(given, session) == CUDA_SUCCESS ? export_extent(session, handle, ret_fd) : -EIO;
     if (status)
         flyt_given_drop(given, session->driver, extent->extent_id);
     return status;
@@ -164,6 +165,20 @@ static int tell_all_made(const struct flyt_session *session, const struct flyt_g
             status = tell_made(message, link_fd, &made, fd);
     }
     return status;
+}
+
+/* What hashes comes behind the libraries that there are by now, as it does where the program runs: so that these come
+ * to lie where they did. */
+bool flyt_prepare_has_more(const struct flyt_session *session, const struct flyt_given *given)
+{
+    const struct flyt_prepare *self = &session->prepare;
+    return self->is_begun && !self->has_state && !given->is_resume && !given->err.code &&
+           flyt_arrived_wants_lookers(session, given);
+}
+
+void flyt_prepare_ahead(struct flyt_session *session, const struct flyt_given *given)
+{
+    flyt_arrived_make_lookers(session, given);
 }
 
 /* ---- libraries ---- */
@@ -337,7 +352,9 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
         return status;
     session->prepare.has_state = !err.code;
     session->prepare.sequence = sequence;
-    return answer(given, message, link_fd, move_id, &session->prepare, &err);
+    status = answer(given, message, link_fd, move_id, &session->prepare, &err);
+    flyt_arrived_free(session); /* a program stands still until the answer is there */
+    return status;
 }
 
 /* ---- RECEIVE ---- */
@@ -512,5 +529,6 @@ void flyt_prepare_fini(struct flyt_session *session)
     while (session->prepare.first)
         drop(session, &session->prepare.first);
     free(session->prepare.events);
+    free(session->prepare.arrived); /* nothing was made for it that is not gone, or goes with the process */
     session->prepare = (struct flyt_prepare){0};
 }

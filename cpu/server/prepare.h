@@ -21,6 +21,7 @@
 #include "rpc/base/error.h"
 #include "rpc/transport/server_link.h"
 
+struct flyt_arrived;
 struct flyt_library;
 struct flyt_prepared_library;
 struct flyt_session;
@@ -39,10 +40,15 @@ struct flyt_prepare {
     unsigned library_count;
     struct flyt_state_event *events; /* by id */
     size_t event_count;
+    struct flyt_arrived *arrived; /* what compares memory that was copied here; NULL: nothing yet */
 };
 
 /* Whether the message is one for flyt_prepare_take. */
 bool flyt_prepare_takes(uint32_t kind);
+/* No message has come for a while: makes ahead what STATE would wait for. */
+void flyt_prepare_ahead(struct flyt_session *session, const struct flyt_given *given);
+/* Whether there is something to be made so. */
+bool flyt_prepare_has_more(const struct flyt_session *session, const struct flyt_given *given);
 /*
  * Carries out PREPARE, MAKE, UNMAKE, LIBRARY, STATE or RECEIVE and answers over the link where an answer is due;
  * *message is written to. fds: the descriptors that came with it, fd_count of them, which are closed. 0 or a negative

@@ -19,6 +19,7 @@
 #include "cpu/server/state.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/id.h"
+#include "rpc/base/page_hash.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20, RANGES = 2, SEQUENCE = 70000, BIG_BYTES = 5 * MIB, MOVE_ID = 9 };
 
@@ -155,7 +156,8 @@ static void make_all(struct fixture *self)
 static unsigned char big[BIG_BYTES];
 static const uint32_t factors[4] = {10, 20, 30, 40}, counters[2] = {1234, 777};
 
-static struct flyt_checkpoint_writer *begin_image(int *ret_fd)
+/* key: of hashes; NULL: there are none. */
+static struct flyt_checkpoint_writer *begin_image_with(const struct flyt_page_key *key, int *ret_fd)
 {
     struct flyt_checkpoint_writer *writer;
     struct flyt_error err;
@@ -163,13 +165,21 @@ static struct flyt_checkpoint_writer *begin_image(int *ret_fd)
                                  .program_name = (char *)"",
                                  .vm = (char *)"",
                                  .gpu_type = (char *)"",
+                                 .page_hash = key ? FLYT_PAGE_HASH_VERSION : 0,
                                  .id = "0123456789abcde"};
     *ret_fd = memfd_create("prepare_test", MFD_CLOEXEC);
     assert_true(*ret_fd >= 0);
     assert_int_equal(flyt_checkpoint_writer_new(*ret_fd, "image", &head, FLYT_CHECKPOINT_PACK_NOT, &writer, &err), 0);
     assert_int_equal(flyt_checkpoint_put_slot(writer, 0, 0, &err), 0);
+    if (key)
+        assert_int_equal(flyt_checkpoint_put_hash_key(writer, key, &err), 0);
     assert_int_equal(flyt_checkpoint_put_round(writer, &err), 0);
     return writer;
+}
+
+static struct flyt_checkpoint_writer *begin_image(int *ret_fd)
+{
+    return begin_image_with(NULL, ret_fd);
 }
 
 static void put_event(struct flyt_checkpoint_writer *writer, uint64_t number, unsigned id, bool has_time,
@@ -249,6 +259,32 @@ static void expect_state(struct fake_server *server, int fd, int want, const cha
     if (server->prepared.outcome != want || (words && !strstr(server->prepared_sentence, words)))
         fail_msg("%d '%s', not %d '%s'", server->prepared.outcome, server->prepared_sentence, want, words);
     assert_true(server->prepared.sequence == (want ? 0 : SEQUENCE));
+}
+
+/* ---- hashes ---- */
+
+static int compare_addresses(const void *left, const void *right)
+{
+    uint64_t a = ((const struct fake_extent *)left)->address, b = ((const struct fake_extent *)right)->address;
+    return a < b ? -1 : a > b;
+}
+
+/* Which page of an extent is told with another hash than it has; -1: none. */
+static void put_hashes_of(struct flyt_checkpoint_writer *writer, const struct flyt_page_hash_keys *keys,
+                          const struct fake_extent *held, int64_t wrong)
+{
+    const uint64_t pages_count = held->bytes / FLYT_PAGE_BYTES;
+    struct flyt_page_hash *hashes = calloc(pages_count, sizeof *hashes);
+    const unsigned char *memory = mmap(NULL, held->bytes, PROT_READ, MAP_SHARED, held->fd, 0);
+    struct flyt_error err;
+    assert_true(hashes && memory != MAP_FAILED);
+    for (uint64_t page = 0; page < pages_count; page++)
+        flyt_page_hash(keys, memory + page * FLYT_PAGE_BYTES, &hashes[page], NULL);
+    if (wrong >= 0)
+        hashes[(uint64_t)wrong % pages_count].words[wrong & 1] ^= 1;
+    assert_int_equal(flyt_checkpoint_put_hashes(writer, held->address, pages_count, hashes, &err), 0);
+    munmap((void *)memory, held->bytes);
+    free(hashes);
 }
 
 /* ---- going on ---- */
@@ -460,6 +496,58 @@ static void the_state_comes_again(void **state)
     fake_program_elapsed(&self->node.wire, 1, 4, CUDA_ERROR_INVALID_HANDLE); /* of the last state alone */
     fake_node_finish(&self->node, self->node.second);
     fake_server_forget(self->node.first);
+}
+
+/* What is in memory that was made here is what the image says, to the bit and to the page. */
+static void hashes_tell_what_is_to_be_in_memory(void **state)
+{
+    enum { RIGHT, WRONG_FIRST, WRONG_LAST, ONE_TOO_FEW, ONE_TOO_MANY, CASES };
+    static const struct {
+        int want;
+        const char *words;
+    } cases[CASES] = {
+        [RIGHT] = {0, NULL},
+        [WRONG_FIRST] = {-EIO, "1 are not what was copied"},
+        [WRONG_LAST] = {-EIO, "1 are not what was copied"},
+        [ONE_TOO_FEW] = {-EIO, "pages of memory are here"},
+        [ONE_TOO_MANY] = {-EBADMSG, "memory that was not made here"},
+    };
+    const struct flyt_page_key key = {"fedcba987654321"};
+    struct flyt_page_hash_keys *keys = calloc(1, sizeof *keys);
+    struct fixture *self = *state;
+    begin(self);
+    assert_non_null(keys);
+    flyt_page_hash_prepare(&key, keys);
+    struct fake_server *first = self->node.first;
+    const unsigned count = first->extent_count;
+    assert_true(count >= 2);
+    qsort(first->extents, count, sizeof first->extents[0], compare_addresses);
+    for (unsigned i = 0; i < CASES; i++) {
+        int fd;
+        prepare(self);
+        make_all(self);
+        struct flyt_checkpoint_writer *writer = begin_image_with(&key, &fd);
+        for (unsigned n = 0; n < count - (i == ONE_TOO_FEW); n++)
+            put_hashes_of(writer, keys, &first->extents[n],
+                          i == WRONG_FIRST && !n              ? 0
+                          : i == WRONG_LAST && n == count - 1 ? INT32_MAX
+                                                              : -1);
+        if (i == ONE_TOO_MANY) {
+            const struct flyt_page_hash hash = {0};
+            struct flyt_error err;
+            const struct fake_extent *last = &first->extents[count - 1];
+            assert_int_equal(flyt_checkpoint_put_hashes(writer, last->address + last->bytes, 1, &hash, &err), 0);
+        }
+        end_image(writer);
+        expect_state(self->node.second, fd, cases[i].want, cases[i].words);
+        if (cases[i].want)
+            expect_refusal(self, cases[i].words);
+        else
+            fake_server_kill(self->node.second);
+    }
+    free(keys);
+    fake_server_kill(first);
+    fake_server_forget(first);
 }
 
 static void variables_that_come_to_be_elsewhere(void **state)
@@ -856,6 +944,7 @@ int main(void)
         TEST(a_session_goes_on_in_memory_that_was_given),
         TEST(a_session_goes_on_from_an_image_with_its_memory),
         TEST(the_state_comes_again),
+        TEST(hashes_tell_what_is_to_be_in_memory),
         TEST(variables_that_come_to_be_elsewhere),
         TEST(images_that_are_damaged),
         TEST(images_that_cannot_be_made),

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cpu/image/writer.h"
+#include "cpu/server/copying.h"
 #include "cpu/server/event.h"
 #include "cpu/server/module.h"
 #include "cpu/server/scan.h"
@@ -503,13 +504,17 @@ int flyt_save_head(struct flyt_session *session, struct flyt_save_head *ret_head
 static int begin_image(struct save *self, int fd)
 {
     struct flyt_session *session = self->session;
+    const struct flyt_page_key *key = flyt_copying_hash_key(session);
     struct flyt_save_head head;
     int status = flyt_save_head(session, &head, self->err);
+    head.head.page_hash = key ? FLYT_PAGE_HASH_VERSION : 0;
     if (!status)
         status = flyt_checkpoint_writer_new(fd, "the session's state", &head.head, FLYT_CHECKPOINT_PACK_NOT,
                                             &self->writer, self->err);
     for (unsigned i = 0; i < session->device_count && !status; i++)
         status = flyt_checkpoint_put_slot(self->writer, i, 0, self->err);
+    if (!status && key)
+        status = flyt_checkpoint_put_hash_key(self->writer, key, self->err);
     return status ? status : flyt_checkpoint_put_round(self->writer, self->err);
 }
 
@@ -521,6 +526,8 @@ static int write_image(struct save *self, int fd, uint64_t sequence)
         status = put_event(self, i + 1, &self->events[i]);
     for (uint32_t i = 0; i < self->variable_count && !status; i++)
         status = put_variable(self, &self->variables[i], &self->places[i]);
+    if (!status && flyt_copying_hash_key(self->session))
+        status = flyt_copying_put_hashes(self->session, self->writer, self->err);
     if (!status)
         status = flyt_checkpoint_put_sequence(self->writer, &numbers, self->err);
     if (!status)

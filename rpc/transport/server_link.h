@@ -168,7 +168,8 @@ enum flyt_server_link_kind {
     FLYT_SERVER_LINK_MAKE = 38,
     FLYT_SERVER_LINK_UNMAKE = 39,
     /* The descriptor of STOPPED, or a stream with an image: everything in it is made. `stop` (its move_id). Answered by
-     * PREPARED: what is there is what was there, addresses of variables included. Then comes SESSION. */
+     * PREPARED: what is there is what was there, addresses of variables included, and what was copied to memory that
+     * MAKE has made is compared with the image's hashes of it. Then comes SESSION. */
     FLYT_SERVER_LINK_STATE = 40,
 
     /* ---- from that server ---- */
