@@ -44,7 +44,7 @@ CUresult flyt_event_park(struct flyt_session *session, uint32_t procedure, const
     return CUDA_SUCCESS;
 }
 
-CUresult flyt_serve_event_create(struct flyt_call *call, const flyt_event_create_args *args)
+static CUresult create(struct flyt_session *session, const flyt_event_create_args *args)
 {
     const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
     if (args->flags & CU_EVENT_INTERPROCESS)
@@ -52,7 +52,7 @@ CUresult flyt_serve_event_create(struct flyt_call *call, const flyt_event_create
     if (args->flags & ~known)
         return CUDA_ERROR_INVALID_VALUE;
     struct flyt_device *device;
-    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    CUresult result = flyt_session_use_device(session, args->device, &device);
     if (result != CUDA_SUCCESS)
         return result;
     struct flyt_event *event = calloc(1, sizeof *event);
@@ -61,9 +61,16 @@ CUresult flyt_serve_event_create(struct flyt_call *call, const flyt_event_create
     event->object.id = args->event_id;
     event->device = device;
     event->has_timing = !(args->flags & CU_EVENT_DISABLE_TIMING);
-    result = flyt_session_insert(call->session, &event->object, FLYT_ID_EVENT);
+    result = flyt_session_insert(session, &event->object, FLYT_ID_EVENT);
     if (result != CUDA_SUCCESS)
         free(event);
+    return result;
+}
+
+CUresult flyt_serve_event_create(struct flyt_call *call, const flyt_event_create_args *args)
+{
+    CUresult result = create(call->session, args);
+    call->session->objects.refused_count += result != CUDA_SUCCESS;
     return result;
 }
 

@@ -395,6 +395,10 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
         self->session->prepare.has_stopped = true;
         self->session->prepare.error_count = record->body->stopped.error_count;
         return 0;
+    case FLYT_CHECKPOINT_COUNTS:
+        self->session->prepare.has_counts = true;
+        self->session->prepare.counts = record->body->counts;
+        return 0;
     default:
         return flyt_error_set(self->err, -ENOTSUP, "%s has records of type %d, which this server cannot make",
                               image_name, (int)record->type);

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "cpu/server/fake_node.h"
+#include "rpc/base/id.h"
 
 enum { MIB = 1 << 20, RANGES = FAKE_WORK_RANGES, LAPS = 2 };
 
@@ -421,6 +422,93 @@ static void what_has_arrived_is_compared_again(void **state)
     finish(self);
 }
 
+static void create_event(struct fixture *self, unsigned number, unsigned flags)
+{
+    FAKE_WIRE_SEND(&self->node.wire, FLYT_EVENT_CREATE, event_create, .event_id = fake_program_event(number),
+                   .flags = flags);
+}
+
+static void expect_end(struct fixture *self, int want)
+{
+    assert_int_equal(fake_program_resume_end(&self->node.wire, self->node.sequence), want);
+}
+
+static void move_to_second(struct fixture *self, uint64_t move_id)
+{
+    begin_move(self, move_id);
+    fake_node_stop(&self->node, move_id);
+    give_all(self);
+    assert_int_equal(send_state(self, move_id), 0);
+    leave(self, move_id);
+    assert_int_equal(fake_node_come_back(&self->node), FLYT_HANDSHAKE_OK);
+    assert_int_equal(fake_program_resume_begin(&self->node.wire), CUDA_SUCCESS);
+}
+
+/* The session goes on when all are there, and no more. */
+static void objects_that_are_not_made_again(void **state)
+{
+    enum { MORE = 9, ALL = 4 };
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->node.wire;
+    begin_with_all_memory(self);
+    move_to_second(self, 100);
+    expect_end(self, CUDA_ERROR_INVALID_VALUE);
+    fake_work_load(&self->work, 1);
+    expect_end(self, CUDA_ERROR_INVALID_VALUE);
+    fake_work_load(&self->work, 2);
+    assert_int_equal(fake_program_restore(wire, self->work.ranges, RANGES), CUDA_SUCCESS);
+    expect_end(self, CUDA_ERROR_INVALID_VALUE); /* events */
+    fake_program_restore_events(wire, ALL - 1, ALL - 1);
+    expect_end(self, CUDA_ERROR_INVALID_VALUE);
+    create_event(self, ALL, 0);
+    create_event(self, MORE, 0);
+    expect_end(self, CUDA_ERROR_INVALID_VALUE); /* one too many */
+    FAKE_WIRE_SEND(wire, FLYT_EVENT_DESTROY, event_destroy, .event_id = fake_program_event(MORE));
+    FAKE_WIRE_SEND(wire, FLYT_STREAM_CREATE, stream_create, .stream_id = flyt_id(FLYT_ID_STREAM, 20));
+    expect_end(self, CUDA_ERROR_INVALID_VALUE);
+    FAKE_WIRE_SEND(wire, FLYT_STREAM_DESTROY, stream_destroy, .stream_id = flyt_id(FLYT_ID_STREAM, 20));
+    expect_end(self, CUDA_SUCCESS);
+    assert_int_equal(wire->failed_result, 0);
+    fake_work_check_ends(&self->work);
+    /* Memory, and what has come since; one event could not be made, of which its program does not know. */
+    create_event(self, MORE, 1u << 20);
+    fake_work_load(&self->work, 3);
+    assert_int_equal(wire->failed_result, CUDA_ERROR_INVALID_VALUE);
+    wire->failed_result = 0;
+    move_to_second(self, 101);
+    for (unsigned i = 1; i <= 3; i++)
+        fake_work_load(&self->work, i);
+    fake_program_restore_events(wire, ALL, ALL - 1);
+    assert_int_equal(fake_program_restore(wire, self->work.ranges, RANGES - 1), CUDA_SUCCESS);
+    expect_end(self, CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(fake_program_restore(wire, self->work.ranges + RANGES - 1, 1), CUDA_SUCCESS);
+    create_event(self, MORE, 0);
+    create_event(self, MORE + 1, 0);
+    expect_end(self, CUDA_ERROR_INVALID_VALUE);
+    FAKE_WIRE_SEND(wire, FLYT_EVENT_DESTROY, event_destroy, .event_id = fake_program_event(MORE + 1));
+    expect_end(self, CUDA_SUCCESS);
+    assert_int_equal(wire->failed_result, 0);
+    fake_work_check_ends(&self->work);
+    finish(self);
+}
+
+static void objects_are_counted_wrongly_where_a_test_wants_it(void **state)
+{
+    struct fixture *self = *state;
+    begin_with_all_memory(self);
+    setenv("FLYT_FAULT", "prepare.counts:error:1", 1);
+    move_to_second(self, 102);
+    unsetenv("FLYT_FAULT");
+    fake_work_load(&self->work, 1);
+    fake_work_load(&self->work, 2);
+    assert_int_equal(fake_program_restore(&self->node.wire, self->work.ranges, RANGES), CUDA_SUCCESS);
+    fake_program_restore_events(&self->node.wire, 4, 3);
+    expect_end(self, CUDA_ERROR_INVALID_VALUE);
+    expect_end(self, CUDA_SUCCESS);
+    fake_work_check_ends(&self->work);
+    finish(self);
+}
+
 /* It had named it before it moved; where it is to go next the variable would be elsewhere. */
 static void an_address_that_is_remembered(void **state)
 {
@@ -465,6 +553,8 @@ int main(void)
         TEST(memory_that_arrives_damaged),
         TEST(what_arrives_differs_where_a_test_wants_it),
         TEST(what_has_arrived_is_compared_again),
+        TEST(objects_that_are_not_made_again),
+        TEST(objects_are_counted_wrongly_where_a_test_wants_it),
         TEST(an_address_that_is_remembered),
     };
     return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);

@@ -22,6 +22,7 @@ struct flyt_object {
 
 struct flyt_objects {
     struct flyt_idtable streams, events, libraries;
+    uint64_t refused_count; /* streams and events that could not be made */
 };
 
 void flyt_objects_init(struct flyt_objects *objects);

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "checkpoint.h"
 #include "cpu/server/given.h"
 #include "cpu/server/state.h"
 #include "flyt.h"
@@ -33,6 +34,8 @@ struct flyt_prepare {
     uint64_t sequence;    /* the last call that this state knows of: the program goes on behind that one, or not here */
     bool has_stopped;     /* of has_state: it says that the program had stopped there, and: */
     uint64_t error_count; /* that were told to its client until then, over its last connection */
+    bool has_counts;      /* of has_state: it says how many objects the program had, which makes them again, and: */
+    flyt_checkpoint_counts counts;
     struct flyt_server_link_session granted; /* PREPARE's */
     uint64_t received_move_id;               /* RECEIVE's, where that is what has_state is of; else 0 */
     struct flyt_server_link_awaited awaited; /* RECEIVE's */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cpu/server/call.h"
+#include "cpu/server/counts.h"
 #include "cpu/server/session.h"
 #include "flyt_procedures.h"
 #include "flyt_serve.h"
@@ -146,6 +147,18 @@ static void renumber(struct flyt_session *session, uint64_t sequence)
     flyt_execution_renumber(session, sequence);
 }
 
+/* Whether the client has made again what the program had, as the state says that was brought here. */
+static bool has_all(struct flyt_session *session)
+{
+    const struct flyt_prepare *prepare = &session->prepare;
+    struct flyt_error err;
+    if (session->move.is_whole || !prepare->has_state || !prepare->has_counts ||
+        flyt_counts_compare(session, &prepare->counts, &err) == 0)
+        return true;
+    flyt_warn("session %s: does not go on here: %s", session->label, err.text);
+    return false;
+}
+
 static CUresult end_advance(struct flyt_job *job)
 {
     struct end_job *self = (struct end_job *)job;
@@ -153,6 +166,8 @@ static CUresult end_advance(struct flyt_job *job)
     if (session->fatal != CUDA_SUCCESS)
         return session->fatal;
     CUresult result = wait_for_all(self);
+    if (result == CUDA_SUCCESS && !has_all(session))
+        result = CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < session->device_count && result == CUDA_SUCCESS && !session->move.is_whole; i++)
         result = flyt_memory_settle_adopted(&session->devices[i]);
     if (result == CUDA_SUCCESS)

@@ -4,7 +4,8 @@
  * the calls that made them, between session_resume_begin and session_resume_end.
  *
  * These calls are counted apart: replies, notices, errors and the progress page speak of them as of those of a new
- * session, from 1 on. session_resume_end waits until all of it is done, and is answered when everything counts as
+ * session, from 1 on. session_resume_end waits until all of it is done, compares how many objects there are with what
+ * the state has told that was brought here (counts.h), and is answered when everything counts as
  * received, executed and complete up to the number that it names: its answer has that number, the page has it before
  * (which may be less than what stood there), and streams' credits begin at 0. The client sends nothing between that
  * call and its answer.

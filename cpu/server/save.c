@@ -12,6 +12,7 @@
 
 #include "cpu/image/writer.h"
 #include "cpu/server/copying.h"
+#include "cpu/server/counts.h"
 #include "cpu/server/event.h"
 #include "cpu/server/module.h"
 #include "cpu/server/scan.h"
@@ -521,6 +522,7 @@ static int begin_image(struct save *self, int fd)
 static int write_image(struct save *self, int fd, uint64_t sequence)
 {
     const flyt_checkpoint_sequence numbers = {sequence, sequence, sequence};
+    flyt_checkpoint_counts counts;
     int status = begin_image(self, fd);
     for (size_t i = 0; i < self->event_count && !status; i++)
         status = put_event(self, i + 1, &self->events[i]);
@@ -532,6 +534,9 @@ static int write_image(struct save *self, int fd, uint64_t sequence)
         status = flyt_checkpoint_put_sequence(self->writer, &numbers, self->err);
     if (!status)
         status = flyt_checkpoint_put_stopped(self->writer, flyt_execution_error_count(self->session), self->err);
+    flyt_counts_take(self->session, &counts);
+    if (!status)
+        status = flyt_checkpoint_put_counts(self->writer, &counts, self->err);
     return status ? status : flyt_checkpoint_put_end(self->writer, self->err);
 }
 

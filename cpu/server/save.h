@@ -62,10 +62,10 @@ uint32_t flyt_save_encode_library(const struct flyt_library *library, unsigned c
 
 /*
  * Nothing of the session runs, nothing is parked, no call comes: the contents of all variables and constants of its
- * libraries and the times of its events, as an image without pages; where these have been copied to mirrors
- * (copying.h), with their hashes. `sequence`: the call behind which it goes on. A memfd that is the caller's, at offset
- * 0 and sealed, or a negative errno with a sentence: -ENOTSUP: something cannot be had from the driver; -ENOMEM; -EIO:
- * the driver's error. Blocks as long as copying takes.
+ * libraries, the times of its events and how many objects it has (counts.h), as an image without pages; where these
+ * have been copied to mirrors (copying.h), with their hashes. `sequence`: the call behind which it goes on. A memfd
+ * that is the caller's, at offset 0 and sealed, or a negative errno with a sentence: -ENOTSUP: something cannot be had
+ * from the driver; -ENOMEM; -EIO: the driver's error. Blocks as long as copying takes.
  */
 int flyt_save_state(struct flyt_session *session, uint64_t sequence, struct flyt_error *err);
 

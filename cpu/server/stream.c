@@ -361,9 +361,8 @@ CUresult flyt_stream_mark_busy(struct flyt_session *session, const struct flyt_d
 
 /* ---- calls ---- */
 
-CUresult flyt_serve_stream_create(struct flyt_call *call, const flyt_stream_create_args *args)
+static CUresult create(struct flyt_session *session, const flyt_stream_create_args *args)
 {
-    struct flyt_session *session = call->session;
     if (args->flags & ~(unsigned)CU_STREAM_NON_BLOCKING || flyt_id_number(args->stream_id) < FLYT_STREAM_NUMBER_FIRST)
         return CUDA_ERROR_INVALID_VALUE;
     struct flyt_device *device;
@@ -378,6 +377,13 @@ CUresult flyt_serve_stream_create(struct flyt_call *call, const flyt_stream_crea
         flyt_page_add_stream(session, stream);
     else
         flyt_stream_free(stream);
+    return result;
+}
+
+CUresult flyt_serve_stream_create(struct flyt_call *call, const flyt_stream_create_args *args)
+{
+    CUresult result = create(call->session, args);
+    call->session->objects.refused_count += result != CUDA_SUCCESS;
     return result;
 }
 
