@@ -259,7 +259,8 @@ static int drain(struct flyt_checkpoint_reader *reader, struct flyt_error *err)
 
     if (!reader->is_payload_open)
         return 0;
-    if (reader->is_skimming && reader->row && reader->head.type == FLYT_CHECKPOINT_PAGES)
+    if (reader->is_skimming && reader->row &&
+        (reader->head.type == FLYT_CHECKPOINT_PAGES || reader->head.type == FLYT_CHECKPOINT_HASHES))
         return pass_over_payload(reader, err);
     int status = need(reader, buffer, reader->row ? place_bytes(reader) : reader->head.payload_bytes, err);
     return status ? status : flyt_checkpoint_place(reader, buffer->data, err);

@@ -49,7 +49,9 @@ int flyt_checkpoint_reader_new(int fd, const char *name, bool must_end, struct f
  */
 void flyt_checkpoint_reader_set_wait(struct flyt_checkpoint_reader *reader,
                                      int (*wait)(void *user, struct flyt_error *err), void *user);
-/* Of a file: contents of pages that nobody places are passed over from now on, unread and not checked. */
+/* Of a file: contents of pages, and hashes alone, that nobody places are passed over from now on, unread and not
+ * checked.
+ */
 void flyt_checkpoint_reader_skim(struct flyt_checkpoint_reader *reader);
 /* NULL is allowed. Returns NULL. */
 struct flyt_checkpoint_reader *flyt_checkpoint_reader_free(struct flyt_checkpoint_reader *reader);
