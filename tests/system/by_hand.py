@@ -127,7 +127,7 @@ def read_answer(record):
 class Peer:
     """A connection to tcp://HOST:PORT or unix:///PATH. Orders that come are answered OK and kept in `orders`."""
 
-    def __init__(self, url, program=CONTROL, timeout=20):
+    def __init__(self, url, program=CONTROL, timeout=60):
         self.program, self.xid, self.orders = program, 1, []
         if url.startswith("unix://"):
             self.socket = socket.socket(socket.AF_UNIX)
@@ -230,7 +230,7 @@ class Peer:
             return False
         finally:
             with contextlib.suppress(OSError):
-                self.socket.settimeout(20)
+                self.socket.settimeout(60)
 
     def close(self):
         with contextlib.suppress(OSError):
@@ -347,7 +347,7 @@ class Reply:
 class Program(Peer):
     """A program's connection to a node."""
 
-    def __init__(self, url, timeout=20):
+    def __init__(self, url, timeout=60):
         super().__init__(url, DATA, timeout)
         self.sent = None
 

@@ -39,7 +39,7 @@ class Lines:
     def close(self):
         with contextlib.suppress(OSError):
             self.process.stdin.close()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=60)
 
 
 class Caller(Lines):

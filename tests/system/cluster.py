@@ -283,7 +283,7 @@ class System:
         harness.expect(ports, name, "does not say where its metrics are\n", self.log(name)[-2000:])
         url = "http://127.0.0.1:%s/metrics" % ports[-1]
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        return netns.inside(self.namespace(name), lambda: opener.open(url, timeout=20).read().decode())
+        return netns.inside(self.namespace(name), lambda: opener.open(url, timeout=60).read().decode())
 
     def daemons(self):
         return ["cluster"] + ["node-%d" % i for i in range(self.node_count)] + ["vm-%d" % i for i in range(self.vm_count)]

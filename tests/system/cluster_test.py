@@ -363,7 +363,7 @@ def stopped_with_a_word_left():
                 continue
             operator.kill()
             os.kill(manager.process.pid, signal.SIGTERM)
-            manager.process.wait(timeout=20)
+            manager.process.wait(timeout=60)
             said = [e["object"] for e in documents(manager, "events") if e["kind"] == "vm.added"]
             expect("10.0.1.%d" % (i + 1) in said, "the last event is there", said)
             manager.start()
@@ -379,10 +379,10 @@ def one_bad_entry():
         within(10, lambda: operator.view("vms"), "the document is read")
         vm, grant = attach(manager, "10.0.0.7")
         os.kill(manager.process.pid, signal.SIGKILL)
-        manager.process.wait(timeout=20)
+        manager.process.wait(timeout=60)
         bad = dict(id="00000000000000cc", vm_ip="10.0.0.99", tenant="", state="active", slot=0, slot_count=1e300,
                    revision=-5, memory_bytes=-1e300, sm_groups=[-1, 1e9, "x"])
-        with contextlib.closing(sqlite3.connect(manager.database, timeout=10)) as db:
+        with contextlib.closing(sqlite3.connect(manager.database, timeout=60)) as db:
             (table, column), = [(t, c[1]) for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
                                 for c in db.execute("PRAGMA table_info(%s)" % t) if c[1] in ("document", "body", "json")]
             (text,), = db.execute("SELECT %s FROM %s WHERE collection='gpus'" % (column, table)).fetchall()
@@ -700,7 +700,7 @@ def roles_views_events_metrics():
         operator = manager.operator()
         expect(operator.view("events")[-1]["sequence"] > newest, "numbers go on")
         port = [line.split()[-1] for line in manager.log().splitlines() if "metrics: on port" in line][-1]
-        text = urllib.request.urlopen("http://127.0.0.1:%s/metrics" % port, timeout=10).read().decode()
+        text = urllib.request.urlopen("http://127.0.0.1:%s/metrics" % port, timeout=60).read().decode()
         expect('flyt_gpu_sms{node="n1",gpu="GPU-n1-0"} 128' in text, text)
         total = operator.call("backup 0")
         expect(bytes.fromhex(total["data"]).startswith(b"SQLite format 3"), "a backup is a database")
@@ -719,7 +719,7 @@ def fetch(caller, first, pages=1000):
 
 def ballast(manager, count, letter):
     """Makes the store larger than one chunk of a backup, by hand."""
-    with contextlib.closing(sqlite3.connect(manager.database, timeout=20)) as db:
+    with contextlib.closing(sqlite3.connect(manager.database, timeout=60)) as db:
         for i in range(count):
             db.execute("INSERT OR REPLACE INTO documents (collection, id, revision, body) VALUES ('ballast', ?, 1, ?)",
                        ("%04d" % i, json.dumps({"text": letter * 60000})))

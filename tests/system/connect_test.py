@@ -164,7 +164,7 @@ def a_server_that_is_full_of_strangers():
         with contextlib.ExitStack() as strangers:
             for _ in range(100):
                 strangers.enter_context(socket.create_connection((host, int(port))))
-            result = run(through_flyt(s.url, helper("codes")), timeout=30)
+            result = run(through_flyt(s.url, helper("codes")))
             expect_equal({line.split()[1] for line in lines(result.out)[:-1]}, {"0"}, "codes", result)
 
 

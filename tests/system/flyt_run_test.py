@@ -147,12 +147,12 @@ def what_passes_through():
                 program = start([*prefix, "wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                 expect_equal([program.stdout.readline(), program.stdout.readline()], [b"[wait]\n", b"waiting\n"], "start")
                 program.send_signal(number)
-                result = finish(program, 10)
+                result = finish(program)
                 expect_equal((result.status, result.out), (10 + number, "got %02d\n" % number), "signal", number)
             program = start([*prefix, "wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             program.stdout.readline(), program.stdout.readline()
             os.killpg(program.pid, signal.SIGINT)      # as Ctrl-C does
-            expect_equal(finish(program, 10).status, -signal.SIGINT, "Ctrl-C")
+            expect_equal(finish(program).status, -signal.SIGINT, "Ctrl-C")
     nothing_left()
 
 
@@ -181,7 +181,7 @@ def environment_is_kept():
 def waits_for_children():
     """A program under a private server has no child that it did not start."""
     script = "import os\ntry:\n    os.wait()\nexcept ChildProcessError:\n    print('no child')"
-    result = run([*SOFT, sys.executable, "-c", script], timeout=20)
+    result = run([*SOFT, sys.executable, "-c", script])
     expect_equal((result.status, result.out), (0, "no child\n"), "waiting for children", result)
     nothing_left()
 
@@ -227,7 +227,7 @@ def terminal_stays_the_programs():
         program = start([*SOFT, "sh", "-c", "test -t 0 && test -t 1 && read word && echo got $word"], stdin=far, stdout=far,
                         stderr=far)
         os.write(near, b"hello\n")
-        expect_equal(program.wait(20), 0, "exit status")
+        expect_equal(program.wait(60), 0, "exit status")
         said = b""
         while b"got hello" not in said:
             said += os.read(near, 1000)

@@ -25,6 +25,8 @@ APPS = os.path.join(BUILD, "tests", "apps")
 HELPERS = os.path.join(BUILD, "tests", "system")
 FLYT_RUN = os.path.join(ROOT, "scripts", "flyt-run")
 CUDA = os.environ.get("CUDA_PATH", "/usr/local/cuda")
+# What a test waits for at least before it calls something missing: on a machine with other work nothing has its time.
+PATIENCE_S = 60
 
 _scenarios = []
 _processes = []
@@ -67,7 +69,9 @@ def expect_equal(got, want, *what):
 
 
 def within(seconds, condition, what):
-    """Waits until condition() is true and returns what it gave; a failure where it is not in that time."""
+    """Waits until condition() is true and returns what it gave; a failure where it is not in that time, for which
+    PATIENCE_S is the least."""
+    seconds = max(seconds, PATIENCE_S)
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -114,7 +118,7 @@ def start(command, env=None, **options):
     return process
 
 
-def finish(process, timeout=60):
+def finish(process, timeout=2 * PATIENCE_S):
     """Waits for a process started with pipes. One that does not end in time is a failure."""
     begin = time.monotonic()
     try:
@@ -130,7 +134,7 @@ def text(data):
     return (data or b"").decode(errors="replace") if isinstance(data, (bytes, type(None))) else data
 
 
-def run(command, env=None, timeout=60, stdin=None, cwd=None):
+def run(command, env=None, timeout=2 * PATIENCE_S, stdin=None, cwd=None):
     """Runs a command to its end; stdin is bytes or None."""
     process = start(command, env, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd)

@@ -78,7 +78,7 @@ class Managers:
     def stop(self, i):
         """SIGTERM; its exit status."""
         self.processes[i].terminate()
-        return self.processes[i].wait(timeout=30)
+        return self.processes[i].wait(timeout=60)
 
     def cpu_seconds(self, i):
         with open("/proc/%d/stat" % self.processes[i].pid) as f:
@@ -94,7 +94,7 @@ class Managers:
         found = harness.within(30, lambda: re.findall(r"metrics: on port (\d+)", self._log_of_this_start(i)),
                                "manager %d says where its metrics are" % i)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        text = opener.open("http://127.0.0.1:%s/metrics" % found[-1], timeout=30).read().decode()
+        text = opener.open("http://127.0.0.1:%s/metrics" % found[-1], timeout=60).read().decode()
         return {name: float(value) for name, value in
                 (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))}
 

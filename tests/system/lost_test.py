@@ -27,7 +27,7 @@ def begin_work(url, way):
 
 
 def check_end(program, url, way, code=LOST):
-    result = finish(program, 20)
+    result = finish(program, 50)
     said = lines(result.out)
     expect_equal(result.status, 7, way, "exit status", result)
     expect_equal(said[-1], "atexit", way, "the exit handler's line", result)
@@ -68,7 +68,7 @@ def server_ended_by_sigterm():
         expect(children, "the server has no processes")
         os.kill(s.pid, signal.SIGTERM)
         check_end(program, s.url, "synchronize")
-        s.process.wait(30)
+        s.process.wait(60)
         within(30, lambda: not any(map(is_alive, children)), "the end of the server's processes")
 
 
@@ -152,7 +152,7 @@ def program_ends_while_blocked():
         for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
             program = begin_work(s.url, "callback")
             program.send_signal(number)
-            expect_equal(finish(program, 10).status, -number, "exit by signal", number)
+            expect_equal(finish(program).status, -number, "exit by signal", number)
         within(10, lambda: len(s.children()) <= at_start, "the end of the serving processes")
 
 

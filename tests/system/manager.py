@@ -79,20 +79,20 @@ class Manager:
 
     def restart(self, with_signal=signal.SIGKILL):
         os.kill(self.process.pid, with_signal)
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=60)
         self.start()
 
     def close(self):
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGTERM)
-        status = self.process.wait(timeout=30)
+        status = self.process.wait(timeout=60)
         expect("ERROR: " not in self.log(), "the manager was found faulty:\n" + self.log()[-3000:])
         expect_equal(status, 0, "exit status of the manager", self.log()[-2000:])
 
 
 def documents(manager, collection="gpus"):
     """The documents as another process sees them in the file."""
-    with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % manager.database, uri=True, timeout=10)) as db:
+    with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % manager.database, uri=True, timeout=60)) as db:
         for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall():
             columns = [row[1] for row in db.execute("PRAGMA table_info(%s)" % table)]
             if "collection" not in columns:

@@ -19,7 +19,7 @@ import bson  # noqa: E402
 
 class Client:
     def __init__(self, port, host="127.0.0.1"):
-        self.socket = socket.create_connection((host, port), timeout=10)
+        self.socket = socket.create_connection((host, port), timeout=60)
         self.number = 0
 
     def __enter__(self):

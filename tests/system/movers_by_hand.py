@@ -221,4 +221,4 @@ def runs_through(c, node, migration):
 def metrics_of(c):
     port = re.findall(r"metrics: on port (\d+)", c.manager.log())[-1]
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return opener.open("http://127.0.0.1:%s/metrics" % port, timeout=20).read().decode()
+    return opener.open("http://127.0.0.1:%s/metrics" % port, timeout=60).read().decode()

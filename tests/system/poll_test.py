@@ -62,7 +62,7 @@ def a_lost_server_ends_the_polling():
             expect(select.select([program.stdout], [], [], 30)[0], kind, "does not begin to work")
             expect_equal(program.stdout.readline(), b"working\n", kind, "first line")
             s.close()
-            result = finish(program, 20)
+            result = finish(program, 50)
             expect_equal(result.status, 7, kind, "exit status", result)
             expect_equal(result.out, "query 46\n", kind, "output", result)
             # The program may be over before another thread has said why.

@@ -66,7 +66,7 @@ class Client:
 
     def __init__(self, url):
         host, port = url.removeprefix("tcp://").rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
         self.xid = 0
 
     def record(self, procedure, args):
@@ -274,7 +274,7 @@ def sigterm_leaves_nothing():
         children = s.children()
         begin = time.monotonic()
         os.kill(s.pid, signal.SIGTERM)
-        expect_equal(s.process.wait(30), 0, "exit status")
+        expect_equal(s.process.wait(60), 0, "exit status")
         expect(time.monotonic() - begin < 5, "it took", time.monotonic() - begin)
         expect_equal([p for p in children if is_alive(p)], [], "processes")
         expect(not os.path.exists(s.url.removeprefix("unix://")), "the socket's file is there")
@@ -323,7 +323,7 @@ def unfinished_images_go_with_the_server():
         with open(os.path.join(folder, ".part-1-0123456789abcdef"), "w") as f:
             f.write("a process was killed while it wrote this")
         os.kill(s.pid, signal.SIGTERM)
-        expect_equal(s.process.wait(30), 0, "exit status")
+        expect_equal(s.process.wait(60), 0, "exit status")
         expect(not os.path.exists(folder), "the folder of images is there:", folder)
 
 

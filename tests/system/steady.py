@@ -152,7 +152,7 @@ def nodes_up(system, count=None):
 def stored(system, collection="gpus"):
     """The documents of a SQLite store, as another process sees them."""
     path = system.path("cluster", "cluster.db")
-    with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % path, uri=True, timeout=20)) as database:
+    with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % path, uri=True, timeout=60)) as database:
         return [json.loads(row[0]) for row in
                 database.execute("SELECT body FROM documents WHERE collection=?", (collection,))]
 

@@ -402,7 +402,7 @@ class Supervisor:
     def ask(self, **request):
         """The services after the request, by name."""
         with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(30)
+            s.settimeout(60)
             s.connect(os.path.join(self.folder, "control"))
             with s.makefile("rw") as stream:
                 stream.write(json.dumps(request) + "\n")

@@ -40,7 +40,7 @@ class Daemon:
 
     def tell(self, words):
         with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(20)
+            s.settimeout(60)
             s.connect(self.orders)
             s.sendall(words.encode())
             return s.recv(100)
@@ -207,7 +207,7 @@ def as_a_command():
     within(20, lambda: os.path.exists(folder + "/daemon.log") and "passed" in open(folder + "/daemon.log").read(),
            "the daemon")
     process.send_signal(signal.SIGTERM)
-    expect_equal(process.wait(20), 0, "exit status")
+    expect_equal(process.wait(60), 0, "exit status")
     result = harness.run([program])
     expect(result.status == 2 and result.err.startswith("usage"), result)
 

@@ -9,12 +9,19 @@ import subprocess
 import time
 
 import harness
-from harness import (app, environment, expect, expect_equal, finish, helper, is_alive, lines, main, run, scenario, server, start,
-                     through_flyt, within)
+from harness import (Failed, app, environment, expect, expect_equal, finish, helper, is_alive, lines, main, run, scenario,
+                     server, start, through_flyt, within)
 
 GOOD = ("threads_own_streams", "threads_shared_streams", "matrix", "sort", "reduce_scan", "events", "host_functions",
         "memory_async", "bulk_copies")
 FAULTY = ("fault_address", "device_assert", "process_ends", "fork_child")
+
+
+def says_working(program, what):
+    """Waits for the first line, which is "working"; a failure with all that the program said where it is another."""
+    line = program.stdout.readline()
+    if line != b"working\n":
+        raise Failed("%s began with %r: %r" % (what, line, finish(program)))
 
 
 def begin(url, program, *arguments):
@@ -31,7 +38,7 @@ def a_crowd():
             running = [(name, begin(s.url, app(name))) for name in GOOD + FAULTY]
             victims = [begin(s.url, helper("until_lost"), way) for way in ("copy", "threads")]
             for victim in victims:
-                expect_equal(victim.stdout.readline(), b"working\n", "a victim's first line")
+                says_working(victim, "a victim")
                 victim.kill()
                 expect_equal(finish(victim).status, -signal.SIGKILL, "the victim's end")
             for name, program in running:
@@ -49,7 +56,7 @@ def a_driver_that_does_not_return():
     with server() as s:
         at_start = s.settle()
         victim = begin(s.url, helper("stuck"))
-        expect_equal(victim.stdout.readline(), b"working\n", "the victim's first line")
+        says_working(victim, "the victim")
         time.sleep(0.5)  # the driver begins to wait at some time after that
         victim.kill()
         finish(victim)
@@ -78,7 +85,7 @@ def a_submission_thread_that_hangs():
         at_start = s.settle()
         env = environment(FLYT_SERVER=s.url, LD_LIBRARY_PATH=os.path.join(harness.BUILD, "lib"))
         victim = start([helper("until_lost"), "synchronize"], env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        expect_equal(victim.stdout.readline(), b"working\n", "the victim's first line")
+        says_working(victim, "the victim")
         serving = within(10, lambda: s.serving(victim.pid), "the process that serves the victim")
         if not stop_main_thread(serving):
             print("skip a_submission_thread_that_hangs: a thread of another process may not be stopped here")
@@ -147,7 +154,7 @@ class Steady:
 
     def kill(self):
         self.program.kill()
-        expect_equal(self.program.wait(10), -signal.SIGKILL, "the steady program's end")
+        expect_equal(self.program.wait(60), -signal.SIGKILL, "the steady program's end")
 
 
 @scenario

@@ -88,7 +88,7 @@ def strangers_at_the_node():
         attack = flood(system.node_url, 600, "silent", "half", "slow")
         within(30, lambda: open_files(pid) > before + 200, "all places are taken")
         for number in range(5):
-            result = system.run_in_vm(0, helper("echo"), timeout=30)
+            result = system.run_in_vm(0, helper("echo"))
             expect_equal(result.status, 0, "program", number, "that begins in the flood", result)
             print("    a program in the flood: %.1f s" % result.seconds, flush=True)
         expect(open_files(pid) < before + 256 + 32, "descriptors of the node manager", before, open_files(pid))
@@ -272,7 +272,7 @@ many = [socket.socket(socket.AF_UNIX) for _ in range(30)]
 for s in many:
     s.connect(sys.argv[1])
 for s in many:
-    s.settimeout(20)
+    s.settimeout(60)
     print("said something" if s.recv(4) else "closed")
 """
 

@@ -171,7 +171,7 @@ def before_tls():
         if shutil.which("rpcinfo"):
             address = "127.0.0.1.%d.%d" % divmod(int(port), 256)
             result = subprocess.run(["rpcinfo", "-a", address, "-T", "tcp", str(by_hand.CONTROL), "1"],
-                                    capture_output=True, text=True, timeout=30)
+                                    capture_output=True, text=True, timeout=60)
             expect_equal(result.returncode, 0, "rpcinfo", result.stdout, result.stderr)
         peer = Peer(system.manager_url)
         for _ in range(3):
