@@ -77,6 +77,36 @@ static void test_a_client_loses_its_target(void **state)
     }
 }
 
+/* The client's connection breaks before SESSION is sent: the target waits for its next try. */
+static void test_a_client_hangs_up_before_it_is_given(void **state)
+{
+    struct test_node *test = *state;
+
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned gpu = i & 1, is_dead = i >> 1;
+        struct test_program program;
+        test_migration_set_out(test, &program, 1, gpu);
+        const struct flyt_node_server *target = test_migration_of(test)->moves->target;
+        test_node_come_and_hang_up(test, &test_one, &program);
+        assert_int_equal(target->state, FLYT_NODE_SERVER_TAKING);
+        if (is_dead) { /* nothing else has its session any more */
+            assert_int_equal(kill(test_migration_of(test)->moves->source->pid, SIGKILL), 0);
+            test_node_until(test, test_node_is_away, &program, "the session waits without a process");
+        }
+        test_node_come_and_hang_up(test, &test_one, &program);
+        test_node_come_back(test, &test_one, &program);
+        assert_ptr_equal(test_node_server(test, &program), target);
+        test_program_say(test, &program, "resumed", "1 1");
+        test_program_say(test, &program, "go_on", "0");
+        test_migration_until(test, FLYT_MIGRATION_DONE);
+        test_migration_is_only_on(test, gpu);
+        test_program_say(test, &program, "read 1", "4711");
+        assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+        test_node_leave(test, &test_one, &program, 1);
+        test_migration_forget(test);
+    }
+}
+
 /* SESSION cannot be sent to it. */
 static void test_a_target_does_not_take_it(void **state)
 {
@@ -94,18 +124,23 @@ static bool is_failing(struct test_node *test, void *unused)
     return test_migration_of(test)->is_failing;
 }
 
-/* It dies between the commit and its client's coming. */
+/* It dies between the commit and its client's coming; also when clients have come and hung up. */
 static void test_a_target_dies_before_its_client_comes(void **state)
 {
     struct test_node *test = *state;
     struct test_program programs[2];
 
-    test_migration_set_out(test, programs, 2, 1);
-    assert_int_equal(kill(test_migration_of(test)->moves->target->pid, SIGKILL), 0);
-    test_node_until(test, is_failing, NULL, "its end is seen");
-    test_node_come_back(test, &test_one, &programs[0]);
-    test_node_come_back(test, &test_one, &programs[1]);
-    taken_back(test, programs, 2, "new server process has ended");
+    for (unsigned have_hung_up = 0; have_hung_up < 2; have_hung_up++) {
+        test_migration_set_out(test, programs, 2, 1);
+        for (unsigned i = 0; i < 2 * have_hung_up; i++)
+            test_node_come_and_hang_up(test, &test_one, &programs[i]);
+        assert_int_equal(kill(test_migration_of(test)->moves->target->pid, SIGKILL), 0);
+        test_node_until(test, is_failing, NULL, "its end is seen");
+        test_node_come_back(test, &test_one, &programs[0]);
+        test_node_come_back(test, &test_one, &programs[1]);
+        taken_back(test, programs, 2, "new server process has ended");
+        test_migration_forget(test);
+    }
 }
 
 static bool has_lost_one(struct test_node *test, void *unused)
@@ -150,6 +185,19 @@ static void test_a_client_that_does_not_come(void **state)
     test->node.switch_ms = 200;
     test_migration_start(test, 1);
     test_migration_is_told_to_leave(test, &program);
+    ends_on(test, 1);
+}
+
+/* One that came, hung up, and does not come again. */
+static void test_a_client_that_does_not_come_again(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_set_out(test, &program, 1, 1);
+    test_node_come_and_hang_up(test, &test_one, &program);
+    assert_int_equal(test_migration_of(test)->moves->stage, FLYT_NODE_MOVE_LEFT);
+    test->node.switch_ms = 1;
     ends_on(test, 1);
 }
 
@@ -265,10 +313,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_a_target_fails_after_the_commit),
         TEST_NODE(test_a_client_loses_its_target),
+        TEST_NODE(test_a_client_hangs_up_before_it_is_given),
         TEST_NODE(test_a_target_does_not_take_it),
         TEST_NODE(test_a_target_dies_before_its_client_comes),
         TEST_NODE(test_a_target_dies_when_another_has_gone_on),
         TEST_NODE(test_a_client_that_does_not_come),
+        TEST_NODE(test_a_client_that_does_not_come_again),
         TEST_NODE(test_a_target_that_hangs),
         TEST_NODE(test_a_target_dies_when_another_has_said_that_it_goes_on),
         TEST_NODE(test_a_target_has_said_in_time_that_it_goes_on),

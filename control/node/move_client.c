@@ -160,7 +160,8 @@ int flyt_node_move_find_token(struct flyt_node *node, const struct flyt_node_all
         flyt_node_resume_end_target(move->target);
         return flyt_error_set(err, -EBUSY, "the server process that was to take the session is being ended");
     }
-    if (move && move->stage == FLYT_NODE_MOVE_LEFT && (move->outcome || !move->target || move->target->hand_over))
+    if (move && move->stage == FLYT_NODE_MOVE_LEFT &&
+        (move->outcome || !move->target || flyt_node_resume_has_come(move->target)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     *ret_source = source;
     return 0;

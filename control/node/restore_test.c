@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/resume.h"
 #include "control/node/test_saving.h"
 #include "rpc/base/fault_point.h"
 
@@ -83,6 +84,29 @@ static void test_a_server_dies_with_its_client(void **state)
     test_saving_until(test, FLYT_SAVING_FAILED);
     stays(test, &program, 1);
     test_saving_go_on(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
+/* Its client's connection ends before its server is given it: the server waits for its next try. */
+static void test_a_client_hangs_up_before_it_is_given(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_saving_enter(test, &program, 1);
+    test_saving_suspend(test, &program, 1);
+    test_saving_must(test_saving_restore(test));
+    test_node_until(test, test_node_is_away, &program, "the session waits for its client");
+    const struct flyt_node_server *prepared = flyt_node_resume_find(&test->node, program.session_id)->prepared;
+    for (unsigned i = 0; i < 2; i++)
+        test_node_come_and_hang_up(test, &test_one, &program);
+    assert_int_equal(prepared->state, FLYT_NODE_SERVER_TAKING);
+    test_node_come_back(test, &test_one, &program);
+    assert_ptr_equal(test_node_server(test, &program), prepared);
+    test_program_say(test, &program, "resumed", "2 2");
+    test_program_say(test, &program, "go_on", "0");
+    test_saving_until(test, FLYT_SAVING_DONE);
+    test_saving_has_memory(test, &program, 1);
     test_node_leave(test, &test_one, &program, 1);
 }
 
@@ -352,12 +376,19 @@ static void test_a_restart_before_it_has_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_NODE(test_servers_that_fail),           TEST_NODE(test_a_server_dies_with_its_client),
-        TEST_NODE(test_a_client_that_does_not_come), TEST_NODE(test_a_damaged_image),
-        TEST_NODE(test_a_disk_that_does_not_read),   TEST_NODE(test_a_disk_that_does_not_show),
-        TEST_NODE(test_a_look_that_takes_long),      TEST_NODE(test_a_pipe_for_an_image),
-        TEST_NODE(test_a_program_has_ended),         TEST_NODE(test_no_room),
-        TEST_NODE(test_the_allocation_is_removed),   TEST_NODE(test_a_restart_before_it_has_left),
+        TEST_NODE(test_servers_that_fail),
+        TEST_NODE(test_a_server_dies_with_its_client),
+        TEST_NODE(test_a_client_hangs_up_before_it_is_given),
+        TEST_NODE(test_a_client_that_does_not_come),
+        TEST_NODE(test_a_damaged_image),
+        TEST_NODE(test_a_disk_that_does_not_read),
+        TEST_NODE(test_a_disk_that_does_not_show),
+        TEST_NODE(test_a_look_that_takes_long),
+        TEST_NODE(test_a_pipe_for_an_image),
+        TEST_NODE(test_a_program_has_ended),
+        TEST_NODE(test_no_room),
+        TEST_NODE(test_the_allocation_is_removed),
+        TEST_NODE(test_a_restart_before_it_has_left),
     };
 
     signal(SIGPIPE, SIG_IGN);

@@ -66,9 +66,9 @@ static struct flyt_node_server *taker_of(const struct flyt_node_server *session)
     return server;
 }
 
-static bool has_come(const struct flyt_node_server *taker)
+bool flyt_node_resume_has_come(const struct flyt_node_server *taker)
 {
-    return taker && taker->hand_over->fd >= 0;
+    return taker && taker->hand_over && taker->hand_over->fd >= 0;
 }
 
 static void give_ahead(struct flyt_node_server *session);
@@ -116,7 +116,8 @@ static void finish(struct flyt_node_server *session)
 
 static bool has_client(const struct flyt_node_server *session)
 {
-    return has_come(taker_of(session)) || flyt_node_pool_has_resumed(session->node, session->session_id);
+    return flyt_node_resume_has_come(taker_of(session)) ||
+           flyt_node_pool_has_resumed(session->node, session->session_id);
 }
 
 static void set_timer(struct flyt_node_server *session, uint64_t us);
@@ -299,7 +300,7 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
 {
     struct flyt_node_server *session = find_in(node->away, allocation, token, bytes);
 
-    if (session && session->state == FLYT_NODE_SERVER_AWAY && has_come(taker_of(session)))
+    if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_resume_has_come(taker_of(session)))
         return flyt_error_set(err, -EBUSY, "the session is being given to a server already");
     if (session && session->state == FLYT_NODE_SERVER_AWAY && flyt_node_move_is_undecided(session))
         return tell_undecided(err);
@@ -375,7 +376,7 @@ void flyt_node_resume_fail(struct flyt_node_server *server)
     hand_over->session->replacement.given_us = 0;
     bool is_ending =
         hand_over->session->state != FLYT_NODE_SERVER_AWAY && hand_over->session->state != FLYT_NODE_SERVER_LEFT;
-    if (has_come(server))
+    if (flyt_node_resume_has_come(server))
         refuse(server->node, hand_over, is_ending ? FLYT_HANDSHAKE_NO_SESSION : FLYT_HANDSHAKE_BUSY,
                is_ending ? "the session was ended" : "the server process that was to take the session has failed");
     free_hand_over(server);
@@ -618,7 +619,7 @@ static void step(struct flyt_node_server *server)
 
     if (!status)
         return;
-    if (status == -ENOTCONN && !has_memory(hand_over->session)) { /* it has the memory, for the client's next try */
+    if (status == -ENOTCONN) { /* it has the memory, for the client's next try */
         drop_client(hand_over);
         return;
     }
@@ -684,7 +685,7 @@ struct flyt_node_server *flyt_node_resume_server(const struct flyt_node_server *
     if (session->move) /* one has been prepared for it */
         server = session->move->target;
     if (server && server->hand_over)
-        return has_come(server) ? NULL : server;
+        return flyt_node_resume_has_come(server) ? NULL : server;
     return server || has_memory(session) ? server : flyt_node_pool_take(session->node, session->gpu);
 }
 

@@ -11,10 +11,11 @@
  * RESUME, GIVE for each, as fast as it takes them), where one is warm; else when there is one for its client. SESSION
  * waits for both: the process's end, and its client, who comes with a connection of kind FLYT_CONNECTION_RESUME. One
  * that comes before we have seen that end is held until then, for FLYT_NODE_RESUME_ENDING_MS at most where nothing but
- * its coming says that there is one. SESSION is as the allocation is by then. In one step the ledgers' entries become
- * the new server's. Until SESSION is sent, any failure leaves the session waiting and the client is told to try again;
- * after that it has one server again, and is not replaceable before this one says so: where it ends earlier the session
- * ends, because what its client has made again is not known.
+ * its coming says that there is one. SESSION is as the allocation is by then. Where the client has hung up by then the
+ * server waits for its next try, with what it was given. In one step the ledgers' entries become the new server's.
+ * Until SESSION is sent, any failure leaves the session waiting and the client is told to try again; after that it has
+ * one server again, and is not replaceable before this one says so: where it ends earlier the session ends, because
+ * what its client has made again is not known.
  *
  * Ending one that waits takes a turn of the loop, so that whoever asks for it may be in the midst of its allocation.
  * The loop's thread.
@@ -70,6 +71,8 @@ unsigned flyt_node_resume_count(const struct flyt_node *node, const struct flyt_
 /* The server for its client, which has come: the one that was prepared for it, that has been given its memory ahead, or
  * a warm one. NULL: there is none, it has a client already, or it is not decided where the session goes on. */
 struct flyt_node_server *flyt_node_resume_server(const struct flyt_node_server *session);
+/* Whether a server (NULL: not) is being given a session whose client has come, and has not hung up since. */
+bool flyt_node_resume_has_come(const struct flyt_node_server *taker);
 /* Gives the session to that server, with its client's connection. 0: fd is taken over, and is answered or refused in
  * every case; -ENOMEM: nothing has changed. */
 int flyt_node_resume_give(struct flyt_node_server *server, struct flyt_node_server *session,

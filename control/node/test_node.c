@@ -3,6 +3,7 @@
 #include "control/node/order.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include <cmocka.h>
 
 #include "control/base/config.h"
+#include "control/node/move.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
 #include "flyt_signatures.h"
@@ -461,6 +463,32 @@ void test_node_come_back(struct test_node *test, const struct test_wish *wish, s
 
     if (again.status != FLYT_HANDSHAKE_OK)
         fail_msg("refused: %s", again.message);
+}
+
+void test_node_come_and_hang_up(struct test_node *test, const struct test_wish *wish,
+                                const struct test_program *program)
+{
+    static const unsigned char record[16];
+    struct flyt_node_allocation *allocation = flyt_node_allocation_find(&test->node, wish->id);
+    const struct flyt_node_ticket ticket = {.session_id = program->session_id, .allocation_id = wish->id};
+    const unsigned char *token = program->token;
+    struct flyt_node_server *session;
+    struct flyt_error err;
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    assert_int_equal(shutdown(ends[1], SHUT_RDWR), 0); /* a server that is being started may have it until it runs */
+    close(ends[1]);
+    int status = flyt_node_move_find_token(&test->node, allocation, token, FLYT_TOKEN_BYTES, &session, &err);
+    if (!status) {
+        assert_int_equal(flyt_node_move_take_client(session, &ticket, ends[0], record, sizeof record), 0);
+        return;
+    }
+    assert_int_equal(status, -ENOENT);
+    status = flyt_node_resume_find_token(&test->node, allocation, token, FLYT_TOKEN_BYTES, &session, &err);
+    if (status)
+        fail_msg("refused: %s", err.text);
+    flyt_node_pool_serve(&test->node, allocation, &ticket, ends[0], record, sizeof record);
 }
 
 void test_node_come_in_vain(struct test_node *test, const struct test_wish *wish, struct test_program *program)

@@ -109,7 +109,10 @@ flyt_handshake_status test_node_try_to_come(struct test_node *test, const struct
                                             struct test_program *program);
 /* The same again and again, as a client does that is told to; it must be let in. */
 void test_node_come_back(struct test_node *test, const struct test_wish *wish, struct test_program *program);
-/* Likewise; it must be told that there is no such session. */
+/* Its client has come, and has hung up before it is given to whoever has the session; it must be let in. */
+void test_node_come_and_hang_up(struct test_node *test, const struct test_wish *wish,
+                                const struct test_program *program);
+/* As test_node_come_back; it must be told that there is no such session. */
 void test_node_come_in_vain(struct test_node *test, const struct test_wish *wish, struct test_program *program);
 /* Says a line to the program's fake server (NULL: nothing) and returns its next one (static); "gone": it has ended. */
 const char *test_program_ask(struct test_node *test, struct test_program *program, const char *line);
