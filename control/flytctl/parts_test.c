@@ -14,6 +14,7 @@
 #include "control/flytctl/select.h"
 #include "control/flytctl/table.h"
 #include "control/flytctl/text.h"
+#include "rpc/base/test_random.h"
 
 /* What a function prints. */
 #define PRINTED(ret_, ...)                                                                                             \
@@ -440,14 +441,13 @@ static void test_json(void **state)
 /* Random bytes: what comes out is UTF-8 without anything unsafe, and a JSON string of them can be parsed. */
 static void test_random_text(void **state)
 {
-    uint64_t seed = 88172645463325252ull;
+    uint64_t seed = TEST_RANDOM_SEED;
 
     for (unsigned round = 0; round < 20000; round++) {
         char raw[33];
         size_t bytes = round % 32;
         for (size_t i = 0; i < bytes; i++) {
-            seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-            raw[i] = (char)(seed | (round & 1 ? 0x80 : 0));
+            raw[i] = (char)(test_random_next(&seed) | (round & 1 ? 0x80 : 0));
             raw[i] = raw[i] ? raw[i] : 'x';
         }
         raw[bytes] = 0;

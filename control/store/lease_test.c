@@ -13,6 +13,7 @@
 #include "control/store/store_ops.h"
 #include "control/store/test_mongod.h"
 #include "control/store/test_store.h"
+#include "rpc/base/test_random.h"
 
 enum { LEASE_MS = 6000, RENEW_MS = 2000, WAIT_MS = LEASE_MS + LEASE_MS / 16, MANAGERS_MAX = 4 };
 
@@ -520,10 +521,7 @@ static uint64_t noise = 1;
 
 static unsigned chance(unsigned below)
 {
-    noise ^= noise << 13;
-    noise ^= noise >> 7;
-    noise ^= noise << 17;
-    return (unsigned)(noise % below);
+    return (unsigned)(test_random_next(&noise) % below);
 }
 
 static uint64_t highest_epoch, takings, led_checks, checks;

@@ -7,6 +7,7 @@
 #include "cpu/server/stream.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
+#include "rpc/base/test_random.h"
 
 struct fake_session self;
 
@@ -16,10 +17,7 @@ static const struct flyt_driver soft_driver = {FLYT_DRIVER_FUNCTIONS(X).is_soft 
 
 uint64_t fake_session_random(void)
 {
-    self.random ^= self.random << 13;
-    self.random ^= self.random >> 7;
-    self.random ^= self.random << 17;
-    return self.random;
+    return test_random_next(&self.random);
 }
 
 /* ---- the node manager ---- */
@@ -164,7 +162,7 @@ int fake_session_begin(void **state)
     struct flyt_error err = {0};
     int fds[2];
     self.driver = soft_driver;
-    self.random = 88172645463325252ull;
+    self.random = TEST_RANDOM_SEED;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fds), 0);
     self.fd = fds[0];
     assert_int_equal(flyt_session_init(&self.session, &self.driver, &err), 0);

@@ -9,6 +9,7 @@
 
 #include "cpu/server/page_hasher.h"
 #include "cpu/server/page_table.h"
+#include "rpc/base/test_random.h"
 
 enum { AREAS = 3, AREA_PAGES = 40, PAGES = AREAS * AREA_PAGES, RANGES_MAX = 64, PAGE = FLYT_PAGE_BYTES };
 
@@ -33,10 +34,7 @@ struct fixture {
 
 static uint64_t next_random(struct fixture *self)
 {
-    self->random ^= self->random << 13;
-    self->random ^= self->random >> 7;
-    self->random ^= self->random << 17;
-    return self->random;
+    return test_random_next(&self->random);
 }
 
 /* Of five pages one is zero, one has a single bit, and three are random. */
@@ -61,7 +59,7 @@ static int set_up_with(const struct flyt_driver *with, void **state)
     CUcontext context;
     struct fixture *self = calloc(1, sizeof *self);
     assert_non_null(self);
-    self->random = 88172645463325252ull;
+    self->random = TEST_RANDOM_SEED;
     self->bytes = calloc(PAGES, PAGE);
     assert_non_null(self->bytes);
     assert_ok(cuInit(0));

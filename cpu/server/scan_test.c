@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "cpu/server/scan.h"
+#include "rpc/base/test_random.h"
 
 enum { MEMORY_BYTES = 1 << 20, WORDS = MEMORY_BYTES / 8, SMS = 4, MANY = 5000 };
 
@@ -29,10 +30,7 @@ struct fixture {
 
 static uint64_t next_random(struct fixture *self)
 {
-    self->random ^= self->random << 13;
-    self->random ^= self->random >> 7;
-    self->random ^= self->random << 17;
-    return self->random;
+    return test_random_next(&self->random);
 }
 
 static int set_up_with(const struct flyt_driver *with, void **state)
@@ -41,7 +39,7 @@ static int set_up_with(const struct flyt_driver *with, void **state)
     struct fixture *self = calloc(1, sizeof *self);
     assert_non_null(self);
     self->driver = with;
-    self->random = 88172645463325252ull;
+    self->random = TEST_RANDOM_SEED;
     self->words = calloc(WORDS, 8);
     assert_non_null(self->words);
     assert_ok(cuInit(0));

@@ -1,5 +1,6 @@
 /* cvt between integers and floats in every rounding, against arithmetic on whole numbers. */
 #include "cpu/softgpu/ptx_harness.h"
+#include "rpc/base/test_random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -56,9 +57,7 @@ static void fill(uint64_t values[COUNT], unsigned bits)
     uint64_t state = 0x2545f4914f6cdd1d;
 
     for (unsigned i = 0; i < COUNT; i++) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
+        test_random_next(&state);
         values[i] = i < 4 ? i - 1ull : state >> i % 64;
         if (i % 5 == 4) /* near a power of two: ties, and carries into the exponent */
             values[i] = (1ull << (i / 4 % 64)) + (state & 3) - 1;

@@ -3,6 +3,7 @@
  * by the definition of each rounding, not against the host's own float operations.
  */
 #include "cpu/softgpu/ptx_harness.h"
+#include "rpc/base/test_random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -23,10 +24,7 @@ static uint64_t next_random(void)
 {
     static uint64_t state = 0x9e3779b97f4a7c15ull;
 
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
+    return test_random_next(&state);
 }
 
 /* A number whose exponent is near zero, so that sums and products are exact in 113 bits. */

@@ -1,5 +1,6 @@
 /* Integer and bit instructions, one by one, against plain C. */
 #include "cpu/softgpu/ptx_harness.h"
+#include "rpc/base/test_random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,16 +17,13 @@ static void fill_inputs(void)
 {
     static const uint64_t edges[] = {
         0, 1, ~0ull, 0x7fff, 0x8000, 0x7fffffff, 0x80000000, 0x7fffffffffffffff, 0x8000000000000000, 31, 32, 5};
-    uint64_t state = 88172645463325252ull;
+    uint64_t state = TEST_RANDOM_SEED;
 
     for (unsigned i = 0; i < COUNT; i++) {
         uint64_t *values[3] = {&a[i], &b[i], &c[i]};
 
         for (unsigned k = 0; k < 3; k++) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            *values[k] = state;
+            *values[k] = test_random_next(&state);
         }
         if (i < 144) {
             a[i] = edges[i / 12];

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "rpc/base/page_hash.h"
+#include "rpc/base/test_random.h"
 
 enum { WORDS = FLYT_PAGE_BYTES / 4, ROW = FLYT_PAGE_HASH_ROW_WORDS, SEEN_MAX = 1 << 17 };
 
@@ -28,10 +29,7 @@ struct fixture {
 
 static uint64_t next_random(struct fixture *self)
 {
-    self->random ^= self->random << 13;
-    self->random ^= self->random >> 7;
-    self->random ^= self->random << 17;
-    return self->random;
+    return test_random_next(&self->random);
 }
 
 static void fill_random(struct fixture *self)
@@ -54,7 +52,7 @@ static int set_up(void **state)
 {
     struct fixture *self = calloc(1, sizeof *self);
     assert_non_null(self);
-    self->random = 88172645463325252ull;
+    self->random = TEST_RANDOM_SEED;
     prepare(self, 0, 1);
     *state = self;
     return 0;
@@ -144,7 +142,7 @@ static void known_answers(void **state)
     for (unsigned i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         prepare(self, answers[i].key_first, answers[i].key_step);
         memset(&self->page, 0, sizeof self->page);
-        self->random = 88172645463325252ull;
+        self->random = TEST_RANDOM_SEED;
         answers[i].fill(self);
         struct flyt_page_hash result = hash(self);
         assert_int_equal(result.words[0], answers[i].hash.words[0]);

@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "cpu/server/page_hasher.h"
+#include "rpc/base/test_random.h"
 
 enum {
     GRANULE = 2 << 20,
@@ -85,15 +86,13 @@ static uint64_t map(uint64_t bytes, int device)
 /* Random bytes, SEED_MIB of them again and again, and a number in each granule; some pages are zero. */
 static void fill(struct bench *bench, CUstream stream)
 {
-    uint64_t x = 88172645463325252ull, seed_bytes = (uint64_t)SEED_MIB << 20;
+    uint64_t x = TEST_RANDOM_SEED, seed_bytes = (uint64_t)SEED_MIB << 20;
     void *memory;
     if (seed_bytes > bench->bytes)
         seed_bytes = bench->bytes;
     CHECK(driver.cuMemHostAlloc(&memory, seed_bytes, 0));
-    for (uint64_t i = 0; i < seed_bytes / 8; i++) {
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        ((uint64_t *)memory)[i] = x;
-    }
+    for (uint64_t i = 0; i < seed_bytes / 8; i++)
+        ((uint64_t *)memory)[i] = test_random_next(&x);
     for (uint64_t at = 0; at < bench->bytes; at += seed_bytes) {
         uint64_t bytes = bench->bytes - at < seed_bytes ? bench->bytes - at : seed_bytes;
         CHECK(driver.cuMemcpyHtoDAsync(bench->data + at, memory, bytes, stream));
@@ -249,10 +248,9 @@ static void measure_parts(struct bench *bench, CUdevice device)
 /* One page of each SCATTER. */
 static void scatter(struct bench *bench, uint64_t pages)
 {
-    uint64_t x = 88172645463325252ull;
+    uint64_t x = TEST_RANDOM_SEED;
     for (uint64_t first = 0; first < pages && bench->scattered_count < FLYT_PAGE_BATCH_PAGES_MAX; first += SCATTER) {
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        uint64_t page = first + x % (pages - first < SCATTER ? pages - first : SCATTER);
+        uint64_t page = first + test_random_next(&x) % (pages - first < SCATTER ? pages - first : SCATTER);
         bench->scattered[bench->scattered_count++] = (struct flyt_page_range){bench->data + page * FLYT_PAGE_BYTES, 1};
     }
 }

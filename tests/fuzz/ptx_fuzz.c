@@ -5,6 +5,7 @@
  */
 #include "cpu/softgpu/ptx.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/test_random.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -21,10 +22,7 @@ static uint64_t random_state;
 
 static uint64_t next_random(void)
 {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state >> 8;
+    return test_random_next(&random_state) >> 8;
 }
 
 static unsigned below(size_t end)
