@@ -1,18 +1,12 @@
 /* cvt between integers and floats in every rounding, against arithmetic on whole numbers. */
-#include "cpu/softgpu/ptx_harness.h"
+#include "cpu/softgpu/ptx_test.h"
 #include "rpc/base/test_random.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 enum { COUNT = 256 };
-
-static struct flyt_ptx_harness harness;
 
 enum side { NEAREST, ZERO, DOWN, UP };
 static const char *const modes[] = {"rn", "rz", "rm", "rp"};
@@ -188,20 +182,6 @@ static void zeros_and_nans_are_a_gpus(void **state)
             fail_msg("%s: %llx, wanted %llx", cases[i].instruction, (unsigned long long)result,
                      (unsigned long long)cases[i].wanted);
     }
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_init(&harness, 1);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_fini(&harness);
-    return 0;
 }
 
 int main(void)

@@ -2,20 +2,15 @@
  * Floating point instructions, in every rounding: results are checked against the exact value in 113-bit arithmetic,
  * by the definition of each rounding, not against the host's own float operations.
  */
-#include "cpu/softgpu/ptx_harness.h"
+#include "cpu/softgpu/ptx_test.h"
 #include "rpc/base/test_random.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 enum { COUNT = 256 };
 
-static struct flyt_ptx_harness harness;
 static uint64_t a[COUNT], b[COUNT], c[COUNT], out[COUNT];
 
 typedef __float128 quad;
@@ -373,20 +368,6 @@ static void approximations_are_close(void **state)
                          wanted);
         }
     }
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_init(&harness, 1);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_fini(&harness);
-    return 0;
 }
 
 int main(void)

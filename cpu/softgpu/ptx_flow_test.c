@@ -1,22 +1,16 @@
 /* What control flow promises that nvcc's own output seldom asks for: dynamic stack, tables, barriers by number, grids
  * that wait for all their blocks; and what ends a launch. */
-#include "cpu/softgpu/ptx_harness.h"
+#include "cpu/softgpu/ptx_test.h"
 
 #include <fenv.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#define HEAD ".version 8.0\n.target sm_75\n.address_size 64\n"
 #define REGISTERS                                                                                                      \
     ".reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .pred %p<9>;\nld.param.u64 %rd1, [out];\n"                              \
     "mov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 4;\nadd.s64 %rd2, %rd1, %rd2;\n"
 #define KERNEL(text) ".visible .entry k(.param .u64 out) {\n" REGISTERS text "\nret; }\n"
 
-static struct flyt_ptx_harness harness;
 static uint32_t *out; /* 256 words of device memory, zeroed */
 
 static void load(const char *text)
@@ -186,20 +180,6 @@ static void rounding_is_not_the_programs(void **state)
     assert_int_equal(flyt_ptx_harness_apply(&other, "add.f32", "f=ff", 1, &one, &little, NULL, &sum), CUDA_SUCCESS);
     flyt_ptx_harness_fini(&other);
     assert_int_equal(sum, one);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_init(&harness, 1);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_fini(&harness);
-    return 0;
 }
 
 int main(void)

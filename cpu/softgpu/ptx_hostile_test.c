@@ -1,19 +1,12 @@
 /* Texts that a compiler never writes: each is refused by name, and none reaches memory that is not its own. */
-#include "cpu/softgpu/ptx_harness.h"
+#include "cpu/softgpu/ptx_test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#define HEAD ".version 8.0\n.target sm_75\n.address_size 64\n"
 #define BODY(text)                                                                                                     \
     HEAD ".visible .entry k(.param .u64 out) {\n.reg .b16 %h<9>; .reg .b32 %r<9>; .reg .b64 %rd<9>;\n"                 \
          ".reg .pred %p<9>;\nld.param.u64 %rd1, [out];\n" text "\nret; }\n"
-
-static struct flyt_ptx_harness harness;
 
 static void refuse(const char *text, const char *diagnosis)
 {
@@ -126,20 +119,6 @@ static void what_is_opened_must_end(void **state)
     refuse(HEAD ".pragma \"nounroll\\", "string");
     refuse(HEAD ".section .debug {", "braces");
     refuse(HEAD ".global .u32 x = {1, 2", "','");
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_init(&harness, 1);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_fini(&harness);
-    return 0;
 }
 
 int main(void)

@@ -1,15 +1,9 @@
 /* Integer and bit instructions, one by one, against plain C. */
-#include "cpu/softgpu/ptx_harness.h"
+#include "cpu/softgpu/ptx_test.h"
 #include "rpc/base/test_random.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 enum { COUNT = 256 };
 
-static struct flyt_ptx_harness harness;
 static uint64_t a[COUNT], b[COUNT], c[COUNT];
 
 /* Edge values in all combinations of the first lanes, then pseudo-random ones. */
@@ -286,20 +280,6 @@ static void carries_go_through_chains(void **state)
         assert_int_equal(out[4 * i + 2], (uint64_t)product);
         assert_int_equal(out[4 * i + 3], (uint64_t)(product >> 64));
     }
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_init(&harness, 1);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_fini(&harness);
-    return 0;
 }
 
 int main(void)

@@ -1,14 +1,9 @@
 /* Units that are compiled apart and joined: what names mean across them, and what the joiner refuses. */
-#include "cpu/softgpu/ptx_harness.h"
+#include "cpu/softgpu/ptx_test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#define HEAD     ".version 8.0\n.target sm_75\n.address_size 64\n"
 #define KERNEL   ".visible .entry k(.param .u64 out) {\n.reg .b32 %r<9>; .reg .b64 %rd<9>;\nld.param.u64 %rd1, [out];\n"
 #define STORE    "st.global.u32 [%rd1], %r1; ret; }\n"
 #define EXTERN_F ".extern .func (.param .b32 result) f(.param .b32 x);\n"
@@ -19,8 +14,6 @@
 #define FUNC_F(linkage, value)                                                                                         \
     linkage ".func (.param .b32 result) f(.param .b32 x) {\n.reg .b32 %r<3>;\n"                                        \
             "ld.param.b32 %r1, [x]; add.s32 %r1, %r1, " value "; st.param.b32 [result], %r1; ret; }\n"
-
-static struct flyt_ptx_harness harness;
 
 #define join(...)                                                                                                      \
     flyt_ptx_harness_join(&harness, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *),                            \
@@ -187,20 +180,6 @@ static void system_functions_are_known_in_units(void **state)
     harness.text_bytes = 0;
     assert_int_equal(result_of("k"), 1);
     assert_string_equal(harness.text, "hi");
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_init(&harness, 1);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_fini(&harness);
-    return 0;
 }
 
 int main(void)

@@ -2,18 +2,13 @@
  * Whole kernels as nvcc compiles them, for two architectures: control flow, calls, memory, faults, atomics, barriers,
  * progress. The kernels are in ptx_test_kernels.cu.
  */
-#include "cpu/softgpu/ptx_harness.h"
+#include "cpu/softgpu/ptx_test.h"
 
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-static struct flyt_ptx_harness harness;
 static int *out; /* 8192 integers of device memory, zeroed before each test */
 
 #define ADDRESS(pointer) ((uint64_t)(uintptr_t)(pointer))
@@ -271,31 +266,25 @@ static void cancelling_ends_a_launch(void **state)
     assert_int_equal(flyt_ptx_launch_run(harness.pool, &launch, NULL), CUDA_ERROR_LAUNCH_FAILED);
 }
 
-static int load_75(void **state)
+static int load(const char *path)
 {
-    (void)state;
     flyt_ptx_harness_init(&harness, 2);
-    if (flyt_ptx_harness_load_file(&harness, PTX_TEST_FOLDER "/ptx_test_kernels_75.ptx") != CUDA_SUCCESS)
+    if (flyt_ptx_harness_load_file(&harness, path) != CUDA_SUCCESS)
         fail_msg("%s", harness.diag.text);
     out = flyt_ptx_harness_alloc(&harness, 8192 * sizeof *out);
     return 0;
+}
+
+static int load_75(void **state)
+{
+    (void)state;
+    return load(PTX_TEST_FOLDER "/ptx_test_kernels_75.ptx");
 }
 
 static int load_90(void **state)
 {
     (void)state;
-    flyt_ptx_harness_init(&harness, 2);
-    if (flyt_ptx_harness_load_file(&harness, PTX_TEST_FOLDER "/ptx_test_kernels_90.ptx") != CUDA_SUCCESS)
-        fail_msg("%s", harness.diag.text);
-    out = flyt_ptx_harness_alloc(&harness, 8192 * sizeof *out);
-    return 0;
-}
-
-static int unload(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_fini(&harness);
-    return 0;
+    return load(PTX_TEST_FOLDER "/ptx_test_kernels_90.ptx");
 }
 
 static int clear(void **state)
@@ -320,5 +309,5 @@ int main(void)
         cmocka_unit_test_setup(cancelling_ends_a_launch, clear),
     };
 
-    return cmocka_run_group_tests(tests, load_75, unload) + cmocka_run_group_tests(tests, load_90, unload);
+    return cmocka_run_group_tests(tests, load_75, tear_down) + cmocka_run_group_tests(tests, load_90, tear_down);
 }

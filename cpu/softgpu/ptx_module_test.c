@@ -1,22 +1,15 @@
 /* What is refused and how it is said; and that no text, however damaged, and no kernel made from it, does harm. */
-#include "cpu/softgpu/ptx_harness.h"
+#include "cpu/softgpu/ptx_test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#define HEAD ".version 8.0\n.target sm_75\n.address_size 64\n"
 #define BODY(text)                                                                                                     \
     HEAD ".visible .entry k() {\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>; .reg .pred %p<9>;\n" text         \
          "\nret; }\n"
-
-static struct flyt_ptx_harness harness;
 
 static void refusals_name_the_cause(void **state)
 {
@@ -265,17 +258,10 @@ static void damaged_modules_do_no_harm(void **state)
     assert_true(tried > 20 && accepted > 0);
 }
 
-static int set_up(void **state)
+static int set_up_two(void **state)
 {
     (void)state;
     flyt_ptx_harness_init(&harness, 2);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    flyt_ptx_harness_fini(&harness);
     return 0;
 }
 
@@ -289,5 +275,5 @@ int main(void)
         cmocka_unit_test(damaged_modules_do_no_harm),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up_two, tear_down);
 }
