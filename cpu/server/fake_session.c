@@ -11,10 +11,6 @@
 
 struct fake_session self;
 
-#define X(name) .name = name,
-static const struct flyt_driver soft_driver = {FLYT_DRIVER_FUNCTIONS(X).is_soft = true};
-#undef X
-
 uint64_t fake_session_random(void)
 {
     return test_random_next(&self.random);
@@ -161,7 +157,7 @@ int fake_session_begin(void **state)
     const struct flyt_server_link_session granted = {.session_id = 1, .slot_count = DEVICES, .group_size = GROUP_SIZE};
     struct flyt_error err = {0};
     int fds[2];
-    self.driver = soft_driver;
+    self.driver = fake_soft_driver;
     self.random = TEST_RANDOM_SEED;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fds), 0);
     self.fd = fds[0];
@@ -193,7 +189,7 @@ int fake_session_end(void **state)
 
 int fake_session_with_cpu(void **state)
 {
-    self.driver = soft_driver;
+    self.driver = fake_soft_driver;
     self.is_late = false;
     return 0;
 }

@@ -6,14 +6,10 @@
 #ifndef FLYT_SERVER_FAKE_SESSION_H
 #define FLYT_SERVER_FAKE_SESSION_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <unistd.h>
-#include <cmocka.h>
 
+#include "cpu/server/fake_soft.h"
 #include "cpu/server/session.h"
 #include "rpc/base/page_hash.h"
 
@@ -25,8 +21,6 @@ enum {
     GROUP_SIZE = 8,
     PATIENCE = 1000 * 1000, /* rounds of a loop that pauses */
 };
-
-#define assert_ok(call) assert_int_equal((call), CUDA_SUCCESS)
 
 /* As the node manager knows it. */
 struct fake_extent {

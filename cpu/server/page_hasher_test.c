@@ -1,25 +1,14 @@
 /* The kernel that hashes pages, executed by the software GPU, against the algorithm on the CPU; and what stands in for
  * the kernel with a software GPU. All tests run with either. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "cpu/server/fake_soft.h"
 #include "cpu/server/page_hasher.h"
 #include "cpu/server/page_table.h"
 #include "rpc/base/test_random.h"
 
 enum { AREAS = 3, AREA_PAGES = 40, PAGES = AREAS * AREA_PAGES, RANGES_MAX = 64, PAGE = FLYT_PAGE_BYTES };
-
-#define assert_ok(call) assert_int_equal((call), CUDA_SUCCESS)
-
-/* The server's table, filled from the library that this test is linked with; and that as if it were a GPU's. */
-#define X(name) .name = name,
-static const struct flyt_driver soft_driver = {FLYT_DRIVER_FUNCTIONS(X).is_soft = true};
-static const struct flyt_driver driver = {FLYT_DRIVER_FUNCTIONS(X).is_soft = false};
-#undef X
 
 struct fixture {
     struct flyt_page_hasher hasher;
@@ -53,19 +42,15 @@ static void fill(struct fixture *self)
         assert_ok(cuMemcpyHtoD(self->areas[i], self->bytes + (size_t)i * AREA_PAGES * PAGE, AREA_PAGES * PAGE));
 }
 
-static int set_up_with(const struct flyt_driver *with, void **state)
+static int set_up(void **state)
 {
     static const struct flyt_page_key key = {"sixteen bytes !"};
-    CUcontext context;
     struct fixture *self = calloc(1, sizeof *self);
     assert_non_null(self);
     self->random = TEST_RANDOM_SEED;
     self->bytes = calloc(PAGES, PAGE);
     assert_non_null(self->bytes);
-    assert_ok(cuInit(0));
-    assert_ok(cuDevicePrimaryCtxRetain(&context, 0));
-    assert_ok(cuCtxSetCurrent(context));
-    assert_ok(cuStreamCreate(&self->stream, CU_STREAM_NON_BLOCKING));
+    self->stream = fake_soft_begin();
     assert_ok(cuMemAlloc(&self->hasher_memory, FLYT_PAGE_HASHER_BYTES));
     assert_ok(cuMemAlloc(&self->batch_memory, FLYT_PAGE_BATCH_BYTES(PAGES)));
     assert_ok(cuMemAlloc(&self->copies, (size_t)PAGES * PAGE));
@@ -75,20 +60,10 @@ static int set_up_with(const struct flyt_driver *with, void **state)
     }
     fill(self);
     flyt_page_hash_prepare(&key, &self->keys);
-    assert_ok(flyt_page_hasher_init(&self->hasher, with, &key, self->hasher_memory, self->stream));
+    assert_ok(flyt_page_hasher_init(&self->hasher, *state, &key, self->hasher_memory, self->stream));
     assert_ok(flyt_page_batch_init(&self->batch, &self->hasher, PAGES, self->batch_memory));
     *state = self;
     return 0;
-}
-
-static int set_up_kernel(void **state)
-{
-    return set_up_with(&driver, state);
-}
-
-static int set_up_native(void **state)
-{
-    return set_up_with(&soft_driver, state);
 }
 
 static int tear_down(void **state)
@@ -412,11 +387,7 @@ static void what_is_sent_becomes_what_is_there(void **state)
 
 int main(void)
 {
-#define TEST(name)                                                                                                     \
-    {"kernel: " #name, name, set_up_kernel, tear_down, NULL},                                                          \
-    {                                                                                                                  \
-        "CPU: " #name, name, set_up_native, tear_down, NULL                                                            \
-    }
+#define TEST(name) FAKE_SOFT_BOTH(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(hashes_are_right),
         TEST(the_zero_page_is_known),

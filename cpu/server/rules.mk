@@ -61,11 +61,11 @@ $(server_process_tests:%.c=$(B)/%): %: %.o $(server_process_objs) $(RPC_OBJS) | 
 UNIT_TESTS += $(server_process_tests:%.c=$(B)/%)
 
 # These call the software GPU themselves.
-$(B)/cpu/server/scan_test: $(call objs,cpu/server/scan_test.c cpu/server/scan.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+$(B)/cpu/server/scan_test: $(call objs,cpu/server/scan_test.c cpu/server/fake_soft.c cpu/server/scan.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
-$(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/page_hasher.c cpu/server/page_table.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+$(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/fake_soft.c cpu/server/page_hasher.c cpu/server/page_table.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
 $(B)/cpu/server/copying_test $(B)/cpu/server/writing_test $(B)/cpu/server/sending_test: $(B)/cpu/server/fake_session.o
-$(B)/cpu/server/save_test $(B)/cpu/server/copying_test $(B)/cpu/server/writing_test $(B)/cpu/server/sending_test: $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS) $(B)/lib/libflyt-softgpu.so
+$(B)/cpu/server/save_test $(B)/cpu/server/copying_test $(B)/cpu/server/writing_test $(B)/cpu/server/sending_test: $(B)/%: $(B)/%.o $(B)/cpu/server/fake_soft.o $(server_test_objs) $(RPC_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,--gc-sections -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) $(filter %.so,$^) $(RPC_LIBS) -llz4 -lzstd -ldl -lcmocka
 UNIT_TESTS += $(B)/cpu/server/page_hasher_test $(B)/cpu/server/scan_test $(B)/cpu/server/save_test $(B)/cpu/server/copying_test $(B)/cpu/server/writing_test $(B)/cpu/server/sending_test

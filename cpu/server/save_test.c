@@ -14,6 +14,7 @@
 
 #include "cpu/image/reader.h"
 #include "cpu/server/fake_client.h"
+#include "cpu/server/fake_soft.h"
 #include "cpu/server/module.h"
 #include "cpu/server/save.h"
 #include "cpu/server/state.h"
@@ -21,10 +22,6 @@
 #include "rpc/base/sha256.h"
 
 enum { MIB = 1 << 20, SEQUENCE = 4711, BIG_BYTES = 9 * MIB + 4, GLOBALS_MAX = 32, EVENTS = 6 };
-
-#define X(name) .name = name,
-static const struct flyt_driver soft_driver = {FLYT_DRIVER_FUNCTIONS(X).is_soft = true};
-#undef X
 
 #define PTX ".version 8.0\n.target sm_75\n.address_size 64\n"
 
@@ -80,7 +77,7 @@ static int begin(void **state)
     assert_non_null(self);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fds), 0);
     self->fd = fds[0];
-    self->client = make_over(&soft_driver);
+    self->client = make_over(&fake_soft_driver);
     assert_int_equal(flyt_manager_open(&self->manager, fds[1], &granted, NULL), 0);
     struct flyt_session *session = &self->client->session;
     session->manager = &self->manager;

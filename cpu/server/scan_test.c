@@ -1,24 +1,13 @@
 /* Looking for addresses of variables in device memory: the kernel, executed by the software GPU, and the CPU in its
  * place, both against words that the test has put there and against a plain search of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "cpu/server/fake_soft.h"
 #include "cpu/server/scan.h"
 #include "rpc/base/test_random.h"
 
 enum { MEMORY_BYTES = 1 << 20, WORDS = MEMORY_BYTES / 8, SMS = 4, MANY = 5000 };
-
-#define assert_ok(call) assert_int_equal((call), CUDA_SUCCESS)
-
-/* The server's table, filled from the library that this test is linked with; and that as if it were a GPU's. */
-#define X(name) .name = name,
-static const struct flyt_driver soft_driver = {FLYT_DRIVER_FUNCTIONS(X).is_soft = true};
-static const struct flyt_driver driver = {FLYT_DRIVER_FUNCTIONS(X).is_soft = false};
-#undef X
 
 struct fixture {
     const struct flyt_driver *driver;
@@ -33,32 +22,18 @@ static uint64_t next_random(struct fixture *self)
     return test_random_next(&self->random);
 }
 
-static int set_up_with(const struct flyt_driver *with, void **state)
+static int set_up(void **state)
 {
-    CUcontext context;
     struct fixture *self = calloc(1, sizeof *self);
     assert_non_null(self);
-    self->driver = with;
+    self->driver = *state;
     self->random = TEST_RANDOM_SEED;
     self->words = calloc(WORDS, 8);
     assert_non_null(self->words);
-    assert_ok(cuInit(0));
-    assert_ok(cuDevicePrimaryCtxRetain(&context, 0));
-    assert_ok(cuCtxSetCurrent(context));
-    assert_ok(cuStreamCreate(&self->stream, CU_STREAM_NON_BLOCKING));
+    self->stream = fake_soft_begin();
     assert_ok(cuMemAlloc(&self->memory, MEMORY_BYTES));
     *state = self;
     return 0;
-}
-
-static int set_up_kernel(void **state)
-{
-    return set_up_with(&driver, state);
-}
-
-static int set_up_native(void **state)
-{
-    return set_up_with(&soft_driver, state);
 }
 
 static int tear_down(void **state)
@@ -225,18 +200,14 @@ static void nothing_to_look_for(void **state)
 
 int main(void)
 {
-#define BOTH(name)                                                                                                     \
-    {#name " (kernel)", name, set_up_kernel, tear_down, NULL},                                                         \
-    {                                                                                                                  \
-#name " (native)", name, set_up_native, tear_down, NULL                                                        \
-    }
+#define TEST(name) FAKE_SOFT_BOTH(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        BOTH(words_inside_and_outside),
-        BOTH(every_word_is_looked_at),
-        BOTH(ranges_begin_and_end_anywhere),
-        BOTH(many_places_and_many_words),
-        BOTH(overlapping_places_are_found_together),
-        BOTH(nothing_to_look_for),
+        TEST(words_inside_and_outside),
+        TEST(every_word_is_looked_at),
+        TEST(ranges_begin_and_end_anywhere),
+        TEST(many_places_and_many_words),
+        TEST(overlapping_places_are_found_together),
+        TEST(nothing_to_look_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
