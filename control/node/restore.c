@@ -80,6 +80,7 @@ struct flyt_node_restore {
     sd_event_source *timer;
     struct flyt_node_restoring *restorings;
     uint64_t started_ms, ended_ms;
+    bool is_known;       /* somebody was told that it is under way */
     bool is_told;        /* its end, to the cluster manager */
     flyt_saving_use use; /* of one that has ended; no text */
 };
@@ -325,6 +326,7 @@ static void release(struct flyt_node_restore *restore)
 void flyt_node_restore_tell(struct flyt_node_restore *restore, flyt_saving_use *ret_use)
 {
     flyt_node_restore_use(restore, ret_use);
+    restore->is_known |= !has_ended(restore);
     restore->is_told = has_ended(restore);
 }
 
@@ -343,25 +345,37 @@ static void forget_old(struct flyt_node *node)
     }
 }
 
-static void finish(struct flyt_node_restore *restore)
+/* From now on it is one that has ended. */
+static void end(struct flyt_node_restore *restore)
 {
-    struct flyt_node *node = restore->node;
-    bool is_done = restore->status == FLYT_STATUS_OK;
     flyt_saving_use use;
 
     flyt_node_restore_use(restore, &use);
     restore->use = use;
     restore->use.outcome = (flyt_outcome){0};
     restore->ended_ms = flyt_clock_ms();
-    restore->phase = is_done ? FLYT_SAVING_DONE : FLYT_SAVING_FAILED;
+    restore->phase = restore->status == FLYT_STATUS_OK ? FLYT_SAVING_DONE : FLYT_SAVING_FAILED;
     release(restore);
+}
+
+static void announce(const struct flyt_node_restore *restore)
+{
+    struct flyt_node *node = restore->node;
+    bool is_done = restore->status == FLYT_STATUS_OK;
+
     flyt_info("restore %016" PRIx64 ": %s, programs=%u folder=%s%s%s", restore->id, is_done ? "done" : "failed",
-              use.session_count, restore->folder, is_done ? "" : ": ", restore->text);
+              restore->use.session_count, restore->folder, is_done ? "" : ": ", restore->text);
     flyt_node_tell(node, is_done ? "restore.done" : "restore.failed", *restore->vm_ip ? restore->vm_ip : node->name,
                    "restore %016" PRIx64 ": %u programs go on from the images in %s%s%s", restore->id,
-                   use.session_count, restore->folder, is_done ? "" : "; not all: ", restore->text);
+                   restore->use.session_count, restore->folder, is_done ? "" : "; not all: ", restore->text);
     flyt_node_changed(node);
-    forget_old(node);
+}
+
+static void finish(struct flyt_node_restore *restore)
+{
+    end(restore);
+    announce(restore);
+    forget_old(restore->node);
 }
 
 static bool is_any_before(const struct flyt_node_restore *restore, enum flyt_node_loading_stage stage)
@@ -399,28 +413,23 @@ static void answer(struct flyt_node_restore *restore, flyt_status status, const 
     flyt_node_restore_fn told = restore->answer;
 
     restore->answer = NULL;
+    restore->is_known |= status == FLYT_STATUS_OK;
     if (told)
         told(restore->answer_user, status, text);
 }
 
-/* Nothing of it has begun: who has been told that it has finds that it has failed, else it has not been. */
+/* Nothing of it has begun. Who has been told that it has, or asks for it, finds that it has failed: who waits for the
+ * answer may have gone, and the order, or a question, may have come again meanwhile. */
 static void refuse(struct flyt_node_restore *restore, flyt_status status, const char *text)
 {
-    struct flyt_node_restore **link = &restore->node->restores;
-    const bool is_answered = !restore->answer;
-
     release(restore); /* what has been taken of it is as before */
-    if (is_answered) {
-        restore->status = status;
-        snprintf(restore->text, sizeof restore->text, "%s", text);
-        finish(restore);
-        return;
-    }
-    while (*link != restore)
-        link = &(*link)->next;
-    *link = restore->next;
-    answer(restore, status, text);
-    free(restore);
+    restore->status = status;
+    snprintf(restore->text, sizeof restore->text, "%s", text);
+    end(restore);
+    answer(restore, status, restore->text);
+    if (restore->is_known)
+        announce(restore);
+    forget_old(restore->node);
 }
 
 /* A folder that is not seen into in time. */
@@ -717,7 +726,10 @@ static int start_looking(struct flyt_node_restore *restore)
 void flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *args, flyt_node_restore_fn answer_fn,
                        void *user)
 {
-    if (flyt_node_restore_find(node, args->id)) {
+    struct flyt_node_restore *known = flyt_node_restore_find(node, args->id);
+
+    if (known) {
+        known->is_known = true;
         answer_fn(user, FLYT_STATUS_OK, "");
         return;
     }

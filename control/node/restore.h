@@ -43,7 +43,8 @@ typedef void (*flyt_node_restore_fn)(void *user, flyt_status status, const char 
 /*
  * An order. It is answered once: at once where that needs no look into the folder; when it is seen what is there; or
  * after FLYT_NODE_RESTORE_ANSWER_MS with OK, and what follows is its outcome, as of one that has FAILED where it could
- * not begin; at the node manager's end with UNAVAILABLE.
+ * not begin; at the node manager's end with UNAVAILABLE. One that could not begin is remembered as one that has FAILED
+ * however it was answered: the answer may be lost, and who orders it again, or asks for it, is told the same.
  */
 void flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *args, flyt_node_restore_fn answer,
                        void *user);

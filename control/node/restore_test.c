@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/allocation.h"
 #include "control/node/resume.h"
 #include "control/node/test_saving.h"
 #include "rpc/base/fault_point.h"
@@ -211,7 +212,7 @@ static void test_a_disk_that_does_not_show(void **state)
     test_saving.restore_timeout_s = 1; /* before it would be answered anyhow */
     assert_int_equal(test_saving_restore(test), FLYT_STATUS_TIMEOUT);
     test_contains(test_saving.refusal.text, "was not looked into after 1 s");
-    assert_null(test->node.restores);
+    test_saving_failed(test, FLYT_STATUS_TIMEOUT, "was not looked into after 1 s"); /* whoever asks for it */
     test_saving.restore_timeout_s = 0;
     test_saving_must(test_saving_restore(test));
     assert_int_equal(test_saving_use(test).phase, FLYT_SAVING_PREPARING);
@@ -234,6 +235,69 @@ static void test_a_disk_that_does_not_show(void **state)
     test_saving_until(test, FLYT_SAVING_DONE);
     test_saving_has_memory(test, &program, 1);
     test_node_leave(test, &test_one, &program, 1);
+}
+
+struct noted {
+    unsigned count; /* of answers */
+    flyt_status status;
+    char text[512];
+};
+
+static void note_answer(void *user, flyt_status status, const char *text)
+{
+    struct noted *noted = user;
+
+    noted->count++;
+    noted->status = status;
+    snprintf(noted->text, sizeof noted->text, "%s", text);
+}
+
+static bool is_answered(struct test_node *test, void *noted)
+{
+    return ((const struct noted *)noted)->count > 0;
+}
+
+/* The VM goes while the folder is looked at. Who waits for the answer gets it, and who has ordered it again, or asked
+ * for it, and was told that it is under way finds why it has failed: also where nobody had done so before. */
+static void test_a_vm_goes_while_it_is_looked(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+    char folder[FLYT_NAME_BYTES_MAX];
+
+    test_saving_folder(test, folder);
+    for (unsigned i = 0; i < 3; i++) {
+        struct noted first = {0}, second = {0};
+        flyt_saving_use use;
+        test_saving_enter(test, &program, 1);
+        test_saving_suspend(test, &program, 1);
+        const flyt_order_restore_args args = {.id = ++test_saving.last_id, .folder = folder};
+        /* The loop, which would hear of what was seen, stands still until the VM has gone. */
+        flyt_node_restore(&test->node, &args, note_answer, &first);
+        if (i == 1) {
+            flyt_node_restore(&test->node, &args, note_answer, &second);
+            assert_int_equal(second.count, 1);
+            assert_int_equal(second.status, FLYT_STATUS_OK);
+        } else if (i == 2) {
+            flyt_node_restore_tell(flyt_node_restore_find(&test->node, args.id), &use);
+            assert_int_equal(use.phase, FLYT_SAVING_PREPARING);
+        }
+        assert_int_equal(first.count, 0);
+        flyt_node_suspended_drop_all(&test->node, flyt_node_allocation_find(&test->node, test_one.id), "its VM goes");
+        test_node_until(test, is_answered, &first, "the order's answer");
+        assert_int_equal(first.count, 1);
+        const bool is_late = first.status == FLYT_STATUS_OK; /* the machine was so busy that the time came first */
+        assert_true(is_late || first.status == FLYT_STATUS_NOT_FOUND);
+        test_contains(first.text, is_late ? "" : "is of a program that waits on this node");
+        assert_int_equal(second.count, i == 1);
+        test_saving_failed(test, FLYT_STATUS_NOT_FOUND, "is of a program that waits on this node");
+        assert_int_equal(test_saving_use(test).session_count, 0);
+        const bool is_event = strstr(test->last_event, "restore.failed") != NULL;
+        assert_int_equal(is_event, is_late || i > 0); /* else nobody heard that it had begun */
+        assert_null(test->node.state.suspended);
+        assert_null(test->node.loadings);
+        test_node_remove_now(test, test_one.id);
+    }
 }
 
 /* Who was told that it has begun finds that it could not. */
@@ -385,6 +449,7 @@ int main(void)
         TEST_NODE(test_a_disk_that_does_not_show),
         TEST_NODE(test_a_look_that_takes_long),
         TEST_NODE(test_a_pipe_for_an_image),
+        TEST_NODE(test_a_vm_goes_while_it_is_looked),
         TEST_NODE(test_a_program_has_ended),
         TEST_NODE(test_no_room),
         TEST_NODE(test_the_allocation_is_removed),
