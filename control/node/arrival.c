@@ -91,7 +91,7 @@ static void on_gone_on(struct flyt_node_loading *loading, struct flyt_node_serve
     struct flyt_node_receive *receive = arrival_of(loading)->receive;
     char id[20];
 
-    receive->moved_count++;
+    flyt_node_receive_moved(receive, loading->its.session_id);
     receive->memory_bytes += server->extents.bytes;
     receive->standstill_us = (flyt_clock_ns() - receive->switch_ns) / 1000;
     server->node->sessions_moved++;

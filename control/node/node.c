@@ -349,6 +349,7 @@ void flyt_node_fini(struct flyt_node *node)
 {
     node->hooks = (struct flyt_node_hooks){0};
     if (node->settings) {
+        flyt_node_receives_save(node);
         flyt_node_door_close(node);
         flyt_node_pool_fini(node);
         flyt_node_faults_fini(node);

@@ -144,6 +144,7 @@ static void end(struct flyt_node_receive *receive, flyt_migration_phase phase)
     if (receive->record)
         flyt_node_receive_record_remove(&node->state, receive->record);
     receive->record = NULL;
+    receive->unsaved_ms = 0;
     set_phase(receive, phase);
     node->receives_ended++;
     node->receives_done += phase == FLYT_MIGRATION_DONE;
@@ -453,6 +454,25 @@ static void tear_down(struct flyt_node_receive *receive)
         flyt_node_arrival_drop(arrival, receive->text);
 }
 
+void flyt_node_receive_moved(struct flyt_node_receive *receive, uint64_t session_id)
+{
+    receive->moved_count++;
+    if (!receive->record)
+        return;
+    if (flyt_node_receive_record_note(receive->record, session_id))
+        flyt_warn("migration %016" PRIx64 ": that session %016" PRIx64 " goes on is not kept: no memory", receive->id,
+                  session_id);
+    else if (!receive->unsaved_ms)
+        receive->unsaved_ms = flyt_clock_ms();
+}
+
+/* Who goes on here. Where it cannot be written that is tried again. */
+static void save_moved(struct flyt_node_receive *receive)
+{
+    if (receive->unsaved_ms)
+        receive->unsaved_ms = flyt_node_save(receive->node) ? flyt_clock_ms() : 0;
+}
+
 /* How many have come back, and are no sessions yet; of these, how many have failed since. */
 static unsigned count_returned(const struct flyt_node_receive *receive, unsigned *ret_failed_count)
 {
@@ -466,7 +486,31 @@ static unsigned count_returned(const struct flyt_node_receive *receive, unsigned
     return count;
 }
 
-/* Nobody else can come back who was switched, and its ledgers are there: there is nothing to wait for. */
+static bool is_session(const struct flyt_node_allocation *allocation, uint64_t session_id)
+{
+    const struct flyt_node_server *lists[] = {allocation->node->servers, allocation->node->away};
+
+    for (unsigned i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (const struct flyt_node_server *session = lists[i]; session; session = session->next)
+            if (session->allocation == allocation && session->session_id == session_id)
+                return true;
+    return false;
+}
+
+/* After a restart: sessions that have their clients here, and those that had gone on, and have ended or may still come
+ * back. */
+static unsigned count_moved(const struct flyt_node_receive *receive)
+{
+    const struct flyt_node_allocation *allocation = allocation_of(receive);
+    const struct flyt_node_receive_record *record = receive->record;
+    unsigned count = allocation ? allocation->session_count : 0;
+
+    for (unsigned i = 0; i < record->moved_count; i++)
+        count += !allocation || !is_session(allocation, record->moved[i]);
+    return count;
+}
+
+/* Nobody else can come back who waits, and its ledgers are there: there is nothing to wait for. */
 static bool are_all_back(const struct flyt_node_receive *receive)
 {
     const struct flyt_node_allocation *allocation = allocation_of(receive);
@@ -475,17 +519,16 @@ static bool are_all_back(const struct flyt_node_receive *receive)
     for (unsigned i = 0; allocation && i < allocation->now.slots.slots_len; i++)
         if (!allocation->slots[i].ledger)
             return false;
-    return allocation && !failed_count && allocation->session_count + returned_count == receive->switched_count;
+    return allocation && !failed_count && count_moved(receive) + returned_count == receive->switched_count;
 }
 
 static void settle(struct flyt_node_receive *receive)
 {
-    const struct flyt_node_allocation *allocation = allocation_of(receive);
     struct flyt_node *node = receive->node;
     unsigned failed_count, returned_count = count_returned(receive, &failed_count);
 
     receive->is_restarted = false;
-    receive->moved_count = allocation ? allocation->session_count : 0;
+    receive->moved_count = count_moved(receive);
     if (!receive->moved_count && returned_count - failed_count < receive->switched_count) {
         flyt_node_receive_fail(receive, FLYT_STATUS_UNAVAILABLE,
                                "the node manager was restarted before a program had come to its new server process, "
@@ -519,6 +562,8 @@ static void step(struct flyt_node_receive *receive)
         forget_over(receive);
     check_time(receive);
     look_at_switch(receive);
+    if (flyt_clock_ms() - receive->unsaved_ms >= FLYT_NODE_RECEIVE_SAVE_MS)
+        save_moved(receive);
     if (receive->is_switched && !receive->is_restarted && !receive->is_failing)
         see_to_failures(receive);
     if (receive->is_failing)
@@ -757,6 +802,7 @@ static void resume_record(struct flyt_node *node, struct flyt_node_receive_recor
     receive->record = record;
     receive->is_switched = receive->is_restarted = record->is_switched;
     receive->switched_count = record->session_count;
+    receive->moved_count = record->moved_count;
     receive->phase = FLYT_MIGRATION_SWITCHING;
     receive->switch_ns = flyt_clock_ns(); /* it was before that: the programs have stood still for longer */
     if (allocation && record->is_switched)
@@ -808,6 +854,12 @@ void flyt_node_receives_settle(struct flyt_node *node)
     for (struct flyt_node_receive *receive = node->receives; receive; receive = receive->next)
         if (receive->is_restarted && !receive->is_failing && !flyt_node_receive_has_ended(receive))
             settle(receive);
+}
+
+void flyt_node_receives_save(struct flyt_node *node)
+{
+    for (struct flyt_node_receive *receive = node->receives; receive; receive = receive->next)
+        save_moved(receive);
 }
 
 void flyt_node_receives_fini(struct flyt_node *node)

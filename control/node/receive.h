@@ -21,10 +21,10 @@
  * and the others stay.
  *
  * After a restart of the node manager one that was not switched has FAILED. Of one that was, servers come back, those
- * that have their client and those that wait for it. When all are there, and their ledgers, or no more can come: where
- * all are there, or one had its client already, those that waited wait again, and what is said above of the time after
- * SWITCH holds; else all have FAILED, for none goes on here yet. The last ones that ended are remembered for questions,
- * but not over a restart.
+ * that have their client and those that wait for it; programs that had gone on are known from the state, although they
+ * may have ended since. When all are there, and their ledgers, or no more can come: where all are there, or one had its
+ * client already, those that waited wait again, and what is said above of the time after SWITCH holds; else all have
+ * FAILED, for none goes on here yet. The last ones that ended are remembered for questions, but not over a restart.
  *
  * The loop's thread. It goes on from a timer, never inside of what has happened to one of its servers.
  */
@@ -50,6 +50,7 @@ enum {
     FLYT_NODE_RECEIVE_TIMEOUT_S = 3600,   /* until SWITCH, where nothing else is wished */
     FLYT_NODE_RECEIVE_ARRIVED_MS = 60000, /* SWITCH comes by then: the other node waits no longer than that */
     FLYT_NODE_RECEIVE_SWITCH_MS = 2000,   /* it is answered by then: servers may have to say first that all is there */
+    FLYT_NODE_RECEIVE_SAVE_MS = 1000,     /* that a program goes on is written so much later: others stand still now */
 };
 
 /* `res` is good during the call; the text of its use's outcome is the receive's. */
@@ -80,6 +81,7 @@ struct flyt_node_receive {
         uint64_t until_ms;
     } switching;
     uint64_t started_ms, arrived_ms, ended_ms, switch_ns; /* arrived_ms, switch_ns: 0: not yet */
+    uint64_t unsaved_ms;                                  /* since then the state lacks who goes on here; 0: nobody */
     unsigned switched_count, moved_count, lost_count;     /* programs */
     uint64_t memory_bytes, standstill_us;                 /* of those that go on here */
     /* The cluster manager. */
@@ -113,6 +115,8 @@ void flyt_node_receive_use(const struct flyt_node_receive *receive, flyt_migrati
 
 /* Something has come of an arrival. */
 void flyt_node_receive_wake(struct flyt_node_receive *receive);
+/* This program's session has gone on here. */
+void flyt_node_receive_moved(struct flyt_node_receive *receive, uint64_t session_id);
 /* It fails, for this reason: the first one stays. Nothing happens to one that has ended. */
 __attribute__((format(printf, 3, 4))) void flyt_node_receive_fail(struct flyt_node_receive *receive, flyt_status status,
                                                                   const char *format, ...);
@@ -146,6 +150,8 @@ bool flyt_node_receive_keeps(const struct flyt_node *node, uint64_t session_id);
 void flyt_node_receives_init(struct flyt_node *node);
 /* No server of before the restart can come back any more. */
 void flyt_node_receives_settle(struct flyt_node *node);
+/* At the node manager's end, before anything else ends: what is not written yet. */
+void flyt_node_receives_save(struct flyt_node *node);
 /* At the node manager's end. */
 void flyt_node_receives_fini(struct flyt_node *node);
 

@@ -1,11 +1,51 @@
 #include "control/node/receive_record.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
+#include "control/node/node.h"
 #include "control/node/state.h"
 #include "control/node/state_allocation.h"
 
-static const char member[] = "receiving";
+static const char member[] = "receiving", moved_member[] = "moved";
+
+static struct flyt_node_receive_record *free_record(struct flyt_node_receive_record *record)
+{
+    if (record)
+        free(record->moved);
+    free(record);
+    return NULL;
+}
+
+static bool put_moved(cJSON *object, const struct flyt_node_receive_record *record)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, moved_member);
+    bool is_good = array != NULL;
+
+    for (unsigned i = 0; i < record->moved_count && is_good; i++) {
+        cJSON *item = cJSON_CreateObject();
+        is_good = item && cJSON_AddItemToArray(array, item) &&
+                  flyt_node_state_put_number(item, "session_id", record->moved[i]);
+    }
+    return is_good;
+}
+
+/* An older build's file has no such member. */
+static bool get_moved(const cJSON *object, struct flyt_node_receive_record *record)
+{
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, moved_member), *item;
+    bool is_good = !array || (cJSON_IsArray(array) && cJSON_GetArraySize(array) <= FLYT_NODE_SERVERS_MAX);
+
+    if (is_good)
+        cJSON_ArrayForEach(item, array)
+        {
+            uint64_t session_id;
+            if (!flyt_node_state_get_number(item, "session_id", UINT64_MAX, &session_id) ||
+                flyt_node_receive_record_note(record, session_id))
+                return false;
+        }
+    return is_good;
+}
 
 bool flyt_node_receive_records_put(cJSON *root, const struct flyt_node_receive_record *first)
 {
@@ -18,7 +58,7 @@ bool flyt_node_receive_records_put(cJSON *root, const struct flyt_node_receive_r
                   flyt_node_state_put_number(object, "migration_id", first->migration_id) &&
                   flyt_node_state_put_number(object, "allocation_id", first->allocation_id) &&
                   flyt_node_state_put_number(object, "switched", first->is_switched) &&
-                  flyt_node_state_put_number(object, "session_count", first->session_count);
+                  flyt_node_state_put_number(object, "session_count", first->session_count) && put_moved(object, first);
     }
     return is_good;
 }
@@ -37,9 +77,10 @@ bool flyt_node_receive_records_get(const cJSON *root, struct flyt_node_receive_r
             is_good = record && flyt_node_state_get_number(item, "migration_id", UINT64_MAX, &record->migration_id) &&
                       flyt_node_state_get_number(item, "allocation_id", UINT64_MAX, &record->allocation_id) &&
                       flyt_node_state_get_number(item, "switched", 1, &is_switched) &&
-                      flyt_node_state_get_number(item, "session_count", UINT32_MAX, &session_count);
+                      flyt_node_state_get_number(item, "session_count", UINT32_MAX, &session_count) &&
+                      get_moved(item, record);
             if (!is_good) {
-                free(record);
+                free_record(record);
                 break;
             }
             record->is_switched = is_switched != 0;
@@ -60,7 +101,7 @@ void flyt_node_receive_records_free(struct flyt_node_receive_record *first)
 
     while ((record = first)) {
         first = record->next;
-        free(record);
+        free_record(record);
     }
 }
 
@@ -87,5 +128,18 @@ void flyt_node_receive_record_remove(struct flyt_node_state *state, struct flyt_
     while (*link != record)
         link = &(*link)->next;
     *link = record->next;
-    free(record);
+    free_record(record);
+}
+
+int flyt_node_receive_record_note(struct flyt_node_receive_record *record, uint64_t session_id)
+{
+    for (unsigned i = 0; i < record->moved_count; i++)
+        if (record->moved[i] == session_id)
+            return 0;
+    uint64_t *moved = reallocarray(record->moved, record->moved_count + 1, sizeof *moved);
+    if (!moved)
+        return -ENOMEM;
+    moved[record->moved_count++] = session_id;
+    record->moved = moved;
+    return 0;
 }

@@ -1,7 +1,7 @@
 /*
  * What the node's state (state.json) keeps of programs that arrive from another node (receive.h): which allocations are
- * here for a migration, and whether that was switched. A record is made with the allocation, and goes when the
- * allocation is as any other, or is no more. The loop's thread.
+ * here for a migration, whether that was switched, and which sessions have gone on here since. A record is made with
+ * the allocation, and goes when the allocation is as any other, or is no more. The loop's thread.
  */
 #ifndef FLYT_NODE_RECEIVE_RECORD_H
 #define FLYT_NODE_RECEIVE_RECORD_H
@@ -17,6 +17,8 @@ struct flyt_node_receive_record {
     uint64_t migration_id, allocation_id;
     bool is_switched;
     unsigned session_count; /* of SWITCH */
+    uint64_t *moved;        /* sessions that have gone on here, whether or not they have ended since */
+    unsigned moved_count;
 };
 
 /* Adds the records to `root`, or reads them from it: none where it has no such member. False: no memory, or damaged. */
@@ -28,5 +30,8 @@ void flyt_node_receive_records_free(struct flyt_node_receive_record *first);
 struct flyt_node_receive_record *flyt_node_receive_record_add(struct flyt_node_state *state, uint64_t migration_id,
                                                               uint64_t allocation_id);
 void flyt_node_receive_record_remove(struct flyt_node_state *state, struct flyt_node_receive_record *record);
+
+/* Notes that the session has gone on here; a second time it changes nothing. Does not save that. 0; -ENOMEM. */
+int flyt_node_receive_record_note(struct flyt_node_receive_record *record, uint64_t session_id);
 
 #endif

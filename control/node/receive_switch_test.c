@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/receive_record.h"
 #include "control/node/resume.h"
 #include "control/node/test_receive.h"
 
@@ -423,6 +424,7 @@ static void test_a_restart_with_a_client(void **state)
     /* As soon as all have come back with their ledger. */
     test_node_until(test, are_all_waiting, &sources[1], "it waits for its client again");
     assert_true(test->node.is_rejoining);
+    test_node_until_back(test, &programs[2]); /* which nobody has waited for: it is known to go on */
     test_node_end_rejoining(test);
     assert_int_equal(test_node_used_bytes(test, &test_one), 30 * MIB);
     test_source_go_on(test, &sources[1], &programs[1]);
@@ -435,6 +437,103 @@ static void test_a_restart_with_a_client(void **state)
     for (unsigned i = 0; i < 3; i++)
         test_source_leave(&sources[i]);
     test_node_leave(test, &test_one, programs, 3);
+}
+
+static bool has_noted(struct test_node *test, void *count)
+{
+    return test_received(test)->record->moved_count == *(const unsigned *)count;
+}
+
+/* Runs the loop until it is known that so many have gone on. */
+static void until_noted(struct test_node *test, unsigned count)
+{
+    test_node_until(test, has_noted, &count, "so many have gone on");
+}
+
+static bool is_saved(struct test_node *test, void *unused)
+{
+    return !test_received(test)->unsaved_ms;
+}
+
+/* The session is the only one that has gone on, as the state says that is on the disk. */
+static void is_kept(struct test_node *test, const struct test_program *program)
+{
+    struct flyt_node_state state;
+    struct flyt_error err;
+    bool is_new;
+
+    test_node_until(test, is_saved, NULL, "it is written who goes on");
+    assert_int_equal(flyt_node_state_read(test->settings.state_dir, &err, &state, &is_new), 0);
+    assert_non_null(state.receiving);
+    assert_int_equal(state.receiving->moved_count, 1);
+    assert_true(state.receiving->moved[0] == program->session_id);
+    flyt_node_state_fini(&state);
+}
+
+/* It has gone on here and has ended: it is none of those that the restart has lost, and the others go on here. That it
+ * went on is written when nobody stands still, or the node manager ends. */
+static void test_a_restart_when_one_has_ended(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+    struct test_source sources[2];
+
+    for (unsigned round = 0; round < 2; round++) {
+        test_sources_bring(test, sources, 2);
+        test_receive_must_switch(test, 2);
+        test_source_go_on(test, &sources[0], &programs[0]);
+        test_program_say(test, &programs[0], "go_on", "0");
+        until_noted(test, 1);
+        if (round)
+            is_kept(test, &programs[0]);
+        close(programs[0].fd);
+        test_node_until(test, has_gone, &programs[0], "its session's end");
+        restart_until(test, 1, 0);
+        is_kept(test, &programs[0]);
+        test_node_until(test, are_all_waiting, &sources[1], "it waits for its client again");
+        assert_int_equal(flyt_node_receive_cancel(test_received(test), "too late"), -EALREADY);
+        test_source_go_on(test, &sources[1], &programs[1]);
+        test_program_say(test, &programs[1], "go_on", "0");
+        assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 2);
+        assert_int_equal(test_received(test)->lost_count, 0);
+        assert_null(test->node.state.receiving);
+        for (unsigned i = 0; i < 2; i++)
+            test_source_leave(&sources[i]);
+        test_node_leave(test, &test_one, &programs[1], 1);
+        test_node_remove_now(test, test_one.id);
+        test_receive_forget(test);
+    }
+}
+
+/* Nobody waits for it when all others are back. */
+static void test_a_restart_does_not_wait_for_one_that_has_ended(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[3];
+    struct test_source sources[3];
+
+    test_sources_bring(test, sources, 3);
+    test_receive_must_switch(test, 3);
+    for (unsigned i = 0; i < 2; i++) {
+        test_source_go_on(test, &sources[i], &programs[i]);
+        test_program_say(test, &programs[i], "go_on", "0");
+    }
+    until_noted(test, 2);
+    close(programs[0].fd);
+    test_node_until(test, has_gone, &programs[0], "its session's end");
+    restart(test);
+    test_node_until(test, are_all_waiting, &sources[2], "it waits for its client again");
+    assert_true(test->node.is_rejoining);
+    test_node_until_back(test, &programs[1]);
+    test_node_end_rejoining(test);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 20 * MIB);
+    test_source_go_on(test, &sources[2], &programs[2]);
+    test_program_say(test, &programs[2], "go_on", "0");
+    assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 3);
+    assert_int_equal(test_received(test)->lost_count, 0);
+    for (unsigned i = 0; i < 3; i++)
+        test_source_leave(&sources[i]);
+    test_node_leave(test, &test_one, &programs[1], 2);
 }
 
 /* Of those that waited one dies with the node manager, one when it has come back, one then waits for nobody: each has
@@ -529,6 +628,8 @@ int main(void)
         TEST_NODE(test_a_restart_before_clients),
         TEST_NODE(test_a_restart_while_all_wait),
         TEST_NODE(test_a_restart_with_a_client),
+        TEST_NODE(test_a_restart_when_one_has_ended),
+        TEST_NODE(test_a_restart_does_not_wait_for_one_that_has_ended),
         TEST_NODE(test_a_restart_loses_some),
         TEST_NODE(test_sessions_are_ended),
         TEST_NODE(test_the_end_is_not_written),
