@@ -128,12 +128,7 @@ static CUresult find_part(struct flyt_call *call, struct flyt_library *library, 
         return result;
     if (offset_bytes > variable_bytes || bytes > variable_bytes - offset_bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    *ret_box = (flyt_box){.address = address + offset_bytes,
-                          .width_bytes = bytes,
-                          .height = 1,
-                          .depth = 1,
-                          .pitch_bytes = bytes,
-                          .slice_bytes = bytes};
+    *ret_box = flyt_box_line(address + offset_bytes, bytes);
     return CUDA_SUCCESS;
 }
 

@@ -13,23 +13,12 @@ static bool is_line(const flyt_box *box)
            (box->depth == 1 || box->slice_bytes == box->height * box->width_bytes);
 }
 
-/* A box that is one range, as one row. */
-static flyt_box as_line(const flyt_box *box, uint64_t bytes)
-{
-    return (flyt_box){.address = box->address,
-                      .width_bytes = bytes,
-                      .height = 1,
-                      .depth = 1,
-                      .pitch_bytes = bytes,
-                      .slice_bytes = bytes};
-}
-
 static CUresult check(struct flyt_call *call, const flyt_box *box, flyt_box *ret_box, uint64_t *ret_bytes,
                       struct flyt_device **ret_device)
 {
     CUresult result = flyt_box_check(call->session, box, ret_bytes, ret_device);
     if (result == CUDA_SUCCESS)
-        *ret_box = is_line(box) ? as_line(box, *ret_bytes) : *box;
+        *ret_box = is_line(box) ? flyt_box_line(box->address, *ret_bytes) : *box;
     return result;
 }
 

@@ -17,6 +17,13 @@ struct flyt_device;
 struct flyt_session;
 struct flyt_stream;
 
+/* One range of memory, as a box of one row. */
+static inline flyt_box flyt_box_line(uint64_t address, uint64_t bytes)
+{
+    return (flyt_box){
+        .address = address, .width_bytes = bytes, .height = 1, .depth = 1, .pitch_bytes = bytes, .slice_bytes = bytes};
+}
+
 /*
  * Whether a box lies in one allocation of the session; *ret_bytes is what it holds, packed (0: it is empty),
  * *ret_device where it is. CUDA_SUCCESS or CUDA_ERROR_INVALID_VALUE.
