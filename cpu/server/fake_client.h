@@ -241,6 +241,20 @@ static inline void send_chunk(struct fixture *self, uint64_t transfer_id, uint64
     self->xid--; /* chunks have no number */
 }
 
+/* ---- the node manager's side ---- */
+
+/* What the session says next, at the node manager's end of its link; descriptors that come with it are closed. */
+static inline void hear(int link_fd, struct flyt_server_link_message *message)
+{
+    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned count;
+    assert_int_equal(flyt_server_link_receive(link_fd, message, fds, &count), 0);
+    while (count)
+        close(fds[--count]);
+}
+
+/* ---- the driver's side ---- */
+
 static inline unsigned count_in_log(const char *word)
 {
     static char log[65536];

@@ -287,12 +287,8 @@ int fake_move_tear_down(void **state)
 
 void fake_move_next(struct moved *self)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
-    unsigned count;
     for (;;) {
-        assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &count), 0);
-        while (count)
-            close(fds[--count]);
+        hear(self->fd, &self->message);
         if (self->message.kind == FLYT_SERVER_LINK_EXTENT) {
             self->extents++;
             self->last_extent_id = self->message.extent.extent_id;

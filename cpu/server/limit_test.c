@@ -165,15 +165,11 @@ static void credit(struct limited *self)
 /* The next message about the limit. False: there is none, and may_wait was not said. */
 static bool next_answer(struct limited *self, bool may_wait)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
-    unsigned count;
     do {
         struct pollfd ready = {.fd = self->fd, .events = POLLIN};
         if (!may_wait && poll(&ready, 1, 0) == 0)
             return false;
-        assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &count), 0);
-        while (count)
-            close(fds[--count]);
+        hear(self->fd, &self->message);
         if (self->message.kind == FLYT_SERVER_LINK_EXTENT_GONE)
             credit(self);
     } while (self->message.kind != FLYT_SERVER_LINK_LIMIT_DONE);
@@ -375,13 +371,9 @@ static void an_older_client_is_not_asked(void **state)
 /* The next extent that the server has let go of; it is not credited here. */
 static void await_extent_gone(struct limited *self)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
-    unsigned count;
-    do {
-        assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &count), 0);
-        while (count)
-            close(fds[--count]);
-    } while (self->message.kind != FLYT_SERVER_LINK_EXTENT_GONE);
+    do
+        hear(self->fd, &self->message);
+    while (self->message.kind != FLYT_SERVER_LINK_EXTENT_GONE);
 }
 
 static void say(struct limited *self, struct flyt_server_link_message *message)

@@ -102,12 +102,10 @@ static void where_there_is_no_room_that_is_said(void **state)
 static void the_node_manager_hears_that_it_can(void **state)
 {
     struct moved *self = *state;
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
-    unsigned count;
     flyt_report_forget(&self->client->session);
     flyt_report_send(&self->client->session);
     do
-        assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &count), 0);
+        hear(self->fd, &self->message);
     while (self->message.kind != FLYT_SERVER_LINK_USE || !self->message.use.can_move);
     assert_int_equal(self->message.use.can_move, FLYT_SERVER_LINK_CAN_MOVE_SEND);
 }

@@ -73,13 +73,9 @@ static uint64_t order(struct managed *self, unsigned groups)
 /* The next answer to an order. */
 static void expect(struct managed *self, uint64_t revision, int state)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
-    unsigned count;
-    do {
-        assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &count), 0);
-        while (count)
-            close(fds[--count]);
-    } while (self->message.kind != FLYT_SERVER_LINK_SM_DONE);
+    do
+        hear(self->fd, &self->message);
+    while (self->message.kind != FLYT_SERVER_LINK_SM_DONE);
     assert_int_equal(self->message.sm_done.revision, revision);
     assert_int_equal(self->message.sm_done.state, state);
 }

@@ -508,17 +508,12 @@ static void times_of_events(void **state)
 
 static void receive_library(struct kept *self, unsigned number, const char *text, unsigned option_count)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
-    unsigned fd_count;
     flyt_library_load_args args = {0};
     unsigned char hash[FLYT_SHA256_BYTES];
     XDR xdrs;
-    assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &fd_count), 0);
-    while (self->message.kind == FLYT_SERVER_LINK_USE || self->message.kind == FLYT_SERVER_LINK_EXTENT) {
-        for (unsigned i = 0; i < fd_count; i++)
-            close(fds[i]);
-        assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &fd_count), 0);
-    }
+    do
+        hear(self->fd, &self->message);
+    while (self->message.kind == FLYT_SERVER_LINK_USE || self->message.kind == FLYT_SERVER_LINK_EXTENT);
     assert_int_equal(self->message.kind, FLYT_SERVER_LINK_LIBRARY);
     assert_true(self->message.library.library_id == library(number));
     assert_int_equal(self->message.library.has_ended, !text);

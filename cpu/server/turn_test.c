@@ -155,13 +155,9 @@ static uint64_t order(struct shared *self, bool is_suspended, int priority, int 
 
 static void expect(struct shared *self, uint64_t revision)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
-    unsigned count;
-    do {
-        assert_int_equal(flyt_server_link_receive(self->fd, &self->message, fds, &count), 0);
-        while (count)
-            close(fds[--count]);
-    } while (self->message.kind != FLYT_SERVER_LINK_SHARE_DONE);
+    do
+        hear(self->fd, &self->message);
+    while (self->message.kind != FLYT_SERVER_LINK_SHARE_DONE);
     assert_int_equal(self->message.share_done.revision, revision);
     assert_int_equal(self->message.share_done.outcome, 0);
 }
