@@ -8,6 +8,7 @@
 
 #include "cpu/image/file.h"
 #include "cpu/image/page_index.h"
+#include "cpu/image/parts.h"
 #include "cpu/image/verify.h"
 #include "cpu/image/writer.h"
 #include "rpc/base/descriptors.h"
@@ -26,11 +27,9 @@ struct flatten {
     flyt_checkpoint_stopped stopped;
     bool has_counts;
     flyt_checkpoint_counts counts;
-    bool has_memory; /* extents and allocations were put */
-    /* The module image whose parts come. */
-    unsigned char *image;
-    uint64_t image_bytes, image_room;
-    unsigned char *payload; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
+    bool has_memory;                    /* extents and allocations were put */
+    struct flyt_checkpoint_parts parts; /* of the module image that comes */
+    unsigned char *payload;             /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
 };
 
 /* An image of the chain. */
@@ -136,35 +135,14 @@ static int put_memory(struct flatten *self)
                   : flyt_checkpoint_put_allocations(self->writer, self->allocations, self->allocation_count, self->err);
 }
 
-static int make_image_room(struct flatten *self, uint64_t bytes, uint64_t total_bytes)
-{
-    if (bytes <= self->image_room)
-        return 0;
-    uint64_t room = 2 * bytes < total_bytes ? 2 * bytes : total_bytes;
-    unsigned char *image = realloc(self->image, room);
-    if (!image)
-        return no_memory(self);
-    self->image = image;
-    self->image_room = room;
-    return 0;
-}
-
 static int put_module_image(struct flatten *self, struct flyt_checkpoint_reader *reader,
                             const struct flyt_checkpoint_record *record)
 {
-    const flyt_checkpoint_module_image *part = &record->body->module_image;
     unsigned char sha256[FLYT_CHECKPOINT_SHA256_BYTES];
-    if (!part->offset_bytes)
-        self->image_bytes = 0;
-    int status = make_image_room(self, self->image_bytes + record->place_bytes, part->total_bytes);
-    if (!status)
-        status = flyt_checkpoint_place(reader, self->image + self->image_bytes, self->err);
-    if (status)
-        return status;
-    self->image_bytes += record->place_bytes;
-    if (self->image_bytes < part->total_bytes)
-        return 0;
-    return flyt_checkpoint_put_module_image(self->writer, self->image, self->image_bytes, sha256, self->err);
+    int status = flyt_checkpoint_parts_take(&self->parts, reader, record, self->err);
+    return status > 0 ? flyt_checkpoint_put_module_image(self->writer, self->parts.image, self->parts.image_bytes,
+                                                         sha256, self->err)
+                      : status;
 }
 
 static int put_global(struct flatten *self, struct flyt_checkpoint_reader *reader,
@@ -361,7 +339,7 @@ int flyt_checkpoint_flatten(const char *path, int fd, struct flyt_error *err)
     flyt_checkpoint_writer_free(self.writer);
     flyt_page_index_fini(&self.newest);
     free(self.allocations);
-    free(self.image);
+    flyt_checkpoint_parts_fini(&self.parts);
     free(self.payload);
     return status;
 }

@@ -32,12 +32,15 @@ enum {
     EXTENT_PAGES = ALIGN / PAGE
 };
 enum { HASH = FLYT_CHECKPOINT_PAGE_HASH_BYTES };
+/* The modules of an image, one behind the other. */
+enum { MODULES = 3, MODULE_BYTES_MAX = 2 * FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX + 4711 };
 
 #define WINDOW   flyt_window_base(0)
 #define DO(call) assert_int_equal((call), 0)
 
 static char folder[140];
 static unsigned seed;
+static bool has_large_module; /* the second one has several parts */
 
 /* What the session has: SLOTS extents, side by side, some of which are there. A page is made of its number; 0: zeros.
  */
@@ -58,6 +61,7 @@ static int make_folder(void **state)
 
     snprintf(folder, sizeof folder, "%.100s/flyt-flatten-test.XXXXXX", parent ? parent : "/tmp");
     memset(memory, 0, sizeof memory);
+    has_large_module = false;
     return mkdtemp(folder) ? 0 : -1;
 }
 
@@ -151,17 +155,29 @@ static void put_pages(struct flyt_checkpoint_writer *writer, bool has_parent)
                 put_one(writer, e, p, memory[e].pages[p]);
 }
 
+/* Returns its bytes; what is behind them in ret_module is untouched. */
+static size_t fill_module(unsigned id, unsigned module, unsigned char *ret_module)
+{
+    size_t bytes = module == 1 && has_large_module ? MODULE_BYTES_MAX : 20 + id;
+
+    for (size_t i = 0; i < bytes; i++)
+        ret_module[i] = (unsigned char)(i / 8191 * 31 + i + id * MODULES + module);
+    return bytes;
+}
+
 static void put_objects(struct flyt_checkpoint_writer *writer, unsigned id)
 {
     flyt_checkpoint_object object = {
         .number = id, .kind = FLYT_CHECKPOINT_MODULE, .value = {.value_len = 4, .value_val = (char *)"abcd"}};
     flyt_checkpoint_global global = {.module_id = 1, .symbol = (char *)"counter", .total_bytes = sizeof id};
     unsigned char sha256[FLYT_CHECKPOINT_SHA256_BYTES];
-    char text[20];
+    unsigned char *image = malloc(MODULE_BYTES_MAX);
     struct flyt_error err;
 
-    sprintf(text, "image %u", id);
-    DO(flyt_checkpoint_put_module_image(writer, text, strlen(text), sha256, &err));
+    assert_non_null(image);
+    for (unsigned module = 0; module < MODULES; module++)
+        DO(flyt_checkpoint_put_module_image(writer, image, fill_module(id, module, image), sha256, &err));
+    free(image);
     DO(flyt_checkpoint_put_object(writer, &object, &err));
     DO(flyt_checkpoint_put_global(writer, &global, &id, sizeof id, &err));
 }
@@ -228,13 +244,31 @@ static void take_pages(struct flyt_checkpoint_reader *reader, const flyt_checkpo
     free(contents);
 }
 
+/* The part lies where it belongs in the module that was put, and the modules come in their order. */
+static void take_module(struct flyt_checkpoint_reader *reader, const struct flyt_checkpoint_record *record, unsigned id,
+                        unsigned *module)
+{
+    const flyt_checkpoint_module_image *part = &record->body->module_image;
+    unsigned char *want = malloc(MODULE_BYTES_MAX), *have = malloc(record->place_bytes);
+    struct flyt_error err;
+
+    assert_true(want && have);
+    assert_in_range(*module, 0, MODULES - 1);
+    assert_int_equal(part->total_bytes, fill_module(id, *module, want));
+    DO(flyt_checkpoint_place(reader, have, &err));
+    assert_memory_equal(have, want + part->offset_bytes, record->place_bytes);
+    *module += part->offset_bytes + record->place_bytes == part->total_bytes;
+    free(want);
+    free(have);
+}
+
 static void is_the_memory(unsigned id)
 {
     bool has[SLOTS][EXTENT_PAGES] = {0};
     struct flyt_checkpoint_reader *reader;
     struct flyt_checkpoint_record record;
     struct flyt_error err = {0};
-    unsigned value = 0;
+    unsigned value = 0, module = 0;
     int fd, status = flattened(id, &fd, &err);
 
     if (status)
@@ -245,6 +279,8 @@ static void is_the_memory(unsigned id)
             assert_true(flyt_checkpoint_id_is_none(record.body->head.parent_id) && record.body->head.id[0] == (char)id);
         if (record.type == FLYT_CHECKPOINT_PAGES)
             take_pages(reader, &record.body->pages, has);
+        if (record.type == FLYT_CHECKPOINT_MODULE_IMAGE)
+            take_module(reader, &record, id, &module);
         if (record.type == FLYT_CHECKPOINT_GLOBAL)
             DO(flyt_checkpoint_place(reader, &value, &err));
     }
@@ -256,7 +292,8 @@ static void is_the_memory(unsigned id)
             assert_int_equal(has[e][p], memory[e].is_there);
     const struct flyt_checkpoint_totals *totals = flyt_checkpoint_reader_totals(reader);
     assert_int_equal(totals->sequence.received, id);
-    assert_int_equal(totals->module_image_count, 1);
+    assert_int_equal(module, MODULES);
+    assert_int_equal(totals->module_image_count, MODULES);
     assert_int_equal(totals->object_counts[FLYT_CHECKPOINT_MODULE], 1);
     assert_int_equal(totals->allocation_bytes, totals->extent_count * (100 + id));
     flyt_checkpoint_reader_free(reader);
@@ -323,6 +360,13 @@ static void write_chain(unsigned length)
         }
         write_image(id, id - 1);
     }
+}
+
+static void a_module_has_several_parts(void **state)
+{
+    has_large_module = true;
+    write_chain(2);
+    is_the_memory(2);
 }
 
 static void refused(unsigned id, int want, const char *words)
@@ -406,6 +450,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(chains_become_one, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_module_has_several_parts, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_is_missing_or_damaged_is_told, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(another_parent_is_told, make_folder, remove_folder),
     };

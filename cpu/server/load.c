@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cpu/image/parts.h"
 #include "cpu/image/reader.h"
 #include "cpu/server/arrived.h"
 #include "cpu/server/image_name.h"
@@ -43,9 +44,7 @@ struct load {
     uint64_t offset_ns; /* of the clock on the wall */
     struct module *modules;
     size_t module_count, module_room;
-    /* The module image whose parts come: what is there of it. */
-    unsigned char *image;
-    uint64_t image_bytes, image_room;
+    struct flyt_checkpoint_parts parts; /* of the module image that comes */
 };
 
 static int no_memory(const struct load *self)
@@ -55,35 +54,13 @@ static int no_memory(const struct load *self)
 
 /* ---- module images and modules ---- */
 
-static int make_image_room(struct load *self, uint64_t bytes, uint64_t total_bytes)
-{
-    if (bytes <= self->image_room)
-        return 0;
-    uint64_t room = 2 * bytes < total_bytes ? 2 * bytes : total_bytes;
-    unsigned char *image = realloc(self->image, room);
-    if (!image)
-        return no_memory(self);
-    self->image = image;
-    self->image_room = room;
-    return 0;
-}
-
-/* The rules have seen to it that parts follow each other. */
 static int take_module_image(struct load *self, const struct flyt_checkpoint_record *record)
 {
-    const flyt_checkpoint_module_image *part = &record->body->module_image;
-    if (!part->offset_bytes)
-        self->image_bytes = 0;
-    int status = make_image_room(self, self->image_bytes + record->place_bytes, part->total_bytes);
-    if (!status)
-        status = flyt_checkpoint_place(self->reader, self->image + self->image_bytes, self->err);
-    if (status)
+    const unsigned char *sha256 = (const unsigned char *)record->body->module_image.sha256;
+    int status = flyt_checkpoint_parts_take(&self->parts, self->reader, record, self->err);
+    if (status <= 0)
         return status;
-    self->image_bytes += record->place_bytes;
-    if (self->image_bytes < part->total_bytes)
-        return 0;
-    status = flyt_image_cache_put(&self->session->images, (const unsigned char *)part->sha256, self->image,
-                                  self->image_bytes);
+    status = flyt_image_cache_put(&self->session->images, sha256, self->parts.image, self->parts.image_bytes);
     return status
                ? flyt_error_set(self->err, status, "a library of %s cannot be kept: %s", image_name, strerror(-status))
                : 0;
@@ -477,7 +454,7 @@ static void end_load(struct load *self, bool keeps_extents)
     flyt_load_memory_end(&self->memory, keeps_extents);
     free(self->events);
     free(self->modules);
-    free(self->image);
+    flyt_checkpoint_parts_fini(&self->parts);
     free(self->piece);
     free(self->check);
 }
