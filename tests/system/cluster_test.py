@@ -525,13 +525,13 @@ def documents_by_hand():
 @scenario
 def store_down():
     mongo = Mongo()
-    with cluster(("n1",), store=mongo.store, store_timeout_s=1.5, lease_s=6.0, lease_renew_s=0.5) as \
+    with cluster(("n1",), store=mongo.store, store_timeout_s=4.0, lease_s=12.0, lease_renew_s=0.5) as \
             (manager, operator, node):
         for i in (7, 8, 9):
             operator.call("vm-add 10.0.0.%d compute_units=8 memory_bytes=%d" % (i, GIB))
         vm, grant = attach(manager, "10.0.0.7")
         # The write is applied and its answer lost: read again before answering.
-        mongo.tell("cut_after 1")
+        mongo.tell("cut_after 1 gpus")
         other, second = attach(manager, "10.0.0.8")
         rows = operator.view("allocations")
         expect_equal(sorted(r["id"] for r in rows), sorted([grant["id"], second["id"]]))

@@ -10,8 +10,8 @@ Prints "listening on PORT". Lines on standard input make faults; each is answere
 standard input ends it.
     down / up           closes the port and all connections / opens them again; documents stay
     step_down / step_up is no primary any more / is it again
-    cut_before N        at the Nth write from now on (1: the next): drops the connection, without applying it
-    cut_after N         the same, after applying it
+    cut_before N [COLLECTION]  at the Nth write (into it) from now on (1: the next): drops the connection, without applying it
+    cut_after N [COLLECTION]   the same, after applying it
     no_majority / majority   writes are applied here and time out for the others; reads with a concern time out
     before N LINE       at the Nth write from now on, before it is applied: runs LINE, a command for "hand" below
     hand DATABASE COMMAND    runs a database command (extended JSON), prints its reply in place of "ok"
@@ -215,7 +215,7 @@ class StandIn:
         self.mutex = threading.RLock()
         self.held, self.let_go = None, threading.Condition(self.mutex)   # a collection that is not read
         self.is_primary, self.has_majority = True, True
-        self.faults = []      # [writes to go, kind, argument]
+        self.faults = []      # [writes to go, kind, collection (any: "") or line to run]
         self.write_count = 0
         self.slow, self.finds = {}, {}  # by collection: seconds; how many were answered
         self.connections = set()
@@ -464,10 +464,11 @@ class StandIn:
         if not self.is_primary:
             raise Failure(10107, "NotWritablePrimary", "not primary")
 
-    def before_write(self):
+    def before_write(self, collection):
         """Runs the faults that are due; says whether the connection is to be cut after the write."""
         self.check_writable()
-        is_cut, self.faults = False, [[left - 1, kind, argument] for left, kind, argument in self.faults]
+        is_cut, self.faults = False, [
+            [left - (kind == "before" or argument in ("", collection)), kind, argument] for left, kind, argument in self.faults]
         due, self.faults = [f for f in self.faults if f[0] <= 0], [f for f in self.faults if f[0] > 0]
         for _, kind, argument in due:
             if kind == "before":
@@ -519,7 +520,7 @@ class StandIn:
         return self.databases.setdefault(database, {}).setdefault(name, [])
 
     def do_insert(self, database, command):
-        is_cut = self.before_write()
+        is_cut = self.before_write(command["insert"])
         rows, count, errors = self.collection(database, command["insert"]), 0, []
         for index, document in enumerate(command["documents"]):
             if "_id" not in document:
@@ -548,7 +549,7 @@ class StandIn:
         return document
 
     def do_update(self, database, command):
-        is_cut = self.before_write()
+        is_cut = self.before_write(command["update"])
         rows, reply = self.collection(database, command["update"]), {"n": 0, "nModified": 0}
         for index, one in enumerate(command["updates"]):
             try:
@@ -569,7 +570,7 @@ class StandIn:
         return self.after_write(command, reply, is_cut)
 
     def do_delete(self, database, command):
-        is_cut = self.before_write()
+        is_cut = self.before_write(command["delete"])
         rows, count = self.collection(database, command["delete"]), 0
         for one in command["deletes"]:
             found = self.found(rows, one["q"])
@@ -579,7 +580,7 @@ class StandIn:
         return self.after_write(command, {"n": count}, is_cut)
 
     def do_findandmodify(self, database, command):
-        is_cut = self.before_write()
+        is_cut = self.before_write(command[next(iter(command))])
         rows = self.collection(database, command[next(iter(command))])
         found = self.sorted([row for row in rows if matches(row, command.get("query", {}))], command.get("sort", {}))
         value, last = None, {"n": min(len(found), 1)}
@@ -622,9 +623,7 @@ class StandIn:
                 self.is_primary = word == "step_up"
             elif word in ("majority", "no_majority"):
                 self.has_majority = word == "majority"
-            elif word in ("cut_before", "cut_after"):
-                self.faults.append([int(rest), word, None])
-            elif word == "before":
+            elif word in ("cut_before", "cut_after", "before"):
                 left, _, argument = rest.partition(" ")
                 self.faults.append([int(left), word, argument])
             elif word == "hand":
