@@ -184,31 +184,49 @@ static struct flyt_node_arrival *find(struct flyt_node_receive *receive, uint64_
     return found;
 }
 
+/* It has no connection, and its receive does not list it. NULL: there is no memory. *its lacks what the others say. */
+static struct flyt_node_arrival *begin(struct flyt_node_receive *receive, const struct flyt_node_loading_session *its,
+                                       const void *token, const char *program, const char *client_address)
+{
+    struct flyt_node_arrival *arrival = calloc(1, sizeof *arrival);
+    struct flyt_node_loading_session all = *its;
+
+    if (!arrival)
+        return NULL;
+    memcpy(all.token, token, sizeof all.token);
+    flyt_node_clean_name(program, all.program, sizeof all.program);
+    flyt_node_clean_name(client_address, all.client_address, sizeof all.client_address);
+    for (unsigned i = 0; i < 1 + FLYT_MIGRATION_STREAMS_MAX; i++)
+        arrival->fds[i] = -1;
+    arrival->receive = receive;
+    flyt_node_loading_init(&arrival->loading, receive->node, &ops, &all);
+    arrival->loading.is_running = true;
+    explicit_bzero(all.token, sizeof all.token);
+    return arrival;
+}
+
+static void enter(struct flyt_node_arrival *arrival)
+{
+    arrival->next = arrival->receive->arrivals;
+    arrival->receive->arrivals = arrival;
+}
+
 static struct flyt_node_arrival *new_arrival(struct flyt_node_receive *receive,
                                              const struct flyt_migrate_credentials *credentials,
                                              const flyt_handshake_args *args, bool is_encrypted)
 {
-    struct flyt_node_arrival *arrival = calloc(1, sizeof *arrival);
-    struct flyt_node_loading_session its = {.session_id = credentials->session_id,
-                                            .allocation_id = credentials->allocation_id,
-                                            .client_pid = args->pid,
-                                            .is_encrypted = is_encrypted,
-                                            .started_ms = credentials->started_ms};
+    const struct flyt_node_loading_session its = {.session_id = credentials->session_id,
+                                                  .allocation_id = credentials->allocation_id,
+                                                  .client_pid = args->pid,
+                                                  .is_encrypted = is_encrypted,
+                                                  .started_ms = credentials->started_ms};
+    struct flyt_node_arrival *arrival =
+        begin(receive, &its, args->token.token_val, args->program_name, credentials->client_address);
 
     if (!arrival)
         return NULL;
-    memcpy(its.token, args->token.token_val, sizeof its.token);
-    flyt_node_clean_name(args->program_name, its.program, sizeof its.program);
-    flyt_node_clean_name(credentials->client_address, its.client_address, sizeof its.client_address);
-    for (unsigned i = 0; i < 1 + FLYT_MIGRATION_STREAMS_MAX; i++)
-        arrival->fds[i] = -1;
-    arrival->receive = receive;
     arrival->stream_count = credentials->stream_count;
-    arrival->next = receive->arrivals;
-    receive->arrivals = arrival;
-    flyt_node_loading_init(&arrival->loading, receive->node, &ops, &its);
-    arrival->loading.is_running = true;
-    explicit_bzero(its.token, sizeof its.token);
+    enter(arrival);
     return arrival;
 }
 
@@ -331,24 +349,16 @@ flyt_handshake_status flyt_node_arrival_connect(struct flyt_node *node, int fd,
 int flyt_node_arrival_return(struct flyt_node_receive *receive, struct flyt_node_allocation *allocation,
                              struct flyt_node_server *server, const struct flyt_server_link_rejoin *rejoin)
 {
-    struct flyt_node_arrival *arrival = calloc(1, sizeof *arrival);
-    struct flyt_node_loading_session its = {.session_id = rejoin->session.session_id,
-                                            .allocation_id = rejoin->session.allocation_id,
-                                            .client_pid = rejoin->client_pid,
-                                            .is_encrypted = rejoin->session.is_encrypted,
-                                            .started_ms = rejoin->started_ms};
+    const struct flyt_node_loading_session its = {.session_id = rejoin->session.session_id,
+                                                  .allocation_id = rejoin->session.allocation_id,
+                                                  .client_pid = rejoin->client_pid,
+                                                  .is_encrypted = rejoin->session.is_encrypted,
+                                                  .started_ms = rejoin->started_ms};
+    struct flyt_node_arrival *arrival =
+        begin(receive, &its, rejoin->session.token, rejoin->program, rejoin->client_address);
 
     if (!arrival)
         return -ENOMEM;
-    memcpy(its.token, rejoin->session.token, sizeof its.token);
-    flyt_node_clean_name(rejoin->program, its.program, sizeof its.program);
-    flyt_node_clean_name(rejoin->client_address, its.client_address, sizeof its.client_address);
-    for (unsigned i = 0; i < 1 + FLYT_MIGRATION_STREAMS_MAX; i++)
-        arrival->fds[i] = -1;
-    arrival->receive = receive;
-    flyt_node_loading_init(&arrival->loading, receive->node, &ops, &its);
-    arrival->loading.is_running = true;
-    explicit_bzero(its.token, sizeof its.token);
     int status =
         flyt_node_loading_return(&arrival->loading, allocation, server, rejoin->received_move_id, rejoin->extent_count);
     if (status) {
@@ -356,8 +366,7 @@ int flyt_node_arrival_return(struct flyt_node_receive *receive, struct flyt_node
         free(arrival);
         return status;
     }
-    arrival->next = receive->arrivals;
-    receive->arrivals = arrival;
+    enter(arrival);
     return 0;
 }
 
