@@ -111,22 +111,26 @@ static int try_once(struct flyt_session *session, struct flyt_given *given, stru
 }
 
 int flyt_await(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
-               uint64_t limit_ms, int *ret_link_fd)
+               uint64_t away_ms, uint64_t answer_ms, int *ret_link_fd)
 {
-    const uint64_t deadline_ms = flyt_clock_ms() + limit_ms;
+    uint64_t left_ms = away_ms; /* the pauses are the time without a node manager */
+    int status = 0;
     flyt_grant_name(session, &session->prepare.granted);
     flyt_warn("session %s: the node manager is away, and the program has not come", session->label);
     /* RESUME may have come, and SESSION behind it was lost. */
     given->is_resume = false;
     given->resume = (struct flyt_server_link_resume){0};
-    while (flyt_clock_left_ms(deadline_ms)) {
-        uint64_t pause_ms = flyt_await_pause_ms(), left_ms = (uint64_t)flyt_clock_left_ms(deadline_ms);
-        poll(NULL, 0, (int)(pause_ms < left_ms ? pause_ms : left_ms));
+    while (left_ms && status != -ETIMEDOUT) {
+        uint64_t pause_ms = flyt_await_pause_ms();
+        if (pause_ms > left_ms)
+            pause_ms = left_ms;
+        poll(NULL, 0, (int)pause_ms);
+        left_ms -= pause_ms;
         int fd = flyt_server_link_connect(session->prepare.granted.rejoin_path);
         if (fd < 0)
             continue;
         fd = flyt_descriptor_move_up(fd);
-        int status = try_once(session, given, message, deadline_ms, fd);
+        status = try_once(session, given, message, flyt_clock_ms() + answer_ms, fd);
         if (status == 0) {
             flyt_info("session %s: the node manager is back", session->label);
             *ret_link_fd = fd;
@@ -136,7 +140,11 @@ int flyt_await(struct flyt_session *session, struct flyt_given *given, struct fl
         if (status == -ECANCELED)
             return status;
     }
-    flyt_warn("session %s: ends: no node manager has come within %llu s", session->label,
-              (unsigned long long)(limit_ms / 1000));
+    if (status == -ETIMEDOUT)
+        flyt_warn("session %s: ends: the node manager has not answered within %llu s", session->label,
+                  (unsigned long long)(answer_ms / 1000));
+    else
+        flyt_warn("session %s: ends: no node manager has come within %llu s", session->label,
+                  (unsigned long long)(away_ms / 1000));
     return -ETIMEDOUT;
 }

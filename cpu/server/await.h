@@ -17,9 +17,11 @@
 struct flyt_given;
 struct flyt_session;
 
+/* With what the session has on the GPU; then it ends. */
 enum {
-    FLYT_AWAIT_MS =
-        600000, /* so long, with what the session has on the GPU: then it ends. Of each time that it waits */
+    FLYT_AWAIT_MS = 600000,        /* without a node manager, in all of each time that it waits */
+    FLYT_AWAIT_ANSWER_MS = 660000, /* for the answer of one that is there, which waits for other servers before that,
+                                      10 minutes at most (`rejoin`) */
 };
 
 /* How long to wait until a node manager is looked for again: by chance, so that not all servers come at once. */
@@ -28,11 +30,12 @@ uint64_t flyt_await_pause_ms(void);
 /* Whether the server may wait. */
 bool flyt_await_may(const struct flyt_session *session);
 /*
- * The link has ended; the caller closes it. Waits until a node manager has taken the session back, limit_ms at most.
- * *message is written to. 0: *ret_link_fd is the link to it, the caller's; -ECANCELED: it does not want the session;
- * -ETIMEDOUT: there was none.
+ * The link has ended; the caller closes it. Waits until a node manager has taken the session back: away_ms at most
+ * while there is none, which does not count while one is there, and answer_ms for what that says. *message is written
+ * to. 0: *ret_link_fd is the link to it, the caller's; -ECANCELED: it does not want the session; -ETIMEDOUT: there was
+ * none, or it has not answered.
  */
 int flyt_await(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
-               uint64_t limit_ms, int *ret_link_fd);
+               uint64_t away_ms, uint64_t answer_ms, int *ret_link_fd);
 
 #endif

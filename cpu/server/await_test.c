@@ -29,6 +29,7 @@ struct fixture {
     pthread_t thread;
     struct flyt_server_link_message heard; /* the node manager's */
     uint32_t answer;                       /* its last one */
+    bool is_slow;                          /* the first one answers, when the server would wait for one no longer */
 };
 
 static int set_up(void **state)
@@ -87,11 +88,11 @@ static void it_does_not_wait_for_ever(void **state)
 {
     struct fixture *self = *state;
     int link_fd = -1;
-    assert_int_equal(flyt_await(&self->session, &self->given, &self->message, SHORT_MS, &link_fd), -ETIMEDOUT);
+    assert_int_equal(flyt_await(&self->session, &self->given, &self->message, SHORT_MS, LONG_MS, &link_fd), -ETIMEDOUT);
     /* There is one, which never answers. */
     self->listen_fd = flyt_server_link_listen(self->session.prepare.granted.rejoin_path);
     assert_true(self->listen_fd >= 0);
-    assert_int_equal(flyt_await(&self->session, &self->given, &self->message, SHORT_MS, &link_fd), -ETIMEDOUT);
+    assert_int_equal(flyt_await(&self->session, &self->given, &self->message, LONG_MS, SHORT_MS, &link_fd), -ETIMEDOUT);
     assert_int_equal(link_fd, -1);
 }
 
@@ -111,14 +112,17 @@ static int accept_one(struct fixture *self)
     return -1;
 }
 
-/* The first one goes without a word, the second one answers. What it hears last: 0: nothing. */
+/* The first one goes without a word, unless it is slow, the second one answers. What it hears last: 0: nothing. */
 static void *play_node_managers(void *user)
 {
     struct fixture *self = user;
     int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
-    flyt_close(accept_one(self));
+    if (!self->is_slow)
+        flyt_close(accept_one(self));
     int fd = accept_one(self);
+    if (self->is_slow)
+        poll(NULL, 0, 2 * SHORT_MS);
     self->heard.kind = self->answer;
     flyt_server_link_say(&self->heard, NULL);
     self->heard.welcome = (struct flyt_server_link_welcome){.send_extents = 1};
@@ -139,7 +143,7 @@ static void it_finds_the_next_one(void **state)
         int link_fd = -1;
         self->answer = answers[i];
         assert_int_equal(pthread_create(&self->thread, NULL, play_node_managers, self), 0);
-        int status = flyt_await(&self->session, &self->given, &self->message, LONG_MS, &link_fd);
+        int status = flyt_await(&self->session, &self->given, &self->message, LONG_MS, LONG_MS, &link_fd);
         assert_int_equal(pthread_join(self->thread, NULL), 0);
         assert_int_equal(status, i ? -ECANCELED : 0);
         assert_true((link_fd >= 0) == !i);
@@ -154,12 +158,31 @@ static void it_finds_the_next_one(void **state)
     }
 }
 
+/* One that waits for other servers before it answers is there: that is no time without one. */
+static void it_hears_one_that_takes_long(void **state)
+{
+    struct fixture *self = *state;
+    int link_fd = -1;
+    self->listen_fd = flyt_server_link_listen(self->session.prepare.granted.rejoin_path);
+    assert_true(self->listen_fd >= 0);
+    self->is_slow = true;
+    self->answer = FLYT_SERVER_LINK_WELCOME;
+    assert_int_equal(pthread_create(&self->thread, NULL, play_node_managers, self), 0);
+    int status = flyt_await(&self->session, &self->given, &self->message, SHORT_MS, LONG_MS, &link_fd);
+    assert_int_equal(pthread_join(self->thread, NULL), 0);
+    assert_int_equal(status, 0);
+    assert_true(link_fd >= 0);
+    assert_int_equal(self->heard.kind, FLYT_SERVER_LINK_PREPARED);
+    flyt_close(link_fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(only_what_was_received_and_is_told_how_waits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_does_not_wait_for_ever, set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_finds_the_next_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(it_hears_one_that_takes_long, set_up, tear_down),
     };
     setenv("FLYT_LOG", "error", 0);
     return cmocka_run_group_tests(tests, NULL, NULL);

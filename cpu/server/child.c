@@ -208,7 +208,8 @@ static int await_next(struct child *child)
     child->link_fd = flyt_close(child->link_fd);
     if (!flyt_await_may(&child->session) || child->given.err.code)
         return -EPIPE;
-    return flyt_await(&child->session, &child->given, &child->message, FLYT_AWAIT_MS, &child->link_fd);
+    return flyt_await(&child->session, &child->given, &child->message, FLYT_AWAIT_MS, FLYT_AWAIT_ANSWER_MS,
+                      &child->link_fd);
 }
 
 /* Where nothing comes for a moment, what will be needed then. */
