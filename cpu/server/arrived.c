@@ -26,43 +26,27 @@ static struct flyt_arrived *make(struct flyt_session *session)
 
 /* ---- what hashes ---- */
 
-static bool wants_looker(const struct flyt_session *session, const struct flyt_given_extent *given)
-{
-    const struct flyt_arrived *self = session->prepare.arrived;
-    return given->is_placed && (!self || !self->lookers[flyt_window_device(given->extent.address)].is_made);
-}
-
-bool flyt_arrived_wants_lookers(const struct flyt_session *session, const struct flyt_given *given)
-{
-    for (size_t i = 0; i < given->count; i++)
-        if (wants_looker(session, &given->extents[i]))
-            return true;
-    return false;
-}
-
 static CUresult open_looker(struct flyt_session *session, unsigned ordinal)
 {
     struct flyt_arrived *self = session->prepare.arrived;
     session->current_device = NULL;
     self->is_key_set[ordinal] = true;
+    if (flyt_fault_point("prepare.looker") == FLYT_FAULT_ERROR)
+        return CUDA_ERROR_UNKNOWN;
     return flyt_looker_open(&self->lookers[ordinal], session, ordinal, FLYT_PAGE_BATCH_PAGES_MAX, &self->key);
 }
 
-void flyt_arrived_make_lookers(struct flyt_session *session, const struct flyt_given *given)
+void flyt_arrived_make_looker(struct flyt_session *session, unsigned ordinal)
 {
     struct flyt_arrived *self = make(session);
-    for (size_t i = 0; self && i < given->count; i++) {
-        const unsigned ordinal = (unsigned)flyt_window_device(given->extents[i].extent.address);
-        if (!wants_looker(session, &given->extents[i]))
-            continue;
-        CUresult result = open_looker(session, ordinal);
-        self->is_key_set[ordinal] = false; /* which has not come */
-        if (result == CUDA_SUCCESS)
-            continue;
-        flyt_info("device %u: what is to compare memory cannot be made yet, cuda_result=%d", ordinal, (int)result);
-        flyt_looker_close(&self->lookers[ordinal]);
+    if (!self || self->lookers[ordinal].is_made)
         return;
-    }
+    CUresult result = open_looker(session, ordinal);
+    self->is_key_set[ordinal] = false; /* which has not come */
+    if (result == CUDA_SUCCESS)
+        return;
+    flyt_info("device %u: what is to compare memory cannot be made yet, cuda_result=%d", ordinal, (int)result);
+    flyt_looker_close(&self->lookers[ordinal]);
 }
 
 static int driver_failed(struct flyt_error *err, unsigned ordinal, CUresult result)

@@ -6,7 +6,8 @@
  * the session cannot go on here.
  *
  * It is done while the program stands still, at the speed of the memory (32 GiB in about 10 ms on an H200); what it
- * needs is made before that, where there is time. Memory on each GPU, until the state was compared: 2 MiB, not charged.
+ * needs is made with the first memory on a GPU, before anything is copied there. Memory on each GPU, until the state
+ * was compared: 2 MiB, not charged.
  *
  * Before there is a session; one thread. What is compared is mapped (flyt_given_place).
  */
@@ -23,10 +24,9 @@
 struct flyt_arrived; /* session->prepare.arrived; NULL: nothing is compared */
 struct flyt_session;
 
-/* Whether memory was made here for which nothing hashes yet. */
-bool flyt_arrived_wants_lookers(const struct flyt_session *session, const struct flyt_given *given);
-/* Makes that, which takes tens of milliseconds on each GPU. What fails is tried again when it is needed. */
-void flyt_arrived_make_lookers(struct flyt_session *session, const struct flyt_given *given);
+/* Memory was made on the device: makes what hashes it, where it is not there yet, which takes tens of milliseconds.
+ * What fails is tried again when it is needed. */
+void flyt_arrived_make_looker(struct flyt_session *session, unsigned ordinal);
 
 /* The state has come: the key of its hashes. Functions below return 0 or a negative errno with a sentence: -ENOMEM,
  * -EIO: the driver's error, or what is here is not what was there; -EBADMSG: there is no such memory. */

@@ -1,7 +1,6 @@
 #include "cpu/server/child.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@
 #include "rpc/transport/server_link.h"
 
 /* So long the end waits for what was said last to be encrypted and sent. */
-enum { LAST_WORDS_MS = 1000, READING_MS = 200, AHEAD_MS = 20 };
+enum { LAST_WORDS_MS = 1000, READING_MS = 200 };
 
 enum { DESCRIPTORS = 512 }; /* that a session may well need: it waits for no room then */
 
@@ -212,21 +211,12 @@ static int await_next(struct child *child)
                       &child->link_fd);
 }
 
-/* Where nothing comes for a moment, what will be needed then. */
-static void prepare_ahead(struct child *child)
-{
-    struct pollfd link = {.fd = child->link_fd, .events = POLLIN};
-    if (flyt_prepare_has_more(&child->session, &child->given) && poll(&link, 1, AHEAD_MS) == 0)
-        flyt_prepare_ahead(&child->session, &child->given);
-}
-
 /* The next message that is not of what comes before a session: its folder, and what one that goes on has, or is to
  * have. 0 or a negative errno: there is none. */
 static int receive_session(struct child *child, int *fds, unsigned *ret_fd_count)
 {
     const struct flyt_server_link_message *message = &child->message;
     for (;;) {
-        prepare_ahead(child);
         int status = flyt_server_link_receive(child->link_fd, &child->message, fds, ret_fd_count);
         if (status == -EPIPE && child->options->gpu >= 0) {
             status = await_next(child);

@@ -117,6 +117,11 @@ static int export_extent(const struct flyt_session *session, CUmemGenericAllocat
     return result == CUDA_SUCCESS ? 0 : -EIO;
 }
 
+/*
+ * What hashes is there before the answer is, with the first memory on a device: nothing is copied here before, and no
+ * program stops before all is. So it also comes behind the libraries that there are by then and before those that the
+ * program loads later, as it does where the program runs, and these come to lie where they did.
+ */
 static int make_extent(struct flyt_session *session, struct flyt_given *given,
                        const struct flyt_server_link_extent *extent, int *ret_fd)
 {
@@ -124,7 +129,11 @@ static int make_extent(struct flyt_session *session, struct flyt_given *given,
     int status = flyt_prepare_make(session, given, extent, &handle);
     if (status)
         return status;
-    status = flyt_given_place(given, session) == CUDA_SUCCESS ? export_extent(session, handle, ret_fd) : -EIO;
+    status = flyt_given_place(given, session) == CUDA_SUCCESS ? 0 : -EIO;
+    if (!status)
+        flyt_arrived_make_looker(session, (unsigned)flyt_window_device(extent->address));
+    if (!status)
+        status = export_extent(session, handle, ret_fd);
     if (status)
         flyt_given_drop(given, session->driver, extent->extent_id);
     return status;
@@ -165,20 +174,6 @@ static int tell_all_made(const struct flyt_session *session, const struct flyt_g
             status = tell_made(message, link_fd, &made, fd);
     }
     return status;
-}
-
-/* What hashes comes behind the libraries that there are by now, as it does where the program runs: so that these come
- * to lie where they did. */
-bool flyt_prepare_has_more(const struct flyt_session *session, const struct flyt_given *given)
-{
-    const struct flyt_prepare *self = &session->prepare;
-    return self->is_begun && !self->has_state && !given->is_resume && !given->err.code &&
-           flyt_arrived_wants_lookers(session, given);
-}
-
-void flyt_prepare_ahead(struct flyt_session *session, const struct flyt_given *given)
-{
-    flyt_arrived_make_lookers(session, given);
 }
 
 /* ---- libraries ---- */

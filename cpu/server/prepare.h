@@ -48,10 +48,6 @@ struct flyt_prepare {
 
 /* Whether the message is one for flyt_prepare_take. */
 bool flyt_prepare_takes(uint32_t kind);
-/* No message has come for a while: makes ahead what STATE would wait for. */
-void flyt_prepare_ahead(struct flyt_session *session, const struct flyt_given *given);
-/* Whether there is something to be made so. */
-bool flyt_prepare_has_more(const struct flyt_session *session, const struct flyt_given *given);
 /*
  * Carries out PREPARE, MAKE, UNMAKE, LIBRARY, STATE or RECEIVE and answers over the link where an answer is due;
  * *message is written to. fds: the descriptors that came with it, fd_count of them, which are closed. 0 or a negative

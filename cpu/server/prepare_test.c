@@ -550,6 +550,40 @@ static void hashes_tell_what_is_to_be_in_memory(void **state)
     fake_server_forget(first);
 }
 
+/* What hashes takes long to make: it is there before anything can be copied here, and so before the program stops. */
+static void what_hashes_is_made_before_memory_is_told(void **state)
+{
+    const struct flyt_page_key key = {"fedcba987654321"};
+    struct flyt_page_hash_keys *keys = calloc(1, sizeof *keys);
+    struct fixture *self = *state;
+    int fd;
+    begin(self);
+    assert_non_null(keys);
+    flyt_page_hash_prepare(&key, keys);
+    const struct flyt_server_link_extent extent = fake_extent_told(&self->node.first->extents[0]);
+    setenv("FLYT_FAULT", "prepare.looker:kill", 1);
+    prepare(self);
+    const unsigned before = self->node.second->made_count;
+    fake_server_send(self->node.second, FLYT_SERVER_LINK_MAKE, &extent, sizeof extent, NULL);
+    fake_server_wait_true(self->node.second, &self->node.second->is_hung_up);
+    assert_int_equal(self->node.second->made_count, before);
+    fake_server_kill(self->node.second);
+    /* Where it cannot be made then, it is when it is needed. */
+    setenv("FLYT_FAULT", "prepare.looker:error:1", 1);
+    prepare(self);
+    unsetenv("FLYT_FAULT");
+    make(self->node.second, &extent, 0);
+    copy_memory(self->node.first->extents[0].fd, self->node.second->made_fd, extent.bytes);
+    struct flyt_checkpoint_writer *writer = begin_image_with(&key, &fd);
+    put_hashes_of(writer, keys, &self->node.first->extents[0], -1);
+    end_image(writer);
+    expect_state(self->node.second, fd, 0, NULL);
+    fake_server_kill(self->node.second);
+    free(keys);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
+}
+
 static void variables_that_come_to_be_elsewhere(void **state)
 {
     struct fixture *self = *state;
@@ -788,7 +822,8 @@ static void images_that_cannot_be_made(void **state)
 static void memory_that_cannot_be_made(void **state)
 {
     const uint64_t base = flyt_window_base(0);
-    const struct flyt_server_link_extent small = {1, 128 * MIB, base, 0, 0},
+    /* Beside the first one there is what compares it. */
+    const struct flyt_server_link_extent small = {1, 120 * MIB, base, 0, 0},
                                          large = {2, 200 * MIB, base + 128 * MIB, 0, 0};
     const struct flyt_server_link_extent wrong[] = {
         {3, 2 * MIB, base, 1, 0},                /* no such slot */
@@ -945,6 +980,7 @@ int main(void)
         TEST(a_session_goes_on_from_an_image_with_its_memory),
         TEST(the_state_comes_again),
         TEST(hashes_tell_what_is_to_be_in_memory),
+        TEST(what_hashes_is_made_before_memory_is_told),
         TEST(variables_that_come_to_be_elsewhere),
         TEST(images_that_are_damaged),
         TEST(images_that_cannot_be_made),
