@@ -6,6 +6,7 @@
 
 #include "cpu/server/session.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
 #include "rpc/base/id.h"
 
 enum { ROOM_FIRST = 64 };
@@ -80,6 +81,8 @@ CUresult flyt_given_place(struct flyt_given *given, struct flyt_session *session
     struct flyt_device *device = &session->devices[flyt_window_device(extent->address)];
     session->current_device = NULL;
     CUresult result = session->driver->cuCtxSetCurrent(device->cu_primary);
+    if (result == CUDA_SUCCESS && flyt_fault_point("prepare.place") == FLYT_FAULT_ERROR)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS)
         result = session->driver->cuMemMap(extent->address, extent->bytes, 0, last->handle, 0);
     if (result != CUDA_SUCCESS)

@@ -88,6 +88,11 @@ static int check_extent(const struct flyt_session *session, const struct flyt_gi
     return 0;
 }
 
+static int error_of(CUresult result)
+{
+    return result == CUDA_SUCCESS ? 0 : result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+}
+
 int flyt_prepare_make(const struct flyt_session *session, struct flyt_given *given,
                       const struct flyt_server_link_extent *extent, CUmemGenericAllocationHandle *ret_handle)
 {
@@ -99,9 +104,9 @@ int flyt_prepare_make(const struct flyt_session *session, struct flyt_given *giv
         status = -EIO;
     if (status)
         return status;
-    CUresult result = driver->cuMemCreate(&handle, extent->bytes, &properties, 0);
-    if (result != CUDA_SUCCESS)
-        return result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
+    status = error_of(driver->cuMemCreate(&handle, extent->bytes, &properties, 0));
+    if (status)
+        return status;
     status = flyt_given_add(given, extent, handle);
     if (status)
         driver->cuMemRelease(handle);
@@ -129,7 +134,7 @@ static int make_extent(struct flyt_session *session, struct flyt_given *given,
     int status = flyt_prepare_make(session, given, extent, &handle);
     if (status)
         return status;
-    status = flyt_given_place(given, session) == CUDA_SUCCESS ? 0 : -EIO;
+    status = error_of(flyt_given_place(given, session));
     if (!status)
         flyt_arrived_make_looker(session, (unsigned)flyt_window_device(extent->address));
     if (!status)

@@ -961,6 +961,12 @@ static void steps_that_a_test_lets_fail(void **state)
     make(self->node.second, &extents[1], -EIO);
     expect_state(self->node.second, make_image(0, 0, 1), -EIO, "a test wants that");
     expect_refusal(self, "a test wants that");
+    /* A GPU that has no room to map it has no room for it; what was made is let go of. */
+    setenv("FLYT_FAULT", "prepare.place:error:1", 1);
+    prepare(self);
+    make(self->node.second, &extents[0], -ENOMEM);
+    make(self->node.second, &extents[0], 0);
+    fake_server_kill(self->node.second);
     setenv("FLYT_FAULT", "prepare.library:error", 1);
     prepare(self);
     send_library(self->node.second, 1, first_text);
