@@ -124,7 +124,7 @@ static bool find_kept_locked(uint64_t address, uint64_t bytes, struct flyt_const
 {
     const struct flyt_library *library;
     const struct flyt_variable *variable = find_locked(address, &library);
-    if (!variable || !variable->constant)
+    if (!variable || !variable->constant || variable->is_lost)
         return false;
     uint64_t offset_bytes = address - variable->address;
     if (offset_bytes > variable->bytes || bytes > variable->bytes - offset_bytes)
@@ -251,7 +251,8 @@ CUresult flyt_constant_read(struct flyt_stream *stream, uint64_t address, void *
 
 /* ---- when it is lost ---- */
 
-/* Asks where it is; the server hears that copies go there. */
+/* Asks where it is; the server hears that copies go there. Until its answer has come a server that takes over is
+ * written what is kept, and hears this question after that. */
 static CUresult ask_address(const struct place *place, uint64_t key)
 {
     const struct flyt_library *library;
@@ -264,8 +265,10 @@ static CUresult ask_address(const struct place *place, uint64_t key)
     CUresult result = flyt_client_reply(status, res.result, "library_symbol");
     flyt_variables_lock();
     struct flyt_variable *variable = result ? NULL : find_locked(key, &library);
-    if (variable)
+    if (variable) {
+        flyt_constant_forget_locked(variable);
         variable->true_address = res.address;
+    }
     flyt_variables_unlock();
     flyt_answer_end();
     return result;
@@ -284,7 +287,6 @@ static CUresult look(uint64_t *in_out_address, bool *ret_is_known, struct place 
     } else if (*ret_is_known) {
         *in_out_address += variable->true_address - variable->address;
     } else if (name_place(library, variable, *in_out_address, ret_place)) {
-        flyt_constant_forget_locked(variable);
         variable->is_lost = true;
     } else {
         result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -6,8 +6,8 @@
  * Such a constant has an address that this library mints, outside of every address space: nobody but flyt_copy
  * understands it. Copies to and from the host that wait go by the constant's name. Kept is, byte by byte, what was
  * written last and no more: FLYT_CONSTANT_BYTES_MAX of a library on a device. With any other copy the constant is lost:
- * nothing is kept, the server is told (library_symbol), its server is not replaced any more, and from then on copies go
- * by its true address, as when the program is told that.
+ * the server is told (library_symbol), nothing is kept from its answer on, it is not replaced any more, and copies go
+ * by the true address, as when the program is told that.
  */
 #ifndef FLYT_CLIENT_CONSTANT_H
 #define FLYT_CLIENT_CONSTANT_H
@@ -35,8 +35,9 @@ static inline bool flyt_constant_is(uint64_t address)
 CUresult flyt_constant_write(struct flyt_stream *stream, uint64_t address, const void *data, uint64_t bytes);
 /* The same from the constant: CUDA_ERROR_NOT_READY when it is lost. */
 CUresult flyt_constant_read(struct flyt_stream *stream, uint64_t address, void *data, uint64_t bytes);
-/* Nothing of it is kept from now on; *in_out_address, a minted one, becomes the true one. What the question to the
- * server returns, and CUDA_ERROR_INVALID_VALUE: it is gone. */
+/* No copy goes by its name from now on, and once the server has answered nothing of it is kept; *in_out_address, a
+ * minted one, becomes the true one. What the question to the server returns, and CUDA_ERROR_INVALID_VALUE: it is gone.
+ */
 CUresult flyt_constant_lose(uint64_t *in_out_address);
 
 /* Begins to keep what is written to a variable that is not entered yet, and mints its address; its bytes are known.

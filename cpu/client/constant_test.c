@@ -367,6 +367,74 @@ static void test_a_copy_within_the_device_loses_it(void **state)
     lost_by(write_from_device);
 }
 
+/* The server dies before it hears that the constant is lost: what is kept is all that there is of it. */
+static bool dies_unheard;
+
+static void serve_unless_it_dies(unsigned procedure, const void *args, void *res, void *payload)
+{
+    if (procedure == FLYT_LIBRARY_SYMBOL && fake.channel != fresh && dies_unheard &&
+        !((const flyt_library_symbol_args *)args)->is_kept) {
+        dies_unheard = false;
+        uint64_t sequence = fake.sequence;
+        const struct flyt_channel *channel = fake.channel;
+        fake.progress.received = fake.progress.executed = fake.progress.completed = sequence - 1;
+        go_on();
+        assert_int_equal(server.asked_without, 0); /* the new server keeps it until the call comes again */
+        assert_memory_equal(server.table[1], expected, TABLE_BYTES);
+        fake.sequence = sequence;
+        fake.channel = channel;
+    }
+    serve(procedure, args, res, payload);
+}
+
+static void test_what_the_server_has_not_heard_is_kept(void **state)
+{
+    put(0, 64, 1);
+    complete_all();
+    dies_unheard = true;
+    fake.serve = serve_unless_it_dies;
+    unsigned char data[8] = {9, 8, 7, 6, 5, 4, 3, 2};
+    copy_to(place_of("table") + 60, data, sizeof data, true);
+    assert_false(dies_unheard);
+    assert_int_equal(server.asked_without, 1);
+    assert_int_equal(flyt_stream_synchronize(NULL), CUDA_SUCCESS);
+    complete_all();
+    go_on(); /* now it has heard */
+    assert_int_equal(server.writes[1], 0);
+    assert_int_equal(server.asked_without, 2);
+    fake.serve = serve;
+}
+
+/* Nor has one that answers with an error: no copy goes by the name, but what is kept stays until it knows. */
+static void serve_with_an_error(unsigned procedure, const void *args, void *res, void *payload)
+{
+    serve(procedure, args, res, payload);
+    if (procedure == FLYT_LIBRARY_SYMBOL && fake.channel != fresh)
+        ((flyt_library_symbol_res *)res)->result = CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void test_what_the_server_cannot_be_told_is_kept(void **state)
+{
+    put(0, 64, 1);
+    complete_all();
+    fake.serve = serve_with_an_error;
+    unsigned char data[4] = {9, 8, 7, 6};
+    struct flyt_copy copy = flyt_copy_plain(FLYT_PLACE_DEVICE, place_of("table") + 62, FLYT_PLACE_ANY,
+                                            (uint64_t)(uintptr_t)data, sizeof data);
+    assert_int_equal(flyt_copy(&copy, NULL, true), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(flyt_copy(&copy, NULL, false), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(server.asked_without, 2);
+    assert_int_equal(server.writes[0] + server.plain_writes, 1);
+    complete_all();
+    go_on();
+    assert_int_equal(server.asked_without, 2);
+    assert_memory_equal(server.table[1], expected, TABLE_BYTES);
+    fake.serve = serve;
+    put(62, 4, 2); /* the question comes again */
+    assert_int_equal(server.asked_without, 3);
+    assert_int_equal(server.plain_writes, 1);
+}
+
 static void test_who_is_told_the_address_has_no_constant_kept(void **state)
 {
     CUdeviceptr address;
@@ -439,6 +507,8 @@ int main(void)
         TEST(test_a_copy_that_does_not_wait_loses_it),
         TEST(test_a_read_that_does_not_wait_loses_it),
         TEST(test_a_copy_within_the_device_loses_it),
+        TEST(test_what_the_server_has_not_heard_is_kept),
+        TEST(test_what_the_server_cannot_be_told_is_kept),
         TEST(test_who_is_told_the_address_has_no_constant_kept),
         TEST(test_more_than_the_bound_is_not_kept),
         TEST(test_a_variable_is_copied_as_ever),

@@ -39,7 +39,7 @@ struct flyt_variable {
     uint64_t bytes;
     bool is_told;                   /* the program has the true address */
     struct flyt_constant *constant; /* NULL: not kept. Under the lock of all libraries' variables, as are: */
-    bool is_lost;                   /* it is not kept any more, or what is kept of constants is used up */
+    bool is_lost; /* no copy goes by its name any more; without `constant` the server knows, or was never to keep it */
     char name[];
 };
 

@@ -133,7 +133,7 @@ static int ask_place(struct flyt_restore *restore, const struct flyt_library *li
                                      .library_id = (own ? own : library)->record.minted_id,
                                      .name = (char *)(uintptr_t)variable->name,
                                      .device = (unsigned)variable->device,
-                                     .is_kept = !variable->is_lost};
+                                     .is_kept = variable->constant || !variable->is_lost};
     if (!variable->is_told) {
         int called = flyt_call_library_symbol(restore->fresh, &args, ret_place);
         return flyt_restore_answered(restore, called, ret_place->result, "variable %s", variable->name);
