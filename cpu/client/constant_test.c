@@ -409,7 +409,7 @@ static void test_what_the_server_has_not_heard_is_kept(void **state)
 static void serve_with_an_error(unsigned procedure, const void *args, void *res, void *payload)
 {
     serve(procedure, args, res, payload);
-    if (procedure == FLYT_LIBRARY_SYMBOL && fake.channel != fresh)
+    if (procedure == FLYT_LIBRARY_SYMBOL && fake.channel != fresh && !((const flyt_library_symbol_args *)args)->is_kept)
         ((flyt_library_symbol_res *)res)->result = CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -467,6 +467,24 @@ static void test_more_than_the_bound_is_not_kept(void **state)
     assert_memory_equal(server.table[1], expected, TABLE_BYTES);
 }
 
+/* It is known then, and has to be known to copies that are not told where they go. */
+static void test_one_that_the_server_cannot_be_told_of_is_device_memory(void **state)
+{
+    CUdeviceptr address;
+    unsigned char byte = 7;
+    put(0, 16, 1);
+    fake.serve = serve_with_an_error;
+    assert_int_equal(flyt_library_symbol(library, "large", 0, &address, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    fake.serve = serve;
+    address = place_of("large");
+    assert_int_equal(address, other_address);
+    struct flyt_copy copy =
+        flyt_copy_plain(FLYT_PLACE_ANY, address, FLYT_PLACE_ANY, (uint64_t)(uintptr_t)&byte, sizeof byte);
+    assert_int_equal(flyt_copy(&copy, NULL, false), CUDA_SUCCESS);
+    assert_int_equal(server.plain_writes, 1);
+    complete_all();
+}
+
 static void test_a_variable_is_copied_as_ever(void **state)
 {
     server.keeps_nothing = true;
@@ -511,6 +529,7 @@ int main(void)
         TEST(test_what_the_server_cannot_be_told_is_kept),
         TEST(test_who_is_told_the_address_has_no_constant_kept),
         TEST(test_more_than_the_bound_is_not_kept),
+        TEST(test_one_that_the_server_cannot_be_told_of_is_device_memory),
         TEST(test_a_variable_is_copied_as_ever),
         TEST(test_a_reset_begins_anew),
     };

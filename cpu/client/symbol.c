@@ -183,12 +183,12 @@ static CUresult ask_variable_locked(struct flyt_library *library, const char *na
     if (!result && variable && is_told)
         note_told(variable, place.address);
     flyt_answer_end();
+    if (variable && !known) /* whatever came of the second question: it is found from now on */
+        enter_range(library, variable, variable->address);
     if (result)
         return result;
     if (!variable)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!known)
-        enter_range(library, variable, variable->address);
     if (known && is_told && variable->true_address != variable->address)
         enter_range(library, variable, variable->true_address);
     *ret_variable = variable;
