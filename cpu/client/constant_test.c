@@ -497,6 +497,27 @@ static void test_a_variable_is_copied_as_ever(void **state)
     assert_int_equal(server.asked_without, 0);
 }
 
+/* The program goes on where it is: the sentence says why. One whose address it has needs nothing that is new. */
+static void test_a_server_that_is_older_is_named(void **state)
+{
+    struct flyt_error err = {0};
+    CUdeviceptr address;
+    place_of("table");
+    complete_all();
+    fake.lacks = FLYT_LIBRARY_SYMBOL;
+    int status = flyt_restore(fake.user, fresh, &err);
+    fake.lacks = 0;
+    assert_int_equal(status, -ENOTSUP);
+    assert_string_equal(err.text, "variable table is copied by its name: the server there is older than that");
+    assert_int_equal(server.asked, 1);
+    go_on();
+    assert_int_equal(flyt_library_global(library, "table", 0, &address, NULL), CUDA_SUCCESS);
+    complete_all();
+    fake.lacks = FLYT_LIBRARY_SYMBOL;
+    go_on();
+    fake.lacks = 0;
+}
+
 static void test_a_reset_begins_anew(void **state)
 {
     CUcontext primary;
@@ -531,6 +552,7 @@ int main(void)
         TEST(test_more_than_the_bound_is_not_kept),
         TEST(test_one_that_the_server_cannot_be_told_of_is_device_memory),
         TEST(test_a_variable_is_copied_as_ever),
+        TEST(test_a_server_that_is_older_is_named),
         TEST(test_a_reset_begins_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

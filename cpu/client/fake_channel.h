@@ -33,6 +33,7 @@ struct fake_channel {
     void (*held_done)(void *user, uint64_t transfer_id, int status);
     void *held_user;
     bool is_lost;
+    unsigned lacks;                               /* a procedure that the server is too old for; 0: none */
     const struct flyt_channel_handlers *handlers; /* what the client gave */
     void *user;
 };

@@ -134,6 +134,9 @@ static int ask_place(struct flyt_restore *restore, const struct flyt_library *li
                                      .name = (char *)(uintptr_t)variable->name,
                                      .device = (unsigned)variable->device,
                                      .is_kept = variable->constant || !variable->is_lost};
+    if (!variable->is_told && !flyt_channel_has(restore->fresh, FLYT_LIBRARY_SYMBOL))
+        return flyt_error_set(restore->err, -ENOTSUP,
+                              "variable %s is copied by its name: the server there is older than that", variable->name);
     if (!variable->is_told) {
         int called = flyt_call_library_symbol(restore->fresh, &args, ret_place);
         return flyt_restore_answered(restore, called, ret_place->result, "variable %s", variable->name);
