@@ -422,7 +422,7 @@ class Supervisor:
         with open(os.path.join(self.folder, name + ".log"), errors="replace") as f:
             return f.read()
 
-    def wait(self, name, condition, what, seconds=30):
+    def wait(self, name, condition, what, seconds=120):
         """Waits until condition(service) holds and returns the service. One that was given up ends the waiting."""
         deadline = time.monotonic() + seconds
         while True:
@@ -433,7 +433,7 @@ class Supervisor:
                 raise TimeoutError("%s is %s, not %s\n%s" % (name, service["state"], what, self.log(name)[-4000:]))
             time.sleep(0.02)
 
-    def wait_ready(self, name, seconds=30):
+    def wait_ready(self, name, seconds=120):
         return self.wait(name, lambda s: s["state"] == "ready", "ready", seconds)
 
     def start(self, **service):

@@ -164,11 +164,13 @@ def constants_that_cannot_be_written_again_are_named():
             within(60, lambda: reason in (session(system)["why_not"] or ""), "the reason")
             gpu = system.flytctl("gpus")[0]
             before = session(system)["server_pid"]
-            system.flytctl("migrate", "alice", "--to", "%s:%d" % (gpu["node"], gpu["index"]), "--force")
+            moved = system.flytctl_run("migrate", "alice", "--to", "%s:%d" % (gpu["node"], gpu["index"]), "--force",
+                                       "--stop-timeout", "60000", "--timeout", "240", timeout=300)
+            expect_equal(moved.status, 0, moved)
             program.does("check", "right 2")
-            one = within(60, lambda: (lambda s: s["server_pid"] != before and s["why_not"] and s)(session(system)),
-                         "the reason at another server")
-            expect(not one["replaceable"] and reason in one["why_not"], one)
+            one = within(60, lambda: (lambda s: s["server_pid"] != before and reason in (s["why_not"] or "") and s)(
+                session(system)), "the reason at another server")
+            expect(not one["replaceable"], one)
             os.kill(one["server_pid"], signal.SIGKILL)
             program.say("check")
             code, said = program.ends_with_error()
