@@ -44,8 +44,10 @@ static int on_time(sd_event_source *source, uint64_t usec, void *user)
         next = allocation->next;
         if (!owes(allocation))
             continue;
-        is_settled &= settle(allocation);
-        flyt_node_order_retry(node, allocation);
+        if (settle(allocation))
+            flyt_node_order_retry(node, allocation);
+        else
+            is_settled = false;
     }
     if (!is_settled)
         look_again(node);

@@ -194,6 +194,12 @@ static int lock(struct flyt_ledger *ledger)
     return lock_within(ledger, FLYT_LEDGER_WAIT_MS);
 }
 
+/* For giving something back, which can be owed: where something is owed already the mutex is not waited for again. */
+static int lock_to_give(struct flyt_ledger *ledger)
+{
+    return lock_within(ledger, atomic_load(&ledger->owed_count) ? 0 : FLYT_LEDGER_WAIT_MS);
+}
+
 static void unlock(struct shared *shared)
 {
     flyt_shared_unlock(&shared->head);
@@ -258,7 +264,7 @@ int flyt_ledger_charge(struct flyt_ledger *ledger, uint64_t server_id, uint64_t 
 int flyt_ledger_release(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
 {
     struct shared *shared = ledger->shared;
-    int status = server_id ? lock(ledger) : -EINVAL;
+    int status = server_id ? lock_to_give(ledger) : -EINVAL;
 
     if (status)
         return status;
@@ -345,7 +351,7 @@ void flyt_ledger_set_cached(struct flyt_ledger *ledger, uint64_t server_id, uint
 int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t *ret_bytes)
 {
     struct shared *shared = ledger->shared;
-    int status = server_id ? lock(ledger) : -EINVAL;
+    int status = server_id ? lock_to_give(ledger) : -EINVAL;
 
     if (status)
         return status;

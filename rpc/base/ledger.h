@@ -36,7 +36,7 @@ int flyt_ledger_fd(const struct flyt_ledger *ledger);
 
 /*
  * Each of these: 0; -ETIMEDOUT: a holder of the mutex does not go on; or what is said there. server_id is not 0 and
- * unique among those that live.
+ * unique among those that live. What gives back (release, reclaim) does not wait where something is owed (below).
  */
 
 /* Makes an entry. -EEXIST: there is one; -ENOSPC: no more entries. */
