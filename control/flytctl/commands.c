@@ -349,7 +349,8 @@ const struct flyt_command flyt_commands[] = {
     {"migrate", "VM", 1, 1, migrate_options, flyt_run_migrate, false,
      "moves a VM's programs to another GPU, of their node or of another one, while they run",
      "Their memory is copied while they compute, what has changed meanwhile again, until little is left; then they are "
-     "stopped between two calls, the rest is copied, what has arrived is compared with what is there, and they go on. "
+     "stopped between two calls, the rest is copied, what has arrived is compared with what was sent (hashes of all "
+     "memory that was copied, variables and constants; then the number of their objects), and they go on. "
      "Until then anything that fails leaves them where they are, as if nothing had happened. Both GPUs are charged "
      "until it is over. Shows how far it is; "
      "Ctrl-C ends the showing, not the migration. Ends with 0 when they run on the other GPU, with 1 and the reason "
