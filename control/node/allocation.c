@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "control/node/charge.h"
 #include "control/node/groups.h"
 #include "control/node/images.h"
 #include "control/node/left.h"
@@ -210,7 +211,7 @@ static bool has_server(const struct flyt_node *node, uint64_t server_id)
 
     while (server && server->server_id != server_id)
         server = server->next;
-    return server || flyt_node_resume_has(node, server_id);
+    return server || flyt_node_resume_has(node, server_id) || flyt_node_charge_stays(node, server_id);
 }
 
 /* Who they are stands in the ledgers; where one is not there (yet), nobody knows, and there may be one. */
@@ -231,7 +232,7 @@ unsigned flyt_node_allocation_absent(const struct flyt_node_allocation *allocati
 
 unsigned flyt_node_allocation_sessions(const struct flyt_node_allocation *allocation)
 {
-    return allocation->session_count + flyt_node_allocation_absent(allocation);
+    return allocation->session_count + flyt_node_allocation_absent(allocation) + flyt_node_charge_count(allocation);
 }
 
 /* Fills up what has come together since, and takes one. */
@@ -325,7 +326,13 @@ void flyt_node_allocation_join(struct flyt_node_allocation *allocation)
 void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocation *allocation)
 {
     allocation->session_count--;
-    if (allocation->is_removed && !allocation->session_count && !flyt_node_receive_of(allocation)) {
+    flyt_node_allocation_look(node, allocation);
+}
+
+void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocation *allocation)
+{
+    if (allocation->is_removed && !allocation->session_count && !flyt_node_charge_count(allocation) &&
+        !flyt_node_receive_of(allocation)) {
         flyt_info("allocation %016" PRIx64 ": gone, vm=%s", (uint64_t)allocation->now.id, allocation->now.vm_ip);
         flyt_node_allocation_free(node, allocation, true);
         flyt_node_save(node);

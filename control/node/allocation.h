@@ -36,7 +36,7 @@ struct flyt_node_allocation {
     flyt_allocation now; /* as applied; owned */
     struct flyt_node_slot slots[FLYT_SLOTS_MAX];
     unsigned session_count;
-    bool is_removed;                   /* goes with its last session */
+    bool is_removed;                   /* goes with its last session, and what that had */
     struct flyt_node_removal *removal; /* the order that waits for that; NULL: none */
     uint64_t tokens_mil;               /* thousandths of programs that may begin now */
     uint64_t tokens_ms;                /* when that was true */
@@ -63,7 +63,8 @@ int flyt_node_allocation_take_ledgers(struct flyt_node *node, struct flyt_node_a
 /* Whether sessions may be made: all ledgers are there. */
 bool flyt_node_allocation_is_complete(const struct flyt_node_allocation *allocation);
 
-/* Its sessions, those included whose servers ran before a restart of the node manager and may still come back. */
+/* Its sessions, those included whose servers ran before a restart of the node manager and may still come back, and that
+ * have ended while their memory has not (charge.h). */
 unsigned flyt_node_allocation_sessions(const struct flyt_node_allocation *allocation);
 
 /* Servers of before a restart that may still come back. */
@@ -83,6 +84,8 @@ int flyt_node_allocation_pace(const struct flyt_node *node, struct flyt_node_all
 /* A session has begun or ended. An allocation that was removed may be freed by the latter. */
 void flyt_node_allocation_join(struct flyt_node_allocation *allocation);
 void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocation *allocation);
+/* Something of it has ended: goes on with what waits for that, or frees it where it was removed and nothing is left. */
+void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocation *allocation);
 
 /* Fills the slots of a session of an allocation that is as `as` says. */
 void flyt_node_allocation_fill(const struct flyt_node *node, const flyt_allocation *as,

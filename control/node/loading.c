@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/node/charge.h"
 #include "control/node/hear.h"
 #include "control/node/owed.h"
 #include "control/node/pool.h"
@@ -49,7 +50,7 @@ void flyt_node_loading_init(struct flyt_node_loading *loading, struct flyt_node 
     node->loadings = loading;
 }
 
-/* It has no process, and is not among those that wait: first its memory, then its charge. */
+/* It has no process, and is not among those that wait: first its memory, then its charge, when its server has gone. */
 static void free_session(struct flyt_node_loading *loading)
 {
     struct flyt_node_server *session = loading->session;
@@ -58,9 +59,7 @@ static void free_session(struct flyt_node_loading *loading)
         return;
     loading->session = NULL;
     flyt_node_extents_drop(session->node, &session->extents, session->server_id);
-    for (unsigned i = 0; i < session->allocation->now.slots.slots_len; i++)
-        if (session->allocation->slots[i].ledger)
-            flyt_node_owed_reclaim(session->node, session->allocation->slots[i].ledger, session->server_id);
+    flyt_node_charge_end(session);
     explicit_bzero(session->token, sizeof session->token);
     free(session);
 }
@@ -240,6 +239,7 @@ static void prepare(struct flyt_node_loading *loading, struct flyt_node_allocati
     }
     loading->target = target;
     target->loading = loading;
+    flyt_node_charge_lend(target, loading->session);
     flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
     flyt_node_cgroups_enter(&loading->node->cgroups, target->pid, allocation->now.vm_ip, target->cgroup);
     set_stage(loading, FLYT_NODE_LOADING_PREPARING);
@@ -331,6 +331,7 @@ int flyt_node_loading_return(struct flyt_node_loading *loading, struct flyt_node
     loading->move_id = move_id;
     loading->target = target;
     target->loading = loading;
+    flyt_node_charge_lend(target, loading->session);
     flyt_node_server_set_state(target, FLYT_NODE_SERVER_PREPARING);
     struct flyt_node_server *session = loading->session;
     loading->has_extents =
@@ -397,6 +398,7 @@ void flyt_node_loading_leave(struct flyt_node_loading *loading)
     if (!session || !loading->target || loading->stage > FLYT_NODE_LOADING_WAITING)
         return;
     loading->target->outlives = true;
+    flyt_node_charge_leave(loading->target);
     loading->session = NULL;
     if (loading->stage == FLYT_NODE_LOADING_WAITING)
         flyt_node_resume_leave(session);

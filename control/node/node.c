@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/charge.h"
 #include "control/node/checkpoint.h"
 #include "control/node/fault.h"
 #include "control/node/door.h"
@@ -215,7 +216,8 @@ static void end_rejoining(struct flyt_node *node)
     /* What was taken back while somebody might still come back with it. */
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = next) {
         next = allocation->next;
-        if (!allocation->is_removed || allocation->session_count || flyt_node_receive_of(allocation))
+        if (!allocation->is_removed || allocation->session_count || flyt_node_charge_count(allocation) ||
+            flyt_node_receive_of(allocation))
             continue;
         flyt_node_allocation_free(node, allocation, true);
         is_gone = true;
@@ -236,7 +238,8 @@ static void end_rejoining(struct flyt_node *node)
                 const struct flyt_node_server *server = node->servers;
                 while (server && server->server_id != ids[j])
                     server = server->next;
-                if (!server && !flyt_node_resume_has(node, ids[j]) && !flyt_node_loading_has(node, ids[j]))
+                if (!server && !flyt_node_resume_has(node, ids[j]) && !flyt_node_loading_has(node, ids[j]) &&
+                    !flyt_node_charge_stays(node, ids[j]))
                     flyt_node_owed_reclaim(node, allocation->slots[i].ledger, ids[j]);
             }
         }

@@ -10,6 +10,7 @@
 #include "control/base/size.h"
 #include "control/node/allocation.h"
 #include "control/node/arrival.h"
+#include "control/node/charge.h"
 #include "control/node/hear.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
@@ -148,7 +149,8 @@ static void end(struct flyt_node_receive *receive, flyt_migration_phase phase)
     set_phase(receive, phase);
     node->receives_ended++;
     node->receives_done += phase == FLYT_MIGRATION_DONE;
-    if (allocation && (phase == FLYT_MIGRATION_FAILED || (allocation->is_removed && !allocation->session_count)))
+    if (allocation && (phase == FLYT_MIGRATION_FAILED ||
+                       (allocation->is_removed && !allocation->session_count && !flyt_node_charge_count(allocation))))
         flyt_node_allocation_free(node, allocation, true);
 }
 

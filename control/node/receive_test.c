@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -315,6 +316,34 @@ static void test_it_is_tried_again(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+static bool is_dropped(struct test_node *test, void *unused)
+{
+    return !test_received(test)->arrivals->loading.session;
+}
+
+/* What its server has made is not free before that has gone, and the allocation is there as long. */
+static void test_memory_of_one_that_is_dropped(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_source source = test_source_new(0x100, 0);
+    siginfo_t info;
+
+    test_receive_begin(test);
+    test_source_arrive(test, &source);
+    test_source_copy(&source);
+    test_node_until(test, is_copied, NULL, "its memory is here");
+    const pid_t pid = test_received(test)->arrivals->loading.target->pid;
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED), 0);
+    assert_int_equal(flyt_node_receive_cancel(test_received(test), "an operator wants that"), 0);
+    test_node_until(test, is_dropped, NULL, "there is no session any more");
+    assert_true(is_copied(test, NULL));
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    test_receive_until_failed(test, folder_count, FLYT_STATUS_CONFLICT, "an operator wants that");
+    test_source_leave(&source);
+}
+
 /* Ended ones are remembered, so many, and those whose end was not told yet. */
 static void test_what_is_remembered(void **state)
 {
@@ -427,6 +456,7 @@ int main(void)
         TEST_NODE(test_connections_after_its_end),
         TEST_NODE(test_a_connection_is_missing),
         TEST_NODE(test_it_is_tried_again),
+        TEST_NODE(test_memory_of_one_that_is_dropped),
         TEST_NODE(test_what_is_remembered),
         TEST_NODE(test_failures_before_switch),
         TEST_NODE(test_no_room),

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/charge.h"
 #include "control/node/fault.h"
 #include "control/node/groups.h"
 #include "control/node/hear.h"
@@ -437,6 +438,7 @@ static void go_on(struct flyt_node_server *server, const struct flyt_server_link
     char id[ID_BYTES];
 
     flyt_node_server_note_session(server, allocation, described);
+    flyt_node_charge_take(server, session->server_id);
     server->ticket = session->ticket;
     server->session_started_ms = session->session_started_ms;
     server->use = session->use;
@@ -652,6 +654,8 @@ static int begin(struct flyt_node_server *server, struct flyt_node_server *sessi
                                               .until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS,
                                               .has_folder = has_memory(session)};
     server->hand_over = hand_over;
+    if (!has_memory(session))
+        flyt_node_charge_lend(server, session);
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_TAKING);
     flyt_node_cgroups_enter(&server->node->cgroups, server->pid, session->allocation->now.vm_ip, server->cgroup);
     return 0;

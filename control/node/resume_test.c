@@ -206,7 +206,7 @@ static void test_it_is_given_as_fast_as_a_server_takes_it(void **state)
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extents 400 0 65536", "0");
     strcpy(last_memory, test_program_ask(test, &program, "memory 400"));
-    stop_warm_server(test);
+    const pid_t stopped_pid = stop_warm_server(test)->pid;
     lose(test, &program);
     assert_int_equal(away_one(test)->extents.count, COUNT);
     is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_BUSY, "has failed");
@@ -216,7 +216,12 @@ static void test_it_is_given_as_fast_as_a_server_takes_it(void **state)
     test_program_say(test, &program, "resumed", "400 400");
     test_program_say(test, &program, "memory 400", last_memory);
     assert_int_equal(test_node_used_bytes(test, &test_one), COUNT * 65536);
-    test_node_leave(test, &test_one, &program, 1);
+    /* The first one has a part of it as long as it is there. */
+    close(program.fd);
+    test_node_until_empty(test, &test_one);
+    assert_int_equal(test_node_used_bytes(test, &test_one), COUNT * 65536);
+    assert_int_equal(kill(stopped_pid, SIGKILL), 0);
+    test_node_until_unused(test, &test_one);
 }
 
 static bool has_no_warm_server(struct test_node *test, void *unused)
@@ -509,11 +514,47 @@ static void test_it_is_ended_after_its_memory_was_given(void **state)
     test->settings.kill_grace_ms = TEST_GRACE_MS;
     end_it(test, test_node_server(test, &program));
     test_node_until_empty(test, &test_one);
-    test_node_until(test, has_no_taker, NULL, "nobody has its memory");
+    test_node_until(test, has_no_taker, NULL, "nobody is to go on with it");
     assert_int_equal(test->node.away_count, 0);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_node_until_unused(test, &test_one);
     close(program.fd);
     test_node_until_warm(test);
+}
+
+static bool is_gone(struct test_node *test, void *unused)
+{
+    return !flyt_node_allocation_find(&test->node, test_one.id);
+}
+
+/* One that has its memory takes its time to end: what it has is not free as long, and its allocation is not gone. */
+static void test_memory_that_was_given_is_not_free_before_its_end(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+    siginfo_t info;
+
+    const pid_t pid = give_ahead(test, &program)->pid;
+    struct test_program neighbour = test_node_enter(test, &test_one);
+    test_program_say(test, &neighbour, "charge 0 96468992", "0"); /* 92 MiB: nothing is left */
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED), 0);
+    struct flyt_node_server *session = test_node_server(test, &program);
+    end_it(test, session);
+    kill_it(test, session);
+    test_node_until(test, is_not_served, &program, "the session's end");
+    test_contains(test->last_event, "session.ended");
+    assert_int_equal(test_node_used_bytes(test, &test_one), 100 * MIB);
+    test_program_say(test, &neighbour, "charge 0 1", refused_text());
+    assert_int_equal(flyt_node_allocation_find(&test->node, test_one.id)->session_count, 1);
+    close(program.fd);
+    close(neighbour.fd);
+    test_node_until_empty(test, &test_one);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+    test_node_remove(test, test_one.id);
+    test_node_run(test, 50);
+    assert_false(is_gone(test, NULL));
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    test_node_until(test, is_gone, NULL, "the removal");
 }
 
 /* Neither of both is there for the next node manager, nor is what they had. */
@@ -690,7 +731,7 @@ static void test_a_client_that_does_not_come(void **state)
     close(program.fd);
     test_node_until_empty(test, &test_one);
     assert_int_equal(fcntl(fd, F_GETFD), -1);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_node_until_unused(test, &test_one); /* a server that was given it has it for a moment more */
     assert_int_equal(test->node.away_count, 0);
     test_contains(test->last_event, "session.ended");
     test_contains(test->last_event, "signal 9");
@@ -709,7 +750,7 @@ static void test_it_is_ended_while_it_waits(void **state)
     flyt_node_resume_end(flyt_node_resume_find(&test->node, program.session_id), "an operator has ended this session");
     is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "session is");
     test_node_until_empty(test, &test_one);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_node_until_unused(test, &test_one);
     test_contains(test->last_event, "an operator has ended");
     /* The allocation is taken back. */
     program = test_node_enter(test, &test_one);
@@ -731,6 +772,7 @@ static void test_it_is_ended_while_it_is_given(void **state)
     struct test_program program = test_node_enter(test, &test_one);
     test_program_say(test, &program, "extents 400 0 65536", "0");
     struct flyt_node_server *warm = stop_warm_server(test), *unused;
+    const pid_t pid = warm->pid;
     lose(test, &program);
     struct flyt_node_server *session = flyt_node_resume_find(&test->node, program.session_id);
     assert_ptr_equal(flyt_node_resume_server(session), warm);
@@ -743,10 +785,12 @@ static void test_it_is_ended_while_it_is_given(void **state)
         -EBUSY);
     flyt_node_resume_end(session, "an operator has ended this session");
     test_node_until_empty(test, &test_one);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 400 * 65536); /* the server is there */
     assert_true(recv(ends[1], &message, sizeof message, 0) > 0); /* told so */
     assert_int_equal(recv(ends[1], &message, sizeof message, 0), 0);
     close(ends[1]);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    test_node_until_unused(test, &test_one);
     test_node_until_warm(test);
 }
 
@@ -916,6 +960,7 @@ int main(void)
         TEST_NODE(test_who_was_given_memory_dies),
         TEST_NODE(test_a_client_gives_up_while_it_is_held),
         TEST_NODE(test_it_is_ended_after_its_memory_was_given),
+        TEST_NODE(test_memory_that_was_given_is_not_free_before_its_end),
         TEST_NODE(test_the_node_manager_ends_after_memory_was_given),
         TEST_NODE(test_its_token_and_its_vm_decide),
         TEST_NODE(test_it_is_reported),

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/charge.h"
 #include "control/node/checkpoint.h"
 #include "control/node/fault.h"
 #include "control/node/hear.h"
@@ -24,7 +25,6 @@
 #include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/mps.h"
-#include "control/node/owed.h"
 #include "control/node/pool.h"
 #include "control/node/receive.h"
 #include "control/node/resume.h"
@@ -377,13 +377,6 @@ struct flyt_node_server *flyt_node_server_find_token(const struct flyt_node *nod
     return NULL;
 }
 
-static void leave_ledgers(struct flyt_node_server *server)
-{
-    for (unsigned i = 0; i < server->allocation->now.slots.slots_len; i++)
-        if (server->allocation->slots[i].ledger)
-            flyt_node_owed_reclaim(server->node, server->allocation->slots[i].ledger, server->server_id);
-}
-
 static bool is_own_user(const struct flyt_node_server *server)
 {
     return server->uid != geteuid();
@@ -510,7 +503,7 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     if (!status)
         status = flyt_server_link_send(server->link_fd, &message, fds, fd_count);
     if (status) {
-        leave_ledgers(server);
+        flyt_node_charge_end(server);
         server->allocation = NULL;
         flyt_warn("server process %d: takes no session: %s", (int)server->pid, strerror(-status));
         flyt_node_server_end(server, NULL);
@@ -702,6 +695,7 @@ static void detach(struct flyt_node_server *server)
     struct flyt_node *node = server->node;
     struct flyt_node_server **link = &node->servers;
 
+    flyt_node_charge_exit(server);
     while (*link != server)
         link = &(*link)->next;
     *link = server->next;
@@ -755,7 +749,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
 
     /* First the memory, then its charge: nobody is granted what is not free yet. */
     flyt_node_extents_drop(node, &server->extents, server->server_id);
-    leave_ledgers(server);
+    flyt_node_charge_end(server);
     flyt_node_share_leave(server);
     snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
     const char *reason = *server->end_reason ? server->end_reason : how;

@@ -86,7 +86,11 @@ struct flyt_node_server {
         char cause[128];
     } fault; /* fault.h */
     struct flyt_node_extents extents;
-    uint64_t context_bytes; /* what its context took of its GPU, as it says; 0: not known any more */
+    struct {
+        uint64_t entry_id, allocation_id; /* 0: none */
+        bool has_stayed;                  /* that session has ended */
+    } charged;                            /* to the entries of a session that is not its own (charge.h) */
+    uint64_t context_bytes;               /* what its context took of its GPU, as it says; 0: not known any more */
     /* By slot, when the measurement under way began (reserve.h). */
     uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX];
     bool is_measured, was_copying;

@@ -572,6 +572,16 @@ void test_node_until_empty(struct test_node *test, const struct test_wish *wish)
     test_node_until(test, test_node_is_empty, (void *)wish, "the sessions' end");
 }
 
+static bool is_unused(struct test_node *test, void *wish)
+{
+    return !test_node_used_bytes(test, wish);
+}
+
+void test_node_until_unused(struct test_node *test, const struct test_wish *wish)
+{
+    test_node_until(test, is_unused, (void *)wish, "nothing is charged");
+}
+
 void test_node_leave(struct test_node *test, const struct test_wish *wish, struct test_program *programs,
                      unsigned count)
 {

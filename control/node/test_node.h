@@ -129,6 +129,8 @@ bool test_node_is_away(struct test_node *test, void *program);
 bool test_node_is_empty(struct test_node *test, void *wish);
 /* Runs the loop until the allocation has no session. */
 void test_node_until_empty(struct test_node *test, const struct test_wish *wish);
+/* Runs the loop until nothing is charged to the allocation. */
+void test_node_until_unused(struct test_node *test, const struct test_wish *wish);
 /* The VM's programs end; all that they used must be free then. */
 void test_node_leave(struct test_node *test, const struct test_wish *wish, struct test_program *programs,
                      unsigned count);
