@@ -21,6 +21,9 @@ rpc_transport_tests := $(patsubst %.c,$(B)/%,$(wildcard rpc/transport/*_test.c))
 $(rpc_transport_tests): $(B)/%: $(B)/%.o $(B)/rpc/transport/test_client.o $(B)/rpc/transport/test_door.o $(TEST_PEER_OBJS) $(RPC_OBJS)
 	$(CC) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) -lcmocka
 UNIT_TESTS += $(rpc_transport_tests)
+# Reads the wire by itself, with libcrypto, and asks OpenSSL for the secrets.
+$(B)/rpc/transport/secure_key_test: $(B)/rpc/transport/test_records.o
+$(B)/rpc/transport/secure_key_test: RPC_LIBS += -lssl -lcrypto
 
 .PHONY: bench-programs
 bench-programs: $(B)/bench/channel-bench

@@ -182,6 +182,7 @@ struct flyt_secure *flyt_secure_make(int fd, bool is_server, const unsigned char
         return NULL;
     if (self) {
         *self = (struct flyt_secure){.library = library, .fd = fd, .plain_fd = -1, .is_server = is_server};
+        atomic_init(&self->limit_records, FLYT_SECURE_KEY_RECORDS);
         memcpy(self->key, key, sizeof self->key);
         if (set_up_context(self) && set_up_ssl(self))
             return self;
@@ -237,6 +238,11 @@ static int flush_opened(struct flyt_secure *self)
     return 0;
 }
 
+_Static_assert(FLYT_SECURE_STEP_BYTES / FLYT_SECURE_RECORD_BYTES * FLYT_SECURE_RECORD_ROOM_BYTES +
+                       FLYT_SECURE_RECORD_ROOM_BYTES <=
+                   (int)FLYT_SECURE_SEALED_BYTES,
+               "a step's records fit, the end's among them");
+
 /* Encrypts what the plain socket has, where nothing encrypted waits. True: something has happened. */
 static bool seal(struct flyt_secure *self)
 {
@@ -251,7 +257,7 @@ static bool seal(struct flyt_secure *self)
         return true;
     }
     for (ssize_t done = 0; done < got;) {
-        int step = self->library->SSL_write(self->ssl, self->step + done, (int)(got - done));
+        ssize_t step = flyt_secure_write_record(self, self->step + done, (size_t)(got - done));
         if (step <= 0) {
             self->has_ended = true;
             break;

@@ -6,6 +6,12 @@
  *
  * OpenSSL 3 is loaded (dlopen) by the first call: a program that does not encrypt never has it. TLS begins at the next
  * byte of the socket.
+ *
+ * No key protects more than FLYT_SECURE_KEY_RECORDS records: each end goes on with the next key for what it sends (RFC
+ * 8446 section 7.2) behind a KeyUpdate message (section 4.6.3) that asks nothing of the other end. OpenSSL derives and
+ * follows, but counts nothing and begins nothing. Every end of TLS 1.3 must follow, so there is nothing to agree on;
+ * one that does not begin such a change itself, as previous versions of this module, keeps its first key for what it
+ * sends.
  */
 #ifndef FLYT_TRANSPORT_SECURE_H
 #define FLYT_TRANSPORT_SECURE_H
@@ -17,7 +23,12 @@
 
 #include "rpc/base/error.h"
 
-enum { FLYT_SECURE_KEY_BYTES = 32 };
+enum {
+    FLYT_SECURE_KEY_BYTES = 32,
+    /* 64 GiB in full records. What AES-GCM allows is 2^24.5 of them, with a margin of 2^-57 (RFC 8446 section 5.5). */
+    FLYT_SECURE_KEY_RECORDS = 1 << 22,
+    FLYT_SECURE_KEY_RECORDS_MIN = 2, /* one, and the KeyUpdate */
+};
 
 struct flyt_secure;
 
@@ -63,6 +74,11 @@ int flyt_secure_unseal(struct flyt_secure *secure, void *place, size_t bytes);
 /* Any thread, while another one may be in flyt_secure_unseal: whether there is more, or a part of it beyond the five
  * bytes that a record begins with, than that has given or is about to give; false before the handshake is made. */
 bool flyt_secure_has_part(const struct flyt_secure *secure);
+
+/* Any thread, at any time: so many records (FLYT_SECURE_KEY_RECORDS_MIN to FLYT_SECURE_KEY_RECORDS, which it is at
+ * first) a key protects at most from the next one on that is sent, the KeyUpdate that ends its use among them. 0 or
+ * -EINVAL. */
+int flyt_secure_limit_key(struct flyt_secure *secure, unsigned records);
 
 /* The encrypted socket, for questions about it (its peer's address, whether it is alive). Owned by `secure`. */
 int flyt_secure_fd(const struct flyt_secure *secure);

@@ -10,12 +10,7 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/transport/secure_state.h"
 
-enum {
-    RECORD_BYTES = SSL3_RT_MAX_PLAIN_LENGTH,
-    RECORD_ROOM_BYTES = RECORD_BYTES + SSL3_RT_SEND_MAX_ENCRYPTED_OVERHEAD + SSL3_RT_HEADER_LENGTH,
-};
-
-_Static_assert((int)RECORD_ROOM_BYTES <= (int)FLYT_SECURE_SEALED_BYTES, "a record fits");
+_Static_assert((int)FLYT_SECURE_RECORD_ROOM_BYTES <= (int)FLYT_SECURE_SEALED_BYTES, "a record fits");
 
 int flyt_secure_new(int fd, bool is_server, const unsigned char *key, struct flyt_error *err,
                     struct flyt_secure **ret_secure)
@@ -42,11 +37,9 @@ int flyt_secure_begin(struct flyt_secure *self, uint64_t deadline_ms, int cancel
 
 ssize_t flyt_secure_seal(struct flyt_secure *self, const void *bytes, size_t count)
 {
-    if (sizeof self->sealed - self->sealed_end < RECORD_ROOM_BYTES)
+    if (sizeof self->sealed - self->sealed_end < FLYT_SECURE_RECORD_ROOM_BYTES)
         return 0;
-    self->library->ERR_clear_error();
-    int taken = self->library->SSL_write(self->ssl, bytes, (int)(count < RECORD_BYTES ? count : RECORD_BYTES));
-    return taken > 0 ? taken : -EPIPE;
+    return flyt_secure_write_record(self, bytes, count);
 }
 
 /* Nothing was to be read. */
@@ -67,7 +60,8 @@ int flyt_secure_unseal(struct flyt_secure *self, void *place, size_t bytes)
 {
     self->library->ERR_clear_error();
     errno = 0;
-    int got = self->library->SSL_read(self->ssl, place, (int)(bytes < RECORD_BYTES ? bytes : RECORD_BYTES));
+    int got = self->library->SSL_read(self->ssl, place,
+                                      (int)(bytes < FLYT_SECURE_RECORD_BYTES ? bytes : FLYT_SECURE_RECORD_BYTES));
     if (got <= 0)
         return why_not(self, got, errno);
     atomic_store(&self->has_part, false);

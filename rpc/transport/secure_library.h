@@ -34,6 +34,7 @@
     X(SSL_has_pending)                                                                                                 \
     X(SSL_read)                                                                                                        \
     X(SSL_write)                                                                                                       \
+    X(SSL_key_update)                                                                                                  \
     X(SSL_shutdown)                                                                                                    \
     X(SSL_get_error)                                                                                                   \
     X(SSL_CIPHER_find)                                                                                                 \

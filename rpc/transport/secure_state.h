@@ -1,6 +1,7 @@
 /*
  * What the files of secure.h share: TLS over a socket, whose handshake is made, before what goes over it is carried by
- * a thread (secure.c) or encrypted and decrypted where it is (secure_direct.c). For rpc/transport/secure*.c only.
+ * a thread (secure.c) or encrypted and decrypted where it is (secure_direct.c); and the records of both
+ * (secure_record.c). For rpc/transport/secure*.c only.
  */
 #ifndef FLYT_TRANSPORT_SECURE_STATE_H
 #define FLYT_TRANSPORT_SECURE_STATE_H
@@ -10,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "rpc/transport/secure.h"
 #include "rpc/transport/secure_library.h"
@@ -19,6 +21,11 @@ enum {
     /* Encrypted bytes that wait for the socket: a step beside what is left of another. */
     FLYT_SECURE_SEALED_BYTES = 2 * FLYT_SECURE_STEP_BYTES,
     FLYT_SECURE_READ_BYTES = 128 * 1024, /* encrypted bytes that are read in one go */
+    FLYT_SECURE_RECORD_BYTES = SSL3_RT_MAX_PLAIN_LENGTH,
+    /* Encrypted bytes that flyt_secure_write_record adds at most: a record, and a KeyUpdate before it. */
+    FLYT_SECURE_KEY_UPDATE_BYTES = 5, /* type, length (3), whether one is asked for */
+    FLYT_SECURE_RECORD_ROOM_BYTES = FLYT_SECURE_RECORD_BYTES + FLYT_SECURE_KEY_UPDATE_BYTES +
+                                    2 * (SSL3_RT_SEND_MAX_ENCRYPTED_OVERHEAD + SSL3_RT_HEADER_LENGTH),
 };
 
 struct flyt_secure {
@@ -36,7 +43,10 @@ struct flyt_secure {
     /* Without a thread: the handshake is made; a part of a record has come whose rest is missing. */
     atomic_bool is_begun, has_part;
 
+    atomic_uint limit_records; /* that a key may protect */
+
     /* The thread's, or the caller's where there is none. */
+    unsigned key_records;                /* that the key of what is sent has protected */
     bool has_plain_ended, has_net_ended; /* nothing more comes from there */
     bool has_ended;                      /* nothing more can be passed on */
     bool is_plain_shut, is_net_shut;     /* the end has been passed on to there */
@@ -51,6 +61,11 @@ struct flyt_secure {
 struct flyt_secure *flyt_secure_make(int fd, bool is_server, const unsigned char *key, struct flyt_error *err);
 /* Frees everything but the descriptors. No thread runs. */
 void flyt_secure_release(struct flyt_secure *secure);
+
+/* Encrypts at most FLYT_SECURE_RECORD_BYTES of the bytes (1 or more) as one record, with the next key where this one
+ * has protected as many as it may. There is room for FLYT_SECURE_RECORD_ROOM_BYTES. How many bytes; -EPIPE: nothing can
+ * be sent any more. */
+ssize_t flyt_secure_write_record(struct flyt_secure *secure, const void *bytes, size_t count);
 
 /* 0; -EPROTONOSUPPORT, -EACCES (*ret_cause: why, where OpenSSL says so), -ETIMEDOUT, -ECANCELED, -EPIPE or another
  * negative errno. The key is wiped. */
