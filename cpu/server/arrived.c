@@ -13,6 +13,7 @@
 struct flyt_arrived {
     struct flyt_page_key key;
     bool is_key_set[FLYT_DEVICES_MAX];            /* the looker has it */
+    bool has_key;                                 /* the state's, which tells of all pages then */
     uint64_t compared_count;                      /* pages, since the key came */
     struct flyt_looker lookers[FLYT_DEVICES_MAX]; /* by ordinal */
 };
@@ -78,6 +79,7 @@ int flyt_arrived_begin(struct flyt_session *session, const void *key, struct fly
         return flyt_error_set(err, -ENOMEM, "out of host memory");
     memcpy(self->key.bytes, key, sizeof self->key.bytes);
     memset(self->is_key_set, 0, sizeof self->is_key_set);
+    self->has_key = true;
     self->compared_count = 0;
     return 0;
 }
@@ -136,7 +138,7 @@ int flyt_arrived_end(struct flyt_session *session, const struct flyt_given *give
 {
     const struct flyt_arrived *self = session->prepare.arrived;
     uint64_t page_count = 0;
-    if (!self || !self->compared_count)
+    if (!self || !self->has_key)
         return 0;
     for (size_t i = 0; i < given->count; i++)
         page_count += given->extents[i].extent.bytes / FLYT_PAGE_BYTES;

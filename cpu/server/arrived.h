@@ -34,8 +34,8 @@ int flyt_arrived_begin(struct flyt_session *session, const void *key, struct fly
 /* The hashes of page_count pages from the address on, which are of one extent; behind flyt_arrived_begin. */
 int flyt_arrived_compare(struct flyt_session *session, const struct flyt_given *given, uint64_t address,
                          uint64_t page_count, const struct flyt_page_hash *hashes, struct flyt_error *err);
-/* All of the state has come: whether the hashes, if there were any (an older server tells none), were those of all
- * pages. */
+/* All of the state has come, which had no memory of its own: whether the hashes, if there was a key (an older server
+ * tells none), were those of all pages. */
 int flyt_arrived_end(struct flyt_session *session, const struct flyt_given *given, struct flyt_error *err);
 
 /* Frees everything. Nothing where there is nothing. */

@@ -444,7 +444,7 @@ static int load_all(struct load *self, int fd, bool is_file)
         status = read_all(self, fd, is_file, false);
     if (!status)
         status = flyt_load_memory_settle(&self->memory, self->err);
-    if (!status)
+    if (!status && !self->memory.is_begun && !self->receiving)
         status = flyt_arrived_end(self->session, self->given, self->err);
     return status ? status : settle_events(self);
 }
