@@ -154,10 +154,16 @@ void flyt_arrived_free(struct flyt_session *session)
     struct flyt_arrived *self = session->prepare.arrived;
     for (unsigned i = 0; self && i < FLYT_DEVICES_MAX; i++)
         flyt_looker_close(&self->lookers[i]);
-    if (self) {
-        explicit_bzero(&self->key, sizeof self->key);
+    if (self)
         session->current_device = NULL;
-    }
+    flyt_arrived_fini(session);
+}
+
+void flyt_arrived_fini(struct flyt_session *session)
+{
+    struct flyt_arrived *self = session->prepare.arrived;
+    if (self)
+        explicit_bzero(&self->key, sizeof self->key);
     free(self);
     session->prepare.arrived = NULL;
 }

@@ -40,5 +40,7 @@ int flyt_arrived_end(struct flyt_session *session, const struct flyt_given *give
 
 /* Frees everything. Nothing where there is nothing. */
 void flyt_arrived_free(struct flyt_session *session);
+/* Frees what is in host memory, and wipes the key; the rest goes with the process. */
+void flyt_arrived_fini(struct flyt_session *session);
 
 #endif

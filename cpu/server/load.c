@@ -340,8 +340,8 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
                                : flyt_error_set(self->err, -ENOTSUP, "%s is not all in one place", image_name);
     case FLYT_CHECKPOINT_ELSEWHERE: /* its connections were told, so that it is received */
         return flyt_receiving_expect(self->receiving, &record->body->elsewhere, self->err);
-    case FLYT_CHECKPOINT_HASH_KEY:
-        return flyt_arrived_begin(self->session, record->body->hash_key.key, self->err);
+    case FLYT_CHECKPOINT_HASH_KEY: /* of a stream: what is received is compared otherwise */
+        return self->receiving ? 0 : flyt_arrived_begin(self->session, record->body->hash_key.key, self->err);
     case FLYT_CHECKPOINT_HASHES:
         return take_hashes(self, record);
     case FLYT_CHECKPOINT_SLOT:

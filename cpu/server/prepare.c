@@ -529,6 +529,6 @@ void flyt_prepare_fini(struct flyt_session *session)
     while (session->prepare.first)
         drop(session, &session->prepare.first);
     free(session->prepare.events);
-    free(session->prepare.arrived); /* nothing was made for it that is not gone, or goes with the process */
+    flyt_arrived_fini(session);
     session->prepare = (struct flyt_prepare){0};
 }
