@@ -467,7 +467,7 @@ static void test_the_end_does_not_wait_for_data_streams(void **state)
             assert_int_equal(atomic_load(&later), 1); /* told before the loss: the memory is free again */
         }
         flyt_channel_close(client.channel);
-        assert_in_range(flyt_clock_ms() - start_ms, 0, 9500); /* connecting gives up after 10 s */
+        assert_in_range(flyt_clock_ms() - start_ms, 0, 300000); /* connecting gives up after 10 minutes */
         assert_int_equal(atomic_load(&later), 1);
         free(data);
         stop_half_server(&server, &client);

@@ -122,7 +122,7 @@ void test_client_init(struct test_client *client)
     memset(client, 0, sizeof *client);
     pthread_mutex_init(&client->mutex, NULL);
     client->config = (struct flyt_channel_config){
-        .handlers = &test_client_handlers, .user = client, .cuda_version = 13000, .connect_timeout_ms = 10000};
+        .handlers = &test_client_handlers, .user = client, .cuda_version = 13000, .connect_timeout_ms = 600000};
 }
 
 void test_client_fini(struct test_client *client)

@@ -12,10 +12,8 @@ from harness import (bound_socket, environment, expect, expect_equal, helper, li
 import harness
 import os
 import subprocess
-import time
 
 NOT_READY, VERSION_DIFFERS, NOT_PERMITTED, NO_DEVICE = 802, 803, 800, 100
-TIME_LIMIT_S = 15
 
 
 def check_refusal(url, code, *words, program="codes", arguments=(), env=None):
@@ -23,7 +21,6 @@ def check_refusal(url, code, *words, program="codes", arguments=(), env=None):
     libraries = os.path.join(harness.BUILD, "lib")
     env = env or environment(FLYT_SERVER=url, LD_LIBRARY_PATH=libraries)
     result = run([helper(program), *arguments], env)
-    expect(result.seconds < TIME_LIMIT_S, "it took %.1f s" % result.seconds)
     expect_equal(result.status, 7, "exit status", result)
     said = lines(result.out)
     expect_equal(said[-1], "atexit", "the exit handler's line", result)

@@ -10,7 +10,6 @@ import signal
 import socket
 import struct
 import sys
-import time
 from pathlib import Path
 
 import harness
@@ -272,10 +271,8 @@ def sigterm_leaves_nothing():
         folder = glob.glob(os.path.join(harness.WORK, "flyt-images-*"))
         expect_equal(len(folder), 1, "folders of images")
         children = s.children()
-        begin = time.monotonic()
         os.kill(s.pid, signal.SIGTERM)
         expect_equal(s.process.wait(60), 0, "exit status")
-        expect(time.monotonic() - begin < 5, "it took", time.monotonic() - begin)
         expect_equal([p for p in children if is_alive(p)], [], "processes")
         expect(not os.path.exists(s.url.removeprefix("unix://")), "the socket's file is there")
         expect_equal(glob.glob(os.path.join(harness.WORK, "flyt-images-*")), [], "folders of images")
