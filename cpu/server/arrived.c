@@ -10,12 +10,24 @@
 #include "rpc/base/id.h"
 #include "rpc/base/log.h"
 
+/* Of one launch: all that it has pages for where memory is in pieces of 2 MiB, which is the least. */
+enum { RANGES_MAX = FLYT_PAGE_BATCH_PAGES_MAX / (FLYT_GRANULE_BYTES / FLYT_PAGE_BYTES) };
+
+/* What the state has told of a device's memory, and is not compared yet: all that fits into one launch. */
+struct waiting {
+    uint32_t range_count, pages_count;
+    struct flyt_page_range ranges[RANGES_MAX];
+    struct flyt_page_hash hashes[FLYT_PAGE_BATCH_PAGES_MAX];
+};
+
 struct flyt_arrived {
     struct flyt_page_key key;
     bool is_key_set[FLYT_DEVICES_MAX];            /* the looker has it */
     bool has_key;                                 /* the state's, which tells of all pages then */
     uint64_t compared_count;                      /* pages, since the key came */
-    struct flyt_looker lookers[FLYT_DEVICES_MAX]; /* by ordinal */
+    struct flyt_looker lookers[FLYT_DEVICES_MAX]; /* by ordinal, as all here */
+    struct waiting *waiting[FLYT_DEVICES_MAX];    /* there with the looker */
+    size_t found;                                 /* the extent of which pages were told last */
 };
 
 static struct flyt_arrived *make(struct flyt_session *session)
@@ -34,6 +46,11 @@ static CUresult open_looker(struct flyt_session *session, unsigned ordinal)
     self->is_key_set[ordinal] = true;
     if (flyt_fault_point("prepare.looker") == FLYT_FAULT_ERROR)
         return CUDA_ERROR_UNKNOWN;
+    if (!self->waiting[ordinal])
+        self->waiting[ordinal] = malloc(sizeof *self->waiting[ordinal]);
+    if (!self->waiting[ordinal])
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memset(self->waiting[ordinal], 0, sizeof *self->waiting[ordinal]); /* it is touched now, not when time is short */
     return flyt_looker_open(&self->lookers[ordinal], session, ordinal, FLYT_PAGE_BATCH_PAGES_MAX, &self->key);
 }
 
@@ -79,32 +96,69 @@ int flyt_arrived_begin(struct flyt_session *session, const void *key, struct fly
         return flyt_error_set(err, -ENOMEM, "out of host memory");
     memcpy(self->key.bytes, key, sizeof self->key.bytes);
     memset(self->is_key_set, 0, sizeof self->is_key_set);
+    for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++)
+        if (self->waiting[i])
+            self->waiting[i]->range_count = self->waiting[i]->pages_count = 0;
     self->has_key = true;
     self->compared_count = 0;
     return 0;
 }
 
-/* Whether the pages are of one extent, which was made here. */
-static bool is_there(const struct flyt_given *given, uint64_t address, uint64_t bytes)
+/* Whether the pages are of one extent, which was made here. Most are told in the order in which extents were made. */
+static bool is_there(struct flyt_arrived *self, const struct flyt_given *given, uint64_t address, uint64_t bytes)
 {
     for (size_t i = 0; i < given->count; i++) {
-        const struct flyt_server_link_extent *extent = &given->extents[i].extent;
-        if (given->extents[i].is_placed && address - extent->address < extent->bytes)
-            return bytes <= extent->bytes - (address - extent->address);
+        const size_t n = (self->found + i) % given->count;
+        const struct flyt_server_link_extent *extent = &given->extents[n].extent;
+        if (!given->extents[n].is_placed || address - extent->address >= extent->bytes)
+            continue;
+        self->found = n;
+        return bytes <= extent->bytes - (address - extent->address);
     }
     return false;
 }
 
-/* As many as fit into one batch. */
-static CUresult count_wrong(struct flyt_looker *looker, const struct flyt_page_range *range,
-                            const struct flyt_page_hash *hashes, uint64_t *in_out_count)
+static uint32_t count_wrong(const struct flyt_looker *looker, const struct waiting *waiting)
 {
-    CUresult result = flyt_looker_look(looker, range, 1, NULL);
-    for (uint32_t n = 0; result == CUDA_SUCCESS && n < range->pages_count; n++) {
+    uint32_t count = 0;
+    if (flyt_fault_point("prepare.arrived") == FLYT_FAULT_ERROR)
+        return waiting->pages_count;
+    for (uint32_t n = 0; n < waiting->pages_count; n++) {
         const struct flyt_page_hash hash = flyt_page_batch_seen(&looker->batch, n).hash;
-        *in_out_count += !flyt_page_hash_is_equal(&hash, &hashes[n]);
+        count += !flyt_page_hash_is_equal(&hash, &waiting->hashes[n]);
     }
-    return result;
+    return count;
+}
+
+/* Hashes and compares what waits; nothing waits then. */
+static int compare_waiting(struct flyt_session *session, unsigned ordinal, struct flyt_error *err)
+{
+    struct flyt_arrived *self = session->prepare.arrived;
+    struct waiting *waiting = self->waiting[ordinal];
+    if (!waiting || !waiting->pages_count)
+        return 0;
+    CUresult result = flyt_looker_look(&self->lookers[ordinal], waiting->ranges, waiting->range_count, NULL);
+    if (result != CUDA_SUCCESS)
+        return driver_failed(err, ordinal, result);
+    const unsigned wrong_count = count_wrong(&self->lookers[ordinal], waiting), pages_count = waiting->pages_count;
+    self->compared_count += pages_count;
+    waiting->range_count = waiting->pages_count = 0;
+    return wrong_count
+               ? flyt_error_set(err, -EIO,
+                                "device %u: what arrived differs: of %u pages of memory %u are not what was copied",
+                                ordinal, pages_count, wrong_count)
+               : 0;
+}
+
+/* Adds pages, as many as there is room for, which there is. Returns how many. */
+static uint64_t add(struct waiting *waiting, uint64_t address, uint64_t page_count, const struct flyt_page_hash *hashes)
+{
+    const uint64_t room = FLYT_PAGE_BATCH_PAGES_MAX - waiting->pages_count;
+    const uint64_t count = page_count < room ? page_count : room;
+    waiting->ranges[waiting->range_count++] = (struct flyt_page_range){address, count};
+    memcpy(waiting->hashes + waiting->pages_count, hashes, count * sizeof *hashes);
+    waiting->pages_count += (uint32_t)count;
+    return count;
 }
 
 int flyt_arrived_compare(struct flyt_session *session, const struct flyt_given *given, uint64_t address,
@@ -112,25 +166,17 @@ int flyt_arrived_compare(struct flyt_session *session, const struct flyt_given *
 {
     struct flyt_arrived *self = session->prepare.arrived;
     const unsigned ordinal = (unsigned)flyt_window_device(address);
-    uint64_t wrong_count = 0;
-    if (!self || !is_there(given, address, page_count * FLYT_PAGE_BYTES))
+    if (!self || !is_there(self, given, address, page_count * FLYT_PAGE_BYTES))
         return flyt_error_set(err, -EBADMSG, "the state tells of %llu pages of memory that was not made here",
                               (unsigned long long)page_count);
     int status = use_looker(session, ordinal, err);
-    for (uint64_t done = 0, count; done < page_count && !status; done += count) {
-        count = page_count - done < FLYT_PAGE_BATCH_PAGES_MAX ? page_count - done : FLYT_PAGE_BATCH_PAGES_MAX;
-        const struct flyt_page_range range = {address + done * FLYT_PAGE_BYTES, count};
-        CUresult result = count_wrong(&self->lookers[ordinal], &range, hashes + done, &wrong_count);
-        if (result != CUDA_SUCCESS)
-            status = driver_failed(err, ordinal, result);
+    for (uint64_t done = 0; done < page_count && !status;) {
+        struct waiting *waiting = self->waiting[ordinal];
+        if (waiting->pages_count == FLYT_PAGE_BATCH_PAGES_MAX || waiting->range_count == RANGES_MAX)
+            status = compare_waiting(session, ordinal, err);
+        if (!status)
+            done += add(waiting, address + done * FLYT_PAGE_BYTES, page_count - done, hashes + done);
     }
-    if (flyt_fault_point("prepare.arrived") == FLYT_FAULT_ERROR)
-        wrong_count = page_count;
-    self->compared_count += page_count;
-    if (!status && wrong_count)
-        status = flyt_error_set(err, -EIO,
-                                "device %u: what arrived differs: of %llu pages of memory %llu are not what was copied",
-                                ordinal, (unsigned long long)page_count, (unsigned long long)wrong_count);
     return status;
 }
 
@@ -138,8 +184,13 @@ int flyt_arrived_end(struct flyt_session *session, const struct flyt_given *give
 {
     const struct flyt_arrived *self = session->prepare.arrived;
     uint64_t page_count = 0;
+    int status = 0;
     if (!self || !self->has_key)
         return 0;
+    for (unsigned i = 0; i < FLYT_DEVICES_MAX && !status; i++)
+        status = compare_waiting(session, i, err);
+    if (status)
+        return status;
     for (size_t i = 0; i < given->count; i++)
         page_count += given->extents[i].extent.bytes / FLYT_PAGE_BYTES;
     return self->compared_count == page_count
@@ -164,6 +215,8 @@ void flyt_arrived_fini(struct flyt_session *session)
     struct flyt_arrived *self = session->prepare.arrived;
     if (self)
         explicit_bzero(&self->key, sizeof self->key);
+    for (unsigned i = 0; self && i < FLYT_DEVICES_MAX; i++)
+        free(self->waiting[i]);
     free(self);
     session->prepare.arrived = NULL;
 }

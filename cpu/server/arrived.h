@@ -31,7 +31,8 @@ void flyt_arrived_make_looker(struct flyt_session *session, unsigned ordinal);
 /* The state has come: the key of its hashes. Functions below return 0 or a negative errno with a sentence: -ENOMEM,
  * -EIO: the driver's error, or what is here is not what was there; -EBADMSG: there is no such memory. */
 int flyt_arrived_begin(struct flyt_session *session, const void *key, struct flyt_error *err);
-/* The hashes of page_count pages from the address on, which are of one extent; behind flyt_arrived_begin. */
+/* The hashes of page_count pages from the address on, which are of one extent; behind flyt_arrived_begin. They are
+ * kept until there are as many as fit into a launch on the GPU, and compared then, or at the end. */
 int flyt_arrived_compare(struct flyt_session *session, const struct flyt_given *given, uint64_t address,
                          uint64_t page_count, const struct flyt_page_hash *hashes, struct flyt_error *err);
 /* All of the state has come, which had no memory of its own: whether the hashes, if there was a key (an older server

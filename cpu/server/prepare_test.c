@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <cuda.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -287,6 +288,22 @@ static void put_hashes_of(struct flyt_checkpoint_writer *writer, const struct fl
     free(hashes);
 }
 
+/* The hashes of an extent of which all pages are zero, one by one; `wrong`: of a page that is told to be another. */
+static void put_zeros_one_by_one(struct flyt_checkpoint_writer *writer, const struct flyt_page_hash_keys *keys,
+                                 const struct flyt_server_link_extent *extent, int64_t wrong)
+{
+    static const unsigned char page[FLYT_PAGE_BYTES];
+    struct flyt_page_hash right, other;
+    struct flyt_error err;
+    flyt_page_hash(keys, page, &right, NULL);
+    other = right;
+    other.words[1] ^= 1;
+    for (uint64_t i = 0; i < extent->bytes / FLYT_PAGE_BYTES; i++)
+        assert_int_equal(flyt_checkpoint_put_hashes(writer, extent->address + i * FLYT_PAGE_BYTES, 1,
+                                                    (int64_t)i == wrong ? &other : &right, &err),
+                         0);
+}
+
 /* ---- going on ---- */
 
 static void hand_over(struct fixture *self, const struct flyt_server_link_resume *resume)
@@ -523,6 +540,11 @@ static void hashes_tell_what_is_to_be_in_memory(void **state)
     const unsigned count = first->extent_count;
     assert_true(count >= 2);
     qsort(first->extents, count, sizeof first->extents[0], compare_addresses);
+    uint64_t pages_count = 0;
+    char all[64];
+    for (unsigned i = 0; i < count; i++)
+        pages_count += first->extents[i].bytes / FLYT_PAGE_BYTES;
+    snprintf(all, sizeof all, "of %llu pages of memory", (unsigned long long)pages_count);
     for (unsigned i = 0; i < CASES; i++) {
         int fd;
         prepare(self);
@@ -541,6 +563,8 @@ static void hashes_tell_what_is_to_be_in_memory(void **state)
         }
         end_image(writer);
         expect_state(self->node.second, fd, cases[i].want, cases[i].words);
+        if (i == WRONG_FIRST || i == WRONG_LAST) /* all extents in one launch */
+            assert_non_null(strstr(self->node.second->prepared_sentence, all));
         if (cases[i].want)
             expect_refusal(self, cases[i].words);
         else
@@ -549,6 +573,42 @@ static void hashes_tell_what_is_to_be_in_memory(void **state)
     free(keys);
     fake_server_kill(first);
     fake_server_forget(first);
+}
+
+/* More pieces than one launch takes: what is told of all of them is compared, in two. */
+static void hashes_of_many_pieces(void **state)
+{
+    enum { FIRST = 2048, LAST = 512 }; /* pages of each launch */
+    static const struct {
+        int64_t wrong;
+        int want;
+        const char *words;
+    } cases[] = {
+        {-1, 0, NULL},
+        {7, -EIO, "of 2048 pages of memory 1 are not what was copied"},
+        {FIRST + LAST - 1, -EIO, "of 512 pages of memory 1 are not what was copied"},
+    };
+    const struct flyt_server_link_extent extent = {1, (uint64_t)(FIRST + LAST) * FLYT_PAGE_BYTES, flyt_window_base(0),
+                                                   0, 0};
+    const struct flyt_page_key key = {"fedcba987654321"};
+    struct flyt_page_hash_keys *keys = calloc(1, sizeof *keys);
+    struct fixture *self = *state;
+    begin(self);
+    assert_non_null(keys);
+    flyt_page_hash_prepare(&key, keys);
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int fd;
+        prepare(self);
+        make(self->node.second, &extent, 0);
+        struct flyt_checkpoint_writer *writer = begin_image_with(&key, &fd);
+        put_zeros_one_by_one(writer, keys, &extent, cases[i].wrong);
+        end_image(writer);
+        expect_state(self->node.second, fd, cases[i].want, cases[i].words);
+        fake_server_kill(self->node.second);
+    }
+    free(keys);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
 }
 
 /* What hashes takes long to make: it is there before anything can be copied here, and so before the program stops. */
@@ -987,6 +1047,7 @@ int main(void)
         TEST(a_session_goes_on_from_an_image_with_its_memory),
         TEST(the_state_comes_again),
         TEST(hashes_tell_what_is_to_be_in_memory),
+        TEST(hashes_of_many_pieces),
         TEST(what_hashes_is_made_before_memory_is_told),
         TEST(variables_that_come_to_be_elsewhere),
         TEST(images_that_are_damaged),
