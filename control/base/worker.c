@@ -30,9 +30,10 @@ struct flyt_worker {
     struct queue ended;   /* under the mutex */
     size_t waiting_count; /* under the mutex; those whose work has not ended */
     size_t jobs_max;
-    bool is_ending; /* under the mutex */
-    bool is_busy;   /* under the mutex: a job is under way */
-    bool is_left;   /* under the mutex: nobody but the thread has it any more */
+    bool is_ending;          /* under the mutex */
+    bool is_busy;            /* under the mutex: a job is under way */
+    bool is_left;            /* under the mutex: nobody but the thread has it any more */
+    struct flyt_tally *left; /* where is_left: counts the thread; or NULL */
     int event_fd;
     sd_event_source *source;
 };
@@ -82,9 +83,11 @@ static void destroy(struct flyt_worker *worker)
 /* The thread of one that was left: nobody is there to be told on the loop. */
 static void end_alone(struct flyt_worker *worker, struct entry *entry)
 {
+    struct flyt_tally *left = worker->left;
     entry->done(entry->job, 1);
     free(entry);
     destroy(worker);
+    flyt_tally_remove(left);
 }
 
 static void *run(void *user)
@@ -194,7 +197,7 @@ struct flyt_worker *flyt_worker_free(struct flyt_worker *worker)
     return NULL;
 }
 
-struct flyt_worker *flyt_worker_leave(struct flyt_worker *worker)
+struct flyt_worker *flyt_worker_leave(struct flyt_worker *worker, struct flyt_tally *left)
 {
     struct queue ended, waiting;
     if (!worker)
@@ -206,6 +209,8 @@ struct flyt_worker *flyt_worker_leave(struct flyt_worker *worker)
         return flyt_worker_free(worker);
     }
     worker->is_left = true;
+    flyt_tally_add(left);
+    worker->left = left;
     queue_move(&worker->ended, &ended);
     queue_move(&worker->waiting, &waiting);
     worker->source = sd_event_source_disable_unref(worker->source);

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <systemd/sd-event.h>
 
+#include "rpc/base/tally.h"
+
 struct flyt_worker;
 
 /* 0 or a negative errno. `name` is the thread's (15 characters). */
@@ -20,9 +22,9 @@ struct flyt_worker *flyt_worker_free(struct flyt_worker *worker);
  * As flyt_worker_free, but waits for no job: `done` of the one under way is called with is_cancelled by the worker's
  * thread when its work ends, which may be never, or after the loop's end. So what its work and its `done` use must be
  * the job's own, and `done` of one that is cancelled may do nothing but free that. The loop's thread. NULL is allowed.
- * Returns NULL.
+ * Returns NULL. `left` (NULL: nobody counts) counts a thread that is left with its job, until its end.
  */
-struct flyt_worker *flyt_worker_leave(struct flyt_worker *worker);
+struct flyt_worker *flyt_worker_leave(struct flyt_worker *worker, struct flyt_tally *left);
 
 /* Waits until all jobs that went in were worked on, or so long; their `done` comes on the loop or from
  * flyt_worker_free. Whether they all were. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -152,7 +153,10 @@ static void one_that_hangs_is_left(void **state)
     assert_int_equal(flyt_worker_do(worker, work_alone, done_alone, &alone), 0);
     assert_int_equal(flyt_worker_do(worker, work, done, &waiting), 0);
     sem_wait(&alone.begun);
-    assert_null(flyt_worker_leave(worker));
+    struct flyt_tally *left = flyt_tally_new();
+    assert_non_null(left);
+    assert_null(flyt_worker_leave(worker, left));
+    assert_int_equal(flyt_tally_count(left), 1);
     assert_int_equal(count, 1); /* what waited was told at once, and never worked on */
     assert_int_equal(order[0], 7);
     assert_true(waiting.is_cancelled);
@@ -164,7 +168,10 @@ static void one_that_hangs_is_left(void **state)
     assert_true(alone.is_cancelled);
     assert_true(pthread_equal(alone.told_on, alone.worked_on));
     assert_false(pthread_equal(alone.told_on, pthread_self()));
-    assert_null(flyt_worker_leave(NULL));
+    while (flyt_tally_count(left)) /* its last step, behind what was told */
+        sched_yield();
+    assert_null(flyt_tally_unref(left));
+    assert_null(flyt_worker_leave(NULL, NULL));
 }
 
 /* Where nothing is under way it ends as any. */
@@ -176,11 +183,15 @@ static void one_that_rests_is_left(void **state)
     struct job job = {.number = 1, .order = order, .count = &count};
     assert_true(sd_event_new(&event) >= 0);
     assert_int_equal(flyt_worker_new(event, "test", 2, &worker), 0);
-    assert_null(flyt_worker_leave(worker));
+    struct flyt_tally *left = flyt_tally_new();
+    assert_non_null(left);
+    assert_null(flyt_worker_leave(worker, left));
     assert_int_equal(flyt_worker_new(event, "test", 2, &worker), 0);
     assert_int_equal(flyt_worker_do(worker, work, done, &job), 0);
     assert_true(flyt_worker_finish(worker, 20000));
-    assert_null(flyt_worker_leave(worker));
+    assert_null(flyt_worker_leave(worker, left));
+    assert_int_equal(flyt_tally_count(left), 0); /* no thread was left */
+    assert_null(flyt_tally_unref(left));
     assert_int_equal(count, 1);
     assert_true(job.is_cancelled);
     sd_event_unref(event);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/node/disk.h"
 #include "control/node/hear.h"
 #include "control/node/migration.h"
 #include "control/node/naming.h"
@@ -18,6 +19,7 @@
 #include "control/node/server.h"
 #include "control/node/suspended.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -132,9 +134,11 @@ static void fail_session(struct flyt_node_saving *saving, int outcome, const cha
 static void send_all_to(struct flyt_node_saving *saving, enum flyt_server_link_kind kind, const int *fds,
                         unsigned fd_count)
 {
+    struct flyt_tally *left = saving->checkpoint->left;
+
     message.kind = kind;
     message.data_bytes = 0;
-    int status = flyt_node_link_queue_send_all(&saving->server->queue, &message, fds, fd_count);
+    int status = flyt_node_link_queue_send_files(&saving->server->queue, &message, fds, fd_count, left);
     if (status && status != -EPIPE) /* where it has gone, its end says so */
         fail_session(saving, status, "its server process cannot be told what it is to do");
 }
@@ -167,7 +171,7 @@ static void ask(struct flyt_node_saving *saving)
         return;
     }
     if (saving->server->use.can_move < FLYT_SERVER_LINK_CAN_MOVE_SEND) /* older than building on another image */
-        saving->earlier_fd = flyt_close(saving->earlier_fd);
+        flyt_close_aside(&saving->earlier_fd, 1, checkpoint->left);
     message.move = (struct flyt_server_link_move){.move_id = saving->move_id,
                                                   .kind = FLYT_SERVER_LINK_MOVE_WRITE,
                                                   .rounds_max = FLYT_NODE_CHECKPOINT_ROUNDS,
@@ -181,9 +185,9 @@ static void ask(struct flyt_node_saving *saving)
 
 static void let_go_of_file(struct flyt_node_saving *saving)
 {
-    saving->flusher = flyt_flusher_free(saving->flusher);
+    saving->flusher = flyt_flusher_leave(saving->flusher, saving->checkpoint->left);
     if (saving->has_file)
-        flyt_checkpoint_file_abandon_aside(&saving->file);
+        flyt_checkpoint_file_abandon_aside(&saving->file, saving->checkpoint->left);
     saving->has_file = false;
 }
 
@@ -411,12 +415,12 @@ static void release(struct flyt_node_checkpoint *checkpoint)
         checkpoint->savings = saving->next;
         leave_server(saving);
         let_go_of_file(saving);
-        flyt_close(saving->earlier_fd);
-        flyt_close(saving->write_fd);
+        flyt_close_aside((int[]){saving->earlier_fd, saving->write_fd}, 2, checkpoint->left);
         free(saving);
     }
     bool is_committed = checkpoint->phase == FLYT_SAVING_SWITCHING || checkpoint->phase == FLYT_SAVING_DONE;
     checkpoint->naming = flyt_node_naming_end(checkpoint->naming, is_committed);
+    checkpoint->left = flyt_tally_unref(checkpoint->left);
     checkpoint->allocation = NULL;
 }
 
@@ -506,12 +510,12 @@ static int start_naming(struct flyt_node_checkpoint *checkpoint)
     if (!named)
         return -ENOMEM;
     for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
-        saving->flusher = flyt_flusher_free(saving->flusher);
+        saving->flusher = flyt_flusher_leave(saving->flusher, checkpoint->left);
         if (saving->has_file)
             named[count++] = (struct flyt_node_named){.session_id = saving->session_id, .file = saving->file};
     }
-    int status = flyt_node_naming_new(checkpoint->node, checkpoint->folder, named, count, on_named, checkpoint,
-                                      &checkpoint->naming);
+    int status = flyt_node_naming_new(checkpoint->node, checkpoint->folder, checkpoint->left, named, count, on_named,
+                                      checkpoint, &checkpoint->naming);
     for (struct flyt_node_saving *saving = checkpoint->savings; saving && !status; saving = saving->next)
         saving->has_file = false;
     free(named);
@@ -791,8 +795,8 @@ static int start(struct flyt_node_checkpoint *checkpoint)
                      ? -ENOMEM
                      : 0;
     if (!status)
-        status = flyt_node_opening_new(event, checkpoint->folder, is_full, session_ids, count, on_opened, checkpoint,
-                                       &checkpoint->opening);
+        status = flyt_node_opening_new(event, checkpoint->folder, is_full, session_ids, count, checkpoint->left,
+                                       on_opened, checkpoint, &checkpoint->opening);
     free(session_ids);
     return status;
 }
@@ -824,7 +828,9 @@ flyt_status flyt_node_checkpoint(struct flyt_node *node, const flyt_order_checkp
                                       .started_ms = flyt_clock_ms()};
     snprintf(checkpoint->vm_ip, sizeof checkpoint->vm_ip, "%s", allocation->now.vm_ip);
     snprintf(checkpoint->folder, sizeof checkpoint->folder, "%s", args->folder);
-    status = add_sessions(checkpoint, args->session_id, err);
+    status = flyt_node_disk_take(node, checkpoint->folder, &checkpoint->left, err)
+                 ? FLYT_STATUS_UNAVAILABLE
+                 : add_sessions(checkpoint, args->session_id, err);
     if (status == FLYT_STATUS_OK && start(checkpoint)) {
         flyt_error_set(err, -ENOMEM, "the node has no memory");
         status = FLYT_STATUS_UNAVAILABLE;

@@ -30,6 +30,7 @@
 #include "cpu/image/file.h"
 #include "cpu/image/flusher.h"
 #include "rpc/base/error.h"
+#include "rpc/base/tally.h"
 #include "rpc/transport/server_link.h"
 
 enum {
@@ -55,6 +56,7 @@ struct flyt_node_checkpoint {
     uint64_t id;
     char vm_ip[FLYT_NAME_BYTES_MAX + 1];
     char folder[FLYT_NAME_BYTES_MAX + 1];
+    struct flyt_tally *left; /* threads that are left in the folder's disk (disk.h); NULL: it has ended */
     bool leaves_running;
     bool is_full;                      /* no image builds on an earlier one */
     struct flyt_node_opening *opening; /* until files are open (opening.h) */

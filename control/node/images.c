@@ -173,5 +173,5 @@ void flyt_node_images_remove(struct flyt_node *node, const char *vm_ip)
 
 void flyt_node_images_fini(struct flyt_node *node)
 {
-    node->images_worker = flyt_worker_leave(node->images_worker);
+    node->images_worker = flyt_worker_leave(node->images_worker, NULL);
 }

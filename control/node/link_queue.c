@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
 
 enum { RETRY_US = 2000 };
@@ -13,6 +14,7 @@ struct flyt_node_queued {
     struct flyt_node_queued *next;
     unsigned fd_count;
     int fds[FLYT_NODE_LINK_QUEUE_FDS_MAX];
+    struct flyt_tally *left; /* of files: counts who closes them; else NULL */
     size_t bytes;
     unsigned char head[]; /* of the message, up to the end of its data */
 };
@@ -22,10 +24,15 @@ static size_t bytes_of(const struct flyt_server_link_message *message)
     return offsetof(struct flyt_server_link_message, data) + message->data_bytes;
 }
 
-static void close_all(const int *fds, unsigned count)
+static void close_all(const int *fds, unsigned count, struct flyt_tally *left)
 {
-    while (count)
-        flyt_close(fds[--count]);
+    for (unsigned i = 0; i < count; i++) {
+        int fd = fds[i];
+        if (left)
+            flyt_close_aside(&fd, 1, left);
+        else
+            flyt_close(fd);
+    }
 }
 
 static void forget_first(struct flyt_node_link_queue *queue)
@@ -37,7 +44,8 @@ static void forget_first(struct flyt_node_link_queue *queue)
         queue->last = NULL;
     queue->count--;
     queue->bytes -= queued->bytes;
-    close_all(queued->fds, queued->fd_count);
+    close_all(queued->fds, queued->fd_count, queued->left);
+    flyt_tally_unref(queued->left);
     explicit_bzero(queued->head, queued->bytes); /* a session's keys may be in it */
     free(queued);
 }
@@ -100,8 +108,8 @@ static int on_retry(sd_event_source *source, uint64_t usec, void *user)
     return 0;
 }
 
-int flyt_node_link_queue_send_all(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
-                                  const int *fds, unsigned fd_count)
+static int send_all(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message, const int *fds,
+                    unsigned fd_count, struct flyt_tally *left)
 {
     size_t bytes = bytes_of(message);
     bool is_full = queue->count >= FLYT_NODE_LINK_QUEUE_MAX || bytes > FLYT_NODE_LINK_QUEUE_BYTES_MAX - queue->bytes;
@@ -109,13 +117,14 @@ int flyt_node_link_queue_send_all(struct flyt_node_link_queue *queue, const stru
     struct flyt_node_queued *queued = queue->failure || is_full || is_odd ? NULL : malloc(sizeof *queued + bytes);
 
     if (!queued) {
-        close_all(fds, fd_count);
+        close_all(fds, fd_count, left);
         return queue->failure ? queue->failure : is_odd ? -EINVAL : is_full ? -ENOBUFS : -ENOMEM;
     }
     queued->next = NULL;
     queued->fd_count = fd_count;
     for (unsigned i = 0; i < fd_count; i++)
         queued->fds[i] = fds[i];
+    queued->left = flyt_tally_ref(left);
     queued->bytes = bytes;
     queue->count++;
     queue->bytes += bytes;
@@ -125,6 +134,18 @@ int flyt_node_link_queue_send_all(struct flyt_node_link_queue *queue, const stru
     if (!queue->timer)
         flush(queue);
     return queue->failure;
+}
+
+int flyt_node_link_queue_send_all(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+                                  const int *fds, unsigned fd_count)
+{
+    return send_all(queue, message, fds, fd_count, NULL);
+}
+
+int flyt_node_link_queue_send_files(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+                                    const int *fds, unsigned fd_count, struct flyt_tally *left)
+{
+    return send_all(queue, message, fds, fd_count, left);
 }
 
 int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,

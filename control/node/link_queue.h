@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <systemd/sd-event.h>
 
+#include "rpc/base/tally.h"
 #include "rpc/transport/server_link.h"
 
 struct flyt_node_queued;
@@ -48,6 +49,10 @@ int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct f
 /* The same for a kind with several descriptors, fd_count of them, which are all taken over in every case. */
 int flyt_node_link_queue_send_all(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
                                   const int *fds, unsigned fd_count);
+/* The same; the descriptors are of files on a disk that may not answer: they are closed by threads (close_aside.h),
+ * which `left` counts. */
+int flyt_node_link_queue_send_files(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+                                    const int *fds, unsigned fd_count, struct flyt_tally *left);
 /* Whether all has been sent. */
 bool flyt_node_link_queue_is_empty(const struct flyt_node_link_queue *queue);
 

@@ -135,7 +135,13 @@ bool flyt_node_loading_is_made_to_fail(struct flyt_node_loading *loading, const 
 void flyt_node_loading_send(struct flyt_node_loading *loading, const struct flyt_server_link_message *message,
                             const int *fds, unsigned fd_count)
 {
-    int status = flyt_node_link_queue_send_all(&loading->target->queue, message, fds, fd_count);
+    flyt_node_loading_send_files(loading, message, fds, fd_count, NULL);
+}
+
+void flyt_node_loading_send_files(struct flyt_node_loading *loading, const struct flyt_server_link_message *message,
+                                  const int *fds, unsigned fd_count, struct flyt_tally *left)
+{
+    int status = flyt_node_link_queue_send_files(&loading->target->queue, message, fds, fd_count, left);
 
     if (status && status != -EPIPE) /* where it has gone, its end says so */
         FAIL(loading, FLYT_STATUS_UNAVAILABLE, "its new server process cannot be told of it: %s", strerror(-status));

@@ -115,6 +115,9 @@ void flyt_node_loading_advance(struct flyt_node_loading *loading, uint64_t load_
  * its end says so. */
 void flyt_node_loading_send(struct flyt_node_loading *loading, const struct flyt_server_link_message *message,
                             const int *fds, unsigned fd_count);
+/* The same; the descriptors are of files on a disk that may not answer (link_queue.h). */
+void flyt_node_loading_send_files(struct flyt_node_loading *loading, const struct flyt_server_link_message *message,
+                                  const int *fds, unsigned fd_count, struct flyt_tally *left);
 /* In stage NEW: a server that has come back with the session, which this move brought, in that many extents. 0 or
  * -ENOMEM: it is not taken. */
 int flyt_node_loading_return(struct flyt_node_loading *loading, struct flyt_node_allocation *allocation,

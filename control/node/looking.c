@@ -12,6 +12,7 @@
 
 struct flyt_node_looking {
     struct flyt_worker *worker;
+    struct flyt_tally *left;
     flyt_node_looking_fn done;
     void *user;
 };
@@ -48,14 +49,15 @@ static void on_looked(void *user, int is_cancelled)
 }
 
 int flyt_node_looking_new(sd_event *event, const char *folder, const struct flyt_node_looked *looked, unsigned count,
-                          flyt_node_looking_fn done, void *user, struct flyt_node_looking **ret_looking)
+                          struct flyt_tally *left, flyt_node_looking_fn done, void *user,
+                          struct flyt_node_looking **ret_looking)
 {
     struct flyt_node_looking *looking = calloc(1, sizeof *looking);
     struct job *job = calloc(1, sizeof *job + count * sizeof job->looked[0]);
     int status = !looking || !job ? -ENOMEM : strlen(folder) > FLYT_NAME_BYTES_MAX ? -ENAMETOOLONG : 0;
 
     if (!status) {
-        *looking = (struct flyt_node_looking){.done = done, .user = user};
+        *looking = (struct flyt_node_looking){.left = flyt_tally_ref(left), .done = done, .user = user};
         job->looking = looking;
         strcpy(job->folder, folder);
         job->count = count;
@@ -75,8 +77,10 @@ int flyt_node_looking_new(sd_event *event, const char *folder, const struct flyt
 
 struct flyt_node_looking *flyt_node_looking_free(struct flyt_node_looking *looking)
 {
-    if (looking)
-        flyt_worker_leave(looking->worker);
+    if (looking) {
+        flyt_worker_leave(looking->worker, looking->left);
+        flyt_tally_unref(looking->left);
+    }
     free(looking);
     return NULL;
 }

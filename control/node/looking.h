@@ -12,6 +12,7 @@
 #include <systemd/sd-event.h>
 
 #include "control/node/suspended.h"
+#include "rpc/base/tally.h"
 
 struct flyt_node_looking;
 
@@ -25,9 +26,10 @@ struct flyt_node_looked {
 /* On the loop, once: all that it was given, in that order. */
 typedef void (*flyt_node_looking_fn)(void *user, const struct flyt_node_looked *looked, unsigned count);
 
-/* `looked` is copied. 0 or a negative errno. */
+/* `looked` is copied. `left` counts a thread that is left in the disk (disk.h). 0 or a negative errno. */
 int flyt_node_looking_new(sd_event *event, const char *folder, const struct flyt_node_looked *looked, unsigned count,
-                          flyt_node_looking_fn done, void *user, struct flyt_node_looking **ret_looking);
+                          struct flyt_tally *left, flyt_node_looking_fn done, void *user,
+                          struct flyt_node_looking **ret_looking);
 /* `done` is not called any more; allowed inside of it. NULL is allowed. Returns NULL. */
 struct flyt_node_looking *flyt_node_looking_free(struct flyt_node_looking *looking);
 

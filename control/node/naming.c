@@ -22,6 +22,7 @@ struct item {
 /* The thread's while is_busy, else the loop's. */
 struct job {
     struct flyt_node_naming *naming; /* not the thread's */
+    struct flyt_tally *left;
     char *folder;
     _Atomic(bool) is_given_up; /* the loop says so at any time; the thread names nothing more then */
     unsigned count;
@@ -32,6 +33,7 @@ struct flyt_node_naming {
     struct flyt_node_naming *next; /* in node->namings */
     struct flyt_node *node;
     struct flyt_worker *worker;
+    struct flyt_tally *left;
     struct job *job;
     bool is_busy;    /* the worker has the job */
     bool is_through; /* they have names, or have not */
@@ -93,7 +95,8 @@ static void free_job(struct job *job)
 {
     for (unsigned i = 0; i < job->count; i++)
         if (job->items[i].has_file)
-            flyt_checkpoint_file_abandon_aside(&job->items[i].named.file);
+            flyt_checkpoint_file_abandon_aside(&job->items[i].named.file, job->left);
+    flyt_tally_unref(job->left);
     free(job->folder);
     free(job);
 }
@@ -105,7 +108,8 @@ static void free_naming(struct flyt_node_naming *naming)
     while (*link != naming)
         link = &(*link)->next;
     *link = naming->next;
-    flyt_worker_leave(naming->worker);
+    flyt_worker_leave(naming->worker, naming->left);
+    flyt_tally_unref(naming->left);
     if (!naming->is_busy) /* else who is cancelled frees it */
         free_job(naming->job);
     free(naming);
@@ -172,8 +176,9 @@ static void on_named(void *user, int is_cancelled)
     clear(naming);
 }
 
-int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt_node_named *named, unsigned count,
-                         void (*done)(void *user), void *user, struct flyt_node_naming **ret_naming)
+int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt_tally *left,
+                         struct flyt_node_named *named, unsigned count, void (*done)(void *user), void *user,
+                         struct flyt_node_naming **ret_naming)
 {
     struct flyt_node_naming *naming = calloc(1, sizeof *naming);
     struct job *job = calloc(1, sizeof *job + count * sizeof job->items[0]);
@@ -185,6 +190,8 @@ int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt
     }
     *naming = (struct flyt_node_naming){.next = node->namings, .node = node, .job = job, .done = done, .user = user};
     node->namings = naming;
+    naming->left = flyt_tally_ref(left);
+    job->left = flyt_tally_ref(left);
     job->naming = naming;
     int status = flyt_worker_new(node->event, "flyt-naming", 1, &naming->worker);
     for (unsigned i = 0; i < count && !status; i++)

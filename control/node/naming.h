@@ -18,6 +18,7 @@
 
 #include "cpu/image/file.h"
 #include "rpc/base/error.h"
+#include "rpc/base/tally.h"
 
 struct flyt_node;
 struct flyt_node_naming;
@@ -32,11 +33,12 @@ struct flyt_node_named {
 
 /*
  * Begins with these, in this order; the files are taken over with success (file is at its end then: has no
- * descriptors). `done` is called on the loop, once, when it is through, not after flyt_node_naming_end. 0 or a negative
- * errno.
+ * descriptors). `done` is called on the loop, once, when it is through, not after flyt_node_naming_end. `left` counts
+ * threads that are left in the disk (disk.h). 0 or a negative errno.
  */
-int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt_node_named *named, unsigned count,
-                         void (*done)(void *user), void *user, struct flyt_node_naming **ret_naming);
+int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt_tally *left,
+                         struct flyt_node_named *named, unsigned count, void (*done)(void *user), void *user,
+                         struct flyt_node_naming **ret_naming);
 bool flyt_node_naming_is_through(const struct flyt_node_naming *naming);
 /* The session's, of one that is through; NULL: it is no part of it. */
 const struct flyt_node_named *flyt_node_naming_find(const struct flyt_node_naming *naming, uint64_t session_id);

@@ -19,6 +19,7 @@
 #include "control/node/images.h"
 #include "control/node/loading.h"
 #include "control/node/migration.h"
+#include "control/node/disk.h"
 #include "control/node/naming.h"
 #include "control/node/migration_switch.h"
 #include "control/node/order.h"
@@ -327,6 +328,8 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     node->resume_ms = FLYT_NODE_RESUME_S * 1000;
     node->hold_ms = FLYT_NODE_HOLD_MS;
     node->switch_ms = FLYT_NODE_MOVE_SWITCH_MS;
+    node->disk_left_max = FLYT_NODE_DISK_LEFT_MAX;
+    node->disk_left_all_max = FLYT_NODE_DISK_LEFT_ALL_MAX;
     if (hooks)
         node->hooks = *hooks;
     int status = prepare(node, gpus, err);
@@ -367,6 +370,7 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_node_checkpoints_fini(node);
     flyt_node_namings_fini(node);
     flyt_node_restores_fini(node);
+    flyt_node_disks_fini(node);
     flyt_node_images_fini(node);
     flyt_node_receives_fini(node);
     flyt_node_resume_fini(node);

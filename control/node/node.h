@@ -103,6 +103,9 @@ struct flyt_node {
     struct flyt_node_checkpoint *checkpoints; /* as migrations (checkpoint.h) */
     struct flyt_node_restore *restores;       /* likewise (restore.h) */
     struct flyt_node_naming *namings;         /* that have not ended, and those that are undone (naming.h) */
+    struct flyt_node_disk *disks;             /* folders in whose disks threads are left (disk.h) */
+    unsigned disk_left_max;                   /* FLYT_NODE_DISK_LEFT_MAX */
+    unsigned disk_left_all_max;               /* FLYT_NODE_DISK_LEFT_ALL_MAX */
     struct flyt_node_receive *receives;       /* likewise (receive.h) */
     struct flyt_node_loading *loadings;       /* sessions of these two (loading.h) */
     struct flyt_node_waiting *waiting_first, *waiting_last;

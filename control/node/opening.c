@@ -6,11 +6,12 @@
 
 #include "control/base/worker.h"
 #include "control/node/earlier.h"
-#include "rpc/base/descriptors.h"
+#include "rpc/base/close_aside.h"
 #include "rpc/base/fault_point.h"
 
 struct flyt_node_opening {
     struct flyt_worker *worker;
+    struct flyt_tally *left;
     flyt_node_opening_fn done;
     void *user;
 };
@@ -18,6 +19,7 @@ struct flyt_node_opening {
 /* The thread's, and after it the loop's: it outlives an opening that is freed meanwhile. */
 struct job {
     struct flyt_node_opening *opening; /* not the thread's */
+    struct flyt_tally *left;
     char *folder;
     bool is_full;
     unsigned count;
@@ -29,11 +31,11 @@ static void free_job(struct job *job)
 {
     for (unsigned i = 0; i < job->count; i++) {
         struct flyt_node_opened *opened = &job->opened[i];
-        flyt_close(opened->earlier_fd);
-        flyt_close(opened->write_fd);
+        flyt_close_aside((int[]){opened->earlier_fd, opened->write_fd}, 2, job->left);
         if (opened->has_file)
-            flyt_checkpoint_file_abandon_aside(&opened->file);
+            flyt_checkpoint_file_abandon_aside(&opened->file, job->left);
     }
+    flyt_tally_unref(job->left);
     free(job->folder);
     free(job);
 }
@@ -81,15 +83,17 @@ static void on_opened(void *user, int is_cancelled)
 }
 
 int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, const uint64_t *session_ids,
-                          unsigned count, flyt_node_opening_fn done, void *user, struct flyt_node_opening **ret_opening)
+                          unsigned count, struct flyt_tally *left, flyt_node_opening_fn done, void *user,
+                          struct flyt_node_opening **ret_opening)
 {
     struct flyt_node_opening *opening = calloc(1, sizeof *opening);
     struct job *job = calloc(1, sizeof *job + count * sizeof job->opened[0]);
     int status = opening && job && (job->folder = strdup(folder)) ? 0 : -ENOMEM;
 
     if (!status) {
-        *opening = (struct flyt_node_opening){.done = done, .user = user};
+        *opening = (struct flyt_node_opening){.left = flyt_tally_ref(left), .done = done, .user = user};
         job->opening = opening;
+        job->left = flyt_tally_ref(left);
         job->is_full = is_full;
         job->count = count;
         for (unsigned i = 0; i < count; i++)
@@ -110,8 +114,10 @@ int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, con
 
 struct flyt_node_opening *flyt_node_opening_free(struct flyt_node_opening *opening)
 {
-    if (opening)
-        flyt_worker_leave(opening->worker);
+    if (opening) {
+        flyt_worker_leave(opening->worker, opening->left);
+        flyt_tally_unref(opening->left);
+    }
     free(opening);
     return NULL;
 }

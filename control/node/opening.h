@@ -14,6 +14,7 @@
 
 #include "cpu/image/file.h"
 #include "rpc/base/error.h"
+#include "rpc/base/tally.h"
 
 struct flyt_node_opening;
 
@@ -30,9 +31,10 @@ struct flyt_node_opened {
 /* On the loop, once: what is taken over is taken out (descriptors -1, has_file false), the rest is let go of. */
 typedef void (*flyt_node_opening_fn)(void *user, struct flyt_node_opened *opened, unsigned count);
 
-/* For these sessions, in this order. is_full: no earlier images are looked for. 0 or a negative errno. */
+/* For these sessions, in this order. is_full: no earlier images are looked for. `left` counts threads that are left in
+ * the disk (disk.h). 0 or a negative errno. */
 int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, const uint64_t *session_ids,
-                          unsigned count, flyt_node_opening_fn done, void *user,
+                          unsigned count, struct flyt_tally *left, flyt_node_opening_fn done, void *user,
                           struct flyt_node_opening **ret_opening);
 /* `done` is not called any more. The thread, where the disk lets it go on, lets go of what it has opened. NULL is
  * allowed. Returns NULL. */

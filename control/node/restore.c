@@ -11,6 +11,7 @@
 #include "control/base/worker.h"
 #include "control/node/allocation.h"
 #include "control/node/checkpoint.h"
+#include "control/node/disk.h"
 #include "control/node/loading.h"
 #include "control/node/looking.h"
 #include "control/node/migration.h"
@@ -23,6 +24,7 @@
 #include "cpu/image/flatten.h"
 #include "cpu/image/verify.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -60,6 +62,7 @@ struct reading {
 
 struct readings {
     struct flyt_node_restore *restore; /* not the thread's */
+    struct flyt_tally *left;
     unsigned count;
     struct reading items[];
 };
@@ -69,6 +72,7 @@ struct flyt_node_restore {
     struct flyt_node *node;
     uint64_t id;
     char folder[FLYT_NAME_BYTES_MAX + 1], vm_ip[FLYT_NAME_BYTES_MAX + 1]; /* vm_ip: of the first session */
+    struct flyt_tally *left; /* threads that are left in the folder's disk (disk.h); NULL: it has ended */
     unsigned timeout_s;
     flyt_saving_phase phase;
     flyt_status status;
@@ -155,7 +159,7 @@ static void end_flattening(struct flyt_node_restoring *restoring)
 {
     if (restoring->flat_fd >= 0)
         shutdown(restoring->flat_fd, SHUT_RDWR);
-    restoring->flattener = flyt_worker_leave(restoring->flattener);
+    restoring->flattener = flyt_worker_leave(restoring->flattener, restoring->restore->left);
     restoring->flat_fd = flyt_close(restoring->flat_fd);
 }
 
@@ -208,7 +212,8 @@ static int load(struct flyt_node_loading *loading)
     message.data_bytes = 0;
     memset(&message.stop, 0, sizeof message.stop);
     message.stop.move_id = loading->move_id;
-    flyt_node_loading_send(loading, &message, &fd, 1);
+    /* Of a connection its end here is to close at once: whoever writes to it sees that the server's is gone. */
+    flyt_node_loading_send_files(loading, &message, &fd, 1, restoring->parent_count ? NULL : restoring->restore->left);
     return 0;
 }
 
@@ -221,7 +226,7 @@ static void on_loaded(struct flyt_node_loading *loading, const struct flyt_serve
                                "its image is of another moment than that at which its program stopped");
         return;
     }
-    restoring->fd = flyt_close(restoring->fd);
+    flyt_close_aside(&restoring->fd, 1, restoring->restore->left);
     flyt_node_loading_expect(loading);
 }
 
@@ -230,7 +235,7 @@ static struct flyt_node_suspended *let_go(struct flyt_node_restoring *restoring)
 {
     struct flyt_node_suspended *suspended = restoring->suspended;
 
-    restoring->fd = flyt_close(restoring->fd);
+    flyt_close_aside(&restoring->fd, 1, restoring->restore->left);
     end_flattening(restoring);
     restoring->suspended = NULL;
     if (suspended)
@@ -308,19 +313,29 @@ void flyt_node_restore_use(const struct flyt_node_restore *restore, flyt_saving_
     ret_use->elapsed_ms = (is_over ? restore->ended_ms : flyt_clock_ms()) - restore->started_ms;
 }
 
+/* Of these there may be any number at a time: the thread counts from the beginning. */
+static void end_looking(struct flyt_node_restore *restore)
+{
+    if (!restore->looking)
+        return;
+    restore->looking = flyt_node_looking_free(restore->looking);
+    flyt_tally_remove(restore->left);
+}
+
 static void release(struct flyt_node_restore *restore)
 {
     struct flyt_node_restoring *restoring;
 
     restore->timer = sd_event_source_disable_unref(restore->timer);
-    restore->looking = flyt_node_looking_free(restore->looking);
-    restore->worker = flyt_worker_leave(restore->worker);
+    end_looking(restore);
+    restore->worker = flyt_worker_leave(restore->worker, restore->left);
     while ((restoring = restore->restorings)) {
         restore->restorings = restoring->next;
         flyt_node_loading_fini(&restoring->loading);
         let_go(restoring);
         free(restoring);
     }
+    restore->left = flyt_tally_unref(restore->left);
 }
 
 void flyt_node_restore_tell(struct flyt_node_restore *restore, flyt_saving_use *ret_use)
@@ -404,7 +419,7 @@ static void look_at_reading(struct flyt_node_restore *restore)
                                "the images in %.200s were not read after %u s", restore->folder, restore->timeout_s);
     if (!are_all_done(restore))
         return;
-    restore->worker = flyt_worker_leave(restore->worker);
+    restore->worker = flyt_worker_leave(restore->worker, restore->left);
     restore->phase = FLYT_SAVING_COPYING;
 }
 
@@ -498,7 +513,8 @@ static void read_images(void *user)
 static void free_readings(struct readings *readings)
 {
     for (unsigned i = 0; i < readings->count; i++)
-        flyt_close(readings->items[i].fd);
+        flyt_close_aside(&readings->items[i].fd, 1, readings->left);
+    flyt_tally_unref(readings->left);
     free(readings);
 }
 
@@ -660,6 +676,7 @@ static struct readings *new_readings(struct flyt_node_restore *restore)
     if (!readings)
         return NULL;
     readings->restore = restore;
+    readings->left = flyt_tally_ref(restore->left);
     for (const struct flyt_node_restoring *restoring = restore->restorings; restoring; restoring = restoring->next) {
         struct reading *reading = &readings->items[readings->count++];
         *reading = (struct reading){.session_id = restoring->session_id, .fd = -1};
@@ -695,7 +712,7 @@ static void on_looked(void *user, const struct flyt_node_looked *looked, unsigne
         refuse(restore, status, err.text);
         return;
     }
-    restore->looking = flyt_node_looking_free(restore->looking);
+    end_looking(restore);
     flyt_info("restore %016" PRIx64 ": begins, folder=%s", restore->id, restore->folder);
     answer(restore, FLYT_STATUS_OK, "");
 }
@@ -717,9 +734,11 @@ static int start_looking(struct flyt_node_restore *restore)
         looked[count].session_id = suspended->session_id;
         memcpy(looked[count].image, suspended->image, sizeof looked[count].image);
     }
-    int status = flyt_node_looking_new(restore->node->event, restore->folder, looked, count, on_looked, restore,
-                                       &restore->looking);
+    int status = flyt_node_looking_new(restore->node->event, restore->folder, looked, count, restore->left, on_looked,
+                                       restore, &restore->looking);
     free(looked);
+    if (!status)
+        flyt_tally_add(restore->left);
     return status;
 }
 
@@ -727,6 +746,7 @@ void flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *ar
                        void *user)
 {
     struct flyt_node_restore *known = flyt_node_restore_find(node, args->id);
+    struct flyt_error err;
 
     if (known) {
         known->is_known = true;
@@ -752,8 +772,10 @@ void flyt_node_restore(struct flyt_node *node, const flyt_order_restore_args *ar
                                           .started_ms = flyt_clock_ms()};
     snprintf(restore->folder, sizeof restore->folder, "%s", args->folder);
     node->restores = restore;
-    if (sd_event_add_time_relative(node->event, &restore->timer, CLOCK_MONOTONIC, 0, 1, on_timer, restore) < 0 ||
-        start_looking(restore))
+    if (flyt_node_disk_take(node, restore->folder, &restore->left, &err))
+        refuse(restore, FLYT_STATUS_UNAVAILABLE, err.text);
+    else if (sd_event_add_time_relative(node->event, &restore->timer, CLOCK_MONOTONIC, 0, 1, on_timer, restore) < 0 ||
+             start_looking(restore))
         refuse(restore, FLYT_STATUS_UNAVAILABLE, "the node has no memory for it, or no thread");
 }
 

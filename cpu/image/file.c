@@ -2,8 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +12,7 @@
 #include "cpu/image/reader.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
+#include "rpc/base/thread.h"
 
 int flyt_checkpoint_id_make(void *ret_id)
 {
@@ -206,43 +205,34 @@ void flyt_checkpoint_file_abandon(struct flyt_checkpoint_file *file)
     file->folder_fd = flyt_close(file->folder_fd);
 }
 
+/* The thread's. */
+struct abandoned {
+    struct flyt_checkpoint_file file;
+    struct flyt_tally *left;
+};
+
 static void *abandon_aside(void *user)
 {
-    struct flyt_checkpoint_file *file = user;
+    struct abandoned *abandoned = user;
 
     flyt_fault_point("image.abandon");
-    flyt_checkpoint_file_abandon(file);
-    free(file);
+    flyt_checkpoint_file_abandon(&abandoned->file);
+    flyt_tally_remove(abandoned->left);
+    free(abandoned);
     return NULL;
 }
 
-/* Detached, and without signals: they are for others. */
-static bool start_aside(struct flyt_checkpoint_file *file)
+void flyt_checkpoint_file_abandon_aside(struct flyt_checkpoint_file *file, struct flyt_tally *left)
 {
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    pthread_t thread;
+    struct abandoned *abandoned = malloc(sizeof *abandoned);
 
-    if (pthread_attr_init(&attributes))
-        return false;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool is_started = pthread_create(&thread, &attributes, abandon_aside, file) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return is_started;
-}
-
-void flyt_checkpoint_file_abandon_aside(struct flyt_checkpoint_file *file)
-{
-    struct flyt_checkpoint_file *its = malloc(sizeof *its);
-
-    if (its)
-        *its = *file;
-    if (!its || !start_aside(its)) {
-        free(its);
+    flyt_tally_add(left);
+    if (abandoned)
+        *abandoned = (struct abandoned){*file, left};
+    if (!abandoned || flyt_thread_start("flyt-abandon", abandon_aside, abandoned)) {
+        free(abandoned);
         flyt_checkpoint_file_abandon(file);
+        flyt_tally_remove(left);
     }
     *file = (struct flyt_checkpoint_file){.folder_fd = -1, .fd = -1};
 }

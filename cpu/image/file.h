@@ -12,6 +12,7 @@
 #define FLYT_IMAGE_FILE_H
 
 #include "cpu/image/writer.h"
+#include "rpc/base/tally.h"
 
 /* "0123…cdef.flyt" and a NUL. */
 enum { FLYT_CHECKPOINT_NAME_BYTES = FLYT_CHECKPOINT_ID_TEXT_BYTES + 5 };
@@ -55,8 +56,9 @@ int flyt_checkpoint_file_adopt(struct flyt_checkpoint_file *file, char *ret_name
 int flyt_checkpoint_file_read(const char *path, int flags, struct flyt_error *err);
 
 /* Nothing of it is left. The first one blocks as the disk does. The second one has a thread do it, for which nobody
- * waits: a network's file system writes at close(2) what is still to be written. *file is at its end at once. */
+ * waits: a network's file system writes at close(2) what is still to be written. *file is at its end at once. `left`
+ * (NULL is allowed) counts the thread until its end. */
 void flyt_checkpoint_file_abandon(struct flyt_checkpoint_file *file);
-void flyt_checkpoint_file_abandon_aside(struct flyt_checkpoint_file *file);
+void flyt_checkpoint_file_abandon_aside(struct flyt_checkpoint_file *file, struct flyt_tally *left);
 
 #endif

@@ -12,13 +12,15 @@
 #include "rpc/base/thread.h"
 
 struct flyt_flusher {
-    int fd; /* -1: nothing to be flushed */
+    int fd; /* where has_file: closed by the thread, for close(2) may wait for the disk, too */
+    bool has_file;
     const char *point;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     /* Under the mutex. */
     unsigned users; /* its owner and the thread: the last one frees it */
     bool is_ending;
+    struct flyt_tally *left; /* counts the thread, which has been left; or NULL */
     void (*changed)(void *user);
     void *user;
     uint64_t offset, written;   /* where it began; bytes behind that */
@@ -34,7 +36,6 @@ static void unref_and_unlock(struct flyt_flusher *flusher)
     pthread_mutex_unlock(&flusher->mutex);
     if (!is_last)
         return;
-    flyt_close(flusher->fd);
     pthread_cond_destroy(&flusher->wake);
     pthread_mutex_destroy(&flusher->mutex);
     free(flusher);
@@ -75,6 +76,14 @@ static bool has_part(const struct flyt_flusher *flusher)
     return flusher->written - flusher->begun >= FLYT_FLUSHER_PART_BYTES;
 }
 
+/* As the last thing, with the mutex locked before and after it. */
+static void close_file(struct flyt_flusher *flusher)
+{
+    pthread_mutex_unlock(&flusher->mutex);
+    flusher->fd = flyt_close(flusher->fd);
+    pthread_mutex_lock(&flusher->mutex);
+}
+
 static void *run(void *user)
 {
     struct flyt_flusher *flusher = user;
@@ -97,7 +106,10 @@ static void *run(void *user)
         if (flusher->changed && (is_demand || status))
             flusher->changed(flusher->user);
     }
+    close_file(flusher);
+    struct flyt_tally *left = flusher->left;
     unref_and_unlock(flusher);
+    flyt_tally_remove(left);
     return NULL;
 }
 
@@ -117,18 +129,22 @@ int flyt_flusher_new(int fd, const char *point, void (*changed)(void *user), voi
                      struct flyt_flusher **ret_flusher, struct flyt_error *err)
 {
     struct flyt_flusher *flusher = calloc(1, sizeof *flusher);
-    struct stat about;
+    struct statx about;
     int status = 0;
     if (!flusher)
         return flyt_error_set(err, -ENOMEM, "out of host memory");
     *flusher = (struct flyt_flusher){.fd = -1, .point = point, .users = 1, .changed = changed, .user = user};
     pthread_mutex_init(&flusher->mutex, NULL);
     pthread_cond_init(&flusher->wake, NULL);
-    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) {
+    /* Whose type is known: a network's file system would be waited for, with all that is written, for the rest. */
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) == 0 && S_ISREG(about.stx_mode)) {
         off_t offset = lseek(fd, 0, SEEK_CUR);
         flusher->offset = offset < 0 ? 0 : (uint64_t)offset;
         flusher->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        flusher->has_file = flusher->fd >= 0;
         status = flusher->fd < 0 ? -errno : start(flusher);
+        if (status)
+            flusher->fd = flyt_close(flusher->fd); /* `fd` keeps the file open */
     }
     if (!status) {
         *ret_flusher = flusher;
@@ -140,9 +156,18 @@ int flyt_flusher_new(int fd, const char *point, void (*changed)(void *user), voi
 
 struct flyt_flusher *flyt_flusher_free(struct flyt_flusher *flusher)
 {
+    return flyt_flusher_leave(flusher, NULL);
+}
+
+struct flyt_flusher *flyt_flusher_leave(struct flyt_flusher *flusher, struct flyt_tally *left)
+{
     if (!flusher)
         return NULL;
     pthread_mutex_lock(&flusher->mutex);
+    if (flusher->users > 1) { /* the thread has not ended */
+        flyt_tally_add(left);
+        flusher->left = left;
+    }
     flusher->is_ending = true;
     flusher->changed = NULL;
     pthread_cond_signal(&flusher->wake);
@@ -154,7 +179,7 @@ struct flyt_flusher *flyt_flusher_free(struct flyt_flusher *flusher)
 
 bool flyt_flusher_has_file(const struct flyt_flusher *flusher)
 {
-    return flusher->fd >= 0;
+    return flusher->has_file;
 }
 
 void flyt_flusher_wrote(struct flyt_flusher *flusher, uint64_t bytes)
@@ -170,7 +195,7 @@ void flyt_flusher_demand(struct flyt_flusher *flusher)
 {
     pthread_mutex_lock(&flusher->mutex);
     flusher->demanded++;
-    if (flusher->fd < 0)
+    if (!flusher->has_file)
         flusher->lasting = flusher->demanded;
     pthread_cond_signal(&flusher->wake);
     pthread_mutex_unlock(&flusher->mutex);

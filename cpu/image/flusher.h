@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "rpc/base/error.h"
+#include "rpc/base/tally.h"
 
 enum {
     FLYT_FLUSHER_PART_BYTES = 32 << 20, /* so much is written before the kernel is told to begin with it */
@@ -32,8 +33,10 @@ struct flyt_flusher;
  */
 int flyt_flusher_new(int fd, const char *point, void (*changed)(void *user), void *user,
                      struct flyt_flusher **ret_flusher, struct flyt_error *err);
-/* Does not wait: a call to the disk that is under way comes back to nobody. NULL is allowed. Returns NULL. */
+/* Does not wait: a call to the disk that is under way comes back to nobody; _leave: `left` counts its thread until
+ * its end. NULL is allowed. Returns NULL. */
 struct flyt_flusher *flyt_flusher_free(struct flyt_flusher *flusher);
+struct flyt_flusher *flyt_flusher_leave(struct flyt_flusher *flusher, struct flyt_tally *left);
 
 /* Whether it is a file. */
 bool flyt_flusher_has_file(const struct flyt_flusher *flusher);

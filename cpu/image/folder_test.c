@@ -297,7 +297,7 @@ static void nothing_is_left_of_one_that_is_abandoned_aside(void **state)
         is_without_tmpfile = way == 1;
         DO(flyt_checkpoint_file_open(folder, &file, &err));
         assert_int_equal(count_names(), way);
-        flyt_checkpoint_file_abandon_aside(&file);
+        flyt_checkpoint_file_abandon_aside(&file, NULL);
         assert_true(is_left_alone(&file));
         for (unsigned i = 0; i < 3000 && count_names(); i++)
             usleep(10000);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "rpc/base/clock.h"
+#include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/error.h"
 #include "rpc/base/id.h"
@@ -461,6 +463,42 @@ static void test_auto_close(void **state)
     assert_int_equal(errno, ERANGE);
 }
 
+/* By another thread; whoever counts may have ended before. */
+static void test_close_aside(void **state)
+{
+    struct flyt_tally *left = flyt_tally_new();
+    int ends[2], fds[3];
+    char byte;
+
+    assert_non_null(left);
+    assert_true(flyt_tally_is_alone(left));
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    fds[0] = ends[1];
+    fds[1] = -1;
+    fds[2] = dup(ends[1]);
+    flyt_close_aside(fds, 3, left);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(fds[i], -1);
+    assert_int_equal(read(ends[0], &byte, 1), 0); /* when both are closed */
+    while (!flyt_tally_is_alone(left))
+        sched_yield();
+    assert_int_equal(flyt_tally_count(left), 0);
+    close(ends[0]);
+    flyt_close_aside(fds, 3, left); /* nothing to be closed */
+    assert_true(flyt_tally_is_alone(left));
+    flyt_tally_add(left);
+    flyt_tally_add(left);
+    assert_int_equal(flyt_tally_count(left), 2);
+    flyt_tally_remove(left);
+    assert_false(flyt_tally_is_alone(left));
+    assert_int_equal(flyt_tally_count(left), 1);
+    flyt_tally_unref(left);
+    flyt_tally_remove(left); /* frees it */
+    flyt_tally_add(NULL);
+    flyt_tally_remove(NULL);
+    assert_null(flyt_tally_unref(NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -479,6 +517,7 @@ int main(void)
         cmocka_unit_test(test_threads_that_nobody_joins),
         cmocka_unit_test(test_descriptors_travel_with_payload),
         cmocka_unit_test(test_auto_close),
+        cmocka_unit_test(test_close_aside),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
