@@ -42,6 +42,7 @@ struct flyt_migration_side {
     bool has_registered;          /* since the allocation was recorded as this node's, or the documents were read */
     bool has_allocation;          /* then */
     flyt_migration_use use;       /* what it said last; outcome.text NULL */
+    uint64_t use_us;              /* monotonic: when it said that, but for what a restart has lost; 0: it has not */
 };
 
 struct flyt_migration {

@@ -65,8 +65,10 @@ static void hear(struct flyt_migration *migration, struct flyt_migration_side *s
         return;
     /* Programs that have left stand still no shorter than they did: where they seem to, the node was restarted, and has
      * lost what it knew. */
-    if (!migration->is_moved || use->standstill_us >= side->use.standstill_us)
+    if (!migration->is_moved || use->standstill_us >= side->use.standstill_us) {
         side->use = *use;
+        side->use_us = flyt_clock_ns() / 1000;
+    }
     side->use.phase = use->phase;
     side->use.outcome.status = use->outcome.status;
     side->use.outcome.text = NULL;
@@ -496,18 +498,28 @@ static void tell(struct flyt_held *held)
 
 /* ---- the end ---- */
 
+/* Until when the source has counted, as far as is known: it was told to let its programs go, or has said nothing since,
+ * and was restarted. 0: it has said nothing. */
+static uint64_t counted_until_us(const struct flyt_migration *migration)
+{
+    uint64_t use_us = migration->sides[FLYT_MIGRATION_SOURCE].use_us;
+
+    return migration->switched_us && migration->switched_us < use_us ? migration->switched_us : use_us;
+}
+
 /*
  * From when its programs were told to stop until the last one went on: what both nodes have measured, less the time in
- * which the target let programs in already and the source had not yet let them go. No less than it was.
+ * which both have, the target having let programs in already and the source not yet let them go; or with the time in
+ * which neither has, the source's node manager having died with what it had counted. No less than it was.
  */
 static void sum_up(struct flyt_migration *migration)
 {
     const flyt_migration_use *source = &migration->sides[FLYT_MIGRATION_SOURCE].use,
                              *target = &migration->sides[FLYT_MIGRATION_TARGET].use;
-    uint64_t both_us = migration->opened_us && migration->switched_us > migration->opened_us
-                           ? migration->switched_us - migration->opened_us
-                           : 0;
-    uint64_t sum_us = source->standstill_us + target->standstill_us;
+    uint64_t until_us = counted_until_us(migration), opened_us = migration->opened_us;
+    uint64_t both_us = opened_us && until_us > opened_us ? until_us - opened_us : 0;
+    uint64_t neither_us = until_us && opened_us > until_us ? opened_us - until_us : 0;
+    uint64_t sum_us = source->standstill_us + neither_us + target->standstill_us;
     uint64_t least_us = source->standstill_us > target->standstill_us ? source->standstill_us : target->standstill_us;
 
     migration->use = source->session_count ? *source : *target;

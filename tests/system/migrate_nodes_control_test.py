@@ -3,6 +3,7 @@
 hand (node_by_hand.py) and move nothing."""
 import contextlib
 import signal
+import time
 
 from cluster import metric_values
 from harness import expect, expect_equal, main, scenario, within
@@ -371,6 +372,41 @@ def target_fails_after_the_switch():
         switched(c, sent, received)
         gone_on(c, sent, received)
         expect_moved(c, sent)
+
+
+class Standing(dict):
+    """Figures of programs that stand still: for longer each time that they are told."""
+
+    def __init__(self, *args, **figures):
+        super().__init__(*args, **figures)
+        self.begun = time.monotonic()
+
+    def get(self, name, other=None):
+        longer = int((time.monotonic() - self.begun) * 1e6) if name == "standstill_us" else 0
+        return super().get(name, other) + longer
+
+
+@scenario
+def source_dies_with_its_answer():
+    """n1 has let its programs go, and is restarted before it can say so: what it had not said of their standstill counts."""
+    with two_nodes() as c:
+        n1, n2 = c.nodes["n1"], c.nodes["n2"]
+        sent, received = begin(c)
+        copied(c, sent, received)
+        n1.answers[ORDER_SWITCH] = "silent"
+        with n2.mutex:                  # it answers nothing
+            sent.figures = Standing(FIGURES)
+            says(c, "n1", sent, ARRIVED)
+            time.sleep(1)
+        within(60, lambda: sent.phase == SWITCHING, "n1 lets its programs go")
+        n1.drop()
+        n1.answers.clear()
+        sent.figures = {}
+        n1.connect()
+        gone_on(c, sent, received)
+        expect_moved(c, sent)
+        row = c.migration(sent)
+        expect(row["standstill_us"] >= 41000 + 1000000 + 9000, "the standstill", row)
 
 
 def ends_well(c, state, sent, received):
