@@ -262,7 +262,7 @@ static unsigned sessions_of_vm(const struct flyt_node *node, const char *vm_ip)
 }
 
 int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
-                               unsigned waiting_count, struct flyt_error *err)
+                               unsigned waiting_count, unsigned promised_count, struct flyt_error *err)
 {
     const flyt_allocation *now = &allocation->now;
     /* Those that may still come back after a restart are not counted: programs wait until that is known. */
@@ -284,11 +284,11 @@ int flyt_node_allocation_check(const struct flyt_node *node, const struct flyt_n
     if (sessions_of_vm(node, now->vm_ip) + waiting_count >= node->settings->vm_sessions_max)
         return flyt_error_set(err, -EBUSY, "VM %.255s has %u programs on this node, as many as one VM may", now->vm_ip,
                               (unsigned)node->settings->vm_sessions_max);
-    return flyt_node_allocation_check_room(node, allocation, err);
+    return flyt_node_allocation_check_room(node, allocation, promised_count, err);
 }
 
 int flyt_node_allocation_check_room(const struct flyt_node *node, const struct flyt_node_allocation *allocation,
-                                    struct flyt_error *err)
+                                    unsigned promised_count, struct flyt_error *err)
 {
     const flyt_allocation *now = &allocation->now;
 
@@ -300,8 +300,9 @@ int flyt_node_allocation_check_room(const struct flyt_node *node, const struct f
         if (gpu->health == FLYT_HEALTH_FAILED)
             return flyt_error_set(err, -ENODEV, "GPU %u of node %.255s has failed: %.200s", gpu->index, node->name,
                                   gpu->health_text);
-        if (node->starts[gpu->index].serving + flyt_node_resume_count(node, gpu) + node->settings->warm >=
-            node->settings->client_slots)
+        unsigned taken_count =
+            node->starts[gpu->index].serving + flyt_node_resume_count(node, gpu) + (i == 0 ? promised_count : 0);
+        if (taken_count + node->settings->warm >= node->settings->client_slots)
             return flyt_error_set(err, -EBUSY, "all %u client slots of GPU %u of node %.255s are taken",
                                   (unsigned)(node->settings->client_slots - node->settings->warm), gpu->index,
                                   node->name);

@@ -159,7 +159,8 @@ static void take_session(struct flyt_node *node, struct flyt_node_allocation *al
                "the VM's programs are on their way to this node: try again");
         return;
     }
-    status = flyt_node_allocation_check(node, allocation, flyt_node_pool_waiting(node, allocation->now.id), &err);
+    status = flyt_node_allocation_check(node, allocation, flyt_node_pool_waiting(node, allocation->now.id),
+                                        flyt_node_pool_promised(node, allocation), &err);
     bool is_held = status == -EBUSY;
     if (!status)
         status = flyt_node_allocation_pace(node, allocation, &err);

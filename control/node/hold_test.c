@@ -273,6 +273,52 @@ static void test_client_slots(void **state)
     test_node_leave(test, &test_other, &second, 1);
 }
 
+static bool has_no_warm_server(struct test_node *test, void *unused)
+{
+    return !test->node.starts[0].warm && !test->node.starts[0].starting;
+}
+
+static bool is_one_let_in(struct test_node *test, void *unused)
+{
+    return test->node.waiting_count == 1;
+}
+
+/* One slot is free, for which no server is ready yet: whoever comes in first has it, and the others wait on. */
+static void test_a_client_slot_that_is_promised(void **state)
+{
+    enum { MANY = 3 };
+    struct test_node *test = *state;
+    struct test_program held[MANY + 1];
+
+    test_node_grant(test, &test_one);
+    test_node_grant(test, &test_other);
+    struct test_program first = test_node_enter(test, &test_one);
+    test->settings.warm = 0;
+    test->settings.client_slots = 1;
+    flyt_node_pool_fill(&test->node);
+    test_node_until(test, has_no_warm_server, NULL, "no server is warm, or becomes so");
+    test->node.hold_ms = TEST_LONG_MS;
+    for (unsigned i = 0; i < MANY; i++)
+        held[i] = knock(test, i == 1 ? &test_one : &test_other);
+    close(first.fd);
+    test_node_until(test, is_one_let_in, NULL, "one has a place");
+    assert_int_equal(test->node.held_count, MANY - 1);
+    /* One that comes now, as well. */
+    held[MANY] = knock(test, &test_one);
+    for (unsigned i = 0; i < MANY + 1; i++) {
+        test_node_hear(test, &held[i]);
+        if (held[i].status != FLYT_HANDSHAKE_OK)
+            fail_msg("refused: %s", held[i].message);
+        for (unsigned j = i + 1; j < MANY + 1; j++)
+            assert_false(has_answer(&held[j]));
+        assert_int_equal(test->node.held_count, MANY - i);
+        close(held[i].fd);
+    }
+    assert_int_equal(test->node.sessions_refused, 0);
+    test_node_until_empty(test, &test_one);
+    test_node_until_empty(test, &test_other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +331,7 @@ int main(void)
         TEST_NODE(test_their_order),
         TEST_NODE(test_what_holds_meanwhile),
         TEST_NODE(test_client_slots),
+        TEST_NODE(test_a_client_slot_that_is_promised),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -283,8 +283,8 @@ static void look_for_server(struct flyt_node_loading *loading)
         return;
     }
     int status = loading->is_running
-                     ? flyt_node_allocation_check_room(node, allocation, &err)
-                     : flyt_node_allocation_check(node, allocation, count_loading(node, allocation), &err);
+                     ? flyt_node_allocation_check_room(node, allocation, 0, &err)
+                     : flyt_node_allocation_check(node, allocation, count_loading(node, allocation), 0, &err);
     if (status) {
         FAIL(loading, status == -EBUSY ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE, "%s", err.text);
         return;

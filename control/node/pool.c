@@ -307,7 +307,8 @@ static bool settle(struct flyt_node *node, struct flyt_node_waiting *waiting, ui
         return true;
     }
     unsigned before = waiting->is_held ? count_before(node, allocation->now.id, waiting, false) : 0;
-    int status = flyt_node_allocation_check(node, allocation, before, &err);
+    unsigned promised = waiting->is_held ? flyt_node_pool_promised(node, allocation) : 0;
+    int status = flyt_node_allocation_check(node, allocation, before, promised, &err);
     if (status == -EBUSY && waiting->is_held && is_worth_holding(node, allocation, waiting, now_ms))
         return false;
     if (!status && waiting->is_held)
@@ -346,6 +347,18 @@ static void settle_all(struct flyt_node *node)
 unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocation_id)
 {
     return count_before(node, allocation_id, NULL, false);
+}
+
+/* Those of sessions that go on have slots as these. */
+unsigned flyt_node_pool_promised(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting; waiting = waiting->next) {
+        const struct flyt_node_allocation *its = flyt_node_allocation_find(node, waiting->ticket.allocation_id);
+        count += its && !waiting->is_held && !waiting->ticket.session_id && gpu_of(its) == gpu_of(allocation);
+    }
+    return count;
 }
 
 bool flyt_node_pool_has_resumed(const struct flyt_node *node, uint64_t session_id)
