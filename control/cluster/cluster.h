@@ -275,6 +275,9 @@ uint64_t flyt_wall_ms(void);
 /* Replies with an outcome alone: for procedures whose result is a flyt_outcome or begins with one. */
 void flyt_call_outcome(struct flyt_call *call, flyt_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Sets *err to the sentence, with -EINVAL, and returns the status: for what checks an order before anything is done. */
+flyt_status flyt_refuse(struct flyt_error *err, flyt_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* "operator:alice": who makes a call. `who` has room for FLYT_NAME_BYTES_MAX + 1 bytes. */
 const char *flyt_call_who(const struct flyt_call *call, char *who);
 /* Replaces *text by a copy (NULL is allowed). 0 or -ENOMEM: then *text stays. */

@@ -24,6 +24,18 @@ static flyt_outcome outcome_of(flyt_status status, const char *format, va_list a
     return (flyt_outcome){.status = status, .text = strdup(text)};
 }
 
+flyt_status flyt_refuse(struct flyt_error *err, flyt_status status, const char *format, ...)
+{
+    char text[sizeof err->text];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    flyt_error_set(err, -EINVAL, "%s", text);
+    return status;
+}
+
 /* Every result begins with an outcome; all else zero is a valid, empty result. */
 union any_result {
     flyt_outcome outcome;

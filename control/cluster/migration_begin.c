@@ -1,6 +1,5 @@
 /* Whether a VM's programs can move. Nothing is taken and nothing stops before all of this holds. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,20 +8,6 @@
 #include "control/cluster/saving.h"
 #include "rpc/base/ticket.h"
 
-static flyt_status refuse(struct flyt_error *err, flyt_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static flyt_status refuse(struct flyt_error *err, flyt_status status, const char *format, ...)
-{
-    char text[sizeof err->text];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    flyt_error_set(err, -EINVAL, "%s", text);
-    return status;
-}
-
 /* What of the allocation itself forbids it now. */
 static flyt_status check_held(const struct flyt_held *held, const struct flyt_migration_wish *wish,
                               struct flyt_error *err)
@@ -30,23 +15,23 @@ static flyt_status check_held(const struct flyt_held *held, const struct flyt_mi
     const struct flyt_node *node = held->node;
 
     if (!held->is_granted)
-        return refuse(err, FLYT_STATUS_CONFLICT, "VM %s is just being granted its GPU: try again in a moment",
-                      held->vm_ip);
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is just being granted its GPU: try again in a moment",
+                           held->vm_ip);
     if (held->is_leaving || held->state == FLYT_ALLOCATION_ENDING)
-        return refuse(err, FLYT_STATUS_CONFLICT, "what VM %s was granted is being taken away", held->vm_ip);
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "what VM %s was granted is being taken away", held->vm_ip);
     if (held->migration)
-        return refuse(err, FLYT_STATUS_CONFLICT, "VM %s moves already: migration %s from %s to %s, %s", held->vm_ip,
-                      held->migration->id_text, held->migration->source, held->migration->target,
-                      flyt_migration_phase_name(held->migration->use.phase));
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s moves already: migration %s from %s to %s, %s",
+                           held->vm_ip, held->migration->id_text, held->migration->source, held->migration->target,
+                           flyt_migration_phase_name(held->migration->use.phase));
     if (flyt_saving_of(held))
-        return refuse(err, FLYT_STATUS_CONFLICT, "VM %s is being checkpointed (%s): try again when that is over",
-                      held->vm_ip, flyt_saving_of(held)->id_text);
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is being checkpointed (%s): try again when that is over",
+                           held->vm_ip, flyt_saving_of(held)->id_text);
     if (!node->is_registered)
-        return refuse(err, FLYT_STATUS_UNAVAILABLE, "node %s, where VM %s is, is not connected", node->key,
-                      held->vm_ip);
+        return flyt_refuse(err, FLYT_STATUS_UNAVAILABLE, "node %s, where VM %s is, is not connected", node->key,
+                           held->vm_ip);
     for (unsigned i = 0; wish->memory_bytes && i < held->use_count; i++)
         if (held->uses[i].memory_used_bytes > wish->memory_bytes)
-            return refuse(err, FLYT_STATUS_IN_USE, "VM %s has more memory in use than it would have", held->vm_ip);
+            return flyt_refuse(err, FLYT_STATUS_IN_USE, "VM %s has more memory in use than it would have", held->vm_ip);
     return FLYT_STATUS_OK;
 }
 
@@ -115,17 +100,18 @@ void flyt_serve_migrate(struct flyt_call *call, void *data)
                                              .who = flyt_call_who(call, who)};
     flyt_status status = FLYT_STATUS_OK;
     if (!vm->held || vm->held->state == FLYT_ALLOCATION_ORPHAN)
-        status = refuse(&err, FLYT_STATUS_NOT_FOUND, "VM %s has no GPU now: there is nothing to move", vm->key);
+        status = flyt_refuse(&err, FLYT_STATUS_NOT_FOUND, "VM %s has no GPU now: there is nothing to move", vm->key);
     else if (args->stream_count > FLYT_MIGRATION_STREAMS_MAX)
-        status = refuse(&err, FLYT_STATUS_INVALID, "a program moves over %d connections at most",
-                        FLYT_MIGRATION_STREAMS_MAX);
+        status = flyt_refuse(&err, FLYT_STATUS_INVALID, "a program moves over %d connections at most",
+                             FLYT_MIGRATION_STREAMS_MAX);
     else if (!TAILQ_EMPTY(&vm->resizes))
-        status = refuse(&err, FLYT_STATUS_CONFLICT, "VM %s is being resized: try again when that is over", vm->key);
+        status =
+            flyt_refuse(&err, FLYT_STATUS_CONFLICT, "VM %s is being resized: try again when that is over", vm->key);
     else if (args->compute_units.is_set || args->memory_bytes.is_set)
         status = flyt_resize_migrate(vm, args, call, &err);
     else if ((status = flyt_migration_choose(vm->held, &wish, others, &err)) == FLYT_STATUS_OK &&
              flyt_migration_start(vm->held, &wish, others, call))
-        status = refuse(&err, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
+        status = flyt_refuse(&err, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
     if (status != FLYT_STATUS_OK)
         flyt_call_outcome(call, status, "%s", err.text);
 }

@@ -5,27 +5,12 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "control/cluster/migration.h"
 #include "rpc/base/url.h"
-
-static flyt_status refuse(struct flyt_error *err, flyt_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static flyt_status refuse(struct flyt_error *err, flyt_status status, const char *format, ...)
-{
-    char text[sizeof err->text];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    flyt_error_set(err, -EINVAL, "%s", text);
-    return status;
-}
 
 /* The node or GPU that is meant; both NULL: any. */
 static flyt_status find_target(const struct flyt_held *held, const char *target, struct flyt_node **ret_node,
@@ -37,9 +22,10 @@ static flyt_status find_target(const struct flyt_held *held, const char *target,
     if (*target && !node && !card)
         return err->code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND;
     if (card && held->part_count > 1)
-        return refuse(err, FLYT_STATUS_NOT_SUPPORTED,
-                      "VM %s has %u GPUs, which move together: name the node, or none, and all of them are chosen anew",
-                      held->vm_ip, held->part_count);
+        return flyt_refuse(
+            err, FLYT_STATUS_NOT_SUPPORTED,
+            "VM %s has %u GPUs, which move together: name the node, or none, and all of them are chosen anew",
+            held->vm_ip, held->part_count);
     *ret_card = card;
     *ret_node = card ? card->node : node;
     return FLYT_STATUS_OK;
@@ -90,20 +76,20 @@ static flyt_status choose_same(const struct flyt_held *held, const struct flyt_m
     const struct flyt_capacity *gpu = flyt_gpu_capacity(part->card);
 
     if (!wish->force)
-        return refuse(err, FLYT_STATUS_CONFLICT,
-                      "VM %s is on %s:%u already; --force gives its programs new server processes there", held->vm_ip,
-                      held->node->key, gpu->index);
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT,
+                           "VM %s is on %s:%u already; --force gives its programs new server processes there",
+                           held->vm_ip, held->node->key, gpu->index);
     if (wish->sm_count || wish->memory_bytes)
-        return refuse(err, FLYT_STATUS_INVALID, "VM %s is on %s:%u already: a resize changes its size there",
-                      held->vm_ip, held->node->key, gpu->index);
+        return flyt_refuse(err, FLYT_STATUS_INVALID, "VM %s is on %s:%u already: a resize changes its size there",
+                           held->vm_ip, held->node->key, gpu->index);
     if (gpu->is_unhealthy)
-        return refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not healthy", held->node->key, gpu->index);
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not healthy", held->node->key, gpu->index);
     if (held->sessions_max > gpu->slots_free)
-        return refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough client slots (needs %u more, %u free)",
-                      held->node->key, gpu->index, held->sessions_max, gpu->slots_free);
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough client slots (needs %u more, %u free)",
+                           held->node->key, gpu->index, held->sessions_max, gpu->slots_free);
     if (flyt_capacity_memory(gpu, 0, held->sessions_max) > gpu->memory_free_bytes)
-        return refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough memory for its programs' new servers",
-                      held->node->key, gpu->index);
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough memory for its programs' new servers",
+                           held->node->key, gpu->index);
     set_other(held, wish, request, 0, part->card, part->sm_count, &part->groups, ret_other);
     ret_other->wanted_sms = part->wanted_sms;
     ret_other->leaving = part->leaving;
@@ -119,10 +105,10 @@ static flyt_status choose_gpu(const struct flyt_held *held, const struct flyt_mi
     char reason[256];
 
     if (flyt_place_refuses(&card->node->place, gpu, request, reason, sizeof reason))
-        return refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: %s", card->node->key, gpu->index, reason);
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: %s", card->node->key, gpu->index, reason);
     unsigned sms = flyt_capacity_choose(gpu, request->is_timed ? &gpu->timed : NULL, request->sm_count, &groups);
     if (!sms)
-        return refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough SMs", card->node->key, gpu->index);
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: not enough SMs", card->node->key, gpu->index);
     set_other(held, wish, request, 0, card, sms, &groups, ret_other);
     return FLYT_STATUS_OK;
 }
@@ -203,9 +189,9 @@ static flyt_status choose_any(const struct flyt_held *held, const struct flyt_mi
         if (!choose_far(held, wish, is_same, NULL, ret_others, far, sizeof far))
             return FLYT_STATUS_OK;
     }
-    return refuse(err, FLYT_STATUS_NO_CAPACITY,
-                  "VM %s cannot move to another GPU of node %.64s: %s; nor to another node: %s", held->vm_ip,
-                  held->node->key, near, far);
+    return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY,
+                       "VM %s cannot move to another GPU of node %.64s: %s; nor to another node: %s", held->vm_ip,
+                       held->node->key, near, far);
 }
 
 static flyt_status choose_on(const struct flyt_held *held, const struct flyt_migration_wish *wish,
@@ -217,8 +203,8 @@ static flyt_status choose_on(const struct flyt_held *held, const struct flyt_mig
         if (!(node == held->node ? choose_near(held, wish, is_same, ret_others, reason, sizeof reason)
                                  : choose_far(held, wish, is_same, node, ret_others, reason, sizeof reason)))
             return FLYT_STATUS_OK;
-    return refuse(err, FLYT_STATUS_NO_CAPACITY, "VM %s cannot move to %snode %.64s: %s", held->vm_ip,
-                  node == held->node ? "another GPU of " : "", node->key, reason);
+    return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "VM %s cannot move to %snode %.64s: %s", held->vm_ip,
+                       node == held->node ? "another GPU of " : "", node->key, reason);
 }
 
 flyt_status flyt_migration_choose_gpus(const struct flyt_held *held, const struct flyt_migration_wish *wish,
@@ -239,8 +225,8 @@ flyt_status flyt_migration_choose_gpus(const struct flyt_held *held, const struc
     if (card == held->parts[0].card)
         return choose_same(held, wish, &request, ret_others, err);
     if (node != held->node && !node->is_registered)
-        return refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: node not connected", node->key,
-                      flyt_gpu_capacity(card)->index);
+        return flyt_refuse(err, FLYT_STATUS_NO_CAPACITY, "%s:%u: node not connected", node->key,
+                           flyt_gpu_capacity(card)->index);
     request.compute_capability = 0; /* the servers there judge */
     return choose_gpu(held, wish, &request, card, ret_others, err);
 }

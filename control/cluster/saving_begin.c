@@ -1,7 +1,6 @@
 /* Whether a checkpoint or a restore can be, and where: nothing is ordered before all of this holds. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,25 +8,11 @@
 #include "control/cluster/migration.h"
 #include "control/cluster/saving.h"
 
-static flyt_status refuse(struct flyt_error *err, flyt_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static flyt_status refuse(struct flyt_error *err, flyt_status status, const char *format, ...)
-{
-    char text[sizeof err->text];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    flyt_error_set(err, -EINVAL, "%s", text);
-    return status;
-}
-
 static flyt_status check_folder(const char *folder, struct flyt_error *err)
 {
     return *folder == '/' ? FLYT_STATUS_OK
-                          : refuse(err, FLYT_STATUS_INVALID,
-                                   "the folder is one of the node's, by its whole path: '%.200s' is none", folder);
+                          : flyt_refuse(err, FLYT_STATUS_INVALID,
+                                        "the folder is one of the node's, by its whole path: '%.200s' is none", folder);
 }
 
 /* ---- checkpoints ---- */
@@ -41,25 +26,26 @@ static flyt_status find_held(struct flyt_cluster *cluster, const flyt_checkpoint
     struct flyt_held *held = NULL;
 
     if (!args->session_id == !*args->vm)
-        return refuse(err, FLYT_STATUS_INVALID, "a checkpoint is one of a VM, or of one program");
+        return flyt_refuse(err, FLYT_STATUS_INVALID, "a checkpoint is one of a VM, or of one program");
     if (!args->session_id) {
         struct flyt_vm *vm = flyt_vm_find(cluster, args->vm, err);
         if (!vm)
             return err->code == -EINVAL ? FLYT_STATUS_INVALID : FLYT_STATUS_NOT_FOUND;
         if (!vm->held)
-            return refuse(err, FLYT_STATUS_NOT_FOUND, "VM %s has no GPU now: there is nothing to write", vm->key);
+            return flyt_refuse(err, FLYT_STATUS_NOT_FOUND, "VM %s has no GPU now: there is nothing to write", vm->key);
         held = vm->held;
     } else {
         session = flyt_session_find(cluster, args->session_id, &node);
         if (!session)
-            return refuse(err, FLYT_STATUS_NOT_FOUND, "there is no session %016" PRIx64, (uint64_t)args->session_id);
+            return flyt_refuse(err, FLYT_STATUS_NOT_FOUND, "there is no session %016" PRIx64,
+                               (uint64_t)args->session_id);
         if (flyt_session_is_checkpointed(session))
-            return refuse(err, FLYT_STATUS_CONFLICT, "program %.200s is in an image already: %.200s",
-                          session->program_name, session->why_not);
+            return flyt_refuse(err, FLYT_STATUS_CONFLICT, "program %.200s is in an image already: %.200s",
+                               session->program_name, session->why_not);
         held = flyt_held_find(cluster, session->allocation_id);
         if (!held)
-            return refuse(err, FLYT_STATUS_NOT_FOUND, "the allocation of session %016" PRIx64 " is not known",
-                          (uint64_t)args->session_id);
+            return flyt_refuse(err, FLYT_STATUS_NOT_FOUND, "the allocation of session %016" PRIx64 " is not known",
+                               (uint64_t)args->session_id);
     }
     *ret_held = held;
     return FLYT_STATUS_OK;
@@ -70,24 +56,25 @@ static flyt_status check_held(const struct flyt_held *held, struct flyt_error *e
     const struct flyt_saving *saving = flyt_saving_of(held);
 
     if (held->state == FLYT_ALLOCATION_ORPHAN)
-        return refuse(err, FLYT_STATUS_CONFLICT, "allocation %s is an orphan: adopt it first", held->id_text);
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "allocation %s is an orphan: adopt it first", held->id_text);
     if (!held->is_granted)
-        return refuse(err, FLYT_STATUS_CONFLICT, "VM %s is just being granted its GPU: try again in a moment",
-                      held->vm_ip);
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is just being granted its GPU: try again in a moment",
+                           held->vm_ip);
     if (held->is_leaving || held->state == FLYT_ALLOCATION_ENDING)
-        return refuse(err, FLYT_STATUS_CONFLICT, "what VM %s was granted is being taken away", held->vm_ip);
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "what VM %s was granted is being taken away", held->vm_ip);
     if (held->migration)
-        return refuse(err, FLYT_STATUS_CONFLICT,
-                      "VM %s moves to another GPU (migration %s, %s): try again when that is over", held->vm_ip,
-                      held->migration->id_text, flyt_migration_phase_name(held->migration->use.phase));
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT,
+                           "VM %s moves to another GPU (migration %s, %s): try again when that is over", held->vm_ip,
+                           held->migration->id_text, flyt_migration_phase_name(held->migration->use.phase));
     if (held->resize || (held->vm && !TAILQ_EMPTY(&held->vm->resizes)))
-        return refuse(err, FLYT_STATUS_CONFLICT, "VM %s is being resized: try again when that is over", held->vm_ip);
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is being resized: try again when that is over",
+                           held->vm_ip);
     if (saving)
-        return refuse(err, FLYT_STATUS_CONFLICT, "VM %s is being checkpointed already: %s to %.200s, %s", held->vm_ip,
-                      saving->id_text, saving->folder, flyt_saving_phase_name(saving->use.phase));
+        return flyt_refuse(err, FLYT_STATUS_CONFLICT, "VM %s is being checkpointed already: %s to %.200s, %s",
+                           held->vm_ip, saving->id_text, saving->folder, flyt_saving_phase_name(saving->use.phase));
     if (!held->node->is_registered)
-        return refuse(err, FLYT_STATUS_UNAVAILABLE, "node %s, where VM %s is, is not connected", held->node->key,
-                      held->vm_ip);
+        return flyt_refuse(err, FLYT_STATUS_UNAVAILABLE, "node %s, where VM %s is, is not connected", held->node->key,
+                           held->vm_ip);
     return FLYT_STATUS_OK;
 }
 
@@ -98,7 +85,7 @@ static struct flyt_saving *new_saving(struct flyt_call *call, flyt_status status
     struct flyt_saving *saving = NULL;
 
     if (status == FLYT_STATUS_OK && !(saving = flyt_saving_new(flyt_call_cluster(call), 0)))
-        status = refuse(err, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
+        status = flyt_refuse(err, FLYT_STATUS_UNAVAILABLE, "the cluster manager has no memory");
     if (!saving) {
         flyt_call_outcome(call, status, "%s", err->text);
         return NULL;
@@ -168,7 +155,8 @@ static flyt_status find_node(struct flyt_cluster *cluster, const flyt_restore_ar
 
     if (*args->node) {
         *ret_node = flyt_table_find(&cluster->nodes, args->node);
-        return *ret_node ? FLYT_STATUS_OK : refuse(err, FLYT_STATUS_NOT_FOUND, "there is no node %.200s", args->node);
+        return *ret_node ? FLYT_STATUS_OK
+                         : flyt_refuse(err, FLYT_STATUS_NOT_FOUND, "there is no node %.200s", args->node);
     }
     for (size_t i = 0; i < cluster->nodes.count; i++) {
         struct flyt_node *node = cluster->nodes.items[i];
@@ -182,9 +170,9 @@ static flyt_status find_node(struct flyt_cluster *cluster, const flyt_restore_ar
     *ret_node = any_count == 1 ? any : here_count == 1 ? here : NULL;
     if (*ret_node)
         return FLYT_STATUS_OK;
-    return any_count
-               ? refuse(err, FLYT_STATUS_INVALID, "programs wait in images on %u nodes: name one of them", any_count)
-               : refuse(err, FLYT_STATUS_NOT_FOUND, "no program waits in an image");
+    return any_count ? flyt_refuse(err, FLYT_STATUS_INVALID, "programs wait in images on %u nodes: name one of them",
+                                   any_count)
+                     : flyt_refuse(err, FLYT_STATUS_NOT_FOUND, "no program waits in an image");
 }
 
 void flyt_serve_restore(struct flyt_call *call, void *data)
@@ -200,7 +188,7 @@ void flyt_serve_restore(struct flyt_call *call, void *data)
     if (status == FLYT_STATUS_OK)
         status = find_node(cluster, args, &node, &err);
     if (status == FLYT_STATUS_OK && !node->is_registered)
-        status = refuse(&err, FLYT_STATUS_UNAVAILABLE, "node %s is not connected", node->key);
+        status = flyt_refuse(&err, FLYT_STATUS_UNAVAILABLE, "node %s is not connected", node->key);
     struct flyt_saving *saving = new_saving(call, status, &err, node, args->folder, args->timeout_s);
     if (!saving)
         return;
