@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -16,8 +15,7 @@
 #include "flyt_signatures.h"
 #include "rpc/base/log.h"
 #include "rpc/base/sha256.h"
-#include "rpc/transport/test_client.h"
-#include "rpc/transport/test_peer.h"
+#include "rpc/transport/test_pair.h"
 #include "rpc/transport/test_values.h"
 
 enum { MIB = 1024 * 1024 };
@@ -27,15 +25,6 @@ struct pair {
     struct test_peer peer;
     struct test_client client;
 };
-
-static void start_peer(struct pair *pair, const char *scheme)
-{
-    char url[128] = "tcp://127.0.0.1:0";
-
-    if (!strcmp(scheme, "unix"))
-        snprintf(url, sizeof url, "unix:///tmp/flyt-channel-test-%d", (int)getpid());
-    test_peer_start(&pair->peer, url);
-}
 
 static struct pair *new_pair(void)
 {
@@ -48,15 +37,12 @@ static struct pair *new_pair(void)
 
 static void start(struct pair *pair, const char *scheme)
 {
-    start_peer(pair, scheme);
-    test_client_open(&pair->client, pair->peer.url);
+    test_pair_open(&pair->peer, &pair->client, scheme);
 }
 
 static void stop(struct pair *pair)
 {
-    flyt_channel_close(pair->client.channel);
-    test_peer_stop(&pair->peer);
-    test_client_fini(&pair->client);
+    test_pair_close(&pair->peer, &pair->client);
     free(pair);
 }
 
@@ -99,7 +85,7 @@ static void test_open_says_what_is_wrong(void **state)
     config.url = "tcp://127.0.0.1:1";
     assert_int_equal(flyt_channel_open(&config, &err, &channel), -ECONNREFUSED);
     pair->peer.base_hash = other_hash;
-    start_peer(pair, "unix");
+    test_peer_start_on(&pair->peer, "unix");
     config.url = pair->peer.url;
     assert_int_equal(flyt_channel_open(&config, &err, &channel), -EPROTO);
     assert_non_null(strstr(err.text, "upgrade"));

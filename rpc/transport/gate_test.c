@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -17,8 +16,7 @@
 #include "rpc/base/log.h"
 #include "rpc/transport/channel_state.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/test_client.h"
-#include "rpc/transport/test_peer.h"
+#include "rpc/transport/test_pair.h"
 
 enum {
     KIB = 1024,
@@ -107,19 +105,12 @@ static struct pair *new_pair(unsigned data_streams)
 
 static void start(struct pair *pair, const char *scheme)
 {
-    char url[128] = "tcp://127.0.0.1:0";
-
-    if (!strcmp(scheme, "unix"))
-        snprintf(url, sizeof url, "unix:///tmp/flyt-gate-test-%d", (int)getpid());
-    test_peer_start(&pair->peer, url);
-    test_client_open(&pair->client, pair->peer.url);
+    test_pair_open(&pair->peer, &pair->client, scheme);
 }
 
 static void stop(struct pair *pair)
 {
-    flyt_channel_close(pair->client.channel);
-    test_peer_stop(&pair->peer);
-    test_client_fini(&pair->client);
+    test_pair_close(&pair->peer, &pair->client);
     assert_int_equal(atomic_load(&pair->wrong_count), 0);
     free(pair);
 }

@@ -9,7 +9,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -21,8 +20,7 @@
 #include "rpc/base/log.h"
 #include "rpc/transport/listen.h"
 #include "rpc/transport/message.h"
-#include "rpc/transport/test_client.h"
-#include "rpc/transport/test_peer.h"
+#include "rpc/transport/test_pair.h"
 #include "rpc/transport/test_values.h"
 
 enum { RECORD_BYTES_MAX = 128 * 1024, CALLS_MAX = 100000, DATA_BYTES = 300 * 1024 };
@@ -52,7 +50,6 @@ static struct fixture *start(const char *scheme,
                                            void *args, void *res, struct svc_req *req))
 {
     struct fixture *self = calloc(1, sizeof *self);
-    char url[128] = "tcp://127.0.0.1:0";
 
     self->random.state = 77;
     pthread_mutex_init(&self->mutex, NULL);
@@ -61,18 +58,13 @@ static struct fixture *start(const char *scheme,
     self->peer.memory_bytes = DATA_BYTES;
     self->peer.serve = serve;
     self->peer.user = self;
-    if (!strcmp(scheme, "unix"))
-        snprintf(url, sizeof url, "unix:///tmp/flyt-kept-test-%d", (int)getpid());
-    test_peer_start(&self->peer, url);
-    test_client_open(&self->client, self->peer.url);
+    test_pair_open(&self->peer, &self->client, scheme);
     return self;
 }
 
 static void stop(struct fixture *self)
 {
-    flyt_channel_close(self->client.channel);
-    test_peer_stop(&self->peer);
-    test_client_fini(&self->client);
+    test_pair_close(&self->peer, &self->client);
     for (uint64_t i = 0; i <= self->sent.last; i++)
         free(self->sent.calls[i].record);
     pthread_mutex_destroy(&self->mutex);

@@ -14,8 +14,7 @@
 #include "flyt_client_calls.h"
 #include "rpc/transport/channel_state.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/test_client.h"
-#include "rpc/transport/test_peer.h"
+#include "rpc/transport/test_pair.h"
 
 enum { THREADS = 4, ROUNDS = 150, LAUNCHES = 3, CALLS = THREADS * ROUNDS * (LAUNCHES + 1), DEATHS = 8 };
 
@@ -67,9 +66,7 @@ static struct pair *start(const char *url)
 
 static void stop(struct pair *pair)
 {
-    flyt_channel_close(pair->client.channel);
-    test_peer_stop(&pair->peer);
-    test_client_fini(&pair->client);
+    test_pair_close(&pair->peer, &pair->client);
     assert_int_equal(atomic_load(&pair->wrong_count), 0);
     free(pair);
 }

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include <cmocka.h>
 #include "flyt_client_calls.h"
 #include "rpc/base/log.h"
@@ -144,7 +143,6 @@ static void *run_caller(void *user)
 static struct fixture *start(const char *scheme)
 {
     struct fixture *self = calloc(1, sizeof *self);
-    char url[128] = "tcp://127.0.0.1:0";
 
     pthread_mutex_init(&self->session.mutex, NULL);
     self->session.random.state = 99;
@@ -158,9 +156,7 @@ static struct fixture *start(const char *scheme)
     self->handlers = test_client_handlers;
     self->handlers.output = take_word;
     self->client.config.handlers = &self->handlers;
-    if (!strcmp(scheme, "unix"))
-        snprintf(url, sizeof url, "unix:///tmp/flyt-move-test-%d", (int)getpid());
-    test_peer_start(&self->peer, url);
+    test_peer_start_on(&self->peer, scheme);
     if (!strcmp(scheme, "tls")) {
         test_door_open(&self->door, &self->peer);
         self->client.config.credentials = &self->door.credentials;

@@ -89,12 +89,8 @@ static struct stage *new_stage(void)
 
 static void start(struct stage *stage, const char *scheme)
 {
-    for (unsigned i = 0; i < PEERS; i++) {
-        char url[128] = "tcp://127.0.0.1:0";
-        if (!strcmp(scheme, "unix"))
-            snprintf(url, sizeof url, "unix:///tmp/flyt-moved-test-%d-%u", (int)getpid(), i);
-        test_peer_start(&stage->peers[i], url);
-    }
+    for (unsigned i = 0; i < PEERS; i++)
+        test_peer_start_on(&stage->peers[i], scheme);
     if (!strcmp(scheme, "tls")) {
         test_door_open(&stage->door, &stage->peers[0]);
         stage->client.config.credentials = &stage->door.credentials;

@@ -17,8 +17,7 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/progress_page.h"
-#include "rpc/transport/test_client.h"
-#include "rpc/transport/test_peer.h"
+#include "rpc/transport/test_pair.h"
 
 enum { STREAM = 17, OTHER = 18 };
 
@@ -106,10 +105,6 @@ struct pair {
 
 static void open_pair(struct pair *pair, const char *scheme, unsigned features, const int *fds, unsigned fd_count)
 {
-    char url[128] = "tcp://127.0.0.1:0";
-
-    if (!strcmp(scheme, "unix"))
-        snprintf(url, sizeof url, "unix:///tmp/flyt-progress-test-%d", (int)getpid());
     memset(pair, 0, sizeof *pair);
     test_peer_init(&pair->peer);
     test_client_init(&pair->client);
@@ -117,8 +112,7 @@ static void open_pair(struct pair *pair, const char *scheme, unsigned features, 
     pair->peer.handshake_fds = fds;
     pair->peer.handshake_fd_count = fd_count;
     pair->peer.is_mute = true; /* no notice tells what the page should */
-    test_peer_start(&pair->peer, url);
-    test_client_open(&pair->client, pair->peer.url);
+    test_pair_open(&pair->peer, &pair->client, scheme);
 }
 
 static void open_with_page(struct pair *pair)
@@ -134,9 +128,7 @@ static void open_with_page(struct pair *pair)
 
 static void close_pair(struct pair *pair)
 {
-    flyt_channel_close(pair->client.channel);
-    test_peer_stop(&pair->peer);
-    test_client_fini(&pair->client);
+    test_pair_close(&pair->peer, &pair->client);
     flyt_progress_page_unmap(pair->page);
 }
 

@@ -355,6 +355,15 @@ void test_peer_start(struct test_peer *peer, const char *url)
     pthread_create(&peer->thread, NULL, run_peer, peer);
 }
 
+void test_peer_start_on(struct test_peer *peer, const char *scheme)
+{
+    char url[128] = "tcp://127.0.0.1:0";
+
+    if (!strcmp(scheme, "unix"))
+        snprintf(url, sizeof url, "unix:///tmp/flyt-test-peer-%d-%p", (int)getpid(), (void *)peer);
+    test_peer_start(peer, url);
+}
+
 void test_peer_cut(struct test_peer *peer)
 {
     pthread_mutex_lock(&peer->mutex);

@@ -77,6 +77,8 @@ struct test_peer {
 void test_peer_init(struct test_peer *peer);
 /* Listens on url ("tcp://127.0.0.1:0", "unix:///…"). Fails the test where that is not possible. */
 void test_peer_start(struct test_peer *peer, const char *url);
+/* The same at an address that nobody else has: with the scheme "unix" at a path, with others at a port of TCP. */
+void test_peer_start_on(struct test_peer *peer, const char *scheme);
 /* Takes a connection over, of which somebody has read the handshake's record (with its mark). */
 void test_peer_take(struct test_peer *peer, int fd, const void *record, size_t bytes);
 /* Ends all connections and threads and frees the memory. */
