@@ -22,6 +22,7 @@ struct waiting {
 
 struct flyt_arrived {
     struct flyt_page_key key;
+    struct flyt_page_hash_keys keys;              /* its words, made once for all devices */
     bool is_key_set[FLYT_DEVICES_MAX];            /* the looker has it */
     bool has_key;                                 /* the state's, which tells of all pages then */
     uint64_t compared_count;                      /* pages, since the key came */
@@ -82,7 +83,7 @@ static int use_looker(struct flyt_session *session, unsigned ordinal, struct fly
     if (!self->lookers[ordinal].is_made)
         result = open_looker(session, ordinal);
     else if (!self->is_key_set[ordinal])
-        result = flyt_looker_set_key(&self->lookers[ordinal], &self->key);
+        result = flyt_looker_set_key(&self->lookers[ordinal], &self->keys);
     self->is_key_set[ordinal] = true;
     return result == CUDA_SUCCESS ? 0 : driver_failed(err, ordinal, result);
 }
@@ -95,6 +96,7 @@ int flyt_arrived_begin(struct flyt_session *session, const void *key, struct fly
     if (!self)
         return flyt_error_set(err, -ENOMEM, "out of host memory");
     memcpy(self->key.bytes, key, sizeof self->key.bytes);
+    flyt_page_hash_prepare(&self->key, &self->keys);
     memset(self->is_key_set, 0, sizeof self->is_key_set);
     for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++)
         if (self->waiting[i])
@@ -213,8 +215,10 @@ void flyt_arrived_free(struct flyt_session *session)
 void flyt_arrived_fini(struct flyt_session *session)
 {
     struct flyt_arrived *self = session->prepare.arrived;
-    if (self)
+    if (self) {
         explicit_bzero(&self->key, sizeof self->key);
+        explicit_bzero(&self->keys, sizeof self->keys);
+    }
     for (unsigned i = 0; self && i < FLYT_DEVICES_MAX; i++)
         free(self->waiting[i]);
     free(self);

@@ -60,12 +60,12 @@ CUresult flyt_looker_open(struct flyt_looker *looker, struct flyt_session *sessi
     return result;
 }
 
-CUresult flyt_looker_set_key(struct flyt_looker *looker, const struct flyt_page_key *key)
+CUresult flyt_looker_set_key(struct flyt_looker *looker, const struct flyt_page_hash_keys *keys)
 {
     CUresult result = flyt_looker_use(looker->session, looker->ordinal, &looker->cu_stream);
     if (result == CUDA_SUCCESS) /* what reads the key words has ended */
         result = looker->session->driver->cuStreamSynchronize(looker->cu_stream);
-    return result == CUDA_SUCCESS ? flyt_page_hasher_set_key(&looker->hasher, key, looker->cu_stream) : result;
+    return result == CUDA_SUCCESS ? flyt_page_hasher_set_key(&looker->hasher, keys, looker->cu_stream) : result;
 }
 
 CUresult flyt_looker_look(struct flyt_looker *looker, const struct flyt_page_range *ranges, uint32_t range_count,

@@ -37,8 +37,8 @@ CUresult flyt_looker_use(const struct flyt_session *session, unsigned ordinal, C
  * closed then, too. */
 CUresult flyt_looker_open(struct flyt_looker *looker, struct flyt_session *session, unsigned ordinal,
                           uint32_t pages_max, const struct flyt_page_key *key);
-/* Another key from now on. The driver's error. */
-CUresult flyt_looker_set_key(struct flyt_looker *looker, const struct flyt_page_key *key);
+/* Another key from now on, as flyt_page_hasher_set_key. The driver's error. */
+CUresult flyt_looker_set_key(struct flyt_looker *looker, const struct flyt_page_hash_keys *keys);
 /* Hashes the pages, behind the event unless it is NULL, and waits for that; then flyt_page_batch_seen tells of each.
  * The driver's error. */
 CUresult flyt_looker_look(struct flyt_looker *looker, const struct flyt_page_range *ranges, uint32_t range_count,

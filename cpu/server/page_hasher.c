@@ -55,9 +55,10 @@ CUresult flyt_page_hasher_init(struct flyt_page_hasher *hasher, const struct fly
     return result == CUDA_SUCCESS ? copy_keys(hasher, cu_stream) : result;
 }
 
-CUresult flyt_page_hasher_set_key(struct flyt_page_hasher *hasher, const struct flyt_page_key *key, CUstream cu_stream)
+CUresult flyt_page_hasher_set_key(struct flyt_page_hasher *hasher, const struct flyt_page_hash_keys *keys,
+                                  CUstream cu_stream)
 {
-    flyt_page_hash_prepare(key, hasher->keys);
+    memcpy(hasher->keys, keys, sizeof *hasher->keys);
     return hasher->is_native ? CUDA_SUCCESS : copy_keys(hasher, cu_stream);
 }
 

@@ -66,8 +66,10 @@ struct flyt_page_hasher {
  */
 CUresult flyt_page_hasher_init(struct flyt_page_hasher *hasher, const struct flyt_driver *driver,
                                const struct flyt_page_key *key, uint64_t device_memory, CUstream cu_stream);
-/* Another key from now on, in place of the first one, which nothing on the GPU reads any more. The driver's error. */
-CUresult flyt_page_hasher_set_key(struct flyt_page_hasher *hasher, const struct flyt_page_key *key, CUstream cu_stream);
+/* Another key from now on, in place of the first one, which nothing on the GPU reads any more: its key words, which are
+ * copied, and are made once for all hashers. The driver's error. */
+CUresult flyt_page_hasher_set_key(struct flyt_page_hasher *hasher, const struct flyt_page_hash_keys *keys,
+                                  CUstream cu_stream);
 /* No work of it is on the GPU any more; its batches are finished. Wipes the key words on the host; those on the device
  * are for the caller to clear. A zeroed one may be given. */
 void flyt_page_hasher_fini(struct flyt_page_hasher *hasher);
