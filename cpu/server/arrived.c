@@ -13,12 +13,15 @@
 /* Of one launch: all that it has pages for where memory is in pieces of 2 MiB, which is the least. */
 enum { RANGES_MAX = FLYT_PAGE_BATCH_PAGES_MAX / (FLYT_GRANULE_BYTES / FLYT_PAGE_BYTES) };
 
-/* What the state has told of a device's memory, and is not compared yet: all that fits into one launch. */
+/* What the state has told of a device's memory, and is not compared yet: what fits into one launch. */
 struct waiting {
+    bool is_begun; /* the GPU is at it: only the result is awaited */
     uint32_t range_count, pages_count;
     struct flyt_page_range ranges[RANGES_MAX];
     struct flyt_page_hash hashes[FLYT_PAGE_BATCH_PAGES_MAX];
 };
+
+enum { BATCHES = FLYT_LOOKER_BATCHES_MAX, WAITING_BYTES = BATCHES * sizeof(struct waiting) };
 
 struct flyt_arrived {
     struct flyt_page_key key;
@@ -27,7 +30,8 @@ struct flyt_arrived {
     bool has_key;                                 /* the state's, which tells of all pages then */
     uint64_t compared_count;                      /* pages, since the key came */
     struct flyt_looker lookers[FLYT_DEVICES_MAX]; /* by ordinal, as all here */
-    struct waiting *waiting[FLYT_DEVICES_MAX];    /* there with the looker */
+    struct waiting *waiting[FLYT_DEVICES_MAX];    /* of each batch of the looker, with which they are there */
+    unsigned current[FLYT_DEVICES_MAX];           /* the one that pages are added to */
     size_t found;                                 /* the extent of which pages were told last */
 };
 
@@ -48,11 +52,11 @@ static CUresult open_looker(struct flyt_session *session, unsigned ordinal)
     if (flyt_fault_point("prepare.looker") == FLYT_FAULT_ERROR)
         return CUDA_ERROR_UNKNOWN;
     if (!self->waiting[ordinal])
-        self->waiting[ordinal] = malloc(sizeof *self->waiting[ordinal]);
+        self->waiting[ordinal] = malloc(WAITING_BYTES);
     if (!self->waiting[ordinal])
         return CUDA_ERROR_OUT_OF_MEMORY;
-    memset(self->waiting[ordinal], 0, sizeof *self->waiting[ordinal]); /* it is touched now, not when time is short */
-    return flyt_looker_open(&self->lookers[ordinal], session, ordinal, FLYT_PAGE_BATCH_PAGES_MAX, &self->key);
+    memset(self->waiting[ordinal], 0, WAITING_BYTES); /* it is touched now, not when time is short */
+    return flyt_looker_open(&self->lookers[ordinal], session, ordinal, BATCHES, FLYT_PAGE_BATCH_PAGES_MAX, &self->key);
 }
 
 void flyt_arrived_make_looker(struct flyt_session *session, unsigned ordinal)
@@ -90,6 +94,12 @@ static int use_looker(struct flyt_session *session, unsigned ordinal, struct fly
 
 /* ---- comparing ---- */
 
+static void clear(struct waiting *waiting)
+{
+    waiting->range_count = waiting->pages_count = 0;
+    waiting->is_begun = false;
+}
+
 int flyt_arrived_begin(struct flyt_session *session, const void *key, struct flyt_error *err)
 {
     struct flyt_arrived *self = make(session);
@@ -99,8 +109,8 @@ int flyt_arrived_begin(struct flyt_session *session, const void *key, struct fly
     flyt_page_hash_prepare(&self->key, &self->keys);
     memset(self->is_key_set, 0, sizeof self->is_key_set);
     for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++)
-        if (self->waiting[i])
-            self->waiting[i]->range_count = self->waiting[i]->pages_count = 0;
+        for (unsigned n = 0; self->waiting[i] && n < BATCHES; n++)
+            clear(&self->waiting[i][n]);
     self->has_key = true;
     self->compared_count = 0;
     return 0;
@@ -120,36 +130,66 @@ static bool is_there(struct flyt_arrived *self, const struct flyt_given *given, 
     return false;
 }
 
-static uint32_t count_wrong(const struct flyt_looker *looker, const struct waiting *waiting)
+static uint32_t count_wrong(const struct flyt_page_batch *batch, const struct waiting *waiting)
 {
     uint32_t count = 0;
     if (flyt_fault_point("prepare.arrived") == FLYT_FAULT_ERROR)
         return waiting->pages_count;
     for (uint32_t n = 0; n < waiting->pages_count; n++) {
-        const struct flyt_page_hash hash = flyt_page_batch_seen(&looker->batch, n).hash;
+        const struct flyt_page_hash hash = flyt_page_batch_seen(batch, n).hash;
         count += !flyt_page_hash_is_equal(&hash, &waiting->hashes[n]);
     }
     return count;
 }
 
-/* Hashes and compares what waits; nothing waits then. */
-static int compare_waiting(struct flyt_session *session, unsigned ordinal, struct flyt_error *err)
+/* The GPU begins with what waits, if anything does; more is added to the next one. */
+static int begin_waiting(struct flyt_session *session, unsigned ordinal, struct flyt_error *err)
 {
     struct flyt_arrived *self = session->prepare.arrived;
+    const unsigned n = self->current[ordinal];
     struct waiting *waiting = self->waiting[ordinal];
-    if (!waiting || !waiting->pages_count)
+    if (!waiting || !waiting[n].pages_count || waiting[n].is_begun)
         return 0;
-    CUresult result = flyt_looker_look(&self->lookers[ordinal], waiting->ranges, waiting->range_count, NULL);
+    CUresult result = flyt_looker_begin(&self->lookers[ordinal], n, waiting[n].ranges, waiting[n].range_count);
     if (result != CUDA_SUCCESS)
         return driver_failed(err, ordinal, result);
-    const unsigned wrong_count = count_wrong(&self->lookers[ordinal], waiting), pages_count = waiting->pages_count;
+    waiting[n].is_begun = true;
+    self->current[ordinal] = (n + 1) % BATCHES;
+    return 0;
+}
+
+/* Compares what was begun with batch n, if anything was; nothing waits there then. */
+static int compare_begun(struct flyt_session *session, unsigned ordinal, unsigned n, struct flyt_error *err)
+{
+    struct flyt_arrived *self = session->prepare.arrived;
+    struct flyt_looker *looker = &self->lookers[ordinal];
+    struct waiting *waiting = self->waiting[ordinal] ? &self->waiting[ordinal][n] : NULL;
+    if (!waiting || !waiting->is_begun)
+        return 0;
+    CUresult result = flyt_looker_finish(looker, n);
+    if (result != CUDA_SUCCESS)
+        return driver_failed(err, ordinal, result);
+    const unsigned wrong_count = count_wrong(&looker->batches[n], waiting), pages_count = waiting->pages_count;
     self->compared_count += pages_count;
-    waiting->range_count = waiting->pages_count = 0;
+    clear(waiting);
     return wrong_count
                ? flyt_error_set(err, -EIO,
                                 "device %u: what arrived differs: of %u pages of memory %u are not what was copied",
                                 ordinal, pages_count, wrong_count)
                : 0;
+}
+
+/* All GPUs are at what is left at the same time. */
+static int compare_rest(struct flyt_session *session, struct flyt_error *err)
+{
+    const struct flyt_arrived *self = session->prepare.arrived;
+    int status = 0;
+    for (unsigned i = 0; i < FLYT_DEVICES_MAX && !status; i++)
+        status = begin_waiting(session, i, err);
+    for (unsigned i = 0; i < FLYT_DEVICES_MAX; i++)
+        for (unsigned n = 0; n < BATCHES && !status; n++) /* the one that was begun first, first */
+            status = compare_begun(session, i, (self->current[i] + n) % BATCHES, err);
+    return status;
 }
 
 /* Adds pages, as many as there is room for, which there is. Returns how many. */
@@ -173,11 +213,14 @@ int flyt_arrived_compare(struct flyt_session *session, const struct flyt_given *
                               (unsigned long long)page_count);
     int status = use_looker(session, ordinal, err);
     for (uint64_t done = 0; done < page_count && !status;) {
-        struct waiting *waiting = self->waiting[ordinal];
-        if (waiting->pages_count == FLYT_PAGE_BATCH_PAGES_MAX || waiting->range_count == RANGES_MAX)
-            status = compare_waiting(session, ordinal, err);
+        const struct waiting *full = &self->waiting[ordinal][self->current[ordinal]];
+        if (full->pages_count == FLYT_PAGE_BATCH_PAGES_MAX || full->range_count == RANGES_MAX)
+            status = begin_waiting(session, ordinal, err);
+        const unsigned n = self->current[ordinal];
         if (!status)
-            done += add(waiting, address + done * FLYT_PAGE_BYTES, page_count - done, hashes + done);
+            status = compare_begun(session, ordinal, n, err);
+        if (!status)
+            done += add(&self->waiting[ordinal][n], address + done * FLYT_PAGE_BYTES, page_count - done, hashes + done);
     }
     return status;
 }
@@ -186,11 +229,9 @@ int flyt_arrived_end(struct flyt_session *session, const struct flyt_given *give
 {
     const struct flyt_arrived *self = session->prepare.arrived;
     uint64_t page_count = 0;
-    int status = 0;
     if (!self || !self->has_key)
         return 0;
-    for (unsigned i = 0; i < FLYT_DEVICES_MAX && !status; i++)
-        status = compare_waiting(session, i, err);
+    int status = compare_rest(session, err);
     if (status)
         return status;
     for (size_t i = 0; i < given->count; i++)

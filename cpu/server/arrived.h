@@ -7,7 +7,7 @@
  *
  * It is done while the program stands still, at the speed of the memory (32 GiB in about 10 ms on an H200); what it
  * needs is made with the first memory on a GPU, before anything is copied there. Memory on each GPU, until the state
- * was compared: 2 MiB, not charged.
+ * was compared: 4 MiB, not charged.
  *
  * Before there is a session; one thread. What is compared is mapped (flyt_given_place).
  */

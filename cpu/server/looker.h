@@ -1,6 +1,7 @@
 /*
  * What hashes memory of a session that is about to go on here, where it lies (page_hasher.h): device memory of its own,
- * the kernel, and one batch, in a stream on the session's SMs of a device.
+ * the kernel, and one batch or two, in a stream on the session's SMs of a device. With two the GPU is at one while the
+ * other is made, or looked through.
  *
  * Before there is a session: none of it is charged to the VM, and it goes before the session comes. One thread at a
  * time for a device.
@@ -16,6 +17,8 @@
 
 struct flyt_session;
 
+enum { FLYT_LOOKER_BATCHES_MAX = 2 };
+
 /* All zero: it is not made. */
 struct flyt_looker {
     struct flyt_session *session;
@@ -27,20 +30,26 @@ struct flyt_looker {
     CUdeviceptr address; /* where it is mapped; reserved for ever */
     uint64_t bytes;
     struct flyt_page_hasher hasher;
-    struct flyt_page_batch batch;
+    unsigned batch_count;
+    struct flyt_page_batch batches[FLYT_LOOKER_BATCHES_MAX];
+    CUevent ends[FLYT_LOOKER_BATCHES_MAX]; /* each batch's: its results are there */
 };
 
 /* Makes the session's SMs of a device current, of which the contexts are there, and a stream on them where *cu_stream
  * is NULL. The driver's error. */
 CUresult flyt_looker_use(const struct flyt_session *session, unsigned ordinal, CUstream *cu_stream);
-/* pages_max: of one batch, 1 to FLYT_PAGE_BATCH_PAGES_MAX. Takes tens of milliseconds. The driver's error; it is to be
- * closed then, too. */
+/* batch_count: 1 or 2; pages_max: of each, 1 to FLYT_PAGE_BATCH_PAGES_MAX. Takes tens of milliseconds. The driver's
+ * error; it is to be closed then, too. */
 CUresult flyt_looker_open(struct flyt_looker *looker, struct flyt_session *session, unsigned ordinal,
-                          uint32_t pages_max, const struct flyt_page_key *key);
+                          unsigned batch_count, uint32_t pages_max, const struct flyt_page_key *key);
 /* Another key from now on, as flyt_page_hasher_set_key. The driver's error. */
 CUresult flyt_looker_set_key(struct flyt_looker *looker, const struct flyt_page_hash_keys *keys);
-/* Hashes the pages, behind the event unless it is NULL, and waits for that; then flyt_page_batch_seen tells of each.
- * The driver's error. */
+/* Begins to hash the pages with batch n, of which nothing is on the GPU. The driver's error. */
+CUresult flyt_looker_begin(struct flyt_looker *looker, unsigned n, const struct flyt_page_range *ranges,
+                           uint32_t range_count);
+/* Waits for that; then flyt_page_batch_seen tells of each. The driver's error. */
+CUresult flyt_looker_finish(struct flyt_looker *looker, unsigned n);
+/* Both with the first batch, and behind the event unless it is NULL. */
 CUresult flyt_looker_look(struct flyt_looker *looker, const struct flyt_page_range *ranges, uint32_t range_count,
                           CUevent after);
 /* Frees everything, when it has done what it was given. A zeroed one may be given. */

@@ -575,10 +575,11 @@ static void hashes_tell_what_is_to_be_in_memory(void **state)
     fake_server_forget(first);
 }
 
-/* More pieces than one launch takes: what is told of all of them is compared, in two. */
+/* More pieces than two launches take: what is told of all of them is compared, in three. */
 static void hashes_of_many_pieces(void **state)
 {
-    enum { FIRST = 2048, LAST = 512 }; /* pages of each launch */
+    enum { FIRST = 2048, SECOND = 2048, LAST = 512 }; /* pages of each launch */
+    static const char *const gpu[] = {"--soft", "1", "--soft-memory", "512M", NULL};
     static const struct {
         int64_t wrong;
         int want;
@@ -586,10 +587,11 @@ static void hashes_of_many_pieces(void **state)
     } cases[] = {
         {-1, 0, NULL},
         {7, -EIO, "of 2048 pages of memory 1 are not what was copied"},
-        {FIRST + LAST - 1, -EIO, "of 512 pages of memory 1 are not what was copied"},
+        {FIRST, -EIO, "of 2048 pages of memory 1 are not what was copied"},
+        {FIRST + SECOND + LAST - 1, -EIO, "of 512 pages of memory 1 are not what was copied"},
     };
-    const struct flyt_server_link_extent extent = {1, (uint64_t)(FIRST + LAST) * FLYT_PAGE_BYTES, flyt_window_base(0),
-                                                   0, 0};
+    const struct flyt_server_link_extent extent = {1, (uint64_t)(FIRST + SECOND + LAST) * FLYT_PAGE_BYTES,
+                                                   flyt_window_base(0), 0, 0};
     const struct flyt_page_key key = {"fedcba987654321"};
     struct flyt_page_hash_keys *keys = calloc(1, sizeof *keys);
     struct fixture *self = *state;
@@ -598,7 +600,8 @@ static void hashes_of_many_pieces(void **state)
     flyt_page_hash_prepare(&key, keys);
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int fd;
-        prepare(self);
+        fake_server_start(self->node.second, gpu);
+        fake_node_prepare(&self->node, self->node.second);
         make(self->node.second, &extent, 0);
         struct flyt_checkpoint_writer *writer = begin_image_with(&key, &fd);
         put_zeros_one_by_one(writer, keys, &extent, cases[i].wrong);

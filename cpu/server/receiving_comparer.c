@@ -19,14 +19,14 @@ static CUresult look(struct flyt_receiving *receiving, const struct flyt_receivi
     struct flyt_looker *looker = &receiving->lookers[batch->ordinal];
     CUresult result = CUDA_SUCCESS;
     if (!looker->is_made)
-        result = flyt_looker_open(looker, receiving->session, batch->ordinal, FLYT_CHECKPOINT_BATCH_PAGES_MAX,
+        result = flyt_looker_open(looker, receiving->session, batch->ordinal, 1, FLYT_CHECKPOINT_BATCH_PAGES_MAX,
                                   &receiving->hash_key);
     return result == CUDA_SUCCESS ? flyt_looker_look(looker, batch->ranges, batch->range_count, batch->placed) : result;
 }
 
 static int compare(struct flyt_receiving *receiving, const struct flyt_receiving_batch *batch, struct flyt_error *err)
 {
-    const struct flyt_page_batch *seen = &receiving->lookers[batch->ordinal].batch;
+    const struct flyt_page_batch *seen = &receiving->lookers[batch->ordinal].batches[0];
     uint32_t wrong_count = 0;
     CUresult result = look(receiving, batch);
     if (result != CUDA_SUCCESS)
