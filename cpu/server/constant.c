@@ -132,18 +132,19 @@ static CUresult find_part(struct flyt_call *call, struct flyt_library *library, 
     return CUDA_SUCCESS;
 }
 
-/* Of a session that goes on here: nothing else of it runs, and no gate is in the way (the VM may be suspended). */
+/* Of a session that goes on here: nothing else of it runs, and no gate is in the way (the VM may be suspended). Up to
+ * 64 KiB of ordinary memory have been read when the driver returns; session_resume_end waits for the GPU, once for all
+ * that was written. */
 static CUresult write_at_once(struct flyt_session *session, uint32_t ordinal, uint64_t address, const void *data,
                               uint64_t bytes)
 {
-    const struct flyt_driver *driver = session->driver;
     struct flyt_device *device;
     CUresult result = flyt_session_use_device(session, ordinal, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    result = driver->cuMemcpyHtoDAsync(address, data, bytes, device->legacy->cu_stream);
-    CUresult waited = driver->cuStreamSynchronize(device->legacy->cu_stream);
-    return flyt_session_check(session, result == CUDA_SUCCESS ? waited : result);
+    session->resume.written_devices |= 1u << ordinal;
+    result = session->driver->cuMemcpyHtoDAsync(address, data, bytes, device->legacy->cu_stream);
+    return flyt_session_check(session, result);
 }
 
 CUresult flyt_serve_constant_write(struct flyt_call *call, const flyt_constant_write_args *args,

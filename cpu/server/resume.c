@@ -114,6 +114,25 @@ struct end_job {
     bool is_marked;
 };
 
+/* Constants are written without the books of the legacy stream, which carries them. */
+static CUresult mark_written(struct flyt_session *session, struct flyt_moment_set *work)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < session->device_count && result == CUDA_SUCCESS; i++) {
+        struct flyt_moment *moment = NULL;
+        if (!(session->resume.written_devices >> i & 1))
+            continue;
+        result = flyt_device_use(&session->devices[i]);
+        if (result == CUDA_SUCCESS)
+            result = flyt_moment_record(session->devices[i].legacy, false, &moment);
+        result = flyt_session_check(session, result);
+        if (result == CUDA_SUCCESS)
+            result = flyt_moment_set_add(work, moment);
+    }
+    session->resume.written_devices = 0;
+    return result;
+}
+
 /* All calls of the resumption, and all that they gave to the GPU, memory's clearing included. */
 static CUresult wait_for_all(struct end_job *self)
 {
@@ -122,6 +141,8 @@ static CUresult wait_for_all(struct end_job *self)
         return CUDA_ERROR_NOT_READY;
     if (!self->is_marked) {
         CUresult result = flyt_stream_mark_busy(session, NULL, &self->work);
+        if (result == CUDA_SUCCESS)
+            result = mark_written(session, &self->work);
         if (result != CUDA_SUCCESS)
             return result;
         self->is_marked = true;

@@ -52,6 +52,7 @@ struct flyt_resume_steps {
 /* All zero: an ordinary session. */
 struct flyt_resume {
     enum flyt_resume_state state;
+    uint32_t written_devices; /* to whose constants the client has written (constant.c), one bit each */
     struct flyt_resume_steps steps;
 };
 

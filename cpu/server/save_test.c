@@ -69,7 +69,7 @@ struct kept {
     struct flyt_server_link_message message;
 };
 
-static int begin(void **state)
+static int begin_over(void **state, const struct flyt_driver *driver, enum flyt_resume_state resume_state)
 {
     struct kept *self = calloc(1, sizeof *self);
     const struct flyt_server_link_session granted = {.session_id = 1, .server_id = 1, .slot_count = 1};
@@ -77,18 +77,24 @@ static int begin(void **state)
     assert_non_null(self);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, fds), 0);
     self->fd = fds[0];
-    self->client = make_over(&fake_soft_driver);
+    self->client = make_over(driver);
     assert_int_equal(flyt_manager_open(&self->manager, fds[1], &granted, NULL), 0);
     struct flyt_session *session = &self->client->session;
     session->manager = &self->manager;
     session->session_id = 0xabc;
     session->client_pid = 12;
+    session->resume.state = resume_state;
     assert_int_equal(flyt_image_cache_open(&session->images, getenv("SAVE_IMAGES")), 0);
     session->current_device = NULL; /* a context is current for a thread */
     assert_int_equal(pthread_create(&self->client->thread, NULL, serve, self->client), 0);
     self->is_served = true;
     *state = self;
     return 0;
+}
+
+static int begin(void **state)
+{
+    return begin_over(state, &fake_soft_driver, FLYT_RESUME_NONE);
 }
 
 static int begin_with_two(void **state)
@@ -424,6 +430,56 @@ static void addresses_that_the_program_has_used(void **state)
     expect_addresses(self, "1.big 1.counter 1.factors 1.pointer 1.target 2.counter 2.other ");
 }
 
+/* ---- constants that the client writes again where it goes on ---- */
+
+static _Atomic unsigned wait_count; /* for a stream, in the driver */
+
+static CUresult count_wait(CUstream stream)
+{
+    wait_count++;
+    return cuStreamSynchronize(stream);
+}
+
+static int begin_again(void **state)
+{
+    static struct flyt_driver counting;
+    counting = fake_soft_driver;
+    counting.cuStreamSynchronize = count_wait;
+    return begin_over(state, &counting, FLYT_RESUME_AWAITED);
+}
+
+/* However many pieces it is in, nobody waits for each: that would be the time for which the program stands still. */
+static void constants_are_written_again_without_waiting_for_each(void **state)
+{
+    enum { BYTES = 16 };
+    struct kept *self = *state;
+    flyt_session_resume_begin_res begun;
+    flyt_session_resume_end_res ended;
+    flyt_library_symbol_res place;
+    unsigned char expected[BYTES], seen[BYTES];
+    uint32_t xid = SEND(self->client, FLYT_SESSION_RESUME_BEGIN, session_resume_begin, .thread = 1);
+    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_session_resume_begin_res, &begun);
+    assert_int_equal(begun.result, CUDA_SUCCESS);
+    load(self, 1, first_text, 0);
+    xid = SEND(self->client, FLYT_LIBRARY_SYMBOL, library_symbol, .library_id = library(1), .name = "factors",
+               .is_kept = 1);
+    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_library_symbol_res, &place);
+    assert_int_equal(place.is_kept, 1);
+    const unsigned before = wait_count;
+    for (unsigned i = 0; i < BYTES; i++) {
+        char byte = (char)(expected[i] = (unsigned char)(3 + 11 * i));
+        SEND(self->client, FLYT_CONSTANT_WRITE, constant_write, .stream_id = legacy, .library_id = library(1),
+             .name = "factors", .offset_bytes = i, .data = {.data_len = 1, .data_val = &byte});
+    }
+    xid = SEND(self->client, FLYT_SESSION_RESUME_END, session_resume_end, .sequence = SEQUENCE);
+    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_session_resume_end_res, &ended);
+    assert_int_equal(ended.result, CUDA_SUCCESS);
+    assert_int_equal(wait_count, before);
+    stop(self);
+    assert_ok(cuMemcpyDtoH(seen, place_of(self, 1, "factors"), sizeof seen));
+    assert_memory_equal(seen, expected, sizeof seen);
+}
+
 /* Each has its own; memory of one may have addresses of the other's. */
 static void variables_of_two_devices(void **state)
 {
@@ -617,6 +673,8 @@ int main(void)
         TEST(addresses_that_a_variable_has),
         TEST(addresses_that_the_program_has_asked_for),
         TEST(addresses_that_the_program_has_used),
+        {"constants_are_written_again_without_waiting_for_each", constants_are_written_again_without_waiting_for_each,
+         begin_again, finish, NULL},
         {"variables_of_two_devices", variables_of_two_devices, begin_with_two, finish, NULL},
         TEST(times_of_events),
         TEST(libraries_are_told),

@@ -735,6 +735,31 @@ static void a_session_goes_on_behind_its_last_call(void **state)
     flyt_progress_page_unmap(page);
 }
 
+/* What constants were written is in no stream's books: its end is waited for all the same. */
+static void a_session_goes_on_behind_what_its_constants_are_written(void **state)
+{
+    enum { LAST = 3, WAIT_US = 100000 };
+    struct fixture *self = *state;
+    const struct flyt_progress_page *page = begin_again(self);
+    flyt_session_resume_end_res res;
+    char byte = 1;
+    flyt_fake_release(1);
+    barrier(self);
+    flyt_fake_hold(0);
+    CUstream cu_stream = self->session.devices[0].legacy->cu_stream;
+    assert_int_equal(self->session.driver->cuMemcpyHtoDAsync(1 << 20, &byte, sizeof byte, cu_stream), CUDA_SUCCESS);
+    self->session.resume.written_devices = 1;
+    uint32_t end = SEND(self, FLYT_SESSION_RESUME_END, session_resume_end, .sequence = LAST);
+    await_number(&page->received, end);
+    usleep(WAIT_US); /* it is not answered, however long this takes */
+    assert_int_equal(atomic_load(&page->received), end);
+    flyt_fake_release(0);
+    await_reply(self, end, (xdrproc_t)xdr_flyt_session_resume_end_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    assert_int_equal(atomic_load(&page->received), LAST);
+    flyt_progress_page_unmap(page);
+}
+
 /* Nobody could say which number it has. */
 static void a_call_before_a_session_has_gone_on_ends_it(void **state)
 {
@@ -782,6 +807,8 @@ int main(void)
         TEST(a_number_that_is_used_again_waits_for_the_old_stream),
         TEST(errors_are_on_the_page_before_what_follows),
         cmocka_unit_test_setup_teardown(a_session_goes_on_behind_its_last_call, set_up_resumed, tear_down),
+        cmocka_unit_test_setup_teardown(a_session_goes_on_behind_what_its_constants_are_written, set_up_resumed,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_call_before_a_session_has_gone_on_ends_it, set_up_resumed, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
