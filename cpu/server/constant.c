@@ -26,6 +26,13 @@ const struct flyt_constant_place *flyt_constant_find(const struct flyt_session *
     return find(session, address);
 }
 
+void flyt_constant_note_used(struct flyt_session *session, uint64_t address)
+{
+    const struct flyt_constant_place *place = flyt_window_device(address) < 0 ? find(session, address) : NULL;
+    if (place && place->is_kept) /* as if it had asked; the address alone may be the end of another one, too */
+        place->library->is_asked[place->symbol] = true;
+}
+
 void flyt_constant_note_written(struct flyt_session *session, uint64_t address)
 {
     if (flyt_window_device(address) >= 0)
@@ -33,6 +40,7 @@ void flyt_constant_note_written(struct flyt_session *session, uint64_t address)
     const struct flyt_constant_place *place = find(session, address);
     if (place && place->is_constant)
         flyt_replaceable_note(session, FLYT_REASON_CONTENTS);
+    flyt_constant_note_used(session, address);
 }
 
 void flyt_constant_forget(struct flyt_session *session, const struct flyt_library *library)
@@ -69,12 +77,6 @@ static struct flyt_constant_place *add(struct flyt_constants *self)
     return self->places && self->count < FLYT_CONSTANT_PLACES_MAX ? &self->places[self->count++] : NULL;
 }
 
-static bool is_constant(const struct flyt_library *library, const char *name)
-{
-    int64_t place = flyt_image_symbols_find(&library->symbols, name);
-    return place >= 0 && library->symbols.items[place].is_constant;
-}
-
 /* ---- calls ---- */
 
 /* Notes the variable, and what stands against replacing this server. Whether the client is to keep what it writes. */
@@ -104,11 +106,13 @@ CUresult flyt_serve_library_symbol(struct flyt_call *call, const flyt_library_sy
     CUresult result = flyt_library_find_variable(call, library, args->name, args->device, &address, &bytes);
     if (result != CUDA_SUCCESS)
         return result;
+    int64_t symbol = flyt_image_symbols_find(&library->symbols, args->name);
     const struct flyt_constant_place found = {.library = library,
                                               .address = address,
                                               .bytes = bytes,
                                               .device = args->device,
-                                              .is_constant = is_constant(library, args->name)};
+                                              .symbol = symbol,
+                                              .is_constant = symbol >= 0 && library->symbols.items[symbol].is_constant};
     res->address = address;
     res->bytes = bytes;
     res->is_kept = note_place(call->session, &found, args->is_kept);
@@ -170,8 +174,8 @@ CUresult flyt_serve_constant_write(struct flyt_call *call, const flyt_constant_w
 CUresult flyt_serve_constant_read(struct flyt_call *call, const flyt_constant_read_args *args,
                                   struct flyt_stream *stream, struct flyt_library *library, flyt_constant_read_res *res)
 {
-    flyt_copy_out_args copy = {.thread = args->thread, .stream_id = args->stream_id};
-    flyt_copy_out_res copied = {0}; /* the reply that comes later is of the same shape, and nothing is in this one */
-    CUresult result = find_part(call, library, args->name, args->device, args->offset_bytes, args->bytes, &copy.src);
-    return result == CUDA_SUCCESS ? flyt_serve_copy_out(call, &copy, stream, &copied) : result;
+    flyt_box src;
+    CUresult result = find_part(call, library, args->name, args->device, args->offset_bytes, args->bytes, &src);
+    /* The reply that comes later is of the same shape as that of copy_out. */
+    return result == CUDA_SUCCESS ? flyt_copy_out(call, stream, &src) : result;
 }

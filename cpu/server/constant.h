@@ -22,6 +22,7 @@ struct flyt_constant_place {
     const struct flyt_library *library;
     uint64_t address, bytes;
     unsigned device;
+    int64_t symbol;   /* its place in the library's table; negative: that does not know it */
     bool is_constant; /* else it is a variable, which stands against replacing by itself */
     bool is_kept;     /* the client was asked to keep what it writes there */
 };
@@ -34,7 +35,9 @@ struct flyt_constants {
 
 /* The variable or constant that was asked for by its name alone and has this address in it. NULL: none. */
 const struct flyt_constant_place *flyt_constant_find(const struct flyt_session *session, uint64_t address);
-/* Device memory is about to be written there, by any call but constant_write. */
+/* A call other than constant_write and constant_read names the address, or is about to write device memory there. Of a
+ * constant that the client keeps it does not know the address: the program has it from elsewhere. */
+void flyt_constant_note_used(struct flyt_session *session, uint64_t address);
 void flyt_constant_note_written(struct flyt_session *session, uint64_t address);
 /* The library is no more. */
 void flyt_constant_forget(struct flyt_session *session, const struct flyt_library *library);

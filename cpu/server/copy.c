@@ -282,14 +282,13 @@ static void out_reply_free(struct flyt_job *job)
 
 static const struct flyt_job_ops out_reply_ops = {out_reply_advance, out_reply_finish, out_reply_free};
 
-CUresult flyt_serve_copy_out(struct flyt_call *call, const flyt_copy_out_args *args, struct flyt_stream *stream,
-                             flyt_copy_out_res *res)
+CUresult flyt_copy_out(struct flyt_call *call, struct flyt_stream *stream, const flyt_box *src)
 {
     struct flyt_session *session = call->session;
     struct flyt_device *device;
     flyt_box box;
     uint64_t bytes;
-    CUresult result = check(call, &args->src, &box, &bytes, &device);
+    CUresult result = check(call, src, &box, &bytes, &device);
     if (result != CUDA_SUCCESS)
         return result;
     if (bytes > FLYT_INLINE_BYTES_MAX)
@@ -318,6 +317,13 @@ CUresult flyt_serve_copy_out(struct flyt_call *call, const flyt_copy_out_args *a
     flyt_session_count(&session->out_bytes, bytes);
     flyt_job_start(&self->job, &out_reply_ops, call, NULL);
     return FLYT_CALL_DEFERRED;
+}
+
+CUresult flyt_serve_copy_out(struct flyt_call *call, const flyt_copy_out_args *args, struct flyt_stream *stream,
+                             flyt_copy_out_res *res)
+{
+    flyt_constant_note_used(call->session, args->src.address);
+    return flyt_copy_out(call, stream, &args->src);
 }
 
 /* ---- device to host, as a transfer ---- */
@@ -441,6 +447,7 @@ CUresult flyt_serve_copy_out_transfer(struct flyt_call *call, const flyt_copy_ou
     struct flyt_device *device;
     flyt_box box;
     uint64_t bytes;
+    flyt_constant_note_used(call->session, args->src.address);
     CUresult result = check(call, &args->src, &box, &bytes, &device);
     if (result == CUDA_SUCCESS && (!bytes || bytes != args->bytes))
         result = CUDA_ERROR_INVALID_VALUE;

@@ -47,4 +47,11 @@ CUresult flyt_copy_packed(struct flyt_stream *stream, struct flyt_device *device
 CUresult flyt_copy_in(struct flyt_call *call, struct flyt_stream *stream, const flyt_box *dst, void *data,
                       uint64_t data_bytes);
 
+/*
+ * Reads the box, in the stream's order, and answers the call with it, packed, as copy_out does. FLYT_CALL_DEFERRED: the
+ * answer comes later; CUDA_SUCCESS: the box is empty; FLYT_CALL_PARKED: later; CUDA_ERROR_INVALID_VALUE: the box, or
+ * more than FLYT_INLINE_BYTES_MAX; CUDA_ERROR_OUT_OF_MEMORY; the driver's error.
+ */
+CUresult flyt_copy_out(struct flyt_call *call, struct flyt_stream *stream, const flyt_box *src);
+
 #endif

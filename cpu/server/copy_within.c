@@ -78,6 +78,7 @@ CUresult flyt_serve_copy_within(struct flyt_call *call, const flyt_copy_within_a
     if (result != CUDA_SUCCESS || !bytes)
         return result;
     flyt_constant_note_written(call->session, dst->address);
+    flyt_constant_note_used(call->session, src->address);
     bool is_line = is_packed(dst) && is_packed(src);
     if (!is_line && (!rows_apart(dst) || !rows_apart(src)))
         return CUDA_ERROR_INVALID_VALUE;

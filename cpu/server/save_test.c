@@ -432,6 +432,94 @@ static void addresses_that_the_program_has_used(void **state)
 
 /* ---- constants that the client writes again where it goes on ---- */
 
+/* It is offered to keep what is written to it, and does not learn where it is. Where it is, for the test. */
+static uint64_t keep_factors(struct kept *self)
+{
+    flyt_library_symbol_res place;
+    uint32_t xid = SEND(self->client, FLYT_LIBRARY_SYMBOL, library_symbol, .library_id = library(1), .name = "factors",
+                        .is_kept = 1);
+    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_library_symbol_res, &place);
+    assert_int_equal(place.result, CUDA_SUCCESS);
+    assert_int_equal(place.is_kept, 1);
+    return place.address;
+}
+
+static void write_factors(struct kept *self, unsigned offset_bytes, char byte)
+{
+    SEND(self->client, FLYT_CONSTANT_WRITE, constant_write, .stream_id = legacy, .library_id = library(1),
+         .name = "factors", .offset_bytes = offset_bytes, .data = {.data_len = 1, .data_val = &byte});
+}
+
+static void read_by_name(struct kept *self)
+{
+    flyt_constant_read_res res = {0};
+    uint32_t xid = SEND(self->client, FLYT_CONSTANT_READ, constant_read, .stream_id = legacy, .library_id = library(1),
+                        .name = "factors", .offset_bytes = 1, .bytes = 1);
+    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_constant_read_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    assert_int_equal(res.data.data_len, 1);
+    assert_int_equal(*res.data.data_val, 9);
+    xdr_free((xdrproc_t)xdr_flyt_constant_read_res, &res);
+}
+
+static void read_by_address(struct kept *self, uint64_t address, uint64_t other)
+{
+    flyt_copy_out_res res = {0};
+    uint32_t xid = SEND(self->client, FLYT_COPY_OUT, copy_out, .stream_id = legacy, .src = range(address, 4));
+    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_copy_out_res, &res);
+    assert_int_equal(res.result, CUDA_SUCCESS);
+    xdr_free((xdrproc_t)xdr_flyt_copy_out_res, &res);
+}
+
+static void write_by_address(struct kept *self, uint64_t address, uint64_t other)
+{
+    char data[4] = {1};
+    SEND(self->client, FLYT_COPY_IN, copy_in, .stream_id = legacy, .dst = range(address, sizeof data),
+         .data = {.data_len = sizeof data, .data_val = data});
+}
+
+static void fill_by_address(struct kept *self, uint64_t address, uint64_t other)
+{
+    SEND(self->client, FLYT_MEMORY_SET, memory_set, .stream_id = legacy, .dst = range(address, 4), .element_bytes = 1);
+}
+
+static void copy_from(struct kept *self, uint64_t address, uint64_t other)
+{
+    SEND(self->client, FLYT_COPY_WITHIN, copy_within, .stream_id = legacy, .dst = range(other, 4),
+         .src = range(address, 4));
+}
+
+static void copy_to(struct kept *self, uint64_t address, uint64_t other)
+{
+    copy_from(self, other, address);
+}
+
+/* What the client copies by its name tells nothing; who names its address has it from elsewhere. */
+static void addresses_of_constants_that_the_client_keeps(void **state)
+{
+    static void (*const uses[])(struct kept *, uint64_t, uint64_t) = {read_by_address, write_by_address,
+                                                                      fill_by_address, copy_from, copy_to};
+    struct kept *self = *state;
+    struct flyt_session *session = &self->client->session;
+    load(self, 1, first_text, 0);
+    const struct flyt_library *object = (const void *)flyt_object_find(&session->objects, library(1));
+    bool *is_known = &object->is_asked[flyt_image_symbols_find(&object->symbols, "factors")];
+    const uint64_t factors = keep_factors(self), other = alloc(self->client, 64, CUDA_SUCCESS);
+    write_factors(self, 1, 9);
+    read_by_name(self);
+    assert_int_equal(synchronize(self->client, legacy), CUDA_SUCCESS);
+    assert_false(*is_known);
+    for (unsigned i = 0; i < sizeof uses / sizeof uses[0]; i++) {
+        *is_known = false; /* nothing is under way */
+        uses[i](self, factors + 4, other);
+        assert_int_equal(synchronize(self->client, legacy), CUDA_SUCCESS);
+        assert_true(*is_known);
+    }
+    assert_int_equal(session->save.used_count, 0);
+    stop(self);
+    expect_addresses(self, "1.factors ");
+}
+
 static _Atomic unsigned wait_count; /* for a stream, in the driver */
 
 static CUresult count_wait(CUstream stream)
@@ -455,21 +543,16 @@ static void constants_are_written_again_without_waiting_for_each(void **state)
     struct kept *self = *state;
     flyt_session_resume_begin_res begun;
     flyt_session_resume_end_res ended;
-    flyt_library_symbol_res place;
     unsigned char expected[BYTES], seen[BYTES];
     uint32_t xid = SEND(self->client, FLYT_SESSION_RESUME_BEGIN, session_resume_begin, .thread = 1);
     await_reply(self->client, xid, (xdrproc_t)xdr_flyt_session_resume_begin_res, &begun);
     assert_int_equal(begun.result, CUDA_SUCCESS);
     load(self, 1, first_text, 0);
-    xid = SEND(self->client, FLYT_LIBRARY_SYMBOL, library_symbol, .library_id = library(1), .name = "factors",
-               .is_kept = 1);
-    await_reply(self->client, xid, (xdrproc_t)xdr_flyt_library_symbol_res, &place);
-    assert_int_equal(place.is_kept, 1);
+    keep_factors(self);
     const unsigned before = wait_count;
     for (unsigned i = 0; i < BYTES; i++) {
-        char byte = (char)(expected[i] = (unsigned char)(3 + 11 * i));
-        SEND(self->client, FLYT_CONSTANT_WRITE, constant_write, .stream_id = legacy, .library_id = library(1),
-             .name = "factors", .offset_bytes = i, .data = {.data_len = 1, .data_val = &byte});
+        expected[i] = (unsigned char)(3 + 11 * i);
+        write_factors(self, i, (char)expected[i]);
     }
     xid = SEND(self->client, FLYT_SESSION_RESUME_END, session_resume_end, .sequence = SEQUENCE);
     await_reply(self->client, xid, (xdrproc_t)xdr_flyt_session_resume_end_res, &ended);
@@ -673,6 +756,7 @@ int main(void)
         TEST(addresses_that_a_variable_has),
         TEST(addresses_that_the_program_has_asked_for),
         TEST(addresses_that_the_program_has_used),
+        TEST(addresses_of_constants_that_the_client_keeps),
         {"constants_are_written_again_without_waiting_for_each", constants_are_written_again_without_waiting_for_each,
          begin_again, finish, NULL},
         {"variables_of_two_devices", variables_of_two_devices, begin_with_two, finish, NULL},
