@@ -31,10 +31,8 @@ static int find_gpu(const struct flyt_session *session, const struct flyt_server
     return 0;
 }
 
-static int take_slot(struct flyt_session *session, const struct flyt_server_link_session *granted, unsigned i,
-                     struct flyt_error *err)
+static int open_slot(struct flyt_session *session, const struct flyt_server_link_slot *slot, struct flyt_error *err)
 {
-    const struct flyt_server_link_slot *slot = &granted->slots[i];
     struct flyt_device *device = &session->devices[slot->device_index];
     CUdevice warm_device = session->devices[0].cu_device;
     unsigned gpu;
@@ -48,6 +46,17 @@ static int take_slot(struct flyt_session *session, const struct flyt_server_link
     /* The warm context is of use where the first device is on the GPU that the server was started for. */
     if (slot->device_index == 0 && device->cu_device != warm_device)
         device->cu_primary = NULL;
+    return 0;
+}
+
+static int take_slot(struct flyt_session *session, const struct flyt_server_link_session *granted, unsigned i,
+                     struct flyt_error *err)
+{
+    const struct flyt_server_link_slot *slot = &granted->slots[i];
+    struct flyt_device *device = &session->devices[slot->device_index];
+    int status = open_slot(session, slot, err);
+    if (status)
+        return status;
     device->slot = i;
     device->ledger = granted->ledger_count ? session->manager->ledgers[i] : NULL;
     device->group_size = slot->sm_count ? flyt_server_link_group_size(granted, i) : 0;
@@ -135,18 +144,10 @@ static int prepare_slot(struct flyt_session *session, const struct flyt_server_l
 {
     const struct flyt_server_link_slot *slot = &granted->slots[i];
     struct flyt_device *device = &session->devices[slot->device_index];
-    CUdevice warm_device = session->devices[0].cu_device;
     const struct flyt_partition_context *partition;
-    unsigned gpu;
-    int status = find_gpu(session, slot, &gpu);
-    if (status)
-        return flyt_error_set(err, status, "device %u of the allocation: the node's driver has no such GPU",
-                              slot->device_index);
-    status = flyt_device_open(device, gpu, err);
+    int status = open_slot(session, slot, err);
     if (status)
         return status;
-    if (slot->device_index == 0 && device->cu_device != warm_device)
-        device->cu_primary = NULL;
     CUresult result = flyt_device_warm(device);
     if (result == CUDA_SUCCESS)
         result =
