@@ -1,34 +1,16 @@
 /* What state modules have, as nvcc makes them, by their PTX, their machine code, or a fat binary of one or both; and
  * images that are none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "cpu/server/fake_sample.h"
 #include "cpu/server/image_state.h"
-
-static char *read_sample(unsigned part, const char *kind, uint64_t *ret_bytes)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%u.%s", SAMPLES, part, kind);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    char *data = calloc(1, 1 << 20);
-    assert_non_null(data);
-    *ret_bytes = fread(data, 1, (1 << 20) - 1, file);
-    assert_true(*ret_bytes > 0);
-    fclose(file);
-    return data;
-}
 
 static unsigned of_sample(unsigned part, const char *kind, bool runs_code)
 {
     uint64_t bytes;
-    char *image = read_sample(part, kind, &bytes);
+    char *image = fake_sample_read(SAMPLES, part, kind, &bytes);
     unsigned state = flyt_image_state(image, bytes, 9, 0, runs_code);
     free(image);
     return state;
@@ -92,7 +74,7 @@ static void declarations_of_ptx(void **state)
 static void damaged_images(void **state)
 {
     uint64_t bytes;
-    char *image = read_sample(2, "cubin", &bytes);
+    char *image = fake_sample_read(SAMPLES, 2, "cubin", &bytes);
     for (uint64_t cut = 0; cut < bytes; cut++) {
         char *copy = malloc(cut + 1);
         assert_non_null(copy);
@@ -109,7 +91,7 @@ static void damaged_images(void **state)
     }
     free(copy);
     free(image);
-    image = read_sample(0, "fatbin", &bytes);
+    image = fake_sample_read(SAMPLES, 0, "fatbin", &bytes);
     for (uint64_t cut = 0; cut < bytes; cut += 7) {
         copy = malloc(cut + 1);
         assert_non_null(copy);

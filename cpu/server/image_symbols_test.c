@@ -1,30 +1,12 @@
 /* The names of modules' variables and constants, as nvcc makes them (the samples of image_state_test.cu) and as PTX may
  * have them; and images that are none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "cpu/server/fake_sample.h"
 #include "cpu/server/image_symbols.h"
-
-static char *read_sample(unsigned part, const char *kind, uint64_t *ret_bytes)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%u.%s", SAMPLES, part, kind);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    char *data = calloc(1, 1 << 20);
-    assert_non_null(data);
-    *ret_bytes = fread(data, 1, (1 << 20) - 1, file);
-    assert_true(*ret_bytes > 0);
-    fclose(file);
-    return data;
-}
 
 /* "name" of a variable, "name:c" of a constant; a space behind each. */
 static void describe(const struct flyt_image_symbols *symbols, char *text, size_t room)
@@ -55,7 +37,7 @@ static void expect_sample(unsigned part, const char *want)
     static const char *const kinds[] = {"ptx", "cubin", "fatbin"};
     for (unsigned i = 0; i < 3; i++) {
         uint64_t bytes;
-        char *image = read_sample(part, kinds[i], &bytes);
+        char *image = fake_sample_read(SAMPLES, part, kinds[i], &bytes);
         expect_image(image, bytes, true, 0, want);
         if (i != 1)
             expect_image(image, bytes, false, 0, want);
@@ -121,7 +103,7 @@ static void names_of_any_length(void **state)
 static void damaged_images(void **state)
 {
     uint64_t bytes;
-    char *image = read_sample(2, "cubin", &bytes);
+    char *image = fake_sample_read(SAMPLES, 2, "cubin", &bytes);
     unsigned whole_count = 0;
     for (uint64_t cut = 0; cut < bytes; cut++) {
         struct flyt_image_symbols symbols = {0};
