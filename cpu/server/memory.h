@@ -40,6 +40,7 @@ struct flyt_extent {
     struct flyt_allocator *arena; /* that divides it: small or large; NULL: not known yet (memory_resume.c) */
     uint64_t extent_id;           /* as the node manager knows it; 0: it does not */
     struct flyt_moment *cleared;  /* reached when it is (scrub.h); NULL: it is */
+    bool is_allowed;              /* of a session that goes on: its device may access it already */
 };
 
 struct flyt_memory {
@@ -101,14 +102,14 @@ CUresult flyt_memory_allow(struct flyt_device *device, uint64_t address, uint64_
 /*
  * Maps physical memory, imported into this process, at the address where it was, which is in the device's window and,
  * like bytes, in whole granules. Its contents stay, and it is charged and known to the node manager already, under
- * extent_id. is_mapped: it is there already. Nobody may access it before flyt_memory_allow_adopted. CUDA_SUCCESS: the handle is the device's;
- * CUDA_ERROR_INVALID_VALUE: another extent is there; CUDA_ERROR_OUT_OF_MEMORY: more than FLYT_EXTENTS_MAX, or no host
- * memory; or the driver's error.
+ * extent_id. is_mapped: it is there already, and its device may access it. Nobody may access another one before
+ * flyt_memory_allow_adopted. CUDA_SUCCESS: the handle is the device's; CUDA_ERROR_INVALID_VALUE: another extent is
+ * there; CUDA_ERROR_OUT_OF_MEMORY: more than FLYT_EXTENTS_MAX, or no host memory; or the driver's error.
  */
 CUresult flyt_memory_adopt(struct flyt_device *device, uint64_t extent_id, uint64_t address, uint64_t bytes,
                            CUmemGenericAllocationHandle handle, bool is_mapped);
-/* All of the device's extents have been adopted: lets it access them, those that lie side by side in one step, because
- * there may be thousands. The driver's error. */
+/* All of the device's extents have been adopted: lets it access those that it may not yet, which lie side by side in
+ * one step, because there may be thousands. The driver's error. */
 CUresult flyt_memory_allow_adopted(struct flyt_device *device);
 /*
  * The range is an allocation of the session's, as large as it was asked for or as that was rounded: that tells whether

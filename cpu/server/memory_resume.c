@@ -51,7 +51,8 @@ CUresult flyt_memory_adopt(struct flyt_device *device, uint64_t extent_id, uint6
         free(extent);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *extent = (struct flyt_extent){.address = address, .bytes = bytes, .handle = handle, .extent_id = extent_id};
+    *extent = (struct flyt_extent){
+        .address = address, .bytes = bytes, .handle = handle, .extent_id = extent_id, .is_allowed = is_mapped};
     int status = flyt_allocator_take_at(&memory->addresses, address, bytes);
     CUresult result = CUDA_SUCCESS;
     if (status == 0 && !is_mapped)
@@ -75,9 +76,12 @@ CUresult flyt_memory_allow_adopted(struct flyt_device *device)
     for (unsigned i = 0, end; i < memory->given_count && result == CUDA_SUCCESS; i = end) {
         const uint64_t address = memory->given[i]->address;
         uint64_t bytes = memory->given[i]->bytes;
-        for (end = i + 1; end < memory->given_count && memory->given[end]->address == address + bytes; end++)
+        for (end = i + 1; end < memory->given_count && memory->given[end]->address == address + bytes &&
+                          memory->given[end]->is_allowed == memory->given[i]->is_allowed;
+             end++)
             bytes += memory->given[end]->bytes;
-        result = flyt_memory_allow(device, address, bytes);
+        if (!memory->given[i]->is_allowed)
+            result = flyt_memory_allow(device, address, bytes);
     }
     return result;
 }
