@@ -89,6 +89,19 @@ static struct flyt_block *insert(struct flyt_allocator *allocator, uint64_t addr
     return block;
 }
 
+static void enter_used(struct flyt_allocator *allocator, struct flyt_block *block)
+{
+    block->state = USED;
+    allocator->used_count++;
+    allocator->used_bytes += block->bytes;
+}
+
+static void leave_used(struct flyt_allocator *allocator, const struct flyt_block *block)
+{
+    allocator->used_count--;
+    allocator->used_bytes -= block->bytes;
+}
+
 static void forget(struct flyt_allocator *allocator, struct flyt_block *block)
 {
     tdelete(block, &allocator->tree, compare);
@@ -219,7 +232,7 @@ int flyt_allocator_take(struct flyt_allocator *allocator, uint64_t bytes, uint64
         }
         enter_class(allocator, rest);
     }
-    block->state = USED;
+    enter_used(allocator, block);
     *ret_address = block->address;
     return 0;
 }
@@ -253,7 +266,7 @@ int flyt_allocator_take_at(struct flyt_allocator *allocator, uint64_t address, u
         enter_class(allocator, block);
     if (rest)
         enter_class(allocator, rest);
-    used->state = USED;
+    enter_used(allocator, used);
     return 0;
 }
 
@@ -293,6 +306,7 @@ int flyt_allocator_retire(struct flyt_allocator *allocator, uint64_t address, ui
     struct flyt_block *block = find(allocator, address);
     if (!block || block->state != USED || block->address != address)
         return -ENOENT;
+    leave_used(allocator, block);
     block->state = RETIRED;
     *ret_bytes = block->bytes;
     return 0;
@@ -302,5 +316,7 @@ void flyt_allocator_free(struct flyt_allocator *allocator, uint64_t address)
 {
     struct flyt_block *block = find(allocator, address);
     assert(block && block->state != FREE && block->address == address);
+    if (block->state == USED)
+        leave_used(allocator, block);
     make_free(allocator, block);
 }

@@ -20,8 +20,9 @@ struct flyt_allocator {
     uint64_t quantum_bytes; /* a power of two */
     uint64_t total_bytes;   /* of all ranges added */
     uint64_t free_bytes;
-    void *tree;      /* of all blocks, by address (tsearch(3)) */
-    uint64_t levels; /* bit: some class of the level has free blocks */
+    uint64_t used_count, used_bytes; /* blocks that are used and were not retired, and what is in them */
+    void *tree;                      /* of all blocks, by address (tsearch(3)) */
+    uint64_t levels;                 /* bit: some class of the level has free blocks */
     uint8_t parts[FLYT_ALLOCATOR_LEVELS];
     struct flyt_block *classes[FLYT_ALLOCATOR_LEVELS][FLYT_ALLOCATOR_PARTS];
 };

@@ -83,6 +83,8 @@ static void tells_what_is_used_by_address(void **state)
     flyt_allocator_each(&allocator, see, &seen);
     assert_int_equal(seen.count, 3);
     assert_int_equal(seen.bytes, 9 * QUANTUM);
+    assert_int_equal(allocator.used_count, seen.count);
+    assert_int_equal(allocator.used_bytes, seen.bytes);
     for (unsigned i = 0; i < 3; i++) {
         assert_true(i == 0 || seen.addresses[i] > seen.addresses[i - 1]);
         assert_true(seen.addresses[i] == blocks[0] || seen.addresses[i] == blocks[2] || seen.addresses[i] == blocks[3]);
@@ -163,7 +165,7 @@ static void keeps_its_books(void **state)
         uint64_t address, bytes;
     } blocks[BLOCKS] = {0};
     struct flyt_allocator allocator;
-    uint64_t used_bytes = 0;
+    uint64_t used_bytes = 0, used_count = 0;
     const uint64_t total = 4096 * QUANTUM;
     flyt_allocator_init(&allocator, QUANTUM);
     assert_int_equal(flyt_allocator_add(&allocator, BASE, total), 0);
@@ -171,8 +173,15 @@ static void keeps_its_books(void **state)
     for (int step = 0; step < STEPS; step++) {
         unsigned i = (unsigned)random() % BLOCKS;
         if (blocks[i].bytes) {
+            if (i % 3 == 0) {
+                uint64_t bytes;
+                assert_int_equal(flyt_allocator_retire(&allocator, blocks[i].address, &bytes), 0);
+                assert_int_equal(allocator.used_count, used_count - 1);
+                assert_int_equal(allocator.used_bytes, used_bytes - blocks[i].bytes);
+            }
             flyt_allocator_free(&allocator, blocks[i].address);
             used_bytes -= blocks[i].bytes;
+            used_count--;
             blocks[i].bytes = 0;
         } else {
             uint64_t bytes = 1 + (uint64_t)random() % (64 * QUANTUM), address;
@@ -189,8 +198,11 @@ static void keeps_its_books(void **state)
             blocks[i].address = address;
             blocks[i].bytes = bytes;
             used_bytes += bytes;
+            used_count++;
         }
         assert_int_equal(allocator.free_bytes + used_bytes, total);
+        assert_int_equal(allocator.used_bytes, used_bytes);
+        assert_int_equal(allocator.used_count, used_count);
     }
     for (unsigned i = 0; i < BLOCKS; i++)
         if (blocks[i].bytes)

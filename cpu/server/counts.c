@@ -14,13 +14,6 @@ static int count_stream(void *user, uint64_t number, void *object)
     return 0;
 }
 
-static void count_allocation(void *user, uint64_t address, uint64_t bytes)
-{
-    flyt_checkpoint_counts *counts = user;
-    counts->allocations++;
-    counts->allocation_bytes += bytes;
-}
-
 void flyt_counts_take(struct flyt_session *session, flyt_checkpoint_counts *ret_counts)
 {
     struct flyt_objects *objects = &session->objects;
@@ -29,8 +22,9 @@ void flyt_counts_take(struct flyt_session *session, flyt_checkpoint_counts *ret_
                                      .refused = objects->refused_count};
     flyt_idtable_each(&objects->streams, count_stream, &counts.streams);
     for (unsigned i = 0; i < session->device_count; i++) {
-        flyt_allocator_each(&session->devices[i].memory.small, count_allocation, &counts);
-        flyt_allocator_each(&session->devices[i].memory.large, count_allocation, &counts);
+        const struct flyt_memory *memory = &session->devices[i].memory;
+        counts.allocations += memory->small.used_count + memory->large.used_count;
+        counts.allocation_bytes += memory->small.used_bytes + memory->large.used_bytes;
     }
     *ret_counts = counts;
 }
