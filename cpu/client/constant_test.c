@@ -259,6 +259,23 @@ static void test_reading_changes_nothing(void **state)
     assert_memory_equal(server.table[1], expected, TABLE_BYTES);
 }
 
+/* A copy to memory that is not pinned waits, whatever it is called. */
+static void test_reading_to_pageable_memory_changes_nothing(void **state)
+{
+    unsigned char data[8];
+    put(100, 8, 1);
+    complete_all();
+    struct flyt_copy copy = flyt_copy_plain(FLYT_PLACE_HOST, (uint64_t)(uintptr_t)data, FLYT_PLACE_DEVICE,
+                                            place_of("table") + 100, sizeof data);
+    assert_int_equal(flyt_copy(&copy, NULL, true), CUDA_SUCCESS);
+    assert_memory_equal(data, expected + 100, sizeof data);
+    assert_int_equal(server.reads, 1);
+    complete_all();
+    go_on();
+    assert_int_equal(server.asked_without, 0);
+    assert_memory_equal(server.table[1], expected, TABLE_BYTES);
+}
+
 /* The call that comes again writes it: a launch before it must not see it. Checked at the call itself. */
 static uint64_t behind;
 
@@ -542,6 +559,7 @@ int main(void)
         TEST(test_what_was_written_is_written_again),
         TEST(test_constants_that_nobody_wrote_are_the_images),
         TEST(test_reading_changes_nothing),
+        TEST(test_reading_to_pageable_memory_changes_nothing),
         TEST(test_a_write_under_way_is_written_where_it_is_executed),
         TEST(test_a_copy_that_does_not_wait_loses_it),
         TEST(test_a_read_that_does_not_wait_loses_it),

@@ -312,7 +312,8 @@ static CUresult copy_by_name(struct flyt_stream *stream, const struct flyt_copy 
                              const struct flyt_copy_facts *facts, bool is_async)
 {
     bool is_in = copy->src.place == FLYT_PLACE_HOST, is_out = copy->dst.place == FLYT_PLACE_HOST;
-    if (is_async || !facts->is_plain || is_in == is_out)
+    bool waits = !is_async || (is_out && !facts->is_pinned); /* as any copy to pageable memory */
+    if (!waits || !facts->is_plain || is_in == is_out)
         return CUDA_ERROR_NOT_READY;
     if (is_out)
         return flyt_constant_read(stream, copy->src.address, (void *)(uintptr_t)copy->dst.address, bytes); /* NOLINT */

@@ -87,8 +87,8 @@ static bool note_place(struct flyt_session *session, const struct flyt_constant_
     bool is_known = found->is_constant || found->library->image_state & FLYT_IMAGE_VARIABLES;
     if (!place && is_known)
         place = add(self);
-    if (!place) { /* nothing else would say what it means that somebody has the address */
-        flyt_replaceable_note(session, FLYT_REASON_ADDRESS);
+    if (!place) { /* the client copies by its address, and nothing else would say what that means */
+        flyt_replaceable_note(session, found->is_constant ? FLYT_REASON_CONTENTS : FLYT_REASON_ADDRESS);
         return false;
     }
     *place = *found;

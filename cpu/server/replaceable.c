@@ -17,8 +17,9 @@ static const char *const sentences[FLYT_REASONS] = {
     [FLYT_REASON_CONSTANTS] = "a library has constants whose addresses its kernels may have kept",
     [FLYT_REASON_HEAP] = "a library allocates memory in kernels, or the size of the heap for that was set",
     [FLYT_REASON_UNKNOWN] = "a library's image cannot be judged",
-    [FLYT_REASON_CONTENTS] = "a library's constant was copied in a way that cannot be repeated elsewhere",
-    [FLYT_REASON_ADDRESS] = "the program has the address of a library's variable or constant",
+    [FLYT_REASON_CONTENTS] =
+        "a constant was copied to or from by its address (asynchronously, or within device memory)",
+    [FLYT_REASON_ADDRESS] = "the program has the address of a library's variable or constant, or copies by one",
 };
 
 void flyt_replaceable_init(struct flyt_replaceable *replaceable)

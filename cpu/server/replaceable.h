@@ -25,7 +25,8 @@ enum flyt_replaceable_reason {
     FLYT_REASON_CONSTANTS,
     FLYT_REASON_HEAP, /* or the program has set its size */
     FLYT_REASON_UNKNOWN,
-    FLYT_REASON_CONTENTS, /* a constant was copied to or from by its address (constant.h) */
+    FLYT_REASON_CONTENTS, /* a constant was copied to or from by its address (constant.h); for ever, also when the
+                             library has gone */
     FLYT_REASON_ADDRESS,  /* the program has an address of a library's variable or constant, or has used one */
     FLYT_REASONS
 };

@@ -9,11 +9,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "cpu/server/constant.h"
 #include "cpu/server/fake_node.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/id.h"
@@ -535,7 +537,7 @@ static void constants_that_the_client_keeps_go_on(void **state)
 
     write_constant(wire, "table", 60, written, 8); /* over its end: nothing is written */
     check_table(wire, self->ranges[0].address, words);
-    await_heard(self->node.second, "constant was copied");
+    await_heard(self->node.second, "copied to or from by its address");
     fake_node_finish(&self->node, self->node.second);
 }
 
@@ -578,9 +580,10 @@ static void constants_that_it_does_not_keep_are_told(void **state)
     static const struct {
         void (*write)(struct fake_wire *wire, uint64_t address, uint64_t other);
         const char *words;
-    } cases[] = {{write_by_copy, "constant was copied"}, {write_by_copy_within, "constant was copied"},
-                 {write_by_fill, "constant was copied"}, {write_when_asked, "constant was copied"},
-                 {lose_it, "constant was copied"},       {ask_for_its_address, "has the address"}};
+    } cases[] = {
+        {write_by_copy, "copied to or from by its address"}, {write_by_copy_within, "copied to or from by its address"},
+        {write_by_fill, "copied to or from by its address"}, {write_when_asked, "copied to or from by its address"},
+        {lose_it, "copied to or from by its address"},       {ask_for_its_address, "has the address"}};
     struct fixture *self = *state;
     struct fake_wire *wire = &self->node.wire;
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -626,8 +629,34 @@ static void what_is_not_kept_is_no_constant_or_too_much(void **state)
     flyt_library_symbol_res large = place_for_copies(wire, 1, "large", true);
     assert_int_equal(large.bytes, FLYT_CONSTANT_BYTES_MAX);
     assert_int_equal(large.is_kept, 0); /* with the table it is too much */
-    await_heard(self->node.first, "constant was copied");
+    await_heard(self->node.first, "copied to or from by its address");
     assert_int_equal(place_for_copies(wire, 1, "table", true).is_kept, 1);
+    fake_node_finish(&self->node, self->node.first);
+}
+
+/* Nobody has the address of the one beyond them: the reason is that copies go by it. */
+static void more_constants_than_are_noted(void **state)
+{
+    enum { LINE_BYTES = 64 };
+    static char text[(FLYT_CONSTANT_PLACES_MAX + 3) * LINE_BYTES] = PTX;
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->node.wire;
+    char name[16];
+    size_t used = strlen(text);
+    for (unsigned i = 0; i <= FLYT_CONSTANT_PLACES_MAX; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, ".const .align 4 .u32 c%u = 1;\n", i);
+    snprintf(text + used, sizeof text - used, ".visible .entry a()\n{\nret;\n}\n");
+    begin(self, 64 * MIB);
+    await_heard(self->node.first, NULL);
+    store_and_load(wire, 1, text);
+    for (unsigned i = 0; i < FLYT_CONSTANT_PLACES_MAX; i++) {
+        snprintf(name, sizeof name, "c%u", i);
+        assert_int_equal(place_for_copies(wire, 1, name, true).is_kept, 1);
+    }
+    assert_true(has_heard(self->node.first, NULL));
+    snprintf(name, sizeof name, "c%u", FLYT_CONSTANT_PLACES_MAX);
+    assert_int_equal(place_for_copies(wire, 1, name, true).is_kept, 0);
+    await_heard(self->node.first, "copied to or from by its address");
     fake_node_finish(&self->node, self->node.first);
 }
 
@@ -799,6 +828,7 @@ int main(void)
         TEST(constants_that_the_client_keeps_go_on),
         TEST(constants_that_it_does_not_keep_are_told),
         TEST(what_is_not_kept_is_no_constant_or_too_much),
+        TEST(more_constants_than_are_noted),
         TEST(memory_is_given_before_the_end),
         TEST(what_was_announced_ahead_has_to_hold),
         TEST(memory_that_cannot_be_is_refused),

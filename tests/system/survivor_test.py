@@ -153,7 +153,7 @@ def what_only_its_server_has_is_named():
 def constants_that_cannot_be_written_again_are_named():
     """One that a copy has written whose data nobody keeps, or of which the program has the address: `sessions` says so,
     also where the program was moved to, and the death of its server ends it with an error."""
-    for words, answer, reason in (("later", "written", "a library's constant was copied in a way"),
+    for words, answer, reason in (("later", "written", "a constant was copied to or from by its address"),
                                   ("address", "told", "the program has the address of a library's variable")):
         with System(vms=1, gpus=1, sms=48, memory="1G") as system:
             add_vm(system, 0, "--name", "alice", memory="512M")
