@@ -348,6 +348,27 @@ int flyt_node_loading_return(struct flyt_node_loading *loading, struct flyt_node
     return 0;
 }
 
+/* The session may have been about to be the server's own, which its entries are then. Their charge stays what it is:
+ * extents that are to be told again are not anybody else's meanwhile. */
+static int take_back_entries(const struct flyt_node_loading *loading)
+{
+    const struct flyt_node_allocation *allocation = loading->session->allocation;
+    const uint64_t target_id = loading->target->server_id;
+    int status = 0;
+
+    for (unsigned i = 0; i < allocation->now.slots.slots_len && !status; i++) {
+        struct flyt_ledger *ledger = allocation->slots[i].ledger;
+        if (ledger)
+            status = flyt_ledger_move(ledger, target_id, loading->session->server_id,
+                                      flyt_ledger_charged(ledger, target_id));
+        if (status == -EEXIST)
+            flyt_node_owed_reclaim(loading->node, ledger, target_id);
+        if (status == -EEXIST || status == -ENOENT) /* it is the session's, or there is none */
+            status = 0;
+    }
+    return status;
+}
+
 /* What is held of the slot is charged, whatever was charged before the restart. */
 static int charge_held(const struct flyt_node_loading *loading, unsigned slot)
 {
@@ -378,11 +399,9 @@ void flyt_node_loading_welcome(struct flyt_node_loading *loading)
     static struct flyt_server_link_message message; /* the loop's thread only */
     const struct flyt_node_allocation *allocation = loading->session->allocation;
 
-    /* The session may have been about to be the server's own. */
-    for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
-        if (allocation->slots[i].ledger)
-            flyt_node_owed_reclaim(loading->node, allocation->slots[i].ledger, loading->target->server_id);
-    int status = join_ledgers(loading);
+    int status = take_back_entries(loading);
+    if (!status)
+        status = join_ledgers(loading);
     for (unsigned i = 0; i < allocation->now.slots.slots_len && !status; i++)
         status = charge_held(loading, i);
     if (status) {

@@ -286,15 +286,23 @@ static bool are_all_waiting(struct test_node *test, void *source)
     return flyt_node_resume_find(&test->node, ((const struct test_source *)source)->session_id) != NULL;
 }
 
-/* The process that is to have the session. */
-static pid_t server_of(struct test_node *test, const struct test_source *source)
+/* NULL: it is none that arrives. */
+static const struct flyt_node_loading *loading_of(struct test_node *test, const struct test_source *source)
 {
     const struct flyt_node_arrival *arrival = test_received(test)->arrivals;
 
     while (arrival && arrival->loading.its.session_id != source->session_id)
         arrival = arrival->next;
-    assert_true(arrival && arrival->loading.target);
-    return arrival->loading.target->pid;
+    return arrival ? &arrival->loading : NULL;
+}
+
+/* The process that is to have the session. */
+static pid_t server_of(struct test_node *test, const struct test_source *source)
+{
+    const struct flyt_node_loading *loading = loading_of(test, source);
+
+    assert_true(loading && loading->target);
+    return loading->target->pid;
 }
 
 static void test_a_restart_before_switch(void **state)
@@ -437,6 +445,43 @@ static void test_a_restart_with_a_client(void **state)
     for (unsigned i = 0; i < 3; i++)
         test_source_leave(&sources[i]);
     test_node_leave(test, &test_one, programs, 3);
+}
+
+/* It tells its memory once more, which nobody else may be granted before. */
+static bool is_welcome(struct test_node *test, void *source)
+{
+    const struct flyt_node_loading *loading = loading_of(test, source);
+
+    if (!loading || loading->stage != FLYT_NODE_LOADING_LOADING)
+        return false;
+    assert_int_equal(test_node_used_bytes(test, &test_one), 20 * MIB);
+    return true;
+}
+
+/* The node manager ends when the ledger's entry has become the server's, which has not been given the client. */
+static void test_a_restart_while_a_client_is_given(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+    struct test_source sources[2];
+
+    test_sources_bring(test, sources, 2);
+    test_receive_must_switch(test, 2);
+    test_source_go_on(test, &sources[0], &programs[0]);
+    test_program_say(test, &programs[0], "go_on", "0");
+    const struct flyt_node_loading *loading = loading_of(test, &sources[1]);
+    struct flyt_ledger *ledger = flyt_node_allocation_find(&test->node, test_one.id)->slots[0].ledger;
+    assert_int_equal(flyt_ledger_move(ledger, loading->session->server_id, loading->target->server_id, 10 * MIB), 0);
+    restart(test);
+    test_node_until(test, is_welcome, &sources[1], "both have come back");
+    test_node_until(test, are_all_waiting, &sources[1], "it waits for its client again");
+    assert_int_equal(test_node_used_bytes(test, &test_one), 20 * MIB);
+    test_source_go_on(test, &sources[1], &programs[1]);
+    test_program_say(test, &programs[1], "go_on", "0");
+    test_receive_until(test, FLYT_MIGRATION_DONE);
+    for (unsigned i = 0; i < 2; i++)
+        test_source_leave(&sources[i]);
+    test_node_leave(test, &test_one, programs, 2);
 }
 
 static bool has_noted(struct test_node *test, void *count)
@@ -628,6 +673,7 @@ int main(void)
         TEST_NODE(test_a_restart_before_clients),
         TEST_NODE(test_a_restart_while_all_wait),
         TEST_NODE(test_a_restart_with_a_client),
+        TEST_NODE(test_a_restart_while_a_client_is_given),
         TEST_NODE(test_a_restart_when_one_has_ended),
         TEST_NODE(test_a_restart_does_not_wait_for_one_that_has_ended),
         TEST_NODE(test_a_restart_loses_some),
