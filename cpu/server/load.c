@@ -11,6 +11,7 @@
 #include "cpu/server/arrived.h"
 #include "cpu/server/image_name.h"
 #include "cpu/server/load_memory.h"
+#include "cpu/server/load_variables.h"
 #include "cpu/server/receiving.h"
 #include "cpu/server/session.h"
 #include "cpu/server/state.h"
@@ -31,7 +32,7 @@ struct load {
     struct flyt_error *err;
     struct flyt_checkpoint_reader *reader;
     unsigned char *piece; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
-    unsigned char *check; /* likewise; NULL: there was no variable yet */
+    unsigned char *check; /* likewise; NULL: there was no large variable yet */
     struct flyt_state_event *events;
     size_t event_count, event_room;
     /* The variable whose pieces come. */
@@ -39,7 +40,8 @@ struct load {
     CUdeviceptr address;
     uint64_t sequence;
     struct flyt_load_memory memory;
-    struct flyt_receiving *receiving; /* NULL: it does not come from another node */
+    struct flyt_load_variables *variables; /* NULL: there was no small one yet */
+    struct flyt_receiving *receiving;      /* NULL: it does not come from another node */
     uint64_t extent_count, page_count;
     uint64_t offset_ns; /* of the clock on the wall */
     struct module *modules;
@@ -251,17 +253,41 @@ static CUresult write_variable(const struct load *self, CUdeviceptr address, uin
     return result == CUDA_SUCCESS ? waited : result;
 }
 
-static int take_global(struct load *self, const struct flyt_checkpoint_record *record)
+static int settle_variables(struct load *self)
+{
+    return self->variables ? flyt_load_variables_settle(self->variables, self->err) : 0;
+}
+
+static int take_small(struct load *self, const flyt_checkpoint_global *global, uint64_t bytes)
+{
+    const CUdeviceptr address = self->address + global->offset_bytes;
+    unsigned char *place;
+    if (!self->variables)
+        self->variables = calloc(1, sizeof *self->variables);
+    if (!self->variables)
+        return no_memory(self);
+    self->variables->session = self->session;
+    int status = flyt_load_variables_room(self->variables, address, bytes, &place, self->err);
+    if (!status)
+        status = flyt_checkpoint_place(self->reader, place, self->err);
+    if (!status)
+        status = enter(self, global);
+    return status ? status
+                  : flyt_load_variables_write(self->variables, flyt_state_ordinal(global->module_id), address, bytes,
+                                              global->symbol, self->err);
+}
+
+/* A piece that is waited for. */
+static int take_large(struct load *self, const struct flyt_checkpoint_record *record)
 {
     const flyt_checkpoint_global *global = &record->body->global;
-    int status = enter(self, global);
-    if (!status && !global->offset_bytes)
-        status = find_variable(self, global);
-    if (status || !record->place_bytes)
-        return status;
+    int status = settle_variables(self);
     if (!self->check)
         self->check = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
-    status = self->check ? flyt_checkpoint_place(self->reader, self->piece, self->err) : no_memory(self);
+    if (!status)
+        status = enter(self, global);
+    if (!status)
+        status = self->check ? flyt_checkpoint_place(self->reader, self->piece, self->err) : no_memory(self);
     if (status)
         return status;
     CUresult result = write_variable(self, self->address + global->offset_bytes, record->place_bytes);
@@ -273,6 +299,19 @@ static int take_global(struct load *self, const struct flyt_checkpoint_record *r
                ? 0
                : flyt_error_set(self->err, -EIO, "what arrived differs: the variable %s is not what was written",
                                 global->symbol);
+}
+
+static int take_global(struct load *self, const struct flyt_checkpoint_record *record)
+{
+    const flyt_checkpoint_global *global = &record->body->global;
+    int status = enter(self, global);
+    if (!status && !global->offset_bytes)
+        status = find_variable(self, global);
+    if (status || !record->place_bytes)
+        return status;
+    if (record->place_bytes <= FLYT_LOAD_VARIABLES_BYTES_MAX)
+        return take_small(self, global, record->place_bytes);
+    return take_large(self, record);
 }
 
 /* ---- memory that is here already ---- */
@@ -313,7 +352,9 @@ static int take_object(struct load *self, const flyt_checkpoint_object *object)
 /* What one that comes from another node has told so far is in its place, and compared, before the next round is. */
 static int settle_round(struct load *self)
 {
-    int status = self->receiving ? flyt_load_memory_settle(&self->memory, self->err) : 0;
+    int status = settle_variables(self);
+    if (!status)
+        status = self->receiving ? flyt_load_memory_settle(&self->memory, self->err) : 0;
     return self->receiving && !status ? flyt_receiving_settle(self->receiving, self->err) : status;
 }
 
@@ -330,6 +371,7 @@ static int take_pages(struct load *self, const struct flyt_checkpoint_record *re
 
 static int take_record(struct load *self, const struct flyt_checkpoint_record *record)
 {
+    int status;
     switch (record->type) {
     case FLYT_CHECKPOINT_HEAD:
         return take_head(self, &record->body->head);
@@ -358,11 +400,13 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
     case FLYT_CHECKPOINT_MODULE_IMAGE:
         return take_module_image(self, record);
     case FLYT_CHECKPOINT_OBJECT_GONE:
-        return take_object_gone(self, record->body->object_gone.number);
+        status = settle_variables(self); /* of a library that may be unloaded */
+        return status ? status : take_object_gone(self, record->body->object_gone.number);
     case FLYT_CHECKPOINT_END:
         return settle_round(self);
     case FLYT_CHECKPOINT_OBJECT:
-        return take_object(self, &record->body->object);
+        status = settle_variables(self);
+        return status ? status : take_object(self, &record->body->object);
     case FLYT_CHECKPOINT_GLOBAL:
         return take_global(self, record);
     case FLYT_CHECKPOINT_SEQUENCE:
@@ -457,6 +501,9 @@ static void end_load(struct load *self, bool keeps_extents)
     flyt_checkpoint_parts_fini(&self->parts);
     free(self->piece);
     free(self->check);
+    if (self->variables)
+        flyt_load_variables_end(self->variables);
+    free(self->variables);
 }
 
 int flyt_load_state(struct flyt_session *session, struct flyt_given *given, int fd, uint64_t *ret_sequence,

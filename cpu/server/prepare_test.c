@@ -648,6 +648,72 @@ static void what_hashes_is_made_before_memory_is_told(void **state)
     fake_server_forget(self->node.first);
 }
 
+enum { SMALL = 600, ARRAYS = 20, ARRAY_BYTES = 32768 };
+
+/* A library with many small variables and some arrays. */
+static char *many_text(void)
+{
+    enum { ROOM = 128 * KIB };
+    char *text = malloc(ROOM);
+    assert_non_null(text);
+    int used = snprintf(text, ROOM, "%s", PTX);
+    for (unsigned i = 0; i < SMALL; i++)
+        used += snprintf(text + used, (size_t)(ROOM - used), ".visible .global .align 4 .u32 small%u = 9;\n", i);
+    for (unsigned i = 0; i < ARRAYS; i++)
+        used += snprintf(text + used, (size_t)(ROOM - used), ".visible .global .align 4 .b8 array%u[%d];\n", i,
+                         ARRAY_BYTES);
+    used += snprintf(text + used, (size_t)(ROOM - used), ".visible .entry nothing()\n{\nret;\n}\n");
+    assert_in_range(used, 1, ROOM - 1);
+    return text;
+}
+
+static int many_image(void)
+{
+    static unsigned char array[ARRAY_BYTES];
+    int fd;
+    struct flyt_checkpoint_writer *writer = begin_image(&fd);
+    char name[32];
+    for (unsigned i = 0; i < SMALL; i++) {
+        const uint32_t value = 0x1000 + i;
+        snprintf(name, sizeof name, "small%u", i);
+        put_variable(writer, &(struct variable){1, name, 0, sizeof value, &value});
+    }
+    for (unsigned i = 0; i < ARRAYS; i++) {
+        memset(array, (int)i + 1, sizeof array);
+        snprintf(name, sizeof name, "array%u", i);
+        put_variable(writer, &(struct variable){1, name, 0, sizeof array, array});
+    }
+    end_image(writer);
+    return fd;
+}
+
+/* They wait for each other, as many as there is room for: each is compared, and the one that differs is named. */
+static void many_variables(void **state)
+{
+    static const unsigned wrong[] = {0, 1, 256, 257, 600, 615, 616, 617, 620}; /* which one; 0: none */
+    struct fixture *self = *state;
+    char *text = many_text();
+    begin(self);
+    fake_program_store(&self->node.wire, text);
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char fault[64], words[64];
+        const unsigned n = wrong[i] - 1;
+        snprintf(fault, sizeof fault, "prepare.variable:error:%u", wrong[i]);
+        snprintf(words, sizeof words, "the variable %s%u is not what was written", n < SMALL ? "small" : "array",
+                 n < SMALL ? n : n - SMALL);
+        if (wrong[i])
+            setenv("FLYT_FAULT", fault, 1);
+        prepare(self);
+        unsetenv("FLYT_FAULT");
+        send_library(self->node.second, 1, text);
+        expect_state(self->node.second, many_image(), wrong[i] ? -EIO : 0, wrong[i] ? words : NULL);
+        fake_server_kill(self->node.second);
+    }
+    free(text);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
+}
+
 static void variables_that_come_to_be_elsewhere(void **state)
 {
     struct fixture *self = *state;
@@ -1052,6 +1118,7 @@ int main(void)
         TEST(hashes_tell_what_is_to_be_in_memory),
         TEST(hashes_of_many_pieces),
         TEST(what_hashes_is_made_before_memory_is_told),
+        TEST(many_variables),
         TEST(variables_that_come_to_be_elsewhere),
         TEST(images_that_are_damaged),
         TEST(images_that_cannot_be_made),
