@@ -11,6 +11,7 @@
 #include "cpu/server/module.h"
 #include "cpu/server/receiving.h"
 #include "cpu/server/session.h"
+#include "cpu/server/tell.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -150,7 +151,7 @@ static int tell_made(struct flyt_server_link_message *message, int link_fd, cons
     message->kind = FLYT_SERVER_LINK_MADE;
     message->made = *made;
     message->data_bytes = 0;
-    return flyt_server_link_send(link_fd, message, &fd, fd >= 0);
+    return flyt_tell(link_fd, message, fd, FLYT_TELL_MS);
 }
 
 static int make(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,

@@ -31,6 +31,9 @@ $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	$(CC) $(LDFLAGS) -Wl,--gc-sections -o $@ $^ $(RPC_LIBS) -llz4 -lzstd -ldl -lcmocka
 UNIT_TESTS += $(server_tests)
 
+# What the kernel says when a message is sent is in this test's hands.
+$(B)/cpu/server/tell_test: LDFLAGS += -Wl,--wrap=flyt_server_link_send
+
 # What copies pages and saves state is in these tests' hands.
 move_test_wraps := begin begin_image put_state mirror advance state finish go_on result sentence pages_last end
 move_test_wraps := $(addprefix flyt_copying_,$(move_test_wraps)) flyt_save_libraries flyt_save_state
