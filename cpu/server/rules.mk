@@ -21,7 +21,7 @@ $(B)/bin/flyt-server: $(server_objs) $(RPC_OBJS) $(BUILD_NAME)
 SERVER += $(B)/bin/flyt-server
 
 # These start flyt-server itself, as a node manager does.
-server_process_tests := cpu/server/execution_test.c cpu/server/node_test.c cpu/server/takeover_test.c cpu/server/prepare_test.c cpu/server/return_test.c cpu/server/moved_test.c cpu/server/written_test.c cpu/server/received_test.c
+server_process_tests := cpu/server/arrived_test.c cpu/server/execution_test.c cpu/server/node_test.c cpu/server/takeover_test.c cpu/server/prepare_test.c cpu/server/return_test.c cpu/server/moved_test.c cpu/server/written_test.c cpu/server/received_test.c
 
 # Tests: the whole server but its main, over a driver that does nothing.
 server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/page_hasher_test.c cpu/server/scan_test.c cpu/server/save_test.c cpu/server/copying_test.c cpu/server/writing_test.c cpu/server/sending_test.c,$(wildcard cpu/server/*_test.c)))
@@ -54,7 +54,7 @@ $(B)/cpu/server/image_state_test $(B)/cpu/server/image_symbols_test: | $(image_s
 
 server_process_objs := $(call objs,$(addprefix cpu/server/fake_,image.c manager.c node.c program.c wire.c) rpc/transport/test_client.c) \
 		$(GEN)/flyt_clnt.o
-$(B)/cpu/server/prepare_test: $(IMAGE_OBJS) $(call objs,cpu/server/state.c)
+$(B)/cpu/server/prepare_test $(B)/cpu/server/arrived_test: $(IMAGE_OBJS) $(call objs,cpu/server/fake_prepare.c cpu/server/state.c)
 $(B)/cpu/server/written_test: $(IMAGE_OBJS) | $(B)/bin/flytctl
 $(B)/cpu/server/received_test: $(IMAGE_OBJS) | $(B)/cpu/server/fake_clock.so
 $(B)/cpu/server/fake_clock.so: $(B)/cpu/server/fake_clock.o
