@@ -786,7 +786,7 @@ static void test_it_is_ended_while_it_is_given(void **state)
     flyt_node_resume_end(session, "an operator has ended this session");
     test_node_until_empty(test, &test_one);
     assert_int_equal(test_node_used_bytes(test, &test_one), 400 * 65536); /* the server is there */
-    assert_true(recv(ends[1], &message, sizeof message, 0) > 0); /* told so */
+    assert_true(recv(ends[1], &message, sizeof message, 0) > 0);          /* told so */
     assert_int_equal(recv(ends[1], &message, sizeof message, 0), 0);
     close(ends[1]);
     assert_int_equal(kill(pid, SIGKILL), 0);
