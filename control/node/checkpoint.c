@@ -547,6 +547,16 @@ static void forget_records(struct flyt_node_checkpoint *checkpoint)
     }
 }
 
+/* Images of programs that go on: nobody removes them any more, whatever becomes of the node manager. */
+static void keep_images(struct flyt_node_checkpoint *checkpoint)
+{
+    flyt_node_naming_keep(checkpoint->naming, true);
+    if (!flyt_node_save(checkpoint->node))
+        return;
+    flyt_node_naming_keep(checkpoint->naming, false);
+    fail(checkpoint, FLYT_STATUS_UNAVAILABLE, "the node cannot keep that its images are to stay");
+}
+
 /* From now on the sessions are in their images. */
 static void commit(struct flyt_node_checkpoint *checkpoint)
 {
@@ -556,7 +566,9 @@ static void commit(struct flyt_node_checkpoint *checkpoint)
     for (const struct flyt_node_saving *saving = checkpoint->savings; saving && is_good; saving = saving->next)
         is_good = saving->stage != STOPPED || flyt_node_suspended_add(node, saving->server, checkpoint->folder,
                                                                       saving->image, saving->stopped.sequence) != NULL;
+    flyt_node_naming_keep(checkpoint->naming, true);
     if (!is_good || flyt_node_save(node)) {
+        flyt_node_naming_keep(checkpoint->naming, false);
         forget_records(checkpoint);
         fail(checkpoint, FLYT_STATUS_UNAVAILABLE, "the node cannot keep which programs are in images");
         return;
@@ -612,7 +624,9 @@ static bool take_images(struct flyt_node_checkpoint *checkpoint)
     if (checkpoint->status != FLYT_STATUS_OK || !flyt_node_naming_is_through(checkpoint->naming))
         return false; /* on_named wakes it */
     take_names(checkpoint);
-    if (checkpoint->status == FLYT_STATUS_OK && !checkpoint->leaves_running)
+    if (checkpoint->status == FLYT_STATUS_OK && checkpoint->leaves_running)
+        keep_images(checkpoint);
+    else if (checkpoint->status == FLYT_STATUS_OK)
         commit(checkpoint);
     return true;
 }

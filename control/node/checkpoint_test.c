@@ -24,6 +24,7 @@
 #include "control/node/report.h"
 #include "control/node/test_migration.h"
 #include "control/node/test_saving.h"
+#include "control/node/unkept.h"
 #include "cpu/image/folder.h"
 #include "cpu/image/verify.h"
 #include "rpc/base/fault_point.h"
@@ -374,9 +375,70 @@ static void test_a_disk_that_does_not_name(void **state)
         for (unsigned n = 0; n < 2; n++) /* as servers do that come back */
             test_program_say(test, &programs[n], "movable 2", "0");
     }
-    assert_true(test_saving_write(test) > 0);
-    assert_int_equal(flyt_fault_set(NULL), 0); /* not before: threads hang, or are about to */
+    assert_int_equal(test_saving_write(test), 0); /* nothing builds on what is still to be removed */
+    assert_int_equal(flyt_fault_set(NULL), 0);    /* not before: threads hang, or are about to */
     test_node_leave(test, &test_one, programs, 2);
+}
+
+/* What is finished stays, over restarts too, whether programs wait in it or not. */
+static void test_finished_images_stay(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    test_saving_enter(test, programs, 2);
+    test_saving_write(test);
+    test_saving_suspend(test, programs, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        test_node_stop(test);
+        test_node_start(test);
+        assert_null(test->node.state.unkept);
+        assert_null(test->node.namings);
+        test_node_until_warm(test);
+        test_node_end_rejoining(test);
+        assert_int_equal(test_saving_images(test, NULL), 4);
+    }
+    test_saving_go_on(test, programs, 2);
+    test_node_leave(test, &test_one, programs, 2);
+}
+
+/* A record that leads to anything but an image is none. */
+static void test_damaged_records_of_images(void **state)
+{
+    static const struct {
+        const char *folder, *image;
+        bool is_good;
+    } cases[] = {
+        {"/images", "0123456789abcdef0123456789abcdef.flyt", true},
+        {"images", "0123456789abcdef0123456789abcdef.flyt", false},
+        {"/images", "../../etc/0123456789abcdef01234.flyt", false},
+        {"/images", "0123456789abcdef/123456789abcdef.flyt", false},
+        {"/images", "0123456789abcdef0123456789abcde.flyt", false},
+        {"/images", "", false},
+    };
+    struct test_node *test = *state;
+
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct flyt_node_state from = {0};
+        struct flyt_node_unkept *read = NULL;
+        cJSON *root = cJSON_CreateObject();
+        struct flyt_node_unkept *kept = flyt_node_unkept_add(&from, 6, cases[i].folder, "kept");
+        assert_non_null(kept);
+        kept->is_kept = true;
+        assert_non_null(flyt_node_unkept_add(&from, 7, cases[i].folder, cases[i].image));
+        assert_true(flyt_node_unkept_put(root, from.unkept));
+        assert_int_equal(flyt_node_unkept_get(root, &read), cases[i].is_good);
+        assert_int_equal(read != NULL, cases[i].is_good);
+        if (read) {
+            assert_null(read->next);
+            assert_int_equal(read->session_id, 7);
+            assert_string_equal(read->image, cases[i].image);
+        }
+        flyt_node_unkept_free(read);
+        flyt_node_unkept_free(from.unkept);
+        cJSON_Delete(root);
+    }
+    assert_null(test->node.state.unkept);
 }
 
 /* What has its name, and is not to stay, is none to build on until it is gone: only of programs that it is of. */
@@ -582,6 +644,8 @@ int main(void)
         TEST_NODE(test_a_disk_that_does_not_answer),
         TEST_NODE(test_a_disk_that_does_not_open),
         TEST_NODE(test_a_disk_that_does_not_name),
+        TEST_NODE(test_finished_images_stay),
+        TEST_NODE(test_damaged_records_of_images),
         TEST_NODE(test_images_that_are_not_removed),
         TEST_NODE(test_a_program_ends_while_images_are_named),
         TEST_NODE(test_a_disk_that_does_not_close),

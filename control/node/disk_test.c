@@ -1,8 +1,10 @@
 /* Tests of disks that do not answer (disk.h): threads that are left in them are counted, and come back; the loop itself
  * closes no file on them. What the disk does is seen, and held up, at the calls to it (rules.mk: --wrap). */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,13 +21,15 @@
 #include "control/node/checkpoint.h"
 #include "control/node/disk.h"
 #include "control/node/test_saving.h"
+#include "control/node/unkept.h"
 #include "rpc/base/fault_point.h"
 
 /* ---- the disk ---- */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static bool is_shut;             /* under the mutex: fstatat does not come back */
+static bool is_shut;             /* under the mutex: fstatat of a path, as restores do it, does not come back */
+static unsigned links_max;       /* under the mutex: so many names are given, and then none; 0: any number */
 static unsigned held_count;      /* under the mutex: who waits in it */
 static const char *watched;      /* the loop's: it is to close nothing in this folder; NULL: it may */
 static unsigned loop_closings;   /* the loop's: how often it has all the same */
@@ -34,6 +38,8 @@ static pthread_t loop_thread;
 
 int __real_close(int fd);
 int __wrap_close(int fd);
+int __real_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
+int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
 int __real_fstatat(int folder_fd, const char *path, struct stat *ret_about, int flags);
 int __wrap_fstatat(int folder_fd, const char *path, struct stat *ret_about, int flags);
 
@@ -56,11 +62,44 @@ int __wrap_fstatat(int folder_fd, const char *path, struct stat *ret_about, int 
     pthread_mutex_lock(&mutex);
     held_count++;
     pthread_cond_broadcast(&changed);
-    while (is_shut)
+    while (is_shut && folder_fd == AT_FDCWD)
         pthread_cond_wait(&changed, &mutex);
     held_count--;
+    pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&mutex);
     return __real_fstatat(folder_fd, path, ret_about, flags);
+}
+
+/* Who is held up fails when that is over. */
+int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
+{
+    pthread_mutex_lock(&mutex);
+    bool is_held = links_max == 1;
+    links_max -= links_max > 1;
+    held_count += is_held;
+    pthread_cond_broadcast(&changed);
+    while (is_held && links_max)
+        pthread_cond_wait(&changed, &mutex);
+    held_count -= is_held;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&mutex);
+    errno = EIO;
+    return is_held ? -1 : __real_linkat(from_fd, from, to_fd, to, flags);
+}
+
+static void hold_links_after(unsigned count)
+{
+    pthread_mutex_lock(&mutex);
+    links_max = count + 1;
+    pthread_mutex_unlock(&mutex);
+}
+
+static void let_links(void)
+{
+    pthread_mutex_lock(&mutex);
+    links_max = 0;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&mutex);
 }
 
 static void shut(bool is_to_be)
@@ -185,6 +224,68 @@ static void test_threads_that_are_left(void **state)
     test_node_leave(test, &test_one, programs, 2);
 }
 
+/* ---- names that are not to stay ---- */
+
+static bool are_recorded(struct test_node *test, void *unused)
+{
+    return test->node.state.unkept != NULL;
+}
+
+static bool are_removed(struct test_node *test, void *count)
+{
+    return !test->node.state.unkept && !test->node.namings &&
+           test_saving_images(test, NULL) == *(const unsigned *)count;
+}
+
+static void restart(struct test_node *test, struct test_program *programs)
+{
+    test_node_stop(test);
+    test_node_start(test);
+    for (unsigned i = 0; i < 2; i++)
+        test_node_until_back(test, &programs[i]);
+    test_node_end_rejoining(test);
+    for (unsigned i = 0; i < 2; i++) /* as servers do that come back */
+        test_program_say(test, &programs[i], "movable 2", "0");
+}
+
+/* The node manager ends when the first, or all, of a checkpoint's images have their names, and nobody has said that
+ * they stay: the next one removes them, and no others. */
+static void test_a_restart_while_images_are_named(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+    unsigned finished_count = 2;
+    char path[PATH_MAX];
+
+    test_saving_enter(test, programs, 2);
+    test_saving_write(test);
+    assert_null(test->node.state.unkept);
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned named_count = 1 + i / 2;
+        hold_links_after(named_count);
+        test_saving_must(test_saving_checkpoint(test, 0, i % 2));
+        test_node_until(test, are_recorded, NULL, "they get names");
+        /* The loop stands still: it hears of none. */
+        if (named_count == 1)
+            await_held(1);
+        while (test_saving_images(test, NULL) != finished_count + named_count)
+            sched_yield();
+        restart(test, programs);
+        test_node_until(test, are_removed, &finished_count, "they are removed, and no others");
+        let_links();
+        await_held(0);
+        test_saving_has_memory(test, programs, 2);
+        assert_true(test_saving_write(test) > 0); /* it builds on what was finished */
+        assert_true(test_saving_parents(test, path) > 0);
+        finished_count += 2;
+        assert_null(test->node.state.unkept);
+        restart(test, programs);
+        assert_null(test->node.state.unkept);
+        assert_int_equal(test_saving_images(test, NULL), finished_count);
+    }
+    test_node_leave(test, &test_one, programs, 2);
+}
+
 /* ---- closing ---- */
 
 static bool has_opened(struct test_node *test, void *unused)
@@ -284,6 +385,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_threads_that_are_left),
+        TEST_NODE(test_a_restart_while_images_are_named),
         TEST_NODE(test_the_loop_closes_no_file),
         TEST_NODE(test_a_disk_that_closes_nothing),
     };

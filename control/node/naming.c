@@ -8,14 +8,18 @@
 #include <unistd.h>
 
 #include "control/base/worker.h"
+#include "control/node/disk.h"
 #include "control/node/node.h"
+#include "control/node/suspended.h"
+#include "control/node/unkept.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
 /* One image more than what the saving has. */
 struct item {
     struct flyt_node_named named;
-    bool has_file; /* it is not named yet */
+    struct flyt_node_unkept *record; /* the loop's; NULL: there is none */
+    bool has_file;                   /* it is not named yet */
     bool is_kept;
 };
 
@@ -54,7 +58,7 @@ static void remove_unkept(struct job *job)
             continue;
         flyt_fault_point("node.checkpoint.unlink");
         snprintf(path, sizeof path, "%s/%s", job->folder, item->named.image);
-        if (unlink(path))
+        if (unlink(path) && errno != ENOENT) /* of an earlier node manager it may have had no name yet */
             flyt_warn("%s is not removed, and is of no use: %m", path);
         *item->named.image = 0;
     }
@@ -70,6 +74,16 @@ static int name_one(struct item *item)
         return flyt_checkpoint_file_adopt(&named->file, named->image, &named->err);
     flyt_checkpoint_file_abandon(&named->file);
     return flyt_error_set(&named->err, -EIO, "a test lets it fail at node.checkpoint.name");
+}
+
+/* Which names they will have: such that nothing has, whatever their heads say, for what has one may be removed. */
+static void learn_all(void *user)
+{
+    struct job *job = user;
+
+    for (unsigned i = 0; i < job->count && !atomic_load(&job->is_given_up); i++)
+        if (flyt_checkpoint_file_learn_name(&job->items[i].named.file, &job->items[i].named.err))
+            return;
 }
 
 static void name_all(void *user)
@@ -124,6 +138,24 @@ static int give_to_thread(struct flyt_node_naming *naming, void (*work)(void *),
     return status;
 }
 
+/* Its images stay, or are gone: so are their records. */
+static void finish(struct flyt_node_naming *naming)
+{
+    struct flyt_node *node = naming->node;
+    bool is_changed = false;
+
+    for (unsigned i = 0; i < naming->job->count; i++) {
+        struct flyt_node_unkept *record = naming->job->items[i].record;
+        if (!record)
+            continue;
+        is_changed |= !record->is_kept; /* else it is in the state no more */
+        flyt_node_unkept_remove(&node->state, record);
+    }
+    free_naming(naming);
+    if (is_changed)
+        flyt_node_save(node); /* where it cannot be written, the next node manager finds them gone */
+}
+
 static void on_removed(void *user, int is_cancelled)
 {
     struct job *job = user;
@@ -133,7 +165,7 @@ static void on_removed(void *user, int is_cancelled)
         return;
     }
     job->naming->is_busy = false;
-    free_naming(job->naming);
+    finish(job->naming);
 }
 
 /* Nobody asks any more: what is not to stay goes, and then the naming. */
@@ -147,8 +179,11 @@ static void clear(struct flyt_node_naming *naming)
     if (!is_clear && !give_to_thread(naming, remove_all, on_removed))
         return;
     if (!is_clear)
-        flyt_warn("images in %s are not removed, and are of no use: the node has no memory", job->folder);
-    free_naming(naming);
+        flyt_warn("images in %s are not removed before the next start: the node has no memory", job->folder);
+    if (is_clear)
+        finish(naming);
+    else
+        free_naming(naming);
 }
 
 static void keep_none(struct flyt_node_naming *naming)
@@ -176,6 +211,49 @@ static void on_named(void *user, int is_cancelled)
     clear(naming);
 }
 
+/* None has a name before the state says that it is not to stay. 0 or a negative errno. */
+static int record_all(struct flyt_node_naming *naming)
+{
+    struct flyt_node_state *state = &naming->node->state;
+    struct job *job = naming->job;
+
+    for (unsigned i = 0; i < job->count; i++) {
+        struct item *item = &job->items[i];
+        item->record = flyt_node_unkept_add(state, item->named.session_id, job->folder, item->named.file.name);
+        if (!item->record)
+            return -ENOMEM;
+    }
+    return flyt_node_save(naming->node);
+}
+
+static void on_learned(void *user, int is_cancelled)
+{
+    struct job *job = user;
+    struct flyt_node_naming *naming = job->naming;
+    bool is_good = true;
+
+    if (is_cancelled) {
+        free_job(job);
+        return;
+    }
+    naming->is_busy = false;
+    if (naming->is_ended) {
+        clear(naming);
+        return;
+    }
+    for (unsigned i = 0; i < job->count; i++)
+        is_good &= !job->items[i].named.err.code;
+    int status = is_good ? record_all(naming) : 0;
+    if (is_good && !status)
+        status = give_to_thread(naming, name_all, on_named);
+    if (status)
+        flyt_error_set(&job->items[0].named.err, status, "the node cannot keep which images it begins with: %s",
+                       strerror(-status));
+    naming->is_through = !is_good || status;
+    if (naming->is_through)
+        naming->done(naming->user);
+}
+
 int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt_tally *left,
                          struct flyt_node_named *named, unsigned count, void (*done)(void *user), void *user,
                          struct flyt_node_naming **ret_naming)
@@ -197,7 +275,7 @@ int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt
     for (unsigned i = 0; i < count && !status; i++)
         job->items[i] = (struct item){.named = named[i], .has_file = true};
     job->count = status ? 0 : count;
-    if (!status && (status = give_to_thread(naming, name_all, on_named)))
+    if (!status && (status = give_to_thread(naming, learn_all, on_learned)))
         job->count = 0; /* the files stay the caller's */
     if (status) {
         free_naming(naming);
@@ -207,6 +285,13 @@ int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt
         named[i].file = (struct flyt_checkpoint_file){.folder_fd = -1, .fd = -1};
     *ret_naming = naming;
     return 0;
+}
+
+void flyt_node_naming_keep(struct flyt_node_naming *naming, bool are_kept)
+{
+    for (unsigned i = 0; i < naming->job->count; i++)
+        if (naming->job->items[i].record)
+            naming->job->items[i].record->is_kept = are_kept && naming->job->items[i].is_kept;
 }
 
 bool flyt_node_naming_is_through(const struct flyt_node_naming *naming)
@@ -260,6 +345,87 @@ bool flyt_node_naming_is_undone(const struct flyt_node *node, uint64_t session_i
     while (naming && !(naming->is_ended && find_item(naming, session_id)))
         naming = naming->next;
     return naming != NULL;
+}
+
+/* ---- those of an earlier node manager ---- */
+
+/* Whether it is somebody's all the same: it stays. */
+static bool is_suspended(const struct flyt_node *node, const struct flyt_node_unkept *record)
+{
+    const struct flyt_node_suspended *suspended = node->state.suspended;
+
+    while (suspended && strcmp(suspended->image, record->image) != 0)
+        suspended = suspended->next;
+    return suspended != NULL;
+}
+
+/* All records of the first one's folder; 0 or a negative errno. */
+static int remove_earlier(struct flyt_node *node, const char *folder, unsigned count)
+{
+    struct flyt_node_naming *naming = calloc(1, sizeof *naming);
+    struct job *job = calloc(1, sizeof *job + count * sizeof job->items[0]);
+    struct flyt_error err;
+
+    if (!naming || !job || !(job->folder = strdup(folder))) {
+        free(naming);
+        free(job);
+        return -ENOMEM;
+    }
+    *naming = (struct flyt_node_naming){
+        .next = node->namings, .node = node, .job = job, .is_through = true, .is_ended = true};
+    node->namings = naming;
+    job->naming = naming;
+    int status = flyt_node_disk_take(node, folder, &naming->left, &err);
+    if (!status)
+        status = flyt_worker_new(node->event, "flyt-naming", 1, &naming->worker);
+    for (struct flyt_node_unkept *record = node->state.unkept; record && !status; record = record->next) {
+        struct item *item = &job->items[job->count];
+        if (strcmp(record->folder, job->folder) != 0)
+            continue;
+        *item = (struct item){.named = {.session_id = record->session_id}, .record = record};
+        if (!is_suspended(node, record))
+            memcpy(item->named.image, record->image, sizeof item->named.image);
+        job->count++;
+    }
+    job->left = flyt_tally_ref(naming->left);
+    if (status)
+        free_naming(naming);
+    else
+        clear(naming);
+    return status;
+}
+
+static bool is_in_hand(const struct flyt_node *node, const char *folder)
+{
+    const struct flyt_node_naming *naming = node->namings;
+
+    while (naming && strcmp(naming->job->folder, folder) != 0)
+        naming = naming->next;
+    return naming != NULL;
+}
+
+/* NULL: there is none any more. */
+static const struct flyt_node_unkept *find_next(const struct flyt_node *node)
+{
+    const struct flyt_node_unkept *record = node->state.unkept;
+
+    while (record && is_in_hand(node, record->folder))
+        record = record->next;
+    return record;
+}
+
+void flyt_node_namings_init(struct flyt_node *node)
+{
+    const struct flyt_node_unkept *record;
+    unsigned count = 0;
+    int status = 0;
+
+    for (record = node->state.unkept; record; record = record->next)
+        count++;
+    while (!status && (record = find_next(node)))
+        status = remove_earlier(node, record->folder, count);
+    if (status)
+        flyt_warn("images that are of no use are not removed before the next start: %s", strerror(-status));
 }
 
 void flyt_node_namings_fini(struct flyt_node *node)

@@ -5,8 +5,9 @@
  *
  * The names stay only where who has named them says so at the end. What is not to stay is removed by the thread: as
  * soon as the disk lets it, which may be after the checkpoint has failed. Until then no new image may build on one of
- * that session (flyt_node_naming_is_undone). At the node manager's end that is left to itself, as at its death: an
- * image that has its name by then, and no record, is sound, and of no use to a restore.
+ * that session (flyt_node_naming_is_undone). Before the first of them has its name the state says that they are not to
+ * stay (unkept.h): at the node manager's end, as at its death, all of this is left to itself, and the next one removes
+ * what it finds of them.
  *
  * The loop's thread, which never waits for it.
  */
@@ -39,16 +40,22 @@ struct flyt_node_named {
 int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt_tally *left,
                          struct flyt_node_named *named, unsigned count, void (*done)(void *user), void *user,
                          struct flyt_node_naming **ret_naming);
+/* Of one that is through, right before a flyt_node_save: what stays by its end is no more said not to stay. False: that
+ * save has failed, and it is as before. */
+void flyt_node_naming_keep(struct flyt_node_naming *naming, bool are_kept);
 bool flyt_node_naming_is_through(const struct flyt_node_naming *naming);
 /* The session's, of one that is through; NULL: it is no part of it. */
 const struct flyt_node_named *flyt_node_naming_find(const struct flyt_node_naming *naming, uint64_t session_id);
 /* Of one that is through: this image is not to stay, whatever becomes of the others. */
 void flyt_node_naming_refuse(struct flyt_node_naming *naming, uint64_t session_id);
-/* All names stay (only of one that is through), or none. NULL is allowed. Returns NULL. */
+/* All names stay (only of one that is through, and whose flyt_node_naming_keep is saved), or none. NULL is allowed.
+ * Returns NULL. */
 struct flyt_node_naming *flyt_node_naming_end(struct flyt_node_naming *naming, bool are_kept);
 
 /* Whether an image of the session is about to be removed. */
 bool flyt_node_naming_is_undone(const struct flyt_node *node, uint64_t session_id);
+/* At the start: what an earlier node manager has named, and nobody has said that it stays, is removed. */
+void flyt_node_namings_init(struct flyt_node *node);
 /* At the node manager's end: no thread is waited for. */
 void flyt_node_namings_fini(struct flyt_node *node);
 

@@ -339,6 +339,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     if (status)
         return flyt_error_set(err, status, "%s: %s%s", node->link_path, strerror(-status),
                               status == -EADDRINUSE ? ": another node manager runs" : "");
+    flyt_node_namings_init(node); /* not before it is known that no other one runs */
     status = flyt_node_door_open(node, err);
     if (status)
         return status;

@@ -26,4 +26,4 @@ $(B)/control/node/libfake-nvml.so: $(B)/control/node/fake_nvml.o
 $(B)/control/node/gpu_test: $(B)/control/node/libfake-nvml.so
 
 # What the disk does is seen, and held up, at the calls to it: not those of the fake server, which is made for it.
-$(B)/control/node/disk_test: private LDFLAGS += -Wl,--wrap=close,--wrap=fstatat
+$(B)/control/node/disk_test: private LDFLAGS += -Wl,--wrap=close,--wrap=fstatat,--wrap=linkat

@@ -1,6 +1,7 @@
 /*
  * What a node manager keeps over restarts, in STATE_DIR/state.json: the node's key and its number, the highest epoch,
  * the boot in which this was written, group sizes, all allocations, sessions that are in images (suspended.h),
+ * images that are not to stay (unkept.h),
  * allocations whose programs have left for another node (left.h), and those that are here for programs that arrive
  * (receive_record.h). Written whole, atomically (write, fsync, rename, fsync of the folder) before anybody is told of a
  * change.
@@ -18,6 +19,7 @@
 struct flyt_node_receive_record;
 struct flyt_node_suspended;
 struct flyt_node_left;
+struct flyt_node_unkept;
 
 struct flyt_node_group_size {
     char uuid[48];
@@ -35,6 +37,7 @@ struct flyt_node_state {
     unsigned allocation_count;
     struct flyt_node_suspended *suspended;      /* the last one first */
     struct flyt_node_left *left;                /* likewise (left.h) */
+    struct flyt_node_unkept *unkept;            /* likewise (unkept.h) */
     struct flyt_node_receive_record *receiving; /* likewise (receive_record.h) */
     char *ahead;                                /* what was written ahead; NULL: nothing */
     bool is_sync_due; /* of a file that was put in its place the bytes are on the disk, and its name may not be */

@@ -146,11 +146,11 @@ int flyt_checkpoint_file_share(const struct flyt_checkpoint_file *file)
     return fd < 0 ? -errno : fd;
 }
 
-/* The name that its head gives it. */
-static int read_name(struct flyt_checkpoint_file *file, struct flyt_error *err)
+int flyt_checkpoint_file_learn_name(struct flyt_checkpoint_file *file, struct flyt_error *err)
 {
     struct flyt_checkpoint_reader *reader = NULL;
     struct flyt_checkpoint_record record;
+    struct stat about;
 
     if (lseek(file->fd, 0, SEEK_SET))
         return fail("", file->name, "it cannot be read", err);
@@ -164,12 +164,14 @@ static int read_name(struct flyt_checkpoint_file *file, struct flyt_error *err)
         status = flyt_error_set(err, -EBADMSG, "image %s: it has no head", file->name);
     }
     flyt_checkpoint_reader_free(reader);
+    if (!status && !fstatat(file->folder_fd, file->name, &about, AT_SYMLINK_NOFOLLOW))
+        status = flyt_error_set(err, -EEXIST, "image %s: it is there already", file->name);
     return status;
 }
 
 int flyt_checkpoint_file_adopt(struct flyt_checkpoint_file *file, char *ret_name, struct flyt_error *err)
 {
-    int status = read_name(file, err);
+    int status = flyt_checkpoint_file_learn_name(file, err);
 
     if (!status)
         status = settle(file, err);

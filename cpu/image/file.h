@@ -43,6 +43,9 @@ int flyt_checkpoint_file_open(const char *folder, struct flyt_checkpoint_file *r
 /* A description of the file for that process, at the first byte, open for writing: what the disk says to that one
  * about what could not be written is told to file->fd, too (flusher.h). A descriptor, or a negative errno. */
 int flyt_checkpoint_file_share(const struct flyt_checkpoint_file *file);
+/* Its name, as its head gives it, is read into file->name: it is the one that adopt will give it. 0, or as adopt:
+ * -EEXIST where something in the folder has that name. It stays open in any case. Blocks as long as the disk takes. */
+int flyt_checkpoint_file_learn_name(struct flyt_checkpoint_file *file, struct flyt_error *err);
 /*
  * That process has written it whole: it gets the name of the id in its head, which is all that is read of it, and
  * ret_name, if not NULL (FLYT_CHECKPOINT_NAME_BYTES). Ends the file in any case; on failure nothing of it is left:
