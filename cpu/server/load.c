@@ -31,7 +31,7 @@ struct load {
     struct flyt_given *given;
     struct flyt_error *err;
     struct flyt_checkpoint_reader *reader;
-    unsigned char *piece; /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
+    unsigned char *piece; /* the session's (prepare.h) */
     unsigned char *check; /* likewise; NULL: there was no large variable yet */
     struct flyt_state_event *events;
     size_t event_count, event_room;
@@ -475,7 +475,9 @@ static int load_all(struct load *self, int fd, bool is_file)
 {
     int status = 0;
     self->offset_ns = flyt_state_wall_offset(self->session->clock_ns);
-    self->piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
+    if (!self->session->prepare.piece)
+        self->session->prepare.piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
+    self->piece = self->session->prepare.piece;
     if (!self->piece)
         return no_memory(self);
     if (is_file)
@@ -499,7 +501,6 @@ static void end_load(struct load *self, bool keeps_extents)
     free(self->events);
     free(self->modules);
     flyt_checkpoint_parts_fini(&self->parts);
-    free(self->piece);
     free(self->check);
     if (self->variables)
         flyt_load_variables_end(self->variables);

@@ -47,6 +47,15 @@ static int answer(struct flyt_given *given, struct flyt_server_link_message *mes
 
 /* ---- PREPARE ---- */
 
+/* Ahead: touched for the first time, its pages take a millisecond. Where there is no memory for it now, there may be
+ * when the state comes (load.c). */
+static void make_piece(struct flyt_prepare *self)
+{
+    self->piece = malloc(FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
+    if (self->piece)
+        memset(self->piece, 1, FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX);
+}
+
 static int begin(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
                  int link_fd)
 {
@@ -60,6 +69,7 @@ static int begin(struct flyt_session *session, struct flyt_given *given, struct 
         flyt_grant_prepare(session, &message->session, &err);
     if (!err.code) {
         self->is_begun = given->is_prepared = true;
+        make_piece(self);
         self->granted = message->session;
     }
     return answer(given, message, link_fd, 0, 0, &err);
@@ -530,6 +540,7 @@ void flyt_prepare_fini(struct flyt_session *session)
     while (session->prepare.first)
         drop(session, &session->prepare.first);
     free(session->prepare.events);
+    free(session->prepare.piece);
     flyt_arrived_fini(session);
     session->prepare = (struct flyt_prepare){0};
 }

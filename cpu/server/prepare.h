@@ -43,6 +43,7 @@ struct flyt_prepare {
     unsigned library_count;
     struct flyt_state_event *events; /* by id */
     size_t event_count;
+    unsigned char *piece;         /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX, touched: what an image's contents are read to */
     struct flyt_arrived *arrived; /* what compares memory that was copied here; NULL: nothing yet */
 };
 
