@@ -74,7 +74,7 @@ def grant_and_end():
         within(10, lambda: operator.view("vms alice"), "the document is read")
         vm, grant = attach(manager, "10.0.0.7")
         expect_equal((grant["node"], grant["slots"][0]["sms"], len(grant["slots"][0]["groups"])), ("n1", 24, 3), grant)
-        expect_equal(len(node.has("held n1 %s 10.0.0.7 1 1 1 24 %d" % (grant["id"], GIB))), 1, node.seen)
+        expect_equal(len(node.wait("held n1 %s 10.0.0.7 1 1 1 24 %d" % (grant["id"], GIB))), 1, node.seen)
         entries = [entry for gpu in documents(manager) for entry in gpu["allocations"]]
         expect_equal([(e["id"], e["sm_count"], e["sessions"]) for e in entries], [(grant["id"], 24, 3)])
         again = vm.call("attach")["grants"][0]
@@ -349,8 +349,8 @@ def attach_while_it_is_blocked():
         node.tell("speak")
         answer = vm.answer("attach")
         expect_equal((answer["status"], answer["grants"][0]["id"]), ("OK", grant["id"]), answer)
-        last = node.has("held n1 %s" % grant["id"])[-1].split()
-        expect(int(last[4]) >= 3 and last[6] == "1", "the node knew it by then", node.seen)
+        within(60, lambda: (lambda last: int(last[4]) >= 3 and last[6] == "1")(
+            node.has("held n1 %s" % grant["id"])[-1].split()), "the node says that it knew it by then")
 
 
 @scenario
