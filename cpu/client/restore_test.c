@@ -751,7 +751,8 @@ static void test_variables_must_be_where_they_were(void **state)
     go_on();
     assert_true(has_line("variable counter of %llu\n", of(module)));
     server.variable_address += 256;
-    assert_string_equal(refused(-EIO).text, "variable counter, whose address the program or a copy has, is at another one there");
+    assert_string_equal(refused(-EIO).text,
+                        "variable counter, whose address the program or a copy has, is at another one there");
 }
 
 static void CUDA_CB do_nothing(void *user)

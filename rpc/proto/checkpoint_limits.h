@@ -29,7 +29,8 @@
 #define FLYT_CHECKPOINT_DATA_PAGES_MAX   64    /* of one record with contents: the payload's bound */
 #define FLYT_CHECKPOINT_RUN_PAGES_MAX    32768 /* of one record without */
 #define FLYT_CHECKPOINT_HASHES_BYTES_MAX 524288
-#define FLYT_CHECKPOINT_HASHED_PAGES_MAX 262144 /* of one record that has nothing but their hashes: the payload's bound */
+#define FLYT_CHECKPOINT_HASHED_PAGES_MAX                                                                               \
+    262144 /* of one record that has nothing but their hashes: the payload's bound */
 
 /* From node to node. */
 #define FLYT_CHECKPOINT_STREAMS_MAX            8

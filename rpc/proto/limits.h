@@ -53,7 +53,8 @@
 
 /* ---- rows that came later: no part of the base hash, a row's own hash tells who has it ---- */
 
-#define FLYT_RANGES_MAX         4096  /* allocations that one call names */
-#define FLYT_CONSTANT_BYTES_MAX 65536 /* a library's constants on one device, of which the client keeps what it writes */
+#define FLYT_RANGES_MAX 4096 /* allocations that one call names */
+#define FLYT_CONSTANT_BYTES_MAX                                                                                        \
+    65536 /* a library's constants on one device, of which the client keeps what it writes */
 
 #endif
