@@ -165,6 +165,7 @@ void flyt_attach_dispatch_data(struct svc_req *request, SVCXPRT *xprt)
         return;
     }
     answer(reader->session, &args, &res);
+    reader->is_accepted = res.status == FLYT_HANDSHAKE_OK;
     svc_sendreply(xprt, (xdrproc_t)xdr_flyt_handshake_res, (caddr_t)&res);
     xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
     svc_freeargs(xprt, (xdrproc_t)xdr_flyt_handshake_args, (caddr_t)&args);

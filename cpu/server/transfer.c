@@ -180,6 +180,16 @@ static int start_sender(struct flyt_transfers *transfers, struct flyt_connection
     return -status;
 }
 
+/* Whether what is queued will be sent. The client may have opened no data stream (yet): then the main connection
+ * carries what is there. */
+static bool see_to_sender_locked(struct flyt_transfers *transfers)
+{
+    if (!transfers->opening_count && !transfers->sender_count && !transfers->has_main_sender)
+        transfers->has_main_sender =
+            start_sender(transfers, transfers->session->connection, &transfers->main_sender_thread) == 0;
+    return transfers->opening_count || transfers->sender_count || transfers->has_main_sender;
+}
+
 bool flyt_transfers_send(struct flyt_session *session, uint64_t transfer_id, uint64_t offset_bytes,
                          struct flyt_buffer *buffer, size_t bytes)
 {
@@ -190,10 +200,7 @@ bool flyt_transfers_send(struct flyt_session *session, uint64_t transfer_id, uin
     *piece =
         (struct flyt_piece){.buffer = buffer, .transfer_id = transfer_id, .offset_bytes = offset_bytes, .bytes = bytes};
     pthread_mutex_lock(&transfers->mutex);
-    /* The client may have opened no data stream (yet): then the main connection carries what is there. */
-    if (!transfers->stream_count && !transfers->has_main_sender)
-        transfers->has_main_sender = start_sender(transfers, session->connection, &transfers->main_sender_thread) == 0;
-    bool has_sender = transfers->stream_count || transfers->has_main_sender;
+    bool has_sender = see_to_sender_locked(transfers);
     if (has_sender) {
         *(transfers->queue_first ? &transfers->queue_last->next : &transfers->queue_first) = piece;
         transfers->queue_last = piece;
@@ -214,17 +221,41 @@ void flyt_transfers_fail(struct flyt_session *session, uint64_t transfer_id, int
 
 /* ---- data streams ---- */
 
+/* The handshake has been answered, or the stream has ended before. Not earlier: the client would take a chunk for the
+ * answer, and close the stream with what it carries. */
+static void end_opening(struct flyt_data_stream *stream, bool is_answered)
+{
+    struct flyt_transfers *transfers = &stream->reader.session->transfers;
+    bool is_stuck = false;
+    pthread_mutex_lock(&transfers->mutex);
+    if (stream->is_opening) {
+        stream->is_opening = false;
+        transfers->opening_count--;
+        if (is_answered && !transfers->is_stopping)
+            stream->has_sender_thread = start_sender(transfers, stream->reader.connection, &stream->sender_thread) == 0;
+        transfers->sender_count += stream->has_sender_thread;
+        is_stuck = transfers->queue_first && !transfers->is_stopping && !see_to_sender_locked(transfers);
+    }
+    pthread_mutex_unlock(&transfers->mutex);
+    if (is_stuck)
+        mark_broken(transfers, "no thread can be started that sends what waits");
+}
+
 static void *read_stream(void *user)
 {
-    struct flyt_reader *reader = user;
+    struct flyt_data_stream *stream = user;
+    struct flyt_reader *reader = &stream->reader;
     struct flyt_transfers *transfers = &reader->session->transfers;
     struct flyt_error err = {0};
     int status;
     do {
         status = flyt_connection_receive(reader->connection, true, 0, &err);
-        if (status > 0)
-            flyt_connection_flush(reader->connection); /* the answer to the handshake */
+        if (status > 0) { /* a call: the handshake */
+            flyt_connection_flush(reader->connection);
+            end_opening(stream, reader->is_accepted);
+        }
     } while (status >= 0 || status == -EAGAIN);
+    end_opening(stream, false);
     /* A stream that ends between two chunks was closed by the client; in a chunk, data is missing for ever. */
     if (status == -ETIMEDOUT)
         atomic_store(&transfers->has_vanished, true);
@@ -260,16 +291,14 @@ int flyt_transfers_adopt(struct flyt_transfers *transfers, int fd, const void *d
     if (status == 0)
         status = flyt_connection_preload(stream->reader.connection, data, bytes);
     if (status == 0)
-        status = start_sender(transfers, stream->reader.connection, &stream->sender_thread);
-    stream->has_sender_thread = status == 0;
-    if (status == 0)
-        status = -pthread_create(&stream->reader_thread, NULL, read_stream, &stream->reader);
-    stream->has_reader_thread = status == 0;
-    /* Half of a stream is kept until the end, too: its sender thread names it. */
-    if (stream->has_sender_thread)
+        status = -pthread_create(&stream->reader_thread, NULL, read_stream, stream);
+    if (status == 0) {
+        stream->has_reader_thread = stream->is_opening = true;
         transfers->stream_count++;
-    else
+        transfers->opening_count++;
+    } else {
         stream->reader.connection = flyt_connection_free(stream->reader.connection);
+    }
 unlock:
     pthread_mutex_unlock(&transfers->mutex);
     return status;
@@ -300,10 +329,10 @@ static void end_streams(struct flyt_transfers *transfers)
         pthread_join(transfers->main_sender_thread, NULL);
     for (unsigned i = 0; i < transfers->stream_count; i++) {
         struct flyt_data_stream *stream = &transfers->streams[i];
+        if (stream->has_reader_thread) /* first: it may have begun the other one */
+            pthread_join(stream->reader_thread, NULL);
         if (stream->has_sender_thread)
             pthread_join(stream->sender_thread, NULL);
-        if (stream->has_reader_thread)
-            pthread_join(stream->reader_thread, NULL);
         flyt_connection_free(stream->reader.connection);
     }
     struct flyt_piece *piece;
@@ -338,7 +367,7 @@ void flyt_transfers_disconnect(struct flyt_session *session)
     flyt_staging_go_on(&session->staging);
     pthread_mutex_lock(&transfers->mutex); /* from here on streams may come */
     transfers->queue_last = NULL;
-    transfers->count = transfers->stream_count = 0;
+    transfers->count = transfers->stream_count = transfers->opening_count = transfers->sender_count = 0;
     transfers->has_main_sender = transfers->is_stopping = false;
     atomic_store(&transfers->is_broken, false);
     atomic_store(&transfers->has_vanished, false);

@@ -51,12 +51,14 @@ struct flyt_reader {
     struct flyt_transfer *transfer; /* of the chunk that is being read */
     struct flyt_piece *piece;
     bool may_wait;
+    bool is_accepted; /* of a data stream: its handshake was, and the answer is to go out */
 };
 
 struct flyt_data_stream {
     struct flyt_reader reader;
     pthread_t reader_thread, sender_thread;
     bool has_reader_thread, has_sender_thread;
+    bool is_opening;
 };
 
 struct flyt_transfers {
@@ -69,6 +71,8 @@ struct flyt_transfers {
     unsigned sending_count; /* pieces that were taken off the queue and are being written */
     struct flyt_data_stream streams[FLYT_DATA_STREAMS_MAX];
     unsigned stream_count;
+    unsigned opening_count; /* of those: that have neither answered their handshake nor ended */
+    unsigned sender_count;  /* of those: that have a thread which sends */
     struct flyt_reader main_reader;
     pthread_t main_sender_thread;
     bool has_main_sender;

@@ -296,9 +296,11 @@ int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *la
     if (status)
         goto fini_output;
     flyt_channel_fill_handshake(channel, FLYT_CONNECTION_DATA, &args);
+    /* From its answer on the server sends data over it: who gave up shortly before would lose what is on its way. So
+     * the answer has as long as a server may be silent. */
     struct flyt_greeting greeting = {.output = &lane->output,
                                      .input = &lane->input,
-                                     .deadline_ms = deadline_ms,
+                                     .deadline_ms = flyt_clock_ms() + FLYT_PEER_SILENT_MS,
                                      .cancel_fd = channel->lost_fd,
                                      .page_fd = -1};
     status = flyt_channel_greet(channel, &greeting, &args, &res, err);

@@ -6,6 +6,7 @@ import contextlib
 import glob
 import hashlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -231,6 +232,30 @@ def ends_in_the_middle_of_a_transfer():
         client.socket.close()
         serves(s)
         within(10, lambda: len(s.children()) == before, "the processes are those of the beginning")
+
+
+@scenario
+def streams_that_come_while_data_waits():
+    """What a data stream carries first is the answer to its handshake, also where much waits to be sent: the client would take
+    a chunk for the answer, and what is in it would be lost."""
+    size, streams = 64 << 20, 4
+    with server() as s:
+        for _ in range(8):
+            client = session(s.url)
+            result, rest = client.call("memory_alloc", u32(0) + u64(size))
+            expect_equal(result, 0, "an allocation")
+            address = struct.unpack(">Q", rest)[0]
+            client.send(PROCEDURES["copy_out_transfer"].number, u32(0) + u64(STREAM_ID | 1) + box(address, size) + u64(1, size))
+            select.select([client.socket], [], [], 60)      # it begins to come, and is not read
+            others = [Client(s.url) for _ in range(streams)]
+            for data in others:
+                data.send(HANDSHAKE, handshake(kind=1, token=client.token))
+            for data in others:
+                mark = struct.unpack(">I", data.exactly(4))[0]
+                first = struct.unpack(">2I", data.exactly(mark & 0x7FFFFFFF)[:8])
+                expect_equal(first, (data.xid, 1), "xid and direction of the first record")
+            for data in others + [client]:
+                data.socket.close()
 
 
 @scenario
