@@ -337,6 +337,16 @@ struct flyt_node_naming *flyt_node_naming_end(struct flyt_node_naming *naming, b
     return NULL;
 }
 
+/* Whether there is an image of it whose removal could not begin: the next start will see to that. */
+static bool is_to_be_removed(const struct flyt_node *node, uint64_t session_id)
+{
+    const struct flyt_node_unkept *record = node->state.unkept;
+
+    while (record && (record->session_id != session_id || record->is_kept))
+        record = record->next;
+    return record != NULL;
+}
+
 bool flyt_node_naming_is_undone(const struct flyt_node *node, uint64_t session_id)
 {
     const struct flyt_node_naming *naming = node->namings;
@@ -344,7 +354,7 @@ bool flyt_node_naming_is_undone(const struct flyt_node *node, uint64_t session_i
     /* The thread writes neither what says that one has ended, nor whose its images are. */
     while (naming && !(naming->is_ended && find_item(naming, session_id)))
         naming = naming->next;
-    return naming != NULL;
+    return naming || is_to_be_removed(node, session_id);
 }
 
 /* ---- those of an earlier node manager ---- */
@@ -422,7 +432,8 @@ void flyt_node_namings_init(struct flyt_node *node)
 
     for (record = node->state.unkept; record; record = record->next)
         count++;
-    while (!status && (record = find_next(node)))
+    /* Each folder once: where a removal cannot begin the records stay. */
+    for (unsigned i = 0; i < count && !status && (record = find_next(node)); i++)
         status = remove_earlier(node, record->folder, count);
     if (status)
         flyt_warn("images that are of no use are not removed before the next start: %s", strerror(-status));

@@ -372,13 +372,13 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_node_namings_fini(node);
     flyt_node_restores_fini(node);
     flyt_node_disks_fini(node);
-    flyt_node_images_fini(node);
     flyt_node_receives_fini(node);
     flyt_node_resume_fini(node);
     while (node->servers)
         flyt_node_server_free(node->servers);
     while (node->allocations)
         flyt_node_allocation_free(node, node->allocations, false);
+    flyt_node_images_fini(node); /* the last server of a removed allocation lets go of images, too */
     sd_event_source_disable_unref(node->owed_timer);
     flyt_node_state_fini(&node->state);
     explicit_bzero(node->state.node_key, sizeof node->state.node_key);

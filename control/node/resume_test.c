@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "control/node/fault.h"
+#include "control/node/images.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
 #include "control/node/resume.h"
@@ -527,9 +528,9 @@ static bool is_gone(struct test_node *test, void *unused)
 }
 
 /* One that has its memory takes its time to end: what it has is not free as long, and its allocation is not gone. */
-static void test_memory_that_was_given_is_not_free_before_its_end(void **state)
+static void memory_that_was_given(struct test_node *test, bool ends_first)
 {
-    struct test_node *test = *state;
+    char folder[FLYT_SERVER_LINK_FOLDER_BYTES];
     struct test_program program;
     siginfo_t info;
 
@@ -550,11 +551,28 @@ static void test_memory_that_was_given_is_not_free_before_its_end(void **state)
     close(neighbour.fd);
     test_node_until_empty(test, &test_one);
     assert_int_equal(test_node_used_bytes(test, &test_one), 8 * MIB);
+    assert_int_equal(flyt_node_images_folder(&test->node, test_one.vm_ip, folder), 0);
     test_node_remove(test, test_one.id);
     test_node_run(test, 50);
     assert_false(is_gone(test, NULL));
-    assert_int_equal(kill(pid, SIGKILL), 0);
+    if (ends_first) {
+        test_node_stop(test);
+        assert_int_equal(access(folder, F_OK), -1);
+        test_node_start(test);
+    } else {
+        assert_int_equal(kill(pid, SIGKILL), 0);
+    }
     test_node_until(test, is_gone, NULL, "the removal");
+}
+
+static void test_memory_that_was_given_is_not_free_before_its_end(void **state)
+{
+    memory_that_was_given(*state, false);
+}
+
+static void test_the_node_manager_ends_before_memory_is_free(void **state)
+{
+    memory_that_was_given(*state, true);
 }
 
 /* Neither of both is there for the next node manager, nor is what they had. */
@@ -961,6 +979,7 @@ int main(void)
         TEST_NODE(test_a_client_gives_up_while_it_is_held),
         TEST_NODE(test_it_is_ended_after_its_memory_was_given),
         TEST_NODE(test_memory_that_was_given_is_not_free_before_its_end),
+        TEST_NODE(test_the_node_manager_ends_before_memory_is_free),
         TEST_NODE(test_the_node_manager_ends_after_memory_was_given),
         TEST_NODE(test_its_token_and_its_vm_decide),
         TEST_NODE(test_it_is_reported),
