@@ -251,8 +251,8 @@ static void *read_stream(void *user)
     do {
         status = flyt_connection_receive(reader->connection, true, 0, &err);
         if (status > 0) { /* a call: the handshake */
-            flyt_connection_flush(reader->connection);
-            end_opening(stream, reader->is_accepted);
+            bool is_out = flyt_connection_flush(reader->connection) == 0;
+            end_opening(stream, is_out && reader->is_accepted);
         }
     } while (status >= 0 || status == -EAGAIN);
     end_opening(stream, false);

@@ -307,8 +307,8 @@ static void *run_first_sender(void *argument)
     if (data->state == FLYT_DATA_OPENING)
         data->state = FLYT_DATA_OPEN;
     else
-        for (unsigned i = 0; i < count; i++) /* ended meanwhile */
-            shutdown(data->lanes[i].fd, SHUT_RDWR);
+        for (unsigned i = 0; i < count; i++) /* ended meanwhile; what a dead server has sent can still be read */
+            shutdown(data->lanes[i].fd, data->state == FLYT_DATA_AWAY ? SHUT_WR : SHUT_RDWR);
     pthread_cond_broadcast(&data->changed);
     pthread_mutex_unlock(&data->mutex);
     if (!is_complete)
@@ -338,10 +338,17 @@ void flyt_data_open(struct flyt_channel *channel)
 
     if (!channel->data_stream_count)
         return;
+    /* A stop is answered when they are open: of a stream that is being opened, what the server sends over it could be
+     * lost when the session is moved. Where the program is being stopped it opens none. */
+    flyt_gate_begin(channel);
     pthread_mutex_lock(&data->mutex);
-    while (!start_locked(channel) && (data->state == FLYT_DATA_OPENING || data->state == FLYT_DATA_AWAY))
+    while (!atomic_load(&channel->gate.is_shut) && !start_locked(channel) &&
+           (data->state == FLYT_DATA_OPENING || data->state == FLYT_DATA_AWAY))
+        pthread_cond_wait(&data->changed, &data->mutex);
+    while (data->state == FLYT_DATA_OPENING)
         pthread_cond_wait(&data->changed, &data->mutex);
     pthread_mutex_unlock(&data->mutex);
+    flyt_gate_end(channel);
 }
 
 void flyt_data_init(struct flyt_data *data)

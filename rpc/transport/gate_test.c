@@ -439,6 +439,31 @@ static void test_a_transfer_under_way_is_sent_whole(void **state)
     }
 }
 
+/* What the server sends over a stream that is being opened could be lost if the session were moved now. */
+static void test_streams_that_are_being_opened(void **state)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        struct pair *pair = new_pair(2);
+        pthread_t thread;
+        void *outcome;
+        start(pair, schemes[i]);
+        atomic_store(&pair->peer.holds_streams, true);
+        assert_int_equal(pthread_create(&thread, NULL, call_copy_out, pair), 0);
+        TEST_WAIT_UNTIL(atomic_load(&pair->peer.held_streams) > 0);
+        tell_stop(pair, 5);
+        usleep(SHORT_US);
+        assert_int_equal(atomic_load(&pair->stopped_count), 0);
+        atomic_store(&pair->peer.holds_streams, false);
+        TEST_WAIT_UNTIL(atomic_load(&pair->stopped) >= 5);
+        assert_int_equal(pair->client.channel->data.state, FLYT_DATA_OPEN); /* nobody changes it now */
+        tell_go_on(pair, 5);
+        pthread_join(thread, &outcome);
+        assert_ptr_equal(outcome, pair);
+        assert_int_equal(barrier(pair), FLYT_CHANNEL_OK);
+        stop(pair);
+    }
+}
+
 /* What the server still needs comes while the program stands still: that a function was called, data that it asks for,
  * and that all has been sent. */
 static void test_what_the_server_waits_for_passes(void **state)
@@ -608,6 +633,7 @@ int main(void)
         cmocka_unit_test(test_threads_that_do_not_pause),
         cmocka_unit_test(test_a_call_that_waits_for_its_answer),
         cmocka_unit_test(test_a_transfer_under_way_is_sent_whole),
+        cmocka_unit_test(test_streams_that_are_being_opened),
         cmocka_unit_test(test_what_the_server_waits_for_passes),
         cmocka_unit_test(test_it_goes_on_before_it_has_stopped),
         cmocka_unit_test(test_two_in_a_row),
