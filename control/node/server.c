@@ -731,8 +731,10 @@ static void describe_end(struct flyt_node_server *server, char *text, size_t byt
     /* What is killed here has no work any more: MPS has stopped it first, or a fault has. */
     if (info.si_code != CLD_EXITED && !server->was_killed)
         flyt_node_fault_killed(server, info.si_status);
+    const bool has_why = server->has_use && !server->use.is_replaceable && *server->why_not;
     if (info.si_code != CLD_EXITED && !server->was_killed)
-        snprintf(text, bytes, "its server process ended by signal %d", info.si_status);
+        snprintf(text, bytes, "its server process ended by signal %d%s%s", info.si_status,
+                 has_why ? ", and it could not go on at another one: " : "", has_why ? server->why_not : "");
     else if (info.si_code == CLD_EXITED && info.si_status == CANNOT_BECOME)
         snprintf(text, bytes, "its process could not become user %u (capabilities of the unit?)", server->uid);
     else if (info.si_code == CLD_EXITED && info.si_status == CANNOT_RUN)
@@ -779,7 +781,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     struct flyt_node *node = server->node;
     bool was_starting = server->state == FLYT_NODE_SERVER_STARTING;
     struct flyt_node_gpu *gpu = server->gpu;
-    char how[128];
+    char how[sizeof server->end_reason];
 
     /* What it said last is still to be read: why it ended, for one. */
     flyt_node_server_hear_all(server);

@@ -146,6 +146,8 @@ def what_only_its_server_has_is_named():
         expect_equal(code, 46, "the code of a lost connection", said)
         expect("connection lost" in said, "what the program is told:", said)
         within(60, lambda: not system.flytctl("sessions"), "its session has ended")
+        within(60, lambda: [event for event in events(system, "session.ended") if reason in event["text"]],
+               "the event says why it could not go on")
         is_idle(system)
 
 
