@@ -144,9 +144,14 @@ def is_idle(system):
     within(60, idle, "nothing is in use")
 
 
+def has_registered(system, i):
+    """Node i's manager that runs now: the cluster manager may still have the word of the one before."""
+    return "registered with the cluster manager" in system.log(system.node_name(i)).rsplit(": listening ", 1)[-1]
+
+
 def nodes_up(system, count=None):
-    within(60, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"] * (count or system.node_count),
-           "all nodes are up")
+    within(60, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"] * (count or system.node_count) and
+           (count or all(has_registered(system, i) for i in range(system.node_count))), "all nodes are up")
 
 
 def stored(system, collection="gpus"):

@@ -9,6 +9,7 @@ import netns
 from cluster import System, metric_values
 from harness import app, expect, expect_equal, finish, helper, lines, main, scenario, within
 from mongod import Mongod
+from steady import nodes_up
 
 GROWING = os.path.join(harness.BUILD, "tests", "demo", "growing")
 MIB = 1 << 20
@@ -76,7 +77,7 @@ def every_daemon_dies():
                 before = system.supervisor.get(name)["pid"]
                 expect(strike(name)["pid"] != before, name, "is the same process")
                 expect_equal(program.poll(), None, "the program ended with", name)
-        within(30, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"], "the node's registration")
+        nodes_up(system)
         within(30, lambda: allocation_of(system, 0)["sessions"] == 1, "the session to be known again")
         expect_equal(allocation_of(system, 0)["memory_used_bytes"], held_bytes + 2 * MIB, "memory in use, as the node knows it")
         system.flytctl("resize", "alice", "--memory", "512M")
@@ -96,7 +97,7 @@ def managers_are_away():
         result = system.run_in_vm(0, helper("echo"))
         expect_equal(result.status, 0, "a program while the cluster manager is away", result)
         system.restart("cluster")
-        within(30, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"], "the node's registration")
+        nodes_up(system)
         expect_equal(allocation_of(system, 0)["memory_bytes"], 256 * MIB, "the allocation afterwards")
 
 
@@ -113,7 +114,7 @@ def store_in_mongodb():
         system.kill("cluster")
         # The one that died has the lease for some seconds: until then nobody answers for the cluster.
         within(30, lambda: system.flytctl_run("nodes").status == 0, "a manager that leads")
-        within(30, lambda: [n["state"] for n in system.flytctl("nodes")] == ["up"], "the node's registration")
+        nodes_up(system)
         expect_equal(system.run_in_vm(0, app("memory")).status, 0, "a program afterwards")
         expect_equal(allocation_of(system, 0)["id"], held["id"], "allocation afterwards")
 
