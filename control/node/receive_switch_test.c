@@ -18,6 +18,13 @@
 
 /* ---- SWITCH ---- */
 
+/* So many programs have arrived and may come. */
+static void bring_and_switch(struct test_node *test, struct test_source *sources, unsigned count)
+{
+    test_sources_bring(test, sources, count);
+    test_receive_must_switch(test, count);
+}
+
 static void test_switching(void **state)
 {
     struct test_node *test = *state;
@@ -75,8 +82,7 @@ static void test_no_client_comes(void **state)
     const unsigned folder_count = test_receive_count_folders(test);
     struct test_source sources[2];
 
-    test_sources_bring(test, sources, 2);
-    test_receive_must_switch(test, 2);
+    bring_and_switch(test, sources, 2);
     const unsigned event_count = test->event_count;
     give_up(test, &sources[0]);
     test_receive_until_failed(test, folder_count, FLYT_STATUS_TIMEOUT, "has not come back");
@@ -92,8 +98,7 @@ static void test_some_come(void **state)
     struct test_program programs[3];
     struct test_source sources[3];
 
-    test_sources_bring(test, sources, 3);
-    test_receive_must_switch(test, 3);
+    bring_and_switch(test, sources, 3);
     for (unsigned i = 0; i < 2; i++) {
         test_source_go_on(test, &sources[i], &programs[i]);
         test_program_say(test, &programs[i], "go_on", "0");
@@ -119,8 +124,7 @@ static void test_a_server_dies_with_its_client(void **state)
     struct test_source source;
 
     for (unsigned round = 0; round < 2; round++) {
-        test_sources_bring(test, &source, 1);
-        test_receive_must_switch(test, 1);
+        bring_and_switch(test, &source, 1);
         test_source_go_on(test, &source, &program);
         assert_int_equal(flyt_node_receive_cancel(test_received(test), "too late"), -EALREADY);
         const unsigned event_count = test->event_count;
@@ -147,8 +151,7 @@ static void test_a_client_cannot_be_given(void **state)
     struct test_program program;
     struct test_source source;
 
-    test_sources_bring(test, &source, 1);
-    test_receive_must_switch(test, 1);
+    bring_and_switch(test, &source, 1);
     test_node_make_fail(test, "node.load.client:error", NULL);
     program = test_source_client(&source);
     assert_int_equal(test_node_try_to_come(test, &test_one, &program), FLYT_HANDSHAKE_BUSY);
@@ -354,8 +357,7 @@ static void test_a_restart_before_clients(void **state)
 
     for (unsigned are_old = 0; are_old < 2; are_old++) {
         test_node_make_fail(test, NULL, are_old ? "fake.outlive:error" : NULL);
-        test_sources_bring(test, sources, 2);
-        test_receive_must_switch(test, 2);
+        bring_and_switch(test, sources, 2);
         if (!are_old)
             kill(server_of(test, &sources[0]), SIGKILL);
         restart(test);
@@ -384,8 +386,7 @@ static void test_a_restart_while_all_wait(void **state)
     struct test_program programs[3];
     struct test_source sources[3];
 
-    test_sources_bring(test, sources, 3);
-    test_receive_must_switch(test, 3);
+    bring_and_switch(test, sources, 3);
     for (unsigned i = 0; i < 3; i++) {
         const pid_t pid = server_of(test, &sources[1]);
         if (i == 1) { /* another one while they come back */
@@ -421,8 +422,7 @@ static void test_a_restart_with_a_client(void **state)
     struct test_program programs[3];
     struct test_source sources[3];
 
-    test_sources_bring(test, sources, 3);
-    test_receive_must_switch(test, 3);
+    bring_and_switch(test, sources, 3);
     test_source_go_on(test, &sources[0], &programs[0]);
     test_source_go_on(test, &sources[2], &programs[2]);
     test_program_say(test, &programs[2], "go_on", "0"); /* the other one has not said that it goes on */
@@ -465,8 +465,7 @@ static void test_a_restart_while_a_client_is_given(void **state)
     struct test_program programs[2];
     struct test_source sources[2];
 
-    test_sources_bring(test, sources, 2);
-    test_receive_must_switch(test, 2);
+    bring_and_switch(test, sources, 2);
     test_source_go_on(test, &sources[0], &programs[0]);
     test_program_say(test, &programs[0], "go_on", "0");
     const struct flyt_node_loading *loading = loading_of(test, &sources[1]);
@@ -524,8 +523,7 @@ static void test_a_restart_when_one_has_ended(void **state)
     struct test_source sources[2];
 
     for (unsigned round = 0; round < 2; round++) {
-        test_sources_bring(test, sources, 2);
-        test_receive_must_switch(test, 2);
+        bring_and_switch(test, sources, 2);
         test_source_go_on(test, &sources[0], &programs[0]);
         test_program_say(test, &programs[0], "go_on", "0");
         until_noted(test, 1);
@@ -557,8 +555,7 @@ static void test_a_restart_does_not_wait_for_one_that_has_ended(void **state)
     struct test_program programs[3];
     struct test_source sources[3];
 
-    test_sources_bring(test, sources, 3);
-    test_receive_must_switch(test, 3);
+    bring_and_switch(test, sources, 3);
     for (unsigned i = 0; i < 2; i++) {
         test_source_go_on(test, &sources[i], &programs[i]);
         test_program_say(test, &programs[i], "go_on", "0");
@@ -589,8 +586,7 @@ static void test_a_restart_loses_some(void **state)
     struct test_program program;
     struct test_source sources[4];
 
-    test_sources_bring(test, sources, 4);
-    test_receive_must_switch(test, 4);
+    bring_and_switch(test, sources, 4);
     test_source_go_on(test, &sources[0], &program);
     test_program_say(test, &program, "go_on", "0");
     const pid_t pids[] = {server_of(test, &sources[1]), server_of(test, &sources[2])};
@@ -615,8 +611,7 @@ static void test_sessions_are_ended(void **state)
     struct test_program programs[3];
     struct test_source sources[3];
 
-    test_sources_bring(test, sources, 3);
-    test_receive_must_switch(test, 3);
+    bring_and_switch(test, sources, 3);
     test_source_go_on(test, &sources[1], &programs[1]);
     struct flyt_node_server *server = test_node_server(test, &programs[1]);
     flyt_node_loading_end_session(server, "an operator has ended this session");
@@ -642,8 +637,7 @@ static void test_the_end_is_not_written(void **state)
     struct test_program program;
     struct test_source source;
 
-    test_sources_bring(test, &source, 1);
-    test_receive_must_switch(test, 1);
+    bring_and_switch(test, &source, 1);
     test_source_go_on(test, &source, &program);
     test_node_make_fail(test, "node.receive.done:error", NULL);
     test_program_say(test, &program, "go_on", "0");
