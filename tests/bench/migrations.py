@@ -117,12 +117,12 @@ def setting_of(mps):
     return settings
 
 
-def whole(bytes_, gpus=2, nodes=1, mps="start", share=1):
+def whole(bytes_, gpus=2, nodes=1, mps="start", share=1, **cluster):
     """VM 0 may have a program with so much memory, on any GPU, on one of `share` parts of its SMs."""
     memory_mib = (2 * (bytes_ + SLOT_BYTES)) >> 20
     hardware = HAS_GPU and ("each" if nodes > 1 else True)
     system = System(nodes=nodes, vms=1, gpus=gpus // nodes, hardware=hardware, namespaces=False, sms=32,
-                    memory="%dM" % memory_mib, node=setting_of(mps), cluster={"allocation_linger_s": 0.5})
+                    memory="%dM" % memory_mib, node=setting_of(mps), cluster={"allocation_linger_s": 0.5, **cluster})
     try:
         sms = min(gpu["sms"] for gpu in system.flytctl("gpus"))
         system.flytctl("vm", "add", system.vm_ip(0), "--sm", sms // share, "--memory", "%dM" % ((bytes_ + SLOT_BYTES) >> 20))
@@ -226,10 +226,11 @@ def rewriting(share):
 # ---- migrate ----
 
 class Path:
-    """A way that a VM can take. `target`: the words of flytctl migrate, of the system and of the GPU where it is."""
+    """A way that a VM can take. `target`: the words of flytctl migrate, of the system and of the GPU where it is; `cluster`:
+    settings of the cluster manager."""
 
-    def __init__(self, what, gpus, target, nodes=1):
-        self.what, self.gpus, self.nodes, self.target = what, gpus, nodes, target
+    def __init__(self, what, gpus, target, nodes=1, **cluster):
+        self.what, self.gpus, self.nodes, self.target, self.cluster = what, gpus, nodes, target, cluster
 
 
 def names_of_gpus(system):
@@ -253,7 +254,8 @@ def other_node(streams):
 PATHS = {"same": Path("new servers on the same GPU", 1, lambda system, here: ["--to", here, "--force"]),
          "other": Path("another GPU of the node", 2, other_gpu),
          "node": Path("another node, %d streams" % STREAMS, 2, other_node(STREAMS), 2),
-         "node-1": Path("another node, 1 stream", 2, other_node(1), 2)}
+         "node-1": Path("another node, 1 stream", 2, other_node(1), 2),
+         "node-tls": Path("another node, %d streams, TLS" % STREAMS, 2, other_node(STREAMS), 2, encrypted=True)}
 
 
 def place(system):
@@ -330,7 +332,8 @@ def migrate(options, results):
         if HAS_GPU and len(figures.gpus()) < path.gpus:
             print("%s: this machine has %d GPUs" % (path.what, len(figures.gpus())))
             continue
-        for row in each_share(results, path.what, options.shares, lambda: whole(bytes_, path.gpus, path.nodes), bytes_,
+        for row in each_share(results, path.what, options.shares,
+                              lambda: whole(bytes_, path.gpus, path.nodes, **path.cluster), bytes_,
                               lambda system, program, done: moves(system, program, path, options, done)):
             rows.append((path.what, rewriting(row["share"]), said_of(column(row, "seen_ms")),
                          said_of(column(row, "reported_ms")), said_of(column(row, "total_s"), "%.2f"),
