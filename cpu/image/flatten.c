@@ -27,6 +27,8 @@ struct flatten {
     flyt_checkpoint_stopped stopped;
     bool has_counts;
     flyt_checkpoint_counts counts;
+    bool has_settings;
+    flyt_checkpoint_settings settings;
     bool has_memory;                    /* extents and allocations were put */
     struct flyt_checkpoint_parts parts; /* of the module image that comes */
     unsigned char *payload;             /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
@@ -109,6 +111,10 @@ static int look_ahead(struct flatten *self, struct flyt_checkpoint_reader *reade
     if (record->type == FLYT_CHECKPOINT_COUNTS) {
         self->has_counts = true;
         self->counts = record->body->counts;
+    }
+    if (record->type == FLYT_CHECKPOINT_SETTINGS) {
+        self->has_settings = true;
+        self->settings = record->body->settings;
     }
     return 0;
 }
@@ -327,6 +333,8 @@ static int flatten(struct flatten *self, struct link *link, int fd)
         status = flyt_checkpoint_put_stopped(self->writer, self->stopped.error_count, self->err);
     if (!status && self->has_counts)
         status = flyt_checkpoint_put_counts(self->writer, &self->counts, self->err);
+    if (!status && self->has_settings)
+        status = flyt_checkpoint_put_settings(self->writer, &self->settings, self->err);
     return status ? status : flyt_checkpoint_put_end(self->writer, self->err);
 }
 

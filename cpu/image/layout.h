@@ -78,6 +78,7 @@ union flyt_checkpoint_body {
     flyt_checkpoint_stopped stopped;
     flyt_checkpoint_hashes hashes;
     flyt_checkpoint_counts counts;
+    flyt_checkpoint_settings settings;
 };
 
 /* One row for each type. */

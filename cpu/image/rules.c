@@ -407,6 +407,14 @@ static int take_counts(struct flyt_checkpoint_rules *rules, struct flyt_error *e
     return 0;
 }
 
+static int take_settings(struct flyt_checkpoint_rules *rules, struct flyt_error *err)
+{
+    if (rules->totals.has_settings || !rules->totals.has_counts)
+        return refuse(err, "what its program had set is told twice, or before what it had");
+    rules->totals.has_settings = true;
+    return 0;
+}
+
 uint64_t flyt_checkpoint_rules_pages(const struct flyt_checkpoint_rules *rules)
 {
     uint64_t page_count = rules->totals.elsewhere_page_count;
@@ -489,6 +497,9 @@ int flyt_checkpoint_rules_take(struct flyt_checkpoint_rules *rules, uint32_t typ
         break;
     case FLYT_CHECKPOINT_COUNTS:
         status = take_counts(rules, err);
+        break;
+    case FLYT_CHECKPOINT_SETTINGS:
+        status = take_settings(rules, err);
         break;
     case FLYT_CHECKPOINT_HASH_KEY:
         status = take_hash_key(rules, err);

@@ -36,7 +36,8 @@ struct flyt_checkpoint_totals {
     flyt_checkpoint_sequence sequence;
     bool has_stopped; /* and errors until then: */
     uint64_t error_count;
-    bool has_counts; /* of what the program had */
+    bool has_counts;   /* of what the program had */
+    bool has_settings; /* what it had set */
 };
 
 /* A module image or a global that comes in parts. */

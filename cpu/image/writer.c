@@ -187,6 +187,12 @@ int flyt_checkpoint_put_counts(struct flyt_checkpoint_writer *writer, const flyt
     return put(writer, FLYT_CHECKPOINT_COUNTS, counts, NULL, 0, err);
 }
 
+int flyt_checkpoint_put_settings(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_settings *settings,
+                                 struct flyt_error *err)
+{
+    return put(writer, FLYT_CHECKPOINT_SETTINGS, settings, NULL, 0, err);
+}
+
 int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_error *err)
 {
     flyt_checkpoint_end end = {.record_count = writer->rules.totals.record_count,

@@ -2,9 +2,9 @@
  * Writes a checkpoint image to a descriptor: a file (file.h makes one that is there whole or not at all) or a socket.
  *
  * Order of calls: new; put_slot; then for each round put_round, extents, allocations, module images and objects,
- * globals, pages; at last put_sequence, put_stopped, put_counts and put_end. A file has one round, a migration as many
- * as it takes: what comes later overrides. The rules (rules.h) are those of the reader: nothing is written that it
- * would refuse.
+ * globals, pages; at last put_sequence, put_stopped, put_counts, put_settings and put_end. A file has one round, a
+ * migration as many as it takes: what comes later overrides. The rules (rules.h) are those of the reader: nothing is
+ * written that it would refuse.
  *
  * Every put writes before it returns and blocks as the descriptor does; page contents go out by writev(2) without a
  * copy. The descriptor is blocking; it stays the caller's and is not closed. SIGPIPE and SIGXFSZ must be ignored, or a
@@ -96,6 +96,9 @@ int flyt_checkpoint_put_stopped(struct flyt_checkpoint_writer *writer, uint64_t 
 /* Behind put_stopped; at most once. */
 int flyt_checkpoint_put_counts(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_counts *counts,
                                struct flyt_error *err);
+/* Behind put_counts; at most once. */
+int flyt_checkpoint_put_settings(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_settings *settings,
+                                 struct flyt_error *err);
 int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_error *err);
 
 /* What was put so far. Lives as long as the writer. */
