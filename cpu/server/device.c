@@ -191,6 +191,8 @@ CUresult flyt_serve_device_limit_set(struct flyt_call *call, const flyt_device_l
     struct flyt_device *device;
     if (args->limit >= CU_LIMIT_MAX)
         return CUDA_ERROR_INVALID_VALUE;
+    if (flyt_settings_is_passed_over(call->session))
+        return CUDA_SUCCESS;
     CUresult result = enter_primary(call, args->device, &device);
     if (result != CUDA_SUCCESS)
         return result;
@@ -204,7 +206,9 @@ CUresult flyt_serve_device_limit_set(struct flyt_call *call, const flyt_device_l
         result = call->session->driver->cuCtxSetLimit((CUlimit)args->limit, args->value);
         if (result != CUDA_SUCCESS)
             flyt_reserve_limit(device, (CUlimit)args->limit, before);
-        else if (args->limit == CU_LIMIT_MALLOC_HEAP_SIZE)
+        else
+            flyt_settings_note(&device->settings, args->limit, args->value);
+        if (result == CUDA_SUCCESS && args->limit == CU_LIMIT_MALLOC_HEAP_SIZE)
             flyt_replaceable_note(call->session, FLYT_REASON_HEAP);
     }
     result = leave_primary(device, result);
@@ -216,10 +220,15 @@ CUresult flyt_serve_device_limit_set(struct flyt_call *call, const flyt_device_l
 CUresult flyt_serve_device_cache_config_set(struct flyt_call *call, const flyt_device_cache_config_set_args *args)
 {
     struct flyt_device *device;
+    if (flyt_settings_is_passed_over(call->session))
+        return CUDA_SUCCESS;
     CUresult result = enter_primary(call, args->device, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    return leave_primary(device, call->session->driver->cuCtxSetCacheConfig((CUfunc_cache)args->cache_config));
+    result = call->session->driver->cuCtxSetCacheConfig((CUfunc_cache)args->cache_config);
+    if (result == CUDA_SUCCESS)
+        flyt_settings_note(&device->settings, FLYT_SETTING_DEVICE_CACHE_CONFIG, args->cache_config);
+    return leave_primary(device, result);
 }
 
 CUresult flyt_serve_device_synchronize(struct flyt_call *call, const flyt_device_synchronize_args *args,
@@ -264,6 +273,8 @@ CUresult flyt_serve_device_peer_access_set(struct flyt_call *call, const flyt_de
     struct flyt_device *device, *peer;
     if (args->device == args->peer_device)
         return CUDA_ERROR_INVALID_DEVICE;
+    if (flyt_settings_is_passed_over(call->session))
+        return CUDA_SUCCESS;
     CUresult result = flyt_session_use_device(call->session, args->device, &device);
     if (result == CUDA_SUCCESS)
         result = flyt_session_use_device(call->session, args->peer_device, &peer);

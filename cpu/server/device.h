@@ -17,6 +17,7 @@
 #include "cpu/server/resume.h"
 #include "cpu/server/turn.h"
 #include "rpc/base/error.h"
+#include "cpu/server/settings.h"
 #include "rpc/base/ledger.h"
 #include "rpc/transport/server_link.h"
 
@@ -51,6 +52,7 @@ struct flyt_device {
     uint64_t hash_base;          /* where the memory of the copier is mapped (copier.h), likewise */
     unsigned copying_count;      /* batches of the copier that are on the GPU */
     uint32_t peer_mask;          /* devices that may access this one's memory, one bit each */
+    struct flyt_device_settings settings;
 
     /* What the session was granted of the GPU (flyt_session_grant); all zero: everything. */
     unsigned slot;              /* of the allocation */

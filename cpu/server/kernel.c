@@ -4,6 +4,7 @@
 #include "cpu/server/call.h"
 #include "cpu/server/module.h"
 #include "cpu/server/session.h"
+#include "cpu/server/settings.h"
 #include "flyt_serve.h"
 
 CUresult flyt_serve_kernel_info(struct flyt_call *call, const flyt_kernel_info_args *args, struct flyt_kernel *kernel,
@@ -29,15 +30,33 @@ CUresult flyt_serve_kernel_info(struct flyt_call *call, const flyt_kernel_info_a
     return result;
 }
 
+/* Where the driver has not taken it, what was set before still is. */
+static void note(struct flyt_kernel_setting *setting, int32_t value, CUresult result)
+{
+    if (result != CUDA_SUCCESS)
+        return;
+    setting->value = value;
+    setting->is_set = true;
+}
+
 CUresult flyt_serve_kernel_attribute_set(struct flyt_call *call, const flyt_kernel_attribute_set_args *args,
                                          struct flyt_kernel *kernel, flyt_kernel_attribute_set_res *res)
 {
     struct flyt_device *device;
+    if ((uint32_t)args->attribute >= CU_FUNC_ATTRIBUTE_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
     CUresult result = flyt_session_use_device(call->session, args->device, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    return call->session->driver->cuKernelSetAttribute((CUfunction_attribute)args->attribute, args->value,
-                                                       kernel->cu_kernel, device->cu_device);
+    struct flyt_kernel_setting *setting = flyt_settings_of_kernel(kernel, args->device, args->attribute);
+    if (!setting)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (flyt_settings_is_passed_over(call->session))
+        return CUDA_SUCCESS;
+    result = call->session->driver->cuKernelSetAttribute((CUfunction_attribute)args->attribute, args->value,
+                                                         kernel->cu_kernel, device->cu_device);
+    note(setting, args->value, result);
+    return result;
 }
 
 CUresult flyt_serve_kernel_cache_config_set(struct flyt_call *call, const flyt_kernel_cache_config_set_args *args,
@@ -47,8 +66,15 @@ CUresult flyt_serve_kernel_cache_config_set(struct flyt_call *call, const flyt_k
     CUresult result = flyt_session_use_device(call->session, args->device, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    return call->session->driver->cuKernelSetCacheConfig(kernel->cu_kernel, (CUfunc_cache)args->cache_config,
-                                                         device->cu_device);
+    struct flyt_kernel_setting *setting = flyt_settings_of_kernel(kernel, args->device, FLYT_SETTING_CACHE_CONFIG);
+    if (!setting)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (flyt_settings_is_passed_over(call->session))
+        return CUDA_SUCCESS;
+    result = call->session->driver->cuKernelSetCacheConfig(kernel->cu_kernel, (CUfunc_cache)args->cache_config,
+                                                           device->cu_device);
+    note(setting, (int32_t)args->cache_config, result);
+    return result;
 }
 
 /* The kernel as a function of the device's context, for the occupancy calculators. */

@@ -420,6 +420,10 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
         self->session->prepare.has_counts = true;
         self->session->prepare.counts = record->body->counts;
         return 0;
+    case FLYT_CHECKPOINT_SETTINGS:
+        self->session->prepare.has_settings = true;
+        self->session->prepare.settings = record->body->settings;
+        return 0;
     default:
         return flyt_error_set(self->err, -ENOTSUP, "%s has records of type %d, which this server cannot make",
                               image_name, (int)record->type);

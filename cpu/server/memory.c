@@ -199,6 +199,8 @@ CUresult flyt_memory_set_peer(struct flyt_device *device, const struct flyt_devi
     CUresult result = CUDA_SUCCESS;
     for (struct flyt_extent *extent = device->memory.extents; extent && result == CUDA_SUCCESS; extent = extent->next)
         result = device->session->driver->cuMemSetAccess(extent->address, extent->bytes, &access, 1);
+    if (result != CUDA_SUCCESS) /* its client does not count it either */
+        device->peer_mask &= ~bit;
     return result;
 }
 

@@ -10,6 +10,7 @@
 #include "cpu/server/prepare.h"
 #include "cpu/server/save.h"
 #include "cpu/server/session.h"
+#include "cpu/server/settings.h"
 #include "flyt_serve.h"
 #include "rpc/base/log.h"
 
@@ -38,6 +39,8 @@ static void free_library(struct flyt_library *library)
     flyt_constant_forget(library->session, library);
     if (library->is_entered)
         flyt_replaceable_remove_image(library->session, library->image_state);
+    for (uint32_t i = 0; library->kernels && i < library->kernel_count; i++)
+        flyt_settings_free(&library->kernels[i]);
     free_infos(library->infos, library->kernel_count);
     flyt_image_symbols_free(&library->symbols);
     free(library->is_asked);

@@ -21,6 +21,7 @@ struct flyt_kernel {
     uint32_t param_bytes; /* of the parameter buffer */
     struct flyt_library *library;
     uint32_t reserved_mask; /* devices on which it was launched, and what it needs there is charged (reserve.h) */
+    struct flyt_kernel_setting *settings; /* what the program has set of it (settings.h) */
 };
 
 struct flyt_library {

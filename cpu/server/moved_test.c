@@ -509,6 +509,61 @@ static void objects_are_counted_wrongly_where_a_test_wants_it(void **state)
     finish(self);
 }
 
+/* ---- what it had set ---- */
+
+/* An attribute and a cache preference of a kernel, a limit and a cache preference of the device: as they are compared.
+ */
+static void set_again(struct fixture *self, unsigned which, uint64_t more)
+{
+    struct fake_wire *wire = &self->node.wire;
+    const uint64_t kernel_id = flyt_kernel_id(flyt_id(FLYT_ID_LIBRARY, 1), 0);
+    flyt_device_limit_set_res limit;
+    flyt_kernel_attribute_set_res attribute;
+    if (which == 2)
+        assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_DEVICE_LIMIT_SET, device_limit_set, &limit, .thread = 1,
+                                        .limit = CU_LIMIT_MAX_L2_FETCH_GRANULARITY, .value = 32 + 32 * more),
+                         CUDA_SUCCESS);
+    else if (which == 3)
+        FAKE_WIRE_SEND(wire, FLYT_DEVICE_CACHE_CONFIG_SET, device_cache_config_set,
+                       .cache_config = (u_int)(CU_FUNC_CACHE_PREFER_SHARED + more));
+    else if (which == 0)
+        assert_int_equal(FAKE_WIRE_CALL(wire, FLYT_KERNEL_ATTRIBUTE_SET, kernel_attribute_set, &attribute, .thread = 1,
+                                        .kernel_id = kernel_id,
+                                        .attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                        .value = (int)(8192 + 1024 * more)),
+                         CUDA_SUCCESS);
+    else
+        FAKE_WIRE_SEND(wire, FLYT_KERNEL_CACHE_CONFIG_SET, kernel_cache_config_set, .kernel_id = kernel_id,
+                       .cache_config = (u_int)(CU_FUNC_CACHE_PREFER_SHARED + more));
+}
+
+/* The objects are all there; each setting that is missing, or has another value, is found. */
+static void settings_that_are_not_made_again(void **state)
+{
+    enum { SETTINGS = 4 };
+    struct fixture *self = *state;
+    begin_with_all_memory(self);
+    for (unsigned i = 0; i < SETTINGS; i++) {
+        set_again(self, i, 1); /* the last value counts */
+        set_again(self, i, 0);
+    }
+    move_to_second(self, 103);
+    fake_work_load(&self->work, 1);
+    fake_work_load(&self->work, 2);
+    assert_int_equal(fake_program_restore(&self->node.wire, self->work.ranges, RANGES), CUDA_SUCCESS);
+    fake_program_restore_events(&self->node.wire, 4, 3);
+    for (unsigned i = 0; i < SETTINGS; i++) {
+        expect_end(self, CUDA_ERROR_INVALID_VALUE);
+        set_again(self, i, 1);
+        expect_end(self, CUDA_ERROR_INVALID_VALUE);
+        set_again(self, i, 0);
+    }
+    expect_end(self, CUDA_SUCCESS);
+    assert_int_equal(self->node.wire.failed_result, 0);
+    fake_work_check_ends(&self->work);
+    finish(self);
+}
+
 /* It had named it before it moved; where it is to go next the variable would be elsewhere. */
 static void an_address_that_is_remembered(void **state)
 {
@@ -555,6 +610,7 @@ int main(void)
         TEST(what_has_arrived_is_compared_again),
         TEST(objects_that_are_not_made_again),
         TEST(objects_are_counted_wrongly_where_a_test_wants_it),
+        TEST(settings_that_are_not_made_again),
         TEST(an_address_that_is_remembered),
     };
     return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);

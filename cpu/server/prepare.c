@@ -348,7 +348,8 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
     const size_t before = given->count;
     uint64_t sequence = 0;
     int status = 0;
-    session->prepare.has_state = session->prepare.has_stopped = session->prepare.has_counts = false;
+    session->prepare.has_state = session->prepare.has_stopped = false;
+    session->prepare.has_counts = session->prepare.has_settings = false;
     if (given->err.code)
         err = given->err;
     else if (!session->prepare.is_begun)
@@ -414,7 +415,8 @@ static int take_receive(struct flyt_session *session, struct flyt_given *given,
     struct telling telling = {session, given, message, order.move_id, link_fd};
     const struct flyt_load_teller teller = {tell_one_made, tell_one_gone, tell_done, &telling};
     struct flyt_error err = {0};
-    session->prepare.has_state = session->prepare.has_stopped = session->prepare.has_counts = false;
+    session->prepare.has_state = session->prepare.has_stopped = false;
+    session->prepare.has_counts = session->prepare.has_settings = false;
     session->prepare.received_move_id = 0;
     session->prepare.awaited = order.awaited;
     explicit_bzero(&message->receive, sizeof message->receive);

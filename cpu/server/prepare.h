@@ -36,6 +36,8 @@ struct flyt_prepare {
     uint64_t error_count; /* that were told to its client until then, over its last connection */
     bool has_counts;      /* of has_state: it says how many objects the program had, which makes them again, and: */
     flyt_checkpoint_counts counts;
+    bool has_settings; /* of has_state: it says what the program had set, likewise, and: */
+    flyt_checkpoint_settings settings;
     struct flyt_server_link_session granted; /* PREPARE's */
     uint64_t received_move_id;               /* RECEIVE's, where that is what has_state is of; else 0 */
     struct flyt_server_link_awaited awaited; /* RECEIVE's */

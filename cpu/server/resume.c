@@ -6,6 +6,7 @@
 #include "cpu/server/call.h"
 #include "cpu/server/counts.h"
 #include "cpu/server/session.h"
+#include "cpu/server/settings.h"
 #include "flyt_procedures.h"
 #include "flyt_serve.h"
 #include "rpc/base/clock.h"
@@ -173,8 +174,14 @@ static bool has_all(struct flyt_session *session)
 {
     const struct flyt_prepare *prepare = &session->prepare;
     struct flyt_error err;
-    if (session->move.is_whole || !prepare->has_state || !prepare->has_counts ||
-        flyt_counts_compare(session, &prepare->counts, &err) == 0)
+    int status = 0;
+    if (session->move.is_whole || !prepare->has_state)
+        return true;
+    if (prepare->has_counts)
+        status = flyt_counts_compare(session, &prepare->counts, &err);
+    if (!status && prepare->has_settings)
+        status = flyt_settings_compare(session, &prepare->settings, &err);
+    if (!status)
         return true;
     flyt_warn("session %s: does not go on here: %s", session->label, err.text);
     return false;

@@ -17,6 +17,7 @@
 #include "cpu/server/module.h"
 #include "cpu/server/scan.h"
 #include "cpu/server/session.h"
+#include "cpu/server/settings.h"
 #include "cpu/server/state.h"
 #include "cpu/server/stream.h"
 #include "flyt.h"
@@ -523,6 +524,7 @@ static int write_image(struct save *self, int fd, uint64_t sequence)
 {
     const flyt_checkpoint_sequence numbers = {sequence, sequence, sequence};
     flyt_checkpoint_counts counts;
+    flyt_checkpoint_settings settings;
     int status = begin_image(self, fd);
     for (size_t i = 0; i < self->event_count && !status; i++)
         status = put_event(self, i + 1, &self->events[i]);
@@ -537,6 +539,9 @@ static int write_image(struct save *self, int fd, uint64_t sequence)
     flyt_counts_take(self->session, &counts);
     if (!status)
         status = flyt_checkpoint_put_counts(self->writer, &counts, self->err);
+    flyt_settings_take(self->session, &settings);
+    if (!status)
+        status = flyt_checkpoint_put_settings(self->writer, &settings, self->err);
     return status ? status : flyt_checkpoint_put_end(self->writer, self->err);
 }
 

@@ -196,6 +196,8 @@ static int put_state_record(struct flyt_writing *writing, struct flyt_checkpoint
         return flyt_checkpoint_put_stopped(writing->writer, record->body->stopped.error_count, err);
     case FLYT_CHECKPOINT_COUNTS:
         return flyt_checkpoint_put_counts(writing->writer, &record->body->counts, err);
+    case FLYT_CHECKPOINT_SETTINGS:
+        return flyt_checkpoint_put_settings(writing->writer, &record->body->settings, err);
     default:
         return 0; /* its frame */
     }

@@ -9,8 +9,10 @@ from steady import add_vm, allocation, events, is_idle
 
 PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
 MOVES = 2
-# Pointers in memory, pages that soon are what they were, and many objects; and constants.
+# Pointers in memory, pages that soon are what they were, and many objects; constants; and what is set
+# of kernels and devices.
 PROGRAMS, WITH_CONSTANTS = ("linked_list", "changes_and_changes_back", "many_streams"), ("constant_array",)
+WITH_SETTINGS = ("large_shared_memory", "kernel_attributes", "device_limits")
 
 
 def whole_system(faults):
@@ -69,6 +71,12 @@ def memory_that_differs():
 def variables_that_differ():
     """Where nothing else stands against it: on the same GPU they are where they were."""
     stays(WITH_CONSTANTS, "prepare.variable:error", "what arrived differs: the variable ", way="same")
+
+
+@scenario
+def settings_that_are_missing():
+    """Attributes of kernels, limits of the device: whatever is set again is passed over."""
+    stays(WITH_SETTINGS, "prepare.setting:error", "and it had set ", "log")
 
 
 @scenario
