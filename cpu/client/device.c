@@ -427,6 +427,28 @@ static CUresult reset_primary(int device, uint64_t context_id)
     return result;
 }
 
+static CUresult set_peer(int device, int peer_device, bool is_enabled)
+{
+    flyt_device_peer_access_set_args args = {.thread = flyt_thread_number(),
+                                             .device = (unsigned)device,
+                                             .peer_device = (unsigned)peer_device,
+                                             .is_enabled = is_enabled};
+    flyt_device_peer_access_set_res res = {0};
+    int status = flyt_call_device_peer_access_set(flyt_client.channel, &args, &res);
+    return flyt_client_reply(status, res.result, "device_peer_access_set");
+}
+
+/* The device reaches nobody's memory any more, which the server is told. */
+static CUresult forget_peers(int device)
+{
+    unsigned enabled = atomic_exchange(&peers_enabled[device], 0);
+    CUresult result = CUDA_SUCCESS;
+    for (int peer = 0; peer < FLYT_DEVICES_MAX && !result; peer++)
+        if (enabled >> peer & 1)
+            result = set_peer(device, peer, false);
+    return result;
+}
+
 CUresult flyt_device_reset(int device)
 {
     CUresult broken = flyt_client_enter_release();
@@ -443,9 +465,9 @@ CUresult flyt_device_reset(int device)
     if (!context_id)
         return CUDA_SUCCESS; /* nothing was ever made */
     result = reset_primary(device, context_id);
-    atomic_store(&peers_enabled[device], 0);
+    CUresult forgotten = forget_peers(device);
     flyt_primary_deactivate(device);
-    return result;
+    return result ? result : forgotten;
 }
 
 /* ---- peers ---- */
@@ -531,17 +553,6 @@ CUresult flyt_device_p2p_attribute(CUdevice_P2PAttribute attribute, int device, 
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-}
-
-static CUresult set_peer(int device, int peer_device, bool is_enabled)
-{
-    flyt_device_peer_access_set_args args = {.thread = flyt_thread_number(),
-                                             .device = (unsigned)device,
-                                             .peer_device = (unsigned)peer_device,
-                                             .is_enabled = is_enabled};
-    flyt_device_peer_access_set_res res = {0};
-    int status = flyt_call_device_peer_access_set(flyt_client.channel, &args, &res);
-    return flyt_client_reply(status, res.result, "device_peer_access_set");
 }
 
 CUresult flyt_device_peer_enable(int peer_device, unsigned flags)

@@ -33,6 +33,7 @@ static uint64_t next_address = FLYT_WINDOW_BASE;
 static struct {
     uint64_t out_id, in_id; /* of the last copies */
     int synchronize_result;
+    bool peer_is_enabled;
     void (*hook)(void); /* called once, at the next synchronizing call or host function */
 } server;
 
@@ -65,6 +66,9 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
     case FLYT_DEVICE_SYNCHRONIZE:
     case FLYT_HOST_FUNCTION_LAUNCH:
         run_hook();
+        break;
+    case FLYT_DEVICE_PEER_ACCESS_SET:
+        server.peer_is_enabled = ((const flyt_device_peer_access_set_args *)args)->is_enabled;
         break;
     case FLYT_DEVICE_PEER_INFO:
         ((flyt_device_peer_info_res *)res)->can_access = 1;
@@ -370,6 +374,14 @@ static void *use_own_stream(void *user)
     return wanted;
 }
 
+/* A reset has taken what the set-up had made. */
+static void make_again(void)
+{
+    assert_int_equal(flyt_runtime_enter(), CUDA_SUCCESS);
+    assert_int_equal(flyt_memory_alloc(BYTES, &device_memory), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_create(0, 0, &stream), CUDA_SUCCESS);
+}
+
 static void test_a_reset_gives_no_thread_the_stream_of_another(void **state)
 {
     enum { THREADS_MAX = 2000 };
@@ -388,10 +400,24 @@ static void test_a_reset_gives_no_thread_the_stream_of_another(void **state)
     pthread_join(outliving, NULL);
     assert_int_not_equal(first.number, first.number_after);
     pthread_barrier_destroy(&barrier);
-    /* The reset has taken what the set-up had made. */
-    assert_int_equal(flyt_runtime_enter(), CUDA_SUCCESS);
-    assert_int_equal(flyt_memory_alloc(BYTES, &device_memory), CUDA_SUCCESS);
-    assert_int_equal(flyt_stream_create(0, 0, &stream), CUDA_SUCCESS);
+    make_again();
+}
+
+/* What reached other devices' memory before does not any more, at the server either. */
+static void test_a_reset_ends_access_to_other_devices(void **state)
+{
+    unsigned before = fake.call_count[FLYT_DEVICE_PEER_ACCESS_SET];
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(flyt_device_peer_enable(1, 0), CUDA_SUCCESS);
+        assert_true(server.peer_is_enabled);
+        assert_int_equal(flyt_device_reset(0), CUDA_SUCCESS);
+        assert_false(server.peer_is_enabled);
+        assert_int_equal(fake.call_count[FLYT_DEVICE_PEER_ACCESS_SET], before + 2 * (i + 1));
+        make_again();
+        assert_int_equal(flyt_device_reset(0), CUDA_SUCCESS);
+        assert_int_equal(fake.call_count[FLYT_DEVICE_PEER_ACCESS_SET], before + 2 * (i + 1));
+        make_again();
+    }
 }
 
 static void test_streams_of_contexts_that_are_gone_leave_nothing(void **state)
@@ -508,6 +534,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_memory_is_sent_once_and_only_where_it_may_be_pulled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_numbers_that_cannot_be, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_asked_of_peers_is_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_reset_ends_access_to_other_devices, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_host_copies_keep_away_from_variables, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_default_stream_waits_for_bytes_of_others, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_synchronizing_does_not_wait_for_what_comes_later, set_up, tear_down),
