@@ -287,6 +287,12 @@ static int take_allocations(struct flyt_node *node, struct flyt_error *err)
     return flyt_node_save(node) ? flyt_error_set(err, -EIO, "%s cannot be written", node->settings->state_dir) : 0;
 }
 
+static int fail_link(const struct flyt_node *node, int status, struct flyt_error *err)
+{
+    return flyt_error_set(err, status, "%s: %s%s", node->link_path, strerror(-status),
+                          status == -EADDRINUSE ? ": another node manager runs" : "");
+}
+
 static int prepare(struct flyt_node *node, struct flyt_node_gpus *gpus, struct flyt_error *err)
 {
     bool is_new;
@@ -296,7 +302,10 @@ static int prepare(struct flyt_node *node, struct flyt_node_gpus *gpus, struct f
     else if (gethostname(node->name, sizeof node->name - 1))
         return flyt_error_set(err, -errno, "this machine has no name: set `name`");
     snprintf(node->link_path, sizeof node->link_path, "%s/link.sock", node->settings->state_dir);
-    int status = flyt_node_state_read(node->settings->state_dir, err, &node->state, &is_new);
+    int status = flyt_node_rejoin_open(node);
+    if (status)
+        return fail_link(node, status, err);
+    status = flyt_node_state_read(node->settings->state_dir, err, &node->state, &is_new);
     if (status)
         return status;
     if (gpus->count) {
@@ -337,9 +346,8 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
         return status;
     status = flyt_node_rejoin_listen(node);
     if (status)
-        return flyt_error_set(err, status, "%s: %s%s", node->link_path, strerror(-status),
-                              status == -EADDRINUSE ? ": another node manager runs" : "");
-    flyt_node_namings_init(node); /* not before it is known that no other one runs */
+        return fail_link(node, status, err);
+    flyt_node_namings_init(node);
     status = flyt_node_door_open(node, err);
     if (status)
         return status;

@@ -799,6 +799,32 @@ static void test_orphans_and_strangers(void **state)
     close(program.fd);
 }
 
+/* The folder is the first one's: what it has read there would be older than what is written meanwhile. */
+static void test_a_second_one_writes_nothing(void **state)
+{
+    struct test_node *test = *state;
+    struct flyt_node_gpus none = {0};
+    struct flyt_node second;
+    struct stat before, after;
+    struct flyt_error err = {0};
+    char path[128];
+
+    test_node_grant(test, &test_one);
+    snprintf(path, sizeof path, "%s/state.json", test->folder);
+    assert_int_equal(stat(path, &before), 0);
+    memset(&second, 0, sizeof second);
+    assert_int_equal(flyt_node_init(&second, test->event, NULL, &test->settings, &none, NULL, &err), -EADDRINUSE);
+    test_contains(err.text, "another node manager runs");
+    flyt_node_fini(&second);
+    assert_int_equal(stat(path, &after), 0);
+    assert_true(before.st_ino == after.st_ino);
+    struct test_program program = test_node_enter(test, &test_one);
+    test_node_stop(test); /* servers find it where it was */
+    test_node_start(test);
+    test_node_until_back(test, &program);
+    close(program.fd);
+}
+
 static void test_gpu_that_does_not_work(void **state)
 {
     struct test_node *test = *state;
@@ -881,6 +907,7 @@ int main(void)
         TEST_NODE(test_restart_without_descriptors),
         TEST_NODE(test_restart_lets_programs_wait),
         TEST_NODE(test_orphans_and_strangers),
+        TEST_NODE(test_a_second_one_writes_nothing),
         TEST_NODE(test_gpu_that_does_not_work),
     };
 

@@ -419,7 +419,7 @@ static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void
     return 0;
 }
 
-int flyt_node_rejoin_listen(struct flyt_node *node)
+int flyt_node_rejoin_open(struct flyt_node *node)
 {
     if (node->daemon)
         node->link_fd = flyt_daemon_take(node->daemon, "link");
@@ -429,7 +429,13 @@ int flyt_node_rejoin_listen(struct flyt_node *node)
             return node->link_fd;
         flyt_node_keep(node, "link", node->link_fd);
     }
+    return 0;
+}
+
+int flyt_node_rejoin_listen(struct flyt_node *node)
+{
     int status = flyt_node_uids_show_link(node);
+
     if (!status)
         status = sd_event_add_io(node->event, &node->link_source, node->link_fd, EPOLLIN, on_link, node);
     if (status >= 0)

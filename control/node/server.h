@@ -173,7 +173,10 @@ struct flyt_node_server *flyt_node_server_find_token(const struct flyt_node *nod
  * is one of its own. */
 void flyt_node_server_secret(const struct flyt_node *node, uid_t uid, uint64_t server_id, uint64_t session_id,
                              uint64_t allocation_id, unsigned char *ret_secret);
-/* Listens for servers that come back, at node->link_path. 0 or a negative errno. */
+/* Opens node->link_path, where servers come back. One node manager alone can have it: nothing of STATE_DIR is read or
+ * written before. 0; -EADDRINUSE: another one runs; or another negative errno. */
+int flyt_node_rejoin_open(struct flyt_node *node);
+/* Takes servers that come back, those that have knocked since it was opened first. 0 or a negative errno. */
 int flyt_node_rejoin_listen(struct flyt_node *node);
 /* Makes a server of one that came back, whose identity was checked; takes over pid_fd and link_fd in every case. NULL:
  * no memory. */
