@@ -122,7 +122,8 @@ def whole(bytes_, gpus=2, nodes=1, mps="start", share=1, **cluster):
     memory_mib = (2 * (bytes_ + SLOT_BYTES)) >> 20
     hardware = HAS_GPU and ("each" if nodes > 1 else True)
     system = System(nodes=nodes, vms=1, gpus=gpus // nodes, hardware=hardware, namespaces=False, sms=32,
-                    memory="%dM" % memory_mib, node=setting_of(mps), cluster={"allocation_linger_s": 0.5, **cluster})
+                    memory="%dM" % memory_mib, node=setting_of(mps), cluster={"allocation_linger_s": 0.5, **cluster},
+                    env=harness.environment(FLYT_LOG_CLOCK="1"))
     try:
         sms = min(gpu["sms"] for gpu in system.flytctl("gpus"))
         system.flytctl("vm", "add", system.vm_ip(0), "--sm", sms // share, "--memory", "%dM" % ((bytes_ + SLOT_BYTES) >> 20))
@@ -180,10 +181,11 @@ FIGURE = re.compile(r"\b([a-z_]+)=(\d+)\b")
 def steps_of(system):
     """{name: number}: the steps of the last standstill, as they are in the log of the node that has said so last: the node
     manager's, and in them the new server's."""
-    steps = {}
+    steps, logs = {}, [system.log("node-%d" % i) for i in range(system.node_count)]
     for said in SAID:
-        lines = [line for i in range(system.node_count) for line in system.log("node-%d" % i).splitlines() if said.search(line)]
-        steps.update((name, int(number)) for name, number in FIGURE.findall(lines[-1] if lines else "")
+        lines = [line for log in logs for line in log.splitlines() if said.search(line)]
+        newest = max(lines, key=lambda line: float(line.split()[0]), default="")    # FLYT_LOG_CLOCK
+        steps.update((name, int(number)) for name, number in FIGURE.findall(newest)
                      if name.endswith("_us") or name in ("calls", "extents", "adopted", "loaded"))
     return steps
 
