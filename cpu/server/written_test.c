@@ -50,11 +50,33 @@ static int new_file(const struct fake_image *self)
     return open(self->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 }
 
-static void begin_move(struct fake_image *self, uint64_t move_id, uint32_t packing)
+/* Whether the move has been refused because an earlier one, which is told to be over, is still being cleared away. */
+static bool is_too_early(struct fake_server *server, uint64_t move_id)
+{
+    bool is_known = false, is_early = false;
+    while (!is_known) {
+        usleep(1000);
+        pthread_mutex_lock(&server->mutex);
+        is_known = server->move_state.move_id == move_id && server->move_state.phase;
+        is_early = server->move_state.outcome == -EBUSY; /* REFUSED at once, or OVER */
+        pthread_mutex_unlock(&server->mutex);
+    }
+    return is_early;
+}
+
+static void send_until_taken(struct fake_image *self, uint64_t *move_id, int fd, uint32_t packing)
+{
+    do
+        send_move(self, ++*move_id, fd, packing);
+    while (is_too_early(self->node.first, *move_id));
+}
+
+/* To a file, up to where it is to stop. */
+static void begin_next_move(struct fake_image *self, uint64_t *move_id, uint32_t packing)
 {
     flyt_auto_close int fd = new_file(self);
-    send_move(self, move_id, fd, packing);
-    fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_READY);
+    send_until_taken(self, move_id, fd, packing);
+    fake_server_wait_phase(self->node.first, *move_id, FLYT_SERVER_LINK_MOVE_READY);
 }
 
 /* ---- tests ---- */
@@ -98,7 +120,9 @@ static void move_by_file(struct fake_image *self, uint32_t packing)
     fake_program_launch(&self->node.wire, 1, 1,
                         fake_image_words(self)); /* the program's memory has a variable's address */
     const float before_ms = fake_program_elapsed(&self->node.wire, 1, 2, CUDA_SUCCESS);
-    begin_move(self, MOVE_ID, packing);
+    flyt_auto_close int written = new_file(self);
+    send_move(self, MOVE_ID, written, packing);
+    fake_server_wait_phase(self->node.first, MOVE_ID, FLYT_SERVER_LINK_MOVE_READY);
     fake_image_work_and_stop(self);
     verify_file(self);
     run_tool(self, "verify", "sound");
@@ -157,12 +181,13 @@ static void a_program_is_written_and_goes_on(void **state)
     struct fake_image *self = *state;
     struct flyt_checkpoint_summary summary;
     struct flyt_error err = {0};
+    uint64_t move_id = MOVE_ID;
     fake_image_begin(self);
-    for (uint64_t i = 0; i < 2; i++) {
-        begin_move(self, MOVE_ID + i, i ? 1 : 0);
-        fake_image_stop(self, MOVE_ID + i);
-        fake_node_go_on(&self->node, MOVE_ID + i);
-        fake_server_wait_phase(self->node.first, MOVE_ID + i, FLYT_SERVER_LINK_MOVE_OVER);
+    for (uint32_t packing = 0; packing < 2; packing++) {
+        begin_next_move(self, &move_id, packing);
+        fake_image_stop(self, move_id);
+        fake_node_go_on(&self->node, move_id);
+        fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_OVER);
         assert_int_equal(flyt_checkpoint_verify(self->path, true, &summary, &err), 0);
         assert_int_equal(summary.totals.sequence.received, self->node.sequence);
         flyt_checkpoint_summary_fini(&summary);
@@ -261,27 +286,6 @@ static void a_stream_that_is_cut_off_is_of_no_use(void **state)
 }
 
 /* A disk that is full, a peer that dies, one that reads nothing: the program goes on, each time. */
-/* Whether the move has been refused because an earlier one, which is told to be over, is still being cleared away. */
-static bool is_too_early(struct fake_server *server, uint64_t move_id)
-{
-    bool is_known = false, is_early = false;
-    while (!is_known) {
-        usleep(1000);
-        pthread_mutex_lock(&server->mutex);
-        is_known = server->move_state.move_id == move_id && server->move_state.phase;
-        is_early = server->move_state.phase == FLYT_SERVER_LINK_MOVE_OVER && server->move_state.outcome == -EBUSY;
-        pthread_mutex_unlock(&server->mutex);
-    }
-    return is_early;
-}
-
-static void send_until_taken(struct fake_image *self, uint64_t *move_id, int fd)
-{
-    do
-        send_move(self, ++*move_id, fd, 0);
-    while (is_too_early(self->node.first, *move_id));
-}
-
 static void what_cannot_be_written_hinders_no_program(void **state)
 {
     struct fake_image *self = *state;
@@ -296,7 +300,7 @@ static void what_cannot_be_written_hinders_no_program(void **state)
     fake_image_work(self);
 
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    send_until_taken(self, &move_id, fds[1]);
+    send_until_taken(self, &move_id, fds[1], 0);
     close(fds[1]);
     fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_COPYING);
     fake_image_work(self);
@@ -306,7 +310,7 @@ static void what_cannot_be_written_hinders_no_program(void **state)
     fake_image_work(self);
 
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    send_until_taken(self, &move_id, fds[1]);
+    send_until_taken(self, &move_id, fds[1], 0);
     close(fds[1]);
     fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_COPYING);
     assert_int_equal(fake_node_try_stop(&self->node, move_id, SHORT_US), -ETIMEDOUT);
@@ -317,10 +321,7 @@ static void what_cannot_be_written_hinders_no_program(void **state)
     close(fds[0]);
     fake_image_work(self);
 
-    int file = new_file(self);
-    send_until_taken(self, &move_id, file);
-    close(file);
-    fake_server_wait_phase(self->node.first, move_id, FLYT_SERVER_LINK_MOVE_READY);
+    begin_next_move(self, &move_id, 0);
     fake_image_stop(self, move_id);
     fake_node_go_on(&self->node, move_id);
     fake_image_work(self);
