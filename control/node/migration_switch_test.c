@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "control/node/test_migration.h"
+#include "control/node/resume.h"
 #include "control/node/test_node.h"
 
 /* ---- targets ---- */
@@ -77,7 +78,13 @@ static void test_a_client_loses_its_target(void **state)
     }
 }
 
-/* The client's connection breaks before SESSION is sent: the target waits for its next try. */
+/* The GPU's client slots that are taken. */
+static unsigned slots_of(const struct test_node *test, unsigned gpu)
+{
+    return test->node.starts[gpu].serving + flyt_node_resume_count(&test->node, &test->node.gpus.items[gpu]);
+}
+
+/* The client's connection breaks before SESSION is sent: the target waits for its next try, and has its slot. */
 static void test_a_client_hangs_up_before_it_is_given(void **state)
 {
     struct test_node *test = *state;
@@ -88,10 +95,11 @@ static void test_a_client_hangs_up_before_it_is_given(void **state)
         test_migration_set_out(test, &program, 1, gpu);
         const struct flyt_node_server *target = test_migration_of(test)->moves->target;
         test_node_come_and_hang_up(test, &test_one, &program);
-        assert_int_equal(target->state, FLYT_NODE_SERVER_TAKING);
+        assert_int_equal(slots_of(test, gpu), gpu == 0 ? 2 : 1);
         if (is_dead) { /* nothing else has its session any more */
             assert_int_equal(kill(test_migration_of(test)->moves->source->pid, SIGKILL), 0);
             test_node_until(test, test_node_is_away, &program, "the session waits without a process");
+            assert_int_equal(slots_of(test, gpu), 1);
         }
         test_node_come_and_hang_up(test, &test_one, &program);
         test_node_come_back(test, &test_one, &program);

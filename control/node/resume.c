@@ -247,12 +247,20 @@ bool flyt_node_resume_has(const struct flyt_node *node, uint64_t server_id)
     return session != NULL;
 }
 
+/* It will go on at a server that was prepared for it there, which has a client slot. */
+static bool has_slot(const struct flyt_node_server *session, const struct flyt_node_gpu *gpu)
+{
+    const struct flyt_node_server *server = session->move ? session->move->target : session->prepared;
+
+    return server && server->gpu == gpu;
+}
+
 unsigned flyt_node_resume_count(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
 {
     unsigned count = 0;
 
     for (const struct flyt_node_server *session = node->away; session; session = session->next)
-        count += flyt_node_server_uses(session, gpu);
+        count += flyt_node_server_uses(session, gpu) && !has_slot(session, gpu);
     return count;
 }
 
@@ -654,9 +662,10 @@ static int begin(struct flyt_node_server *server, struct flyt_node_server *sessi
                                               .until_ms = flyt_clock_ms() + FLYT_NODE_HAND_OVER_MS,
                                               .has_folder = has_memory(session)};
     server->hand_over = hand_over;
-    if (!has_memory(session))
+    if (!has_memory(session)) { /* else it stays PREPARING: what it has of the GPU is its own */
         flyt_node_charge_lend(server, session);
-    flyt_node_server_set_state(server, FLYT_NODE_SERVER_TAKING);
+        flyt_node_server_set_state(server, FLYT_NODE_SERVER_TAKING);
+    }
     flyt_node_cgroups_enter(&server->node->cgroups, server->pid, session->allocation->now.vm_ip, server->cgroup);
     return 0;
 }

@@ -8,7 +8,8 @@
  * others again.
  *
  * As soon as its link ends, or its process does, a warm server of the same GPU is given the extents (state TAKING:
- * RESUME, GIVE for each, as fast as it takes them), where one is warm; else when there is one for its client. SESSION
+ * RESUME, GIVE for each, as fast as it takes them), where one is warm; else when there is one for its client. One that
+ * was prepared for the session has them, and is in state PREPARING until the session is its own. SESSION
  * waits for both: the process's end, and its client, who comes with a connection of kind FLYT_CONNECTION_RESUME. One
  * that comes before we have seen that end is held until then, for FLYT_NODE_RESUME_ENDING_MS at most where nothing but
  * its coming says that there is one. SESSION is as the allocation is by then. Where the client has hung up by then the
@@ -65,7 +66,8 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
 int flyt_node_resume_ask(struct flyt_node *node, uint64_t session_id, struct flyt_error *err);
 /* Whether one that waits has this entry in the ledgers. */
 bool flyt_node_resume_has(const struct flyt_node *node, uint64_t server_id);
-/* How many wait that have a device on this GPU: each will need a client slot there. */
+/* How many wait that have a device on this GPU, and will need a client slot there: but for those whose server was
+ * prepared there, and has one. */
 unsigned flyt_node_resume_count(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 
 /* The server for its client, which has come: the one that was prepared for it, that has been given its memory ahead, or

@@ -24,9 +24,9 @@ enum flyt_node_server_state {
     FLYT_NODE_SERVER_WARM,
     FLYT_NODE_SERVER_SERVING,
     FLYT_NODE_SERVER_ENDING,    /* was told to end, or has ended its session */
-    FLYT_NODE_SERVER_TAKING,    /* is given a session that goes on (resume.h) */
+    FLYT_NODE_SERVER_TAKING,    /* is given a session that goes on (resume.h), and has the client slot of that one */
     FLYT_NODE_SERVER_AWAY,      /* no process: a session that waits for its client, in node->away (resume.h) */
-    FLYT_NODE_SERVER_PREPARING, /* is to be given a session that is moved while its program runs (move.h) */
+    FLYT_NODE_SERVER_PREPARING, /* is prepared for a session that is moved, or loaded, and is to be given it */
     FLYT_NODE_SERVER_LEFT,      /* keeps a session whose client is on its way elsewhere (move.h) */
 };
 
@@ -110,7 +110,7 @@ struct flyt_node_server {
     bool has_gone;                              /* LEFT: its session goes on at another node, which tells of it */
     struct flyt_server_link_session *came_with; /* come back with other devices than its allocation's; else NULL */
 
-    struct flyt_node_hand_over *hand_over; /* TAKING: what it is given; else NULL */
+    struct flyt_node_hand_over *hand_over; /* TAKING, PREPARING: what it is given; else NULL */
     uint64_t resume_asked_ms;              /* SERVING: when a client first wanted its session elsewhere; 0: never */
     uint64_t away_until_ms;                /* AWAY */
 
