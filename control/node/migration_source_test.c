@@ -108,6 +108,49 @@ static void test_a_source_dies_when_its_target_has_it(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+/* ---- memory that two servers have ---- */
+
+static pid_t freeze(const struct flyt_node_server *server)
+{
+    assert_int_equal(kill(server->pid, SIGSTOP), 0);
+    return server->pid;
+}
+
+/* The session ends, and a process that has its memory does not yet: that is charged until it has gone. */
+static void stays_charged(struct test_node *test, const struct test_program *program, pid_t frozen, uint64_t bytes)
+{
+    close(program->fd);
+    test_node_until_empty(test, &test_one);
+    assert_int_equal(test_node_used_bytes(test, &test_one), bytes);
+    assert_int_equal(kill(frozen, SIGKILL), 0);
+    test_node_until_unused(test, &test_one);
+}
+
+static void test_a_target_outlives_its_session(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_enter(test, &program, 1);
+    test_program_say(test, &program, "busy 1", "0");
+    test_migration_start(test, 0);
+    test_migration_until_stage(test, FLYT_NODE_MOVE_COPYING);
+    stays_charged(test, &program, freeze(test_migration_of(test)->moves->target), 9 * MIB);
+}
+
+static void test_a_source_outlives_its_session(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+
+    test_migration_set_out(test, &program, 1, 0);
+    test_node_come_back(test, &test_one, &program);
+    pid_t frozen = freeze(test_migration_of(test)->moves->source);
+    test_program_say(test, &program, "go_on", "0");
+    test_migration_until_one_has_moved(test);
+    stays_charged(test, &program, frozen, 8 * MIB);
+}
+
 static bool are_left(struct test_node *test, void *unused)
 {
     unsigned left = 0;
@@ -291,6 +334,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_a_source_dies_before_it_is_left),  TEST_NODE(test_a_source_dies_between_two_tries),
         TEST_NODE(test_a_source_dies_when_it_was_left),   TEST_NODE(test_a_source_dies_when_its_target_has_it),
+        TEST_NODE(test_a_target_outlives_its_session),    TEST_NODE(test_a_source_outlives_its_session),
         TEST_NODE(test_sources_killed_after_the_switch),  TEST_NODE(test_a_source_that_does_not_end),
         TEST_NODE(test_a_restart_before_the_commit),      TEST_NODE(test_a_restart_after_the_commit),
         TEST_NODE(test_a_restart_when_the_target_has_it), TEST_NODE(test_a_restart_in_between),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "control/node/allocation.h"
+#include "control/node/charge.h"
 #include "control/node/hear.h"
 #include "control/node/resume.h"
 #include "control/node/send.h"
@@ -78,6 +79,8 @@ void flyt_node_move_given(struct flyt_node_move *move)
     else
         hold_made(move);
     flyt_node_move_target_forget(move);
+    if (move->kind == FLYT_SERVER_LINK_MOVE_GIVE && source->state != FLYT_NODE_SERVER_AWAY)
+        flyt_node_charge_lend(source, target);
     target->use.is_coming = 1;
     if (source->state == FLYT_NODE_SERVER_AWAY) { /* it has no process any more, and nothing of it is of use */
         flyt_node_extents_drop(move->node, &source->extents, source->server_id);
@@ -93,6 +96,7 @@ void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_se
     struct flyt_node_server *source = move->source;
 
     flyt_node_extents_drop(move->node, &target->extents, target->server_id);
+    flyt_node_charge_leave(source);
     if (move->kind == FLYT_SERVER_LINK_MOVE_GIVE) {
         source->extents = move->kept;
         move->kept = (struct flyt_node_extents){0};

@@ -8,6 +8,7 @@
 
 #include "control/base/size.h"
 #include "control/node/allocation.h"
+#include "control/node/charge.h"
 #include "control/node/hear.h"
 #include "control/node/migration.h"
 #include "control/node/pool.h"
@@ -234,6 +235,8 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
         return;
     }
     target->server_id = message->session.server_id;
+    if (move->kind == FLYT_SERVER_LINK_MOVE_GIVE)
+        flyt_node_charge_lend(target, move->source);
     flyt_node_move_send(move, target, message, -1);
     const struct flyt_node_extents *extents = &move->source->extents;
     if (!flyt_node_extents_are_whole(extents))
