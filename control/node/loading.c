@@ -282,9 +282,10 @@ static void look_for_server(struct flyt_node_loading *loading)
         FAIL(loading, FLYT_STATUS_NOT_FOUND, "the VM's allocation is not here any more");
         return;
     }
-    int status = loading->is_running
-                     ? flyt_node_allocation_check_room(node, allocation, 0, &err)
-                     : flyt_node_allocation_check(node, allocation, count_loading(node, allocation), 0, &err);
+    const unsigned promised = flyt_node_pool_promised(node, allocation);
+    const unsigned others = count_loading(node, allocation) + flyt_node_pool_let_in(node, allocation->now.id);
+    int status = loading->is_running ? flyt_node_allocation_check_room(node, allocation, promised, &err)
+                                     : flyt_node_allocation_check(node, allocation, others, promised, &err);
     if (status) {
         FAIL(loading, status == -EBUSY ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE, "%s", err.text);
         return;

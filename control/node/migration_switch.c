@@ -10,6 +10,7 @@
 #include "control/node/checkpoint.h"
 #include "control/node/groups.h"
 #include "control/node/order.h"
+#include "control/node/pool.h"
 #include "control/node/restore.h"
 #include "control/node/resume.h"
 #include "control/node/server.h"
@@ -157,7 +158,8 @@ static flyt_status check_gpu(const struct flyt_node *node, const struct flyt_nod
 {
     const flyt_slot *slot = &wanted->slots.slots_val[i];
     const struct flyt_node_gpu *gpu = flyt_node_gpus_find(&node->gpus, slot->gpu_uuid);
-    const struct flyt_node_starts *starts = &node->starts[gpu->index];
+    const unsigned taken_count =
+        node->starts[gpu->index].serving + flyt_node_resume_count(node, gpu) + flyt_node_pool_promised_on(node, gpu);
     char needed[FLYT_SIZE_TEXT_BYTES], there[FLYT_SIZE_TEXT_BYTES];
     uint64_t used_bytes = memory_of_slot(allocation, i);
 
@@ -166,8 +168,7 @@ static flyt_status check_gpu(const struct flyt_node *node, const struct flyt_nod
                        gpu->health_text);
         return FLYT_STATUS_UNAVAILABLE;
     }
-    if (starts->serving + flyt_node_resume_count(node, gpu) + session_count + node->settings->warm >
-        node->settings->client_slots) {
+    if (taken_count + session_count + node->settings->warm > node->settings->client_slots) {
         flyt_error_set(err, -EBUSY, "GPU %u of node %.255s has no %u client slots left", gpu->index, node->name,
                        session_count);
         return FLYT_STATUS_NO_CAPACITY;

@@ -280,6 +280,27 @@ static void is_refused(struct test_node *test, uint64_t id, const struct test_wi
     test_contains(err.text, words);
 }
 
+/* A program that was let in, and for which no server is ready yet, has its client slot. */
+static void test_a_slot_that_is_promised(void **state)
+{
+    const struct test_wish wish = test_migration_target(1);
+    struct test_node *test = *state;
+    struct test_program program;
+    struct test_wish other = test_other;
+
+    test_migration_enter(test, &program, 1);
+    other.gpu = 1;
+    test_node_grant(test, &other);
+    struct test_program waiting = test_node_let_wait(test, &other);
+    const uint64_t slots = test->settings.client_slots;
+    test->settings.client_slots = 1;
+    is_refused(test, 5, &wish, FLYT_STATUS_NO_CAPACITY, "client slots");
+    test->settings.client_slots = slots;
+    test_node_let_start(test, &other, &waiting);
+    test_node_leave(test, &other, &waiting, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 static void test_refusals(void **state)
 {
     struct test_node *test = *state;
@@ -505,6 +526,7 @@ int main(void)
         TEST_NODE(test_memory_comes_and_goes_meanwhile),
         TEST_NODE(test_many_extents),
         TEST_NODE(test_a_program_ends_meanwhile),
+        TEST_NODE(test_a_slot_that_is_promised),
         TEST_NODE(test_refusals),
         TEST_NODE(test_sessions_that_cannot),
         TEST_NODE(test_one_at_a_time),

@@ -349,16 +349,26 @@ unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocatio
     return count_before(node, allocation_id, NULL, false);
 }
 
+unsigned flyt_node_pool_let_in(const struct flyt_node *node, uint64_t allocation_id)
+{
+    return flyt_node_pool_waiting(node, allocation_id) - count_before(node, allocation_id, NULL, true);
+}
+
 /* Those of sessions that go on have slots as these. */
-unsigned flyt_node_pool_promised(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
+unsigned flyt_node_pool_promised_on(const struct flyt_node *node, const struct flyt_node_gpu *gpu)
 {
     unsigned count = 0;
 
     for (const struct flyt_node_waiting *waiting = node->waiting_first; waiting; waiting = waiting->next) {
         const struct flyt_node_allocation *its = flyt_node_allocation_find(node, waiting->ticket.allocation_id);
-        count += its && !waiting->is_held && !waiting->ticket.session_id && gpu_of(its) == gpu_of(allocation);
+        count += its && !waiting->is_held && !waiting->ticket.session_id && gpu_of(its) == gpu;
     }
     return count;
+}
+
+unsigned flyt_node_pool_promised(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
+{
+    return flyt_node_pool_promised_on(node, gpu_of(allocation));
 }
 
 bool flyt_node_pool_has_resumed(const struct flyt_node *node, uint64_t session_id)

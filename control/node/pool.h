@@ -23,8 +23,11 @@ void flyt_node_pool_renew(struct flyt_node *node, struct flyt_node_gpu *gpu);
 flyt_handshake_status flyt_node_pool_refusal(int status);
 /* Programs that wait for a server or a place and are of this allocation, but for those whose sessions go on. */
 unsigned flyt_node_pool_waiting(const struct flyt_node *node, uint64_t allocation_id);
-/* Programs of any allocation that were let in, have no server yet, and will have one of the allocation's first GPU.
- * Each has a client slot there. */
+/* Those of these that were let in: each will be a session as soon as there is a server for it. */
+unsigned flyt_node_pool_let_in(const struct flyt_node *node, uint64_t allocation_id);
+/* Programs of any allocation that were let in, have no server yet, and will have one of this GPU; of the allocation's
+ * first GPU. Each has a client slot there. */
+unsigned flyt_node_pool_promised_on(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
 unsigned flyt_node_pool_promised(const struct flyt_node *node, const struct flyt_node_allocation *allocation);
 /* Whether the client of this session, which goes on, waits for a server. */
 bool flyt_node_pool_has_resumed(const struct flyt_node *node, uint64_t session_id);

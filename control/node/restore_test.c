@@ -112,6 +112,33 @@ static void test_a_client_hangs_up_before_it_is_given(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+/* A program that was let in, and for which no server is ready yet, has its client slot, and its place among those of
+ * its VM. */
+static void test_a_place_that_is_promised(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program program;
+    struct test_wish wish = test_one;
+
+    test_saving_enter(test, &program, 1);
+    test_saving_suspend(test, &program, 1);
+    struct test_program other = test_node_let_wait(test, &test_one);
+    const uint64_t slots = test->settings.client_slots;
+    test->settings.client_slots = 1;
+    test_saving_must(test_saving_restore(test));
+    test_saving_failed(test, FLYT_STATUS_NO_CAPACITY, "client slots");
+    test->settings.client_slots = slots;
+    wish.revision = 2;
+    wish.sessions_max = 1;
+    test_node_grant(test, &wish);
+    test_saving_must(test_saving_restore(test));
+    test_saving_failed(test, FLYT_STATUS_NO_CAPACITY, "as many as its allocation allows");
+    test_node_let_start(test, &test_one, &other);
+    test_node_leave(test, &test_one, &other, 1);
+    test_saving_go_on(test, &program, 1);
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 static void test_a_client_that_does_not_come(void **state)
 {
     struct test_node *test = *state;
@@ -444,6 +471,7 @@ int main(void)
         TEST_NODE(test_servers_that_fail),
         TEST_NODE(test_a_server_dies_with_its_client),
         TEST_NODE(test_a_client_hangs_up_before_it_is_given),
+        TEST_NODE(test_a_place_that_is_promised),
         TEST_NODE(test_a_client_that_does_not_come),
         TEST_NODE(test_a_damaged_image),
         TEST_NODE(test_a_disk_that_does_not_read),

@@ -414,6 +414,40 @@ struct test_program test_node_resume(struct test_node *test, const struct flyt_c
     return open_connection(test, credentials, FLYT_CONNECTION_RESUME, token, is_forged);
 }
 
+static bool has_no_warm_server(struct test_node *test, void *gpu)
+{
+    const struct flyt_node_starts *starts = &test->node.starts[*(const unsigned *)gpu];
+
+    return !starts->warm && !starts->starting;
+}
+
+static bool is_one_let_in(struct test_node *test, void *unused)
+{
+    return test->node.waiting_count == 1;
+}
+
+struct test_program test_node_let_wait(struct test_node *test, const struct test_wish *wish)
+{
+    const struct flyt_credentials credentials = test_node_credentials(wish);
+    unsigned gpu = wish->gpu;
+
+    test->settings.warm = 0;
+    test->node.starts[gpu].after_ms = UINT64_MAX;
+    flyt_node_pool_fill(&test->node);
+    test_node_until(test, has_no_warm_server, &gpu, "no server is warm, or becomes so");
+    struct test_program program = test_node_knock(test, &credentials);
+    test_node_until(test, is_one_let_in, NULL, "it has a place");
+    return program;
+}
+
+void test_node_let_start(struct test_node *test, const struct test_wish *wish, struct test_program *program)
+{
+    test->node.starts[wish->gpu].after_ms = 0;
+    flyt_node_pool_fill(&test->node);
+    test_node_hear(test, program);
+    assert_int_equal(program->status, FLYT_HANDSHAKE_OK);
+}
+
 struct test_program test_node_enter(struct test_node *test, const struct test_wish *wish)
 {
     const struct flyt_credentials credentials = test_node_credentials(wish);

@@ -102,6 +102,10 @@ void test_node_hear(struct test_node *test, struct test_program *program);
 /* The main connection anew, of a session that goes on at another server. */
 struct test_program test_node_resume(struct test_node *test, const struct flyt_credentials *credentials,
                                      const unsigned char *token, bool is_forged);
+/* One that was let in, and for which no server gets ready: none does on the VM's GPU from now on; until they do, and it
+ * has one. */
+struct test_program test_node_let_wait(struct test_node *test, const struct test_wish *wish);
+void test_node_let_start(struct test_node *test, const struct test_wish *wish, struct test_program *program);
 /* A new session, which must be let in. */
 struct test_program test_node_enter(struct test_node *test, const struct test_wish *wish);
 /* Its client comes once: where it is let in it has the same session and the same token, and *program the connection. */
