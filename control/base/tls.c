@@ -22,6 +22,8 @@ struct flyt_tls {
     BIO_METHOD *socket_method;
 };
 
+enum { RECORD_BYTES = 16384 };
+
 static const unsigned char alpn[] = "\6sunrpc"; /* RFC 9289, section 5.1.1 */
 
 /* ---- a socket without SIGPIPE ---- */
@@ -137,6 +139,12 @@ static const char *last_reason(void)
     return reason ? reason : "unknown error";
 }
 
+/* A context's data is its limit, a session's how many records its key has protected so far. */
+static void set_key_limit(SSL_CTX *context, unsigned records)
+{
+    SSL_CTX_set_app_data(context, (void *)(uintptr_t)records);
+}
+
 static int context_new(bool is_server, struct flyt_error *err, SSL_CTX **ret_context)
 {
     SSL_CTX *context = SSL_CTX_new(is_server ? TLS_server_method() : TLS_client_method());
@@ -155,6 +163,7 @@ static int context_new(bool is_server, struct flyt_error *err, SSL_CTX **ret_con
         return flyt_error_set(err, -EPROTO, "OpenSSL cannot do TLS 1.3 with P-256: %s", last_reason());
     }
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
+    set_key_limit(context, FLYT_TLS_KEY_RECORDS);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, verify);
     *ret_context = context;
     return 0;
@@ -261,6 +270,11 @@ int flyt_tls_reload(struct flyt_tls *tls, struct flyt_error *err)
     SSL_CTX_free(tls->context); /* connections keep theirs */
     tls->context = context;
     return 0;
+}
+
+void flyt_tls_limit_key(struct flyt_tls *tls, unsigned records)
+{
+    set_key_limit(tls->context, records);
 }
 
 struct flyt_tls *flyt_tls_ref(struct flyt_tls *tls)
@@ -406,14 +420,26 @@ int flyt_tls_read(SSL *ssl, void *data, size_t bytes, bool *ret_wants_write, str
     return returned > 0 ? returned : failure(ssl, returned, "reading through TLS", ret_wants_write, err);
 }
 
+/* The last record of a key is the KeyUpdate. */
+static bool is_key_used_up(const SSL *ssl)
+{
+    return (uintptr_t)SSL_get_app_data(ssl) + 1 >= (uintptr_t)SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
+}
+
 int flyt_tls_write(SSL *ssl, const void *data, size_t bytes, bool *ret_wants_write, struct flyt_error *err)
 {
-    enum { WRITE_BYTES_MAX = 1 << 20 };
-
     ERR_clear_error();
-    int returned = SSL_write(ssl, data, (int)(bytes < WRITE_BYTES_MAX ? bytes : WRITE_BYTES_MAX));
-
-    return returned > 0 ? returned : failure(ssl, returned, "sending through TLS", ret_wants_write, err);
+    /* Records are counted that have gone out, so that none is on its way here; the message is sent before the data. */
+    if (is_key_used_up(ssl)) {
+        if (SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) != 1)
+            return describe_failure(ssl, "taking a new key", err);
+        SSL_set_app_data(ssl, NULL);
+    }
+    int returned = SSL_write(ssl, data, (int)(bytes < RECORD_BYTES ? bytes : RECORD_BYTES));
+    if (returned <= 0)
+        return failure(ssl, returned, "sending through TLS", ret_wants_write, err);
+    SSL_set_app_data(ssl, (void *)((uintptr_t)SSL_get_app_data(ssl) + 1));
+    return returned;
 }
 
 int flyt_tls_identify(SSL *ssl, struct flyt_identity *identity, struct flyt_error *err)

@@ -16,6 +16,12 @@
 
 struct flyt_tls;
 
+/*
+ * No key protects more records: AES-GCM is good for 2^24.5 (RFC 8446, section 5.5), and OpenSSL takes no new key by
+ * itself, however long a connection lasts. Each end then sends a KeyUpdate, which asks nothing of the other one.
+ */
+enum { FLYT_TLS_KEY_RECORDS = 1 << 22 };
+
 struct flyt_tls_files {
     const char *authority;   /* PEM: the CA's certificates */
     const char *certificate; /* PEM: own, then intermediate ones */
@@ -33,6 +39,9 @@ struct flyt_tls *flyt_tls_free(struct flyt_tls *tls);
 /* Reads the files again (renewed certificate); later connections use them. On failure the old ones stay. 0 or negative,
  * *err. */
 int flyt_tls_reload(struct flyt_tls *tls, struct flyt_error *err);
+/* For tests: so many records (2 to FLYT_TLS_KEY_RECORDS) a key of later connections protects at most, until the files
+ * are read again. */
+void flyt_tls_limit_key(struct flyt_tls *tls, unsigned records);
 /* When the own certificate ends, seconds since 1970; 0: there is none. */
 int64_t flyt_tls_expires(const struct flyt_tls *tls);
 

@@ -471,11 +471,20 @@ static void test_client_with_tls_refuses_a_clear_door(void **state)
     expect_refused(f, "does not speak TLS");
 }
 
-/* A handshake of our own after STARTTLS. Whether it came to its end and something could be read. */
-static bool shake_hands(struct fixture *f, int version, const char *alpn)
+static void count_key_updates(int is_sent, int version, int type, const void *data, size_t bytes, SSL *ssl, void *user)
+{
+    if (!is_sent && type == SSL3_RT_HANDSHAKE && bytes && *(const unsigned char *)data == SSL3_MT_KEY_UPDATE)
+        ++*(unsigned *)user;
+}
+
+/* A handshake of our own after STARTTLS, and so many calls. Whether it came to its end and each call's answer could be
+ * read; how many keys were replaced meanwhile (NULL: not asked for). */
+static bool shake_hands(struct fixture *f, int version, const char *alpn, unsigned call_count,
+                        unsigned *ret_key_updates)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     int fd = raw_with(f, tls_words, NULL, 0);
+    unsigned key_updates = 0;
     char data[64];
     int done = 0;
 
@@ -484,6 +493,8 @@ static bool shake_hands(struct fixture *f, int version, const char *alpn)
     SSL_CTX_set_max_proto_version(context, version);
     SSL *ssl = SSL_new(context);
     SSL_set_fd(ssl, fd);
+    SSL_set_msg_callback(ssl, count_key_updates);
+    SSL_set_msg_callback_arg(ssl, &key_updates);
     if (alpn)
         SSL_set_alpn_protos(ssl, (const unsigned char *)alpn, (unsigned)strlen(alpn));
     SSL_set_connect_state(ssl);
@@ -492,8 +503,8 @@ static bool shake_hands(struct fixture *f, int version, const char *alpn)
         is_shaking = done != 1 && SSL_get_error(ssl, done) == SSL_ERROR_WANT_READ;
         sd_event_run(f->event, 1000);
     }
-    bool is_good = false;
-    if (done == 1) {
+    bool is_good = done == 1;
+    for (unsigned i = 0; i < call_count && is_good; i++) {
         SSL_write(ssl, data, (int)test_raw_call((unsigned char *)data, 1, null_words, 9));
         while ((done = SSL_read(ssl, data, sizeof data)) <= 0 && SSL_get_error(ssl, done) == SSL_ERROR_WANT_READ)
             sd_event_run(f->event, 1000);
@@ -502,6 +513,8 @@ static bool shake_hands(struct fixture *f, int version, const char *alpn)
     SSL_free(ssl);
     SSL_CTX_free(context);
     close(fd);
+    if (ret_key_updates)
+        *ret_key_updates = key_updates;
     return is_good;
 }
 
@@ -510,11 +523,25 @@ static void test_tls_1_3_and_sunrpc_only(void **state)
     struct fixture *f = *state;
 
     open_door(f, "ca/ca.pem", "ca/manager-m1");
-    assert_true(shake_hands(f, TLS1_3_VERSION, "\6sunrpc"));
-    assert_false(shake_hands(f, TLS1_2_VERSION, "\6sunrpc"));
-    assert_false(shake_hands(f, TLS1_3_VERSION, "\2h2"));
+    assert_true(shake_hands(f, TLS1_3_VERSION, "\6sunrpc", 1, NULL));
+    assert_false(shake_hands(f, TLS1_2_VERSION, "\6sunrpc", 1, NULL));
+    assert_false(shake_hands(f, TLS1_3_VERSION, "\2h2", 1, NULL));
     assert_int_equal(f->door.side.ready_count, 1);
-    assert_false(shake_hands(f, TLS1_3_VERSION, NULL));
+    assert_false(shake_hands(f, TLS1_3_VERSION, NULL, 1, NULL));
+}
+
+/* Each of a few records, the last of them the message that the next key is used from now on. */
+static void test_a_key_protects_so_many_records(void **state)
+{
+    struct fixture *f = *state;
+    unsigned key_updates;
+
+    open_door(f, "ca/ca.pem", "ca/manager-m1");
+    assert_true(shake_hands(f, TLS1_3_VERSION, "\6sunrpc", 10, &key_updates));
+    assert_int_equal(key_updates, 0);
+    flyt_tls_limit_key(f->server_tls, 4);
+    assert_true(shake_hands(f, TLS1_3_VERSION, "\6sunrpc", 10, &key_updates));
+    assert_int_equal(key_updates, 3);
 }
 
 /* ---- much ---- */
@@ -533,15 +560,20 @@ static void done_big(void *user, int status, void *result)
     outcomes->last_bytes += view->json.json_len;
 }
 
-static void test_large_answers_and_many_calls(void **state)
+/* With keys that protect so many records (0: as many as they ever do). */
+static void exchange_much(struct fixture *f, unsigned key_records)
 {
     enum { COUNT = 6, SMALL = 1000 };
-    struct fixture *f = *state;
     flyt_view_args args = {.view = (char *)"x", .wait_ms = FLYT_VIEW_BYTES_MAX};
     struct test_outcomes outcomes = {0}, small = {0};
 
     open_door(f, "ca/ca.pem", "ca/manager-m1");
-    connect_as(f, "ca/node-n1");
+    f->client_tls = tls_of("ca/ca.pem", "ca/node-n1", false);
+    if (key_records) {
+        flyt_tls_limit_key(f->server_tls, key_records);
+        flyt_tls_limit_key(f->client_tls, key_records);
+    }
+    connect_as(f, NULL);
     for (unsigned i = 0; i < COUNT; i++)
         assert_int_equal(flyt_peer_call(f->client.peer, FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, TEST_BIG,
                                         (xdrproc_t)xdr_flyt_view_args, &args, (xdrproc_t)xdr_flyt_view_res,
@@ -552,6 +584,16 @@ static void test_large_answers_and_many_calls(void **state)
     test_run_until(f->event, outcomes.done_count == COUNT && small.done_count == SMALL);
     assert_int_equal(outcomes.last_bytes, (size_t)COUNT * FLYT_VIEW_BYTES_MAX);
     assert_int_equal(small.good_count, SMALL);
+}
+
+static void test_large_answers_and_many_calls(void **state)
+{
+    exchange_much(*state, 0);
+}
+
+static void test_much_under_many_keys(void **state)
+{
+    exchange_much(*state, 3);
 }
 
 /* ---- a line that breaks ---- */
@@ -754,7 +796,9 @@ int main(void)
         TEST(test_half_open_connections_end),
         TEST(test_client_with_tls_refuses_a_clear_door),
         TEST(test_tls_1_3_and_sunrpc_only),
+        TEST(test_a_key_protects_so_many_records),
         TEST(test_large_answers_and_many_calls),
+        TEST(test_much_under_many_keys),
         TEST(test_lines_that_break_at_any_byte),
         TEST(test_files_that_cannot_be_used),
         TEST(test_renewed_files_are_used_from_then_on),
