@@ -65,6 +65,18 @@ static void put_zeros_one_by_one(struct flyt_checkpoint_writer *writer, const st
                          0);
 }
 
+static const struct flyt_page_key key = {"fedcba987654321"};
+
+/* Hashes are to be compared: the key's, which the caller frees. */
+static struct flyt_page_hash_keys *begin_with_key(struct fake_prepare *self)
+{
+    struct flyt_page_hash_keys *keys = calloc(1, sizeof *keys);
+    fake_prepare_begin(self);
+    assert_non_null(keys);
+    flyt_page_hash_prepare(&key, keys);
+    return keys;
+}
+
 /* What is in memory that was made here is what the image says, to the bit and to the page. */
 static void hashes_tell_what_is_to_be_in_memory(void **state)
 {
@@ -80,12 +92,8 @@ static void hashes_tell_what_is_to_be_in_memory(void **state)
         [NONE] = {-EIO, "pages of memory are here, and 0 were compared"}, /* though there is a key */
         [ONE_TOO_MANY] = {-EBADMSG, "memory that was not made here"},
     };
-    const struct flyt_page_key key = {"fedcba987654321"};
-    struct flyt_page_hash_keys *keys = calloc(1, sizeof *keys);
     struct fake_prepare *self = *state;
-    fake_prepare_begin(self);
-    assert_non_null(keys);
-    flyt_page_hash_prepare(&key, keys);
+    struct flyt_page_hash_keys *keys = begin_with_key(self);
     struct fake_server *first = self->node.first;
     const unsigned count = first->extent_count;
     assert_true(count >= 2);
@@ -142,12 +150,8 @@ static void hashes_of_many_pieces(void **state)
     };
     const struct flyt_server_link_extent extent = {1, (uint64_t)(FIRST + SECOND + LAST) * FLYT_PAGE_BYTES,
                                                    flyt_window_base(0), 0, 0};
-    const struct flyt_page_key key = {"fedcba987654321"};
-    struct flyt_page_hash_keys *keys = calloc(1, sizeof *keys);
     struct fake_prepare *self = *state;
-    fake_prepare_begin(self);
-    assert_non_null(keys);
-    flyt_page_hash_prepare(&key, keys);
+    struct flyt_page_hash_keys *keys = begin_with_key(self);
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int fd;
         fake_server_start(self->node.second, gpu);
@@ -167,13 +171,9 @@ static void hashes_of_many_pieces(void **state)
 /* What hashes takes long to make: it is there before anything can be copied here, and so before the program stops. */
 static void what_hashes_is_made_before_memory_is_told(void **state)
 {
-    const struct flyt_page_key key = {"fedcba987654321"};
-    struct flyt_page_hash_keys *keys = calloc(1, sizeof *keys);
     struct fake_prepare *self = *state;
+    struct flyt_page_hash_keys *keys = begin_with_key(self);
     int fd;
-    fake_prepare_begin(self);
-    assert_non_null(keys);
-    flyt_page_hash_prepare(&key, keys);
     const struct flyt_server_link_extent extent = fake_extent_told(&self->node.first->extents[0]);
     setenv("FLYT_FAULT", "prepare.looker:kill", 1);
     fake_prepare_start(self);
