@@ -1,6 +1,7 @@
 #include "control/node/left.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "control/node/state_allocation.h"
@@ -13,11 +14,8 @@ bool flyt_node_left_put(cJSON *root, const struct flyt_node_left *first)
     bool is_good = array != NULL;
 
     for (; first && is_good; first = first->next) {
-        cJSON *item = cJSON_CreateObject();
-        is_good = item && cJSON_AddItemToArray(array, item);
-        if (!is_good)
-            cJSON_Delete(item);
-        is_good = is_good && flyt_node_state_put_number(item, "allocation_id", first->allocation_id) &&
+        cJSON *item = flyt_node_state_add_object(array);
+        is_good = item && flyt_node_state_put_number(item, "allocation_id", first->allocation_id) &&
                   flyt_node_state_put_number(item, "migration_id", first->migration_id);
     }
     return is_good;
@@ -25,9 +23,9 @@ bool flyt_node_left_put(cJSON *root, const struct flyt_node_left *first)
 
 bool flyt_node_left_get(const cJSON *root, struct flyt_node_left **ret_first)
 {
-    const cJSON *array = cJSON_GetObjectItemCaseSensitive(root, array_name), *item;
+    const cJSON *array, *item;
     struct flyt_node_left *first = NULL;
-    bool is_good = !array || cJSON_IsArray(array);
+    bool is_good = flyt_node_state_get_array(root, array_name, INT_MAX, &array);
 
     cJSON_ArrayForEach(item, array)
     {

@@ -9,12 +9,10 @@
 
 static const char member[] = "receiving", moved_member[] = "moved";
 
-static struct flyt_node_receive_record *free_record(struct flyt_node_receive_record *record)
+static void free_record(struct flyt_node_receive_record *record)
 {
-    if (record)
-        free(record->moved);
+    free(record->moved);
     free(record);
-    return NULL;
 }
 
 static bool put_moved(cJSON *object, const struct flyt_node_receive_record *record)
@@ -23,9 +21,8 @@ static bool put_moved(cJSON *object, const struct flyt_node_receive_record *reco
     bool is_good = array != NULL;
 
     for (unsigned i = 0; i < record->moved_count && is_good; i++) {
-        cJSON *item = cJSON_CreateObject();
-        is_good = item && cJSON_AddItemToArray(array, item) &&
-                  flyt_node_state_put_number(item, "session_id", record->moved[i]);
+        cJSON *item = flyt_node_state_add_object(array);
+        is_good = item && flyt_node_state_put_number(item, "session_id", record->moved[i]);
     }
     return is_good;
 }
@@ -33,18 +30,32 @@ static bool put_moved(cJSON *object, const struct flyt_node_receive_record *reco
 /* An older build's file has no such member. */
 static bool get_moved(const cJSON *object, struct flyt_node_receive_record *record)
 {
-    const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, moved_member), *item;
-    bool is_good = !array || (cJSON_IsArray(array) && cJSON_GetArraySize(array) <= FLYT_NODE_SERVERS_MAX);
+    const cJSON *array, *item;
 
-    if (is_good)
-        cJSON_ArrayForEach(item, array)
-        {
-            uint64_t session_id;
-            if (!flyt_node_state_get_number(item, "session_id", UINT64_MAX, &session_id) ||
-                flyt_node_receive_record_note(record, session_id))
-                return false;
-        }
-    return is_good;
+    if (!flyt_node_state_get_array(object, moved_member, FLYT_NODE_SERVERS_MAX, &array))
+        return false;
+    cJSON_ArrayForEach(item, array)
+    {
+        uint64_t session_id;
+        if (!flyt_node_state_get_number(item, "session_id", UINT64_MAX, &session_id) ||
+            flyt_node_receive_record_note(record, session_id))
+            return false;
+    }
+    return true;
+}
+
+static bool get_one(const cJSON *object, struct flyt_node_receive_record *record)
+{
+    uint64_t is_switched, session_count;
+
+    if (!flyt_node_state_get_number(object, "migration_id", UINT64_MAX, &record->migration_id) ||
+        !flyt_node_state_get_number(object, "allocation_id", UINT64_MAX, &record->allocation_id) ||
+        !flyt_node_state_get_number(object, "switched", 1, &is_switched) ||
+        !flyt_node_state_get_number(object, "session_count", UINT32_MAX, &session_count) || !get_moved(object, record))
+        return false;
+    record->is_switched = is_switched != 0;
+    record->session_count = (unsigned)session_count;
+    return true;
 }
 
 bool flyt_node_receive_records_put(cJSON *root, const struct flyt_node_receive_record *first)
@@ -53,9 +64,8 @@ bool flyt_node_receive_records_put(cJSON *root, const struct flyt_node_receive_r
     bool is_good = array != NULL;
 
     for (; first && is_good; first = first->next) {
-        cJSON *object = cJSON_CreateObject();
-        is_good = object && cJSON_AddItemToArray(array, object) &&
-                  flyt_node_state_put_number(object, "migration_id", first->migration_id) &&
+        cJSON *object = flyt_node_state_add_object(array);
+        is_good = object && flyt_node_state_put_number(object, "migration_id", first->migration_id) &&
                   flyt_node_state_put_number(object, "allocation_id", first->allocation_id) &&
                   flyt_node_state_put_number(object, "switched", first->is_switched) &&
                   flyt_node_state_put_number(object, "session_count", first->session_count) && put_moved(object, first);
@@ -65,29 +75,19 @@ bool flyt_node_receive_records_put(cJSON *root, const struct flyt_node_receive_r
 
 bool flyt_node_receive_records_get(const cJSON *root, struct flyt_node_receive_record **ret_first)
 {
-    const cJSON *array = cJSON_GetObjectItemCaseSensitive(root, member), *item;
+    const cJSON *array, *item;
     struct flyt_node_receive_record *first = NULL;
-    bool is_good = !array || (cJSON_IsArray(array) && cJSON_GetArraySize(array) <= FLYT_ALLOCATIONS_MAX);
+    bool is_good = flyt_node_state_get_array(root, member, FLYT_ALLOCATIONS_MAX, &array);
 
-    if (is_good)
-        cJSON_ArrayForEach(item, array)
-        {
-            struct flyt_node_receive_record *record = calloc(1, sizeof *record);
-            uint64_t is_switched = 0, session_count = 0;
-            is_good = record && flyt_node_state_get_number(item, "migration_id", UINT64_MAX, &record->migration_id) &&
-                      flyt_node_state_get_number(item, "allocation_id", UINT64_MAX, &record->allocation_id) &&
-                      flyt_node_state_get_number(item, "switched", 1, &is_switched) &&
-                      flyt_node_state_get_number(item, "session_count", UINT32_MAX, &session_count) &&
-                      get_moved(item, record);
-            if (!is_good) {
-                free_record(record);
-                break;
-            }
-            record->is_switched = is_switched != 0;
-            record->session_count = (unsigned)session_count;
+    cJSON_ArrayForEach(item, array)
+    {
+        struct flyt_node_receive_record *record = is_good ? calloc(1, sizeof *record) : NULL;
+        is_good = record && get_one(item, record);
+        if (record) {
             record->next = first;
             first = record;
         }
+    }
     if (is_good)
         *ret_first = first;
     else

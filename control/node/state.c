@@ -205,16 +205,14 @@ static char *print(const struct flyt_node_state *state, const flyt_allocation *c
                    cJSON_AddStringToObject(root, "boot_id", state->boot_id);
     cJSON *sizes = is_good ? cJSON_AddArrayToObject(root, "group_sizes") : NULL;
     for (unsigned i = 0; sizes && i < state->group_size_count; i++) {
-        cJSON *item = cJSON_CreateObject();
-        is_good = item && cJSON_AddItemToArray(sizes, item) &&
-                  cJSON_AddStringToObject(item, "uuid", state->group_sizes[i].uuid) &&
+        cJSON *item = flyt_node_state_add_object(sizes);
+        is_good = item && cJSON_AddStringToObject(item, "uuid", state->group_sizes[i].uuid) &&
                   flyt_node_state_put_number(item, "group_size", state->group_sizes[i].group_size) && is_good;
     }
     cJSON *array = sizes ? cJSON_AddArrayToObject(root, "allocations") : NULL;
     for (unsigned i = 0; array && i < count; i++) {
-        cJSON *item = cJSON_CreateObject();
-        is_good = item && cJSON_AddItemToArray(array, item) && flyt_node_state_put_allocation(item, allocations[i]) &&
-                  is_good;
+        cJSON *item = flyt_node_state_add_object(array);
+        is_good = item && flyt_node_state_put_allocation(item, allocations[i]) && is_good;
     }
     is_good = array && is_good && flyt_node_suspended_put(root, state->suspended) &&
               flyt_node_left_put(root, state->left) && flyt_node_receive_records_put(root, state->receiving) &&

@@ -82,6 +82,25 @@ bool flyt_node_state_get_number(const cJSON *object, const char *name, uint64_t 
 
 enum { HEX_BYTES_MAX = 64 };
 
+cJSON *flyt_node_state_add_object(cJSON *array)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    if (cJSON_AddItemToArray(array, object))
+        return object;
+    cJSON_Delete(object);
+    return NULL;
+}
+
+bool flyt_node_state_get_array(const cJSON *root, const char *name, int max, const cJSON **ret_array)
+{
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(root, name);
+    const bool is_good = !array || (cJSON_IsArray(array) && cJSON_GetArraySize(array) <= max);
+
+    *ret_array = is_good ? array : NULL;
+    return is_good;
+}
+
 bool flyt_node_state_put_hex(cJSON *object, const char *name, const unsigned char *bytes, size_t count)
 {
     char text[2 * HEX_BYTES_MAX + 1];
@@ -189,12 +208,9 @@ static bool get_members(const cJSON *object, const struct member *members, void 
 
 static bool put_slot(cJSON *array, const flyt_slot *slot)
 {
-    cJSON *object = cJSON_CreateObject(), *groups = cJSON_AddArrayToObject(object, "sm_groups");
-    bool is_good = object && cJSON_AddItemToArray(array, object);
+    cJSON *object = flyt_node_state_add_object(array), *groups = cJSON_AddArrayToObject(object, "sm_groups");
+    bool is_good = groups && put_members(object, slot_members, slot);
 
-    if (!is_good)
-        cJSON_Delete(object);
-    is_good = is_good && groups && put_members(object, slot_members, slot);
     for (u_int i = 0; i < slot->sm_groups.sm_groups_len && is_good; i++)
         is_good = cJSON_AddItemToArray(groups, cJSON_CreateNumber(slot->sm_groups.sm_groups_val[i]));
     return is_good;

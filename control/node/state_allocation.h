@@ -19,6 +19,12 @@ bool flyt_node_state_get_number(const cJSON *object, const char *name, uint64_t 
 bool flyt_node_state_put_hex(cJSON *object, const char *name, const unsigned char *bytes, size_t count);
 bool flyt_node_state_get_hex(const cJSON *object, const char *name, unsigned char *bytes, size_t count);
 
+/* A new object at the array's end, which owns it. NULL: no memory. */
+cJSON *flyt_node_state_add_object(cJSON *array);
+/* The member, to be looked through; NULL where it is absent, as in the file of a build that did not know it. False, and
+ * NULL: it is no array, or has more than max. */
+bool flyt_node_state_get_array(const cJSON *root, const char *name, int max, const cJSON **ret_array);
+
 /* Fills an empty object. False: no memory. */
 bool flyt_node_state_put_allocation(cJSON *object, const flyt_allocation *allocation);
 /* *ret_allocation is to be freed with xdr_free(xdr_flyt_allocation). False: it is damaged, or no memory. */

@@ -19,10 +19,9 @@
 
 static bool put_one(cJSON *array, const struct flyt_node_suspended *suspended)
 {
-    cJSON *object = cJSON_CreateObject();
+    cJSON *object = flyt_node_state_add_object(array);
 
-    return object && cJSON_AddItemToArray(array, object) &&
-           flyt_node_state_put_number(object, "session_id", suspended->session_id) &&
+    return object && flyt_node_state_put_number(object, "session_id", suspended->session_id) &&
            flyt_node_state_put_number(object, "allocation_id", suspended->allocation_id) &&
            flyt_node_state_put_hex(object, "token", suspended->token, sizeof suspended->token) &&
            cJSON_AddStringToObject(object, "image", suspended->image) &&
@@ -80,23 +79,19 @@ static bool get_one(const cJSON *object, struct flyt_node_suspended *suspended)
 
 bool flyt_node_suspended_get(const cJSON *root, struct flyt_node_suspended **ret_first)
 {
-    const cJSON *array = cJSON_GetObjectItemCaseSensitive(root, "checkpointed"), *item;
+    const cJSON *array, *item;
     struct flyt_node_suspended *first = NULL;
-    bool is_good = !array || (cJSON_IsArray(array) && cJSON_GetArraySize(array) <= FLYT_NODE_SUSPENDED_MAX);
+    bool is_good = flyt_node_state_get_array(root, "checkpointed", FLYT_NODE_SUSPENDED_MAX, &array);
 
-    if (is_good)
-        cJSON_ArrayForEach(item, array)
-        {
-            struct flyt_node_suspended *suspended = calloc(1, sizeof *suspended);
-            if (suspended && get_one(item, suspended)) {
-                suspended->next = first;
-                first = suspended;
-                continue;
-            }
-            free(suspended);
-            is_good = false;
-            break;
+    cJSON_ArrayForEach(item, array)
+    {
+        struct flyt_node_suspended *suspended = is_good ? calloc(1, sizeof *suspended) : NULL;
+        is_good = suspended && get_one(item, suspended);
+        if (suspended) {
+            suspended->next = first;
+            first = suspended;
         }
+    }
     if (is_good)
         *ret_first = first;
     else

@@ -11,10 +11,9 @@
 
 static bool put_one(cJSON *array, const struct flyt_node_unkept *unkept)
 {
-    cJSON *object = cJSON_CreateObject();
+    cJSON *object = flyt_node_state_add_object(array);
 
-    return object && cJSON_AddItemToArray(array, object) &&
-           flyt_node_state_put_number(object, "session_id", unkept->session_id) &&
+    return object && flyt_node_state_put_number(object, "session_id", unkept->session_id) &&
            cJSON_AddStringToObject(object, "folder", unkept->folder) &&
            cJSON_AddStringToObject(object, "image", unkept->image);
 }
@@ -47,23 +46,19 @@ static bool get_one(const cJSON *object, struct flyt_node_unkept *unkept)
 
 bool flyt_node_unkept_get(const cJSON *root, struct flyt_node_unkept **ret_first)
 {
-    const cJSON *array = cJSON_GetObjectItemCaseSensitive(root, "unkept_images"), *item;
+    const cJSON *array, *item;
     struct flyt_node_unkept *first = NULL;
-    bool is_good = !array || (cJSON_IsArray(array) && cJSON_GetArraySize(array) <= FLYT_NODE_UNKEPT_MAX);
+    bool is_good = flyt_node_state_get_array(root, "unkept_images", FLYT_NODE_UNKEPT_MAX, &array);
 
-    if (is_good)
-        cJSON_ArrayForEach(item, array)
-        {
-            struct flyt_node_unkept *unkept = calloc(1, sizeof *unkept);
-            if (unkept && get_one(item, unkept)) {
-                unkept->next = first;
-                first = unkept;
-                continue;
-            }
-            free(unkept);
-            is_good = false;
-            break;
+    cJSON_ArrayForEach(item, array)
+    {
+        struct flyt_node_unkept *unkept = is_good ? calloc(1, sizeof *unkept) : NULL;
+        is_good = unkept && get_one(item, unkept);
+        if (unkept) {
+            unkept->next = first;
+            first = unkept;
         }
+    }
     if (is_good)
         *ret_first = first;
     else
