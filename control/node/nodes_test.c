@@ -73,8 +73,7 @@ static void order(struct nodes *nodes, bool is_encrypted)
     struct flyt_error err;
 
     memcpy(args.secret, test_secret, sizeof args.secret);
-    if (test_receive_as(nodes->to, &test_one, TEST_MIGRATION, test_secret, nodes->to->node.gpus.items[0].uuid,
-                        is_encrypted) != FLYT_STATUS_OK)
+    if (test_receive_as(nodes->to, &test_one, TEST_MIGRATION, test_secret, is_encrypted) != FLYT_STATUS_OK)
         fail_msg("not received: %s", test_refusal.text);
     if (flyt_node_send(&nodes->from->node, &args, &err) != FLYT_STATUS_OK)
         fail_msg("not sent: %s", err.text);

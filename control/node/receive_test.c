@@ -84,8 +84,7 @@ static void test_keys(void **state)
     char text[64] = "1";
     int used = 1;
 
-    assert_int_equal(test_receive_as(test, &test_one, TEST_MIGRATION, test_secret, test->node.gpus.items[0].uuid, true),
-                     FLYT_STATUS_OK);
+    assert_int_equal(test_receive_as(test, &test_one, TEST_MIGRATION, test_secret, true), FLYT_STATUS_OK);
     test_source_arrive(test, &source);
     for (unsigned i = 0; i <= FLYT_MIGRATION_STREAMS_MAX; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, " %02x%02x", source.keys[i][0],
@@ -103,16 +102,16 @@ static void test_keys(void **state)
 static void test_orders_that_are_refused(void **state)
 {
     struct test_node *test = *state;
-    const char *uuid = test->node.gpus.items[0].uuid;
     const unsigned char none[sizeof test_secret] = {0};
-    struct test_wish large = test_one;
+    struct test_wish large = test_one, nowhere = test_one;
     const unsigned folder_count = test_receive_count_folders(test);
 
     large.memory_bytes = 2048 * MIB;
-    assert_int_equal(test_receive_as(test, &test_one, 0, test_secret, uuid, false), FLYT_STATUS_INVALID);
-    assert_int_equal(test_receive_as(test, &test_one, 1, none, uuid, false), FLYT_STATUS_INVALID);
-    assert_int_equal(test_receive_as(test, &test_one, 1, test_secret, "GPU-none", false), FLYT_STATUS_NOT_FOUND);
-    assert_int_equal(test_receive_as(test, &large, 1, test_secret, uuid, false), FLYT_STATUS_NO_CAPACITY);
+    nowhere.gpu = 99;
+    assert_int_equal(test_receive_as(test, &test_one, 0, test_secret, false), FLYT_STATUS_INVALID);
+    assert_int_equal(test_receive_as(test, &test_one, 1, none, false), FLYT_STATUS_INVALID);
+    assert_int_equal(test_receive_as(test, &nowhere, 1, test_secret, false), FLYT_STATUS_NOT_FOUND);
+    assert_int_equal(test_receive_as(test, &large, 1, test_secret, false), FLYT_STATUS_NO_CAPACITY);
     test_contains(test_refusal.text, "no room");
     test_node_make_fail(test, "node.receive.accept:error", NULL);
     assert_int_equal(test_receive(test), FLYT_STATUS_UNAVAILABLE);
@@ -123,7 +122,7 @@ static void test_orders_that_are_refused(void **state)
     test_contains(test_refusal.text, "already");
     test_node_remove_now(test, test_one.id);
     test_receive_begin(test);
-    assert_int_equal(test_receive_as(test, &test_one, 2, test_secret, uuid, false), FLYT_STATUS_CONFLICT);
+    assert_int_equal(test_receive_as(test, &test_one, 2, test_secret, false), FLYT_STATUS_CONFLICT);
     assert_int_equal(flyt_node_receive_cancel(test_received(test), "enough"), 0);
     test_receive_until_failed(test, folder_count, FLYT_STATUS_CONFLICT, "enough");
     assert_int_equal(test_receive(test), FLYT_STATUS_CONFLICT);

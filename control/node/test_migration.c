@@ -53,29 +53,10 @@ struct test_wish test_migration_target(unsigned gpu)
 flyt_status test_migration_order(struct test_node *test, uint64_t id, const struct test_wish *wish,
                                  const flyt_migration_bounds *bounds, struct flyt_error *ret_err)
 {
-    u_int groups[FLYT_GROUPS_MAX];
-    flyt_slot slot = {.gpu_uuid = wish->gpu < test->node.gpus.count ? test->node.gpus.items[wish->gpu].uuid
-                                                                    : (char *)"GPU-none",
-                      .memory_bytes = wish->memory_bytes,
-                      .sm_groups = {wish->group_count, groups},
-                      .sm_count = 8 * wish->group_count};
     const flyt_order_migrate_args args = {
-        .epoch = 1,
-        .migration_id = id,
-        .allocation = {.id = wish->id,
-                       .vm_ip = (char *)wish->vm_ip,
-                       .tenant = (char *)"",
-                       .state = FLYT_ALLOCATION_ACTIVE,
-                       .revision = wish->revision,
-                       .generation = wish->generation,
-                       .sessions_max = wish->sessions_max,
-                       .isolation = wish->is_strict ? FLYT_ISOLATION_STRICT : FLYT_ISOLATION_SHARED,
-                       .slots = {1, &slot}},
-        .bounds = *bounds};
+        .epoch = 1, .migration_id = id, .allocation = test_node_allocation(test, wish), .bounds = *bounds};
     struct flyt_error err = {0};
 
-    for (unsigned i = 0; i < wish->group_count; i++)
-        groups[i] = wish->first_group + i;
     flyt_status status = flyt_node_migrate(&test->node, &args, &err);
     if (ret_err)
         *ret_err = err;

@@ -189,36 +189,41 @@ static bool has_outcome(struct test_node *test, void *user)
     return ((struct test_outcome *)user)->order != (flyt_status)-1;
 }
 
-struct test_outcome test_node_order(struct test_node *test, const struct test_wish *wish)
+flyt_allocation test_node_allocation(const struct test_node *test, const struct test_wish *wish)
 {
-    u_int groups[FLYT_GROUPS_MAX];
-    char uuid[FLYT_NODE_UUID_BYTES] = "GPU-none";
-    flyt_slot slot = {.gpu_uuid = uuid,
-                      .memory_bytes = wish->memory_bytes,
-                      .sm_groups = {wish->group_count, groups},
-                      .sm_count = 8 * wish->group_count,
-                      .minimum_share_pct = wish->minimum_pct,
-                      .maximum_share_pct = wish->maximum_pct,
-                      .window_ms = wish->window_ms,
-                      .priority = wish->priority};
-    flyt_allocation allocation = {.id = wish->id,
-                                  .vm_ip = (char *)wish->vm_ip,
-                                  .tenant = (char *)"",
-                                  .state = wish->state ? wish->state : FLYT_ALLOCATION_ACTIVE,
-                                  .revision = wish->revision,
-                                  .generation = wish->generation,
-                                  .sessions_max = wish->sessions_max,
-                                  .when_free = wish->when_free,
-                                  .is_suspended = wish->is_suspended,
-                                  .isolation = wish->is_strict ? FLYT_ISOLATION_STRICT : FLYT_ISOLATION_SHARED,
-                                  .slots = {1, &slot}};
-    const flyt_apply_args args = {.epoch = wish->epoch, .allocations = {1, &allocation}};
-    struct test_outcome outcome = {.order = (flyt_status)-1};
+    static char none[] = "GPU-none", nobody[] = "";
+    static u_int groups[FLYT_GROUPS_MAX];
+    static flyt_slot slot;
 
     for (unsigned i = 0; i < wish->group_count; i++)
         groups[i] = wish->first_group + i;
-    if (wish->gpu < test->node.gpus.count)
-        strcpy(uuid, test->node.gpus.items[wish->gpu].uuid);
+    slot = (flyt_slot){.gpu_uuid = wish->gpu < test->node.gpus.count ? test->node.gpus.items[wish->gpu].uuid : none,
+                       .memory_bytes = wish->memory_bytes,
+                       .sm_groups = {wish->group_count, groups},
+                       .sm_count = 8 * wish->group_count,
+                       .minimum_share_pct = wish->minimum_pct,
+                       .maximum_share_pct = wish->maximum_pct,
+                       .window_ms = wish->window_ms,
+                       .priority = wish->priority};
+    return (flyt_allocation){.id = wish->id,
+                             .vm_ip = (char *)wish->vm_ip,
+                             .tenant = nobody,
+                             .state = wish->state ? wish->state : FLYT_ALLOCATION_ACTIVE,
+                             .revision = wish->revision,
+                             .generation = wish->generation,
+                             .sessions_max = wish->sessions_max,
+                             .when_free = wish->when_free,
+                             .is_suspended = wish->is_suspended,
+                             .isolation = wish->is_strict ? FLYT_ISOLATION_STRICT : FLYT_ISOLATION_SHARED,
+                             .slots = {1, &slot}};
+}
+
+struct test_outcome test_node_order(struct test_node *test, const struct test_wish *wish)
+{
+    flyt_allocation allocation = test_node_allocation(test, wish);
+    const flyt_apply_args args = {.epoch = wish->epoch, .allocations = {1, &allocation}};
+    struct test_outcome outcome = {.order = (flyt_status)-1};
+
     flyt_node_apply(&test->node, &args, note_outcome, &outcome);
     test_node_until(test, has_outcome, &outcome, "the order's outcome");
     return outcome;

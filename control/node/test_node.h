@@ -71,6 +71,9 @@ struct test_wish {
 };
 /* Two VMs of 100 MiB each: groups 0 to 3 and 4 to 7 of GPU 0. */
 extern const struct test_wish test_one, test_other;
+/* The allocation that is wished for; on no GPU where the node has no such one. What it points to is good until the next
+ * call. */
+flyt_allocation test_node_allocation(const struct test_node *test, const struct test_wish *wish);
 struct test_outcome test_node_order(struct test_node *test, const struct test_wish *wish);
 /* Orders to take it back; test->removal is the outcome, when there is one. */
 void test_node_remove(struct test_node *test, uint64_t id);

@@ -26,25 +26,12 @@ struct flyt_error test_refusal;
 /* ---- the order ---- */
 
 flyt_status test_receive_as(struct test_node *test, const struct test_wish *wish, uint64_t migration_id,
-                            const unsigned char *its_secret, const char *uuid, bool is_encrypted)
+                            const unsigned char *its_secret, bool is_encrypted)
 {
-    u_int groups[] = {0, 1, 2, 3};
-    flyt_slot slot = {.gpu_uuid = (char *)uuid,
-                      .memory_bytes = wish->memory_bytes,
-                      .sm_groups = {wish->group_count, groups},
-                      .sm_count = 8 * wish->group_count};
     flyt_order_receive_args args = {.epoch = 1,
                                     .migration_id = migration_id,
                                     .is_encrypted = is_encrypted,
-                                    .allocation = {.id = wish->id,
-                                                   .vm_ip = (char *)wish->vm_ip,
-                                                   .tenant = (char *)"",
-                                                   .state = FLYT_ALLOCATION_ACTIVE,
-                                                   .revision = wish->revision,
-                                                   .generation = wish->generation,
-                                                   .sessions_max = wish->sessions_max,
-                                                   .isolation = FLYT_ISOLATION_SHARED,
-                                                   .slots = {1, &slot}}};
+                                    .allocation = test_node_allocation(test, wish)};
 
     memcpy(args.secret, its_secret, sizeof args.secret);
     test_refusal = (struct flyt_error){0};
@@ -53,7 +40,7 @@ flyt_status test_receive_as(struct test_node *test, const struct test_wish *wish
 
 flyt_status test_receive(struct test_node *test)
 {
-    return test_receive_as(test, &test_one, TEST_MIGRATION, test_secret, test->node.gpus.items[0].uuid, false);
+    return test_receive_as(test, &test_one, TEST_MIGRATION, test_secret, false);
 }
 
 void test_receive_begin(struct test_node *test)

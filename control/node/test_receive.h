@@ -17,7 +17,7 @@ extern struct flyt_error test_refusal; /* of the last order */
 /* ---- orders ---- */
 
 flyt_status test_receive_as(struct test_node *test, const struct test_wish *wish, uint64_t migration_id,
-                            const unsigned char *its_secret, const char *uuid, bool is_encrypted);
+                            const unsigned char *its_secret, bool is_encrypted);
 /* Of test_one; the second one must be carried out. */
 flyt_status test_receive(struct test_node *test);
 void test_receive_begin(struct test_node *test);
