@@ -87,6 +87,7 @@ static void take_locked(struct fake_server *server, struct flyt_server_link_mess
         server->use = message->use;
         snprintf(server->why_not_replaceable, sizeof server->why_not_replaceable, "%.255s", message->data);
         server->use_count++;
+        server->whole_count += message->use.is_coming == FLYT_SERVER_LINK_IS_WHOLE;
         break;
     case FLYT_SERVER_LINK_LIMIT_DONE:
         server->limit_done = message->limit_done;

@@ -46,6 +46,7 @@ struct fake_server {
     const struct flyt_call_record *record; /* NULL: it has handed over none */
     struct flyt_server_link_use use;
     char why_not_replaceable[256];
+    unsigned whole_count; /* how often USE has said that it waits for others */
     unsigned use_count, limit_done_count, sm_done_count;
     struct flyt_server_link_limit_done limit_done;
     struct flyt_server_link_sm_done sm_done;

@@ -79,18 +79,23 @@ static void await_reply(struct fake_wire *wire, xdrproc_t xdr_res, void *res)
     assert_true(xdr_res(&xdrs, res));
 }
 
-int fake_wire_call(struct fake_wire *wire, uint32_t procedure, xdrproc_t xdr_args, const void *args, xdrproc_t xdr_res,
-                   void *res)
+int fake_wire_await_result(struct fake_wire *wire, xdrproc_t xdr_res, void *res)
 {
     flyt_session_barrier_res common;
     XDR xdrs;
-    fake_wire_send(wire, procedure, xdr_args, args);
     await_reply(wire, xdr_res, res);
     xdrmem_create(&xdrs, (char *)wire->message + REPLY_HEAD_BYTES, (u_int)(wire->message_bytes - REPLY_HEAD_BYTES),
                   XDR_DECODE);
     assert_true(xdr_flyt_session_barrier_res(&xdrs, &common));
     wire->progress = common.progress;
     return common.result;
+}
+
+int fake_wire_call(struct fake_wire *wire, uint32_t procedure, xdrproc_t xdr_args, const void *args, xdrproc_t xdr_res,
+                   void *res)
+{
+    fake_wire_send(wire, procedure, xdr_args, args);
+    return fake_wire_await_result(wire, xdr_res, res);
 }
 
 void fake_wire_await_back(struct fake_wire *wire, uint32_t procedure, xdrproc_t xdr_args, void *args)

@@ -38,6 +38,8 @@ void fake_wire_send(struct fake_wire *wire, uint32_t procedure, xdrproc_t xdr_ar
  * it has more). Returns the result. */
 int fake_wire_call(struct fake_wire *wire, uint32_t procedure, xdrproc_t xdr_args, const void *args, xdrproc_t xdr_res,
                    void *res);
+/* The second part of that: reads up to the reply of the call that was sent last. */
+int fake_wire_await_result(struct fake_wire *wire, xdrproc_t xdr_res, void *res);
 /* Reads up to a call of this procedure, whose arguments are decoded. */
 void fake_wire_await_back(struct fake_wire *wire, uint32_t procedure, xdrproc_t xdr_args, void *args);
 /* Reads what comes up to the end of the connection. */

@@ -211,6 +211,7 @@ int flyt_given_map(struct flyt_given *given, struct flyt_session *session,
     session->execution.before =
         (struct flyt_call_state){before->begun, before->executed, before->completed, before->error_count};
     session->resume.state = FLYT_RESUME_AWAITED;
+    session->resume.is_held = before->is_held;
     return 0;
 }
 

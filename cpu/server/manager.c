@@ -316,16 +316,20 @@ static void take_move(struct flyt_session *session, const struct flyt_manager_or
 static void take_order(struct flyt_session *session, const struct flyt_manager_order *order)
 {
     switch (order->kind) {
+    case FLYT_SERVER_LINK_GO_ON:
+        if (!flyt_resume_let_go(session))
+            take_move(session, order);
+        break;
     case FLYT_SERVER_LINK_MOVE:
     case FLYT_SERVER_LINK_MIRROR:
     case FLYT_SERVER_LINK_STOP:
-    case FLYT_SERVER_LINK_GO_ON:
     case FLYT_SERVER_LINK_LEAVE:
     case FLYT_SERVER_LINK_TAKE_BACK:
         take_move(session, order);
         break;
     case FLYT_SERVER_LINK_REJOIN: /* left by the watching thread: the link has ended */
         flyt_move_link_ended(session);
+        flyt_resume_let_go(session); /* the next node manager takes it for one that goes on here */
         break;
     case FLYT_SERVER_LINK_LIMIT:
         flyt_limit_take(session, &order->limit);

@@ -38,6 +38,7 @@ static const char first_text[] =
 struct fixture {
     struct fake_node node;
     struct fake_work work;
+    bool is_held;
     bool is_mirrored; /* memory is copied: the second server's own, for each extent of the first one */
     int mirror_fds[FAKE_EXTENTS_MAX];
     unsigned mirror_count;
@@ -127,8 +128,10 @@ static void give_all(struct fixture *self)
 static void leave(struct fixture *self, uint64_t move_id)
 {
     struct fake_server *from = self->node.first, *to = self->node.second;
-    const struct flyt_server_link_resume resume = {
-        .extent_count = from->stopped.extent_count, .last_extent_id = from->stopped.last_extent_id, .is_made = 1};
+    const struct flyt_server_link_resume resume = {.extent_count = from->stopped.extent_count,
+                                                   .last_extent_id = from->stopped.last_extent_id,
+                                                   .is_made = 1,
+                                                   .is_held = self->is_held};
     fake_node_leave(&self->node, move_id);
     fake_server_kill(from);
     memcpy(to->extents, from->extents, sizeof to->extents);
@@ -509,6 +512,39 @@ static void objects_are_counted_wrongly_where_a_test_wants_it(void **state)
     finish(self);
 }
 
+/* ---- others of its VM ---- */
+
+/* It could go on, says so, and does when it is told to. */
+static void it_waits_for_the_others(void **state)
+{
+    struct fixture *self = *state;
+    struct fake_wire *wire = &self->node.wire;
+    flyt_session_resume_end_res res;
+    begin_with_all_memory(self);
+    self->is_held = true;
+    for (unsigned i = 0; i < 2; i++) {
+        move_to_second(self, 104 + i);
+        struct fake_server *server = self->node.first; /* by now */
+        const unsigned before = server->whole_count;
+        expect_end(self, CUDA_ERROR_INVALID_VALUE); /* what is not whole does not wait */
+        fake_work_load(&self->work, 1);
+        fake_work_load(&self->work, 2);
+        assert_int_equal(fake_program_restore(wire, self->work.ranges, RANGES), CUDA_SUCCESS);
+        fake_program_restore_events(wire, 4, 3);
+        assert_int_equal(server->whole_count, before);
+        FAKE_WIRE_SEND(wire, FLYT_SESSION_RESUME_END, session_resume_end, .sequence = self->node.sequence);
+        fake_server_wait(server, &server->whole_count, before + 1);
+        if (i)
+            fake_server_leave(server); /* then nobody is there to say so */
+        else
+            fake_server_send_move(server, FLYT_SERVER_LINK_GO_ON, 104, 0);
+        assert_int_equal(fake_wire_await_result(wire, (xdrproc_t)xdr_flyt_session_resume_end_res, &res), CUDA_SUCCESS);
+        fake_work_check_ends(&self->work);
+    }
+    fake_wire_close(wire);
+    fake_server_kill(self->node.first);
+}
+
 /* ---- what it had set ---- */
 
 /* An attribute and a cache preference of a kernel, a limit and a cache preference of the device: as they are compared.
@@ -611,6 +647,7 @@ int main(void)
         TEST(objects_that_are_not_made_again),
         TEST(objects_are_counted_wrongly_where_a_test_wants_it),
         TEST(settings_that_are_not_made_again),
+        TEST(it_waits_for_the_others),
         TEST(an_address_that_is_remembered),
     };
     return cmocka_run_group_tests(tests, fake_node_begin_all, fake_node_end_all);

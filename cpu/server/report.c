@@ -40,7 +40,9 @@ void flyt_report_send(struct flyt_session *session)
     struct flyt_server_link_use use = look(session);
     const char *why = flyt_replaceable_why(session);
     use.is_replaceable = why == NULL;
-    use.is_coming = flyt_replaceable_is_coming(session);
+    use.is_coming = !flyt_replaceable_is_coming(session)     ? 0
+                    : atomic_load(&session->resume.is_whole) ? FLYT_SERVER_LINK_IS_WHOLE
+                                                             : FLYT_SERVER_LINK_IS_COMING;
     if ((memcmp(&use, &report->told, sizeof use) != 0 || why != report->told_why) &&
         flyt_manager_tell(session->manager, FLYT_SERVER_LINK_USE, &use, sizeof use, why, NULL, 0)) {
         report->told = use;

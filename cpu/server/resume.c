@@ -112,7 +112,7 @@ struct end_job {
     struct flyt_job job;
     uint64_t next_sequence; /* the session goes on behind it */
     struct flyt_moment_set work;
-    bool is_marked;
+    bool is_marked, is_compared;
 };
 
 /* Constants are written without the books of the legacy stream, which carries them. */
@@ -187,6 +187,25 @@ static bool has_all(struct flyt_session *session)
     return false;
 }
 
+/* Whether it is to wait until its VM's other sessions are as far. */
+static bool is_to_wait(struct flyt_session *session)
+{
+    if (!session->resume.is_held)
+        return false;
+    if (!atomic_exchange(&session->resume.is_whole, true)) {
+        session->resume.steps.whole_ns = flyt_clock_ns();
+        flyt_report_send(session);
+    }
+    return true;
+}
+
+bool flyt_resume_let_go(struct flyt_session *session)
+{
+    bool was_held = session->resume.is_held;
+    session->resume.is_held = false;
+    return was_held;
+}
+
 static CUresult end_advance(struct flyt_job *job)
 {
     struct end_job *self = (struct end_job *)job;
@@ -194,8 +213,13 @@ static CUresult end_advance(struct flyt_job *job)
     if (session->fatal != CUDA_SUCCESS)
         return session->fatal;
     CUresult result = wait_for_all(self);
-    if (result == CUDA_SUCCESS && !has_all(session))
+    if (result == CUDA_SUCCESS && !self->is_compared && !has_all(session))
         result = CUDA_ERROR_INVALID_VALUE;
+    self->is_compared |= result == CUDA_SUCCESS;
+    bool is_waiting = result == CUDA_SUCCESS && is_to_wait(session);
+    job->needs_poll = !is_waiting; /* a kick comes with the order */
+    if (is_waiting)
+        return CUDA_ERROR_NOT_READY;
     for (unsigned i = 0; i < session->device_count && result == CUDA_SUCCESS && !session->move.is_whole; i++)
         result = flyt_memory_settle_adopted(&session->devices[i]);
     if (result == CUDA_SUCCESS)
@@ -214,14 +238,15 @@ static void log_steps(const struct flyt_session *session, uint64_t sequence)
     const struct flyt_resume_steps *steps = &session->resume.steps;
     flyt_info("session %s: goes on, client_pid=%d program=%s sequence=%llu ledgers_us=%llu contexts_us=%llu "
               "extents_us=%llu extents=%u client_us=%llu begin_us=%llu objects_us=%llu calls=%llu adopted=%u loaded=%u "
-              "end_us=%llu",
+              "whole_us=%llu end_us=%llu",
               session->label, (int)session->client_pid, session->client_name, (unsigned long long)sequence,
               us_between(steps->session_ns, steps->ledgers_ns), us_between(steps->ledgers_ns, steps->contexts_ns),
               us_between(steps->contexts_ns, steps->extents_ns),
               session->manager ? (unsigned)atomic_load(&session->manager->extent_count) : 0,
               us_between(steps->extents_ns, steps->begin_ns), us_between(steps->begin_ns, steps->marked_ns),
               us_between(steps->marked_ns, steps->end_ns), (unsigned long long)(steps->last_call - steps->first_call),
-              steps->adopted_count, steps->loaded_count, us_between(steps->end_ns, flyt_clock_ns()));
+              steps->adopted_count, steps->loaded_count, us_between(steps->end_ns, steps->whole_ns),
+              us_between(steps->whole_ns ? steps->whole_ns : steps->end_ns, flyt_clock_ns()));
 }
 
 static void end_finish(struct flyt_job *job, CUresult result)
@@ -230,6 +255,7 @@ static void end_finish(struct flyt_job *job, CUresult result)
     session->resume.state = result == CUDA_SUCCESS   ? FLYT_RESUME_NONE
                             : session->move.is_whole ? FLYT_RESUME_LEFT
                                                      : FLYT_RESUME_UNDER_WAY;
+    atomic_store(&session->resume.is_whole, false);
     if (result == CUDA_SUCCESS) {
         flyt_prepare_end(session);
         flyt_replaceable_go_on(session);

@@ -5,10 +5,11 @@
  *
  * These calls are counted apart: replies, notices, errors and the progress page speak of them as of those of a new
  * session, from 1 on. session_resume_end waits until all of it is done, compares how many objects there are with what
- * the state has told that was brought here (counts.h), and is answered when everything counts as
+ * the state has told that was brought here (counts.h, settings.h), and is answered when everything counts as
  * received, executed and complete up to the number that it names: its answer has that number, the page has it before
  * (which may be less than what stood there), and streams' credits begin at 0. The client sends nothing between that
- * call and its answer.
+ * call and its answer. Where the node manager has said so (RESUME's is_held) the answer is held back until all sessions
+ * of the VM are as far: none of them may go on while one of them may still have to go back.
  *
  * Only the submission thread uses this.
  */
@@ -16,6 +17,7 @@
 #define FLYT_SERVER_RESUME_H
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -44,6 +46,7 @@ struct flyt_resume_steps {
     uint64_t begin_ns;                    /* its client has come: session_resume_begin */
     uint64_t marked_ns;                   /* and was executed */
     uint64_t end_ns;                      /* all objects were made: session_resume_end came */
+    uint64_t whole_ns;                    /* and compared, and it waits for its VM's others; 0: it does not */
     uint64_t first_call;                  /* calls of before the objects' */
     uint64_t last_call;                   /* the last one of theirs */
     unsigned adopted_count, loaded_count; /* libraries that had been loaded ahead; others */
@@ -52,6 +55,8 @@ struct flyt_resume_steps {
 /* All zero: an ordinary session. */
 struct flyt_resume {
     enum flyt_resume_state state;
+    bool is_held;             /* the node manager lets it go on, when its VM's other sessions are whole, too */
+    _Atomic(bool) is_whole;   /* is_held: it could; the watching thread reads it */
     uint32_t written_devices; /* to whose constants the client has written (constant.c), one bit each */
     struct flyt_resume_steps steps;
 };
@@ -74,6 +79,9 @@ struct flyt_resume_base {
  * CUDA_SUCCESS, or the driver's error. Waits for the GPU to record it.
  */
 CUresult flyt_resume_mark(struct flyt_device *device, struct flyt_resume_base *ret_base);
+
+/* GO_ON has come, or whoever could send it has gone: one that is held goes on when it is whole. Whether it was held. */
+bool flyt_resume_let_go(struct flyt_session *session);
 
 /* Whether the call may be made now, in a session whose state is not FLYT_RESUME_NONE: CUDA_SUCCESS or
  * CUDA_ERROR_NOT_PERMITTED. A call that came between session_resume_end and its answer ends the session. */

@@ -121,7 +121,7 @@ int flyt_settings_compare(struct flyt_session *session, const flyt_checkpoint_se
     if (!status)
         status = compare("limits of devices", had->devices, had->devices_digest, has.devices, has.devices_digest, err);
     if (!status)
-        status = compare("accesses of devices to others", had->peers, had->peers_digest, has.peers, has.peers_digest,
-                         err);
+        status =
+            compare("accesses of devices to others", had->peers, had->peers_digest, has.peers, has.peers_digest, err);
     return status;
 }

@@ -25,7 +25,7 @@ struct flyt_kernel;
 struct flyt_session;
 
 enum {
-    FLYT_SETTING_CACHE_CONFIG = -1, /* of a kernel: in the place of an attribute */
+    FLYT_SETTING_CACHE_CONFIG = -1,                  /* of a kernel: in the place of an attribute */
     FLYT_SETTING_DEVICE_CACHE_CONFIG = CU_LIMIT_MAX, /* of a device: in the place of a limit */
     FLYT_SETTINGS_OF_DEVICE
 };

@@ -174,7 +174,7 @@ static bool is_good(const struct flyt_server_link_message *message)
         return message->extent.slot < FLYT_SLOTS_MAX;
     case FLYT_SERVER_LINK_RESUME:
         return message->resume.extent_count <= FLYT_SERVER_LINK_EXTENTS_MAX && message->resume.is_made <= 1 &&
-               message->resume.has_record <= 1 && message->resume.is_ahead <= 1 &&
+               message->resume.has_record <= 1 && message->resume.is_ahead <= 1 && message->resume.is_held <= 1 &&
                !(message->resume.is_ahead && (message->resume.is_made || message->resume.has_record));
     case FLYT_SERVER_LINK_MOVE:
         return is_good_move(&message->move);

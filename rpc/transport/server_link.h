@@ -132,7 +132,8 @@ enum flyt_server_link_kind {
     /* The program is to stop at a call, everything that it has begun to end, the last pages to be copied and compared.
      * `stop`. Answered by STOPPED. */
     FLYT_SERVER_LINK_STOP = 29,
-    /* The move is over, and the session goes on here. `stop` (its move_id). Possible until LEAVE; no answer. */
+    /* The move is over, and the session goes on here. `stop` (its move_id). Possible until LEAVE; no answer. Also to
+     * the server where it is to go on, which has said IS_WHOLE (flyt_server_link_coming). */
     FLYT_SERVER_LINK_GO_ON = 30,
     /* After STOPPED: the program is told that its session goes on elsewhere. `stop` (its move_id). Its connection ends;
      * everything is kept until the process is ended, or until TAKE_BACK. Answered by LEFT when the connection has
@@ -356,7 +357,9 @@ struct flyt_server_link_resume {
     uint32_t has_record;
     uint64_t begun, executed, completed, error_count;
     uint32_t is_ahead; /* 0 or 1: RESUME comes once more, which says how far that server had come */
-    uint32_t reserved;
+    /* 0 or 1: when the client's objects are compared, and nothing stands against it, USE says IS_WHOLE, and the session
+     * goes on only when GO_ON has come, or the link has ended: the VM's other sessions are to be as far. */
+    uint32_t is_held;
 };
 
 /* Of a slot; what one that does not know them makes of them: nothing. */
@@ -500,7 +503,12 @@ struct flyt_server_link_use {
     /* By slot: the most SMs that a cooperative launch, or one in clusters, has needed to start; 0: there was none. */
     uint32_t needed_sms[FLYT_SLOTS_MAX];
     uint32_t can_move;  /* enum flyt_server_link_can_move, or above: what a newer server can */
-    uint32_t is_coming; /* 0 or 1: its client is not there yet, or makes its objects again: it does not go on yet */
+    uint32_t is_coming; /* not 0: it does not go on yet; enum flyt_server_link_coming */
+};
+
+enum flyt_server_link_coming {
+    FLYT_SERVER_LINK_IS_COMING = 1, /* its client is not there yet, or makes its objects again */
+    FLYT_SERVER_LINK_IS_WHOLE = 2,  /* these are what they were, and it waits for GO_ON, as RESUME has said */
 };
 
 struct flyt_server_link_rejoin {

@@ -246,6 +246,7 @@ static void test_bad_messages_of_a_move(void **state)
     BAD(RESUME, (sent->resume = (struct flyt_server_link_resume){.is_ahead = 2}));
     BAD(RESUME, (sent->resume = (struct flyt_server_link_resume){.is_ahead = 1, .is_made = 1}));
     BAD(RESUME, (sent->resume = (struct flyt_server_link_resume){.is_ahead = 1, .has_record = 1}));
+    BAD(RESUME, (sent->resume = (struct flyt_server_link_resume){.is_held = 2}));
     BAD(RESUME, sent->resume.extent_count = FLYT_SERVER_LINK_EXTENTS_MAX + 1);
     BAD(TAKE_BACK, flyt_server_link_say(sent, NULL));
     BAD(TAKE_BACK, has_fd = false);
