@@ -188,8 +188,12 @@ static void on_stop(struct fake *fake)
 
 static void on_go_on(struct fake *fake)
 {
-    if (fake->message.stop.move_id == fake->move.id)
+    if (fake->use.is_coming == FLYT_SERVER_LINK_IS_WHOLE) {
+        fake->use.is_coming = 0;
+        fake_say_use(fake);
+    } else if (fake->message.stop.move_id == fake->move.id) {
         fake_move_end(fake);
+    }
 }
 
 void fake_move_end(struct fake *fake)
@@ -295,6 +299,12 @@ bool fake_move_obey(struct fake *fake, const char *word, uint64_t a, uint64_t b)
         if (fake->taken.has_state)
             snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, fake->taken.sequence, fake->taken.library_count);
         fake_answer(fake, text);
+    } else if (!strcmp(word, "whole")) { /* it goes on when it is told to, and only where it was told to wait */
+        fake->use.is_coming = fake->resume.is_held ? FLYT_SERVER_LINK_IS_WHOLE : 0;
+        fake_say_use(fake);
+        fake_answer(fake, fake->resume.is_held ? "held" : "goes on");
+    } else if (!strcmp(word, "goes_on")) {
+        fake_answer(fake, fake->use.is_coming ? "no" : "yes");
     } else if (!strcmp(word, "go_on")) {
         fake->use.is_coming = 0;
         fake_say_use(fake);

@@ -433,6 +433,17 @@ void flyt_node_loading_leave(struct flyt_node_loading *loading)
     free(session);
 }
 
+void flyt_node_loading_let_go(struct flyt_node_loading *loading)
+{
+    static struct flyt_server_link_message message; /* the loop's thread only */
+
+    loading->is_whole = false;
+    message.kind = FLYT_SERVER_LINK_GO_ON;
+    message.data_bytes = 0;
+    message.stop = (struct flyt_server_link_stop){.move_id = loading->move_id};
+    flyt_node_loading_send(loading, &message, NULL, 0);
+}
+
 void flyt_node_loading_expect(struct flyt_node_loading *loading)
 {
     loading->session->prepared = loading->target;
@@ -537,8 +548,12 @@ void flyt_node_loading_use_came(struct flyt_node_server *server)
 {
     struct flyt_node_loading *loading = server->loading;
 
-    if (!loading || loading->stage != FLYT_NODE_LOADING_GIVEN || server->use.is_coming ||
-        server->state != FLYT_NODE_SERVER_SERVING)
+    if (!loading || loading->stage != FLYT_NODE_LOADING_GIVEN || server->state != FLYT_NODE_SERVER_SERVING)
+        return;
+    loading->is_whole = server->use.is_coming == FLYT_SERVER_LINK_IS_WHOLE;
+    if (loading->is_whole)
+        loading->ops->wake(loading);
+    if (server->use.is_coming)
         return;
     server->loading = NULL;
     loading->target = NULL;
@@ -624,6 +639,7 @@ bool flyt_node_loading_hides(const struct flyt_node_server *server)
 void flyt_node_loading_describe(const struct flyt_node_server *session, struct flyt_server_link_resume *ret_resume)
 {
     ret_resume->is_made = 1;
+    ret_resume->is_held = session->prepared->loading && session->prepared->loading->is_held;
 }
 
 void flyt_node_loading_given(struct flyt_node_server *session)

@@ -97,6 +97,8 @@ struct flyt_node_loading {
     bool goes_on;
     struct flyt_node_server *target;  /* NULL: not yet, or its process has ended, or it goes on */
     struct flyt_node_server *session; /* from PREPARING to WAITING: without a process */
+    bool is_held;                     /* its owner says when it goes on: flyt_node_loading_let_go */
+    bool is_whole;                    /* GIVEN: is_held, and it could go on */
     bool is_returned, has_extents;    /* it has come back; and all of its memory is held already */
 };
 
@@ -127,6 +129,8 @@ void flyt_node_loading_welcome(struct flyt_node_loading *loading);
 /* The node manager ends, and its server, which has all of the session, waits for the next one (it comes back): what is
  * held and charged is left as it is. Nothing where it is over, or has its client. */
 void flyt_node_loading_leave(struct flyt_node_loading *loading);
+/* Is whole: its server is told that the session goes on. */
+void flyt_node_loading_let_go(struct flyt_node_loading *loading);
 /* LOADED: its client may come. */
 void flyt_node_loading_expect(struct flyt_node_loading *loading);
 /* It has failed, which its owner is told; or its owner lets go of it, and is told nothing. Nothing happens to one that

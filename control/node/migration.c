@@ -238,8 +238,20 @@ static bool are_all_done(const struct flyt_node_migration *migration)
     return true;
 }
 
+bool flyt_node_migration_waits(const struct flyt_node_migration *migration)
+{
+    unsigned count = 0;
+
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
+        count += move->stage != FLYT_NODE_MOVE_OVER;
+    return count > 1 && !migration->is_let_go;
+}
+
+/* Then nothing can be rolled back: a program may have seen that it is elsewhere. */
 static bool is_any_moved(const struct flyt_node_migration *migration)
 {
+    if (migration->is_let_go)
+        return true;
     for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
         if (move->was_moved)
             return true;
@@ -538,6 +550,32 @@ static void stop_all(struct flyt_node_migration *migration)
         flyt_node_move_stop(move, (uint64_t)migration->bounds.stop_ms * 1000);
 }
 
+/*
+ * Sessions that could go on at their targets wait until all could: as long as none has gone on, all can go back. They
+ * do not wait for ever, for the client of one may have been ended on its way, and never comes.
+ */
+static void let_go(struct flyt_node_migration *migration)
+{
+    bool is_any_whole = false, are_all_whole = true;
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (const struct flyt_node_move *move = migration->moves; move; move = move->next) {
+        bool is_whole = move->stage == FLYT_NODE_MOVE_GIVEN && move->is_whole && move->target;
+        is_any_whole |= is_whole;
+        are_all_whole &= is_whole || move->stage == FLYT_NODE_MOVE_OVER;
+    }
+    if (!is_any_whole)
+        return;
+    if (!migration->whole_ms)
+        migration->whole_ms = now_ms;
+    if (!are_all_whole && !migration->is_let_go && now_ms - migration->whole_ms < migration->node->whole_ms)
+        return;
+    migration->is_let_go = true;
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (move->stage == FLYT_NODE_MOVE_GIVEN && move->is_whole && move->target)
+            flyt_node_move_let_go(move);
+}
+
 static void commit(struct flyt_node_migration *migration)
 {
     struct flyt_error err = {0};
@@ -604,6 +642,8 @@ static void step(struct flyt_node_migration *migration)
     if (!migration->is_failing && !migration->pause_until_ms)
         look_at_phase(migration);
     see_to_failures(migration);
+    if (!migration->is_failing)
+        let_go(migration);
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)

@@ -66,7 +66,9 @@ struct flyt_node_migration {
     flyt_migration_use use;                   /* figures, as they were when moves that are over ended; no text */
     uint64_t second_ms, second_bytes;         /* for bytes_per_s */
     uint64_t groups_revision[FLYT_SLOTS_MAX]; /* of the slots before the commit */
-    unsigned lost_count;                      /* sessions that ended because their target failed too late */
+    uint64_t whole_ms;   /* since when a session waits at its target for the others to be whole; 0: none has yet */
+    bool is_let_go;      /* it was said that they go on: it cannot be rolled back any more */
+    unsigned lost_count; /* sessions that ended because their target failed too late */
     /* The cluster manager. */
     bool is_told, is_telling; /* the end was acknowledged; a report is on its way */
     bool has_changed;         /* since the last report */
@@ -89,6 +91,8 @@ void flyt_node_migrations_fini(struct flyt_node *node);
 
 /* ---- what happens ---- */
 
+/* Whether a session that could go on at its target is to wait until the VM's others could, too. */
+bool flyt_node_migration_waits(const struct flyt_node_migration *migration);
 /* Something has come of a move. */
 void flyt_node_migration_wake(struct flyt_node_migration *migration);
 /* A session has begun: it joins, if its allocation is being migrated. */

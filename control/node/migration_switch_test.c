@@ -175,6 +175,91 @@ static void test_a_target_dies_when_another_has_gone_on(void **state)
     test_node_leave(test, &test_one, programs, 1);
 }
 
+/* ---- programs that wait for each other ---- */
+
+/* Its client comes, and makes its objects again; whether it goes on then ("goes on"), or is held. */
+static void is_whole(struct test_node *test, struct test_program *program, const char *want)
+{
+    test_node_come_back(test, &test_one, program);
+    test_program_say(test, program, "goes_on", "no");
+    test_program_say(test, program, "whole", want);
+}
+
+/* None goes on before all could. One that is alone waits for nobody. */
+static void test_programs_go_on_together(void **state)
+{
+    enum { PROGRAMS = 3 };
+    struct test_node *test = *state;
+    struct test_program programs[PROGRAMS];
+
+    for (unsigned i = 0; i < 2 * PROGRAMS; i++) {
+        const unsigned gpu = i & 1, count = 1 + i / 2;
+        test_migration_set_out(test, programs, count, gpu);
+        for (unsigned n = 0; n < count; n++) {
+            for (unsigned before = 0; before < n; before++)
+                test_program_say(test, &programs[before], "goes_on", "no");
+            is_whole(test, &programs[n], count > 1 ? "held" : "goes on");
+        }
+        test_migration_until(test, FLYT_MIGRATION_DONE);
+        test_migration_is_only_on(test, gpu);
+        for (unsigned n = 0; n < count; n++)
+            test_program_say(test, &programs[n], "goes_on", "yes");
+        assert_int_equal(test_migration_allocation(test)->session_count, count);
+        test_node_leave(test, &test_one, programs, count);
+        test_migration_forget(test);
+    }
+}
+
+/* Nobody has gone on, though some could: all go back when one cannot. */
+static void test_programs_go_back_together(void **state)
+{
+    enum { PROGRAMS = 3 };
+    struct test_node *test = *state;
+    struct test_program programs[PROGRAMS];
+
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned gpu = i & 1, is_dead = i >> 1;
+        test_migration_set_out(test, programs, PROGRAMS, gpu);
+        for (unsigned n = 0; n + 1 < PROGRAMS; n++)
+            is_whole(test, &programs[n], "held");
+        struct test_program *last = &programs[PROGRAMS - 1];
+        test_node_come_back(test, &test_one, last);
+        if (is_dead) {
+            assert_int_equal(kill(test_node_server(test, last)->pid, SIGKILL), 0);
+        } else { /* its objects are others: its client comes again */
+            int fd = last->fd;
+            test_node_come_back(test, &test_one, last);
+            close(fd);
+        }
+        test_node_until(test, is_failing, NULL, "it is rolled back");
+        for (unsigned n = 0; n < PROGRAMS - !is_dead; n++) {
+            int fd = programs[n].fd;
+            test_node_come_back(test, &test_one, &programs[n]);
+            close(fd);
+        }
+        taken_back(test, programs, PROGRAMS, "new server process");
+        test_migration_forget(test);
+    }
+}
+
+/* A client that was ended on its way never comes: the others do not wait for ever. */
+static void test_a_program_waits_for_others_no_longer(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+
+    test_migration_set_out(test, programs, 2, 1);
+    is_whole(test, &programs[0], "held");
+    test->node.whole_ms = 1;
+    test_migration_until_one_has_moved(test);
+    test->node.whole_ms = TEST_LONG_MS;
+    test_program_say(test, &programs[0], "goes_on", "yes");
+    is_whole(test, &programs[1], "goes on");
+    test_migration_until(test, FLYT_MIGRATION_DONE);
+    test_migration_is_only_on(test, 1);
+    test_node_leave(test, &test_one, programs, 2);
+}
+
 /* Nothing of the session is left: the migration is done, without it. */
 static void ends_on(struct test_node *test, unsigned gpu)
 {
@@ -325,6 +410,9 @@ int main(void)
         TEST_NODE(test_a_target_does_not_take_it),
         TEST_NODE(test_a_target_dies_before_its_client_comes),
         TEST_NODE(test_a_target_dies_when_another_has_gone_on),
+        TEST_NODE(test_programs_go_on_together),
+        TEST_NODE(test_programs_go_back_together),
+        TEST_NODE(test_a_program_waits_for_others_no_longer),
         TEST_NODE(test_a_client_that_does_not_come),
         TEST_NODE(test_a_client_that_does_not_come_again),
         TEST_NODE(test_a_target_that_hangs),

@@ -203,6 +203,15 @@ void flyt_node_move_hear_target(struct flyt_node_move *move)
         flyt_node_server_hear_all(move->target);
 }
 
+void flyt_node_move_let_go(struct flyt_node_move *move)
+{
+    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_GO_ON);
+
+    move->is_whole = false;
+    message->stop.move_id = move->move_id;
+    flyt_node_move_send(move, move->target, message, -1);
+}
+
 /* After LEAVE a client that does not come is waited for no longer than it tries. */
 static void advance_switch(struct flyt_node_move *move)
 {
@@ -354,8 +363,13 @@ void flyt_node_move_use(struct flyt_node_server *server)
 
     if (move && move->source == server && move->stage == FLYT_NODE_MOVE_NEW)
         flyt_node_migration_wake(move->migration);
-    if (!move || move->target != server || move->stage != FLYT_NODE_MOVE_GIVEN || server->use.is_coming ||
+    if (!move || move->target != server || move->stage != FLYT_NODE_MOVE_GIVEN ||
         server->state != FLYT_NODE_SERVER_SERVING)
+        return;
+    move->is_whole = server->use.is_coming == FLYT_SERVER_LINK_IS_WHOLE;
+    if (move->is_whole)
+        flyt_node_migration_wake(move->migration);
+    if (server->use.is_coming)
         return;
     move->was_moved = true;
     uint64_t now_ns = flyt_clock_ns();

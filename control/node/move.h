@@ -12,7 +12,8 @@
  *
  *   LEFT       it is given to the target (resume.h). Then the session's entries in the ledgers are the target's.
  *   GIVEN      the target has not said that the session goes on: a client that comes again has lost it, so that the
- *              target is ended; it is told to try again
+ *              target is ended; it is told to try again. Of a VM with several sessions each waits, when it is whole
+ *              there, until all are: flyt_node_move_let_go
  *   RETURNING  the target has gone: TAKE_BACK at the source, with the entries in the ledgers as they were
  *
  * When the target says that the session goes on, the source's memory is let go of and it is ended. A session whose
@@ -43,12 +44,13 @@ struct flyt_node_migration;
 struct flyt_node_connections;
 
 enum {
-    FLYT_NODE_MOVE_USE_MS = 10000,       /* a server says within this time whether its session can be moved */
-    FLYT_NODE_MOVE_BEGIN_MS = 10000,     /* MOVE is answered */
-    FLYT_NODE_MOVE_WARM_MS = 120000,     /* a server becomes warm on the target */
-    FLYT_NODE_MOVE_PREPARE_MS = 60000,   /* PREPARE, and each MAKE, is answered */
-    FLYT_NODE_MOVE_STATE_MS = 60000,     /* STATE is answered: modules may be loaded for it */
-    FLYT_NODE_MOVE_SWITCH_MS = 60000,    /* the client comes, and so long the session takes to go on then; each */
+    FLYT_NODE_MOVE_USE_MS = 10000,     /* a server says within this time whether its session can be moved */
+    FLYT_NODE_MOVE_BEGIN_MS = 10000,   /* MOVE is answered */
+    FLYT_NODE_MOVE_WARM_MS = 120000,   /* a server becomes warm on the target */
+    FLYT_NODE_MOVE_PREPARE_MS = 60000, /* PREPARE, and each MAKE, is answered */
+    FLYT_NODE_MOVE_STATE_MS = 60000,   /* STATE is answered: modules may be loaded for it */
+    FLYT_NODE_MOVE_SWITCH_MS = 60000,  /* the client comes, and so long the session takes to go on then; each */
+    FLYT_NODE_MOVE_WHOLE_MS = 3000,    /* a session that could go on waits no longer for its VM's others to be as far */
     FLYT_NODE_MOVE_STOP_GRACE_MS = 5000, /* STOPPED comes so much later than the time that STOP allows, at most */
 };
 
@@ -123,6 +125,7 @@ struct flyt_node_move {
     unsigned extent_count, awaited_count; /* of these, not made yet */
     uint64_t asked_ms;                    /* when the last MAKE was sent */
     bool is_ready;                        /* the source is: STOP may come */
+    bool is_whole;                        /* GIVEN: it could go on at the target, and waits for its VM's others */
     bool was_moved;                       /* the session goes on at the target */
     bool is_taken_back;                   /* RETURNING: the source has its client's connection */
     bool may_stay; /* the source has died before LEAVE: its session can go on without the target, too */
@@ -158,6 +161,8 @@ void flyt_node_move_leave(struct flyt_node_move *move);
 /* That the session goes on at its target may have been said, and not been read: to be called before a target in GIVEN
  * is ended, and before it is decided on which side the others go on. The move may be over then. */
 void flyt_node_move_hear_target(struct flyt_node_move *move);
+/* Is whole: the target is told that the session goes on there. */
+void flyt_node_move_let_go(struct flyt_node_move *move);
 /* Before LEAVE: the session goes on where it is, and the target is ended. */
 void flyt_node_move_cancel(struct flyt_node_move *move);
 /* After LEAVE: the session goes back to its source. One whose source has gone ends. */

@@ -7,6 +7,7 @@
 #include "control/node/allocation.h"
 #include "control/node/charge.h"
 #include "control/node/hear.h"
+#include "control/node/migration.h"
 #include "control/node/resume.h"
 #include "control/node/send.h"
 #include "control/node/share.h"
@@ -121,6 +122,7 @@ void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_serv
     ret_resume->extent_count = move->stopped.extent_count;
     ret_resume->last_extent_id = move->stopped.last_extent_id;
     ret_resume->is_made = 1;
+    ret_resume->is_held = flyt_node_migration_waits(move->migration);
     if (!ret_resume->has_record)
         return;
     /* STOPPED says as much of it; what the record has above that was done there and is not at the target. */

@@ -337,6 +337,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     node->resume_ms = FLYT_NODE_RESUME_S * 1000;
     node->hold_ms = FLYT_NODE_HOLD_MS;
     node->switch_ms = FLYT_NODE_MOVE_SWITCH_MS;
+    node->whole_ms = FLYT_NODE_MOVE_WHOLE_MS;
     node->disk_left_max = FLYT_NODE_DISK_LEFT_MAX;
     node->disk_left_all_max = FLYT_NODE_DISK_LEFT_ALL_MAX;
     if (hooks)

@@ -99,6 +99,7 @@ struct flyt_node {
     unsigned away_count, resume_ms;
     struct flyt_node_migration *migrations;   /* under way, and the last ones that ended (migration.h) */
     unsigned switch_ms;                       /* FLYT_NODE_MOVE_SWITCH_MS */
+    unsigned whole_ms;                        /* FLYT_NODE_MOVE_WHOLE_MS */
     unsigned went_back_count;                 /* allocations that have gone back after a restart (migration_switch.h) */
     struct flyt_node_checkpoint *checkpoints; /* as migrations (checkpoint.h) */
     struct flyt_node_restore *restores;       /* likewise (restore.h) */

@@ -263,7 +263,7 @@ static void see_to_failures(struct flyt_node_receive *receive)
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
         if (!arrival->has_failed || arrival->is_told)
             continue;
-        if (receive->moved_count)
+        if (receive->moved_count || receive->is_let_go)
             lose(receive, arrival);
         else
             flyt_node_receive_fail(receive, arrival->status, "program %.100s: %.390s", arrival->loading.its.program,
@@ -300,6 +300,40 @@ static void answer_switch(struct flyt_node_receive *receive, flyt_status status,
     done(receive->switching.user, &res);
 }
 
+/* Their clients may come. As long as none has gone on all can go back: so of several each waits for the others. */
+static void expect_all(struct flyt_node_receive *receive)
+{
+    bool are_held = receive->switched_count > 1 && !receive->moved_count && !receive->is_let_go;
+
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
+        if (arrival->loading.stage != FLYT_NODE_LOADING_LOADED)
+            continue;
+        arrival->loading.is_held = are_held;
+        flyt_node_loading_expect(&arrival->loading);
+    }
+}
+
+/* Those that could go on do when all could; not to wait for ever, for the client of one may never come. */
+static void let_go(struct flyt_node_receive *receive)
+{
+    const unsigned expected = count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_GIVEN);
+    unsigned whole = 0;
+
+    for (const struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        whole += arrival->loading.stage == FLYT_NODE_LOADING_GIVEN && arrival->loading.is_whole;
+    if (!whole)
+        return;
+    if (!receive->whole_ms)
+        receive->whole_ms = flyt_clock_ms();
+    if (whole < expected && !receive->moved_count && !receive->is_let_go &&
+        flyt_clock_ms() - receive->whole_ms < receive->node->whole_ms)
+        return;
+    receive->is_let_go = true;
+    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
+        if (arrival->loading.stage == FLYT_NODE_LOADING_GIVEN && arrival->loading.is_whole)
+            flyt_node_loading_let_go(&arrival->loading);
+}
+
 /* The point of commit: from now on programs may go on here. */
 static void commit(struct flyt_node_receive *receive)
 {
@@ -316,13 +350,11 @@ static void commit(struct flyt_node_receive *receive)
     receive->is_switched = true;
     receive->switch_ns = flyt_clock_ns();
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
-        if (arrival->loading.stage < FLYT_NODE_LOADING_LOADED) {
+        receive->switched_count += arrival->loading.stage == FLYT_NODE_LOADING_LOADED;
+        if (arrival->loading.stage < FLYT_NODE_LOADING_LOADED)
             flyt_node_arrival_drop(arrival, "its VM's programs are here without it");
-        } else if (arrival->loading.stage == FLYT_NODE_LOADING_LOADED) {
-            flyt_node_loading_expect(&arrival->loading);
-            receive->switched_count++;
-        }
     }
+    expect_all(receive);
     set_phase(receive, FLYT_MIGRATION_SWITCHING);
     flyt_info("migration %016" PRIx64 ": the programs are to go on here, vm=%s programs=%u", receive->id,
               receive->vm_ip, receive->switched_count);
@@ -444,9 +476,7 @@ static void expect_returned(struct flyt_node_receive *receive)
     if (!receive->is_switched || receive->is_restarted || receive->is_failing ||
         count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_LOADING))
         return;
-    for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next)
-        if (arrival->loading.stage == FLYT_NODE_LOADING_LOADED)
-            flyt_node_loading_expect(&arrival->loading);
+    expect_all(receive);
 }
 
 static void tear_down(struct flyt_node_receive *receive)
@@ -572,6 +602,8 @@ static void step(struct flyt_node_receive *receive)
         tear_down(receive);
     else
         look_at_phase(receive);
+    if (receive->is_switched && !receive->is_restarted && !receive->is_failing)
+        let_go(receive);
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)

@@ -81,9 +81,11 @@ struct flyt_node_receive {
         uint64_t until_ms;
     } switching;
     uint64_t started_ms, arrived_ms, ended_ms, switch_ns; /* arrived_ms, switch_ns: 0: not yet */
-    uint64_t unsaved_ms;                                  /* since then the state lacks who goes on here; 0: nobody */
-    unsigned switched_count, moved_count, lost_count;     /* programs */
-    uint64_t memory_bytes, standstill_us;                 /* of those that go on here */
+    uint64_t whole_ms;   /* since when one that could go on waits for the others; 0: none has yet */
+    bool is_let_go;      /* it was said that they go on: nothing takes them back any more */
+    uint64_t unsaved_ms; /* since then the state lacks who goes on here; 0: nobody */
+    unsigned switched_count, moved_count, lost_count; /* programs */
+    uint64_t memory_bytes, standstill_us;             /* of those that go on here */
     /* The cluster manager. */
     bool is_told, is_telling; /* the end was acknowledged; a report is on its way */
     bool has_changed;         /* since the last report */

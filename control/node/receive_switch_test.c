@@ -652,6 +652,97 @@ static void test_the_end_is_not_written(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+/* ---- programs that wait for each other ---- */
+
+/* It has its client, which makes its objects again; whether it goes on then ("goes on"), or is held. */
+static void is_whole(struct test_node *test, const struct test_source *source, struct test_program *ret_program,
+                     const char *want)
+{
+    test_source_go_on(test, source, ret_program);
+    test_program_say(test, ret_program, "goes_on", "no");
+    test_program_say(test, ret_program, "whole", want);
+}
+
+static bool has_moved(struct test_node *test, void *unused)
+{
+    return test_received(test)->moved_count;
+}
+
+/* None goes on before all could. One that is alone waits for nobody. */
+static void test_programs_go_on_together(void **state)
+{
+    enum { PROGRAMS = 3 };
+    struct test_node *test = *state;
+    struct test_program programs[PROGRAMS];
+    struct test_source sources[PROGRAMS];
+
+    for (unsigned count = 1; count <= PROGRAMS; count++) {
+        bring_and_switch(test, sources, count);
+        for (unsigned i = 0; i < count; i++) {
+            for (unsigned before = 0; before < i; before++)
+                test_program_say(test, &programs[before], "goes_on", "no");
+            assert_int_equal(test_received(test)->moved_count, 0);
+            is_whole(test, &sources[i], &programs[i], count > 1 ? "held" : "goes on");
+        }
+        assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, count);
+        for (unsigned i = 0; i < count; i++) {
+            test_program_say(test, &programs[i], "goes_on", "yes");
+            test_source_leave(&sources[i]);
+        }
+        test_node_leave(test, &test_one, programs, count);
+        test_node_remove(test, test_one.id);
+        test_receive_forget(test);
+    }
+}
+
+/* Nobody has gone on, though one could: when the other cannot, both go on where they were. */
+static void test_programs_do_not_go_on_without_another(void **state)
+{
+    struct test_node *test = *state;
+    const unsigned folder_count = test_receive_count_folders(test);
+    struct test_program programs[2];
+    struct test_source sources[2];
+
+    for (unsigned round = 0; round < 2; round++) {
+        bring_and_switch(test, sources, 2);
+        is_whole(test, &sources[0], &programs[0], "held");
+        test_source_go_on(test, &sources[1], &programs[1]);
+        if (round) { /* its objects are others: its client comes again */
+            struct test_program again = test_source_client(&sources[1]);
+            assert_int_equal(test_node_try_to_come(test, &test_one, &again), FLYT_HANDSHAKE_BUSY);
+        } else {
+            kill(test_node_server(test, &programs[1])->pid, SIGKILL);
+        }
+        for (unsigned i = 0; i < 2; i++) {
+            assert_string_equal(test_program_ask(test, &programs[i], NULL), "gone");
+            close(programs[i].fd);
+            test_source_leave(&sources[i]);
+        }
+        test_receive_until_failed(test, folder_count, FLYT_STATUS_UNAVAILABLE,
+                                  round ? "has lost its new" : "has ended before");
+        test_receive_forget(test);
+    }
+}
+
+/* A client that was ended on its way never comes: the others do not wait for ever. */
+static void test_a_program_waits_for_others_no_longer(void **state)
+{
+    struct test_node *test = *state;
+    struct test_program programs[2];
+    struct test_source sources[2];
+
+    bring_and_switch(test, sources, 2);
+    is_whole(test, &sources[0], &programs[0], "held");
+    test->node.whole_ms = 1;
+    test_node_until(test, has_moved, NULL, "one goes on");
+    test->node.whole_ms = TEST_LONG_MS;
+    is_whole(test, &sources[1], &programs[1], "held"); /* and is let go at once */
+    assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 2);
+    test_source_leave(&sources[0]);
+    test_source_leave(&sources[1]);
+    test_node_leave(test, &test_one, programs, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -673,6 +764,9 @@ int main(void)
         TEST_NODE(test_a_restart_loses_some),
         TEST_NODE(test_sessions_are_ended),
         TEST_NODE(test_the_end_is_not_written),
+        TEST_NODE(test_programs_go_on_together),
+        TEST_NODE(test_programs_do_not_go_on_without_another),
+        TEST_NODE(test_a_program_waits_for_others_no_longer),
     };
 
     signal(SIGPIPE, SIG_IGN);

@@ -99,7 +99,7 @@ void test_node_start(struct test_node *test)
     memset(&test->node, 0, sizeof test->node);
     if (flyt_node_init(&test->node, test->event, NULL, &test->settings, &none, &hooks, &err))
         fail_msg("the node does not start: %s", err.text);
-    test->node.resume_ms = test->node.switch_ms = TEST_LONG_MS;
+    test->node.resume_ms = test->node.switch_ms = test->node.whole_ms = TEST_LONG_MS;
 }
 
 void test_node_stop(struct test_node *test)

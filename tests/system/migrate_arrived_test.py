@@ -12,13 +12,14 @@ MOVES = 2
 # Pointers in memory, pages that soon are what they were, and many objects; constants; and what is set
 # of kernels and devices.
 PROGRAMS, WITH_CONSTANTS = ("linked_list", "changes_and_changes_back", "many_streams"), ("constant_array",)
+ONE_WITH_SETTINGS = ("large_shared_memory",)
 WITH_SETTINGS = ("large_shared_memory", "kernel_attributes", "device_limits")
 
 
 def whole_system(faults):
     system = System(vms=1, gpus=2, sms=64, memory="1G", env=environment(FLYT_FAULT=faults))
     try:
-        add_vm(system, 0, "--name", "alice", "--sessions", 2 * len(PROGRAMS), sm=16, memory="512M")
+        add_vm(system, 0, "--name", "alice", "--sessions", 2 * (len(PROGRAMS) + 1), sm=16, memory="512M")
     except BaseException:
         system.print_logs()
         system.close()
@@ -77,6 +78,12 @@ def variables_that_differ():
 def settings_that_are_missing():
     """Attributes of kernels, limits of the device: whatever is set again is passed over."""
     stays(WITH_SETTINGS, "prepare.setting:error", "and it had set ", "log")
+
+
+@scenario
+def settings_that_are_missing_of_one():
+    """The others could go on: they wait for this one, and all go back."""
+    stays(PROGRAMS + ONE_WITH_SETTINGS, "prepare.setting:error", "and it had set ", "log")
 
 
 @scenario

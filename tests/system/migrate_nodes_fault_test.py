@@ -12,7 +12,7 @@ import time
 import harness
 import movers
 from harness import expect, expect_equal, main, scenario, within
-from steady import Steady
+from steady import Steady, is_idle
 from survivor import Survivor
 from two_nodes import IS_SOAK, PATIENCE, TwoNodes, ends
 
@@ -61,6 +61,25 @@ def each_step_fails():
             system.is_at("node-0")
             program.does("check", "right 2")
             ends(system, program)
+
+
+@scenario
+def settings_that_are_missing_of_one():
+    """Of one program an attribute of a kernel is not set again at the other node: those that could go on there wait for it,
+    and all go back."""
+    with TwoNodes({"node-1": "prepare.setting:error"}) as system:
+        batch = [case for case in movers.cases() if case.name in ("linked_list", "many_streams", "large_shared_memory")]
+        expect_equal(len(batch), 3, "programs")
+
+        def moves_in_vain(_):
+            said = system.log("node-1").count("and it had set ")
+            result = system.migrates("node-1")
+            expect_equal(result.status, 1, "flytctl migrate", result)
+            expect(system.log("node-1").count("and it had set ") > said, "why it does not go on there")
+            system.is_at("node-0")
+
+        movers.under(system, 0, batch, moves_in_vain, 2, movers.seed())
+        is_idle(system)
 
 
 @scenario
