@@ -13,6 +13,7 @@
 #include "control/node/allocation.h"
 #include "control/node/charge.h"
 #include "control/node/checkpoint.h"
+#include "control/node/ended.h"
 #include "control/node/fault.h"
 #include "control/node/door.h"
 #include "control/node/groups.h"
@@ -391,6 +392,7 @@ void flyt_node_fini(struct flyt_node *node)
     sd_event_source_disable_unref(node->owed_timer);
     flyt_node_state_fini(&node->state);
     explicit_bzero(node->state.node_key, sizeof node->state.node_key);
+    flyt_node_ended_fini(node);
     flyt_node_gpus_fini(&node->gpus);
     flyt_node_cgroups_close(&node->cgroups);
     flyt_node_uids_fini(&node->uids);

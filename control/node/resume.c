@@ -9,6 +9,7 @@
 
 #include "control/node/allocation.h"
 #include "control/node/charge.h"
+#include "control/node/ended.h"
 #include "control/node/fault.h"
 #include "control/node/groups.h"
 #include "control/node/hear.h"
@@ -299,8 +300,10 @@ static int tell_undecided(struct flyt_error *err)
 
 static int refuse_to_wait(const struct flyt_node_server *server, struct flyt_error *err)
 {
-    return flyt_error_set(err, -ENOENT, "the session %s",
-                          server->state == FLYT_NODE_SERVER_SERVING ? "goes on at its own server" : "is ending");
+    if (server->state == FLYT_NODE_SERVER_SERVING)
+        return flyt_error_set(err, -ENOENT, "the session goes on at its own server");
+    return flyt_error_set(err, -ENOENT, "the session is ending%s%s", *server->end_reason ? ": " : "",
+                          server->end_reason);
 }
 
 int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_allocation *allocation,
@@ -327,7 +330,7 @@ int flyt_node_resume_find_token(struct flyt_node *node, const struct flyt_node_a
         return flyt_error_set(err, -EBUSY,
                               "the node manager was restarted, and the session's server may still come back");
     if (!server)
-        return flyt_error_set(err, -ENOENT, "the session is not there (any more)");
+        return flyt_node_ended_tell_token(node, allocation->now.id, token, bytes, err);
     if (is_undecided(server))
         return tell_undecided(err);
     if (!may_end(server))
@@ -345,7 +348,7 @@ int flyt_node_resume_ask(struct flyt_node *node, uint64_t session_id, struct fly
     if (server ? is_undecided(server) : flyt_node_suspended_find(node, session_id) != NULL)
         return tell_undecided(err);
     if (!server)
-        return flyt_error_set(err, -ENOENT, "the session was ended");
+        return flyt_node_ended_tell(node, session_id, err);
     return may_end(server) ? 0 : refuse_to_wait(server, err);
 }
 

@@ -703,7 +703,7 @@ static void test_its_token_and_its_vm_decide(void **state)
     assert_int_equal(test_node_connect(test, &own, program.token, false).status, FLYT_HANDSHAKE_NO_SESSION);
     come_back(test, &test_one, &program);
     test_node_leave(test, &test_one, &program, 1);
-    is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "not there");
+    is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "has ended");
 }
 
 static void test_it_is_reported(void **state)
@@ -754,7 +754,7 @@ static void test_a_client_that_does_not_come(void **state)
     test_contains(test->last_event, "session.ended");
     test_contains(test->last_event, "signal 9");
     test_contains(test->last_event, "has not come back");
-    is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "not there");
+    is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "has not come back within");
 }
 
 static void test_it_is_ended_while_it_waits(void **state)
@@ -766,7 +766,7 @@ static void test_it_is_ended_while_it_waits(void **state)
     test_program_say(test, &program, "extent 1 0 8388608", "0");
     lose(test, &program);
     flyt_node_resume_end(flyt_node_resume_find(&test->node, program.session_id), "an operator has ended this session");
-    is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "session is");
+    is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "an operator has ended");
     test_node_until_empty(test, &test_one);
     test_node_until_unused(test, &test_one);
     test_contains(test->last_event, "an operator has ended");

@@ -571,8 +571,11 @@ void flyt_channel_resume(struct flyt_channel *channel)
     if (status && !obstacle)
         obstacle = self.doubt;
     if (obstacle) {
-        snprintf(cause, sizeof cause, "%.100s while work was unfinished: %.300s",
-                 self.is_moved ? channel->away_cause : "the server process ended", obstacle);
+        /* Its node may know why nobody could have told what was executed. */
+        const bool has_why = status == -ESTALE && *err.text;
+        snprintf(cause, sizeof cause, "%.100s while work was unfinished: %.80s%s%.300s%s",
+                 self.is_moved ? channel->away_cause : "the server process ended", obstacle, has_why ? " (" : "",
+                 has_why ? err.text : "", has_why ? ")" : "");
         flyt_channel_lose(channel, cause);
         return;
     }

@@ -541,6 +541,25 @@ static void test_a_session_that_is_gone_is_lost(void **state)
     stop(pair);
 }
 
+/* Both: what was unfinished here, and why its node could not go on with it, from which more might have been learnt. */
+static void test_the_node_says_why_it_is_gone(void **state)
+{
+    struct pair *pair = new_pair();
+
+    start(pair, "unix");
+    work(pair);
+    atomic_store(&pair->peer.executed_max, 60);
+    work(pair);
+    pair->peer.resume_message = "the session has ended: it had what cannot be kept";
+    atomic_store(&pair->peer.resume_status, FLYT_HANDSHAKE_NO_SESSION);
+    test_peer_cut(&pair->peer);
+    expect_lost(pair,
+                "while work was unfinished: calls were not complete (the session has ended: it had what cannot be "
+                "kept)");
+    assert_int_equal(atomic_load(&pair->client.resume_count), 0);
+    stop(pair);
+}
+
 /* Nobody listens there any more: it is given up after a while. */
 static void test_a_node_that_is_gone_is_given_up(void **state)
 {
@@ -768,6 +787,7 @@ int main(void)
         cmocka_unit_test(test_who_cannot_go_on_is_lost),
         cmocka_unit_test(test_a_protocol_error_is_final),
         cmocka_unit_test(test_a_session_that_is_gone_is_lost),
+        cmocka_unit_test(test_the_node_says_why_it_is_gone),
         cmocka_unit_test(test_a_node_that_is_gone_is_given_up),
         cmocka_unit_test(test_another_kind_of_server_is_refused),
         cmocka_unit_test(test_what_cannot_be_made_again_is_lost),

@@ -55,6 +55,10 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
         res->status = FLYT_HANDSHAKE_NO_SESSION;
     } else if (is_resuming && atomic_load(&peer->resume_status) != FLYT_HANDSHAKE_OK) {
         res->status = (flyt_handshake_status)atomic_load(&peer->resume_status);
+        if (peer->resume_message) {
+            free(res->message);
+            res->message = strdup(peer->resume_message);
+        }
     } else if (is_resuming && atomic_load(&peer->busy_count)) {
         atomic_fetch_sub(&peer->busy_count, 1);
         atomic_fetch_add(&peer->refused_count, 1);

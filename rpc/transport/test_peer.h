@@ -45,6 +45,7 @@ struct test_peer {
     unsigned handshake_fd_count;
     _Atomic(unsigned) busy_count;    /* so many connections that want to go on with a session are told to come later */
     _Atomic(unsigned) resume_status; /* what they are told, if it is not OK: a flyt_handshake_status */
+    const char *resume_message;      /* and in which words; NULL: none */
     _Atomic(bool) is_whole;          /* it says that nothing is to be made again */
     const struct flyt_call_state *left_at; /* it says that the dead server had come so far; NULL: it does not know */
     _Atomic(unsigned) unresumed_count;     /* so many session_resume_end are refused */

@@ -144,7 +144,7 @@ def what_only_its_server_has_is_named():
         program.say("check")
         code, said = program.ends_with_error()
         expect_equal(code, 46, "the code of a lost connection", said)
-        expect("connection lost" in said, "what the program is told:", said)
+        expect("connection lost" in said and reason in said, "what the program is told:", said)
         within(60, lambda: not system.flytctl("sessions"), "its session has ended")
         within(60, lambda: [event for event in events(system, "session.ended") if reason in event["text"]],
                "the event says why it could not go on")
@@ -177,6 +177,7 @@ def constants_that_cannot_be_written_again_are_named():
             program.say("check")
             code, said = program.ends_with_error()
             expect_equal(code, 46, "the code of a lost connection", said)
+            expect(reason in said, "what the program is told:", said)
             within(60, lambda: not system.flytctl("sessions"), "its session has ended")
             is_idle(system)
 
