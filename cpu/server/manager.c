@@ -11,6 +11,7 @@
 #include "cpu/server/account.h"
 #include "cpu/server/limit.h"
 #include "cpu/server/session.h"
+#include "cpu/server/tell.h"
 #include "rpc/base/deadline.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -75,12 +76,13 @@ int flyt_manager_open(struct flyt_manager *manager, int fd, const struct flyt_se
     return 0;
 }
 
-/* Sends what is in manager->out. */
+/* Sends what is in manager->out. As long as the kernel takes no descriptor it is waited as for a socket that is full.
+ */
 static bool send_locked(struct flyt_manager *manager, const int *fds, unsigned fd_count)
 {
     int status = -EPIPE;
     if (manager->fd >= 0)
-        status = flyt_server_link_send(manager->fd, &manager->out, fds, fd_count);
+        status = flyt_tell(manager->fd, &manager->out, fds, fd_count, FLYT_MANAGER_SEND_MS);
     /* A message is lost: the other side must not go on as if it had it. The watching thread sees the end. */
     if (status && status != -EPIPE) {
         flyt_warn("the node manager cannot be told, kind=%u: %s", manager->out.kind, strerror(-status));

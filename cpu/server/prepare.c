@@ -161,7 +161,7 @@ static int tell_made(struct flyt_server_link_message *message, int link_fd, cons
     message->kind = FLYT_SERVER_LINK_MADE;
     message->made = *made;
     message->data_bytes = 0;
-    return flyt_tell(link_fd, message, fd, FLYT_TELL_MS);
+    return flyt_tell(link_fd, message, &fd, fd >= 0, FLYT_TELL_MS);
 }
 
 static int make(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,

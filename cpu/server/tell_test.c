@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "cpu/server/manager.h"
+
 int __real_flyt_server_link_send(int socket_fd, const struct flyt_server_link_message *message, const int *fds,
                                  unsigned fd_count);
 int __wrap_flyt_server_link_send(int socket_fd, const struct flyt_server_link_message *message, const int *fds,
@@ -41,7 +43,7 @@ static int tell(const int *ends, int fd, unsigned count, int how, uint64_t wait_
     message.data_bytes = 0;
     message.made = (struct flyt_server_link_made){
         .outcome = fd < 0 ? -ENOMEM : 0, .extent = {.extent_id = 7, .bytes = 2 << 20, .address = 0x200000000000}};
-    return flyt_tell(ends[0], &message, fd, wait_ms);
+    return flyt_tell(ends[0], &message, &fd, fd >= 0, wait_ms);
 }
 
 static void test_telling(void **state)
@@ -75,9 +77,42 @@ static void test_telling(void **state)
     close(pipe_ends[1]);
 }
 
+/* A session's memory is told so, too: its link stays, and nothing of it is lost. */
+static void test_telling_of_a_session(void **state)
+{
+    static struct flyt_manager manager;
+    static const struct flyt_server_link_session granted;
+    const struct flyt_server_link_extent extent = {.extent_id = 8, .bytes = 2 << 20, .address = 0x200000000000};
+    int ends[2], pipe_ends[2], fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    unsigned fd_count = 0;
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    assert_int_equal(pipe(pipe_ends), 0);
+    assert_int_equal(flyt_manager_open(&manager, ends[0], &granted, NULL), 0);
+    refused_count = 20;
+    refusal = -ETOOMANYREFS;
+    assert_true(flyt_manager_tell(&manager, FLYT_SERVER_LINK_EXTENT, &extent, sizeof extent, NULL, pipe_ends, 1));
+    assert_int_equal(flyt_server_link_receive(ends[1], &heard, fds, &fd_count), 0);
+    assert_int_equal(heard.extent.extent_id, 8);
+    assert_int_equal(fd_count, 1);
+    close(fds[0]);
+    assert_true(flyt_manager_tell(&manager, FLYT_SERVER_LINK_EXTENT_GONE, &extent, sizeof extent, NULL, NULL, 0));
+    assert_int_equal(flyt_server_link_receive(ends[1], &heard, fds, &fd_count), 0);
+    assert_int_equal(fd_count, 0);
+    /* What is not of that kind ends the link, as ever. */
+    refused_count = 1;
+    refusal = -EIO;
+    assert_false(flyt_manager_tell(&manager, FLYT_SERVER_LINK_EXTENT, &extent, sizeof extent, NULL, pipe_ends, 1));
+    assert_int_equal(flyt_server_link_receive(ends[1], &heard, fds, &fd_count), -EPIPE);
+    close(ends[0]);
+    close(ends[1]);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_telling)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_telling), cmocka_unit_test(test_telling_of_a_session)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
