@@ -135,7 +135,13 @@ static void stream_done(void *reader, uint64_t transfer_id, uint64_t offset_byte
 struct sender {
     struct flyt_transfers *transfers;
     struct flyt_connection *connection;
+    const struct flyt_data_stream *stream; /* NULL: the main connection */
 };
+
+static bool is_over_locked(const struct sender *sender)
+{
+    return sender->transfers->is_stopping || (sender->stream && sender->stream->has_ended);
+}
 
 static void *send_pieces(void *user)
 {
@@ -144,9 +150,9 @@ static void *send_pieces(void *user)
     free(user);
     pthread_mutex_lock(&transfers->mutex);
     for (;;) {
-        while (!transfers->queue_first && !transfers->is_stopping)
+        while (!transfers->queue_first && !is_over_locked(&sender))
             pthread_cond_wait(&transfers->queued, &transfers->mutex);
-        if (transfers->is_stopping)
+        if (is_over_locked(&sender))
             break;
         struct flyt_piece *piece = transfers->queue_first;
         transfers->queue_first = piece->next;
@@ -168,12 +174,13 @@ static void *send_pieces(void *user)
     return NULL;
 }
 
-static int start_sender(struct flyt_transfers *transfers, struct flyt_connection *connection, pthread_t *ret_thread)
+static int start_sender(struct flyt_transfers *transfers, struct flyt_connection *connection,
+                        const struct flyt_data_stream *stream, pthread_t *ret_thread)
 {
     struct sender *sender = malloc(sizeof *sender);
     if (!sender)
         return -ENOMEM;
-    *sender = (struct sender){transfers, connection};
+    *sender = (struct sender){transfers, connection, stream};
     int status = pthread_create(ret_thread, NULL, send_pieces, sender);
     if (status)
         free(sender);
@@ -186,7 +193,7 @@ static bool see_to_sender_locked(struct flyt_transfers *transfers)
 {
     if (!transfers->opening_count && !transfers->sender_count && !transfers->has_main_sender)
         transfers->has_main_sender =
-            start_sender(transfers, transfers->session->connection, &transfers->main_sender_thread) == 0;
+            start_sender(transfers, transfers->session->connection, NULL, &transfers->main_sender_thread) == 0;
     return transfers->opening_count || transfers->sender_count || transfers->has_main_sender;
 }
 
@@ -221,6 +228,13 @@ void flyt_transfers_fail(struct flyt_session *session, uint64_t transfer_id, int
 
 /* ---- data streams ---- */
 
+static const char NO_SENDER[] = "no thread can be started that sends what waits";
+
+static bool is_stuck_locked(struct flyt_transfers *transfers)
+{
+    return transfers->queue_first && !transfers->is_stopping && !see_to_sender_locked(transfers);
+}
+
 /* The handshake has been answered, or the stream has ended before. Not earlier: the client would take a chunk for the
  * answer, and close the stream with what it carries. */
 static void end_opening(struct flyt_data_stream *stream, bool is_answered)
@@ -232,13 +246,28 @@ static void end_opening(struct flyt_data_stream *stream, bool is_answered)
         stream->is_opening = false;
         transfers->opening_count--;
         if (is_answered && !transfers->is_stopping)
-            stream->has_sender_thread = start_sender(transfers, stream->reader.connection, &stream->sender_thread) == 0;
+            stream->has_sender_thread =
+                start_sender(transfers, stream->reader.connection, stream, &stream->sender_thread) == 0;
         transfers->sender_count += stream->has_sender_thread;
-        is_stuck = transfers->queue_first && !transfers->is_stopping && !see_to_sender_locked(transfers);
+        is_stuck = is_stuck_locked(transfers);
     }
     pthread_mutex_unlock(&transfers->mutex);
     if (is_stuck)
-        mark_broken(transfers, "no thread can be started that sends what waits");
+        mark_broken(transfers, NO_SENDER);
+}
+
+/* The client has closed it: what it would carry from now on nobody reads, so that other connections carry that. */
+static void end_sending(struct flyt_data_stream *stream)
+{
+    struct flyt_transfers *transfers = &stream->reader.session->transfers;
+    pthread_mutex_lock(&transfers->mutex);
+    stream->has_ended = true;
+    transfers->sender_count -= stream->has_sender_thread;
+    pthread_cond_broadcast(&transfers->queued);
+    bool is_stuck = is_stuck_locked(transfers);
+    pthread_mutex_unlock(&transfers->mutex);
+    if (is_stuck)
+        mark_broken(transfers, NO_SENDER);
 }
 
 static void *read_stream(void *user)
@@ -256,6 +285,7 @@ static void *read_stream(void *user)
         }
     } while (status >= 0 || status == -EAGAIN);
     end_opening(stream, false);
+    end_sending(stream);
     /* A stream that ends between two chunks was closed by the client; in a chunk, data is missing for ever. */
     if (status == -ETIMEDOUT)
         atomic_store(&transfers->has_vanished, true);

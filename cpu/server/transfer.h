@@ -59,6 +59,7 @@ struct flyt_data_stream {
     pthread_t reader_thread, sender_thread;
     bool has_reader_thread, has_sender_thread;
     bool is_opening;
+    bool has_ended; /* the client has closed it: nothing more is sent over it */
 };
 
 struct flyt_transfers {

@@ -259,6 +259,34 @@ def streams_that_come_while_data_waits():
 
 
 @scenario
+def a_stream_that_has_ended_carries_nothing():
+    """What is sent after the client has closed a data stream comes over the main connection, for nobody reads it there."""
+    size = 1 << 20
+    with server() as s:
+        client = session(s.url)
+        result, rest = client.call("memory_alloc", u32(0) + u64(size))
+        expect_equal(result, 0, "an allocation")
+        address = struct.unpack(">Q", rest)[0]
+        pid = within(10, lambda: [p for p in s.children() if harness.socket_inodes(p) & set(harness.peers_of(os.getpid()))],
+                     "who serves it")[0]
+        threads = len(os.listdir("/proc/%d/task" % pid))
+        data = Client(s.url)
+        expect_equal(data.open(kind=1, token=client.token)[0], 0, "a data stream")
+        within(10, lambda: len(os.listdir("/proc/%d/task" % pid)) == threads + 2, "one thread reads it, one sends")
+        data.socket.shutdown(socket.SHUT_WR)        # what still came over it would be seen
+        within(10, lambda: len(os.listdir("/proc/%d/task" % pid)) < threads + 2, "its end is known")
+        client.send(PROCEDURES["copy_out_transfer"].number, u32(0) + u64(STREAM_ID | 1) + box(address, size) + u64(1, size))
+        come = 0
+        while come < size:
+            expect(select.select([client.socket, data.socket], [], [], 60)[0] == [client.socket], "where it comes")
+            mark = struct.unpack(">I", client.exactly(4))[0]
+            body = client.exactly(mark & 0x7FFFFFFF)
+            if len(body) >= 1 << 16:
+                come += len(body) >> 16 << 16
+        expect_equal(client.call("device_memory_info", u32(0))[0], 0, "the session afterwards")
+
+
+@scenario
 def a_server_process_is_killed():
     with server() as s:
         before = s.settle()
