@@ -39,6 +39,8 @@ def session(system):
 
 def is_quiet(system):
     """The session, where nothing has happened in it between two of the server's reports, which come every second."""
+    if not system.flytctl("sessions"):
+        return None     # its node has not told of it yet
     before = session(system)
     time.sleep(2.5)
     after = session(system)
