@@ -16,6 +16,7 @@
 #include "cpu/server/given.h"
 #include "cpu/server/grant.h"
 #include "cpu/server/linger.h"
+#include "cpu/server/own_kernel.h"
 #include "cpu/server/ready.h"
 #include "cpu/server/session.h"
 #include "cpu/server/watch.h"
@@ -125,7 +126,11 @@ static int prepare(struct child *child)
     child->message.kind = FLYT_SERVER_LINK_READY;
     child->message.ready = ready;
     child->message.data_bytes = 0;
-    return flyt_server_link_send(child->link_fd, &child->message, NULL, 0);
+    status = flyt_server_link_send(child->link_fd, &child->message, NULL, 0);
+    /* Who is moved would wait for it. The software GPU executes none of them. */
+    if (status == 0 && options->gpu >= 0 && !child->driver.is_soft)
+        child->driver.own = flyt_own_code_begin(&child->driver, child->session.devices[0].cu_primary);
+    return status;
 }
 
 /* The client's handshake cannot be answered by a session: it hears why, and so does who sent it. */

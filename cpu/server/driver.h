@@ -53,6 +53,8 @@
     X(cuMemGetInfo)                                                                                                    \
     X(cuMemHostAlloc)                                                                                                  \
     X(cuMemFreeHost)                                                                                                   \
+    X(cuMemHostRegister)                                                                                               \
+    X(cuMemHostUnregister)                                                                                             \
     X(cuMemAddressReserve)                                                                                             \
     X(cuMemCreate)                                                                                                     \
     X(cuMemRelease)                                                                                                    \
@@ -101,11 +103,14 @@
     X(cuProfilerStart)                                                                                                 \
     X(cuProfilerStop)
 
+struct flyt_own_code;
+
 struct flyt_driver {
 #define X(name) __typeof__(&name) name;
     FLYT_DRIVER_FUNCTIONS(X)
 #undef X
-    bool is_soft; /* the software GPU: it executes PTX and no machine code */
+    bool is_soft;              /* the software GPU: it executes PTX and no machine code */
+    struct flyt_own_code *own; /* the server's own kernels (own_kernel.h); NULL: none is compiled */
 };
 
 /*

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "flyt_page_hash_ptx.h"
+#include "cpu/server/own_kernel.h"
 
 /*
  * Blocks of the kernel fill an SM each. Some more than SMs, so that SMs that have other work, too, take fewer of them;
@@ -18,16 +18,9 @@ _Static_assert(sizeof(struct flyt_page_hash_keys) <= FLYT_PAGE_HASHER_BYTES, "ke
 
 static CUresult load_kernel(struct flyt_page_hasher *hasher)
 {
-    const struct flyt_driver *driver = hasher->driver;
-    CUlibrary library;
-    CUmodule module;
-    CUresult result = driver->cuLibraryLoadData(&library, flyt_page_hash_ptx, NULL, NULL, 0, NULL, NULL, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    hasher->cu_library = library;
-    /* Compiles and places it now. */
-    result = driver->cuLibraryGetModule(&module, library);
-    return result == CUDA_SUCCESS ? driver->cuLibraryEnumerateKernels(&hasher->cu_kernel, 1, library) : result;
+    CUresult result = flyt_own_kernel_load(hasher->driver, FLYT_OWN_PAGE_HASH, &hasher->cu_library);
+    return result == CUDA_SUCCESS ? hasher->driver->cuLibraryEnumerateKernels(&hasher->cu_kernel, 1, hasher->cu_library)
+                                  : result;
 }
 
 static CUresult copy_keys(const struct flyt_page_hasher *hasher, CUstream cu_stream)

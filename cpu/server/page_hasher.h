@@ -59,7 +59,7 @@ struct flyt_page_hasher {
 };
 
 /*
- * Loads the kernel, which the driver compiles (tens of milliseconds), makes the key words and copies them in the
+ * Loads the kernel (own_kernel.h), makes the key words and copies them in the
  * stream, which every stream that hashes must come after. device_memory: FLYT_PAGE_HASHER_BYTES on the device of the
  * current context, aligned to 256; it is the hasher's until flyt_page_hasher_fini. The driver's error, or
  * CUDA_ERROR_OUT_OF_MEMORY; the hasher can be finished then, too.

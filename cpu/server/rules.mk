@@ -24,7 +24,7 @@ SERVER += $(B)/bin/flyt-server
 server_process_tests := cpu/server/arrived_test.c cpu/server/execution_test.c cpu/server/node_test.c cpu/server/takeover_test.c cpu/server/prepare_test.c cpu/server/return_test.c cpu/server/moved_test.c cpu/server/written_test.c cpu/server/received_test.c
 
 # Tests: the whole server but its main, over a driver that does nothing.
-server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/page_hasher_test.c cpu/server/scan_test.c cpu/server/save_test.c cpu/server/copying_test.c cpu/server/writing_test.c cpu/server/sending_test.c,$(wildcard cpu/server/*_test.c)))
+server_tests := $(patsubst %.c,$(B)/%,$(filter-out $(server_process_tests) cpu/server/own_kernel_test.c cpu/server/page_hasher_test.c cpu/server/scan_test.c cpu/server/save_test.c cpu/server/copying_test.c cpu/server/writing_test.c cpu/server/sending_test.c,$(wildcard cpu/server/*_test.c)))
 server_test_objs := $(filter-out $(B)/cpu/server/main.o,$(server_objs)) $(B)/cpu/server/fake_driver.o
 $(server_tests): $(B)/%: $(B)/%.o $(server_test_objs) $(RPC_OBJS)
 	@mkdir -p $(@D)
@@ -64,11 +64,13 @@ $(server_process_tests:%.c=$(B)/%): %: %.o $(server_process_objs) $(RPC_OBJS) | 
 UNIT_TESTS += $(server_process_tests:%.c=$(B)/%)
 
 # These call the software GPU themselves.
-$(B)/cpu/server/scan_test: $(call objs,cpu/server/scan_test.c cpu/server/fake_soft.c cpu/server/scan.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+$(B)/cpu/server/scan_test: $(call objs,cpu/server/scan_test.c cpu/server/fake_soft.c cpu/server/scan.c cpu/server/own_kernel.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
-$(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/fake_soft.c cpu/server/page_hasher.c cpu/server/page_table.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+$(B)/cpu/server/own_kernel_test: $(call objs,cpu/server/own_kernel_test.c cpu/server/fake_soft.c cpu/server/page_hasher.c cpu/server/scan.c cpu/server/own_kernel.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
+	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
+$(B)/cpu/server/page_hasher_test: $(call objs,cpu/server/page_hasher_test.c cpu/server/fake_soft.c cpu/server/page_hasher.c cpu/server/page_table.c cpu/server/own_kernel.c) $(BASE_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $^ -lcmocka
 $(B)/cpu/server/copying_test $(B)/cpu/server/writing_test $(B)/cpu/server/sending_test: $(B)/cpu/server/fake_session.o
 $(B)/cpu/server/save_test $(B)/cpu/server/copying_test $(B)/cpu/server/writing_test $(B)/cpu/server/sending_test: $(B)/%: $(B)/%.o $(B)/cpu/server/fake_soft.o $(server_test_objs) $(RPC_OBJS) $(B)/lib/libflyt-softgpu.so
 	$(CC) $(LDFLAGS) -Wl,--gc-sections -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) $(filter %.so,$^) $(RPC_LIBS) -llz4 -lzstd -ldl -lcmocka
-UNIT_TESTS += $(B)/cpu/server/page_hasher_test $(B)/cpu/server/scan_test $(B)/cpu/server/save_test $(B)/cpu/server/copying_test $(B)/cpu/server/writing_test $(B)/cpu/server/sending_test
+UNIT_TESTS += $(B)/cpu/server/own_kernel_test $(B)/cpu/server/page_hasher_test $(B)/cpu/server/scan_test $(B)/cpu/server/save_test $(B)/cpu/server/copying_test $(B)/cpu/server/writing_test $(B)/cpu/server/sending_test

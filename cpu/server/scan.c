@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "flyt_scan_ptx.h"
+#include "cpu/server/own_kernel.h"
 
 enum { THREADS = 512, BLOCKS_PER_SM = 4, NATIVE_BYTES = 4 << 20, WORD_BYTES = 8 };
 
@@ -75,16 +75,14 @@ static CUresult load_kernel(struct scan *self)
 {
     const struct flyt_driver *driver = self->driver;
     size_t places_bytes, found_bytes;
-    CUlibrary library;
-    CUresult result = driver->cuLibraryLoadData(&library, flyt_scan_ptx, NULL, NULL, 0, NULL, NULL, 0);
+    CUresult result = flyt_own_kernel_load(driver, FLYT_OWN_SCAN, &self->cu_library);
     if (result != CUDA_SUCCESS)
         return result;
-    self->cu_library = library;
-    result = driver->cuLibraryEnumerateKernels(&self->cu_kernel, 1, library);
+    result = driver->cuLibraryEnumerateKernels(&self->cu_kernel, 1, self->cu_library);
     if (result == CUDA_SUCCESS)
-        result = driver->cuLibraryGetGlobal(&self->places, &places_bytes, library, "flyt_scan_places");
+        result = driver->cuLibraryGetGlobal(&self->places, &places_bytes, self->cu_library, "flyt_scan_places");
     if (result == CUDA_SUCCESS)
-        result = driver->cuLibraryGetGlobal(&self->found, &found_bytes, library, "flyt_scan_found");
+        result = driver->cuLibraryGetGlobal(&self->found, &found_bytes, self->cu_library, "flyt_scan_found");
     if (result == CUDA_SUCCESS &&
         (places_bytes != FLYT_SCAN_PLACES_MAX * sizeof(struct entry) || found_bytes != FLYT_SCAN_PLACES_MAX))
         result = CUDA_ERROR_INVALID_IMAGE;

@@ -8,7 +8,7 @@ $(B)/tests/bench/%: tests/bench/%.cu tests/bench/bench.h
 
 # The server's kernel that hashes pages, straight on the driver: natively only. No nvcc.
 PAGE_HASH_BENCH := $(B)/tests/bench/page_hash
-$(PAGE_HASH_BENCH): $(call objs,tests/bench/page_hash.c cpu/server/page_hasher.c cpu/server/driver.c) $(BASE_OBJS)
+$(PAGE_HASH_BENCH): $(call objs,tests/bench/page_hash.c cpu/server/page_hasher.c cpu/server/own_kernel.c cpu/server/driver.c) $(BASE_OBJS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
 
