@@ -204,6 +204,7 @@ static struct flyt_copier_batch *pop(struct flyt_copier *copier)
     struct flyt_copier_batch *batch = &copier->batches[copier->first];
     copier->first = (copier->first + 1) % FLYT_COPIER_BATCHES;
     copier->device->copying_count = --copier->count;
+    copier->look_count -= batch->kind == FLYT_THROTTLE_LOOK;
     if (!copier->count && copier->partition != copier->device->partition)
         flyt_resize_settle(copier->device);
     return batch;
@@ -331,7 +332,9 @@ int flyt_copier_begin(struct flyt_copier *copier, bool is_last, struct flyt_erro
     flyt_page_runs_clear(&copier->runs);
     copier->is_last = is_last;
     copier->cursor = copier->run = copier->run_page = copier->pages_done = 0;
-    copier->has_looked = copier->sink->tells_zeros || copier->table.unsent_count < copier->table.pages_count;
+    const bool is_first = copier->table.unsent_count == copier->table.pages_count; /* nothing was copied yet */
+    copier->has_looked = copier->sink->tells_zeros || !is_first;
+    copier->copies_early = copier->has_looked && is_first;
     if (!status && !copier->has_looked)
         status = flyt_page_table_collect(&copier->table, &copier->runs);
     if (status)
@@ -344,6 +347,12 @@ void flyt_copier_stop(struct flyt_copier *copier)
 {
     if (copier->step != FLYT_COPIER_ENDED)
         copier->step = FLYT_COPIER_STOPS;
+}
+
+uint64_t flyt_copier_pages_ahead(const struct flyt_copier *copier)
+{
+    const bool is_early = copier->copies_early && copier->step == FLYT_COPIER_LOOKS;
+    return is_early ? copier->table.pages_count - copier->runs.compared_count : 0;
 }
 
 bool flyt_copier_is_exact(const struct flyt_copier *copier)
@@ -472,6 +481,7 @@ static int take(struct flyt_copier *copier, struct flyt_error *err)
 
 /* ---- batches ---- */
 
+/* None where the look has come to its end. */
 static void fill_look(struct flyt_copier *copier, struct flyt_copier_batch *batch, uint32_t pages_max)
 {
     batch->kind = FLYT_THROTTLE_LOOK;
@@ -480,6 +490,8 @@ static void fill_look(struct flyt_copier *copier, struct flyt_copier_batch *batc
         batch->pages_count += (uint32_t)batch->ranges[i].pages_count;
 }
 
+/* The next pages of the runs. A look that is not over may still append to the last run: it stays the one that is at its
+ * turn when all of its pages have been taken. */
 static void fill_copy(struct flyt_copier *copier, struct flyt_copier_batch *batch, uint32_t pages_max)
 {
     batch->kind = FLYT_THROTTLE_COPY;
@@ -491,14 +503,17 @@ static void fill_copy(struct flyt_copier *copier, struct flyt_copier_batch *batc
         struct flyt_page_run part = copier->runs.items[copier->run];
         const bool is_told = part.is_zero && copier->sink->tells_zeros;
         uint64_t left = part.pages_count - copier->run_page;
+        if (!left && copier->step == FLYT_COPIER_LOOKS && copier->run == copier->runs.count - 1)
+            break;
+        if (!left) {
+            copier->run++;
+            copier->run_page = 0;
+            continue;
+        }
         uint64_t room = is_told ? left : pages_max - batch->pages_count;
         part.address += copier->run_page * FLYT_PAGE_BYTES;
         part.pages_count = left < room ? left : room;
         copier->run_page += part.pages_count;
-        if (part.pages_count == left) {
-            copier->run++;
-            copier->run_page = 0;
-        }
         int status = flyt_page_table_begin(&copier->table, &part);
         assert(status == 0 || status == -ESTALE);
         if (status) {
@@ -528,8 +543,10 @@ static int submit(struct flyt_copier *copier, struct flyt_copier_batch *batch, s
     batch->has_failed = result != CUDA_SUCCESS;
     batch->is_counted = false;
     CUresult end = driver->cuEventRecord(batch->end, copier->cu_stream);
-    if (end == CUDA_SUCCESS)
+    if (end == CUDA_SUCCESS) {
         copier->device->copying_count = ++copier->count;
+        copier->look_count += !is_copy;
+    }
     if (result == CUDA_SUCCESS)
         result = end;
     return result == CUDA_SUCCESS ? 0 : fail(copier, err, result, "its memory cannot be hashed and copied");
@@ -557,6 +574,16 @@ static bool may_begin(struct flyt_copier *copier, bool is_hindered)
     return !device->turn.is_closed || device->turn.is_suspended || flyt_turn_ask(device);
 }
 
+static void fill(struct flyt_copier *copier, struct flyt_copier_batch *batch, uint32_t pages_max)
+{
+    batch->pages_count = batch->range_count = batch->zero_count = 0;
+    batch->piece = NULL;
+    if (copier->step == FLYT_COPIER_COPIES || (copier->copies_early && copier->sink->room_pages(copier)))
+        fill_copy(copier, batch, pages_max);
+    if (copier->step == FLYT_COPIER_LOOKS && !batch->range_count && !batch->zero_count)
+        fill_look(copier, batch, pages_max);
+}
+
 /* Gives the GPU the next batch. *ret_is_more: there was one, or the round has come to its next step. */
 static int begin_batch(struct flyt_copier *copier, bool *ret_is_more, struct flyt_error *err)
 {
@@ -564,9 +591,7 @@ static int begin_batch(struct flyt_copier *copier, bool *ret_is_more, struct fly
     uint32_t pages_max = copier->pages_max;
     if (!copier->is_last && pages_max > FLYT_COPIER_PAGES_RUNNING)
         pages_max = FLYT_COPIER_PAGES_RUNNING;
-    batch->pages_count = batch->range_count = batch->zero_count = 0;
-    batch->piece = NULL;
-    (copier->step == FLYT_COPIER_LOOKS ? fill_look : fill_copy)(copier, batch, pages_max);
+    fill(copier, batch, pages_max);
     *ret_is_more = true;
     if (batch->range_count)
         return submit(copier, batch, err);
@@ -574,9 +599,10 @@ static int begin_batch(struct flyt_copier *copier, bool *ret_is_more, struct fly
         take_copy(copier, batch);
         return 0;
     }
-    *ret_is_more = !copier->count && !copier->on_way_count;
+    const bool is_look = copier->step == FLYT_COPIER_LOOKS;
+    *ret_is_more = is_look ? !copier->look_count : !copier->count && !copier->on_way_count;
     if (*ret_is_more)
-        copier->step = copier->step == FLYT_COPIER_LOOKS ? FLYT_COPIER_COPIES : FLYT_COPIER_ENDED;
+        copier->step = is_look ? FLYT_COPIER_COPIES : FLYT_COPIER_ENDED;
     return 0;
 }
 
@@ -595,6 +621,8 @@ int flyt_copier_advance(struct flyt_copier *copier, struct flyt_error *err)
     }
     if (!is_hindered)
         flyt_throttle_forgive(&copier->throttle);
+    if (!status && copier->step == FLYT_COPIER_LOOKS && !copier->is_last && copier->sink->prepare)
+        copier->sink->prepare(copier);
     while (!status && is_more && may_begin(copier, is_hindered))
         status = begin_batch(copier, &is_more, err);
     if (!status && copier->step == FLYT_COPIER_STOPS && !copier->count && !copier->on_way_count)

@@ -1,9 +1,10 @@
 /*
  * Copies the extents of one device to where they are to go (sink.h), round by round (copying.h). A round looks at all
  * pages and then copies those that differ from what was copied last; to mirrors, while nothing was copied, it copies
- * all of them without a look. Both in batches of page_hasher.h, two at most on the GPU at a time, in a stream of its
- * own on the SMs that the device has: it follows when these change, and the SMs that were left are not told as vacated
- * before its last batch there has ended.
+ * all of them without a look. Into an image of which nothing is there yet, what a look has found is copied while it
+ * goes on, so that no connection waits for it. Both in batches of page_hasher.h, two at most on the GPU at a time, in a
+ * stream of its own on the SMs that the device has: it follows when these change, and the SMs that were left are not
+ * told as vacated before its last batch there has ended.
  *
  * While the program runs batches are small, and throttle.h says when the next may begin, when no SM is at the one
  * before any more (what that has copied may still be fetched, which takes none): unless nothing of the session was on
@@ -84,11 +85,13 @@ struct flyt_copier {
 
     struct flyt_copier_batch batches[FLYT_COPIER_BATCHES]; /* a ring */
     unsigned first, count;                                 /* of those on the GPU */
+    unsigned look_count;                                   /* of them */
     uint32_t pages_max;
 
     enum flyt_copier_step step;
     bool is_last;           /* nothing of the program runs */
     bool has_looked;        /* in this round */
+    bool copies_early;      /* what the look has found so far, while it goes on */
     uint64_t cursor;        /* of the look */
     uint64_t run, run_page; /* what is to be copied next */
     uint64_t pages_done;    /* of the runs */
@@ -129,6 +132,8 @@ bool flyt_copier_settle(struct flyt_copier *copier);
 bool flyt_copier_is_whole(const struct flyt_copier *copier);
 /* Whether there is a place for an extent that is not in the table. */
 bool flyt_copier_has_more(const struct flyt_copier *copier);
+/* Pages that this round is to copy, and has still to look at: none of them was copied before. */
+uint64_t flyt_copier_pages_ahead(const struct flyt_copier *copier);
 /* The round, which has ended and looked at all pages, has found each as it was copied. */
 bool flyt_copier_is_exact(const struct flyt_copier *copier);
 /* The sink: pages of a batch have arrived, or never will where they count 0. */

@@ -552,8 +552,9 @@ void flyt_copying_state(const struct flyt_session *session, struct flyt_server_l
     for (unsigned i = 0; copying && i < copying->count; i++) {
         const struct flyt_copier *copier = &copying->copiers[i];
         state.pages_count += copier->device->memory.extent_bytes / FLYT_PAGE_BYTES;
-        state.pages_dirty += copier->runs.pages_count;
-        state.pages_left += copier->runs.pages_count - copier->pages_done;
+        const uint64_t pages_dirty = copier->runs.pages_count + flyt_copier_pages_ahead(copier);
+        state.pages_dirty += pages_dirty;
+        state.pages_left += pages_dirty - copier->pages_done;
         state.copied_bytes += copier->copied_pages * FLYT_PAGE_BYTES;
     }
     state.round = copying && copying->round ? copying->round : 1;

@@ -139,6 +139,18 @@ static void it_says_that_it_is_there(void **state)
     close_all();
 }
 
+/* It is time for one more, of which the memory is there soon. */
+static void await_piece(void)
+{
+    const unsigned before = writing->piece_count;
+    writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
+    writing->free = NULL;
+    for (unsigned i = 0; !flyt_writing_has_piece(writing, false) && i < PATIENCE_MS; i++)
+        usleep(1000);
+    assert_int_equal(writing->piece_count, before + 1);
+    assert_non_null(writing->free);
+}
+
 /* Each takes the driver milliseconds: the program must not wait for all of them at once, nor while it is stopped. */
 static void pieces_are_made_one_by_one(void **state)
 {
@@ -153,15 +165,38 @@ static void pieces_are_made_one_by_one(void **state)
     writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
     assert_false(flyt_writing_has_piece(writing, true));
     assert_int_equal(writing->piece_count, 1);
-    while (writing->piece_count < writing->pieces_max) {
-        const unsigned before = writing->piece_count;
-        assert_true(flyt_writing_has_piece(writing, false));
-        assert_int_equal(writing->piece_count, before + 1);
-        writing->free = NULL;
-        writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
-    }
+    while (writing->piece_count < writing->pieces_max)
+        await_piece();
+    writing->free = NULL;
+    writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
     assert_false(flyt_writing_has_piece(writing, false)); /* no further */
     writing->free = first;
+    close_all();
+}
+
+/* While pages are only looked at: no more of them than those pages could need, and in their time. */
+static void pieces_are_made_ahead(void **state)
+{
+    open_all();
+    writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
+    flyt_writing_make_ahead(writing, FLYT_WRITING_PIECE_PAGES);
+    assert_int_equal(writing->piece_count, 1);
+    for (unsigned i = 0; writing->piece_count == 1 && i < PATIENCE_MS; i++) {
+        flyt_writing_make_ahead(writing, FLYT_WRITING_PIECE_PAGES + 1);
+        usleep(1000);
+    }
+    assert_int_equal(writing->piece_count, 2);
+    writing->made_ns = self.session.clock_ns(); /* just now */
+    flyt_writing_make_ahead(writing, UINT64_MAX / FLYT_PAGE_BYTES);
+    assert_int_equal(writing->piece_count, 2);
+    for (unsigned i = 0; writing->piece_count < writing->pieces_max && i < PATIENCE_MS; i++) {
+        writing->made_ns -= FLYT_WRITING_PIECE_MS * 1000000ull;
+        flyt_writing_make_ahead(writing, UINT64_MAX / FLYT_PAGE_BYTES);
+        usleep(1000);
+    }
+    assert_int_equal(writing->piece_count, writing->pieces_max);
+    flyt_writing_make_ahead(writing, UINT64_MAX / FLYT_PAGE_BYTES);
+    assert_int_equal(writing->piece_count, writing->pieces_max);
     close_all();
 }
 
@@ -189,6 +224,7 @@ int main(void)
         CPU(a_server_that_is_there_is_waited_for),
         CPU(it_says_that_it_is_there),
         CPU(pieces_are_made_one_by_one),
+        CPU(pieces_are_made_ahead),
         CPU(it_is_called_off_at_any_time),
     };
     return cmocka_run_group_tests(tests, fake_session_begin, fake_session_end);

@@ -26,6 +26,8 @@ struct flyt_sink_ops {
     bool (*has_place)(const struct flyt_copier *copier, const struct flyt_extent *extent);
     /* How many pages a batch may have that begins now; 0: none, to be asked again. */
     uint32_t (*room_pages)(const struct flyt_copier *copier);
+    /* While a round looks at pages and the program runs: makes ready what copies will need; NULL: nothing. */
+    void (*prepare)(const struct flyt_copier *copier);
     /* Copies and hashes the ranges of the batch in the copier's stream. The driver's error. */
     CUresult (*copy)(struct flyt_copier *copier, struct flyt_copier_batch *batch);
     /* What follows in the stream when that is done, and does not count as work of the GPU; NULL: nothing. */

@@ -9,19 +9,27 @@
 #include <unistd.h>
 
 #include "cpu/server/copier.h"
+#include "cpu/server/pinned.h"
 #include "cpu/server/sending.h"
 #include "cpu/server/session.h"
 #include "rpc/base/descriptors.h"
 
 /* ---- beginning and end ---- */
 
-/* One more. The driver takes milliseconds for that, in which the program's calls wait. */
-static CUresult make_piece(struct flyt_writing *writing)
+static void kick(void *user)
+{
+    flyt_session_kick(user);
+}
+
+/* One more. The driver takes milliseconds for that, in which the program's calls wait. CUDA_ERROR_NOT_READY: there is
+ * no memory for it yet, and may_wait is not set. */
+static CUresult make_piece(struct flyt_writing *writing, bool may_wait)
 {
     struct flyt_writing_piece *piece = &writing->pieces[writing->piece_count];
     void *pages;
-    CUresult result = writing->session->driver->cuMemHostAlloc(&pages, FLYT_WRITING_PIECE_PAGES * FLYT_PAGE_BYTES,
-                                                               CU_MEMHOSTALLOC_PORTABLE);
+    CUresult result = flyt_pinned_take(writing->pinned, may_wait, &pages);
+    if (result == CUDA_ERROR_NOT_READY)
+        return result;
     writing->made_ns = writing->session->clock_ns();
     if (result != CUDA_SUCCESS)
         return result;
@@ -37,22 +45,38 @@ static int make_pieces(struct flyt_writing *writing, struct flyt_error *err)
     const unsigned streams = writing->sending ? writing->sending->stream_count : 0;
     writing->pieces_max = FLYT_WRITING_PIECES + FLYT_WRITING_PIECES_EACH * streams;
     writing->pieces = calloc(writing->pieces_max, sizeof *writing->pieces);
-    if (!writing->pieces)
+    if (!writing->pieces || flyt_pinned_new(writing->session->driver, FLYT_WRITING_PIECE_PAGES * FLYT_PAGE_BYTES,
+                                            writing->pieces_max, kick, writing->session, &writing->pinned) != 0)
         return flyt_error_set(err, -ENOMEM, "out of host memory");
-    CUresult result = make_piece(writing);
+    CUresult result = make_piece(writing, true);
     return result == CUDA_SUCCESS
                ? 0
                : flyt_error_set(err, -ENOMEM, "no page-locked memory for writing an image, cuda_result=%d",
                                 (int)result);
 }
 
+/* If it is time, while the program runs. */
+static void make_one_more(struct flyt_writing *writing)
+{
+    if (writing->session->clock_ns() - writing->made_ns < FLYT_WRITING_PIECE_MS * 1000000ull)
+        return;
+    CUresult result = make_piece(writing, false);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+        writing->pieces_max = writing->piece_count; /* it goes with those that there are */
+}
+
 bool flyt_writing_has_piece(struct flyt_writing *writing, bool is_stopped)
 {
-    bool may_make = !writing->free && writing->piece_count < writing->pieces_max && !is_stopped &&
-                    writing->session->clock_ns() - writing->made_ns >= FLYT_WRITING_PIECE_MS * 1000000ull;
-    if (may_make && make_piece(writing) != CUDA_SUCCESS)
-        writing->pieces_max = writing->piece_count; /* it goes with those that there are */
+    if (!writing->free && writing->piece_count < writing->pieces_max && !is_stopped)
+        make_one_more(writing);
     return writing->free != NULL;
+}
+
+void flyt_writing_make_ahead(struct flyt_writing *writing, uint64_t pages_count)
+{
+    uint64_t wanted = (pages_count + FLYT_WRITING_PIECE_PAGES - 1) / FLYT_WRITING_PIECE_PAGES;
+    if (writing->piece_count < writing->pieces_max && writing->piece_count < wanted)
+        make_one_more(writing);
 }
 
 /* So that the thread waits where it can be called off. Files do not block. */
@@ -93,11 +117,6 @@ static void close_goal(const struct flyt_writing_goal *goal)
     flyt_close(goal->parent_fd);
     for (unsigned i = 0; goal->streams && i < goal->streams->stream_count; i++)
         flyt_close(goal->stream_fds[i]);
-}
-
-static void kick(void *user)
-{
-    flyt_session_kick(user);
 }
 
 int flyt_writing_open(struct flyt_session *session, const struct flyt_writing_goal *goal,
@@ -177,9 +196,7 @@ struct flyt_writing *flyt_writing_free(struct flyt_writing *writing)
         if (item->kind == FLYT_WRITING_ROUND)
             flyt_writing_round_free((struct flyt_writing_round *)item);
     }
-    for (unsigned i = 0; writing->pieces && i < writing->piece_count; i++)
-        if (writing->pieces[i].pages)
-            writing->session->driver->cuMemFreeHost(writing->pieces[i].pages);
+    flyt_pinned_free(writing->pinned);
     free(writing->pieces);
     free(writing->extents);
     free(writing->libraries);

@@ -40,6 +40,7 @@
 
 struct flyt_copier;
 struct flyt_page_key;
+struct flyt_pinned;
 struct flyt_sending;
 struct flyt_session;
 
@@ -120,6 +121,7 @@ struct flyt_writing {
     bool has_thread;
 
     /* The submission thread's. */
+    struct flyt_pinned *pinned; /* the pieces' memory */
     struct flyt_writing_piece *pieces;
     unsigned piece_count, pieces_max; /* that are made, and may be */
     uint64_t made_ns;                 /* when the last one was */
@@ -207,6 +209,9 @@ struct flyt_writing *flyt_writing_free(struct flyt_writing *writing);
 /* Whether there is a piece that nobody has. Makes one more where that may be; is_stopped: the program waits, and would
  * wait for that, too. A device's context is current. */
 bool flyt_writing_has_piece(struct flyt_writing *writing, bool is_stopped);
+/* The program runs, and its pages, so many, are looked at before they are copied: makes one more piece where that may
+ * be and so many pages could need it. A device's context is current. */
+void flyt_writing_make_ahead(struct flyt_writing *writing, uint64_t pages_count);
 
 /* The thread: reads the earlier image, if that can be used: then head, key and index are set. */
 void flyt_writing_read_parent(struct flyt_writing *writing);

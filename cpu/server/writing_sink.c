@@ -22,6 +22,11 @@ static uint32_t room_pages(const struct flyt_copier *copier)
     return flyt_writing_has_piece(copier->writing, copier->is_last) ? FLYT_WRITING_PIECE_PAGES : 0;
 }
 
+static void prepare(const struct flyt_copier *copier)
+{
+    flyt_writing_make_ahead(copier->writing, copier->table.pages_count);
+}
+
 static struct flyt_writing_piece *take_piece(struct flyt_copier *copier)
 {
     struct flyt_writing *writing = copier->writing;
@@ -67,6 +72,7 @@ const struct flyt_sink_ops flyt_writing_sink = {
     .tells_zeros = true,
     .has_place = has_place,
     .room_pages = room_pages,
+    .prepare = prepare,
     .copy = copy,
     .fetch = fetch,
     .take = take,

@@ -684,6 +684,38 @@ static void a_fetch_holds_back_nothing(void **state)
     check_file();
 }
 
+/* Nobody who is to get contents waits for the look at all of them; runs of pages go over the ends of its batches. */
+
+static uint64_t looked_bytes; /* before the first piece was fetched */
+static unsigned fetches;
+
+static CUresult count_fetches(void *place, CUdeviceptr address, size_t bytes, CUstream cu_stream)
+{
+    fetches += bytes > MIB; /* less is hashed */
+    if (!fetches)
+        looked_bytes += bytes;
+    return cuMemcpyDtoHAsync(place, address, bytes, cu_stream);
+}
+
+static void what_is_found_is_written_at_once(void **state)
+{
+    const struct fake_block *block = fake_session_allocate(0, 96 * MIB); /* six batches */
+    fake_session_set(block, 0, 0x01020304, 50 * MIB / 4);
+    fake_session_set(block, 70 * MIB, 0x05060708, 20 * MIB / 4);
+    fake_session_stand_still();
+    looked_bytes = fetches = 0;
+    self.driver.cuMemcpyDtoHAsync = count_fetches;
+    begin(new_file());
+    ADVANCE_UNTIL(fake_session_state().phase == FLYT_SERVER_LINK_MOVE_READY);
+    assert_true(fetches >= 5); /* of 70 MiB, in pieces of 16 */
+    assert_in_range(looked_bytes, MIB, 95 * MIB);
+    assert_int_equal(fake_session_state().copied_bytes, fake_session_state().pages_count * PAGE);
+    finish();
+    fake_session_end_copying();
+    fake_session_with_cpu(NULL);
+    check_file();
+}
+
 static void a_full_disk_is_said(void **state)
 {
     fake_session_allocate(0, 6 * MIB);
@@ -934,6 +966,7 @@ int main(void)
         CPU(an_earlier_image_that_is_of_no_use),
         CPU(building_on_one_is_called_off),
         CPU(a_fetch_holds_back_nothing),
+        CPU(what_is_found_is_written_at_once),
         CPU(a_full_disk_is_said),
         CPU(a_quota_is_said),
         CPU(a_reader_that_dies_is_said),
