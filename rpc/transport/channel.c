@@ -44,7 +44,7 @@ struct flyt_channel_counts flyt_channel_counts(const struct flyt_channel *channe
     counts.sent_bytes += data->sent_bytes;
     counts.received_bytes += data->received_bytes;
     counts.writes += data->writes;
-    for (unsigned i = 0; data->state >= FLYT_DATA_OPEN && i < data->lane_count; i++) {
+    for (unsigned i = 0; i < data->lane_count; i++) {
         counts.sent_bytes += atomic_load(&data->lanes[i].output.sent_bytes);
         counts.received_bytes += atomic_load(&data->lanes[i].input.received_bytes);
         counts.writes += atomic_load(&data->lanes[i].output.write_count);

@@ -258,16 +258,27 @@ static int connect_lane(struct flyt_channel *channel, struct flyt_lane *lane, ui
     }
 }
 
-/* Connects the streams. Returns how many there are; where the server takes none, or a connection fails, everything goes
- * over the main connection. */
-static unsigned open_lanes(struct flyt_channel *channel)
+/* From now on what comes is read: the server may send as soon as it has answered, and the next stream's opening may
+ * take as long as connecting does. Whether it has its receiver. */
+static bool receive_lane(struct flyt_data *data, struct flyt_lane *lane)
+{
+    pthread_mutex_lock(&data->mutex);
+    data->lane_count++;
+    int status = start_thread_locked(data, &lane->receiver, &lane->has_receiver, "flyt-data", run_receiver, lane);
+    pthread_mutex_unlock(&data->mutex);
+    return !status;
+}
+
+/* Connects the streams; where the server takes none, or a connection fails, everything goes over the main connection.
+ * Whether each that is open has its receiver. */
+static bool open_lanes(struct flyt_channel *channel)
 {
     struct flyt_data *data = &channel->data;
     uint64_t deadline_ms = flyt_clock_ms() + AWAY_MS;
     struct flyt_error err;
-    unsigned count = 0;
+    bool is_complete = true;
 
-    for (; count < channel->data_stream_count; count++) {
+    for (unsigned count = 0; count < channel->data_stream_count; count++) {
         struct flyt_lane *lane = &data->lanes[count];
         lane->channel = channel;
         int status = connect_lane(channel, lane, deadline_ms, &err);
@@ -276,34 +287,29 @@ static unsigned open_lanes(struct flyt_channel *channel)
                 flyt_warn("data stream %u of %u not opened: %s", count + 1, channel->data_stream_count, err.text);
             break;
         }
-    }
-    return count;
-}
-
-/* The threads of streams that are open; the first one's sender is the caller. Whether each has its receiver. */
-static bool start_lanes_locked(struct flyt_data *data, unsigned count)
-{
-    bool is_complete = true;
-
-    for (unsigned i = 0; i < count; i++) {
-        struct flyt_lane *lane = &data->lanes[i];
-        if (start_thread_locked(data, &lane->receiver, &lane->has_receiver, "flyt-data", run_receiver, lane))
-            is_complete = false;
-        if (i) /* one less does no harm */
-            start_thread_locked(data, &lane->sender, &lane->has_sender, "flyt-send", run_sender, lane);
+        is_complete = receive_lane(data, lane) && is_complete;
     }
     return is_complete;
+}
+
+/* Those of streams that are open; the first one's is the caller. */
+static void start_senders_locked(struct flyt_data *data)
+{
+    for (unsigned i = 1; i < data->lane_count; i++) { /* one less does no harm */
+        struct flyt_lane *lane = &data->lanes[i];
+        start_thread_locked(data, &lane->sender, &lane->has_sender, "flyt-send", run_sender, lane);
+    }
 }
 
 static void *run_first_sender(void *argument)
 {
     struct flyt_channel *channel = argument;
     struct flyt_data *data = &channel->data;
-    unsigned count = open_lanes(channel);
+    bool is_complete = open_lanes(channel);
 
     pthread_mutex_lock(&data->mutex);
-    data->lane_count = count;
-    bool is_complete = start_lanes_locked(data, count);
+    const unsigned count = data->lane_count;
+    start_senders_locked(data);
     if (data->state == FLYT_DATA_OPENING)
         data->state = FLYT_DATA_OPEN;
     else

@@ -93,7 +93,7 @@ struct flyt_data_job;
 /* AWAY: there is no server to open them at, or they are being closed, until the session goes on (then CLOSED). */
 enum flyt_data_state { FLYT_DATA_CLOSED, FLYT_DATA_OPENING, FLYT_DATA_OPEN, FLYT_DATA_ENDED, FLYT_DATA_AWAY };
 
-/* The data streams. All members under mutex; lanes are set up before the state becomes OPEN and stay until close, or
+/* The data streams. All members under mutex; lanes are set up before they are counted and stay until close, or
  * until their threads have ended in AWAY. */
 struct flyt_data {
     pthread_mutex_t mutex;

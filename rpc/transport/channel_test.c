@@ -565,6 +565,35 @@ static void test_transfers_in_the_background(void **state)
     }
 }
 
+/* What comes over a stream is read while another one is still being opened. */
+static void test_a_stream_is_read_before_all_are_open(void **state)
+{
+    struct pair *pair = new_pair();
+    _Atomic(uint64_t) done = 0;
+    unsigned char *data = calloc(1, 8 * MIB), back[4096] = {0};
+
+    pair->peer.memory_bytes = 8 * MIB;
+    pair->peer.data_streams = 2;
+    pair->peer.free_streams = 1;
+    atomic_store(&pair->peer.holds_streams, true);
+    start(pair, "unix");
+    memset(pair->peer.memory, 7, sizeof back);
+    pair->client.place = back;
+    pair->client.place_bytes = sizeof back;
+    assert_int_equal(flyt_channel_send_data_later(pair->client.channel, 0, data, 8 * MIB, count_done, (void *)&done),
+                     FLYT_CHANNEL_OK);
+    TEST_WAIT_UNTIL(atomic_load(&pair->peer.held_streams) == 1);
+    assert_int_equal(flyt_connection_send_chunk(pair->peer.links[1].connection, 9, 0, pair->peer.memory, sizeof back),
+                     0);
+    test_client_wait(&pair->client, &pair->client.chunk_bytes, sizeof back);
+    assert_int_equal(back[0] + back[sizeof back - 1], 14);
+    assert_int_equal(atomic_load(&done), 0);
+    atomic_store(&pair->peer.holds_streams, false);
+    test_client_wait(&pair->client, &done, 1);
+    stop(pair);
+    free(data);
+}
+
 /* ---- what the server calls ---- */
 
 static void test_host_functions_during_calls_and_in_between(void **state)
@@ -827,6 +856,7 @@ int main(void)
         cmocka_unit_test(test_payload_longer_than_its_room_ends_the_connection),
         cmocka_unit_test(test_transfers_over_data_streams),
         cmocka_unit_test(test_data_streams_wait_for_a_restart),
+        cmocka_unit_test(test_a_stream_is_read_before_all_are_open),
         cmocka_unit_test(test_transfers_over_the_main_connection),
         cmocka_unit_test(test_transfers_in_the_background),
         cmocka_unit_test(test_host_functions_during_calls_and_in_between),

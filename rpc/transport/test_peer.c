@@ -31,9 +31,10 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
 
     bool is_resuming = args->kind == FLYT_CONNECTION_RESUME;
     link->is_data = args->kind == FLYT_CONNECTION_DATA;
-    if (link->is_data && atomic_load(&peer->holds_streams))
+    const bool may_hold = link->is_data && link > &peer->links[peer->free_streams];
+    if (may_hold && atomic_load(&peer->holds_streams))
         atomic_fetch_add(&peer->held_streams, 1);
-    while (link->is_data && atomic_load(&peer->holds_streams))
+    while (may_hold && atomic_load(&peer->holds_streams))
         usleep(1000);
     atomic_store(&peer->key, args->credentials.credentials_len ? (unsigned char)*args->credentials.credentials_val : 0);
     res->message = strdup("");

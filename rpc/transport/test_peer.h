@@ -73,6 +73,7 @@ struct test_peer {
     _Atomic(unsigned) key;            /* the first byte of the credentials that came last; 0: none */
     _Atomic(bool) holds_chunks;       /* chunks are not taken while this is true */
     _Atomic(bool) holds_streams;      /* handshakes of data streams are not answered while this is true */
+    unsigned free_streams;            /* so many of them are all the same, the first ones; set before it is started */
     _Atomic(unsigned) held_streams;   /* so many were held */
     _Atomic(uint64_t) executed_max;   /* tells no higher number as executed; UINT64_MAX at first */
 };
