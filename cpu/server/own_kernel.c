@@ -28,7 +28,7 @@ struct flyt_own_code {
     void *images[FLYT_OWN_KERNELS]; /* NULL: it could not be compiled */
 };
 
-/* What the linker makes belongs to it. */
+/* What the linker makes belongs to it. The software GPU's is text, whose end a zero tells to who loads it. */
 static CUresult copy_image(CUlinkState state, const struct flyt_driver *driver, void **ret_image)
 {
     void *image;
@@ -36,10 +36,11 @@ static CUresult copy_image(CUlinkState state, const struct flyt_driver *driver, 
     CUresult result = driver->cuLinkComplete(state, &image, &bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    *ret_image = malloc(bytes);
-    if (!*ret_image)
+    char *copy = calloc(1, bytes + 1);
+    if (!copy)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    memcpy(*ret_image, image, bytes);
+    memcpy(copy, image, bytes);
+    *ret_image = copy;
     return CUDA_SUCCESS;
 }
 
