@@ -42,6 +42,7 @@ struct load {
     struct flyt_load_memory memory;
     struct flyt_load_variables *variables; /* NULL: there was no small one yet */
     struct flyt_receiving *receiving;      /* NULL: it does not come from another node */
+    bool is_trial;                         /* only where variables come to be is of interest */
     uint64_t extent_count, page_count;
     uint64_t offset_ns; /* of the clock on the wall */
     struct module *modules;
@@ -146,6 +147,8 @@ static int take_module(struct load *self, const flyt_checkpoint_object *object)
                           &result) != 0)
         return flyt_error_set(self->err, -EBADMSG, "%s has a library that makes no sense", image_name);
     self->module_count++;
+    if (self->is_trial && result == CUDA_ERROR_OUT_OF_MEMORY)
+        return flyt_error_set(self->err, -ENOMEM, "the GPU has no room for a library of %s", image_name);
     if (!self->receiving)
         return 0;
     if (result == CUDA_SUCCESS)
@@ -307,7 +310,7 @@ static int take_global(struct load *self, const struct flyt_checkpoint_record *r
     int status = enter(self, global);
     if (!status && !global->offset_bytes)
         status = find_variable(self, global);
-    if (status || !record->place_bytes)
+    if (status || !record->place_bytes || self->is_trial)
         return status;
     if (record->place_bytes <= FLYT_LOAD_VARIABLES_BYTES_MAX)
         return take_small(self, global, record->place_bytes);
@@ -334,7 +337,7 @@ static int take_hashes(struct load *self, const struct flyt_checkpoint_record *r
 
 static int take_head(const struct load *self, const flyt_checkpoint_head *head)
 {
-    if (!flyt_checkpoint_id_is_none(head->parent_id))
+    if (!self->is_trial && !flyt_checkpoint_id_is_none(head->parent_id))
         return flyt_error_set(self->err, -ENOTSUP, "%s builds on another image", image_name);
     return 0;
 }
@@ -362,6 +365,8 @@ static int take_pages(struct load *self, const struct flyt_checkpoint_record *re
 {
     const flyt_checkpoint_pages *pages = &record->body->pages;
     int status = 0;
+    if (self->is_trial)
+        return flyt_load_memory_try(&self->memory, pages, self->err);
     if (self->receiving && !self->receiving->has_begun)
         return flyt_error_set(self->err, -EBADMSG, "%s is not one for another node", image_name);
     status = flyt_load_memory_fill(&self->memory, self->reader, record, self->err);
@@ -391,9 +396,13 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
     case FLYT_CHECKPOINT_ALLOCATIONS: /* the program brings them itself; that they are in extents was checked */
         return 0;
     case FLYT_CHECKPOINT_EXTENT:
+        if (self->is_trial)
+            return 0;
         return flyt_load_memory_make(&self->memory, record->body->extent.address, record->body->extent.bytes,
                                      self->err);
     case FLYT_CHECKPOINT_EXTENT_GONE:
+        if (self->is_trial)
+            return 0;
         return flyt_load_memory_drop(&self->memory, record->body->extent_gone.address, self->err);
     case FLYT_CHECKPOINT_PAGES:
         return take_pages(self, record);
@@ -430,9 +439,9 @@ static int take_record(struct load *self, const struct flyt_checkpoint_record *r
     }
 }
 
-/* Reads all of it. is_trial: applies nothing, and passes over contents of pages, which are checked as they are applied:
- * what was made of an image that is damaged there is let go of. */
-static int read_all(struct load *self, int fd, bool is_file, bool is_trial)
+/* Reads all of it. applies: else nothing is, and contents of pages are passed over, which are checked as they are
+ * applied: what was made of an image that is damaged there is let go of. */
+static int read_all(struct load *self, int fd, bool is_file, bool applies)
 {
     struct flyt_checkpoint_record record;
     int status = flyt_checkpoint_reader_new(fd, image_name, is_file, &self->reader, self->err);
@@ -440,10 +449,10 @@ static int read_all(struct load *self, int fd, bool is_file, bool is_trial)
         return status;
     if (self->receiving)
         flyt_checkpoint_reader_set_wait(self->reader, flyt_receiving_wait, self->receiving);
-    if (is_trial)
+    if (!applies || self->is_trial)
         flyt_checkpoint_reader_skim(self->reader);
     while ((status = flyt_checkpoint_next(self->reader, &record, self->err)) > 0) {
-        status = is_trial ? 0 : take_record(self, &record);
+        status = applies ? take_record(self, &record) : 0;
         if (status)
             break;
     }
@@ -487,11 +496,11 @@ static int load_all(struct load *self, int fd, bool is_file)
     if (is_file)
         status = rewind_image(self, fd);
     if (is_file && !status)
-        status = read_all(self, fd, is_file, true);
+        status = read_all(self, fd, is_file, false);
     if (is_file && !status)
         status = rewind_image(self, fd);
     if (!status)
-        status = read_all(self, fd, is_file, false);
+        status = read_all(self, fd, is_file, true);
     if (!status)
         status = flyt_load_memory_settle(&self->memory, self->err);
     if (!status && !self->memory.is_begun && !self->receiving)
@@ -520,6 +529,18 @@ int flyt_load_state(struct flyt_session *session, struct flyt_given *given, int 
     end_load(&self, !status);
     if (!status)
         *ret_sequence = self.sequence;
+    return status;
+}
+
+int flyt_load_trial(struct flyt_session *session, struct flyt_given *given, int fd, struct flyt_error *err)
+{
+    struct load self = {.session = session,
+                        .given = given,
+                        .err = err,
+                        .is_trial = true,
+                        .memory = {.session = session, .given = given}};
+    int status = load_all(&self, fd, true);
+    end_load(&self, false);
     return status;
 }
 

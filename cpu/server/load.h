@@ -29,6 +29,14 @@ struct flyt_session;
 int flyt_load_state(struct flyt_session *session, struct flyt_given *given, int fd, uint64_t *ret_sequence,
                     struct flyt_error *err);
 
+/*
+ * Whether flyt_load_state would find the variables of the image, a file, where they were: loads its libraries in their
+ * order, and compares addresses. No memory is made and no variable written; images that it builds on are not looked at,
+ * for each image has all of its libraries and variables. 0 or a negative errno, as flyt_load_state; -ENOMEM also where
+ * the GPU has no room for a library: nothing is known then. The session cannot go on here in any case.
+ */
+int flyt_load_trial(struct flyt_session *session, struct flyt_given *given, int fd, struct flyt_error *err);
+
 /* What an image has brought. */
 struct flyt_load_result {
     uint64_t sequence, extent_count;

@@ -186,6 +186,18 @@ int flyt_load_memory_fill(struct flyt_load_memory *memory, struct flyt_checkpoin
     return result == CUDA_SUCCESS ? 0 : driver_failed(err, what, result);
 }
 
+int flyt_load_memory_try(struct flyt_load_memory *memory, const flyt_checkpoint_pages *pages, struct flyt_error *err)
+{
+    struct flyt_load_buffer *buffer;
+    unsigned ordinal = ordinal_of(pages->address);
+    if (pages->encoding == FLYT_CHECKPOINT_ZERO)
+        return 0;
+    CUresult result = use(memory, ordinal);
+    if (result == CUDA_SUCCESS)
+        result = take_buffer(memory, &buffer);
+    return result == CUDA_SUCCESS ? 0 : driver_failed(err, "there is no page-locked memory for pages", result);
+}
+
 int flyt_load_memory_settle(struct flyt_load_memory *memory, struct flyt_error *err)
 {
     CUresult result = CUDA_SUCCESS;

@@ -52,6 +52,9 @@ int flyt_load_memory_drop(struct flyt_load_memory *memory, uint64_t address, str
 /* The reader's present record is of pages: puts them to their place. */
 int flyt_load_memory_fill(struct flyt_load_memory *memory, struct flyt_checkpoint_reader *reader,
                           const struct flyt_checkpoint_record *record, struct flyt_error *err);
+/* Of an image that is only tried, which has these pages: makes what is the host's as filling them would, for what the
+ * driver has elsewhere may depend on it. */
+int flyt_load_memory_try(struct flyt_load_memory *memory, const flyt_checkpoint_pages *pages, struct flyt_error *err);
 /* Submits the copying of whole pages, page-locked ones (NULL: zeros), to extents, in a stream whose context is current:
  * any thread, while none is made or dropped. The driver's error. */
 CUresult flyt_load_memory_put(const struct flyt_load_memory *memory, uint64_t address, const unsigned char *pages,

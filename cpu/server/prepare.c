@@ -25,7 +25,8 @@ struct flyt_prepared_library {
 bool flyt_prepare_takes(uint32_t kind)
 {
     return kind == FLYT_SERVER_LINK_PREPARE || kind == FLYT_SERVER_LINK_MAKE || kind == FLYT_SERVER_LINK_UNMAKE ||
-           kind == FLYT_SERVER_LINK_LIBRARY || kind == FLYT_SERVER_LINK_STATE || kind == FLYT_SERVER_LINK_RECEIVE;
+           kind == FLYT_SERVER_LINK_LIBRARY || kind == FLYT_SERVER_LINK_STATE || kind == FLYT_SERVER_LINK_RECEIVE ||
+           kind == FLYT_SERVER_LINK_TRY;
 }
 
 /* Answers with PREPARED; what has failed is kept. */
@@ -369,6 +370,24 @@ static int take_state(struct flyt_session *session, struct flyt_given *given, st
     return status;
 }
 
+/* has_state stays false: SESSION would be refused. */
+static int take_trial(struct flyt_session *session, struct flyt_given *given, struct flyt_server_link_message *message,
+                      int fd, int link_fd)
+{
+    struct flyt_error err = {0};
+    session->prepare.has_state = false;
+    if (given->err.code)
+        err = given->err;
+    else if (!session->prepare.is_begun || given->count)
+        flyt_error_set(&err, -EPROTO,
+                       "the node manager has an image tried at a server that was not prepared, or has memory");
+    else if (flyt_fault_point("prepare.trial") == FLYT_FAULT_ERROR)
+        flyt_error_set(&err, -EIO, "the image is not tried: a test wants that");
+    else
+        flyt_load_trial(session, given, fd, &err);
+    return answer(given, message, link_fd, message->stop.move_id, NULL, &err);
+}
+
 /* ---- RECEIVE ---- */
 
 struct telling {
@@ -463,6 +482,9 @@ int flyt_prepare_take(struct flyt_session *session, struct flyt_given *given, st
         break;
     case FLYT_SERVER_LINK_LIBRARY:
         take_library(session, message);
+        break;
+    case FLYT_SERVER_LINK_TRY:
+        status = take_trial(session, given, message, fds[0], link_fd);
         break;
     case FLYT_SERVER_LINK_RECEIVE:
         return take_receive(session, given, message, fds, link_fd); /* which takes them over */

@@ -307,6 +307,67 @@ static void variables_that_come_to_be_elsewhere(void **state)
     fake_server_forget(self->node.first);
 }
 
+/* Answered as the state would be, whatever the image has beside libraries and variables, and of no use afterwards. */
+static void is_tried(struct fake_prepare *self, int fd, int want, const char *words)
+{
+    const unsigned before = self->node.second->prepared_count;
+    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    assert_non_null(message);
+    message->kind = FLYT_SERVER_LINK_TRY;
+    message->stop.move_id = 21;
+    fake_server_post(self->node.second, message, fd);
+    free(message);
+    close(fd);
+    assert_int_equal(fake_server_await_state(self->node.second, 21, before + 1), want);
+    if (words)
+        assert_non_null(strstr(self->node.second->prepared_sentence, words));
+    assert_int_equal(self->node.second->made_count, 0);
+}
+
+static void images_that_are_tried(void **state)
+{
+    const uint64_t base = flyt_window_base(0);
+    struct fake_prepare *self = *state;
+    fake_prepare_begin(self);
+    for (unsigned i = 0; i < 4; i++) {
+        /* In the other order variables are elsewhere, which matters where the program may have their addresses. */
+        const bool is_other = i % 2, is_known = i < 2;
+        struct flyt_checkpoint_writer *writer;
+        struct flyt_error err;
+        int fd;
+        fake_prepare_start(self);
+        fake_prepare_library(self->node.second, is_other ? 2 : 1, is_other ? fake_second_text : fake_first_text);
+        fake_prepare_library(self->node.second, is_other ? 1 : 2, is_other ? fake_first_text : fake_second_text);
+        writer = fake_prepare_image(&fd);
+        /* More than the GPU has: it is not made. */
+        assert_int_equal(flyt_checkpoint_put_extent(writer, base, 4096ull * MIB, &err), 0);
+        for (unsigned n = 0; n < 2; n++) {
+            const struct fake_variable variable = {n + 1, "counter", is_known ? self->variables[n] : 0, 4,
+                                                   &counters[n]};
+            fake_prepare_put(writer, &variable);
+        }
+        for (unsigned n = 0; n < 2; n++)
+            assert_int_equal(flyt_checkpoint_put_run(writer, base + n * 2048ull * MIB, FLYT_CHECKPOINT_RUN_PAGES_MAX,
+                                                     FLYT_CHECKPOINT_ZERO, NULL, &err),
+                             0);
+        fake_prepare_end_image(writer);
+        bool is_wrong = is_other && is_known;
+        is_tried(self, fd, is_wrong ? -EXDEV : 0, is_wrong ? "counter has come to be elsewhere" : NULL);
+        fake_prepare_refuse(self, is_wrong ? "counter has come to be elsewhere" : "its state has not come");
+    }
+    setenv("FLYT_FAULT", "prepare.trial:error", 1);
+    fake_prepare_start(self);
+    is_tried(self, make_image(0, 0, 1), -EIO, "a test wants that");
+    unsetenv("FLYT_FAULT");
+    fake_server_kill(self->node.second);
+    /* Before PREPARE. */
+    fake_server_start(self->node.second, fake_two_gpus);
+    is_tried(self, make_image(0, 0, 1), -EPROTO, "was not prepared");
+    fake_server_kill(self->node.second);
+    fake_server_kill(self->node.first);
+    fake_server_forget(self->node.first);
+}
+
 static int damage_nothing(int fd, uint64_t bytes)
 {
     return fd;
@@ -680,6 +741,7 @@ int main(void)
         TEST(a_session_goes_on_from_an_image_with_its_memory),
         TEST(the_state_comes_again),
         TEST(variables_that_come_to_be_elsewhere),
+        TEST(images_that_are_tried),
         TEST(images_that_are_damaged),
         TEST(images_that_cannot_be_made),
         TEST(memory_that_cannot_be_made),

@@ -66,6 +66,7 @@ static int part_bytes_of(uint32_t kind)
         [FLYT_SERVER_LINK_MADE] = sizeof(struct flyt_server_link_made),
         [FLYT_SERVER_LINK_PREPARED] = sizeof(struct flyt_server_link_prepared),
         [FLYT_SERVER_LINK_RECEIVE] = sizeof(struct flyt_server_link_receive),
+        [FLYT_SERVER_LINK_TRY] = sizeof(struct flyt_server_link_stop),
         /* RECORD: no part */
     };
 
@@ -87,6 +88,7 @@ static unsigned descriptors_of(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_MIRROR:
     case FLYT_SERVER_LINK_TAKE_BACK:
     case FLYT_SERVER_LINK_STATE:
+    case FLYT_SERVER_LINK_TRY:
     case FLYT_SERVER_LINK_RECORD:
         return 1;
     case FLYT_SERVER_LINK_SHARE:
@@ -182,6 +184,7 @@ static bool is_good(const struct flyt_server_link_message *message)
     case FLYT_SERVER_LINK_GO_ON:
     case FLYT_SERVER_LINK_LEAVE:
     case FLYT_SERVER_LINK_STATE:
+    case FLYT_SERVER_LINK_TRY:
     case FLYT_SERVER_LINK_LEFT:
         return message->stop.move_id != 0;
     case FLYT_SERVER_LINK_RECEIVE:

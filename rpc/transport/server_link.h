@@ -198,6 +198,14 @@ enum flyt_server_link_kind {
     /* After SESSION, and after WELCOME: where the server writes what it executes (call_record.h); what it says when the
      * process has ended comes with RESUME. Descriptor: that memory. */
     FLYT_SERVER_LINK_RECORD = 44,
+
+    /* ---- to a warm server ---- */
+
+    /* After PREPARE, in place of STATE: whether an image could be restored is tried. `stop` (its move_id); descriptor:
+     * the image, a file. Its libraries are loaded, in their order, and addresses of variables compared, as STATE does
+     * it; no memory is made, nothing is told by MADE, and what an image has that it builds on is not needed. Answered
+     * by PREPARED, after which the server is of no use. */
+    FLYT_SERVER_LINK_TRY = 45,
     FLYT_SERVER_LINK_KINDS
 };
 

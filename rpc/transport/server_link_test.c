@@ -124,6 +124,7 @@ static bool make_good(struct flyt_server_link_message *message, uint32_t kind)
         return false;
     case FLYT_SERVER_LINK_TAKE_BACK:
     case FLYT_SERVER_LINK_STATE:
+    case FLYT_SERVER_LINK_TRY:
         message->stop.move_id = 1;
         return true;
     case FLYT_SERVER_LINK_MOVE_STATE:
@@ -224,7 +225,8 @@ static void test_bad_messages_of_a_move(void **state)
     struct ends *ends = *state;
     struct flyt_server_link_message *sent = &ends->sent;
     static const uint32_t without_id[] = {FLYT_SERVER_LINK_STOP, FLYT_SERVER_LINK_GO_ON,     FLYT_SERVER_LINK_LEAVE,
-                                          FLYT_SERVER_LINK_LEFT, FLYT_SERVER_LINK_TAKE_BACK, FLYT_SERVER_LINK_STATE};
+                                          FLYT_SERVER_LINK_LEFT, FLYT_SERVER_LINK_TAKE_BACK, FLYT_SERVER_LINK_STATE,
+                                          FLYT_SERVER_LINK_TRY};
     static const uint32_t with_slot[] = {FLYT_SERVER_LINK_MIRROR, FLYT_SERVER_LINK_MAKE, FLYT_SERVER_LINK_UNMAKE};
     bool has_fd;
 
@@ -251,6 +253,7 @@ static void test_bad_messages_of_a_move(void **state)
     BAD(TAKE_BACK, flyt_server_link_say(sent, NULL));
     BAD(TAKE_BACK, has_fd = false);
     BAD(STATE, has_fd = false);
+    BAD(TRY, has_fd = false);
     BAD(MIRROR, has_fd = false);
     BAD(MOVE_STATE, sent->move_state.move_id = 0);
     BAD(MOVE_STATE, sent->move_state.phase = 0);
