@@ -137,13 +137,23 @@ int flyt_checkpoint_file_open(const char *folder, struct flyt_checkpoint_file *r
     return status;
 }
 
-int flyt_checkpoint_file_share(const struct flyt_checkpoint_file *file)
+static int describe_again(const struct flyt_checkpoint_file *file, int flags)
 {
     char path[40];
 
     snprintf(path, sizeof path, "/proc/self/fd/%d", file->fd);
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int fd = open(path, flags | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
+}
+
+int flyt_checkpoint_file_share(const struct flyt_checkpoint_file *file)
+{
+    return describe_again(file, O_WRONLY);
+}
+
+int flyt_checkpoint_file_show(const struct flyt_checkpoint_file *file)
+{
+    return describe_again(file, O_RDONLY);
 }
 
 int flyt_checkpoint_file_learn_name(struct flyt_checkpoint_file *file, struct flyt_error *err)

@@ -43,6 +43,8 @@ int flyt_checkpoint_file_open(const char *folder, struct flyt_checkpoint_file *r
 /* A description of the file for that process, at the first byte, open for writing: what the disk says to that one
  * about what could not be written is told to file->fd, too (flusher.h). A descriptor, or a negative errno. */
 int flyt_checkpoint_file_share(const struct flyt_checkpoint_file *file);
+/* The same, for a process that reads it when it is written. */
+int flyt_checkpoint_file_show(const struct flyt_checkpoint_file *file);
 /* Its name, as its head gives it, is read into file->name: it is the one that adopt will give it. 0, or as adopt:
  * -EEXIST where something in the folder has that name. It stays open in any case. Blocks as long as the disk takes. */
 int flyt_checkpoint_file_learn_name(struct flyt_checkpoint_file *file, struct flyt_error *err);
