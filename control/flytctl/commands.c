@@ -365,8 +365,10 @@ const struct flyt_command flyt_commands[] = {
      "Memory is written while they compute; then they are stopped between two calls and the rest is written. Without "
      "--leave-running they wait from then on, without a server process and without memory on the GPU, until flytctl "
      "restore: sessions shows them as checkpointed. What the VM was granted stays its own. They must not be ended, and "
-     "they outlive restarts of the node manager and of the cluster manager. Anything that fails leaves all running, "
-     "and "
+     "they outlive restarts of the node manager and of the cluster manager. Each of their images is tried before, at a "
+     "server process that loads its libraries: where that finds a variable elsewhere whose address the program may "
+     "have, the checkpoint is refused with the variable's name. Where no server process can be had for that in 30 s it "
+     "is written all the same, and an event (checkpoint.untried) says so. Anything that fails leaves all running, and "
      "no image. Shows how far it is; Ctrl-C ends the showing, not the checkpoint. Ends with 0 when the images are on "
      "the "
      "disk, with 1 and the reason where it was refused or has failed, with 6 where it goes on in the background."},

@@ -18,6 +18,7 @@
 #include "control/node/restore.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
+#include "control/node/trial.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
@@ -51,6 +52,8 @@ struct flyt_node_saving {
     bool is_ready, has_file;
     int earlier_fd; /* the image that its own is to build on; -1: none */
     int write_fd;   /* the file for its server, until that has it; else -1 */
+    int read_fd;    /* the file for who tries the image, until that has it; else -1 */
+    struct flyt_node_trial trial;
     struct flyt_checkpoint_file file;
     struct flyt_error open_err;             /* why it has none; code 0: it has, or it is not known yet */
     struct flyt_flusher *flusher;           /* of an image that is settling */
@@ -193,6 +196,7 @@ static void let_go_of_file(struct flyt_node_saving *saving)
 
 static void leave_server(struct flyt_node_saving *saving)
 {
+    flyt_node_trial_end(&saving->trial);
     if (saving->server)
         saving->server->saving = NULL;
     saving->server = NULL;
@@ -232,6 +236,7 @@ static void advance(struct flyt_node_saving *saving)
 {
     const struct flyt_node_server *server = saving->server;
 
+    flyt_node_trial_advance(&saving->trial);
     switch (saving->stage) {
     case NEW:
         if (!saving->checkpoint->has_opened)
@@ -347,6 +352,64 @@ static bool are_all_ready(const struct flyt_node_checkpoint *checkpoint)
     return true;
 }
 
+static void wake(void *checkpoint)
+{
+    arm(checkpoint, 0);
+}
+
+/* Servers are got ready for that while the programs run. */
+static void begin_trials(struct flyt_node_checkpoint *checkpoint)
+{
+    for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
+        if (saving->stage == WRITING && !checkpoint->leaves_running)
+            flyt_node_trial_begin(&saving->trial, saving->server, checkpoint->left, wake, checkpoint);
+}
+
+static bool are_trials_ready(const struct flyt_node_checkpoint *checkpoint)
+{
+    for (const struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
+        if (saving->stage != OVER && !checkpoint->leaves_running && !flyt_node_trial_is_ready(&saving->trial))
+            return false;
+    return true;
+}
+
+/* What nobody can try is written all the same: it may be all that is left of a program whose GPU is failing. */
+static void note_untried(const struct flyt_node_saving *saving)
+{
+    const struct flyt_node_checkpoint *checkpoint = saving->checkpoint;
+
+    flyt_warn("checkpoint %016" PRIx64 ": whether the image of program %s can be restored is not known, vm=%s: %s",
+              checkpoint->id, saving->program, checkpoint->vm_ip, saving->trial.text);
+    flyt_node_tell(checkpoint->node, "checkpoint.untried", checkpoint->vm_ip,
+                   "checkpoint %016" PRIx64
+                   ": whether the image of program %s of VM %s can be restored is not known: %s",
+                   checkpoint->id, saving->program, checkpoint->vm_ip, saving->trial.text);
+}
+
+/* Whether it is known of all what there is to know. */
+static bool are_tried(struct flyt_node_checkpoint *checkpoint)
+{
+    bool are_all_tried = true;
+
+    for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
+        struct flyt_node_trial *trial = &saving->trial;
+        if (trial->stage == FLYT_NODE_TRIAL_NONE)
+            continue;
+        if (trial->stage != FLYT_NODE_TRIAL_OVER) {
+            are_all_tried = false;
+            continue;
+        }
+        if (trial->result == FLYT_NODE_TRIAL_BAD) {
+            fail_session(saving, trial->outcome, trial->text);
+            return false;
+        }
+        if (trial->result == FLYT_NODE_TRIAL_UNKNOWN)
+            note_untried(saving);
+        flyt_node_trial_end(trial);
+    }
+    return are_all_tried;
+}
+
 static unsigned count_savings(const struct flyt_node_checkpoint *checkpoint)
 {
     unsigned count = 0;
@@ -415,7 +478,7 @@ static void release(struct flyt_node_checkpoint *checkpoint)
         checkpoint->savings = saving->next;
         leave_server(saving);
         let_go_of_file(saving);
-        flyt_close_aside((int[]){saving->earlier_fd, saving->write_fd}, 2, checkpoint->left);
+        flyt_close_aside((int[]){saving->earlier_fd, saving->write_fd, saving->read_fd}, 3, checkpoint->left);
         free(saving);
     }
     bool is_committed = checkpoint->phase == FLYT_SAVING_SWITCHING || checkpoint->phase == FLYT_SAVING_DONE;
@@ -464,7 +527,7 @@ static void roll_back(struct flyt_node_checkpoint *checkpoint)
     finish(checkpoint, FLYT_SAVING_FAILED);
 }
 
-/* What is written is brought to the disk. Nobody who goes on waits for that. */
+/* What is written is brought to the disk, and tried meanwhile. Nobody who goes on waits for that. */
 static void settle(struct flyt_node_checkpoint *checkpoint)
 {
     checkpoint->is_settling = true;
@@ -472,6 +535,11 @@ static void settle(struct flyt_node_checkpoint *checkpoint)
         struct flyt_error err = {0};
         if (!saving->has_file)
             continue;
+        if (saving->trial.stage == FLYT_NODE_TRIAL_NONE)
+            flyt_close_aside(&saving->read_fd, 1, checkpoint->left);
+        else
+            flyt_node_trial_take(&saving->trial, saving->read_fd);
+        saving->read_fd = -1;
         int status = flyt_flusher_new(saving->file.fd, "node.checkpoint.flush", NULL, NULL, &saving->flusher, &err);
         if (status)
             fail_session(saving, status, err.text);
@@ -619,6 +687,8 @@ static bool take_images(struct flyt_node_checkpoint *checkpoint)
         arm(checkpoint, SETTLING_MS);
         return false;
     }
+    if (!checkpoint->naming && !are_tried(checkpoint))
+        return false; /* the trials wake it */
     if (!checkpoint->naming && start_naming(checkpoint))
         fail(checkpoint, FLYT_STATUS_UNAVAILABLE, "the node has no memory for naming its images, or no thread");
     if (checkpoint->status != FLYT_STATUS_OK || !flyt_node_naming_is_through(checkpoint->naming))
@@ -643,9 +713,12 @@ static void step(struct flyt_node_checkpoint *checkpoint)
     for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
         advance(saving);
     check_time(checkpoint);
-    if (checkpoint->phase == FLYT_SAVING_PREPARING && are_all(checkpoint, WRITING))
+    if (checkpoint->phase == FLYT_SAVING_PREPARING && are_all(checkpoint, WRITING)) {
         checkpoint->phase = FLYT_SAVING_COPYING;
-    if (checkpoint->phase == FLYT_SAVING_COPYING && are_all_ready(checkpoint) && checkpoint->status == FLYT_STATUS_OK)
+        begin_trials(checkpoint);
+    }
+    if (checkpoint->phase == FLYT_SAVING_COPYING && are_all_ready(checkpoint) && are_trials_ready(checkpoint) &&
+        checkpoint->status == FLYT_STATUS_OK)
         stop_all(checkpoint);
     bool is_written = checkpoint->phase == FLYT_SAVING_STOPPING && are_all(checkpoint, STOPPED), is_taken = false;
     bool goes_on = checkpoint->is_settling && checkpoint->leaves_running;
@@ -662,9 +735,12 @@ static void step(struct flyt_node_checkpoint *checkpoint)
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_node_checkpoint *checkpoint = user;
+    struct flyt_node *node = checkpoint->node;
 
     arm(checkpoint, TICK_MS);
     step(checkpoint);
+    if (node->trials)
+        flyt_node_pool_fill(node); /* a warm server may be wanted, or have been taken */
     return 0;
 }
 
@@ -759,6 +835,7 @@ static flyt_status add_sessions(struct flyt_node_checkpoint *checkpoint, uint64_
                                             .session_id = server->session_id,
                                             .earlier_fd = -1,
                                             .write_fd = -1,
+                                            .read_fd = -1,
                                             .stage_ms = flyt_clock_ms()};
         snprintf(saving->program, sizeof saving->program, "%s", server->ticket.program);
         server->saving = saving;
@@ -781,10 +858,11 @@ static void on_opened(void *user, struct flyt_node_opened *opened, unsigned coun
             continue;
         saving->earlier_fd = opened->earlier_fd;
         saving->write_fd = opened->write_fd;
+        saving->read_fd = opened->read_fd;
         saving->has_file = opened->has_file;
         saving->file = opened->file;
         saving->open_err = opened->err;
-        opened->earlier_fd = opened->write_fd = -1;
+        opened->earlier_fd = opened->write_fd = opened->read_fd = -1;
         opened->has_file = false;
     }
     checkpoint->has_opened = true;

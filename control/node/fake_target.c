@@ -1,6 +1,7 @@
 #include "control/node/fake_server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -85,6 +86,16 @@ static void take_state(struct fake *fake, int fd)
     answer_prepared(fake, "fake.state", fake->message.stop.move_id);
 }
 
+/* Another server may have read it before. */
+static void try_image(int fd)
+{
+    static struct fake_image image;
+
+    if (lseek(fd, 0, SEEK_SET) != 0 || (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY || fake_image_read(fd, &image))
+        _exit(1);
+    close(fd);
+}
+
 bool fake_target_prepare(struct fake *fake, int fd)
 {
     unsigned index = (unsigned)fake->message.extent.extent_id % FAKE_EXTENTS_MAX;
@@ -110,6 +121,10 @@ bool fake_target_prepare(struct fake *fake, int fd)
         return true;
     case FLYT_SERVER_LINK_STATE:
         take_state(fake, fd);
+        return true;
+    case FLYT_SERVER_LINK_TRY:
+        try_image(fd);
+        answer_prepared(fake, "fake.trial", fake->message.stop.move_id);
         return true;
     default:
         return false;

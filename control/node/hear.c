@@ -17,6 +17,7 @@
 #include "control/node/pool.h"
 #include "control/node/resume.h"
 #include "control/node/share.h"
+#include "control/node/trial.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -192,6 +193,8 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
             flyt_node_checkpoint_hear(server, message, fd);
         else if (server->loading)
             flyt_node_loading_hear(server, message, fd);
+        else if (server->trial)
+            flyt_node_trial_hear(server, message, fd);
         else
             flyt_node_move_hear(server, message, fd);
         break;

@@ -33,6 +33,7 @@
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "control/node/suspended.h"
+#include "control/node/trial.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -339,6 +340,7 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     node->hold_ms = FLYT_NODE_HOLD_MS;
     node->switch_ms = FLYT_NODE_MOVE_SWITCH_MS;
     node->whole_ms = FLYT_NODE_MOVE_WHOLE_MS;
+    node->trial_warm_ms = FLYT_NODE_TRIAL_WARM_MS;
     node->disk_left_max = FLYT_NODE_DISK_LEFT_MAX;
     node->disk_left_all_max = FLYT_NODE_DISK_LEFT_ALL_MAX;
     if (hooks)

@@ -7,6 +7,7 @@
 #include "control/base/worker.h"
 #include "control/node/earlier.h"
 #include "rpc/base/close_aside.h"
+#include "rpc/base/descriptors.h"
 #include "rpc/base/fault_point.h"
 
 struct flyt_node_opening {
@@ -31,7 +32,7 @@ static void free_job(struct job *job)
 {
     for (unsigned i = 0; i < job->count; i++) {
         struct flyt_node_opened *opened = &job->opened[i];
-        flyt_close_aside((int[]){opened->earlier_fd, opened->write_fd}, 2, job->left);
+        flyt_close_aside((int[]){opened->earlier_fd, opened->write_fd, opened->read_fd}, 3, job->left);
         if (opened->has_file)
             flyt_checkpoint_file_abandon_aside(&opened->file, job->left);
     }
@@ -40,19 +41,23 @@ static void free_job(struct job *job)
     free(job);
 }
 
-/* A new file, and its description for its server. */
+/* A new file, and its descriptions for servers: the one that writes it, one that tries it. */
 static void open_file(const char *folder, struct flyt_node_opened *opened)
 {
     if (flyt_checkpoint_file_open(folder, &opened->file, &opened->err))
         return;
-    int fd = flyt_checkpoint_file_share(&opened->file);
-    if (fd < 0) {
-        flyt_error_set(&opened->err, fd, "an image in %.200s cannot be opened for its server: %s", folder,
-                       strerror(-fd));
+    int write_fd = flyt_checkpoint_file_share(&opened->file);
+    int read_fd = write_fd < 0 ? write_fd : flyt_checkpoint_file_show(&opened->file);
+    if (read_fd < 0) {
+        flyt_error_set(&opened->err, read_fd, "an image in %.200s cannot be opened for its server: %s", folder,
+                       strerror(-read_fd));
+        if (write_fd >= 0)
+            flyt_close(write_fd);
         flyt_checkpoint_file_abandon(&opened->file);
         return;
     }
-    opened->write_fd = fd;
+    opened->write_fd = write_fd;
+    opened->read_fd = read_fd;
     opened->has_file = true;
 }
 
@@ -97,7 +102,8 @@ int flyt_node_opening_new(sd_event *event, const char *folder, bool is_full, con
         job->is_full = is_full;
         job->count = count;
         for (unsigned i = 0; i < count; i++)
-            job->opened[i] = (struct flyt_node_opened){.session_id = session_ids[i], .earlier_fd = -1, .write_fd = -1};
+            job->opened[i] = (struct flyt_node_opened){
+                .session_id = session_ids[i], .earlier_fd = -1, .write_fd = -1, .read_fd = -1};
         status = flyt_worker_new(event, "flyt-opening", 1, &opening->worker);
     }
     if (!status)

@@ -1,7 +1,7 @@
 /*
  * The files that a checkpoint needs, opened on a thread of its own, for the folder may be on a disk that does not
- * answer: of each session the new image's, also as its server gets it, and the earlier one that it is to build on
- * (earlier.h).
+ * answer: of each session the new image's, also as its server gets it and as it is read, and the earlier one that it is
+ * to build on (earlier.h).
  *
  * The loop's thread, which never waits for it.
  */
@@ -25,6 +25,7 @@ struct flyt_node_opened {
     bool has_file;
     struct flyt_checkpoint_file file; /* where has_file */
     int write_fd;                     /* where has_file: for who writes it (flyt_checkpoint_file_share); else -1 */
+    int read_fd;                      /* likewise: for who reads it then (flyt_checkpoint_file_show); else -1 */
     struct flyt_error err;            /* where not: why */
 };
 

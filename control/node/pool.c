@@ -16,6 +16,7 @@
 #include "control/node/receive.h"
 #include "control/node/resume.h"
 #include "control/node/send.h"
+#include "control/node/trial.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
@@ -418,8 +419,8 @@ static void lack_user(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_
 static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t now_ms)
 {
     struct flyt_node_starts *starts = &node->starts[gpu->index];
-    unsigned wanted =
-        waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu) + flyt_node_loading_wants(node, gpu);
+    unsigned wanted = waiting_for(node, gpu) + flyt_node_migration_wants(node, gpu) +
+                      flyt_node_loading_wants(node, gpu) + flyt_node_trial_wants(node, gpu);
     unsigned target = (unsigned)node->settings->warm + wanted;
 
     end_superfluous(node, gpu, target, now_ms);

@@ -31,6 +31,7 @@
 #include "control/node/resume.h"
 #include "control/node/share.h"
 #include "control/node/suspended.h"
+#include "control/node/trial.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -793,6 +794,7 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     flyt_node_fault_leave(server);
     flyt_node_checkpoint_exit(server);
     flyt_node_loading_exit(server);
+    flyt_node_trial_exit(server);
     bool goes_on = flyt_node_move_exit(server) || flyt_node_resume_may_wait(server);
     if (server->allocation && !goes_on)
         flyt_node_server_end_session(server, how);

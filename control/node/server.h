@@ -44,6 +44,7 @@ struct flyt_node_ticket {
 
 struct flyt_node_loading;
 struct flyt_node_saving;
+struct flyt_node_trial;
 
 struct flyt_node_server {
     struct flyt_node_server *next;
@@ -105,6 +106,7 @@ struct flyt_node_server {
     struct flyt_node_move *move;                /* NULL: it has no part in one */
     struct flyt_node_saving *saving;            /* NULL: it writes no image (checkpoint.h) */
     struct flyt_node_loading *loading;          /* NULL: no session is loaded into it (loading.h) */
+    struct flyt_node_trial *trial;              /* NULL: no image is tried in it (trial.h) */
     struct flyt_node_server *prepared;          /* AWAY: its server, which has its memory already; NULL: none yet */
     uint64_t left_move_id;                      /* LEFT, come back after a restart: the move that it was left in */
     bool has_gone;                              /* LEFT: its session goes on at another node, which tells of it */

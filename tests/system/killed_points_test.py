@@ -59,6 +59,7 @@ POINTS = [
     ("node.checkpoint.stop", CHECKPOINT, 0, "", False),
     ("image.abandon", CHECKPOINT, 0, "node.checkpoint.stop:error", False),
     ("node.checkpoint.flush", CHECKPOINT, 0, "", False),
+    ("node.checkpoint.try", CHECKPOINT, 0, "", False),
     ("node.checkpoint.name", CHECKPOINT, 0, "", False),
     ("node.checkpoint.commit", CHAIN, 0, "", True),
     ("node.checkpoint.unlink", CHAIN, 0, "node.checkpoint.commit:error", False),
