@@ -9,24 +9,32 @@ import tempfile
 import time
 
 import harness
+import movers
 from cluster import System, metric_values
 from harness import expect, expect_equal, helper, main, scenario, within
 from steady import MIB, Steady, add_vm, allocation, allocations, events, is_idle, nodes_up, refused, stored
 from survivor import Survivor
 
 HARDWARE = {}           # of cluster.System, by checkpoint_gpu_test.py
+SESSIONS = 4            # of a VM, at most
 GONE_S = 10             # a node takes a program that has not asked for so long for one that has ended
 COMMAND_S = 300
 PATIENCE = ("--stop-timeout", "120000", "--timeout", "240")
 
 
-def whole_system(vms=1, memory="256M"):
-    """One node with one software GPU (HARDWARE: with the machine's first one), and that many VMs."""
+def whole_system(vms=1, memory="256M", faults=None, node=None):
+    """One node with one software GPU (HARDWARE: with the machine's first one), and that many VMs. faults: points at which
+    daemons and servers fail; node: further settings of the node's."""
     memory = "8G" if HARDWARE else memory       # real modules and local memory take more
-    system = System(vms=vms, sms=32, memory="1G", cluster={"allocation_linger_s": 1}, **HARDWARE)
+    options = dict(HARDWARE)
+    if faults:
+        options["env"] = harness.environment(FLYT_FAULT=faults)
+    if node:
+        options["node"] = dict(options.get("node", {}), **node)
+    system = System(vms=vms, sms=32, memory="1G", cluster={"allocation_linger_s": 1}, **options)
     try:
         for i in range(vms):
-            add_vm(system, i, "--sessions", 4, sm=8, memory=memory)
+            add_vm(system, i, "--sessions", SESSIONS, sm=8, memory=memory)
     except BaseException:
         system.close()
         raise
@@ -269,6 +277,77 @@ def several_at_once():
         for program in programs:
             program.goes_on()
             program.ends_right()
+        is_idle(system)
+
+
+def is_not_written(system, folder, why, images_before):
+    """Without a word to the program; nothing is left of what was tried."""
+    result = system.flytctl_run("checkpoint", system.vm_ip(0), "--to", folder, *PATIENCE, timeout=COMMAND_S)
+    expect_equal(result.status, 1, "flytctl checkpoint", result)
+    expect(why in result.err, "why it was not:", result)
+    expect_equal((states(system), images(folder)), (["serving"], images_before), "states, images")
+    expect(why in events(system, "checkpoint.failed", system.vm_ip(0))[-1]["text"], "the event's reason")
+
+
+@scenario
+def an_image_that_could_not_be_restored():
+    """A program whose variables a new server has elsewhere (movers.STAY) does not end for it: the checkpoint is refused with
+    the variable's name, also where it builds on an earlier image, and it goes on. A real GPU may have them where they were:
+    then it waits and goes on from its image."""
+    chosen = movers.seed()
+    with whole_system() as system:
+        for case in movers.staying_cases():
+            folder = new_folder()
+
+            def is_refused():
+                if HARDWARE:
+                    result = system.flytctl_run("checkpoint", system.vm_ip(0), "--to", folder, *PATIENCE,
+                                                timeout=COMMAND_S)
+                    expect(not result.status or "has come to be elsewhere" in result.err, "why it was refused:", result)
+                    if not result.status:
+                        restore(system, folder)
+                    return
+                before = sessions(system)
+                is_not_written(system, folder, movers.STAY_REASON, [])
+                checkpoint(system, system.vm_ip(0), folder, "--leave-running")
+                kept = images(folder)
+                is_not_written(system, folder, movers.STAY_REASON, kept)
+                expect_equal((len(kept), sessions(system)), (1, before), "images; sessions and their processes")
+
+            movers.stays(system, 0, case, chosen, is_refused)
+        is_idle(system)
+
+
+@scenario
+def servers_that_die_in_the_trial():
+    """As a driver may that cannot load what is in the image: the program goes on where it is."""
+    with whole_system(faults="prepare.trial:kill") as system:
+        folder, program = new_folder(), Steady(system, 0)
+        program.takes(8)
+        before = sessions(system)
+        is_not_written(system, folder, "have ended unexpectedly in which it was tried", [])
+        program.goes_on()
+        expect_equal(sessions(system), before, "sessions and their processes")
+        expect_equal(program.ends_right() > 0, True, "rounds")
+        is_idle(system)
+
+
+@scenario
+def a_gpu_with_few_slots():
+    """There is room for two servers beside the programs': not all of their images can be tried at the same time."""
+    with whole_system(node={"client_slots": SESSIONS + 2}) as system:
+        folder, programs = new_folder(), [Steady(system, 0) for _ in range(SESSIONS)]
+        for program in programs:
+            program.takes(8)
+        before = sessions(system, SESSIONS)
+        checkpoint(system, system.vm_ip(0), folder)
+        wait_in(system, folder, SESSIONS)
+        expect_equal(events(system, "checkpoint.untried"), [], "images that were not tried")
+        restore(system, folder)
+        serve_again(system, before)
+        for program in programs:
+            program.goes_on()
+            expect_equal(program.ends_right() > 0, True, "rounds")
         is_idle(system)
 
 
