@@ -30,7 +30,8 @@ def whole_system(vms=1, memory="256M", faults=None, node=None):
     if faults:
         options["env"] = harness.environment(FLYT_FAULT=faults)
     if node:
-        options["node"] = dict(options.get("node", {}), **node)
+        hardware = options.get("node", lambda i: {})
+        options["node"] = lambda i: {**hardware(i), **node}
     system = System(vms=vms, sms=32, memory="1G", cluster={"allocation_linger_s": 1}, **options)
     try:
         for i in range(vms):
