@@ -352,7 +352,10 @@ void flyt_copier_stop(struct flyt_copier *copier)
 uint64_t flyt_copier_pages_ahead(const struct flyt_copier *copier)
 {
     const bool is_early = copier->copies_early && copier->step == FLYT_COPIER_LOOKS;
-    return is_early ? copier->table.pages_count - copier->runs.compared_count : 0;
+    /* What was looked at may have gone since. */
+    return is_early && copier->runs.compared_count < copier->table.pages_count
+               ? copier->table.pages_count - copier->runs.compared_count
+               : 0;
 }
 
 bool flyt_copier_is_exact(const struct flyt_copier *copier)

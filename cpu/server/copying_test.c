@@ -648,6 +648,20 @@ static void other_moves_are_refused(void **state)
     fake_session_end_copying();
 }
 
+/* Extents go while they are looked at. */
+static void what_has_gone_is_not_ahead(void **state)
+{
+    struct flyt_copier copier = {.copies_early = true, .step = FLYT_COPIER_LOOKS};
+    copier.table.pages_count = 50;
+    copier.runs.compared_count = 20;
+    assert_int_equal(flyt_copier_pages_ahead(&copier), 30);
+    copier.runs.compared_count = 90;
+    assert_int_equal(flyt_copier_pages_ahead(&copier), 0);
+    copier.runs.compared_count = 20;
+    copier.step = FLYT_COPIER_COPIES;
+    assert_int_equal(flyt_copier_pages_ahead(&copier), 0);
+}
+
 int main(void)
 {
     setenv("FLYT_SOFT_DEVICES", "3", 1);
@@ -673,6 +687,7 @@ int main(void)
         TEST(what_changes_by_itself_is_an_error),
         TEST(steps_fail_where_a_test_wants_it),
         TEST(other_moves_are_refused),
+        cmocka_unit_test(what_has_gone_is_not_ahead),
     };
     return cmocka_run_group_tests(tests, begin_session, fake_session_end);
 }
