@@ -116,59 +116,68 @@ static void note_ptx(CUstream stream, const void **ret_hash, const void **ret_sc
     *ret_scan = calls.images[1];
 }
 
+/* A driver with code that was compiled ahead, and what is loaded without. */
+struct compiled {
+    CUstream stream;
+    const void *hash_ptx, *scan_ptx;
+    struct flyt_driver driver;
+};
+
+/* link: in the place of the linker's; NULL: that one. */
+static void begin(struct compiled *self, __typeof__(&cuLinkAddData) link)
+{
+    self->stream = fake_soft_begin();
+    note_ptx(self->stream, &self->hash_ptx, &self->scan_ptx);
+    self->driver = driver_with_calls();
+    if (link)
+        self->driver.cuLinkAddData = link;
+    self->driver.own = flyt_own_code_begin(&self->driver, current_context());
+    assert_non_null(self->driver.own);
+}
+
+static void end(struct compiled *self)
+{
+    assert_null(flyt_own_code_free(self->driver.own));
+    assert_ok(cuStreamDestroy(self->stream));
+}
+
 static void what_was_compiled_is_loaded(void **state)
 {
-    CUstream stream = fake_soft_begin();
-    const void *hash_ptx, *scan_ptx;
-    note_ptx(stream, &hash_ptx, &scan_ptx);
-    struct flyt_driver driver = driver_with_calls();
-    driver.own = flyt_own_code_begin(&driver, current_context());
-    assert_non_null(driver.own);
-    an_address_is_found(&driver, stream);
-    hashes_are_right(&driver, stream);
-    hashes_are_right(&driver, stream);
+    struct compiled self;
+    begin(&self, NULL);
+    an_address_is_found(&self.driver, self.stream);
+    hashes_are_right(&self.driver, self.stream);
+    hashes_are_right(&self.driver, self.stream);
     assert_int_equal(calls.image_count, 3);
-    assert_ptr_not_equal(calls.images[0], scan_ptx);
-    assert_ptr_not_equal(calls.images[1], hash_ptx);
+    assert_ptr_not_equal(calls.images[0], self.scan_ptx);
+    assert_ptr_not_equal(calls.images[1], self.hash_ptx);
     assert_ptr_equal(calls.images[1], calls.images[2]);
-    assert_null(flyt_own_code_free(driver.own));
-    assert_ok(cuStreamDestroy(stream));
+    end(&self);
 }
 
 static void what_cannot_be_compiled_is_loaded_as_it_is(void **state)
 {
-    CUstream stream = fake_soft_begin();
-    const void *hash_ptx, *scan_ptx;
-    note_ptx(stream, &hash_ptx, &scan_ptx);
-    struct flyt_driver driver = driver_with_calls();
-    driver.cuLinkAddData = link_nothing;
-    driver.own = flyt_own_code_begin(&driver, current_context());
-    assert_non_null(driver.own);
-    hashes_are_right(&driver, stream);
-    an_address_is_found(&driver, stream);
+    struct compiled self;
+    begin(&self, link_nothing);
+    hashes_are_right(&self.driver, self.stream);
+    an_address_is_found(&self.driver, self.stream);
     assert_int_equal(calls.image_count, 2);
-    assert_ptr_equal(calls.images[0], hash_ptx);
-    assert_ptr_equal(calls.images[1], scan_ptx);
-    flyt_own_code_free(driver.own);
-    assert_ok(cuStreamDestroy(stream));
+    assert_ptr_equal(calls.images[0], self.hash_ptx);
+    assert_ptr_equal(calls.images[1], self.scan_ptx);
+    end(&self);
 }
 
 /* A session may have devices of another compute capability than the one that it was compiled for. */
 static void what_a_device_does_not_take_is_loaded_as_it_is(void **state)
 {
-    CUstream stream = fake_soft_begin();
-    const void *hash_ptx, *scan_ptx;
-    note_ptx(stream, &hash_ptx, &scan_ptx);
-    struct flyt_driver driver = driver_with_calls();
-    driver.own = flyt_own_code_begin(&driver, current_context());
-    assert_non_null(driver.own);
+    struct compiled self;
+    begin(&self, NULL);
     calls.module_failures = 1;
-    hashes_are_right(&driver, stream);
+    hashes_are_right(&self.driver, self.stream);
     assert_int_equal(calls.image_count, 2);
-    assert_ptr_not_equal(calls.images[0], hash_ptx);
-    assert_ptr_equal(calls.images[1], hash_ptx);
-    flyt_own_code_free(driver.own);
-    assert_ok(cuStreamDestroy(stream));
+    assert_ptr_not_equal(calls.images[0], self.hash_ptx);
+    assert_ptr_equal(calls.images[1], self.hash_ptx);
+    end(&self);
 }
 
 /* The driver's error is told where PTX fails, too. */
