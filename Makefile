@@ -5,7 +5,10 @@
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 
-CUDA_PATH ?= /usr/local/cuda
+# Where the toolkit is not in its usual place, it is where the nvcc of PATH comes from.
+usual_cuda := /usr/local/cuda
+CUDA_PATH ?= $(or $(wildcard $(usual_cuda)),$(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc))),$(usual_cuda))
+export CUDA_PATH
 PYTHON    ?= python3
 CC        := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
 NVCC      ?= $(CUDA_PATH)/bin/nvcc
@@ -88,24 +91,30 @@ bootstrap:
 	@CUDA_PATH=$(CUDA_PATH) sh scripts/bootstrap.sh
 
 # $(call built,VARIABLES AND TARGETS) builds them in a make of its own, because the set-up must be complete before the
-# build is even read. Its output goes to a file and is shown where it fails.
+# build is even read. Its output goes to a file and is shown where it fails. The + in front of it hands on the jobs
+# of `make -j`: without it make does not see that a make is called, and that one would do one thing at a time.
 jobs = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(shell nproc))
 built = mkdir -p $(B) && echo "building $(strip $(1)) (output in $(B)/build.log)" && \
 	{ $(MAKE) --no-print-directory $(jobs) $(1) >$(B)/build.log 2>&1 || { tail -n 40 $(B)/build.log; exit 1; }; }
 
 demo: bootstrap
-	@$(call built,all demo-programs)
+	+@$(call built,all demo-programs)
 	@sh scripts/demo.sh $(B)
 
 test: bootstrap
-	@$(call built,all unit-tests test-apps bench-programs)
-	@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
-	@bash tests/run $(B) $(B)-address-undefined
+	+@$(call built,all test-apps bench-programs)
+	+@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
+	@tests/run $(B) $(B)-address-undefined
 
 soak: bootstrap
-	@$(call built,all unit-tests test-apps bench-programs)
-	@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
-	@FLYT_SOAK=1 bash tests/run $(B) $(B)-address-undefined
+	+@$(call built,all unit-tests test-apps bench-programs)
+	+@$(call built,SANITIZE=address$(comma)undefined server client unit-tests)
+	+@$(call built,SANITIZE=thread $(THREAD_TESTS:%=$(B)-thread/%))
+	@for test in $(THREAD_TESTS:%=$(B)-thread/%); do TSAN_OPTIONS=halt_on_error=1 $$test || exit 1; done
+	@FLYT_SOAK=1 tests/run $(B) $(B)-address-undefined
+
+# Of memory that processes and threads share, under ThreadSanitizer. ledger_claim_test has one thread, and changes stacks.
+THREAD_TESTS := rpc/base/time_slices_test rpc/base/ledger_test
 
 .PHONY: unit-tests
 unit-tests: $(UNIT_TESTS)
@@ -124,6 +133,7 @@ gpu-test: bundle
 
 bench: all bench-programs
 	@sh tests/bench/run $(B)
+	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/textbook.py
 	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/control.py
 	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/limits.py
 	@FLYT_BUILD=$(B) PYTHONDONTWRITEBYTECODE=1 tests/bench/migrations.py
@@ -150,7 +160,7 @@ format:
 	@clang-format -i $(C_FILES)
 lint: all
 	@clang-format --dry-run -Werror $(C_FILES)
-	@sh tests/lint.sh documents && echo 'lint: nothing found'
+	@FLYT_BUILD=$(B) sh tests/lint.sh documents && echo 'lint: nothing found'
 
 help:
 	@echo 'make all                 everything, in $(B)/'
@@ -160,7 +170,7 @@ help:
 	@echo 'make test                all tests that take seconds each (no GPU needed)'
 	@echo 'make soak                the same, and those that take long'
 	@echo 'make gpu-test            every test program natively and through Flyt, on this machine'"'"'s GPU'
-	@echo 'make bench               the measurements of the README, beside native where there is a GPU; the control plane; moves and images'
+	@echo 'make bench               the measurements of the README, beside native where there is a GPU; the software GPU; the control plane; moves and images'
 	@echo 'make bundle              one folder that runs anywhere: $(B)/bundle/flyt'
 	@echo 'make install             into PREFIX=$(PREFIX) (DESTDIR is honoured): what direct mode needs'
 	@echo 'make install-cluster     what the machine of the cluster manager needs: programs, units, /etc/flyt/cluster.conf'
@@ -168,6 +178,6 @@ help:
 	@echo 'make install-client-lib  puts our libcudart in the place of NVIDIA'"'"'s, in DEST=FOLDER or the system'
 	@echo 'make restore-client-lib  puts NVIDIA'"'"'s back'
 	@echo 'make man                 the parts of manual pages and completion that programs tell: settings, options, commands'
-	@echo 'make format | lint       clang-format | its check, and the check of who includes whom'
+	@echo 'make format | lint       clang-format | its check, and the check of who uses whom'
 	@echo 'make clean               removes all build folders'
 	@echo 'variables: CUDA_PATH=$(CUDA_PATH) CC=$(CC) DEBUG=1 SANITIZE=address,undefined B=$(B)'

@@ -61,8 +61,9 @@ _flytctl() {
     allocation) words=" adopt kill" ;;
     'allocation adopt') words="" ;;
     'allocation kill') words="" ;;
-    node) words=" fence join-token revoke" ;;
+    node) words=" fence adopt join-token revoke" ;;
     'node fence') words=" --confirmed-dead" ;;
+    'node adopt') words="" ;;
     'node join-token') words=" --valid" ;;
     'node revoke') words="" ;;
     operator) words=" join-token revoke" ;;

@@ -28,6 +28,7 @@ struct passed {
 struct flyt_daemon {
     const struct flyt_daemon_config *config;
     sd_event *event;
+    struct flyt_loop loop;
     const char *file; /* NULL: there is none, only fallbacks */
     void *settings;
     struct passed *passed;
@@ -204,6 +205,7 @@ static int run(struct flyt_daemon *daemon)
     const struct flyt_daemon_config *config = daemon->config;
     struct flyt_error err = {0};
     int status = take_passed(daemon);
+    flyt_loop_init(&daemon->loop);
     if (status >= 0)
         status = make_loop(daemon);
     if (status < 0)
@@ -212,12 +214,13 @@ static int run(struct flyt_daemon *daemon)
         status = config->start(config->user, daemon, &err);
     if (status < 0)
         flyt_fail("%s", err.code ? err.text : strerror(-status));
-    else if ((status = sd_event_loop(daemon->event)) < 0)
+    else if ((status = flyt_loop_run(&daemon->loop, daemon->event)) < 0)
         flyt_fail("the event loop has failed: %s", strerror(-status));
     sd_notify(0, "STOPPING=1");
     if (config->stop)
         config->stop(config->user);
     daemon->event = sd_event_unref(daemon->event);
+    flyt_loop_fini(&daemon->loop);
     for (unsigned i = 0; i < daemon->passed_count; i++) {
         flyt_close(daemon->passed[i].fd);
         free(daemon->passed[i].name);
@@ -268,6 +271,11 @@ int flyt_daemon_run(const struct flyt_daemon_config *config, int argc, char **ar
     flyt_config_free(config->settings, daemon.settings);
     free(daemon.settings);
     return status;
+}
+
+int flyt_daemon_measure(struct flyt_daemon *daemon, struct flyt_metrics *metrics, const char *name)
+{
+    return flyt_loop_tell(&daemon->loop, metrics, name);
 }
 
 sd_event *flyt_daemon_event(struct flyt_daemon *daemon)

@@ -14,6 +14,7 @@
 #include <systemd/sd-event.h>
 
 #include "control/base/config.h"
+#include "control/base/loop.h"
 
 struct flyt_daemon;
 
@@ -47,6 +48,8 @@ struct flyt_daemon_config {
  * configuration. */
 int flyt_daemon_run(const struct flyt_daemon_config *config, int argc, char **argv);
 
+/* Tells in the registry, which outlives the loop, how long the loop's turns take (loop.h). 0 or -ENOMEM. */
+int flyt_daemon_measure(struct flyt_daemon *daemon, struct flyt_metrics *metrics, const char *name);
 sd_event *flyt_daemon_event(struct flyt_daemon *daemon);
 const void *flyt_daemon_settings(const struct flyt_daemon *daemon);
 /* Tells systemd (once) that the daemon serves, with a line of status. */

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,8 +14,18 @@
 
 enum { ACCEPTS_PER_TURN = 64, NO_DESCRIPTORS_MS = 100 };
 
+/* The connections of an address, or of an identity. */
+struct flyt_door_group {
+    const char *key; /* begins it, for the tree */
+    unsigned peer_count;
+    size_t bytes;
+    bool is_full_logged;
+    char text[];
+};
+
 struct flyt_door {
     struct flyt_door_config config;
+    void *groups[FLYT_DOOR_SCOPES]; /* tsearch(3) */
     struct flyt_tls *tls;
     int listen_fd;
     struct flyt_peer_turns *turns;
@@ -30,13 +42,119 @@ bool flyt_door_admits(const struct flyt_door *door, struct flyt_peer *peer)
     return !door->config.admit || door->config.admit(&peer->identity, door->config.peer.user);
 }
 
-void flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer)
+/* ---- groups ---- */
+
+static int compare_groups(const void *a, const void *b)
+{
+    return strcmp(((const struct flyt_door_group *)a)->key, ((const struct flyt_door_group *)b)->key);
+}
+
+/* Those of the key; they are made where there are none. NULL: no memory. */
+static struct flyt_door_group *get_group(struct flyt_door *door, enum flyt_door_scope scope, const char *key)
+{
+    struct flyt_door_group wanted = {.key = key}, *group;
+    struct flyt_door_group **found = tfind(&wanted, &door->groups[scope], compare_groups);
+
+    if (found)
+        return *found;
+    size_t bytes = strlen(key) + 1;
+    group = calloc(1, sizeof *group + bytes);
+    if (!group)
+        return NULL;
+    memcpy(group->text, key, bytes);
+    group->key = group->text;
+    if (tsearch(group, &door->groups[scope], compare_groups))
+        return group;
+    free(group);
+    return NULL;
+}
+
+static void drop_empty(struct flyt_door *door, enum flyt_door_scope scope, struct flyt_door_group *group)
+{
+    if (group->peer_count)
+        return;
+    tdelete(group, &door->groups[scope], compare_groups);
+    free(group);
+}
+
+static void leave_group(struct flyt_door *door, struct flyt_peer *peer, enum flyt_door_scope scope)
+{
+    struct flyt_door_group *group = peer->groups[scope];
+
+    if (!group)
+        return;
+    peer->groups[scope] = NULL;
+    group->peer_count--;
+    group->bytes -= peer->counted_bytes;
+    group->is_full_logged = false;
+    drop_empty(door, scope, group);
+}
+
+/* False: there are so many already, or there is no memory. */
+static bool join_group(struct flyt_door *door, struct flyt_peer *peer, enum flyt_door_scope scope, const char *key,
+                       unsigned peers_max)
+{
+    struct flyt_door_group *group = get_group(door, scope, key);
+
+    if (!group)
+        return false;
+    if (group->peer_count >= peers_max) {
+        if (!group->is_full_logged)
+            flyt_warn("connection refused: address=%s: too many connections of %s; further ones are not logged",
+                      peer->identity.address, key);
+        group->is_full_logged = true;
+        return false;
+    }
+    group->peer_count++;
+    group->bytes += peer->counted_bytes;
+    peer->groups[scope] = group;
+    return true;
+}
+
+bool flyt_door_has_room(struct flyt_peer *peer)
+{
+    const struct flyt_door *door = peer->door;
+    size_t bytes = peer->unsent_bytes + (peer->has_input ? flyt_input_held_bytes(&peer->input) : 0);
+    bool has_room = true;
+
+    if (!door)
+        return true;
+    for (unsigned scope = 0; scope < FLYT_DOOR_SCOPES; scope++) {
+        struct flyt_door_group *group = peer->groups[scope];
+        if (!group)
+            continue;
+        bool grows = bytes > peer->counted_bytes;
+        group->bytes += bytes - peer->counted_bytes;
+        has_room &= !grows || group->bytes <= (scope == FLYT_DOOR_IDENTITY ? door->config.identity_bytes_max
+                                                                           : door->config.address_bytes_max);
+    }
+    peer->counted_bytes = bytes;
+    return has_room;
+}
+
+/* ---- who is there ---- */
+
+static void leave_anonymous(struct flyt_door *door, struct flyt_peer *peer)
 {
     if (peer->is_counted_anonymous) {
         TAILQ_REMOVE(&door->anonymous, peer, anonymous_link);
         door->anonymous_count--;
     }
     peer->is_counted_anonymous = false;
+}
+
+bool flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer)
+{
+    const struct flyt_identity *identity = &peer->identity;
+    char key[FLYT_NAME_BYTES_MAX + 32];
+
+    leave_group(door, peer, FLYT_DOOR_IDENTITY);
+    /* On a unix socket the kernel's word is the address, too. */
+    snprintf(key, sizeof key, "role 0x%x, name %s", identity->role, identity->name);
+    if (identity->uid == (uid_t)-1 && !join_group(door, peer, FLYT_DOOR_IDENTITY, key, door->config.per_identity_max))
+        return false;
+    leave_anonymous(door, peer);
+    return true;
 }
 
 void flyt_door_refused(struct flyt_door *door)
@@ -46,34 +164,22 @@ void flyt_door_refused(struct flyt_door *door)
 
 void flyt_door_forget(struct flyt_door *door, struct flyt_peer *peer)
 {
-    flyt_door_identified(door, peer);
+    leave_anonymous(door, peer);
+    for (unsigned scope = 0; scope < FLYT_DOOR_SCOPES; scope++)
+        leave_group(door, peer, scope);
     LIST_REMOVE(peer, door_link);
     peer->door = NULL;
     door->peer_count--;
     door->is_full_logged = false;
 }
 
-static unsigned count_from(const struct flyt_door *door, const char *address)
-{
-    const struct flyt_peer *peer;
-    unsigned count = 0;
-
-    LIST_FOREACH(peer, &door->peers, door_link)
-    count += !strcmp(peer->door_address, address);
-    return count;
-}
-
 /* NULL, or which bound another connection would pass. */
 static const char *bound_passed(const struct flyt_door *door, const struct flyt_peer *peer)
 {
-    unsigned per_address_max = door->config.per_address_max;
-
     if (door->peer_count >= door->config.peers_max)
         return "too many connections";
     if (!peer->has_identity && door->anonymous_count >= door->config.anonymous_max)
         return "too many connections without an identity";
-    if (per_address_max && count_from(door, peer->door_address) >= per_address_max)
-        return "too many connections from there";
     return NULL;
 }
 
@@ -132,6 +238,10 @@ static void let_in(struct flyt_door *door, int fd)
         if (!door->is_full_logged)
             flyt_warn("connection refused: address=%s: %s; further ones are not logged", peer->identity.address, bound);
         door->is_full_logged = true;
+        flyt_peer_close(peer);
+        return;
+    }
+    if (!join_group(door, peer, FLYT_DOOR_ADDRESS, peer->door_address, door->config.per_address_max)) {
         flyt_peer_close(peer);
         return;
     }
@@ -201,6 +311,14 @@ int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_co
         door->config.peers_max = FLYT_DOOR_PEERS_MAX;
     if (!door->config.anonymous_max)
         door->config.anonymous_max = FLYT_DOOR_ANONYMOUS_MAX;
+    if (!door->config.per_address_max)
+        door->config.per_address_max = door->config.peers_max;
+    if (!door->config.per_identity_max)
+        door->config.per_identity_max = door->config.peers_max;
+    if (!door->config.identity_bytes_max)
+        door->config.identity_bytes_max = FLYT_DOOR_IDENTITY_BYTES_MAX;
+    if (!door->config.address_bytes_max)
+        door->config.address_bytes_max = FLYT_DOOR_ADDRESS_BYTES_MAX;
     if (!door->config.anonymous_ms)
         door->config.anonymous_ms = FLYT_PEER_SETUP_MS;
     int status = flyt_peer_turns_new(config->peer.event, &door->turns);

@@ -1,4 +1,5 @@
 #include "control/base/enrol.h"
+#include "control/base/name.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 
-enum { ENROL_MS = 30000, CONNECT_MS = 10000, FILES = 3 };
+enum { ENROL_MS = 30000, CONNECT_MS = 10000, PAUSE_MS = 200, FILES = 3 };
 
 /* One manager is asked. */
 struct exchange {
@@ -69,7 +72,7 @@ static void ended(struct flyt_peer *peer, const struct flyt_error *cause, void *
         end(exchange, flyt_error_set(exchange->err, cause->code ? cause->code : -EPIPE, "%s", cause->text));
 }
 
-static int ask(struct exchange *exchange, const char *url, struct flyt_tls *tls)
+static int ask(struct exchange *exchange, const char *url, struct flyt_tls *tls, uint64_t connect_ms)
 {
     int status = sd_event_new(&exchange->event);
     if (status < 0)
@@ -81,7 +84,7 @@ static int ask(struct exchange *exchange, const char *url, struct flyt_tls *tls)
                                             .ended = ended};
     exchange->may_another_answer = true;
     exchange->status = 1;
-    status = flyt_peer_connect(url, tls, &config, CONNECT_MS, exchange->err, &exchange->peer);
+    status = flyt_peer_connect(url, tls, &config, connect_ms, exchange->err, &exchange->peer);
     if (!status) {
         status = sd_event_loop(exchange->event);
         flyt_peer_close(exchange->peer);
@@ -89,6 +92,36 @@ static int ask(struct exchange *exchange, const char *url, struct flyt_tls *tls)
             status = exchange->status;
     }
     exchange->event = sd_event_unref(exchange->event);
+    return status;
+}
+
+/* One of the machines stands still, or the manager is being restarted. Where the token was seen all the same, that is
+ * what the next attempt hears. */
+static bool may_pass(int status)
+{
+    return status == -ETIMEDOUT || status == -EPIPE || status == -ECONNRESET;
+}
+
+/* All managers in turn, until one has said what counts for all of them; once more where one did not get so far, until
+ * the time for all is over. */
+static int ask_all(struct exchange *exchange, const struct flyt_strings *managers, struct flyt_tls *tls)
+{
+    const uint64_t until_ms = flyt_clock_ms() + ENROL_MS * (uint64_t)managers->count;
+    bool is_again = true;
+    int status = -ENOTCONN;
+
+    while (status && is_again) {
+        is_again = false;
+        exchange->may_another_answer = true;
+        for (size_t i = 0; status && exchange->may_another_answer && i < managers->count; i++) {
+            uint64_t left_ms = (uint64_t)flyt_clock_left_ms(until_ms);
+            status = ask(exchange, managers->items[i], tls, left_ms < CONNECT_MS ? left_ms + 1 : CONNECT_MS);
+            is_again |= may_pass(status);
+        }
+        is_again &= (exchange->may_another_answer || may_pass(status)) && flyt_clock_left_ms(until_ms) > PAUSE_MS;
+        if (is_again && status)
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000l}, NULL);
+    }
     return status;
 }
 
@@ -196,6 +229,49 @@ int flyt_enrolled_tls(const struct flyt_tls_files *set, const char *folder, stru
     return flyt_tls_new(&files, false, err, ret_tls);
 }
 
+/* ---- the token ---- */
+
+int flyt_join_token_read(const char *path, struct flyt_error *err, char **ret_token)
+{
+    char text[2 * FLYT_NAME_BYTES_MAX];
+    bool is_input = !strcmp(path, "-");
+    size_t used = 0;
+    int fd = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return flyt_error_set(err, -errno, "%s: %s", path, strerror(errno));
+    ssize_t got = 1;
+    /* One line: who types it ends it by that. */
+    while (got > 0 && used < sizeof text - 1 && !memchr(text, '\n', used)) {
+        got = read(fd, text + used, sizeof text - 1 - used);
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got > 0)
+            used += (size_t)got;
+    }
+    int status =
+        got < 0 ? flyt_error_set(err, -errno, "%s: %s", is_input ? "standard input" : path, strerror(errno)) : 0;
+    if (!is_input)
+        close(fd);
+    text[used] = '\0';
+    char *begin = text + strspn(text, " \t\r\n");
+    begin[strcspn(begin, " \t\r\n")] = '\0';
+    if (!status && !*begin)
+        status = flyt_error_set(err, -EINVAL, "%s holds no token", is_input ? "standard input" : path);
+    if (!status && !(*ret_token = strdup(begin)))
+        status = flyt_error_set(err, -ENOMEM, "no memory");
+    explicit_bzero(text, sizeof text);
+    return status;
+}
+
+char *flyt_join_token_free(char *token)
+{
+    if (token)
+        explicit_bzero(token, strlen(token));
+    free(token);
+    return NULL;
+}
+
 /* ---- all of it ---- */
 
 int flyt_enrol(const struct flyt_enrolment *enrolment, struct flyt_error *err, char *ret_name)
@@ -218,11 +294,11 @@ int flyt_enrol(const struct flyt_enrolment *enrolment, struct flyt_error *err, c
         exchange.args.token = (char *)enrolment->token;
         exchange.args.request.request_val = (char *)request;
         exchange.args.request.request_len = (u_int)request_bytes;
-        exchange.may_another_answer = true;
-        status = -ENOTCONN;
+        status = ask_all(&exchange, enrolment->managers, tls);
     }
-    for (size_t i = 0; status && exchange.may_another_answer && i < enrolment->managers->count; i++)
-        status = ask(&exchange, enrolment->managers->items[i], tls);
+    /* It is printed, and stands in file names. */
+    if (!status && !flyt_is_name(exchange.res.name) && !flyt_is_address(exchange.res.name))
+        status = flyt_error_set(err, -EPROTO, "the cluster manager enrolled a name that is none");
     if (!status)
         status = write_answer(&exchange.res, &enrolment->files, key, err);
     if (!status)

@@ -41,10 +41,20 @@ int flyt_enrolled_tls(const struct flyt_tls_files *set, const char *folder, stru
                       struct flyt_tls **ret_tls);
 
 /*
- * Blocks up to 30 seconds for each manager, on an event loop of its own. Files that are there are replaced only when
- * everything has succeeded: all new ones are on disk before the first takes its place. ret_name: for whom the token
- * was, FLYT_NAME_BYTES_MAX + 1. 0, or a negative errno and *err: -EACCES (unknown, used or expired token, or one for
- * another), -EINVAL (not a token; no manager), -ETIMEDOUT …
+ * The token that somebody gives by a file, or by standard input ("-"), so that nobody else of the machine reads it
+ * among the arguments of a process: the first word of it. 0 and *ret_token, to be freed (flyt_join_token_free), or a
+ * negative errno and *err.
+ */
+int flyt_join_token_read(const char *path, struct flyt_error *err, char **ret_token);
+/* Wipes it. NULL is allowed. Returns NULL. */
+char *flyt_join_token_free(char *token);
+
+/*
+ * Blocks up to 30 seconds for each manager, on an event loop of its own. Where one does not get so far as to answer,
+ * because its machine or this one stands still, or it is being restarted, all are asked again until that time is over.
+ * Files that are there are replaced only when everything has succeeded: all new ones are on disk before the first takes
+ * its place. ret_name: for whom the token was, FLYT_NAME_BYTES_MAX + 1. 0, or a negative errno and *err: -EACCES
+ * (unknown, used or expired token, or one for another), -EINVAL (not a token; no manager), -ETIMEDOUT …
  */
 int flyt_enrol(const struct flyt_enrolment *enrolment, struct flyt_error *err, char *ret_name);
 

@@ -98,9 +98,10 @@ static int end(sd_event_source *source, int fd, uint32_t events, void *user)
     return sd_event_exit(sd_event_source_get_event(source), 0);
 }
 
-static void refresh(void *user)
+static bool refresh(void *user, uint64_t *position)
 {
     flyt_metric_set(((struct asking *)user)->gauge, NULL, 42);
+    return ++*position < 3;
 }
 
 static int free_port(void)

@@ -11,6 +11,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "control/base/loop.h"
 #include "control/base/tls_state.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
@@ -32,7 +33,7 @@ uint64_t flyt_peer_now_us(void)
 
 /* ---- making and ending ---- */
 
-static int on_again(sd_event_source *source, void *user);
+static int on_again(sd_event_source *source, uint64_t usec, void *user);
 
 int flyt_peer_alloc(const struct flyt_peer_config *config, struct flyt_tls *tls, bool is_server,
                     struct flyt_peer_turns *turns, struct flyt_peer **ret_peer)
@@ -52,9 +53,8 @@ int flyt_peer_alloc(const struct flyt_peer_config *config, struct flyt_tls *tls,
         peer->config.stall_ms = FLYT_PEER_STALL_MS;
     if (getrandom(&peer->next_xid, sizeof peer->next_xid, 0) < 0)
         peer->next_xid = 1;
-    int status = turns ? 0 : sd_event_add_defer(config->event, &peer->again, on_again, peer);
-    if (status < 0 || (peer->again && (status = sd_event_source_set_enabled(peer->again, SD_EVENT_OFF)) < 0)) {
-        sd_event_source_disable_unref(peer->again);
+    int status = turns ? 0 : flyt_loop_add_again(config->event, on_again, peer, &peer->again);
+    if (status) {
         free(peer);
         return status;
     }
@@ -201,7 +201,7 @@ void flyt_peer_fail(struct flyt_peer *peer, int code, const char *format, ...)
 void flyt_peer_wake(struct flyt_peer *peer)
 {
     if (peer->again)
-        sd_event_source_set_enabled(peer->again, SD_EVENT_ONESHOT);
+        flyt_loop_again(peer->again);
     else if (peer->turns && peer->phase != FLYT_PEER_ENDED)
         flyt_peer_turns_wake(peer->turns, peer);
 }
@@ -383,6 +383,10 @@ static void read_and_take(struct flyt_peer *peer)
         int received = flyt_peer_receive(peer, &err);
         if (received == -EAGAIN)
             return;
+        if (received > 0 && !flyt_door_has_room(peer)) {
+            flyt_peer_fail(peer, -ENOBUFS, "the connections of its identity or address hold too much");
+            return;
+        }
         if (received <= 0) {
             flyt_peer_fail(peer, received ? received : -EPIPE, "%s", err.text);
             return;
@@ -434,11 +438,13 @@ static void set_record_bound(struct flyt_peer *peer)
 
 static void identified(struct flyt_peer *peer)
 {
+    if (peer->door && !flyt_door_identified(peer->door, peer)) {
+        flyt_peer_fail(peer, -EUSERS, "there are too many connections of %s", peer->identity.name);
+        return;
+    }
     peer->has_identity = true;
     set_record_bound(peer);
     flyt_peer_timer(peer, &peer->setup, 0, NULL);
-    if (peer->door)
-        flyt_door_identified(peer->door, peer);
 }
 
 static void become_ready(struct flyt_peer *peer)
@@ -449,6 +455,8 @@ static void become_ready(struct flyt_peer *peer)
             return;
         }
         identified(peer);
+        if (peer->cause.code)
+            return;
     } else if (!peer->door) { /* a door's deadline runs on until somebody says who it is */
         flyt_peer_timer(peer, &peer->setup, 0, NULL);
     }
@@ -587,7 +595,7 @@ void flyt_peer_take_turn(struct flyt_peer *peer)
     flyt_peer_unref(peer);
 }
 
-static int on_again(sd_event_source *source, void *user)
+static int on_again(sd_event_source *source, uint64_t usec, void *user)
 {
     flyt_peer_take_turn(user);
     return 0;
@@ -624,7 +632,7 @@ int flyt_peer_attach(struct flyt_peer *peer, int fd)
     flyt_peer_describe(peer);
     if (*peer->door_address && strncmp(peer->door_address, "uid=", 4))
         flyt_socket_tune(fd);
-    int status = flyt_input_init(&peer->input, fd, FLYT_CONTROL_HELLO_BYTES_MAX, READ_AHEAD_BYTES, NULL, NULL);
+    int status = flyt_input_init(&peer->input, NULL, FLYT_CONTROL_HELLO_BYTES_MAX, READ_AHEAD_BYTES, NULL, NULL);
     if (status)
         return status;
     peer->has_input = true;

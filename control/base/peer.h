@@ -12,9 +12,10 @@
  * a peer served at once: FLYT_PEER_SERVING_MAX; at a further one reading stops until one was answered. So that replies
  * are never stuck behind calls, no more of our own calls are on the wire at once; further ones wait here, in order.
  * Unsent output: FLYT_PEER_OUTPUT_BYTES_MAX, beyond which a call is refused and a reply closes the connection, and
- * FLYT_PEER_STALL_MS without the peer reading any of it. Connections without an identity are few and short (struct
- * flyt_door_config). A message that is no RPC, or whose arguments or results cannot be decoded, ends its connection
- * (after the answer GARBAGE_ARGS, where it was a call).
+ * FLYT_PEER_STALL_MS without the peer reading any of it. Connections without an identity are few and short, those of
+ * one identity and of one address are bounded, and so is what they hold in memory together (struct flyt_door_config). A
+ * message that is no RPC, or whose arguments or results cannot be decoded, ends its connection (after the answer
+ * GARBAGE_ARGS, where it was a call).
  */
 #ifndef FLYT_CONTROL_PEER_H
 #define FLYT_CONTROL_PEER_H
@@ -162,6 +163,7 @@ const char *flyt_control_procedure_name(uint32_t program, uint32_t procedure);
 struct flyt_door;
 
 enum { FLYT_DOOR_PEERS_MAX = 4096, FLYT_DOOR_ANONYMOUS_MAX = 64 };
+enum { FLYT_DOOR_IDENTITY_BYTES_MAX = 96 << 20, FLYT_DOOR_ADDRESS_BYTES_MAX = 768 << 20 };
 
 struct flyt_door_config {
     struct flyt_peer_config peer; /* of each accepted connection */
@@ -169,8 +171,13 @@ struct flyt_door_config {
     /* Without an identity, all at once; 0: FLYT_DOOR_ANONYMOUS_MAX. Beyond it the address that has most of them loses
      * its oldest. */
     unsigned anonymous_max;
-    unsigned anonymous_ms;    /* and how long each may be; 0: FLYT_PEER_SETUP_MS */
-    unsigned per_address_max; /* connections of one address (unix: of one uid) at once; 0: peers_max */
+    unsigned anonymous_ms;     /* and how long each may be; 0: FLYT_PEER_SETUP_MS */
+    unsigned per_address_max;  /* connections of one address (unix: of one uid) at once; 0: peers_max */
+    unsigned per_identity_max; /* of one certificate's name and role, or of what HELLO says in clear; 0: peers_max */
+    /* What connections of one identity, or of one address, may hold in memory at once: answers that are not read,
+     * records that are not complete. Beyond it the one that wants more is closed. 0: FLYT_DOOR_IDENTITY_BYTES_MAX,
+     * FLYT_DOOR_ADDRESS_BYTES_MAX. */
+    size_t identity_bytes_max, address_bytes_max;
     /* Asked for each connection with an identity from a certificate or the kernel (unix: FLYT_ROLE_OPERATOR): false
      * closes it. May set role and name. `user` is peer.user. */
     bool (*admit)(struct flyt_identity *identity, void *user);
@@ -179,7 +186,8 @@ struct flyt_door_config {
 /*
  * Accepts on listen_fd (made non-blocking, stays the caller's). With `tls`, which outlives the door, a client needs a
  * certificate, unless a procedure of the served program lists FLYT_ROLE_ANONYMOUS. Connections beyond a bound other
- * than anonymous_max are closed at once. 0 or a negative errno.
+ * than anonymous_max are closed at once, those beyond per_identity_max as soon as it is known who they are. 0 or a
+ * negative errno.
  */
 int flyt_door_new(int listen_fd, struct flyt_tls *tls, const struct flyt_door_config *config,
                   struct flyt_door **ret_door);

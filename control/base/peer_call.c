@@ -62,7 +62,7 @@ bool flyt_peer_queue_words(struct flyt_peer *peer, const uint32_t *words, unsign
     struct flyt_bytes bytes = {.bytes_max = FLYT_CONTROL_HELLO_BYTES_MAX};
     struct flyt_outgoing *record = NULL;
 
-    if (peer->unsent_bytes > FLYT_PEER_OUTPUT_BYTES_MAX) {
+    if (!flyt_peer_has_room(peer)) {
         flyt_peer_fail(peer, -ENOBUFS, "it does not read its answers");
         return false;
     }
@@ -225,7 +225,7 @@ int flyt_peer_call(struct flyt_peer *peer, uint32_t program, uint32_t version, u
 
     if (peer->phase >= FLYT_PEER_DRAINING || peer->cause.code)
         return -EPIPE;
-    if (peer->unsent_bytes > FLYT_PEER_OUTPUT_BYTES_MAX)
+    if (!flyt_peer_has_room(peer))
         return -ENOBUFS;
     if (done) {
         int status = call_new(peer, timeout_ms, &call);

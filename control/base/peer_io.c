@@ -13,22 +13,44 @@
 
 enum { TLS_RECORD_BYTES = 16384 };
 
+/* Bytes, -EAGAIN, -EPIPE at the end, or another negative errno. */
+static int receive_some(struct flyt_peer *peer, void *data, size_t bytes)
+{
+    ssize_t received;
+
+    do {
+        received = recv(peer->fd, data, bytes, MSG_DONTWAIT);
+    } while (received < 0 && errno == EINTR);
+    if (received < 0)
+        return errno == ECONNRESET ? -EPIPE : -errno;
+    return received ? (int)received : -EPIPE;
+}
+
+static int keep(struct flyt_peer *peer, const void *data, size_t bytes, struct flyt_error *err)
+{
+    int status = flyt_input_preload(&peer->input, data, bytes);
+
+    return status ? flyt_error_set(err, status, "out of memory") : (int)bytes;
+}
+
 int flyt_peer_receive(struct flyt_peer *peer, struct flyt_error *err)
 {
     unsigned char data[TLS_RECORD_BYTES];
 
     if (!peer->ssl) {
-        int received = flyt_input_fill(&peer->input, false);
-        if (received < 0 && received != -EAGAIN)
-            flyt_error_set(err, received, "%s", received == -EPIPE ? "it closed the connection" : strerror(-received));
-        return received;
+        int received = receive_some(peer, data, sizeof data);
+        if (received == -EAGAIN)
+            return received;
+        if (received < 0)
+            return flyt_error_set(err, received, "%s",
+                                  received == -EPIPE ? "it closed the connection" : strerror(-received));
+        return keep(peer, data, (size_t)received, err);
     }
     peer->wants_write = false;
     int received = flyt_tls_read(peer->ssl, data, sizeof data, &peer->wants_write, err);
     if (received <= 0)
         return received;
-    int status = flyt_input_preload(&peer->input, data, (size_t)received);
-    return status ? flyt_error_set(err, status, "out of memory") : received;
+    return keep(peer, data, (size_t)received, err);
 }
 
 static int send_some(struct flyt_peer *peer, const void *data, size_t bytes, struct flyt_error *err)
@@ -71,6 +93,11 @@ struct flyt_outgoing *flyt_outgoing_free(struct flyt_outgoing *record)
         free(record);
     }
     return NULL;
+}
+
+bool flyt_peer_has_room(struct flyt_peer *peer)
+{
+    return peer->unsent_bytes <= FLYT_PEER_OUTPUT_BYTES_MAX && flyt_door_has_room(peer);
 }
 
 void flyt_peer_queue(struct flyt_peer *peer, struct flyt_outgoing *record)

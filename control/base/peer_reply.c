@@ -221,7 +221,7 @@ void flyt_call_reply(struct flyt_call *call, const void *result)
         flyt_call_fail(call);
         return;
     }
-    if (peer->unsent_bytes > FLYT_PEER_OUTPUT_BYTES_MAX) {
+    if (!flyt_peer_has_room(peer)) {
         flyt_outgoing_free(record);
         flyt_peer_fail(peer, -ENOBUFS, "it does not read its answers");
         call_end(call, true);

@@ -71,6 +71,10 @@ struct flyt_call {
 
 struct flyt_connecting;
 
+/* What the connections of one address, or of one identity, have together (door.c). */
+enum flyt_door_scope { FLYT_DOOR_ADDRESS, FLYT_DOOR_IDENTITY, FLYT_DOOR_SCOPES };
+struct flyt_door_group;
+
 struct flyt_peer {
     unsigned ref_count; /* one is the owner's: of who has made it, until it has ended or was closed */
     struct flyt_peer_config config;
@@ -111,6 +115,8 @@ struct flyt_peer {
     LIST_ENTRY(flyt_peer) door_link;
     TAILQ_ENTRY(flyt_peer) anonymous_link;      /* while is_counted_anonymous */
     char door_address[FLYT_NAME_BYTES_MAX + 1]; /* what per_address_max counts by */
+    struct flyt_door_group *groups[FLYT_DOOR_SCOPES];
+    size_t counted_bytes; /* what its groups know of it */
 };
 
 /* ---- peer.c ---- */
@@ -150,6 +156,8 @@ uint64_t flyt_peer_now_us(void);
 int flyt_peer_receive(struct flyt_peer *peer, struct flyt_error *err);
 /* Sends what it can. 0: all is sent; -EAGAIN; or another negative errno. */
 int flyt_peer_send(struct flyt_peer *peer, struct flyt_error *err);
+/* Whether more may be queued: by what it has not sent, and by what others of its identity and address hold. */
+bool flyt_peer_has_room(struct flyt_peer *peer);
 /* Puts a record on the wire behind the others; takes over `record`. */
 void flyt_peer_queue(struct flyt_peer *peer, struct flyt_outgoing *record);
 struct flyt_outgoing *flyt_outgoing_free(struct flyt_outgoing *record);
@@ -190,8 +198,11 @@ const char *flyt_peer_connect_host(const struct flyt_peer *peer);
 
 /* A peer of the door has got an identity: whether it may stay. */
 bool flyt_door_admits(const struct flyt_door *door, struct flyt_peer *peer);
-void flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer); /* may be told so again */
-void flyt_door_refused(struct flyt_door *door);                            /* before it was forgotten */
+/* It has an identity, or another one: counts it. False: there are too many of that. May be told so again. */
+bool flyt_door_identified(struct flyt_door *door, struct flyt_peer *peer);
+/* Whether it may hold more: counts what it holds now, output and input. A peer without a door may. */
+bool flyt_door_has_room(struct flyt_peer *peer);
+void flyt_door_refused(struct flyt_door *door); /* before it was forgotten */
 void flyt_door_forget(struct flyt_door *door, struct flyt_peer *peer);
 
 #endif

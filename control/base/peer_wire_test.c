@@ -539,6 +539,80 @@ static void test_connections_of_one_address_are_bounded(void **state)
     close(fds[1]);
 }
 
+/* A connection of this identity, as HELLO in clear says. */
+static int connect_as(struct fixture *f, const char *name)
+{
+    unsigned before = f->door.side.ready_count;
+    int fd = test_raw_connect(f->door.url);
+
+    test_run_until(f->event, f->door.side.ready_count == before + 1);
+    flyt_peer_set_identity(f->door.side.peer, FLYT_ROLE_VM, name);
+    return fd;
+}
+
+static void test_connections_of_one_identity_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    int fds[2];
+
+    f->door.config.per_identity_max = 2;
+    open_door(f);
+    for (unsigned i = 0; i < 2; i++)
+        fds[i] = connect_as(f, "10.0.0.1");
+    expect_end(f, connect_as(f, "10.0.0.1"));
+    assert_int_equal(f->door.side.cause.code, -EUSERS);
+    int other = connect_as(f, "10.0.0.2"); /* another one has its own places */
+    test_raw_write(f->event, other, f->record, f->record_bytes);
+    expect_echo(f, other);
+    close(fds[0]);
+    test_run_until(f->event, f->door.side.ended_count == 2);
+    fds[0] = connect_as(f, "10.0.0.1"); /* there is room again */
+    test_raw_write(f->event, fds[0], f->record, f->record_bytes);
+    expect_echo(f, fds[0]);
+    close(fds[0]);
+    close(fds[1]);
+    close(other);
+}
+
+/* Answers that are not read and records that are not complete: of all connections of an identity together. */
+static void test_what_one_identity_holds_is_bounded(void **state)
+{
+    enum { PART = 1 << 20, COUNT = 4 };
+    struct fixture *f = *state;
+    unsigned char call[256], mark[4] = {0x00, 0x3f, 0xff, 0xfc};
+    static unsigned char part[PART];
+    size_t bytes = big_call(call, sizeof call, FLYT_VIEW_BYTES_MAX);
+    int fds[COUNT];
+
+    f->door.config.identity_bytes_max = 3 * FLYT_VIEW_BYTES_MAX;
+    open_door(f);
+    int other = connect_as(f, "10.0.0.2");
+    for (unsigned i = 0; i < COUNT; i++)
+        fds[i] = connect_as(f, "10.0.0.1");
+    for (unsigned i = 0; i < 8 * COUNT && !f->door.side.ended_count; i++) /* the kernel keeps some, too */
+        test_raw_write(f->event, fds[i % COUNT], call, bytes);
+    test_run_until(f->event, f->door.side.ended_count);
+    assert_int_equal(f->door.side.cause.code, -ENOBUFS);
+    for (unsigned i = 0; i < COUNT; i++)
+        close(fds[i]);
+    test_run_until(f->event, f->door.side.ended_count == COUNT);
+    /* Of fragments that are never the last. */
+    for (unsigned i = 0; i < COUNT; i++)
+        fds[i] = connect_as(f, "10.0.0.1");
+    for (unsigned i = 0; i < 4 * COUNT && f->door.side.ended_count == COUNT; i++) {
+        if (i < COUNT)
+            test_raw_write(f->event, fds[i], mark, sizeof mark);
+        test_raw_write(f->event, fds[i % COUNT], part, sizeof part - 4);
+    }
+    test_run_until(f->event, f->door.side.ended_count == COUNT + 1);
+    assert_int_equal(f->door.side.cause.code, -ENOBUFS);
+    test_raw_write(f->event, other, f->record, f->record_bytes);
+    expect_echo(f, other);
+    for (unsigned i = 0; i < COUNT; i++)
+        close(fds[i]);
+    close(other);
+}
+
 static void test_all_connections_are_bounded(void **state)
 {
     struct fixture *f = *state;
@@ -602,6 +676,8 @@ int main(void)
         TEST(test_anonymous_connections_are_few),
         TEST(test_anonymous_connections_are_short),
         TEST(test_connections_of_one_address_are_bounded),
+        TEST(test_connections_of_one_identity_are_bounded),
+        TEST(test_what_one_identity_holds_is_bounded),
         TEST(test_all_connections_are_bounded),
         TEST(test_door_without_descriptors_waits),
     };

@@ -35,6 +35,7 @@ static const struct name names[] = {
     {FLYT_CONTROL_PROGRAM, FLYT_MIGRATE_CANCEL, "migrate_cancel"},
     {FLYT_CONTROL_PROGRAM, FLYT_CHECKPOINT, "checkpoint"},
     {FLYT_CONTROL_PROGRAM, FLYT_RESTORE, "restore"},
+    {FLYT_CONTROL_PROGRAM, FLYT_NODE_ADOPT, "node_adopt"},
     {FLYT_ORDER_PROGRAM, FLYT_ORDER_APPLY, "order_apply"},
     {FLYT_ORDER_PROGRAM, FLYT_ORDER_SESSION_KILL, "order_session_kill"},
     {FLYT_ORDER_PROGRAM, FLYT_ORDER_GPU_SET, "order_gpu_set"},

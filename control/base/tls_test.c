@@ -658,9 +658,12 @@ static void relay_run(struct relay *relay, const char *door_url)
     relay_pass(relay, 1);
 }
 
-/* One connection and one call through a line that breaks; the call fails, or survives with the right answer. Whether it
- * broke before the answer was there. */
-static bool try_broken_line(struct fixture *f, unsigned direction, size_t at, bool is_cut, unsigned *survived_count)
+/* What became of a call: the line broke before the answer was there; or had not, and the call had been answered, or had
+ * run out of time. */
+enum line { LINE_BROKEN, LINE_WHOLE, LINE_SLOW };
+
+/* One connection and one call through a line that breaks; the call fails, or survives with the right answer. */
+static enum line try_line(struct fixture *f, unsigned direction, size_t at, bool is_cut, unsigned *survived_count)
 {
     struct test_outcomes outcomes = {0};
     struct flyt_error err;
@@ -676,7 +679,6 @@ static bool try_broken_line(struct fixture *f, unsigned direction, size_t at, bo
         relay_run(&relay, f->door.url);
     }
     bool is_broken = relay.at < relay.passed_bytes[direction];
-    assert_true(outcomes.good_count || is_broken);
     if (outcomes.good_count)
         assert_int_equal(outcomes.last_sequence, at);
     if (is_broken)
@@ -686,7 +688,20 @@ static bool try_broken_line(struct fixture *f, unsigned direction, size_t at, bo
     f->client.peer = NULL;
     relay_close(&relay);
     test_run_idle(f->event);
-    return is_broken;
+    return is_broken ? LINE_BROKEN : outcomes.good_count ? LINE_WHOLE : LINE_SLOW;
+}
+
+/* Whether it broke before the answer was there. What is spoiled is noticed by time alone in places, so there is a bound
+ * of time, which a busy machine may not keep. */
+static bool try_broken_line(struct fixture *f, unsigned direction, size_t at, bool is_cut, unsigned *survived_count)
+{
+    enum { TRIES = 20 };
+    enum line line = LINE_SLOW;
+
+    for (unsigned i = 0; i < TRIES && line == LINE_SLOW; i++)
+        line = try_line(f, direction, at, is_cut, survived_count);
+    assert_int_not_equal(line, LINE_SLOW);
+    return line == LINE_BROKEN;
 }
 
 static void test_lines_that_break_at_any_byte(void **state)

@@ -113,7 +113,10 @@ static void *run(void *user)
         }
         queue_add(&worker->ended, entry);
         pthread_cond_signal(&worker->went);
+        pthread_mutex_unlock(&worker->mutex);
+        /* Not under the mutex: the loop, which this wakes, would wait for a thread that has no CPU. */
         eventfd_write(worker->event_fd, 1);
+        pthread_mutex_lock(&worker->mutex);
     }
     pthread_mutex_unlock(&worker->mutex);
     return NULL;

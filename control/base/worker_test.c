@@ -8,6 +8,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
 #include <cmocka.h>
 
 struct job {
@@ -197,12 +199,63 @@ static void one_that_rests_is_left(void **state)
     sd_event_unref(event);
 }
 
+/* A thread that has no CPU when it is about to wake the loop: it goes on when the loop's thread has asked the worker
+ * something, or when that has obviously waited for the worker's mutex. */
+static struct {
+    bool is_on, was_asked;
+    sem_t waking, asked;
+} waker;
+
+int __real_eventfd_write(int fd, eventfd_t value);
+int __wrap_eventfd_write(int fd, eventfd_t value);
+
+int __wrap_eventfd_write(int fd, eventfd_t value)
+{
+    struct timespec end;
+    if (waker.is_on) {
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += 10;
+        sem_post(&waker.waking);
+        waker.was_asked = !sem_timedwait(&waker.asked, &end);
+    }
+    return __real_eventfd_write(fd, value);
+}
+
+static void nobody_waits_for_a_thread_that_wakes_the_loop(void **state)
+{
+    sd_event *event;
+    struct flyt_worker *worker;
+    int order[4], count = 0;
+    struct job job = {.number = 99, .order = order, .count = &count};
+    sem_init(&waker.waking, 0, 0);
+    sem_init(&waker.asked, 0, 0);
+    waker.is_on = true;
+    assert_true(sd_event_new(&event) >= 0);
+    job.event = event;
+    assert_int_equal(flyt_worker_new(event, "test", 2, &worker), 0);
+    assert_int_equal(flyt_worker_do(worker, work, done, &job), 0);
+    sem_wait(&waker.waking);
+    assert_int_equal(flyt_worker_waiting(worker), 0);
+    sem_post(&waker.asked);
+    assert_true(sd_event_loop(event) >= 0);
+    assert_int_equal(count, 1);
+    waker.is_on = false;
+    assert_null(flyt_worker_free(worker));
+    assert_true(waker.was_asked);
+    sd_event_unref(event);
+    sem_destroy(&waker.waking);
+    sem_destroy(&waker.asked);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_end_in_order_on_the_loop),    cmocka_unit_test(queue_is_bounded_and_ends_whole),
-        cmocka_unit_test(jobs_are_finished_before_the_end), cmocka_unit_test(one_that_hangs_is_left),
+        cmocka_unit_test(jobs_end_in_order_on_the_loop),
+        cmocka_unit_test(queue_is_bounded_and_ends_whole),
+        cmocka_unit_test(jobs_are_finished_before_the_end),
+        cmocka_unit_test(one_that_hangs_is_left),
         cmocka_unit_test(one_that_rests_is_left),
+        cmocka_unit_test(nobody_waits_for_a_thread_that_wakes_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ struct flyt_client_settings {
     struct flyt_strings allow_users, allow_groups;
     int attach; /* enum flyt_attach_time */
     uint64_t attach_timeout_ms;
-    uint64_t programs_max;
+    uint64_t programs_max, programs_per_user_max;
     char *state_dir;
     char *authority, *certificate, *key;
     char *metrics;
@@ -37,6 +37,7 @@ struct flyt_client_manager {
     struct flyt_daemon *daemon;
     const struct flyt_client_settings *settings;
     const char *join_token; /* --join */
+    const char *join_file;  /* that the token is in, "-": standard input; NULL: none */
     struct flyt_tls *tls;   /* NULL: in clear */
     struct flyt_uplink *uplink;
     struct flyt_door *door;

@@ -18,7 +18,7 @@
 #include "rpc/base/clock.h"
 #include "rpc/transport/listen.h"
 
-enum { PATIENCE_MS = 20000, STEP_US = 20000, HELD_MAX = 8 };
+enum { PATIENCE_MS = 60000, STEP_US = 20000, HELD_MAX = 8 };
 
 struct test {
     sd_event *event;
@@ -131,7 +131,7 @@ static void until(struct test *test, bool (*holds)(const struct test *test, cons
 
     while (!holds(test, user)) {
         if (flyt_clock_ms() > end_ms)
-            fail_msg("not within twenty seconds: %s", what);
+            fail_msg("not within a minute: %s", what);
         assert_int_equal(waitpid(test->pid, NULL, WNOHANG), 0);
         assert_true(sd_event_run(test->event, STEP_US) >= 0);
     }
@@ -389,9 +389,10 @@ static void test_program_comes_while_it_looks(void **state)
     flyt_peer_close(second.peer);
 }
 
-/* Each program waits as long as it may, not as long as the first one. */
+/* Each program waits as long as it may, not as long as the first one: what is late here makes it longer only. */
 static void test_each_program_has_its_time(void **state)
 {
+    enum { TIMEOUT_MS = 2000, BETWEEN_MS = 1000 };
     struct test *test = *state;
     struct test_program first, second;
 
@@ -399,18 +400,42 @@ static void test_each_program_has_its_time(void **state)
     start_client(test, "attach_timeout = 2;");
     connect_program(test, &first);
     ask(&first);
-    run_for(test, 1500);
+    run_for(test, BETWEEN_MS);
     connect_program(test, &second);
+    const uint64_t asked_ms = flyt_clock_ms();
     ask(&second);
     until(test, is_answered, &first, "the first one's refusal");
     assert_int_equal(first.status, FLYT_STATUS_UNAVAILABLE);
-    run_for(test, 200);
-    assert_false(second.has_answer);
+    until(test, is_answered, &second, "the second one's refusal");
+    assert_int_equal(second.status, FLYT_STATUS_UNAVAILABLE);
+    assert_true(flyt_clock_ms() - asked_ms > TIMEOUT_MS - BETWEEN_MS / 2);
+    flyt_peer_close(first.peer);
+    flyt_peer_close(second.peer);
+}
+
+/* What the manager refuses is told to whoever waits for it. */
+static void test_a_refusal_comes_late(void **state)
+{
+    struct test *test = *state;
+    struct test_program first, second;
+
+    test->is_silent = true;
+    start_client(test, "attach_timeout = 600;");
+    connect_program(test, &first);
+    ask(&first);
+    until(test, is_counted, &test->attach_count, "it asks");
+    connect_program(test, &second);
+    ask(&second);
+    run_for(test, 100); /* the longer, the likelier that both wait */
+    assert_false(first.has_answer || second.has_answer);
     test->is_silent = false;
-    test->has_grant = true;
+    test->status = FLYT_STATUS_NO_CAPACITY;
+    test->text = "there is none";
     const flyt_attach_res none = {.outcome = {FLYT_STATUS_NO_CAPACITY, (char *)"there is none"}, .grants = {0, NULL}};
     flyt_call_reply(test->held[--test->held_count], &none);
+    until(test, is_answered, &first, "the first one's answer");
     until(test, is_answered, &second, "the second one's answer");
+    assert_int_equal(first.status, FLYT_STATUS_NO_CAPACITY);
     assert_int_equal(second.status, FLYT_STATUS_NO_CAPACITY);
     assert_string_equal(second.text, "there is none");
     flyt_peer_close(first.peer);
@@ -491,6 +516,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_connection_comes_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_program_comes_while_it_looks, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_each_program_has_its_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_refusal_comes_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_status_of_many_programs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_may, set_up, tear_down),
     };

@@ -66,6 +66,13 @@ static const struct flyt_setting settings[] = {
      .minimum = 1,
      .maximum = 65536,
      .help = "programs at once"},
+    {.path = "programs_per_user_max",
+     .kind = FLYT_SETTING_NUMBER,
+     .offset = AT(programs_per_user_max),
+     .fallback = "1024",
+     .minimum = 1,
+     .maximum = 65536,
+     .help = "of one user of the VM; where it is more than programs_max, that counts"},
     {.path = "state_dir",
      .kind = FLYT_SETTING_STRING,
      .offset = AT(state_dir),
@@ -91,13 +98,20 @@ static const struct flyt_setting settings[] = {
 };
 
 static const struct flyt_daemon_option options[] = {
-    {"join", "TOKEN", "enrols this VM with a token of `flytctl vm join-token`, writes certificate and key, and ends"},
+    {"join", "TOKEN",
+     "enrols this VM with a token of `flytctl vm join-token`, writes certificate and key, and ends; -: see next"},
+    {"join-file", "FILE", "the same with the token that is in a file, or comes from standard input (-)"},
     {0},
 };
 
 static int take_option(void *user, const char *name, const char *value)
 {
-    ((struct flyt_client_manager *)user)->join_token = value;
+    struct flyt_client_manager *manager = user;
+
+    if (!strcmp(name, "join-file") || !strcmp(value, "-"))
+        manager->join_file = value;
+    else
+        manager->join_token = value;
     return 0;
 }
 
@@ -168,12 +182,18 @@ static int join(struct flyt_client_manager *manager, struct flyt_error *err)
     const struct flyt_client_settings *s = manager->settings;
     struct flyt_enrolled_paths paths;
     const struct flyt_tls_files set = files_of(s);
-    const struct flyt_enrolment enrolment = {.managers = &s->managers,
-                                             .token = manager->join_token,
-                                             .role = FLYT_ROLE_VM,
-                                             .name = s->vm_ip,
-                                             .files = flyt_enrolled_files(&set, s->state_dir, &paths)};
-    int status = flyt_enrol(&enrolment, err, name);
+    struct flyt_enrolment enrolment = {.managers = &s->managers,
+                                       .token = manager->join_token,
+                                       .role = FLYT_ROLE_VM,
+                                       .name = s->vm_ip,
+                                       .files = flyt_enrolled_files(&set, s->state_dir, &paths)};
+    char *token = NULL;
+    int status = manager->join_file ? flyt_join_token_read(manager->join_file, err, &token) : 0;
+    if (token)
+        enrolment.token = token;
+    if (!status)
+        status = flyt_enrol(&enrolment, err, name);
+    flyt_join_token_free(token);
     if (status)
         return status;
     printf("enrolled as VM %s: %s\n", name, enrolment.files.certificate);
@@ -186,7 +206,7 @@ static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
     struct flyt_client_manager *manager = user;
     manager->daemon = daemon;
     manager->settings = flyt_daemon_settings(daemon);
-    if (manager->join_token)
+    if (manager->join_token || manager->join_file)
         return join(manager, err);
     const struct flyt_tls_files set = files_of(manager->settings);
     int status = flyt_enrolled_tls(&set, manager->settings->state_dir, err, &manager->tls);
@@ -227,7 +247,7 @@ static void reload(void *user)
 static void stop(void *user)
 {
     struct flyt_client_manager *manager = user;
-    if (manager->join_token)
+    if (manager->join_token || manager->join_file)
         return;
     flyt_grant_fini(manager);
     flyt_programs_fini(manager);

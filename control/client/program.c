@@ -325,6 +325,7 @@ int flyt_programs_init(struct flyt_client_manager *manager, struct flyt_error *e
                  .ended = ended,
                  .measured = flyt_status_measured},
         .peers_max = (unsigned)manager->settings->programs_max,
+        .per_address_max = (unsigned)manager->settings->programs_per_user_max, /* the kernel says which user */
         .anonymous_max = (unsigned)manager->settings->programs_max,
         .anonymous_ms = 10000,
     };

@@ -7,7 +7,7 @@
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 
-static void refresh(void *user);
+static bool refresh(void *user, uint64_t *position);
 
 int flyt_status_init(struct flyt_client_manager *manager, struct flyt_error *err)
 {
@@ -25,6 +25,8 @@ int flyt_status_init(struct flyt_client_manager *manager, struct flyt_error *err
                                             "Changes of the grant that programs were told.", NULL);
     manager->call_seconds = flyt_metric_new(metrics, FLYT_HISTOGRAM, "flyt_client_call_duration_seconds",
                                             "procedure direction", "Calls served and made.", NULL);
+    if (flyt_daemon_measure(manager->daemon, metrics, "client"))
+        return flyt_error_set(err, -12, "no memory");
     if (!manager->settings->metrics)
         return 0;
     return flyt_metrics_serve(metrics, flyt_daemon_event(manager->daemon), manager->settings->metrics, refresh, manager,
@@ -46,7 +48,7 @@ static void set(struct flyt_client_manager *manager, struct flyt_metric **gauge,
     flyt_metric_set(*gauge, NULL, value);
 }
 
-static void refresh(void *user)
+static bool refresh(void *user, uint64_t *position)
 {
     struct flyt_client_manager *manager = user;
     const flyt_grant *grant = manager->grant_count ? &manager->grants[0] : NULL;
@@ -68,6 +70,7 @@ static void refresh(void *user)
     set(manager, &g->expiry, "flyt_certificate_expiry_timestamp_seconds",
         "When the own certificate ends, seconds since 1970; 0: there is none.",
         manager->tls ? (double)flyt_tls_expires(manager->tls) : 0);
+    return false;
 }
 
 void flyt_status_attached(struct flyt_client_manager *manager, uint64_t took_us, flyt_status status)

@@ -218,6 +218,27 @@ static void order_failed(struct flyt_held *held, uint64_t revision, int status)
     tell_orders(held, revision, status, NULL);
 }
 
+bool flyt_held_outgrow(struct flyt_held *held, uint64_t revision, unsigned generation)
+{
+    if (revision < held->revision && generation <= held->generation)
+        return false;
+    if ((revision > held->revision && revision > FLYT_REVISION_MAX) ||
+        (generation > held->generation && generation > FLYT_GENERATION_MAX)) {
+        if (held->doubted_revision != revision)
+            flyt_event_add(held->cluster, "allocation.impossible", "manager", held->id_text, NULL, NULL,
+                           "node %s has allocation %s at revision %" PRIu64
+                           ", generation %u, which no manager can have "
+                           "given: its state is damaged, or it lies; `flytctl allocation kill %s` takes it away",
+                           held->node->key, held->id_text, revision, generation, held->id_text);
+        held->doubted_revision = revision;
+        return false;
+    }
+    held->revision = (revision > held->revision ? revision : held->revision) + 1;
+    if (generation > held->generation)
+        held->generation = generation;
+    return true;
+}
+
 static void removed(struct flyt_held *held)
 {
     flyt_event_add(held->cluster, "allocation.removed", "manager", held->id_text, flyt_held_json(held), NULL,
@@ -243,8 +264,8 @@ static void order_answered(void *user, int status, void *result)
         return;
     }
     if (res->outcome.status == FLYT_STATUS_STALE && res->epoch > cluster->epoch) {
+        flyt_lead_claimed(cluster, held->node, res->epoch);
         tell_orders(held, revision, -ESTALE, &res->outcome);
-        flyt_lead_lost(cluster, res->epoch, "a node refused an order: it has seen a higher epoch");
         return;
     }
     if (res->outcome.status != FLYT_STATUS_OK) {
@@ -259,8 +280,7 @@ static void order_answered(void *user, int status, void *result)
     for (unsigned i = 0; i < res->uses.uses_len && !use; i++)
         if (res->uses.uses_val[i].id == held->id)
             use = &res->uses.uses_val[i];
-    if (use && use->outcome.status == FLYT_STATUS_STALE && use->revision >= held->revision) {
-        held->revision = use->revision + 1;
+    if (use && use->outcome.status == FLYT_STATUS_STALE && flyt_held_outgrow(held, use->revision, held->generation)) {
         flyt_held_write(held, state_written, NULL);
         return;
     }
@@ -275,6 +295,17 @@ static void order_answered(void *user, int status, void *result)
         flyt_migration_go_on(held);
 }
 
+bool flyt_held_is_written(const struct flyt_held *held)
+{
+    return held->state == FLYT_ALLOCATION_ORPHAN || held->written_revision >= held->revision;
+}
+
+void flyt_held_written(struct flyt_held *held)
+{
+    if (held->is_order_due && flyt_held_is_written(held))
+        send_order(held);
+}
+
 /* Sends what holds now. One order of an allocation is under way at a time: a later change is sent after it. */
 static void send_order(struct flyt_held *held)
 {
@@ -287,6 +318,9 @@ static void send_order(struct flyt_held *held)
 
     if (held->is_ordering || flyt_migration_holds_orders(held))
         return; /* the end of that order, or of the migration, sends what holds then */
+    held->is_order_due = !flyt_held_is_written(held);
+    if (held->is_order_due)
+        return; /* what was not written is never ordered: the end of the write sends it */
     bool is_removal = held->state == FLYT_ALLOCATION_ENDING || held->is_leaving;
     if (!node->is_registered || !node->link) {
         order_failed(held, held->revision, status);
@@ -381,7 +415,7 @@ void flyt_held_used(struct flyt_held *held, const flyt_allocation_use *use)
     held->use_status = use->outcome.status;
     if (strcmp(held->use_text ? held->use_text : "", use->outcome.text))
         flyt_text_set(&held->use_text, use->outcome.text);
-    held->applied_revision = use->revision;
+    held->applied_revision = use->revision < held->revision ? use->revision : held->revision;
     set_idle(held, use->session_count);
     if (release_left(held)) {
         recount(held);
@@ -645,13 +679,13 @@ void flyt_held_end(struct flyt_held *held, const char *who, const char *why)
     flyt_held_set_state(held, FLYT_ALLOCATION_ENDING);
 }
 
-/* The node has been told to let no new program in; whether there is one by now decides. */
-static void blocked_idle(void *user, int status, const flyt_outcome *outcome)
+/* Once the node says that it lets no new program in, whether there is one by then decides. The order is repeated until
+ * it says so (mend), so an answer that was lost leaves nothing blocked. */
+static void settle_blocked_idle(struct flyt_held *held)
 {
-    struct flyt_vm *vm = user;
-    struct flyt_held *held = vm->held;
+    struct flyt_vm *vm = held->vm;
 
-    if (status || !held || !held->is_blocked_idle || outcome->status != FLYT_STATUS_OK)
+    if (!vm || !held->is_blocked_idle || held->applied_revision < held->revision)
         return;
     held->is_blocked_idle = false;
     if (held->session_count) {
@@ -660,6 +694,14 @@ static void blocked_idle(void *user, int status, const flyt_outcome *outcome)
     }
     flyt_held_end(held, "manager", "no session for as long as allocation_linger_s says");
     flyt_vm_tell(vm, "the allocation was idle");
+}
+
+static void blocked_idle(void *user, int status, const flyt_outcome *outcome)
+{
+    struct flyt_vm *vm = user;
+
+    if (!status && outcome->status == FLYT_STATUS_OK && vm->held)
+        settle_blocked_idle(vm->held);
 }
 
 static void block_written(void *user, struct flyt_held *held, enum flyt_store_result result, const char *err)
@@ -699,6 +741,7 @@ void flyt_held_tick(struct flyt_cluster *cluster)
         struct flyt_held *held = cluster->held.items[i];
         struct flyt_vm *vm = held->vm;
         mend(held, now_ms);
+        settle_blocked_idle(held);
         bool is_quiet = held->is_granted && held->idle_since_ms && !held->session_count && held->applied_revision &&
                         held->node->is_registered && !held->is_leaving && !held->migration;
         if (!is_quiet || held->state == FLYT_ALLOCATION_ORPHAN || held->state == FLYT_ALLOCATION_ENDING)
@@ -794,6 +837,13 @@ void flyt_serve_allocation(struct flyt_call *call, void *data)
         flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "allocation %s is no orphan", held->id_text);
     } else if (args->action == FLYT_ALLOCATION_ADOPT && held->is_leaving) {
         flyt_call_outcome(call, FLYT_STATUS_CONFLICT, "allocation %s is being ended", held->id_text);
+    } else if (args->action == FLYT_ALLOCATION_ADOPT &&
+               (held->revision > FLYT_REVISION_MAX || held->generation > FLYT_GENERATION_MAX)) {
+        flyt_call_outcome(
+            call, FLYT_STATUS_CONFLICT,
+            "node %s has allocation %s at a revision or generation that no manager can have given: it can "
+            "only be killed",
+            held->node->key, held->id_text);
     } else if (args->action == FLYT_ALLOCATION_ADOPT) {
         adopt(call, held);
     } else if (args->action == FLYT_ALLOCATION_KILL) {

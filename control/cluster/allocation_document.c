@@ -11,7 +11,7 @@
 
 #include "control/cluster/migration.h"
 #include "rpc/base/clock.h"
-#include "rpc/base/turn_rules.h"
+#include "rpc/base/time_slice_rules.h"
 
 static const char *const state_names[] = {"", "active", "blocked", "ending", "orphan"};
 
@@ -132,11 +132,11 @@ static struct flyt_held *load_new(struct flyt_cluster *cluster, const cJSON *ent
     held->generation = small(entry, "generation");
     held->sessions_max = small(entry, "sessions");
     held->priority = (int)number(entry, "priority", INT_MIN, INT_MAX);
-    held->share = (struct flyt_share){
-        .is_timed = !strcmp(text(entry, "sharing"), "time"),
-        .minimum_pct = (unsigned)number(entry, "minimum_share", 0, 100),
-        .maximum_pct = (unsigned)number(entry, "maximum_share", 0, 100),
-        .window_ms = (unsigned)number(entry, "window_ms", FLYT_TURN_WINDOW_MIN_MS, FLYT_TURN_WINDOW_MAX_MS)};
+    held->share = (struct flyt_share){.is_timed = !strcmp(text(entry, "sharing"), "time"),
+                                      .minimum_pct = (unsigned)number(entry, "minimum_share", 0, 100),
+                                      .maximum_pct = (unsigned)number(entry, "maximum_share", 0, 100),
+                                      .window_ms = (unsigned)number(entry, "window_ms", FLYT_TIME_SLICE_WINDOW_MIN_MS,
+                                                                    FLYT_TIME_SLICE_WINDOW_MAX_MS)};
     if (!held->share.window_ms)
         held->share.window_ms = (unsigned)cluster->settings->window_ms;
     held->shown_sms = small(entry, "shown_sms");
@@ -230,6 +230,10 @@ void flyt_held_loaded(struct flyt_cluster *cluster)
         }
         held->is_granted = true;
         held->written_revision = held->revision;
+        /* A write of several documents was cut off: what they are together is a state of its own, written soon (mend).
+         */
+        for (unsigned j = 0; j < held->part_count && held->written_revision == held->revision && !held->migration; j++)
+            held->revision += held->parts[j].revision != held->revision;
         held->is_leaving = held->state == FLYT_ALLOCATION_ENDING;
         struct flyt_vm *vm = held->is_leaving ? NULL : flyt_vm_get(cluster, held->vm_ip);
         if (vm && !vm->held) {
@@ -267,6 +271,9 @@ static void part_written(void *user, enum flyt_store_result result, const char *
         held->written_revision = writing->revision;
     if (writing->done)
         writing->done(writing->user, held, writing->result, writing->err);
+    held = flyt_held_find(writing->cluster, writing->id); /* whoever was told may have forgotten it */
+    if (held)
+        flyt_held_written(held);
     free(writing);
 }
 

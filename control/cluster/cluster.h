@@ -5,8 +5,8 @@
  * decisions never choose the same.
  *
  * Files by family, each with the functions below its heading: node.c, gpu.c, vm.c, allocation.c (its documents in
- * allocation_document.c), resize.c, migration.h, saving.h, session.c, event.c, view.c, member.c, leader.c, serve.c,
- * backup.c.
+ * allocation_document.c), adopt.c, resize.c, migration.h, saving.h, session.c, event.c, view.c, member.c, leader.c,
+ * serve.c, backup.c.
  */
 #ifndef FLYT_CLUSTER_CLUSTER_H
 #define FLYT_CLUSTER_CLUSTER_H
@@ -22,6 +22,11 @@
 #include "control/cluster/keep.h"
 #include "control/cluster/settings.h"
 #include "control/cluster/table.h"
+
+/* Bounds of what a node's word can raise: a document's numbers are exact up to 2^53, and the next ones must have room.
+ */
+#define FLYT_REVISION_MAX   (1ull << 52)
+#define FLYT_GENERATION_MAX (1u << 31)
 
 struct flyt_cluster;
 struct flyt_node;
@@ -46,7 +51,8 @@ struct flyt_link {
     char build[FLYT_NAME_BYTES_MAX + 1];
     char address[FLYT_NAME_BYTES_MAX + 1];
     unsigned char instance[FLYT_INSTANCE_BYTES];
-    struct flyt_node *node; /* the one that it is, or NULL */
+    uint64_t silent_since_ms; /* monotonic: without a HELLO */
+    struct flyt_node *node;   /* the one that it is, or NULL */
     struct flyt_vm *vm;
     struct flyt_backup *backup; /* that it fetches, or NULL */
     TAILQ_ENTRY(flyt_link) entry;
@@ -69,6 +75,8 @@ struct flyt_card {
     enum flyt_health health;
     char *health_text;
     bool is_reported;        /* by the node's last registration */
+    char *claimant;          /* another node that has reported it; NULL: none */
+    uint64_t claim_told_ms;  /* monotonic */
     struct flyt_gpu_use use; /* of the last heartbeat; its strings are not kept */
     struct flyt_kept *kept;
     struct flyt_held **held; /* allocations with a part here */
@@ -94,7 +102,9 @@ struct flyt_node {
     struct flyt_card **cards; /* parallel to place.gpus */
     struct flyt_session_use *sessions;
     unsigned session_count;
-    flyt_needs_args needs; /* of its sessions; owned */
+    flyt_needs_args needs;     /* of its sessions; owned */
+    uint64_t doubted_epoch;    /* that it claims, and nobody believes; told once */
+    unsigned shown_held_count; /* for view.c, while it shows a page of nodes */
     struct flyt_kept *kept;
 };
 
@@ -157,6 +167,8 @@ struct flyt_held {
     enum flyt_status use_status;
     char *use_text;
     bool is_ordering;
+    bool is_order_due;         /* as soon as what it is now is written */
+    uint64_t doubted_revision; /* that its node claims, and nobody believes; told once */
     STAILQ_HEAD(, flyt_order_waiter) order_waiters;
     struct flyt_resize *resize;       /* under way */
     struct flyt_migration *migration; /* likewise */
@@ -226,8 +238,9 @@ struct flyt_event_log {
     struct flyt_event *items;
     size_t room, count, first;
     uint64_t next_sequence;
-    uint64_t saved_next;   /* the first that the store does not have */
-    uint64_t stored_first; /* the oldest that it has */
+    uint64_t saved_next;    /* the first that the store does not have */
+    uint64_t stored_first;  /* the oldest that it has */
+    uint64_t json_failures; /* flyt_json_failures() when the last one was added */
     bool is_saving;
     struct flyt_event_waiter *waiting;
     unsigned waiting_count;
@@ -290,7 +303,8 @@ struct flyt_capacity *flyt_gpu_capacity(const struct flyt_card *card);
 void flyt_gpu_count(struct flyt_card *card);
 /* From the store's document. 0 or a negative errno. */
 int flyt_gpu_load(struct flyt_cluster *cluster, const cJSON *document);
-/* From a node's report; writes the document where something in it has changed. */
+/* From a node's report; writes the document where something in it has changed. -EEXIST: it is another node's, and stays
+ * that one's until an operator says otherwise (adopt.c); an event has told so. */
 int flyt_gpu_report(struct flyt_node *node, const struct flyt_gpu *report);
 /* node:index, UUID or its unique beginning; NULL and *err: none or several. */
 struct flyt_card *flyt_gpu_find(struct flyt_cluster *cluster, const char *name, struct flyt_error *err);
@@ -298,6 +312,8 @@ int flyt_gpu_attach(struct flyt_card *card, struct flyt_held *held);
 void flyt_gpu_detach(struct flyt_card *card, struct flyt_held *held);
 void flyt_gpu_set_health(struct flyt_card *card, enum flyt_health health, const char *text);
 void flyt_gpu_free(struct flyt_card *card);
+/* Whether another node than its own has reported it. */
+bool flyt_gpu_is_claimed_by(const struct flyt_card *card, const struct flyt_node *node);
 void flyt_serve_gpu_set(struct flyt_call *call, void *args);
 void flyt_serve_schedule(struct flyt_call *call, void *args);
 
@@ -319,6 +335,10 @@ void flyt_serve_node_register(struct flyt_call *call, void *args);
 void flyt_serve_node_heartbeat(struct flyt_call *call, void *args);
 void flyt_serve_node_needs(struct flyt_call *call, void *args);
 void flyt_serve_node_fence(struct flyt_call *call, void *args);
+
+/* ---- adopt.c ---- */
+
+void flyt_serve_node_adopt(struct flyt_call *call, void *args);
 
 /* ---- allocation_document.c ---- */
 
@@ -381,6 +401,13 @@ void flyt_held_wire_free(flyt_allocation *wire);
  * where the node cannot be asked; called once, also when the allocation goes (-ECANCELED). */
 typedef void (*flyt_order_done_fn)(void *user, int status, const flyt_outcome *outcome);
 void flyt_held_order(struct flyt_held *held, flyt_order_done_fn done, void *user);
+/* Whether the store has what it is now. What was not written is not ordered: flyt_held_order waits for the write. */
+bool flyt_held_is_written(const struct flyt_held *held);
+/* A write has ended: orders what waited for it. */
+void flyt_held_written(struct flyt_held *held);
+/* Its node has it at a revision or generation that is not below its own: it goes on above that, and true, where that is
+ * one that a manager can have given (an older store was restored); it is to be written then. */
+bool flyt_held_outgrow(struct flyt_held *held, uint64_t revision, unsigned generation);
 /* A node's word on it. */
 void flyt_held_used(struct flyt_held *held, const flyt_allocation_use *use);
 /* Takes it away: its sessions end on the node, then the store forgets it. */
@@ -543,8 +570,12 @@ void flyt_lead_stop(struct flyt_cluster *cluster);
  * keeper goes, then flyt_lead_free. */
 bool flyt_lead_release(struct flyt_cluster *cluster, uint64_t timeout_ms);
 void flyt_lead_free(struct flyt_cluster *cluster);
-/* A higher epoch was seen: somebody else leads. */
+/* A higher epoch is in the store: somebody else leads. */
 void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *why);
+/* A node says that it has seen a higher epoch. Whether another one leads is looked up in the store; where this one
+ * does, it goes above that epoch, or does not believe it (claims.h): then an event says so, once for each node and
+ * epoch. */
+void flyt_lead_claimed(struct flyt_cluster *cluster, struct flyt_node *node, uint64_t epoch);
 /* Whether operators' documents were read since this manager leads: until then nobody lacks one. */
 bool flyt_lead_knows_wishes(const struct flyt_cluster *cluster);
 /* Whether decisions may be made and changed now; else replies. People wait until their documents are known. */
@@ -567,6 +598,8 @@ void flyt_link_ended(struct flyt_peer *peer, const struct flyt_error *cause, voi
 void flyt_link_enter(struct flyt_link *link);
 struct flyt_link *flyt_call_link(const struct flyt_call *call);
 struct flyt_cluster *flyt_call_cluster(const struct flyt_call *call);
+/* Closes connections that have not said HELLO for 10 s; every second. */
+void flyt_links_tick(struct flyt_cluster *cluster);
 /* Closes a connection from this side; the link is freed. */
 void flyt_link_close(struct flyt_link *link, const char *why);
 /* Its connection has ended or is closed: frees what it has. Returns NULL. */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "control/base/name.h"
-#include "rpc/base/turn_rules.h"
+#include "rpc/base/time_slice_rules.h"
 
 enum { DEVICES_MAX = FLYT_SLOTS_MAX, SMS_MAX = 1 << 20, SESSIONS_MAX = 4096, PRIORITY_MAX = 1000 };
 
@@ -160,27 +160,27 @@ static int read_optional(const cJSON *document, struct flyt_desired *desired, st
     double minimum = -1, maximum = -1, window = 0, minimum_sms = 0;
     int status;
 
-    bool is_wrong =
-        (status = read_text(document, "name", &desired->name, err)) ||
-        (status = read_text(document, "host_ip", &desired->host_ip, err)) ||
-        (status = read_text(document, "tenant", &desired->tenant, err)) ||
-        (status = read_number(document, "devices", 1, DEVICES_MAX, &devices, err)) ||
-        (status = read_number(document, "sessions", 1, SESSIONS_MAX, &sessions, err)) ||
-        (status = read_number(document, "priority", -PRIORITY_MAX, PRIORITY_MAX, &priority, err)) ||
-        (status = read_number(document, "reserved", 0, 1, &reserved, err)) ||
-        (status = read_number(document, "suspended", 0, 1, &suspended, err)) ||
-        (status = read_number(document, "minimum_share", 0, 100, &minimum, err)) ||
-        (status = read_number(document, "maximum_share", 0, 100, &maximum, err)) ||
-        (status = read_number(document, "window_ms", FLYT_TURN_WINDOW_MIN_MS, FLYT_TURN_WINDOW_MAX_MS, &window, err)) ||
-        (status = read_number(document, "minimum_sms", 0, SMS_MAX, &minimum_sms, err)) ||
-        (status = read_choice(document, "shown_sms", "present", "minimum", &desired->shown, err)) ||
-        (status = read_choice(document, "sharing", "exclusive", "time", &desired->sharing, err)) ||
-        (status = read_choice(document, "policy", "binpack", "spread", &desired->policy, err)) ||
-        (status = read_choice(document, "isolation", "shared", "strict", &desired->isolation, err)) ||
-        (status = read_names(document, "include_types", &desired->include_types, err)) ||
-        (status = read_names(document, "exclude_types", &desired->exclude_types, err)) ||
-        (status = read_names(document, "include_gpus", &desired->include_gpus, err)) ||
-        (status = read_names(document, "exclude_gpus", &desired->exclude_gpus, err));
+    bool is_wrong = (status = read_text(document, "name", &desired->name, err)) ||
+                    (status = read_text(document, "host_ip", &desired->host_ip, err)) ||
+                    (status = read_text(document, "tenant", &desired->tenant, err)) ||
+                    (status = read_number(document, "devices", 1, DEVICES_MAX, &devices, err)) ||
+                    (status = read_number(document, "sessions", 1, SESSIONS_MAX, &sessions, err)) ||
+                    (status = read_number(document, "priority", -PRIORITY_MAX, PRIORITY_MAX, &priority, err)) ||
+                    (status = read_number(document, "reserved", 0, 1, &reserved, err)) ||
+                    (status = read_number(document, "suspended", 0, 1, &suspended, err)) ||
+                    (status = read_number(document, "minimum_share", 0, 100, &minimum, err)) ||
+                    (status = read_number(document, "maximum_share", 0, 100, &maximum, err)) ||
+                    (status = read_number(document, "window_ms", FLYT_TIME_SLICE_WINDOW_MIN_MS,
+                                          FLYT_TIME_SLICE_WINDOW_MAX_MS, &window, err)) ||
+                    (status = read_number(document, "minimum_sms", 0, SMS_MAX, &minimum_sms, err)) ||
+                    (status = read_choice(document, "shown_sms", "present", "minimum", &desired->shown, err)) ||
+                    (status = read_choice(document, "sharing", "exclusive", "time", &desired->sharing, err)) ||
+                    (status = read_choice(document, "policy", "binpack", "spread", &desired->policy, err)) ||
+                    (status = read_choice(document, "isolation", "shared", "strict", &desired->isolation, err)) ||
+                    (status = read_names(document, "include_types", &desired->include_types, err)) ||
+                    (status = read_names(document, "exclude_types", &desired->exclude_types, err)) ||
+                    (status = read_names(document, "include_gpus", &desired->include_gpus, err)) ||
+                    (status = read_names(document, "exclude_gpus", &desired->exclude_gpus, err));
     if (is_wrong)
         return status;
     if (maximum > 0 && minimum > maximum)

@@ -11,6 +11,7 @@
 
 #include "control/cluster/migration.h"
 #include "control/cluster/saving.h"
+#include "control/store/json.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -64,32 +65,37 @@ static struct flyt_event *push(struct flyt_cluster *cluster)
     return at(log, log->count++);
 }
 
-/* JSON as text; what is longer than the protocol carries becomes a note that says so. */
-static char *json_text(cJSON *item)
+/* JSON as text; what is longer than the protocol carries, or may lack a member, becomes a note that says so. NULL: no
+ * memory. */
+static char *json_text(cJSON *item, bool is_whole)
 {
     char *text = item ? cJSON_PrintUnformatted(item) : strdup("");
+    const char *note = !is_whole                                    ? "{\"incomplete\":true}"
+                       : text && strlen(text) > FLYT_TEXT_BYTES_MAX ? "{\"too_long\":true}"
+                                                                    : NULL;
 
     cJSON_Delete(item);
-    if (text && strlen(text) > FLYT_TEXT_BYTES_MAX) {
-        free(text);
-        text = strdup("{\"too_long\":true}");
-    }
-    return text;
+    if (!note)
+        return text;
+    free(text);
+    return strdup(note);
 }
 
+/* NULL: no memory. */
 static cJSON *event_json(const struct flyt_event *event)
 {
     cJSON *object = cJSON_CreateObject();
 
-    cJSON_AddNumberToObject(object, "sequence", (double)event->sequence);
-    cJSON_AddNumberToObject(object, "time_ms", (double)event->time_ms);
-    cJSON_AddStringToObject(object, "kind", event->kind);
-    cJSON_AddStringToObject(object, "who", event->who);
-    cJSON_AddStringToObject(object, "object", event->object);
-    cJSON_AddStringToObject(object, "text", event->text);
-    cJSON_AddStringToObject(object, "before", event->before);
-    cJSON_AddStringToObject(object, "after", event->after);
-    return object;
+    if (cJSON_AddNumberToObject(object, "sequence", (double)event->sequence) &&
+        cJSON_AddNumberToObject(object, "time_ms", (double)event->time_ms) &&
+        cJSON_AddStringToObject(object, "kind", event->kind) && cJSON_AddStringToObject(object, "who", event->who) &&
+        cJSON_AddStringToObject(object, "object", event->object) &&
+        cJSON_AddStringToObject(object, "text", event->text) &&
+        cJSON_AddStringToObject(object, "before", event->before) &&
+        cJSON_AddStringToObject(object, "after", event->after))
+        return object;
+    cJSON_Delete(object);
+    return NULL;
 }
 
 static void answer(struct flyt_cluster *cluster, struct flyt_call *call, uint64_t after, const char *selector)
@@ -146,10 +152,13 @@ void flyt_event_add(struct flyt_cluster *cluster, const char *kind, const char *
 {
     struct flyt_event_log *log = &cluster->events;
     struct flyt_event *event = push(cluster);
-    char *before_text = json_text(before), *after_text = json_text(after);
+    /* The caller has just made them. A failure elsewhere since the last event costs this one its details at most. */
+    bool is_whole = flyt_json_failures() == log->json_failures;
+    char *before_text = json_text(before, is_whole), *after_text = json_text(after, is_whole);
     char text[1024];
     va_list args;
 
+    log->json_failures = flyt_json_failures();
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);

@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "control/cluster/migration.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
+
+enum { CLAIM_TOLD_MS = 60000 }; /* one event in so long, whoever claims it */
 
 struct flyt_capacity *flyt_gpu_capacity(const struct flyt_card *card)
 {
@@ -167,6 +170,7 @@ void flyt_gpu_free(struct flyt_card *card)
     free((char *)card->key);
     free(card->type);
     free(card->health_text);
+    free(card->claimant);
     free(card->held);
     free(card);
 }
@@ -259,29 +263,26 @@ void flyt_gpu_set_health(struct flyt_card *card, enum flyt_health health, const 
     flyt_kept_change(card->kept, NULL, NULL);
 }
 
-/* A GPU that was in another node. Its allocations go with it. */
-static int move_card(struct flyt_card *card, struct flyt_node *node)
+bool flyt_gpu_is_claimed_by(const struct flyt_card *card, const struct flyt_node *node)
 {
-    struct flyt_capacity capacity = *flyt_gpu_capacity(card);
-    struct flyt_node *old = card->node;
+    return card->node != node && card->claimant && !strcmp(card->claimant, node->key);
+}
 
-    if (flyt_node_is_up(old))
-        return -EEXIST;
-    flyt_node_remove_card(old, card);
-    card->node = node;
-    if (flyt_node_add_card(node, card)) {
-        card->node = old;
-        if (flyt_node_add_card(old, card))
-            abort(); /* its place was given up a moment ago: there is room */
-        *flyt_gpu_capacity(card) = capacity;
-        return -ENOMEM;
-    }
-    *flyt_gpu_capacity(card) = capacity;
-    for (unsigned i = 0; i < card->held_count; i++)
-        for (unsigned j = 0; j < card->held[i]->part_count; j++)
-            if (card->held[i]->parts[j].card == card) /* not one that was about to move to it */
-                card->held[i]->node = node;
-    return 0;
+/* A node has reported a GPU that is another one's: a UUID is no proof, so an operator decides. */
+static void note_claim(struct flyt_card *card, const struct flyt_node *node)
+{
+    uint64_t now_ms = flyt_clock_ms();
+
+    bool is_known = flyt_gpu_is_claimed_by(card, node);
+    if (!is_known && flyt_text_set(&card->claimant, node->key))
+        flyt_warn("gpu: %s: no memory for who claims it", card->key);
+    if (card->claim_told_ms && (is_known || now_ms - card->claim_told_ms < CLAIM_TOLD_MS))
+        return;
+    card->claim_told_ms = now_ms;
+    flyt_event_add(card->node->cluster, "gpu.claimed", "manager", card->key, NULL, NULL,
+                   "node %s reports GPU %s, which is node %s's: it stays so, with its allocations, until `flytctl node "
+                   "adopt %s %s` says that the GPU is there now",
+                   node->key, card->key, card->node->key, node->key, card->key);
 }
 
 static bool same_groups(const struct flyt_capacity *capacity, const struct flyt_gpu *report)
@@ -299,15 +300,12 @@ int flyt_gpu_report(struct flyt_node *node, const struct flyt_gpu *report)
     struct flyt_cluster *cluster = node->cluster;
     struct flyt_card *card = flyt_table_find(&cluster->cards, report->uuid);
     bool is_new = !card, has_changed = is_new;
-    int status;
 
     if (!card && !(card = card_new(node, report->uuid, report->type, 0)))
         return -ENOMEM;
     if (card->node != node) {
-        status = move_card(card, node);
-        if (status)
-            return status;
-        has_changed = true;
+        note_claim(card, node);
+        return -EEXIST;
     }
     struct flyt_capacity *capacity = flyt_gpu_capacity(card);
     has_changed |= capacity->index != report->index || capacity->memory_bytes != report->memory_bytes ||

@@ -6,6 +6,8 @@
 #include <sys/queue.h>
 
 #include "control/base/worker.h"
+#include "control/store/json.h"
+#include "control/store/lease.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
@@ -81,7 +83,8 @@ static uint64_t number_of(const cJSON *document, const char *name)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
 
-    return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble : 0;
+    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 0x1p63 ? (uint64_t)item->valuedouble
+                                                                                       : 0;
 }
 
 /* After an unknown outcome or a conflict: what is there decides. */
@@ -159,9 +162,17 @@ enum flyt_store_result flyt_store_edit(struct flyt_store *store, const char *col
         result = flyt_store_get(store, collection, id, err, &seen);
         if (result != FLYT_STORE_OK && result != FLYT_STORE_NOT_FOUND)
             return result;
-        uint64_t revision = seen ? number_of(seen, "revision") : 0;
+        uint64_t revision = seen ? number_of(seen, "revision") : 0, failures = flyt_json_failures();
         document = seen ? cJSON_Duplicate(seen, true) : NULL;
-        *ret_status = edit(&document, user, err);
+        bool is_read = !seen || document;
+        *ret_status = is_read ? edit(&document, user, err) : 0;
+        if (!is_read || flyt_json_failures() != failures) { /* a member may be missing */
+            *ret_status = 0;
+            flyt_error_set(err, -ENOMEM, "no memory");
+            cJSON_Delete(seen);
+            cJSON_Delete(document);
+            return FLYT_STORE_UNAVAILABLE;
+        }
         if (*ret_status || (!seen && !document)) {
             cJSON_Delete(seen);
             cJSON_Delete(document);
@@ -337,6 +348,19 @@ static void submit(struct flyt_kept *kept, struct job *job)
     written(job, 0);
 }
 
+/* NULL: no memory, be it for one member only. */
+static cJSON *make_whole(struct flyt_kept *kept)
+{
+    uint64_t failures = flyt_json_failures();
+    cJSON *document = kept->make(kept->object);
+
+    if (flyt_json_failures() == failures)
+        return document;
+    flyt_fail("store: %s %s was not written: there is no memory for all of it", kept->collection, kept->id);
+    cJSON_Delete(document);
+    return NULL;
+}
+
 static void write_kept(struct flyt_kept *kept)
 {
     struct job *job = kept->check;
@@ -349,7 +373,7 @@ static void write_kept(struct flyt_kept *kept)
     job = calloc(1, sizeof *job);
     kept->is_dirty = false;
     STAILQ_CONCAT(&kept->now, &kept->next);
-    if (!job || (!kept->is_doomed && kept->object && !(job->document = kept->make(kept->object)))) {
+    if (!job || (!kept->is_doomed && kept->object && !(job->document = make_whole(kept)))) {
         free(job);
         kept->is_dirty = true;
         tell(&kept->now, FLYT_STORE_UNAVAILABLE, "no memory");
@@ -383,11 +407,11 @@ static void pump(struct flyt_keeper *keeper)
 static void settle_conflict(struct flyt_kept *kept, struct job *job)
 {
     struct flyt_keeper *keeper = kept->keeper;
-    uint64_t epoch = job->found ? number_of(job->found, "epoch") : 0;
+    uint64_t epoch = job->found ? number_of(job->found, "epoch") : 0; /* one that no leader can have written is none */
 
     kept->revision = job->found ? number_of(job->found, "revision") : 0;
     kept->is_dirty = true;
-    if (epoch > keeper->epoch) {
+    if (epoch > keeper->epoch && epoch <= FLYT_EPOCH_MAX) {
         keeper->is_held = true;
         keeper->config.overruled(epoch, keeper->config.user);
         return;

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "control/cluster/keep.h"
+#include "control/store/json.h"
 
 enum { DOCUMENTS = 400, AWAITED = 40 };
 
@@ -120,6 +121,44 @@ static void look_into_the_store(struct fixture *f)
     cJSON_Delete(documents);
 }
 
+/* No memory for one of a document's members: it is not written without it, and whoever waits is told. */
+static _Thread_local unsigned left_count;
+
+static void *allocate_few(size_t bytes)
+{
+    return left_count && !--left_count ? NULL : malloc(bytes);
+}
+
+static void told_how(void *user, enum flyt_store_result result, const char *err)
+{
+    *(enum flyt_store_result *)user = result;
+}
+
+static void test_what_lacks_a_member_is_not_written(void **state)
+{
+    struct fixture *f = *state;
+    enum flyt_store_result result;
+    unsigned refused_count = 0;
+
+    flyt_json_watch_memory(allocate_few);
+    for (unsigned n = 1; n < 8; n++) { /* the n-th allocation fails; making the document needs fewer */
+        result = FLYT_STORE_UNKNOWN;
+        left_count = n;
+        flyt_kept_change(f->kept[n], told_how, &result);
+        left_count = 0;
+        while (result == FLYT_STORE_UNKNOWN)
+            assert_true(sd_event_run(f->event, 10000000) > 0);
+        refused_count += result == FLYT_STORE_UNAVAILABLE;
+    }
+    assert_in_range(refused_count, 2, 6);
+    flyt_json_watch_memory(NULL);
+    /* What was refused is tried again. */
+    for (unsigned i = 0; i < DOCUMENTS; i++)
+        flyt_kept_change(f->kept[i], NULL, NULL);
+    run_until_written(f);
+    look_into_the_store(f);
+}
+
 static void test_what_is_awaited_comes_first(void **state)
 {
     struct fixture *f = *state;
@@ -172,6 +211,7 @@ static void test_let_go_while_they_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_what_lacks_a_member_is_not_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_awaited_comes_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_others_are_written_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_let_go_while_they_wait, set_up, tear_down),

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "control/base/worker.h"
+#include "control/cluster/claims.h"
 #include "control/cluster/cluster.h"
 #include "control/store/lease.h"
 #include "rpc/base/clock.h"
@@ -26,7 +27,9 @@ struct flyt_lead {
     sd_event_source *timer;
     bool is_stepping, is_loading, is_releasing;
     uint64_t next_step_ms, told_epoch;
-    const char *must_resign;          /* why, as soon as nothing on the stack uses the registry */
+    const char *must_resign; /* why, as soon as nothing on the stack uses the registry */
+    uint64_t claimed_epoch;  /* of a node, believed: where this manager leads it goes above that; 0: none */
+    struct flyt_claims claims;
     char url[FLYT_URL_BYTES_MAX + 1]; /* of this manager */
     struct flyt_lease_view view;
 };
@@ -35,6 +38,7 @@ enum { NODES, GPUS, MEMBERS, TOKENS, EVENTS, COLLECTIONS };
 static const char *const collections[COLLECTIONS] = {"nodes", "gpus", "members", "tokens", "events"};
 
 static void step(struct flyt_lead *lead);
+static void give_up(struct flyt_lead *lead);
 
 /* ---- on the store's thread ---- */
 
@@ -43,7 +47,16 @@ static uint64_t number_of(const cJSON *document, const char *name)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(document, name);
 
-    return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble : 0;
+    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 0x1p63 ? (uint64_t)item->valuedouble
+                                                                                       : 0;
+}
+
+/* Of a GPU's document; one that no leader can have written is none. */
+static uint64_t epoch_of(const cJSON *document)
+{
+    uint64_t epoch = number_of(document, "epoch");
+
+    return epoch <= FLYT_EPOCH_MAX ? epoch : 0;
 }
 
 /* Work on the lease. */
@@ -54,6 +67,7 @@ struct stepping {
     struct flyt_error err;
     enum flyt_store_result result;
     uint64_t took_us;
+    bool is_look; /* it was asked for after all claims so far had been made */
 };
 
 static void run_stepping(void *user)
@@ -77,6 +91,7 @@ static enum flyt_store_result run_stepping_kept(struct flyt_store *store, void *
 struct loading {
     struct flyt_lead *lead;
     uint64_t epoch;
+    uint64_t found_epoch; /* a higher one in a GPU's document; 0: none */
     bool is_shared;
     enum flyt_store_result result;
     struct flyt_error err;
@@ -125,13 +140,14 @@ static enum flyt_store_result raise_epochs(struct flyt_store *store, struct load
         result = flyt_store_list(store, "gpus", NULL, 0, &loading->err, &list);
     cJSON_ArrayForEach(document, list)
     {
-        uint64_t epoch = number_of(document, "epoch");
+        uint64_t epoch = epoch_of(document);
         if (result != FLYT_STORE_OK)
             break;
         if (cJSON_GetObjectItemCaseSensitive(document, "_broken")) {
             is_done &= is_raised; /* nobody can write it by what was read of it; it stays out of the registry */
         } else if (epoch > loading->epoch) {
             result = FLYT_STORE_CONFLICT;
+            loading->found_epoch = epoch;
             flyt_error_set(&loading->err, -ESTALE, "GPU documents have a higher epoch than this manager's");
         } else if (epoch < loading->epoch || !number_of(document, "revision")) {
             is_done = false;
@@ -304,6 +320,12 @@ static void loaded(void *user, int is_cancelled)
         } else if (loading->result != FLYT_STORE_OK) {
             flyt_warn("the store cannot be read: %s", loading->err.text);
         }
+        /* Where this manager has the lease all the same, e.g. since its document was removed: the next one is higher.
+         */
+        if (loading->found_epoch && flyt_lease_is_leader(lead->lease)) {
+            flyt_lease_raise_epoch(lead->lease, loading->found_epoch);
+            give_up(lead);
+        }
     }
     for (unsigned i = 0; i < COLLECTIONS; i++)
         cJSON_Delete(loading->lists[i]);
@@ -421,6 +443,18 @@ static void set_timer(struct flyt_lead *lead)
     sd_event_source_set_enabled(lead->timer, SD_EVENT_ONESHOT);
 }
 
+/* The store says that this manager leads, and a node refuses its epoch: the next one is higher. */
+static void go_above_claims(struct flyt_lead *lead)
+{
+    uint64_t epoch = lead->claimed_epoch;
+
+    lead->claimed_epoch = 0;
+    if (!epoch || epoch <= flyt_lease_epoch(lead->lease) || !flyt_lease_is_leader(lead->lease))
+        return;
+    flyt_lease_raise_epoch(lead->lease, epoch);
+    lead->must_resign = "a node has seen a higher epoch";
+}
+
 static void stepped(void *user, int is_cancelled)
 {
     struct stepping *stepping = user;
@@ -430,6 +464,8 @@ static void stepped(void *user, int is_cancelled)
         lead->is_stepping = false;
         if (stepping->result == FLYT_STORE_BROKEN)
             flyt_fail("the lease cannot be read: %s", stepping->err.text);
+        if (stepping->result == FLYT_STORE_OK && stepping->is_look)
+            go_above_claims(lead);
         judge(lead);
         if (stepping->result == FLYT_STORE_OK)
             plan_step(lead);
@@ -456,6 +492,8 @@ static void step(struct flyt_lead *lead)
     if (lead->is_stepping || now_ms < lead->next_step_ms)
         return;
     stepping = stepping_new(lead, flyt_lease_step, stepped);
+    if (stepping)
+        stepping->is_look = lead->claimed_epoch != 0;
     /* Where that fails: again so soon. */
     lead->next_step_ms = now_ms + lead->cluster->settings->lease_renew_ms / 2;
     lead->is_stepping = stepping && do_step(lead, stepping);
@@ -539,6 +577,7 @@ void flyt_lead_free(struct flyt_cluster *cluster)
     flyt_worker_free(lead->worker);
     flyt_lease_free(lead->lease);
     flyt_store_close(lead->store);
+    flyt_claims_fini(&lead->claims);
     free(lead);
     cluster->lead = NULL;
 }
@@ -547,6 +586,29 @@ void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *wh
 {
     flyt_lease_raise_epoch(cluster->lead->lease, epoch);
     cluster->lead->must_resign = why;
+}
+
+void flyt_lead_claimed(struct flyt_cluster *cluster, struct flyt_node *node, uint64_t epoch)
+{
+    struct flyt_lead *lead = cluster->lead;
+    enum flyt_claim_verdict verdict =
+        flyt_claims_judge(&lead->claims, node->key, epoch, cluster->epoch, flyt_clock_ms());
+
+    flyt_lease_look(lead->lease);
+    if (verdict == FLYT_CLAIM_BELIEVED) {
+        flyt_warn("node %s has seen epoch %" PRIu64 ", this manager leads at epoch %" PRIu64, node->key, epoch,
+                  cluster->epoch);
+        lead->claimed_epoch = epoch > lead->claimed_epoch ? epoch : lead->claimed_epoch;
+        lead->next_step_ms = 0;
+        return;
+    }
+    if (node->doubted_epoch != epoch)
+        flyt_event_add(cluster, "node.epoch_refused", "manager", node->key, NULL, NULL,
+                       "node %s says that it has seen epoch %" PRIu64 ", this manager leads at epoch %" PRIu64
+                       ": it is not believed, since %s; while it says so it gets no orders",
+                       node->key, epoch, cluster->epoch,
+                       verdict == FLYT_CLAIM_TOO_FAR ? "no leader can have come so far" : "such claims come too often");
+    node->doubted_epoch = epoch;
 }
 
 const char *flyt_lead_elsewhere(const struct flyt_cluster *cluster)

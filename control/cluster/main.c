@@ -10,6 +10,7 @@
 
 #include "control/cluster/migration.h"
 #include "control/cluster/saving.h"
+#include "control/store/json.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/listen.h"
@@ -20,6 +21,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_cluster *cluster = user;
 
+    flyt_links_tick(cluster);
     if (cluster->is_leader) {
         flyt_node_tick(cluster);
         flyt_held_tick(cluster);
@@ -92,6 +94,8 @@ static int open_door(struct flyt_cluster *cluster, const char *url, struct flyt_
                                                .ended = flyt_link_ended,
                                                .measured = flyt_measure_call},
                                       .peers_max = (unsigned)cluster->settings->connections_max,
+                                      .per_address_max = (unsigned)cluster->settings->per_address_max,
+                                      .per_identity_max = (unsigned)cluster->settings->per_identity_max,
                                       .admit = flyt_member_admit};
     int status = flyt_listen(url, err, fd, text);
 
@@ -275,5 +279,6 @@ int main(int argc, char **argv)
     };
 
     TAILQ_INIT(&cluster.links);
+    flyt_json_watch_memory(NULL);
     return flyt_daemon_run(&config, argc, argv);
 }

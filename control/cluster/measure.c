@@ -24,69 +24,63 @@ struct flyt_cluster_metrics {
 /* Of migrations: within a node, to another one. */
 static const char *const scopes[] = {"gpu", "node"};
 
-static void refresh_gpus(struct flyt_cluster *cluster)
-{
-    struct flyt_cluster_metrics *m = cluster->measures;
+enum { OBJECTS_AT_ONCE = 128 };
 
-    for (size_t i = 0; i < cluster->cards.count; i++) {
-        const struct flyt_card *card = cluster->cards.items[i];
-        const struct flyt_capacity *gpu = flyt_gpu_capacity(card);
-        const char *labels[] = {card->node->key, card->key};
-        flyt_metric_set(m->gpu_sms, labels, gpu->sms_total);
-        flyt_metric_set(m->gpu_sms_allocated, labels, gpu->sms_total - gpu->sms_free);
-        flyt_metric_set(m->gpu_memory, labels, (double)gpu->memory_bytes);
-        flyt_metric_set(m->gpu_memory_allocated, labels, (double)(gpu->memory_bytes - gpu->memory_free_bytes));
-        flyt_metric_set(m->gpu_memory_used, labels, (double)card->use.memory_used_bytes);
-        flyt_metric_set(m->gpu_slots, labels, gpu->client_slots);
-        flyt_metric_set(m->gpu_slots_allocated, labels, gpu->client_slots - gpu->slots_free);
-        flyt_metric_set(m->gpu_healthy, labels, !gpu->is_unhealthy);
-    }
+static void refresh_gpu(struct flyt_cluster_metrics *m, const struct flyt_card *card)
+{
+    const struct flyt_capacity *gpu = flyt_gpu_capacity(card);
+    const char *labels[] = {card->node->key, card->key};
+
+    flyt_metric_set(m->gpu_sms, labels, gpu->sms_total);
+    flyt_metric_set(m->gpu_sms_allocated, labels, gpu->sms_total - gpu->sms_free);
+    flyt_metric_set(m->gpu_memory, labels, (double)gpu->memory_bytes);
+    flyt_metric_set(m->gpu_memory_allocated, labels, (double)(gpu->memory_bytes - gpu->memory_free_bytes));
+    flyt_metric_set(m->gpu_memory_used, labels, (double)card->use.memory_used_bytes);
+    flyt_metric_set(m->gpu_slots, labels, gpu->client_slots);
+    flyt_metric_set(m->gpu_slots_allocated, labels, gpu->client_slots - gpu->slots_free);
+    flyt_metric_set(m->gpu_healthy, labels, !gpu->is_unhealthy);
 }
 
 /* Zero from an allocation's creation on, so that rates have a beginning. */
-static void refresh_allocations(struct flyt_cluster *cluster)
+static void refresh_allocation(struct flyt_cluster_metrics *m, const struct flyt_held *held)
 {
-    struct flyt_cluster_metrics *m = cluster->measures;
-    struct flyt_metric *all[] = {m->allocation_sms, m->allocation_memory, m->allocation_used, m->allocation_refused,
-                                 m->allocation_sessions};
-
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        flyt_metric_forget(all[i], NULL);
-    for (size_t i = 0; i < cluster->held.count; i++) {
-        const struct flyt_held *held = cluster->held.items[i];
-        flyt_metric_set(m->allocation_sessions, (const char *[]){held->id_text, held->vm_ip, held->tenant},
-                        held->session_count);
-        for (unsigned j = 0; j < held->part_count; j++) {
-            const struct flyt_slot_use none = {0}, *use = j < held->use_count ? &held->uses[j] : &none;
-            const char *labels[] = {held->id_text, held->vm_ip, held->tenant, held->parts[j].card->key};
-            flyt_metric_set(m->allocation_sms, labels, held->parts[j].sm_count);
-            flyt_metric_set(m->allocation_memory, labels, (double)held->parts[j].memory_bytes);
-            flyt_metric_set(m->allocation_used, labels, (double)use->memory_used_bytes);
-            flyt_metric_set(m->allocation_refused, labels, (double)use->memory_refused_count);
-        }
+    flyt_metric_set(m->allocation_sessions, (const char *[]){held->id_text, held->vm_ip, held->tenant},
+                    held->session_count);
+    for (unsigned j = 0; j < held->part_count; j++) {
+        const struct flyt_slot_use none = {0}, *use = j < held->use_count ? &held->uses[j] : &none;
+        const char *labels[] = {held->id_text, held->vm_ip, held->tenant, held->parts[j].card->key};
+        flyt_metric_set(m->allocation_sms, labels, held->parts[j].sm_count);
+        flyt_metric_set(m->allocation_memory, labels, (double)held->parts[j].memory_bytes);
+        flyt_metric_set(m->allocation_used, labels, (double)use->memory_used_bytes);
+        flyt_metric_set(m->allocation_refused, labels, (double)use->memory_refused_count);
     }
 }
 
-static void refresh(void *user)
+static void refresh_node(struct flyt_cluster_metrics *m, const struct flyt_node *node, uint64_t now_ms)
 {
-    struct flyt_cluster *cluster = user;
-    struct flyt_cluster_metrics *m = cluster->measures;
-    uint64_t now_ms = flyt_clock_ms(), vms = 0, links = 0;
-    struct flyt_link *link;
-    struct flyt_metric *gpus[] = {
-        m->gpu_sms,         m->gpu_sms_allocated, m->gpu_memory,          m->gpu_memory_allocated,
-        m->gpu_memory_used, m->gpu_slots,         m->gpu_slots_allocated, m->gpu_healthy,
-        m->node_up,         m->node_silence};
+    flyt_metric_set(m->node_up, (const char *[]){node->key}, node->place.is_up);
+    flyt_metric_set(m->node_silence, (const char *[]){node->key}, (double)(now_ms - node->last_heard_ms) / 1000);
+}
 
-    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
-        flyt_metric_forget(gpus[i], NULL);
-    refresh_gpus(cluster);
-    refresh_allocations(cluster);
-    for (size_t i = 0; i < cluster->nodes.count; i++) {
-        const struct flyt_node *node = cluster->nodes.items[i];
-        flyt_metric_set(m->node_up, (const char *[]){node->key}, node->place.is_up);
-        flyt_metric_set(m->node_silence, (const char *[]){node->key}, (double)(now_ms - node->last_heard_ms) / 1000);
-    }
+static void renew(struct flyt_cluster_metrics *m)
+{
+    struct flyt_metric *all[] = {
+        m->gpu_sms,         m->gpu_sms_allocated,  m->gpu_memory,          m->gpu_memory_allocated,
+        m->gpu_memory_used, m->gpu_slots,          m->gpu_slots_allocated, m->gpu_healthy,
+        m->node_up,         m->node_silence,       m->allocation_sms,      m->allocation_memory,
+        m->allocation_used, m->allocation_refused, m->allocation_sessions};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        flyt_metric_renew(all[i]);
+}
+
+/* What is one number each. */
+static void refresh_totals(struct flyt_cluster *cluster)
+{
+    struct flyt_cluster_metrics *m = cluster->measures;
+    uint64_t vms = 0, links = 0;
+    struct flyt_link *link;
+
     for (size_t i = 0; i < cluster->vms.count; i++)
         vms += ((struct flyt_vm *)cluster->vms.items[i])->has_desired;
     TAILQ_FOREACH(link, &cluster->links, entry)
@@ -111,6 +105,36 @@ static void refresh(void *user)
     flyt_metric_set(m->connections, NULL, (double)links);
     flyt_metric_set(m->refused, NULL, cluster->tcp_door ? (double)flyt_door_refused_count(cluster->tcp_door) : 0);
     flyt_metric_set(m->certificate, NULL, cluster->tls ? (double)flyt_tls_expires(cluster->tls) : 0);
+}
+
+/* Stage and place in its list: what comes or goes between two pieces may be told twice, or not at all, in one text. */
+static bool refresh(void *user, uint64_t *position)
+{
+    enum { BEGIN, GPUS, ALLOCATIONS, NODES, TOTALS };
+    struct flyt_cluster *cluster = user;
+    struct flyt_cluster_metrics *m = cluster->measures;
+    const struct flyt_table *const tables[] = {
+        [GPUS] = &cluster->cards, [ALLOCATIONS] = &cluster->held, [NODES] = &cluster->nodes};
+    const uint64_t stage = *position >> 32, now_ms = flyt_clock_ms();
+    uint64_t place = *position & UINT32_MAX;
+
+    if (stage == BEGIN)
+        renew(m);
+    if (stage == TOTALS) {
+        refresh_totals(cluster);
+        return false;
+    }
+    const struct flyt_table *table = tables[stage];
+    for (uint64_t i = 0; table && place < table->count && i < OBJECTS_AT_ONCE; i++, place++) {
+        if (stage == GPUS)
+            refresh_gpu(m, table->items[place]);
+        else if (stage == ALLOCATIONS)
+            refresh_allocation(m, table->items[place]);
+        else
+            refresh_node(m, table->items[place], now_ms);
+    }
+    *position = table && place < table->count ? stage << 32 | place : (stage + 1) << 32;
+    return true;
 }
 
 static const double standstill_buckets[] = {0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 0};
@@ -235,6 +259,8 @@ int flyt_measure_start(struct flyt_cluster *cluster, struct flyt_error *err)
     cluster->metrics = flyt_metrics_new();
     cluster->measures = calloc(1, sizeof *cluster->measures);
     if (!cluster->metrics || !cluster->measures || make(cluster))
+        return flyt_error_set(err, -ENOMEM, "no memory");
+    if (flyt_daemon_measure(cluster->daemon, cluster->metrics, "manager"))
         return flyt_error_set(err, -ENOMEM, "no memory");
     if (!cluster->settings->metrics)
         return 0;

@@ -141,6 +141,7 @@ void flyt_migration_tell_end(struct flyt_migration *migration)
     struct flyt_cluster *cluster = held->cluster;
     bool is_done = migration->use.phase == FLYT_MIGRATION_DONE;
     char figures[256] = "nothing was copied";
+    const char *remark = is_done ? migration->reason : "";
 
     if (is_told(migration))
         return;
@@ -153,7 +154,8 @@ void flyt_migration_tell_end(struct flyt_migration *migration)
     flyt_measure_migration(cluster, migration);
     if (is_done)
         flyt_event_add(cluster, "migration.done", migration->who, held->vm_ip, NULL, object,
-                       "VM %s has moved from %s to %s: %s", held->vm_ip, migration->source, migration->target, figures);
+                       "VM %s has moved from %s to %s: %s%s%s", held->vm_ip, migration->source, migration->target,
+                       figures, *remark ? "; " : "", remark);
     else
         flyt_event_add(cluster, "migration.failed", migration->who, held->vm_ip, NULL, object,
                        "VM %s stays on %s, it has not moved to %s: %s (%s)", held->vm_ip,

@@ -209,11 +209,7 @@ static int take_gpus(struct flyt_node *node, const flyt_register_args *args, str
         if (!*report->uuid)
             return flyt_error_set(err, -EINVAL, "GPU %u has no UUID", report->index);
         int status = flyt_gpu_report(node, report);
-        if (status == -EEXIST)
-            return flyt_error_set(
-                err, status, "GPU %s is in node %s, which is up", report->uuid,
-                ((struct flyt_card *)flyt_table_find(&node->cluster->cards, report->uuid))->node->key);
-        if (status)
+        if (status && status != -EEXIST) /* another node's: this one has the others */
             return flyt_error_set(err, status, "GPU %s could not be entered: %s", report->uuid, strerror(-status));
     }
     for (unsigned i = 0; i < node->place.gpu_count; i++)
@@ -233,13 +229,10 @@ static void take_allocations(struct flyt_node *node, const flyt_register_args *a
         if (held && (held->node == node || flyt_migration_is_on(held, node)) && flyt_migration_holds_orders(held))
             continue; /* which of the two it has is not known before it has said what has become of the migration */
         if (held && held->node == node && held->state != FLYT_ALLOCATION_ORPHAN) {
-            if (wire->revision > held->revision || wire->generation > held->generation) {
-                /* The store is older than the node, e.g. restored: it goes on above what the node has. */
-                held->revision = wire->revision > held->revision ? wire->revision + 1 : held->revision + 1;
-                if (wire->generation > held->generation)
-                    held->generation = wire->generation;
+            /* The store may be older than the node, e.g. restored. */
+            if ((wire->revision > held->revision || wire->generation > held->generation) &&
+                flyt_held_outgrow(held, wire->revision, wire->generation))
                 flyt_held_write(held, NULL, NULL);
-            }
             continue;
         }
         if (held)
@@ -265,6 +258,18 @@ static void take_allocations(struct flyt_node *node, const flyt_register_args *a
     }
 }
 
+/* Whether it is on a GPU that another node has in the store and this one has reported: an operator has to say whose it
+ * is. Until then nothing is done to the programs. */
+static bool is_disputed(const struct flyt_node *node, const flyt_allocation *wire)
+{
+    for (unsigned i = 0; i < wire->slots.slots_len; i++) {
+        const struct flyt_card *card = flyt_table_find(&node->cluster->cards, wire->slots.slots_val[i].gpu_uuid);
+        if (card && flyt_gpu_is_claimed_by(card, node))
+            return true;
+    }
+    return false;
+}
+
 /*
  * What the node has, and the store gives to another one since: programs have moved away from here, or have not come,
  * and the node was away when it was to be told. One that is newer than the store's stays: the store may be an old copy.
@@ -276,7 +281,7 @@ static u_int find_strays(const struct flyt_node *node, const flyt_register_args 
     for (unsigned i = 0; i < args->allocations.allocations_len; i++) {
         const flyt_allocation *wire = &args->allocations.allocations_val[i];
         const struct flyt_held *held = flyt_held_find(node->cluster, wire->id);
-        if (!held || held->node == node || flyt_migration_is_on(held, node))
+        if (!held || held->node == node || flyt_migration_is_on(held, node) || is_disputed(node, wire))
             continue;
         if (wire->revision <= held->revision)
             ret_ids[count++] = wire->id;
@@ -315,13 +320,18 @@ static const flyt_allocation *find_wire(const flyt_register_args *args, uint64_t
 }
 
 /* Whether it is told of an allocation, and *ret_theirs: it goes on having that what it has, as long as the programs of
- * the allocation may be about to move from it or to it; else NULL. */
+ * the allocation may be about to move from it or to it, or what the allocation is now is not in the store; else NULL.
+ */
 static bool is_to_have(const struct flyt_node *node, const struct flyt_held *held, const flyt_register_args *args,
                        const flyt_allocation **ret_theirs)
 {
     *ret_theirs = NULL;
-    if (!flyt_migration_holds_orders(held))
-        return held->node == node;
+    if (!flyt_migration_holds_orders(held)) {
+        if (held->node != node || flyt_held_is_written(held))
+            return held->node == node;
+        *ret_theirs = find_wire(args, held->id); /* what it is to have is ordered when that is written */
+        return *ret_theirs != NULL;
+    }
     if (held->node != node && !flyt_migration_is_on(held, node))
         return false;
     *ret_theirs = find_wire(args, held->id);
@@ -450,11 +460,11 @@ void flyt_serve_node_register(struct flyt_call *call, void *data)
         return;
     }
     if (args->epoch_seen > cluster->epoch) {
+        flyt_lead_claimed(cluster, node, args->epoch_seen); /* first: args go with the answer */
         flyt_call_outcome(call, FLYT_STATUS_STALE,
                           "node %s has seen epoch %" PRIu64 ", this manager has %" PRIu64
                           ": another manager leads, or the store is an old copy",
                           node->key, (uint64_t)args->epoch_seen, cluster->epoch);
-        flyt_lead_lost(cluster, args->epoch_seen, "a node has seen a higher epoch");
         return;
     }
     int status = take_gpus(node, args, &err);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "control/cluster/migration.h"
+#include "control/cluster/part.h"
 #include "control/cluster/saving.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
@@ -38,6 +39,7 @@ struct flyt_resize {
     char refusal_text[512];
     bool is_taken_back; /* the node refused: what was before is written and ordered */
     bool is_running;
+    bool is_late;  /* who asked has heard that the node has not answered: nobody waits for its servers */
     bool migrates; /* the size is had on another GPU: */
     char *target;  /* this one, or any */
     flyt_migration_bounds bounds;
@@ -56,7 +58,7 @@ struct flyt_resize {
     int edit_status;
     char id[2 * FLYT_NAME_BYTES_MAX];
     bool puts_back;
-    bool is_editing, is_over;
+    bool is_editing, is_ordered, is_over; /* is_ordered: node_answered is still to come */
     TAILQ_ENTRY(flyt_resize) entry;
 };
 
@@ -87,6 +89,13 @@ static void resize_free(struct flyt_resize *resize)
     free(resize->target);
     cJSON_Delete(resize->document_before);
     free(resize);
+}
+
+/* One that is over goes when neither the store's thread nor an order has it any more. */
+static void let_go(struct flyt_resize *resize)
+{
+    if (resize->is_over && !resize->is_editing && !resize->is_ordered)
+        resize_free(resize);
 }
 
 static void reply(struct flyt_resize *resize, flyt_status status, const char *text)
@@ -136,8 +145,7 @@ static void finish(struct flyt_resize *resize, flyt_status status, const char *t
     }
     TAILQ_REMOVE(&vm->resizes, resize, entry);
     resize->is_over = true;
-    if (!resize->is_editing)
-        resize_free(resize);
+    let_go(resize);
     if (TAILQ_FIRST(&vm->resizes)) {
         begin(TAILQ_FIRST(&vm->resizes));
     } else if (vm->wants_again) {
@@ -222,8 +230,10 @@ static void put_back_done(void *user, int is_cancelled)
         wish->put_back_count--;
     if (!is_cancelled && resize->result != FLYT_STORE_OK)
         flyt_warn("vm %s: its document could not be put back after a refused resize: %s", resize->id, resize->err.text);
-    if (is_cancelled || resize->is_over)
+    if (is_cancelled)
         resize_free(resize);
+    else
+        let_go(resize);
 }
 
 /* The wish in the document goes back to what it was; in memory at once, so that its next reading changes nothing. */
@@ -299,94 +309,6 @@ static void put_parts_back(struct flyt_resize *resize, struct flyt_held *held)
     count_all(held);
 }
 
-/* Groups that are its own, those that it is leaving included: it may have them back. */
-static struct flyt_groupset own_groups(const struct flyt_part *part)
-{
-    struct flyt_groupset own = part->groups;
-
-    for (unsigned i = 0; i < FLYT_GROUP_WORDS; i++)
-        own.words[i] |= part->leaving.words[i];
-    return own;
-}
-
-/* Groups that it may have besides those that are free: its own, and, where it works in turns with others, theirs. */
-static struct flyt_groupset groups_it_may_have(const struct flyt_held *held, const struct flyt_part *part)
-{
-    struct flyt_groupset may = own_groups(part);
-
-    for (unsigned i = 0; held->share.is_timed && i < FLYT_GROUP_WORDS; i++)
-        may.words[i] |= flyt_gpu_capacity(part->card)->timed.words[i];
-    return may;
-}
-
-/* Whether the GPU would have so many SMs for the part when nothing ran any more on what other VMs have lost. */
-static bool will_fit(const struct flyt_held *held, const struct flyt_part *part, unsigned sms)
-{
-    struct flyt_capacity later = *flyt_gpu_capacity(part->card);
-    struct flyt_groupset may = groups_it_may_have(held, part), chosen;
-
-    for (unsigned i = 0; i < part->card->held_count; i++) {
-        const struct flyt_held *other = part->card->held[i];
-        for (unsigned j = 0; other != held && j < other->part_count; j++)
-            for (unsigned word = 0; other->parts[j].card == part->card && word < FLYT_GROUP_WORDS; word++)
-                later.taken.words[word] &= ~other->parts[j].leaving.words[word];
-    }
-    return flyt_capacity_choose(&later, &may, sms, &chosen) != 0;
-}
-
-/* The SMs that a part gets of so many: all, or, where others are still being left by their programs, what there is; so
- * too where it is short of what it was promised. 0: the GPU has not so many. */
-static unsigned choose(const struct flyt_held *held, const struct flyt_part *part, unsigned sms,
-                       struct flyt_groupset *ret_groups)
-{
-    struct flyt_groupset may = groups_it_may_have(held, part);
-    unsigned got = flyt_capacity_choose(flyt_gpu_capacity(part->card), &may, sms, ret_groups);
-
-    if (got || sms < part->sm_count || (sms != part->wanted_sms && !will_fit(held, part, sms)))
-        return got;
-    for (unsigned less = sms - 1; less && !got; less--)
-        got = flyt_capacity_choose(flyt_gpu_capacity(part->card), &may, less, ret_groups);
-    return got;
-}
-
-static bool is_short(const struct flyt_part *part)
-{
-    return part->sm_count < part->wanted_sms;
-}
-
-/* What a part would be; false and *err: the GPU has not so much. */
-static bool change_part(struct flyt_held *held, struct flyt_part *part, unsigned sms, uint64_t memory_bytes,
-                        struct flyt_error *err)
-{
-    struct flyt_capacity *gpu = flyt_gpu_capacity(part->card);
-    struct flyt_groupset own = own_groups(part), chosen;
-    char need[32], most[32];
-    uint64_t own_bytes = part->memory_bytes + part->leaving_bytes;
-
-    if (sms != part->wanted_sms || is_short(part)) {
-        unsigned got = choose(held, part, sms, &chosen);
-        if (!got) {
-            flyt_error_set(err, -ENOSPC, "GPU %s has not so many SMs: %u wanted, %u its own and %u free",
-                           part->card->key, sms, part->sm_count, gpu->sms_free);
-            return false;
-        }
-        for (unsigned i = 0; i < FLYT_GROUP_WORDS; i++)
-            part->leaving.words[i] = own.words[i] & ~chosen.words[i];
-        part->groups = chosen;
-        part->sm_count = got;
-        part->wanted_sms = sms;
-    }
-    if (memory_bytes > own_bytes && memory_bytes - own_bytes > gpu->memory_free_bytes) {
-        flyt_error_set(err, -ENOSPC, "GPU %s has not so much memory: %s wanted, %s more than there is free",
-                       part->card->key, flyt_size_text(memory_bytes, need),
-                       flyt_size_text(memory_bytes - own_bytes - gpu->memory_free_bytes, most));
-        return false;
-    }
-    part->leaving_bytes = own_bytes > memory_bytes ? own_bytes - memory_bytes : 0;
-    part->memory_bytes = memory_bytes;
-    return true;
-}
-
 /* Whether no running program's launches have needed more SMs than it is to have. */
 static bool within_need(const struct flyt_resize *resize, const struct flyt_held *held, struct flyt_error *err)
 {
@@ -441,7 +363,11 @@ static void parts_written(void *user, struct flyt_held *held, enum flyt_store_re
         return;
     }
     if (result != FLYT_STORE_OK) {
+        /* Some of the GPUs' documents may have that revision: what was before gets a number of its own. */
         put_parts_back(resize, held);
+        held->revision++;
+        flyt_held_write(held, NULL, NULL);
+        flyt_held_order(held, NULL, NULL);
         snprintf(sentence, sizeof sentence, "the store did not take it: %.300s", err);
         refuse(resize, FLYT_STATUS_UNAVAILABLE, sentence);
         return;
@@ -461,7 +387,8 @@ static void parts_written(void *user, struct flyt_held *held, enum flyt_store_re
         flyt_event_add(cluster, "vm.resized", resize->who, held->vm_ip, before, after,
                        "VM %s: %u SMs and %s on each GPU, revision %" PRIu64, held->vm_ip, held->parts[0].sm_count,
                        flyt_size_text(held->parts[0].memory_bytes, size), held->revision);
-    flyt_held_order(held, node_answered, held->vm);
+    resize->is_ordered = true;
+    flyt_held_order(held, node_answered, resize);
 }
 
 /* The node holds it no longer back: what was before is written and ordered. */
@@ -477,15 +404,21 @@ static void take_back(struct flyt_resize *resize, struct flyt_held *held, flyt_s
     flyt_held_write(held, parts_written, resize->cluster);
 }
 
+/* The answer to its own order; it may be over by then. The next resize of the VM begins after this one has its answer,
+ * so that no other one's refusal is taken for its own. */
 static void node_answered(void *user, int status, const flyt_outcome *outcome)
 {
-    struct flyt_vm *vm = user;
-    struct flyt_held *held = vm->held;
-    struct flyt_resize *resize = held ? held->resize : NULL;
+    struct flyt_resize *resize = user;
     char sentence[512];
 
-    if (!resize || !resize->is_recorded || resize->is_taken_back)
+    resize->is_ordered = false;
+    if (resize->is_over) {
+        let_go(resize);
         return;
+    }
+    struct flyt_held *held = resize->vm->held;
+    if (!held || held->resize != resize)
+        return; /* it is about to be cancelled */
     if (status) {
         snprintf(sentence, sizeof sentence,
                  "recorded at revision %" PRIu64 ", not acknowledged: node %s did not answer (%s); it takes hold when "
@@ -498,6 +431,8 @@ static void node_answered(void *user, int status, const flyt_outcome *outcome)
         take_back(resize, held, outcome->status, sentence);
     } else {
         flyt_resize_used(held);
+        if (held->resize == resize && resize->is_late)
+            finish(resize, FLYT_STATUS_TIMEOUT, "");
     }
 }
 
@@ -526,7 +461,7 @@ static bool finish_short(struct flyt_resize *resize, const struct flyt_held *hel
     const struct flyt_part *part = held->parts;
     char reason[128], sentence[256];
 
-    while (part < held->parts + held->part_count && !is_short(part))
+    while (part < held->parts + held->part_count && !flyt_part_is_short(part))
         part++;
     if (part == held->parts + held->part_count)
         return false;
@@ -567,11 +502,18 @@ static int on_timeout(sd_event_source *source, uint64_t usec, void *user)
     char sentence[256];
 
     /* The order goes on; who asked hears what is known now. */
-    if (resize->is_recorded) {
+    if (!resize->is_running) {
+        finish(resize, FLYT_STATUS_CONFLICT,
+               "nothing was changed: a resize of the VM before this one waits for the store or the node");
+    } else if (resize->is_recorded && !resize->is_taken_back) {
         snprintf(sentence, sizeof sentence,
                  "recorded at revision %" PRIu64 ", not acknowledged by the node and its servers yet",
                  resize->revision);
-        finish(resize, FLYT_STATUS_TIMEOUT, sentence);
+        resize->is_late = resize->is_ordered;
+        if (resize->is_late)
+            reply(resize, FLYT_STATUS_TIMEOUT, sentence);
+        else
+            finish(resize, FLYT_STATUS_TIMEOUT, sentence);
     } else if (resize->call) {
         reply(resize, FLYT_STATUS_TIMEOUT, "whether it will be recorded is not known yet: the store is slow");
     }
@@ -662,7 +604,7 @@ static void change_parts(struct flyt_resize *resize)
         uint64_t memory_bytes = resize->memory_bytes.is_set ? resize->memory_bytes.value : part->memory_bytes;
         const struct flyt_part old = *part;
         is_possible =
-            change_part(held, part, sms, memory_bytes, &err) &&
+            flyt_part_change(held, part, sms, memory_bytes, &err) &&
             flyt_share_fits(held, flyt_share_minimum(held->isolation, &resize->share_before, &resize->before[i]),
                             &held->share, part, &err);
         is_change |= sms != old.wanted_sms || memory_bytes != old.memory_bytes || part->sm_count != old.sm_count;
@@ -728,8 +670,12 @@ static void document_written(void *user, int is_cancelled)
     char sentence[600];
 
     resize->is_editing = false;
-    if (is_cancelled || resize->is_over) {
+    if (is_cancelled) {
         resize_free(resize);
+        return;
+    }
+    if (resize->is_over) {
+        let_go(resize);
         return;
     }
     if (resize->result == FLYT_STORE_OK && !resize->edit_status) {
@@ -754,9 +700,6 @@ static void begin(struct flyt_resize *resize)
     if (resize->is_running)
         return;
     resize->is_running = true;
-    if (sd_event_add_time_relative(resize->cluster->event, &resize->timer, CLOCK_MONOTONIC, resize->timeout_ms * 1000,
-                                   0, on_timeout, resize) < 0)
-        resize->timer = NULL;
     if (resize->is_from_document) {
         change_parts(resize);
         return;
@@ -781,6 +724,9 @@ static struct flyt_resize *resize_new(struct flyt_vm *vm, const char *who, uint6
     resize->vm = vm;
     resize->timeout_ms = timeout_ms ? (timeout_ms < TIMEOUT_MAX_MS ? timeout_ms : TIMEOUT_MAX_MS) : TIMEOUT_MS;
     snprintf(resize->who, sizeof resize->who, "%s", who);
+    if (sd_event_add_time_relative(resize->cluster->event, &resize->timer, CLOCK_MONOTONIC, resize->timeout_ms * 1000,
+                                   0, on_timeout, resize) < 0)
+        resize->timer = NULL;
     TAILQ_INSERT_TAIL(&vm->resizes, resize, entry);
     return resize;
 }
@@ -799,7 +745,7 @@ void flyt_resize_wanted(struct flyt_vm *vm)
     is_other = is_other_share(&share, &held->share) || held->priority != vm->desired.priority ||
                held->is_suspended != vm->desired.is_suspended || held->shown_sms != flyt_desired_shown(&vm->desired);
     for (unsigned i = 0; i < held->part_count; i++)
-        is_other |= is_short(&held->parts[i]) || held->parts[i].wanted_sms != vm->desired.sm_count ||
+        is_other |= flyt_part_is_short(&held->parts[i]) || held->parts[i].wanted_sms != vm->desired.sm_count ||
                     held->parts[i].memory_bytes != vm->desired.memory_bytes;
     if (!is_other)
         return;
@@ -816,14 +762,6 @@ void flyt_resize_wanted(struct flyt_vm *vm)
     begin(resize);
 }
 
-/* Whether a part that has less than it wants can have more. */
-static bool can_grow(const struct flyt_held *held, const struct flyt_part *part)
-{
-    struct flyt_groupset may = groups_it_may_have(held, part), chosen;
-
-    return is_short(part) && flyt_capacity_choose(flyt_gpu_capacity(part->card), &may, part->sm_count + 1, &chosen);
-}
-
 void flyt_resize_tick(struct flyt_cluster *cluster)
 {
     uint64_t now_ms = flyt_clock_ms();
@@ -834,7 +772,7 @@ void flyt_resize_tick(struct flyt_cluster *cluster)
         for (unsigned j = 0; j < held->part_count && held->vm && now_ms >= held->grow_ms && !held->resize &&
                              !held->migration && !flyt_saving_of(held);
              j++)
-            is_due |= held->parts[j].card && can_grow(held, &held->parts[j]);
+            is_due |= held->parts[j].card && flyt_part_can_grow(held, &held->parts[j]);
         if (!is_due)
             continue;
         held->grow_ms = now_ms + GROW_MS;
@@ -853,8 +791,7 @@ void flyt_resize_cancel(struct flyt_vm *vm, const char *why)
         reply(resize, FLYT_STATUS_CONFLICT, why);
         TAILQ_REMOVE(&vm->resizes, resize, entry);
         resize->is_over = true;
-        if (!resize->is_editing)
-            resize_free(resize);
+        let_go(resize);
     }
 }
 

@@ -6,9 +6,10 @@
 
 #include "control/cluster/saving.h"
 #include "rpc/base/build_name.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
-enum { PROBE_MS = 2000 };
+enum { PROBE_MS = 2000, HELLO_MS = 10000 };
 
 struct flyt_link *flyt_call_link(const struct flyt_call *call)
 {
@@ -33,6 +34,7 @@ void flyt_link_ready(struct flyt_peer *peer, void *user)
     link->user_kind = FLYT_USER_LINK;
     link->cluster = cluster;
     link->peer = peer;
+    link->silent_since_ms = flyt_clock_ms();
     link->is_clear = !identity->serial[0] && !(cluster->tls && identity->uid == (uid_t)-1);
     snprintf(link->address, sizeof link->address, "%s", identity->address);
     TAILQ_INSERT_TAIL(&cluster->links, link, entry);
@@ -75,6 +77,21 @@ void flyt_link_close(struct flyt_link *link, const char *why)
     /* What is under way on it ends first, and may still look at the link. */
     flyt_peer_close(peer);
     end_link(link, why);
+}
+
+void flyt_links_tick(struct flyt_cluster *cluster)
+{
+    struct flyt_link *link, *next;
+    uint64_t now_ms = flyt_clock_ms();
+
+    for (link = TAILQ_FIRST(&cluster->links); link; link = next) {
+        next = TAILQ_NEXT(link, entry);
+        if (link->kind || now_ms - link->silent_since_ms < HELLO_MS)
+            continue;
+        flyt_debug("connection closed: address=%s: it has said no HELLO", link->address);
+        flyt_peer_close(link->peer);
+        end_link(link, "it has said no HELLO");
+    }
 }
 
 void flyt_link_enter(struct flyt_link *link)
@@ -230,6 +247,7 @@ static void serve_hello(struct flyt_call *call, void *data)
     const struct flyt_identity *identity = flyt_call_identity(call);
     char sentence[1024];
 
+    link->silent_since_ms = flyt_clock_ms(); /* an answer may take a while: another holder is asked first */
     if (args->protocol != FLYT_CONTROL_PROTOCOL) {
         snprintf(sentence, sizeof sentence, "protocol %u, this manager (%s) speaks %d: upgrade the older one",
                  args->protocol, flyt_build_name, FLYT_CONTROL_PROTOCOL);
@@ -307,6 +325,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_GPU_SET, "gpu_set", OPERATOR, flyt_gpu_set_args, flyt_outcome, flyt_serve_gpu_set),
     ROW(FLYT_ALLOCATION, "allocation", OPERATOR, flyt_allocation_args, flyt_outcome, flyt_serve_allocation),
     ROW(FLYT_NODE_FENCE, "node_fence", OPERATOR, flyt_fence_args, flyt_outcome, flyt_serve_node_fence),
+    ROW(FLYT_NODE_ADOPT, "node_adopt", OPERATOR, flyt_adopt_args, flyt_outcome, flyt_serve_node_adopt),
     ROW(FLYT_JOIN_TOKEN, "join_token", OPERATOR, flyt_token_args, flyt_token_res, flyt_serve_join_token),
     ROW(FLYT_SESSION_KILL, "session_kill", OPERATOR, flyt_session_args, flyt_outcome, flyt_serve_session_kill),
     ROW(FLYT_BACKUP, "backup", OPERATOR, flyt_backup_args, flyt_backup_res, flyt_serve_backup),

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "control/cluster/placement.h"
-#include "rpc/base/turn_rules.h"
+#include "rpc/base/time_slice_rules.h"
 #include "rpc/base/url.h"
 
 static const char *const policies[] = {"binpack", "spread", NULL};
@@ -45,8 +45,9 @@ const struct flyt_setting flyt_cluster_settings_table[] = {
      .help = "shared (MPS) or strict"},
     {"defaults.sharing", FLYT_SETTING_CHOICE, AT(sharing), "exclusive", .choices = sharings, .is_live = true,
      .help = "exclusive (a VM's SMs are its own) or time (VMs that say nothing else share SMs, in turns)"},
-    {"defaults.window_s", FLYT_SETTING_SECONDS, AT(window_ms), "0.1", FLYT_TURN_WINDOW_MIN_MS, FLYT_TURN_WINDOW_MAX_MS,
-     .is_live = true, .help = "in which VMs that share SMs get their shares of the time"},
+    {"defaults.window_s", FLYT_SETTING_SECONDS, AT(window_ms), "0.1", FLYT_TIME_SLICE_WINDOW_MIN_MS,
+     FLYT_TIME_SLICE_WINDOW_MAX_MS, .is_live = true,
+     .help = "in which VMs that share SMs get their shares of the time"},
     {"defaults.sessions", FLYT_SETTING_NUMBER, AT(sessions), "4", 1, 4096, .is_live = true,
      .help = "client slots that a VM gets on each of its GPUs"},
     {"defaults.tenant", FLYT_SETTING_STRING, AT(tenant), "default", .help = "of VMs whose document names none"},
@@ -83,6 +84,10 @@ const struct flyt_setting flyt_cluster_settings_table[] = {
     {"events_max", FLYT_SETTING_NUMBER, AT(events_max), "10000", 16, 1000000,
      .help = "events that are kept, the oldest are deleted"},
     {"connections_max", FLYT_SETTING_NUMBER, AT(connections_max), "16384", 4, 1000000, .help = "connections at once"},
+    {"connections_per_address_max", FLYT_SETTING_NUMBER, AT(per_address_max), "4096", 1, 1000000,
+     .help = "of one address, on the unix socket of one user: more than there are nodes and VMs behind one (NAT)"},
+    {"connections_per_identity_max", FLYT_SETTING_NUMBER, AT(per_identity_max), "64", 2, 1000000,
+     .help = "of one node, VM, operator or viewer"},
     {"metrics", FLYT_SETTING_STRING, AT(metrics), "127.0.0.1:9403",
      .help = "ADDRESS:PORT of /metrics and /healthz; empty: none"},
     {0},
@@ -120,6 +125,10 @@ int flyt_cluster_settings_check(const void *data, struct flyt_error *err)
                                   "listen is %s: without tls only loopback addresses are served, set tls.certificate",
                                   settings->listen);
     }
+    if (settings->per_address_max > settings->connections_max)
+        return flyt_error_set(err, -EINVAL, "connections_per_address_max is more than connections_max");
+    if (settings->per_identity_max > settings->per_address_max)
+        return flyt_error_set(err, -EINVAL, "connections_per_identity_max is more than connections_per_address_max");
     if (settings->lease_renew_ms * 2 > settings->lease_ms)
         return flyt_error_set(err, -EINVAL, "lease_renew_s is more than half of lease_s");
     if (settings->heartbeat_ms * 2 > settings->node_lost_ms)

@@ -33,7 +33,7 @@ struct flyt_cluster_settings {
     struct flyt_quota quota;
     uint64_t client_lost_ms, allocation_linger_ms, desired_poll_ms, heartbeat_ms, node_lost_ms, fence_after_ms,
         lease_ms, lease_renew_ms, order_ms;
-    uint64_t events_max, connections_max;
+    uint64_t events_max, connections_max, per_address_max, per_identity_max;
     char *metrics;
 };
 

@@ -7,10 +7,11 @@
 
 #include "control/cluster/migration.h"
 #include "control/cluster/saving.h"
+#include "control/store/json.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 
-enum { PAGE_OBJECTS = 1000 };
+enum { PAGE_OBJECTS = 250 }; /* a page is made in one turn of the loop */
 
 static const char *const health_names[] = {"ok", "degraded", "failed"};
 static const char *const schedule_names[] = {"active", "cordoned", "draining"};
@@ -56,9 +57,12 @@ void flyt_view_reply(struct flyt_call *call, flyt_status status, const char *tex
 {
     char *json = array ? cJSON_PrintUnformatted(array) : NULL;
     flyt_view_res res = {.outcome = {status, (char *)text}, .next = next};
+    /* Of this answer or of something else since the last one: what is not shown must not look as if it were not there.
+     */
+    bool is_whole = !flyt_json_take_failure();
 
     cJSON_Delete(array);
-    if (!json || strlen(json) > FLYT_VIEW_BYTES_MAX) {
+    if (!json || !is_whole || strlen(json) > FLYT_VIEW_BYTES_MAX) {
         flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "the answer is too long, or there is no memory for it");
         free(json);
         return;
@@ -92,18 +96,15 @@ static void add_users(cJSON *object, const struct flyt_node *node)
 static cJSON *view_node(struct flyt_cluster *cluster, void *item, const char *selector)
 {
     const struct flyt_node *node = item;
-    unsigned held_count = 0;
 
     if (*selector && strcmp(node->key, selector))
         return NULL;
-    for (size_t i = 0; i < cluster->held.count; i++)
-        held_count += ((struct flyt_held *)cluster->held.items[i])->node == node;
     cJSON *object = cJSON_CreateObject();
     cJSON_AddStringToObject(object, "name", node->key);
     cJSON_AddStringToObject(object, "state", node->place.is_up ? "up" : node->is_fenced ? "fenced" : "lost");
     cJSON_AddStringToObject(object, "schedule", schedule_names[node->place.schedule]);
     add_number(object, "gpus", node->place.gpu_count);
-    add_number(object, "allocations", held_count);
+    add_number(object, "allocations", node->shown_held_count);
     add_number(object, "sessions", node->session_count);
     add_text(object, "host_ip", node->host_ip);
     cJSON_AddItemToObject(object, "data_urls",
@@ -359,6 +360,16 @@ static void reply_table(struct flyt_call *call, struct flyt_cluster *cluster, co
     flyt_view_reply(call, FLYT_STATUS_OK, "", array, place < table->count ? place : 0);
 }
 
+/* Goes over the allocations once, not once for each node. */
+static void reply_nodes(struct flyt_call *call, struct flyt_cluster *cluster, const flyt_view_args *args)
+{
+    for (size_t i = 0; i < cluster->nodes.count; i++)
+        ((struct flyt_node *)cluster->nodes.items[i])->shown_held_count = 0;
+    for (size_t i = 0; i < cluster->held.count; i++)
+        ((struct flyt_held *)cluster->held.items[i])->node->shown_held_count++;
+    reply_table(call, cluster, &cluster->nodes, args, view_node);
+}
+
 static void reply_allocations(struct flyt_call *call, struct flyt_cluster *cluster, const flyt_view_args *args)
 {
     cJSON *array = cJSON_CreateArray();
@@ -473,7 +484,7 @@ void flyt_serve_view(struct flyt_call *call, void *data)
     else if (!flyt_lead_knows_wishes(cluster))
         flyt_lead_refuse(cluster, call);
     else if (!strcmp(args->view, "nodes"))
-        reply_table(call, cluster, &cluster->nodes, args, view_node);
+        reply_nodes(call, cluster, args);
     else if (!strcmp(args->view, "gpus"))
         reply_table(call, cluster, &cluster->cards, args, view_gpu);
     else if (!strcmp(args->view, "vms"))

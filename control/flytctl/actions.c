@@ -111,6 +111,17 @@ enum flyt_exit flyt_run_allocation(struct flyt_ctl *ctl, const struct flyt_argum
                     (unsigned long long)args.id, is_kill ? "ended" : "adopted");
 }
 
+enum flyt_exit flyt_run_adopt(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
+{
+    flyt_adopt_args args = {.node = (char *)arguments->words[0]};
+
+    args.gpus.gpus_len = arguments->word_count - 1;
+    args.gpus.gpus_val = (flyt_name *)&arguments->words[1];
+    return flyt_act(ctl, FLYT_NODE_ADOPT, (xdrproc_t)xdr_flyt_adopt_args, &args, "%u GPU%s %s %s's now",
+                    args.gpus.gpus_len, args.gpus.gpus_len == 1 ? "" : "s", args.gpus.gpus_len == 1 ? "is" : "are",
+                    arguments->words[0]);
+}
+
 enum flyt_exit flyt_run_fence(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
 {
     flyt_fence_args args = {.node = (char *)arguments->words[0], .is_confirmed_dead = true};
@@ -179,7 +190,9 @@ enum flyt_exit flyt_run_version(struct flyt_ctl *ctl, const struct flyt_argument
         fputs("}\n", ctl->out);
     } else if (status == FLYT_EXIT_OK) {
         char *build = flyt_text_safe(flyt_link_build(ctl), strlen(flyt_link_build(ctl)));
-        fprintf(ctl->out, "flyt-cluster-manager %s at %s\n", build, flyt_link_address(ctl));
+        fprintf(ctl->out, "flyt-cluster-manager %s at ", build);
+        flyt_text_put(ctl->out, flyt_link_address(ctl)); /* another manager may have named it */
+        fputc('\n', ctl->out);
         free(build);
     }
     return status;

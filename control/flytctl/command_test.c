@@ -235,6 +235,49 @@ static void test_odd_names(void **state)
     assert_string_equal(result.out, "{\"status\":\"conflict\",\"text\":\"no\\u001b[2J way \\ufffd\"}\n");
 }
 
+/* Nor what a program, a VM, a node or a manager is called, or an event says, in whatever command prints it. */
+static void test_odd_words(void **state)
+{
+    static const struct test_view odd[] = {
+        {"vms", "[{\"vm_ip\":\"10.0.0.1\\u001b[31m\",\"name\":\"web\"}]", 1},
+        {"gpus", "[{\"uuid\":\"GPU-aa11\\u001b[31m\",\"node\":\"n1\\u009b2J\",\"index\":0}]", 1},
+        {"sessions", "[{\"id\":\"0000000000000abc\",\"program\":\"x\\u001b]0;t\\u0007\",\"vm_ip\":\"10.0.0.1\"}]", 1},
+        {"events",
+         "[{\"sequence\":1,\"time_ms\":1,\"kind\":\"k\\u001b[1m\",\"who\":\"w\\u001b[1m\",\"object\":\"o\\u001b[1m\","
+         "\"text\":\"t\\u001b[2J\\u009b\"}]",
+         1},
+        {NULL, NULL, 0}};
+    static const char *const commands[][8] = {{"resize", "web", "--sm", "24"},
+                                              {"suspend", "web"},
+                                              {"resume", "web"},
+                                              {"vms"},
+                                              {"gpus"},
+                                              {"sessions"},
+                                              {"events"},
+                                              {"version"},
+                                              {"vm", "remove", "web"},
+                                              {"cordon", "n\x1b[31m"}};
+
+    server.views = odd;
+    server.draining_sms = 16;
+    server.program_name = "so\x1b[2Jlver\xc2\x9b";
+    for (unsigned i = 0; i < sizeof commands / sizeof *commands; i++) {
+        test_command_run(0, NULL, commands[i]);
+        for (const char *c = result.out; *c; c++)
+            assert_true((unsigned char)*c >= 0x20 || *c == '\n');
+        for (const char *c = result.err; *c; c++)
+            assert_true((unsigned char)*c >= 0x20 || *c == '\n');
+        assert_null(strstr(result.out, "\xc2\x9b"));
+        if (!i)
+            EXPECT_IN(result.out, "so\\x1b[2Jlver\\u{009b} (pid 12, ");
+        if (i < 3)
+            EXPECT_IN(result.out, "VM 10.0.0.1\\x1b[31m ");
+    }
+    server.views = views;
+    server.program_name = NULL;
+    server.draining_sms = 0;
+}
+
 static void test_terminal(void **state)
 {
     test_command_run(50, NULL, (const char *const[]){"vms", NULL});
@@ -509,6 +552,12 @@ static void test_nodes_and_gpus(void **state)
     RUN("node", "fence", "n1", "--confirmed-dead");
     EXPECT_STATUS(0);
     assert_true(server.is_confirmed);
+    RUN("node", "adopt", "n1");
+    EXPECT_STATUS(2);
+    RUN("node", "adopt", "n1", "n0:1", "GPU-aa");
+    EXPECT_STATUS(0);
+    assert_string_equal(server.target, "n1 <- GPU-aa (2)");
+    EXPECT_IN(result.out, "2 GPUs are n1's now");
     RUN("node", "join-token", "n9", "--valid", "60");
     EXPECT_STATUS(0);
     assert_string_equal(result.out, "flyt1.abc.def\n");
@@ -814,6 +863,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         TEST(test_views),         TEST(test_view_json),      TEST(test_empty_views),
         TEST(test_huge_view),     TEST(test_odd_names),      TEST(test_terminal),
+        TEST(test_huge_view),     TEST(test_odd_words),      TEST(test_terminal),
         TEST(test_top),           TEST(test_watch),          TEST(test_follow),
         TEST(test_vm_commands),   TEST(test_resize),         TEST(test_suspend),
         TEST(test_drain),         TEST(test_nodes_and_gpus), TEST(test_other_commands),

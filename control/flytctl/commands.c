@@ -396,8 +396,17 @@ const struct flyt_command flyt_commands[] = {
     {"allocation kill", "ID", 1, 1, NULL, flyt_run_allocation, false, "ends an allocation and its programs", NULL},
     {"node fence", "NODE", 1, 1, fence_options, flyt_run_fence, false, "gives up a lost node and frees what it had",
      "Only with --confirmed-dead: were its programs still running, two could hold what one was promised."},
+    {"node adopt", "NODE GPU...", 2, FLYT_WORDS_MAX, NULL, flyt_run_adopt, false,
+     "says that GPUs which a node reports are that node's now",
+     "A GPU stays its node's, with its allocations, when another node reports it (event gpu.claimed): a node that was "
+     "renamed or set up anew, a GPU that was put into another machine, or a node that lies. The GPUs' allocations go "
+     "with them; one that has several GPUs needs all of them to be named. Refused while the other node is up and "
+     "reports the GPU, too."},
     {"node join-token", "NAME", 1, 1, token_options, flyt_run_join_token, false,
-     "prints a one-time token that enrols a node", "On the node: flyt-node-manager --join TOKEN."},
+     "prints a one-time token that enrols a node",
+     "On the node: flyt-node-manager --join-file FILE, or --join - and the token on standard input: arguments can be "
+     "read by "
+     "everybody on a machine."},
     {"node revoke", "NODE", 1, 1, NULL, flyt_run_revoke, false, "makes a node's certificate worthless", NULL},
     {"operator join-token", "NAME", 1, 1, token_options, flyt_run_join_token, false,
      "prints a one-time token that enrols an operator", "Where the operator works: flytctl --manager URL join TOKEN."},
@@ -406,6 +415,7 @@ const struct flyt_command flyt_commands[] = {
      "prints a one-time token that enrols a viewer, who may look at everything and change nothing", NULL},
     {"viewer revoke", "NAME", 1, 1, NULL, flyt_run_revoke, false, "makes a viewer's certificate worthless", NULL},
     {"join", "TOKEN", 1, 1, join_options, flyt_run_join, false, "enrols this user as an operator or a viewer",
+     "With - as the token it is read from standard input. "
      "Makes a key, has it certified, and keeps both where flytctl finds them. Needs --manager, or managers in the "
      "configuration, with an address of the form tcp://HOST:PORT."},
     {"member admit", "FILE", 1, 1, NULL, flyt_run_admit, false, "lets in a certificate that flyt-pki has made",

@@ -43,6 +43,7 @@ enum flyt_exit flyt_run_schedule(struct flyt_ctl *ctl, const struct flyt_argumen
 enum flyt_exit flyt_run_gpu_set(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_allocation(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_fence(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
+enum flyt_exit flyt_run_adopt(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_join_token(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);
 enum flyt_exit flyt_run_admit(struct flyt_ctl *ctl, const struct flyt_arguments *arguments);

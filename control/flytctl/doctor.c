@@ -112,7 +112,9 @@ static void put_findings(struct flyt_ctl *ctl, const struct flyt_doctor *doctor)
     cJSON_ArrayForEach(finding, doctor->findings)
     {
         const char *advice = flyt_row_text(finding, "advice");
-        fprintf(ctl->out, "%-4s  %-14s  ", flyt_row_text(finding, "verdict"), flyt_row_text(finding, "subject"));
+        char *subject = flyt_text_safe(flyt_row_text(finding, "subject"), strlen(flyt_row_text(finding, "subject")));
+        fprintf(ctl->out, "%-4s  %-14s  ", flyt_row_text(finding, "verdict"), subject);
+        free(subject);
         flyt_text_put(ctl->out, flyt_row_text(finding, "text"));
         fputc('\n', ctl->out);
         if (*advice) {

@@ -72,8 +72,12 @@ enum flyt_exit flyt_finish(struct flyt_ctl *ctl, const flyt_outcome *outcome, co
     if (status != FLYT_EXIT_OK)
         return flyt_complain(status, "%s", text);
     va_start(arguments, format);
-    vfprintf(ctl->out, format, arguments);
+    char *done = NULL;
+    if (vasprintf(&done, format, arguments) < 0)
+        done = NULL;
     va_end(arguments);
+    flyt_text_put(ctl->out, flyt_must(done)); /* names in it may be a node's or a VM's */
+    free(done);
     if (*outcome->text) {
         fputs(": ", ctl->out);
         flyt_text_put(ctl->out, outcome->text);

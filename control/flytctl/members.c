@@ -106,6 +106,19 @@ static struct flyt_strings tcp_only(const struct flyt_strings *managers)
     return found;
 }
 
+/* With the token of the command line, "-": of standard input. */
+static int enrol(const char *token, struct flyt_enrolment *enrolment, struct flyt_error *err, char *name)
+{
+    char *read = NULL;
+    int status = strcmp(token, "-") ? 0 : flyt_join_token_read("-", err, &read);
+
+    enrolment->token = read ? read : token;
+    if (!status)
+        status = flyt_enrol(enrolment, err, name);
+    flyt_join_token_free(read);
+    return status;
+}
+
 enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
 {
     const struct flyt_value *wished = flyt_option_get(arguments, "folder");
@@ -121,16 +134,15 @@ enum flyt_exit flyt_run_join(struct flyt_ctl *ctl, const struct flyt_arguments *
     }
     const struct flyt_strings managers = tcp_only(&settings.managers);
     struct flyt_enrolled_paths paths;
-    const struct flyt_enrolment enrolment = {
+    struct flyt_enrolment enrolment = {
         .managers = &managers,
-        .token = arguments->words[0],
         .files = flyt_enrolled_files(&(struct flyt_tls_files){0}, folder ? folder : "", &paths),
     };
     if (!managers.count)
         status = flyt_complain(FLYT_EXIT_USAGE, "join needs --manager tcp://HOST:PORT");
     else if (!folder)
         status = flyt_complain(FLYT_EXIT_USAGE, "neither HOME nor XDG_CONFIG_HOME is set: say --folder");
-    else if (flyt_enrol(&enrolment, &err, name))
+    else if (enrol(arguments->words[0], &enrolment, &err, name))
         status = flyt_complain(err.code == -EACCES   ? FLYT_EXIT_DENIED
                                : err.code == -EINVAL ? FLYT_EXIT_USAGE
                                                      : FLYT_EXIT_UNREACHABLE,

@@ -23,7 +23,7 @@ enum flyt_option_kind {
     FLYT_OPTION_CHOICE,  /* one of choices; number is its index */
 };
 
-enum { FLYT_OPTION_TEXTS_MAX = 64, FLYT_OPTIONS_MAX = 40, FLYT_WORDS_MAX = 4 };
+enum { FLYT_OPTION_TEXTS_MAX = 64, FLYT_OPTIONS_MAX = 40, FLYT_WORDS_MAX = 17 };
 
 /* A row; a table ends with one without name. */
 struct flyt_option {

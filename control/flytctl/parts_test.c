@@ -137,7 +137,7 @@ static void test_bad_options(void **state)
         {"-o yaml vms", "--output takes one of table, wide, json, not 'yaml'", -EINVAL},
         {"vms --watch=-1", "--watch takes 0.1 to 86400 seconds, not '-1'", -EINVAL},
         {"vms --watch=nan", "--watch takes 0.1 to 86400 seconds, not 'nan'", -EINVAL},
-        {"vms a b c d e", "'e' is one argument too many", -EINVAL},
+        {"vms a b c d e f g h i j k l m n o p q r", "'r' is one argument too many", -EINVAL},
         {"vmss", "vmss", -ENOENT},
         {"vm", "vm", -ENOENT},
         {"vm frob x", "vm frob", -ENOENT},

@@ -74,8 +74,8 @@ static void put_draining(struct flyt_ctl *ctl, const flyt_drain_res *drain)
 {
     for (u_int i = 0; i < drain->sessions.sessions_len; i++) {
         const flyt_draining *one = &drain->sessions.sessions_val[i];
-        fprintf(ctl->out, "%s (pid %u, session %016llx) %s\n", one->program_name, one->client_pid,
-                (unsigned long long)one->session_id,
+        flyt_text_put(ctl->out, one->program_name);
+        fprintf(ctl->out, " (pid %u, session %016llx) %s\n", one->client_pid, (unsigned long long)one->session_id,
                 drain->outcome.status == FLYT_STATUS_OK ? "was ended: it had work on SMs that were taken away"
                                                         : "has work on SMs that were taken away");
     }
@@ -121,10 +121,14 @@ static enum flyt_exit wait_for_drain(struct flyt_ctl *ctl, const struct flyt_arg
 static void put_text(struct flyt_ctl *ctl, const flyt_resize_args *args, const flyt_resize_res *res,
                      const flyt_drain_res *drain)
 {
-    if (res->outcome.status == FLYT_STATUS_OK && res->uses.uses_len)
-        fprintf(ctl->out, "VM %s is resized, revision %llu\n", args->vm, (unsigned long long)res->revision);
-    else if (res->outcome.status == FLYT_STATUS_OK)
-        fprintf(ctl->out, "VM %s holds no allocation now: the next one has the new size\n", args->vm);
+    if (res->outcome.status == FLYT_STATUS_OK) {
+        fputs("VM ", ctl->out);
+        flyt_text_put(ctl->out, args->vm);
+        if (res->uses.uses_len)
+            fprintf(ctl->out, " is resized, revision %llu\n", (unsigned long long)res->revision);
+        else
+            fputs(" holds no allocation now: the next one has the new size\n", ctl->out);
+    }
     put_uses(ctl, res, &args->compute_units);
     if (drain->sm_count)
         fprintf(ctl->out, "%u SMs draining\n", drain->sm_count);

@@ -19,6 +19,17 @@ static void put_json(struct flyt_ctl *ctl, const char *vm_ip, const flyt_resize_
     free(json);
 }
 
+/* revision 0: it holds no allocation. */
+static void put_end(struct flyt_ctl *ctl, const char *vm, const char *word, unsigned long long revision)
+{
+    fputs("VM ", ctl->out);
+    flyt_text_put(ctl->out, vm);
+    if (revision)
+        fprintf(ctl->out, " is %s, revision %llu\n", word, revision);
+    else
+        fprintf(ctl->out, " is %s; it holds no allocation now\n", word);
+}
+
 enum flyt_exit flyt_run_suspend(struct flyt_ctl *ctl, const struct flyt_arguments *arguments)
 {
     const struct flyt_value *timeout = flyt_option_get(arguments, "timeout");
@@ -43,9 +54,9 @@ enum flyt_exit flyt_run_suspend(struct flyt_ctl *ctl, const struct flyt_argument
     if (ctl->output == FLYT_OUTPUT_JSON)
         put_json(ctl, args.vm, &res);
     else if (status == FLYT_EXIT_OK && res.uses.uses_len)
-        fprintf(ctl->out, "VM %s is %s, revision %llu\n", args.vm, word, (unsigned long long)res.revision);
+        put_end(ctl, args.vm, word, (unsigned long long)res.revision);
     else if (status == FLYT_EXIT_OK)
-        fprintf(ctl->out, "VM %s is %s; it holds no allocation now\n", args.vm, word);
+        put_end(ctl, args.vm, word, 0);
     if (status != FLYT_EXIT_OK && (ctl->output != FLYT_OUTPUT_JSON || status == FLYT_EXIT_PENDING))
         flyt_complain(status, "%s", *res.outcome.text ? res.outcome.text : flyt_status_name(res.outcome.status));
     xdr_free((xdrproc_t)xdr_flyt_resize_res, &res);

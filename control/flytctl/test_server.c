@@ -183,9 +183,10 @@ static void serve_resize(struct flyt_call *call, void *data)
 static void serve_drain(struct flyt_call *call, void *data)
 {
     struct test_server *server = server_of(call);
-    flyt_draining one = {.session_id = 0xdef, .program_name = (char *)"solver", .client_pid = 12};
+    flyt_draining one = {.session_id = 0xdef, .client_pid = 12};
     flyt_drain_res res = {.outcome = {.text = (char *)""}, .sessions = {1, &one}};
 
+    one.program_name = (char *)(server->program_name ? server->program_name : "solver");
     server->drain = *(const flyt_drain_args *)data;
     server->drain.vm = NULL;
     server->drain_count++;
@@ -306,6 +307,15 @@ static void serve_fence(struct flyt_call *call, void *data)
     reply_outcome(call, FLYT_NODE_FENCE);
 }
 
+static void serve_adopt(struct flyt_call *call, void *data)
+{
+    const flyt_adopt_args *args = data;
+
+    snprintf(server_of(call)->target, 256, "%s <- %s (%u)", args->node, args->gpus.gpus_val[args->gpus.gpus_len - 1],
+             args->gpus.gpus_len);
+    reply_outcome(call, FLYT_NODE_ADOPT);
+}
+
 static void serve_token(struct flyt_call *call, void *data)
 {
     struct test_server *server = server_of(call);
@@ -377,6 +387,7 @@ static const struct flyt_procedure procedures[] = {
     ROW(FLYT_GPU_SET, "gpu_set", flyt_gpu_set_args, flyt_outcome, serve_gpu_set),
     ROW(FLYT_ALLOCATION, "allocation", flyt_allocation_args, flyt_outcome, serve_allocation),
     ROW(FLYT_NODE_FENCE, "node_fence", flyt_fence_args, flyt_outcome, serve_fence),
+    ROW(FLYT_NODE_ADOPT, "node_adopt", flyt_adopt_args, flyt_outcome, serve_adopt),
     ROW(FLYT_JOIN_TOKEN, "join_token", flyt_token_args, flyt_token_res, serve_token),
     ROW(FLYT_SESSION_KILL, "session_kill", flyt_session_args, flyt_outcome, serve_session_kill),
     ROW(FLYT_BACKUP, "backup", flyt_backup_args, flyt_backup_res, serve_backup),
@@ -447,6 +458,7 @@ static void run_child(struct test_server *server, const char *const *words, int 
     unsigned count = 1;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGINT, SIG_DFL); /* which a shell has its background jobs ignore */
     find_program(program_path, sizeof program_path);
     if (server) {
         argv[count++] = "--manager";

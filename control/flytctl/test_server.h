@@ -75,6 +75,7 @@ struct test_server {
     /* What FLYT_DRAIN answers: so many SMs of a program are draining (0: none); TIMEOUT, or OK where it was to end it.
      */
     unsigned draining_sms;
+    const char *program_name; /* of what is draining; NULL: "solver" */
     flyt_tenant_set_args quotas;
     flyt_schedule_args schedule;
     unsigned group_size, valid_s;

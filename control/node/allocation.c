@@ -18,6 +18,7 @@
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "control/node/suspended.h"
+#include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -75,8 +76,13 @@ static void restore_ledgers(struct flyt_node *node, struct flyt_node_allocation 
     for (unsigned i = 0; node->daemon && i < allocation->now.slots.slots_len; i++) {
         name_ledger(allocation, i, name);
         flyt_auto_close int fd = flyt_daemon_take(node->daemon, name);
-        if (fd >= 0 && flyt_ledger_open(fd, &allocation->slots[i].ledger))
+        if (fd < 0)
+            continue;
+        if (flyt_ledger_open(fd, &allocation->slots[i].ledger))
             flyt_warn("allocation %016" PRIx64 ": what was kept as its ledger is none", (uint64_t)allocation->now.id);
+        else /* whatever was written there */
+            flyt_ledger_set_limit(allocation->slots[i].ledger, allocation->now.slots.slots_val[i].memory_bytes,
+                                  allocation->now.revision, true, NULL);
     }
 }
 
@@ -168,6 +174,7 @@ int flyt_node_allocation_add(struct flyt_node *node, flyt_allocation *from,
     allocation->tokens_ms = flyt_clock_ms();
     set_up_slots(node, allocation);
     restore_ledgers(node, allocation);
+    flyt_node_suspended_count_up(allocation);
     allocation->next = node->allocations;
     node->allocations = allocation;
     node->allocation_count++;
@@ -180,7 +187,6 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
     struct flyt_node_allocation **link = &node->allocations;
     char name[NAME_BYTES];
 
-    flyt_node_order_end(allocation, is_final);
     flyt_node_migration_forget(allocation);
     if (is_final)
         flyt_node_share_drop(allocation);
@@ -199,6 +205,7 @@ void flyt_node_allocation_free(struct flyt_node *node, struct flyt_node_allocati
         flyt_node_images_remove(node, allocation->now.vm_ip);
         flyt_node_left_remove(node, allocation->now.id);
     }
+    flyt_node_order_end(allocation, is_final); /* who waits for its end is answered when the file does not have it */
     xdr_free((xdrproc_t)xdr_flyt_allocation, &allocation->now);
     free(allocation);
 }
@@ -232,7 +239,7 @@ unsigned flyt_node_allocation_absent(const struct flyt_node_allocation *allocati
 
 unsigned flyt_node_allocation_sessions(const struct flyt_node_allocation *allocation)
 {
-    return allocation->session_count + flyt_node_allocation_absent(allocation) + flyt_node_charge_count(allocation);
+    return allocation->session_count + flyt_node_allocation_absent(allocation) + allocation->stayed_count;
 }
 
 /* Fills up what has come together since, and takes one. */
@@ -332,11 +339,13 @@ void flyt_node_allocation_leave(struct flyt_node *node, struct flyt_node_allocat
 
 void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocation *allocation)
 {
-    if (allocation->is_removed && !allocation->session_count && !flyt_node_charge_count(allocation) &&
+    if (allocation->is_removed && !allocation->session_count && !allocation->stayed_count &&
         !flyt_node_receive_of(allocation)) {
         flyt_info("allocation %016" PRIx64 ": gone, vm=%s", (uint64_t)allocation->now.id, allocation->now.vm_ip);
+        bool is_awaited = allocation->removal != NULL;
         flyt_node_allocation_free(node, allocation, true);
-        flyt_node_save(node);
+        if (!is_awaited) /* else it is written before the answer */
+            flyt_node_save_soon(node);
         return;
     }
     flyt_node_groups_look(node, allocation);
@@ -345,16 +354,16 @@ void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocati
 }
 
 void flyt_node_allocation_fill(const struct flyt_node *node, const flyt_allocation *as,
-                               struct flyt_server_link_session *session)
+                               struct flyt_manager_link_session *session)
 {
     session->allocation_id = as->id;
     session->slot_count = session->ledger_count = as->slots.slots_len;
     for (unsigned i = 0; i < as->slots.slots_len; i++) {
         const flyt_slot *from = &as->slots.slots_val[i];
-        struct flyt_server_link_slot *to = &session->slots[i];
+        struct flyt_manager_link_slot *to = &session->slots[i];
         struct flyt_node_slot slot = {.gpu = flyt_node_gpus_find(&node->gpus, from->gpu_uuid)};
         flyt_node_groups_read(from, slot.groups);
-        *to = (struct flyt_server_link_slot){
+        *to = (struct flyt_manager_link_slot){
             .gpu_index = slot.gpu ? slot.gpu->index : 0,
             .device_index = from->device_index,
             .sm_count = flyt_node_groups_sms(&slot, from),
@@ -365,11 +374,11 @@ void flyt_node_allocation_fill(const struct flyt_node *node, const flyt_allocati
             .window_ms = from->window_ms,
             .priority = from->priority,
         };
-        if (slot.gpu && slot.gpu->group_size <= FLYT_SERVER_LINK_GROUP_SIZE_MAX)
-            to->flags |= slot.gpu->group_size << FLYT_SERVER_LINK_GROUP_SIZE_SHIFT;
+        if (slot.gpu && slot.gpu->group_size <= FLYT_MANAGER_LINK_GROUP_SIZE_MAX)
+            to->flags |= slot.gpu->group_size << FLYT_MANAGER_LINK_GROUP_SIZE_SHIFT;
         unsigned shown = as->shown_sms < to->sm_count ? as->shown_sms : to->sm_count;
-        if (as->shown_sms && shown <= FLYT_SERVER_LINK_SHOWN_MAX)
-            to->flags |= shown << FLYT_SERVER_LINK_SHOWN_SHIFT;
+        if (as->shown_sms && shown <= FLYT_MANAGER_LINK_SHOWN_MAX)
+            to->flags |= shown << FLYT_MANAGER_LINK_SHOWN_SHIFT;
         if (slot.gpu)
             memcpy(to->gpu_uuid, slot.gpu->uuid_bytes, sizeof to->gpu_uuid);
         memcpy(to->groups, slot.groups, sizeof to->groups);

@@ -10,21 +10,22 @@
 
 #include "control/node/node.h"
 #include "rpc/base/ledger.h"
-#include "rpc/transport/server_link.h"
+#include "rpc/transport/manager_link.h"
 
 struct flyt_node_slot {
     struct flyt_node_gpu *gpu;  /* NULL: the node has it no more */
     struct flyt_ledger *ledger; /* NULL: servers of before a restart have it, and may still bring it */
-    unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];  /* that were ordered */
-    unsigned char holding[FLYT_SERVER_LINK_GROUP_BYTES]; /* these and those that have not been vacated */
+    unsigned char groups[FLYT_MANAGER_LINK_GROUP_BYTES];  /* that were ordered */
+    unsigned char holding[FLYT_MANAGER_LINK_GROUP_BYTES]; /* these and those that have not been vacated */
     unsigned sm_count_now;
     flyt_switch_state switch_state;
     uint64_t groups_revision;
     /* The other side of a migration, whose groups nobody else is given (migration.h): before its commit the GPU where
      * it is to go on, afterwards the one that is left. NULL: there is none. */
     struct flyt_node_gpu *held_gpu;
-    unsigned char held[FLYT_SERVER_LINK_GROUP_BYTES];
-    bool is_over; /* more is in use than its limit and what may be missed by (reserve.h) */
+    unsigned char held[FLYT_MANAGER_LINK_GROUP_BYTES];
+    unsigned over_looks; /* in a row its servers had more than the limit (memory_watch.h) */
+    bool is_over;        /* more is in use than its limit and what may be missed by (reserve.h) */
 };
 
 struct flyt_node_pending;
@@ -32,7 +33,7 @@ struct flyt_node_removal;
 
 struct flyt_node_allocation {
     struct flyt_node_allocation *next;
-    const struct flyt_node *node;
+    struct flyt_node *node;
     flyt_allocation now; /* as applied; owned */
     struct flyt_node_slot slots[FLYT_SLOTS_MAX];
     unsigned session_count;
@@ -40,7 +41,14 @@ struct flyt_node_allocation {
     struct flyt_node_removal *removal; /* the order that waits for that; NULL: none */
     uint64_t tokens_mil;               /* thousandths of programs that may begin now */
     uint64_t tokens_ms;                /* when that was true */
-    struct flyt_node_pending *pending; /* an order that waits for servers to give back memory; NULL: none */
+    struct flyt_node_pending *pending; /* an order that is not carried out yet (order.h); NULL: none */
+    const flyt_allocation *becoming; /* what is written of it, though it is not so yet (migration.h); NULL: `now` is */
+    unsigned stayed_count;    /* sessions that have ended, and are charged for what other processes have (charge.h) */
+    unsigned suspended_count; /* of its sessions, in images (suspended.h) */
+    struct {
+        struct flyt_node_server *first, **last; /* its servers, by their `watched_next` */
+        bool is_unsettled;
+    } watched; /* while what all of them have is looked at (memory_watch.h) */
 };
 
 struct flyt_node_allocation *flyt_node_allocation_find(const struct flyt_node *node, uint64_t id);
@@ -90,7 +98,7 @@ void flyt_node_allocation_look(struct flyt_node *node, struct flyt_node_allocati
 
 /* Fills the slots of a session of an allocation that is as `as` says. */
 void flyt_node_allocation_fill(const struct flyt_node *node, const flyt_allocation *as,
-                               struct flyt_server_link_session *session);
+                               struct flyt_manager_link_session *session);
 
 /* What has come of it; *ret_use owns nothing but its slots (FLYT_SLOTS_MAX in `slots`) and its outcome's text, which
  * is `text` (malloc'ed or NULL, taken over). */

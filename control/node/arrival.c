@@ -38,7 +38,7 @@ static void close_all(struct flyt_node_arrival *arrival)
 }
 
 /* What it says after a restart. */
-static void put_awaited(const struct flyt_node_loading *loading, struct flyt_server_link_awaited *awaited)
+static void put_awaited(const struct flyt_node_loading *loading, struct flyt_manager_link_awaited *awaited)
 {
     const struct flyt_node_loading_session *its = &loading->its;
 
@@ -54,14 +54,14 @@ static void put_awaited(const struct flyt_node_loading *loading, struct flyt_ser
 /* RECEIVE, with all connections. */
 static int load(struct flyt_node_loading *loading)
 {
-    static struct flyt_server_link_message message; /* the loop's thread only */
+    static struct flyt_manager_link_message message; /* the loop's thread only */
     struct flyt_node_arrival *arrival = arrival_of(loading);
-    struct flyt_server_link_receive *receive = &message.receive;
+    struct flyt_manager_link_receive *receive = &message.receive;
     int fds[1 + FLYT_MIGRATION_STREAMS_MAX];
 
-    message.kind = FLYT_SERVER_LINK_RECEIVE;
+    message.kind = FLYT_MANAGER_LINK_RECEIVE;
     message.data_bytes = 0;
-    *receive = (struct flyt_server_link_receive){.move_id = loading->move_id};
+    *receive = (struct flyt_manager_link_receive){.move_id = loading->move_id};
     receive->streams.stream_count = arrival->stream_count;
     receive->streams.is_encrypted = arrival->receive->is_encrypted;
     if (arrival->receive->is_encrypted)
@@ -77,7 +77,7 @@ static int load(struct flyt_node_loading *loading)
     return 0;
 }
 
-static void on_loaded(struct flyt_node_loading *loading, const struct flyt_server_link_prepared *prepared)
+static void on_loaded(struct flyt_node_loading *loading, const struct flyt_manager_link_prepared *prepared)
 {
     const struct flyt_node_arrival *arrival = arrival_of(loading);
 
@@ -347,7 +347,7 @@ flyt_handshake_status flyt_node_arrival_connect(struct flyt_node *node, int fd,
 /* ---- after a restart ---- */
 
 int flyt_node_arrival_return(struct flyt_node_receive *receive, struct flyt_node_allocation *allocation,
-                             struct flyt_node_server *server, const struct flyt_server_link_rejoin *rejoin)
+                             struct flyt_node_server *server, const struct flyt_manager_link_rejoin *rejoin)
 {
     const struct flyt_node_loading_session its = {.session_id = rejoin->session.session_id,
                                                   .allocation_id = rejoin->session.allocation_id,

@@ -39,7 +39,7 @@ flyt_handshake_status flyt_node_arrival_connect(struct flyt_node *node, int fd,
                                                 const struct flyt_greeter_answer *answer, struct flyt_error *err);
 /* A server comes back after a restart (REJOIN) with the session that it had received. 0; -ENOMEM: it is not taken. */
 int flyt_node_arrival_return(struct flyt_node_receive *receive, struct flyt_node_allocation *allocation,
-                             struct flyt_node_server *server, const struct flyt_server_link_rejoin *rejoin);
+                             struct flyt_node_server *server, const struct flyt_manager_link_rejoin *rejoin);
 /* Goes on as far as nobody is awaited. */
 void flyt_node_arrival_advance(struct flyt_node_arrival *arrival);
 /* Nothing of it is to go on here: its connections are closed, its server is ended. */

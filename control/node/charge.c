@@ -1,9 +1,9 @@
 #include "control/node/charge.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 #include "control/node/allocation.h"
-#include "control/node/owed.h"
 #include "rpc/base/log.h"
 
 void flyt_node_charge_lend(struct flyt_node_server *server, const struct flyt_node_server *session)
@@ -21,16 +21,38 @@ void flyt_node_charge_take(struct flyt_node_server *server, uint64_t entry_id)
             other->charged.entry_id = server->server_id;
 }
 
-void flyt_node_charge_leave(struct flyt_node_server *server)
+/* Whether what has stayed of an ended session was charged for this server alone. */
+static bool let_go(struct flyt_node_server *server)
 {
+    const uint64_t entry_id = server->charged.entry_id;
+
     server->charged.entry_id = 0;
+    return entry_id && server->charged.has_stayed && !flyt_node_charge_stays(server->node, entry_id);
 }
 
-static void reclaim(struct flyt_node *node, const struct flyt_node_allocation *allocation, uint64_t entry_id)
+/* The allocation of what has stayed, which has one less of them. */
+static struct flyt_node_allocation *count_down(const struct flyt_node_server *server)
+{
+    struct flyt_node_allocation *allocation = flyt_node_allocation_find(server->node, server->charged.allocation_id);
+
+    if (allocation) {
+        assert(allocation->stayed_count);
+        allocation->stayed_count--;
+    }
+    return allocation;
+}
+
+void flyt_node_charge_leave(struct flyt_node_server *server)
+{
+    if (let_go(server))
+        count_down(server);
+}
+
+static void reclaim(const struct flyt_node_allocation *allocation, uint64_t entry_id)
 {
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         if (allocation->slots[i].ledger)
-            flyt_node_owed_reclaim(node, allocation->slots[i].ledger, entry_id);
+            flyt_ledger_reclaim(allocation->slots[i].ledger, entry_id, NULL);
 }
 
 void flyt_node_charge_end(const struct flyt_node_server *session)
@@ -45,8 +67,10 @@ void flyt_node_charge_end(const struct flyt_node_server *session)
                    ": server process %d has memory of it, which stays charged until that has gone",
                    session->session_id, (int)server->pid);
     }
-    if (!stays)
-        reclaim(session->node, session->allocation, session->server_id);
+    if (stays)
+        session->allocation->stayed_count++;
+    else
+        reclaim(session->allocation, session->server_id);
 }
 
 bool flyt_node_charge_stays(const struct flyt_node *node, uint64_t entry_id)
@@ -61,31 +85,11 @@ bool flyt_node_charge_stays(const struct flyt_node *node, uint64_t entry_id)
 void flyt_node_charge_exit(struct flyt_node_server *server)
 {
     const uint64_t entry_id = server->charged.entry_id;
-    struct flyt_node *node = server->node;
+    struct flyt_node_allocation *allocation = let_go(server) ? count_down(server) : NULL;
 
-    server->charged.entry_id = 0;
-    if (!entry_id || !server->charged.has_stayed || flyt_node_charge_stays(node, entry_id))
-        return;
-    struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, server->charged.allocation_id);
     if (!allocation)
         return;
-    reclaim(node, allocation, entry_id);
-    flyt_node_allocation_look(node, allocation);
-    flyt_node_changed(node);
-}
-
-unsigned flyt_node_charge_count(const struct flyt_node_allocation *allocation)
-{
-    unsigned count = 0;
-
-    for (const struct flyt_node_server *server = allocation->node->servers; server; server = server->next) {
-        const struct flyt_node_server *other = server->next;
-        if (!server->charged.entry_id || !server->charged.has_stayed ||
-            server->charged.allocation_id != allocation->now.id)
-            continue;
-        while (other && other->charged.entry_id != server->charged.entry_id)
-            other = other->next;
-        count += !other; /* the last one of each */
-    }
-    return count;
+    reclaim(allocation, entry_id);
+    flyt_node_allocation_look(server->node, allocation);
+    flyt_node_changed(server->node);
 }

@@ -31,7 +31,5 @@ void flyt_node_charge_exit(struct flyt_node_server *server);
 
 /* Whether the entries of this id stay though their session has ended. */
 bool flyt_node_charge_stays(const struct flyt_node *node, uint64_t entry_id);
-/* Of how many sessions of the allocation that have ended. */
-unsigned flyt_node_charge_count(const struct flyt_node_allocation *allocation);
 
 #endif

@@ -19,6 +19,7 @@
 #include "control/node/server.h"
 #include "control/node/suspended.h"
 #include "control/node/trial.h"
+#include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
@@ -58,13 +59,13 @@ struct flyt_node_saving {
     struct flyt_error open_err;             /* why it has none; code 0: it has, or it is not known yet */
     struct flyt_flusher *flusher;           /* of an image that is settling */
     char image[FLYT_CHECKPOINT_NAME_BYTES]; /* its name, once it has one; else empty */
-    struct flyt_server_link_move_state state;
-    struct flyt_server_link_stopped stopped;
+    struct flyt_manager_link_move_state state;
+    struct flyt_manager_link_stopped stopped;
     uint64_t stop_ns, standstill_us;
 };
 
 /* What is sent here is put together in this one: the loop's thread only. */
-static struct flyt_server_link_message message;
+static struct flyt_manager_link_message message;
 
 /* ---- going on ---- */
 
@@ -106,13 +107,15 @@ static void set_stage(struct flyt_node_saving *saving, enum stage stage)
     arm(saving->checkpoint, 0);
 }
 
-/* The first failure is the cause of what follows. After the commit there is none. */
+/* The first failure is the cause of what follows. After the commit there is none, and none while that is written: what
+ * is written counts, however long that took. */
 __attribute__((format(printf, 3, 4))) static void fail(struct flyt_node_checkpoint *checkpoint, flyt_status status,
                                                        const char *format, ...)
 {
     va_list arguments;
 
-    if (checkpoint->status != FLYT_STATUS_OK || checkpoint->phase >= FLYT_SAVING_SWITCHING)
+    if (checkpoint->status != FLYT_STATUS_OK || checkpoint->phase >= FLYT_SAVING_SWITCHING ||
+        checkpoint->commit.is_waiting || checkpoint->is_kept)
         return;
     checkpoint->status = status;
     va_start(arguments, format);
@@ -134,7 +137,7 @@ static void fail_session(struct flyt_node_saving *saving, int outcome, const cha
 }
 
 /* The descriptors are taken over. */
-static void send_all_to(struct flyt_node_saving *saving, enum flyt_server_link_kind kind, const int *fds,
+static void send_all_to(struct flyt_node_saving *saving, enum flyt_manager_link_kind kind, const int *fds,
                         unsigned fd_count)
 {
     struct flyt_tally *left = saving->checkpoint->left;
@@ -146,7 +149,7 @@ static void send_all_to(struct flyt_node_saving *saving, enum flyt_server_link_k
         fail_session(saving, status, "its server process cannot be told what it is to do");
 }
 
-static void send_stop(struct flyt_node_saving *saving, enum flyt_server_link_kind kind, uint64_t timeout_us)
+static void send_stop(struct flyt_node_saving *saving, enum flyt_manager_link_kind kind, uint64_t timeout_us)
 {
     memset(&message.stop, 0, sizeof message.stop);
     message.stop.move_id = saving->move_id;
@@ -173,17 +176,17 @@ static void ask(struct flyt_node_saving *saving)
         fail_session(saving, saving->open_err.code, saving->open_err.text);
         return;
     }
-    if (saving->server->use.can_move < FLYT_SERVER_LINK_CAN_MOVE_SEND) /* older than building on another image */
+    if (saving->server->use.can_move < FLYT_MANAGER_LINK_CAN_MOVE_SEND) /* older than building on another image */
         flyt_close_aside(&saving->earlier_fd, 1, checkpoint->left);
-    message.move = (struct flyt_server_link_move){.move_id = saving->move_id,
-                                                  .kind = FLYT_SERVER_LINK_MOVE_WRITE,
-                                                  .rounds_max = FLYT_NODE_CHECKPOINT_ROUNDS,
-                                                  .rest_bytes = (uint64_t)FLYT_NODE_CHECKPOINT_REST_MIB << 20,
-                                                  .packing = checkpoint->packing,
-                                                  .has_parent = saving->earlier_fd >= 0};
+    message.move = (struct flyt_manager_link_move){.move_id = saving->move_id,
+                                                   .kind = FLYT_MANAGER_LINK_MOVE_WRITE,
+                                                   .rounds_max = FLYT_NODE_CHECKPOINT_ROUNDS,
+                                                   .rest_bytes = (uint64_t)FLYT_NODE_CHECKPOINT_REST_MIB << 20,
+                                                   .packing = checkpoint->packing,
+                                                   .has_parent = saving->earlier_fd >= 0};
     const int fds[] = {saving->write_fd, saving->earlier_fd};
     saving->write_fd = saving->earlier_fd = -1;
-    send_all_to(saving, FLYT_SERVER_LINK_MOVE, fds, 1 + message.move.has_parent);
+    send_all_to(saving, FLYT_MANAGER_LINK_MOVE, fds, 1 + message.move.has_parent);
 }
 
 static void let_go_of_file(struct flyt_node_saving *saving)
@@ -207,7 +210,7 @@ static void go_on(struct flyt_node_saving *saving)
 {
     if (saving->server && saving->stage >= ASKED && saving->stage <= STOPPED) {
         flyt_node_link_queue_clear(&saving->server->queue);
-        send_stop(saving, FLYT_SERVER_LINK_GO_ON, 0);
+        send_stop(saving, FLYT_MANAGER_LINK_GO_ON, 0);
     }
     if (saving->stage == STOPPED)
         saving->standstill_us = (flyt_clock_ns() - saving->stop_ns) / 1000;
@@ -268,13 +271,14 @@ static void advance(struct flyt_node_saving *saving)
 
 /* ---- what servers say ---- */
 
-static void on_state(struct flyt_node_saving *saving, const struct flyt_server_link_message *told)
+static void on_state(struct flyt_node_saving *saving, const struct flyt_manager_link_message *told)
 {
-    const struct flyt_server_link_move_state *state = &told->move_state;
+    const struct flyt_manager_link_move_state *state = &told->move_state;
 
     if (state->move_id != saving->move_id || saving->stage > STOPPED)
         return;
-    if (state->outcome || state->phase == FLYT_SERVER_LINK_MOVE_REFUSED || state->phase == FLYT_SERVER_LINK_MOVE_OVER) {
+    if (state->outcome || state->phase == FLYT_MANAGER_LINK_MOVE_REFUSED ||
+        state->phase == FLYT_MANAGER_LINK_MOVE_OVER) {
         fail_session(saving, state->outcome ? state->outcome : -ECANCELED,
                      told->data_bytes ? (const char *)told->data : "its server process has given it up");
         return;
@@ -282,12 +286,12 @@ static void on_state(struct flyt_node_saving *saving, const struct flyt_server_l
     saving->state = *state;
     if (saving->stage == ASKED)
         set_stage(saving, WRITING);
-    if (state->phase <= FLYT_SERVER_LINK_MOVE_READY)
-        saving->is_ready = state->phase == FLYT_SERVER_LINK_MOVE_READY;
+    if (state->phase <= FLYT_MANAGER_LINK_MOVE_READY)
+        saving->is_ready = state->phase == FLYT_MANAGER_LINK_MOVE_READY;
     arm(saving->checkpoint, 0);
 }
 
-static void on_stopped(struct flyt_node_saving *saving, const struct flyt_server_link_message *told)
+static void on_stopped(struct flyt_node_saving *saving, const struct flyt_manager_link_message *told)
 {
     if (told->stopped.move_id != saving->move_id || saving->stage != STOPPING)
         return;
@@ -300,16 +304,16 @@ static void on_stopped(struct flyt_node_saving *saving, const struct flyt_server
     set_stage(saving, STOPPED);
 }
 
-void flyt_node_checkpoint_hear(struct flyt_node_server *server, const struct flyt_server_link_message *told, int fd)
+void flyt_node_checkpoint_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
 {
     struct flyt_node_saving *saving = server->saving;
 
     flyt_close(fd); /* the state is in the image */
-    if (told->kind == FLYT_SERVER_LINK_MOVE_STATE)
+    if (told->kind == FLYT_MANAGER_LINK_MOVE_STATE)
         on_state(saving, told);
-    else if (told->kind == FLYT_SERVER_LINK_STOPPED)
+    else if (told->kind == FLYT_MANAGER_LINK_STOPPED)
         on_stopped(saving, told);
-    else if (told->kind == FLYT_SERVER_LINK_LEFT && told->stop.move_id == saving->move_id && saving->stage == LEAVING)
+    else if (told->kind == FLYT_MANAGER_LINK_LEFT && told->stop.move_id == saving->move_id && saving->stage == LEAVING)
         end_server(saving);
 }
 
@@ -332,6 +336,16 @@ void flyt_node_checkpoint_exit(struct flyt_node_server *server)
     if (saving->stage <= STOPPED) /* its program has ended, and is no part of it any more */
         let_go_of_file(saving);
     set_stage(saving, OVER);
+}
+
+void flyt_node_checkpoint_link_lost(struct flyt_node_server *server)
+{
+    struct flyt_node_saving *saving = server->saving;
+
+    if (saving && saving->stage >= ASKED && saving->stage <= STOPPED)
+        fail_session(saving, -EPIPE, FLYT_NODE_LINK_LOST_TEXT);
+    else if (saving && saving->stage == LEAVING)
+        end_server(saving);
 }
 
 /* ---- the whole ---- */
@@ -421,7 +435,7 @@ static unsigned count_savings(const struct flyt_node_checkpoint *checkpoint)
 
 static void add_saving(const struct flyt_node_saving *saving, flyt_saving_use *use)
 {
-    const struct flyt_server_link_move_state *state = &saving->state;
+    const struct flyt_manager_link_move_state *state = &saving->state;
 
     if (saving->stage == OVER && !*saving->image)
         return; /* its program has ended */
@@ -473,6 +487,7 @@ static void release(struct flyt_node_checkpoint *checkpoint)
     struct flyt_node_saving *saving;
 
     checkpoint->timer = sd_event_source_disable_unref(checkpoint->timer);
+    flyt_node_commit_forget(checkpoint->node, &checkpoint->commit);
     checkpoint->opening = flyt_node_opening_free(checkpoint->opening);
     while ((saving = checkpoint->savings)) {
         checkpoint->savings = saving->next;
@@ -615,32 +630,19 @@ static void forget_records(struct flyt_node_checkpoint *checkpoint)
     }
 }
 
-/* Images of programs that go on: nobody removes them any more, whatever becomes of the node manager. */
-static void keep_images(struct flyt_node_checkpoint *checkpoint)
+/* What is written says, or is about to say, that its images stay; and it is not to. The state is the caller's to save.
+ */
+static void take_back(struct flyt_node_checkpoint *checkpoint)
 {
-    flyt_node_naming_keep(checkpoint->naming, true);
-    if (!flyt_node_save(checkpoint->node))
-        return;
+    flyt_node_commit_forget(checkpoint->node, &checkpoint->commit);
     flyt_node_naming_keep(checkpoint->naming, false);
-    fail(checkpoint, FLYT_STATUS_UNAVAILABLE, "the node cannot keep that its images are to stay");
+    if (!checkpoint->leaves_running)
+        forget_records(checkpoint);
 }
 
-/* From now on the sessions are in their images. */
-static void commit(struct flyt_node_checkpoint *checkpoint)
+/* From now on the sessions are in their images. One whose server has ended meanwhile is, too. */
+static void switch_over(struct flyt_node_checkpoint *checkpoint)
 {
-    struct flyt_node *node = checkpoint->node;
-    bool is_good = flyt_fault_point("node.checkpoint.commit") != FLYT_FAULT_ERROR;
-
-    for (const struct flyt_node_saving *saving = checkpoint->savings; saving && is_good; saving = saving->next)
-        is_good = saving->stage != STOPPED || flyt_node_suspended_add(node, saving->server, checkpoint->folder,
-                                                                      saving->image, saving->stopped.sequence) != NULL;
-    flyt_node_naming_keep(checkpoint->naming, true);
-    if (!is_good || flyt_node_save(node)) {
-        flyt_node_naming_keep(checkpoint->naming, false);
-        forget_records(checkpoint);
-        fail(checkpoint, FLYT_STATUS_UNAVAILABLE, "the node cannot keep which programs are in images");
-        return;
-    }
     checkpoint->phase = FLYT_SAVING_SWITCHING;
     for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next) {
         if (saving->stage != STOPPED)
@@ -648,9 +650,42 @@ static void commit(struct flyt_node_checkpoint *checkpoint)
         if (saving->server->state == FLYT_NODE_SERVER_SERVING)
             flyt_node_server_set_state(saving->server, FLYT_NODE_SERVER_LEFT);
         set_stage(saving, LEAVING);
-        send_stop(saving, FLYT_SERVER_LINK_LEAVE, FLYT_SERVER_LINK_FOR_EVER);
+        send_stop(saving, FLYT_MANAGER_LINK_LEAVE, FLYT_MANAGER_LINK_FOR_EVER);
     }
-    flyt_node_changed(node);
+    flyt_node_changed(checkpoint->node);
+}
+
+static void on_kept(void *user, int status)
+{
+    struct flyt_node_checkpoint *checkpoint = user;
+
+    if (status) {
+        take_back(checkpoint);
+        fail(checkpoint, FLYT_STATUS_UNAVAILABLE,
+             checkpoint->leaves_running ? "the node cannot keep that its images are to stay"
+                                        : "the node cannot keep which programs are in images");
+        return;
+    }
+    checkpoint->is_kept = true;
+    if (!checkpoint->leaves_running)
+        switch_over(checkpoint);
+    arm(checkpoint, 0);
+}
+
+/* That nobody removes the images any more, whatever becomes of the node manager; and which sessions are in them. */
+static void keep(struct flyt_node_checkpoint *checkpoint)
+{
+    struct flyt_node *node = checkpoint->node;
+    bool is_good = checkpoint->leaves_running || flyt_fault_point("node.checkpoint.commit") != FLYT_FAULT_ERROR;
+
+    for (const struct flyt_node_saving *saving = checkpoint->savings; saving && is_good; saving = saving->next)
+        is_good = saving->stage != STOPPED || flyt_node_suspended_add(node, saving->server, checkpoint->folder,
+                                                                      saving->image, saving->stopped.sequence) != NULL;
+    flyt_node_naming_keep(checkpoint->naming, true);
+    if (is_good)
+        flyt_node_commit(node, &checkpoint->commit, on_kept, checkpoint);
+    else
+        on_kept(checkpoint, -ENOMEM);
 }
 
 static void stop_all(struct flyt_node_checkpoint *checkpoint)
@@ -661,7 +696,7 @@ static void stop_all(struct flyt_node_checkpoint *checkpoint)
             continue;
         set_stage(saving, STOPPING);
         saving->stop_ns = flyt_clock_ns();
-        send_stop(saving, FLYT_SERVER_LINK_STOP, (uint64_t)checkpoint->stop_ms * 1000);
+        send_stop(saving, FLYT_MANAGER_LINK_STOP, (uint64_t)checkpoint->stop_ms * 1000);
     }
 }
 
@@ -674,8 +709,8 @@ static bool is_any_stopped(const struct flyt_node_checkpoint *checkpoint)
 }
 
 /* Everything is written. Who goes on does so before anything else is seen to; who does not stays where it is until its
- * image is on the disk, under its name. Whether all of that is done. */
-static bool take_images(struct flyt_node_checkpoint *checkpoint)
+ * image is on the disk, under its name, and the state says so. */
+static void take_images(struct flyt_node_checkpoint *checkpoint)
 {
     if (!checkpoint->is_settling) {
         for (struct flyt_node_saving *saving = checkpoint->savings; saving && checkpoint->leaves_running;
@@ -685,20 +720,17 @@ static bool take_images(struct flyt_node_checkpoint *checkpoint)
     }
     if (!checkpoint->naming && !is_settled(checkpoint)) {
         arm(checkpoint, SETTLING_MS);
-        return false;
+        return;
     }
     if (!checkpoint->naming && !are_tried(checkpoint))
-        return false; /* the trials wake it */
+        return; /* the trials wake it */
     if (!checkpoint->naming && start_naming(checkpoint))
         fail(checkpoint, FLYT_STATUS_UNAVAILABLE, "the node has no memory for naming its images, or no thread");
     if (checkpoint->status != FLYT_STATUS_OK || !flyt_node_naming_is_through(checkpoint->naming))
-        return false; /* on_named wakes it */
+        return; /* on_named wakes it */
     take_names(checkpoint);
-    if (checkpoint->status == FLYT_STATUS_OK && checkpoint->leaves_running)
-        keep_images(checkpoint);
-    else if (checkpoint->status == FLYT_STATUS_OK)
-        commit(checkpoint);
-    return true;
+    if (checkpoint->status == FLYT_STATUS_OK)
+        keep(checkpoint); /* on_kept wakes it */
 }
 
 static void check_time(struct flyt_node_checkpoint *checkpoint)
@@ -712,6 +744,8 @@ static void step(struct flyt_node_checkpoint *checkpoint)
 {
     for (struct flyt_node_saving *saving = checkpoint->savings; saving; saving = saving->next)
         advance(saving);
+    if (checkpoint->commit.is_waiting)
+        return;
     check_time(checkpoint);
     if (checkpoint->phase == FLYT_SAVING_PREPARING && are_all(checkpoint, WRITING)) {
         checkpoint->phase = FLYT_SAVING_COPYING;
@@ -720,15 +754,15 @@ static void step(struct flyt_node_checkpoint *checkpoint)
     if (checkpoint->phase == FLYT_SAVING_COPYING && are_all_ready(checkpoint) && are_trials_ready(checkpoint) &&
         checkpoint->status == FLYT_STATUS_OK)
         stop_all(checkpoint);
-    bool is_written = checkpoint->phase == FLYT_SAVING_STOPPING && are_all(checkpoint, STOPPED), is_taken = false;
+    bool is_written = checkpoint->phase == FLYT_SAVING_STOPPING && are_all(checkpoint, STOPPED);
     bool goes_on = checkpoint->is_settling && checkpoint->leaves_running;
     if (is_written && checkpoint->status == FLYT_STATUS_OK && !goes_on && !is_any_stopped(checkpoint))
         fail(checkpoint, FLYT_STATUS_NOT_FOUND, "its programs have ended meanwhile");
-    if (is_written && checkpoint->status == FLYT_STATUS_OK)
-        is_taken = take_images(checkpoint);
+    if (is_written && checkpoint->status == FLYT_STATUS_OK && !checkpoint->is_kept)
+        take_images(checkpoint);
     if (checkpoint->status != FLYT_STATUS_OK)
         roll_back(checkpoint);
-    else if (are_all(checkpoint, OVER) && (is_taken || checkpoint->phase == FLYT_SAVING_SWITCHING))
+    else if (are_all(checkpoint, OVER) && checkpoint->is_kept)
         finish(checkpoint, FLYT_SAVING_DONE);
 }
 
@@ -750,6 +784,10 @@ void flyt_node_checkpoint_drop(struct flyt_node_allocation *allocation, const ch
 
     if (!checkpoint)
         return;
+    if (checkpoint->commit.is_waiting) {
+        take_back(checkpoint);
+        flyt_node_save_soon(checkpoint->node);
+    }
     fail(checkpoint, FLYT_STATUS_CONFLICT, "%s", reason);
     if (checkpoint->status != FLYT_STATUS_OK)
         roll_back(checkpoint);

@@ -1,6 +1,6 @@
 /*
  * A VM's programs, or one of them, are written to images (cpu/image) while they run: the node manager opens the files,
- * each server writes that of its session (MOVE of kind FLYT_SERVER_LINK_MOVE_WRITE, rpc/transport/server_link.h).
+ * each server writes that of its session (MOVE of kind FLYT_MANAGER_LINK_MOVE_WRITE, rpc/transport/manager_link.h).
  *
  *   PREPARING  each server says whether its session can be written; its file is opened, and an earlier image of it
  *              in the folder for the new one to build on (opening.h)
@@ -29,11 +29,12 @@
 
 #include "control.h"
 #include "control/node/allocation.h"
+#include "control/node/writer.h"
 #include "cpu/image/file.h"
 #include "cpu/image/flusher.h"
 #include "rpc/base/error.h"
 #include "rpc/base/tally.h"
-#include "rpc/transport/server_link.h"
+#include "rpc/transport/manager_link.h"
 
 enum {
     FLYT_NODE_CHECKPOINT_ROUNDS = 10,
@@ -65,6 +66,8 @@ struct flyt_node_checkpoint {
     bool has_opened;
     bool is_settling;                /* all is written, and is brought to the disk */
     struct flyt_node_naming *naming; /* all is there, and gets its names (naming.h); NULL: not yet */
+    struct flyt_node_commit commit;  /* that its images stay, and which sessions are in them */
+    bool is_kept;                    /* that is written */
     uint32_t packing;
     unsigned stop_ms, timeout_s;
     flyt_saving_phase phase;
@@ -94,10 +97,14 @@ void flyt_node_checkpoints_fini(struct flyt_node *node);
 /* ---- what happens ---- */
 
 /* MOVE_STATE, STOPPED, LEFT of a server that writes an image (server->saving). fd (-1: none) is taken over. */
-void flyt_node_checkpoint_hear(struct flyt_node_server *server, const struct flyt_server_link_message *message, int fd);
+void flyt_node_checkpoint_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
+                               int fd);
 /* The server has sent USE; its process has ended. */
 void flyt_node_checkpoint_use_came(struct flyt_node_server *server);
 void flyt_node_checkpoint_exit(struct flyt_node_server *server);
+/* The server's link was lost and is there again: before the commit it goes on by itself, and the checkpoint fails;
+ * after it, its session is in the image, and it is ended. */
+void flyt_node_checkpoint_link_lost(struct flyt_node_server *server);
 /* The allocation is to end, with its sessions: its checkpoint fails, where it still can. */
 void flyt_node_checkpoint_drop(struct flyt_node_allocation *allocation, const char *reason);
 

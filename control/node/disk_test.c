@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/base/worker.h"
 #include "control/node/checkpoint.h"
 #include "control/node/disk.h"
 #include "control/node/test_saving.h"
@@ -35,13 +36,35 @@ static _Atomic(const char *) watched; /* the loop's: it is to close nothing in t
 static unsigned loop_closings;        /* the loop's: how often it has all the same */
 static atomic_uint all_closings;      /* by any thread */
 static pthread_t loop_thread;
+static unsigned naming_jobs; /* the loop's: that were given to the thread that gives names */
 
+int __real_flyt_worker_do(struct flyt_worker *worker, void (*work)(void *), void (*done)(void *, int), void *job);
+int __wrap_flyt_worker_do(struct flyt_worker *worker, void (*work)(void *), void (*done)(void *, int), void *job);
+int __real_flyt_worker_new(sd_event *event, const char *name, size_t jobs_max, struct flyt_worker **ret_worker);
+int __wrap_flyt_worker_new(sd_event *event, const char *name, size_t jobs_max, struct flyt_worker **ret_worker);
 int __real_close(int fd);
 int __wrap_close(int fd);
 int __real_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
 int __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
 int __real_fstatat(int folder_fd, const char *path, struct stat *ret_about, int flags);
 int __wrap_fstatat(int folder_fd, const char *path, struct stat *ret_about, int flags);
+
+static const struct flyt_worker *naming_worker;
+
+int __wrap_flyt_worker_new(sd_event *event, const char *name, size_t jobs_max, struct flyt_worker **ret_worker)
+{
+    int status = __real_flyt_worker_new(event, name, jobs_max, ret_worker);
+
+    if (!status && !strcmp(name, "flyt-naming"))
+        naming_worker = *ret_worker;
+    return status;
+}
+
+int __wrap_flyt_worker_do(struct flyt_worker *worker, void (*work)(void *), void (*done)(void *, int), void *job)
+{
+    naming_jobs += worker == naming_worker;
+    return __real_flyt_worker_do(worker, work, done, job);
+}
 
 int __wrap_close(int fd)
 {
@@ -235,6 +258,12 @@ static bool are_recorded(struct test_node *test, void *unused)
     return test->node.state.unkept != NULL;
 }
 
+/* What is recorded is written, and the thread is at it. */
+static bool has_begun(struct test_node *test, void *unused)
+{
+    return naming_jobs > 0;
+}
+
 static bool are_removed(struct test_node *test, void *count)
 {
     return !test->node.state.unkept && !test->node.namings &&
@@ -268,7 +297,9 @@ static void test_a_restart_while_images_are_named(void **state)
         const unsigned named_count = 1 + i / 2;
         hold_links_after(named_count);
         test_saving_must(test_saving_checkpoint(test, 0, i % 2));
-        test_node_until(test, are_recorded, NULL, "they get names");
+        test_node_until(test, are_recorded, NULL, "they are to get names");
+        naming_jobs = 0;
+        test_node_until(test, has_begun, NULL, "they get names");
         /* The loop stands still: it hears of none. */
         if (named_count == 1)
             await_held(1);

@@ -133,7 +133,9 @@ static void take_data_stream(struct flyt_node *node, const struct flyt_node_allo
     struct flyt_node_server *server =
         flyt_node_server_find_token(node, answer->args->token.token_val, answer->args->token.token_len);
 
-    if (!server || server->allocation != allocation)
+    if (!server && node->is_rejoining)
+        refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, "the session's server has not come back yet");
+    else if (!server || server->allocation != allocation)
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_NO_SESSION, "the session is not there (any more)");
     else if (flyt_node_server_add_stream(server, fd, channel_key, record, bytes))
         refuse(node, fd, answer->xid, FLYT_HANDSHAKE_BUSY, "the session's server takes no data stream now");

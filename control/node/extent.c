@@ -65,7 +65,7 @@ static int insert(struct flyt_node_extents *extents, const struct flyt_node_exte
 }
 
 int flyt_node_extent_add(struct flyt_node *node, struct flyt_node_extents *extents, uint64_t server_id,
-                         const struct flyt_server_link_extent *from, int fd)
+                         const struct flyt_manager_link_extent *from, int fd)
 {
     const struct flyt_node_extent extent = {.extent_id = from->extent_id,
                                             .bytes = from->bytes,

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "control/node/node.h"
-#include "rpc/transport/server_link.h"
+#include "rpc/transport/manager_link.h"
 
 enum { FLYT_NODE_EXTENTS_MAX = 4096 }; /* of one server */
 
@@ -33,7 +33,7 @@ struct flyt_node_extents {
 /* Takes over fd in every case. 0; -EEXIST (then its address is known from now on), -ENOSPC, -ENOMEM. Also goes into the
  * descriptor store. */
 int flyt_node_extent_add(struct flyt_node *node, struct flyt_node_extents *extents, uint64_t server_id,
-                         const struct flyt_server_link_extent *extent, int fd);
+                         const struct flyt_manager_link_extent *extent, int fd);
 /* Lets go of one. 0 and what it was; -ENOENT. */
 int flyt_node_extent_remove(struct flyt_node *node, struct flyt_node_extents *extents, uint64_t server_id,
                             uint64_t extent_id, unsigned *ret_slot, uint64_t *ret_bytes);

@@ -10,26 +10,26 @@
 #include "control/node/fake_image.h"
 #include "rpc/base/fault_point.h"
 
-void fake_move_say_phase(struct fake *fake, enum flyt_server_link_move_phase phase, int outcome, const char *sentence)
+void fake_move_say_phase(struct fake *fake, enum flyt_manager_link_move_phase phase, int outcome, const char *sentence)
 {
     uint64_t count = fake_count_extents(fake);
 
-    fake->message.kind = FLYT_SERVER_LINK_MOVE_STATE;
-    fake->message.move_state = (struct flyt_server_link_move_state){
+    fake->message.kind = FLYT_MANAGER_LINK_MOVE_STATE;
+    fake->message.move_state = (struct flyt_manager_link_move_state){
         .move_id = fake->move.id ? fake->move.id : fake->move.left_id,
         .phase = phase,
         .outcome = outcome,
-        .round = phase >= FLYT_SERVER_LINK_MOVE_READY ? 2 : 1,
+        .round = phase >= FLYT_MANAGER_LINK_MOVE_READY ? 2 : 1,
         .page_bytes = 4096,
         .pages_count = count,
-        .copied_bytes = fake->move.kind == FLYT_SERVER_LINK_MOVE_MIRROR || fake->sending.count ? 2 * 4096 * count : 0};
-    flyt_server_link_say(&fake->message, sentence);
+        .copied_bytes = fake->move.kind == FLYT_MANAGER_LINK_MOVE_MIRROR || fake->sending.count ? 2 * 4096 * count : 0};
+    flyt_manager_link_say(&fake->message, sentence);
     fake_put(fake);
 }
 
 static bool is_mirrored(const struct fake *fake)
 {
-    for (unsigned i = 0; fake->move.kind == FLYT_SERVER_LINK_MOVE_MIRROR && i < FAKE_EXTENTS_MAX; i++)
+    for (unsigned i = 0; fake->move.kind == FLYT_MANAGER_LINK_MOVE_MIRROR && i < FAKE_EXTENTS_MAX; i++)
         if (fake->extents[i].fd && !fake->move.mirror_fds[i])
             return false;
     return true;
@@ -38,14 +38,14 @@ static bool is_mirrored(const struct fake *fake)
 static void look_ready(struct fake *fake)
 {
     if (fake->move.id && !fake->move.is_busy && is_mirrored(fake))
-        fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_READY, 0, NULL);
+        fake_move_say_phase(fake, FLYT_MANAGER_LINK_MOVE_READY, 0, NULL);
 }
 
 static void say_library(struct fake *fake, uint64_t id)
 {
-    fake->message.kind = FLYT_SERVER_LINK_LIBRARY;
-    fake->message.library = (struct flyt_server_link_library){.library_id = id};
-    flyt_server_link_say(&fake->message, "what is loaded");
+    fake->message.kind = FLYT_MANAGER_LINK_LIBRARY;
+    fake->message.library = (struct flyt_manager_link_library){.library_id = id};
+    flyt_manager_link_say(&fake->message, "what is loaded");
     fake_put(fake);
 }
 
@@ -66,28 +66,28 @@ static void forget_copies(struct fake *fake)
 
 static void on_move(struct fake *fake, const int *fds, unsigned count)
 {
-    const struct flyt_server_link_move move = fake->message.move;
+    const struct flyt_manager_link_move move = fake->message.move;
 
     fake->move.id = move.move_id;
     fake->move.kind = move.kind;
     forget_copies(fake);
     fake->move.pages_kept = 0;
-    if (move.kind == FLYT_SERVER_LINK_MOVE_SEND) {
+    if (move.kind == FLYT_MANAGER_LINK_MOVE_SEND) {
         fake_send_begin(fake, fds, count);
     } else if (count) {
         fake->move.image_fd = fds[0];
         fake->move.parent_fd = count > 1 ? fds[1] : 0;
     }
     if (fake->move.is_refusing) {
-        fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_REFUSED, -ENOTSUP, "a kernel of it allocates memory");
+        fake_move_say_phase(fake, FLYT_MANAGER_LINK_MOVE_REFUSED, -ENOTSUP, "a kernel of it allocates memory");
         fake_move_end(fake);
         return;
     }
-    fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_BEGUN, 0, NULL);
+    fake_move_say_phase(fake, FLYT_MANAGER_LINK_MOVE_BEGUN, 0, NULL);
     for (unsigned i = 0; i < fake->library_count; i++)
         say_library(fake, fake->libraries[i]);
-    fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
-    if (move.kind != FLYT_SERVER_LINK_MOVE_MIRROR || !fake_count_extents(fake))
+    fake_move_say_phase(fake, FLYT_MANAGER_LINK_MOVE_COPYING, 0, NULL);
+    if (move.kind != FLYT_MANAGER_LINK_MOVE_MIRROR || !fake_count_extents(fake))
         look_ready(fake);
 }
 
@@ -101,7 +101,7 @@ static void on_mirror(struct fake *fake, int fd)
     }
     if (flyt_fault_point("fake.mirror") == FLYT_FAULT_ERROR) {
         close(fd);
-        fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_OVER, -ENOLINK, "its GPU cannot reach that memory");
+        fake_move_say_phase(fake, FLYT_MANAGER_LINK_MOVE_OVER, -ENOLINK, "its GPU cannot reach that memory");
         fake_move_end(fake);
         return;
     }
@@ -129,19 +129,21 @@ void fake_move_say_stopped(struct fake *fake, int outcome, const char *sentence)
 
     if (fd >= 0 && pwrite(fd, state, sizeof state, 0) != (ssize_t)sizeof state)
         _exit(1);
-    fake->message.kind = FLYT_SERVER_LINK_STOPPED;
-    fake->message.stopped = (struct flyt_server_link_stopped){.move_id = fake->move.id,
-                                                              .outcome = outcome,
-                                                              .has_state = outcome == 0,
-                                                              .sequence = fake->sequence,
-                                                              .extent_count = fake_count_extents(fake),
-                                                              .last_extent_id = fake->last_extent_id,
-                                                              .pages_last = 1,
-                                                              .pages_kept = fake->move.pages_kept};
-    flyt_server_link_say(&fake->message, sentence);
-    flyt_server_link_send(fake->link_fd, &fake->message, &fd, fd >= 0);
+    fake->message.kind = FLYT_MANAGER_LINK_STOPPED;
+    fake->message.stopped = (struct flyt_manager_link_stopped){.move_id = fake->move.id,
+                                                               .outcome = outcome,
+                                                               .has_state = outcome == 0,
+                                                               .sequence = fake->sequence,
+                                                               .extent_count = fake_count_extents(fake),
+                                                               .last_extent_id = fake->last_extent_id,
+                                                               .pages_last = 1,
+                                                               .pages_kept = fake->move.pages_kept};
+    flyt_manager_link_say(&fake->message, sentence);
+    flyt_manager_link_send(fake->link_fd, &fake->message, &fd, fd >= 0);
     if (fd >= 0)
         close(fd);
+    if (!outcome && fake->move.lingers)
+        fake_linger(fake);
 }
 
 /* By id, as addresses rise. */
@@ -163,10 +165,10 @@ static int write_image(struct fake *fake)
                             &fake->move.pages_kept);
 }
 
-static void on_stop(struct fake *fake)
+static void stop(struct fake *fake)
 {
-    if (fake->message.stop.move_id != fake->move.id || fake->move.is_mute)
-        return;
+    if (fake->move.lingers == 1)
+        fake_linger(fake);
     if (fake->move.restless_count) {
         fake->move.restless_count--;
         fake_move_say_stopped(fake, -ETIMEDOUT, "its program does not stop");
@@ -180,15 +182,24 @@ static void on_stop(struct fake *fake)
         fake_send_stop(fake);
         return;
     }
-    int status = fake->move.kind == FLYT_SERVER_LINK_MOVE_WRITE ? write_image(fake) : 0;
+    int status = fake->move.kind == FLYT_MANAGER_LINK_MOVE_WRITE ? write_image(fake) : 0;
     if (!is_mirrored(fake))
         status = -EIO;
     fake_move_say_stopped(fake, status, status ? "not everything is written" : NULL);
 }
 
+static void on_stop(struct fake *fake)
+{
+    if (fake->message.stop.move_id != fake->move.id)
+        return;
+    fake->move.is_stop_due = fake->move.is_mute;
+    if (!fake->move.is_mute)
+        stop(fake);
+}
+
 static void on_go_on(struct fake *fake)
 {
-    if (fake->use.is_coming == FLYT_SERVER_LINK_IS_WHOLE) {
+    if (fake->use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE) {
         fake->use.is_coming = 0;
         fake_say_use(fake);
     } else if (fake->message.stop.move_id == fake->move.id) {
@@ -199,6 +210,7 @@ static void on_go_on(struct fake *fake)
 void fake_move_end(struct fake *fake)
 {
     fake->move.id = 0;
+    fake->move.is_stop_due = false;
     fake->move.is_frozen = false;
     forget_copies(fake);
 }
@@ -207,15 +219,15 @@ static void on_leave(struct fake *fake)
 {
     if (fake->message.stop.move_id != fake->move.id || !fake->move.is_frozen)
         _exit(1);
-    fake_answer(fake, fake->message.stop.timeout_us == FLYT_SERVER_LINK_FOR_EVER ? "moved for ever" : "moved");
+    fake_answer(fake, fake->message.stop.timeout_us == FLYT_MANAGER_LINK_FOR_EVER ? "moved for ever" : "moved");
     close(fake->client_fd);
     fake->client_fd = -1;
     fake->move.left_id = fake->move.id;
     fake->move.id = 0;
     forget_copies(fake);
-    fake->message.kind = FLYT_SERVER_LINK_LEFT;
+    fake->message.kind = FLYT_MANAGER_LINK_LEFT;
     fake->message.data_bytes = 0;
-    fake->message.stop = (struct flyt_server_link_stop){.move_id = fake->move.left_id};
+    fake->message.stop = (struct flyt_manager_link_stop){.move_id = fake->move.left_id};
     fake_put(fake);
 }
 
@@ -236,22 +248,22 @@ void fake_move_hear(struct fake *fake, const int *fds, unsigned count)
     int fd = count == 1 ? *fds : -1;
 
     switch (fake->message.kind) {
-    case FLYT_SERVER_LINK_MOVE:
+    case FLYT_MANAGER_LINK_MOVE:
         on_move(fake, fds, count);
         break;
-    case FLYT_SERVER_LINK_MIRROR:
+    case FLYT_MANAGER_LINK_MIRROR:
         on_mirror(fake, fd);
         break;
-    case FLYT_SERVER_LINK_STOP:
+    case FLYT_MANAGER_LINK_STOP:
         on_stop(fake);
         break;
-    case FLYT_SERVER_LINK_GO_ON:
+    case FLYT_MANAGER_LINK_GO_ON:
         on_go_on(fake);
         break;
-    case FLYT_SERVER_LINK_LEAVE:
+    case FLYT_MANAGER_LINK_LEAVE:
         on_leave(fake);
         break;
-    case FLYT_SERVER_LINK_TAKE_BACK:
+    case FLYT_MANAGER_LINK_TAKE_BACK:
         on_take_back(fake, fd);
         break;
     default:
@@ -283,8 +295,15 @@ bool fake_move_obey(struct fake *fake, const char *word, uint64_t a, uint64_t b)
         fake_say_use(fake);
         fake_answer(fake, "0");
     } else if (!strcmp(word, "refusing") || !strcmp(word, "mute")) {
-        fake->move.is_refusing = *word == 'r';
-        fake->move.is_mute = *word == 'm';
+        fake->move.is_refusing = *word == 'r' && a;
+        fake->move.is_mute = *word == 'm' && a;
+        fake_answer(fake, "0");
+        if (fake->move.is_stop_due && !fake->move.is_mute)
+            stop(fake);
+    } else if (!strcmp(word, "linger")) {
+        if (!a)
+            fake_linger(fake);
+        fake->move.lingers = a;
         fake_answer(fake, "0");
     } else if (!strcmp(word, "restless")) {
         fake->move.restless_count = a;
@@ -292,7 +311,7 @@ bool fake_move_obey(struct fake *fake, const char *word, uint64_t a, uint64_t b)
     } else if (!strcmp(word, "busy")) {
         fake->move.is_busy = a;
         if (fake->move.id && a)
-            fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_COPYING, 0, NULL);
+            fake_move_say_phase(fake, FLYT_MANAGER_LINK_MOVE_COPYING, 0, NULL);
         look_ready(fake);
         fake_answer(fake, "0");
     } else if (!strcmp(word, "state")) {
@@ -300,7 +319,7 @@ bool fake_move_obey(struct fake *fake, const char *word, uint64_t a, uint64_t b)
             snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, fake->taken.sequence, fake->taken.library_count);
         fake_answer(fake, text);
     } else if (!strcmp(word, "whole")) { /* it goes on when it is told to, and only where it was told to wait */
-        fake->use.is_coming = fake->resume.is_held ? FLYT_SERVER_LINK_IS_WHOLE : 0;
+        fake->use.is_coming = fake->resume.is_held ? FLYT_MANAGER_LINK_IS_WHOLE : 0;
         fake_say_use(fake);
         fake_answer(fake, fake->resume.is_held ? "held" : "goes on");
     } else if (!strcmp(word, "goes_on")) {
@@ -309,7 +328,7 @@ bool fake_move_obey(struct fake *fake, const char *word, uint64_t a, uint64_t b)
         fake->use.is_coming = 0;
         fake_say_use(fake);
         if (fake->move.left_id)
-            fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_OVER, 0, NULL);
+            fake_move_say_phase(fake, FLYT_MANAGER_LINK_MOVE_OVER, 0, NULL);
         fake->move.left_id = 0;
         fake_answer(fake, "0");
     } else {

@@ -1,7 +1,7 @@
 /*
  * A libnvidia-ml.so.1 for tests: two GPUs, whose figures follow from their index. FLYT_FAKE_NVML="lost" loses the
  * second one. FLYT_FAKE_NVML_PROCESSES="GPU PID BYTES" is a process that computes on a GPU, with "mps" behind that
- * under MPS; BYTES -1: not told.
+ * under MPS; BYTES -1: not told. FLYT_FAKE_NVML_BUSY="GPU PID PCT" is one that keeps SMs busy.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +31,14 @@ struct process {
     unsigned gpu_instance, compute_instance;
 };
 
+struct sample {
+    unsigned pid;
+    unsigned long long timestamp_us;
+    unsigned sm_pct, memory_pct, encoder_pct, decoder_pct;
+};
+
+NVML int nvmlDeviceGetProcessUtilization(nvmlDevice_t device, struct sample *samples, unsigned *count,
+                                         unsigned long long after_us);
 NVML int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes);
 NVML int nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes);
 
@@ -138,4 +146,18 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count
 int nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *processes)
 {
     return list(device, 1, count, processes);
+}
+
+int nvmlDeviceGetProcessUtilization(nvmlDevice_t device, struct sample *samples, unsigned *count,
+                                    unsigned long long after_us)
+{
+    const char *text = getenv("FLYT_FAKE_NVML_BUSY");
+    struct sample sample = {.timestamp_us = after_us + 1};
+    unsigned gpu;
+
+    if (!text || sscanf(text, "%u %u %u", &gpu, &sample.pid, &sample.sm_pct) != 3 || gpu != index_of(device))
+        return 6 /* not found */;
+    *samples = sample;
+    *count = 1;
+    return 0;
 }

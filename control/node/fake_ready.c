@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* The GPU's own, or the last one. */
-static void set_capability(struct flyt_server_link_ready *ready, unsigned gpu, const char *capabilities)
+static void set_capability(struct flyt_manager_link_ready *ready, unsigned gpu, const char *capabilities)
 {
     for (const char *next; gpu && (next = strchr(capabilities, ',')); gpu--)
         capabilities = next + 1;
@@ -13,16 +13,16 @@ static void set_capability(struct flyt_server_link_ready *ready, unsigned gpu, c
         abort();
 }
 
-void fake_ready(struct flyt_server_link_ready *ready, unsigned gpu, unsigned group_size, unsigned sm_count,
+void fake_ready(struct flyt_manager_link_ready *ready, unsigned gpu, unsigned group_size, unsigned sm_count,
                 uint64_t memory_bytes, const char *capabilities)
 {
-    *ready = (struct flyt_server_link_ready){.version = FLYT_SERVER_LINK_VERSION,
-                                             .device_count = gpu + 1,
-                                             .sm_count = sm_count,
-                                             .group_size = group_size,
-                                             .memory_bytes = memory_bytes,
-                                             .reserve_bytes = 1 << 20,
-                                             .copying_kib = 3 << 10};
+    *ready = (struct flyt_manager_link_ready){.version = FLYT_MANAGER_LINK_VERSION,
+                                              .device_count = gpu + 1,
+                                              .sm_count = sm_count,
+                                              .group_size = group_size,
+                                              .memory_bytes = memory_bytes,
+                                              .reserve_bytes = 1 << 20,
+                                              .copying_kib = 3 << 10};
     set_capability(ready, gpu, capabilities);
     /* The rest that makes no group of its own goes to the last one, as the driver does it. */
     ready->group_count = sm_count / group_size;

@@ -5,10 +5,10 @@
 
 #include <stdint.h>
 
-#include "rpc/transport/server_link.h"
+#include "rpc/transport/manager_link.h"
 
 /* capabilities: as --soft-cc has them. */
-void fake_ready(struct flyt_server_link_ready *ready, unsigned gpu, unsigned group_size, unsigned sm_count,
+void fake_ready(struct flyt_manager_link_ready *ready, unsigned gpu, unsigned group_size, unsigned sm_count,
                 uint64_t memory_bytes, const char *capabilities);
 
 #endif

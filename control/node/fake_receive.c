@@ -53,9 +53,9 @@ static bool make_one(struct fake *fake, uint64_t id, uint64_t bytes, uint64_t wo
     unsigned index = (unsigned)id % FAKE_EXTENTS_MAX;
 
     fake->message.extent =
-        (struct flyt_server_link_extent){.extent_id = id, .bytes = bytes, .address = 0x200000000000 + (id << 32)};
+        (struct flyt_manager_link_extent){.extent_id = id, .bytes = bytes, .address = 0x200000000000 + (id << 32)};
     if (flyt_fault_point("fake.receive_make") == FLYT_FAULT_ERROR) {
-        fake->message.kind = FLYT_SERVER_LINK_MADE;
+        fake->message.kind = FLYT_MANAGER_LINK_MADE;
         fake->message.data_bytes = 0;
         fake->message.made.outcome = -ENOMEM; /* its extent is there already: it begins as the message's */
         fake_put(fake);
@@ -73,9 +73,9 @@ static void forget_one(struct fake *fake, uint64_t id)
 
     close(fake->extents[index].fd);
     fake->extents[index].fd = 0;
-    fake->message.kind = FLYT_SERVER_LINK_EXTENT_GONE;
+    fake->message.kind = FLYT_MANAGER_LINK_EXTENT_GONE;
     fake->message.data_bytes = 0;
-    fake->message.extent = (struct flyt_server_link_extent){.extent_id = id};
+    fake->message.extent = (struct flyt_manager_link_extent){.extent_id = id};
     fake_put(fake);
 }
 
@@ -83,7 +83,7 @@ static void forget_one(struct fake *fake, uint64_t id)
  * The other node's server is a test: "make ID BYTES WORD", "gone ID", "keys" (answered with a line), "end SEQUENCE"
  * (answered likewise). 0, or what PREPARED is to say.
  */
-static int obey_node(struct fake *fake, const int *fds, const struct flyt_server_link_streams *streams)
+static int obey_node(struct fake *fake, const int *fds, const struct flyt_manager_link_streams *streams)
 {
     char line[128], word[8];
     uint64_t a, b, c;
@@ -115,7 +115,7 @@ static int obey_node(struct fake *fake, const int *fds, const struct flyt_server
 
 void fake_receive(struct fake *fake, const int *fds, unsigned fd_count)
 {
-    const struct flyt_server_link_receive from = fake->message.receive;
+    const struct flyt_manager_link_receive from = fake->message.receive;
     const char *sentence = NULL;
 
     int outcome = obey_node(fake, fds, &from.streams);
@@ -129,14 +129,14 @@ void fake_receive(struct fake *fake, const int *fds, unsigned fd_count)
         sentence = "a variable has come to be elsewhere";
     if (!outcome && send(fds[0], "0\n", 2, MSG_NOSIGNAL) != 2)
         _exit(1);
-    fake->message.kind = FLYT_SERVER_LINK_PREPARED;
+    fake->message.kind = FLYT_MANAGER_LINK_PREPARED;
     fake->received.move_id = outcome ? 0 : from.move_id;
     fake->received.awaited = from.awaited;
-    fake->message.prepared = (struct flyt_server_link_prepared){
+    fake->message.prepared = (struct flyt_manager_link_prepared){
         .move_id = from.move_id, .outcome = outcome, .sequence = outcome ? 0 : fake->sequence};
     fake->message.prepared.has_stopped = !outcome;
     fake->message.prepared.error_count = 3;
-    flyt_server_link_say(&fake->message, sentence);
+    flyt_manager_link_say(&fake->message, sentence);
     fake_put(fake);
     for (unsigned i = 0; i < fd_count; i++)
         close(fds[i]);
@@ -147,7 +147,7 @@ void fake_receive(struct fake *fake, const int *fds, unsigned fd_count)
 static bool connect_again(struct fake *fake)
 {
     for (unsigned i = 0; i < 6000; i++) {
-        fake->link_fd = flyt_server_link_connect(fake->session.rejoin_path);
+        fake->link_fd = flyt_manager_link_connect(fake->session.rejoin_path);
         if (fake->link_fd >= 0)
             return true;
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -157,17 +157,17 @@ static bool connect_again(struct fake *fake)
 
 static void say_rejoin(struct fake *fake)
 {
-    struct flyt_server_link_rejoin *rejoin = &fake->message.rejoin;
-    const struct flyt_server_link_awaited *awaited = &fake->received.awaited;
+    struct flyt_manager_link_rejoin *rejoin = &fake->message.rejoin;
+    const struct flyt_manager_link_awaited *awaited = &fake->received.awaited;
 
-    fake->message.kind = FLYT_SERVER_LINK_REJOIN;
+    fake->message.kind = FLYT_MANAGER_LINK_REJOIN;
     fake->message.data_bytes = 0;
-    *rejoin = (struct flyt_server_link_rejoin){.version = FLYT_SERVER_LINK_VERSION,
-                                               .client_pid = awaited->client_pid,
-                                               .started_ms = awaited->started_ms,
-                                               .extent_count = fake_count_extents(fake),
-                                               .received_move_id = fake->received.move_id,
-                                               .session = fake->session};
+    *rejoin = (struct flyt_manager_link_rejoin){.version = FLYT_MANAGER_LINK_VERSION,
+                                                .client_pid = awaited->client_pid,
+                                                .started_ms = awaited->started_ms,
+                                                .extent_count = fake_count_extents(fake),
+                                                .received_move_id = fake->received.move_id,
+                                                .session = fake->session};
     rejoin->session.ledger_count = 0;
     memcpy(rejoin->session.token, awaited->token, sizeof awaited->token);
     memcpy(rejoin->session.rejoin_secret, awaited->rejoin_secret, sizeof awaited->rejoin_secret);
@@ -181,23 +181,23 @@ static void say_received(struct fake *fake, bool with_extents)
     for (unsigned i = 0; with_extents && i < FAKE_EXTENTS_MAX; i++) {
         if (!fake->extents[i].fd)
             continue;
-        fake->message.kind = FLYT_SERVER_LINK_MADE;
+        fake->message.kind = FLYT_MANAGER_LINK_MADE;
         fake->message.data_bytes = 0;
-        fake->message.made = (struct flyt_server_link_made){.extent = fake->extents[i].extent};
-        flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[i].fd, 1);
+        fake->message.made = (struct flyt_manager_link_made){.extent = fake->extents[i].extent};
+        flyt_manager_link_send(fake->link_fd, &fake->message, &fake->extents[i].fd, 1);
     }
     if (flyt_fault_point("fake.return") == FLYT_FAULT_ERROR)
         _exit(1);
-    fake->message.kind = FLYT_SERVER_LINK_PREPARED;
+    fake->message.kind = FLYT_MANAGER_LINK_PREPARED;
     fake->message.data_bytes = 0;
-    fake->message.prepared = (struct flyt_server_link_prepared){
+    fake->message.prepared = (struct flyt_manager_link_prepared){
         .move_id = fake->received.move_id, .sequence = fake->sequence, .has_stopped = 1, .error_count = 3};
     fake_put(fake);
 }
 
 bool fake_receive_return(struct fake *fake)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned count = 0;
 
     if (!fake->received.move_id || flyt_fault_point("fake.outlive") == FLYT_FAULT_ERROR)
@@ -207,9 +207,9 @@ bool fake_receive_return(struct fake *fake)
         if (!connect_again(fake))
             return false;
         say_rejoin(fake);
-        if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
+        if (flyt_manager_link_receive(fake->link_fd, &fake->message, fds, &count))
             continue; /* that one has gone, too */
-        if (fake->message.kind != FLYT_SERVER_LINK_WELCOME)
+        if (fake->message.kind != FLYT_MANAGER_LINK_WELCOME)
             return false;
         say_received(fake, fake->message.welcome.send_extents);
         return true;

@@ -17,7 +17,7 @@ static void say(const struct fake *fake, unsigned stream, const char *text)
         _exit(1);
 }
 
-void fake_say_keys(int fd, const struct flyt_server_link_streams *streams)
+void fake_say_keys(int fd, const struct flyt_manager_link_streams *streams)
 {
     char text[64];
     int used = snprintf(text, sizeof text, "%u", streams->is_encrypted);
@@ -74,7 +74,7 @@ static void fail(struct fake *fake, int outcome, const char *sentence)
     if (fake->sending.is_awaiting)
         fake_move_say_stopped(fake, outcome, sentence);
     else
-        fake_move_say_phase(fake, FLYT_SERVER_LINK_MOVE_OVER, outcome, sentence);
+        fake_move_say_phase(fake, FLYT_MANAGER_LINK_MOVE_OVER, outcome, sentence);
     fake_move_end(fake);
 }
 

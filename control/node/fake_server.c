@@ -1,5 +1,5 @@
 /*
- * A server process without CUDA, for tests: speaks rpc/transport/server_link.h, answers its client's handshake, and
+ * A server process without CUDA, for tests: speaks rpc/transport/manager_link.h, answers its client's handshake, and
  * then does what the client's lines say. Each is answered with one line, a number or text.
  *
  *   charge SLOT BYTES | release SLOT BYTES    of the ledger
@@ -26,11 +26,14 @@
  *   refusing 1                                MOVE is refused
  *   restless COUNT                            it does not stop at so many STOPs
  *   busy 0|1                                  1: it never has copied everything; 0: now it has
- *   mute 1                                    STOP is not answered
+ *   mute 0|1                                  1: STOP is not answered; 0: now it is
  *   state                                     "sequence libraries" that came with STATE; "no"
  *   go_on                                     its client has made its objects again: answered when that is told
  *   die | quit                                by SIGKILL | after RETURN
  *   hang_up                                   its link ends, as that of a process that takes its time to end
+ *   relink COUNT SLOT BYTES                   so many extents, from id 1 on, are the last that it tells; then it comes
+ * back linger 0|1|2                              its program ends by itself: RETURN, what it sends to ends, and the
+ * process stays until it is killed. Now | in place of an answer to STOP | with it
  *
  * One that is moved (MOVE) copies those first words into the other server's memory, and says "moved" as its last line.
  * With an image (MOVE_WRITE) it writes these into that, and as the server that is given one it makes the memory anew.
@@ -48,6 +51,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -58,11 +62,11 @@
 #include "rpc/base/fault_point.h"
 #include "rpc/base/ledger.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/server_link.h"
+#include "rpc/transport/manager_link.h"
 
 void fake_put(struct fake *fake)
 {
-    if (flyt_server_link_send(fake->link_fd, &fake->message, NULL, 0) && errno != EPIPE)
+    if (flyt_manager_link_send(fake->link_fd, &fake->message, NULL, 0) && errno != EPIPE)
         fprintf(stderr, "fake server: nothing can be sent\n");
 }
 
@@ -85,10 +89,23 @@ void fake_answer_number(struct fake *fake, int64_t number)
 
 /* ---- the manager's side ---- */
 
+void fake_linger(struct fake *fake)
+{
+    fake->message.kind = FLYT_MANAGER_LINK_RETURN;
+    flyt_manager_link_say(&fake->message, NULL);
+    fake->message.returned = (struct flyt_manager_link_returned){0};
+    fake_put(fake);
+    fake_send_forget(fake);
+    close(fake->client_fd);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a test that has failed */
+    for (;;)
+        pause();
+}
+
 static void end(struct fake *fake, const char *sentence)
 {
-    fake->message.kind = FLYT_SERVER_LINK_RETURN;
-    flyt_server_link_say(&fake->message, sentence);
+    fake->message.kind = FLYT_MANAGER_LINK_RETURN;
+    flyt_manager_link_say(&fake->message, sentence);
     fake_put(fake);
     _exit(0);
 }
@@ -101,36 +118,37 @@ static void give_back_cache(struct fake *fake, unsigned slot)
 
 static void on_limit(struct fake *fake)
 {
-    const struct flyt_server_link_limit limit = fake->message.limit;
+    const struct flyt_manager_link_limit limit = fake->message.limit;
 
     fake->limits[limit.slot] = limit.memory_bytes;
     fake->session.slots[limit.slot].memory_bytes = limit.memory_bytes;
     give_back_cache(fake, limit.slot);
-    fake->message.kind = FLYT_SERVER_LINK_LIMIT_DONE;
-    fake->message.limit_done = (struct flyt_server_link_limit_done){
-        limit.revision, flyt_ledger_used(fake->ledgers[limit.slot], fake->session.server_id), limit.slot, 0};
+    fake->message.kind = FLYT_MANAGER_LINK_LIMIT_DONE;
+    fake->message.limit_done = (struct flyt_manager_link_limit_done){
+        limit.revision, flyt_ledger_used(fake->ledgers[limit.slot], fake->session.server_id), limit.slot, 0,
+        limit.number};
     fake_put(fake);
 }
 
 static void on_groups(struct fake *fake)
 {
-    const struct flyt_server_link_sm sm = fake->message.sm;
+    const struct flyt_manager_link_sm sm = fake->message.sm;
 
-    fake->message.kind = FLYT_SERVER_LINK_SM_DONE;
+    fake->message.kind = FLYT_MANAGER_LINK_SM_DONE;
     if (fake->is_unchanging) {
-        fake->message.sm_done = (struct flyt_server_link_sm_done){sm.revision, sm.slot, -EOPNOTSUPP};
+        fake->message.sm_done = (struct flyt_manager_link_sm_done){sm.revision, sm.slot, -EOPNOTSUPP};
         fake_put(fake);
         return;
     }
     for (unsigned i = 0; i < sizeof sm.groups; i++)
         fake->holding[sm.slot][i] |= fake->session.slots[sm.slot].groups[i];
     memcpy(fake->session.slots[sm.slot].groups, sm.groups, sizeof sm.groups);
-    fake->message.sm_done = (struct flyt_server_link_sm_done){sm.revision, sm.slot, FLYT_SERVER_LINK_SWITCHED};
+    fake->message.sm_done = (struct flyt_manager_link_sm_done){sm.revision, sm.slot, FLYT_MANAGER_LINK_SWITCHED};
     fake_put(fake);
     if (fake->is_sluggish)
         return;
     memset(fake->holding[sm.slot], 0, sizeof fake->holding[sm.slot]);
-    fake->message.sm_done.state = FLYT_SERVER_LINK_VACATED;
+    fake->message.sm_done.state = FLYT_MANAGER_LINK_VACATED;
     fake_put(fake);
 }
 
@@ -156,67 +174,74 @@ static void on_welcome(struct fake *fake)
 
 static void rejoin(struct fake *fake)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
-    struct flyt_server_link_rejoin *rejoin = &fake->message.rejoin;
+    struct flyt_manager_link_rejoin *rejoin = &fake->message.rejoin;
 
     /* Before it has left it goes on by itself. */
     fake_move_end(fake);
     close(fake->link_fd);
-    for (unsigned i = 0; i < 2000; i++) {
-        fake->link_fd = flyt_server_link_connect(fake->session.rejoin_path);
+    for (unsigned i = 0; i < 6000; i++) {
+        fake->link_fd = flyt_manager_link_connect(fake->session.rejoin_path);
         if (fake->link_fd >= 0)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
     if (fake->link_fd < 0)
         _exit(0);
-    fake->message.kind = FLYT_SERVER_LINK_REJOIN;
+    fake->message.kind = FLYT_MANAGER_LINK_REJOIN;
     fake->message.data_bytes = 0;
-    *rejoin = (struct flyt_server_link_rejoin){.version = FLYT_SERVER_LINK_VERSION,
-                                               .client_pid = 7,
-                                               .extent_count = fake_count_extents(fake),
-                                               .left_move_id = fake->move.left_id,
-                                               .session = fake->session};
+    *rejoin = (struct flyt_manager_link_rejoin){.version = FLYT_MANAGER_LINK_VERSION,
+                                                .client_pid = 7,
+                                                .extent_count = fake_count_extents(fake),
+                                                .left_move_id = fake->move.left_id,
+                                                .session = fake->session};
     memcpy(rejoin->holding, fake->holding, sizeof rejoin->holding);
     snprintf(rejoin->program, sizeof rejoin->program, "%s", fake->program);
     for (unsigned i = 0; i < fake->session.slot_count; i++)
         fds[fd_count++] = flyt_ledger_fd(fake->ledgers[i]);
     for (unsigned i = 0; i < fake->session.slot_count; i++)
-        if (fake->turn_fds[i] >= 0)
-            fds[fd_count++] = fake->turn_fds[i];
-    flyt_server_link_send(fake->link_fd, &fake->message, fds, fd_count);
+        rejoin->session.slots[i].flags &= ~(uint32_t)FLYT_MANAGER_LINK_HAS_TIME_SLICES;
+    flyt_manager_link_send(fake->link_fd, &fake->message, fds, fd_count);
 }
 
 void fake_say_use(struct fake *fake)
 {
-    fake->message.kind = FLYT_SERVER_LINK_USE;
+    fake->message.kind = FLYT_MANAGER_LINK_USE;
     fake->message.use = fake->use;
-    flyt_server_link_say(&fake->message, fake->use.is_replaceable ? NULL : "it has what cannot be kept");
+    flyt_manager_link_say(&fake->message, fake->use.is_replaceable ? NULL : "it has what cannot be kept");
     fake_put(fake);
 }
 
 static void answer_share(struct fake *fake)
 {
-    fake->message.kind = FLYT_SERVER_LINK_SHARE_DONE;
+    fake->message.kind = FLYT_MANAGER_LINK_SHARE_DONE;
     fake->message.data_bytes = 0;
-    fake->message.share_done = (struct flyt_server_link_share_done){fake->share.revision, fake->share.slot, 0};
+    fake->message.share_done = (struct flyt_manager_link_share_done){fake->share.revision, fake->share.slot, 0};
     fake_put(fake);
+}
+
+/* Keeps the board of a place. */
+static int take_board(const int *fds)
+{
+    for (unsigned i = 1; i < FLYT_TIME_SLICES_FDS; i++)
+        close(fds[i]);
+    return fds[0];
 }
 
 static void on_share(struct fake *fake, int fd)
 {
-    struct flyt_server_link_slot *slot = &fake->session.slots[fake->message.share.slot];
+    struct flyt_manager_link_slot *slot = &fake->session.slots[fake->message.share.slot];
 
     fake->share = fake->message.share;
     slot->priority = fake->share.priority;
-    slot->flags &= ~(uint32_t)FLYT_SERVER_LINK_IS_SUSPENDED;
+    slot->flags &= ~(uint32_t)FLYT_MANAGER_LINK_IS_SUSPENDED;
     if (fake->share.is_suspended)
-        slot->flags |= FLYT_SERVER_LINK_IS_SUSPENDED;
+        slot->flags |= FLYT_MANAGER_LINK_IS_SUSPENDED;
     if (fd >= 0) {
-        slot->flags |= FLYT_SERVER_LINK_HAS_TURNS;
-        close(fake->turn_fds[fake->share.slot]);
-        fake->turn_fds[fake->share.slot] = fd;
+        slot->flags |= FLYT_MANAGER_LINK_HAS_TIME_SLICES;
+        close(fake->time_slice_fds[fake->share.slot]);
+        fake->time_slice_fds[fake->share.slot] = fd;
     }
     if (!fake->is_silent)
         answer_share(fake);
@@ -224,13 +249,13 @@ static void on_share(struct fake *fake, int fd)
 
 static void say_share(struct fake *fake, unsigned slot)
 {
-    const struct flyt_server_link_slot *from = &fake->session.slots[slot];
+    const struct flyt_manager_link_slot *from = &fake->session.slots[slot];
     struct stat info = {0};
     char text[80];
 
-    if (fake->turn_fds[slot] >= 0)
-        fstat(fake->turn_fds[slot], &info);
-    snprintf(text, sizeof text, "%s %d %ju", from->flags & FLYT_SERVER_LINK_IS_SUSPENDED ? "suspended" : "active",
+    if (fake->time_slice_fds[slot] >= 0)
+        fstat(fake->time_slice_fds[slot], &info);
+    snprintf(text, sizeof text, "%s %d %ju", from->flags & FLYT_MANAGER_LINK_IS_SUSPENDED ? "suspended" : "active",
              from->priority, (uintmax_t)info.st_ino);
     fake_answer(fake, text);
 }
@@ -238,10 +263,10 @@ static void say_share(struct fake *fake, unsigned slot)
 /* Hears one message. Returns its kind, 0 where the link had to be made anew. */
 static uint32_t hear(struct fake *fake)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned count = 0;
 
-    int status = flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count);
+    int status = flyt_manager_link_receive(fake->link_fd, &fake->message, fds, &count);
     if (status == -EPIPE) {
         rejoin(fake);
         return 0;
@@ -249,23 +274,25 @@ static uint32_t hear(struct fake *fake)
     if (status)
         _exit(1);
     uint32_t kind = fake->message.kind;
-    if (kind == FLYT_SERVER_LINK_SHARE)
-        on_share(fake, count ? fds[--count] : -1);
-    if (kind >= FLYT_SERVER_LINK_MOVE && kind <= FLYT_SERVER_LINK_TAKE_BACK) {
+    if (kind == FLYT_MANAGER_LINK_SHARE)
+        on_share(fake, count ? take_board(fds) : -1);
+    if (kind == FLYT_MANAGER_LINK_SHARE)
+        count = 0;
+    if (kind >= FLYT_MANAGER_LINK_MOVE && kind <= FLYT_MANAGER_LINK_TAKE_BACK) {
         fake_move_hear(fake, fds, count);
         count = 0;
     }
     while (count)
         close(fds[--count]);
-    if (kind == FLYT_SERVER_LINK_LIMIT)
+    if (kind == FLYT_MANAGER_LINK_LIMIT)
         on_limit(fake);
-    if (kind == FLYT_SERVER_LINK_SM)
+    if (kind == FLYT_MANAGER_LINK_SM)
         on_groups(fake);
-    if (kind == FLYT_SERVER_LINK_WELCOME)
+    if (kind == FLYT_MANAGER_LINK_WELCOME)
         on_welcome(fake);
-    if (kind == FLYT_SERVER_LINK_GO)
+    if (kind == FLYT_MANAGER_LINK_GO)
         _exit(0);
-    if (kind == FLYT_SERVER_LINK_KILL && !fake->is_stubborn) {
+    if (kind == FLYT_MANAGER_LINK_KILL && !fake->is_stubborn) {
         char text[500];
         snprintf(text, sizeof text, "killed: %.400s", (const char *)fake->message.data);
         fake_answer(fake, text);
@@ -278,10 +305,10 @@ static uint32_t hear(struct fake *fake)
 
 static int send_extent(struct fake *fake, unsigned index)
 {
-    fake->message.kind = FLYT_SERVER_LINK_EXTENT;
+    fake->message.kind = FLYT_MANAGER_LINK_EXTENT;
     fake->message.data_bytes = 0;
     fake->message.extent = fake->extents[index].extent;
-    return flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, 1);
+    return flyt_manager_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, 1);
 }
 
 static int make_extent(struct fake *fake, uint64_t id, unsigned slot, uint64_t bytes)
@@ -292,26 +319,26 @@ static int make_extent(struct fake *fake, uint64_t id, unsigned slot, uint64_t b
     if (!status) {
         fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
         fake->last_extent_id = id > fake->last_extent_id ? id : fake->last_extent_id;
-        fake->extents[index].extent = (struct flyt_server_link_extent){
+        fake->extents[index].extent = (struct flyt_manager_link_extent){
             .extent_id = id, .bytes = bytes, .address = 0x200000000000 + (id << 32), .slot = slot};
         status = send_extent(fake, index);
     }
     return status;
 }
 
-static void make_extents(struct fake *fake, uint64_t count, unsigned slot, uint64_t bytes)
+static int make_extents(struct fake *fake, uint64_t count, unsigned slot, uint64_t bytes)
 {
     int status = 0;
 
     for (uint64_t id = 1; !status && id <= count; id++)
         status = make_extent(fake, id, slot, bytes);
-    fake_answer_number(fake, status);
+    return status;
 }
 
 static void say_memory(struct fake *fake, uint64_t id)
 {
     unsigned index = (unsigned)id % FAKE_EXTENTS_MAX;
-    const struct flyt_server_link_extent *extent = &fake->extents[index].extent;
+    const struct flyt_manager_link_extent *extent = &fake->extents[index].extent;
     struct stat info = {0};
     char text[120];
 
@@ -334,9 +361,9 @@ static void record(struct fake *fake, const char *line)
     if (!fake->record) {
         if (flyt_call_record_new(&fake->record, &fd))
             _exit(1);
-        fake->message.kind = FLYT_SERVER_LINK_RECORD;
+        fake->message.kind = FLYT_MANAGER_LINK_RECORD;
         fake->message.data_bytes = 0;
-        flyt_server_link_send(fake->link_fd, &fake->message, &fd, 1);
+        flyt_manager_link_send(fake->link_fd, &fake->message, &fd, 1);
         close(fd);
     }
     atomic_store(&fake->record->begun, numbers[0]);
@@ -348,7 +375,7 @@ static void record(struct fake *fake, const char *line)
 
 static void say_left(struct fake *fake)
 {
-    const struct flyt_server_link_resume *resume = &fake->resume;
+    const struct flyt_manager_link_resume *resume = &fake->resume;
     char text[128] = "no";
 
     if (resume->has_record)
@@ -382,11 +409,11 @@ static void drop_extent(struct fake *fake, uint64_t id)
     if (fake->move.mirror_fds[index])
         close(fake->move.mirror_fds[index]);
     fake->move.mirror_fds[index] = 0;
-    fake->message.kind = FLYT_SERVER_LINK_EXTENT_GONE;
+    fake->message.kind = FLYT_MANAGER_LINK_EXTENT_GONE;
     fake->message.data_bytes = 0;
-    fake->message.extent = (struct flyt_server_link_extent){.extent_id = id};
+    fake->message.extent = (struct flyt_manager_link_extent){.extent_id = id};
     fake_put(fake);
-    while (hear(fake) != FLYT_SERVER_LINK_EXTENT_CREDITED)
+    while (hear(fake) != FLYT_MANAGER_LINK_EXTENT_CREDITED)
         continue;
     fake_answer_number(fake, (int64_t)fake->message.extent.bytes);
 }
@@ -414,7 +441,7 @@ static void obey(struct fake *fake, const char *line)
     } else if (!strcmp(word, "extent")) {
         fake_answer_number(fake, make_extent(fake, a, (unsigned)b, c));
     } else if (!strcmp(word, "extents")) {
-        make_extents(fake, a, (unsigned)b, c);
+        fake_answer_number(fake, make_extents(fake, a, (unsigned)b, c));
     } else if (!strcmp(word, "memory")) {
         say_memory(fake, a);
     } else if (!strcmp(word, "record")) {
@@ -457,6 +484,10 @@ static void obey(struct fake *fake, const char *line)
         close(fake->link_fd);
         fake->link_fd = -1;
         fake_answer(fake, "0");
+    } else if (!strcmp(word, "relink")) {
+        int status = make_extents(fake, a, (unsigned)b, c);
+        rejoin(fake);
+        fake_answer_number(fake, status);
     } else if (!strcmp(word, "quit")) {
         end(fake, "");
     } else {
@@ -508,14 +539,14 @@ void fake_answer_handshake(struct fake *fake)
 /* What a session that goes on has; then SESSION is there. */
 static void take_extents(struct fake *fake)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned count = 0;
 
     fake->is_resumed = true;
     fake->resume = fake->message.resume;
     for (uint64_t i = 0; i < fake->resume.extent_count; i++) {
-        if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count) ||
-            fake->message.kind != FLYT_SERVER_LINK_GIVE)
+        if (flyt_manager_link_receive(fake->link_fd, &fake->message, fds, &count) ||
+            fake->message.kind != FLYT_MANAGER_LINK_GIVE)
             _exit(1);
         unsigned index = (unsigned)fake->message.extent.extent_id % FAKE_EXTENTS_MAX;
         fake->extents[index].extent = fake->message.extent;
@@ -523,9 +554,9 @@ static void take_extents(struct fake *fake)
     }
     if (!fake->resume.is_ahead)
         return;
-    if (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
+    if (flyt_manager_link_receive(fake->link_fd, &fake->message, fds, &count))
         _exit(0); /* nobody needs it: the session has ended */
-    if (fake->message.kind != FLYT_SERVER_LINK_RESUME || fake->message.resume.is_ahead ||
+    if (fake->message.kind != FLYT_MANAGER_LINK_RESUME || fake->message.resume.is_ahead ||
         fake->message.resume.extent_count != fake->resume.extent_count)
         _exit(1);
     fake->resume = fake->message.resume;
@@ -533,30 +564,30 @@ static void take_extents(struct fake *fake)
 
 static void take_session(struct fake *fake)
 {
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned count = 0;
     bool is_prepared = false, is_received;
 
     do {
         count = 0;
-        while (flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
+        while (flyt_manager_link_receive(fake->link_fd, &fake->message, fds, &count))
             if (!fake_receive_return(fake))
                 _exit(0); /* a warm server that nobody needs (any more) */
-        is_prepared |= fake->message.kind == FLYT_SERVER_LINK_PREPARE;
-        is_received = fake->message.kind == FLYT_SERVER_LINK_RECEIVE;
+        is_prepared |= fake->message.kind == FLYT_MANAGER_LINK_PREPARE;
+        is_received = fake->message.kind == FLYT_MANAGER_LINK_RECEIVE;
         if (is_received)
             fake_receive(fake, fds, count);
     } while (is_received || fake_target_prepare(fake, count ? fds[0] : -1));
-    if (fake->message.kind == FLYT_SERVER_LINK_RESUME && is_prepared) {
+    if (fake->message.kind == FLYT_MANAGER_LINK_RESUME && is_prepared) {
         fake->is_resumed = true;
         fake->resume = fake->message.resume;
         fake->last_extent_id = fake->resume.last_extent_id;
-    } else if (fake->message.kind == FLYT_SERVER_LINK_RESUME) {
+    } else if (fake->message.kind == FLYT_MANAGER_LINK_RESUME) {
         take_extents(fake);
     }
-    if (fake->is_resumed && flyt_server_link_receive(fake->link_fd, &fake->message, fds, &count))
+    if (fake->is_resumed && flyt_manager_link_receive(fake->link_fd, &fake->message, fds, &count))
         _exit(0);
-    if (fake->message.kind != FLYT_SERVER_LINK_SESSION ||
+    if (fake->message.kind != FLYT_MANAGER_LINK_SESSION ||
         (is_prepared && flyt_fault_point("fake.session") == FLYT_FAULT_ERROR))
         _exit(1);
     if (is_prepared)
@@ -569,11 +600,14 @@ static void take_session(struct fake *fake)
         close(fds[1 + i]);
         fake->limits[i] = fake->session.slots[i].memory_bytes;
     }
-    for (unsigned i = 0, next = 1 + fake->session.slot_count; i < fake->session.slot_count; i++)
-        fake->turn_fds[i] = fake->session.slots[i].flags & FLYT_SERVER_LINK_HAS_TURNS ? fds[next++] : -1;
+    for (unsigned i = 0, next = 1 + fake->session.slot_count; i < fake->session.slot_count; i++) {
+        bool has_time_slices = fake->session.slots[i].flags & FLYT_MANAGER_LINK_HAS_TIME_SLICES;
+        fake->time_slice_fds[i] = has_time_slices ? take_board(fds + next) : -1;
+        next += has_time_slices ? FLYT_TIME_SLICES_FDS : 0;
+    }
     fake_answer_handshake(fake);
     fake->use =
-        (struct flyt_server_link_use){.can_move = FLYT_SERVER_LINK_CAN_MOVE_SEND, .is_coming = fake->is_resumed};
+        (struct flyt_manager_link_use){.can_move = FLYT_MANAGER_LINK_CAN_MOVE_SEND, .is_coming = fake->is_resumed};
     fake_say_use(fake);
 }
 
@@ -598,14 +632,14 @@ int main(int argc, char **argv)
     }
     if (!fake)
         return 1;
-    fake->link_fd = FLYT_SERVER_LINK_FD;
+    fake->link_fd = FLYT_MANAGER_LINK_FD;
     if (getenv("FLYT_FAKE_FAILURE")) {
-        fake->message.kind = FLYT_SERVER_LINK_FAILED;
-        flyt_server_link_say(&fake->message, getenv("FLYT_FAKE_FAILURE"));
+        fake->message.kind = FLYT_MANAGER_LINK_FAILED;
+        flyt_manager_link_say(&fake->message, getenv("FLYT_FAKE_FAILURE"));
         fake_put(fake);
         return 1;
     }
-    fake->message.kind = FLYT_SERVER_LINK_READY;
+    fake->message.kind = FLYT_MANAGER_LINK_READY;
     fake_ready(&fake->message.ready, gpu, group_size, sms, memory_kib << 10, capabilities);
     fake_put(fake);
     take_session(fake);

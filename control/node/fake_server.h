@@ -11,30 +11,30 @@
 
 #include "rpc/base/ledger.h"
 #include "rpc/transport/call_record.h"
-#include "rpc/transport/server_link.h"
+#include "rpc/transport/manager_link.h"
 
 enum { FAKE_EXTENTS_MAX = 512, FAKE_LIBRARIES_MAX = 64 };
 
 struct fake {
     int link_fd, client_fd;
-    struct flyt_server_link_message message;
-    struct flyt_server_link_session session;
+    struct flyt_manager_link_message message;
+    struct flyt_manager_link_session session;
     struct flyt_ledger *ledgers[FLYT_SLOTS_MAX];
-    unsigned char holding[FLYT_SLOTS_MAX][FLYT_SERVER_LINK_GROUP_BYTES]; /* groups that are not vacated */
+    unsigned char holding[FLYT_SLOTS_MAX][FLYT_MANAGER_LINK_GROUP_BYTES]; /* groups that are not vacated */
     uint64_t cached[FLYT_SLOTS_MAX];
     uint64_t limits[FLYT_SLOTS_MAX];
     char program[FLYT_NAME_BYTES_MAX + 1];
     struct {
-        struct flyt_server_link_extent extent;
+        struct flyt_manager_link_extent extent;
         int fd; /* 0: none */
     } extents[FAKE_EXTENTS_MAX];
     bool is_stubborn, is_sluggish, is_unchanging, is_silent;
-    int turn_fds[FLYT_SLOTS_MAX];        /* -1: none */
-    struct flyt_server_link_share share; /* the last one that came */
+    int time_slice_fds[FLYT_SLOTS_MAX];   /* -1: none */
+    struct flyt_manager_link_share share; /* the last one that came */
     bool is_resumed;
-    struct flyt_server_link_resume resume;
+    struct flyt_manager_link_resume resume;
     struct flyt_call_record *record; /* NULL: it has handed over none */
-    struct flyt_server_link_use use;
+    struct flyt_manager_link_use use;
     uint64_t last_extent_id, sequence; /* the highest id ever; lines that its client has said */
     unsigned library_count;
     uint64_t libraries[FAKE_LIBRARIES_MAX];
@@ -42,15 +42,16 @@ struct fake {
         uint64_t id, left_id; /* 0: none */
         uint32_t kind;
         int mirror_fds[FAKE_EXTENTS_MAX]; /* 0: none */
-        bool is_refusing, is_busy, is_mute, is_frozen;
+        bool is_refusing, is_busy, is_mute, is_stop_due, is_frozen;
         int image_fd, parent_fd; /* 0: none */
         uint64_t pages_kept;
         uint64_t restless_count;
+        uint64_t lingers; /* as the command names it */
     } move;
     struct {
         int fds[1 + FLYT_MIGRATION_STREAMS_MAX];
         unsigned count; /* of these; 0: it sends to no other node */
-        struct flyt_server_link_streams streams;
+        struct flyt_manager_link_streams streams;
         bool is_awaiting; /* what it has sent at its stop is not acknowledged */
         bool is_acknowledged;
         char line[300];
@@ -63,7 +64,7 @@ struct fake {
     struct {
         uint64_t move_id; /* 0: it has received nothing */
         uint64_t error_count;
-        struct flyt_server_link_awaited awaited;
+        struct flyt_manager_link_awaited awaited;
     } received;
     char line[512];
     size_t line_bytes;
@@ -73,6 +74,8 @@ struct fake {
 
 /* Sends fake->message, without descriptors. */
 void fake_put(struct fake *fake);
+/* "linger": does not return. */
+void fake_linger(struct fake *fake) __attribute__((noreturn));
 /* A line for its client. */
 void fake_answer(struct fake *fake, const char *text);
 void fake_answer_number(struct fake *fake, int64_t number);
@@ -90,7 +93,7 @@ void fake_write_word(int fd, uint64_t word);
 /* fake->message, of a kind from MOVE to TAKE_BACK. Its descriptors are taken over. */
 void fake_move_hear(struct fake *fake, const int *fds, unsigned count);
 /* MOVE_STATE; STOPPED, with 0 or why not. */
-void fake_move_say_phase(struct fake *fake, enum flyt_server_link_move_phase phase, int outcome, const char *sentence);
+void fake_move_say_phase(struct fake *fake, enum flyt_manager_link_move_phase phase, int outcome, const char *sentence);
 void fake_move_say_stopped(struct fake *fake, int outcome, const char *sentence);
 /* It goes on, as if there had been no move. */
 void fake_move_end(struct fake *fake);
@@ -107,7 +110,7 @@ void fake_send_stop(struct fake *fake);
 void fake_send_hear(struct fake *fake);
 void fake_send_forget(struct fake *fake);
 /* A line: whether they are encrypted, and the first and last byte of each key. */
-void fake_say_keys(int fd, const struct flyt_server_link_streams *streams);
+void fake_say_keys(int fd, const struct flyt_manager_link_streams *streams);
 
 /* ---- fake_target.c ---- */
 

@@ -15,16 +15,16 @@ static void answer_prepared(struct fake *fake, const char *point, uint64_t move_
 {
     bool has_failed = flyt_fault_point(point) == FLYT_FAULT_ERROR;
 
-    fake->message.kind = FLYT_SERVER_LINK_PREPARED;
-    fake->message.prepared = (struct flyt_server_link_prepared){
+    fake->message.kind = FLYT_MANAGER_LINK_PREPARED;
+    fake->message.prepared = (struct flyt_manager_link_prepared){
         .move_id = move_id, .outcome = has_failed ? -EXDEV : 0, .sequence = move_id ? fake->taken.sequence : 0};
-    flyt_server_link_say(&fake->message, has_failed ? "a variable has come to be elsewhere" : NULL);
+    flyt_manager_link_say(&fake->message, has_failed ? "a variable has come to be elsewhere" : NULL);
     fake_put(fake);
 }
 
 void fake_target_make(struct fake *fake)
 {
-    const struct flyt_server_link_extent extent = fake->message.extent;
+    const struct flyt_manager_link_extent extent = fake->message.extent;
     unsigned index = (unsigned)extent.extent_id % FAKE_EXTENTS_MAX;
     bool has_failed = flyt_fault_point("fake.make") == FLYT_FAULT_ERROR;
 
@@ -32,10 +32,10 @@ void fake_target_make(struct fake *fake)
         fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
         fake->extents[index].extent = extent;
     }
-    fake->message.kind = FLYT_SERVER_LINK_MADE;
+    fake->message.kind = FLYT_MANAGER_LINK_MADE;
     fake->message.data_bytes = 0;
-    fake->message.made = (struct flyt_server_link_made){.extent = extent, .outcome = has_failed ? -ENOMEM : 0};
-    flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, !has_failed);
+    fake->message.made = (struct flyt_manager_link_made){.extent = extent, .outcome = has_failed ? -ENOMEM : 0};
+    flyt_manager_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, !has_failed);
 }
 
 /* What an image has is made, and told unasked. */
@@ -51,15 +51,15 @@ static void load_image(struct fake *fake, int fd)
         unsigned index = (unsigned)image.extents[i].id % FAKE_EXTENTS_MAX;
         fake->extents[index].fd = memfd_create("extent", MFD_CLOEXEC);
         fake->extents[index].extent =
-            (struct flyt_server_link_extent){.extent_id = image.extents[i].id,
-                                             .bytes = image.extents[i].bytes,
-                                             .address = 0x200000000000 + (image.extents[i].id << 32)};
+            (struct flyt_manager_link_extent){.extent_id = image.extents[i].id,
+                                              .bytes = image.extents[i].bytes,
+                                              .address = 0x200000000000 + (image.extents[i].id << 32)};
         fake_write_word(fake->extents[index].fd, image.extents[i].word);
-        fake->message.kind = FLYT_SERVER_LINK_MADE;
+        fake->message.kind = FLYT_MANAGER_LINK_MADE;
         fake->message.data_bytes = 0;
         fake->message.made =
-            (struct flyt_server_link_made){.extent = fake->extents[index].extent, .outcome = has_failed ? -ENOMEM : 0};
-        flyt_server_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, !has_failed);
+            (struct flyt_manager_link_made){.extent = fake->extents[index].extent, .outcome = has_failed ? -ENOMEM : 0};
+        flyt_manager_link_send(fake->link_fd, &fake->message, &fake->extents[index].fd, !has_failed);
     }
     fake->taken.sequence = fake->sequence = image.sequence;
     fake->taken.library_count = fake->library_count;
@@ -101,28 +101,28 @@ bool fake_target_prepare(struct fake *fake, int fd)
     unsigned index = (unsigned)fake->message.extent.extent_id % FAKE_EXTENTS_MAX;
 
     switch (fake->message.kind) {
-    case FLYT_SERVER_LINK_PREPARE:
+    case FLYT_MANAGER_LINK_PREPARE:
         fake->session = fake->message.session;
         answer_prepared(fake, "fake.prepare", 0);
         return true;
-    case FLYT_SERVER_LINK_LIBRARY:
+    case FLYT_MANAGER_LINK_LIBRARY:
         fake->libraries[fake->library_count++ % FAKE_LIBRARIES_MAX] = fake->message.library.library_id;
         return true;
-    case FLYT_SERVER_LINK_MAKE:
+    case FLYT_MANAGER_LINK_MAKE:
         fake_target_make(fake);
         return true;
-    case FLYT_SERVER_LINK_GIVE:
+    case FLYT_MANAGER_LINK_GIVE:
         fake->extents[index].extent = fake->message.extent;
         fake->extents[index].fd = fd;
         return true;
-    case FLYT_SERVER_LINK_UNMAKE:
+    case FLYT_MANAGER_LINK_UNMAKE:
         close(fake->extents[index].fd);
         fake->extents[index].fd = 0;
         return true;
-    case FLYT_SERVER_LINK_STATE:
+    case FLYT_MANAGER_LINK_STATE:
         take_state(fake, fd);
         return true;
-    case FLYT_SERVER_LINK_TRY:
+    case FLYT_MANAGER_LINK_TRY:
         try_image(fd);
         answer_prepared(fake, "fake.trial", fake->message.stop.move_id);
         return true;
@@ -134,7 +134,7 @@ bool fake_target_prepare(struct fake *fake, int fd)
 /* It was told what it is to get: that is what it is given. */
 void fake_target_compare(const struct fake *fake)
 {
-    const struct flyt_server_link_session *told = &fake->session, *given = &fake->message.session;
+    const struct flyt_manager_link_session *told = &fake->session, *given = &fake->message.session;
     bool is_same = told->session_id == given->session_id && told->server_id == given->server_id &&
                    told->allocation_id == given->allocation_id && told->slot_count == given->slot_count &&
                    fake->taken.library_count == fake->library_count && fake->resume.is_made &&

@@ -64,12 +64,12 @@ static const char *cause_on(const struct flyt_node *node, const struct flyt_node
 
 static void tell_cause(struct flyt_node_server *server, const char *sentence)
 {
-    static struct flyt_server_link_message message; /* the loop's thread only */
+    static struct flyt_manager_link_message message; /* the loop's thread only */
 
-    message.kind = FLYT_SERVER_LINK_CAUSE;
-    flyt_server_link_say(&message, sentence);
+    message.kind = FLYT_MANAGER_LINK_CAUSE;
+    flyt_manager_link_say(&message, sentence);
     if (server->link_fd >= 0)
-        flyt_server_link_send(server->link_fd, &message, NULL, 0);
+        flyt_node_server_send(server, &message, NULL, 0);
 }
 
 /* Whether its session may go on at another server: somebody had work, and this one has not even looked at the GPU

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "rpc/base/log.h"
-#include "rpc/base/turns.h"
+#include "rpc/base/time_slices.h"
 #include "rpc/base/sha256.h"
 
 int flyt_node_uuid_parse(const char *text, unsigned char *ret_bytes)
@@ -65,7 +65,7 @@ int flyt_node_gpus_make_software(struct flyt_node_gpus *gpus, const struct flyt_
 void flyt_node_gpus_fini(struct flyt_node_gpus *gpus)
 {
     for (unsigned i = 0; i < gpus->count; i++)
-        flyt_turns_close(gpus->items[i].turns);
+        flyt_time_slices_close(gpus->items[i].time_slices);
     free(gpus->items);
     *gpus = (struct flyt_node_gpus){0};
 }
@@ -91,7 +91,7 @@ void flyt_node_gpus_set_isolation(struct flyt_node_gpus *gpus, const struct flyt
     }
 }
 
-int flyt_node_gpu_learn(struct flyt_node_gpu *gpu, const struct flyt_server_link_ready *ready, struct flyt_error *err)
+int flyt_node_gpu_learn(struct flyt_node_gpu *gpu, const struct flyt_manager_link_ready *ready, struct flyt_error *err)
 {
     unsigned sum = 0;
 
@@ -153,7 +153,7 @@ unsigned flyt_node_gpu_sms(const struct flyt_node_gpu *gpu, const unsigned char 
     unsigned sms = 0;
 
     for (unsigned i = 0; i < gpu->group_count; i++)
-        if (flyt_server_link_has_group(groups, i))
+        if (flyt_manager_link_has_group(groups, i))
             sms += gpu->group_sms[i];
     return sms;
 }

@@ -10,7 +10,7 @@
 
 #include "control.h"
 #include "control/node/settings.h"
-#include "rpc/transport/server_link.h"
+#include "rpc/transport/manager_link.h"
 
 enum { FLYT_NODE_UUID_BYTES = 48 };
 
@@ -36,7 +36,7 @@ struct flyt_node_gpu {
     uint64_t used_bytes;  /* as the driver counts */
     uint64_t fault_count; /* that have ended all servers of it */
     unsigned busy_pct, power_w, temperature_c;
-    struct flyt_turns *turns; /* the token of who shares its SMs in time (share.h); NULL: nobody has yet */
+    struct flyt_time_slices *time_slices; /* the token of who shares its SMs in time (share.h); NULL: nobody has yet */
 };
 
 struct flyt_node_gpus {
@@ -59,7 +59,7 @@ void flyt_node_uuid_print(const unsigned char *bytes, char *ret_text /* FLYT_NOD
 
 /* A server is ready on it: SMs, groups, memory. 0; -EINVAL and *err: what it says cannot be (of a real GPU: it is
  * another one). */
-int flyt_node_gpu_learn(struct flyt_node_gpu *gpu, const struct flyt_server_link_ready *ready, struct flyt_error *err);
+int flyt_node_gpu_learn(struct flyt_node_gpu *gpu, const struct flyt_manager_link_ready *ready, struct flyt_error *err);
 /* Its health and why; a change is logged. */
 void flyt_node_gpu_set_health(struct flyt_node_gpu *gpu, flyt_health health, const char *text);
 /* Its group size changes: what servers said of groups is forgotten. */

@@ -1,6 +1,7 @@
 /* Tests of NVML and MPS behind stand-ins: a library with NVML's names, a script in place of MPS's control program. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -98,6 +99,45 @@ static void measure_again(struct flyt_node_nvml *nvml, struct flyt_node_gpus *gp
     assert_int_equal(measured, 1);
 }
 
+/* How long a process kept a GPU busy, as far as NVML tells; not of GPUs that MPS shares. */
+static void test_nvml_tells_of_gpu_time(void **state)
+{
+    struct flyt_node_gpus gpus = {0};
+    struct flyt_node_nvml *nvml;
+    struct flyt_error err;
+    char library[512];
+    uint64_t busy_us = 0, later_us = 0;
+    sd_event *event;
+
+    assert_true(sd_event_new(&event) >= 0);
+    beside("libfake-nvml.so", library, sizeof library);
+    unsetenv("FLYT_FAKE_NVML");
+    assert_int_equal(flyt_node_nvml_open(library, event, &err, &nvml), 0);
+    assert_int_equal(flyt_node_nvml_list(nvml, 8, &err, &gpus), 0);
+    const struct flyt_node_gpu_account account = flyt_node_nvml_account(nvml);
+    setenv("FLYT_FAKE_NVML_BUSY", "1 4711 50", 1);
+    measure_again(nvml, &gpus, event);
+    assert_false(flyt_node_gpu_account_busy(&account, &gpus.items[1], 4711, &busy_us)); /* since nothing */
+    measure_again(nvml, &gpus, event);
+    assert_true(flyt_node_gpu_account_busy(&account, &gpus.items[1], 4711, &busy_us));
+    assert_false(flyt_node_gpu_account_busy(&account, &gpus.items[0], 4711, &busy_us));
+    assert_false(flyt_node_gpu_account_busy(&account, &gpus.items[1], 4712, &busy_us));
+    run(event, 20);
+    measure_again(nvml, &gpus, event);
+    assert_true(flyt_node_gpu_account_busy(&account, &gpus.items[1], 4711, &later_us));
+    assert_true(later_us >= busy_us + 10000);
+    setenv("FLYT_FAKE_NVML_BUSY", "1 4711 0", 1);
+    measure_again(nvml, &gpus, event);
+    assert_true(flyt_node_gpu_account_busy(&account, &gpus.items[1], 4711, &busy_us));
+    assert_int_equal(busy_us, later_us);
+    gpus.items[1].is_mps = true;
+    assert_false(flyt_node_gpu_account_busy(&account, &gpus.items[1], 4711, &busy_us));
+    unsetenv("FLYT_FAKE_NVML_BUSY");
+    flyt_node_nvml_close(nvml);
+    flyt_node_gpus_fini(&gpus);
+    sd_event_unref(event);
+}
+
 static void test_nvml_tells_of_processes(void **state)
 {
     struct flyt_node_gpus gpus = {0};
@@ -150,7 +190,8 @@ static const char script_text[] = "#!/bin/sh\n"
                                   "echo \"$command $CUDA_MPS_PIPE_DIRECTORY\" >>commands\n"
                                   "env | grep -E '^(NOTIFY_SOCKET|WATCHDOG_|LISTEN_)' >>own\n"
                                   "[ -e running ] || { echo 'Cannot find MPS control daemon process'; exit 1; }\n"
-                                  "[ -e hanging ] && exec sleep 60\n"
+                                  "[ -e hanging ] && exec sleep 600\n"
+                                  "[ -e \"hanging-${command##* }\" ] && exec sleep 600\n"
                                   "[ \"$command\" = get_server_list ] && printf '4711\\n4712\\n'\n"
                                   "exit 0\n";
 
@@ -264,7 +305,7 @@ static void test_clients_are_ended_through_mps(void **state)
         int pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
         if (round) /* MPS does not answer: killed all the same */
             touch(test, "hanging");
-        flyt_node_mps_end_client(&node, pid, pid_fd);
+        flyt_node_mps_end_client(&node, 0, pid, pid_fd);
         close(pid_fd);
         pid_t ended = 0;
         for (unsigned i = 0; i < 3000 && !ended; i++) {
@@ -280,13 +321,104 @@ static void test_clients_are_ended_through_mps(void **state)
     }
 }
 
+/* A process that is to be ended; its descriptor. */
+static int start_client(pid_t *ret_pid)
+{
+    *ret_pid = fork();
+    if (!*ret_pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pause();
+        _exit(0);
+    }
+    return (int)syscall(SYS_pidfd_open, *ret_pid, 0);
+}
+
+static bool has_ended(int pid_fd)
+{
+    struct pollfd end = {.fd = pid_fd, .events = POLLIN};
+
+    return poll(&end, 1, 0) > 0;
+}
+
+static void start_mps(struct mps_test *test)
+{
+    struct flyt_error err;
+
+    touch(test, "running");
+    test->settings.mps = FLYT_NODE_MPS_WATCH;
+    if (flyt_node_mps_new(test->event, &test->settings, &err, &test->mps))
+        fail_msg("%s", err.text);
+}
+
+/* All clients of a GPU, as many as MPS has: together they take as long as one of them. One after another they would
+ * take four minutes here, far longer than is waited. */
+static void test_mps_that_hangs_holds_up_all_of_a_gpu_as_one(void **state)
+{
+    struct mps_test *test = *state;
+    enum { CLIENTS = 48, PATIENCE_MS = 90000 };
+    pid_t pids[CLIENTS];
+    int pid_fds[CLIENTS];
+
+    start_mps(test);
+    struct flyt_node node = {.settings = &test->settings, .mps = test->mps};
+    touch(test, "hanging");
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        pid_fds[i] = start_client(&pids[i]);
+        flyt_node_mps_end_client(&node, 0, pids[i], pid_fds[i]);
+    }
+    uint64_t until_ms = flyt_clock_ms() + PATIENCE_MS;
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        while (!has_ended(pid_fds[i])) {
+            if (flyt_clock_ms() > until_ms)
+                fail_msg("client %u was not killed", i);
+            run(test->event, 10);
+        }
+        assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
+        close(pid_fds[i]);
+    }
+}
+
+/* A client that MPS does not get ended holds up nobody on another GPU. */
+static void test_mps_that_hangs_holds_up_its_gpu_alone(void **state)
+{
+    struct mps_test *test = *state;
+    pid_t stuck, other;
+    char name[64], words[64];
+
+    start_mps(test);
+    flyt_node_mps_set_end_ms(test->mps, 3600000);
+    struct flyt_node node = {.settings = &test->settings, .mps = test->mps};
+    int stuck_fd = start_client(&stuck), other_fd = start_client(&other);
+    snprintf(name, sizeof name, "hanging-%d", (int)stuck);
+    touch(test, name);
+    flyt_node_mps_end_client(&node, 0, stuck, stuck_fd);
+    snprintf(words, sizeof words, "terminate_client 4711 %d", (int)stuck);
+    while (!is_said(test, words))
+        run(test->event, 10);
+    flyt_node_mps_end_client(&node, 1, other, other_fd);
+    while (!has_ended(other_fd))
+        run(test->event, 10);
+    snprintf(words, sizeof words, "terminate_client 4712 %d", (int)other);
+    assert_true(is_said(test, words));
+    assert_false(has_ended(stuck_fd));
+    /* The node manager's end waits for nobody: an hour is not over, and the client is killed all the same. */
+    test->mps = flyt_node_mps_free(test->mps);
+    assert_int_equal(waitpid(stuck, NULL, 0), stuck);
+    assert_int_equal(waitpid(other, NULL, 0), other);
+    close(stuck_fd);
+    close(other_fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nvml),
         cmocka_unit_test(test_nvml_tells_of_processes),
+        cmocka_unit_test(test_nvml_tells_of_gpu_time),
         cmocka_unit_test_setup_teardown(test_mps_is_watched_or_started, set_up_mps, tear_down_mps),
         cmocka_unit_test_setup_teardown(test_clients_are_ended_through_mps, set_up_mps, tear_down_mps),
+        cmocka_unit_test_setup_teardown(test_mps_that_hangs_holds_up_all_of_a_gpu_as_one, set_up_mps, tear_down_mps),
+        cmocka_unit_test_setup_teardown(test_mps_that_hangs_holds_up_its_gpu_alone, set_up_mps, tear_down_mps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

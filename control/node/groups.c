@@ -4,12 +4,13 @@
 
 #include "control/node/allocation.h"
 #include "control/node/server.h"
+#include "control/node/order.h"
 
 void flyt_node_groups_read(const flyt_slot *from, unsigned char *groups)
 {
-    memset(groups, 0, FLYT_SERVER_LINK_GROUP_BYTES);
+    memset(groups, 0, FLYT_MANAGER_LINK_GROUP_BYTES);
     for (u_int i = 0; i < from->sm_groups.sm_groups_len; i++)
-        flyt_server_link_add_group(groups, from->sm_groups.sm_groups_val[i]);
+        flyt_manager_link_add_group(groups, from->sm_groups.sm_groups_val[i]);
 }
 
 unsigned flyt_node_groups_sms(const struct flyt_node_slot *slot, const flyt_slot *ordered)
@@ -69,7 +70,7 @@ void flyt_node_groups_look(struct flyt_node *node, struct flyt_node_allocation *
 void flyt_node_groups_change(struct flyt_node *node, struct flyt_node_allocation *allocation, unsigned i)
 {
     struct flyt_node_slot *slot = &allocation->slots[i];
-    unsigned char groups[FLYT_SERVER_LINK_GROUP_BYTES];
+    unsigned char groups[FLYT_MANAGER_LINK_GROUP_BYTES];
 
     flyt_node_groups_read(&allocation->now.slots.slots_val[i], groups);
     if (!memcmp(groups, slot->groups, sizeof groups))
@@ -84,10 +85,32 @@ void flyt_node_groups_change(struct flyt_node *node, struct flyt_node_allocation
             flyt_node_server_tell_groups(server, i);
 }
 
+/* Whether an order that is about to be written gives the other one a group of the slot. */
+static bool is_promised(const struct flyt_node_allocation *other, const flyt_slot *slot, unsigned *ret_group)
+{
+    const flyt_allocation *wanted = flyt_node_order_wanted(other);
+
+    for (unsigned i = 0; wanted != &other->now && i < wanted->slots.slots_len; i++) {
+        const flyt_slot *its = &wanted->slots.slots_val[i];
+        unsigned char groups[FLYT_MANAGER_LINK_GROUP_BYTES];
+        if (strcmp(its->gpu_uuid, slot->gpu_uuid) != 0 || (slot->window_ms && its->window_ms))
+            continue;
+        flyt_node_groups_read(its, groups);
+        for (u_int j = 0; j < slot->sm_groups.sm_groups_len; j++) {
+            *ret_group = slot->sm_groups.sm_groups_val[j];
+            if (flyt_manager_link_has_group(groups, *ret_group))
+                return true;
+        }
+    }
+    return false;
+}
+
 const struct flyt_node_allocation *flyt_node_groups_conflict(const struct flyt_node *node, uint64_t own_id,
                                                              const flyt_slot *slot, unsigned *ret_group)
 {
     for (const struct flyt_node_allocation *other = node->allocations; other; other = other->next) {
+        if (other->now.id != own_id && is_promised(other, slot, ret_group))
+            return other;
         for (unsigned i = 0; other->now.id != own_id && i < other->now.slots.slots_len; i++) {
             const flyt_slot *its = &other->now.slots.slots_val[i];
             const struct flyt_node_slot *state = &other->slots[i];
@@ -97,8 +120,8 @@ const struct flyt_node_allocation *flyt_node_groups_conflict(const struct flyt_n
                 continue;
             for (u_int j = 0; j < slot->sm_groups.sm_groups_len; j++) {
                 *ret_group = slot->sm_groups.sm_groups_val[j];
-                if ((is_there && flyt_server_link_has_group(state->holding, *ret_group)) ||
-                    (is_held && flyt_server_link_has_group(state->held, *ret_group)))
+                if ((is_there && flyt_manager_link_has_group(state->holding, *ret_group)) ||
+                    (is_held && flyt_manager_link_has_group(state->held, *ret_group)))
                     return other;
             }
         }

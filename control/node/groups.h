@@ -10,7 +10,7 @@
 struct flyt_node_server;
 struct flyt_node_slot;
 
-/* An order's groups as a bit map of FLYT_SERVER_LINK_GROUP_BYTES bytes. */
+/* An order's groups as a bit map of FLYT_MANAGER_LINK_GROUP_BYTES bytes. */
 void flyt_node_groups_read(const flyt_slot *from, unsigned char *groups);
 
 /* The SMs of a slot's groups; as they were ordered where the GPU's groups are not known yet. */

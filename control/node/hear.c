@@ -16,12 +16,13 @@
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
+#include "control/node/retransmit.h"
 #include "control/node/share.h"
 #include "control/node/trial.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
-static void on_ready(struct flyt_node_server *server, const struct flyt_server_link_message *message)
+static void on_ready(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
 {
     struct flyt_node *node = server->node;
     struct flyt_error err = {0};
@@ -40,7 +41,7 @@ static void on_ready(struct flyt_node_server *server, const struct flyt_server_l
     flyt_node_pool_ready(node, server->gpu);
 }
 
-static void on_failed(struct flyt_node_server *server, const struct flyt_server_link_message *message)
+static void on_failed(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
 {
     struct flyt_node_gpu *gpu = server->gpu;
     struct flyt_node *node = server->node;
@@ -52,9 +53,9 @@ static void on_failed(struct flyt_node_server *server, const struct flyt_server_
 }
 
 /* Only a session's server may hold memory, and only on the session's devices. */
-static void on_extent(struct flyt_node_server *server, const struct flyt_server_link_message *message, int fd)
+static void on_extent(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd)
 {
-    const struct flyt_server_link_extent *extent = &message->extent;
+    const struct flyt_manager_link_extent *extent = &message->extent;
 
     if (!server->allocation || extent->slot >= server->allocation->now.slots.slots_len) {
         flyt_close(fd);
@@ -67,7 +68,7 @@ static void on_extent(struct flyt_node_server *server, const struct flyt_server_
         flyt_warn("session %016" PRIx64 ": memory of it is not held: %s", server->session_id, strerror(-status));
 }
 
-static void on_extent_gone(struct flyt_node_server *server, struct flyt_server_link_message *message)
+static void on_extent_gone(struct flyt_node_server *server, struct flyt_manager_link_message *message)
 {
     unsigned slot;
     uint64_t bytes;
@@ -87,14 +88,12 @@ static void on_extent_gone(struct flyt_node_server *server, struct flyt_server_l
         if (status)
             flyt_warn("session %016" PRIx64 ": memory that it gave back is not credited here: %s", server->session_id,
                       strerror(-status));
-        if (status == -ETIMEDOUT)
-            bytes = 0; /* so the server credits it itself, when it gets the ledger's mutex */
     }
-    message->kind = FLYT_SERVER_LINK_EXTENT_CREDITED;
+    message->kind = FLYT_MANAGER_LINK_EXTENT_CREDITED;
     message->extent.slot = slot;
     message->extent.bytes = bytes;
     message->data_bytes = 0;
-    flyt_server_link_send(server->link_fd, message, NULL, 0);
+    flyt_node_server_send(server, message, NULL, 0);
     flyt_node_order_retry(server->node, server->allocation);
 }
 
@@ -114,10 +113,11 @@ static void on_record(struct flyt_node_server *server, int fd)
     server->record = record;
 }
 
-static void on_sm_done(struct flyt_node_server *server, const struct flyt_server_link_sm_done *done)
+static void on_sm_done(struct flyt_node_server *server, const struct flyt_manager_link_sm_done *done)
 {
     if (!server->allocation || done->revision != server->sm_revision[done->slot])
         return; /* of an earlier order */
+    flyt_node_retransmit_answered(server);
     if (done->state < 0) {
         flyt_warn("session %016" PRIx64 ": its SMs are not changed: %s", server->session_id, strerror(-done->state));
         flyt_node_tell(server->node, "session.resize_failed", "", "session %016" PRIx64 ": %s", server->session_id,
@@ -126,11 +126,12 @@ static void on_sm_done(struct flyt_node_server *server, const struct flyt_server
         flyt_node_groups_look(server->node, server->allocation);
         return;
     }
-    server->sm_state[done->slot] = done->state == FLYT_SERVER_LINK_VACATED ? FLYT_SWITCH_VACATED : FLYT_SWITCH_SWITCHED;
+    server->sm_state[done->slot] =
+        done->state == FLYT_MANAGER_LINK_VACATED ? FLYT_SWITCH_VACATED : FLYT_SWITCH_SWITCHED;
     flyt_node_groups_look(server->node, server->allocation);
 }
 
-static void on_use(struct flyt_node_server *server, const struct flyt_server_link_message *message)
+static void on_use(struct flyt_node_server *server, const struct flyt_manager_link_message *message)
 {
     bool needs_more = memcmp(server->use.needed_sms, message->use.needed_sms, sizeof server->use.needed_sms) != 0;
     server->use = message->use;
@@ -146,49 +147,49 @@ static void on_use(struct flyt_node_server *server, const struct flyt_server_lin
 }
 
 /* fd: of a kind that has one; taken over. */
-static void hear(struct flyt_node_server *server, struct flyt_server_link_message *message, int fd)
+static void hear(struct flyt_node_server *server, struct flyt_manager_link_message *message, int fd)
 {
     switch (message->kind) {
-    case FLYT_SERVER_LINK_READY:
+    case FLYT_MANAGER_LINK_READY:
         on_ready(server, message);
         break;
-    case FLYT_SERVER_LINK_FAILED:
+    case FLYT_MANAGER_LINK_FAILED:
         on_failed(server, message);
         break;
-    case FLYT_SERVER_LINK_EXTENT:
+    case FLYT_MANAGER_LINK_EXTENT:
         on_extent(server, message, fd);
         break;
-    case FLYT_SERVER_LINK_EXTENT_GONE:
+    case FLYT_MANAGER_LINK_EXTENT_GONE:
         on_extent_gone(server, message);
         break;
-    case FLYT_SERVER_LINK_LIMIT_DONE:
-        server->limits_done++;
+    case FLYT_MANAGER_LINK_LIMIT_DONE:
+        flyt_node_server_limit_done(server, &message->limit_done);
         if (server->allocation) {
             flyt_node_order_retry(server->node, server->allocation);
             flyt_node_server_answer_needs(server->node, server->allocation);
         }
         break;
-    case FLYT_SERVER_LINK_NEED:
+    case FLYT_MANAGER_LINK_NEED:
         flyt_node_server_needs(server, &message->need);
         break;
-    case FLYT_SERVER_LINK_SM_DONE:
+    case FLYT_MANAGER_LINK_SM_DONE:
         on_sm_done(server, &message->sm_done);
         break;
-    case FLYT_SERVER_LINK_SHARE_DONE:
+    case FLYT_MANAGER_LINK_SHARE_DONE:
         flyt_node_share_done(server, &message->share_done);
         break;
-    case FLYT_SERVER_LINK_USE:
+    case FLYT_MANAGER_LINK_USE:
         on_use(server, message);
         break;
-    case FLYT_SERVER_LINK_FAULT:
+    case FLYT_MANAGER_LINK_FAULT:
         flyt_node_fault_report(server, (const char *)message->data, message->fault.had_work != 0);
         break;
-    case FLYT_SERVER_LINK_MOVE_STATE:
-    case FLYT_SERVER_LINK_STOPPED:
-    case FLYT_SERVER_LINK_LEFT:
-    case FLYT_SERVER_LINK_LIBRARY:
-    case FLYT_SERVER_LINK_MADE:
-    case FLYT_SERVER_LINK_PREPARED:
+    case FLYT_MANAGER_LINK_MOVE_STATE:
+    case FLYT_MANAGER_LINK_STOPPED:
+    case FLYT_MANAGER_LINK_LEFT:
+    case FLYT_MANAGER_LINK_LIBRARY:
+    case FLYT_MANAGER_LINK_MADE:
+    case FLYT_MANAGER_LINK_PREPARED:
         if (server->saving)
             flyt_node_checkpoint_hear(server, message, fd);
         else if (server->loading)
@@ -198,10 +199,10 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
         else
             flyt_node_move_hear(server, message, fd);
         break;
-    case FLYT_SERVER_LINK_RECORD:
+    case FLYT_MANAGER_LINK_RECORD:
         on_record(server, fd);
         break;
-    case FLYT_SERVER_LINK_RETURN:
+    case FLYT_MANAGER_LINK_RETURN:
         if (message->data_bytes && !*server->end_reason)
             snprintf(server->end_reason, sizeof server->end_reason, "%.*s", (int)sizeof server->end_reason - 1,
                      (const char *)message->data);
@@ -215,11 +216,11 @@ static void hear(struct flyt_node_server *server, struct flyt_server_link_messag
 /* One message. 1; 0: there is none; -1: the socket has ended. */
 static int hear_one(struct flyt_node_server *server)
 {
-    static struct flyt_server_link_message message; /* the loop's thread only */
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    static struct flyt_manager_link_message message; /* the loop's thread only */
+    int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
 
-    int status = flyt_server_link_receive(server->link_fd, &message, fds, &fd_count);
+    int status = flyt_manager_link_receive(server->link_fd, &message, fds, &fd_count);
     if (status == -EAGAIN || status == -EINTR || status == -ENOMEM)
         return 0;
     if (status == -EBADMSG) {
@@ -228,8 +229,9 @@ static int hear_one(struct flyt_node_server *server)
     }
     if (status)
         return -1;
-    bool is_taken = fd_count && (message.kind == FLYT_SERVER_LINK_EXTENT || message.kind == FLYT_SERVER_LINK_STOPPED ||
-                                 message.kind == FLYT_SERVER_LINK_MADE || message.kind == FLYT_SERVER_LINK_RECORD);
+    bool is_taken =
+        fd_count && (message.kind == FLYT_MANAGER_LINK_EXTENT || message.kind == FLYT_MANAGER_LINK_STOPPED ||
+                     message.kind == FLYT_MANAGER_LINK_MADE || message.kind == FLYT_MANAGER_LINK_RECORD);
     hear(server, &message, is_taken ? fds[0] : -1);
     for (unsigned i = is_taken; i < fd_count; i++)
         flyt_close(fds[i]);
@@ -260,12 +262,25 @@ void flyt_node_server_hang_up(struct flyt_node_server *server)
     server->link_fd = flyt_close(server->link_fd);
 }
 
+static int watch_link(struct flyt_node_server *server)
+{
+    return sd_event_add_io(server->node->event, &server->link_source, server->link_fd, EPOLLIN, on_link, server);
+}
+
 int flyt_node_server_watch(struct flyt_node_server *server)
 {
-    sd_event *event = server->node->event;
+    int status = sd_event_add_io(server->node->event, &server->pid_source, server->pid_fd, EPOLLIN,
+                                 flyt_node_server_on_exit, server);
 
-    int status = sd_event_add_io(event, &server->pid_source, server->pid_fd, EPOLLIN, flyt_node_server_on_exit, server);
-    if (status >= 0)
-        status = sd_event_add_io(event, &server->link_source, server->link_fd, EPOLLIN, on_link, server);
-    return status;
+    return status >= 0 && server->link_fd >= 0 ? watch_link(server) : status;
+}
+
+int flyt_node_server_change_link(struct flyt_node_server *server, int fd)
+{
+    flyt_node_server_hang_up(server);
+    /* Neither what waits for the link before, nor that it failed, is the new one's. */
+    flyt_node_link_queue_fini(&server->queue);
+    flyt_node_link_queue_init(&server->queue, server->node->event, &server->link_fd);
+    server->link_fd = fd;
+    return watch_link(server);
 }

@@ -6,12 +6,17 @@
 
 #include "control/node/server.h"
 
-/* Watches the process and its socket. Negative errno: no memory. */
+/* Its process is there; or, with a negative errno, there will be none, and the server goes. pid_fd is taken over. */
+void flyt_node_server_started(struct flyt_node_server *server, pid_t pid, int pid_fd, int status);
+/* Watches the process and, unless it has hung up, its socket. Negative errno: no memory. */
 int flyt_node_server_watch(struct flyt_node_server *server);
 /* Closes the socket: a server without a session ends then. */
 void flyt_node_server_hang_up(struct flyt_node_server *server);
 /* Handles all messages that are there. */
 void flyt_node_server_hear_all(struct flyt_node_server *server);
+/* It goes on with this socket, which is taken over, instead of its own; what was queued for that is lost. Negative
+ * errno: no memory to watch it. */
+int flyt_node_server_change_link(struct flyt_node_server *server, int fd);
 /* Keeps the counts of servers in each state. */
 void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_server_state state);
 /* Its process is ended without a word to its program, by MPS first where that shares the GPU. */
@@ -28,16 +33,16 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
  */
 int flyt_node_server_describe_session(const struct flyt_node_server *server, const flyt_allocation *as,
                                       const struct flyt_node_ticket *ticket, const struct flyt_node_server *from,
-                                      struct flyt_server_link_message *message);
-/* Its descriptors (FLYT_SERVER_LINK_DESCRIPTORS_MAX in fds), of which none is the caller's to close; marks the slots
+                                      struct flyt_manager_link_message *message);
+/* Its descriptors (FLYT_MANAGER_LINK_DESCRIPTORS_MAX in fds), of which none is the caller's to close; marks the slots
  * that have one. 0 or a negative errno. */
 int flyt_node_server_session_fds(struct flyt_node *node, const struct flyt_node_allocation *allocation, int client_fd,
-                                 struct flyt_server_link_session *session, int *fds, unsigned *ret_fd_count);
+                                 struct flyt_manager_link_session *session, int *fds, unsigned *ret_fd_count);
 /* Right before SESSION, to one that cannot open the folder of the VM's module images. 0 or a negative errno. */
 int flyt_node_server_send_folder(struct flyt_node_server *server, const struct flyt_node_allocation *allocation);
 /* It serves that from now on. Its ticket and times are the caller's to set. */
 void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
-                                   const struct flyt_server_link_session *session);
+                                   const struct flyt_manager_link_session *session);
 /* The process has ended. */
 int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, void *user);
 

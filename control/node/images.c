@@ -25,7 +25,7 @@ enum { REMOVALS_MAX = 2 };
 
 /* The thread's own. */
 struct removal {
-    char folder[FLYT_SERVER_LINK_FOLDER_BYTES]; /* STATE_DIR/images */
+    char folder[FLYT_MANAGER_LINK_FOLDER_BYTES]; /* STATE_DIR/images */
 };
 
 /* A name that no address can lead out of its folder. */
@@ -39,8 +39,8 @@ static int path_of(const struct flyt_node *node, const char *vm_ip, char *path)
         for (unsigned i = 0; i < 16; i++)
             snprintf(name + 2 * i, 3, "%02x", hash[i]);
     }
-    int bytes = snprintf(path, FLYT_SERVER_LINK_FOLDER_BYTES, "%s/images/%s", node->settings->state_dir, name);
-    return bytes >= FLYT_SERVER_LINK_FOLDER_BYTES ? -ENAMETOOLONG : 0;
+    int bytes = snprintf(path, FLYT_MANAGER_LINK_FOLDER_BYTES, "%s/images/%s", node->settings->state_dir, name);
+    return bytes >= FLYT_MANAGER_LINK_FOLDER_BYTES ? -ENAMETOOLONG : 0;
 }
 
 static int make(const char *path)
@@ -57,7 +57,7 @@ int flyt_node_images_folder(struct flyt_node *node, const char *vm_ip, char *ret
 
 int flyt_node_images_open(struct flyt_node *node, const char *vm_ip, int *ret_fd)
 {
-    char path[FLYT_SERVER_LINK_FOLDER_BYTES];
+    char path[FLYT_MANAGER_LINK_FOLDER_BYTES];
 
     int status = flyt_node_images_folder(node, vm_ip, path);
     if (status)
@@ -138,7 +138,7 @@ static void remove_soon(struct flyt_node *node)
 
 int flyt_node_images_init(struct flyt_node *node, struct flyt_error *err)
 {
-    char path[FLYT_SERVER_LINK_FOLDER_BYTES];
+    char path[FLYT_MANAGER_LINK_FOLDER_BYTES];
 
     snprintf(path, sizeof path, "%s/images", node->settings->state_dir);
     int status = make(path);
@@ -157,7 +157,7 @@ int flyt_node_images_init(struct flyt_node *node, struct flyt_error *err)
 
 void flyt_node_images_remove(struct flyt_node *node, const char *vm_ip)
 {
-    char path[FLYT_SERVER_LINK_FOLDER_BYTES], aside[FLYT_SERVER_LINK_FOLDER_BYTES + sizeof ASIDE + 16];
+    char path[FLYT_MANAGER_LINK_FOLDER_BYTES], aside[FLYT_MANAGER_LINK_FOLDER_BYTES + sizeof ASIDE + 16];
 
     for (const struct flyt_node_allocation *other = node->allocations; other; other = other->next)
         if (!strcmp(other->now.vm_ip, vm_ip))

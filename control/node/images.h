@@ -12,7 +12,7 @@
 int flyt_node_images_init(struct flyt_node *node, struct flyt_error *err);
 /* Waits for nothing: what is still to be removed is at the next start. */
 void flyt_node_images_fini(struct flyt_node *node);
-/* A VM's folder (NULL: that of warm servers), made where it is not there. ret_path has FLYT_SERVER_LINK_FOLDER_BYTES.
+/* A VM's folder (NULL: that of warm servers), made where it is not there. ret_path has FLYT_MANAGER_LINK_FOLDER_BYTES.
  * 0 or a negative errno. */
 int flyt_node_images_folder(struct flyt_node *node, const char *vm_ip, char *ret_path);
 /* A VM's folder, made where it is not there, for its servers that are users of their own: nobody else can reach it, all

@@ -44,7 +44,7 @@ static void until_aside(struct test_node *test, unsigned count)
 /* The VM is granted something, has images, and loses all. Where they were. */
 static void come_and_go(struct test_node *test, char *ret_path)
 {
-    char name[FLYT_SERVER_LINK_FOLDER_BYTES + 16];
+    char name[FLYT_MANAGER_LINK_FOLDER_BYTES + 16];
 
     test_node_grant(test, &test_one);
     struct test_program program = test_node_enter(test, &test_one);
@@ -66,7 +66,7 @@ static void come_and_go(struct test_node *test, char *ret_path)
 static void test_they_are_removed(void **state)
 {
     struct test_node *test = *state;
-    char path[FLYT_SERVER_LINK_FOLDER_BYTES];
+    char path[FLYT_MANAGER_LINK_FOLDER_BYTES];
 
     for (unsigned i = 0; i < 3; i++) {
         come_and_go(test, path);
@@ -79,7 +79,7 @@ static void test_a_slow_disk(void **state)
 {
     struct test_node *test = *state;
     struct test_wish again = test_one;
-    char path[FLYT_SERVER_LINK_FOLDER_BYTES];
+    char path[FLYT_MANAGER_LINK_FOLDER_BYTES];
 
     test_node_make_fail(test, "node.images.remove:hang", NULL);
     come_and_go(test, path);

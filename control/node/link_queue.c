@@ -1,6 +1,7 @@
 #include "control/node/link_queue.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
 
-enum { RETRY_US = 2000 };
+enum { RETRY_MIN_US = 2000, RETRY_MAX_US = 128000 };
 
 struct flyt_node_queued {
     struct flyt_node_queued *next;
@@ -19,9 +20,9 @@ struct flyt_node_queued {
     unsigned char head[]; /* of the message, up to the end of its data */
 };
 
-static size_t bytes_of(const struct flyt_server_link_message *message)
+static size_t bytes_of(const struct flyt_manager_link_message *message)
 {
-    return offsetof(struct flyt_server_link_message, data) + message->data_bytes;
+    return offsetof(struct flyt_manager_link_message, data) + message->data_bytes;
 }
 
 static void close_all(const int *fds, unsigned count, struct flyt_tally *left)
@@ -70,31 +71,41 @@ void flyt_node_link_queue_fini(struct flyt_node_link_queue *queue)
 
 static int on_retry(sd_event_source *source, uint64_t usec, void *user);
 
-/* A socket's buffer is full, or too many descriptors are on their way to it. */
+/* A socket's buffer is full, or too many descriptors are on their way to it, or there is no memory just now. */
 static bool is_later(int status)
 {
-    return status == -EAGAIN || status == -ETOOMANYREFS || status == -EINTR;
+    return status == -EAGAIN || status == -ETOOMANYREFS || status == -EINTR || status == -ENOBUFS || status == -ENOMEM;
+}
+
+static int send_now(const struct flyt_node_link_queue *queue, const struct flyt_manager_link_message *message,
+                    const int *fds, unsigned fd_count)
+{
+    return *queue->link_fd < 0 ? -EPIPE : flyt_manager_link_send(*queue->link_fd, message, fds, fd_count);
 }
 
 static void flush(struct flyt_node_link_queue *queue)
 {
-    static struct flyt_server_link_message message; /* 64 KiB; the loop's thread only */
+    static struct flyt_manager_link_message message; /* 64 KiB; the loop's thread only */
     int status = 0;
 
     while (queue->first && !status) {
         struct flyt_node_queued *queued = queue->first;
         memcpy(&message, queued->head, queued->bytes);
         message.data[message.data_bytes] = 0;
-        status = *queue->link_fd < 0 ? -EPIPE
-                                     : flyt_server_link_send(*queue->link_fd, &message, queued->fds, queued->fd_count);
-        if (!status)
-            forget_first(queue);
+        status = send_now(queue, &message, queued->fds, queued->fd_count);
+        if (status)
+            continue;
+        forget_first(queue);
+        queue->retry_us = 0;
     }
-    explicit_bzero(&message.ready,
-                   offsetof(struct flyt_server_link_message, data) - offsetof(struct flyt_server_link_message, ready));
+    explicit_bzero(&message.ready, offsetof(struct flyt_manager_link_message, data) -
+                                       offsetof(struct flyt_manager_link_message, ready));
     queue->timer = sd_event_source_disable_unref(queue->timer);
-    if (is_later(status) &&
-        sd_event_add_time_relative(queue->event, &queue->timer, CLOCK_MONOTONIC, RETRY_US, 1, on_retry, queue) >= 0)
+    queue->retry_us = !queue->retry_us                     ? RETRY_MIN_US
+                      : queue->retry_us * 2 > RETRY_MAX_US ? RETRY_MAX_US
+                                                           : queue->retry_us * 2;
+    if (is_later(status) && sd_event_add_time_relative(queue->event, &queue->timer, CLOCK_MONOTONIC, queue->retry_us, 1,
+                                                       on_retry, queue) >= 0)
         return;
     if (status) {
         queue->failure = status;
@@ -108,7 +119,7 @@ static int on_retry(sd_event_source *source, uint64_t usec, void *user)
     return 0;
 }
 
-static int send_all(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message, const int *fds,
+static int send_all(struct flyt_node_link_queue *queue, const struct flyt_manager_link_message *message, const int *fds,
                     unsigned fd_count, struct flyt_tally *left)
 {
     size_t bytes = bytes_of(message);
@@ -136,22 +147,52 @@ static int send_all(struct flyt_node_link_queue *queue, const struct flyt_server
     return queue->failure;
 }
 
-int flyt_node_link_queue_send_all(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+int flyt_node_link_queue_send_all(struct flyt_node_link_queue *queue, const struct flyt_manager_link_message *message,
                                   const int *fds, unsigned fd_count)
 {
     return send_all(queue, message, fds, fd_count, NULL);
 }
 
-int flyt_node_link_queue_send_files(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+int flyt_node_link_queue_send_files(struct flyt_node_link_queue *queue, const struct flyt_manager_link_message *message,
                                     const int *fds, unsigned fd_count, struct flyt_tally *left)
 {
     return send_all(queue, message, fds, fd_count, left);
 }
 
-int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct flyt_server_link_message *message,
+int flyt_node_link_queue_send(struct flyt_node_link_queue *queue, const struct flyt_manager_link_message *message,
                               int fd)
 {
     return flyt_node_link_queue_send_all(queue, message, &fd, fd >= 0);
+}
+
+int flyt_node_link_queue_lend(struct flyt_node_link_queue *queue, const struct flyt_manager_link_message *message,
+                              const int *fds, unsigned fd_count)
+{
+    int copies[FLYT_NODE_LINK_QUEUE_FDS_MAX];
+    int status = flyt_node_link_queue_try(queue, message, fds, fd_count);
+
+    if (status != -EAGAIN)
+        return status;
+    for (unsigned i = 0; i < fd_count; i++) {
+        copies[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+        if (copies[i] >= 0)
+            continue;
+        status = -errno;
+        close_all(copies, i, NULL);
+        return status;
+    }
+    return send_all(queue, message, copies, fd_count, NULL);
+}
+
+int flyt_node_link_queue_try(struct flyt_node_link_queue *queue, const struct flyt_manager_link_message *message,
+                             const int *fds, unsigned fd_count)
+{
+    if (queue->failure)
+        return queue->failure;
+    if (fd_count > FLYT_NODE_LINK_QUEUE_FDS_MAX)
+        return -EINVAL;
+    int status = queue->first ? -EAGAIN : send_now(queue, message, fds, fd_count);
+    return is_later(status) ? -EAGAIN : status;
 }
 
 bool flyt_node_link_queue_is_empty(const struct flyt_node_link_queue *queue)

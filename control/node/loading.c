@@ -9,7 +9,6 @@
 
 #include "control/node/charge.h"
 #include "control/node/hear.h"
-#include "control/node/owed.h"
 #include "control/node/pool.h"
 #include "control/node/resume.h"
 #include "rpc/base/clock.h"
@@ -132,13 +131,13 @@ bool flyt_node_loading_is_made_to_fail(struct flyt_node_loading *loading, const 
 
 /* ---- PREPARE ---- */
 
-void flyt_node_loading_send(struct flyt_node_loading *loading, const struct flyt_server_link_message *message,
+void flyt_node_loading_send(struct flyt_node_loading *loading, const struct flyt_manager_link_message *message,
                             const int *fds, unsigned fd_count)
 {
     flyt_node_loading_send_files(loading, message, fds, fd_count, NULL);
 }
 
-void flyt_node_loading_send_files(struct flyt_node_loading *loading, const struct flyt_server_link_message *message,
+void flyt_node_loading_send_files(struct flyt_node_loading *loading, const struct flyt_manager_link_message *message,
                                   const int *fds, unsigned fd_count, struct flyt_tally *left)
 {
     int status = flyt_node_link_queue_send_files(&loading->target->queue, message, fds, fd_count, left);
@@ -211,21 +210,21 @@ static int join_ledgers(const struct flyt_node_loading *loading)
 
 /* What it will be told with SESSION, but for its client's and its own secrets. */
 static int describe(struct flyt_node_loading *loading, const struct flyt_node_allocation *allocation,
-                    struct flyt_server_link_message *message)
+                    struct flyt_manager_link_message *message)
 {
     struct flyt_node_server *target = loading->target;
     const flyt_allocation *now = &allocation->now;
 
     memset(&message->session, 0, sizeof message->session);
     int status = flyt_node_server_describe_session(target, now, &loading->session->ticket, loading->session, message);
-    message->kind = FLYT_SERVER_LINK_PREPARE;
+    message->kind = FLYT_MANAGER_LINK_PREPARE;
     message->data_bytes = 0;
     explicit_bzero(message->session.token, sizeof message->session.token);
     explicit_bzero(message->session.channel_key, sizeof message->session.channel_key);
     explicit_bzero(message->session.rejoin_secret, sizeof message->session.rejoin_secret);
     for (unsigned i = 0; i < now->slots.slots_len; i++) {
         if (now->is_suspended)
-            message->session.slots[i].flags |= FLYT_SERVER_LINK_IS_SUSPENDED;
+            message->session.slots[i].flags |= FLYT_MANAGER_LINK_IS_SUSPENDED;
         target->gpus[i] = allocation->slots[i].gpu;
     }
     return status;
@@ -234,7 +233,7 @@ static int describe(struct flyt_node_loading *loading, const struct flyt_node_al
 static void prepare(struct flyt_node_loading *loading, struct flyt_node_allocation *allocation,
                     struct flyt_node_server *target)
 {
-    static struct flyt_server_link_message message; /* the loop's thread only */
+    static struct flyt_manager_link_message message; /* the loop's thread only */
 
     target->server_id = flyt_node_random();
     loading->session = make_session(loading, allocation, target);
@@ -363,7 +362,7 @@ static int take_back_entries(const struct flyt_node_loading *loading)
             status = flyt_ledger_move(ledger, target_id, loading->session->server_id,
                                       flyt_ledger_charged(ledger, target_id));
         if (status == -EEXIST)
-            flyt_node_owed_reclaim(loading->node, ledger, target_id);
+            flyt_ledger_reclaim(ledger, target_id, NULL);
         if (status == -EEXIST || status == -ENOENT) /* it is the session's, or there is none */
             status = 0;
     }
@@ -378,7 +377,8 @@ static int charge_held(const struct flyt_node_loading *loading, unsigned slot)
     uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
     uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, slot);
 
-    return held_bytes > charged_bytes ? flyt_ledger_charge(ledger, session->server_id, held_bytes - charged_bytes) : 0;
+    return held_bytes > charged_bytes ? flyt_ledger_charge_for(ledger, session->server_id, held_bytes - charged_bytes)
+                                      : 0;
 }
 
 /* All of it is there: what more is charged was not let go of in time. */
@@ -391,13 +391,13 @@ static void credit_rest(const struct flyt_node_loading *loading)
         uint64_t charged_bytes = flyt_ledger_charged(ledger, session->server_id);
         uint64_t held_bytes = flyt_node_extents_of_slot(&session->extents, i);
         if (charged_bytes > held_bytes)
-            flyt_node_owed_release(loading->node, ledger, session->server_id, charged_bytes - held_bytes);
+            flyt_ledger_release(ledger, session->server_id, charged_bytes - held_bytes);
     }
 }
 
 void flyt_node_loading_welcome(struct flyt_node_loading *loading)
 {
-    static struct flyt_server_link_message message; /* the loop's thread only */
+    static struct flyt_manager_link_message message; /* the loop's thread only */
     const struct flyt_node_allocation *allocation = loading->session->allocation;
 
     int status = take_back_entries(loading);
@@ -411,9 +411,9 @@ void flyt_node_loading_welcome(struct flyt_node_loading *loading)
         return;
     }
     set_stage(loading, FLYT_NODE_LOADING_LOADING);
-    message.kind = FLYT_SERVER_LINK_WELCOME;
+    message.kind = FLYT_MANAGER_LINK_WELCOME;
     message.data_bytes = 0;
-    message.welcome = (struct flyt_server_link_welcome){.send_extents = !loading->has_extents};
+    message.welcome = (struct flyt_manager_link_welcome){.send_extents = !loading->has_extents};
     flyt_node_loading_send(loading, &message, NULL, 0);
 }
 
@@ -435,12 +435,12 @@ void flyt_node_loading_leave(struct flyt_node_loading *loading)
 
 void flyt_node_loading_let_go(struct flyt_node_loading *loading)
 {
-    static struct flyt_server_link_message message; /* the loop's thread only */
+    static struct flyt_manager_link_message message; /* the loop's thread only */
 
     loading->is_whole = false;
-    message.kind = FLYT_SERVER_LINK_GO_ON;
+    message.kind = FLYT_MANAGER_LINK_GO_ON;
     message.data_bytes = 0;
-    message.stop = (struct flyt_server_link_stop){.move_id = loading->move_id};
+    message.stop = (struct flyt_manager_link_stop){.move_id = loading->move_id};
     flyt_node_loading_send(loading, &message, NULL, 0);
 }
 
@@ -453,11 +453,11 @@ void flyt_node_loading_expect(struct flyt_node_loading *loading)
 
 /* ---- what servers say ---- */
 
-static void on_made(struct flyt_node_loading *loading, const struct flyt_server_link_made *made, int fd)
+static void on_made(struct flyt_node_loading *loading, const struct flyt_manager_link_made *made, int fd)
 {
     struct flyt_node_server *session = loading->session;
     const struct flyt_node_allocation *allocation = session->allocation;
-    const struct flyt_server_link_extent *extent = &made->extent;
+    const struct flyt_manager_link_extent *extent = &made->extent;
 
     if (made->outcome || extent->slot >= allocation->now.slots.slots_len) {
         flyt_close(fd);
@@ -476,7 +476,7 @@ static void on_made(struct flyt_node_loading *loading, const struct flyt_server_
     }
     status = loading->is_returned
                  ? charge_held(loading, extent->slot)
-                 : flyt_ledger_charge(allocation->slots[extent->slot].ledger, session->server_id, extent->bytes);
+                 : flyt_ledger_charge_for(allocation->slots[extent->slot].ledger, session->server_id, extent->bytes);
     if (status)
         FAIL(loading, status == -ENOMEM ? FLYT_STATUS_NO_CAPACITY : FLYT_STATUS_UNAVAILABLE,
              "its VM has no room for its memory, %" PRIu64 " bytes so far: %s", session->extents.bytes,
@@ -501,9 +501,9 @@ void flyt_node_loading_extent_gone(struct flyt_node_server *server, uint64_t ext
              strerror(-status));
 }
 
-static void on_prepared(struct flyt_node_loading *loading, const struct flyt_server_link_message *told)
+static void on_prepared(struct flyt_node_loading *loading, const struct flyt_manager_link_message *told)
 {
-    const struct flyt_server_link_prepared *prepared = &told->prepared;
+    const struct flyt_manager_link_prepared *prepared = &told->prepared;
 
     if (prepared->outcome) {
         bool is_its = loading->stage == FLYT_NODE_LOADING_LOADING && prepared->move_id == loading->move_id;
@@ -531,16 +531,16 @@ static void on_prepared(struct flyt_node_loading *loading, const struct flyt_ser
     }
 }
 
-void flyt_node_loading_hear(struct flyt_node_server *server, const struct flyt_server_link_message *told, int fd)
+void flyt_node_loading_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
 {
     struct flyt_node_loading *loading = server->loading;
 
-    if (told->kind == FLYT_SERVER_LINK_MADE && loading->stage == FLYT_NODE_LOADING_LOADING) {
+    if (told->kind == FLYT_MANAGER_LINK_MADE && loading->stage == FLYT_NODE_LOADING_LOADING) {
         on_made(loading, &told->made, fd);
         return;
     }
     flyt_close(fd);
-    if (told->kind == FLYT_SERVER_LINK_PREPARED)
+    if (told->kind == FLYT_MANAGER_LINK_PREPARED)
         on_prepared(loading, told);
 }
 
@@ -550,7 +550,7 @@ void flyt_node_loading_use_came(struct flyt_node_server *server)
 
     if (!loading || loading->stage != FLYT_NODE_LOADING_GIVEN || server->state != FLYT_NODE_SERVER_SERVING)
         return;
-    loading->is_whole = server->use.is_coming == FLYT_SERVER_LINK_IS_WHOLE;
+    loading->is_whole = server->use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
     if (loading->is_whole)
         loading->ops->wake(loading);
     if (server->use.is_coming)
@@ -636,7 +636,7 @@ bool flyt_node_loading_hides(const struct flyt_node_server *server)
 
 /* ---- for resume.c ---- */
 
-void flyt_node_loading_describe(const struct flyt_node_server *session, struct flyt_server_link_resume *ret_resume)
+void flyt_node_loading_describe(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume)
 {
     ret_resume->is_made = 1;
     ret_resume->is_held = session->prepared->loading && session->prepared->loading->is_held;

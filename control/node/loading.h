@@ -32,7 +32,7 @@
 #include "control/node/allocation.h"
 #include "control/node/server.h"
 #include "rpc/base/error.h"
-#include "rpc/transport/server_link.h"
+#include "rpc/transport/manager_link.h"
 
 enum {
     FLYT_NODE_LOADING_WARM_MS = 120000,   /* a server becomes warm */
@@ -63,7 +63,7 @@ struct flyt_node_loading_ops {
     /* PREPARE was answered: sends the server what it is made from (flyt_node_loading_send). 0 or a negative errno. */
     int (*load)(struct flyt_node_loading *loading);
     /* LOADED, as `prepared` says. */
-    void (*loaded)(struct flyt_node_loading *loading, const struct flyt_server_link_prepared *prepared);
+    void (*loaded)(struct flyt_node_loading *loading, const struct flyt_manager_link_prepared *prepared);
     /* OVER: its server has said that the session goes on, and has nothing to do with this any more. */
     void (*gone_on)(struct flyt_node_loading *loading, struct flyt_node_server *server);
     /* OVER, and why, in one sentence. */
@@ -115,10 +115,10 @@ void flyt_node_loading_begin(struct flyt_node_loading *loading);
 void flyt_node_loading_advance(struct flyt_node_loading *loading, uint64_t load_ms);
 /* Queues a message for its server; fds are taken over. Where that fails it has failed, but for a server that has gone:
  * its end says so. */
-void flyt_node_loading_send(struct flyt_node_loading *loading, const struct flyt_server_link_message *message,
+void flyt_node_loading_send(struct flyt_node_loading *loading, const struct flyt_manager_link_message *message,
                             const int *fds, unsigned fd_count);
 /* The same; the descriptors are of files on a disk that may not answer (link_queue.h). */
-void flyt_node_loading_send_files(struct flyt_node_loading *loading, const struct flyt_server_link_message *message,
+void flyt_node_loading_send_files(struct flyt_node_loading *loading, const struct flyt_manager_link_message *message,
                                   const int *fds, unsigned fd_count, struct flyt_tally *left);
 /* In stage NEW: a server that has come back with the session, which this move brought, in that many extents. 0 or
  * -ENOMEM: it is not taken. */
@@ -145,7 +145,7 @@ bool flyt_node_loading_is_made_to_fail(struct flyt_node_loading *loading, const 
 /* ---- what happens ---- */
 
 /* MADE, PREPARED of a server that is to have a session (server->loading). fd (-1: none) is taken over. */
-void flyt_node_loading_hear(struct flyt_node_server *server, const struct flyt_server_link_message *message, int fd);
+void flyt_node_loading_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd);
 /* EXTENT_GONE of one that has none yet. */
 void flyt_node_loading_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
 /* Such a server has sent USE; its process has ended. */
@@ -167,7 +167,7 @@ bool flyt_node_loading_hides(const struct flyt_node_server *server);
 /* ---- for resume.c: `session` waits for its client, and session->prepared is its server ---- */
 
 /* What RESUME says of it besides its extents. */
-void flyt_node_loading_describe(const struct flyt_node_server *session, struct flyt_server_link_resume *ret_resume);
+void flyt_node_loading_describe(const struct flyt_node_server *session, struct flyt_manager_link_resume *ret_resume);
 /* The server has it: `session` is about to be freed. */
 void flyt_node_loading_given(struct flyt_node_server *session);
 /* Its client has not come, or (is_ended) somebody has ended it: likewise. */

@@ -24,19 +24,23 @@
 #include "control/base/tls.h"
 #include "control/node/check.h"
 #include "control/node/manager.h"
+#include "control/node/memory_watch.h"
 #include "control/node/mps.h"
 #include "control/node/node.h"
 #include "control/node/nvml.h"
 #include "control/node/reserve.h"
 #include "control/node/pool.h"
 #include "control/node/report.h"
+#include "control/node/soft_account.h"
+#include "control/node/time_slice_watch.h"
+#include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 
-enum { MEASURE_MS = 2000 };
+enum { MEASURE_MS = 2000 }; /* more often while SMs are shared in time (time_slice_watch.h) */
 
 struct program {
     struct flyt_daemon *daemon;
-    const char *join_token, *join_url;
+    const char *join_token, *join_file, *join_url;
     struct flyt_node node;
     struct flyt_node_nvml *nvml;
     struct flyt_node_mps *mps;
@@ -47,6 +51,7 @@ struct program {
     struct flyt_metric *certificate; /* when it ends */
     struct flyt_metrics_server *metrics_server;
     sd_event_source *timer;
+    uint64_t memory_ms; /* when the VMs' memory was looked at last */
     bool has_node, was_registered;
 };
 
@@ -54,7 +59,9 @@ static int take_option(void *user, const char *name, const char *value)
 {
     struct program *program = user;
 
-    if (!strcmp(name, "join"))
+    if (!strcmp(name, "join-file") || (!strcmp(name, "join") && !strcmp(value, "-")))
+        program->join_file = value;
+    else if (!strcmp(name, "join"))
         program->join_token = value;
     else
         program->join_url = value;
@@ -85,7 +92,13 @@ static int join(struct program *program, const struct flyt_node_settings *settin
 
     if (!settings->name && gethostname(host, sizeof host - 1))
         return flyt_error_set(err, -errno, "this machine has no name: set `name`");
-    int status = flyt_enrol(&enrolment, err, name);
+    char *token = NULL;
+    int status = program->join_file ? flyt_join_token_read(program->join_file, err, &token) : 0;
+    if (token)
+        enrolment.token = token;
+    if (!status)
+        status = flyt_enrol(&enrolment, err, name);
+    flyt_join_token_free(token);
     if (status)
         return status;
     printf("enrolled as node %s: %s\n", name, enrolment.files.certificate);
@@ -128,12 +141,14 @@ static int connect_to_manager(struct program *program, const struct flyt_node_se
     return 0;
 }
 
-static void refresh_metrics(void *user)
+static bool refresh_metrics(void *user, uint64_t *position)
 {
     struct program *program = user;
 
-    flyt_node_metrics_refresh(program->metrics, &program->node);
+    if (flyt_node_metrics_refresh_some(program->metrics, &program->node, position))
+        return true;
     flyt_metric_set(program->certificate, NULL, program->tls ? (double)flyt_tls_expires(program->tls) : 0);
+    return false;
 }
 
 static int serve_metrics(struct program *program, const struct flyt_node_settings *settings, struct flyt_error *err)
@@ -147,6 +162,8 @@ static int serve_metrics(struct program *program, const struct flyt_node_setting
             flyt_metric_new(program->registry, FLYT_GAUGE, "flyt_node_certificate_expiry_seconds", "",
                             "When the own certificate ends, seconds since 1970; 0: there is none.", NULL);
     if (!program->certificate)
+        return flyt_error_set(err, -ENOMEM, "no memory");
+    if (flyt_daemon_measure(program->daemon, program->registry, "node"))
         return flyt_error_set(err, -ENOMEM, "no memory");
     program->node.metrics = program->metrics;
     return flyt_metrics_serve(program->registry, flyt_daemon_event(program->daemon), settings->metrics, refresh_metrics,
@@ -190,8 +207,15 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
             flyt_node_reserve_begin(&program->node); /* before the thread looks at anything */
         flyt_node_nvml_measure(program->nvml, &program->node.gpus, on_measured, program);
     }
+    flyt_node_time_slice_watch_look(&program->node);
+    if (flyt_clock_ms() - program->memory_ms >= FLYT_NODE_MEMORY_MS) {
+        program->memory_ms = flyt_clock_ms();
+        flyt_node_memory_watch_look(&program->node);
+    }
     say_status(program);
-    sd_event_source_set_time_relative(source, MEASURE_MS * 1000);
+    unsigned pause_ms =
+        flyt_node_time_slice_watch_is_needed(&program->node) ? FLYT_NODE_TIME_SLICE_LOOK_MS : MEASURE_MS;
+    sd_event_source_set_time_relative(source, pause_ms * 1000);
     sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
     return 0;
 }
@@ -217,6 +241,7 @@ static int serve(struct program *program, const struct flyt_node_settings *setti
         status = flyt_node_init(&program->node, event, program->daemon, settings, &gpus, NULL, err);
     }
     flyt_node_gpus_fini(&gpus);
+    program->node.account = program->nvml ? flyt_node_nvml_account(program->nvml) : flyt_node_soft_account();
     if (!status)
         status = connect_to_manager(program, settings, err);
     if (!status)
@@ -239,7 +264,7 @@ static int start(void *user, struct flyt_daemon *daemon, struct flyt_error *err)
     const struct flyt_node_settings *settings = flyt_daemon_settings(daemon);
 
     program->daemon = daemon;
-    return program->join_token ? join(program, settings, err) : serve(program, settings, err);
+    return program->join_token || program->join_file ? join(program, settings, err) : serve(program, settings, err);
 }
 
 static void reload(void *user)
@@ -274,8 +299,9 @@ int main(int argc, char **argv)
 {
     static const struct flyt_daemon_option options[] = {
         {"join", "TOKEN",
-         "enrols this node with a token of `flytctl node join-token`, writes the files of tls, and ends"},
-        {"manager", "URL", "with --join: the cluster manager, by default those of `managers`"},
+         "enrols this node with a token of `flytctl node join-token`, writes the files of tls, and ends; -: see next"},
+        {"join-file", "FILE", "the same with the token that is in a file, or comes from standard input (-)"},
+        {"manager", "URL", "with --join or --join-file: the cluster manager, by default those of `managers`"},
         {.name = NULL},
     };
     struct program *program = calloc(1, sizeof *program);

@@ -12,6 +12,7 @@
 #include "control/node/allocation.h"
 #include "control/node/checkpoint.h"
 #include "control/node/groups.h"
+#include "control/node/killed.h"
 #include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/order.h"
@@ -23,6 +24,7 @@
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
+#include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -40,6 +42,8 @@ struct gpu_order {
     struct flyt_call *call; /* NULL: none */
     struct flyt_node_gpu *gpu;
     uint64_t until_ms;
+    unsigned group_size;
+    struct flyt_node_commit commit; /* while that is written the GPU has the former one */
 };
 
 struct flyt_node_manager {
@@ -48,9 +52,9 @@ struct flyt_node_manager {
     enum { AWAY, UP, REGISTERING, REGISTERED } state;
     char last_cause[512]; /* why it does not take us; said once */
     sd_event_source *timer, *fence_timer;
-    /* When what a manager has answered was sent, and what waits for an answer: CLOCK_BOOTTIME, which counts a suspended
-     * machine's time. */
-    uint64_t contact_ms, sent_ms;
+    /* When the latest of what a manager has answered was sent: CLOCK_BOOTTIME, which counts a suspended machine's time.
+     */
+    uint64_t contact_ms;
     int contact_fd; /* STATE_DIR/contact: "BOOT_ID MS"; -1: none */
     uint64_t heartbeat_ms, next_heartbeat_ms, sequence;
     bool is_heartbeat_out;
@@ -59,6 +63,14 @@ struct flyt_node_manager {
     struct event *events, **events_end;
     unsigned event_count;
     struct gpu_order gpu_order;
+    struct flyt_node_commit epoch_commit; /* waits: the epoch that the manager leads at is not written yet */
+    uint64_t epoch_before;                /* the one that is */
+};
+
+/* A registration or heartbeat that waits for its answer. Several may: each carries the time at which it was sent. */
+struct request {
+    struct flyt_node_manager *manager;
+    uint64_t sent_ms;
 };
 
 static void arm(struct flyt_node_manager *manager, uint64_t ms)
@@ -117,6 +129,32 @@ static void set_contact(struct flyt_node_manager *manager, uint64_t contact_ms)
     keep_contact(manager);
 }
 
+/* What was sent then has been answered. */
+static void note_contact(struct flyt_node_manager *manager, uint64_t sent_ms)
+{
+    if (sent_ms > manager->contact_ms)
+        set_contact(manager, sent_ms);
+}
+
+static struct request *request_new(struct flyt_node_manager *manager)
+{
+    struct request *request = malloc(sizeof *request);
+
+    if (request)
+        *request = (struct request){manager, boot_ms()};
+    return request;
+}
+
+/* Frees it; when it was sent. */
+static uint64_t request_end(struct request *request, struct flyt_node_manager **ret_manager)
+{
+    uint64_t sent_ms = request->sent_ms;
+
+    *ret_manager = request->manager;
+    free(request);
+    return sent_ms;
+}
+
 /* Nobody may be in charge of this node any more, and its GPUs be given to others: all programs end. */
 static void fence(struct flyt_node_manager *manager)
 {
@@ -131,7 +169,7 @@ static void fence(struct flyt_node_manager *manager)
         next = allocation->next;
         flyt_node_order_remove(node, allocation, "the node has lost its cluster manager for too long");
     }
-    flyt_node_save(node);
+    flyt_node_save_soon(node);
 }
 
 static int on_fence_timer(sd_event_source *source, uint64_t usec, void *user)
@@ -281,7 +319,8 @@ static bool is_refused(struct flyt_node_manager *manager, int status, const flyt
 
 static void on_registered(void *user, int status, void *result)
 {
-    struct flyt_node_manager *manager = user;
+    struct flyt_node_manager *manager;
+    uint64_t sent_ms = request_end(user, &manager);
     flyt_register_res *res = result;
 
     if (status == -ECANCELED || is_refused(manager, status, res ? &res->outcome : NULL))
@@ -292,7 +331,7 @@ static void on_registered(void *user, int status, void *result)
         return;
     }
     manager->state = REGISTERED;
-    set_contact(manager, manager->sent_ms);
+    note_contact(manager, sent_ms);
     *manager->last_cause = 0;
     manager->heartbeat_ms = res->heartbeat_ms ? res->heartbeat_ms : HEARTBEAT_MS;
     manager->next_heartbeat_ms = 0;
@@ -310,29 +349,33 @@ static void on_registered(void *user, int status, void *result)
 
 static void register_node(struct flyt_node_manager *manager)
 {
+    struct request *request = request_new(manager);
     flyt_register_args args;
 
-    if (flyt_node_report_inventory(manager->node, &args)) {
+    if (!request || flyt_node_report_inventory(manager->node, &args)) {
+        free(request);
         arm(manager, TICK_MS);
         return;
     }
     manager->told_inventory = inventory_of(manager->node);
     manager->state = REGISTERING;
-    manager->sent_ms = boot_ms();
     int status = flyt_uplink_call(manager->uplink, FLYT_NODE_REGISTER, (xdrproc_t)xdr_flyt_register_args, &args,
                                   (xdrproc_t)xdr_flyt_register_res, sizeof(flyt_register_res), FLYT_NODE_CALL_MS,
-                                  on_registered, manager);
+                                  on_registered, request);
     explicit_bzero(args.node_key, sizeof args.node_key);
     xdr_free((xdrproc_t)xdr_flyt_register_args, &args);
-    if (status)
-        is_refused(manager, status, NULL);
+    if (!status)
+        return;
+    free(request);
+    is_refused(manager, status, NULL);
 }
 
 /* ---- heartbeats ---- */
 
 static void on_heartbeat(void *user, int status, void *result)
 {
-    struct flyt_node_manager *manager = user;
+    struct flyt_node_manager *manager;
+    uint64_t sent_ms = request_end(user, &manager);
     flyt_heartbeat_res *res = result;
 
     manager->is_heartbeat_out = false;
@@ -344,21 +387,25 @@ static void on_heartbeat(void *user, int status, void *result)
         return;
     }
     if (!is_refused(manager, status, res ? &res->outcome : NULL))
-        set_contact(manager, manager->sent_ms);
+        note_contact(manager, sent_ms);
 }
 
 static void send_heartbeat(struct flyt_node_manager *manager)
 {
+    struct request *request = manager->is_heartbeat_out ? NULL : request_new(manager);
     flyt_heartbeat_args args;
 
-    if (manager->is_heartbeat_out || flyt_node_report_figures(manager->node, ++manager->sequence, &args))
+    if (!request || flyt_node_report_figures(manager->node, ++manager->sequence, &args)) {
+        free(request);
         return;
-    manager->sent_ms = boot_ms();
+    }
     int status = flyt_uplink_call(manager->uplink, FLYT_NODE_HEARTBEAT, (xdrproc_t)xdr_flyt_heartbeat_args, &args,
                                   (xdrproc_t)xdr_flyt_heartbeat_res, sizeof(flyt_heartbeat_res), FLYT_NODE_CALL_MS,
-                                  on_heartbeat, manager);
+                                  on_heartbeat, request);
     xdr_free((xdrproc_t)xdr_flyt_heartbeat_args, &args);
     manager->is_heartbeat_out = !status;
+    if (status)
+        free(request);
 }
 
 /* ---- needs ---- */
@@ -631,6 +678,14 @@ static void serve_apply(struct flyt_call *call, void *args)
     flyt_node_apply(manager->node, args, answer_apply, call);
 }
 
+static void answer_session_kill(void *user, int status)
+{
+    const flyt_outcome outcome = {status ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK,
+                                  status ? (char *)"the node's state file cannot be written" : (char *)""};
+
+    flyt_call_reply(user, &outcome);
+}
+
 static void serve_session_kill(struct flyt_call *call, void *args)
 {
     struct flyt_node_manager *manager = flyt_uplink_user(call);
@@ -642,17 +697,41 @@ static void serve_session_kill(struct flyt_call *call, void *args)
         struct flyt_node_server *away = flyt_node_resume_find(manager->node, order->session_id);
         struct flyt_node_suspended *suspended = flyt_node_suspended_find(manager->node, order->session_id);
         if (suspended)
-            flyt_node_suspended_drop(manager->node, suspended, "an operator has ended this session");
-        if (server)
-            flyt_node_loading_end_session(server, "an operator has ended this session");
-        if (server)
-            flyt_node_move_end_session(server, "an operator has ended this session");
-        else if (away)
-            flyt_node_resume_end(away, "an operator has ended this session");
+            flyt_node_suspended_drop(manager->node, suspended, FLYT_NODE_KILLED_TEXT);
+        if (server) {
+            flyt_node_loading_end_session(server, FLYT_NODE_KILLED_TEXT);
+            if (flyt_node_server_end_for_good(server, FLYT_NODE_KILLED_TEXT, answer_session_kill, call))
+                flyt_call_fail(call);
+            return;
+        }
+        if (away)
+            flyt_node_resume_end(away, FLYT_NODE_KILLED_TEXT);
         else if (!suspended)
             outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node has no such session (any more)"};
     }
     flyt_call_reply(call, &outcome);
+}
+
+/* An order to tell who drains, or to end them: answered when all are. */
+struct drain {
+    struct flyt_call *call;
+    flyt_order_drain_res res;
+    unsigned left;
+};
+
+static void drain_step(void *user, int status)
+{
+    struct drain *drain = user;
+
+    if (status)
+        drain->res.outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"the node's state file cannot be written"};
+    if (--drain->left)
+        return;
+    flyt_call_reply(drain->call, &drain->res);
+    for (u_int i = 0; i < drain->res.sessions.sessions_len; i++)
+        free(drain->res.sessions.sessions_val[i].program_name);
+    free(drain->res.sessions.sessions_val);
+    free(drain);
 }
 
 static int add_draining(const struct flyt_node_server *server, flyt_order_drain_res *res)
@@ -668,35 +747,38 @@ static int add_draining(const struct flyt_node_server *server, flyt_order_drain_
     return 0;
 }
 
+static void drain_one(struct drain *drain, struct flyt_node_server *server, bool is_to_end)
+{
+    static const char reason[] = FLYT_NODE_KILLED_TEXT ": SMs that were taken from its VM still had work of it";
+
+    int status = add_draining(server, &drain->res);
+    drain->left++;
+    if (status || !is_to_end || (status = flyt_node_server_end_for_good(server, reason, drain_step, drain)))
+        drain_step(drain, status);
+}
+
 static void serve_drain(struct flyt_call *call, void *args)
 {
     const struct flyt_node_manager *manager = flyt_uplink_user(call);
     const flyt_order_drain_args *order = args;
     struct flyt_node *node = manager->node;
     const struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, order->allocation_id);
-    flyt_order_drain_res res = {0};
-    int status = 0;
+    struct drain *drain = calloc(1, sizeof *drain);
 
-    if (flyt_node_is_led(node, order->epoch, &res.outcome) && allocation) {
-        res.sessions.sessions_val = calloc(node->server_count + 1, sizeof *res.sessions.sessions_val);
-        status = res.sessions.sessions_val ? 0 : -ENOMEM;
-        for (struct flyt_node_server *server = node->servers; server && !status; server = server->next) {
-            if (server->allocation != allocation || !flyt_node_groups_drains(server) ||
-                res.sessions.sessions_len == FLYT_SESSIONS_MAX)
-                continue;
-            status = add_draining(server, &res);
-            if (order->kill)
-                flyt_node_server_end(server, "an operator has ended this session: SMs that were taken from its VM "
-                                             "still had work of it");
-        }
-    }
-    if (status)
+    if (!drain || !(drain->res.sessions.sessions_val =
+                        calloc(node->server_count + 1, sizeof *drain->res.sessions.sessions_val))) {
+        free(drain);
         flyt_call_fail(call);
-    else
-        flyt_call_reply(call, &res);
-    for (u_int i = 0; i < res.sessions.sessions_len; i++)
-        free(res.sessions.sessions_val[i].program_name);
-    free(res.sessions.sessions_val);
+        return;
+    }
+    drain->call = call;
+    drain->left = 1;
+    bool is_led_now = flyt_node_is_led(node, order->epoch, &drain->res.outcome);
+    for (struct flyt_node_server *server = node->servers; server && is_led_now && allocation; server = server->next)
+        if (server->allocation == allocation && flyt_node_groups_drains(server) &&
+            drain->res.sessions.sessions_len < FLYT_SESSIONS_MAX)
+            drain_one(drain, server, order->kill);
+    drain_step(drain, 0);
 }
 
 static void answer_gpu_order(struct flyt_node_manager *manager, flyt_status status, const char *text)
@@ -716,7 +798,7 @@ static void look_at_gpu_order(struct flyt_node_manager *manager)
 {
     const struct gpu_order *order = &manager->gpu_order;
 
-    if (!order->call)
+    if (!order->call || order->commit.is_waiting)
         return;
     if (order->gpu->is_known)
         answer_gpu_order(manager, FLYT_STATUS_OK, "");
@@ -724,7 +806,7 @@ static void look_at_gpu_order(struct flyt_node_manager *manager)
         answer_gpu_order(manager, FLYT_STATUS_TIMEOUT, "no server with this group size was ready in time");
 }
 
-static void keep_group_size(struct flyt_node *node, const struct flyt_node_gpu *gpu)
+static void keep_group_size(struct flyt_node *node, const struct flyt_node_gpu *gpu, unsigned group_size)
 {
     struct flyt_node_state *state = &node->state;
     unsigned i = 0;
@@ -736,7 +818,7 @@ static void keep_group_size(struct flyt_node *node, const struct flyt_node_gpu *
     if (i == state->group_size_count)
         state->group_size_count++;
     snprintf(state->group_sizes[i].uuid, sizeof state->group_sizes[i].uuid, "%s", gpu->uuid);
-    state->group_sizes[i].group_size = gpu->group_size;
+    state->group_sizes[i].group_size = group_size;
 }
 
 /* NULL, or why not. */
@@ -755,6 +837,21 @@ static const char *check_gpu_order(const struct flyt_node *node, const struct fl
             if (allocation->slots[i].gpu == gpu || allocation->slots[i].held_gpu == gpu)
                 return "the GPU is not empty";
     return NULL;
+}
+
+static void on_group_size_written(void *user, int status)
+{
+    struct flyt_node_manager *manager = user;
+    struct flyt_node_gpu *gpu = manager->gpu_order.gpu;
+
+    if (status) {
+        keep_group_size(manager->node, gpu, gpu->group_size);
+        answer_gpu_order(manager, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
+        return;
+    }
+    flyt_node_gpu_set_group_size(gpu, manager->gpu_order.group_size);
+    flyt_node_pool_renew(manager->node, gpu);
+    look_at_gpu_order(manager);
 }
 
 static void serve_gpu_set(struct flyt_call *call, void *args)
@@ -778,14 +875,14 @@ static void serve_gpu_set(struct flyt_call *call, void *args)
         flyt_call_reply(call, &res);
         return;
     }
-    manager->gpu_order = (struct gpu_order){call, gpu, flyt_clock_ms() + FLYT_NODE_GPU_SET_MS};
-    if (gpu->group_size != order->group_size) {
-        flyt_node_gpu_set_group_size(gpu, order->group_size);
-        keep_group_size(node, gpu);
-        flyt_node_save(node);
-        flyt_node_pool_renew(node, gpu);
+    manager->gpu_order = (struct gpu_order){
+        .call = call, .gpu = gpu, .until_ms = flyt_clock_ms() + FLYT_NODE_GPU_SET_MS, .group_size = order->group_size};
+    if (gpu->group_size == order->group_size) {
+        look_at_gpu_order(manager);
+        return;
     }
-    look_at_gpu_order(manager);
+    keep_group_size(node, gpu, order->group_size);
+    flyt_node_commit(node, &manager->gpu_order.commit, on_group_size_written, manager);
 }
 
 static void serve_leader(struct flyt_call *call, void *args)
@@ -832,12 +929,33 @@ static const struct flyt_program order_program = {FLYT_ORDER_PROGRAM, FLYT_ORDER
 
 /* ---- up and down ---- */
 
-static void on_up(void *user, uint64_t epoch)
+static void on_epoch_written(void *user, int status)
 {
     struct flyt_node_manager *manager = user;
 
+    if (status)
+        manager->node->state.epoch = manager->epoch_before; /* its orders say so once more, and are refused */
+    if (manager->state == UP)
+        arm(manager, 0);
+}
+
+/* It gives orders when the node has registered: by then its epoch is written, and no order waits for the disk. */
+static void on_up(void *user, uint64_t epoch)
+{
+    struct flyt_node_manager *manager = user;
+    struct flyt_node *node = manager->node;
+
     manager->state = UP;
-    arm(manager, 0);
+    if (epoch <= node->state.epoch || epoch > FLYT_NODE_EPOCH_MAX) {
+        arm(manager, 0);
+        return;
+    }
+    if (manager->epoch_commit.is_waiting)
+        flyt_node_commit_forget(node, &manager->epoch_commit);
+    else
+        manager->epoch_before = node->state.epoch;
+    node->state.epoch = epoch;
+    flyt_node_commit(node, &manager->epoch_commit, on_epoch_written, manager);
 }
 
 static void on_down(void *user)
@@ -854,7 +972,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
     uint64_t now_ms = flyt_clock_ms();
 
     look_at_gpu_order(manager);
-    if (manager->state == UP) {
+    if (manager->state == UP && !manager->epoch_commit.is_waiting) {
         if (knows_its_gpus(manager->node))
             register_node(manager);
         else
@@ -926,6 +1044,8 @@ struct flyt_node_manager *flyt_node_manager_free(struct flyt_node_manager *manag
     if (!manager)
         return NULL;
     manager->state = AWAY;
+    flyt_node_commit_forget(manager->node, &manager->gpu_order.commit);
+    flyt_node_commit_forget(manager->node, &manager->epoch_commit);
     if (manager->gpu_order.call)
         answer_gpu_order(manager, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
     flyt_uplink_free(manager->uplink);

@@ -1,5 +1,6 @@
 /* Tests of what a node says to the cluster manager and does at its word, against a manager that only writes down. */
 #include <errno.h>
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -30,13 +33,16 @@ struct boss {
     int listen_fd;
     char url[FLYT_URL_TEXT_BYTES];
     char *urls[1];
-    uint64_t epoch;
-    bool is_forgetful;         /* heartbeats are answered NOT_FOUND */
+    uint64_t epoch, written_epoch; /* written_epoch: by the node, when it registered */
+    bool is_forgetful;             /* heartbeats are answered NOT_FOUND */
+    bool is_slow;                  /* one heartbeat and one registration wait here for the test to answer them: */
+    struct flyt_call *beat, *registration;
     flyt_allocation *entitled; /* of the node, told at registration; NULL: nothing */
     unsigned register_count, heartbeat_count, event_count;
     flyt_register_args inventory; /* the last one, owned */
     flyt_heartbeat_args figures;
     char last_event[128];
+    unsigned unsaved_count; /* events of a state that is not saved */
     /* Of FLYT_NODE_MIGRATION. */
     unsigned migration_count, deaf_count; /* deaf_count: so many ends are not heard */
     flyt_migration_use migration;         /* the last one; its text is `text` */
@@ -70,6 +76,20 @@ static void serve_hello(struct flyt_call *call, void *args)
 }
 
 /* Keeps what came: the argument is emptied, so that it is not freed. */
+/* What a node manager that is killed now would find. */
+static uint64_t written_epoch(const struct boss *boss)
+{
+    struct flyt_node_state state = {0};
+    struct flyt_error err = {0};
+    bool is_new;
+
+    if (flyt_node_state_read(boss->test->settings.state_dir, &err, &state, &is_new))
+        fail_msg("%s", err.text);
+    uint64_t epoch = state.epoch;
+    flyt_node_state_fini(&state);
+    return epoch;
+}
+
 static void serve_register(struct flyt_call *call, void *args)
 {
     struct boss *boss = boss_of(call);
@@ -82,9 +102,13 @@ static void serve_register(struct flyt_call *call, void *args)
     xdr_free((xdrproc_t)xdr_flyt_register_args, &boss->inventory);
     boss->inventory = *(flyt_register_args *)args;
     memset(args, 0, sizeof boss->inventory);
+    boss->written_epoch = written_epoch(boss);
     boss->register_count++;
     boss->is_forgetful = false;
-    flyt_call_reply(call, &res);
+    if (boss->is_slow && !boss->registration)
+        boss->registration = call;
+    else
+        flyt_call_reply(call, &res);
 }
 
 static void serve_heartbeat(struct flyt_call *call, void *args)
@@ -97,7 +121,10 @@ static void serve_heartbeat(struct flyt_call *call, void *args)
     boss->figures = *(flyt_heartbeat_args *)args;
     memset(args, 0, sizeof boss->figures);
     boss->heartbeat_count++;
-    flyt_call_reply(call, &res);
+    if (boss->is_slow && !boss->beat)
+        boss->beat = call;
+    else
+        flyt_call_reply(call, &res);
 }
 
 static void serve_event(struct flyt_call *call, void *args)
@@ -109,6 +136,7 @@ static void serve_event(struct flyt_call *call, void *args)
     assert_string_equal(event->who, "node:testnode");
     assert_true(event->time_ms > 0);
     boss->event_count++;
+    boss->unsaved_count += !strcmp(event->kind, "node.state_unsaved");
     snprintf(boss->last_event, sizeof boss->last_event, "%.40s", event->kind);
     flyt_call_reply(call, &outcome);
 }
@@ -416,6 +444,7 @@ static void test_works_without_manager_and_tells_it_later(void **state)
     assert_int_equal(boss->inventory.allocations.allocations_val[0].id, 0x77);
     assert_int_equal(boss->inventory.sessions.sessions_len, 1);
     assert_int_equal(test->node.state.epoch, 4);
+    assert_int_equal(boss->written_epoch, 4); /* before it could be given an order */
     /* An orphan: charged, shown, not ended. */
     assert_int_equal(flyt_node_allocation_find(&test->node, 0x77)->now.state, FLYT_ALLOCATION_ORPHAN);
     assert_string_equal(test_program_ask(test, &vm, "charge 0 1"), "0");
@@ -481,6 +510,117 @@ static void test_fences_itself_over_restarts(void **state)
     }
     assert_true(!test->node.allocations || test->node.allocations->is_removed);
     open_office(boss);
+}
+
+static uint64_t boot_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* As the node keeps it over restarts. */
+static uint64_t contact_ms(const struct boss *boss)
+{
+    char path[512], text[128] = "";
+    uint64_t ms = 0;
+
+    snprintf(path, sizeof path, "%s/contact", boss->test->settings.state_dir);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    assert_int_equal(sscanf(text, "%*s %" SCNu64, &ms), 1);
+    return ms;
+}
+
+/* An answer says that the manager was there when its question was sent, not when a later one was. */
+static void test_dates_contact_by_what_was_answered(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+    const flyt_heartbeat_res beat = {.outcome = {FLYT_STATUS_OK, (char *)""}, .epoch = boss->epoch};
+    const flyt_register_res registration = {
+        .outcome = {FLYT_STATUS_OK, (char *)""}, .epoch = boss->epoch, .heartbeat_ms = 50, .client_lost_s = 33};
+
+    boss->is_slow = true;
+    while (!boss->beat)
+        test_node_run(test, 5);
+    uint64_t beat_ms = boot_ms(), before_ms = contact_ms(boss);
+    while (boot_ms() <= beat_ms + 5)
+        test_node_run(test, 5);
+    test->node.went_back_count++; /* it registers again, while the heartbeat is on its way */
+    while (!boss->registration)
+        test_node_run(test, 5);
+    uint64_t registration_ms = boot_ms();
+    flyt_call_reply(boss->beat, &beat);
+    while (contact_ms(boss) == before_ms)
+        test_node_run(test, 5);
+    assert_in_range(contact_ms(boss), before_ms + 1, beat_ms);
+    flyt_call_reply(boss->registration, &registration);
+    while (contact_ms(boss) <= beat_ms)
+        test_node_run(test, 5);
+    assert_in_range(contact_ms(boss), beat_ms + 1, registration_ms);
+    boss->is_slow = false;
+}
+
+/* What an order has removed. */
+static flyt_status take_away(struct boss *boss)
+{
+    u_quad_t id = 0x77;
+    const flyt_apply_args args = {.epoch = boss->epoch, .removed = {1, &id}};
+
+    order(boss, FLYT_ORDER_APPLY, (xdrproc_t)xdr_flyt_apply_args, &args, (xdrproc_t)xdr_flyt_apply_res,
+          sizeof(flyt_apply_res), on_applied);
+    return boss->order_status;
+}
+
+static unsigned saved_allocations(const struct boss *boss)
+{
+    struct flyt_node_state state;
+    struct flyt_error err;
+    bool is_new;
+
+    assert_int_equal(flyt_node_state_read(boss->test->settings.state_dir, &err, &state, &is_new), 0);
+    unsigned count = state.allocation_count;
+    flyt_node_state_fini(&state);
+    return count;
+}
+
+/* A state file that cannot be written: nothing is said to be gone that the file has, an event tells, and it is tried
+ * again until it can be. */
+static void test_says_nothing_that_is_not_saved(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+    char part[512];
+
+    snprintf(part, sizeof part, "%s/state.json.part", test->settings.state_dir);
+    for (unsigned has_program = 0; has_program < 2; has_program++) {
+        assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+        const struct flyt_credentials credentials = test_node_credentials(&ticket);
+        struct test_program vm = {.fd = -1};
+        if (has_program)
+            vm = test_node_connect(test, &credentials, NULL, false);
+        assert_int_equal(saved_allocations(boss), 1);
+        assert_int_equal(mkdir(part, 0700), 0);
+        unsigned told_count = boss->unsaved_count;
+        assert_int_equal(take_away(boss), FLYT_STATUS_UNAVAILABLE);
+        assert_int_equal(saved_allocations(boss), 1);
+        while (boss->unsaved_count == told_count)
+            test_node_run(test, 20);
+        assert_int_equal(take_away(boss), FLYT_STATUS_UNAVAILABLE);
+        assert_int_equal(rmdir(part), 0);
+        if (has_program) {
+            while (test->node.is_unsaved)
+                test_node_run(test, 20);
+            close(vm.fd);
+        } else {
+            assert_int_equal(take_away(boss), FLYT_STATUS_OK);
+        }
+        assert_int_equal(saved_allocations(boss), 0);
+    }
 }
 
 static void set_group_size(struct boss *boss, unsigned group_size)
@@ -843,6 +983,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_works_without_manager_and_tells_it_later, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fences_itself, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fences_itself_over_restarts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_dates_contact_by_what_was_answered, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_says_nothing_that_is_not_saved, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_group_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_migration, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_to_another_node, set_up, tear_down),

@@ -14,6 +14,7 @@
 #include "control/node/report.h"
 #include "control/node/send.h"
 #include "control/node/server.h"
+#include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -82,7 +83,7 @@ static uint64_t standstill_us(const struct flyt_node_move *move)
 
 static void add_move(const struct flyt_node_move *move, flyt_migration_use *use)
 {
-    const struct flyt_server_link_move_state *state = &move->state;
+    const struct flyt_manager_link_move_state *state = &move->state;
 
     use->copied_bytes += state->copied_bytes;
     use->last_bytes += move->stopped.pages_last * state->page_bytes;
@@ -169,6 +170,14 @@ void flyt_node_migration_join(struct flyt_node_server *server)
     flyt_node_migration_wake(migration);
 }
 
+void flyt_node_migration_leave(const struct flyt_node_server *server)
+{
+    struct flyt_node_migration *migration = flyt_node_migration_of(server->allocation);
+
+    if (migration && migration->pause_until_ms && !migration->is_failing)
+        migration->ended_count++;
+}
+
 bool flyt_node_migration_holds(const struct flyt_node_allocation *allocation)
 {
     const struct flyt_node_migration *migration = flyt_node_migration_of(allocation);
@@ -181,7 +190,7 @@ bool flyt_node_migration_is_hasty(const struct flyt_node *node)
     uint64_t now_ms = flyt_clock_ms();
 
     for (const struct flyt_node_migration *migration = node->migrations; migration; migration = migration->next) {
-        bool is_brief = migration->kind == FLYT_SERVER_LINK_MOVE_GIVE; /* nothing is copied between PREPARE and STOP */
+        bool is_brief = migration->kind == FLYT_MANAGER_LINK_MOVE_GIVE; /* nothing is copied between PREPARE and STOP */
         for (const struct flyt_node_move *move = migration->moves; move; move = move->next)
             if (move->stage >= (is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING) &&
                 move->stage < FLYT_NODE_MOVE_OVER && now_ms < move->stage_ms + HASTE_MS)
@@ -273,27 +282,29 @@ static void tell_end(struct flyt_node_migration *migration)
     struct flyt_node *node = migration->node;
     const flyt_migration_use *use = &migration->use;
     bool is_done = migration->phase == FLYT_MIGRATION_DONE;
+    const char *mark = *migration->text ? "; " : "";
 
     if (is_done)
-        flyt_info("migration %016" PRIx64 ": done, vm=%s programs=%u standstill_us=%" PRIu64 " copied_bytes=%" PRIu64
-                  " last_bytes=%" PRIu64 " rounds=%u elapsed_ms=%" PRIu64,
-                  migration->id, migration->vm_ip, use->session_count, (uint64_t)use->standstill_us,
-                  (uint64_t)use->copied_bytes, (uint64_t)use->last_bytes, use->round, (uint64_t)use->elapsed_ms);
+        flyt_info("migration %016" PRIx64 ": done, vm=%s programs=%u ended=%u standstill_us=%" PRIu64
+                  " copied_bytes=%" PRIu64 " last_bytes=%" PRIu64 " rounds=%u elapsed_ms=%" PRIu64,
+                  migration->id, migration->vm_ip, use->session_count, migration->ended_count,
+                  (uint64_t)use->standstill_us, (uint64_t)use->copied_bytes, (uint64_t)use->last_bytes, use->round,
+                  (uint64_t)use->elapsed_ms);
     else
         flyt_warn("migration %016" PRIx64 ": failed, vm=%s: %s", migration->id, migration->vm_ip, migration->text);
     if (is_done && migration->sending)
         flyt_node_tell(node, "migration.left", migration->vm_ip,
                        "%u programs of VM %s have left: they go on at another node (%" PRIu64
-                       " bytes were copied in %u rounds, of these %" PRIu64 " while they stood still)",
+                       " bytes were copied in %u rounds, of these %" PRIu64 " while they stood still)%s%s",
                        use->session_count, migration->vm_ip, (uint64_t)use->copied_bytes, use->round,
-                       (uint64_t)use->last_bytes);
+                       (uint64_t)use->last_bytes, mark, migration->text);
     else if (is_done)
         flyt_node_tell(node, "migration.done", migration->vm_ip,
                        "%u programs of VM %s go on at other server processes: they stood still for %" PRIu64
                        " us, copied %" PRIu64 " bytes in %u rounds, of these %" PRIu64
-                       " while they stood still, in %" PRIu64 " ms",
+                       " while they stood still, in %" PRIu64 " ms%s%s",
                        use->session_count, migration->vm_ip, (uint64_t)use->standstill_us, (uint64_t)use->copied_bytes,
-                       use->round, (uint64_t)use->last_bytes, (uint64_t)use->elapsed_ms);
+                       use->round, (uint64_t)use->last_bytes, (uint64_t)use->elapsed_ms, mark, migration->text);
     else
         flyt_node_tell(node, "migration.failed", migration->vm_ip,
                        "the programs of VM %s go on where they were: %s (after %" PRIu64 " ms, %" PRIu64
@@ -321,6 +332,7 @@ static void release(struct flyt_node_migration *migration)
 {
     struct flyt_node_move *move;
 
+    flyt_node_commit_forget(migration->node, &migration->commit);
     migration->timer = sd_event_source_disable_unref(migration->timer);
     while ((move = migration->moves)) {
         migration->moves = move->next;
@@ -328,6 +340,7 @@ static void release(struct flyt_node_migration *migration)
     }
     xdr_free((xdrproc_t)xdr_flyt_allocation, &migration->wanted);
     migration->wanted = (flyt_allocation){0};
+    flyt_node_send_give_up(migration);
     migration->sending = flyt_node_sending_free(migration->sending);
 }
 
@@ -342,6 +355,8 @@ static void finish(struct flyt_node_migration *migration, flyt_migration_phase p
     struct flyt_node *node = migration->node;
     flyt_migration_use use;
 
+    if (phase == FLYT_MIGRATION_DONE && migration->ended_count)
+        snprintf(migration->text, sizeof migration->text, "%u of its programs ended meanwhile", migration->ended_count);
     flyt_node_migration_use(migration, &use);
     migration->use = use;
     migration->ended_ms = flyt_clock_ms();
@@ -357,7 +372,6 @@ static void finish(struct flyt_node_migration *migration, flyt_migration_phase p
     node->migrations_done += phase == FLYT_MIGRATION_DONE;
     if (phase == FLYT_MIGRATION_DONE && node->metrics && !migration->is_found)
         flyt_node_metrics_observe(node->metrics, &migration->use);
-    flyt_node_save_settle(node); /* before anybody is told */
     tell_end(migration);
     release(migration);
     if (allocation)
@@ -399,6 +413,8 @@ void flyt_node_migration_forget(struct flyt_node_allocation *allocation)
     if (!migration)
         return;
     flyt_node_migration_drop(allocation, "the allocation was removed");
+    flyt_node_commit_forget(migration->node, &migration->commit);
+    migration->writing = FLYT_NODE_MIGRATION_SETTLED;
     migration->allocation = NULL;
 }
 
@@ -429,6 +445,8 @@ static void begin_anew(struct flyt_node_migration *migration)
             flyt_node_move_cancel(move);
         move->outcome = 0;
     }
+    flyt_node_commit_forget(migration->node, &migration->commit);
+    migration->writing = FLYT_NODE_MIGRATION_UNWRITTEN;
     migration->pause_until_ms = flyt_clock_ms() + FLYT_NODE_MIGRATION_PAUSE_MS;
     flyt_node_migration_set_phase(migration, FLYT_MIGRATION_PREPARING);
     flyt_node_pool_fill(migration->node); /* programs that waited */
@@ -447,7 +465,7 @@ static void go_by_host(struct flyt_node_migration *migration, const struct flyt_
 {
     flyt_info("migration %016" PRIx64 ": goes through host memory, vm=%s program=%s: %s", migration->id,
               migration->vm_ip, failed->program, failed->sentence);
-    migration->kind = FLYT_SERVER_LINK_MOVE_SEND;
+    migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
     begin_anew(migration);
 }
 
@@ -497,6 +515,8 @@ static void see_to_failures(struct flyt_node_migration *migration)
 
     if (migration->sending && migration->is_committed)
         flyt_node_send_forgive(migration);
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+        flyt_node_move_hear_source(move);
     if (has_any_failed(migration) && !migration->is_failing)
         for (struct flyt_node_move *move = migration->moves; move; move = move->next)
             flyt_node_move_hear_target(move);
@@ -512,7 +532,7 @@ static void see_to_failures(struct flyt_node_migration *migration)
             try_again(migration, move);
             return;
         }
-        if (move->outcome == -ENOLINK && move->kind == FLYT_SERVER_LINK_MOVE_MIRROR && !migration->is_committed &&
+        if (move->outcome == -ENOLINK && move->kind == FLYT_MANAGER_LINK_MOVE_MIRROR && !migration->is_committed &&
             migration->status == FLYT_STATUS_OK) {
             go_by_host(migration, move);
             return;
@@ -531,7 +551,8 @@ static void see_to_failures(struct flyt_node_migration *migration)
 
 int flyt_node_migration_cancel(struct flyt_node_migration *migration, const char *reason)
 {
-    if (flyt_node_migration_has_ended(migration) || migration->is_committed || migration->is_failing)
+    if (flyt_node_migration_has_ended(migration) || migration->is_committed || migration->is_failing ||
+        migration->writing == FLYT_NODE_MIGRATION_COMMITTING)
         return -EALREADY;
     flyt_node_migration_note_failure(migration, FLYT_STATUS_CONFLICT, reason);
     flyt_node_migration_wake(migration);
@@ -540,10 +561,26 @@ int flyt_node_migration_cancel(struct flyt_node_migration *migration, const char
 
 /* ---- going on ---- */
 
+static void on_written_ahead(void *user, int status)
+{
+    struct flyt_node_migration *migration = user;
+
+    migration->writing = FLYT_NODE_MIGRATION_AHEAD;
+    flyt_node_migration_wake(migration);
+}
+
+/* While they run: a disk may take longer than all that follows. */
+static bool is_written_ahead(struct flyt_node_migration *migration)
+{
+    if (migration->writing == FLYT_NODE_MIGRATION_UNWRITTEN && !migration->sending) {
+        migration->writing = FLYT_NODE_MIGRATION_WRITING_AHEAD;
+        flyt_node_switch_write_ahead(migration, on_written_ahead);
+    }
+    return migration->writing != FLYT_NODE_MIGRATION_WRITING_AHEAD;
+}
+
 static void stop_all(struct flyt_node_migration *migration)
 {
-    if (!migration->sending)
-        flyt_node_switch_write_ahead(migration); /* while they run: a disk may take longer than all that follows */
     flyt_node_migration_set_phase(migration, FLYT_MIGRATION_STOPPING);
     migration->stop_ms = flyt_clock_ms();
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
@@ -576,27 +613,43 @@ static void let_go(struct flyt_node_migration *migration)
             flyt_node_move_let_go(move);
 }
 
-static void commit(struct flyt_node_migration *migration)
+/* It may fail by now because its allocation is to end. */
+static void on_committed(void *user, int status)
 {
-    struct flyt_error err = {0};
+    struct flyt_node_migration *migration = user;
 
-    int status = flyt_node_switch_commit(migration, &err);
-    if (status) {
-        flyt_node_migration_note_failure(migration, status == -EBUSY ? FLYT_STATUS_IN_USE : FLYT_STATUS_UNAVAILABLE,
-                                         err.text);
+    migration->writing = FLYT_NODE_MIGRATION_COMMITTED;
+    flyt_node_migration_wake(migration);
+    if (status || migration->is_failing) {
+        flyt_node_switch_unwrite(migration);
+        flyt_node_save_soon(migration->node);
+        flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
         return;
     }
+    flyt_node_switch_commit(migration);
     flyt_node_migration_set_phase(migration, FLYT_MIGRATION_SWITCHING);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_leave(move);
     flyt_node_pool_fill(migration->node);
 }
 
+static void commit(struct flyt_node_migration *migration)
+{
+    struct flyt_error err = {0};
+
+    int status = flyt_node_switch_write(migration, on_committed, &err);
+    if (status)
+        flyt_node_migration_note_failure(migration, status == -EBUSY ? FLYT_STATUS_IN_USE : FLYT_STATUS_UNAVAILABLE,
+                                         err.text);
+    else
+        migration->writing = FLYT_NODE_MIGRATION_COMMITTING;
+}
+
 static void look_at_phase(struct flyt_node_migration *migration)
 {
     if (migration->phase == FLYT_MIGRATION_PREPARING && is_any_at(migration, FLYT_NODE_MOVE_COPYING))
         flyt_node_migration_set_phase(migration, FLYT_MIGRATION_COPYING);
-    if (migration->phase <= FLYT_MIGRATION_COPYING && are_all_ready(migration))
+    if (migration->phase <= FLYT_MIGRATION_COPYING && are_all_ready(migration) && is_written_ahead(migration))
         stop_all(migration);
     if (migration->phase != FLYT_MIGRATION_STOPPING || !are_all(migration, FLYT_NODE_MOVE_LOADED))
         return;
@@ -646,21 +699,48 @@ static void step(struct flyt_node_migration *migration)
         let_go(migration);
 }
 
+static void on_settled(void *user, int status)
+{
+    struct flyt_node_migration *migration = user;
+
+    migration->writing = FLYT_NODE_MIGRATION_SETTLED; /* where it cannot be written that is tried again (writer.h) */
+    flyt_node_migration_wake(migration);
+}
+
+/* What was not waited for is on the disk before anybody is told, and what was written ahead in vain is gone. */
+static bool is_settled(struct flyt_node_migration *migration)
+{
+    if (migration->writing == FLYT_NODE_MIGRATION_UNWRITTEN || migration->sending)
+        return true;
+    if (migration->writing < FLYT_NODE_MIGRATION_SETTLING) {
+        flyt_node_commit_forget(migration->node, &migration->commit);
+        migration->writing = FLYT_NODE_MIGRATION_SETTLING;
+        flyt_node_commit(migration->node, &migration->commit, on_settled, migration);
+    }
+    return migration->writing == FLYT_NODE_MIGRATION_SETTLED;
+}
+
+static bool may_end(const struct flyt_node_migration *migration)
+{
+    return migration->is_failing ||
+           (migration->phase == FLYT_MIGRATION_SWITCHING && (!migration->sending || migration->sending->is_taken_back));
+}
+
 static int on_timer(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_node_migration *migration = user;
 
     arm(migration, TICK_MS);
+    if (migration->writing == FLYT_NODE_MIGRATION_COMMITTING)
+        return 0;
     step(migration);
     /* Warm servers that are wanted, or were taken. */
     if (migration->phase <= FLYT_MIGRATION_COPYING && !migration->is_failing)
         flyt_node_pool_fill(migration->node);
     if (!are_all_done(migration) || (migration->allocation && !flyt_node_switch_is_clear(migration)))
         return 0;
-    if (migration->is_failing)
-        finish(migration, FLYT_MIGRATION_FAILED);
-    else if (migration->phase == FLYT_MIGRATION_SWITCHING && (!migration->sending || migration->sending->is_taken_back))
-        finish(migration, FLYT_MIGRATION_DONE);
+    if (may_end(migration) && is_settled(migration))
+        finish(migration, migration->is_failing ? FLYT_MIGRATION_FAILED : FLYT_MIGRATION_DONE);
     return 0;
 }
 
@@ -672,8 +752,8 @@ static flyt_migration_bounds complete(const flyt_migration_bounds *wished)
 
     if (!bounds.rounds_max)
         bounds.rounds_max = FLYT_NODE_MIGRATION_ROUNDS;
-    if (bounds.rounds_max > FLYT_SERVER_LINK_ROUNDS_MAX)
-        bounds.rounds_max = FLYT_SERVER_LINK_ROUNDS_MAX;
+    if (bounds.rounds_max > FLYT_MANAGER_LINK_ROUNDS_MAX)
+        bounds.rounds_max = FLYT_MANAGER_LINK_ROUNDS_MAX;
     if (!bounds.stop_ms)
         bounds.stop_ms = FLYT_NODE_MIGRATION_STOP_MS;
     if (!bounds.timeout_s)
@@ -738,9 +818,9 @@ flyt_status flyt_node_migrate(struct flyt_node *node, const flyt_order_migrate_a
     flyt_node_switch_hold(migration);
     flyt_info("migration %016" PRIx64 ": begins, vm=%s programs=%u %s", migration->id, migration->vm_ip,
               allocation->session_count,
-              migration->kind == FLYT_SERVER_LINK_MOVE_GIVE     ? "on the same GPU"
-              : migration->kind == FLYT_SERVER_LINK_MOVE_MIRROR ? "to another GPU"
-                                                                : "to another GPU, through host memory");
+              migration->kind == FLYT_MANAGER_LINK_MOVE_GIVE     ? "on the same GPU"
+              : migration->kind == FLYT_MANAGER_LINK_MOVE_MIRROR ? "to another GPU"
+                                                                 : "to another GPU, through host memory");
     flyt_node_tell(node, "migration.started", migration->vm_ip, "%u programs of VM %s move to GPU %s",
                    allocation->session_count, migration->vm_ip, migration->wanted.slots.slots_val[0].gpu_uuid);
     flyt_node_changed(node);

@@ -29,6 +29,7 @@
 #include "control.h"
 #include "control/node/allocation.h"
 #include "control/node/move.h"
+#include "control/node/writer.h"
 
 enum {
     FLYT_NODE_MIGRATION_ROUNDS = 10, /* what is not wished otherwise */
@@ -53,8 +54,18 @@ struct flyt_node_migration {
     uint32_t kind;                     /* of all of its moves; SEND without `sending`: by way of the host (move.h) */
     struct flyt_node_sending *sending; /* to another node (send.h); else NULL. Owned */
     flyt_migration_phase phase;
-    flyt_status status; /* of one that is to fail, or has; else OK */
-    char text[512];
+    struct flyt_node_commit commit; /* that something of it is written: one of */
+    enum {
+        FLYT_NODE_MIGRATION_UNWRITTEN,
+        FLYT_NODE_MIGRATION_WRITING_AHEAD, /* what is to be after the commit, while the programs run */
+        FLYT_NODE_MIGRATION_AHEAD,
+        FLYT_NODE_MIGRATION_COMMITTING, /* it waits for nothing else; what happens meanwhile is seen to then */
+        FLYT_NODE_MIGRATION_COMMITTED,
+        FLYT_NODE_MIGRATION_SETTLING, /* at its end, before anybody is told of that */
+        FLYT_NODE_MIGRATION_SETTLED,
+    } writing;
+    flyt_status status;          /* of one that is to fail, or has; else OK */
+    char text[512];              /* why; of one that is DONE what there is to say of it besides figures, or empty */
     bool is_committed, has_told; /* has_told: programs were told to leave */
     bool is_failing;             /* it was rolled back, and ends when nothing of it is left */
     bool is_found;               /* after a restart: what it had copied, and how long it took, is not known */
@@ -66,9 +77,10 @@ struct flyt_node_migration {
     flyt_migration_use use;                   /* figures, as they were when moves that are over ended; no text */
     uint64_t second_ms, second_bytes;         /* for bytes_per_s */
     uint64_t groups_revision[FLYT_SLOTS_MAX]; /* of the slots before the commit */
-    uint64_t whole_ms;   /* since when a session waits at its target for the others to be whole; 0: none has yet */
-    bool is_let_go;      /* it was said that they go on: it cannot be rolled back any more */
-    unsigned lost_count; /* sessions that ended because their target failed too late */
+    uint64_t whole_ms;    /* since when a session waits at its target for the others to be whole; 0: none has yet */
+    bool is_let_go;       /* it was said that they go on: it cannot be rolled back any more */
+    unsigned lost_count;  /* sessions that ended because their target failed too late */
+    unsigned ended_count; /* sessions that ended before they were to leave: the others move */
     /* The cluster manager. */
     bool is_told, is_telling; /* the end was acknowledged; a report is on its way */
     bool has_changed;         /* since the last report */
@@ -97,6 +109,8 @@ bool flyt_node_migration_waits(const struct flyt_node_migration *migration);
 void flyt_node_migration_wake(struct flyt_node_migration *migration);
 /* A session has begun: it joins, if its allocation is being migrated. */
 void flyt_node_migration_join(struct flyt_node_server *server);
+/* A session ends. Between two tries it belongs to no move, and is counted as one that ended meanwhile, too. */
+void flyt_node_migration_leave(const struct flyt_node_server *server);
 /* Whether programs of the allocation that begin are to wait. */
 bool flyt_node_migration_holds(const struct flyt_node_allocation *allocation);
 /* How many of the moves want a warm server on the GPU. */

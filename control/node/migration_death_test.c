@@ -34,7 +34,7 @@ static bool is_at(struct test_node *test, void *user)
 
     /* By way of the host it is sent when it has stopped. */
     return move->kind == awaited->kind && move->stage == awaited->stage && move->target && !move->awaited_count &&
-           (move->extent_count || move->kind == FLYT_SERVER_LINK_MOVE_SEND);
+           (move->extent_count || move->kind == FLYT_MANAGER_LINK_MOVE_SEND);
 }
 
 static void until_at(struct test_node *test, const struct test_program *program, uint32_t kind,
@@ -50,12 +50,12 @@ static void until_at(struct test_node *test, const struct test_program *program,
 /* Two programs, of which the first one's server says what it has done; both are copied and not ready to stop. */
 static void enter(struct test_node *test, struct test_program *programs, uint32_t kind)
 {
-    test_node_make_fail(test, NULL, kind == FLYT_SERVER_LINK_MOVE_SEND ? NO_PEERS : NULL);
+    test_node_make_fail(test, NULL, kind == FLYT_MANAGER_LINK_MOVE_SEND ? NO_PEERS : NULL);
     test_migration_enter(test, programs, 2);
     test_program_say(test, &programs[0], "record 3 2 1 5", "0");
     for (unsigned i = 0; i < 2; i++)
         test_program_say(test, &programs[i], "busy 1", "0");
-    test_migration_start(test, kind != FLYT_SERVER_LINK_MOVE_GIVE);
+    test_migration_start(test, kind != FLYT_MANAGER_LINK_MOVE_GIVE);
     for (unsigned i = 0; i < 2; i++)
         until_at(test, &programs[i], kind, FLYT_NODE_MOVE_COPYING);
 }
@@ -104,7 +104,7 @@ static void ends_well(struct test_node *test, struct test_program *programs, uin
     test_program_say(test, &programs[0], "go_on", "0");
     test_migration_go_on(test, &programs[1]);
     test_migration_until(test, FLYT_MIGRATION_DONE);
-    test_migration_is_only_on(test, kind != FLYT_SERVER_LINK_MOVE_GIVE);
+    test_migration_is_only_on(test, kind != FLYT_MANAGER_LINK_MOVE_GIVE);
     for (unsigned i = 0; i < 2; i++)
         test_program_say(test, &programs[i], "read 1", "4711");
     assert_int_equal(test_node_used_bytes(test, &test_one), 2 * 8 * MIB);
@@ -115,7 +115,8 @@ static void ends_well(struct test_node *test, struct test_program *programs, uin
 
 /* ---- it goes on at the target ---- */
 
-static const uint32_t kinds[] = {FLYT_SERVER_LINK_MOVE_GIVE, FLYT_SERVER_LINK_MOVE_MIRROR, FLYT_SERVER_LINK_MOVE_SEND};
+static const uint32_t kinds[] = {FLYT_MANAGER_LINK_MOVE_GIVE, FLYT_MANAGER_LINK_MOVE_MIRROR,
+                                 FLYT_MANAGER_LINK_MOVE_SEND};
 
 /* The source dies at a stage that lasts while the target of a program is frozen, and its client comes before that and
  * after it. */
@@ -160,17 +161,17 @@ static void test_it_takes_long_to_decide(void **state)
     unsigned resume_ms = test->node.resume_ms;
     struct test_program programs[2];
 
-    enter(test, programs, FLYT_SERVER_LINK_MOVE_MIRROR);
+    enter(test, programs, FLYT_MANAGER_LINK_MOVE_MIRROR);
     pid_t frozen = freeze_target(test, &programs[1]);
     stop_both(test, programs);
-    until_at(test, &programs[0], FLYT_SERVER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
+    until_at(test, &programs[0], FLYT_MANAGER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
     test->node.resume_ms = 1;
     kill_source(test, &programs[0]);
     test_node_until(test, has_waited_too_long, NULL, "its time is over");
     test->node.resume_ms = resume_ms;
     assert_int_equal(test_node_try_to_come(test, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
     assert_int_equal(kill(frozen, SIGCONT), 0);
-    ends_well(test, programs, FLYT_SERVER_LINK_MOVE_MIRROR);
+    ends_well(test, programs, FLYT_MANAGER_LINK_MOVE_MIRROR);
 }
 
 /* It was left, and whether its client has been told so nobody knows. */
@@ -196,10 +197,10 @@ static void test_a_source_that_lives_tells_as_much(void **state)
     struct test_node *test = *state;
     struct test_program programs[2];
 
-    enter(test, programs, FLYT_SERVER_LINK_MOVE_MIRROR);
+    enter(test, programs, FLYT_MANAGER_LINK_MOVE_MIRROR);
     stop_both(test, programs);
     test_migration_is_told_to_leave(test, &programs[0]);
-    ends_well(test, programs, FLYT_SERVER_LINK_MOVE_MIRROR);
+    ends_well(test, programs, FLYT_MANAGER_LINK_MOVE_MIRROR);
 }
 
 /* ---- it does not ---- */
@@ -211,11 +212,11 @@ static void test_the_others_stay(void **state)
 
     for (unsigned can_wait = 0; can_wait < 2; can_wait++) {
         struct test_program programs[2];
-        enter(test, programs, FLYT_SERVER_LINK_MOVE_MIRROR);
+        enter(test, programs, FLYT_MANAGER_LINK_MOVE_MIRROR);
         test_program_say(test, &programs[0], can_wait ? "replaceable 1" : "replaceable 0", "0");
         pid_t frozen = freeze_target(test, &programs[1]);
         stop_both(test, programs);
-        until_at(test, &programs[0], FLYT_SERVER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
+        until_at(test, &programs[0], FLYT_MANAGER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
         kill_source(test, &programs[0]);
         assert_int_equal(kill(frozen, SIGKILL), 0);
         test_migration_until_failed(test, "ended");
@@ -239,12 +240,12 @@ static void test_it_had_gone_on(void **state)
     struct test_node *test = *state;
     struct test_program programs[2];
 
-    enter(test, programs, FLYT_SERVER_LINK_MOVE_MIRROR);
+    enter(test, programs, FLYT_MANAGER_LINK_MOVE_MIRROR);
     test_program_say(test, &programs[0], "record 1000 3 3 5", "0");
     freeze_target(test, &programs[1]);
     test->settings.kill_grace_ms = TEST_GRACE_MS;
     stop_both(test, programs);
-    until_at(test, &programs[0], FLYT_SERVER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
+    until_at(test, &programs[0], FLYT_MANAGER_LINK_MOVE_MIRROR, FLYT_NODE_MOVE_LOADED);
     assert_int_equal(kill(test_node_server(test, &programs[0])->pid, SIGKILL), 0);
     test_migration_until_failed(test, "ended unexpectedly");
     test_program_say(test, &programs[0], NULL, "gone");

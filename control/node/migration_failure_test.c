@@ -191,7 +191,7 @@ static void test_cancel_comes_too_late(void **state)
 static void test_libraries_without_bounds(void **state)
 {
     struct test_node *test = *state;
-    static struct flyt_server_link_message told = {.kind = FLYT_SERVER_LINK_LIBRARY};
+    static struct flyt_manager_link_message told = {.kind = FLYT_MANAGER_LINK_LIBRARY};
 
     for (unsigned i = 0; i < 2; i++) {
         struct test_program program;
@@ -200,7 +200,7 @@ static void test_libraries_without_bounds(void **state)
         test_migration_until_stage(test, FLYT_NODE_MOVE_BEGUN);
         struct flyt_node_move *move = test_migration_of(test)->moves;
         assert_null(move->target);
-        told.data_bytes = i ? FLYT_SERVER_LINK_DATA_BYTES_MAX : 1;
+        told.data_bytes = i ? FLYT_MANAGER_LINK_DATA_BYTES_MAX : 1;
         unsigned count_max = i ? FLYT_NODE_MOVE_LIBRARIES_BYTES_MAX / told.data_bytes : FLYT_NODE_MOVE_LIBRARIES_MAX;
         for (unsigned count = move->library_count; count < count_max; count++) {
             told.library.has_ended = count % 2;
@@ -220,7 +220,7 @@ static void test_libraries_without_bounds(void **state)
 static void test_a_target_that_does_not_read(void **state)
 {
     struct test_node *test = *state;
-    static struct flyt_server_link_message told = {.kind = FLYT_SERVER_LINK_LIBRARY};
+    static struct flyt_manager_link_message told = {.kind = FLYT_MANAGER_LINK_LIBRARY};
 
     for (unsigned i = 0; i < 2; i++) {
         struct test_program program;
@@ -232,7 +232,7 @@ static void test_a_target_that_does_not_read(void **state)
         struct flyt_node_move *move = test_migration_of(test)->moves;
         const struct flyt_node_link_queue *queue = &move->target->queue;
         assert_int_equal(kill(move->target->pid, SIGSTOP), 0);
-        told.data_bytes = i ? FLYT_SERVER_LINK_DATA_BYTES_MAX : 1;
+        told.data_bytes = i ? FLYT_MANAGER_LINK_DATA_BYTES_MAX : 1;
         unsigned sent_count = 0;
         while (!move->outcome && sent_count++ < 2 * FLYT_NODE_LINK_QUEUE_MAX)
             flyt_node_move_hear(move->source, &told, -1);
@@ -263,7 +263,7 @@ static bool is_awaited(struct test_node *test, void *unused)
 static void test_descriptors_of_failures(void **state)
 {
     struct test_node *test = *state;
-    static struct flyt_server_link_message told;
+    static struct flyt_manager_link_message told;
     struct test_program program;
 
     test_migration_enter(test, &program, 1);
@@ -272,8 +272,8 @@ static void test_descriptors_of_failures(void **state)
     test_migration_start(test, 1);
     test_node_until(test, is_awaited, NULL, "memory is to be made");
     struct flyt_node_move *move = test_migration_of(test)->moves;
-    told.kind = FLYT_SERVER_LINK_MADE;
-    told.made = (struct flyt_server_link_made){.extent = move->extents->extent, .outcome = -ENOMEM};
+    told.kind = FLYT_MANAGER_LINK_MADE;
+    told.made = (struct flyt_manager_link_made){.extent = move->extents->extent, .outcome = -ENOMEM};
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     flyt_node_move_hear(move->target, &told, fd);
@@ -285,8 +285,8 @@ static void test_descriptors_of_failures(void **state)
     test_migration_start(test, 1);
     test_migration_until(test, FLYT_MIGRATION_STOPPING);
     move = test_migration_of(test)->moves;
-    told.kind = FLYT_SERVER_LINK_STOPPED;
-    told.stopped = (struct flyt_server_link_stopped){.move_id = move->move_id, .outcome = -EIO};
+    told.kind = FLYT_MANAGER_LINK_STOPPED;
+    told.stopped = (struct flyt_manager_link_stopped){.move_id = move->move_id, .outcome = -EIO};
     fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     flyt_node_move_hear(move->source, &told, fd);

@@ -123,7 +123,7 @@ static void stays_charged(struct test_node *test, const struct test_program *pro
     test_node_until_empty(test, &test_one);
     assert_int_equal(test_node_used_bytes(test, &test_one), bytes);
     assert_int_equal(kill(frozen, SIGKILL), 0);
-    test_node_until_unused(test, &test_one);
+    test_node_until_used(test, &test_one, 0);
 }
 
 static void test_a_target_outlives_its_session(void **state)

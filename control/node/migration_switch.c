@@ -15,6 +15,7 @@
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
+#include "control/node/writer.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
@@ -29,7 +30,7 @@ static bool is_of_same_capability(const struct flyt_node_gpu *one, const struct 
 
 uint32_t flyt_node_switch_kind(const struct flyt_node_allocation *allocation, const flyt_allocation *wanted)
 {
-    uint32_t kind = FLYT_SERVER_LINK_MOVE_GIVE;
+    uint32_t kind = FLYT_MANAGER_LINK_MOVE_GIVE;
 
     for (u_int i = 0; i < wanted->slots.slots_len; i++) {
         const struct flyt_node_gpu *gpu = allocation->slots[i].gpu;
@@ -38,8 +39,8 @@ uint32_t flyt_node_switch_kind(const struct flyt_node_allocation *allocation, co
         if (gpu == other)
             continue;
         if (!is_of_same_capability(gpu, other))
-            return FLYT_SERVER_LINK_MOVE_SEND;
-        kind = FLYT_SERVER_LINK_MOVE_MIRROR;
+            return FLYT_MANAGER_LINK_MOVE_SEND;
+        kind = FLYT_MANAGER_LINK_MOVE_MIRROR;
     }
     return kind;
 }
@@ -286,20 +287,19 @@ const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_
     return NULL;
 }
 
-void flyt_node_switch_write_ahead(struct flyt_node_migration *migration)
+void flyt_node_switch_write_ahead(struct flyt_node_migration *migration, void (*done)(void *user, int status))
 {
     struct flyt_node_allocation *allocation = migration->allocation;
-    flyt_allocation before = allocation->now;
 
-    allocation->now = migration->wanted;
-    flyt_node_save_ahead(migration->node);
-    allocation->now = before;
+    allocation->becoming = &migration->wanted;
+    flyt_node_commit_ahead(migration->node, &migration->commit, done, migration);
+    allocation->becoming = NULL;
 }
 
-int flyt_node_switch_commit(struct flyt_node_migration *migration, struct flyt_error *err)
+int flyt_node_switch_write(struct flyt_node_migration *migration, void (*done)(void *user, int status),
+                           struct flyt_error *err)
 {
     struct flyt_node_allocation *allocation = migration->allocation;
-    flyt_allocation before = allocation->now;
 
     if (flyt_fault_point("node.migrate.commit") == FLYT_FAULT_ERROR)
         return flyt_error_set(err, -EIO, "a test lets it fail at node.migrate.commit");
@@ -311,21 +311,33 @@ int flyt_node_switch_commit(struct flyt_node_migration *migration, struct flyt_e
     int status = try_limits(allocation, &migration->wanted, err);
     if (status)
         return status;
+    allocation->becoming = &migration->wanted;
+    flyt_node_commit_at_once(migration->node, &migration->commit, done, migration);
+    return 0;
+}
+
+void flyt_node_switch_unwrite(struct flyt_node_migration *migration)
+{
+    struct flyt_node_allocation *allocation = migration->allocation;
+
+    allocation->becoming = NULL;
+    set_limits(allocation, &allocation->now, allocation->now.slots.slots_len, migration->wanted.revision);
+}
+
+void flyt_node_switch_commit(struct flyt_node_migration *migration)
+{
+    struct flyt_node_allocation *allocation = migration->allocation;
+    flyt_allocation before = allocation->now;
+
+    allocation->becoming = NULL;
     allocation->now = migration->wanted;
-    status = flyt_node_save_at_once(migration->node);
-    if (status) {
-        allocation->now = before;
-        set_limits(allocation, &before, before.slots.slots_len, migration->wanted.revision);
-        return flyt_error_set(err, status, "the node's state file cannot be written");
-    }
     migration->wanted = before;
     migration->is_committed = true;
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         migration->groups_revision[i] = allocation->slots[i].groups_revision;
         change_side(allocation, i, allocation->now.revision);
     }
-    flyt_node_share_set(migration->node, allocation);
-    return 0;
+    flyt_node_share_set(allocation);
 }
 
 void flyt_node_switch_undo(struct flyt_node_migration *migration)
@@ -336,12 +348,12 @@ void flyt_node_switch_undo(struct flyt_node_migration *migration)
     allocation->now = migration->wanted;
     migration->wanted = committed;
     migration->is_committed = false;
-    /* Where this cannot be written, a restart finds the programs where they are all the same. */
-    flyt_node_save(migration->node);
+    /* Until this is written a restart finds the programs where they are all the same. */
+    flyt_node_save_soon(migration->node);
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         change_side(allocation, i, migration->groups_revision[i]);
     set_limits(allocation, &allocation->now, allocation->now.slots.slots_len, committed.revision);
-    flyt_node_share_set(migration->node, allocation);
+    flyt_node_share_set(allocation);
     flyt_node_changed(migration->node);
 }
 
@@ -373,7 +385,7 @@ void flyt_node_switch_release(struct flyt_node_migration *migration)
 
 /* ---- after a restart ---- */
 
-static int take_slot(flyt_slot *slot, const struct flyt_server_link_slot *its)
+static int take_slot(flyt_slot *slot, const struct flyt_manager_link_slot *its)
 {
     char uuid[FLYT_NODE_UUID_BYTES];
     u_int *groups = calloc(FLYT_GROUPS_MAX, sizeof *groups);
@@ -391,7 +403,7 @@ static int take_slot(flyt_slot *slot, const struct flyt_server_link_slot *its)
     slot->sm_groups.sm_groups_val = groups;
     slot->sm_groups.sm_groups_len = 0;
     for (unsigned group = 0; group < FLYT_GROUPS_MAX; group++)
-        if (flyt_server_link_has_group(its->groups, group))
+        if (flyt_manager_link_has_group(its->groups, group))
             groups[slot->sm_groups.sm_groups_len++] = group;
     slot->sm_count = its->sm_count;
     slot->memory_bytes = its->memory_bytes;
@@ -404,7 +416,7 @@ static int take_slot(flyt_slot *slot, const struct flyt_server_link_slot *its)
 
 /* The allocation is where this session is. */
 static void go_back(struct flyt_node *node, struct flyt_node_allocation *allocation,
-                    const struct flyt_server_link_session *session)
+                    const struct flyt_manager_link_session *session)
 {
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         struct flyt_node_slot *slot = &allocation->slots[i];
@@ -425,7 +437,7 @@ static void go_back(struct flyt_node *node, struct flyt_node_allocation *allocat
               "vm=%s",
               (uint64_t)allocation->now.id, allocation->now.vm_ip);
     node->went_back_count++; /* the cluster manager has been told otherwise */
-    flyt_node_save(node);
+    flyt_node_save_soon(node);
 }
 
 void flyt_node_switch_settle(struct flyt_node *node, struct flyt_node_allocation *allocation)
@@ -451,7 +463,8 @@ void flyt_node_switch_settle(struct flyt_node *node, struct flyt_node_allocation
             flyt_node_server_end(server, "its VM's other programs had moved to another GPU when the node manager was "
                                          "restarted, and this one had not");
     }
-    flyt_node_share_set(node, allocation);
+    flyt_node_share_set(allocation);
+    flyt_node_share_give(allocation);
     flyt_node_groups_look(node, allocation);
     flyt_node_changed(node);
 }

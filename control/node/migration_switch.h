@@ -18,7 +18,7 @@ flyt_status flyt_node_switch_check_programs(const struct flyt_node *node, const 
 /* A session of the allocation that is in no move, and would be left behind; NULL: none is. */
 const struct flyt_node_server *flyt_node_switch_find_left_out(const struct flyt_node_migration *migration);
 /*
- * enum flyt_server_link_move_kind: GIVE where all devices stay the same GPUs; MIRROR where all go to GPUs of the
+ * enum flyt_manager_link_move_kind: GIVE where all devices stay the same GPUs; MIRROR where all go to GPUs of the
  * compute capability that they had; else, or where that of one is not known yet, SEND, by way of the host: there the
  * target's server says by name what it has no code of, while the program runs. The allocation, and what it is to be,
  * are the node's.
@@ -27,11 +27,17 @@ uint32_t flyt_node_switch_kind(const struct flyt_node_allocation *allocation, co
 
 /* From now on nobody else is given what the allocation is to have. */
 void flyt_node_switch_hold(struct flyt_node_migration *migration);
-/* Writes the state file as it is to be after the commit, so that this takes no time then. */
-void flyt_node_switch_write_ahead(struct flyt_node_migration *migration);
-/* The allocation is as was wanted, in the state file, too; migration->wanted is what it was. What it has left is held.
- * 0; or a negative errno and *err: nothing has changed (-EBUSY: more memory is in use than it is to have). */
-int flyt_node_switch_commit(struct flyt_node_migration *migration, struct flyt_error *err);
+/* Writes the state file as it is to be after the commit, so that this takes no time then; `done` is told once. */
+void flyt_node_switch_write_ahead(struct flyt_node_migration *migration, void (*done)(void *user, int status));
+/* The state file gets the allocation as it is wanted, with limits that are those already; `done` is told once, and what
+ * follows is _commit or _unwrite. 0; or a negative errno and *err: nothing has changed (-EBUSY: more memory is in use
+ * than it is to have). */
+int flyt_node_switch_write(struct flyt_node_migration *migration, void (*done)(void *user, int status),
+                           struct flyt_error *err);
+/* It was not written, or is not to be so any more: that is the caller's to save. */
+void flyt_node_switch_unwrite(struct flyt_node_migration *migration);
+/* The allocation is as was wanted; migration->wanted is what it was. What it has left is held. */
+void flyt_node_switch_commit(struct flyt_node_migration *migration);
 /* It is what it was again. Where that cannot be kept it is so nevertheless; that is logged. */
 void flyt_node_switch_undo(struct flyt_node_migration *migration);
 /* Whether no server of the allocation is about to end that uses what is held. */

@@ -265,7 +265,7 @@ static void ends_on(struct test_node *test, unsigned gpu)
 {
     test_node_until_empty(test, &test_one);
     test_migration_until(test, FLYT_MIGRATION_DONE);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_node_until_used(test, &test_one, 0);
     test_migration_is_only_on(test, gpu);
 }
 

@@ -102,7 +102,7 @@ static void test_when_there_is_haste(void **state)
     for (int is_brief = 0; is_brief < 2; is_brief++)
         for (unsigned stage = FLYT_NODE_MOVE_NEW; stage <= FLYT_NODE_MOVE_OVER; stage++) {
             unsigned first = is_brief ? FLYT_NODE_MOVE_PREPARING : FLYT_NODE_MOVE_STOPPING;
-            migration.kind = is_brief ? FLYT_SERVER_LINK_MOVE_GIVE : FLYT_SERVER_LINK_MOVE_MIRROR;
+            migration.kind = is_brief ? FLYT_MANAGER_LINK_MOVE_GIVE : FLYT_MANAGER_LINK_MOVE_MIRROR;
             moves[0].stage = stage;
             moves[0].stage_ms = late_ms;
             moves[1].stage_ms = late_ms;

@@ -53,25 +53,25 @@ bool flyt_node_move_is_late(const struct flyt_node_move *move, uint64_t limit_ms
     return flyt_clock_ms() - move->stage_ms > limit_ms;
 }
 
-struct flyt_server_link_message *flyt_node_move_message(enum flyt_server_link_kind kind)
+struct flyt_manager_link_message *flyt_node_move_message(enum flyt_manager_link_kind kind)
 {
-    static struct flyt_server_link_message message;
+    static struct flyt_manager_link_message message;
 
     message.kind = kind;
     message.data_bytes = 0;
     memset(&message.ready, 0,
-           offsetof(struct flyt_server_link_message, data) - offsetof(struct flyt_server_link_message, ready));
+           offsetof(struct flyt_manager_link_message, data) - offsetof(struct flyt_manager_link_message, ready));
     return &message;
 }
 
 void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *server,
-                         const struct flyt_server_link_message *message, int fd)
+                         const struct flyt_manager_link_message *message, int fd)
 {
     flyt_node_move_send_all(move, server, message, &fd, fd >= 0);
 }
 
 void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_server *server,
-                             const struct flyt_server_link_message *message, const int *fds, unsigned fd_count)
+                             const struct flyt_manager_link_message *message, const int *fds, unsigned fd_count)
 {
     int status = flyt_node_link_queue_send_all(&server->queue, message, fds, fd_count);
 
@@ -106,7 +106,7 @@ struct flyt_node_move *flyt_node_move_new(struct flyt_node_migration *migration,
 
 struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migration, struct flyt_node_server *source)
 {
-    struct flyt_node_move *move = flyt_node_move_new(migration, source, FLYT_SERVER_LINK_MOVE_SEND);
+    struct flyt_node_move *move = flyt_node_move_new(migration, source, FLYT_MANAGER_LINK_MOVE_SEND);
 
     if (move) {
         move->move_id = source->left_move_id;
@@ -168,6 +168,10 @@ void flyt_node_move_return(struct flyt_node_move *move)
         flyt_node_resume_end_target(move->target);
         move->source->has_gone = false;
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_RETURNING);
+    } else if (move->stage == FLYT_NODE_MOVE_LEFT && move->source && move->source->state == FLYT_NODE_SERVER_SERVING) {
+        flyt_node_resume_end_target(move->target); /* it has never left (flyt_node_move_source_goes_on) */
+        flyt_node_move_source_let_go(move);
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
     } else if (move->stage == FLYT_NODE_MOVE_LEFT) {
         flyt_node_move_lose(move, "its server process and the one where it was to go on have both ended");
     }
@@ -205,7 +209,7 @@ void flyt_node_move_hear_target(struct flyt_node_move *move)
 
 void flyt_node_move_let_go(struct flyt_node_move *move)
 {
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_GO_ON);
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_GO_ON);
 
     move->is_whole = false;
     message->stop.move_id = move->move_id;
@@ -231,11 +235,11 @@ static void advance_switch(struct flyt_node_move *move)
 /* What speaks against it, as its server has said what it understands; NULL: nothing. */
 static const char *find_obstacle(const struct flyt_node_move *move)
 {
-    const struct flyt_server_link_use *use = &move->source->use;
+    const struct flyt_manager_link_use *use = &move->source->use;
 
     if (!use->can_move)
         return "it cannot be moved: its client library or its server process is of an older build";
-    if (move->kind != FLYT_SERVER_LINK_MOVE_SEND || use->can_move >= FLYT_SERVER_LINK_CAN_MOVE_SEND)
+    if (move->kind != FLYT_MANAGER_LINK_MOVE_SEND || use->can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
         return NULL;
     return move->migration->sending ? FLYT_NODE_MOVE_TOO_OLD
                                     : "its GPU does not reach the other one's memory, and its server process is older "
@@ -257,8 +261,54 @@ static void begin(struct flyt_node_move *move)
         flyt_node_move_source_ask(move, NULL, NULL, 0);
 }
 
+/* Before LEAVE. One that was ended, or has ended its session, takes it along; what else there is goes on. */
+static void lose_running_source(struct flyt_node_move *move, const struct flyt_node_server *source)
+{
+    move->source = NULL;
+    flyt_node_move_disconnect(move);
+    if (source->state != FLYT_NODE_SERVER_ENDING || source->fault.is_hit)
+        flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
+    else if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending && !move->migration->is_committed)
+        flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
+    else
+        move->migration->ended_count++;
+    flyt_node_resume_end_target(move->target);
+    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
+}
+
+/* Before LEAVE: its session ends, by itself or by an order. Its server says so before it goes, and connections that it
+ * closes then are seen before its process has gone: what its new server says of them is no failure, nor is there
+ * anybody to wait for. */
+static bool is_ending(const struct flyt_node_move *move)
+{
+    const struct flyt_node_server *source = move->source;
+
+    return source && move->stage < FLYT_NODE_MOVE_LEFT && source->state == FLYT_NODE_SERVER_ENDING &&
+           !source->fault.is_hit;
+}
+
+static void end_with_session(struct flyt_node_move *move)
+{
+    struct flyt_node_server *source = move->source;
+
+    move->outcome = 0;
+    source->move = NULL;
+    lose_running_source(move, source);
+}
+
+void flyt_node_move_hear_source(struct flyt_node_move *move)
+{
+    if (!move->outcome || !move->source || move->stage >= FLYT_NODE_MOVE_LEFT)
+        return;
+    flyt_node_server_hear_all(move->source);
+    if (is_ending(move))
+        end_with_session(move);
+}
+
 void flyt_node_move_advance(struct flyt_node_move *move)
 {
+    if (is_ending(move))
+        end_with_session(move);
     if (move->outcome)
         return;
     switch (move->stage) {
@@ -318,7 +368,7 @@ bool flyt_node_move_is_ready(const struct flyt_node_move *move)
 
 /* ---- what happens ---- */
 
-void flyt_node_move_hear(struct flyt_node_server *server, const struct flyt_server_link_message *told, int fd)
+void flyt_node_move_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
 {
     struct flyt_node_move *move = server->move;
 
@@ -342,7 +392,7 @@ static uint64_t us_between(uint64_t begin_ns, uint64_t end_ns)
 static void log_moved(const struct flyt_node_move *move, const struct flyt_node_server *server, uint64_t now_ns)
 {
     const struct flyt_node_move_times *times = &move->times;
-    const struct flyt_server_link_stopped *stopped = &move->stopped;
+    const struct flyt_manager_link_stopped *stopped = &move->stopped;
     uint64_t source_us = stopped->stop_us + stopped->drain_us + stopped->copy_us;
     uint64_t until_us = us_between(times->stop_ns, times->stopped_ns);
 
@@ -366,7 +416,7 @@ void flyt_node_move_use(struct flyt_node_server *server)
     if (!move || move->target != server || move->stage != FLYT_NODE_MOVE_GIVEN ||
         server->state != FLYT_NODE_SERVER_SERVING)
         return;
-    move->is_whole = server->use.is_coming == FLYT_SERVER_LINK_IS_WHOLE;
+    move->is_whole = server->use.is_coming == FLYT_MANAGER_LINK_IS_WHOLE;
     if (move->is_whole)
         flyt_node_migration_wake(move->migration);
     if (server->use.is_coming)
@@ -389,19 +439,6 @@ void flyt_node_move_end_session(struct flyt_node_server *server, const char *rea
     if (move && move->target == server && move->source)
         flyt_node_server_end(move->source, reason);
     flyt_node_server_end(server, reason);
-}
-
-/* Before LEAVE. One that was ended, or has ended its session, takes it along; what else there is goes on. */
-static void lose_running_source(struct flyt_node_move *move, const struct flyt_node_server *source)
-{
-    move->source = NULL;
-    flyt_node_move_disconnect(move);
-    if (source->state != FLYT_NODE_SERVER_ENDING || source->fault.is_hit)
-        flyt_node_move_fail(move, -EPIPE, "its server process has ended unexpectedly");
-    else if (move->stage == FLYT_NODE_MOVE_LOADED && move->migration->sending && !move->migration->is_committed)
-        flyt_node_move_fail(move, -EPIPE, "it has ended while it stood still, and is at the other node as a whole");
-    flyt_node_resume_end_target(move->target);
-    flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
 }
 
 /* Before LEAVE: whether what is at the target, or on its way there, is the session as its server process has left it.
@@ -458,6 +495,32 @@ bool flyt_node_move_exit(struct flyt_node_server *server)
     }
     flyt_node_migration_wake(move->migration);
     return false;
+}
+
+/* A client that it was given back to may never have come there: it comes again. */
+static const char *keep_left(struct flyt_node_server *server, struct flyt_node_move *move, uint64_t left_move_id)
+{
+    uint64_t known_id = move && move->stage >= FLYT_NODE_MOVE_LEFT ? move->move_id : server->left_move_id;
+
+    if (known_id != left_move_id)
+        return "its program has left it, and is not known to come back";
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_LEFT);
+    if (move)
+        move->is_taken_back = false;
+    return NULL;
+}
+
+const char *flyt_node_move_link_lost(struct flyt_node_server *server, uint64_t left_move_id)
+{
+    struct flyt_node_move *move = server->move && server->move->source == server ? server->move : NULL;
+
+    if (left_move_id)
+        return keep_left(server, move, left_move_id);
+    if (server->left_move_id) {
+        flyt_node_move_source_returned(server);
+        flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
+    }
+    return move ? flyt_node_move_source_goes_on(move) : NULL;
 }
 
 void flyt_node_move_forget(struct flyt_node_server *session)

@@ -1,6 +1,6 @@
 /*
  * One session that is moved to another server while its program runs: the node manager's side of MOVE and what follows
- * it (rpc/transport/server_link.h). A migration (migration.h) moves all sessions of a VM together and decides; what is
+ * it (rpc/transport/manager_link.h). A migration (migration.h) moves all sessions of a VM together and decides; what is
  * here carries out, and tells it what has come of it.
  *
  * The source is the server that is left. The target is a warm server, in state PREPARING: its memory is made there and
@@ -44,8 +44,8 @@ struct flyt_node_migration;
 struct flyt_node_connections;
 
 enum {
-    FLYT_NODE_MOVE_USE_MS = 10000,     /* a server says within this time whether its session can be moved */
-    FLYT_NODE_MOVE_BEGIN_MS = 10000,   /* MOVE is answered */
+    FLYT_NODE_MOVE_USE_MS = 60000,     /* a server says within this time whether its session can be moved */
+    FLYT_NODE_MOVE_BEGIN_MS = 60000,   /* MOVE is answered */
     FLYT_NODE_MOVE_WARM_MS = 120000,   /* a server becomes warm on the target */
     FLYT_NODE_MOVE_PREPARE_MS = 60000, /* PREPARE, and each MAKE, is answered */
     FLYT_NODE_MOVE_STATE_MS = 60000,   /* STATE is answered: modules may be loaded for it */
@@ -84,7 +84,7 @@ enum flyt_node_move_stage {
 
 struct flyt_node_move_extent {
     struct flyt_node_move_extent *next;
-    struct flyt_server_link_extent extent;
+    struct flyt_manager_link_extent extent;
     bool is_made;
     int fd; /* the target's memory; -1: it is not made, or is the source's */
 };
@@ -92,7 +92,7 @@ struct flyt_node_move_extent {
 /* What was told of a library before there was a target. */
 struct flyt_node_move_library {
     struct flyt_node_move_library *next;
-    struct flyt_server_link_library library;
+    struct flyt_manager_link_library library;
     size_t bytes;
     unsigned char data[];
 };
@@ -113,7 +113,7 @@ struct flyt_node_move {
     struct flyt_node *node;
     uint64_t move_id, session_id;
     char program[FLYT_NAME_BYTES_MAX + 1];
-    uint32_t kind; /* enum flyt_server_link_move_kind: GIVE, MIRROR or SEND */
+    uint32_t kind; /* enum flyt_manager_link_move_kind: GIVE, MIRROR or SEND */
     enum flyt_node_move_stage stage;
     uint64_t stage_ms;                         /* when that began */
     struct flyt_node_server *source, *target;  /* NULL: not yet, or it has gone */
@@ -129,8 +129,8 @@ struct flyt_node_move {
     bool was_moved;                       /* the session goes on at the target */
     bool is_taken_back;                   /* RETURNING: the source has its client's connection */
     bool may_stay; /* the source has died before LEAVE: its session can go on without the target, too */
-    struct flyt_server_link_move_state state; /* the last one */
-    struct flyt_server_link_stopped stopped;
+    struct flyt_manager_link_move_state state; /* the last one */
+    struct flyt_manager_link_stopped stopped;
     uint64_t standstill_us; /* from STOP until the session went on; SEND: until it had left, or went on here */
     struct flyt_node_move_times times;
     uint64_t charged_bytes[FLYT_SLOTS_MAX], reserved_bytes[FLYT_SLOTS_MAX]; /* by slot, of the source before GIVEN */
@@ -161,6 +161,9 @@ void flyt_node_move_leave(struct flyt_node_move *move);
 /* That the session goes on at its target may have been said, and not been read: to be called before a target in GIVEN
  * is ended, and before it is decided on which side the others go on. The move may be over then. */
 void flyt_node_move_hear_target(struct flyt_node_move *move);
+/* Before LEAVE, of one that has failed: what its source has said, and was not read, may be that its session ends. Then
+ * the move is over, and has not failed. */
+void flyt_node_move_hear_source(struct flyt_node_move *move);
 /* Is whole: the target is told that the session goes on there. */
 void flyt_node_move_let_go(struct flyt_node_move *move);
 /* Before LEAVE: the session goes on where it is, and the target is ended. */
@@ -180,9 +183,9 @@ struct flyt_node_move *flyt_node_move_of_left(struct flyt_node_migration *migrat
 /* ---- what happens ---- */
 
 /* MOVE_STATE, STOPPED, LEFT, LIBRARY, MADE, PREPARED. fd (-1: none) is taken over. */
-void flyt_node_move_hear(struct flyt_node_server *server, const struct flyt_server_link_message *message, int fd);
+void flyt_node_move_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd);
 /* The server has new memory, which is held; it has it no more; it has sent USE. */
-void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_server_link_extent *extent, int fd);
+void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd);
 void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent_id);
 void flyt_node_move_use(struct flyt_node_server *server);
 /* The server's session is to end for this reason, wherever it is: a target would only give it back to its source. */
@@ -192,6 +195,12 @@ void flyt_node_move_end_session(struct flyt_node_server *server, const char *rea
  * server->allocation is NULL afterwards. True: it waits for its client, to be given to the target (resume.h).
  */
 bool flyt_node_move_exit(struct flyt_node_server *server);
+/*
+ * The server's link was lost and is there again, all of its messages were heard, and the server says which move it was
+ * left in (0: none). A source that had not left goes on by itself: before LEAVE the move fails by that, after it all
+ * go back, as long as none has gone on. NULL, or why the server's session cannot be its own any more.
+ */
+const char *flyt_node_move_link_lost(struct flyt_node_server *server, uint64_t left_move_id);
 /* A session that waits without a process, to be given to its target, ends. */
 void flyt_node_move_forget(struct flyt_node_server *session);
 
@@ -209,7 +218,7 @@ int flyt_node_move_take_client(struct flyt_node_server *source, const struct fly
  * have not all stopped. */
 bool flyt_node_move_is_undecided(const struct flyt_node_server *session);
 /* For resume.c, which gives the session to the target. What RESUME says of it; *ret_resume has the source's record. */
-void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_server_link_resume *ret_resume);
+void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_manager_link_resume *ret_resume);
 /* Right before SESSION: the entries in the ledgers become the target's, all or none. 0 or a negative errno. */
 int flyt_node_move_charge(struct flyt_node_move *move, uint64_t target_id);
 /* SESSION was not sent after all, or the target has gone: they are the source's as they were. */

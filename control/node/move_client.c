@@ -27,7 +27,7 @@ int flyt_node_move_charge(struct flyt_node_move *move, uint64_t target_id)
 
     if (flyt_fault_point("node.migrate.switch") == FLYT_FAULT_ERROR)
         return -EIO;
-    if (move->kind == FLYT_SERVER_LINK_MOVE_GIVE && !move->kept.first)
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE && !move->kept.first)
         status = flyt_node_extents_copy(&source->extents, &move->kept);
     for (i = 0; !status && i < allocation->now.slots.slots_len; i++) {
         struct flyt_ledger *ledger = allocation->slots[i].ledger;
@@ -75,12 +75,12 @@ void flyt_node_move_given(struct flyt_node_move *move)
 {
     struct flyt_node_server *source = move->source, *target = move->target;
 
-    if (move->kind == FLYT_SERVER_LINK_MOVE_GIVE)
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
         flyt_node_extents_move(move->node, &source->extents, source->server_id, &target->extents, target->server_id);
     else
         hold_made(move);
     flyt_node_move_target_forget(move);
-    if (move->kind == FLYT_SERVER_LINK_MOVE_GIVE && source->state != FLYT_NODE_SERVER_AWAY)
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE && source->state != FLYT_NODE_SERVER_AWAY)
         flyt_node_charge_lend(source, target);
     target->use.is_coming = 1;
     if (source->state == FLYT_NODE_SERVER_AWAY) { /* it has no process any more, and nothing of it is of use */
@@ -98,7 +98,7 @@ void flyt_node_move_undo_giving(struct flyt_node_move *move, struct flyt_node_se
 
     flyt_node_extents_drop(move->node, &target->extents, target->server_id);
     flyt_node_charge_leave(source);
-    if (move->kind == FLYT_SERVER_LINK_MOVE_GIVE) {
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE) {
         source->extents = move->kept;
         move->kept = (struct flyt_node_extents){0};
         flyt_node_extents_keep(move->node, &source->extents, source->server_id);
@@ -115,7 +115,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_server_link_resume *ret_resume)
+void flyt_node_move_describe(const struct flyt_node_move *move, struct flyt_manager_link_resume *ret_resume)
 {
     const uint64_t sequence = move->stopped.sequence;
 

@@ -156,8 +156,8 @@ static void hand_over(struct flyt_node_move *move)
 {
     const struct flyt_node_sending *sending = move->migration->sending;
     struct flyt_node_connections *connections = move->connections;
-    struct flyt_server_link_streams streams = {.stream_count = sending->stream_count,
-                                               .is_encrypted = sending->is_encrypted};
+    struct flyt_manager_link_streams streams = {.stream_count = sending->stream_count,
+                                                .is_encrypted = sending->is_encrypted};
     int fds[CONNECTIONS_MAX];
 
     if (flyt_node_move_is_made_to_fail(move, "node.send.hand_over"))

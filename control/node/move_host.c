@@ -11,7 +11,7 @@ _Static_assert((int)FLYT_NODE_MOVE_HOST_STREAMS <= (int)FLYT_MIGRATION_STREAMS_M
 
 bool flyt_node_move_is_by_host(const struct flyt_node_move *move)
 {
-    return move->kind == FLYT_SERVER_LINK_MOVE_SEND && !move->migration->sending;
+    return move->kind == FLYT_MANAGER_LINK_MOVE_SEND && !move->migration->sending;
 }
 
 static void close_all(const int *fds, unsigned count)
@@ -39,7 +39,7 @@ static int make_pairs(int *source_fds, int *target_fds)
 
 void flyt_node_move_host_begin(struct flyt_node_move *move)
 {
-    const struct flyt_server_link_streams streams = {.stream_count = FLYT_NODE_MOVE_HOST_STREAMS};
+    const struct flyt_manager_link_streams streams = {.stream_count = FLYT_NODE_MOVE_HOST_STREAMS};
     int source_fds[CONNECTIONS], target_fds[CONNECTIONS];
 
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.host"))
@@ -48,8 +48,8 @@ void flyt_node_move_host_begin(struct flyt_node_move *move)
         flyt_node_move_fail(move, -EMFILE, "the node manager has no descriptor left");
         return;
     }
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_RECEIVE);
-    message->receive = (struct flyt_server_link_receive){.move_id = move->move_id, .streams = streams};
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_RECEIVE);
+    message->receive = (struct flyt_manager_link_receive){.move_id = move->move_id, .streams = streams};
     flyt_node_move_send_all(move, move->target, message, target_fds, CONNECTIONS);
     flyt_node_move_source_ask(move, &streams, source_fds, CONNECTIONS);
 }

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "control/node/allocation.h"
 #include "control/node/hear.h"
 #include "control/node/migration.h"
+#include "control/node/migration_state.h"
 #include "control/node/resume.h"
 #include "control/node/send.h"
 #include "control/node/share.h"
@@ -17,16 +19,16 @@
 
 /* ---- what it is told ---- */
 
-void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_server_link_streams *streams,
+void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_manager_link_streams *streams,
                                const int *fds, unsigned fd_count)
 {
     const flyt_migration_bounds *bounds = &move->migration->bounds;
 
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_MOVE);
-    message->move = (struct flyt_server_link_move){.move_id = move->move_id,
-                                                   .kind = move->kind,
-                                                   .rounds_max = bounds->rounds_max,
-                                                   .rest_bytes = bounds->rest_bytes};
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_MOVE);
+    message->move = (struct flyt_manager_link_move){.move_id = move->move_id,
+                                                    .kind = move->kind,
+                                                    .rounds_max = bounds->rounds_max,
+                                                    .rest_bytes = bounds->rest_bytes};
     if (streams)
         message->move.streams = *streams;
     if (streams && move->migration->sending)
@@ -44,15 +46,15 @@ void flyt_node_move_stop(struct flyt_node_move *move, uint64_t timeout_us)
         return;
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_STOPPING);
     move->times = (struct flyt_node_move_times){.stop_ns = flyt_clock_ns()};
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_STOP);
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_STOP);
     message->stop.move_id = move->move_id;
     message->stop.timeout_us = timeout_us;
     flyt_node_move_send(move, move->source, message, -1);
 }
 
-void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_server_link_extent *extent, int fd)
+void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_manager_link_extent *extent, int fd)
 {
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_MIRROR);
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_MIRROR);
 
     message->extent = *extent;
     flyt_node_move_send(move, move->source, message, fd);
@@ -60,7 +62,7 @@ void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt
 
 void flyt_node_move_source_go_on(struct flyt_node_move *move)
 {
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_GO_ON);
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_GO_ON);
 
     flyt_node_link_queue_clear(&move->source->queue);
     message->stop.move_id = move->move_id;
@@ -111,10 +113,10 @@ void flyt_node_move_leave(struct flyt_node_move *move)
         leave_dead(move);
         return;
     }
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_LEAVE);
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_LEAVE);
     message->stop.move_id = move->move_id;
     /* The other node, and who knows where that is, decide how long. */
-    message->stop.timeout_us = is_sent ? FLYT_SERVER_LINK_FOR_EVER : 0;
+    message->stop.timeout_us = is_sent ? FLYT_MANAGER_LINK_FOR_EVER : 0;
     move->source->has_gone = is_sent;
     flyt_node_server_set_state(move->source, FLYT_NODE_SERVER_LEFT);
     flyt_node_move_set_stage(move, FLYT_NODE_MOVE_LEFT);
@@ -127,15 +129,13 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
 {
     if (source->link_fd < 0)
         return -EPIPE;
-    if (!flyt_node_link_queue_is_empty(&source->queue))
-        return -EAGAIN;
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_TAKE_BACK);
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_TAKE_BACK);
     message->stop.move_id = source->move ? source->move->move_id : source->left_move_id;
     if (source->is_encrypted)
         memcpy(message->stop.channel_key, ticket->channel_key, sizeof message->stop.channel_key);
     message->data_bytes = (uint32_t)bytes;
     memcpy(message->data, record, bytes);
-    int status = flyt_server_link_send(source->link_fd, message, &fd, 1);
+    int status = flyt_node_link_queue_try(&source->queue, message, &fd, 1);
     explicit_bzero(message->stop.channel_key, sizeof message->stop.channel_key);
     if (status)
         return status;
@@ -154,14 +154,14 @@ int flyt_node_move_source_take_back(struct flyt_node_server *source, const struc
 
 /* ---- what it says ---- */
 
-static void on_state(struct flyt_node_move *move, const struct flyt_server_link_message *told)
+static void on_state(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
 {
-    const struct flyt_server_link_move_state *state = &told->move_state;
+    const struct flyt_manager_link_move_state *state = &told->move_state;
 
-    if (state->phase != FLYT_SERVER_LINK_MOVE_OVER && state->phase != FLYT_SERVER_LINK_MOVE_REFUSED)
+    if (state->phase != FLYT_MANAGER_LINK_MOVE_OVER && state->phase != FLYT_MANAGER_LINK_MOVE_REFUSED)
         move->state = *state;
     if (move->stage == FLYT_NODE_MOVE_RETURNING) {
-        if (state->phase != FLYT_SERVER_LINK_MOVE_OVER)
+        if (state->phase != FLYT_MANAGER_LINK_MOVE_OVER)
             return;
         flyt_node_move_source_let_go(move);
         flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
@@ -171,17 +171,17 @@ static void on_state(struct flyt_node_move *move, const struct flyt_server_link_
         return;
     if (!move->outcome)
         move->may_try_again = state->outcome == -EBUSY || state->outcome == -ETIMEDOUT;
-    if (state->outcome || state->phase == FLYT_SERVER_LINK_MOVE_REFUSED || state->phase == FLYT_SERVER_LINK_MOVE_OVER)
+    if (state->outcome || state->phase == FLYT_MANAGER_LINK_MOVE_REFUSED || state->phase == FLYT_MANAGER_LINK_MOVE_OVER)
         flyt_node_move_fail(move, state->outcome ? state->outcome : -ECANCELED, "%.400s",
                             told->data_bytes ? (const char *)told->data : "its server process has given the move up");
     else if (move->stage == FLYT_NODE_MOVE_ASKED)
         flyt_node_move_set_stage(move, move->migration->sending ? FLYT_NODE_MOVE_COPYING : FLYT_NODE_MOVE_BEGUN);
-    if (state->phase <= FLYT_SERVER_LINK_MOVE_READY)
-        move->is_ready = state->phase == FLYT_SERVER_LINK_MOVE_READY;
+    if (state->phase <= FLYT_MANAGER_LINK_MOVE_READY)
+        move->is_ready = state->phase == FLYT_MANAGER_LINK_MOVE_READY;
     flyt_node_migration_wake(move->migration);
 }
 
-static void on_stopped(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd)
+static void on_stopped(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
 {
     bool is_sent = move->migration->sending != NULL;
 
@@ -227,46 +227,85 @@ static void on_stopped(struct flyt_node_move *move, const struct flyt_server_lin
     move->times.stopped_ns = flyt_clock_ns();
 }
 
-static bool is_of(const struct flyt_node_move *move, const struct flyt_server_link_message *told)
+static bool is_of(const struct flyt_node_move *move, const struct flyt_manager_link_message *told)
 {
     switch (told->kind) {
-    case FLYT_SERVER_LINK_MOVE_STATE:
+    case FLYT_MANAGER_LINK_MOVE_STATE:
         return told->move_state.move_id == move->move_id;
-    case FLYT_SERVER_LINK_STOPPED:
+    case FLYT_MANAGER_LINK_STOPPED:
         return told->stopped.move_id == move->move_id;
-    case FLYT_SERVER_LINK_LEFT:
+    case FLYT_MANAGER_LINK_LEFT:
         return told->stop.move_id == move->move_id;
-    case FLYT_SERVER_LINK_LIBRARY: /* those of an earlier move come before BEGUN of this one */
+    case FLYT_MANAGER_LINK_LIBRARY: /* those of an earlier move come before BEGUN of this one */
         return move->stage >= FLYT_NODE_MOVE_BEGUN && move->stage < FLYT_NODE_MOVE_LEFT;
     default:
         return true;
     }
 }
 
-void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd)
+void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
 {
     bool is_its = is_of(move, told);
 
-    if (is_its && told->kind == FLYT_SERVER_LINK_MOVE_STATE)
+    if (is_its && told->kind == FLYT_MANAGER_LINK_MOVE_STATE)
         on_state(move, told);
-    else if (is_its && told->kind == FLYT_SERVER_LINK_LIBRARY && !move->outcome &&
-             move->kind != FLYT_SERVER_LINK_MOVE_SEND)
+    else if (is_its && told->kind == FLYT_MANAGER_LINK_LIBRARY && !move->outcome &&
+             move->kind != FLYT_MANAGER_LINK_MOVE_SEND)
         flyt_node_move_target_library(move, told); /* else the image has them */
-    else if (is_its && told->kind == FLYT_SERVER_LINK_LEFT && move->migration->sending && move->times.stop_ns)
+    else if (is_its && told->kind == FLYT_MANAGER_LINK_LEFT && move->migration->sending && move->times.stop_ns)
         move->standstill_us = (flyt_clock_ns() - move->times.stop_ns) / 1000;
-    if (is_its && told->kind == FLYT_SERVER_LINK_STOPPED)
+    if (is_its && told->kind == FLYT_MANAGER_LINK_STOPPED)
         on_stopped(move, told, fd);
     else
         flyt_close(fd);
 }
 
-void flyt_node_move_source_hear_returned(struct flyt_node_server *server, const struct flyt_server_link_message *told)
+void flyt_node_move_source_returned(struct flyt_node_server *server)
 {
-    if (told->kind != FLYT_SERVER_LINK_MOVE_STATE || told->move_state.phase != FLYT_SERVER_LINK_MOVE_OVER ||
-        told->move_state.move_id != server->left_move_id)
-        return;
-    server->left_move_id = 0; /* it has the session again */
+    server->left_move_id = 0;
     server->timer = sd_event_source_disable_unref(server->timer);
+}
+
+void flyt_node_move_source_hear_returned(struct flyt_node_server *server, const struct flyt_manager_link_message *told)
+{
+    if (told->kind == FLYT_MANAGER_LINK_MOVE_STATE && told->move_state.phase == FLYT_MANAGER_LINK_MOVE_OVER &&
+        told->move_state.move_id == server->left_move_id)
+        flyt_node_move_source_returned(server);
+}
+
+/* After SWITCH nothing fails that can be made up for: as after a restart, those that have left are given back. */
+static void fail_by_link(struct flyt_node_move *move)
+{
+    struct flyt_node_migration *migration = move->migration;
+    char text[512];
+
+    if (!migration->sending || !migration->is_committed) {
+        flyt_node_move_fail(move, -EPIPE, "%s", FLYT_NODE_LINK_LOST_TEXT);
+        return;
+    }
+    snprintf(text, sizeof text, "program %.100s of VM %.60s had not left: %s", move->program, migration->vm_ip,
+             FLYT_NODE_LINK_LOST_TEXT);
+    flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, text);
+    flyt_node_migration_wake(migration);
+}
+
+const char *flyt_node_move_source_goes_on(struct flyt_node_move *move)
+{
+    struct flyt_node_server *source = move->source;
+
+    if (move->stage == FLYT_NODE_MOVE_GIVEN)
+        return "its program goes on at another server process";
+    if (move->stage >= FLYT_NODE_MOVE_ASKED && move->stage <= FLYT_NODE_MOVE_LEFT)
+        fail_by_link(move);
+    if (move->stage < FLYT_NODE_MOVE_LEFT)
+        return NULL;
+    source->has_gone = false;
+    flyt_node_server_set_state(source, FLYT_NODE_SERVER_SERVING);
+    if (move->stage == FLYT_NODE_MOVE_RETURNING) { /* it has the session again, and that was not heard */
+        flyt_node_move_source_let_go(move);
+        flyt_node_move_set_stage(move, FLYT_NODE_MOVE_OVER);
+    }
+    return NULL;
 }
 
 /* ---- it is left ---- */

@@ -30,24 +30,24 @@ bool flyt_node_move_is_made_to_fail(struct flyt_node_move *move, const char *poi
 /* Whether its stage has lasted longer. */
 bool flyt_node_move_is_late(const struct flyt_node_move *move, uint64_t limit_ms);
 /* An empty message of this kind to be filled in. There is one only: it is good until this is called again. */
-struct flyt_server_link_message *flyt_node_move_message(enum flyt_server_link_kind kind);
+struct flyt_manager_link_message *flyt_node_move_message(enum flyt_manager_link_kind kind);
 /* Queues a message for one of its servers; fd (-1: none) is taken over. Where that fails the move has failed, but for a
  * server that has gone: its end says so. */
 void flyt_node_move_send(struct flyt_node_move *move, struct flyt_node_server *server,
-                         const struct flyt_server_link_message *message, int fd);
+                         const struct flyt_manager_link_message *message, int fd);
 
 /* The same for a kind with several descriptors. */
 void flyt_node_move_send_all(struct flyt_node_move *move, struct flyt_node_server *server,
-                             const struct flyt_server_link_message *message, const int *fds, unsigned fd_count);
+                             const struct flyt_manager_link_message *message, const int *fds, unsigned fd_count);
 
 /* ---- move_source.c ---- */
 
 /* MOVE, as its migration is bounded; the descriptors of one of kind SEND are taken over, streams (else NULL) says what
  * they are. It is ASKED then; with a target, COPYING. */
-void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_server_link_streams *streams,
+void flyt_node_move_source_ask(struct flyt_node_move *move, const struct flyt_manager_link_streams *streams,
                                const int *fds, unsigned fd_count);
 /* MIRROR: the target has this memory. fd is taken over. */
-void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_server_link_extent *extent, int fd);
+void flyt_node_move_source_mirror(struct flyt_node_move *move, const struct flyt_manager_link_extent *extent, int fd);
 /* GO_ON instead of whatever else it was to be told. */
 void flyt_node_move_source_go_on(struct flyt_node_move *move);
 /* Nothing of the move is the source's any more. It may have gone already. */
@@ -56,9 +56,13 @@ void flyt_node_move_source_let_go(struct flyt_node_move *move);
  * its VM's until it has. */
 void flyt_node_move_source_end(struct flyt_node_move *move);
 /* What the source has said. fd (-1: none) is taken over. */
-void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd);
+void flyt_node_move_source_hear(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd);
+/* A server without a move, which came back with a session that it had been told to leave, has it again. */
+void flyt_node_move_source_returned(struct flyt_node_server *server);
 /* What a server without a move has said that came back with a session that it had been told to leave. */
-void flyt_node_move_source_hear_returned(struct flyt_node_server *server, const struct flyt_server_link_message *told);
+void flyt_node_move_source_hear_returned(struct flyt_node_server *server, const struct flyt_manager_link_message *told);
+/* The source's link was lost, and it has not left: it goes on by itself. NULL, or why it cannot. */
+const char *flyt_node_move_source_goes_on(struct flyt_node_move *move);
 /* TAKE_BACK: the session goes on at its source after all, which may have no move any more. 0: fd is taken over; else a
  * negative errno, and nothing has changed. */
 int flyt_node_move_source_take_back(struct flyt_node_server *source, const struct flyt_node_ticket *ticket, int fd,
@@ -85,13 +89,13 @@ void flyt_node_move_host_begin(struct flyt_node_move *move);
 /* BEGUN: takes a target as soon as there is one and prepares it; fails where there will be none. */
 void flyt_node_move_target_take(struct flyt_node_move *move);
 /* LIBRARY from the source: for the target, or kept until there is one. */
-void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_server_link_message *told);
+void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_manager_link_message *told);
 /* STATE: what the session has beside its memory; fd is taken over. */
 void flyt_node_move_target_load(struct flyt_node_move *move, int fd);
 /* LOADING, by way of the host: whether the target has it all, as the source left it; then it is LOADED. */
 void flyt_node_move_target_look(struct flyt_node_move *move);
 /* What the target has said. fd (-1: none) is taken over. */
-void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd);
+void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd);
 /* Forgets what was made there, closing it, and what was kept for it. */
 void flyt_node_move_target_forget(struct flyt_node_move *move);
 /* The target's process has ended. */

@@ -42,9 +42,9 @@ static void forget_extent(struct flyt_node_move *move, struct flyt_node_move_ext
 }
 
 /* To be made there, or given as it is. `fd` stays the caller's. */
-static void add_extent(struct flyt_node_move *move, const struct flyt_server_link_extent *from, int fd)
+static void add_extent(struct flyt_node_move *move, const struct flyt_manager_link_extent *from, int fd)
 {
-    bool is_given = move->kind == FLYT_SERVER_LINK_MOVE_GIVE;
+    bool is_given = move->kind == FLYT_MANAGER_LINK_MOVE_GIVE;
 
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.make"))
         return;
@@ -60,8 +60,8 @@ static void add_extent(struct flyt_node_move *move, const struct flyt_server_lin
     move->extent_count++;
     move->awaited_count += !is_given;
     move->asked_ms = flyt_clock_ms();
-    struct flyt_server_link_message *message =
-        flyt_node_move_message(is_given ? FLYT_SERVER_LINK_GIVE : FLYT_SERVER_LINK_MAKE);
+    struct flyt_manager_link_message *message =
+        flyt_node_move_message(is_given ? FLYT_MANAGER_LINK_GIVE : FLYT_MANAGER_LINK_MAKE);
     message->extent = *from;
     flyt_node_move_send(move, move->target, message, given_fd);
 }
@@ -73,7 +73,7 @@ static bool has_memory_there(const struct flyt_node_move *move)
            move->stage <= FLYT_NODE_MOVE_LOADING;
 }
 
-void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_server_link_extent *extent, int fd)
+void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_manager_link_extent *extent, int fd)
 {
     struct flyt_node_move *move = server->move;
 
@@ -82,7 +82,7 @@ void flyt_node_move_extent(struct flyt_node_server *server, const struct flyt_se
 }
 
 /* The target, by way of the host, has made memory, which is kept until it has the session. fd is taken over. */
-static void keep_made(struct flyt_node_move *move, const struct flyt_server_link_made *made, int fd)
+static void keep_made(struct flyt_node_move *move, const struct flyt_manager_link_made *made, int fd)
 {
     char size[FLYT_SIZE_TEXT_BYTES];
 
@@ -129,7 +129,7 @@ void flyt_node_move_extent_gone(struct flyt_node_server *server, uint64_t extent
     struct flyt_node_move_extent **link = find_extent(move, extent_id);
     if (!*link)
         return;
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_UNMAKE);
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_UNMAKE);
     message->extent = (*link)->extent;
     forget_extent(move, link);
     flyt_node_move_send(move, move->target, message, -1);
@@ -151,10 +151,10 @@ static void forget_libraries(struct flyt_node_move *move)
     move->library_bytes = 0;
 }
 
-void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_server_link_message *told)
+void flyt_node_move_target_library(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
 {
     if (move->target) {
-        struct flyt_server_link_message *message = flyt_node_move_message(told->kind);
+        struct flyt_manager_link_message *message = flyt_node_move_message(told->kind);
         message->library = told->library;
         message->data_bytes = told->data_bytes;
         memcpy(message->data, told->data, told->data_bytes);
@@ -185,7 +185,7 @@ void flyt_node_move_target_library(struct flyt_node_move *move, const struct fly
 static void send_libraries(struct flyt_node_move *move)
 {
     for (const struct flyt_node_move_library *library = move->libraries_first; library; library = library->next) {
-        struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_LIBRARY);
+        struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_LIBRARY);
         message->library = library->library;
         message->data_bytes = (uint32_t)library->bytes;
         memcpy(message->data, library->data, library->bytes);
@@ -198,18 +198,18 @@ static void send_libraries(struct flyt_node_move *move)
 
 /* The session as the target will have it: as the allocation is to be, in its slots. */
 static int describe(struct flyt_node_move *move, struct flyt_node_server *target,
-                    struct flyt_server_link_message *message)
+                    struct flyt_manager_link_message *message)
 {
     const flyt_allocation *wanted = &move->migration->wanted;
 
     int status = flyt_node_server_describe_session(target, wanted, &move->source->ticket, move->source, message);
-    message->kind = FLYT_SERVER_LINK_PREPARE;
+    message->kind = FLYT_MANAGER_LINK_PREPARE;
     explicit_bzero(message->session.token, sizeof message->session.token);
     explicit_bzero(message->session.channel_key, sizeof message->session.channel_key);
     explicit_bzero(message->session.rejoin_secret, sizeof message->session.rejoin_secret);
     for (unsigned i = 0; i < wanted->slots.slots_len; i++) {
         if (wanted->is_suspended)
-            message->session.slots[i].flags |= FLYT_SERVER_LINK_IS_SUSPENDED;
+            message->session.slots[i].flags |= FLYT_MANAGER_LINK_IS_SUSPENDED;
         target->gpus[i] = flyt_node_gpus_find(&move->node->gpus, wanted->slots.slots_val[i].gpu_uuid);
     }
     return status;
@@ -227,7 +227,7 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
     if (flyt_node_move_is_made_to_fail(move, "node.migrate.prepare"))
         return;
     int status = flyt_node_server_send_folder(target, allocation);
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_PREPARE);
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_PREPARE);
     if (!status)
         status = describe(move, target, message);
     if (status) {
@@ -235,7 +235,7 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
         return;
     }
     target->server_id = message->session.server_id;
-    if (move->kind == FLYT_SERVER_LINK_MOVE_GIVE)
+    if (move->kind == FLYT_MANAGER_LINK_MOVE_GIVE)
         flyt_node_charge_lend(target, move->source);
     flyt_node_move_send(move, target, message, -1);
     const struct flyt_node_extents *extents = &move->source->extents;
@@ -245,7 +245,7 @@ static void prepare(struct flyt_node_move *move, struct flyt_node_server *target
         return; /* the image has the rest */
     send_libraries(move);
     for (const struct flyt_node_extent *extent = extents->first; extent && !move->outcome; extent = extent->next) {
-        const struct flyt_server_link_extent its = {
+        const struct flyt_manager_link_extent its = {
             .extent_id = extent->extent_id, .bytes = extent->bytes, .address = extent->address, .slot = extent->slot};
         add_extent(move, &its, extent->fd);
     }
@@ -268,7 +268,7 @@ void flyt_node_move_target_take(struct flyt_node_move *move)
 
 void flyt_node_move_target_load(struct flyt_node_move *move, int fd)
 {
-    struct flyt_server_link_message *message = flyt_node_move_message(FLYT_SERVER_LINK_STATE);
+    struct flyt_manager_link_message *message = flyt_node_move_message(FLYT_MANAGER_LINK_STATE);
 
     message->stop.move_id = move->move_id;
     flyt_node_move_send(move, move->target, message, fd);
@@ -276,7 +276,7 @@ void flyt_node_move_target_load(struct flyt_node_move *move, int fd)
 
 /* ---- what it says ---- */
 
-static void on_made(struct flyt_node_move *move, const struct flyt_server_link_made *made, int fd)
+static void on_made(struct flyt_node_move *move, const struct flyt_manager_link_made *made, int fd)
 {
     struct flyt_node_move_extent *extent = *find_extent(move, made->extent.extent_id);
     char size[FLYT_SIZE_TEXT_BYTES];
@@ -330,7 +330,7 @@ void flyt_node_move_target_look(struct flyt_node_move *move)
         move->times.loaded_ns = flyt_clock_ns();
 }
 
-static void on_received(struct flyt_node_move *move, const struct flyt_server_link_prepared *prepared)
+static void on_received(struct flyt_node_move *move, const struct flyt_manager_link_prepared *prepared)
 {
     if (prepared->move_id != move->move_id)
         return;
@@ -339,9 +339,9 @@ static void on_received(struct flyt_node_move *move, const struct flyt_server_li
     flyt_node_move_target_look(move);
 }
 
-static void on_prepared(struct flyt_node_move *move, const struct flyt_server_link_message *told)
+static void on_prepared(struct flyt_node_move *move, const struct flyt_manager_link_message *told)
 {
-    const struct flyt_server_link_prepared *prepared = &told->prepared;
+    const struct flyt_manager_link_prepared *prepared = &told->prepared;
 
     if (prepared->outcome)
         flyt_node_move_fail(move, prepared->outcome, "%.400s",
@@ -362,16 +362,16 @@ static void on_prepared(struct flyt_node_move *move, const struct flyt_server_li
         move->times.loaded_ns = flyt_clock_ns();
 }
 
-void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_server_link_message *told, int fd)
+void flyt_node_move_target_hear(struct flyt_node_move *move, const struct flyt_manager_link_message *told, int fd)
 {
     bool is_awaited =
         move->stage >= FLYT_NODE_MOVE_PREPARING && move->stage <= FLYT_NODE_MOVE_LOADING && !move->outcome;
 
-    if (is_awaited && told->kind == FLYT_SERVER_LINK_PREPARED)
+    if (is_awaited && told->kind == FLYT_MANAGER_LINK_PREPARED)
         on_prepared(move, told);
-    if (is_awaited && told->kind == FLYT_SERVER_LINK_MADE && flyt_node_move_is_by_host(move))
+    if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE && flyt_node_move_is_by_host(move))
         keep_made(move, &told->made, fd);
-    else if (is_awaited && told->kind == FLYT_SERVER_LINK_MADE)
+    else if (is_awaited && told->kind == FLYT_MANAGER_LINK_MADE)
         on_made(move, &told->made, fd);
     else
         flyt_close(fd);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -20,11 +21,22 @@
 
 extern char **environ;
 
-enum { PATH_BYTES = 512, OUTPUT_BYTES = 4096, CONTROL_MS = 5000, JOBS_MAX = 512 };
+enum {
+    PATH_BYTES = 512,
+    OUTPUT_BYTES = 4096,
+    CONTROL_MS = 5000,
+    KILLED_MS = 1000, /* the control program has so long to go when it was killed */
+    JOBS_MAX = 512,
+};
 
 struct flyt_node_mps {
     const struct flyt_node_settings *settings;
-    struct flyt_worker *worker;
+    sd_event *event;
+    struct flyt_worker *worker;                /* that watches */
+    struct flyt_worker *enders[FLYT_GPUS_MAX]; /* by GPU; NULL: none of its clients was ended yet */
+    bool is_late_told[FLYT_GPUS_MAX];
+    uint64_t end_ms;
+    int stop_fd; /* an eventfd: readable when nobody is to wait any more */
     sd_event_source *timer;
     char pipe_variable[PATH_BYTES], log_variable[PATH_BYTES];
     bool is_watching, was_running, is_running;
@@ -179,29 +191,45 @@ static pid_t spawn(const struct flyt_node_mps *mps, bool is_daemon, int in_fd, i
     return status ? -1 : pid;
 }
 
-/* Waits for its end; kills it at the deadline. 0 where it ended well. */
-static int reap(pid_t pid, uint64_t deadline_ms)
+/* Whether the descriptor is readable before the deadline, and before everything is to stop. */
+static bool is_readable(const struct flyt_node_mps *mps, int fd, uint64_t deadline_ms)
 {
-    int pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    struct pollfd ready = {.fd = pid_fd, .events = POLLIN};
-    int status;
+    struct pollfd polls[] = {{.fd = fd, .events = POLLIN}, {.fd = mps->stop_fd, .events = POLLIN}};
 
-    bool is_late = pid_fd >= 0 && poll(&ready, 1, flyt_clock_left_ms(deadline_ms)) == 0;
-    if (is_late)
-        kill(pid, SIGKILL);
-    flyt_close(pid_fd);
-    while (waitpid(pid, &status, 0) < 0)
+    while (poll(polls, 2, flyt_clock_left_ms(deadline_ms)) < 0)
         if (errno != EINTR)
-            return -errno;
-    return is_late ? -ETIMEDOUT : WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -EIO;
+            return false;
+    return polls[0].revents;
 }
 
-static void read_output(int fd, char *output, uint64_t deadline_ms)
+/* Waits for its end; kills it at the deadline. 0 where it ended well. One that even then does not go stays a zombie
+ * until the node manager's end. */
+static int reap(const struct flyt_node_mps *mps, pid_t pid, uint64_t deadline_ms)
 {
-    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    int pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    int status = 0;
+
+    bool is_late = pid_fd >= 0 && !is_readable(mps, pid_fd, deadline_ms);
+    if (is_late) {
+        kill(pid, SIGKILL);
+        struct pollfd end = {.fd = pid_fd, .events = POLLIN};
+        poll(&end, 1, KILLED_MS);
+    }
+    pid_t ended;
+    do
+        ended = waitpid(pid, &status, is_late ? WNOHANG : 0);
+    while (ended < 0 && errno == EINTR);
+    if (!ended)
+        flyt_warn("mps: the control program %d does not even end when it is killed", (int)pid);
+    flyt_close(pid_fd);
+    return ended < 0 ? -errno : is_late ? -ETIMEDOUT : WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -EIO;
+}
+
+static void read_output(const struct flyt_node_mps *mps, int fd, char *output, uint64_t deadline_ms)
+{
     size_t used = 0;
 
-    while (used < OUTPUT_BYTES - 1 && poll(&ready, 1, flyt_clock_left_ms(deadline_ms)) > 0) {
+    while (used < OUTPUT_BYTES - 1 && is_readable(mps, fd, deadline_ms)) {
         ssize_t step = read(fd, output + used, OUTPUT_BYTES - 1 - used);
         if (step <= 0)
             break;
@@ -210,11 +238,10 @@ static void read_output(int fd, char *output, uint64_t deadline_ms)
     output[used] = 0;
 }
 
-/* Runs it with a command on its input (NULL: so that it starts the daemon). `output` has OUTPUT_BYTES. 0 or
- * a negative errno. */
-static int run_control(const struct flyt_node_mps *mps, const char *command, char *output)
+/* Runs it with a command on its input (NULL: so that it starts the daemon), until the deadline. `output` has
+ * OUTPUT_BYTES. 0 or a negative errno. */
+static int run_control_until(const struct flyt_node_mps *mps, const char *command, char *output, uint64_t deadline_ms)
 {
-    uint64_t deadline_ms = flyt_clock_ms() + CONTROL_MS;
     int in[2], out[2];
 
     *output = 0;
@@ -234,13 +261,18 @@ static int run_control(const struct flyt_node_mps *mps, const char *command, cha
         status = -errno;
     flyt_close(in[1]);
     if (pid >= 0 && command)
-        read_output(out[0], output, deadline_ms);
+        read_output(mps, out[0], output, deadline_ms);
     flyt_close(out[0]);
     if (pid >= 0) {
-        int ended = reap(pid, deadline_ms);
+        int ended = reap(mps, pid, deadline_ms);
         status = status ? status : ended;
     }
     return status;
+}
+
+static int run_control(const struct flyt_node_mps *mps, const char *command, char *output)
+{
+    return run_control_until(mps, command, output, flyt_clock_ms() + CONTROL_MS);
 }
 
 static bool is_daemon_there(const struct flyt_node_mps *mps)
@@ -308,11 +340,18 @@ int flyt_node_mps_new(sd_event *event, const struct flyt_node_settings *settings
     if (!mps)
         return flyt_error_set(err, -ENOMEM, "no memory");
     mps->settings = settings;
+    mps->event = event;
+    mps->end_ms = FLYT_NODE_MPS_END_MS;
+    mps->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (mps->stop_fd < 0) {
+        free(mps);
+        return flyt_error_set(err, -errno, "MPS cannot be watched: %m");
+    }
     snprintf(mps->pipe_variable, PATH_BYTES, "CUDA_MPS_PIPE_DIRECTORY=%s/pipe", settings->mps_dir);
     snprintf(mps->log_variable, PATH_BYTES, "CUDA_MPS_LOG_DIRECTORY=%s/log", settings->mps_dir);
     int status = flyt_node_mps_make_dirs(settings);
     if (status) {
-        free(mps);
+        flyt_node_mps_free(mps);
         return flyt_error_set(err, status, "%s cannot be made: %s", settings->mps_dir, strerror(-status));
     }
     mps->is_running = mps->was_running = watch_or_start(mps);
@@ -343,7 +382,11 @@ struct flyt_node_mps *flyt_node_mps_free(struct flyt_node_mps *mps)
     if (!mps)
         return NULL;
     sd_event_source_disable_unref(mps->timer);
+    eventfd_write(mps->stop_fd, 1); /* nobody is waited for */
+    for (unsigned i = 0; i < FLYT_GPUS_MAX; i++)
+        flyt_worker_free(mps->enders[i]);
     flyt_worker_free(mps->worker);
+    flyt_close(mps->stop_fd);
     free(mps);
     return NULL;
 }
@@ -352,47 +395,100 @@ struct flyt_node_mps *flyt_node_mps_free(struct flyt_node_mps *mps)
 
 struct ending {
     struct flyt_node_mps *mps;
+    unsigned gpu_index;
     pid_t pid;
     int pid_fd;
+    uint64_t deadline_ms;
+    sd_event_source *timer; /* NULL: it was killed */
 };
 
 static void end_work(void *job)
 {
-    struct ending *ending = job;
+    const struct ending *ending = job;
     char servers[OUTPUT_BYTES], output[OUTPUT_BYTES], command[96], *rest = servers;
 
+    /* It waited for its turn for too long: it was killed, or is in a moment. */
+    if (!flyt_clock_left_ms(ending->deadline_ms))
+        return;
     /* One MPS server for each uid: the client is one of them's, the others refuse. */
-    if (run_control(ending->mps, "get_server_list\n", servers))
+    if (run_control_until(ending->mps, "get_server_list\n", servers, ending->deadline_ms))
         return;
     for (char *line; (line = strtok_r(rest, "\n", &rest));) {
-        if (atoi(line) <= 0)
+        if (atoi(line) <= 0 || !flyt_clock_left_ms(ending->deadline_ms))
             continue;
         snprintf(command, sizeof command, "terminate_client %d %d\n", atoi(line), (int)ending->pid);
-        run_control(ending->mps, command, output);
+        run_control_until(ending->mps, command, output, ending->deadline_ms);
     }
+}
+
+static void kill_now(struct ending *ending)
+{
+    ending->timer = sd_event_source_disable_unref(ending->timer);
+    syscall(SYS_pidfd_send_signal, ending->pid_fd, SIGKILL, NULL, 0);
 }
 
 static void end_done(void *job, int is_cancelled)
 {
     struct ending *ending = job;
 
-    syscall(SYS_pidfd_send_signal, ending->pid_fd, SIGKILL, NULL, 0);
+    if (ending->timer) {
+        ending->mps->is_late_told[ending->gpu_index] = false;
+        kill_now(ending);
+    }
     flyt_close(ending->pid_fd);
     free(ending);
 }
 
-void flyt_node_mps_end_client(struct flyt_node *node, pid_t pid, int pid_fd)
+/* The job may wait for its turn, or for MPS; it ends by itself. */
+static int on_late(sd_event_source *source, uint64_t usec, void *user)
 {
-    struct ending *ending = calloc(1, sizeof *ending);
+    struct ending *ending = user;
+    bool *is_told = &ending->mps->is_late_told[ending->gpu_index];
+
+    if (!*is_told)
+        flyt_warn("gpu %u: MPS does not end its clients in time: they are killed without it", ending->gpu_index);
+    *is_told = true;
+    kill_now(ending);
+    return 0;
+}
+
+/* NULL: there cannot be one. */
+static struct flyt_worker *ender_of(struct flyt_node_mps *mps, unsigned gpu_index)
+{
+    struct flyt_worker **ender = &mps->enders[gpu_index];
+
+    if (!*ender && flyt_worker_new(mps->event, "mps end", JOBS_MAX, ender) < 0)
+        *ender = NULL;
+    return *ender;
+}
+
+void flyt_node_mps_end_client(struct flyt_node *node, unsigned gpu_index, pid_t pid, int pid_fd)
+{
+    struct flyt_node_mps *mps = node->mps;
+    struct flyt_worker *ender = ender_of(mps, gpu_index);
+    struct ending *ending = ender ? calloc(1, sizeof *ending) : NULL;
 
     /* MPS needs the client's own threads to end its work: for one that is stopped it would wait in vain. */
     syscall(SYS_pidfd_send_signal, pid_fd, SIGCONT, NULL, 0);
     if (ending) {
-        *ending = (struct ending){node->mps, pid, fcntl(pid_fd, F_DUPFD_CLOEXEC, 0)};
-        if (ending->pid_fd >= 0 && !flyt_worker_do(node->mps->worker, end_work, end_done, ending))
+        *ending = (struct ending){.mps = mps,
+                                  .gpu_index = gpu_index,
+                                  .pid = pid,
+                                  .pid_fd = fcntl(pid_fd, F_DUPFD_CLOEXEC, 0),
+                                  .deadline_ms = flyt_clock_ms() + mps->end_ms};
+        if (ending->pid_fd >= 0 &&
+            sd_event_add_time_relative(mps->event, &ending->timer, CLOCK_MONOTONIC, mps->end_ms * 1000, 1000, on_late,
+                                       ending) >= 0 &&
+            !flyt_worker_do(ender, end_work, end_done, ending))
             return;
+        sd_event_source_disable_unref(ending->timer);
         flyt_close(ending->pid_fd);
         free(ending);
     }
     syscall(SYS_pidfd_send_signal, pid_fd, SIGKILL, NULL, 0);
+}
+
+void flyt_node_mps_set_end_ms(struct flyt_node_mps *mps, uint64_t end_ms)
+{
+    mps->end_ms = end_ms;
 }

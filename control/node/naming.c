@@ -12,6 +12,7 @@
 #include "control/node/node.h"
 #include "control/node/suspended.h"
 #include "control/node/unkept.h"
+#include "control/node/writer.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
@@ -39,9 +40,10 @@ struct flyt_node_naming {
     struct flyt_worker *worker;
     struct flyt_tally *left;
     struct job *job;
-    bool is_busy;    /* the worker has the job */
-    bool is_through; /* they have names, or have not */
-    bool is_ended;   /* nobody asks any more */
+    bool is_busy;                   /* the worker has the job */
+    struct flyt_node_commit commit; /* that its images are not to stay, before they have names */
+    bool is_through;                /* they have names, or have not */
+    bool is_ended;                  /* nobody asks any more */
     void (*done)(void *user);
     void *user;
 };
@@ -122,6 +124,7 @@ static void free_naming(struct flyt_node_naming *naming)
     while (*link != naming)
         link = &(*link)->next;
     *link = naming->next;
+    flyt_node_commit_forget(naming->node, &naming->commit);
     flyt_worker_leave(naming->worker, naming->left);
     flyt_tally_unref(naming->left);
     if (!naming->is_busy) /* else who is cancelled frees it */
@@ -153,7 +156,7 @@ static void finish(struct flyt_node_naming *naming)
     }
     free_naming(naming);
     if (is_changed)
-        flyt_node_save(node); /* where it cannot be written, the next node manager finds them gone */
+        flyt_node_save_soon(node); /* until it is written the next node manager finds them gone */
 }
 
 static void on_removed(void *user, int is_cancelled)
@@ -211,6 +214,29 @@ static void on_named(void *user, int is_cancelled)
     clear(naming);
 }
 
+/* They have no names, and nobody gives them any. */
+static void fail(struct flyt_node_naming *naming, int status)
+{
+    flyt_error_set(&naming->job->items[0].named.err, status, "the node cannot keep which images it begins with: %s",
+                   strerror(-status));
+    naming->is_through = true;
+    naming->done(naming->user);
+}
+
+static void on_recorded(void *user, int status)
+{
+    struct flyt_node_naming *naming = user;
+
+    if (naming->is_ended) {
+        clear(naming);
+        return;
+    }
+    if (!status)
+        status = give_to_thread(naming, name_all, on_named);
+    if (status)
+        fail(naming, status);
+}
+
 /* None has a name before the state says that it is not to stay. 0 or a negative errno. */
 static int record_all(struct flyt_node_naming *naming)
 {
@@ -223,7 +249,8 @@ static int record_all(struct flyt_node_naming *naming)
         if (!item->record)
             return -ENOMEM;
     }
-    return flyt_node_save(naming->node);
+    flyt_node_commit(naming->node, &naming->commit, on_recorded, naming);
+    return 0;
 }
 
 static void on_learned(void *user, int is_cancelled)
@@ -244,14 +271,12 @@ static void on_learned(void *user, int is_cancelled)
     for (unsigned i = 0; i < job->count; i++)
         is_good &= !job->items[i].named.err.code;
     int status = is_good ? record_all(naming) : 0;
-    if (is_good && !status)
-        status = give_to_thread(naming, name_all, on_named);
     if (status)
-        flyt_error_set(&job->items[0].named.err, status, "the node cannot keep which images it begins with: %s",
-                       strerror(-status));
-    naming->is_through = !is_good || status;
-    if (naming->is_through)
+        fail(naming, status);
+    else if (!is_good) {
+        naming->is_through = true;
         naming->done(naming->user);
+    }
 }
 
 int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt_tally *left,

@@ -40,8 +40,8 @@ struct flyt_node_named {
 int flyt_node_naming_new(struct flyt_node *node, const char *folder, struct flyt_tally *left,
                          struct flyt_node_named *named, unsigned count, void (*done)(void *user), void *user,
                          struct flyt_node_naming **ret_naming);
-/* Of one that is through, right before a flyt_node_save: what stays by its end is no more said not to stay. False: that
- * save has failed, and it is as before. */
+/* Of one that is through, right before a flyt_node_commit: what stays by its end is no more said not to stay. False:
+ * that has failed, and it is as before. */
 void flyt_node_naming_keep(struct flyt_node_naming *naming, bool are_kept);
 bool flyt_node_naming_is_through(const struct flyt_node_naming *naming);
 /* The session's, of one that is through; NULL: it is no part of it. */

@@ -18,13 +18,13 @@
 #include "control/node/door.h"
 #include "control/node/groups.h"
 #include "control/node/images.h"
+#include "control/node/killed.h"
 #include "control/node/loading.h"
 #include "control/node/migration.h"
 #include "control/node/disk.h"
 #include "control/node/naming.h"
 #include "control/node/migration_switch.h"
 #include "control/node/order.h"
-#include "control/node/owed.h"
 #include "control/node/pool.h"
 #include "control/node/receive.h"
 #include "control/node/restore.h"
@@ -32,8 +32,10 @@
 #include "control/node/send.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
+#include "control/node/spawn.h"
 #include "control/node/suspended.h"
 #include "control/node/trial.h"
+#include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -80,63 +82,9 @@ void flyt_node_clean_name(const char *from, char *ret_name, size_t bytes)
 
 /* ---- keeping ---- */
 
-/* What the state has of allocations; owned by the caller (free). NULL: no memory. */
-static const flyt_allocation **list_allocations(const struct flyt_node *node, unsigned *ret_count)
-{
-    const flyt_allocation **all = calloc(node->allocation_count + 1, sizeof *all);
-
-    *ret_count = 0;
-    for (const struct flyt_node_allocation *allocation = node->allocations; all && allocation;
-         allocation = allocation->next)
-        all[(*ret_count)++] = &allocation->now;
-    return all;
-}
-
-static int log_kept(int status, const struct flyt_error *err)
-{
-    if (status)
-        flyt_fail("the state cannot be kept: %s", err->text);
-    return status;
-}
-
 int flyt_node_save(struct flyt_node *node)
 {
-    struct flyt_error err = {.code = -ENOMEM, .text = "no memory"};
-    unsigned count;
-    const flyt_allocation **all = list_allocations(node, &count);
-
-    int status = all ? flyt_node_state_write(node->settings->state_dir, &node->state, all, count, &err) : -ENOMEM;
-    free(all);
-    return log_kept(status, &err);
-}
-
-void flyt_node_save_ahead(struct flyt_node *node)
-{
-    struct flyt_error err = {0};
-    unsigned count;
-    const flyt_allocation **all = list_allocations(node, &count);
-
-    if (all && flyt_node_state_write_ahead(node->settings->state_dir, &node->state, all, count, &err))
-        flyt_debug("the state is not written ahead: %s", err.text);
-    free(all);
-}
-
-int flyt_node_save_at_once(struct flyt_node *node)
-{
-    struct flyt_error err = {.code = -ENOMEM, .text = "no memory"};
-    unsigned count;
-    const flyt_allocation **all = list_allocations(node, &count);
-
-    int status = all ? flyt_node_state_become(node->settings->state_dir, &node->state, all, count, &err) : -ENOMEM;
-    free(all);
-    return log_kept(status, &err);
-}
-
-void flyt_node_save_settle(struct flyt_node *node)
-{
-    struct flyt_error err = {0};
-
-    log_kept(flyt_node_state_settle(node->settings->state_dir, &node->state, &err), &err);
+    return node->writer ? flyt_node_writer_write(node->writer) : -ECANCELED;
 }
 
 int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch)
@@ -153,6 +101,10 @@ int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch)
     }
     if (epoch < before)
         return -ESTALE;
+    if (epoch > FLYT_NODE_EPOCH_MAX) {
+        flyt_warn("refused a cluster manager that leads at epoch %" PRIu64 ": nobody can have come so far", epoch);
+        return -EINVAL;
+    }
     if (epoch == before)
         return 0;
     node->state.epoch = epoch;
@@ -219,19 +171,20 @@ static void end_rejoining(struct flyt_node *node)
     /* What was taken back while somebody might still come back with it. */
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = next) {
         next = allocation->next;
-        if (!allocation->is_removed || allocation->session_count || flyt_node_charge_count(allocation) ||
+        if (!allocation->is_removed || allocation->session_count || allocation->stayed_count ||
             flyt_node_receive_of(allocation))
             continue;
         flyt_node_allocation_free(node, allocation, true);
         is_gone = true;
     }
     if (is_gone)
-        flyt_node_save(node);
+        flyt_node_save_soon(node);
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
         flyt_node_allocation_make_ledgers(node, allocation);
-        flyt_node_share_set(node, allocation);
+        flyt_node_share_set(allocation);
     }
     flyt_node_share_tidy(node);
+    flyt_node_killed_tidy(node);
     /* Entries of servers that have died meanwhile, in ledgers that were kept. */
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
         for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
@@ -243,7 +196,7 @@ static void end_rejoining(struct flyt_node *node)
                     server = server->next;
                 if (!server && !flyt_node_resume_has(node, ids[j]) && !flyt_node_loading_has(node, ids[j]) &&
                     !flyt_node_charge_stays(node, ids[j]))
-                    flyt_node_owed_reclaim(node, allocation->slots[i].ledger, ids[j]);
+                    flyt_ledger_reclaim(allocation->slots[i].ledger, ids[j], NULL);
             }
         }
     for (struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
@@ -345,7 +298,10 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
     node->disk_left_all_max = FLYT_NODE_DISK_LEFT_ALL_MAX;
     if (hooks)
         node->hooks = *hooks;
-    int status = prepare(node, gpus, err);
+    int status = flyt_node_writer_new(node, event, &node->writer);
+    if (status)
+        return flyt_error_set(err, status, "the state's thread cannot be started: %s", strerror(-status));
+    status = prepare(node, gpus, err);
     if (status)
         return status;
     status = flyt_node_rejoin_listen(node);
@@ -357,8 +313,10 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
         return status;
     if (!node->is_rejoining)
         end_rejoining(node);
+    /* Behind what servers have said by then: a node manager that had no CPU meanwhile hears it first. */
     else if (sd_event_add_time_relative(event, &node->rejoin_timer, CLOCK_MONOTONIC, settings->rejoin_ms * 1000, 1000,
-                                        on_rejoin_over, node) < 0)
+                                        on_rejoin_over, node) < 0 ||
+             sd_event_source_set_priority(node->rejoin_timer, SD_EVENT_PRIORITY_IDLE) < 0)
         return flyt_error_set(err, -ENOMEM, "no memory");
     flyt_node_pool_fill(node);
     return 0;
@@ -369,6 +327,7 @@ void flyt_node_fini(struct flyt_node *node)
     node->hooks = (struct flyt_node_hooks){0};
     if (node->settings) {
         flyt_node_receives_save(node);
+        flyt_node_writer_flush(node->writer);
         flyt_node_door_close(node);
         flyt_node_pool_fini(node);
         flyt_node_faults_fini(node);
@@ -386,12 +345,16 @@ void flyt_node_fini(struct flyt_node *node)
     flyt_node_disks_fini(node);
     flyt_node_receives_fini(node);
     flyt_node_resume_fini(node);
+    flyt_node_spawns_fini(node);
+    node->stop_ms = flyt_clock_ms() + FLYT_NODE_STOP_MS;
+    for (struct flyt_node_server *server = node->servers; server; server = server->next)
+        flyt_node_server_kill_warm(server);
     while (node->servers)
         flyt_node_server_free(node->servers);
+    node->writer = flyt_node_writer_free(node->writer);
     while (node->allocations)
         flyt_node_allocation_free(node, node->allocations, false);
     flyt_node_images_fini(node); /* the last server of a removed allocation lets go of images, too */
-    sd_event_source_disable_unref(node->owed_timer);
     flyt_node_state_fini(&node->state);
     explicit_bzero(node->state.node_key, sizeof node->state.node_key);
     flyt_node_ended_fini(node);

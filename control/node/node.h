@@ -16,6 +16,7 @@
 #include "control/base/daemon.h"
 #include "control/node/cgroup.h"
 #include "control/node/gpu.h"
+#include "control/node/gpu_account.h"
 #include "control/node/settings.h"
 #include "control/node/state.h"
 #include "control/node/uids.h"
@@ -34,9 +35,11 @@ struct flyt_node_receive;
 struct flyt_node_restore;
 struct flyt_greeter;
 struct flyt_worker;
+struct flyt_node_writer;
 
 enum {
     FLYT_NODE_SERVERS_MAX = 4096,
+    FLYT_NODE_STOP_MS = 5000,    /* at its end: warm servers that were killed are waited for, all together */
     FLYT_NODE_WAITING_MAX = 256, /* programs for whom no server is warm yet; further ones are refused */
     FLYT_NODE_WAIT_MS = 9000, /* each waits so long at most: a program gives up by itself after 10 s, without a cause */
     /* One for whom there is no place is held at the door: the end of the program before it may be on its way to us. */
@@ -76,6 +79,14 @@ struct flyt_node_fault {
     uint64_t killed_ms; /* when; 0: there was none */
 };
 
+/* Why a session was ended by what its GPU's account shows of it. */
+enum flyt_node_watched {
+    FLYT_NODE_WATCHED_OUT_OF_TIME_SLICE,
+    FLYT_NODE_WATCHED_TIME_SLICE_KEPT,
+    FLYT_NODE_WATCHED_OVER_MEMORY,
+    FLYT_NODE_WATCHED_COUNT,
+};
+
 struct flyt_node {
     sd_event *event;
     struct flyt_daemon *daemon; /* NULL: no descriptor store */
@@ -83,14 +94,17 @@ struct flyt_node {
     struct flyt_node_hooks hooks;
     struct flyt_node_metrics *metrics; /* what is counted as it happens (report.h); NULL: nobody looks */
     struct flyt_node_mps *mps;         /* NULL: no MPS */
+    struct flyt_node_gpu_account account;
     struct flyt_node_cgroups cgroups;
     struct flyt_node_uids uids;
     char name[FLYT_NAME_BYTES_MAX + 1];
     uint64_t started_ms;
     unsigned client_lost_s;
 
-    struct flyt_node_state state; /* without its allocations */
-    uint64_t epoch_refused;       /* the last one that was too low: told once */
+    struct flyt_node_state state;    /* without its allocations */
+    struct flyt_node_writer *writer; /* of the state file (writer.h); NULL: nothing is written any more */
+    bool is_unsaved;                 /* the state file lacks something: tried again soon (writer.h) */
+    uint64_t epoch_refused;          /* the last one that was too low: told once */
     struct flyt_node_gpus gpus;
     struct flyt_node_starts starts[FLYT_GPUS_MAX]; /* by GPU */
     struct flyt_node_allocation *allocations;
@@ -119,6 +133,7 @@ struct flyt_node {
     unsigned held_count;    /* besides: for a place */
     unsigned hold_ms;
     sd_event_source *pool_timer;
+    uint64_t stop_ms; /* at the end: processes that were killed are waited for until then */
 
     struct flyt_greeter *greeter;
     sd_event_source *greeter_source;
@@ -126,11 +141,11 @@ struct flyt_node {
     char listen_urls[FLYT_URLS_MAX][FLYT_URL_BYTES_MAX + 1];
     unsigned listen_count;
 
-    char link_path[FLYT_SERVER_LINK_PATH_BYTES];
+    char link_path[FLYT_MANAGER_LINK_PATH_BYTES];
     int link_fd; /* servers come back here */
     sd_event_source *link_source, *link_pause, *rejoin_timer;
     struct flyt_worker *images_worker; /* removes images (images.h) */
-    sd_event_source *owed_timer;       /* NULL: no ledger has been owed anything (owed.h) */
+    struct flyt_worker *spawner;       /* starts server processes (spawn.h); NULL: none was started yet */
     bool is_link_pause_told;           /* that no descriptor is left for them: once for each time */
     bool is_rejoining;                 /* servers of before the restart may still come */
 
@@ -140,6 +155,8 @@ struct flyt_node {
     uint64_t sessions_started, sessions_refused, sessions_resumed, sessions_moved;
     uint64_t migrations_ended, migrations_done;
     uint64_t receives_ended, receives_done;
+    uint64_t time_slices_overdue; /* times that a server has worked on beyond its time slice */
+    uint64_t watched[FLYT_NODE_WATCHED_COUNT];
 };
 
 /*
@@ -153,15 +170,12 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
 /* Ends warm servers; those with sessions go on by themselves and look for the next node manager. */
 void flyt_node_fini(struct flyt_node *node);
 
-/* Writes the state file. 0, or a negative errno, which is logged. */
+/* Writes the state file, and waits for the disk: where what comes next is part of the same turn. Else writer.h. 0, or a
+ * negative errno, which is logged. */
 int flyt_node_save(struct flyt_node *node);
-/* For the state as it is to be in a moment: as state.h says. What fails ahead is made up for by _at_once, which is
- * flyt_node_save but that it need not wait for the disk; _settle waits for it, when there is time. */
-void flyt_node_save_ahead(struct flyt_node *node);
-int flyt_node_save_at_once(struct flyt_node *node);
-void flyt_node_save_settle(struct flyt_node *node);
-/* An epoch was seen. 0; -ESTALE: it is lower than the highest, which is logged and told; another negative errno: it
- * cannot be kept. */
+/* An epoch was seen, in an order: where it is higher than any before, which its manager has not said when it was
+ * connected to (manager.c), it is written at once, and that is waited for. 0; -ESTALE: it is lower than the highest,
+ * which is logged and told; another negative errno: it cannot be kept. */
 int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch);
 /* Hooks, with a printf-like text. */
 void flyt_node_tell(struct flyt_node *node, const char *kind, const char *object, const char *format, ...)

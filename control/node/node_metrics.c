@@ -28,6 +28,7 @@ enum family {
     ALLOCATION_SMS,
     ALLOCATION_SHARED,
     ALLOCATION_WAITED,
+    ALLOCATION_OVERRUN,
     ALLOCATION_SUSPENDED,
     SESSION_CALLS,
     SESSION_MEMORY,
@@ -36,6 +37,8 @@ enum family {
     REFUSED,
     RESUMED,
     MOVED,
+    OVERDUE,
+    WATCHED,
     MIGRATIONS,
     ARRIVALS,
     MIGRATION_STANDSTILL,
@@ -76,9 +79,11 @@ static const struct {
     [ALLOCATION_REFUSED] = {FLYT_COUNTER, "flyt_node_allocation_memory_refused_total", ALLOCATION, "beyond the limit"},
     [ALLOCATION_SMS] = {FLYT_GAUGE, "flyt_node_allocation_sms", ALLOCATION, "SMs that hold"},
     [ALLOCATION_SHARED] = {FLYT_COUNTER, "flyt_node_allocation_shared_gpu_seconds_total", ALLOCATION,
-                           "GPU time in turns with others"},
-    [ALLOCATION_WAITED] = {FLYT_COUNTER, "flyt_node_allocation_turn_wait_seconds_total", ALLOCATION,
-                           "had work and waited for its turn"},
+                           "GPU time in slices beside others"},
+    [ALLOCATION_WAITED] = {FLYT_COUNTER, "flyt_node_allocation_time_slice_wait_seconds_total", ALLOCATION,
+                           "had work and waited for its time slice"},
+    [ALLOCATION_OVERRUN] = {FLYT_COUNTER, "flyt_node_allocation_time_slice_overrun_seconds_total", ALLOCATION,
+                            "of the GPU time in slices: beyond their ends"},
     [ALLOCATION_SUSPENDED] = {FLYT_GAUGE, "flyt_node_allocation_suspended", ALLOCATION,
                               "1: nothing of it is on its GPU, by order"},
     [SESSION_CALLS] = {FLYT_COUNTER, "flyt_session_calls_total", SESSION, "calls of the program"},
@@ -88,6 +93,10 @@ static const struct {
     [REFUSED] = {FLYT_COUNTER, "flyt_sessions_refused_total", "", "programs that were refused"},
     [RESUMED] = {FLYT_COUNTER, "flyt_sessions_resumed_total", "", "programs that went on at another server process"},
     [MOVED] = {FLYT_COUNTER, "flyt_sessions_moved_total", "", "programs that were moved while they ran"},
+    [OVERDUE] = {FLYT_COUNTER, "flyt_time_slices_overdue_total", "",
+                 "work for which others have not waited any longer"},
+    [WATCHED] = {FLYT_COUNTER, "flyt_sessions_ended_by_account_total", "reason",
+                 "programs that were ended for what their GPU's account shows"},
     [MIGRATIONS] = {FLYT_COUNTER, "flyt_node_migrations_total", "outcome", "migrations of VMs that have ended"},
     [ARRIVALS] = {FLYT_COUNTER, "flyt_node_arrivals_total", "outcome", "VMs whose programs came from another node"},
     [MIGRATION_STANDSTILL] = {FLYT_HISTOGRAM, "flyt_node_migration_standstill_seconds", "",
@@ -164,6 +173,7 @@ static void set_allocation(struct flyt_node_metrics *metrics, const struct flyt_
         flyt_node_share_use(allocation, i, &use);
         set(metrics, ALLOCATION_SHARED, values, (double)use.shared_us / 1e6);
         set(metrics, ALLOCATION_WAITED, values, (double)use.waited_us / 1e6);
+        set(metrics, ALLOCATION_OVERRUN, values, (double)flyt_node_share_overrun_ns(allocation, i) / 1e9);
         set(metrics, ALLOCATION_SUSPENDED, values, use.is_suspended);
     }
 }
@@ -187,6 +197,19 @@ void flyt_node_metrics_observe(struct flyt_node_metrics *metrics, const flyt_mig
     flyt_metric_observe(metrics->families[MIGRATION_ROUNDS], NULL, use->round);
 }
 
+static void set_watched(struct flyt_node_metrics *metrics, const struct flyt_node *node)
+{
+    static const char *const reasons[FLYT_NODE_WATCHED_COUNT] = {
+        [FLYT_NODE_WATCHED_OUT_OF_TIME_SLICE] = "out_of_time_slice",
+        [FLYT_NODE_WATCHED_TIME_SLICE_KEPT] = "time_slice_kept",
+        [FLYT_NODE_WATCHED_OVER_MEMORY] = "over_memory",
+    };
+
+    set(metrics, OVERDUE, NULL, (double)node->time_slices_overdue);
+    for (unsigned i = 0; i < FLYT_NODE_WATCHED_COUNT; i++)
+        set(metrics, WATCHED, (const char *const[]){reasons[i]}, (double)node->watched[i]);
+}
+
 static void set_migrations(struct flyt_node_metrics *metrics, const struct flyt_node *node)
 {
     set(metrics, ARRIVALS, (const char *const[]){"done"}, (double)node->receives_done);
@@ -195,22 +218,77 @@ static void set_migrations(struct flyt_node_metrics *metrics, const struct flyt_
     set(metrics, MIGRATIONS, (const char *const[]){"failed"}, (double)(node->migrations_ended - node->migrations_done));
 }
 
+enum { OBJECTS_AT_ONCE = 64 };
+
+/* Where a list goes on: lists change between two pieces, and so may what comes twice or not at all in one text. */
+static bool set_allocations(struct flyt_node_metrics *metrics, const struct flyt_node *node, uint64_t first)
+{
+    const struct flyt_node_allocation *allocation = node->allocations;
+
+    for (; allocation && first; first--)
+        allocation = allocation->next;
+    for (unsigned i = 0; allocation && i < OBJECTS_AT_ONCE; i++, allocation = allocation->next)
+        set_allocation(metrics, allocation);
+    return allocation != NULL;
+}
+
+/* Those with a server, then those that wait without one. */
+static bool set_sessions(struct flyt_node_metrics *metrics, const struct flyt_node *node, uint64_t first)
+{
+    const struct flyt_node_server *server = node->servers;
+    bool is_away = false;
+
+    for (uint64_t i = 0; i < first + OBJECTS_AT_ONCE; i++) {
+        if (!server && !is_away) {
+            is_away = true;
+            server = node->away;
+        }
+        if (!server)
+            return false;
+        bool is_shown = i >= first && server->allocation && !flyt_node_loading_hides(server) &&
+                        (is_away || !flyt_node_move_hides(server));
+        if (is_shown)
+            set_session(metrics, server);
+        server = server->next;
+    }
+    return true;
+}
+
+bool flyt_node_metrics_refresh_some(struct flyt_node_metrics *metrics, const struct flyt_node *node, uint64_t *position)
+{
+    enum { BEGIN, ALLOCATIONS, SESSIONS, REST };
+    const uint64_t stage = *position >> 32, first = *position & UINT32_MAX;
+    bool has_more = false;
+
+    switch (stage) {
+    case BEGIN:
+        for (unsigned i = 0; i < STARTED; i++)
+            flyt_metric_renew(metrics->families[i]);
+        set_gpus(metrics, node);
+        break;
+    case ALLOCATIONS:
+        has_more = set_allocations(metrics, node, first);
+        break;
+    case SESSIONS:
+        has_more = set_sessions(metrics, node, first);
+        break;
+    default:
+        set(metrics, STARTED, NULL, (double)node->sessions_started);
+        set(metrics, REFUSED, NULL, (double)node->sessions_refused);
+        set(metrics, RESUMED, NULL, (double)node->sessions_resumed);
+        set(metrics, MOVED, NULL, (double)node->sessions_moved);
+        set_watched(metrics, node);
+        set_migrations(metrics, node);
+        return false;
+    }
+    *position = has_more ? *position + OBJECTS_AT_ONCE : (stage + 1) << 32;
+    return true;
+}
+
 void flyt_node_metrics_refresh(struct flyt_node_metrics *metrics, const struct flyt_node *node)
 {
-    for (unsigned i = 0; i < STARTED; i++)
-        flyt_metric_forget(metrics->families[i], NULL);
-    set_gpus(metrics, node);
-    for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next)
-        set_allocation(metrics, allocation);
-    for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (server->allocation && !flyt_node_move_hides(server) && !flyt_node_loading_hides(server))
-            set_session(metrics, server);
-    for (const struct flyt_node_server *session = node->away; session; session = session->next)
-        if (!flyt_node_loading_hides(session))
-            set_session(metrics, session);
-    set(metrics, STARTED, NULL, (double)node->sessions_started);
-    set(metrics, REFUSED, NULL, (double)node->sessions_refused);
-    set(metrics, RESUMED, NULL, (double)node->sessions_resumed);
-    set(metrics, MOVED, NULL, (double)node->sessions_moved);
-    set_migrations(metrics, node);
+    uint64_t position = 0;
+
+    while (flyt_node_metrics_refresh_some(metrics, node, &position))
+        continue;
 }

@@ -193,6 +193,22 @@ static void test_what_drivers_take_is_corrected(void **state)
     assert_string_equal(test_program_ask(test, &program, "charge 0 1048576"), "0");
     flyt_node_reserve_correct(&test->node, tell, &told);
     assert_int_equal(test_node_used_bytes(test, &test_one), 63 * MIB);
+    /* But what is there in each of several such measurements; 1 MiB is its context. */
+    for (unsigned i = 0; i < 6; i++) {
+        assert_int_equal(test_node_used_bytes(test, &test_one), 63 * MIB);
+        told.bytes = i ? 72 * MIB : 64 * MIB;
+        flyt_node_reserve_begin(&test->node);
+        if (i)
+            assert_string_equal(test_program_ask(test, &program, "charge 0 4096"), "0");
+        flyt_node_reserve_correct(&test->node, tell, &told);
+        if (i)
+            assert_string_equal(test_program_ask(test, &program, "release 0 4096"), "0");
+    }
+    assert_int_equal(test_node_used_bytes(test, &test_one), 71 * MIB - 4096);
+    told.bytes = 64 * MIB;
+    flyt_node_reserve_begin(&test->node);
+    flyt_node_reserve_correct(&test->node, tell, &told);
+    assert_int_equal(test_node_used_bytes(test, &test_one), 63 * MIB);
     /* Nor where nothing is told. */
     told.is_told = false;
     flyt_node_reserve_begin(&test->node);
@@ -565,6 +581,9 @@ static void test_restart_gives_nothing_away(void **state)
     test_node_grant(test, &test_one);
     struct test_program program = test_node_enter(test, &test_one);
     pid_t pid = restart_without(test, &program);
+    /* Its server has not come back yet: its data streams are opened later. */
+    const struct flyt_credentials credentials = test_node_credentials(&test_one);
+    assert_int_equal(test_node_connect(test, &credentials, program.token, false).status, FLYT_HANDSHAKE_BUSY);
     /* Nobody takes the allocation for an idle one. */
     assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     /* What is taken from it is not given to others before it is known that nobody uses it. */
@@ -581,6 +600,27 @@ static void test_restart_gives_nothing_away(void **state)
     assert_string_equal(test_program_ask(test, &program, "groups 0"), "00000003");
     assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     test_node_grant(test, &big);
+    close(program.fd);
+}
+
+/* The node manager has no CPU until the time for servers to come back is over: one that had come by then is heard
+ * first. */
+static void test_restart_hears_who_has_come(void **state)
+{
+    struct test_node *test = *state;
+
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
+    pid_t pid = restart_without(test, &program);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    struct pollfd come = {.fd = test->node.link_fd, .events = POLLIN};
+    assert_int_equal(poll(&come, 1, 60000), 1);
+    assert_true(sd_event_source_set_time_relative(test->node.rejoin_timer, 0) >= 0);
+    while (test->node.is_rejoining)
+        test_node_run(test, 10);
+    test_node_until_back(test, &program);
+    assert_int_equal(flyt_node_server_find(&test->node, program.session_id)->pid, pid);
+    assert_int_equal(test_node_use(test, test_one.id).session_count, 1);
     close(program.fd);
 }
 
@@ -900,6 +940,7 @@ int main(void)
         TEST_NODE(test_limit_that_cannot_be_kept),
         TEST_NODE(test_settings_leave_slots),
         TEST_NODE(test_restart_gives_nothing_away),
+        TEST_NODE(test_restart_hears_who_has_come),
         TEST_NODE(test_restart_while_groups_are_vacated),
         TEST_NODE(test_restart_with_a_lower_limit),
         TEST_NODE(test_restart_in_the_middle_of_an_end),

@@ -16,6 +16,7 @@
 #include "control/node/send.h"
 #include "control/node/test_migration.h"
 #include "control/node/test_receive.h"
+#include "control/node/test_send.h"
 
 enum { STREAMS = 2 };
 
@@ -106,7 +107,7 @@ static void switch_both(struct nodes *nodes, struct test_program *programs, unsi
     struct flyt_error err;
 
     test_receive_must_switch(nodes->to, count);
-    if (flyt_node_send_switch(sent(nodes), &err) != FLYT_STATUS_OK)
+    if (test_send_switch(nodes->from, sent(nodes), &err) != FLYT_STATUS_OK)
         fail_msg("not switched: %s", err.text);
     for (unsigned i = 0; i < count; i++) {
         test_program_say(nodes->from, &programs[i], NULL, "moved for ever");
@@ -198,7 +199,7 @@ static void test_a_source_dies(void **state)
     close(programs[0].fd);
     assert_int_equal(test_node_try_to_come(nodes->from, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);
     test_receive_must_switch(nodes->to, 2);
-    assert_int_equal(flyt_node_send_switch(sent(nodes), &err), FLYT_STATUS_OK);
+    assert_int_equal(test_send_switch(nodes->from, sent(nodes), &err), FLYT_STATUS_OK);
     test_program_say(nodes->from, &programs[1], NULL, "moved for ever");
     close(programs[1].fd);
     assert_int_equal(test_node_try_to_come(nodes->from, &test_one, &programs[0]), FLYT_HANDSHAKE_BUSY);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "control/base/worker.h"
 #include "rpc/base/log.h"
@@ -27,6 +28,13 @@ struct nvml_process { /* nvmlProcessInfo_t of the functions whose name ends in _
 };
 _Static_assert(sizeof(struct nvml_process) == 24, "nvmlProcessInfo_v2_t");
 
+struct nvml_process_utilization { /* nvmlProcessUtilizationSample_t */
+    unsigned pid;
+    unsigned long long timestamp_us;
+    unsigned sm_pct, memory_pct, encoder_pct, decoder_pct;
+};
+_Static_assert(sizeof(struct nvml_process_utilization) == 32, "nvmlProcessUtilizationSample_t");
+
 static const unsigned long long NOT_AVAILABLE = ~0ull; /* NVML_VALUE_NOT_AVAILABLE */
 
 enum { NVML_SUCCESS = 0, NVML_ERROR_NOT_SUPPORTED = 3, NVML_ERROR_GPU_IS_LOST = 15, NVML_TEMPERATURE_GPU = 0 };
@@ -47,6 +55,8 @@ struct functions {
     /* NULL where the driver has none. */
     int (*processes)(nvmlDevice_t device, unsigned *count, struct nvml_process *processes);
     int (*mps_processes)(nvmlDevice_t device, unsigned *count, struct nvml_process *processes);
+    int (*process_utilization)(nvmlDevice_t device, struct nvml_process_utilization *samples, unsigned *count,
+                               unsigned long long after_us);
 };
 
 static const struct {
@@ -67,6 +77,7 @@ static const struct {
     {"nvmlDeviceGetTemperature", offsetof(struct functions, temperature), false},
     {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct functions, processes), true},
     {"nvmlDeviceGetMPSComputeRunningProcesses_v3", offsetof(struct functions, mps_processes), true},
+    {"nvmlDeviceGetProcessUtilization", offsetof(struct functions, process_utilization), true},
 };
 
 struct figures {
@@ -75,6 +86,15 @@ struct figures {
     unsigned busy_pct, power_w, temperature_c;
     struct nvml_process processes[PROCESSES_MAX];
     unsigned process_count;
+    uint64_t measured_us, span_us; /* of the real time; since the measurement before */
+    struct nvml_process_utilization samples[PROCESSES_MAX];
+    unsigned sample_count;
+};
+
+/* What a process has had of a GPU's time. */
+struct worked {
+    unsigned pid; /* 0: free */
+    uint64_t busy_us, seen_us;
 };
 
 struct flyt_node_nvml {
@@ -89,6 +109,7 @@ struct flyt_node_nvml {
     void (*measured)(void *user);
     void *user;
     struct figures figures[FLYT_GPUS_MAX];
+    struct worked worked[FLYT_GPUS_MAX][PROCESSES_MAX];
 };
 
 static int load(struct flyt_node_nvml *nvml, const char *library, struct flyt_error *err)
@@ -207,8 +228,25 @@ static void add_processes(int (*list)(nvmlDevice_t device, unsigned *count, stru
         figures->process_count += count;
 }
 
+/* Since the last time; nothing where there is no process with more than 0, or the driver does not tell. */
+static void add_samples(const struct functions *nvml, nvmlDevice_t device, uint64_t before_us, struct figures *figures)
+{
+    struct timespec now;
+    unsigned count = PROCESSES_MAX;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    figures->measured_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    if (!before_us || figures->measured_us <= before_us)
+        return;
+    figures->span_us = figures->measured_us - before_us;
+    if (nvml->process_utilization && !nvml->process_utilization(device, figures->samples, &count, before_us) &&
+        count <= PROCESSES_MAX)
+        figures->sample_count = count;
+}
+
 static void measure(const struct functions *nvml, unsigned index, struct figures *ret_figures)
 {
+    const uint64_t before_us = ret_figures->measured_us;
     struct nvml_utilization utilization;
     struct nvml_memory memory;
     unsigned milliwatts;
@@ -230,6 +268,7 @@ static void measure(const struct functions *nvml, unsigned index, struct figures
         ret_figures->temperature_c = 0;
     add_processes(nvml->mps_processes, device, ret_figures);
     add_processes(nvml->processes, device, ret_figures);
+    add_samples(nvml, device, before_us, ret_figures);
 }
 
 static void work(void *job)
@@ -238,6 +277,33 @@ static void work(void *job)
 
     for (unsigned i = 0; i < nvml->count; i++)
         measure(&nvml->nvml, i, &nvml->figures[i]);
+}
+
+/* Its entry; a new one takes the place of who has not been seen for longest. */
+static struct worked *need_worked(struct worked *all, unsigned pid)
+{
+    struct worked *oldest = &all[0];
+
+    for (unsigned i = 0; i < PROCESSES_MAX; i++) {
+        if (all[i].pid == pid)
+            return &all[i];
+        if (all[i].seen_us < oldest->seen_us)
+            oldest = &all[i];
+    }
+    *oldest = (struct worked){.pid = pid};
+    return oldest;
+}
+
+static void count_work(struct worked *all, const struct figures *figures)
+{
+    for (unsigned i = 0; i < figures->sample_count; i++) {
+        const struct nvml_process_utilization *sample = &figures->samples[i];
+        if (!sample->pid || !sample->sm_pct || sample->sm_pct > 100)
+            continue;
+        struct worked *worked = need_worked(all, sample->pid);
+        worked->busy_us += figures->span_us * sample->sm_pct / 100;
+        worked->seen_us = figures->measured_us;
+    }
 }
 
 static void done(void *job, int is_cancelled)
@@ -258,6 +324,7 @@ static void done(void *job, int is_cancelled)
         gpu->busy_pct = figures->busy_pct;
         gpu->power_w = figures->power_w;
         gpu->temperature_c = figures->temperature_c;
+        count_work(nvml->worked[i], figures);
     }
     if (!is_cancelled && nvml->measured)
         nvml->measured(nvml->user);
@@ -292,4 +359,29 @@ bool flyt_node_nvml_process(const struct flyt_node_nvml *nvml, unsigned gpu, pid
         return true;
     }
     return false;
+}
+
+static bool account_busy(void *source, const struct flyt_node_gpu *gpu, pid_t pid, uint64_t *ret_busy_us)
+{
+    const struct flyt_node_nvml *nvml = source;
+
+    for (unsigned i = 0; gpu->index < FLYT_GPUS_MAX && !gpu->is_mps && i < PROCESSES_MAX; i++) {
+        if (nvml->worked[gpu->index][i].pid != (unsigned)pid)
+            continue;
+        *ret_busy_us = nvml->worked[gpu->index][i].busy_us;
+        return true;
+    }
+    return false;
+}
+
+static bool account_memory(void *source, const struct flyt_node_gpu *gpu, pid_t pid, uint64_t *ret_bytes)
+{
+    return flyt_node_nvml_process(source, gpu->index, pid, ret_bytes);
+}
+
+struct flyt_node_gpu_account flyt_node_nvml_account(struct flyt_node_nvml *nvml)
+{
+    static const struct flyt_node_gpu_account_ops ops = {account_busy, account_memory};
+
+    return (struct flyt_node_gpu_account){&ops, nvml};
 }

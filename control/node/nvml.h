@@ -11,6 +11,7 @@
 #include <systemd/sd-event.h>
 
 #include "control/node/gpu.h"
+#include "control/node/gpu_account.h"
 #include "rpc/base/error.h"
 
 struct flyt_node_nvml;
@@ -34,5 +35,12 @@ bool flyt_node_nvml_is_measuring(const struct flyt_node_nvml *nvml);
 /* What a process had of a GPU in the last measurement; by MPS's account where it is an MPS client. False: NVML does not
  * tell, or does not know it. */
 bool flyt_node_nvml_process(const struct flyt_node_nvml *nvml, unsigned gpu, pid_t pid, uint64_t *ret_bytes);
+/*
+ * The last measurements as what GPUs count. GPU time is NVML's share of the time in which a process kept SMs busy,
+ * times the time between two measurements. A process counts from its first share on that is not 0: before that NVML may
+ * not tell of it at all. Of GPUs that MPS shares no GPU time is told: what its clients' shares are NVML's documentation
+ * does not say. nvml outlives it.
+ */
+struct flyt_node_gpu_account flyt_node_nvml_account(struct flyt_node_nvml *nvml);
 
 #endif

@@ -17,26 +17,40 @@
 #include "control/node/share.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
+#include "control/node/writer.h"
 #include "rpc/base/log.h"
 
 enum { REMOVE_MS = 8000 /* an order to remove is answered by then: a server may hang in the driver */ };
 
 /* An order of several allocations, answered when all of them are done. */
 struct order {
+    struct flyt_node_commit commit; /* what it has removed */
     flyt_node_applied_fn done;
     void *user;
     flyt_apply_res res;
     unsigned left;
 };
 
+enum stage {
+    BEGINNING,
+    WAITING,   /* for servers to give back memory; until the timer */
+    CREATING,  /* there was none: it is written */
+    CHANGING,  /* what it is to be on its devices is written */
+    REPLACING, /* what it is to be on other devices is written: no program begins meanwhile */
+};
+
+/* What an allocation is to be, and is not before that is written. Another order waits behind what is being written. */
 struct flyt_node_pending {
+    enum stage stage;
     struct flyt_node *node;
     struct flyt_node_allocation *allocation;
     struct order *order;
     unsigned index;
     flyt_allocation wanted;
     sd_event_source *timer;
-    bool is_retrying;
+    struct flyt_error err; /* why it waits */
+    struct flyt_node_commit commit;
+    struct flyt_node_pending *next; /* the last order that has come since, BEGINNING; NULL: none */
 };
 
 static void order_step(struct order *order)
@@ -63,26 +77,104 @@ static void answer(struct order *order, unsigned index, const struct flyt_node_a
     order_step(order);
 }
 
+static void apply_one(struct flyt_node *node, struct order *order, unsigned index, const flyt_allocation *from);
+
+static void free_pending(struct flyt_node_pending *pending)
+{
+    sd_event_source_disable_unref(pending->timer);
+    flyt_node_commit_forget(pending->node, &pending->commit);
+    xdr_free((xdrproc_t)xdr_flyt_allocation, &pending->wanted);
+    free(pending);
+}
+
+/* Answers it, then who waits behind it: an allocation that goes has nobody who could. */
 static void finish_pending(struct flyt_node_allocation *allocation, flyt_status status, const char *text)
 {
     struct flyt_node_pending *pending = allocation->pending;
 
     if (!pending)
         return;
+    struct flyt_node_pending *next = pending->next;
+    struct flyt_node *node = pending->node;
     allocation->pending = NULL;
-    sd_event_source_disable_unref(pending->timer);
     answer(pending->order, pending->index, allocation, allocation->now.id, status, text);
-    xdr_free((xdrproc_t)xdr_flyt_allocation, &pending->wanted);
-    free(pending);
+    free_pending(pending);
+    if (!next)
+        return;
+    apply_one(node, next->order, next->index, &next->wanted);
+    free_pending(next);
+}
+
+static const char unwritten[] = "it is removed, but the node's state file cannot be written and still has it";
+
+static void on_end_written(void *user, int status)
+{
+    struct flyt_node_pending *pending = user;
+
+    answer(pending->order, pending->index, NULL, pending->wanted.id, status ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK,
+           status ? unwritten : "");
+    free_pending(pending);
+}
+
+/* The allocation goes: orders for it are carried out no more, but for those to end it. */
+static void drop_pending(struct flyt_node_allocation *allocation, bool is_final)
+{
+    struct flyt_node_pending *pending = allocation->pending, *next;
+
+    allocation->pending = NULL;
+    for (; pending; pending = next) {
+        next = pending->next;
+        flyt_node_commit_forget(pending->node, &pending->commit);
+        if (is_final && pending->wanted.state == FLYT_ALLOCATION_ENDING) {
+            flyt_node_commit(pending->node, &pending->commit, on_end_written, pending);
+            continue;
+        }
+        answer(pending->order, pending->index, NULL, allocation->now.id, FLYT_STATUS_NOT_FOUND,
+               "the allocation was removed");
+        free_pending(pending);
+    }
+}
+
+static bool is_being_written(const struct flyt_node_allocation *allocation)
+{
+    return allocation->pending && allocation->pending->stage >= CREATING;
+}
+
+const flyt_allocation *flyt_node_order_wanted(const struct flyt_node_allocation *allocation)
+{
+    if (allocation->becoming)
+        return allocation->becoming;
+    return is_being_written(allocation) && allocation->pending->stage != CREATING ? &allocation->pending->wanted
+                                                                                  : &allocation->now;
+}
+
+bool flyt_node_order_replaces(const struct flyt_node_allocation *allocation)
+{
+    return allocation->pending && allocation->pending->stage == REPLACING;
+}
+
+bool flyt_node_order_hides(const struct flyt_node_allocation *allocation)
+{
+    return allocation->pending && allocation->pending->stage == CREATING;
 }
 
 /* ---- removal ---- */
 
 struct flyt_node_removal {
-    struct flyt_node_allocation *allocation;
+    struct flyt_node_allocation *allocation; /* NULL: it has gone, and that is written */
     struct order *order;
     sd_event_source *timer;
+    struct flyt_node_commit commit;
 };
+
+/* The first failure is the order's. */
+static void note_failure(struct order *order, flyt_status status, const char *text)
+{
+    if (status == FLYT_STATUS_OK || order->res.outcome.status != FLYT_STATUS_OK)
+        return;
+    free(order->res.outcome.text);
+    order->res.outcome = (flyt_outcome){status, strdup(text)};
+}
 
 static void finish_removal(struct flyt_node_allocation *allocation, flyt_status status, const char *text)
 {
@@ -94,10 +186,7 @@ static void finish_removal(struct flyt_node_allocation *allocation, flyt_status 
     allocation->removal = NULL;
     sd_event_source_disable_unref(removal->timer);
     free(removal);
-    if (status != FLYT_STATUS_OK && order->res.outcome.status == FLYT_STATUS_OK) {
-        free(order->res.outcome.text);
-        order->res.outcome = (flyt_outcome){status, strdup(text)};
-    }
+    note_failure(order, status, text);
     order_step(order);
 }
 
@@ -119,8 +208,7 @@ static void wait_for_end(struct flyt_node *node, struct flyt_node_allocation *al
     if (!removal || sd_event_add_time_relative(node->event, &removal->timer, CLOCK_MONOTONIC, REMOVE_MS * 1000, 1000,
                                                on_removal_timeout, removal) < 0) {
         free(removal);
-        free(order->res.outcome.text);
-        order->res.outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, strdup("the node has no memory")};
+        note_failure(order, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
         order_step(order);
         return;
     }
@@ -129,10 +217,29 @@ static void wait_for_end(struct flyt_node *node, struct flyt_node_allocation *al
     allocation->removal = removal;
 }
 
+static void on_removal_written(void *user, int status)
+{
+    struct flyt_node_removal *removal = user;
+    struct order *order = removal->order;
+
+    free(removal);
+    note_failure(order, status ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK, unwritten);
+    order_step(order);
+}
+
 void flyt_node_order_end(struct flyt_node_allocation *allocation, bool is_final)
 {
-    finish_pending(allocation, FLYT_STATUS_NOT_FOUND, "the allocation was removed");
-    finish_removal(allocation, is_final ? FLYT_STATUS_OK : FLYT_STATUS_UNAVAILABLE, "the node manager ends");
+    struct flyt_node_removal *removal = allocation->removal;
+
+    drop_pending(allocation, is_final);
+    if (!is_final)
+        finish_removal(allocation, FLYT_STATUS_UNAVAILABLE, "the node manager ends");
+    if (!is_final || !removal)
+        return;
+    allocation->removal = NULL;
+    removal->allocation = NULL;
+    removal->timer = sd_event_source_disable_unref(removal->timer);
+    flyt_node_commit((struct flyt_node *)allocation->node, &removal->commit, on_removal_written, removal);
 }
 
 /* ---- checks ---- */
@@ -233,104 +340,119 @@ static void end_sessions(struct flyt_node *node, const struct flyt_node_allocati
     flyt_node_resume_end_all(node, allocation, reason);
 }
 
-/* Everything was checked and the limits are set: the order holds. Takes over the parts of *wanted. False: the state
- * cannot be kept, and nothing has changed. */
-static bool commit(struct flyt_node *node, struct flyt_node_allocation *allocation, flyt_allocation *wanted)
+/* It is written: it holds. *before are its parts until then, the caller's. */
+static void take(struct flyt_node_allocation *allocation, struct flyt_node_pending *pending,
+                 flyt_allocation *ret_before)
 {
-    flyt_allocation before = allocation->now;
+    *ret_before = allocation->now;
+    allocation->now = pending->wanted;
+    pending->wanted = (flyt_allocation){0};
+    pending->stage = BEGINNING;
+}
 
-    allocation->now = *wanted;
-    if (flyt_node_save(node)) {
-        allocation->now = before;
-        put_limits_back(allocation, allocation->now.slots.slots_len, wanted->revision);
-        return false;
-    }
-    *wanted = before; /* the caller frees it */
+static void carry_out(struct flyt_node *node, struct flyt_node_allocation *allocation, const flyt_allocation *before)
+{
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
         flyt_node_groups_change(node, allocation, i);
-        if (before.slots.slots_val[i].memory_bytes == allocation->now.slots.slots_val[i].memory_bytes)
+        if (before->slots.slots_val[i].memory_bytes == allocation->now.slots.slots_val[i].memory_bytes)
             continue;
         for (struct flyt_node_server *server = node->servers; server; server = server->next)
             if (server->allocation == allocation)
                 flyt_node_server_tell_limit(server, i, allocation->now.slots.slots_val[i].memory_bytes,
                                             allocation->now.revision, allocation->now.when_free);
     }
-    flyt_node_share_change(node, allocation, &before);
+    flyt_node_share_change(node, allocation, before);
     flyt_node_groups_look(node, allocation);
     if (allocation->now.state == FLYT_ALLOCATION_ENDING)
         end_sessions(node, allocation, "the allocation of this VM was taken back");
+}
+
+static void on_change_written(void *user, int status)
+{
+    struct flyt_node_pending *pending = user;
+    struct flyt_node_allocation *allocation = pending->allocation;
+    flyt_allocation before;
+
+    if (status) {
+        put_limits_back(allocation, allocation->now.slots.slots_len, pending->wanted.revision);
+        finish_pending(allocation, FLYT_STATUS_UNAVAILABLE,
+                       "the node cannot set the limit: its state file cannot be written");
+        return;
+    }
+    take(allocation, pending, &before);
+    carry_out(pending->node, allocation, &before);
+    xdr_free((xdrproc_t)xdr_flyt_allocation, &before);
+    finish_pending(allocation, FLYT_STATUS_OK, "");
+}
+
+/* Limits, then the rest, when that is written. False: memory is in use that servers may still give back. */
+static bool try_change(struct flyt_node_pending *pending)
+{
+    struct flyt_node_allocation *allocation = pending->allocation;
+    const flyt_allocation *wanted = &pending->wanted;
+    char used[FLYT_SIZE_TEXT_BYTES], most[FLYT_SIZE_TEXT_BYTES];
+    struct flyt_error err = {0};
+    uint64_t used_bytes = 0;
+    unsigned slot = 0;
+
+    int status = set_limits(allocation, wanted, &slot, &used_bytes);
+    if (status == -EBUSY) {
+        flyt_error_set(&pending->err, status, "%s of device %u are in use, more than the %s wanted",
+                       flyt_size_text(used_bytes, used), wanted->slots.slots_val[slot].device_index,
+                       flyt_size_text(wanted->slots.slots_val[slot].memory_bytes, most));
+        return false;
+    }
+    if (status) {
+        flyt_error_set(&err, status, "the node cannot set the limit: %s", strerror(-status));
+        finish_pending(allocation, FLYT_STATUS_UNAVAILABLE, err.text);
+        return true;
+    }
+    pending->timer = sd_event_source_disable_unref(pending->timer);
+    pending->stage = CHANGING;
+    flyt_node_commit(pending->node, &pending->commit, on_change_written, pending);
     return true;
 }
 
-/* Limits, then the rest. False: memory is in use that servers may still give back. */
-static bool try_change(struct flyt_node *node, struct flyt_node_allocation *allocation, flyt_allocation *wanted,
-                       flyt_status *ret_status, struct flyt_error *err)
+static void finish_in_use(struct flyt_node_pending *pending)
 {
-    unsigned slot = 0;
-    uint64_t used_bytes = 0;
-    char used[FLYT_SIZE_TEXT_BYTES], most[FLYT_SIZE_TEXT_BYTES];
-    int status = set_limits(allocation, wanted, &slot, &used_bytes);
+    const struct flyt_error err = pending->err;
 
-    *ret_status = FLYT_STATUS_OK;
-    if (status == -EBUSY) {
-        flyt_error_set(err, status, "%s of device %u are in use, more than the %s wanted",
-                       flyt_size_text(used_bytes, used), wanted->slots.slots_val[slot].device_index,
-                       flyt_size_text(wanted->slots.slots_val[slot].memory_bytes, most));
-        *ret_status = FLYT_STATUS_IN_USE;
-        return false;
-    }
-    if (status || !commit(node, allocation, wanted)) {
-        flyt_error_set(err, status, "the node cannot set the limit: %s",
-                       status ? strerror(-status) : "its state file cannot be written");
-        *ret_status = FLYT_STATUS_UNAVAILABLE;
-    }
-    return true;
+    finish_pending(pending->allocation, FLYT_STATUS_IN_USE, err.text);
 }
 
 void flyt_node_order_retry(struct flyt_node *node, struct flyt_node_allocation *allocation)
 {
     struct flyt_node_pending *pending = allocation->pending;
-    struct flyt_error err = {0};
-    flyt_status status;
 
-    if (!pending || pending->is_retrying)
+    if (!pending || pending->stage != WAITING || try_change(pending))
         return;
-    pending->is_retrying = true;
-    bool is_done = try_change(node, allocation, &pending->wanted, &status, &err);
-    pending->is_retrying = false;
     /* When all have given back what they keep for later, what is still in use stays so. */
-    if (is_done || !flyt_node_server_owes_answer(node, allocation))
-        finish_pending(allocation, status, err.text);
+    if (!flyt_node_server_owes_answer(node, allocation))
+        finish_in_use(pending);
 }
 
 static int on_limit_timeout(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_node_pending *pending = user;
-    struct flyt_node_allocation *allocation = pending->allocation;
-    struct flyt_error err = {0};
-    flyt_status status;
 
-    try_change(pending->node, allocation, &pending->wanted, &status, &err);
-    finish_pending(allocation, status, err.text);
+    if (!try_change(pending))
+        finish_in_use(pending);
     return 0;
 }
 
 /* Asks servers to give back what they cache, and goes on when they have, or have nothing more, or after limit_wait. */
-static void wait_for_memory(struct flyt_node *node, struct flyt_node_allocation *allocation, struct order *order,
-                            unsigned index, flyt_allocation *wanted, const char *text)
+static void wait_for_memory(struct flyt_node_pending *pending)
 {
-    struct flyt_node_pending *pending = calloc(1, sizeof *pending);
+    struct flyt_node_allocation *allocation = pending->allocation;
+    struct flyt_node *node = pending->node;
 
-    if (!pending || !allocation->session_count ||
+    if (!allocation->session_count ||
         sd_event_add_time_relative(node->event, &pending->timer, CLOCK_MONOTONIC, node->settings->limit_wait_ms * 1000,
                                    1000, on_limit_timeout, pending) < 0) {
-        free(pending);
-        answer(order, index, allocation, allocation->now.id, FLYT_STATUS_IN_USE, text);
+        finish_in_use(pending);
         return;
     }
-    *pending = (struct flyt_node_pending){node, allocation, order, index, *wanted, pending->timer, false};
-    *wanted = (flyt_allocation){0};
-    allocation->pending = pending;
+    pending->stage = WAITING;
     for (unsigned i = 0; i < pending->wanted.slots.slots_len; i++)
         for (struct flyt_node_server *server = node->servers; server; server = server->next)
             if (server->allocation == allocation)
@@ -341,38 +463,79 @@ static void wait_for_memory(struct flyt_node *node, struct flyt_node_allocation 
         flyt_node_order_retry(node, allocation);
 }
 
+/* Nothing has begun on the devices that it had. */
+static void on_replacement_written(void *user, int status)
+{
+    struct flyt_node_pending *pending = user;
+    struct flyt_node_allocation *allocation = pending->allocation;
+    flyt_allocation before;
+
+    if (!status) {
+        flyt_node_share_drop(allocation);
+        take(allocation, pending, &before);
+        flyt_node_allocation_set_up(pending->node, allocation);
+        status = flyt_node_allocation_make_ledgers(pending->node, allocation);
+        xdr_free((xdrproc_t)xdr_flyt_allocation, &before);
+        if (flyt_node_share_set(allocation))
+            status = -ENOMEM;
+    }
+    finish_pending(allocation, status ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK,
+                   status ? "the node cannot keep it" : "");
+}
+
+static struct flyt_node_pending *pending_new(struct flyt_node *node, struct flyt_node_allocation *allocation,
+                                             struct order *order, unsigned index, flyt_allocation *wanted)
+{
+    struct flyt_node_pending *pending = calloc(1, sizeof *pending);
+
+    if (!pending)
+        return NULL;
+    *pending = (struct flyt_node_pending){
+        .node = node, .allocation = allocation, .order = order, .index = index, .wanted = *wanted};
+    *wanted = (flyt_allocation){0};
+    return pending;
+}
+
 static void change(struct flyt_node *node, struct flyt_node_allocation *allocation, struct order *order, unsigned index,
                    flyt_allocation *wanted)
 {
-    struct flyt_error err = {0};
-    flyt_status status;
+    struct flyt_node_pending *pending = pending_new(node, allocation, order, index, wanted);
 
-    if (has_other_devices(&allocation->now, wanted)) {
-        if (flyt_node_allocation_sessions(allocation)) {
-            answer(order, index, allocation, wanted->id, FLYT_STATUS_IN_USE,
-                   "its programs still run on the devices that it had");
-            return;
-        }
-        flyt_node_share_drop(allocation);
-        flyt_allocation before = allocation->now;
-        allocation->now = *wanted;
-        bool is_kept = !flyt_node_save(node);
-        if (is_kept) {
-            *wanted = before;
-            flyt_node_allocation_set_up(node, allocation);
-            is_kept = !flyt_node_allocation_make_ledgers(node, allocation);
-        } else {
-            allocation->now = before;
-        }
-        is_kept = !flyt_node_share_set(node, allocation) && is_kept;
-        answer(order, index, allocation, allocation->now.id, is_kept ? FLYT_STATUS_OK : FLYT_STATUS_UNAVAILABLE,
-               is_kept ? "" : "the node cannot keep it");
+    if (!pending) {
+        answer(order, index, allocation, wanted->id, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
         return;
     }
-    if (try_change(node, allocation, wanted, &status, &err))
-        answer(order, index, allocation, allocation->now.id, status, err.text);
-    else
-        wait_for_memory(node, allocation, order, index, wanted, err.text);
+    allocation->pending = pending;
+    if (!has_other_devices(&allocation->now, &pending->wanted)) {
+        if (!try_change(pending))
+            wait_for_memory(pending);
+    } else if (flyt_node_allocation_sessions(allocation)) {
+        finish_pending(allocation, FLYT_STATUS_IN_USE, "its programs still run on the devices that it had");
+    } else {
+        pending->stage = REPLACING;
+        flyt_node_commit(node, &pending->commit, on_replacement_written, pending);
+    }
+}
+
+/* Behind what is being written; only the last one counts. */
+static void queue_behind(struct flyt_node *node, struct flyt_node_allocation *allocation, struct order *order,
+                         unsigned index, const flyt_allocation *from)
+{
+    struct flyt_node_pending *first = allocation->pending, *displaced = first->next;
+    flyt_allocation wanted = {0};
+
+    struct flyt_node_pending *pending =
+        flyt_node_allocation_copy(from, &wanted) ? NULL : pending_new(node, allocation, order, index, &wanted);
+    if (!pending) {
+        xdr_free((xdrproc_t)xdr_flyt_allocation, &wanted);
+        answer(order, index, allocation, from->id, FLYT_STATUS_UNAVAILABLE, "the node has no memory");
+        return;
+    }
+    first->next = pending;
+    if (!displaced)
+        return;
+    answer(displaced->order, displaced->index, allocation, from->id, FLYT_STATUS_CONFLICT, "another order came");
+    free_pending(displaced);
 }
 
 int flyt_node_order_create(struct flyt_node *node, flyt_allocation *wanted,
@@ -384,7 +547,7 @@ int flyt_node_order_create(struct flyt_node *node, flyt_allocation *wanted,
     if (!status)
         status = flyt_node_allocation_make_ledgers(node, allocation);
     if (!status)
-        status = flyt_node_share_set(node, allocation);
+        status = flyt_node_share_set(allocation);
     if (!status)
         *ret_allocation = allocation;
     else if (allocation)
@@ -392,23 +555,46 @@ int flyt_node_order_create(struct flyt_node *node, flyt_allocation *wanted,
     return status;
 }
 
+static void on_creation_written(void *user, int status)
+{
+    struct flyt_node_pending *pending = user;
+    struct flyt_node_allocation *allocation = pending->allocation;
+    const flyt_allocation *now = &allocation->now;
+
+    if (status) {
+        allocation->pending = NULL;
+        answer(pending->order, pending->index, NULL, now->id, FLYT_STATUS_UNAVAILABLE, "the node cannot keep it");
+        struct flyt_node_pending *next = pending->next;
+        struct flyt_node *node = pending->node;
+        flyt_node_allocation_free(node, allocation, true);
+        free_pending(pending);
+        if (next)
+            apply_one(node, next->order, next->index, &next->wanted);
+        if (next)
+            free_pending(next);
+        return;
+    }
+    flyt_info("allocation %016" PRIx64 ": granted, vm=%s devices=%u memory_bytes=%" PRIu64, (uint64_t)now->id,
+              now->vm_ip, now->slots.slots_len, (uint64_t)now->slots.slots_val[0].memory_bytes);
+    finish_pending(allocation, FLYT_STATUS_OK, "");
+}
+
 static void create(struct flyt_node *node, struct order *order, unsigned index, flyt_allocation *wanted)
 {
     struct flyt_node_allocation *allocation = NULL;
+    flyt_allocation nothing = {0};
     uint64_t id = wanted->id;
 
-    int status = flyt_node_order_create(node, wanted, &allocation);
-    if (!status)
-        status = flyt_node_save(node);
-    if (status) {
-        if (allocation)
-            flyt_node_allocation_free(node, allocation, true);
+    struct flyt_node_pending *pending = pending_new(node, NULL, order, index, &nothing);
+    if (!pending || flyt_node_order_create(node, wanted, &allocation)) {
+        free(pending);
         answer(order, index, NULL, id, FLYT_STATUS_UNAVAILABLE, "the node cannot keep it");
         return;
     }
-    flyt_info("allocation %016" PRIx64 ": granted, vm=%s devices=%u memory_bytes=%" PRIu64, id, allocation->now.vm_ip,
-              allocation->now.slots.slots_len, (uint64_t)allocation->now.slots.slots_val[0].memory_bytes);
-    answer(order, index, allocation, id, FLYT_STATUS_OK, "");
+    pending->allocation = allocation;
+    pending->stage = CREATING;
+    allocation->pending = pending;
+    flyt_node_commit(node, &pending->commit, on_creation_written, pending);
 }
 
 static void apply_one(struct flyt_node *node, struct order *order, unsigned index, const flyt_allocation *from)
@@ -418,6 +604,14 @@ static void apply_one(struct flyt_node *node, struct order *order, unsigned inde
     struct flyt_error err = {0};
     char text[320];
 
+    if (allocation && is_being_written(allocation)) {
+        queue_behind(node, allocation, order, index, from);
+        return;
+    }
+    if (from->revision > FLYT_NODE_REVISION_MAX) {
+        answer(order, index, allocation, from->id, FLYT_STATUS_INVALID, "no leader can have come to that revision");
+        return;
+    }
     if (allocation && (allocation->is_removed || from->revision < allocation->now.revision)) {
         answer(order, index, allocation, from->id, FLYT_STATUS_STALE, "the node has a later revision");
         return;
@@ -472,7 +666,9 @@ void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation 
 {
     if (allocation->is_removed)
         return;
-    finish_pending(allocation, FLYT_STATUS_NOT_FOUND, "the allocation was removed");
+    if (is_being_written(allocation) && allocation->pending->stage == CHANGING)
+        put_limits_back(allocation, allocation->now.slots.slots_len, allocation->pending->wanted.revision);
+    drop_pending(allocation, true);
     flyt_node_migration_drop(allocation, reason);
     flyt_node_checkpoint_drop(allocation, reason);
     flyt_node_receive_drop(allocation, reason);
@@ -481,6 +677,14 @@ void flyt_node_order_remove(struct flyt_node *node, struct flyt_node_allocation 
     end_sessions(node, allocation, reason);
     if (!flyt_node_allocation_sessions(allocation) && !flyt_node_receive_of(allocation))
         flyt_node_allocation_free(node, allocation, true);
+}
+
+static void on_removals_written(void *user, int status)
+{
+    struct order *order = user;
+
+    note_failure(order, status ? FLYT_STATUS_UNAVAILABLE : FLYT_STATUS_OK, unwritten);
+    order_step(order);
 }
 
 void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_node_applied_fn done, void *user)
@@ -517,8 +721,10 @@ void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_n
         if (allocation)
             wait_for_end(node, allocation, order);
     }
-    if (args->removed.removed_len)
-        flyt_node_save(node);
+    if (args->removed.removed_len) {
+        order->left++;
+        flyt_node_commit(node, &order->commit, on_removals_written, order);
+    }
     for (u_int i = 0; i < count; i++)
         apply_one(node, order, i, &args->allocations.allocations_val[i]);
     order_step(order);

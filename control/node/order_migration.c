@@ -77,21 +77,35 @@ void flyt_node_serve_migration(struct flyt_node *node, struct flyt_call *call, c
     flyt_call_reply(call, &res);
 }
 
+static void answer_receive(void *user, flyt_status status, const char *text)
+{
+    const flyt_outcome outcome = {status, (char *)text};
+
+    flyt_call_reply(user, &outcome);
+}
+
 void flyt_node_serve_receive(struct flyt_node *node, struct flyt_call *call, const flyt_order_receive_args *order)
 {
-    struct flyt_error err = {0};
     flyt_outcome outcome;
 
-    if (flyt_node_is_led(node, order->epoch, &outcome)) {
-        outcome.status = flyt_node_receive(node, order, &err);
-        outcome.text = err.text;
-    }
-    flyt_call_reply(call, &outcome);
+    if (flyt_node_is_led(node, order->epoch, &outcome))
+        flyt_node_receive(node, order, answer_receive, call);
+    else
+        flyt_call_reply(call, &outcome);
 }
 
 static void answer_switch(void *user, const flyt_order_migration_res *res)
 {
     flyt_call_reply(user, res);
+}
+
+static void answer_send_switch(void *user, const struct flyt_node_migration *migration, flyt_status status,
+                               const char *text)
+{
+    flyt_order_migration_res res = {.outcome = {status, (char *)text}};
+
+    flyt_node_migration_use(migration, &res.use);
+    flyt_call_reply(user, &res);
 }
 
 void flyt_node_serve_switch(struct flyt_node *node, struct flyt_call *call, const flyt_order_switch_args *order)
@@ -105,10 +119,11 @@ void flyt_node_serve_switch(struct flyt_node *node, struct flyt_call *call, cons
         return;
     }
     struct flyt_node_migration *migration = flyt_node_migration_find(node, order->migration_id);
-    struct flyt_error err = {0};
-    if (is_led && migration && migration->kind == FLYT_SERVER_LINK_MOVE_SEND)
-        res.outcome = (flyt_outcome){flyt_node_send_switch(migration, &err), err.text};
-    else if (is_led)
+    if (is_led && migration && migration->kind == FLYT_MANAGER_LINK_MOVE_SEND) {
+        flyt_node_send_switch(migration, answer_send_switch, call);
+        return;
+    }
+    if (is_led)
         res.outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such migration (any more)"};
     if (migration)
         flyt_node_migration_use(migration, &res.use);
@@ -134,7 +149,7 @@ void flyt_node_serve_send_back(struct flyt_node *node, struct flyt_call *call, c
     flyt_outcome outcome;
 
     bool is_led = flyt_node_is_led(node, order->epoch, &outcome);
-    if (is_led && migration && migration->kind == FLYT_SERVER_LINK_MOVE_SEND)
+    if (is_led && migration && migration->kind == FLYT_MANAGER_LINK_MOVE_SEND)
         outcome = (flyt_outcome){flyt_node_send_back(migration, order->reason, &err), err.text};
     else if (is_led)
         outcome = (flyt_outcome){FLYT_STATUS_NOT_FOUND, (char *)"the node knows of no such migration (any more)"};

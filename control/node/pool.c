@@ -13,6 +13,7 @@
 #include "control/node/fault.h"
 #include "control/node/loading.h"
 #include "control/node/migration.h"
+#include "control/node/order.h"
 #include "control/node/receive.h"
 #include "control/node/resume.h"
 #include "control/node/send.h"
@@ -84,7 +85,7 @@ struct flyt_node_server *flyt_node_pool_take(const struct flyt_node *node, const
 static bool is_known(const struct flyt_node_allocation *allocation)
 {
     return flyt_node_allocation_is_complete(allocation) && !flyt_node_migration_holds(allocation) &&
-           !flyt_node_receive_holds(allocation) &&
+           !flyt_node_receive_holds(allocation) && !flyt_node_order_replaces(allocation) &&
            (!allocation->now.sessions_max || !flyt_node_allocation_absent(allocation) ||
             flyt_node_allocation_sessions(allocation) < allocation->now.sessions_max);
 }
@@ -432,6 +433,8 @@ static void fill_gpu(struct flyt_node *node, struct flyt_node_gpu *gpu, uint64_t
            node->server_count < FLYT_NODE_SERVERS_MAX && starts->after_ms <= now_ms &&
            !flyt_node_fault_is_clearing(node, gpu)) {
         int status = flyt_node_server_start(node, gpu);
+        if (status == -EINPROGRESS) /* it is filled when that is known */
+            return;
         if (status == -EUSERS)
             lack_user(node, gpu, now_ms);
         else if (status)

@@ -10,13 +10,13 @@
 #include "control/base/size.h"
 #include "control/node/allocation.h"
 #include "control/node/arrival.h"
-#include "control/node/charge.h"
 #include "control/node/hear.h"
 #include "control/node/order.h"
 #include "control/node/pool.h"
 #include "control/node/receive_record.h"
 #include "control/node/remembered.h"
 #include "control/node/server.h"
+#include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
@@ -125,9 +125,22 @@ static void forget_old(struct flyt_node *node)
     }
 }
 
+/* Who has ordered it is answered, once. */
+static void answer_order(struct flyt_node_receive *receive, flyt_status status, const char *text)
+{
+    flyt_node_received_fn done = receive->taking.done;
+
+    receive->taking.done = NULL;
+    if (done)
+        done(receive->taking.user, status, text);
+}
+
 /* Nothing of it is left but what is told of it. */
 static void release(struct flyt_node_receive *receive)
 {
+    flyt_node_commit_forget(receive->node, &receive->taking.commit);
+    flyt_node_commit_forget(receive->node, &receive->switching.commit);
+    answer_order(receive, FLYT_STATUS_CONFLICT, *receive->text ? receive->text : "the node manager ends");
     receive->timer = sd_event_source_disable_unref(receive->timer);
     while (receive->arrivals)
         flyt_node_arrival_free(receive->arrivals);
@@ -150,7 +163,7 @@ static void end(struct flyt_node_receive *receive, flyt_migration_phase phase)
     node->receives_ended++;
     node->receives_done += phase == FLYT_MIGRATION_DONE;
     if (allocation && (phase == FLYT_MIGRATION_FAILED ||
-                       (allocation->is_removed && !allocation->session_count && !flyt_node_charge_count(allocation))))
+                       (allocation->is_removed && !allocation->session_count && !allocation->stayed_count)))
         flyt_node_allocation_free(node, allocation, true);
 }
 
@@ -180,12 +193,11 @@ static void finish(struct flyt_node_receive *receive, flyt_migration_phase phase
     struct flyt_node *node = receive->node;
 
     end(receive, phase);
-    /* Where it cannot be written, a restart finds that its programs are here, or are not. */
+    /* Until it is written a restart finds that its programs are here, or are not. */
     if (phase == FLYT_MIGRATION_DONE && flyt_fault_point("node.receive.done") == FLYT_FAULT_ERROR)
         flyt_fail("the state is not written: a test lets it fail at node.receive.done");
     else
-        flyt_node_save(node);
-    flyt_node_save_settle(node); /* what was written ahead, and is on the disk, or was in vain */
+        flyt_node_save_soon(node);
     tell_end(receive);
     forget_old(node);
     flyt_node_pool_fill(node); /* programs that waited for its end */
@@ -337,16 +349,6 @@ static void let_go(struct flyt_node_receive *receive)
 /* The point of commit: from now on programs may go on here. */
 static void commit(struct flyt_node_receive *receive)
 {
-    struct flyt_node *node = receive->node;
-
-    receive->record->is_switched = true;
-    receive->record->session_count = receive->switching.session_count;
-    if (flyt_fault_point("node.receive.switch") == FLYT_FAULT_ERROR || flyt_node_save_at_once(node)) {
-        receive->record->is_switched = false;
-        receive->record->session_count = 0;
-        answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
-        return;
-    }
     receive->is_switched = true;
     receive->switch_ns = flyt_clock_ns();
     for (struct flyt_node_arrival *arrival = receive->arrivals; arrival; arrival = arrival->next) {
@@ -364,6 +366,53 @@ static void commit(struct flyt_node_receive *receive)
         answer_switch(receive, FLYT_STATUS_OK, "");
 }
 
+static void record_switch(struct flyt_node_receive *receive, bool is_switched)
+{
+    receive->record->is_switched = is_switched;
+    receive->record->session_count = is_switched ? receive->switching.session_count : 0;
+}
+
+static void on_switch_unwritten(void *user, int status)
+{
+    struct flyt_node_receive *receive = user;
+
+    receive->switching.is_writing = false; /* where it cannot be written that is tried again (writer.h) */
+    flyt_node_receive_wake(receive);
+}
+
+static void on_switch_written(void *user, int status)
+{
+    struct flyt_node_receive *receive = user;
+
+    receive->switching.is_writing = false;
+    flyt_node_receive_wake(receive);
+    if (status) {
+        record_switch(receive, false);
+        answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
+        return;
+    }
+    if (!receive->is_failing &&
+        count_at(receive, FLYT_NODE_LOADING_LOADED, FLYT_NODE_LOADING_LOADED) == receive->switching.session_count) {
+        commit(receive);
+        return;
+    }
+    /* One has failed meanwhile: that it was not switched is written before that is said. */
+    record_switch(receive, false);
+    receive->switching.is_writing = true;
+    flyt_node_commit(receive->node, &receive->switching.commit, on_switch_unwritten, receive);
+}
+
+static void write_switch(struct flyt_node_receive *receive)
+{
+    if (flyt_fault_point("node.receive.switch") == FLYT_FAULT_ERROR) {
+        answer_switch(receive, FLYT_STATUS_UNAVAILABLE, "the node's state file cannot be written");
+        return;
+    }
+    record_switch(receive, true);
+    receive->switching.is_writing = true;
+    flyt_node_commit_at_once(receive->node, &receive->switching.commit, on_switch_written, receive);
+}
+
 static void look_at_switch(struct flyt_node_receive *receive)
 {
     unsigned wanted = receive->switching.session_count;
@@ -371,12 +420,12 @@ static void look_at_switch(struct flyt_node_receive *receive)
     unsigned coming = count_at(receive, FLYT_NODE_LOADING_NEW, FLYT_NODE_LOADING_LOADING);
     char text[700];
 
-    if (!receive->switching.done)
+    if (!receive->switching.done || receive->switching.is_writing)
         return;
     if (receive->is_failing) {
         answer_switch(receive, FLYT_STATUS_CONFLICT, receive->text);
     } else if (here == wanted) {
-        commit(receive);
+        write_switch(receive);
     } else if (here > wanted || !coming || flyt_clock_ms() >= receive->switching.until_ms) {
         snprintf(text, sizeof text, "%u programs have arrived and %u are on their way, not %u%s%s", here, coming,
                  wanted, *receive->last_failure ? ": " : "", receive->last_failure);
@@ -452,7 +501,7 @@ static void write_ahead(struct flyt_node_receive *receive, unsigned count)
     receive->ahead_count = count;
     record->is_switched = true;
     record->session_count = count;
-    flyt_node_save_ahead(receive->node);
+    flyt_node_commit_ahead(receive->node, NULL, NULL, NULL);
     record->is_switched = false;
     record->session_count = 0;
 }
@@ -498,11 +547,12 @@ void flyt_node_receive_moved(struct flyt_node_receive *receive, uint64_t session
         receive->unsaved_ms = flyt_clock_ms();
 }
 
-/* Who goes on here. Where it cannot be written that is tried again. */
+/* Who goes on here. */
 static void save_moved(struct flyt_node_receive *receive)
 {
     if (receive->unsaved_ms)
-        receive->unsaved_ms = flyt_node_save(receive->node) ? flyt_clock_ms() : 0;
+        flyt_node_save_soon(receive->node);
+    receive->unsaved_ms = 0;
 }
 
 /* How many have come back, and are no sessions yet; of these, how many have failed since. */
@@ -612,6 +662,8 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *user)
     const struct flyt_node_allocation *allocation = allocation_of(receive);
 
     arm(receive, TICK_MS);
+    if (receive->switching.is_writing)
+        return 0;
     step(receive);
     bool is_clear = are_all_done(receive) && !is_any_ending(receive);
     if (receive->is_failing && is_clear && (!allocation || !flyt_node_allocation_sessions(allocation)))
@@ -698,7 +750,40 @@ static struct flyt_node_receive *add(struct flyt_node *node, uint64_t id, uint64
     return receive;
 }
 
-static int begin(struct flyt_node *node, const flyt_order_receive_args *args)
+/* It was never taken. */
+static void forget(struct flyt_node_receive *receive)
+{
+    struct flyt_node *node = receive->node;
+    struct flyt_node_receive **link = &node->receives;
+    struct flyt_node_allocation *allocation = receive->record ? allocation_of(receive) : NULL;
+
+    while (*link != receive)
+        link = &(*link)->next;
+    *link = receive->next;
+    if (receive->record)
+        flyt_node_receive_record_remove(&node->state, receive->record);
+    if (allocation)
+        flyt_node_allocation_free(node, allocation, true);
+    release(receive);
+    free(receive);
+}
+
+static void on_begun(void *user, int status)
+{
+    struct flyt_node_receive *receive = user;
+
+    if (status) {
+        answer_order(receive, FLYT_STATUS_UNAVAILABLE, "the node cannot keep it");
+        forget(receive);
+        return;
+    }
+    flyt_info("migration %016" PRIx64 ": awaits the programs of another node, vm=%s allocation=%016" PRIx64,
+              receive->id, receive->vm_ip, receive->allocation_id);
+    answer_order(receive, FLYT_STATUS_OK, "");
+}
+
+/* 0 or a negative errno: nothing has changed. */
+static int begin(struct flyt_node *node, const flyt_order_receive_args *args, struct flyt_node_receive **ret_receive)
 {
     struct flyt_node_receive *receive = add(node, args->migration_id, args->allocation.id);
     struct flyt_node_allocation *allocation = NULL;
@@ -709,48 +794,58 @@ static int begin(struct flyt_node *node, const flyt_order_receive_args *args)
         receive->record = flyt_node_receive_record_add(&node->state, receive->id, receive->allocation_id);
         status = receive->record ? flyt_node_order_create(node, &wanted, &allocation) : -ENOMEM;
     }
-    if (!status)
-        status = flyt_node_save(node);
     xdr_free((xdrproc_t)xdr_flyt_allocation, &wanted);
-    if (!status) {
-        memcpy(receive->secret, args->secret, sizeof receive->secret);
-        receive->timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_RECEIVE_TIMEOUT_S;
-        receive->is_encrypted = args->is_encrypted;
-        snprintf(receive->vm_ip, sizeof receive->vm_ip, "%s", allocation->now.vm_ip);
-        return 0;
-    }
-    if (!receive)
+    if (status) {
+        if (receive)
+            forget(receive);
         return status;
-    node->receives = receive->next;
-    receive->timer = sd_event_source_disable_unref(receive->timer);
-    if (receive->record)
-        flyt_node_receive_record_remove(&node->state, receive->record);
-    if (allocation)
-        flyt_node_allocation_free(node, allocation, true);
-    free(receive);
-    return status;
+    }
+    memcpy(receive->secret, args->secret, sizeof receive->secret);
+    receive->timeout_s = args->timeout_s ? args->timeout_s : FLYT_NODE_RECEIVE_TIMEOUT_S;
+    receive->is_encrypted = args->is_encrypted;
+    snprintf(receive->vm_ip, sizeof receive->vm_ip, "%s", allocation->now.vm_ip);
+    *ret_receive = receive;
+    return 0;
 }
 
-flyt_status flyt_node_receive(struct flyt_node *node, const flyt_order_receive_args *args, struct flyt_error *err)
+/* Whether it was ordered before; then it is answered. */
+static bool answer_known(const struct flyt_node_receive *known, flyt_node_received_fn done, void *user)
 {
-    const struct flyt_node_receive *known = flyt_node_receive_find(node, args->migration_id);
+    char text[512];
 
-    if (known && (known->is_failing || known->phase == FLYT_MIGRATION_FAILED)) {
-        flyt_error_set(err, -ECANCELED, "the migration has failed here: %.450s", known->text);
-        return FLYT_STATUS_CONFLICT;
+    if (!known)
+        return false;
+    if (known->is_failing || known->phase == FLYT_MIGRATION_FAILED) {
+        snprintf(text, sizeof text, "the migration has failed here: %.450s", known->text);
+        done(user, FLYT_STATUS_CONFLICT, text);
+    } else if (known->taking.done) {
+        done(user, FLYT_STATUS_UNAVAILABLE, "the same order is being written");
+    } else {
+        done(user, FLYT_STATUS_OK, "");
     }
-    if (known)
-        return FLYT_STATUS_OK;
-    flyt_status status = check(node, args, err);
-    if (status != FLYT_STATUS_OK)
-        return status;
-    if (begin(node, args)) {
-        flyt_error_set(err, -EIO, "the node cannot keep it");
-        return FLYT_STATUS_UNAVAILABLE;
+    return true;
+}
+
+void flyt_node_receive(struct flyt_node *node, const flyt_order_receive_args *args, flyt_node_received_fn done,
+                       void *user)
+{
+    struct flyt_node_receive *receive;
+    struct flyt_error err = {0};
+
+    if (answer_known(flyt_node_receive_find(node, args->migration_id), done, user))
+        return;
+    flyt_status status = check(node, args, &err);
+    if (status == FLYT_STATUS_OK && begin(node, args, &receive)) {
+        flyt_error_set(&err, -EIO, "the node cannot keep it");
+        status = FLYT_STATUS_UNAVAILABLE;
     }
-    flyt_info("migration %016" PRIx64 ": awaits the programs of another node, vm=%s allocation=%016" PRIx64,
-              (uint64_t)args->migration_id, args->allocation.vm_ip, (uint64_t)args->allocation.id);
-    return FLYT_STATUS_OK;
+    if (status != FLYT_STATUS_OK) {
+        done(user, status, err.text);
+        return;
+    }
+    receive->taking.done = done;
+    receive->taking.user = user;
+    flyt_node_commit(node, &receive->taking.commit, on_begun, receive);
 }
 
 /* ---- what others ask ---- */
@@ -858,7 +953,7 @@ void flyt_node_receives_init(struct flyt_node *node)
 }
 
 const char *flyt_node_receive_return_check(const struct flyt_node_allocation *allocation,
-                                           const struct flyt_server_link_rejoin *rejoin)
+                                           const struct flyt_manager_link_rejoin *rejoin)
 {
     const struct flyt_node_receive *receive = allocation ? flyt_node_receive_of(allocation) : NULL;
 
@@ -870,7 +965,7 @@ const char *flyt_node_receive_return_check(const struct flyt_node_allocation *al
 }
 
 const char *flyt_node_receive_return(struct flyt_node_allocation *allocation, struct flyt_node_server *server,
-                                     const struct flyt_server_link_rejoin *rejoin)
+                                     const struct flyt_manager_link_rejoin *rejoin)
 {
     struct flyt_node_receive *receive = flyt_node_receive_of(allocation);
 

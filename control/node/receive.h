@@ -2,7 +2,7 @@
  * A VM's programs arrive from another node while they run there: the target's side of FLYT_ORDER_RECEIVE and what
  * follows it (rpc/proto/control.x). The other node connects to this one's door for each program, 1 + stream_count
  * times, with connections of kind FLYT_CONNECTION_MIGRATE, which prove that it knows the migration's secret
- * (arrival.h); a warm server is given all of them (FLYT_SERVER_LINK_RECEIVE) and makes what comes (loading.h).
+ * (arrival.h); a warm server is given all of them (FLYT_MANAGER_LINK_RECEIVE) and makes what comes (loading.h).
  *
  *   PREPARING  the allocation is there, in state.json with the migration's id, and no program has come. Programs that
  *              come with a ticket are told to try again; the cluster manager is told nothing of the allocation
@@ -37,6 +37,7 @@
 
 #include "control.h"
 #include "control/node/node.h"
+#include "control/node/writer.h"
 #include "rpc/base/error.h"
 #include "rpc/base/ticket.h"
 
@@ -44,7 +45,7 @@ struct flyt_node_allocation;
 struct flyt_node_arrival;
 struct flyt_node_receive_record;
 struct flyt_node_server;
-struct flyt_server_link_rejoin;
+struct flyt_manager_link_rejoin;
 
 enum {
     FLYT_NODE_RECEIVE_TIMEOUT_S = 3600,   /* until SWITCH, where nothing else is wished */
@@ -56,6 +57,9 @@ enum {
 /* `res` is good during the call; the text of its use's outcome is the receive's. */
 typedef void (*flyt_node_switched_fn)(void *user, const flyt_order_migration_res *res);
 
+/* `text` is good for the call. */
+typedef void (*flyt_node_received_fn)(void *user, flyt_status status, const char *text);
+
 struct flyt_node_receive {
     struct flyt_node_receive *next; /* in node->receives, the last one first */
     struct flyt_node *node;
@@ -64,6 +68,11 @@ struct flyt_node_receive {
     unsigned char secret[FLYT_MIGRATION_SECRET_BYTES];
     unsigned timeout_s;
     bool is_encrypted; /* the other node's connections */
+    struct {
+        struct flyt_node_commit commit;
+        flyt_node_received_fn done; /* NULL: it is answered */
+        void *user;
+    } taking; /* that it was ordered, and the allocation */
     flyt_migration_phase phase;
     flyt_status status; /* of one that is to fail, or has; else OK */
     char text[512];
@@ -79,6 +88,9 @@ struct flyt_node_receive {
         void *user;
         unsigned session_count;
         uint64_t until_ms;
+        struct flyt_node_commit commit;
+        bool
+            is_writing; /* that it has come, or that it has failed after all: nothing else happens until that is done */
     } switching;
     uint64_t started_ms, arrived_ms, ended_ms, switch_ns; /* arrived_ms, switch_ns: 0: not yet */
     uint64_t whole_ms;   /* since when one that could go on waits for the others; 0: none has yet */
@@ -94,8 +106,10 @@ struct flyt_node_receive {
 
 /* ---- orders ---- */
 
-/* RECEIVE. OK: the allocation is there, or the order is known by its id; else why not, in *err. */
-flyt_status flyt_node_receive(struct flyt_node *node, const flyt_order_receive_args *args, struct flyt_error *err);
+/* RECEIVE. `done` is told once, at once or later: OK: the allocation is there, which is written, or the order is known
+ * by its id; else why not. */
+void flyt_node_receive(struct flyt_node *node, const flyt_order_receive_args *args, flyt_node_received_fn done,
+                       void *user);
 /* One of this migration's id, also one that has ended and is remembered (remembered.h); NULL: none. */
 struct flyt_node_receive *flyt_node_receive_find(const struct flyt_node *node, uint64_t migration_id);
 /* The one of this allocation that is under way; NULL: none. */
@@ -125,9 +139,9 @@ __attribute__((format(printf, 3, 4))) void flyt_node_receive_fail(struct flyt_no
 /* After a restart: a server has come back (REJOIN) that has received a session of this allocation, which is not among
  * its sessions; where it is taken it has no session yet. NULL, or why it is of no use. */
 const char *flyt_node_receive_return_check(const struct flyt_node_allocation *allocation,
-                                           const struct flyt_server_link_rejoin *rejoin);
+                                           const struct flyt_manager_link_rejoin *rejoin);
 const char *flyt_node_receive_return(struct flyt_node_allocation *allocation, struct flyt_node_server *server,
-                                     const struct flyt_server_link_rejoin *rejoin);
+                                     const struct flyt_manager_link_rejoin *rejoin);
 /* The allocation is to end, with its programs. It is freed by what becomes of the receive, if there is one. */
 void flyt_node_receive_drop(const struct flyt_node_allocation *allocation, const char *reason);
 

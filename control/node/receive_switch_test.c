@@ -108,7 +108,7 @@ static void test_some_come(void **state)
     give_up(test, &sources[2]);
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 2);
     assert_int_equal(test_received(test)->lost_count, 1);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 20 * MIB);
+    test_node_until_used(test, &test_one, 20 * MIB);
     programs[2] = test_source_client(&sources[2]);
     assert_int_equal(test_node_try_to_come(test, &test_one, &programs[2]), FLYT_HANDSHAKE_NO_SESSION);
     test_source_leave(&sources[2]);
@@ -177,11 +177,6 @@ static bool has_arrivals(struct test_node *test, void *count)
     return there == *(const unsigned *)count;
 }
 
-static bool has_gone(struct test_node *test, void *program)
-{
-    return !test_node_server(test, program);
-}
-
 /* It has gone on here and ends here, while the server process of an attempt before does not end: that it has ended is
  * told. What was tried before is forgotten when nothing is left of it. */
 static void test_an_earlier_attempt_lingers(void **state)
@@ -207,7 +202,7 @@ static void test_an_earlier_attempt_lingers(void **state)
     test_program_say(test, &program, "go_on", "0");
     assert_int_equal(kill(pid, 0), 0);
     close(program.fd);
-    test_node_until(test, has_gone, &program, "its session's end");
+    test_node_until_ended(test, &program);
     test_contains(test->last_event, "session.ended");
     assert_int_equal(kill(pid, SIGKILL), 0);
     test_node_until(test, has_arrivals, (void *)&two, "the earlier attempt is forgotten");
@@ -494,24 +489,25 @@ static void until_noted(struct test_node *test, unsigned count)
     test_node_until(test, has_noted, &count, "so many have gone on");
 }
 
-static bool is_saved(struct test_node *test, void *unused)
-{
-    return !test_received(test)->unsaved_ms;
-}
-
-/* The session is the only one that has gone on, as the state says that is on the disk. */
-static void is_kept(struct test_node *test, const struct test_program *program)
+static bool is_saved(struct test_node *test, void *session_id)
 {
     struct flyt_node_state state;
     struct flyt_error err;
     bool is_new;
 
-    test_node_until(test, is_saved, NULL, "it is written who goes on");
     assert_int_equal(flyt_node_state_read(test->settings.state_dir, &err, &state, &is_new), 0);
     assert_non_null(state.receiving);
-    assert_int_equal(state.receiving->moved_count, 1);
-    assert_true(state.receiving->moved[0] == program->session_id);
+    bool is_its = state.receiving->moved_count == 1 && state.receiving->moved[0] == *(const uint64_t *)session_id;
     flyt_node_state_fini(&state);
+    return is_its;
+}
+
+/* The session is the only one that has gone on, as the state says that is on the disk. */
+static void is_kept(struct test_node *test, const struct test_program *program)
+{
+    uint64_t session_id = program->session_id;
+
+    test_node_until(test, is_saved, &session_id, "it is written who goes on");
 }
 
 /* It has gone on here and has ended: it is none of those that the restart has lost, and the others go on here. That it
@@ -530,7 +526,7 @@ static void test_a_restart_when_one_has_ended(void **state)
         if (round)
             is_kept(test, &programs[0]);
         close(programs[0].fd);
-        test_node_until(test, has_gone, &programs[0], "its session's end");
+        test_node_until_ended(test, &programs[0]);
         restart_until(test, 1, 0);
         is_kept(test, &programs[0]);
         test_node_until(test, are_all_waiting, &sources[1], "it waits for its client again");
@@ -562,13 +558,13 @@ static void test_a_restart_does_not_wait_for_one_that_has_ended(void **state)
     }
     until_noted(test, 2);
     close(programs[0].fd);
-    test_node_until(test, has_gone, &programs[0], "its session's end");
+    test_node_until_ended(test, &programs[0]);
     restart(test);
     test_node_until(test, are_all_waiting, &sources[2], "it waits for its client again");
     assert_true(test->node.is_rejoining);
     test_node_until_back(test, &programs[1]);
     test_node_end_rejoining(test);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 20 * MIB);
+    test_node_until_used(test, &test_one, 20 * MIB);
     test_source_go_on(test, &sources[2], &programs[2]);
     test_program_say(test, &programs[2], "go_on", "0");
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 3);
@@ -598,7 +594,7 @@ static void test_a_restart_loses_some(void **state)
     give_up(test, &sources[3]);
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);
     assert_int_equal(test_received(test)->lost_count, 3);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 10 * MIB);
+    test_node_until_used(test, &test_one, 10 * MIB);
     for (unsigned i = 0; i < 4; i++)
         test_source_leave(&sources[i]);
     test_node_leave(test, &test_one, &program, 1);
@@ -624,7 +620,7 @@ static void test_sessions_are_ended(void **state)
     test_program_say(test, &programs[0], "go_on", "0");
     assert_int_equal(test_receive_until(test, FLYT_MIGRATION_DONE).session_count, 1);
     assert_int_equal(test_received(test)->lost_count, 0);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 10 * MIB);
+    test_node_until_used(test, &test_one, 10 * MIB);
     for (unsigned i = 0; i < 3; i++)
         test_source_leave(&sources[i]);
     test_node_leave(test, &test_one, programs, 1);

@@ -284,7 +284,7 @@ static void test_it_is_tried_again(void **state)
     test_node_until(test, is_copied, NULL, "its memory is here");
     test_source_leave(&source);
     until_arrivals(test, 0);
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_node_until_used(test, &test_one, 0);
     test_contains(test_receive_switch(test, 1).text, "the other node has gone");
     test_source_arrive(test, &source);
     test_source_copy(&source);

@@ -1,6 +1,6 @@
 /*
- * Servers that come back after the node manager was restarted: they connect to STATE_DIR/link.sock and prove with a
- * secret, which is made of the node's key, that they are who they say.
+ * Servers that come back after the node manager was restarted, or after they have lost their link to it: they connect
+ * to STATE_DIR/link.sock and prove with a secret, which is made of the node's key, that they are who they say.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,14 +14,19 @@
 #include <unistd.h>
 
 #include "control/node/allocation.h"
+#include "control/node/checkpoint.h"
 #include "control/node/groups.h"
 #include "control/node/hear.h"
+#include "control/node/killed.h"
 #include "control/node/migration_switch.h"
+#include "control/node/move.h"
 #include "control/node/receive.h"
+#include "control/node/resume.h"
 #include "control/node/send.h"
 #include "control/node/server.h"
 #include "control/node/share.h"
 #include "control/node/suspended.h"
+#include "control/node/writer.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
@@ -49,18 +54,18 @@ static void free_guest(struct guest *guest)
 
 static void send_away(int fd, const char *sentence)
 {
-    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    struct flyt_manager_link_message *message = calloc(1, sizeof *message);
 
     if (!message)
         return;
-    message->kind = FLYT_SERVER_LINK_GO;
-    flyt_server_link_say(message, sentence);
-    flyt_server_link_send(fd, message, NULL, 0);
+    message->kind = FLYT_MANAGER_LINK_GO;
+    flyt_manager_link_say(message, sentence);
+    flyt_manager_link_send(fd, message, NULL, 0);
     free(message);
 }
 
 /* What the store does not know yet, as its server describes it: an orphan until the cluster manager says otherwise. */
-static struct flyt_node_allocation *make_orphan(struct flyt_node *node, const struct flyt_server_link_session *session)
+static struct flyt_node_allocation *make_orphan(struct flyt_node *node, const struct flyt_manager_link_session *session)
 {
     flyt_allocation from = {.id = session->allocation_id, .state = FLYT_ALLOCATION_ORPHAN, .revision = 0};
     struct flyt_node_allocation *allocation = NULL;
@@ -70,7 +75,7 @@ static struct flyt_node_allocation *make_orphan(struct flyt_node *node, const st
     from.slots.slots_val = calloc(FLYT_SLOTS_MAX, sizeof *from.slots.slots_val);
     bool is_good = from.vm_ip && from.tenant && from.slots.slots_val;
     for (unsigned i = 0; is_good && i < session->slot_count; i++) {
-        const struct flyt_server_link_slot *its = &session->slots[i];
+        const struct flyt_manager_link_slot *its = &session->slots[i];
         flyt_slot *slot = &from.slots.slots_val[from.slots.slots_len++];
         char uuid[FLYT_NODE_UUID_BYTES];
         flyt_node_uuid_print(its->gpu_uuid, uuid);
@@ -82,12 +87,12 @@ static struct flyt_node_allocation *make_orphan(struct flyt_node *node, const st
         slot->maximum_share_pct = its->maximum_share_pct;
         slot->window_ms = its->window_ms;
         slot->priority = its->priority;
-        from.shown_sms = flyt_server_link_shown(its);
-        from.is_suspended |= (its->flags & FLYT_SERVER_LINK_IS_SUSPENDED) != 0;
+        from.shown_sms = flyt_manager_link_shown(its);
+        from.is_suspended |= (its->flags & FLYT_MANAGER_LINK_IS_SUSPENDED) != 0;
         slot->sm_groups.sm_groups_val = calloc(FLYT_GROUPS_MAX, sizeof(u_int));
         is_good = slot->gpu_uuid && slot->sm_groups.sm_groups_val;
         for (unsigned group = 0; is_good && group < FLYT_GROUPS_MAX; group++)
-            if (flyt_server_link_has_group(its->groups, group))
+            if (flyt_manager_link_has_group(its->groups, group))
                 slot->sm_groups.sm_groups_val[slot->sm_groups.sm_groups_len++] = group;
     }
     if (!is_good || flyt_node_allocation_add(node, &from, &allocation)) {
@@ -99,19 +104,17 @@ static struct flyt_node_allocation *make_orphan(struct flyt_node *node, const st
 }
 
 /* What proves who it is, it proves for its user alone. */
-static const char *check(const struct flyt_node *node, uid_t uid, const struct flyt_server_link_rejoin *rejoin)
+static const char *check(const struct flyt_node *node, uid_t uid, const struct flyt_manager_link_rejoin *rejoin)
 {
-    unsigned char secret[FLYT_SERVER_LINK_SECRET_BYTES];
-    const struct flyt_server_link_session *session = &rejoin->session;
+    unsigned char secret[FLYT_MANAGER_LINK_SECRET_BYTES];
+    const struct flyt_manager_link_session *session = &rejoin->session;
 
     flyt_node_server_secret(node, uid, session->server_id, session->session_id, session->allocation_id, secret);
     if (!session->server_id || !flyt_equal_in_constant_time(secret, session->rejoin_secret, sizeof secret))
         return "this node manager does not know the server";
-    if (rejoin->version > FLYT_SERVER_LINK_VERSION || !session->slot_count ||
+    if (rejoin->version > FLYT_MANAGER_LINK_VERSION || !session->slot_count ||
         session->ledger_count != (rejoin->received_move_id ? 0 : session->slot_count))
         return "this node manager does not understand the server";
-    if (flyt_node_server_find(node, session->session_id))
-        return "the session is there already";
     if (rejoin->left_move_id && flyt_node_suspended_find(node, session->session_id))
         return "the session is in a checkpoint image";
     return NULL;
@@ -160,7 +163,7 @@ static int peer_process(int fd, pid_t *ret_pid)
     return pid_fd;
 }
 
-static struct flyt_node_gpu *gpu_of(const struct flyt_node *node, const struct flyt_server_link_slot *slot)
+static struct flyt_node_gpu *gpu_of(const struct flyt_node *node, const struct flyt_manager_link_slot *slot)
 {
     char uuid[FLYT_NODE_UUID_BYTES];
 
@@ -179,9 +182,9 @@ static int on_left_too_long(sd_event_source *source, uint64_t usec, void *user)
 
 /* Which devices it has, and whether its client is on its way elsewhere: the node manager was restarted in the midst of
  * a migration. NULL, or why it is of no use. */
-static const char *note_side(struct flyt_node_server *server, const struct flyt_server_link_rejoin *rejoin)
+static const char *note_side(struct flyt_node_server *server, const struct flyt_manager_link_rejoin *rejoin)
 {
-    const struct flyt_server_link_session *session = &rejoin->session;
+    const struct flyt_manager_link_session *session = &rejoin->session;
     struct flyt_node_allocation *allocation = server->allocation;
     struct flyt_node *node = server->node;
     bool is_elsewhere = false;
@@ -208,9 +211,9 @@ static const char *note_side(struct flyt_node_server *server, const struct flyt_
 }
 
 /* It may have missed an order. */
-static void tell_missed(struct flyt_node_server *server, const struct flyt_server_link_rejoin *rejoin)
+static void tell_missed(struct flyt_node_server *server, const struct flyt_manager_link_rejoin *rejoin)
 {
-    const struct flyt_server_link_session *session = &rejoin->session;
+    const struct flyt_manager_link_session *session = &rejoin->session;
     struct flyt_node_allocation *allocation = server->allocation;
 
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++) {
@@ -239,13 +242,13 @@ static void forget_image(struct flyt_node *node, uint64_t session_id)
     if (!suspended)
         return;
     flyt_node_suspended_remove(node, suspended);
-    flyt_node_save(node); /* where it cannot be written, that is logged: the next restart sees the same */
+    flyt_node_save_soon(node); /* until it is written the next restart sees the same */
 }
 
 /* It has received a session from another node, whose client had not come. Likewise. */
-static const char *take_back_received(struct guest *guest, const struct flyt_server_link_rejoin *rejoin)
+static const char *take_back_received(struct guest *guest, const struct flyt_manager_link_rejoin *rejoin)
 {
-    const struct flyt_server_link_session *session = &rejoin->session;
+    const struct flyt_manager_link_session *session = &rejoin->session;
     struct flyt_node *node = guest->node;
     struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, session->allocation_id);
     pid_t pid;
@@ -274,17 +277,97 @@ static const char *take_back_received(struct guest *guest, const struct flyt_ser
     return reason;
 }
 
+/* send_extents: extents are missing here that the server has. */
+static void welcome(struct flyt_node_server *server, bool send_extents)
+{
+    struct flyt_manager_link_message *message = calloc(1, sizeof *message);
+
+    if (!message)
+        return;
+    message->kind = FLYT_MANAGER_LINK_WELCOME;
+    message->welcome.send_extents = send_extents;
+    flyt_node_server_send(server, message, NULL, 0);
+    free(message);
+}
+
+/* The server that comes, or who has its session, where that has not ended. NULL: neither. */
+static struct flyt_node_server *find_listed(const struct flyt_node *node,
+                                            const struct flyt_manager_link_session *session)
+{
+    for (struct flyt_node_server *server = node->servers; server; server = server->next)
+        if (server->allocation && server->server_id == session->server_id)
+            return server;
+    return flyt_node_server_find(node, session->session_id);
+}
+
+static bool is_itself(const struct flyt_node_server *server, const struct guest *guest,
+                      const struct flyt_manager_link_rejoin *rejoin)
+{
+    const struct flyt_manager_link_session *session = &rejoin->session;
+    pid_t pid = 0;
+
+    flyt_close(peer_process(guest->fd, &pid));
+    return server->server_id == session->server_id && server->session_id == session->session_id &&
+           server->allocation->now.id == session->allocation_id && !rejoin->received_move_id &&
+           server->uid == guest->uid && server->pid == pid;
+}
+
+/*
+ * It has lost its link alone: it could not send for a minute, say, because this machine stood still. What it has sent
+ * over the old link comes first; what it was told there and has not read is lost, as after a restart. What it did not
+ * do without its node manager it has given up by itself. NULL, or why it is sent away. Takes over guest->fd where it
+ * succeeds.
+ */
+static const char *take_up(struct guest *guest, const struct flyt_manager_link_rejoin *rejoin,
+                           struct flyt_node_server *server)
+{
+    if (!is_itself(server, guest, rejoin))
+        return "the session is there already";
+    flyt_node_server_hear_all(server);
+    flyt_node_checkpoint_link_lost(server);
+    const char *reason = server->state == FLYT_NODE_SERVER_ENDING || !server->allocation
+                             ? "the session is ending"
+                             : flyt_node_move_link_lost(server, rejoin->left_move_id);
+    if (reason)
+        return *server->end_reason ? server->end_reason : reason;
+    int status = flyt_node_server_change_link(server, guest->fd);
+    guest->fd = -1;
+    if (status < 0) {
+        flyt_node_server_end(server, "the node manager has no memory");
+        return server->end_reason;
+    }
+    /* The end of its link may have been taken for that of its process. */
+    flyt_node_resume_abandon(server);
+    if (!server->replacement.gone_us)
+        server->replacement.end_us = 0;
+    server->resume_asked_ms = 0;
+    server->use.is_replaceable = 0; /* before it says so again */
+    welcome(server, server->extents.count < rejoin->extent_count);
+    if (flyt_node_server_listens(server, server->allocation)) {
+        tell_missed(server, rejoin);
+        flyt_node_share_rejoin(server, &rejoin->session);
+        flyt_node_groups_look(server->node, server->allocation);
+    }
+    flyt_info("session %016" PRIx64 ": its server has its link again, vm=%s program=%s server_pid=%d extents=%u",
+              server->session_id, server->allocation->now.vm_ip, server->ticket.program, (int)server->pid,
+              server->extents.count);
+    return NULL;
+}
+
 /* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
-static const char *take_back(struct guest *guest, const struct flyt_server_link_rejoin *rejoin, const int *fds,
+static const char *take_back(struct guest *guest, const struct flyt_manager_link_rejoin *rejoin, const int *fds,
                              unsigned fd_count)
 {
-    const struct flyt_server_link_session *session = &rejoin->session;
+    const struct flyt_manager_link_session *session = &rejoin->session;
     struct flyt_node *node = guest->node;
     pid_t pid;
 
     const char *reason = check(node, guest->uid, rejoin);
     if (reason)
         return reason;
+    struct flyt_node_server *listed = find_listed(node, session);
+    if (listed)
+        return take_up(guest, rejoin, listed);
     if (rejoin->received_move_id)
         return take_back_received(guest, rejoin);
     forget_image(node, session->session_id);
@@ -295,7 +378,10 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
         return "the node has its GPU no more";
     if (allocation->is_removed)
         return "the allocation of this VM was taken back";
-    if (flyt_node_allocation_take_ledgers(node, allocation, fds, session->ledger_count))
+    int status = flyt_node_allocation_take_ledgers(node, allocation, fds, session->ledger_count);
+    if (status == -EPROTO)
+        return "it is of a build that accounts for memory in another way than this node manager";
+    if (status)
         return "it has come back too late: its memory is accounted for no more";
     /* Where the wait for it was over already, its charge was taken back. */
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
@@ -322,19 +408,14 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
     flyt_node_cgroups_enter(&node->cgroups, server->pid, allocation->now.vm_ip, server->cgroup);
     flyt_node_allocation_join(allocation);
     flyt_node_extents_restore(node, &server->extents, server->server_id);
-    const unsigned restored = server->extents.count;
-    struct flyt_server_link_message *message = calloc(1, sizeof *message);
-    if (message) {
-        message->kind = FLYT_SERVER_LINK_WELCOME;
-        message->welcome.send_extents = restored < rejoin->extent_count;
-        flyt_server_link_send(server->link_fd, message, NULL, 0);
-        free(message);
-    }
+    welcome(server, server->extents.count < rejoin->extent_count);
     reason = note_side(server, rejoin);
+    if (!reason && flyt_node_killed_has(&node->state, server->session_id))
+        reason = FLYT_NODE_KILLED_TEXT;
     if (reason)
         flyt_node_server_end(server, reason);
     tell_missed(server, rejoin);
-    flyt_node_share_rejoin(server, session, fds + session->ledger_count, fd_count - session->ledger_count);
+    flyt_node_share_rejoin(server, session);
     flyt_node_switch_settle(node, allocation);
     flyt_node_groups_look(node, allocation);
     flyt_info("session %016" PRIx64 ": is there again, vm=%s program=%s server_pid=%d extents=%u", server->session_id,
@@ -344,20 +425,20 @@ static const char *take_back(struct guest *guest, const struct flyt_server_link_
 
 static int on_guest(sd_event_source *source, int fd, uint32_t events, void *user)
 {
-    static struct flyt_server_link_message message; /* the loop's thread only */
+    static struct flyt_manager_link_message message; /* the loop's thread only */
     struct guest *guest = user;
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
 
-    int status = flyt_server_link_receive(fd, &message, fds, &fd_count);
+    int status = flyt_manager_link_receive(fd, &message, fds, &fd_count);
     if (status == -EAGAIN)
         return 0;
     const char *reason = NULL;
     if (!status) {
         /* The server's own source watches the descriptor from now on. */
         guest->source = sd_event_source_disable_unref(guest->source);
-        reason = message.kind == FLYT_SERVER_LINK_REJOIN ? take_back(guest, &message.rejoin, fds, fd_count)
-                                                         : "a server that comes back says so first";
+        reason = message.kind == FLYT_MANAGER_LINK_REJOIN ? take_back(guest, &message.rejoin, fds, fd_count)
+                                                          : "a server that comes back says so first";
     }
     if (reason && guest->fd >= 0) {
         flyt_warn("a server that came back is sent away: %s", reason);
@@ -424,7 +505,7 @@ int flyt_node_rejoin_open(struct flyt_node *node)
     if (node->daemon)
         node->link_fd = flyt_daemon_take(node->daemon, "link");
     if (node->link_fd < 0) {
-        node->link_fd = flyt_server_link_listen(node->link_path);
+        node->link_fd = flyt_manager_link_listen(node->link_path);
         if (node->link_fd < 0)
             return node->link_fd;
         flyt_node_keep(node, "link", node->link_fd);

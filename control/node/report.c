@@ -11,6 +11,7 @@
 #include "control/node/loading.h"
 #include "control/node/move.h"
 #include "control/node/mps.h"
+#include "control/node/order.h"
 #include "control/node/receive.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
@@ -64,36 +65,60 @@ static int fill_suspended(const struct flyt_node_suspended *suspended, flyt_sess
     return use->program_name && use->client_address && use->why_not ? 0 : -ENOMEM;
 }
 
-/* Whether a process, or who waits for one, is told of as the session: not where that is in an image, nor before
- * it goes on here. */
-static bool is_shown(const struct flyt_node *node, const struct flyt_node_server *server)
+static int by_number(const void *one, const void *other)
 {
-    return server->allocation && !flyt_node_move_hides(server) && !flyt_node_loading_hides(server) &&
-           !flyt_node_suspended_find(node, server->session_id);
+    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+
+    return (a > b) - (a < b);
 }
 
-static unsigned count_suspended(const struct flyt_node *node)
+/* The ids of the sessions that are in images, in order, so that each of the others is looked up among them fast. */
+struct in_images {
+    uint64_t *ids;
+    size_t count;
+};
+
+static int list_in_images(const struct flyt_node *node, struct in_images *ret_images)
 {
-    unsigned count = 0;
+    struct in_images images = {0};
+    size_t i = 0;
 
     for (const struct flyt_node_suspended *suspended = node->state.suspended; suspended; suspended = suspended->next)
-        count++;
-    return count;
+        images.count++;
+    images.ids = calloc(images.count + 1, sizeof *images.ids);
+    if (!images.ids)
+        return -ENOMEM;
+    for (const struct flyt_node_suspended *suspended = node->state.suspended; suspended; suspended = suspended->next)
+        images.ids[i++] = suspended->session_id;
+    qsort(images.ids, images.count, sizeof *images.ids, by_number);
+    *ret_images = images;
+    return 0;
+}
+
+/* Whether a process, or who waits for one, is told of as the session: not where that is in an image, nor before
+ * it goes on here. */
+static bool is_shown(const struct in_images *images, const struct flyt_node_server *server)
+{
+    return server->allocation && !flyt_node_move_hides(server) && !flyt_node_loading_hides(server) &&
+           !bsearch(&server->session_id, images->ids, images->count, sizeof *images->ids, by_number);
 }
 
 static int fill_sessions(const struct flyt_node *node, flyt_session_use **ret_sessions, u_int *ret_count)
 {
-    int status = 0;
+    const struct flyt_node_server *lists[] = {node->servers, node->away};
+    struct in_images images;
 
-    *ret_sessions = calloc(node->server_count + node->away_count + count_suspended(node) + 1, sizeof **ret_sessions);
+    int status = list_in_images(node, &images);
+    if (status)
+        return status;
+    *ret_sessions = calloc(node->server_count + node->away_count + images.count + 1, sizeof **ret_sessions);
+    for (unsigned i = 0; *ret_sessions && i < sizeof lists / sizeof *lists; i++)
+        for (const struct flyt_node_server *server = lists[i]; server; server = server->next)
+            if (*ret_count < FLYT_SESSIONS_MAX && is_shown(&images, server))
+                status |= fill_session(server, &(*ret_sessions)[(*ret_count)++]);
+    free(images.ids);
     if (!*ret_sessions)
         return -ENOMEM;
-    for (const struct flyt_node_server *server = node->servers; server; server = server->next)
-        if (is_shown(node, server) && *ret_count < FLYT_SESSIONS_MAX)
-            status |= fill_session(server, &(*ret_sessions)[(*ret_count)++]);
-    for (const struct flyt_node_server *session = node->away; session; session = session->next)
-        if (is_shown(node, session) && *ret_count < FLYT_SESSIONS_MAX)
-            status |= fill_session(session, &(*ret_sessions)[(*ret_count)++]);
     for (const struct flyt_node_suspended *suspended = node->state.suspended; suspended; suspended = suspended->next)
         if (*ret_count < FLYT_SESSIONS_MAX)
             status |= fill_suspended(suspended, &(*ret_sessions)[(*ret_count)++]);
@@ -108,7 +133,7 @@ static int fill_uses(const struct flyt_node *node, flyt_allocation_use **ret_use
     if (!*ret_uses)
         return -ENOMEM;
     for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
-        if (flyt_node_receive_hides(allocation))
+        if (flyt_node_receive_hides(allocation) || flyt_node_order_hides(allocation))
             continue;
         flyt_allocation_use *use = &(*ret_uses)[(*ret_count)++];
         flyt_node_allocation_use(allocation, FLYT_STATUS_OK, copy_of(""), use);
@@ -124,7 +149,7 @@ static int fill_allocations(const struct flyt_node *node, flyt_allocation **ret_
     if (!*ret_allocations)
         return -ENOMEM;
     for (const struct flyt_node_allocation *allocation = node->allocations; allocation; allocation = allocation->next) {
-        if (flyt_node_receive_hides(allocation))
+        if (flyt_node_receive_hides(allocation) || flyt_node_order_hides(allocation))
             continue;
         if (flyt_node_allocation_copy(&allocation->now, &(*ret_allocations)[*ret_count]))
             return -ENOMEM;

@@ -25,6 +25,9 @@ struct flyt_node_metrics *flyt_node_metrics_free(struct flyt_node_metrics *metri
 void flyt_node_metrics_observe(struct flyt_node_metrics *metrics, const flyt_migration_use *use);
 /* Sets all others: before each answer. */
 void flyt_node_metrics_refresh(struct flyt_node_metrics *metrics, const struct flyt_node *node);
+/* The same in pieces, as flyt_metrics_refresh_fn. */
+bool flyt_node_metrics_refresh_some(struct flyt_node_metrics *metrics, const struct flyt_node *node,
+                                    uint64_t *position);
 
 /* What sessions' launches have needed: of those that have needed something. 0 or -ENOMEM; *ret_args is to be freed by
  * xdr_free in both cases. */

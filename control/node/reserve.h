@@ -5,9 +5,9 @@
  * Likewise what a server takes while its session is copied, moved or written to an image (READY says how much at most):
  * that is the operator's. Both are in the reserve of each client slot that is reported to the cluster manager.
  *
- * Nobody is ended for it: where a VM so comes to have more than its limit it gets nothing more, and beyond
- * FLYT_NODE_OVERSHOOT_BYTES an event says so. Under MPS NVML may tell nothing of single processes: then the estimates
- * stay. The loop's thread.
+ * Nobody is ended for an estimate: where a VM so comes to have more than its limit it gets nothing more, and beyond
+ * FLYT_NODE_OVERSHOOT_BYTES an event says so; memory_watch.h says when what is really there is too much. Under MPS NVML
+ * may tell nothing of single processes: then the estimates stay. The loop's thread.
  */
 #ifndef FLYT_NODE_RESERVE_H
 #define FLYT_NODE_RESERVE_H

@@ -20,6 +20,7 @@
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/suspended.h"
+#include "control/node/writer.h"
 #include "cpu/image/file.h"
 #include "cpu/image/flatten.h"
 #include "cpu/image/verify.h"
@@ -202,13 +203,13 @@ static int begin_flattening(struct flyt_node_restoring *restoring)
 
 static int load(struct flyt_node_loading *loading)
 {
-    static struct flyt_server_link_message message; /* the loop's thread only */
+    static struct flyt_manager_link_message message; /* the loop's thread only */
     struct flyt_node_restoring *restoring = restoring_of(loading);
 
     int fd = restoring->parent_count ? begin_flattening(restoring) : fcntl(restoring->fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
         return restoring->parent_count ? fd : -errno;
-    message.kind = FLYT_SERVER_LINK_STATE;
+    message.kind = FLYT_MANAGER_LINK_STATE;
     message.data_bytes = 0;
     memset(&message.stop, 0, sizeof message.stop);
     message.stop.move_id = loading->move_id;
@@ -217,7 +218,7 @@ static int load(struct flyt_node_loading *loading)
     return 0;
 }
 
-static void on_loaded(struct flyt_node_loading *loading, const struct flyt_server_link_prepared *prepared)
+static void on_loaded(struct flyt_node_loading *loading, const struct flyt_manager_link_prepared *prepared)
 {
     struct flyt_node_restoring *restoring = restoring_of(loading);
 
@@ -255,7 +256,7 @@ static void on_gone_on(struct flyt_node_loading *loading, struct flyt_node_serve
     flyt_node_tell(node, "session.restored", id, "program %s of VM %s goes on from image %s", server->ticket.program,
                    server->allocation->now.vm_ip, restoring->path);
     flyt_node_suspended_remove(node, let_go(restoring));
-    flyt_node_save(node); /* where it cannot be written, a restart sees that its server has it */
+    flyt_node_save_soon(node); /* until it is written a restart sees that its server has it */
 }
 
 /* It is in its image as before. The first failure is the order's. */

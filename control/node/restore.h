@@ -22,7 +22,7 @@
 
 #include "control.h"
 #include "rpc/base/error.h"
-#include "rpc/transport/server_link.h"
+#include "rpc/transport/manager_link.h"
 
 struct flyt_node;
 struct flyt_node_allocation;

@@ -29,7 +29,7 @@ static void stays(struct test_node *test, struct test_program *programs, unsigne
         assert_non_null(test_saving_record(test, &programs[i]));
         assert_int_equal(test_node_try_to_come(test, &test_one, &programs[i]), FLYT_HANDSHAKE_BUSY);
     }
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_node_until_used(test, &test_one, 0);
 }
 
 static void test_servers_that_fail(void **state)

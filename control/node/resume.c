@@ -441,7 +441,7 @@ static void put_entries_back(const struct flyt_node_server *session, uint64_t se
 }
 
 /* The session has a server again. */
-static void go_on(struct flyt_node_server *server, const struct flyt_server_link_session *described)
+static void go_on(struct flyt_node_server *server, const struct flyt_manager_link_session *described)
 {
     struct flyt_node_server *session = server->hand_over->session;
     struct flyt_node_allocation *allocation = session->allocation;
@@ -507,11 +507,11 @@ void flyt_node_resume_use_came(struct flyt_node_server *server)
 }
 
 /* The last message: from now on it is the server's. */
-static int give_session(struct flyt_node_server *server, struct flyt_server_link_message *message)
+static int give_session(struct flyt_node_server *server, struct flyt_manager_link_message *message)
 {
     struct flyt_node_hand_over *hand_over = server->hand_over;
     struct flyt_node_server *session = hand_over->session;
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
 
     if (flyt_node_pool_has_hung_up(hand_over->fd))
@@ -532,7 +532,7 @@ static int give_session(struct flyt_node_server *server, struct flyt_server_link
         status = take_entries(session, message->session.server_id);
     if (status)
         return status;
-    status = flyt_server_link_send(server->link_fd, message, fds, fd_count);
+    status = flyt_node_link_queue_try(&server->queue, message, fds, fd_count);
     if (!status)
         go_on(server, &message->session);
     else
@@ -542,9 +542,9 @@ static int give_session(struct flyt_node_server *server, struct flyt_server_link
 
 /* One that is moved has stopped, so that its record can be read though its process may be there; how far one came that
  * IS_AHEAD is not known yet. */
-static void describe(const struct flyt_node_server *session, bool is_ahead, struct flyt_server_link_resume *ret_resume)
+static void describe(const struct flyt_node_server *session, bool is_ahead, struct flyt_manager_link_resume *ret_resume)
 {
-    *ret_resume = (struct flyt_server_link_resume){
+    *ret_resume = (struct flyt_manager_link_resume){
         .extent_count = session->extents.count, .last_extent_id = session->extents.last_id, .is_ahead = is_ahead};
     if (!is_ahead && (session->has_left_at || session->record)) {
         const struct flyt_call_state left_at =
@@ -561,17 +561,17 @@ static void describe(const struct flyt_node_server *session, bool is_ahead, stru
         flyt_node_loading_describe(session, ret_resume);
 }
 
-static int send_resume(const struct flyt_node_server *server, struct flyt_server_link_message *message, bool is_ahead)
+static int send_resume(struct flyt_node_server *server, struct flyt_manager_link_message *message, bool is_ahead)
 {
     const struct flyt_node_server *session = server->hand_over->session;
 
-    message->kind = FLYT_SERVER_LINK_RESUME;
+    message->kind = FLYT_MANAGER_LINK_RESUME;
     describe(session, is_ahead, &message->resume);
-    return flyt_server_link_send(server->link_fd, message, NULL, 0);
+    return flyt_node_link_queue_try(&server->queue, message, NULL, 0);
 }
 
 /* What is before SESSION and needs no client. */
-static int give_memory(const struct flyt_node_server *server, struct flyt_server_link_message *message)
+static int give_memory(struct flyt_node_server *server, struct flyt_manager_link_message *message)
 {
     struct flyt_node_hand_over *hand_over = server->hand_over;
     struct flyt_node_server *session = hand_over->session;
@@ -588,10 +588,10 @@ static int give_memory(const struct flyt_node_server *server, struct flyt_server
     }
     for (; hand_over->next; hand_over->next = hand_over->next->next) {
         const struct flyt_node_extent *extent = hand_over->next;
-        message->kind = FLYT_SERVER_LINK_GIVE;
-        message->extent = (struct flyt_server_link_extent){
+        message->kind = FLYT_MANAGER_LINK_GIVE;
+        message->extent = (struct flyt_manager_link_extent){
             .extent_id = extent->extent_id, .bytes = extent->bytes, .address = extent->address, .slot = extent->slot};
-        status = flyt_server_link_send(server->link_fd, message, &extent->fd, 1);
+        status = flyt_node_link_queue_try(&server->queue, message, &extent->fd, 1);
         if (status)
             return status;
     }
@@ -602,7 +602,7 @@ static int give_memory(const struct flyt_node_server *server, struct flyt_server
 
 static int give_all(struct flyt_node_server *server)
 {
-    static struct flyt_server_link_message message; /* the loop's thread only */
+    static struct flyt_manager_link_message message; /* the loop's thread only */
     struct flyt_node_hand_over *hand_over = server->hand_over;
 
     if (server->link_fd < 0)

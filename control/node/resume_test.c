@@ -29,13 +29,6 @@ static const char *refused_text(void)
     return text;
 }
 
-static bool is_not_served(struct test_node *test, void *user)
-{
-    const struct test_program *program = user;
-
-    return !flyt_node_server_find(&test->node, program->session_id);
-}
-
 static bool has_an_extent(struct test_node *test, void *user)
 {
     const struct test_program *program = user;
@@ -222,7 +215,7 @@ static void test_it_is_given_as_fast_as_a_server_takes_it(void **state)
     test_node_until_empty(test, &test_one);
     assert_int_equal(test_node_used_bytes(test, &test_one), COUNT * 65536);
     assert_int_equal(kill(stopped_pid, SIGKILL), 0);
-    test_node_until_unused(test, &test_one);
+    test_node_until_used(test, &test_one, 0);
 }
 
 static bool has_no_warm_server(struct test_node *test, void *unused)
@@ -477,7 +470,7 @@ static void test_who_was_given_memory_dies(void **state)
 /* Its connection has ended when it is its turn: the server that has the memory waits for the next one. */
 static void test_a_client_gives_up_while_it_is_held(void **state)
 {
-    static struct flyt_server_link_message message;
+    static struct flyt_manager_link_message message;
     struct test_node *test = *state;
     struct test_program program;
     int ends[2];
@@ -517,7 +510,7 @@ static void test_it_is_ended_after_its_memory_was_given(void **state)
     test_node_until_empty(test, &test_one);
     test_node_until(test, has_no_taker, NULL, "nobody is to go on with it");
     assert_int_equal(test->node.away_count, 0);
-    test_node_until_unused(test, &test_one);
+    test_node_until_used(test, &test_one, 0);
     close(program.fd);
     test_node_until_warm(test);
 }
@@ -530,7 +523,7 @@ static bool is_gone(struct test_node *test, void *unused)
 /* One that has its memory takes its time to end: what it has is not free as long, and its allocation is not gone. */
 static void memory_that_was_given(struct test_node *test, bool ends_first)
 {
-    char folder[FLYT_SERVER_LINK_FOLDER_BYTES];
+    char folder[FLYT_MANAGER_LINK_FOLDER_BYTES];
     struct test_program program;
     siginfo_t info;
 
@@ -542,7 +535,7 @@ static void memory_that_was_given(struct test_node *test, bool ends_first)
     struct flyt_node_server *session = test_node_server(test, &program);
     end_it(test, session);
     kill_it(test, session);
-    test_node_until(test, is_not_served, &program, "the session's end");
+    test_node_until_ended(test, &program);
     test_contains(test->last_event, "session.ended");
     assert_int_equal(test_node_used_bytes(test, &test_one), 100 * MIB);
     test_program_say(test, &neighbour, "charge 0 1", refused_text());
@@ -749,7 +742,7 @@ static void test_a_client_that_does_not_come(void **state)
     close(program.fd);
     test_node_until_empty(test, &test_one);
     assert_int_equal(fcntl(fd, F_GETFD), -1);
-    test_node_until_unused(test, &test_one); /* a server that was given it has it for a moment more */
+    test_node_until_used(test, &test_one, 0); /* a server that was given it has it for a moment more */
     assert_int_equal(test->node.away_count, 0);
     test_contains(test->last_event, "session.ended");
     test_contains(test->last_event, "signal 9");
@@ -768,7 +761,7 @@ static void test_it_is_ended_while_it_waits(void **state)
     flyt_node_resume_end(flyt_node_resume_find(&test->node, program.session_id), "an operator has ended this session");
     is_refused(test, &test_one, program.token, false, FLYT_HANDSHAKE_NO_SESSION, "an operator has ended");
     test_node_until_empty(test, &test_one);
-    test_node_until_unused(test, &test_one);
+    test_node_until_used(test, &test_one, 0);
     test_contains(test->last_event, "an operator has ended");
     /* The allocation is taken back. */
     program = test_node_enter(test, &test_one);
@@ -782,7 +775,7 @@ static void test_it_is_ended_while_it_waits(void **state)
 static void test_it_is_ended_while_it_is_given(void **state)
 {
     struct test_node *test = *state;
-    static struct flyt_server_link_message message;
+    static struct flyt_manager_link_message message;
     struct flyt_error err;
     int ends[2];
 
@@ -808,7 +801,7 @@ static void test_it_is_ended_while_it_is_given(void **state)
     assert_int_equal(recv(ends[1], &message, sizeof message, 0), 0);
     close(ends[1]);
     assert_int_equal(kill(pid, SIGKILL), 0);
-    test_node_until_unused(test, &test_one);
+    test_node_until_used(test, &test_one, 0);
     test_node_until_warm(test);
 }
 
@@ -856,7 +849,7 @@ static void test_other_ends_are_ends(void **state)
             test_program_say(test, &program, "stubborn", "0");
         test->settings.kill_grace_ms = is_stubborn ? TEST_GRACE_MS : TEST_LONG_MS;
         flyt_node_server_end(flyt_node_server_find(&test->node, program.session_id), "by will");
-        test_node_until(test, is_not_served, &program, "the end of one that was told to end");
+        test_node_until_ended(test, &program);
         assert_true(test_node_is_empty(test, (void *)&test_one));
         close(program.fd);
     }
@@ -906,7 +899,7 @@ static void test_a_neighbours_fault(void **state)
     assert_int_equal(test_node_used_bytes(test, &test_other), 8 * MIB);
     test_node_until_empty(test, &test_one);
     /* A call of its program has failed: that is to hear why. */
-    test_node_until(test, is_not_served, &told, "the end of one that had looked at its GPU");
+    test_node_until_ended(test, &told);
     assert_int_equal(test->node.away_count, 1);
     test_contains(test->node.away->why_not, "faulted");
     /* Not a word of an end. */

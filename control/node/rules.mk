@@ -25,5 +25,17 @@ $(B)/control/node/libfake-nvml.so: $(B)/control/node/fake_nvml.o
 	$(CC) $(LDFLAGS) -shared -o $@ $^
 $(B)/control/node/gpu_test: $(B)/control/node/libfake-nvml.so
 
+# What servers do not get.
+$(B)/control/node/retransmit_test: private LDFLAGS += -Wl,--wrap=flyt_manager_link_send
+
+# A process that does not end when it is killed.
+$(B)/control/node/stop_test: private LDFLAGS += -Wl,--wrap=waitid,--wrap=poll
+
+# A program that is not executed at once.
+$(B)/control/node/spawn_test: private LDFLAGS += -Wl,--wrap=execve
+
 # What the disk does is seen, and held up, at the calls to it: not those of the fake server, which is made for it.
-$(B)/control/node/disk_test: private LDFLAGS += -Wl,--wrap=close,--wrap=fstatat,--wrap=linkat
+$(B)/control/node/disk_test: private LDFLAGS += -Wl,--wrap=close,--wrap=fstatat,--wrap=linkat,--wrap=flyt_worker_do,--wrap=flyt_worker_new
+
+# A disk that takes its time.
+$(B)/control/node/writer_test: private LDFLAGS += -Wl,--wrap=fsync

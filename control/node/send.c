@@ -12,6 +12,7 @@
 #include "control/node/migration_switch.h"
 #include "control/node/pool.h"
 #include "control/node/suspended.h"
+#include "control/node/writer.h"
 #include "cpu/image/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/fault_point.h"
@@ -70,7 +71,7 @@ static flyt_status check_servers(const struct flyt_node *node, const struct flyt
 {
     for (const struct flyt_node_server *server = node->servers; server; server = server->next) {
         if (server->allocation != allocation || server->state == FLYT_NODE_SERVER_ENDING || !server->has_use ||
-            server->use.can_move >= FLYT_SERVER_LINK_CAN_MOVE_SEND)
+            server->use.can_move >= FLYT_MANAGER_LINK_CAN_MOVE_SEND)
             continue;
         flyt_error_set(err, -ENOTSUP, "program %.100s of VM %.255s cannot be moved: " FLYT_NODE_MOVE_TOO_OLD,
                        server->ticket.program, allocation->now.vm_ip);
@@ -115,7 +116,7 @@ flyt_status flyt_node_send(struct flyt_node *node, const flyt_order_send_args *a
     int code = migration ? sending_new(args, &migration->sending, err)
                          : flyt_error_set(err, -ENOMEM, "the node has no memory");
     if (!code) {
-        migration->kind = FLYT_SERVER_LINK_MOVE_SEND;
+        migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
         code = flyt_node_migration_begin(migration, true);
         if (code)
             flyt_error_set(err, code, "the node has no memory");
@@ -165,19 +166,6 @@ bool flyt_node_send_is_late(const struct flyt_node_migration *migration)
 
 /* ---- the switch ---- */
 
-static int keep(struct flyt_node_migration *migration, bool has_left)
-{
-    int status = has_left ? flyt_node_left_add(migration->node, migration->allocation_id, migration->id) : 0;
-
-    if (!has_left)
-        flyt_node_left_remove(migration->node, migration->allocation_id);
-    if (!status)
-        status = flyt_node_save(migration->node);
-    if (status && has_left)
-        flyt_node_left_remove(migration->node, migration->allocation_id);
-    return status;
-}
-
 /* Why it cannot be; NULL: it can. */
 static const char *find_obstacle(const struct flyt_node_migration *migration)
 {
@@ -198,30 +186,81 @@ static const char *find_obstacle(const struct flyt_node_migration *migration)
     return flyt_fault_point("node.send.switch") == FLYT_FAULT_ERROR ? "a test lets it fail at node.send.switch" : NULL;
 }
 
-flyt_status flyt_node_send_switch(struct flyt_node_migration *migration, struct flyt_error *err)
+static void answer(struct flyt_node_migration *migration, flyt_status status, const char *text)
 {
-    if (migration->is_committed || migration->phase == FLYT_MIGRATION_DONE)
-        return FLYT_STATUS_OK;
-    /* What sources have said, and was not read, decides: one may go on already. */
-    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
-        if (move->source && move->source->state != FLYT_NODE_SERVER_AWAY)
-            flyt_node_server_hear_all(move->source);
-    const char *obstacle = find_obstacle(migration);
-    if (!obstacle && keep(migration, true))
-        obstacle = "the node's state file cannot be written";
-    if (obstacle) {
-        flyt_error_set(err, -EBUSY, "the programs of VM %.255s go on at node %s: %.200s", migration->vm_ip,
-                       migration->node->name, obstacle);
-        flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, obstacle);
-        flyt_node_migration_wake(migration);
-        return FLYT_STATUS_CONFLICT;
+    flyt_node_sent_fn done = migration->sending->switching.done;
+
+    migration->sending->switching.done = NULL;
+    if (done)
+        done(migration->sending->switching.user, migration, status, text);
+}
+
+static void refuse(struct flyt_node_migration *migration, const char *obstacle)
+{
+    struct flyt_error err = {0};
+
+    flyt_node_migration_note_failure(migration, FLYT_STATUS_UNAVAILABLE, obstacle);
+    flyt_node_migration_wake(migration);
+    flyt_error_set(&err, -EBUSY, "the programs of VM %.255s go on at node %s: %.200s", migration->vm_ip,
+                   migration->node->name, obstacle);
+    answer(migration, FLYT_STATUS_CONFLICT, err.text);
+}
+
+static void on_switch_written(void *user, int status)
+{
+    struct flyt_node_migration *migration = user;
+
+    migration->writing = FLYT_NODE_MIGRATION_COMMITTED;
+    if (status || migration->is_failing) {
+        flyt_node_left_remove(migration->node, migration->allocation_id);
+        flyt_node_save_soon(migration->node);
+        refuse(migration, status ? "the node's state file cannot be written" : migration->text);
+        return;
     }
     migration->is_committed = true;
     flyt_node_migration_set_phase(migration, FLYT_MIGRATION_SWITCHING);
     for (struct flyt_node_move *move = migration->moves; move; move = move->next)
         flyt_node_move_leave(move);
+    flyt_node_migration_wake(migration);
     flyt_node_pool_fill(migration->node); /* programs that wait are told to ask again */
-    return FLYT_STATUS_OK;
+    answer(migration, FLYT_STATUS_OK, "");
+}
+
+void flyt_node_send_switch(struct flyt_node_migration *migration, flyt_node_sent_fn done, void *user)
+{
+    if (migration->is_committed || migration->phase == FLYT_MIGRATION_DONE) {
+        done(user, migration, FLYT_STATUS_OK, "");
+        return;
+    }
+    if (flyt_node_migration_has_ended(migration)) {
+        done(user, migration, FLYT_STATUS_CONFLICT, migration->text);
+        return;
+    }
+    if (migration->sending->switching.done) {
+        done(user, migration, FLYT_STATUS_UNAVAILABLE, "the same order is being carried out");
+        return;
+    }
+    migration->sending->switching.done = done;
+    migration->sending->switching.user = user;
+    /* What sources have said, and was not read, decides: one may go on already. */
+    for (struct flyt_node_move *move = migration->moves; move; move = move->next)
+        if (move->source && move->source->state != FLYT_NODE_SERVER_AWAY)
+            flyt_node_server_hear_all(move->source);
+    const char *obstacle = find_obstacle(migration);
+    if (!obstacle && flyt_node_left_add(migration->node, migration->allocation_id, migration->id))
+        obstacle = "the node has no memory";
+    if (obstacle) {
+        refuse(migration, obstacle);
+        return;
+    }
+    migration->writing = FLYT_NODE_MIGRATION_COMMITTING;
+    flyt_node_commit(migration->node, &migration->commit, on_switch_written, migration);
+}
+
+void flyt_node_send_give_up(struct flyt_node_migration *migration)
+{
+    if (migration->sending)
+        answer(migration, FLYT_STATUS_UNAVAILABLE, *migration->text ? migration->text : "the node manager ends");
 }
 
 void flyt_node_send_forgive(struct flyt_node_migration *migration)
@@ -248,7 +287,8 @@ void flyt_node_send_undo(struct flyt_node_migration *migration)
                            "left of it here has ended",
                            move->program, migration->vm_ip);
     migration->is_committed = false;
-    keep(migration, false); /* where it cannot be written a restart finds it as it was, and is told again */
+    flyt_node_left_remove(migration->node, migration->allocation_id);
+    flyt_node_save_soon(migration->node); /* until it is written a restart finds it as it was, and is told again */
 }
 
 flyt_status flyt_node_send_back(struct flyt_node_migration *migration, const char *reason, struct flyt_error *err)
@@ -293,7 +333,7 @@ static int restore(struct flyt_node_allocation *allocation, uint64_t migration_i
 
     if (!migration)
         return -ENOMEM;
-    migration->kind = FLYT_SERVER_LINK_MOVE_SEND;
+    migration->kind = FLYT_MANAGER_LINK_MOVE_SEND;
     migration->sending = calloc(1, sizeof *migration->sending);
     migration->phase = FLYT_MIGRATION_SWITCHING;
     migration->is_committed = migration->is_found = true;

@@ -1,6 +1,6 @@
 /*
  * A VM's programs go to another node while they run: the source's side of FLYT_ORDER_SEND and what follows it
- * (rpc/proto/control.x). It is a migration (migration.h) whose moves are of kind FLYT_SERVER_LINK_MOVE_SEND: for each
+ * (rpc/proto/control.x). It is a migration (migration.h) whose moves are of kind FLYT_MANAGER_LINK_MOVE_SEND: for each
  * session this node connects to the other one's door, 1 + stream_count times (dial.h), and hands the connections to
  * the session's server, which sends an image through them and says STOPPED when all of it is in its place there.
  *
@@ -33,6 +33,10 @@ enum {
     FLYT_NODE_SEND_DIALS_MAX = 64,     /* at once, of all sessions: a door lets so many in that are not known yet */
 };
 
+/* What has come of SWITCH; `text` is good for the call. */
+typedef void (*flyt_node_sent_fn)(void *user, const struct flyt_node_migration *migration, flyt_status status,
+                                  const char *text);
+
 /* What there is of the other node. */
 struct flyt_node_sending {
     char node[FLYT_NAME_BYTES_MAX + 1]; /* its name, for sentences; empty: of before a restart */
@@ -42,12 +46,17 @@ struct flyt_node_sending {
     bool is_encrypted;
     uint64_t arrived_ms; /* when everything was there; 0: not yet */
     bool is_taken_back;  /* the allocation was, after SWITCH: it ends well */
+    struct {
+        flyt_node_sent_fn done; /* SWITCH is being written; else NULL */
+        void *user;
+    } switching;
 };
 
 /* An order. OK: it has begun, or has been carried out before; else why not, in *err. */
 flyt_status flyt_node_send(struct flyt_node *node, const flyt_order_send_args *args, struct flyt_error *err);
-/* SWITCH. OK: its programs are told to leave, or were; CONFLICT and *err: they go on here. */
-flyt_status flyt_node_send_switch(struct flyt_node_migration *migration, struct flyt_error *err);
+/* SWITCH: `done` is called once, at once or when it is written. OK: its programs are told to leave, or were; CONFLICT:
+ * they go on here; UNAVAILABLE: the same order is being carried out, or the node manager ends. */
+void flyt_node_send_switch(struct flyt_node_migration *migration, flyt_node_sent_fn done, void *user);
 /* SEND_BACK. OK: its clients are given back as they come, or its programs have not left; CONFLICT and *err: they have
  * ended. */
 flyt_status flyt_node_send_back(struct flyt_node_migration *migration, const char *reason, struct flyt_error *err);
@@ -55,6 +64,8 @@ flyt_status flyt_node_send_back(struct flyt_node_migration *migration, const cha
 /* ---- for migration.c ---- */
 
 struct flyt_node_sending *flyt_node_sending_free(struct flyt_node_sending *sending);
+/* It is about to be forgotten: who has ordered SWITCH, and was not answered, is. */
+void flyt_node_send_give_up(struct flyt_node_migration *migration);
 /* Everything is at the other node. */
 void flyt_node_send_arrive(struct flyt_node_migration *migration);
 /* Whether it has ARRIVED and SWITCH has not come in time. */

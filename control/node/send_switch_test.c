@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/node/hear.h"
 #include "control/node/left.h"
 #include "control/node/report.h"
 #include "control/node/test_send.h"
@@ -55,6 +56,34 @@ static void test_it_is_sent_back(void **state)
     test_send_failed(far, "its client did not come");
     assert_int_equal(flyt_node_send_back(test_migration_of(test), "and again", &err), FLYT_STATUS_OK);
     assert_int_equal(test_send_count_shown(test), 2);
+    test_send_stayed(far, programs, 2);
+}
+
+static bool is_failing(struct test_node *test, void *unused)
+{
+    return test_migration_of(test)->is_failing;
+}
+
+/* SWITCH has come, and one does not hear that it is to leave: its link is lost, it goes on, and the other one returns.
+ */
+static void test_one_that_cannot_leave(void **state)
+{
+    struct test_far *far = *state;
+    struct test_node *test = far->test;
+    struct test_program programs[2];
+
+    test_send_arrive(far, programs, 2);
+    struct flyt_node_server *server = left_server(test, &programs[0]);
+    assert_int_equal(kill(server->pid, SIGSTOP), 0);
+    flyt_node_server_hang_up(server);
+    test_send_let_leave(test);
+    assert_int_equal(server->state, FLYT_NODE_SERVER_LEFT);
+    assert_int_equal(kill(server->pid, SIGCONT), 0);
+    test_node_until(test, is_failing, NULL, "the migration fails");
+    test_program_say(test, &programs[0], "read 1", "4711");
+    test_send_is_told_to_leave(test, &programs[1]);
+    returned(test, &programs[1], 1);
+    test_send_failed(far, "had not left: its server process had lost its link to the node manager");
     test_send_stayed(far, programs, 2);
 }
 
@@ -310,6 +339,7 @@ static void test_a_restart_within_the_switch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST_FAR(test_one_that_cannot_leave),
         TEST_FAR(test_it_is_sent_back),
         TEST_FAR(test_it_is_sent_back_before_it_has_left),
         TEST_FAR(test_a_client_that_does_not_return),

@@ -194,6 +194,7 @@ static void test_a_program_ends_while_it_is_copied(void **state)
     test_far_until(far, FLYT_MIGRATION_COPYING);
     test_program_say(test, &programs[1], "quit", "gone");
     close(programs[1].fd);
+    test_node_until_ended(test, &programs[1]);
     assert_string_equal(test_far_line(far, connection), "gone");
     test_far_take_all(far, programs, 1);
     test_send_all_leave(test, programs, 1);
@@ -247,10 +248,9 @@ static void test_a_program_that_begins_after_it_asks_again(void **state)
 static int do_later(sd_event_source *source, uint64_t usec, void *user)
 {
     struct test_node *test = user;
-    struct flyt_error err;
 
     if (test->node.waiting_count) /* it is there */
-        assert_int_equal(test_send_do_switch(test, &err), FLYT_STATUS_OK);
+        test_send_begin_switch(test);
     else
         assert_true(sd_event_source_set_time_relative(source, 10000) >= 0 &&
                     sd_event_source_set_enabled(source, SD_EVENT_ONESHOT) >= 0);
@@ -343,7 +343,7 @@ static bool cannot_move(struct test_node *test, void *program)
 
 static bool moves_near(struct test_node *test, void *program)
 {
-    return test_node_server(test, program)->use.can_move == FLYT_SERVER_LINK_CAN_MOVE_NEAR;
+    return test_node_server(test, program)->use.can_move == FLYT_MANAGER_LINK_CAN_MOVE_NEAR;
 }
 
 static void test_refusals(void **state)

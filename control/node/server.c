@@ -23,26 +23,24 @@
 #include "control/node/fault.h"
 #include "control/node/hear.h"
 #include "control/node/images.h"
+#include "control/node/killed.h"
 #include "control/node/loading.h"
 #include "control/node/migration.h"
+#include "control/node/move.h"
 #include "control/node/mps.h"
 #include "control/node/pool.h"
 #include "control/node/receive.h"
 #include "control/node/resume.h"
+#include "control/node/retransmit.h"
 #include "control/node/share.h"
+#include "control/node/spawn.h"
 #include "control/node/suspended.h"
 #include "control/node/trial.h"
+#include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
-
-extern char **environ;
-
-/* How a process ends that has not become a server. */
-enum { CANNOT_BECOME = 126, CANNOT_RUN = 127 };
-
-enum { ARGUMENTS_MAX = 20, VARIABLES_MAX = 8, TEXT_BYTES = 512 };
 
 /* ---- states ---- */
 
@@ -67,137 +65,7 @@ void flyt_node_server_set_state(struct flyt_node_server *server, enum flyt_node_
 
 /* ---- starting ---- */
 
-/* Everything that the new process needs, made before fork(2), because this process has threads. */
-struct start {
-    char texts[ARGUMENTS_MAX][TEXT_BYTES];
-    char *argv[ARGUMENTS_MAX + 1];
-    unsigned argc;
-    char variables[VARIABLES_MAX][TEXT_BYTES];
-    unsigned variable_count;
-    char **envp;
-    uid_t uid; /* whose it becomes; 0: it stays the node manager's */
-    char home[FLYT_SERVER_LINK_FOLDER_BYTES];
-};
-
-static void add_argument(struct start *start, const char *text)
-{
-    snprintf(start->texts[start->argc], TEXT_BYTES, "%s", text);
-    start->argv[start->argc] = start->texts[start->argc];
-    start->argc++;
-}
-
-static void add_number(struct start *start, const char *option, uint64_t value)
-{
-    char text[24];
-
-    snprintf(text, sizeof text, "%" PRIu64, value);
-    add_argument(start, option);
-    add_argument(start, text);
-}
-
-static void set_variable(struct start *start, const char *name, const char *value)
-{
-    snprintf(start->variables[start->variable_count++], TEXT_BYTES, "%s=%s", name, value);
-}
-
-/* The environment with what was set in front of it, so that it is found first, and without what it replaces. */
-static int make_environment(struct start *start)
-{
-    size_t count = 0, used = 0;
-
-    while (environ[count])
-        count++;
-    start->envp = calloc(count + start->variable_count + 1, sizeof *start->envp);
-    if (!start->envp)
-        return -ENOMEM;
-    for (unsigned i = 0; i < start->variable_count; i++)
-        start->envp[used++] = start->variables[i];
-    for (size_t i = 0; i < count; i++) {
-        bool is_replaced = flyt_node_is_own_variable(environ[i]);
-        for (unsigned j = 0; j < start->variable_count; j++)
-            is_replaced |= !strncmp(environ[i], start->variables[j], strcspn(start->variables[j], "=") + 1);
-        if (!is_replaced)
-            start->envp[used++] = environ[i];
-    }
-    return 0;
-}
-
-/* One for each software GPU, as --soft-cc takes them; settings.c has bounded their number and length. */
-static void add_capabilities(struct start *start, const struct flyt_strings *capabilities)
-{
-    char text[TEXT_BYTES];
-    size_t used = 0;
-
-    for (size_t i = 0; i < capabilities->count && used < sizeof text; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? "," : "", capabilities->items[i]);
-    add_argument(start, "--soft-cc");
-    add_argument(start, text);
-}
-
-static int make_start(struct flyt_node *node, const struct flyt_node_gpu *gpu, struct start *start)
-{
-    const struct flyt_node_settings *settings = node->settings;
-    char folder[FLYT_SERVER_LINK_FOLDER_BYTES], text[32];
-
-    int status = flyt_node_images_folder(node, NULL, folder);
-    if (!status && flyt_node_uids_are_for(node, gpu))
-        status = flyt_node_uids_take(node, &start->uid);
-    if (status)
-        return status;
-    flyt_node_uids_folder(node, start->home);
-    add_argument(start, settings->server);
-    add_argument(start, "--serve");
-    add_argument(start, start->uid ? "." : folder);
-    add_number(start, "--gpu", gpu->index);
-    add_number(start, "--group-size", gpu->group_size);
-    if (!settings->is_scrubbing)
-        add_argument(start, "--no-scrub");
-    if (gpu->is_software) {
-        add_number(start, "--soft", node->gpus.count);
-        add_number(start, "--soft-sms", settings->software_sms);
-        snprintf(text, sizeof text, "%" PRIu64 "K", settings->software_memory_bytes >> 10);
-        add_argument(start, "--soft-memory");
-        add_argument(start, text);
-        add_capabilities(start, &settings->software_cc);
-        add_number(start, "--soft-sm-rate", settings->software_sm_rate);
-    }
-    set_variable(start, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-    /* A common one of the driver's would let one user give the others what they execute; there is none of its own. */
-    if (start->uid)
-        set_variable(start, "CUDA_CACHE_DISABLE", "1");
-    /* A strict GPU's servers find no MPS daemon there: an empty folder. */
-    if (node->mps || gpu->isolation == FLYT_ISOLATION_STRICT) {
-        flyt_node_mps_pipe_dir(node, gpu->isolation, folder, sizeof folder);
-        set_variable(start, "CUDA_MPS_PIPE_DIRECTORY", folder);
-    }
-    return make_environment(start);
-}
-
-/* In the new process, before exec. No server is to end with the node manager: it outlives a restart. The driver shall
- * find the same addresses free in every server: what a program keeps of the addresses of module variables then has a
- * chance to hold in another one. */
-static void become_server(const struct start *start, int link_fd)
-{
-    int persona = personality(0xffffffff);
-    sigset_t none;
-
-    if (persona >= 0)
-        personality((unsigned long)persona | ADDR_NO_RANDOMIZE); /* where it is not permitted, we do without */
-    setpgid(0, 0);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (null_fd >= 0)
-        dup2(null_fd, STDIN_FILENO);
-    if (link_fd == FLYT_SERVER_LINK_FD)
-        fcntl(link_fd, F_SETFD, 0);
-    else if (dup2(link_fd, FLYT_SERVER_LINK_FD) < 0)
-        _exit(CANNOT_RUN);
-    if (start->uid && flyt_node_uids_become(start->uid, start->home))
-        _exit(CANNOT_BECOME);
-    execve(start->argv[0], start->argv, start->envp);
-    _exit(CANNOT_RUN);
-}
+static void forget(struct flyt_node_server *server);
 
 static struct flyt_node_server *new_server(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid, uid_t uid,
                                            int pid_fd, int link_fd)
@@ -215,77 +83,60 @@ static struct flyt_node_server *new_server(struct flyt_node *node, struct flyt_n
                                         .state = FLYT_NODE_SERVER_ENDING,
                                         .started_ms = flyt_clock_ms()};
     flyt_node_link_queue_init(&server->queue, node->event, &server->link_fd);
-    if (flyt_node_server_watch(server) < 0) {
-        sd_event_source_disable_unref(server->pid_source);
-        sd_event_source_disable_unref(server->link_source);
-        free(server);
-        return NULL;
-    }
     server->next = node->servers;
     node->servers = server;
     node->server_count++;
     return server;
 }
 
-static int start_process(const struct start *start, int *ret_link_fd, pid_t *ret_pid)
-{
-    int fds[2];
-
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds))
-        return -errno;
-    /* A server that does not read, because somebody has stopped it, must not stop us. */
-    pid_t pid = fcntl(fds[0], F_SETFL, O_NONBLOCK) ? -1 : fork();
-    if (pid == 0)
-        become_server(start, fds[1]);
-    int status = pid < 0 ? -errno : 0;
-    close(fds[1]);
-    if (status) {
-        close(fds[0]);
-        return status;
-    }
-    *ret_link_fd = fds[0];
-    *ret_pid = pid;
-    return 0;
-}
-
 int flyt_node_server_start(struct flyt_node *node, struct flyt_node_gpu *gpu)
 {
-    struct start *start = calloc(1, sizeof *start);
-    struct flyt_node_server *server = NULL;
-    int link_fd = -1, pid_fd = -1;
-    uid_t uid = geteuid();
-    pid_t pid = -1;
+    struct flyt_node_server *server = new_server(node, gpu, 0, geteuid(), -1, -1);
 
-    int status = start ? make_start(node, gpu, start) : -ENOMEM;
-    if (!status)
-        status = start_process(start, &link_fd, &pid);
-    if (start && start->uid)
-        uid = start->uid;
-    if (start)
-        free(start->envp);
-    free(start);
+    int status = server ? flyt_node_spawn(server) : -ENOMEM;
     if (!status) {
-        pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
-        status = pid_fd < 0 ? -errno : 0;
+        server->is_child = true;
+        flyt_node_server_set_state(server, FLYT_NODE_SERVER_STARTING);
+        return 0;
     }
-    if (!status && !(server = new_server(node, gpu, pid, uid, pid_fd, link_fd)))
+    if (status != -EUSERS && status != -EINPROGRESS) /* that is told as the GPU's health, once; it is tried again */
+        flyt_fail("gpu %u: no server process can be started: %s", gpu->index, strerror(-status));
+    if (server)
+        forget(server);
+    return status;
+}
+
+static void fail_start(struct flyt_node_server *server, int status)
+{
+    struct flyt_node *node = server->node;
+    struct flyt_node_gpu *gpu = server->gpu;
+    bool was_starting = server->state == FLYT_NODE_SERVER_STARTING;
+
+    flyt_fail("gpu %u: no server process can be started: %s", gpu->index, strerror(-status));
+    forget(server);
+    if (was_starting)
+        flyt_node_pool_failed(node, gpu, "no server process can be started");
+}
+
+void flyt_node_server_started(struct flyt_node_server *server, pid_t pid, int pid_fd, int status)
+{
+    siginfo_t info;
+
+    server->pid = pid;
+    server->pid_fd = pid_fd;
+    if (!status && flyt_node_server_watch(server) < 0) {
+        syscall(SYS_pidfd_send_signal, pid_fd, SIGKILL, NULL, 0);
+        waitid(P_PIDFD, (id_t)pid_fd, &info, WEXITED);
         status = -ENOMEM;
-    if (status) {
-        if (status != -EUSERS) /* that is told as the GPU's health, once */
-            flyt_fail("gpu %u: no server process can be started: %s", gpu->index, strerror(-status));
-        if (pid > 0) {
-            kill(pid, SIGKILL);
-            waitpid(pid, NULL, 0);
-        }
-        flyt_close(pid_fd);
-        flyt_close(link_fd);
-        return status;
     }
-    server->is_child = true;
-    flyt_node_cgroups_enter(&node->cgroups, pid, NULL, server->cgroup);
-    flyt_node_server_set_state(server, FLYT_NODE_SERVER_STARTING);
-    flyt_debug("server process %d: starts, gpu=%u uid=%u", (int)pid, gpu->index, uid);
-    return 0;
+    if (status) {
+        fail_start(server, status);
+        return;
+    }
+    flyt_node_cgroups_enter(&server->node->cgroups, pid, NULL, server->cgroup);
+    flyt_debug("server process %d: starts, gpu=%u uid=%u", (int)pid, server->gpu->index, server->uid);
+    if (server->state == FLYT_NODE_SERVER_ENDING) /* it was told to end before it was there */
+        flyt_node_server_kill(server);
 }
 
 struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct flyt_node_gpu *gpu, pid_t pid, uid_t uid,
@@ -293,13 +144,17 @@ struct flyt_node_server *flyt_node_server_adopt(struct flyt_node *node, struct f
 {
     struct flyt_node_server *server = new_server(node, gpu, pid, uid, pid_fd, link_fd);
 
-    if (server) {
-        flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
-        return server;
+    if (!server) {
+        flyt_close(pid_fd);
+        flyt_close(link_fd);
+        return NULL;
     }
-    flyt_close(pid_fd);
-    flyt_close(link_fd);
-    return NULL;
+    if (flyt_node_server_watch(server) < 0) {
+        forget(server);
+        return NULL;
+    }
+    flyt_node_server_set_state(server, FLYT_NODE_SERVER_SERVING);
+    return server;
 }
 
 /* ---- sessions ---- */
@@ -386,13 +241,13 @@ static bool is_own_user(const struct flyt_node_server *server)
 
 int flyt_node_server_describe_session(const struct flyt_node_server *server, const flyt_allocation *as,
                                       const struct flyt_node_ticket *ticket, const struct flyt_node_server *from,
-                                      struct flyt_server_link_message *message)
+                                      struct flyt_manager_link_message *message)
 {
-    struct flyt_server_link_session *session = &message->session;
+    struct flyt_manager_link_session *session = &message->session;
     struct flyt_node *node = server->node;
 
-    message->kind = FLYT_SERVER_LINK_SESSION;
-    *session = (struct flyt_server_link_session){
+    message->kind = FLYT_MANAGER_LINK_SESSION;
+    *session = (struct flyt_manager_link_session){
         .session_id = from ? from->session_id : flyt_node_random(),
         .server_id = server->server_id ? server->server_id : flyt_node_random(),
         .is_encrypted = from ? from->is_encrypted : as->is_encrypted,
@@ -417,14 +272,14 @@ int flyt_node_server_send_folder(struct flyt_node_server *server, const struct f
 {
     if (!is_own_user(server))
         return 0;
-    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    struct flyt_manager_link_message *message = calloc(1, sizeof *message);
     int status = message ? 0 : -ENOMEM, fd = -1;
 
     if (!status)
         status = flyt_node_images_open(server->node, allocation->now.vm_ip, &fd);
     if (!status) {
-        message->kind = FLYT_SERVER_LINK_FOLDER;
-        status = flyt_server_link_send(server->link_fd, message, &fd, 1);
+        message->kind = FLYT_MANAGER_LINK_FOLDER;
+        status = flyt_node_server_send(server, message, &fd, 1);
     }
     flyt_close(fd);
     free(message);
@@ -432,20 +287,20 @@ int flyt_node_server_send_folder(struct flyt_node_server *server, const struct f
 }
 
 int flyt_node_server_session_fds(struct flyt_node *node, const struct flyt_node_allocation *allocation, int client_fd,
-                                 struct flyt_server_link_session *session, int *fds, unsigned *ret_fd_count)
+                                 struct flyt_manager_link_session *session, int *fds, unsigned *ret_fd_count)
 {
     unsigned fd_count = 0;
 
     fds[fd_count++] = client_fd;
     for (unsigned i = 0; i < allocation->now.slots.slots_len; i++)
         fds[fd_count++] = flyt_ledger_fd(allocation->slots[i].ledger);
-    int status = flyt_node_share_fill(node, allocation, session, fds, &fd_count);
+    int status = flyt_node_share_fill(allocation, session, fds, &fd_count);
     *ret_fd_count = fd_count;
     return status;
 }
 
 void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
-                                   const struct flyt_server_link_session *session)
+                                   const struct flyt_manager_link_session *session)
 {
     server->allocation = allocation;
     server->server_id = session->server_id;
@@ -462,7 +317,7 @@ void flyt_node_server_note_session(struct flyt_node_server *server, struct flyt_
 
 /* Notes what the server has from now on. */
 static void begin(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
-                  const struct flyt_node_ticket *ticket, const struct flyt_server_link_session *session)
+                  const struct flyt_node_ticket *ticket, const struct flyt_manager_link_session *session)
 {
     struct flyt_node *node = server->node;
 
@@ -484,8 +339,8 @@ static void begin(struct flyt_node_server *server, struct flyt_node_allocation *
 int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_allocation *allocation,
                            const struct flyt_node_ticket *ticket, int fd, const void *record, size_t bytes)
 {
-    static struct flyt_server_link_message message; /* 64 KiB: too much for a stack; the loop's thread only */
-    int fds[FLYT_SERVER_LINK_DESCRIPTORS_MAX];
+    static struct flyt_manager_link_message message; /* 64 KiB: too much for a stack; the loop's thread only */
+    int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
 
     message.data_bytes = (uint32_t)bytes;
@@ -503,7 +358,7 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
     if (!status)
         status = flyt_node_server_send_folder(server, allocation);
     if (!status)
-        status = flyt_server_link_send(server->link_fd, &message, fds, fd_count);
+        status = flyt_node_server_send(server, &message, fds, fd_count);
     if (status) {
         flyt_node_charge_end(server);
         server->allocation = NULL;
@@ -520,46 +375,78 @@ int flyt_node_server_serve(struct flyt_node_server *server, struct flyt_node_all
 int flyt_node_server_add_stream(struct flyt_node_server *server, int fd, const unsigned char *channel_key,
                                 const void *record, size_t bytes)
 {
-    static struct flyt_server_link_message message;
+    static struct flyt_manager_link_message message;
 
-    message.kind = FLYT_SERVER_LINK_DATA;
-    message.stream = (struct flyt_server_link_stream){0};
+    message.kind = FLYT_MANAGER_LINK_DATA;
+    message.stream = (struct flyt_manager_link_stream){0};
     if (server->is_encrypted)
         memcpy(message.stream.channel_key, channel_key, sizeof message.stream.channel_key);
     message.data_bytes = (uint32_t)bytes;
     memcpy(message.data, record, bytes);
-    int status = flyt_server_link_send(server->link_fd, &message, &fd, 1);
+    int status = flyt_node_server_send(server, &message, &fd, 1);
     explicit_bzero(&message.stream, sizeof message.stream);
     if (!status)
         close(fd);
     return status;
 }
 
-/* Whether it was sent. */
-static bool send_or_warn(struct flyt_node_server *server, const struct flyt_server_link_message *message)
+int flyt_node_server_send(struct flyt_node_server *server, const struct flyt_manager_link_message *message,
+                          const int *fds, unsigned fd_count)
 {
-    int status = server->link_fd < 0 ? -EPIPE : flyt_server_link_send(server->link_fd, message, NULL, 0);
+    int status = flyt_node_link_queue_lend(&server->queue, message, fds, fd_count);
 
     if (status && status != -EPIPE) /* where it has gone, that is said elsewhere */
-        flyt_warn("session %016" PRIx64 ": its server process %d does not listen: %s", server->session_id,
-                  (int)server->pid, strerror(-status));
-    return status == 0;
+        flyt_warn("session %016" PRIx64 ": its server process %d cannot be told, kind=%u: %s", server->session_id,
+                  (int)server->pid, message->kind, strerror(-status));
+    if (status == -ENOBUFS)
+        flyt_node_retransmit_give_up(server, "its server does not read what its node tells it");
+    return status;
+}
+
+void flyt_node_server_repeat_limit(struct flyt_node_server *server, unsigned slot)
+{
+    struct flyt_manager_link_message *message = calloc(1, sizeof *message);
+
+    if (!message)
+        return; /* it is repeated */
+    message->kind = FLYT_MANAGER_LINK_LIMIT;
+    message->limit = server->limit_told[slot];
+    flyt_node_server_send(server, message, NULL, 0);
+    free(message);
 }
 
 void flyt_node_server_tell_limit(struct flyt_node_server *server, unsigned slot, uint64_t bytes, uint64_t revision,
                                  bool when_free)
 {
-    struct flyt_server_link_message *message = calloc(1, sizeof *message);
-
-    if (!message)
-        return;
-    message->kind = FLYT_SERVER_LINK_LIMIT;
-    message->limit = (struct flyt_server_link_limit){bytes, revision, slot, when_free};
-    server->limits_told += send_or_warn(server, message);
-    free(message);
+    server->limit_told[slot] =
+        (struct flyt_manager_link_limit){bytes, revision, slot, when_free, flyt_node_retransmit_number(server)};
+    server->limit_count[slot]++;
+    flyt_node_server_repeat_limit(server, slot);
+    flyt_node_retransmit_await(server);
 }
 
-void flyt_node_server_needs(struct flyt_node_server *server, const struct flyt_server_link_need *need)
+static bool owes_limit(const struct flyt_node_server *server, unsigned slot)
+{
+    return server->limit_done[slot] < server->limit_told[slot].number;
+}
+
+void flyt_node_server_limit_done(struct flyt_node_server *server, const struct flyt_manager_link_limit_done *done)
+{
+    unsigned slot = done->slot;
+
+    if (done->number > server->limit_told[slot].number)
+        return; /* of the node manager before */
+    if (done->number && done->number > server->limit_done[slot])
+        server->limit_done[slot] = done->number;
+    /* Of an older build. */
+    if (!done->number && server->limit_count[slot] && !--server->limit_count[slot])
+        server->limit_done[slot] = server->limit_told[slot].number;
+    if (!owes_limit(server, slot))
+        server->limit_count[slot] = 0;
+    flyt_node_retransmit_answered(server);
+}
+
+void flyt_node_server_needs(struct flyt_node_server *server, const struct flyt_manager_link_need *need)
 {
     const struct flyt_node_allocation *allocation = server->allocation;
 
@@ -582,7 +469,11 @@ bool flyt_node_server_listens(const struct flyt_node_server *server, const struc
  * that has hung up ends, and all that it had is free then. */
 static bool is_awaited(const struct flyt_node_server *server)
 {
-    return server->link_fd < 0 || server->limits_done < server->limits_told;
+    bool is_owed = server->link_fd < 0;
+
+    for (unsigned i = 0; i < FLYT_SLOTS_MAX; i++)
+        is_owed |= owes_limit(server, i);
+    return is_owed;
 }
 
 bool flyt_node_server_owes_answer(const struct flyt_node *node, const struct flyt_node_allocation *allocation)
@@ -601,13 +492,13 @@ void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_nod
             continue;
         for (const struct flyt_node_server *other = node->servers; other && !is_waiting; other = other->next)
             is_waiting = other != server && flyt_node_server_listens(other, allocation) && is_awaited(other);
-        struct flyt_server_link_message *message = is_waiting ? NULL : calloc(1, sizeof *message);
+        struct flyt_manager_link_message *message = is_waiting ? NULL : calloc(1, sizeof *message);
         if (!message)
             continue;
-        message->kind = FLYT_SERVER_LINK_NEED_DONE;
+        message->kind = FLYT_MANAGER_LINK_NEED_DONE;
         message->need = server->need;
-        server->need.number = 0;
-        send_or_warn(server, message);
+        server->need.number = 0; /* where it does not come there the server asks again */
+        flyt_node_server_send(server, message, NULL, 0);
         free(message);
     }
 }
@@ -615,18 +506,19 @@ void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_nod
 void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot)
 {
     const struct flyt_node_slot *from = &server->allocation->slots[slot];
-    struct flyt_server_link_message *message = calloc(1, sizeof *message);
+    struct flyt_manager_link_message *message = calloc(1, sizeof *message);
 
+    server->sm_revision[slot] = from->groups_revision;
+    server->sm_state[slot] = FLYT_SWITCH_TARGET;
+    flyt_node_retransmit_await(server);
     if (!message)
-        return;
-    message->kind = FLYT_SERVER_LINK_SM;
+        return; /* it is repeated */
+    message->kind = FLYT_MANAGER_LINK_SM;
     message->sm.revision = from->groups_revision;
     message->sm.slot = slot;
     message->sm.sm_count = flyt_node_gpu_sms(from->gpu ? from->gpu : server->gpu, from->groups);
     memcpy(message->sm.groups, from->groups, sizeof message->sm.groups);
-    server->sm_revision[slot] = from->groups_revision;
-    server->sm_state[slot] = FLYT_SWITCH_TARGET;
-    send_or_warn(server, message);
+    flyt_node_server_send(server, message, NULL, 0);
     free(message);
 }
 
@@ -636,11 +528,13 @@ static int on_grace_over(sd_event_source *source, uint64_t usec, void *user)
 {
     struct flyt_node_server *server = user;
 
+    if (server->pid_fd < 0)
+        return 0; /* as soon as it is there (flyt_node_server_started) */
     server->was_killed = true;
     /* Under MPS a client's sudden death may harm its neighbours: MPS is asked to end it first, then kills it. After a
      * fault of the GPU nothing of it runs any more, and MPS would not answer for seconds. */
     if (server->node->mps && server->gpu->isolation == FLYT_ISOLATION_SHARED && !server->fault.is_hit)
-        flyt_node_mps_end_client(server->node, server->pid, server->pid_fd);
+        flyt_node_mps_end_client(server->node, server->gpu->index, server->pid, server->pid_fd);
     else
         syscall(SYS_pidfd_send_signal, server->pid_fd, SIGKILL, NULL, 0);
     return 0;
@@ -653,7 +547,7 @@ void flyt_node_server_kill(struct flyt_node_server *server)
 
 void flyt_node_server_end(struct flyt_node_server *server, const char *reason)
 {
-    static struct flyt_server_link_message message;
+    static struct flyt_manager_link_message message;
     bool was_serving = server->state == FLYT_NODE_SERVER_SERVING || server->state == FLYT_NODE_SERVER_LEFT;
     /* It may take the link's end for that of a node manager which it is to outlive. */
     bool was_preparing = server->state == FLYT_NODE_SERVER_PREPARING || server->state == FLYT_NODE_SERVER_TAKING;
@@ -664,16 +558,71 @@ void flyt_node_server_end(struct flyt_node_server *server, const char *reason)
     flyt_node_server_set_state(server, FLYT_NODE_SERVER_ENDING);
     if (reason)
         snprintf(server->end_reason, sizeof server->end_reason, "%s", reason);
-    message.kind = FLYT_SERVER_LINK_KILL;
-    flyt_server_link_say(&message, reason);
+    message.kind = FLYT_MANAGER_LINK_KILL;
+    flyt_manager_link_say(&message, reason);
+    flyt_node_retransmit_fini(server);
+    /* Nothing of what it has not read matters any more. Where this does not come there either, it is killed. */
+    flyt_node_link_queue_clear(&server->queue);
     if ((was_serving || was_preparing) && server->link_fd >= 0)
-        flyt_server_link_send(server->link_fd, &message, NULL, 0);
+        flyt_node_link_queue_lend(&server->queue, &message, NULL, 0);
     if (!was_serving || server->link_fd < 0)
         flyt_node_server_hang_up(server); /* a warm one ends by itself */
     server->timer = sd_event_source_disable_unref(server->timer);
     if (sd_event_add_time_relative(server->node->event, &server->timer, CLOCK_MONOTONIC, grace_ms * 1000, 1000,
                                    on_grace_over, server) < 0)
         on_grace_over(NULL, 0, server);
+}
+
+void flyt_node_server_end_watched(struct flyt_node_server *server, enum flyt_node_watched watched, const char *event,
+                                  const char *reason)
+{
+    char id[20];
+
+    snprintf(id, sizeof id, "%016" PRIx64, server->session_id);
+    server->node->watched[watched]++;
+    flyt_node_tell(server->node, event, id, "program %s of VM %s is ended: %s", server->ticket.program,
+                   server->allocation->now.vm_ip, reason);
+    flyt_node_server_end(server, reason);
+    flyt_node_server_kill(server);
+}
+
+/* A session that is ended as soon as that is written. */
+struct ending {
+    struct flyt_node_commit commit;
+    struct flyt_node *node;
+    uint64_t session_id;
+    const char *reason;
+    void (*done)(void *user, int status);
+    void *user;
+};
+
+static void on_ending_written(void *user, int status)
+{
+    struct ending ending = *(struct ending *)user;
+    struct flyt_node_server *server = flyt_node_server_find(ending.node, ending.session_id);
+
+    free(user);
+    if (status)
+        flyt_node_killed_remove(&ending.node->state, ending.session_id);
+    else if (server)
+        flyt_node_move_end_session(server, ending.reason);
+    ending.done(ending.user, status);
+}
+
+int flyt_node_server_end_for_good(struct flyt_node_server *server, const char *reason,
+                                  void (*done)(void *user, int status), void *user)
+{
+    struct flyt_node *node = server->node;
+    struct ending *ending = malloc(sizeof *ending);
+
+    if (!ending || flyt_node_killed_add(&node->state, server->session_id)) {
+        free(ending);
+        return -ENOMEM;
+    }
+    *ending =
+        (struct ending){.node = node, .session_id = server->session_id, .reason = reason, .done = done, .user = user};
+    flyt_node_commit(node, &ending->commit, on_ending_written, ending);
+    return 0;
 }
 
 void flyt_node_server_returned(struct flyt_node_server *server, bool has_work)
@@ -697,6 +646,7 @@ static void detach(struct flyt_node_server *server)
     struct flyt_node *node = server->node;
     struct flyt_node_server **link = &node->servers;
 
+    flyt_node_spawn_forget(server);
     flyt_node_charge_exit(server);
     while (*link != server)
         link = &(*link)->next;
@@ -706,6 +656,7 @@ static void detach(struct flyt_node_server *server)
     server->timer = sd_event_source_disable_unref(server->timer);
     server->pid_source = sd_event_source_disable_unref(server->pid_source);
     server->link_source = sd_event_source_disable_unref(server->link_source);
+    flyt_node_retransmit_fini(server);
     flyt_node_link_queue_fini(&server->queue);
     free(server->came_with);
     server->came_with = NULL;
@@ -737,9 +688,9 @@ static void describe_end(struct flyt_node_server *server, char *text, size_t byt
     if (info.si_code != CLD_EXITED && !server->was_killed)
         snprintf(text, bytes, "its server process ended by signal %d%s%s", info.si_status,
                  has_why ? ", and it could not go on at another one: " : "", has_why ? server->why_not : "");
-    else if (info.si_code == CLD_EXITED && info.si_status == CANNOT_BECOME)
+    else if (info.si_code == CLD_EXITED && info.si_status == FLYT_NODE_CANNOT_BECOME)
         snprintf(text, bytes, "its process could not become user %u (capabilities of the unit?)", server->uid);
-    else if (info.si_code == CLD_EXITED && info.si_status == CANNOT_RUN)
+    else if (info.si_code == CLD_EXITED && info.si_status == FLYT_NODE_CANNOT_RUN)
         snprintf(text, bytes, "user %u cannot run the server program", server->uid);
     else if (info.si_code == CLD_EXITED && info.si_status)
         snprintf(text, bytes, "its server process ended with status %d", info.si_status);
@@ -751,6 +702,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
     struct flyt_node *node = server->node;
     char id[20];
 
+    flyt_node_killed_remove(&node->state, server->session_id);
     /* First the memory, then its charge: nobody is granted what is not free yet. */
     flyt_node_extents_drop(node, &server->extents, server->server_id);
     flyt_node_charge_end(server);
@@ -769,6 +721,7 @@ void flyt_node_server_end_session(struct flyt_node_server *server, const char *h
               "%s%s",
               id, allocation->now.vm_ip, server->ticket.program, server->use.call_count, server->use.gpu_time_us,
               flyt_node_wall_ms() - server->session_started_ms, *reason ? ": " : "", reason);
+    flyt_node_migration_leave(server);
     /* One that is in an image goes on from there. */
     bool is_kept = flyt_node_suspended_find(node, server->session_id) != NULL;
     if (!is_kept)
@@ -813,14 +766,32 @@ int flyt_node_server_on_exit(sd_event_source *source, int fd, uint32_t events, v
     return 0;
 }
 
+void flyt_node_server_kill_warm(struct flyt_node_server *server)
+{
+    if (!server->allocation && server->is_child && !server->outlives && server->pid_fd >= 0)
+        syscall(SYS_pidfd_send_signal, server->pid_fd, SIGKILL, NULL, 0);
+}
+
+/* Whether it has ended by then. */
+static bool reap_until(struct flyt_node_server *server, uint64_t until_ms)
+{
+    struct pollfd end = {.fd = server->pid_fd, .events = POLLIN};
+    siginfo_t info = {0};
+
+    while (poll(&end, 1, flyt_clock_left_ms(until_ms)) < 0 && errno == EINTR)
+        continue;
+    return !waitid(P_PIDFD, (id_t)server->pid_fd, &info, WEXITED | WNOHANG) && info.si_pid;
+}
+
 void flyt_node_server_free(struct flyt_node_server *server)
 {
     if (server->allocation) {
         /* It goes on, with its memory and its charge, and looks for the next node manager. */
         flyt_node_extents_leave(&server->extents);
-    } else if (server->is_child && !server->outlives) {
-        syscall(SYS_pidfd_send_signal, server->pid_fd, SIGKILL, NULL, 0);
-        waitid(P_PIDFD, (id_t)server->pid_fd, NULL, WEXITED);
+    } else if (server->is_child && !server->outlives && server->pid_fd >= 0) {
+        flyt_node_server_kill_warm(server);
+        if (!reap_until(server, server->node->stop_ms))
+            flyt_warn("server process %d: does not end though it was killed, and is left", (int)server->pid);
         flyt_node_cgroups_leave(&server->node->cgroups, server->cgroup);
     }
     forget(server);

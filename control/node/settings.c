@@ -9,7 +9,7 @@
 #include "control/node/uids.h"
 #include "rpc/base/url.h"
 #include "rpc/proto/control_limits.h"
-#include "rpc/transport/server_link.h"
+#include "rpc/transport/manager_link.h"
 
 #define AT(field) offsetof(struct flyt_node_settings, field)
 
@@ -58,6 +58,7 @@ const struct flyt_setting flyt_node_setting_table[] = {
     {.path = "kill_grace", .kind = FLYT_SETTING_SECONDS, .offset = AT(kill_grace_ms), .fallback = "2", .minimum = 10, .maximum = 600000, .is_live = true, .help = "a server that is to end has so long"},
     {.path = "rejoin", .kind = FLYT_SETTING_SECONDS, .offset = AT(rejoin_ms), .fallback = "8", .minimum = 10, .maximum = 600000, .is_live = true, .help = "after a restart servers have so long to come back; programs that wait for that are refused after 9"},
     {.path = "limit_wait", .kind = FLYT_SETTING_SECONDS, .offset = AT(limit_wait_ms), .fallback = "5", .minimum = 10, .maximum = 600000, .is_live = true, .help = "servers have so long to give back what they cache for a lower limit"},
+    {.path = "server_lost", .kind = FLYT_SETTING_SECONDS, .offset = AT(server_lost_ms), .fallback = "300", .maximum = 86400000, .is_live = true, .help = "a session whose server answers nothing that it is told for so long is ended; 0: never"},
     {.path = "fence_after", .kind = FLYT_SETTING_SECONDS, .offset = AT(fence_after_ms), .fallback = "0", .maximum = 86400000, .is_live = true, .help = "ends all programs when no cluster manager was reached for so long; 0: never"},
     {.path = "metrics", .kind = FLYT_SETTING_STRING, .offset = AT(metrics), .fallback = "127.0.0.1:9404", .help = "ADDRESS:PORT of /metrics and /healthz; empty: none"},
     {.path = NULL},
@@ -119,7 +120,7 @@ int flyt_node_settings_check(const void *user, struct flyt_error *err)
         return flyt_error_set(err, -EINVAL, "group_size is 2 or 8");
     if (settings->name && strlen(settings->name) > FLYT_NAME_BYTES_MAX)
         return flyt_error_set(err, -EINVAL, "name is longer than %d bytes", FLYT_NAME_BYTES_MAX);
-    if (!settings->state_dir || strlen(settings->state_dir) + sizeof "/link.sock" > FLYT_SERVER_LINK_PATH_BYTES)
+    if (!settings->state_dir || strlen(settings->state_dir) + sizeof "/link.sock" > FLYT_MANAGER_LINK_PATH_BYTES)
         return flyt_error_set(err, -EINVAL, "state_dir is missing or longer than a socket's path allows");
     if (settings->software_gpus && settings->mps != FLYT_NODE_MPS_OFF)
         return flyt_error_set(err, -EINVAL, "software GPUs have no MPS: mps must be \"off\"");

@@ -29,7 +29,7 @@ struct flyt_node_settings {
     char *cgroup; /* NULL: where the service manager has started us, if that is a group to be shared out */
     uint64_t vm_memory_host_bytes, vm_cpu_pct, vm_pids; /* of all servers of a VM; 0: no bound */
     uint64_t vm_sessions_max, vm_attach_rate, vm_attach_burst, vm_image_bytes_max;
-    uint64_t client_lost_ms, kill_grace_ms, rejoin_ms, limit_wait_ms, fence_after_ms;
+    uint64_t client_lost_ms, kill_grace_ms, rejoin_ms, limit_wait_ms, fence_after_ms, server_lost_ms;
     char *metrics; /* NULL: none */
 };
 

@@ -13,7 +13,7 @@
 
 #include "control/node/share.h"
 #include "control/node/test_node.h"
-#include "rpc/base/turns.h"
+#include "rpc/base/time_slices.h"
 
 static const struct test_wish one = {.id = 0x11,
                                      .revision = 1,
@@ -48,20 +48,20 @@ static void is_refused(struct test_node *test, const struct test_wish *wish, fly
     test_contains(outcome.text, words);
 }
 
-static struct flyt_turns *turns_of(const struct test_node *test, unsigned gpu)
+static struct flyt_time_slices *time_slices_of(const struct test_node *test, unsigned gpu)
 {
-    return test->node.gpus.items[gpu].turns;
+    return test->node.gpus.items[gpu].time_slices;
 }
 
 /* What the program's server says of its slot: state, priority and the GPU's token (or none). */
 static void expect_share(struct test_node *test, struct test_program *program, const char *state, int priority,
-                         const struct flyt_turns *turns)
+                         const struct flyt_time_slices *time_slices)
 {
     struct stat info = {0};
     char text[80];
 
-    if (turns)
-        assert_int_equal(fstat(flyt_turns_fd(turns), &info), 0);
+    if (time_slices)
+        assert_int_equal(fstat(flyt_time_slices_fd(time_slices), &info), 0);
     snprintf(text, sizeof text, "%s %d %ju", state, priority, (uintmax_t)info.st_ino);
     const char *said = test_program_ask(test, program, "share 0");
     /* What it was told may still be on its way. */
@@ -74,9 +74,10 @@ static void expect_share(struct test_node *test, struct test_program *program, c
 
 static void expect_tenant(const struct test_node *test, const struct test_wish *wish)
 {
-    struct flyt_turns_state its;
+    struct flyt_time_slices_state its;
 
-    assert_int_equal(flyt_turns_read(turns_of(test, wish->gpu), flyt_server_link_tenant(wish->id, 0), &its), 0);
+    assert_int_equal(
+        flyt_time_slices_read(time_slices_of(test, wish->gpu), flyt_manager_link_tenant(wish->id, 0), &its), 0);
     assert_int_equal(its.share.minimum_pct, wish->minimum_pct);
     assert_int_equal(its.share.maximum_pct, wish->maximum_pct);
     assert_int_equal(its.share.window_ms, wish->window_ms);
@@ -85,7 +86,7 @@ static void expect_tenant(const struct test_node *test, const struct test_wish *
 
 /* ---- tests ---- */
 
-static void test_sms_are_shared_in_turns_or_not_at_all(void **state)
+static void test_sms_are_shared_in_time_slices_or_not_at_all(void **state)
 {
     struct test_node *test = *state;
     struct test_wish exclusive = {.id = 0x33,
@@ -109,11 +110,11 @@ static void test_sms_are_shared_in_turns_or_not_at_all(void **state)
     expect_tenant(test, &one);
     expect_tenant(test, &other);
     struct test_program first = test_node_enter(test, &one), second = test_node_enter(test, &other);
-    expect_share(test, &first, "active", 0, turns_of(test, 0));
-    expect_share(test, &second, "active", 3, turns_of(test, 0));
+    expect_share(test, &first, "active", 0, time_slices_of(test, 0));
+    expect_share(test, &second, "active", 3, time_slices_of(test, 0));
     struct test_program alone = test_node_enter(test, &exclusive);
     expect_share(test, &alone, "active", 0, NULL);
-    assert_null(turns_of(test, 1));
+    assert_null(time_slices_of(test, 1));
     close(first.fd);
     close(second.fd);
     close(alone.fd);
@@ -153,7 +154,7 @@ static void test_shares_change_and_go(void **state)
 {
     struct test_node *test = *state;
     struct test_wish wish = one;
-    uint64_t ids[FLYT_TURN_TENANTS_MAX];
+    uint64_t ids[FLYT_TIME_SLICE_TENANTS_MAX];
 
     test_node_grant(test, &one);
     struct test_program program = test_node_enter(test, &one);
@@ -164,19 +165,19 @@ static void test_shares_change_and_go(void **state)
     wish.priority = -2;
     test_node_grant(test, &wish);
     expect_tenant(test, &wish);
-    expect_share(test, &program, "active", -2, turns_of(test, 0));
+    expect_share(test, &program, "active", -2, time_slices_of(test, 0));
     /* A server that has joined is taken out when its process has gone. */
     uint64_t server_id = test->node.servers->server_id;
     for (struct flyt_node_server *server = test->node.servers; server; server = server->next)
         if (server->allocation)
             server_id = server->server_id;
-    assert_true(flyt_turns_join(turns_of(test, 0), flyt_server_link_tenant(one.id, 0), server_id) >= 0);
+    assert_true(flyt_time_slices_has(time_slices_of(test, 0), server_id));
     test_program_ask(test, &program, "die");
-    while (flyt_turns_has(turns_of(test, 0), server_id))
+    while (flyt_time_slices_has(time_slices_of(test, 0), server_id))
         test_node_run(test, 20);
-    assert_int_equal(flyt_turns_list(turns_of(test, 0), ids), 1);
+    assert_int_equal(flyt_time_slices_list(time_slices_of(test, 0), ids), 1);
     test_node_remove_now(test, one.id);
-    assert_int_equal(flyt_turns_list(turns_of(test, 0), ids), 0);
+    assert_int_equal(flyt_time_slices_list(time_slices_of(test, 0), ids), 0);
     close(program.fd);
 }
 
@@ -228,38 +229,34 @@ static void test_suspend(void **state)
     close(third.fd);
 }
 
-static bool has_token(struct test_node *test, void *user)
-{
-    return turns_of(test, 0) != NULL;
-}
-
-/* Without a descriptor store the first server that comes back brings the token, and who comes with another gets it. */
-static void test_restart_keeps_the_token(void **state)
+/* The token goes with the node manager; who comes back gets a place of the new one, with the shares as they are then.
+ */
+static void test_restart_makes_a_new_token(void **state)
 {
     struct test_node *test = *state;
     struct test_wish wish = other;
     struct stat before, after;
+    uint64_t ids[FLYT_TIME_SLICE_SERVERS_MAX];
 
     test_node_grant(test, &one);
     test_node_grant(test, &other);
     struct test_program first = test_node_enter(test, &one);
-    assert_int_equal(fstat(flyt_turns_fd(turns_of(test, 0)), &before), 0);
+    assert_int_equal(fstat(flyt_time_slices_fd(time_slices_of(test, 0)), &before), 0);
     test_node_stop(test);
     test_node_start(test);
-    test_node_until(test, has_token, NULL, "the token that a server brings");
-    assert_int_equal(fstat(flyt_turns_fd(turns_of(test, 0)), &after), 0);
-    assert_int_equal(before.st_ino, after.st_ino);
     test_node_until_back(test, &first);
     test_node_end_rejoining(test);
+    assert_int_equal(fstat(flyt_time_slices_fd(time_slices_of(test, 0)), &after), 0);
+    assert_int_not_equal(before.st_ino, after.st_ino);
+    expect_share(test, &first, "active", 0, time_slices_of(test, 0));
     struct test_program second = test_node_enter(test, &other);
-    expect_share(test, &second, "active", 3, turns_of(test, 0));
+    expect_share(test, &second, "active", 3, time_slices_of(test, 0));
     expect_tenant(test, &one);
     expect_tenant(test, &other);
-    /* Another one is there before the servers are. */
+    assert_int_equal(flyt_time_slices_servers(time_slices_of(test, 0), ids), 2);
+    /* Shares change before the servers are back. */
     test_node_stop(test);
     test_node_start(test);
-    assert_null(turns_of(test, 0));
-    assert_int_equal(flyt_turns_new(&test->node.gpus.items[0].turns), 0);
     wish.revision = 2;
     wish.minimum_pct = 70;
     wish.priority = 4;
@@ -267,10 +264,11 @@ static void test_restart_keeps_the_token(void **state)
     test_node_until_back(test, &first);
     test_node_until_back(test, &second);
     test_node_end_rejoining(test);
-    expect_share(test, &first, "active", 0, turns_of(test, 0));
-    expect_share(test, &second, "active", 4, turns_of(test, 0));
+    expect_share(test, &first, "active", 0, time_slices_of(test, 0));
+    expect_share(test, &second, "active", 4, time_slices_of(test, 0));
     expect_tenant(test, &one);
     expect_tenant(test, &wish);
+    assert_int_equal(flyt_time_slices_servers(time_slices_of(test, 0), ids), 2);
     close(first.fd);
     close(second.fd);
 }
@@ -278,12 +276,12 @@ static void test_restart_keeps_the_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST_NODE(test_sms_are_shared_in_turns_or_not_at_all),
+        TEST_NODE(test_sms_are_shared_in_time_slices_or_not_at_all),
         TEST_NODE(test_bad_shares_are_refused),
         TEST_NODE(test_classes_do_not_mix),
         TEST_NODE(test_shares_change_and_go),
         TEST_NODE(test_suspend),
-        TEST_NODE(test_restart_keeps_the_token),
+        TEST_NODE(test_restart_makes_a_new_token),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

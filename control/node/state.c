@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "control/node/killed.h"
 #include "control/node/left.h"
 #include "control/node/receive_record.h"
 #include "control/node/state_allocation.h"
@@ -105,7 +106,7 @@ static bool get_all(const cJSON *root, struct flyt_node_state *state)
     if (!flyt_node_state_get_number(root, "version", VERSION, &version) || !boot_id || !cJSON_IsArray(array) ||
         count > FLYT_ALLOCATIONS_MAX ||
         !flyt_node_state_get_hex(root, "node_key", state->node_key, sizeof state->node_key) ||
-        !flyt_node_state_get_number(root, "epoch", UINT64_MAX, &state->epoch))
+        !flyt_node_state_get_number(root, "epoch", FLYT_NODE_EPOCH_MAX, &state->epoch))
         return false;
     if (!flyt_node_state_get_number(root, "key_number", UINT32_MAX, &number))
         return false;
@@ -113,7 +114,8 @@ static bool get_all(const cJSON *root, struct flyt_node_state *state)
     snprintf(state->boot_id, sizeof state->boot_id, "%s", boot_id);
     if (!get_group_sizes(cJSON_GetObjectItemCaseSensitive(root, "group_sizes"), state) ||
         !flyt_node_suspended_get(root, &state->suspended) || !flyt_node_left_get(root, &state->left) ||
-        !flyt_node_receive_records_get(root, &state->receiving) || !flyt_node_unkept_get(root, &state->unkept))
+        !flyt_node_receive_records_get(root, &state->receiving) || !flyt_node_unkept_get(root, &state->unkept) ||
+        !flyt_node_killed_get(root, &state->killed))
         return false;
     state->allocations = calloc((size_t)count + 1, sizeof *state->allocations);
     if (!state->allocations)
@@ -171,6 +173,8 @@ void flyt_node_state_fini(struct flyt_node_state *state)
     state->receiving = NULL;
     flyt_node_unkept_free(state->unkept);
     state->unkept = NULL;
+    flyt_node_killed_free(state->killed);
+    state->killed = NULL;
     free(state->ahead);
     state->ahead = NULL;
 }
@@ -195,7 +199,8 @@ void flyt_node_boot_id(char *ret_id)
 
 /* ---- writing ---- */
 
-static char *print(const struct flyt_node_state *state, const flyt_allocation *const *allocations, unsigned count)
+char *flyt_node_state_print(const struct flyt_node_state *state, const flyt_allocation *const *allocations,
+                            unsigned count)
 {
     cJSON *root = cJSON_CreateObject();
     bool is_good = root && flyt_node_state_put_number(root, "version", VERSION) &&
@@ -216,7 +221,7 @@ static char *print(const struct flyt_node_state *state, const flyt_allocation *c
     }
     is_good = array && is_good && flyt_node_suspended_put(root, state->suspended) &&
               flyt_node_left_put(root, state->left) && flyt_node_receive_records_put(root, state->receiving) &&
-              flyt_node_unkept_put(root, state->unkept);
+              flyt_node_unkept_put(root, state->unkept) && flyt_node_killed_put(root, state->killed);
     char *text = is_good ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     return text;
@@ -262,27 +267,31 @@ static int fail(const char *folder, const char *name, int status, struct flyt_er
     return status ? flyt_error_set(err, status, "%s/%s cannot be written: %s", folder, name, strerror(-status)) : 0;
 }
 
+int flyt_node_state_write_text(const char *folder, const char *text, struct flyt_error *err)
+{
+    flyt_auto_close int folder_fd = open_folder(folder);
+
+    return fail(folder, file_name, folder_fd < 0 ? -errno : write_durably(folder_fd, text), err);
+}
+
 int flyt_node_state_write(const char *folder, const struct flyt_node_state *state,
                           const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err)
 {
-    flyt_auto_close int folder_fd = open_folder(folder);
-    char *text = folder_fd < 0 ? NULL : print(state, allocations, count);
-    int status = folder_fd < 0 ? -errno : !text ? -ENOMEM : write_durably(folder_fd, text);
+    char *text = flyt_node_state_print(state, allocations, count);
 
+    int status = text ? flyt_node_state_write_text(folder, text, err) : fail(folder, file_name, -ENOMEM, err);
     free(text);
-    return fail(folder, file_name, status, err);
+    return status;
 }
 
 /* ---- ahead ---- */
 
 static const char ahead_name[] = "state.json.next";
 
-int flyt_node_state_write_ahead(const char *folder, struct flyt_node_state *state,
-                                const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err)
+int flyt_node_state_write_ahead(const char *folder, struct flyt_node_state *state, char *text, struct flyt_error *err)
 {
     flyt_auto_close int folder_fd = open_folder(folder);
-    char *text = folder_fd < 0 ? NULL : print(state, allocations, count);
-    int status = folder_fd < 0 ? -errno : !text ? -ENOMEM : write_file(folder_fd, ahead_name, text);
+    int status = folder_fd < 0 ? -errno : write_file(folder_fd, ahead_name, text);
 
     free(state->ahead); /* whatever it was, it is not what is there */
     state->ahead = status ? NULL : text;
@@ -291,16 +300,13 @@ int flyt_node_state_write_ahead(const char *folder, struct flyt_node_state *stat
     return fail(folder, ahead_name, status, err);
 }
 
-int flyt_node_state_become(const char *folder, struct flyt_node_state *state, const flyt_allocation *const *allocations,
-                           unsigned count, struct flyt_error *err)
+int flyt_node_state_become(const char *folder, struct flyt_node_state *state, const char *text, struct flyt_error *err)
 {
     flyt_auto_close int folder_fd = open_folder(folder);
-    char *text = state->ahead && folder_fd >= 0 ? print(state, allocations, count) : NULL;
-    bool is_there = text && !strcmp(text, state->ahead) && !renameat(folder_fd, ahead_name, folder_fd, file_name);
 
-    free(text);
-    if (!is_there)
-        return flyt_node_state_write(folder, state, allocations, count, err);
+    if (!state->ahead || folder_fd < 0 || strcmp(text, state->ahead) != 0 ||
+        renameat(folder_fd, ahead_name, folder_fd, file_name))
+        return flyt_node_state_write_text(folder, text, err);
     free(state->ahead);
     state->ahead = NULL;
     state->is_sync_due = true;

@@ -1,13 +1,17 @@
 /*
  * What a node manager keeps over restarts, in STATE_DIR/state.json: the node's key and its number, the highest epoch,
  * the boot in which this was written, group sizes, all allocations, sessions that are in images (suspended.h),
- * images that are not to stay (unkept.h),
+ * images that are not to stay (unkept.h), sessions that an operator has ended (killed.h),
  * allocations whose programs have left for another node (left.h), and those that are here for programs that arrive
  * (receive_record.h). Written whole, atomically (write, fsync, rename, fsync of the folder) before anybody is told of a
  * change.
  */
 #ifndef FLYT_NODE_STATE_H
 #define FLYT_NODE_STATE_H
+
+/* What no leader can have given: the cluster's store holds numbers exactly up to there. */
+#define FLYT_NODE_EPOCH_MAX    (1ull << 53)
+#define FLYT_NODE_REVISION_MAX (1ull << 53)
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,6 +24,7 @@ struct flyt_node_receive_record;
 struct flyt_node_suspended;
 struct flyt_node_left;
 struct flyt_node_unkept;
+struct flyt_node_killed;
 
 struct flyt_node_group_size {
     char uuid[48];
@@ -39,7 +44,9 @@ struct flyt_node_state {
     struct flyt_node_left *left;                /* likewise (left.h) */
     struct flyt_node_unkept *unkept;            /* likewise (unkept.h) */
     struct flyt_node_receive_record *receiving; /* likewise (receive_record.h) */
-    char *ahead;                                /* what was written ahead; NULL: nothing */
+    struct flyt_node_killed *killed;            /* likewise (killed.h) */
+    /* The writer's (writer.h). */
+    char *ahead;      /* what was written ahead; NULL: nothing */
     bool is_sync_due; /* of a file that was put in its place the bytes are on the disk, and its name may not be */
 };
 
@@ -47,21 +54,24 @@ struct flyt_node_state {
  * 0, or a negative errno and *err: it is damaged, or cannot be read. */
 int flyt_node_state_read(const char *folder, struct flyt_error *err, struct flyt_node_state *ret_state,
                          bool *ret_is_new);
-/* `allocations`: pointers, so that their owner keeps them as he likes. 0 or a negative errno and *err: the file is what
- * it was. */
+/* The file's text; owned by the caller. `allocations`: pointers, so that their owner keeps them as he likes. NULL: no
+ * memory. */
+char *flyt_node_state_print(const struct flyt_node_state *state, const flyt_allocation *const *allocations,
+                            unsigned count);
+/* Any thread, one at a time. 0 or a negative errno and *err: the file is what it was. */
+int flyt_node_state_write_text(const char *folder, const char *text, struct flyt_error *err);
 int flyt_node_state_write(const char *folder, const struct flyt_node_state *state,
                           const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err);
 /*
  * For a moment that leaves no time to wait for a disk. _write_ahead writes a state that is about to be beside the file
  * (state.json.next), and waits; the last one that was written counts. Where the state is that one by then, _become puts
  * it in the file's place without waiting: after a sudden end of the machine the file is that, or what it was before.
- * Else it is flyt_node_state_write. _settle waits for the disk then, and drops what was written in vain. 0 or a
+ * Else it is flyt_node_state_write_text. _settle waits for the disk then, and drops what was written in vain. 0 or a
  * negative errno and *err: the file is what it was.
  */
-int flyt_node_state_write_ahead(const char *folder, struct flyt_node_state *state,
-                                const flyt_allocation *const *allocations, unsigned count, struct flyt_error *err);
-int flyt_node_state_become(const char *folder, struct flyt_node_state *state, const flyt_allocation *const *allocations,
-                           unsigned count, struct flyt_error *err);
+int flyt_node_state_write_ahead(const char *folder, struct flyt_node_state *state, char *text /* is taken over */,
+                                struct flyt_error *err);
+int flyt_node_state_become(const char *folder, struct flyt_node_state *state, const char *text, struct flyt_error *err);
 int flyt_node_state_settle(const char *folder, struct flyt_node_state *state, struct flyt_error *err);
 void flyt_node_state_fini(struct flyt_node_state *state);
 /* Its allocations only: they are somewhere else by now, or nobody's. */

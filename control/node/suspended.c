@@ -11,6 +11,7 @@
 #include "control/node/resume.h"
 #include "control/node/server.h"
 #include "control/node/state_allocation.h"
+#include "control/node/writer.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/log.h"
 #include "rpc/base/ticket.h"
@@ -132,6 +133,14 @@ struct flyt_node_suspended *flyt_node_suspended_find(const struct flyt_node *nod
     return suspended;
 }
 
+void flyt_node_suspended_count_up(struct flyt_node_allocation *allocation)
+{
+    const struct flyt_node_suspended *suspended = allocation->node->state.suspended;
+
+    for (; suspended; suspended = suspended->next)
+        allocation->suspended_count += suspended->allocation_id == allocation->now.id;
+}
+
 static unsigned count_all(const struct flyt_node *node)
 {
     unsigned count = 0;
@@ -163,6 +172,7 @@ struct flyt_node_suspended *flyt_node_suspended_add(struct flyt_node *node, cons
     snprintf(suspended->program, sizeof suspended->program, "%s", server->ticket.program);
     snprintf(suspended->client_address, sizeof suspended->client_address, "%s", server->ticket.client_address);
     node->state.suspended = suspended;
+    server->allocation->suspended_count++;
     return suspended;
 }
 
@@ -170,7 +180,11 @@ void flyt_node_suspended_remove(struct flyt_node *node, struct flyt_node_suspend
 {
     struct flyt_node_suspended **link = &node->state.suspended;
 
+    struct flyt_node_allocation *allocation = flyt_node_allocation_find(node, suspended->allocation_id);
+
     flyt_node_restore_lose(suspended);
+    if (allocation)
+        allocation->suspended_count--;
     while (*link != suspended)
         link = &(*link)->next;
     *link = suspended->next;
@@ -179,7 +193,8 @@ void flyt_node_suspended_remove(struct flyt_node *node, struct flyt_node_suspend
     flyt_node_changed(node);
 }
 
-void flyt_node_suspended_drop(struct flyt_node *node, struct flyt_node_suspended *suspended, const char *reason)
+/* Without saving that. */
+static void drop(struct flyt_node *node, struct flyt_node_suspended *suspended, const char *reason)
 {
     char id[20];
 
@@ -189,19 +204,29 @@ void flyt_node_suspended_drop(struct flyt_node *node, struct flyt_node_suspended
     flyt_node_tell(node, "session.ended", id, "program %s, which was in image %s/%s: %s", suspended->program,
                    suspended->folder, suspended->image, reason);
     flyt_node_suspended_remove(node, suspended);
-    flyt_node_save(node); /* where it cannot be written, that is logged: a restart finds its program gone */
+}
+
+void flyt_node_suspended_drop(struct flyt_node *node, struct flyt_node_suspended *suspended, const char *reason)
+{
+    drop(node, suspended, reason);
+    flyt_node_save_soon(node); /* until it is written a restart finds its program gone */
 }
 
 void flyt_node_suspended_drop_all(struct flyt_node *node, const struct flyt_node_allocation *allocation,
                                   const char *reason)
 {
     struct flyt_node_suspended *suspended = node->state.suspended, *next;
+    bool is_any = false;
 
     for (; suspended; suspended = next) {
         next = suspended->next;
-        if (suspended->allocation_id == allocation->now.id)
-            flyt_node_suspended_drop(node, suspended, reason);
+        if (suspended->allocation_id != allocation->now.id)
+            continue;
+        drop(node, suspended, reason);
+        is_any = true;
     }
+    if (is_any)
+        flyt_node_save_soon(node); /* as above */
 }
 
 int flyt_node_suspended_ask(struct flyt_node *node, const struct flyt_node_allocation *allocation, const void *token,
@@ -225,6 +250,9 @@ unsigned flyt_node_suspended_count(const struct flyt_node_allocation *allocation
     const struct flyt_node *node = allocation->node;
     unsigned count = 0;
 
+    /* Whoever else may have one is among its sessions. */
+    if (!allocation->suspended_count || !allocation->session_count)
+        return allocation->suspended_count;
     for (const struct flyt_node_suspended *suspended = node->state.suspended; suspended; suspended = suspended->next)
         count += suspended->allocation_id == allocation->now.id &&
                  !flyt_node_server_find(node, suspended->session_id) &&

@@ -76,6 +76,8 @@ void flyt_node_suspended_drop_all(struct flyt_node *node, const struct flyt_node
  */
 int flyt_node_suspended_ask(struct flyt_node *node, const struct flyt_node_allocation *allocation, const void *token,
                             size_t bytes, struct flyt_error *err);
+/* A new allocation, whose sessions may be in images: of before a restart. */
+void flyt_node_suspended_count_up(struct flyt_node_allocation *allocation);
 /* How many of an allocation are nowhere else at present: no process has them, and none is about to. */
 unsigned flyt_node_suspended_count(const struct flyt_node_allocation *allocation);
 /* Whether its program has not tried for so long that it has ended. */

@@ -56,7 +56,7 @@ static void note_event(void *user, const char *kind, const char *object, const c
     struct test_node *test = user;
 
     test->event_count++;
-    snprintf(test->last_event, sizeof test->last_event, "%.60s %.180s", kind, text);
+    snprintf(test->last_event, sizeof test->last_event, "%.60s %.440s", kind, text);
 }
 
 struct test_node *test_node_new(void)
@@ -85,6 +85,7 @@ struct test_node *test_node_new(void)
     test->settings.kill_grace_ms = TEST_LONG_MS;
     test->settings.rejoin_ms = TEST_LONG_MS;
     test->settings.limit_wait_ms = TEST_LONG_MS;
+    test->settings.server_lost_ms = TEST_LONG_MS;
     test->settings.listen.items[0] = strdup("tcp://127.0.0.1:0");
     assert_true(sd_event_new(&test->event) >= 0);
     return test;
@@ -611,14 +612,34 @@ void test_node_until_empty(struct test_node *test, const struct test_wish *wish)
     test_node_until(test, test_node_is_empty, (void *)wish, "the sessions' end");
 }
 
-static bool is_unused(struct test_node *test, void *wish)
+struct usage {
+    const struct test_wish *wish;
+    uint64_t bytes;
+};
+
+static bool is_used(struct test_node *test, void *user)
 {
-    return !test_node_used_bytes(test, wish);
+    const struct usage *usage = user;
+
+    return test_node_used_bytes(test, usage->wish) == usage->bytes;
 }
 
-void test_node_until_unused(struct test_node *test, const struct test_wish *wish)
+void test_node_until_used(struct test_node *test, const struct test_wish *wish, uint64_t bytes)
 {
-    test_node_until(test, is_unused, (void *)wish, "nothing is charged");
+    char what[64];
+
+    snprintf(what, sizeof what, "%llu bytes are charged", (unsigned long long)bytes);
+    test_node_until(test, is_used, &(struct usage){wish, bytes}, what);
+}
+
+static bool has_ended(struct test_node *test, void *program)
+{
+    return !test_node_server(test, program);
+}
+
+void test_node_until_ended(struct test_node *test, const struct test_program *program)
+{
+    test_node_until(test, has_ended, (void *)program, "its session's end");
 }
 
 void test_node_leave(struct test_node *test, const struct test_wish *wish, struct test_program *programs,

@@ -19,7 +19,8 @@
 enum {
     TEST_LONG_MS = 600000, /* nobody waits so long: kill_grace, rejoin, limit_wait, and the node's resume_ms and
                               switch_ms, if a test does not set them otherwise */
-    TEST_GRACE_MS = 200,   /* kill_grace where a server hears nothing, and is to be killed */
+    LONG_AGO_MS = 10000000,
+    TEST_GRACE_MS = 200, /* kill_grace where a server hears nothing, and is to be killed */
 };
 
 /* What came of an order. `order` is -1 as long as there is no answer. */
@@ -37,7 +38,7 @@ struct test_node {
     struct flyt_node_settings settings;
     struct flyt_node node;
     unsigned event_count;
-    char last_event[256];
+    char last_event[512];
     struct test_outcome removal;
 };
 
@@ -136,8 +137,10 @@ bool test_node_is_away(struct test_node *test, void *program);
 bool test_node_is_empty(struct test_node *test, void *wish);
 /* Runs the loop until the allocation has no session. */
 void test_node_until_empty(struct test_node *test, const struct test_wish *wish);
-/* Runs the loop until nothing is charged to the allocation. */
-void test_node_until_unused(struct test_node *test, const struct test_wish *wish);
+/* Runs the loop until so much is charged to the allocation: a process that ends has its memory until it has gone. */
+void test_node_until_used(struct test_node *test, const struct test_wish *wish, uint64_t bytes);
+/* Runs the loop until the program's server has gone and the session's end was told. */
+void test_node_until_ended(struct test_node *test, const struct test_program *program);
 /* The VM's programs end; all that they used must be free then. */
 void test_node_leave(struct test_node *test, const struct test_wish *wish, struct test_program *programs,
                      unsigned count);

@@ -25,8 +25,21 @@ struct flyt_error test_refusal;
 
 /* ---- the order ---- */
 
-flyt_status test_receive_as(struct test_node *test, const struct test_wish *wish, uint64_t migration_id,
-                            const unsigned char *its_secret, bool is_encrypted)
+static flyt_status answered; /* -1: not yet */
+
+static void note_answer(void *user, flyt_status status, const char *text)
+{
+    answered = status;
+    snprintf(test_refusal.text, sizeof test_refusal.text, "%s", text);
+}
+
+bool test_receive_is_answered(struct test_node *test, void *unused)
+{
+    return answered != (flyt_status)-1;
+}
+
+void test_receive_ask(struct test_node *test, const struct test_wish *wish, uint64_t migration_id,
+                      const unsigned char *its_secret, bool is_encrypted)
 {
     flyt_order_receive_args args = {.epoch = 1,
                                     .migration_id = migration_id,
@@ -35,7 +48,16 @@ flyt_status test_receive_as(struct test_node *test, const struct test_wish *wish
 
     memcpy(args.secret, its_secret, sizeof args.secret);
     test_refusal = (struct flyt_error){0};
-    return flyt_node_receive(&test->node, &args, &test_refusal);
+    answered = (flyt_status)-1;
+    flyt_node_receive(&test->node, &args, note_answer, NULL);
+}
+
+flyt_status test_receive_as(struct test_node *test, const struct test_wish *wish, uint64_t migration_id,
+                            const unsigned char *its_secret, bool is_encrypted)
+{
+    test_receive_ask(test, wish, migration_id, its_secret, is_encrypted);
+    test_node_until(test, test_receive_is_answered, NULL, "RECEIVE is answered");
+    return answered;
 }
 
 flyt_status test_receive(struct test_node *test)

@@ -9,13 +9,19 @@
 #include "control/node/dial.h"
 #include "control/node/test_node.h"
 
-enum { TEST_MIGRATION = 0x77, FDS_MAX = 1 + FLYT_MIGRATION_STREAMS_MAX, LONG_AGO_MS = 10000000 };
+enum { TEST_MIGRATION = 0x77, FDS_MAX = 1 + FLYT_MIGRATION_STREAMS_MAX };
 
 extern const unsigned char test_secret[FLYT_MIGRATION_SECRET_BYTES];
 extern struct flyt_error test_refusal; /* of the last order */
 
 /* ---- orders ---- */
 
+/* Without its answer. */
+void test_receive_ask(struct test_node *test, const struct test_wish *wish, uint64_t migration_id,
+                      const unsigned char *its_secret, bool is_encrypted);
+/* Whether the last one has it. */
+bool test_receive_is_answered(struct test_node *test, void *unused);
+/* With its answer. */
 flyt_status test_receive_as(struct test_node *test, const struct test_wish *wish, uint64_t migration_id,
                             const unsigned char *its_secret, bool is_encrypted);
 /* Of test_one; the second one must be carried out. */

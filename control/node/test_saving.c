@@ -211,7 +211,7 @@ void test_saving_suspend(struct test_node *test, struct test_program *programs, 
     }
     assert_true(test_node_is_empty(test, (void *)&test_one));
     assert_int_equal(test_node_use(test, test_one.id).session_count, count); /* its allocation is not idle */
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_node_until_used(test, &test_one, 0);
 }
 
 void test_saving_go_on(struct test_node *test, struct test_program *programs, unsigned count)

@@ -10,8 +10,6 @@
 #include "control/node/suspended.h"
 #include "control/node/test_node.h"
 
-enum { LONG_AGO_MS = 1000000 };
-
 /* One for the process. */
 struct test_saving {
     uint64_t last_id;           /* of orders */

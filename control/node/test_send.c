@@ -10,10 +10,49 @@
 #include "control/node/left.h"
 #include "control/node/report.h"
 
+/* What has come of SWITCH. */
+struct switching {
+    bool has_answer;
+    flyt_status status;
+    struct flyt_error *err;
+};
+
+static void note_switched(void *user, const struct flyt_node_migration *migration, flyt_status status, const char *text)
+{
+    struct switching *switching = user;
+
+    switching->has_answer = true;
+    switching->status = status;
+    flyt_error_set(switching->err, 0, "%s", text);
+}
+
+static bool has_answer(struct test_node *test, void *user)
+{
+    return ((struct switching *)user)->has_answer;
+}
+
+flyt_status test_send_switch(struct test_node *test, struct flyt_node_migration *migration, struct flyt_error *ret_err)
+{
+    struct switching switching = {.err = ret_err};
+
+    *ret_err = (struct flyt_error){0};
+    flyt_node_send_switch(migration, note_switched, &switching);
+    test_node_until(test, has_answer, &switching, "an answer to SWITCH");
+    return switching.status;
+}
+
 flyt_status test_send_do_switch(struct test_node *test, struct flyt_error *ret_err)
 {
-    *ret_err = (struct flyt_error){0};
-    return flyt_node_send_switch(test_migration_of(test), ret_err);
+    return test_send_switch(test, test_migration_of(test), ret_err);
+}
+
+static void ignore(void *user, const struct flyt_node_migration *migration, flyt_status status, const char *text)
+{
+}
+
+void test_send_begin_switch(struct test_node *test)
+{
+    flyt_node_send_switch(test_migration_of(test), ignore, NULL);
 }
 
 void test_send_let_leave(struct test_node *test)

@@ -10,8 +10,11 @@
 
 enum { TEST_SEND_PROGRAM_PID = 99, TEST_SEND_PHASES = 3 };
 
-/* The order to switch; *ret_err has why not. */
+/* The order to switch, which is answered when this returns; *ret_err has why not. */
+flyt_status test_send_switch(struct test_node *test, struct flyt_node_migration *migration, struct flyt_error *ret_err);
 flyt_status test_send_do_switch(struct test_node *test, struct flyt_error *ret_err);
+/* The same, whose answer nobody hears. */
+void test_send_begin_switch(struct test_node *test);
 /* It is taken. */
 void test_send_let_leave(struct test_node *test);
 /* What a program's client sees of it. */

@@ -15,7 +15,7 @@
 #include "rpc/base/fault_point.h"
 
 /* What is sent here is put together in this one: the loop's thread only. */
-static struct flyt_server_link_message message;
+static struct flyt_manager_link_message message;
 
 static void set_stage(struct flyt_node_trial *trial, enum flyt_node_trial_stage stage)
 {
@@ -47,9 +47,8 @@ static void close_image(struct flyt_node_trial *trial)
     trial->fd = -1;
 }
 
-__attribute__((format(printf, 4, 5))) static void conclude(struct flyt_node_trial *trial,
-                                                           enum flyt_node_trial_result result, int outcome,
-                                                           const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void
+conclude(struct flyt_node_trial *trial, enum flyt_node_trial_result result, int outcome, const char *format, ...)
 {
     va_list arguments;
 
@@ -125,7 +124,7 @@ static int describe(const struct flyt_node_trial *trial, const struct flyt_node_
 
     memset(&message.session, 0, sizeof message.session);
     int status = flyt_node_server_describe_session(server, &allocation->now, &source->ticket, source, &message);
-    message.kind = FLYT_SERVER_LINK_PREPARE;
+    message.kind = FLYT_MANAGER_LINK_PREPARE;
     message.data_bytes = 0;
     explicit_bzero(message.session.token, sizeof message.session.token);
     explicit_bzero(message.session.channel_key, sizeof message.session.channel_key);
@@ -189,7 +188,7 @@ static void try_image(struct flyt_node_trial *trial)
         conclude(trial, FLYT_NODE_TRIAL_UNKNOWN, -errno, "its image cannot be given to a server process: %m");
         return;
     }
-    message.kind = FLYT_SERVER_LINK_TRY;
+    message.kind = FLYT_MANAGER_LINK_TRY;
     message.data_bytes = 0;
     memset(&message.stop, 0, sizeof message.stop);
     message.stop.move_id = trial->move_id;
@@ -223,8 +222,9 @@ void flyt_node_trial_advance(struct flyt_node_trial *trial)
         break;
     case FLYT_NODE_TRIAL_TRYING:
         if (is_late(trial->stage_ms, FLYT_NODE_TRIAL_TRY_MS))
-            conclude(trial, FLYT_NODE_TRIAL_BAD, -ETIMEDOUT, "its libraries were not loaded at another server process "
-                                                             "within %u s",
+            conclude(trial, FLYT_NODE_TRIAL_BAD, -ETIMEDOUT,
+                     "its libraries were not loaded at another server process "
+                     "within %u s",
                      FLYT_NODE_TRIAL_TRY_MS / 1000);
         break;
     default:
@@ -234,9 +234,9 @@ void flyt_node_trial_advance(struct flyt_node_trial *trial)
 
 /* ---- what its server says ---- */
 
-static void on_prepared(struct flyt_node_trial *trial, const struct flyt_server_link_message *told)
+static void on_prepared(struct flyt_node_trial *trial, const struct flyt_manager_link_message *told)
 {
-    const struct flyt_server_link_prepared *prepared = &told->prepared;
+    const struct flyt_manager_link_prepared *prepared = &told->prepared;
     const char *sentence = told->data_bytes ? (const char *)told->data : strerror(-prepared->outcome);
     bool is_its = trial->stage == FLYT_NODE_TRIAL_TRYING && prepared->move_id == trial->move_id;
 
@@ -250,10 +250,10 @@ static void on_prepared(struct flyt_node_trial *trial, const struct flyt_server_
         set_stage(trial, FLYT_NODE_TRIAL_READY);
 }
 
-void flyt_node_trial_hear(struct flyt_node_server *server, const struct flyt_server_link_message *told, int fd)
+void flyt_node_trial_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *told, int fd)
 {
     flyt_close(fd); /* it is to make no memory */
-    if (told->kind == FLYT_SERVER_LINK_PREPARED)
+    if (told->kind == FLYT_MANAGER_LINK_PREPARED)
         on_prepared(server->trial, told);
 }
 

@@ -1,8 +1,8 @@
 /*
  * Whether an image could be restored is tried at a warm server, before its program is let go of (checkpoint.h): the
- * server makes the contexts of the allocation's devices (PREPARE), loads the image's libraries and compares addresses of
- * variables (TRY). It makes no memory, has no entry in the ledgers and no place among the VM's programs, and is ended
- * afterwards, for its addresses are spent.
+ * server makes the contexts of the allocation's devices (PREPARE), loads the image's libraries and compares addresses
+ * of variables (TRY). It makes no memory, has no entry in the ledgers and no place among the VM's programs, and is
+ * ended afterwards, for its addresses are spent.
  *
  *   NONE       nobody tries
  *   WANTING    a warm server is wanted
@@ -11,9 +11,9 @@
  *   TRYING     TRY was sent
  *   OVER       trial->result says what came of it
  *
- * A server that ends before it has answered is replaced by another one, FLYT_NODE_TRIAL_SERVERS in all. Where the GPU has
- * not enough of them (client slots, memory) for all images of a checkpoint, these are tried one after the other. The loop's
- * thread. A server belongs to one of these at most: server->trial.
+ * A server that ends before it has answered is replaced by another one, FLYT_NODE_TRIAL_SERVERS in all. Where the GPU
+ * has not enough of them (client slots, memory) for all images of a checkpoint, these are tried one after the other.
+ * The loop's thread. A server belongs to one of these at most: server->trial.
  */
 #ifndef FLYT_NODE_TRIAL_H
 #define FLYT_NODE_TRIAL_H
@@ -54,8 +54,8 @@ struct flyt_node_trial {
     struct flyt_tally *left;               /* its owner's */
     uint64_t move_id;
     enum flyt_node_trial_stage stage;
-    uint64_t stage_ms; /* when that began */
-    uint64_t wanted_ms; /* since when it could have had a server, but for there being none */
+    uint64_t stage_ms;     /* when that began */
+    uint64_t wanted_ms;    /* since when it could have had a server, but for there being none */
     unsigned server_count; /* that it has had */
     struct flyt_node_server *server;
     int fd; /* the image, for the next server; -1: none yet */
@@ -63,7 +63,7 @@ struct flyt_node_trial {
     int outcome; /* of BAD and UNKNOWN: a negative errno, and one sentence */
     char text[400];
     void (*wake)(void *user); /* the stage has changed: flyt_node_trial_advance is to be called soon */
-    void *user; /* its owner, which may have several */
+    void *user;               /* its owner, which may have several */
 };
 
 /* WANTING, for the session that `source` has. `left` counts threads that close the image's descriptors. */
@@ -81,7 +81,7 @@ void flyt_node_trial_end(struct flyt_node_trial *trial);
 /* ---- what happens ---- */
 
 /* PREPARED of its server (server->trial). fd (-1: none) is taken over. */
-void flyt_node_trial_hear(struct flyt_node_server *server, const struct flyt_server_link_message *message, int fd);
+void flyt_node_trial_hear(struct flyt_node_server *server, const struct flyt_manager_link_message *message, int fd);
 /* Its process has ended. */
 void flyt_node_trial_exit(struct flyt_node_server *server);
 /* How many want a warm server on the GPU. */

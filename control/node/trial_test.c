@@ -51,7 +51,7 @@ static void waits_untried(struct test_node *test, struct test_program *program, 
     test_program_say(test, program, NULL, "gone");
     close(program->fd);
     program->fd = -1;
-    assert_int_equal(test_node_used_bytes(test, &test_one), 0);
+    test_node_until_used(test, &test_one, 0);
 }
 
 static void test_an_image_that_cannot_be_restored(void **state)

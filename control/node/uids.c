@@ -14,7 +14,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "control/base/worker.h"
 #include "control/node/mps.h"
+#include "control/node/pool.h"
 #include "control/node/server.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
@@ -163,7 +165,7 @@ int flyt_node_uids_check(const struct flyt_node_settings *settings, struct flyt_
 
 void flyt_node_uids_folder(const struct flyt_node *node, char *path)
 {
-    snprintf(path, FLYT_SERVER_LINK_FOLDER_BYTES, "%s/servers", node->settings->state_dir);
+    snprintf(path, FLYT_MANAGER_LINK_FOLDER_BYTES, "%s/servers", node->settings->state_dir);
 }
 
 static int refuse_open_state(const char *state_dir, struct flyt_error *err)
@@ -179,20 +181,17 @@ static int refuse_open_state(const char *state_dir, struct flyt_error *err)
     return 0;
 }
 
-/* The servers that were started are marked too: a new process is its user a moment later. */
-static int look(struct flyt_node *node)
+/* Those that were started: a new process is its user a moment later. */
+static void mark_servers(struct flyt_node *node)
 {
-    int status = flyt_node_uids_look(&node->uids, "/proc");
-
-    for (const struct flyt_node_server *server = node->servers; !status && server; server = server->next)
+    for (const struct flyt_node_server *server = node->servers; server; server = server->next)
         flyt_node_uids_mark(&node->uids, server->uid);
-    return status;
 }
 
 int flyt_node_uids_open(struct flyt_node *node, struct flyt_error *err)
 {
     const struct flyt_range *range = &node->settings->server_uids, none = {0};
-    char folder[FLYT_SERVER_LINK_FOLDER_BYTES];
+    char folder[FLYT_MANAGER_LINK_FOLDER_BYTES];
     bool is_on = range->last && !geteuid();
 
     if (range->last && !is_on)
@@ -209,13 +208,13 @@ int flyt_node_uids_open(struct flyt_node *node, struct flyt_error *err)
     /* Servers read it, as the empty folder of module images that they begin with; they write nothing there. */
     if ((mkdir(folder, 0755) && errno != EEXIST) || chmod(folder, 0755))
         return flyt_error_set(err, -errno, "%s cannot be made: %m", folder);
-    status = look(node);
+    status = flyt_node_uids_look(&node->uids, "/proc"); /* there is no server yet */
     return status ? flyt_error_set(err, status, "/proc cannot be read: %s", strerror(-status)) : 0;
 }
 
 int flyt_node_uids_show_link(const struct flyt_node *node)
 {
-    char folder[FLYT_SERVER_LINK_FOLDER_BYTES], path[FLYT_SERVER_LINK_FOLDER_BYTES + sizeof FLYT_NODE_UIDS_LINK];
+    char folder[FLYT_MANAGER_LINK_FOLDER_BYTES], path[FLYT_MANAGER_LINK_FOLDER_BYTES + sizeof FLYT_NODE_UIDS_LINK];
 
     flyt_node_uids_folder(node, folder);
     if (access(folder, F_OK))
@@ -231,20 +230,82 @@ bool flyt_node_uids_are_for(const struct flyt_node *node, const struct flyt_node
            (!node->mps || gpu->isolation == FLYT_ISOLATION_STRICT || flyt_node_mps_takes_users(node->mps));
 }
 
+/* A look by the thread: a machine may have thousands of processes. */
+struct looking {
+    struct flyt_node *node;
+    struct flyt_node_uids seen;
+    int status;
+};
+
+static void look_aside(void *user)
+{
+    struct looking *looking = user;
+
+    looking->status = flyt_node_uids_look(&looking->seen, "/proc");
+}
+
+/* With is_cancelled by the thread: there is no node any more. */
+static void on_looked(void *user, int is_cancelled)
+{
+    struct looking *looking = user;
+    struct flyt_node *node = looking->node;
+    struct flyt_node_uids *uids = &node->uids;
+
+    if (!is_cancelled) {
+        uids->is_looking = false;
+        uids->has_looked = true;
+        uids->look_status = looking->status;
+    }
+    if (!is_cancelled && !looking->status) {
+        unsigned char *before = uids->used;
+        uids->used = looking->seen.used;
+        looking->seen.used = before;
+        mark_servers(node);
+    }
+    flyt_node_uids_fini(&looking->seen);
+    free(looking);
+    if (!is_cancelled)
+        flyt_node_pool_fill(node);
+}
+
+static int begin_to_look(struct flyt_node *node)
+{
+    const struct flyt_range range = {.first = node->uids.first, .last = node->uids.last};
+    struct looking *looking = calloc(1, sizeof *looking);
+    int status = looking ? flyt_node_uids_init(&looking->seen, &range) : -ENOMEM;
+
+    if (!status) {
+        looking->node = node;
+        status = flyt_worker_do(node->spawner, look_aside, on_looked, looking);
+    }
+    if (!status) {
+        node->uids.is_looking = true;
+        return -EINPROGRESS;
+    }
+    if (looking)
+        flyt_node_uids_fini(&looking->seen);
+    free(looking);
+    return status;
+}
+
 int flyt_node_uids_take(struct flyt_node *node, uid_t *ret_uid)
 {
-    uid_t uid = flyt_node_uids_next(&node->uids);
-    int status = uid ? 0 : look(node);
+    struct flyt_node_uids *uids = &node->uids;
+    bool has_looked = uids->has_looked;
 
-    if (!status && !uid)
-        uid = flyt_node_uids_next(&node->uids);
-    if (status || !uid)
-        return status ? status : -EUSERS;
+    if (uids->is_looking)
+        return -EINPROGRESS;
+    uid_t uid = flyt_node_uids_next(uids);
+    uids->has_looked = false;
+    if (!uid && !has_looked)
+        return begin_to_look(node);
+    if (!uid)
+        return uids->look_status ? uids->look_status : -EUSERS;
     *ret_uid = uid;
     return 0;
 }
 
-/* ---- between fork and exec ---- */
+/* ---- between vfork and exec ---- */
 
 /* The C library would have all threads do the same, and there is one: these are the system calls. */
 const char *flyt_node_uids_become(uid_t uid, const char *folder)

@@ -34,6 +34,9 @@ struct flyt_node_uids {
     uid_t first, last; /* last 0: servers are the node manager's user */
     uid_t given; /* the last one; the next is looked for behind it, so that a number rests before it is used again */
     unsigned char *used; /* a bit for each: processes had it when they were looked at, or it was given since */
+    bool is_looking;     /* a thread looks at the processes */
+    bool has_looked;     /* and nobody was given one since: */
+    int look_status;     /* 0, or a negative errno: what that has come to */
 };
 
 /* 0 or -ENOMEM. A range of which last is 0 is allowed. */
@@ -55,11 +58,12 @@ int flyt_node_uids_check(const struct flyt_node_settings *settings, struct flyt_
 int flyt_node_uids_open(struct flyt_node *node, struct flyt_error *err);
 /* Gives link.sock its second name, where servers of this start or an earlier one may need it. 0 or a negative errno. */
 int flyt_node_uids_show_link(const struct flyt_node *node);
-/* STATE_DIR/servers; `path` has FLYT_SERVER_LINK_FOLDER_BYTES of room. */
+/* STATE_DIR/servers; `path` has FLYT_MANAGER_LINK_FOLDER_BYTES of room. */
 void flyt_node_uids_folder(const struct flyt_node *node, char *path);
 /* Whether a server of the GPU becomes a user of its own: not where an MPS daemon serves one user at a time. */
 bool flyt_node_uids_are_for(const struct flyt_node *node, const struct flyt_node_gpu *gpu);
-/* A user that no process has. 0; -EUSERS: there is none; another negative errno: that cannot be found out. */
+/* A user that no process has. 0; -EINPROGRESS: a thread (node->spawner) looks which there are, after which servers are
+ * started (pool.h); -EUSERS: there is none; another negative errno: that cannot be found out. */
 int flyt_node_uids_take(struct flyt_node *node, uid_t *ret_uid);
 /* In a new process between fork and exec, of root: makes it this user for ever, with the group of its number, no
  * further groups, no capabilities, and nothing to gain by what it executes; its working directory is then `folder`.

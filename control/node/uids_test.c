@@ -21,6 +21,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "control/base/worker.h"
 #include "control/node/node.h"
 #include "control/node/server.h"
 #include "rpc/base/ticket.h"
@@ -134,6 +135,39 @@ static void what_cannot_be_read_changes_nothing(void **state)
         flyt_node_uids_next(&self->uids);
     assert_int_equal(flyt_node_uids_look(&self->uids, "/nonexistent"), -ENOENT);
     assert_int_equal(flyt_node_uids_next(&self->uids), 0);
+}
+
+/* Where none is left a thread looks, and whoever starts servers is told when it has. */
+static void a_thread_looks(void **state)
+{
+    const struct flyt_range range = {.first = 3999990000, .last = 3999990003}; /* nobody's */
+    struct flyt_node node = {0};
+    uid_t uid = 0;
+
+    assert_int_equal(sd_event_new(&node.event), 0);
+    assert_int_equal(flyt_node_uids_init(&node.uids, &range), 0);
+    assert_int_equal(flyt_worker_new(node.event, "spawner", 4, &node.spawner), 0);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(flyt_node_uids_take(&node, &uid), 0);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(flyt_node_uids_take(&node, &uid), -EINPROGRESS);
+    while (node.uids.is_looking)
+        assert_true(sd_event_run(node.event, 1000000) >= 0);
+    assert_non_null(node.pool_timer); /* servers were to be started */
+    assert_int_equal(flyt_node_uids_take(&node, &uid), 0);
+    assert_int_equal(uid, range.first);
+    /* That there is none is said once for each look. */
+    memset(node.uids.used, 0xff, 1);
+    assert_int_equal(flyt_node_uids_take(&node, &uid), -EINPROGRESS);
+    while (node.uids.is_looking)
+        assert_true(sd_event_run(node.event, 1000000) >= 0);
+    memset(node.uids.used, 0xff, 1);
+    assert_int_equal(flyt_node_uids_take(&node, &uid), -EUSERS);
+    assert_int_equal(flyt_node_uids_take(&node, &uid), -EINPROGRESS);
+    flyt_worker_free(node.spawner);
+    sd_event_source_disable_unref(node.pool_timer);
+    sd_event_unref(node.event);
+    flyt_node_uids_fini(&node.uids);
 }
 
 static void without_a_range_there_is_none(void **state)
@@ -255,7 +289,7 @@ static void a_process_gives_everything_up(void **state)
 static void a_secret_is_of_one_user(void **state)
 {
     struct flyt_node *node = calloc(1, sizeof *node);
-    unsigned char secrets[4][FLYT_SERVER_LINK_SECRET_BYTES], old[FLYT_SERVER_LINK_SECRET_BYTES];
+    unsigned char secrets[4][FLYT_MANAGER_LINK_SECRET_BYTES], old[FLYT_MANAGER_LINK_SECRET_BYTES];
     const uid_t uids[] = {geteuid(), FIRST, FIRST + 1, LAST};
     struct {
         char what[16];
@@ -283,6 +317,7 @@ int main(void)
         TEST(processes_have_theirs),
         TEST(who_has_ended_gives_his_back),
         TEST(what_cannot_be_read_changes_nothing),
+        cmocka_unit_test(a_thread_looks),
         cmocka_unit_test(without_a_range_there_is_none),
         cmocka_unit_test(settings_are_checked),
         cmocka_unit_test(a_secret_is_of_one_user),

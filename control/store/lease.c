@@ -38,6 +38,7 @@ struct flyt_lease {
     uint64_t ends_ms; /* leading until then; UINT64_MAX: for ever */
     uint64_t epoch;   /* own */
     uint64_t epoch_least;
+    bool must_look;
     uint64_t may_take_ms;         /* not leading: from then on, by what was seen; UINT64_MAX: nothing was */
     struct flyt_lease_view shown; /* of the document */
 };
@@ -137,9 +138,25 @@ void flyt_lease_get_view(struct flyt_lease *lease, struct flyt_lease_view *ret_v
 void flyt_lease_raise_epoch(struct flyt_lease *lease, uint64_t epoch)
 {
     pthread_mutex_lock(&lease->mutex);
-    if (epoch > lease->epoch_least)
+    if (epoch > lease->epoch_least && epoch <= FLYT_EPOCH_MAX)
         lease->epoch_least = epoch;
     pthread_mutex_unlock(&lease->mutex);
+}
+
+void flyt_lease_look(struct flyt_lease *lease)
+{
+    pthread_mutex_lock(&lease->mutex);
+    lease->must_look = true;
+    pthread_mutex_unlock(&lease->mutex);
+}
+
+static bool take_must_look(struct flyt_lease *lease)
+{
+    pthread_mutex_lock(&lease->mutex);
+    bool must_look = lease->must_look;
+    lease->must_look = false;
+    pthread_mutex_unlock(&lease->mutex);
+    return must_look;
 }
 
 /* ---- the document ---- */
@@ -307,8 +324,11 @@ static enum flyt_store_result renew(struct flyt_lease *lease, struct flyt_error 
 
     if (!flyt_store_is_shared(lease->store))
         return FLYT_STORE_OK;
-    if (lease->is_attempt_unconfirmed) {
+    bool must_look = take_must_look(lease);
+    if (lease->is_attempt_unconfirmed || must_look) {
         result = find_out(lease, err);
+        if (result != FLYT_STORE_OK && must_look)
+            flyt_lease_look(lease); /* it was not seen */
         if (result != FLYT_STORE_OK || !flyt_lease_is_leader(lease))
             return result;
     }

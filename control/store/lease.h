@@ -32,6 +32,9 @@ struct flyt_lease;
 
 enum { FLYT_LEASE_NAME_BYTES_MAX = 255 };
 
+/* No epoch that somebody claims goes beyond: documents hold numbers exactly up to 2^53, and each leader adds one. */
+#define FLYT_EPOCH_MAX (1ull << 52)
+
 enum flyt_lease_state {
     FLYT_LEASE_WATCHING, /* another one leads, or nobody does, or it is not known */
     FLYT_LEASE_LEADING,
@@ -78,7 +81,10 @@ bool flyt_lease_is_leader(const struct flyt_lease *lease);
 /* The epoch under which it leads; 0 while it does not. */
 uint64_t flyt_lease_epoch(const struct flyt_lease *lease);
 void flyt_lease_get_view(struct flyt_lease *lease, struct flyt_lease_view *ret_view);
-/* A node has persisted this epoch (it refused a lower one): the next taking goes beyond it. Any thread. */
+/* The next step looks who has the lease, before it renews: somebody says that another one leads. Any thread. */
+void flyt_lease_look(struct flyt_lease *lease);
+/* A node has persisted this epoch (it refused a lower one): the next taking goes beyond it. Above FLYT_EPOCH_MAX it is
+ * none. Any thread. */
 void flyt_lease_raise_epoch(struct flyt_lease *lease, uint64_t epoch);
 /* Stops leading, first here, then in the store, so that another one need not wait. OK where it did not lead. */
 enum flyt_store_result flyt_lease_release(struct flyt_lease *lease, struct flyt_error *err);

@@ -471,6 +471,35 @@ static void test_epoch_can_be_raised(void **state)
     assert_int_equal(epoch_of(0), 42);
 }
 
+/* What nobody can have given is nobody's epoch: the next one would not be exact in a document. */
+static void test_epoch_has_bounds(void **state)
+{
+    flyt_lease_raise_epoch(managers[0].lease, UINT64_MAX);
+    flyt_lease_raise_epoch(managers[0].lease, FLYT_EPOCH_MAX + 1);
+    make_leader();
+    assert_int_equal(epoch_of(0), 1);
+}
+
+/* Somebody says that another one leads: that is looked up at once, not at the next renewal. */
+static void test_who_leads_is_looked_up(void **state)
+{
+    make_leader();
+    flyt_lease_look(managers[0].lease);
+    assert_int_equal(step(0), FLYT_STORE_OK);
+    assert_true(leads(0));
+    cJSON_Delete(server.document);
+    server.document = cJSON_Parse("{\"holder\":\"other\",\"epoch\":9,\"instance\":\"another\",\"attempt\":1}");
+    server.revision++;
+    assert_int_equal(step(0), FLYT_STORE_OK);
+    assert_true(leads(0)); /* nothing is due */
+    managers[0].fake.fault = REFUSED;
+    flyt_lease_look(managers[0].lease);
+    assert_int_equal(step(0), FLYT_STORE_UNAVAILABLE);
+    managers[0].fake.fault = NO_FAULT;
+    assert_int_equal(step(0), FLYT_STORE_OK); /* it is still to be looked up */
+    assert_false(leads(0));
+}
+
 static void test_same_name_is_another_manager(void **state)
 {
     struct clock clock = {.rate_ppm = 1000000};
@@ -735,6 +764,8 @@ int main(void)
         TEST(test_unknown_taking_is_taken_again),
         TEST(test_changes_by_hand),
         TEST(test_epoch_can_be_raised),
+        TEST(test_epoch_has_bounds),
+        TEST(test_who_leads_is_looked_up),
         TEST(test_same_name_is_another_manager),
         TEST(test_bad_configurations),
         TEST(test_never_two_leaders),

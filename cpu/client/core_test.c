@@ -1,4 +1,4 @@
-/* The core over a channel without a server: contexts, flow control, copies that overlap, launches, errors. */
+/* The core over a channel without a server: contexts, flow control, copies that overlap, errors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,18 +9,18 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
-#include "cpu/client/client.h"
-#include "cpu/client/context.h"
-#include "cpu/client/copy.h"
-#include "cpu/client/device.h"
-#include "cpu/client/event.h"
-#include "cpu/client/fake_channel.h"
-#include "cpu/client/function.h"
-#include "cpu/client/host.h"
-#include "cpu/client/kernel.h"
-#include "cpu/client/memory.h"
-#include "cpu/client/module.h"
-#include "cpu/client/stream.h"
+#include "cpu/client/core/client.h"
+#include "cpu/client/core/fake_channel.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/copy.h"
+#include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/event.h"
+#include "cpu/client/cuda/function.h"
+#include "cpu/client/cuda/host.h"
+#include "cpu/client/cuda/kernel.h"
+#include "cpu/client/cuda/memory.h"
+#include "cpu/client/cuda/module.h"
+#include "cpu/client/cuda/stream.h"
 #include "rpc/base/id.h"
 
 static uint64_t next_address = FLYT_WINDOW_BASE;
@@ -29,80 +29,8 @@ static uint64_t next_address = FLYT_WINDOW_BASE;
 static struct {
     uint64_t copy_out_transfer_id, copy_out_bytes;
     flyt_copy_in_transfer_args copy_in;
-    flyt_kernel_launch_args launch;
-    char params[4096];
     uint64_t function_id;
 } seen;
-
-static void serve_device_info(flyt_device_info_res *res)
-{
-    static int attributes[200];
-    res->name = strdup("test device");
-    res->pci_bus_id = strdup("0000:00:00.0");
-    for (int i = CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X; i <= CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z; i++)
-        attributes[i] = 1024;
-    for (int i = CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X; i <= CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z; i++)
-        attributes[i] = 65535;
-    attributes[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = 1024;
-    attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = 4;
-    attributes[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1;
-    attributes[CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH] = 1;
-    res->attributes.attributes_len = 200;
-    res->attributes.attributes_val = malloc(sizeof attributes);
-    memcpy(res->attributes.attributes_val, attributes, sizeof attributes);
-    res->least_priority = 0;
-    res->greatest_priority = -5;
-}
-
-/* How many kernels a library shall have beyond the first one; the server's answer when it is asked for them: one after
- * the other, none, or more than there are. */
-static struct {
-    unsigned more_count;
-    enum { ONE_BY_ONE, NONE, TOO_MANY } way;
-    unsigned asked_count, unloaded_count;
-} parts;
-
-static void serve_library_kernels(const flyt_library_kernels_args *args, flyt_library_kernels_res *res)
-{
-    char name[16];
-    parts.asked_count++;
-    res->kernels.kernels_len = parts.way == ONE_BY_ONE ? 1 : parts.way == NONE ? 0 : parts.more_count + 1;
-    res->kernels.kernels_val = calloc(res->kernels.kernels_len + 1, sizeof *res->kernels.kernels_val);
-    for (unsigned i = 0; i < res->kernels.kernels_len; i++) {
-        snprintf(name, sizeof name, "kernel%u", args->first + i);
-        res->kernels.kernels_val[i].name = strdup(name);
-    }
-}
-
-/* One kernel: an int at 0, a pointer at 8, a char at 16. */
-static void serve_library_load(flyt_library_load_res *res)
-{
-    static const flyt_kernel_param places[] = {{0, 4}, {8, 8}, {16, 1}};
-    res->info_log = strdup("");
-    res->error_log = strdup("");
-    res->kernels.kernels_len = 1;
-    res->kernel_count = 1 + parts.more_count;
-    res->kernels.kernels_val = calloc(1, sizeof *res->kernels.kernels_val);
-    res->kernels.kernels_val[0].name = strdup("kernel");
-    res->kernels.kernels_val[0].params.params_len = 3;
-    res->kernels.kernels_val[0].params.params_val = malloc(sizeof places);
-    memcpy(res->kernels.kernels_val[0].params.params_val, places, sizeof places);
-}
-
-static int required_cluster_width;
-
-static void serve_kernel_info(flyt_kernel_info_res *res)
-{
-    res->attributes.attributes_len = CU_FUNC_ATTRIBUTE_MAX;
-    res->attributes.attributes_val = calloc(CU_FUNC_ATTRIBUTE_MAX, sizeof(int));
-    res->attributes.attributes_val[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = 512;
-    res->attributes.attributes_val[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = 49152;
-    if (required_cluster_width) {
-        res->attributes.attributes_val[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] = required_cluster_width;
-        res->attributes.attributes_val[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT] = 1;
-        res->attributes.attributes_val[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH] = 1;
-    }
-}
 
 static void serve(unsigned procedure, const void *args, void *res, void *data)
 {
@@ -112,25 +40,7 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         next_address += 1 << 24;
         break;
     case FLYT_DEVICE_INFO:
-        serve_device_info(res);
-        break;
-    case FLYT_IMAGE_FIND:
-        ((flyt_image_find_res *)res)->is_known = 1;
-        break;
-    case FLYT_LIBRARY_LOAD:
-        serve_library_load(res);
-        break;
-    case FLYT_LIBRARY_KERNELS:
-        serve_library_kernels(args, res);
-        break;
-    case FLYT_LIBRARY_UNLOAD:
-        parts.unloaded_count++;
-        break;
-    case FLYT_KERNEL_INFO:
-        serve_kernel_info(res);
-        break;
-    case FLYT_KERNEL_OCCUPANCY:
-        ((flyt_kernel_occupancy_res *)res)->block_count = 2;
+        fake_serve_device_info(res);
         break;
     case FLYT_COPY_OUT_TRANSFER:
         seen.copy_out_transfer_id = ((const flyt_copy_out_transfer_args *)args)->transfer_id;
@@ -138,10 +48,6 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         break;
     case FLYT_COPY_IN_TRANSFER:
         seen.copy_in = *(const flyt_copy_in_transfer_args *)args;
-        break;
-    case FLYT_KERNEL_LAUNCH:
-        seen.launch = *(const flyt_kernel_launch_args *)args;
-        memcpy(seen.params, seen.launch.params.params_val, seen.launch.params.params_len);
         break;
     case FLYT_HOST_FUNCTION_LAUNCH:
         seen.function_id = ((const flyt_host_function_launch_args *)args)->function_id;
@@ -161,6 +67,13 @@ static void deliver(uint64_t transfer_id, uint64_t offset_bytes, size_t bytes, i
 }
 
 /* ---- contexts ---- */
+
+/* The version of this library's own interface, and no connection for it: programs ask before they fork. */
+static void test_no_driver_is_asked_before_the_first_call(void **state)
+{
+    assert_int_equal(flyt_client_driver_version(), CUDA_VERSION);
+    assert_null(fake.handlers);
+}
 
 static void test_context_stack(void **state)
 {
@@ -516,167 +429,107 @@ static void test_copies_stay_inside_allocations(void **state)
     assert_int_equal(flyt_memory_free(device), CUDA_SUCCESS);
 }
 
-/* ---- launches ---- */
-
-static CUfunction load_kernel(void)
+/* What the fake device can do and Flyt does not forward reads as if it could not; what is only a number stays. */
+static void test_properties_are_masked(void **state)
 {
-    CUmodule module;
-    CUfunction function;
-    assert_int_equal(flyt_module_load("// PTX\n.version 8.0", NULL, &module), CUDA_SUCCESS);
-    assert_int_equal(flyt_module_function(module, "no such kernel", &function), CUDA_ERROR_NOT_FOUND);
-    assert_int_equal(flyt_module_function(module, "kernel", &function), CUDA_SUCCESS);
-    return function;
-}
-
-static void test_kernels_come_in_several_replies(void **state)
-{
-    static const char image[] = "// PTX\n.version 8.0";
-    CUlibrary library;
-    CUkernel first, last, all[4];
-    unsigned count;
-    parts.more_count = 3;
-    parts.asked_count = parts.unloaded_count = 0;
-    assert_int_equal(flyt_library_load(image, NULL, &library), CUDA_SUCCESS);
-    assert_int_equal(parts.asked_count, 3);
-    assert_int_equal(flyt_library_kernel_count(library, &count), CUDA_SUCCESS);
-    assert_int_equal(count, 4);
-    assert_int_equal(flyt_library_kernel(library, "kernel", &first), CUDA_SUCCESS);
-    assert_int_equal(flyt_library_kernel(library, "kernel3", &last), CUDA_SUCCESS);
-    assert_int_equal(flyt_library_kernels(library, 4, all), CUDA_SUCCESS);
-    assert_ptr_equal(all[0], first);
-    assert_ptr_equal(all[3], last);
-    assert_int_equal(flyt_library_unload(library), CUDA_SUCCESS);
-    assert_int_equal(parts.unloaded_count, 1);
-    /* A server that contradicts itself: an error, and what it loaded is unloaded. */
-    for (parts.way = NONE; parts.way <= TOO_MANY; parts.way++)
-        assert_int_equal(flyt_library_load(image, NULL, &library), CUDA_ERROR_UNKNOWN);
-    assert_int_equal(parts.unloaded_count, 3);
-    parts.more_count = UINT32_MAX - 1;
-    assert_int_equal(flyt_library_load(image, NULL, &library), CUDA_ERROR_UNKNOWN);
-    parts.more_count = 0;
-}
-
-static void test_parameters_are_packed_by_layout(void **state)
-{
-    int number = 0x01020304;
-    uint64_t pointer = 0x1122334455667788;
-    char letter = 'x', expected[17] = {4, 3, 2, 1};
-    void *params[] = {&number, &pointer, &letter};
-    struct flyt_launch launch = {.function = load_kernel(), .grid = {5, 6, 7}, .block = {32, 2, 1}, .params = params};
-    memcpy(expected + 8, &pointer, 8);
-    expected[16] = 'x';
-    assert_int_equal(flyt_kernel_launch(&launch), CUDA_SUCCESS);
-    assert_int_equal(seen.launch.params.params_len, sizeof expected);
-    assert_memory_equal(seen.params, expected, sizeof expected);
-    assert_int_equal(seen.launch.grid[2], 7);
-    assert_int_equal(seen.launch.kernel_id, (uint64_t)(uintptr_t)launch.function);
-    launch.params = NULL;
-    launch.param_buffer = expected;
-    launch.param_buffer_bytes = sizeof expected;
-    memset(seen.params, 0, sizeof seen.params);
-    assert_int_equal(flyt_kernel_launch(&launch), CUDA_SUCCESS);
-    assert_memory_equal(seen.params, expected, sizeof expected);
-    launch.param_buffer_bytes++;
-    assert_int_equal(flyt_kernel_launch(&launch), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-    launch.param_buffer_bytes = 4;
-    assert_int_equal(flyt_kernel_launch(&launch), CUDA_SUCCESS);
-    memset(expected + 4, 0, sizeof expected - 4);
-    assert_int_equal(seen.launch.params.params_len, sizeof expected);
-    assert_memory_equal(seen.params, expected, sizeof expected);
-}
-
-static void test_bad_launches_are_refused_at_once(void **state)
-{
-    int value[2] = {0};
-    void *params[] = {value, value, value};
-    CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
-    struct flyt_launch good = {.function = load_kernel(), .grid = {1, 1, 1}, .block = {1, 1, 1}, .params = params}, bad;
-    unsigned before = fake.call_count[FLYT_KERNEL_LAUNCH];
-    bad = good, bad.grid[1] = 0;
-    assert_int_equal(flyt_kernel_launch(&bad), CUDA_ERROR_INVALID_VALUE);
-    bad = good, bad.block[0] = 2048;
-    assert_int_equal(flyt_kernel_launch(&bad), CUDA_ERROR_INVALID_VALUE);
-    bad = good, bad.block[0] = 64, bad.block[1] = 64;
-    assert_int_equal(flyt_kernel_launch(&bad), CUDA_ERROR_INVALID_VALUE);
-    bad = good, bad.block[0] = 1024;
-    assert_int_equal(flyt_kernel_launch(&bad), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-    bad = good, bad.dynamic_shared_bytes = 49153;
-    assert_int_equal(flyt_kernel_launch(&bad), CUDA_ERROR_INVALID_VALUE);
-    bad = good, bad.params = NULL;
-    assert_int_equal(flyt_kernel_launch(&bad), CUDA_ERROR_INVALID_VALUE);
-    bad = good, bad.grid[0] = 9, bad.attributes = &cooperative, bad.attribute_count = 1; /* 2 on each of 4 */
-    assert_int_equal(flyt_kernel_launch(&bad), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
-    assert_int_equal(fake.call_count[FLYT_KERNEL_LAUNCH], before);
-    bad.grid[0] = 8;
-    assert_int_equal(flyt_kernel_launch(&bad), CUDA_SUCCESS);
-}
-
-struct cluster_case {
-    unsigned grid[3], cluster[3];
-    CUresult result;
-};
-
-static void check_cluster_cases(CUfunction function, const struct cluster_case *cases, size_t count)
-{
-    int value[2] = {0};
-    void *params[] = {value, value, value};
-    for (size_t i = 0; i < count; i++) {
-        const unsigned *cluster = cases[i].cluster;
-        CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-                                       .value.clusterDim = {cluster[0], cluster[1], cluster[2]}};
-        struct flyt_launch launch = {
-            .function = function, .block = {1, 1, 1}, .params = params, .attributes = &attribute, .attribute_count = 1};
-        memcpy(launch.grid, cases[i].grid, sizeof launch.grid);
-        unsigned before = fake.call_count[FLYT_KERNEL_LAUNCH];
-        assert_int_equal(flyt_kernel_launch(&launch), cases[i].result);
-        assert_int_equal(fake.call_count[FLYT_KERNEL_LAUNCH], before + (cases[i].result == CUDA_SUCCESS));
+    static const struct {
+        CUdevice_attribute attribute;
+        int shown;
+    } expected[] = {
+        {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0},
+        {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+        {CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, 0},
+        {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH, 0},
+        {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512},
+        {CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE, 1 << 20},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_COMPUTEMODE_DEFAULT},
+        {CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 4},
+        {CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, 0},
+        {CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1},
+        {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1},
+    };
+    int value;
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        assert_int_equal(flyt_device_attribute(0, expected[i].attribute, &value), CUDA_SUCCESS);
+        assert_int_equal(value, expected[i].shown);
     }
 }
 
-/* What an H200 answered. */
-static void test_bad_clusters_are_refused_at_once(void **state)
+/* A handle comes again when it was destroyed often enough; what cuStreamGetId says never does. */
+static void test_ids_of_streams_are_unique(void **state)
 {
-    static const struct cluster_case plain_cases[] = {
-        {{8, 1, 1}, {2, 1, 1}, CUDA_SUCCESS},
-        {{8, 1, 1}, {0, 0, 0}, CUDA_SUCCESS},
-        {{7, 1, 1}, {1, 1, 1}, CUDA_SUCCESS},
-        {{7, 1, 1}, {7, 1, 1}, CUDA_SUCCESS},
-        {{8, 4, 1}, {2, 2, 1}, CUDA_SUCCESS},
-        {{0, 1, 1}, {2, 1, 1}, CUDA_ERROR_INVALID_VALUE},
-        {{7, 1, 1}, {2, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-        {{8, 3, 1}, {2, 2, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-        {{8, 1, 1}, {0, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-        {{8, 1, 1}, {2, 0, 0}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-        {{4, 1, 1}, {8, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-        {{8, 1, 1}, {UINT32_MAX, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-        {{16, 1, 1}, {16, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-        {{8, 4, 4}, {2, 2, 4}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-    };
-    static const struct cluster_case required_cases[] = {
-        {{8, 1, 1}, {2, 1, 1}, CUDA_SUCCESS},
-        {{8, 1, 1}, {0, 0, 0}, CUDA_SUCCESS},
-        {{7, 1, 1}, {0, 0, 0}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-        {{8, 1, 1}, {4, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-        {{8, 1, 1}, {1, 1, 1}, CUDA_ERROR_INVALID_CLUSTER_SIZE},
-    };
-    static const struct cluster_case large[] = {{{16, 1, 1}, {16, 1, 1}, CUDA_SUCCESS}};
-    CUfunction function = load_kernel();
-    check_cluster_cases(function, plain_cases, sizeof plain_cases / sizeof plain_cases[0]);
-    assert_int_equal(flyt_kernel_attribute_set(function, -1, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
-                     CUDA_SUCCESS);
-    check_cluster_cases(function, large, 1);
-    required_cluster_width = 2;
-    check_cluster_cases(load_kernel(), required_cases, sizeof required_cases / sizeof required_cases[0]);
-    required_cluster_width = 0;
+    enum { STREAMS = 2000 };
+    static unsigned long long ids[STREAMS];
+    unsigned long long legacy, legacy_elsewhere;
+    CUcontext other;
+    CUstream stream;
+    for (int i = 0; i < STREAMS; i++) {
+        assert_int_equal(flyt_stream_create(0, 0, &stream), CUDA_SUCCESS);
+        assert_int_equal(flyt_stream_number(stream, &ids[i]), CUDA_SUCCESS);
+        assert_int_equal(flyt_stream_destroy(stream), CUDA_SUCCESS);
+        assert_true(!i || ids[i] > ids[i - 1]);
+    }
+    assert_int_equal(flyt_stream_number(NULL, &legacy), CUDA_SUCCESS);
+    assert_int_equal(flyt_context_create(0, 0, &other), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_number(NULL, &legacy_elsewhere), CUDA_SUCCESS);
+    assert_int_not_equal(legacy, legacy_elsewhere); /* each context has one of its own */
+    assert_int_equal(flyt_context_destroy(other), CUDA_SUCCESS);
+    for (int i = 0; i < STREAMS; i++)
+        assert_true(ids[i] != legacy && ids[i] != legacy_elsewhere);
 }
 
-static void test_properties_are_masked(void **state)
+static enum flyt_channel_waits seen_waits;
+
+static void note_waits(unsigned procedure, const void *args, void *res, void *data)
 {
-    int value;
-    assert_int_equal(flyt_device_attribute(0, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, &value), CUDA_SUCCESS);
-    assert_int_equal(value, 0);
-    assert_int_equal(flyt_device_attribute(0, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, &value), CUDA_SUCCESS);
-    assert_int_equal(value, 1);
+    if (procedure == FLYT_DEVICE_SYNCHRONIZE || procedure == FLYT_STREAM_SYNCHRONIZE ||
+        procedure == FLYT_EVENT_SYNCHRONIZE)
+        seen_waits = fake.waits_as;
+}
+
+/* How a thread waits is what its current context was told, and of no effect on other calls. */
+static void test_waits_follow_the_contexts_flags(void **state)
+{
+    static const struct {
+        unsigned flags;
+        enum flyt_channel_waits waits;
+    } modes[] = {{CU_CTX_SCHED_AUTO, FLYT_CHANNEL_WAITS_AUTO},
+                 {CU_CTX_SCHED_SPIN, FLYT_CHANNEL_SPINS},
+                 {CU_CTX_SCHED_YIELD | CU_CTX_MAP_HOST, FLYT_CHANNEL_YIELDS},
+                 {CU_CTX_SCHED_BLOCKING_SYNC, FLYT_CHANNEL_BLOCKS}};
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        CUcontext context;
+        CUevent plain, blocking;
+        assert_int_equal(flyt_context_create(modes[i].flags, 0, &context), CUDA_SUCCESS);
+        assert_int_equal(flyt_event_create(0, &plain), CUDA_SUCCESS);
+        assert_int_equal(flyt_event_create(CU_EVENT_BLOCKING_SYNC, &blocking), CUDA_SUCCESS);
+        assert_int_equal(flyt_event_record(plain, NULL, 0), CUDA_SUCCESS);
+        assert_int_equal(flyt_event_record(blocking, NULL, 0), CUDA_SUCCESS);
+        fake.serve = note_waits;
+        assert_int_equal(flyt_device_synchronize(), CUDA_SUCCESS);
+        assert_int_equal(seen_waits, modes[i].waits);
+        seen_waits = FLYT_CHANNEL_WAITS_AUTO;
+        assert_int_equal(flyt_stream_synchronize(NULL), CUDA_SUCCESS);
+        assert_int_equal(seen_waits, modes[i].waits);
+        seen_waits = FLYT_CHANNEL_WAITS_AUTO;
+        /* Whether the wait for an event blocks the event says. */
+        assert_int_equal(flyt_event_synchronize(plain), CUDA_SUCCESS);
+        assert_int_equal(seen_waits, modes[i].waits == FLYT_CHANNEL_BLOCKS ? FLYT_CHANNEL_SPINS : modes[i].waits);
+        assert_int_equal(flyt_event_synchronize(blocking), CUDA_SUCCESS);
+        assert_int_equal(seen_waits, FLYT_CHANNEL_BLOCKS);
+        assert_int_equal(fake.waits_as, FLYT_CHANNEL_WAITS_AUTO);
+        fake.serve = serve;
+        assert_int_equal(flyt_context_destroy(context), CUDA_SUCCESS);
+    }
+}
+
+/* The node's, once there is one: newer or older than what this library was made for. */
+static void test_the_drivers_version_is_the_nodes(void **state)
+{
+    int count;
+    assert_int_equal(flyt_device_count(&count), CUDA_SUCCESS);
+    assert_int_equal(flyt_client_driver_version(), fake.driver_version);
+    assert_int_not_equal(flyt_client_driver_version(), CUDA_VERSION);
 }
 
 /* ---- host functions and errors ---- */
@@ -703,7 +556,7 @@ static void test_host_function_runs_and_may_not_call(void **state)
                      CUDA_SUCCESS);
     assert_true(seen.copy_in.is_pull);
     fake.handlers->host_function(fake.user, seen.function_id, 0);
-    for (int i = 0; i < 2000 && fake.call_count[FLYT_HOST_FUNCTION_DONE] == before; i++)
+    for (int i = 0; i < 60000 && fake.call_count[FLYT_HOST_FUNCTION_DONE] == before; i++)
         usleep(1000);
     assert_int_equal(atomic_load(&ran), 1);
     assert_int_equal(fake.call_count[FLYT_HOST_FUNCTION_DONE], before + 1);
@@ -741,6 +594,60 @@ static void test_one_way_error_reaches_its_thread_once(void **state)
     assert_int_equal(flyt_client_enter(), CUDA_SUCCESS);
 }
 
+static void *note_in_other_thread(void *user)
+{
+    fake.serve = note_thread;
+    assert_int_equal(flyt_runtime_enter(), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_synchronize(NULL), CUDA_SUCCESS);
+    fake.serve = serve;
+    if (*(int *)user) /* its error comes while it is there, but it asks no more */
+        fake.handlers->call_error(fake.user, 1, own_thread_number, *(int *)user);
+    return NULL;
+}
+
+/* Runs a thread that makes a call and ends; its number is own_thread_number then. */
+static void run_thread(int error)
+{
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, note_in_other_thread, &error), 0);
+    assert_int_equal(pthread_join(other, NULL), 0);
+}
+
+static void test_one_way_error_of_an_ended_thread_reaches_the_process_once(void **state)
+{
+    CUresult other_result = CUDA_SUCCESS;
+    pthread_t other;
+    /* It comes when its thread has ended. */
+    run_thread(0);
+    fake.handlers->call_error(fake.user, 1, own_thread_number, CUDA_ERROR_OUT_OF_MEMORY);
+    fake.handlers->call_error(fake.user, 2, own_thread_number, CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_client_enter_release(), CUDA_SUCCESS);
+    assert_int_equal(flyt_stream_synchronize(NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(flyt_stream_synchronize(NULL), CUDA_SUCCESS);
+    /* Its thread had it and did not ask. */
+    run_thread(CUDA_ERROR_INVALID_HANDLE);
+    pthread_create(&other, NULL, use_in_other_thread, &other_result);
+    pthread_join(other, NULL);
+    assert_int_equal(other_result, CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(flyt_client_enter(), CUDA_SUCCESS);
+    /* What a thread of the library itself has sent belongs to nobody else either. */
+    fake.handlers->call_error(fake.user, 3, 0, CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_client_enter(), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_client_enter(), CUDA_SUCCESS);
+    /* A thread's own error comes first; the other one waits. */
+    run_thread(CUDA_ERROR_INVALID_HANDLE);
+    fake.serve = note_thread;
+    assert_int_equal(flyt_client_enter(), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(flyt_stream_synchronize(NULL), CUDA_SUCCESS);
+    fake.serve = serve;
+    uint32_t self = own_thread_number;
+    run_thread(CUDA_ERROR_INVALID_HANDLE);
+    fake.handlers->call_error(fake.user, 4, self, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(flyt_client_enter(), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(flyt_client_enter(), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(flyt_client_enter(), CUDA_SUCCESS);
+}
+
 /* The last two: nothing works after them. */
 static void test_fatal_error_is_for_all_for_ever(void **state)
 {
@@ -771,7 +678,9 @@ int main(void)
 {
     setenv("FLYT_SERVER", "unix:///nowhere", 1);
     fake.serve = serve;
+    fake.driver_version = 13020;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_driver_is_asked_before_the_first_call),
         cmocka_unit_test(test_context_stack),
         cmocka_unit_test(test_primary_context),
         cmocka_unit_test(test_a_stream_without_credit_waits),
@@ -784,13 +693,13 @@ int main(void)
         cmocka_unit_test(test_synchronizing_waits_for_the_bytes),
         cmocka_unit_test(test_output_into_a_box_with_gaps),
         cmocka_unit_test(test_copies_stay_inside_allocations),
-        cmocka_unit_test(test_kernels_come_in_several_replies),
-        cmocka_unit_test(test_parameters_are_packed_by_layout),
-        cmocka_unit_test(test_bad_launches_are_refused_at_once),
-        cmocka_unit_test(test_bad_clusters_are_refused_at_once),
         cmocka_unit_test(test_properties_are_masked),
+        cmocka_unit_test(test_ids_of_streams_are_unique),
+        cmocka_unit_test(test_waits_follow_the_contexts_flags),
+        cmocka_unit_test(test_the_drivers_version_is_the_nodes),
         cmocka_unit_test(test_host_function_runs_and_may_not_call),
         cmocka_unit_test(test_one_way_error_reaches_its_thread_once),
+        cmocka_unit_test(test_one_way_error_of_an_ended_thread_reaches_the_process_once),
         cmocka_unit_test(test_fatal_error_is_for_all_for_ever),
         cmocka_unit_test(test_lost_connection_outranks_everything),
     };

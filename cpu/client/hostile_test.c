@@ -9,21 +9,22 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
+#include <sys/mman.h>
 #include <unistd.h>
-#include "cpu/client/client.h"
-#include "cpu/client/context.h"
-#include "cpu/client/copy.h"
-#include "cpu/client/device.h"
-#include "cpu/client/event.h"
-#include "cpu/client/fake_channel.h"
-#include "cpu/client/function.h"
-#include "cpu/client/function_queue.h"
-#include "cpu/client/host.h"
-#include "cpu/client/memory.h"
-#include "cpu/client/module.h"
-#include "cpu/client/range.h"
-#include "cpu/client/stream.h"
-#include "cpu/client/thread.h"
+#include "cpu/client/bulk/range.h"
+#include "cpu/client/core/client.h"
+#include "cpu/client/core/fake_channel.h"
+#include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/copy.h"
+#include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/event.h"
+#include "cpu/client/cuda/function.h"
+#include "cpu/client/cuda/function_queue.h"
+#include "cpu/client/cuda/host.h"
+#include "cpu/client/cuda/memory.h"
+#include "cpu/client/cuda/module.h"
+#include "cpu/client/cuda/stream.h"
 #include "rpc/base/id.h"
 
 enum { BYTES = 1 << 20 };
@@ -33,7 +34,10 @@ static uint64_t next_address = FLYT_WINDOW_BASE;
 static struct {
     uint64_t out_id, in_id; /* of the last copies */
     int synchronize_result;
+    uint64_t synchronized_id; /* the stream's */
     bool peer_is_enabled;
+    uint64_t limit; /* every one, at most once lowered */
+    unsigned limits_set;
     void (*hook)(void); /* called once, at the next synchronizing call or host function */
 } server;
 
@@ -60,6 +64,7 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         break;
     case FLYT_STREAM_SYNCHRONIZE:
         ((flyt_stream_synchronize_res *)res)->result = server.synchronize_result;
+        server.synchronized_id = ((const flyt_stream_synchronize_args *)args)->stream_id;
         run_hook();
         break;
     case FLYT_EVENT_SYNCHRONIZE:
@@ -69,6 +74,13 @@ static void serve(unsigned procedure, const void *args, void *res, void *data)
         break;
     case FLYT_DEVICE_PEER_ACCESS_SET:
         server.peer_is_enabled = ((const flyt_device_peer_access_set_args *)args)->is_enabled;
+        break;
+    case FLYT_DEVICE_LIMIT_GET:
+        ((flyt_device_limit_get_res *)res)->value = server.limit;
+        break;
+    case FLYT_DEVICE_LIMIT_SET:
+        server.limit = ((const flyt_device_limit_set_args *)args)->value;
+        server.limits_set++;
         break;
     case FLYT_DEVICE_PEER_INFO:
         ((flyt_device_peer_info_res *)res)->can_access = 1;
@@ -279,9 +291,8 @@ static void test_what_is_asked_of_peers_is_kept(void **state)
 
 static void test_host_copies_keep_away_from_variables(void **state)
 {
-    static char variable[64], other[64];
-    struct flyt_range range = {
-        .base = (uint64_t)(uintptr_t)variable, .bytes = sizeof variable, .kind = FLYT_RANGE_VARIABLE, .library_id = 9};
+    static char other[64];
+    struct flyt_range range = {.base = 0x90000, .bytes = 64, .kind = FLYT_RANGE_VARIABLE, .library_id = 9};
     assert_int_equal(flyt_range_insert(&range), 0);
     struct flyt_copy copy =
         flyt_copy_plain(FLYT_PLACE_HOST, range.base, FLYT_PLACE_HOST, (uint64_t)(uintptr_t)other, 8);
@@ -347,17 +358,25 @@ static pthread_barrier_t barrier;
 
 /* A thread whose default stream a reset takes away, and that asks for it anew when another thread has got its id. */
 struct thread_with_stream {
-    unsigned long long number, number_after;
+    uint64_t id, id_after; /* as the server knows it: what cuStreamGetId says never comes again */
 };
+
+static bool ask_own_id(uint64_t *ret_id)
+{
+    if (flyt_runtime_enter() || flyt_stream_synchronize(CU_STREAM_PER_THREAD))
+        return false;
+    *ret_id = server.synchronized_id; /* one thread at a time: the barrier sees to that */
+    return true;
+}
 
 static void *outlive_reset(void *user)
 {
     struct thread_with_stream *self = user;
-    bool is_good = !flyt_runtime_enter() && !flyt_stream_number(CU_STREAM_PER_THREAD, &self->number);
+    bool is_good = ask_own_id(&self->id);
     pthread_barrier_wait(&barrier); /* it is made */
     pthread_barrier_wait(&barrier); /* it is another's */
-    if (!is_good || flyt_runtime_enter() || flyt_stream_number(CU_STREAM_PER_THREAD, &self->number_after))
-        self->number_after = self->number;
+    if (!is_good || !ask_own_id(&self->id_after))
+        self->id_after = self->id;
     pthread_barrier_wait(&barrier);
     return NULL;
 }
@@ -366,8 +385,8 @@ static void *outlive_reset(void *user)
 static void *use_own_stream(void *user)
 {
     struct thread_with_stream *wanted = user;
-    unsigned long long number;
-    if (flyt_runtime_enter() || flyt_stream_number(CU_STREAM_PER_THREAD, &number) || number != wanted->number)
+    uint64_t id;
+    if (!ask_own_id(&id) || id != wanted->id)
         return NULL;
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
@@ -398,7 +417,7 @@ static void test_a_reset_gives_no_thread_the_stream_of_another(void **state)
     }
     assert_non_null(found);
     pthread_join(outliving, NULL);
-    assert_int_not_equal(first.number, first.number_after);
+    assert_int_not_equal(first.id, first.id_after);
     pthread_barrier_destroy(&barrier);
     make_again();
 }
@@ -418,6 +437,79 @@ static void test_a_reset_ends_access_to_other_devices(void **state)
         assert_int_equal(fake.call_count[FLYT_DEVICE_PEER_ACCESS_SET], before + 2 * (i + 1));
         make_again();
     }
+}
+
+/* Each context says for itself what it reaches; the server hears of the first and of the last. */
+static void test_each_context_has_its_own_peers(void **state)
+{
+    unsigned before = fake.call_count[FLYT_DEVICE_PEER_ACCESS_SET];
+    CUcontext other, popped;
+    assert_int_equal(flyt_device_peer_enable(1, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_device_peer_enable(1, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    assert_int_equal(flyt_context_create(0, 0, &other), CUDA_SUCCESS);
+    assert_int_equal(flyt_device_peer_disable(1), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    assert_int_equal(flyt_device_peer_enable(1, 0), CUDA_SUCCESS);
+    assert_int_equal(fake.call_count[FLYT_DEVICE_PEER_ACCESS_SET], before + 1);
+    assert_int_equal(flyt_context_pop(&popped), CUDA_SUCCESS);
+    assert_int_equal(flyt_device_peer_disable(1), CUDA_SUCCESS); /* the other one goes on reaching it */
+    assert_true(server.peer_is_enabled);
+    assert_int_equal(flyt_device_peer_disable(1), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    assert_int_equal(flyt_context_destroy(other), CUDA_SUCCESS);
+    assert_false(server.peer_is_enabled);
+    assert_int_equal(fake.call_count[FLYT_DEVICE_PEER_ACCESS_SET], before + 2);
+}
+
+/* What a kernel of the current context may follow: its own device's memory and that of peers, and no host memory. */
+static void test_access_is_the_current_contexts(void **state)
+{
+    struct flyt_pointer here, host;
+    CUcontext elsewhere;
+    assert_int_equal(flyt_pointer_find((const void *)device_memory, &here), CUDA_SUCCESS);
+    assert_int_equal(flyt_pointer_find(pinned, &host), CUDA_SUCCESS);
+    assert_true(flyt_pointer_is_reached(&here));
+    assert_false(flyt_pointer_is_reached(&host));
+    assert_int_equal(flyt_context_create(0, 1, &elsewhere), CUDA_SUCCESS);
+    assert_false(flyt_pointer_is_reached(&here));
+    assert_int_equal(flyt_device_peer_enable(0, 0), CUDA_SUCCESS);
+    assert_true(flyt_pointer_is_reached(&here));
+    assert_int_equal(flyt_context_destroy(elsewhere), CUDA_SUCCESS);
+}
+
+/* A device has one set of limits: a context takes nothing from another one. */
+static void test_a_limit_is_not_lowered_for_others(void **state)
+{
+    CUcontext other;
+    server.limit = 1000;
+    unsigned before = server.limits_set;
+    assert_int_equal(flyt_device_limit_set(CU_LIMIT_STACK_SIZE, 500), CUDA_SUCCESS); /* nobody else is there */
+    assert_int_equal(flyt_device_limit_set(CU_LIMIT_STACK_SIZE, 1000), CUDA_SUCCESS);
+    assert_int_equal(flyt_context_create(0, 0, &other), CUDA_SUCCESS);
+    assert_int_equal(flyt_device_limit_set(CU_LIMIT_STACK_SIZE, 999), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(flyt_device_limit_set(CU_LIMIT_STACK_SIZE, 2000), CUDA_SUCCESS);
+    assert_int_equal(flyt_context_destroy(other), CUDA_SUCCESS);
+    assert_int_equal(flyt_device_limit_set(CU_LIMIT_STACK_SIZE, 500), CUDA_SUCCESS);
+    assert_int_equal(server.limits_set, before + 4);
+}
+
+/* What is not there cannot be pinned. */
+static void test_only_memory_of_the_program_is_registered(void **state)
+{
+    enum { PAGE = 4096 };
+    char *pages = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(pages, MAP_FAILED);
+    munmap(pages + PAGE, PAGE);
+    mprotect(pages + 2 * PAGE, PAGE, PROT_NONE);
+    mprotect(pages + 3 * PAGE, PAGE, PROT_READ);
+    assert_int_equal(flyt_host_register(pages, 2 * PAGE, 0), CUDA_ERROR_INVALID_VALUE); /* a hole at its end */
+    assert_int_equal(flyt_host_register(pages + PAGE, 16, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_host_register(pages + 2 * PAGE, PAGE, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_host_register(pages + 3 * PAGE, PAGE, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(flyt_host_register(pages + 3 * PAGE, PAGE, CU_MEMHOSTREGISTER_READ_ONLY), CUDA_SUCCESS);
+    assert_int_equal(flyt_host_unregister(pages + 3 * PAGE), CUDA_SUCCESS);
+    assert_int_equal(flyt_host_register(pages + 100, 200, 0), CUDA_SUCCESS);
+    assert_int_equal(flyt_host_unregister(pages + 100), CUDA_SUCCESS);
+    assert_int_equal(flyt_host_register((void *)(UINTPTR_MAX - 100), 50, 0), CUDA_ERROR_INVALID_VALUE); /* NOLINT */
+    munmap(pages, 4 * PAGE);
 }
 
 static void test_streams_of_contexts_that_are_gone_leave_nothing(void **state)
@@ -450,7 +542,7 @@ static void test_output_does_not_hold_up_the_reader(void **state)
     pthread_t reader;
     flockfile(stdout);
     pthread_create(&reader, NULL, tell_output, NULL);
-    for (int i = 0; i < 2000 && !atomic_load(&was_told); i++)
+    for (int i = 0; i < 60000 && !atomic_load(&was_told); i++)
         usleep(1000);
     int was_in_time = atomic_load(&was_told);
     funlockfile(stdout);
@@ -516,7 +608,7 @@ static void test_a_loss_while_a_callback_is_issued(void **state)
 {
     server.hook = lose_now;
     assert_int_equal(flyt_stream_callback_add(stream, stream, count_callback, NULL, 0), CUDA_ERROR_DEVICE_UNAVAILABLE);
-    for (int i = 0; i < 2000 && flyt_function_is_pending(); i++)
+    for (int i = 0; i < 60000 && flyt_function_is_pending(); i++)
         usleep(1000);
     assert_int_equal(atomic_load(&callbacks), 1);
     assert_false(flyt_function_is_pending());
@@ -535,6 +627,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_numbers_that_cannot_be, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_asked_of_peers_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_reset_ends_access_to_other_devices, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_each_context_has_its_own_peers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_access_is_the_current_contexts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_limit_is_not_lowered_for_others, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_only_memory_of_the_program_is_registered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_host_copies_keep_away_from_variables, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_default_stream_waits_for_bytes_of_others, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_synchronizing_does_not_wait_for_what_comes_later, set_up, tear_down),

@@ -2,7 +2,7 @@
  * Copies and fills: every form of the driver API becomes one struct flyt_copy or flyt_fill.
  */
 #include "cpu/cuda/driver.h"
-#include "cpu/client/copy.h"
+#include "cpu/client/cuda/copy.h"
 
 /* ---- plain copies ---- */
 

@@ -8,13 +8,13 @@
 #include <stdarg.h>
 #include <string.h>
 #include <cmocka.h>
-#include "cpu/client/copy.h"
-#include "cpu/client/device.h"
-#include "cpu/client/function.h"
-#include "cpu/client/host.h"
-#include "cpu/client/kernel.h"
-#include "cpu/client/memory.h"
-#include "cpu/client/module.h"
+#include "cpu/client/cuda/copy.h"
+#include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/function.h"
+#include "cpu/client/cuda/host.h"
+#include "cpu/client/cuda/kernel.h"
+#include "cpu/client/cuda/memory.h"
+#include "cpu/client/cuda/module.h"
 
 #define CONTEXT        ((CUcontext)0x15)
 #define STREAM         ((CUstream)0x11000000000000aa)
@@ -35,6 +35,7 @@ static struct {
     struct flyt_pointer pointer;
     const char *refused;
     int peer_device;
+    int driver_version; /* of the node; 0: 13000 */
 } core;
 
 CUresult flyt_client_init(void)
@@ -48,9 +49,14 @@ bool flyt_client_is_initialized(void)
     return core.is_initialized;
 }
 
-int flyt_client_cuda_version(void)
+int flyt_client_driver_version(void)
 {
-    return 13000;
+    return core.driver_version ? core.driver_version : 13000;
+}
+
+int flyt_client_newest_version(void)
+{
+    return core.driver_version > 13000 ? core.driver_version : 13000;
 }
 
 CUresult flyt_not_supported(const char *name)
@@ -99,6 +105,11 @@ CUresult flyt_device_peer_enable(int peer_device, unsigned flags)
 CUresult flyt_memory_free(CUdeviceptr address)
 {
     return address ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+bool flyt_pointer_is_reached(const struct flyt_pointer *pointer)
+{
+    return pointer->kind == FLYT_POINTER_DEVICE && pointer->device == 0;
 }
 
 CUresult flyt_pointer_find(const void *address, struct flyt_pointer *ret_pointer)
@@ -517,6 +528,17 @@ static void proc_addresses(void **state)
     expect_address("cuMemcpy_ptds", 13000, 0, NULL, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     expect_address("", 13000, 0, NULL, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     expect_address("zz", 13000, 0, NULL, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+    /* A program may ask by the number that the driver says, on a node with a newer one, too. */
+    void *found = NULL;
+    int version;
+    assert_int_equal(cuGetProcAddress_v2("cuMemAlloc", &found, 13020, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+    core.driver_version = 13020;
+    assert_int_equal(cuDriverGetVersion(&version), CUDA_SUCCESS);
+    assert_int_equal(version, 13020);
+    expect_address("cuMemAlloc", 13020, 0, (void *)cuMemAlloc_v2, CU_GET_PROC_ADDRESS_SUCCESS);
+    core.driver_version = 12080; /* an older one changes nothing of this library's interface */
+    expect_address("cuMemAlloc", 13000, 0, (void *)cuMemAlloc_v2, CU_GET_PROC_ADDRESS_SUCCESS);
+    core.driver_version = 0;
 
     void *address = (void *)1;
     assert_int_equal(cuGetProcAddress_v2("cuMemcpy", &address, 99000, 0, NULL), CUDA_ERROR_INVALID_VALUE);

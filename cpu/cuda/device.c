@@ -4,15 +4,9 @@
 #include "cpu/cuda/driver.h"
 #include <stdio.h>
 #include <string.h>
-#include "cpu/client/device.h"
+#include "cpu/client/cuda/device.h"
 
 enum { PCI_BUS_ID_ROOM_MIN = 13 }; /* "0000:00:00.0" and its end: cuDeviceGetPCIBusId asks for that much */
-
-CUresult CUDAAPI cuDeviceGetCount(int *ret_count)
-{
-    FLYT_CUDA_ENTER();
-    return ret_count ? flyt_device_count(ret_count) : CUDA_ERROR_INVALID_VALUE;
-}
 
 CUresult CUDAAPI cuDeviceGet(CUdevice *ret_device, int ordinal)
 {
@@ -70,12 +64,6 @@ CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *ret_bytes, CUdevice device)
     return result;
 }
 
-CUresult CUDAAPI cuDeviceGetAttribute(int *ret_value, CUdevice_attribute attribute, CUdevice device)
-{
-    FLYT_CUDA_ENTER();
-    return ret_value ? flyt_device_attribute(device, attribute, ret_value) : CUDA_ERROR_INVALID_VALUE;
-}
-
 CUresult CUDAAPI cuDeviceComputeCapability(int *ret_major, int *ret_minor, CUdevice device)
 {
     FLYT_CUDA_ENTER();
@@ -127,25 +115,4 @@ CUresult CUDAAPI cuDeviceGetPCIBusId(char *ret_pci_bus_id, int room, CUdevice de
     if (result == CUDA_SUCCESS)
         give_string(ret_pci_bus_id, room, info->pci_bus_id);
     return result;
-}
-
-CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice *ret_device, const char *pci_bus_id)
-{
-    FLYT_CUDA_ENTER();
-    if (!ret_device || !pci_bus_id)
-        return CUDA_ERROR_INVALID_VALUE;
-    return flyt_device_find_by_pci_bus_id(pci_bus_id, ret_device);
-}
-
-CUresult CUDAAPI cuDeviceCanAccessPeer(int *ret_can_access, CUdevice device, CUdevice peer_device)
-{
-    FLYT_CUDA_ENTER();
-    return ret_can_access ? flyt_device_can_access_peer(device, peer_device, ret_can_access) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuDeviceGetP2PAttribute(int *ret_value, CUdevice_P2PAttribute attribute, CUdevice device,
-                                         CUdevice peer_device)
-{
-    FLYT_CUDA_ENTER();
-    return ret_value ? flyt_device_p2p_attribute(attribute, device, peer_device, ret_value) : CUDA_ERROR_INVALID_VALUE;
 }

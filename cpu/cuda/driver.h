@@ -22,9 +22,9 @@
 #include <cudaProfiler.h>
 #pragma GCC visibility pop
 
-#include "cpu/client/client.h"
-#include "cpu/client/context.h"
-#include "cpu/client/stream.h"
+#include "cpu/client/core/client.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/stream.h"
 
 /* What every call but cuInit, cuDriverGetVersion, cuGetProcAddress and cuGetError* begins with. */
 #define FLYT_CUDA_ENTER()                                                                                              \
@@ -65,6 +65,9 @@ static inline CUresult flyt_cuda_unless_released(CUresult result)
     return is_unknown && flyt_cuda_need_context() == CUDA_ERROR_CONTEXT_IS_DESTROYED ? CUDA_ERROR_CONTEXT_IS_DESTROYED
                                                                                      : result;
 }
+
+/* What the core takes for the device of the current context. */
+enum { CURRENT_DEVICE = -1 };
 
 /* The variant of a call for programs compiled with --default-stream per-thread: the same with
  * flyt_stream_per_thread around its stream. `parameters` and `arguments` are in parentheses. */

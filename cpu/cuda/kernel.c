@@ -2,74 +2,12 @@
  * Kernels: attributes, occupancy, launch. A CUkernel and its CUfunction are the same id, in every context.
  */
 #include "cpu/cuda/driver.h"
-#include "cpu/client/kernel.h"
-#include "cpu/client/module.h"
-
-enum { CURRENT_DEVICE = -1 };
+#include "cpu/client/cuda/kernel.h"
+#include "cpu/client/cuda/module.h"
 
 static CUfunction as_function(CUkernel kernel)
 {
     return (CUfunction)kernel;
-}
-
-/* ---- functions ---- */
-
-CUresult CUDAAPI cuFuncGetAttribute(int *ret_value, CUfunction_attribute attribute, CUfunction function)
-{
-    FLYT_CUDA_ENTER();
-    return ret_value ? flyt_kernel_attribute(function, CURRENT_DEVICE, attribute, ret_value) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
-{
-    FLYT_CUDA_ENTER();
-    return flyt_kernel_attribute_set(function, CURRENT_DEVICE, attribute, value);
-}
-
-CUresult CUDAAPI cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config)
-{
-    FLYT_CUDA_ENTER();
-    return flyt_kernel_cache_config_set(function, CURRENT_DEVICE, config);
-}
-
-CUresult CUDAAPI cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config)
-{
-    FLYT_CUDA_ENTER();
-    return flyt_kernel_shared_config_set(function, config);
-}
-
-CUresult CUDAAPI cuFuncGetModule(CUmodule *ret_module, CUfunction function)
-{
-    FLYT_CUDA_ENTER();
-    return ret_module && function ? flyt_kernel_module(function, ret_module) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuFuncGetName(const char **ret_name, CUfunction function)
-{
-    FLYT_CUDA_ENTER();
-    return ret_name && function ? flyt_kernel_name(function, ret_name) : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* ret_bytes may be NULL. */
-CUresult CUDAAPI cuFuncGetParamInfo(CUfunction function, size_t index, size_t *ret_offset_bytes, size_t *ret_bytes)
-{
-    FLYT_CUDA_ENTER();
-    return ret_offset_bytes ? flyt_kernel_param_at(function, index, ret_offset_bytes, ret_bytes)
-                            : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuFuncIsLoaded(CUfunctionLoadingState *ret_state, CUfunction function)
-{
-    FLYT_CUDA_ENTER();
-    return ret_state ? flyt_kernel_is_loaded(function, ret_state) : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* A function that has a handle is loaded: only the handle is to be checked. */
-CUresult CUDAAPI cuFuncLoad(CUfunction function)
-{
-    FLYT_CUDA_ENTER();
-    CUfunctionLoadingState state;
-    return flyt_kernel_is_loaded(function, &state);
 }
 
 /* ---- kernels ---- */
@@ -87,12 +25,6 @@ CUresult CUDAAPI cuKernelGetFunction(CUfunction *ret_function, CUkernel kernel)
     if (result == CUDA_SUCCESS)
         *ret_function = as_function(kernel);
     return result;
-}
-
-CUresult CUDAAPI cuKernelGetLibrary(CUlibrary *ret_library, CUkernel kernel)
-{
-    FLYT_CUDA_ENTER();
-    return ret_library ? flyt_kernel_library(kernel, ret_library) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuKernelGetName(const char **ret_name, CUkernel kernel)
@@ -153,31 +85,12 @@ CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *ret_block_coun
                                                                 dynamic_shared_bytes, CU_OCCUPANCY_DEFAULT);
 }
 
-CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(int *ret_min_grid, int *ret_block_threads,
-                                                           CUfunction function, CUoccupancyB2DSize block_to_shared,
-                                                           size_t dynamic_shared_bytes, int block_limit, unsigned flags)
-{
-    FLYT_CUDA_ENTER();
-    if (!ret_min_grid || !ret_block_threads)
-        return flyt_cuda_invalid_value();
-    return flyt_kernel_potential_block(function, block_to_shared, dynamic_shared_bytes, block_limit, flags,
-                                       ret_min_grid, ret_block_threads);
-}
-
 CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *ret_min_grid, int *ret_block_threads, CUfunction function,
                                                   CUoccupancyB2DSize block_to_shared, size_t dynamic_shared_bytes,
                                                   int block_limit)
 {
     return cuOccupancyMaxPotentialBlockSizeWithFlags(ret_min_grid, ret_block_threads, function, block_to_shared,
                                                      dynamic_shared_bytes, block_limit, CU_OCCUPANCY_DEFAULT);
-}
-
-CUresult CUDAAPI cuOccupancyAvailableDynamicSMemPerBlock(size_t *ret_bytes, CUfunction function, int block_count,
-                                                         int block_threads)
-{
-    FLYT_CUDA_ENTER();
-    return ret_bytes ? flyt_kernel_available_shared(function, block_count, block_threads, ret_bytes)
-                     : flyt_cuda_invalid_value();
 }
 
 /* ---- launch ---- */

@@ -3,7 +3,7 @@
  * name.
  */
 #include "cpu/cuda/driver.h"
-#include "cpu/client/link.h"
+#include "cpu/client/cuda/jit_link.h"
 
 CUresult CUDAAPI cuLinkCreate_v2(unsigned option_count, CUjit_option *options, void **option_values,
                                  CUlinkState *ret_state)
@@ -12,7 +12,7 @@ CUresult CUDAAPI cuLinkCreate_v2(unsigned option_count, CUjit_option *options, v
     if (!ret_state || (option_count && (!options || !option_values)))
         return CUDA_ERROR_INVALID_VALUE;
     struct flyt_jit_options jit = {.count = option_count, .options = options, .values = option_values};
-    return flyt_link_create(&jit, ret_state);
+    return flyt_jit_link_create(&jit, ret_state);
 }
 
 CUresult CUDAAPI cuLinkAddData_v2(CUlinkState state, CUjitInputType kind, void *data, size_t bytes, const char *name,
@@ -20,7 +20,7 @@ CUresult CUDAAPI cuLinkAddData_v2(CUlinkState state, CUjitInputType kind, void *
 {
     FLYT_CUDA_ENTER();
     struct flyt_jit_options jit = {.count = option_count, .options = options, .values = option_values};
-    return flyt_link_add(state, kind, data, bytes, name, &jit);
+    return flyt_jit_link_add(state, kind, data, bytes, name, &jit);
 }
 
 CUresult CUDAAPI cuLinkAddFile_v2(CUlinkState state, CUjitInputType kind, const char *path, unsigned option_count,
@@ -30,17 +30,5 @@ CUresult CUDAAPI cuLinkAddFile_v2(CUlinkState state, CUjitInputType kind, const 
     if (!path)
         return CUDA_ERROR_INVALID_VALUE;
     struct flyt_jit_options jit = {.count = option_count, .options = options, .values = option_values};
-    return flyt_link_add_file(state, kind, path, &jit);
-}
-
-CUresult CUDAAPI cuLinkComplete(CUlinkState state, void **ret_image, size_t *ret_bytes)
-{
-    FLYT_CUDA_ENTER();
-    return flyt_link_complete(state, ret_image, ret_bytes);
-}
-
-CUresult CUDAAPI cuLinkDestroy(CUlinkState state)
-{
-    FLYT_CUDA_ENTER();
-    return flyt_link_destroy(state);
+    return flyt_jit_link_add_file(state, kind, path, &jit);
 }

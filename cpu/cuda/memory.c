@@ -3,26 +3,11 @@
  */
 #include "cpu/cuda/driver.h"
 #include <string.h>
-#include "cpu/client/device.h"
-#include "cpu/client/host.h"
-#include "cpu/client/memory.h"
+#include "cpu/client/cuda/device.h"
+#include "cpu/client/cuda/host.h"
+#include "cpu/client/cuda/memory.h"
 
 /* ---- device memory ---- */
-
-CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *ret_address, size_t bytes)
-{
-    FLYT_CUDA_ENTER();
-    return ret_address && bytes ? flyt_memory_alloc(bytes, ret_address) : flyt_cuda_invalid_value();
-}
-
-CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *ret_address, size_t *ret_pitch_bytes, size_t width_bytes,
-                                    size_t height, unsigned element_bytes)
-{
-    FLYT_CUDA_ENTER();
-    if (!ret_address || !ret_pitch_bytes || !width_bytes || !height)
-        return flyt_cuda_invalid_value();
-    return flyt_memory_alloc_pitch(width_bytes, height, element_bytes, ret_address, ret_pitch_bytes);
-}
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
 {
@@ -89,32 +74,6 @@ CUresult CUDAAPI cuMemFreeHost(void *address)
     return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? result : flyt_host_free(address);
 }
 
-CUresult CUDAAPI cuMemHostGetFlags(unsigned *ret_flags, void *address)
-{
-    FLYT_CUDA_ENTER();
-    return ret_flags ? flyt_host_flags(address, ret_flags) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *ret_device_address, void *address, unsigned flags)
-{
-    FLYT_CUDA_ENTER();
-    return ret_device_address ? flyt_host_device_pointer(address, flags, ret_device_address)
-                              : flyt_cuda_invalid_value();
-}
-
-CUresult CUDAAPI cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags)
-{
-    FLYT_CUDA_ENTER();
-    return address && bytes ? flyt_host_register(address, bytes, flags) : flyt_cuda_invalid_value();
-}
-FLYT_CUDA_SAME(cuMemHostRegister, cuMemHostRegister_v2);
-
-CUresult CUDAAPI cuMemHostUnregister(void *address)
-{
-    FLYT_CUDA_ENTER();
-    return flyt_host_unregister(address);
-}
-
 /* ---- pointers ---- */
 
 enum { ORDINAL_UNKNOWN = -2 }; /* what cuPointerGetAttributes says of memory that CUDA does not know */
@@ -170,18 +129,20 @@ static CUresult pointer_attribute(CUpointer_attribute attribute, const struct fl
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
         *ret_value = VALUE_U64(is_known ? pointer->bytes : 0);
         break;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_MAPPED: /* to an allocation, the host's too: nothing is only reserved */
         *ret_value = VALUE_U32(is_known);
         break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *ret_value =
-            VALUE_U32(is_known ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: /* the current context's; host memory is mapped into no device */
+        *ret_value = VALUE_U32(flyt_pointer_is_reached(pointer) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                                                                : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: /* no memory can be exported */
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         *ret_value = VALUE_U64(0);
         break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *ret_value = VALUE_U32(pointer->is_synchronous);
+        break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:

@@ -2,7 +2,7 @@
  * Modules and libraries. A CUmodule is a context's view of a library; both are loaded by the core.
  */
 #include "cpu/cuda/driver.h"
-#include "cpu/client/module.h"
+#include "cpu/client/cuda/module.h"
 
 /* ---- modules ---- */
 
@@ -24,36 +24,6 @@ CUresult CUDAAPI cuModuleLoadData(CUmodule *ret_module, const void *image)
 CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *ret_module, const void *fat_binary)
 {
     return cuModuleLoadDataEx(ret_module, fat_binary, 0, NULL, NULL);
-}
-
-CUresult CUDAAPI cuModuleLoad(CUmodule *ret_module, const char *path)
-{
-    FLYT_CUDA_ENTER();
-    return ret_module && path ? flyt_module_load_file(path, ret_module) : flyt_cuda_invalid_value();
-}
-
-CUresult CUDAAPI cuModuleUnload(CUmodule module)
-{
-    FLYT_CUDA_ENTER();
-    return flyt_module_unload(module);
-}
-
-CUresult CUDAAPI cuModuleGetFunction(CUfunction *ret_function, CUmodule module, const char *name)
-{
-    FLYT_CUDA_ENTER();
-    return ret_function && name ? flyt_module_function(module, name, ret_function) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuModuleGetFunctionCount(unsigned *ret_count, CUmodule module)
-{
-    FLYT_CUDA_ENTER();
-    return ret_count ? flyt_module_function_count(module, ret_count) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *ret_functions, unsigned count, CUmodule module)
-{
-    FLYT_CUDA_ENTER();
-    return ret_functions ? flyt_module_functions(module, count, ret_functions) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Either result may be NULL, not both. */
@@ -117,30 +87,6 @@ CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *ret_library, const char *path,
         return result;
     struct flyt_jit_options jit = {.count = option_count, .options = options, .values = option_values};
     return flyt_library_load_file(path, &jit, ret_library);
-}
-
-CUresult CUDAAPI cuLibraryUnload(CUlibrary library)
-{
-    FLYT_CUDA_ENTER();
-    return flyt_library_unload(library);
-}
-
-CUresult CUDAAPI cuLibraryGetKernel(CUkernel *ret_kernel, CUlibrary library, const char *name)
-{
-    FLYT_CUDA_ENTER();
-    return ret_kernel && name ? flyt_library_kernel(library, name, ret_kernel) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuLibraryGetKernelCount(unsigned *ret_count, CUlibrary library)
-{
-    FLYT_CUDA_ENTER();
-    return ret_count ? flyt_library_kernel_count(library, ret_count) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *ret_kernels, unsigned count, CUlibrary library)
-{
-    FLYT_CUDA_ENTER();
-    return ret_kernels ? flyt_library_kernels(library, count, ret_kernels) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* No device here has unified function pointers (CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS is 0), so no library has

@@ -1,6 +1,6 @@
 /* The profiler's switch: the server's driver has it. */
 #include "cpu/cuda/driver.h"
-#include "cpu/client/device.h"
+#include "cpu/client/cuda/device.h"
 
 static CUresult profiler_set(bool is_on)
 {

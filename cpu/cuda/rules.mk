@@ -2,7 +2,7 @@
 
 CUDA_SOURCES := $(filter-out %_test.c,$(wildcard cpu/cuda/*.c))
 CUDA_OBJECTS := $(call objs,$(CUDA_SOURCES) rpc/base/log.c) \
-	$(addprefix $(GEN)/,cuda_stubs.o flyt_entry_points.o flyt_error_names.o)
+	$(addprefix $(GEN)/,cuda_stubs.o cuda_entries.o flyt_entry_points.o flyt_error_names.o)
 
 # -Bsymbolic: addresses that cuGetProcAddress gives are this library's own, whatever else the program has loaded.
 $(B)/lib/libcuda.so.1: $(CUDA_OBJECTS) $(GEN)/libcuda.map $(B)/lib/libflyt-client.so.1

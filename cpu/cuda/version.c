@@ -2,7 +2,6 @@
  * What the library says of itself: initialisation, versions, and the addresses of its entry points.
  */
 #include "cpu/cuda/driver.h"
-#include <stdatomic.h>
 #include <string.h>
 #include "flyt_entry_points.h"
 #include "rpc/base/log.h"
@@ -20,7 +19,7 @@ CUresult CUDAAPI cuDriverGetVersion(int *ret_version)
 {
     if (!ret_version)
         return CUDA_ERROR_INVALID_VALUE;
-    *ret_version = flyt_client_cuda_version();
+    *ret_version = flyt_client_driver_version();
     return CUDA_SUCCESS;
 }
 
@@ -74,11 +73,11 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **ret_address, int
                                      CUdriverProcAddressQueryResult *ret_status)
 {
     const cuuint64_t known = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-    if (!symbol || !ret_address || flags & ~known || cuda_version > flyt_client_cuda_version())
+    if (!symbol || !ret_address || flags & ~known || cuda_version > flyt_client_newest_version())
         return CUDA_ERROR_INVALID_VALUE;
     CUdriverProcAddressQueryResult status;
     if (cuda_version < 0)
-        cuda_version = flyt_client_cuda_version(); /* NVIDIA's driver gives the newest interface then */
+        cuda_version = flyt_client_newest_version(); /* NVIDIA's driver gives the newest interface then */
     *ret_address =
         entry_point_address(symbol, cuda_version, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &status);
     if (ret_status)
@@ -99,19 +98,4 @@ CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **ret_address, int cu
         return CUDA_ERROR_NOT_FOUND;
     *ret_address = address;
     return CUDA_SUCCESS;
-}
-
-/*
- * Private tables of NVIDIA's own libraries. The one that a program without Flyt's libraries comes here for is the
- * runtime that nvcc links into programs by default.
- */
-CUresult CUDAAPI cuGetExportTable(const void **ret_table, const CUuuid *table_id)
-{
-    static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (!ret_table || !table_id)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!atomic_flag_test_and_set(&said))
-        flyt_warn("libcuda: this program embeds NVIDIA's static CUDA runtime, which cannot be forwarded: link it again "
-                  "with nvcc -cudart shared");
-    return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -5,7 +5,7 @@
  */
 #include "cpu/cudart/copy.h"
 
-#include "cpu/client/device.h"
+#include "cpu/client/cuda/device.h"
 #include "cpu/cudart/cudart.h"
 
 #define PER_THREAD CU_STREAM_PER_THREAD

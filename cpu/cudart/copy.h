@@ -10,7 +10,7 @@
 
 #include <driver_types.h>
 
-#include "cpu/client/copy.h"
+#include "cpu/client/cuda/copy.h"
 
 /* Sets the places of a copy whose addresses are set. cudaErrorInvalidMemcpyDirection: no such kind. */
 cudaError_t flyt_cudart_places(enum cudaMemcpyKind kind, struct flyt_copy *copy);

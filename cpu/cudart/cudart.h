@@ -19,9 +19,9 @@
 #include <cuda_runtime_api.h>
 #pragma GCC visibility pop
 
-#include "cpu/client/client.h"
-#include "cpu/client/context.h"
-#include "cpu/client/stream.h"
+#include "cpu/client/core/client.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/stream.h"
 #include "cpu/cudart/error.h"
 
 /*
@@ -46,7 +46,7 @@
 
 /*
  * What a call that needs a context asks first: connects where that has not happened, and makes the primary context of
- * the thread's device current where no context is. The common results of cpu/client/client.h.
+ * the thread's device current where no context is. The common results of cpu/client/core/client.h.
  */
 CUresult flyt_cudart_enter(void);
 

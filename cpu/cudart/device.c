@@ -1,35 +1,67 @@
 /* Devices: selection, questions, limits, synchronization, peers. */
 #include "cpu/cudart/cudart.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "cpu/client/device.h"
+#include "cpu/client/cuda/device.h"
 #include "cpu/cudart/properties.h"
 #include "cpu/cudart/registry.h"
 #include "rpc/proto/limits.h"
 
-/* Where threads begin that never called cudaSetDevice: the first of cudaSetValidDevices' list. */
-static _Atomic(int) first_device;
+/* cudaSetValidDevices' list: threads that never called cudaSetDevice begin on the first of these that works. */
+static struct {
+    pthread_mutex_t mutex;
+    _Atomic(bool) is_set; /* read without the lock: most programs have none */
+    int devices[FLYT_DEVICES_MAX], count;
+} valid = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* Whether this thread has a device of its own. Only asked where first_device is not 0. */
+/* Whether this thread has a device of its own. Only asked where there is a list. */
 static _Thread_local bool has_chosen_device;
 
 static bool starts_elsewhere(void)
 {
-    return __builtin_expect(atomic_load_explicit(&first_device, memory_order_relaxed) != 0, 0) && !has_chosen_device;
+    return __builtin_expect(atomic_load_explicit(&valid.is_set, memory_order_relaxed), 0) && !has_chosen_device;
 }
 
-/* A thread that neither chose a device nor has a context begins on the first valid one. */
+static int first_valid_device(void)
+{
+    pthread_mutex_lock(&valid.mutex);
+    int device = valid.count ? valid.devices[0] : 0;
+    pthread_mutex_unlock(&valid.mutex);
+    return device;
+}
+
+/* Makes the device current and has it do something: one without memory left for a context, or with a broken one, fails.
+ */
+static CUresult try_device(int device)
+{
+    size_t free_bytes, total_bytes;
+    CUresult result = flyt_runtime_device_set(device);
+
+    return result != CUDA_SUCCESS ? result : flyt_device_memory_info(&free_bytes, &total_bytes);
+}
+
+/* A thread that neither chose a device nor has a context begins on the first valid one that works; the last one's error
+ * where none does. */
 static CUresult choose_first_device(void)
 {
+    int devices[FLYT_DEVICES_MAX], count;
     CUcontext context = NULL;
     CUresult result = flyt_context_current(&context);
 
     if (result != CUDA_SUCCESS || context)
         return result;
-    has_chosen_device = true;
-    return flyt_runtime_device_set(atomic_load_explicit(&first_device, memory_order_relaxed));
+    pthread_mutex_lock(&valid.mutex);
+    count = valid.count;
+    memcpy(devices, valid.devices, sizeof(devices));
+    pthread_mutex_unlock(&valid.mutex);
+    result = count ? CUDA_ERROR_NO_DEVICE : flyt_runtime_device_set(0);
+    for (int i = 0; result != CUDA_SUCCESS && i < count; i++)
+        result = try_device(devices[i]);
+    has_chosen_device = result == CUDA_SUCCESS;
+    return result;
 }
 
 CUresult flyt_cudart_enter(void)
@@ -48,7 +80,7 @@ CUresult flyt_cudart_device(int *ret_device)
     CUcontext context = NULL;
 
     if (starts_elsewhere() && flyt_context_current(&context) == CUDA_SUCCESS && !context) {
-        *ret_device = atomic_load_explicit(&first_device, memory_order_relaxed);
+        *ret_device = first_valid_device();
         return CUDA_SUCCESS;
     }
     return flyt_runtime_device(ret_device);
@@ -79,11 +111,6 @@ cudaError_t cudaSetDevice(int device)
     return flyt_cudart_result(result);
 }
 
-cudaError_t cudaGetDevice(int *device)
-{
-    return device ? flyt_cudart_result(flyt_cudart_device(device)) : flyt_cudart_fail(cudaErrorInvalidValue);
-}
-
 cudaError_t cudaSetValidDevices(int *device_arr, int len)
 {
     int count = 0;
@@ -97,19 +124,30 @@ cudaError_t cudaSetValidDevices(int *device_arr, int len)
         if (device_arr[i] < 0 || device_arr[i] >= count)
             return flyt_cudart_fail(cudaErrorInvalidDevice);
     }
-    atomic_store_explicit(&first_device, len > 0 ? device_arr[0] : 0, memory_order_relaxed);
+    pthread_mutex_lock(&valid.mutex);
+    valid.count = len;
+    if (len > 0)
+        memcpy(valid.devices, device_arr, (size_t)len * sizeof(int));
+    atomic_store_explicit(&valid.is_set, len > 0, memory_order_relaxed);
+    pthread_mutex_unlock(&valid.mutex);
     return cudaSuccess;
 }
 
 /* Accepts what the device can do for the flags of cudaSetDeviceFlags and cudaInitDevice. */
-static CUresult check_flags(unsigned flags)
+static CUresult check_flags(int device, unsigned flags)
 {
     unsigned schedule = flags & cudaDeviceScheduleMask;
+    int can_map = 0;
+    CUresult result;
 
     if (flags & ~(unsigned)(cudaDeviceMask))
         return CUDA_ERROR_INVALID_VALUE;
-    /* One policy at most. */
-    return (schedule & (schedule - 1)) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    if (schedule & (schedule - 1)) /* one policy at most */
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!(flags & cudaDeviceMapHost))
+        return CUDA_SUCCESS;
+    result = flyt_device_attribute(device, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, &can_map);
+    return result != CUDA_SUCCESS || can_map ? result : flyt_not_supported("cudaDeviceMapHost");
 }
 
 cudaError_t cudaInitDevice(int device, unsigned int deviceFlags, unsigned int flags)
@@ -120,7 +158,7 @@ cudaError_t cudaInitDevice(int device, unsigned int deviceFlags, unsigned int fl
     if (result != CUDA_SUCCESS)
         return flyt_cudart_result(result);
     if (flags & cudaInitDeviceFlagsAreValid) {
-        result = check_flags(deviceFlags);
+        result = check_flags(device, deviceFlags);
         if (result == CUDA_SUCCESS)
             result = flyt_primary_flags_set(device, deviceFlags);
     }
@@ -133,10 +171,10 @@ cudaError_t cudaInitDevice(int device, unsigned int deviceFlags, unsigned int fl
 cudaError_t cudaSetDeviceFlags(unsigned int flags)
 {
     int device;
-    CUresult result = check_flags(flags);
+    CUresult result = flyt_cudart_device(&device);
 
     if (result == CUDA_SUCCESS)
-        result = flyt_cudart_device(&device);
+        result = check_flags(device, flags);
     if (result == CUDA_SUCCESS)
         result = flyt_primary_flags_set(device, flags);
     return flyt_cudart_result(result);
@@ -207,14 +245,6 @@ cudaError_t cudaChooseDevice(int *device, const struct cudaDeviceProp *prop)
     return count > 0 || result != CUDA_SUCCESS ? flyt_cudart_result(result) : flyt_cudart_fail(cudaErrorNoDevice);
 }
 
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
-{
-    if (!value)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    /* The two enumerations have the same numbers. */
-    return flyt_cudart_result(flyt_device_attribute(device, (CUdevice_attribute)attr, value));
-}
-
 cudaError_t cudaDeviceGetPCIBusId(char *pciBusId, int len, int device)
 {
     const struct flyt_device_info *info;
@@ -279,7 +309,7 @@ cudaError_t cudaDriverGetVersion(int *driverVersion)
 {
     if (!driverVersion)
         return flyt_cudart_fail(cudaErrorInvalidValue);
-    *driverVersion = flyt_client_cuda_version();
+    *driverVersion = flyt_client_driver_version();
     return cudaSuccess;
 }
 
@@ -293,45 +323,12 @@ cudaError_t cudaRuntimeGetVersion(int *runtimeVersion)
 
 /* ---- the device as a whole ---- */
 
-cudaError_t cudaDeviceSynchronize(void)
-{
-    CUresult result = flyt_cudart_enter();
-
-    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_device_synchronize());
-}
-
 cudaError_t cudaDeviceReset(void)
 {
     int device;
     CUresult result = flyt_cudart_device(&device);
 
     return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_device_reset(device));
-}
-
-cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value)
-{
-    CUresult result = flyt_cudart_enter();
-
-    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_device_limit_set((CUlimit)limit, value));
-}
-
-cudaError_t cudaDeviceGetLimit(size_t *pValue, enum cudaLimit limit)
-{
-    CUresult result;
-
-    if (!pValue)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_device_limit((CUlimit)limit, pValue));
-}
-
-cudaError_t cudaDeviceSetCacheConfig(enum cudaFuncCache cacheConfig)
-{
-    CUresult result = flyt_cudart_enter();
-
-    if (result == CUDA_SUCCESS)
-        result = flyt_device_cache_config_set((CUfunc_cache)cacheConfig);
-    return flyt_cudart_result(result);
 }
 
 cudaError_t cudaDeviceGetCacheConfig(enum cudaFuncCache *pCacheConfig)
@@ -346,15 +343,6 @@ cudaError_t cudaDeviceGetCacheConfig(enum cudaFuncCache *pCacheConfig)
         result = flyt_device_cache_config(&config);
     if (result == CUDA_SUCCESS)
         *pCacheConfig = (enum cudaFuncCache)config;
-    return flyt_cudart_result(result);
-}
-
-cudaError_t cudaDeviceSetSharedMemConfig(enum cudaSharedMemConfig config)
-{
-    CUresult result = flyt_cudart_enter();
-
-    if (result == CUDA_SUCCESS)
-        result = flyt_device_shared_config_set((CUsharedconfig)config);
     return flyt_cudart_result(result);
 }
 
@@ -374,20 +362,6 @@ cudaError_t cudaDeviceGetSharedMemConfig(enum cudaSharedMemConfig *pConfig)
 }
 
 /* ---- peers ---- */
-
-cudaError_t cudaDeviceCanAccessPeer(int *canAccessPeer, int device, int peerDevice)
-{
-    if (!canAccessPeer)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    return flyt_cudart_result(flyt_device_can_access_peer(device, peerDevice, canAccessPeer));
-}
-
-cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attr, int srcDevice, int dstDevice)
-{
-    if (!value)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    return flyt_cudart_result(flyt_device_p2p_attribute((CUdevice_P2PAttribute)attr, srcDevice, dstDevice, value));
-}
 
 /* flyt_cudart_enter, then whether a device would be its own peer. */
 static CUresult enter_peer(int peer_device, bool *ret_is_itself)

@@ -63,7 +63,7 @@ static cudaError_t get_entry_point(const char *symbol, void **function, unsigned
     CUresult result;
 
     if (!symbol || !function || flags > cudaEnablePerThreadDefaultStream ||
-        version > (unsigned)flyt_client_cuda_version())
+        version > (unsigned)flyt_client_newest_version())
         return flyt_cudart_fail(cudaErrorInvalidValue);
     result = flyt_client_init();
     if (result != CUDA_SUCCESS)

@@ -1,5 +1,5 @@
 /* Kernels by name of their host function: attributes, configuration, parameters, handles. */
-#include "cpu/client/kernel.h"
+#include "cpu/client/cuda/kernel.h"
 
 #include <stddef.h>
 #include <string.h>

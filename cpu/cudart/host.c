@@ -1,17 +1,7 @@
 /* Host functions and callbacks of streams. */
-#include "cpu/client/function.h"
+#include "cpu/client/cuda/function.h"
 
 #include "cpu/cudart/cudart.h"
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData)
-{
-    CUresult result = flyt_cudart_enter();
-
-    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_host_function_launch(stream, fn, userData));
-}
-
-FLYT_CUDART_PTSZ(cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t fn, void *userData),
-                 (flyt_stream_per_thread(stream), fn, userData))
 
 /* `handle` is what the callback is told as its stream: the program's own argument, not what it stands for. */
 static cudaError_t add_callback(cudaStream_t stream, cudaStream_t handle, cudaStreamCallback_t callback, void *userData,

@@ -3,7 +3,7 @@
  * stub that nvcc made, which pops the configuration and launches: by __cudaLaunchKernel with what __cudaGetKernel gave
  * it the first time, or, made by other and older compilers, by cudaLaunchKernel with its own address.
  */
-#include "cpu/client/kernel.h"
+#include "cpu/client/cuda/kernel.h"
 
 #include <stdlib.h>
 

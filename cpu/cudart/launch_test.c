@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "cpu/client/kernel.h"
+#include "cpu/client/cuda/kernel.h"
 #include "cpu/cudart/cudart.h"
 #include "cpu/cudart/registry.h"
 

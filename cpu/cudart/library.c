@@ -1,6 +1,6 @@
 /* Libraries that a program loads by itself. Their kernels are handles that every call takes in a host function's place.
  */
-#include "cpu/client/module.h"
+#include "cpu/client/cuda/module.h"
 
 #include "cpu/cudart/cudart.h"
 
@@ -77,11 +77,6 @@ cudaError_t cudaLibraryLoadFromFile(cudaLibrary_t *library, const char *fileName
                 libraryOptions, numLibraryOptions);
 }
 
-cudaError_t cudaLibraryUnload(cudaLibrary_t library)
-{
-    return flyt_cudart_result(flyt_library_unload(driver_library(library)));
-}
-
 cudaError_t cudaLibraryGetKernel(cudaKernel_t *pKernel, cudaLibrary_t library, const char *name)
 {
     CUkernel kernel;
@@ -95,16 +90,6 @@ cudaError_t cudaLibraryGetKernel(cudaKernel_t *pKernel, cudaLibrary_t library, c
     if (result == CUDA_SUCCESS)
         *pKernel = (cudaKernel_t)(void *)kernel;
     return flyt_cudart_result(result);
-}
-
-cudaError_t cudaLibraryGetKernelCount(unsigned int *count, cudaLibrary_t lib)
-{
-    CUresult result;
-
-    if (!count)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_library_kernel_count(driver_library(lib), count));
 }
 
 cudaError_t cudaLibraryEnumerateKernels(cudaKernel_t *kernels, unsigned int numKernels, cudaLibrary_t lib)

@@ -1,7 +1,7 @@
 /* Memory of the device and pinned memory of the host: allocation, release, and what an address is. */
-#include "cpu/client/memory.h"
+#include "cpu/client/cuda/memory.h"
 
-#include "cpu/client/host.h"
+#include "cpu/client/cuda/host.h"
 #include "cpu/cudart/cudart.h"
 
 /* cudaMallocPitch knows no element: rows suit any up to the largest. */
@@ -112,21 +112,6 @@ cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags)
         return flyt_cudart_fail(cudaErrorInvalidValue);
     result = flyt_cudart_enter();
     return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_host_register(ptr, size, flags));
-}
-
-cudaError_t cudaHostUnregister(void *ptr)
-{
-    return ptr ? flyt_cudart_result(flyt_host_unregister(ptr)) : flyt_cudart_fail(cudaErrorInvalidValue);
-}
-
-cudaError_t cudaHostGetFlags(unsigned int *pFlags, void *pHost)
-{
-    CUresult result;
-
-    if (!pFlags)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_host_flags(pHost, pFlags));
 }
 
 cudaError_t cudaHostGetDevicePointer(void **pDevice, void *pHost, unsigned int flags)

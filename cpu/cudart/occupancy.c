@@ -1,5 +1,5 @@
 /* Occupancy: how many blocks of a kernel fit on a multiprocessor, and how many clusters on the device. */
-#include "cpu/client/kernel.h"
+#include "cpu/client/cuda/kernel.h"
 
 #include "cpu/cudart/cudart.h"
 #include "cpu/cudart/registry.h"

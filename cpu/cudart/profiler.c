@@ -1,7 +1,7 @@
 /* cudaProfilerStart and cudaProfilerStop switch the profiler of the server's process. */
 #include "cpu/cudart/cudart.h"
 
-#include "cpu/client/device.h"
+#include "cpu/client/cuda/device.h"
 
 #pragma GCC visibility push(default)
 #include <cuda_profiler_api.h>

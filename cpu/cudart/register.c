@@ -55,13 +55,13 @@ void __cudaRegisterVar(void **fatCubinHandle, char *hostVar, char *deviceAddress
 /* A variable of the host that device code would reach in the host's memory. */
 void __cudaRegisterHostVar(void **fatCubinHandle, const char *deviceName, char *hostVar, size_t size)
 {
-    flyt_cudart_module_refuse(module_of(fatCubinHandle), "__cudaRegisterHostVar");
+    flyt_cudart_module_refuse(module_of(fatCubinHandle), "host variable", deviceName);
 }
 
 void __cudaRegisterManagedVar(void **fatCubinHandle, void **hostVarPtrAddress, char *deviceAddress,
                               const char *deviceName, int ext, size_t size, int constant, int global)
 {
-    flyt_cudart_module_refuse(module_of(fatCubinHandle), "__cudaRegisterManagedVar");
+    flyt_cudart_module_refuse(module_of(fatCubinHandle), "managed variable", deviceName);
 }
 
 /* Called before a managed variable is first touched; the program ignores what it returns. */

@@ -2,11 +2,12 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/client/kernel.h"
-#include "cpu/client/module.h"
+#include "cpu/client/cuda/kernel.h"
+#include "cpu/client/cuda/module.h"
 #include "cpu/cudart/cudart.h"
 #include "rpc/base/id.h"
 #include "rpc/base/log.h"
@@ -15,7 +16,7 @@ struct flyt_cudart_module {
     struct flyt_cudart_module *next; /* in the registry */
     const void *image;
     struct flyt_cudart_entry *entries; /* kernels and variables */
-    _Atomic(const char *) refusal;     /* NULL: none */
+    _Atomic(char *) refusal;           /* why nothing of it is loaded; owned. NULL: it is */
     pthread_mutex_t mutex;             /* excludes threads that both want to open the library */
     _Atomic(CUlibrary) library;        /* NULL until first used */
 };
@@ -120,6 +121,7 @@ void flyt_cudart_module_free(struct flyt_cudart_module *module)
         free(entry);
     }
     pthread_mutex_destroy(&module->mutex);
+    free(atomic_load_explicit(&module->refusal, memory_order_relaxed));
     free(module);
 }
 
@@ -171,10 +173,18 @@ void flyt_cudart_module_add_variable(struct flyt_cudart_module *module, const vo
     add_entry(&registry.variables, module, host_variable, name);
 }
 
-void flyt_cudart_module_refuse(struct flyt_cudart_module *module, const char *reason)
+void flyt_cudart_module_refuse(struct flyt_cudart_module *module, const char *what, const char *name)
 {
-    if (module)
-        atomic_store_explicit(&module->refusal, reason, memory_order_release);
+    char *none = NULL, *reason;
+
+    if (!module)
+        return;
+    if (asprintf(&reason, "%s %s is not supported", what, name ? name : "without a name") < 0) {
+        flyt_fail("%s cannot be registered: out of memory", what);
+        return;
+    }
+    if (!atomic_compare_exchange_strong(&module->refusal, &none, reason))
+        free(reason);
 }
 
 /* ---- loading ---- */
@@ -187,7 +197,7 @@ static cudaError_t module_library(struct flyt_cudart_module *module, CUlibrary *
     CUresult result = CUDA_SUCCESS;
 
     if (refusal)
-        return flyt_cudart_error(flyt_not_supported(refusal));
+        return flyt_cudart_error(flyt_module_refuse(refusal));
     if (!library) {
         pthread_mutex_lock(&module->mutex);
         library = atomic_load_explicit(&module->library, memory_order_relaxed);
@@ -278,12 +288,6 @@ static struct flyt_cudart_entry *entry_of(struct flyt_address_node *node)
     return node ? atomic_load_explicit(&node->value, memory_order_acquire) : NULL;
 }
 
-/* No pointer of the program has the type's bits set. */
-static bool is_kernel_id(const void *function)
-{
-    return flyt_id_type((uint64_t)(uintptr_t)function) == FLYT_ID_KERNEL;
-}
-
 static cudaError_t entry_kernel(struct flyt_cudart_entry *entry, CUfunction *ret_function)
 {
     CUfunction function;
@@ -303,7 +307,7 @@ cudaError_t flyt_cudart_kernel(const void *function, CUfunction *ret_function)
 
     if (__builtin_expect(entry != NULL, 1))
         return entry_kernel(entry, ret_function);
-    if (!is_kernel_id(function))
+    if (flyt_id_type((uint64_t)(uintptr_t)function) != FLYT_ID_KERNEL)
         return function ? cudaErrorInvalidResourceHandle : cudaErrorInvalidDeviceFunction;
     *ret_function = (CUfunction)(uintptr_t)function;
     return cudaSuccess;
@@ -324,7 +328,8 @@ struct flyt_address_node *flyt_cudart_kernel_node(const void *host_function)
 
 cudaError_t flyt_cudart_node_kernel(const void *handle, CUfunction *ret_function)
 {
-    if (is_kernel_id(handle)) {
+    /* No pointer of the program has the type's bits set. */
+    if (flyt_id_type((uint64_t)(uintptr_t)handle) == FLYT_ID_KERNEL) {
         *ret_function = (CUfunction)(uintptr_t)handle;
         return cudaSuccess;
     }

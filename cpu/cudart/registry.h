@@ -45,8 +45,8 @@ void flyt_cudart_module_add_kernel(struct flyt_cudart_module *module, const void
 void flyt_cudart_module_add_variable(struct flyt_cudart_module *module, const void *host_variable, const char *name);
 
 /* The module contains something that Flyt does not have: whatever of it is used first, and later, is refused with
- * CUDA_ERROR_NOT_SUPPORTED. `reason` is a string literal. */
-void flyt_cudart_module_refuse(struct flyt_cudart_module *module, const char *reason);
+ * CUDA_ERROR_NOT_SUPPORTED, and "WHAT NAME is not supported" is said. Only the first such thing counts. */
+void flyt_cudart_module_refuse(struct flyt_cudart_module *module, const char *what, const char *name);
 
 /*
  * The kernel of a host function, or of a handle: `function` may also be a cudaKernel_t or cudaFunction_t. Loads its

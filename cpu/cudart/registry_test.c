@@ -11,8 +11,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "cpu/client/kernel.h"
-#include "cpu/client/module.h"
+#include "cpu/client/cuda/kernel.h"
+#include "cpu/client/cuda/module.h"
 #include "cpu/cudart/cudart.h"
 #include "cpu/cudart/registry.h"
 #include "rpc/base/id.h"
@@ -87,6 +87,13 @@ CUresult flyt_kernel_attribute(CUfunction function, int device, CUfunction_attri
 
 CUresult flyt_not_supported(const char *name)
 {
+    fail_msg("%s is refused", name);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult flyt_module_refuse(const char *reason)
+{
+    assert_string_equal(reason, "managed variable beta is not supported");
     core.refused_count++;
     return CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -234,7 +241,8 @@ static void test_refusal(void **state)
 
     flyt_cudart_module_add_kernel(refused, &refused_host, "alpha");
     flyt_cudart_module_add_variable(refused, &variable, "alpha");
-    flyt_cudart_module_refuse(refused, "__cudaRegisterManagedVar");
+    flyt_cudart_module_refuse(refused, "managed variable", "beta");
+    flyt_cudart_module_refuse(refused, "managed variable", "gamma");
     flyt_cudart_module_add_kernel(good, &host, "gamma");
     assert_int_equal(core.refused_count, 0);
     assert_int_equal(flyt_cudart_kernel(&refused_host, &function), cudaErrorNotSupported);

@@ -1,7 +1,7 @@
 # libcudart.so.13: our runtime API over libflyt-client.so.1.
 
 CUDART_SRCS := $(filter-out %_test.c,$(wildcard cpu/cudart/*.c))
-CUDART_OBJS := $(call objs,$(CUDART_SRCS) rpc/base/log.c) $(GEN)/cudart_stubs.o $(GEN)/flyt_error_names.o
+CUDART_OBJS := $(call objs,$(CUDART_SRCS) rpc/base/log.c) $(GEN)/cudart_stubs.o $(GEN)/cudart_entries.o $(GEN)/flyt_error_names.o
 
 # Calls between entry points stay inside the library, whatever the program defines.
 $(B)/lib/libcudart.so.13: $(CUDART_OBJS) $(GEN)/libcudart.map $(B)/lib/libflyt-client.so.1
@@ -32,4 +32,9 @@ $(B)/cpu/cudart/launch_test: $(call objs,cpu/cudart/launch_test.c cpu/cudart/lau
 $(B)/cpu/cudart/properties_test: $(call objs,cpu/cudart/properties_test.c cpu/cudart/properties.c)
 	$(CC) $(LDFLAGS) -o $@ $^ -lcmocka
 
-UNIT_TESTS += $(addprefix $(B)/cpu/cudart/,address_map_test registry_test error_test launch_test properties_test)
+# The fakes in the test stand before the core's functions of the same name.
+$(B)/cpu/cudart/device_test: $(call objs,cpu/cudart/device_test.c $(addprefix cpu/cudart/,device.c error.c properties.c \
+		registry.c address_map.c) rpc/base/log.c) $(GEN)/cudart_entries.o $(GEN)/flyt_error_names.o $(B)/lib/libflyt-client.so.1
+	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../../lib' -o $@ $(filter %.o,$^) $(B)/lib/libflyt-client.so.1 -lcmocka
+
+UNIT_TESTS += $(addprefix $(B)/cpu/cudart/,address_map_test registry_test error_test device_test launch_test properties_test)

@@ -1,5 +1,5 @@
 /* Variables of the program's modules: where they are on the current device, and copies to and from them. */
-#include "cpu/client/memory.h"
+#include "cpu/client/cuda/memory.h"
 
 #include "cpu/cudart/copy.h"
 #include "cpu/cudart/cudart.h"

@@ -29,6 +29,8 @@ struct flatten {
     flyt_checkpoint_counts counts;
     bool has_settings;
     flyt_checkpoint_settings settings;
+    bool has_tallies;
+    flyt_checkpoint_tallies tallies;
     bool has_memory;                    /* extents and allocations were put */
     struct flyt_checkpoint_parts parts; /* of the module image that comes */
     unsigned char *payload;             /* FLYT_CHECKPOINT_PAYLOAD_BYTES_MAX */
@@ -115,6 +117,10 @@ static int look_ahead(struct flatten *self, struct flyt_checkpoint_reader *reade
     if (record->type == FLYT_CHECKPOINT_SETTINGS) {
         self->has_settings = true;
         self->settings = record->body->settings;
+    }
+    if (record->type == FLYT_CHECKPOINT_TALLIES) {
+        self->has_tallies = true;
+        self->tallies = record->body->tallies;
     }
     return 0;
 }
@@ -335,6 +341,8 @@ static int flatten(struct flatten *self, struct link *link, int fd)
         status = flyt_checkpoint_put_counts(self->writer, &self->counts, self->err);
     if (!status && self->has_settings)
         status = flyt_checkpoint_put_settings(self->writer, &self->settings, self->err);
+    if (!status && self->has_tallies)
+        status = flyt_checkpoint_put_tallies(self->writer, &self->tallies, self->err);
     return status ? status : flyt_checkpoint_put_end(self->writer, self->err);
 }
 

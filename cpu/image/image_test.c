@@ -657,6 +657,7 @@ static void hashes_of_pages_that_are_elsewhere(void **state)
     const flyt_checkpoint_sequence sequence = {7, 7, 7};
     const flyt_checkpoint_counts counts = {1, 2, 3, 4, 5, 6};
     const flyt_checkpoint_settings settings = {7, 8, 9, 10, 11, 12};
+    const flyt_checkpoint_tallies tallies = {{{17, 2, 3}, {18, 0, 0}, {255, 4, 5}}};
     flyt_auto_close int fd = test_fd("", 0);
     unsigned char *hashes = malloc(BYTES), *back = calloc(1, BYTES);
     struct flyt_checkpoint_writer *writer = begun_with_key(fd, true);
@@ -673,6 +674,7 @@ static void hashes_of_pages_that_are_elsewhere(void **state)
     DO(flyt_checkpoint_put_stopped(writer, 3, &err));
     DO(flyt_checkpoint_put_counts(writer, &counts, &err));
     DO(flyt_checkpoint_put_settings(writer, &settings, &err));
+    DO(flyt_checkpoint_put_tallies(writer, &tallies, &err));
     DO(flyt_checkpoint_put_end(writer, &err));
     assert_int_equal(flyt_checkpoint_writer_totals(writer)->hashed_page_count, COUNT);
     flyt_checkpoint_writer_free(writer);
@@ -683,6 +685,8 @@ static void hashes_of_pages_that_are_elsewhere(void **state)
             assert_memory_equal(&record.body->counts, &counts, sizeof counts);
         if (record.type == FLYT_CHECKPOINT_SETTINGS)
             assert_memory_equal(&record.body->settings, &settings, sizeof settings);
+        if (record.type == FLYT_CHECKPOINT_TALLIES)
+            assert_memory_equal(&record.body->tallies, &tallies, sizeof tallies);
         if (record.type != FLYT_CHECKPOINT_HASHES)
             continue;
         assert_true(record.body->hashes.address == WINDOW + PAGE + page_count * PAGE);
@@ -696,6 +700,7 @@ static void hashes_of_pages_that_are_elsewhere(void **state)
     assert_int_equal(flyt_checkpoint_reader_totals(reader)->hashed_page_count, COUNT);
     assert_true(flyt_checkpoint_reader_totals(reader)->has_counts);
     assert_true(flyt_checkpoint_reader_totals(reader)->has_settings);
+    assert_true(flyt_checkpoint_reader_totals(reader)->has_tallies);
     flyt_checkpoint_reader_free(reader);
 
     struct test_bytes image = test_contents(fd);
@@ -706,7 +711,8 @@ static void hashes_of_pages_that_are_elsewhere(void **state)
     struct flyt_checkpoint_totals totals;
     struct test_bytes other = test_join(&records);
     DO(test_read(other.data, other.bytes, &totals, &err));
-    assert_true(totals.skipped_count == 4 && !totals.hashed_page_count && !totals.has_counts && !totals.has_settings);
+    assert_true(totals.skipped_count == 5 && !totals.has_tallies && !totals.hashed_page_count && !totals.has_counts &&
+                !totals.has_settings);
     free(other.data);
     free(image.data);
     free(hashes);
@@ -763,6 +769,18 @@ static void hashes_and_counts_that_cannot_be(void **state)
             DO(flyt_checkpoint_put_settings(writer, &settings, &err));
         status = flyt_checkpoint_put_settings(writer, &settings, &err);
         expect_broken(writer, status, -EINVAL, &err, count ? "told twice" : "before what it had");
+    }
+    const flyt_checkpoint_tallies bad[] = {{{{17, 1, 0}}}, {{{17, 1, 0}, {17, 1, 0}}}, {{{256, 1, 0}}}};
+    for (unsigned i = 0; i < 3; i++) {
+        const flyt_checkpoint_settings settings = {0};
+        writer = begun_with_key(fd, false);
+        DO(flyt_checkpoint_put_sequence(writer, &sequence, &err));
+        DO(flyt_checkpoint_put_stopped(writer, 3, &err));
+        DO(flyt_checkpoint_put_counts(writer, &counts, &err));
+        if (i) /* the first makes sense, but comes before */
+            DO(flyt_checkpoint_put_settings(writer, &settings, &err));
+        status = flyt_checkpoint_put_tallies(writer, &bad[i], &err);
+        expect_broken(writer, status, -EINVAL, &err, i ? "make no sense" : "before what it had set");
     }
 }
 

@@ -83,6 +83,7 @@ static const struct flyt_record_type types[] = {
     [FLYT_CHECKPOINT_HASHES] = {"hashes", (xdrproc_t)xdr_flyt_checkpoint_hashes, 3, 8, 8},
     [FLYT_CHECKPOINT_COUNTS] = {"counts", (xdrproc_t)xdr_flyt_checkpoint_counts, 9, 9, 9},
     [FLYT_CHECKPOINT_SETTINGS] = {"settings", (xdrproc_t)xdr_flyt_checkpoint_settings, 9, 9, 9},
+    [FLYT_CHECKPOINT_TALLIES] = {"tallies", (xdrproc_t)xdr_flyt_checkpoint_tallies, 9, 9, 9},
     [FLYT_CHECKPOINT_STREAMS] = {"streams", (xdrproc_t)xdr_flyt_checkpoint_streams, 1, 2, 2},
     [FLYT_CHECKPOINT_ELSEWHERE] = {"pages elsewhere", (xdrproc_t)xdr_flyt_checkpoint_elsewhere, 3, 8, 8},
     [FLYT_CHECKPOINT_ALIVE] = {"alive", (xdrproc_t)xdr_flyt_checkpoint_alive, 1, 9, 0}, /* leaves the rank as it is */

@@ -79,6 +79,7 @@ union flyt_checkpoint_body {
     flyt_checkpoint_hashes hashes;
     flyt_checkpoint_counts counts;
     flyt_checkpoint_settings settings;
+    flyt_checkpoint_tallies tallies;
 };
 
 /* One row for each type. */

@@ -34,8 +34,9 @@ struct flyt_checkpoint_reader {
     struct flyt_unpacker unpacker;
     int (*wait)(void *user, struct flyt_error *err); /* NULL: the descriptor blocks */
     void *wait_user;
-    struct buffer record;            /* head and body */
-    struct buffer payload, unpacked; /* of what nobody wants, or is packed */
+    ssize_t (*read)(void *user, void *place, size_t bytes); /* with wait_user; NULL: from the descriptor */
+    struct buffer record;                                   /* head and body */
+    struct buffer payload, unpacked;                        /* of what nobody wants, or is packed */
 };
 
 /* The first failure stays. offset_bytes: where the image is wrong. */
@@ -84,6 +85,14 @@ void flyt_checkpoint_reader_set_wait(struct flyt_checkpoint_reader *reader,
 {
     reader->wait = wait;
     reader->wait_user = user;
+}
+
+void flyt_checkpoint_reader_set_source(struct flyt_checkpoint_reader *reader,
+                                       ssize_t (*read)(void *user, void *place, size_t bytes),
+                                       int (*wait)(void *user, struct flyt_error *err), void *user)
+{
+    reader->read = read;
+    flyt_checkpoint_reader_set_wait(reader, wait, user);
 }
 
 void flyt_checkpoint_reader_skim(struct flyt_checkpoint_reader *reader)
@@ -136,6 +145,15 @@ static int wait_for_more(struct flyt_checkpoint_reader *reader, struct flyt_erro
     return status ? fail(reader, status, reader->stream_bytes, err, "%s", why.text) : 0;
 }
 
+/* Bytes, 0 at the end, or a negative errno. */
+static ssize_t read_some(struct flyt_checkpoint_reader *reader, void *place, size_t bytes)
+{
+    if (reader->read)
+        return reader->read(reader->wait_user, place, bytes);
+    ssize_t count = read(reader->fd, place, bytes);
+    return count < 0 ? -errno : count;
+}
+
 /* Reads exactly so many bytes. what: that are missing where it ends before. */
 static int read_all(struct flyt_checkpoint_reader *reader, void *place, size_t bytes, const char *what,
                     struct flyt_error *err)
@@ -143,19 +161,17 @@ static int read_all(struct flyt_checkpoint_reader *reader, void *place, size_t b
     char *at = place;
 
     while (bytes) {
-        ssize_t count = read(reader->fd, at, bytes);
-        if (count < 0 && errno == EINTR)
+        ssize_t count = read_some(reader, at, bytes);
+        if (count == -EINTR)
             continue;
-        if (count < 0 && errno == EAGAIN && reader->wait) {
+        if (count == -EAGAIN && reader->wait) {
             int status = wait_for_more(reader, err);
             if (status)
                 return status;
             continue;
         }
-        if (count < 0) {
-            int code = errno;
-            return fail(reader, -code, reader->stream_bytes, err, "%s", strerror(code));
-        }
+        if (count < 0)
+            return fail(reader, (int)count, reader->stream_bytes, err, "%s", strerror((int)-count));
         if (!count)
             return fail(reader, -ENODATA, reader->stream_bytes, err, "%zu bytes of %s are missing%s", bytes, what,
                         reader->has_begun ? "" : "; is this an image?");

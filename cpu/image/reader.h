@@ -49,6 +49,11 @@ int flyt_checkpoint_reader_new(int fd, const char *name, bool must_end, struct f
  */
 void flyt_checkpoint_reader_set_wait(struct flyt_checkpoint_reader *reader,
                                      int (*wait)(void *user, struct flyt_error *err), void *user);
+/* It is not read from the descriptor, but by `read`, which does not block: the bytes, 0 at the end, -EAGAIN or another
+ * negative errno. `wait`: as above. Not with must_end. */
+void flyt_checkpoint_reader_set_source(struct flyt_checkpoint_reader *reader,
+                                       ssize_t (*read)(void *user, void *place, size_t bytes),
+                                       int (*wait)(void *user, struct flyt_error *err), void *user);
 /* Of a file: contents of pages, and hashes alone, that nobody places are passed over from now on, unread and not
  * checked.
  */

@@ -415,6 +415,22 @@ static int take_settings(struct flyt_checkpoint_rules *rules, struct flyt_error 
     return 0;
 }
 
+static int take_tallies(struct flyt_checkpoint_rules *rules, const flyt_checkpoint_tallies *tallies,
+                        struct flyt_error *err)
+{
+    bool is_known[256] = {false};
+    if (rules->totals.has_tallies || !rules->totals.has_settings)
+        return refuse(err, "its program's objects are told twice, or before what it had set");
+    for (unsigned i = 0; i < FLYT_CHECKPOINT_TALLIES_MAX; i++) {
+        unsigned kind = tallies->kinds[i].kind;
+        if (kind > 255 || (kind && is_known[kind]))
+            return refuse(err, "its program's objects are told twice, or make no sense");
+        is_known[kind] = true;
+    }
+    rules->totals.has_tallies = true;
+    return 0;
+}
+
 uint64_t flyt_checkpoint_rules_pages(const struct flyt_checkpoint_rules *rules)
 {
     uint64_t page_count = rules->totals.elsewhere_page_count;
@@ -500,6 +516,9 @@ int flyt_checkpoint_rules_take(struct flyt_checkpoint_rules *rules, uint32_t typ
         break;
     case FLYT_CHECKPOINT_SETTINGS:
         status = take_settings(rules, err);
+        break;
+    case FLYT_CHECKPOINT_TALLIES:
+        status = take_tallies(rules, &body->tallies, err);
         break;
     case FLYT_CHECKPOINT_HASH_KEY:
         status = take_hash_key(rules, err);

@@ -38,6 +38,7 @@ struct flyt_checkpoint_totals {
     uint64_t error_count;
     bool has_counts;   /* of what the program had */
     bool has_settings; /* what it had set */
+    bool has_tallies;  /* how many objects of each kind it had */
 };
 
 /* A module image or a global that comes in parts. */

@@ -11,9 +11,16 @@
 #include "cpu/image/checksum.h"
 #include "rpc/base/id.h"
 
-struct flyt_checkpoint_writer {
+/* Where it is written to. */
+struct way {
     int fd;
-    int cancel_fd; /* -1: none */
+    int cancel_fd;                                                /* -1: none */
+    int (*send)(void *user, struct iovec *parts, unsigned count); /* NULL: to the descriptor */
+    void *user;
+};
+
+struct flyt_checkpoint_writer {
+    struct way way;
     char *name;
     bool has_ended;
     uint64_t stream_bytes;
@@ -44,17 +51,32 @@ static int fail_to_write(struct flyt_checkpoint_writer *writer, int code, struct
 /* Until the descriptor takes something, or tells why it does not. 0 or an errno. */
 static int wait_for_room(const struct flyt_checkpoint_writer *writer)
 {
-    struct pollfd polls[] = {{.fd = writer->fd, .events = POLLOUT}, {.fd = writer->cancel_fd, .events = POLLIN}};
+    struct pollfd polls[] = {{.fd = writer->way.fd, .events = POLLOUT},
+                             {.fd = writer->way.cancel_fd, .events = POLLIN}};
     while (poll(polls, 2, -1) < 0)
         if (errno != EINTR)
             return errno;
     return polls[1].revents ? ECANCELED : 0;
 }
 
+static int send_all(struct flyt_checkpoint_writer *writer, struct iovec *parts, int part_count, struct flyt_error *err)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < part_count; i++)
+        bytes += parts[i].iov_len;
+    int status = writer->way.send(writer->way.user, parts, (unsigned)part_count);
+    if (status)
+        return fail_to_write(writer, -status, err);
+    writer->stream_bytes += bytes;
+    return 0;
+}
+
 static int write_all(struct flyt_checkpoint_writer *writer, struct iovec *parts, int part_count, struct flyt_error *err)
 {
+    if (writer->way.send)
+        return send_all(writer, parts, part_count, err);
     while (part_count) {
-        ssize_t count = writev(writer->fd, parts, part_count);
+        ssize_t count = writev(writer->way.fd, parts, part_count);
         if (count < 0 && errno == EINTR)
             continue;
         int code = count < 0 ? errno : 0;
@@ -126,17 +148,17 @@ int flyt_checkpoint_writer_new(int fd, const char *name, const flyt_checkpoint_h
     return flyt_checkpoint_writer_new_cancellable(fd, -1, name, head, packing, ret_writer, err);
 }
 
-int flyt_checkpoint_writer_new_cancellable(int fd, int cancel_fd, const char *name, const flyt_checkpoint_head *head,
-                                           enum flyt_checkpoint_packing packing,
-                                           struct flyt_checkpoint_writer **ret_writer, struct flyt_error *err)
+/* Writes to where `way` does. */
+static int make(const struct way *way, const char *name, const flyt_checkpoint_head *head,
+                enum flyt_checkpoint_packing packing, struct flyt_checkpoint_writer **ret_writer,
+                struct flyt_error *err)
 {
     struct flyt_checkpoint_writer *writer = malloc(sizeof *writer);
 
     if (!writer)
         return flyt_error_set(err, -ENOMEM, "image %s: no memory", name);
     memset(writer, 0, offsetof(struct flyt_checkpoint_writer, head));
-    writer->fd = fd;
-    writer->cancel_fd = cancel_fd;
+    writer->way = *way;
     flyt_checkpoint_rules_init(&writer->rules);
     flyt_sha256_init(&writer->digest);
     writer->name = strdup(name);
@@ -150,6 +172,25 @@ int flyt_checkpoint_writer_new_cancellable(int fd, int cancel_fd, const char *na
     else
         *ret_writer = writer;
     return status;
+}
+
+int flyt_checkpoint_writer_new_cancellable(int fd, int cancel_fd, const char *name, const flyt_checkpoint_head *head,
+                                           enum flyt_checkpoint_packing packing,
+                                           struct flyt_checkpoint_writer **ret_writer, struct flyt_error *err)
+{
+    const struct way way = {.fd = fd, .cancel_fd = cancel_fd};
+
+    return make(&way, name, head, packing, ret_writer, err);
+}
+
+int flyt_checkpoint_writer_new_sending(int (*send)(void *user, struct iovec *parts, unsigned count), void *user,
+                                       const char *name, const flyt_checkpoint_head *head,
+                                       enum flyt_checkpoint_packing packing, struct flyt_checkpoint_writer **ret_writer,
+                                       struct flyt_error *err)
+{
+    const struct way way = {.fd = -1, .cancel_fd = -1, .send = send, .user = user};
+
+    return make(&way, name, head, packing, ret_writer, err);
 }
 
 void flyt_checkpoint_writer_pack(struct flyt_checkpoint_writer *writer, enum flyt_checkpoint_packing packing)
@@ -191,6 +232,12 @@ int flyt_checkpoint_put_settings(struct flyt_checkpoint_writer *writer, const fl
                                  struct flyt_error *err)
 {
     return put(writer, FLYT_CHECKPOINT_SETTINGS, settings, NULL, 0, err);
+}
+
+int flyt_checkpoint_put_tallies(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_tallies *tallies,
+                                struct flyt_error *err)
+{
+    return put(writer, FLYT_CHECKPOINT_TALLIES, tallies, NULL, 0, err);
 }
 
 int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_error *err)

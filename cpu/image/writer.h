@@ -2,9 +2,9 @@
  * Writes a checkpoint image to a descriptor: a file (file.h makes one that is there whole or not at all) or a socket.
  *
  * Order of calls: new; put_slot; then for each round put_round, extents, allocations, module images and objects,
- * globals, pages; at last put_sequence, put_stopped, put_counts, put_settings and put_end. A file has one round, a
- * migration as many as it takes: what comes later overrides. The rules (rules.h) are those of the reader: nothing is
- * written that it would refuse.
+ * globals, pages; at last put_sequence, put_stopped, put_counts, put_settings, put_tallies and put_end. A file has one
+ * round, a migration as many as it takes: what comes later overrides. The rules (rules.h) are those of the reader:
+ * nothing is written that it would refuse.
  *
  * Every put writes before it returns and blocks as the descriptor does; page contents go out by writev(2) without a
  * copy. The descriptor is blocking; it stays the caller's and is not closed. SIGPIPE and SIGXFSZ must be ignored, or a
@@ -16,6 +16,8 @@
  */
 #ifndef FLYT_IMAGE_WRITER_H
 #define FLYT_IMAGE_WRITER_H
+
+#include <sys/uio.h>
 
 #include "checkpoint.h"
 #include "cpu/image/packing.h"
@@ -36,6 +38,12 @@ int flyt_checkpoint_writer_new(int fd, const char *name, const flyt_checkpoint_h
 int flyt_checkpoint_writer_new_cancellable(int fd, int cancel_fd, const char *name, const flyt_checkpoint_head *head,
                                            enum flyt_checkpoint_packing packing,
                                            struct flyt_checkpoint_writer **ret_writer, struct flyt_error *err);
+/* The same where no descriptor takes what is written, but `send`: all of the parts, which it may change. 0 or a
+ * negative errno, with which writing fails. */
+int flyt_checkpoint_writer_new_sending(int (*send)(void *user, struct iovec *parts, unsigned count), void *user,
+                                       const char *name, const flyt_checkpoint_head *head,
+                                       enum flyt_checkpoint_packing packing, struct flyt_checkpoint_writer **ret_writer,
+                                       struct flyt_error *err);
 /* How pages are packed from now on: not, or as the image was begun. */
 void flyt_checkpoint_writer_pack(struct flyt_checkpoint_writer *writer, enum flyt_checkpoint_packing packing);
 /* NULL is allowed. Returns NULL. */
@@ -99,6 +107,9 @@ int flyt_checkpoint_put_counts(struct flyt_checkpoint_writer *writer, const flyt
 /* Behind put_counts; at most once. */
 int flyt_checkpoint_put_settings(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_settings *settings,
                                  struct flyt_error *err);
+/* Behind put_settings; at most once. */
+int flyt_checkpoint_put_tallies(struct flyt_checkpoint_writer *writer, const flyt_checkpoint_tallies *tallies,
+                                struct flyt_error *err);
 int flyt_checkpoint_put_end(struct flyt_checkpoint_writer *writer, struct flyt_error *err);
 
 /* What was put so far. Lives as long as the writer. */

@@ -1,7 +1,7 @@
-# The software GPU: the driver (this folder's driver_*.c) and the PTX engine (ptx_rules.mk names its sources).
--include cpu/softgpu/ptx_rules.mk
+# The software GPU: the driver and the PTX engine (ptx/rules.mk names its sources).
+-include cpu/softgpu/ptx/rules.mk
 
-softgpu_driver_srcs := $(filter-out %_test.c,$(wildcard cpu/softgpu/driver_*.c))
+softgpu_driver_srcs := $(filter-out %_test.c,$(wildcard cpu/softgpu/driver/*.c))
 softgpu_lib_objs    := $(call objs,$(softgpu_driver_srcs) $(SOFTGPU_PTX_SRCS) rpc/base/fatbin.c)
 
 SERVER += $(B)/lib/libflyt-softgpu.so
@@ -12,24 +12,24 @@ $(B)/lib/libflyt-softgpu.so: $(softgpu_lib_objs)
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F) -Wl,-Bsymbolic -Wl,-z,nodelete -o $@ $^ -llz4 -lzstd -lm
 
 # Tests are linked with the library's objects, so that sanitizers see them.
-softgpu_driver_tests := $(patsubst %.c,$(B)/%,$(wildcard cpu/softgpu/driver_*_test.c))
+softgpu_driver_tests := $(patsubst %.c,$(B)/%,$(wildcard cpu/softgpu/driver/*_test.c))
 $(softgpu_driver_tests): $(B)/%: $(B)/%.o $(softgpu_lib_objs)
 	$(CC) $(LDFLAGS) -o $@ $^ -llz4 -lzstd -lm -lcmocka
 UNIT_TESTS += $(softgpu_driver_tests)
 
 # The same device code in every form that nvcc gives images.
-softgpu_samples := $(addprefix $(B)/cpu/softgpu/samples/,none.fatbin size.fatbin speed.fatbin text.ptx code.fatbin code.cubin)
-softgpu_sample_source := cpu/softgpu/driver_image_test.cu
+softgpu_samples := $(addprefix $(B)/cpu/softgpu/driver/samples/,none.fatbin size.fatbin speed.fatbin text.ptx code.fatbin code.cubin)
+softgpu_sample_source := cpu/softgpu/driver/image_test.cu
 softgpu_sample_archs := -gencode arch=compute_75,code=[compute_75,sm_75]
 softgpu_nvcc = @mkdir -p $(@D) && $(NVCC) -o $@ $(1) $(softgpu_sample_source)
 
-$(B)/cpu/softgpu/samples/%.fatbin: $(softgpu_sample_source)
+$(B)/cpu/softgpu/driver/samples/%.fatbin: $(softgpu_sample_source)
 	$(call softgpu_nvcc,-fatbin $(softgpu_sample_archs) -compress-mode=$*)
-$(B)/cpu/softgpu/samples/code.fatbin: $(softgpu_sample_source)
+$(B)/cpu/softgpu/driver/samples/code.fatbin: $(softgpu_sample_source)
 	$(call softgpu_nvcc,-fatbin -gencode arch=compute_90$(comma)code=sm_90)
-$(B)/cpu/softgpu/samples/code.cubin: $(softgpu_sample_source)
+$(B)/cpu/softgpu/driver/samples/code.cubin: $(softgpu_sample_source)
 	$(call softgpu_nvcc,-cubin -arch=sm_90)
-$(B)/cpu/softgpu/samples/text.ptx: $(softgpu_sample_source)
+$(B)/cpu/softgpu/driver/samples/text.ptx: $(softgpu_sample_source)
 	$(call softgpu_nvcc,-ptx -arch=compute_75)
 
-$(B)/cpu/softgpu/driver_image_test: | $(softgpu_samples)
+$(B)/cpu/softgpu/driver/image_test: | $(softgpu_samples)

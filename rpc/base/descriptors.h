@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 enum {
-    FLYT_DESCRIPTORS_MAX = 32,   /* in one message */
+    FLYT_DESCRIPTORS_MAX = 64,   /* in one message */
     FLYT_DESCRIPTORS_HIGH = 480, /* where those are that flyt_descriptor_move_up has moved */
 };
 

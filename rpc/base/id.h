@@ -9,18 +9,7 @@
 #define FLYT_BASE_ID_H
 
 #include <stdint.h>
-
-enum flyt_id_type {
-    FLYT_ID_STREAM = 0x11,
-    FLYT_ID_EVENT = 0x12,
-    FLYT_ID_LIBRARY = 0x13,
-    FLYT_ID_KERNEL = 0x14,
-    FLYT_ID_CONTEXT = 0x15,  /* virtual contexts: never on the wire */
-    FLYT_ID_FUNCTION = 0x16, /* host functions */
-    FLYT_ID_TRANSFER = 0x17,
-    FLYT_ID_MODULE = 0x18, /* CUmodule view of a library: never on the wire */
-    FLYT_ID_LINK = 0x19    /* CUlinkState: never on the wire */
-};
+#include "flyt_ids.h" /* enum flyt_id_type, of the tables' kinds of objects */
 
 enum { FLYT_ID_KERNEL_INDEX_BITS = 20 };
 
@@ -41,22 +30,25 @@ static inline uint64_t flyt_id_number(uint64_t id)
     return id & FLYT_ID_NUMBER_MASK;
 }
 
-/* The legacy default stream of device 0–14. Numbers of other streams start at 16. */
+/* The legacy default stream of device 0–14. Numbers of other streams start at FLYT_ID_STREAM_FIRST. */
 static inline uint64_t flyt_legacy_stream_id(unsigned device)
 {
     return flyt_id(FLYT_ID_STREAM, device + 1);
 }
-
-enum { FLYT_STREAM_NUMBER_FIRST = 16 };
 
 static inline uint64_t flyt_kernel_id(uint64_t library_id, uint32_t index)
 {
     return flyt_id(FLYT_ID_KERNEL, flyt_id_number(library_id) << FLYT_ID_KERNEL_INDEX_BITS | index);
 }
 
+static inline uint64_t flyt_kernel_library_number(uint64_t kernel_id)
+{
+    return flyt_id_number(kernel_id) >> FLYT_ID_KERNEL_INDEX_BITS;
+}
+
 static inline uint64_t flyt_kernel_library_id(uint64_t kernel_id)
 {
-    return flyt_id(FLYT_ID_LIBRARY, flyt_id_number(kernel_id) >> FLYT_ID_KERNEL_INDEX_BITS);
+    return flyt_id(FLYT_ID_LIBRARY, flyt_kernel_library_number(kernel_id));
 }
 
 static inline uint32_t flyt_kernel_index(uint64_t kernel_id)
@@ -74,7 +66,8 @@ static inline uint64_t flyt_window_base(unsigned device)
     return FLYT_WINDOW_BASE + device * FLYT_WINDOW_BYTES;
 }
 
-/* Where a server asks for another window of the same size for each device: mirrors of its memory (cpu/server/mirror.h).
+/* Where a server asks for another window of the same size for each device: mirrors of its memory
+ * (cpu/server/move/common/mirror.h).
  */
 #define FLYT_MIRROR_BASE 0x300000000000ull
 

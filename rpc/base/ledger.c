@@ -2,54 +2,31 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stddef.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
+#include "rpc/base/clock.h"
+#include "rpc/base/ledger_claim.h"
 #include "rpc/base/shared.h"
 
 #define MAGIC 0x7267646c74796c66ull /* "flytldgr" */
 
-enum { VERSION = 1, LEDGER_BYTES = 4096 };
-
-/* Free where server_id is 0. `used` and `reserve` are words of their own: whoever dies between them leaves both true.
- */
-struct entry {
-    _Atomic(uint64_t) server_id;
-    _Atomic(uint64_t) used_bytes;
-    _Atomic(uint64_t) reserve_bytes;
-    _Atomic(uint64_t) cached_bytes; /* its server's alone; 0 of older ones */
+enum {
+    VERSION = 2, /* 1 had a mutex of the C library */
+    LEDGER_BYTES = 8192,
+    YIELDS = 16, /* a claim is decided in less, unless its process does not run */
+    PAUSE_NS = 50000,
 };
-
-/* What is shared. Stores only under the mutex; loads anywhere. */
-struct shared {
-    struct flyt_shared head;
-    _Atomic(uint64_t) limit_bytes;
-    _Atomic(uint64_t) limit_revision;
-    _Atomic(uint64_t) peak_bytes;
-    _Atomic(uint64_t) refused_count;
-    uint64_t reserved[2];
-    struct entry entries[FLYT_LEDGER_ENTRIES_MAX];
-};
-_Static_assert(offsetof(struct shared, limit_bytes) == 80, "ledger layout");
-_Static_assert(offsetof(struct shared, entries) == 128, "ledger layout");
-_Static_assert(sizeof(struct entry) == 32, "ledger layout");
-_Static_assert(sizeof(struct shared) == LEDGER_BYTES, "ledger layout");
-_Static_assert(sizeof(_Atomic(uint64_t)) == 8 && ATOMIC_LLONG_LOCK_FREE == 2, "ledger layout");
-
-/* What is to be given back yet of one server. */
-struct owed {
-    uint64_t server_id;
-    uint64_t used_bytes, reserve_bytes;
-    bool is_entry; /* all of it, and the entry */
-};
+_Static_assert(sizeof(struct flyt_ledger_shared) <= LEDGER_BYTES, "ledger layout");
 
 struct flyt_ledger {
     int fd;
-    struct shared *shared;
-    pthread_mutex_t owed_mutex;   /* taken with or without that of the ledger, which is never taken under it */
-    _Atomic(unsigned) owed_count; /* stored under owed_mutex; loads anywhere */
-    struct owed owed[FLYT_LEDGER_ENTRIES_MAX];
+    struct flyt_ledger_shared *shared;
+    pthread_mutex_t claims; /* of this process's threads: an entry has one claim at a time */
+    /* What this process has set last, for servers can write over it. */
+    bool has_set_limit;
+    uint64_t limit_bytes, limit_revision;
 };
 
 static uint64_t load(const _Atomic(uint64_t) *word)
@@ -59,7 +36,7 @@ static uint64_t load(const _Atomic(uint64_t) *word)
 
 static void store(_Atomic(uint64_t) *word, uint64_t value)
 {
-    atomic_store_explicit(word, value, memory_order_relaxed);
+    atomic_store(word, value);
 }
 
 /* ---- making and opening ---- */
@@ -72,8 +49,8 @@ static int wrap(int fd, struct flyt_shared *shared, struct flyt_ledger **ret_led
         flyt_shared_close(fd, shared, LEDGER_BYTES);
         return -ENOMEM;
     }
-    *ledger =
-        (struct flyt_ledger){.fd = fd, .shared = (struct shared *)shared, .owed_mutex = PTHREAD_MUTEX_INITIALIZER};
+    *ledger = (struct flyt_ledger){
+        .fd = fd, .shared = (struct flyt_ledger_shared *)shared, .claims = PTHREAD_MUTEX_INITIALIZER};
     *ret_ledger = ledger;
     return 0;
 }
@@ -85,7 +62,7 @@ int flyt_ledger_new(uint64_t limit_bytes, struct flyt_ledger **ret_ledger)
 
     if (status)
         return status;
-    store(&((struct shared *)shared)->limit_bytes, limit_bytes);
+    store(&((struct flyt_ledger_shared *)shared)->limit_bytes, limit_bytes);
     shared->count = FLYT_LEDGER_ENTRIES_MAX;
     shared->version = VERSION;
     shared->magic = MAGIC;
@@ -97,13 +74,7 @@ int flyt_ledger_open(int fd, struct flyt_ledger **ret_ledger)
     struct flyt_shared *shared;
     int own_fd, status = flyt_shared_open(fd, LEDGER_BYTES, MAGIC, VERSION, &own_fd, &shared);
 
-    if (status)
-        return status;
-    if (shared->count != FLYT_LEDGER_ENTRIES_MAX) {
-        flyt_shared_close(own_fd, shared, LEDGER_BYTES);
-        return -EBADMSG;
-    }
-    return wrap(own_fd, shared, ret_ledger);
+    return status ? status : wrap(own_fd, shared, ret_ledger);
 }
 
 struct flyt_ledger *flyt_ledger_close(struct flyt_ledger *ledger)
@@ -111,7 +82,7 @@ struct flyt_ledger *flyt_ledger_close(struct flyt_ledger *ledger)
     if (!ledger)
         return NULL;
     flyt_shared_close(ledger->fd, &ledger->shared->head, LEDGER_BYTES);
-    pthread_mutex_destroy(&ledger->owed_mutex);
+    pthread_mutex_destroy(&ledger->claims);
     free(ledger);
     return NULL;
 }
@@ -121,27 +92,15 @@ int flyt_ledger_fd(const struct flyt_ledger *ledger)
     return ledger->fd;
 }
 
-/* ---- under the mutex ---- */
+/* ---- charging ---- */
 
-static uint64_t add(uint64_t one, uint64_t other)
+static uint64_t sum(const struct flyt_ledger_shared *shared)
 {
-    return one > UINT64_MAX - other ? UINT64_MAX : one + other;
-}
-
-static uint64_t sum(const struct shared *shared)
-{
-    uint64_t total = 0;
-
-    for (unsigned i = 0; i < FLYT_LEDGER_ENTRIES_MAX; i++) {
-        const struct entry *entry = &shared->entries[i];
-        if (load(&entry->server_id))
-            total = add(total, add(load(&entry->used_bytes), load(&entry->reserve_bytes)));
-    }
-    return total;
+    return flyt_ledger_add_up(shared, NULL).had_bytes;
 }
 
 /* Also finds a free entry: server_id 0. */
-static struct entry *find(struct shared *shared, uint64_t server_id)
+static struct flyt_ledger_entry *find(struct flyt_ledger_shared *shared, uint64_t server_id)
 {
     for (unsigned i = 0; i < FLYT_LEDGER_ENTRIES_MAX; i++)
         if (load(&shared->entries[i].server_id) == server_id)
@@ -149,200 +108,164 @@ static struct entry *find(struct shared *shared, uint64_t server_id)
     return NULL;
 }
 
-static void subtract(_Atomic(uint64_t) *word, uint64_t bytes)
+static struct flyt_ledger_entry *find_joined(struct flyt_ledger *ledger, uint64_t server_id)
 {
-    uint64_t has = load(word);
-
-    store(word, has > bytes ? has - bytes : 0);
+    return server_id ? find(ledger->shared, server_id) : NULL;
 }
 
-/* Gives back what is owed. What is of an entry that is somebody else's just now stays owed. */
-static void settle_locked(struct flyt_ledger *ledger)
+/* -ENOENT, or -EINVAL where there can be none. */
+static int no_entry(uint64_t server_id)
 {
-    unsigned left = 0;
+    return server_id ? -ENOENT : -EINVAL;
+}
 
-    pthread_mutex_lock(&ledger->owed_mutex);
-    for (unsigned i = 0; i < atomic_load(&ledger->owed_count); i++) {
-        const struct owed owed = ledger->owed[i];
-        struct entry *entry = find(ledger->shared, owed.server_id);
-        if (!entry && !owed.is_entry)
-            ledger->owed[left++] = owed;
-        if (!entry)
-            continue;
-        if (owed.is_entry) {
-            store(&entry->server_id, 0);
-            continue;
-        }
-        subtract(&entry->used_bytes, owed.used_bytes);
-        subtract(&entry->reserve_bytes, owed.reserve_bytes);
+struct patience {
+    unsigned count;
+    uint64_t until_ms;
+};
+
+/* For the claims of others to be decided. */
+static bool wait_for_claims(void *user)
+{
+    struct patience *patience = user;
+
+    if (!patience->count)
+        patience->until_ms = flyt_clock_ms() + FLYT_LEDGER_PATIENCE_MS;
+    if (patience->count++ < YIELDS) {
+        sched_yield();
+        return true;
     }
-    atomic_store(&ledger->owed_count, left);
-    pthread_mutex_unlock(&ledger->owed_mutex);
+    nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    return flyt_clock_ms() < patience->until_ms;
 }
 
-static int lock_within(struct flyt_ledger *ledger, unsigned wait_ms)
+static bool wait_briefly(void *user)
 {
-    int status = flyt_shared_lock(&ledger->shared->head, wait_ms);
+    struct patience *patience = user;
 
-    if (!status && atomic_load(&ledger->owed_count))
-        settle_locked(ledger);
-    return status;
+    sched_yield();
+    return patience->count++ < YIELDS;
 }
 
-static int lock(struct flyt_ledger *ledger)
+/* Takes so much more into the entry's word. 0 or -ENOMEM. */
+static int take(struct flyt_ledger *ledger, struct flyt_ledger_entry *entry, _Atomic(uint64_t) *to, uint64_t bytes)
 {
-    return lock_within(ledger, FLYT_LEDGER_WAIT_MS);
+    struct patience patience = {0};
+
+    if (!bytes)
+        return 0;
+    pthread_mutex_lock(&ledger->claims);
+    bool is_granted = flyt_ledger_claim(ledger->shared, &entry->claimed_bytes, to, bytes, wait_for_claims, &patience);
+    pthread_mutex_unlock(&ledger->claims);
+    return is_granted ? 0 : -ENOMEM;
 }
 
-/* For giving something back, which can be owed: where something is owed already the mutex is not waited for again. */
-static int lock_to_give(struct flyt_ledger *ledger)
+static void raise_peak(struct flyt_ledger_shared *shared, uint64_t bytes)
 {
-    return lock_within(ledger, atomic_load(&ledger->owed_count) ? 0 : FLYT_LEDGER_WAIT_MS);
+    uint64_t peak_bytes = load(&shared->peak_bytes);
+
+    while (bytes > peak_bytes && !atomic_compare_exchange_weak(&shared->peak_bytes, &peak_bytes, bytes))
+        ;
 }
 
-static void unlock(struct shared *shared)
+static void clear(struct flyt_ledger_entry *entry)
 {
-    flyt_shared_unlock(&shared->head);
-}
-
-/* Whether so much more may be taken; keeps the count of refusals and the peak, which is stored before the charge: it is
- * never below what is in use. */
-static bool may_take_locked(struct shared *shared, uint64_t bytes)
-{
-    uint64_t total = add(sum(shared), bytes);
-
-    if (bytes && total > load(&shared->limit_bytes)) {
-        store(&shared->refused_count, load(&shared->refused_count) + 1);
-        return false;
-    }
-    if (total > load(&shared->peak_bytes))
-        store(&shared->peak_bytes, total);
-    return true;
+    store(&entry->claimed_bytes, 0);
+    store(&entry->used_bytes, 0);
+    store(&entry->reserve_bytes, 0);
+    store(&entry->cached_bytes, 0);
 }
 
 int flyt_ledger_join(struct flyt_ledger *ledger, uint64_t server_id)
 {
-    struct shared *shared = ledger->shared;
-    int status = server_id ? lock(ledger) : -EINVAL;
+    struct flyt_ledger_shared *shared = ledger->shared;
+    struct flyt_ledger_entry *entry = find(shared, 0);
 
-    if (status)
-        return status;
-    struct entry *entry = find(shared, 0);
-    if (find(shared, server_id)) {
-        status = -EEXIST;
-    } else if (!entry) {
-        status = -ENOSPC;
-    } else {
-        store(&entry->used_bytes, 0);
-        store(&entry->reserve_bytes, 0);
-        store(&entry->cached_bytes, 0);
-        /* Last: an entry that has an id has its values. */
-        atomic_store_explicit(&entry->server_id, server_id, memory_order_release);
-    }
-    unlock(shared);
-    return status;
+    if (!server_id)
+        return -EINVAL;
+    if (find(shared, server_id))
+        return -EEXIST;
+    if (!entry)
+        return -ENOSPC;
+    clear(entry);
+    /* Last: an entry that has an id has its values. */
+    store(&entry->server_id, server_id);
+    return 0;
 }
 
 int flyt_ledger_charge(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
 {
-    struct shared *shared = ledger->shared;
-    int status = server_id ? lock(ledger) : -EINVAL;
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
 
-    if (status)
-        return status;
-    struct entry *entry = find(shared, server_id);
+    return entry ? take(ledger, entry, &entry->used_bytes, bytes) : no_entry(server_id);
+}
+
+int flyt_ledger_charge_for(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
+{
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
+    struct patience patience = {0};
+
     if (!entry)
-        status = -ENOENT;
-    else if (!may_take_locked(shared, bytes))
-        status = -ENOMEM;
-    else
-        store(&entry->used_bytes, load(&entry->used_bytes) + bytes);
-    unlock(shared);
-    return status;
+        return no_entry(server_id);
+    bool is_granted = !bytes || flyt_ledger_claim(ledger->shared, &ledger->shared->claimed_bytes, &entry->used_bytes,
+                                                  bytes, wait_briefly, &patience);
+    return is_granted ? 0 : -ENOMEM;
 }
 
 int flyt_ledger_release(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
 {
-    struct shared *shared = ledger->shared;
-    int status = server_id ? lock_to_give(ledger) : -EINVAL;
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
 
-    if (status)
-        return status;
-    struct entry *entry = find(shared, server_id);
     if (!entry)
-        status = -ENOENT;
-    else if (bytes > load(&entry->used_bytes))
-        status = -ERANGE;
-    else
-        store(&entry->used_bytes, load(&entry->used_bytes) - bytes);
-    unlock(shared);
-    return status;
+        return no_entry(server_id);
+    if (bytes > load(&entry->used_bytes))
+        return -ERANGE;
+    flyt_ledger_subtract(&entry->used_bytes, bytes);
+    return 0;
 }
 
 int flyt_ledger_reserve(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
 {
-    struct shared *shared = ledger->shared;
-    int status = server_id ? lock(ledger) : -EINVAL;
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
 
-    if (status)
-        return status;
-    struct entry *entry = find(shared, server_id);
-    uint64_t reserve_bytes = entry ? load(&entry->reserve_bytes) : 0;
     if (!entry)
-        status = -ENOENT;
-    else if (bytes > reserve_bytes && !may_take_locked(shared, bytes - reserve_bytes))
-        status = -ENOMEM;
-    else
-        store(&entry->reserve_bytes, bytes);
-    unlock(shared);
-    return status;
+        return no_entry(server_id);
+    uint64_t reserve_bytes = load(&entry->reserve_bytes);
+    if (bytes > reserve_bytes)
+        return take(ledger, entry, &entry->reserve_bytes, bytes - reserve_bytes);
+    flyt_ledger_subtract(&entry->reserve_bytes, reserve_bytes - bytes);
+    return 0;
 }
 
 int flyt_ledger_reserve_change(struct flyt_ledger *ledger, uint64_t server_id, int64_t change_bytes)
 {
-    struct shared *shared = ledger->shared;
-    int status = server_id ? lock(ledger) : -EINVAL;
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
 
-    if (status)
-        return status;
-    struct entry *entry = find(shared, server_id);
-    uint64_t reserve_bytes = entry ? load(&entry->reserve_bytes) : 0;
-    uint64_t less_bytes = change_bytes < 0 ? -(uint64_t)change_bytes : 0;
     if (!entry)
-        status = -ENOENT;
-    else if (change_bytes > 0 && !may_take_locked(shared, (uint64_t)change_bytes))
-        status = -ENOMEM;
-    else if (change_bytes > 0)
-        store(&entry->reserve_bytes, reserve_bytes + (uint64_t)change_bytes);
-    else
-        store(&entry->reserve_bytes, reserve_bytes > less_bytes ? reserve_bytes - less_bytes : 0);
-    unlock(shared);
-    return status;
+        return no_entry(server_id);
+    if (change_bytes > 0)
+        return take(ledger, entry, &entry->reserve_bytes, (uint64_t)change_bytes);
+    flyt_ledger_subtract(&entry->reserve_bytes, -(uint64_t)change_bytes);
+    return 0;
 }
 
 int flyt_ledger_reserve_measured(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes,
                                  uint64_t *ret_used_bytes, uint64_t *ret_limit_bytes)
 {
-    struct shared *shared = ledger->shared;
-    int status = server_id ? lock(ledger) : -EINVAL;
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
 
-    if (status)
-        return status;
-    struct entry *entry = find(shared, server_id);
-    if (entry) {
-        store(&entry->reserve_bytes, bytes);
-        *ret_used_bytes = sum(shared);
-        *ret_limit_bytes = load(&shared->limit_bytes);
-        if (*ret_used_bytes > load(&shared->peak_bytes))
-            store(&shared->peak_bytes, *ret_used_bytes);
-    }
-    unlock(shared);
-    return entry ? 0 : -ENOENT;
+    if (!entry)
+        return no_entry(server_id);
+    store(&entry->reserve_bytes, bytes);
+    *ret_used_bytes = sum(ledger->shared);
+    *ret_limit_bytes = load(&ledger->shared->limit_bytes);
+    raise_peak(ledger->shared, *ret_used_bytes);
+    return 0;
 }
 
 void flyt_ledger_set_cached(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes)
 {
-    struct entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
 
     if (entry)
         store(&entry->cached_bytes, bytes);
@@ -350,146 +273,113 @@ void flyt_ledger_set_cached(struct flyt_ledger *ledger, uint64_t server_id, uint
 
 int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t *ret_bytes)
 {
-    struct shared *shared = ledger->shared;
-    int status = server_id ? lock_to_give(ledger) : -EINVAL;
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
 
-    if (status)
-        return status;
-    struct entry *entry = find(shared, server_id);
-    if (entry) {
-        if (ret_bytes)
-            *ret_bytes = add(load(&entry->used_bytes), load(&entry->reserve_bytes));
-        store(&entry->server_id, 0); /* one store: the whole entry goes */
+    if (!entry)
+        return no_entry(server_id);
+    if (ret_bytes)
+        *ret_bytes = flyt_ledger_plus(load(&entry->used_bytes), load(&entry->reserve_bytes));
+    store(&entry->server_id, 0); /* one store: the whole entry goes */
+    return 0;
+}
+
+int flyt_ledger_mend(struct flyt_ledger *ledger, uint64_t server_id, uint64_t charged_bytes, uint64_t reserved_bytes)
+{
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
+
+    if (!entry) {
+        int status = flyt_ledger_join(ledger, server_id);
+        if (status)
+            return status;
+        entry = find_joined(ledger, server_id);
+        if (!entry) /* written over again */
+            return -EAGAIN;
     }
-    unlock(shared);
-    return entry ? 0 : -ENOENT;
+    store(&entry->used_bytes, charged_bytes);
+    store(&entry->reserve_bytes, reserved_bytes);
+    return 0;
 }
 
 int flyt_ledger_move(struct flyt_ledger *ledger, uint64_t server_id, uint64_t other_id, uint64_t bytes)
 {
-    struct shared *shared = ledger->shared;
-    int status = server_id && other_id ? lock(ledger) : -EINVAL;
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
 
-    if (status)
-        return status;
-    struct entry *entry = find(shared, server_id);
-    if (!entry) {
-        status = -ENOENT;
-    } else if (find(shared, other_id)) {
-        status = -EEXIST;
-    } else {
-        store(&entry->used_bytes, bytes);
-        store(&entry->reserve_bytes, 0);
-        store(&entry->cached_bytes, 0);
-        /* One store: there is no moment without the entry, and none with two. */
-        atomic_store_explicit(&entry->server_id, other_id, memory_order_release);
-    }
-    unlock(shared);
-    return status;
+    if (!server_id || !other_id)
+        return -EINVAL;
+    if (!entry)
+        return -ENOENT;
+    if (find(ledger->shared, other_id))
+        return -EEXIST;
+    store(&entry->used_bytes, bytes);
+    store(&entry->reserve_bytes, 0);
+    store(&entry->claimed_bytes, 0);
+    store(&entry->cached_bytes, 0);
+    /* One store: there is no moment without the entry, and none with two. */
+    store(&entry->server_id, other_id);
+    return 0;
+}
+
+/* What all have, and what they may be about to be granted: a claim that was announced before the limit was set. */
+static uint64_t sum_with_claims(const struct flyt_ledger_shared *shared)
+{
+    const struct flyt_ledger_sum sum = flyt_ledger_add_up(shared, NULL);
+
+    return flyt_ledger_plus(sum.had_bytes, sum.before_bytes);
 }
 
 int flyt_ledger_set_limit(struct flyt_ledger *ledger, uint64_t limit_bytes, uint64_t revision, bool when_free,
                           uint64_t *ret_used_bytes)
 {
-    struct shared *shared = ledger->shared;
-    int status = lock(ledger);
+    struct flyt_ledger_shared *shared = ledger->shared;
+    const uint64_t before_bytes = ledger->has_set_limit ? ledger->limit_bytes : load(&shared->limit_bytes);
+    uint64_t used_bytes = sum_with_claims(shared);
+    int status = 0;
 
-    if (status)
-        return status;
-    uint64_t used_bytes = sum(shared);
-    if (revision < load(&shared->limit_revision)) {
+    if (ledger->has_set_limit && revision < ledger->limit_revision) {
         status = -ESTALE;
     } else if (limit_bytes < used_bytes && !when_free) {
         status = -EBUSY;
     } else {
-        /* In this order: a revision that is there has its limit. */
+        /* Set first, then looked at once more: who is granted something by the old limit had announced it before, and
+         * is seen now. */
         store(&shared->limit_bytes, limit_bytes);
-        atomic_store_explicit(&shared->limit_revision, revision, memory_order_release);
+        used_bytes = sum_with_claims(shared);
+        if (limit_bytes < used_bytes && !when_free) {
+            store(&shared->limit_bytes, before_bytes);
+            status = -EBUSY;
+        } else {
+            store(&shared->limit_revision, revision);
+            ledger->has_set_limit = true;
+            ledger->limit_bytes = limit_bytes;
+            ledger->limit_revision = revision;
+        }
     }
-    unlock(shared);
     if (ret_used_bytes)
         *ret_used_bytes = used_bytes;
     return status;
 }
 
-/* ---- what is owed ---- */
-
-/* Of this server; NULL: nothing. owed_mutex is held. */
-static struct owed *find_owed(struct flyt_ledger *ledger, uint64_t server_id)
-{
-    for (unsigned i = 0; i < atomic_load(&ledger->owed_count); i++)
-        if (ledger->owed[i].server_id == server_id)
-            return &ledger->owed[i];
-    return NULL;
-}
-
-static int owe(struct flyt_ledger *ledger, const struct owed *more)
-{
-    int status = 0;
-
-    pthread_mutex_lock(&ledger->owed_mutex);
-    struct owed *owed = find_owed(ledger, more->server_id);
-    unsigned count = atomic_load(&ledger->owed_count);
-    if (owed) {
-        owed->used_bytes = add(owed->used_bytes, more->used_bytes);
-        owed->reserve_bytes = add(owed->reserve_bytes, more->reserve_bytes);
-        owed->is_entry |= more->is_entry;
-    } else if (count == FLYT_LEDGER_ENTRIES_MAX) {
-        status = -ENOSPC;
-    } else {
-        ledger->owed[count] = *more;
-        atomic_store(&ledger->owed_count, count + 1);
-    }
-    pthread_mutex_unlock(&ledger->owed_mutex);
-    return status;
-}
-
-int flyt_ledger_owe(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes, uint64_t reserve_bytes)
-{
-    const struct owed more = {.server_id = server_id, .used_bytes = bytes, .reserve_bytes = reserve_bytes};
-
-    return owe(ledger, &more);
-}
-
-int flyt_ledger_owe_entry(struct flyt_ledger *ledger, uint64_t server_id)
-{
-    const struct owed more = {.server_id = server_id, .is_entry = true};
-
-    return owe(ledger, &more);
-}
-
-void flyt_ledger_forget_owed(struct flyt_ledger *ledger, uint64_t server_id)
-{
-    pthread_mutex_lock(&ledger->owed_mutex);
-    struct owed *owed = find_owed(ledger, server_id);
-    if (owed)
-        owed->used_bytes = 0;
-    pthread_mutex_unlock(&ledger->owed_mutex);
-}
-
-bool flyt_ledger_owes(const struct flyt_ledger *ledger)
-{
-    return atomic_load(&ledger->owed_count) > 0;
-}
-
-bool flyt_ledger_settle(struct flyt_ledger *ledger)
-{
-    if (!flyt_ledger_owes(ledger))
-        return true;
-    if (lock_within(ledger, 0))
-        return false;
-    unlock(ledger->shared);
-    return !flyt_ledger_owes(ledger);
-}
-
 /* ---- reading ---- */
+
+/* The limit of who sets it holds, whatever is written there meanwhile. */
+static void keep_limit(const struct flyt_ledger *ledger)
+{
+    if (!ledger->has_set_limit)
+        return;
+    if (load(&ledger->shared->limit_bytes) != ledger->limit_bytes)
+        store(&ledger->shared->limit_bytes, ledger->limit_bytes);
+    if (load(&ledger->shared->limit_revision) != ledger->limit_revision)
+        store(&ledger->shared->limit_revision, ledger->limit_revision);
+}
 
 void flyt_ledger_read(const struct flyt_ledger *ledger, struct flyt_ledger_state *ret_state)
 {
-    const struct shared *shared = ledger->shared;
+    const struct flyt_ledger_shared *shared = ledger->shared;
+
+    keep_limit(ledger);
     struct flyt_ledger_state state = {
-        .limit_revision = atomic_load_explicit(&shared->limit_revision, memory_order_acquire),
-        .limit_bytes = load(&shared->limit_bytes),
+        .limit_revision = ledger->has_set_limit ? ledger->limit_revision : atomic_load(&shared->limit_revision),
+        .limit_bytes = ledger->has_set_limit ? ledger->limit_bytes : atomic_load(&shared->limit_bytes),
         .peak_bytes = load(&shared->peak_bytes),
         .refused_count = load(&shared->refused_count),
         .used_bytes = sum(shared),
@@ -499,8 +389,8 @@ void flyt_ledger_read(const struct flyt_ledger *ledger, struct flyt_ledger_state
         if (!load(&shared->entries[i].server_id))
             continue;
         state.entry_count++;
-        state.reserved_bytes = add(state.reserved_bytes, load(&shared->entries[i].reserve_bytes));
-        state.cached_bytes = add(state.cached_bytes, load(&shared->entries[i].cached_bytes));
+        state.reserved_bytes = flyt_ledger_plus(state.reserved_bytes, load(&shared->entries[i].reserve_bytes));
+        state.cached_bytes = flyt_ledger_plus(state.cached_bytes, load(&shared->entries[i].cached_bytes));
     }
     if (state.cached_bytes > state.used_bytes)
         state.cached_bytes = state.used_bytes;
@@ -510,21 +400,21 @@ void flyt_ledger_read(const struct flyt_ledger *ledger, struct flyt_ledger_state
 
 uint64_t flyt_ledger_used(const struct flyt_ledger *ledger, uint64_t server_id)
 {
-    const struct entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
+    const struct flyt_ledger_entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
 
-    return entry ? add(load(&entry->used_bytes), load(&entry->reserve_bytes)) : 0;
+    return entry ? flyt_ledger_plus(load(&entry->used_bytes), load(&entry->reserve_bytes)) : 0;
 }
 
 uint64_t flyt_ledger_charged(const struct flyt_ledger *ledger, uint64_t server_id)
 {
-    const struct entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
+    const struct flyt_ledger_entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
 
     return entry ? load(&entry->used_bytes) : 0;
 }
 
 uint64_t flyt_ledger_reserved(const struct flyt_ledger *ledger, uint64_t server_id)
 {
-    const struct entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
+    const struct flyt_ledger_entry *entry = server_id ? find(ledger->shared, server_id) : NULL;
 
     return entry ? load(&entry->reserve_bytes) : 0;
 }
@@ -543,8 +433,5 @@ unsigned flyt_ledger_list(const struct flyt_ledger *ledger, uint64_t *ret_ids)
 
 void flyt_ledger_forget_peak(struct flyt_ledger *ledger)
 {
-    if (lock(ledger))
-        return;
     store(&ledger->shared->peak_bytes, sum(ledger->shared));
-    unlock(ledger->shared);
 }

@@ -3,13 +3,13 @@
  * together, and how much each has, in memory that they share (a memfd). Any number of processes and threads.
  *
  * One entry for each server, because a process may be killed at any instruction: what it has is one word, and the sum
- * is always computed anew, never stored. A mutex that survives its owner's death (pthread_mutexattr_setrobust) makes
- * "compare with the limit and charge" one step. Who dies inside leaves the entry charged or not charged; what it had is
+ * is always computed anew, never stored. There is no lock, and nobody who stops, dies or writes rubbish stops others
+ * for longer than FLYT_LEDGER_PATIENCE_MS: how several charge at once is in ledger_claim.h. What a dead server had is
  * taken back by flyt_ledger_reclaim when the memory is known to be gone.
  *
- * The limit is set by the node manager alone. Nobody holds the mutex for longer than it takes to add
- * FLYT_LEDGER_ENTRIES_MAX numbers; a holder that was stopped makes others fail with -ETIMEDOUT after
- * FLYT_LEDGER_WAIT_MS. Reading takes no lock.
+ * The servers of one VM, and the node manager, can write all of it; those of other VMs have none of it. A server that
+ * lies here spoils its own VM's account, and what it has in truth the node manager knows from the memory that it holds
+ * and from NVML. The node manager alone sets limits and makes, moves and takes back entries; it never waits.
  */
 #ifndef FLYT_BASE_LEDGER_H
 #define FLYT_BASE_LEDGER_H
@@ -19,7 +19,7 @@
 
 enum {
     FLYT_LEDGER_ENTRIES_MAX = 124, /* servers of a VM on one GPU: more than MPS has clients */
-    FLYT_LEDGER_WAIT_MS = 2000,
+    FLYT_LEDGER_PATIENCE_MS = 100, /* so long the claim of one that does not go on is waited for: then it counts */
 };
 
 struct flyt_ledger;
@@ -27,22 +27,22 @@ struct flyt_ledger;
 /* A new one, without entries, with this limit in bytes. 0 or a negative errno. */
 int flyt_ledger_new(uint64_t limit_bytes, struct flyt_ledger **ret_ledger);
 /* The ledger in a descriptor that was handed over, which stays the caller's. 0; -EBADMSG: it is none, or may still be
- * cut short; another negative errno. */
+ * cut short; -EPROTO: it is one of a build that keeps ledgers in another way; another negative errno. */
 int flyt_ledger_open(int fd, struct flyt_ledger **ret_ledger);
 /* Closes this process's view of it. NULL is allowed. Returns NULL. */
 struct flyt_ledger *flyt_ledger_close(struct flyt_ledger *ledger);
 /* To be handed over; the ledger's. */
 int flyt_ledger_fd(const struct flyt_ledger *ledger);
 
-/*
- * Each of these: 0; -ETIMEDOUT: a holder of the mutex does not go on; or what is said there. server_id is not 0 and
- * unique among those that live. What gives back (release, reclaim) does not wait where something is owed (below).
- */
+/* Each of these: 0, or what is said there. server_id is not 0 and unique among those that live. */
 
-/* Makes an entry. -EEXIST: there is one; -ENOSPC: no more entries. */
+/* Makes an entry. Only one process does so at a time. -EEXIST: there is one; -ENOSPC: no more entries. */
 int flyt_ledger_join(struct flyt_ledger *ledger, uint64_t server_id);
 /* Takes `bytes` for the server. -ENOMEM: beyond the limit, nothing has changed (it is counted); -ENOENT: no entry. */
 int flyt_ledger_charge(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
+/* The same by the node manager, for a server that does not charge by itself at this moment. Never waits: what others
+ * claim just now counts. */
+int flyt_ledger_charge_for(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
 /* Gives them back. -ERANGE: more than the server has; -ENOENT. */
 int flyt_ledger_release(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
 /* Sets what the server has besides what it charged: what the driver takes for modules and libraries. -ENOMEM: beyond
@@ -54,11 +54,14 @@ int flyt_ledger_reserve_change(struct flyt_ledger *ledger, uint64_t server_id, i
  * *ret_limit_bytes: of all, afterwards. -ENOENT. */
 int flyt_ledger_reserve_measured(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes,
                                  uint64_t *ret_used_bytes, uint64_t *ret_limit_bytes);
-/* How much of what the server has charged it keeps for later and would give back: to be told as free. It takes no lock,
- * and only the server itself calls it. */
+/* How much of what the server has charged it keeps for later and would give back: to be told as free. Only the server
+ * itself calls it. */
 void flyt_ledger_set_cached(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
 /* Takes back the whole entry of a server that is gone; *ret_bytes (may be NULL) is what it had. -ENOENT. */
 int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t *ret_bytes);
+/* What the server has charged, and what is reserved for it, as the node manager knows it, whatever stands there; makes
+ * the entry where there is none. It counts whatever the limit is. -ENOSPC: no more entries. */
+int flyt_ledger_mend(struct flyt_ledger *ledger, uint64_t server_id, uint64_t charged_bytes, uint64_t reserved_bytes);
 /*
  * The entry of server_id, which is gone, becomes that of another one, which has none: `bytes` of memory that outlived
  * the first are charged to it, nothing is reserved, nothing cached. Nobody sees the sum without them, or with them
@@ -68,28 +71,10 @@ int flyt_ledger_move(struct flyt_ledger *ledger, uint64_t server_id, uint64_t ot
 /*
  * A new limit and its revision. Below what is in use: -EBUSY, unless when_free: then nothing more is granted until so
  * much was given back, and the limit that holds sinks with what is in use. *ret_used_bytes (may be NULL) is set in
- * every case but -ETIMEDOUT. -ESTALE: the revision is lower than the last one.
+ * every case; what is claimed at this moment counts. -ESTALE: the revision is lower than the last one.
  */
 int flyt_ledger_set_limit(struct flyt_ledger *ledger, uint64_t limit_bytes, uint64_t revision, bool when_free,
                           uint64_t *ret_used_bytes);
-
-/*
- * What could not be given back, because a holder of the mutex does not go on, is owed by this process: its next
- * operation that gets the mutex gives it back before anything else, or flyt_ledger_settle does. Until then it is
- * charged. What an entry owes stays owed while that is not there (flyt_ledger_move), at most to flyt_ledger_close.
- */
-
-/* Owes so much of what the server has charged, and so much of what is reserved for it. 0; -ENOSPC: of more than
- * FLYT_LEDGER_ENTRIES_MAX servers. Never waits. */
-int flyt_ledger_owe(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes, uint64_t reserve_bytes);
-/* Owes the whole entry of a server that is gone. As flyt_ledger_owe. */
-int flyt_ledger_owe_entry(struct flyt_ledger *ledger, uint64_t server_id);
-/* The server's entry owes nothing that it charged: somebody counts anew what it is to give back. Never waits. */
-void flyt_ledger_forget_owed(struct flyt_ledger *ledger, uint64_t server_id);
-/* Whether anything is owed. */
-bool flyt_ledger_owes(const struct flyt_ledger *ledger);
-/* Gives back what is owed, where nobody holds the mutex. Whether nothing is owed any more. Never waits. */
-bool flyt_ledger_settle(struct flyt_ledger *ledger);
 
 struct flyt_ledger_state {
     uint64_t limit_bytes;   /* that was set */
@@ -103,7 +88,8 @@ struct flyt_ledger_state {
     unsigned entry_count;
 };
 
-/* Never waits; what is in use may be off by what is charged at this moment. */
+/* Never waits; what is in use may be off by what is charged at this moment. Who has set the limit is told that one, and
+ * it holds again where a server has written over it. */
 void flyt_ledger_read(const struct flyt_ledger *ledger, struct flyt_ledger_state *ret_state);
 /* What one server has, 0 without an entry. Never waits. */
 uint64_t flyt_ledger_used(const struct flyt_ledger *ledger, uint64_t server_id);

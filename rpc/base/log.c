@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "rpc/base/clock.h"
+#include "rpc/base/log_sink.h"
 
 enum { LINE_BYTES_MAX = 2048 };
 
@@ -17,6 +18,7 @@ enum { LINE_BYTES_MAX = 2048 };
 static _Atomic(const char *) log_program = "flyt";
 static atomic_int log_fd = STDERR_FILENO;
 static _Atomic(int) log_level = FLYT_LOG_WARN;
+static _Atomic(flyt_log_sink_fn) log_sink;
 static atomic_bool log_has_priorities, log_has_clock;
 
 void flyt_log_init(const char *program, enum flyt_log_level default_level)
@@ -42,18 +44,47 @@ bool flyt_log_is_on(enum flyt_log_level level)
     return (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
 }
 
-/* A log line stays one line, whatever a peer's sentence or a file name contains. */
+static bool is_continuation(unsigned char byte)
+{
+    return (byte & 0xc0) == 0x80;
+}
+
+/* How many bytes of `text` continue the character that begins with `lead`, as far as they are there. */
+static size_t continued(unsigned char lead, const char *text, size_t bytes)
+{
+    size_t more = lead >= 0xf0 && lead < 0xf8 ? 3 : lead >= 0xe0 && lead < 0xf0 ? 2 : lead >= 0xc2 && lead < 0xe0;
+    size_t there = 0;
+
+    while (there < more && there < bytes && is_continuation((unsigned char)text[there]))
+        there++;
+    return there;
+}
+
+/*
+ * A log line stays one line, and commands no terminal, whatever a peer's sentence or a file name contains. A control
+ * character is a byte below the space, DEL, or U+0080 to U+009F: in UTF-8, or as a byte of its own, which a terminal
+ * that does not read UTF-8 takes for the same.
+ */
 static void flatten(char *line, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
-        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
-            line[i] = ' ';
+        unsigned char lead = (unsigned char)line[i];
+        size_t more = continued(lead, line + i + 1, bytes - i - 1);
+        bool is_c1 = lead == 0xc2 && more && (unsigned char)line[i + 1] < 0xa0;
+        if (lead < ' ' || lead == 0x7f || is_continuation(lead) || is_c1)
+            memset(line + i, ' ', 1 + more);
+        i += more;
     }
 }
 
 void flyt_log_set_priorities(bool is_on)
 {
     atomic_store_explicit(&log_has_priorities, is_on, memory_order_relaxed);
+}
+
+void flyt_log_set_sink(flyt_log_sink_fn sink)
+{
+    atomic_store(&log_sink, sink);
 }
 
 void flyt_log_set_fd(int fd)
@@ -90,6 +121,9 @@ void flyt_log(enum flyt_log_level level, const char *format, ...)
         if (bytes > sizeof line - 1)
             bytes = sizeof line - 1;
         flatten(line, bytes);
+        flyt_log_sink_fn sink = atomic_load(&log_sink);
+        if (sink)
+            sink(level, line + head, bytes - (size_t)head);
         line[bytes++] = '\n';
         int fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
         /* One write, so that lines of several processes do not mix. If stderr takes nothing there is nobody to tell. */

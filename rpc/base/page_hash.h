@@ -1,8 +1,8 @@
 /*
  * The hash by which migration and incremental checkpoints find changed pages of device memory: 128 bits of a page of
- * 64 KiB under a 128-bit key. The same algorithm runs on the GPU (cpu/server/page_hash.ptx). Hashes stand in images
- * and are compared between nodes: what this page says is frozen under FLYT_PAGE_HASH_VERSION. Nothing here has state
- * but the caller's; any thread.
+ * 64 KiB under a 128-bit key. The same algorithm runs on the GPU (cpu/server/move/page_hash.ptx). Hashes stand in
+ * images and are compared between nodes: what this page says is frozen under FLYT_PAGE_HASH_VERSION. Nothing here has
+ * state but the caller's; any thread.
  *
  * All words are little-endian; W = 32 bits. A page is 16,384 words m, in 8 rows of 2,048 words.
  *

@@ -2,13 +2,13 @@
 
 API_TABLES := $(sort $(wildcard rpc/api/*.api))
 
-$(GEN)/stamp: rpc/gen/generate.py rpc/gen/wire.py rpc/gen/test_values.py rpc/proto/flyt.x rpc/proto/limits.h $(API_TABLES)
+$(GEN)/stamp: rpc/gen/generate.py rpc/gen/rows.py rpc/gen/extents.py rpc/gen/wire.py rpc/gen/driver_rows.py rpc/gen/kinds.py rpc/gen/test_values.py rpc/proto/flyt.x rpc/proto/limits.h $(API_TABLES)
 	@mkdir -p $(GEN)
 	$(PYTHON) -B rpc/gen/generate.py $(GEN) rpc/proto/flyt.x rpc/proto/limits.h $(API_TABLES)
 
 GEN_FROM_TABLES := $(addprefix $(GEN)/,flyt_api_types.x flyt_api_procedures.x flyt_signatures.h flyt_signatures.c \
-	flyt_procedures.h flyt_procedures.c flyt_test_svc.c flyt_test_values.c \
-	flyt_client_calls.h flyt_serve.h flyt_serve.c)
+	flyt_ids.h flyt_objects.h flyt_objects.c flyt_objects_all.c flyt_procedures.h flyt_procedures.c flyt_test_svc.c flyt_test_values.c \
+	flyt_layouts.h flyt_encoders.h flyt_client_calls.h flyt_client_records.h flyt_client_asks.h flyt_client_rows.h flyt_client_rows.c flyt_driver_rows.h flyt_driver_rows.c flyt_serve.h flyt_serve.c)
 $(GEN_FROM_TABLES): $(GEN)/stamp ;
 
 # rpcgen runs cpp without an include path: its input stands beside what it includes.
@@ -57,14 +57,18 @@ WIRE += $(GEN)/checkpoint.h
 GENERATED += $(WIRE)
 
 # Tables and toolkit -> version scripts, refusing stubs, the table of cuGetProcAddress, names of errors, coverage.
-SYMBOL_MAKERS := $(filter-out rpc/gen/generate.py rpc/gen/test_values.py %_test.py,$(wildcard rpc/gen/*.py))
+SYMBOL_MAKERS := $(filter-out rpc/gen/generate.py rpc/gen/wire.py rpc/gen/driver_rows.py rpc/gen/kinds.py rpc/gen/test_values.py %_test.py,$(wildcard rpc/gen/*.py))
 $(GEN)/symbols.stamp: $(SYMBOL_MAKERS) $(API_TABLES) rpc/api/errors.txt | toolkit
 	@mkdir -p $(GEN)
 	$(PYTHON) -B rpc/gen/symbols.py $(GEN) $(CUDA_PATH) rpc/api/errors.txt $(API_TABLES)
 
-GEN_FROM_SYMBOLS := $(addprefix $(GEN)/,libcuda.map libcudart.map cuda_stubs.c cudart_stubs.c coverage.md \
+GEN_FROM_SYMBOLS := $(addprefix $(GEN)/,libcuda.map libcudart.map cuda_stubs.c cudart_stubs.c cuda_entries.c cudart_entries.c coverage.md \
 	flyt_entry_points.h flyt_entry_points.c flyt_error_names.h flyt_error_names.c)
 $(GEN_FROM_SYMBOLS): $(GEN)/symbols.stamp ;
+
+# These call what is written by hand, with types of the toolkit: they are compiled as strictly as that.
+$(GEN)/%_entries.o: $(GEN)/%_entries.c | $(GENERATED)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 GENERATED += $(GEN)/flyt_entry_points.h $(GEN)/flyt_error_names.h
 
@@ -73,9 +77,32 @@ $(B)/rpc/gen/symbols_test: rpc/gen/symbols_test.py $(SYMBOL_MAKERS) $(API_TABLES
 	@mkdir -p $(@D)
 	printf '#!/bin/sh\nexec $(PYTHON) -B $(CURDIR)/rpc/gen/symbols_test.py $(CUDA_PATH)\n' > $@ && chmod +x $@
 
+$(B)/rpc/gen/rows_test: rpc/gen/rows_test.py $(wildcard rpc/gen/*.py) $(API_TABLES) rpc/proto/flyt.x rpc/proto/limits.h
+	@mkdir -p $(@D)
+	printf '#!/bin/sh\nexec $(PYTHON) -B $(CURDIR)/rpc/gen/rows_test.py\n' > $@ && chmod +x $@
+
 $(B)/rpc/gen/exports_test: rpc/gen/exports_test.py rpc/gen/elf.py $(B)/lib/libcuda.so.1 $(B)/lib/libcudart.so.13
 	@mkdir -p $(@D)
 	printf '#!/bin/sh\ncd $(CURDIR) || exit 1\n$(PYTHON) -B rpc/gen/exports_test.py %s %s flyt_client_marker &&\nexec $(PYTHON) -B rpc/gen/exports_test.py %s %s\n' \
 	    $(B)/lib/libcuda.so.1 $(CUDA_PATH)/lib64/stubs/libcuda.so $(B)/lib/libcudart.so.13 $(CUDA_PATH)/lib64/libcudart.so > $@ && chmod +x $@
 
-UNIT_TESTS += $(B)/rpc/gen/symbols_test $(B)/rpc/gen/exports_test
+# A kind of object that no driver has (test/valve.api), beside all others: what its rows make is compiled, and called.
+VALVE := $(B)/rpc/gen/test/made
+VALVE_TABLES := $(API_TABLES) rpc/gen/test/valve.api
+$(VALVE)/stamp: $(wildcard rpc/gen/*.py rpc/gen/test/*) rpc/proto/flyt.x rpc/proto/limits.h $(API_TABLES) rpc/gen/rules.mk | toolkit
+	@mkdir -p $(VALVE)
+	$(PYTHON) -B rpc/gen/generate.py $(VALVE) rpc/proto/flyt.x rpc/proto/limits.h $(VALVE_TABLES)
+	$(PYTHON) -B rpc/gen/test/entries.py rpc/gen/test/valve.api rpc/gen/test/fake_driver.h $(CUDA_PATH)/include >$(VALVE)/valve_entries.c
+	cp rpc/proto/limits.h $(VALVE)/flyt_limits.h && cp rpc/proto/flyt.x $(VALVE)
+	cd $(VALVE) && rm -f flyt.h flyt_xdr.c && rpcgen -M -C -h -o flyt.h flyt.x && rpcgen -M -C -c -o flyt_xdr.c flyt.x
+	touch $@
+valve_sources := $(addprefix $(VALVE)/,valve_entries.c flyt_client_rows.c flyt_driver_rows.c flyt_objects.c flyt_objects_all.c flyt_serve.c \
+	flyt_procedures.c flyt_xdr.c) $(wildcard rpc/gen/test/*.c) rpc/base/error.c rpc/base/idtable.c rpc/base/sparse.c rpc/transport/xdr_string.c \
+	rpc/transport/xdr_late.c cpu/client/core/table.c cpu/client/core/restore_call.c cpu/server/core/object.c cpu/server/move/common/counts.c \
+	rpc/base/fault_point.c rpc/base/log.c
+$(B)/rpc/gen/test/valve_test: $(VALVE)/stamp $(filter-out $(VALVE)/%,$(valve_sources)) | $(GENERATED)
+	$(CC) -I$(VALVE) $(CPPFLAGS) -Dxdr_string=flyt_xdr_string -include rpc/gen/test/fake_driver.h $(CFLAGS) -w -ffunction-sections \
+		$(LDFLAGS) -Wl,--gc-sections -o $@ $(valve_sources) -ltirpc -lcmocka
+UNIT_TESTS += $(B)/rpc/gen/test/valve_test
+
+UNIT_TESTS += $(B)/rpc/gen/rows_test $(B)/rpc/gen/symbols_test $(B)/rpc/gen/exports_test

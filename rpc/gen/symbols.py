@@ -11,9 +11,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import elf  # noqa: E402
+import entries as made_entries  # noqa: E402
 import entry_points  # noqa: E402
 import error_names  # noqa: E402
-import wire  # noqa: E402
+import prototypes  # noqa: E402
+import rows  # noqa: E402
 from generate import write  # noqa: E402
 
 # library in a row -> (file under CUDA_PATH, what a refusing stub calls, symbols of ours beside NVIDIA's)
@@ -21,6 +23,10 @@ LIBRARIES = {
     "cuda": ("lib64/stubs/libcuda.so", "flyt_not_supported", ("flyt_client_marker",)),
     "cudart": ("lib64/libcudart.so", "flyt_cudart_not_supported", ()),
 }
+# Where a family of the core is declared under another name.
+CORE_HEADERS = ["cpu/client/cuda/function.h", "cpu/client/cuda/host.h", "cpu/client/cuda/library.h", "cpu/client/cuda/jit_link.h",
+                "flyt_client_rows.h"]
+ROOT = Path(__file__).resolve().parents[2]
 TWINS = ("_ptds", "_ptsz")
 TYPEDEF_HEADERS = ("cudaTypedefs.h", "cudaProfilerTypedefs.h")
 
@@ -78,8 +84,16 @@ def stubs_c(matched, refuse, banner):
     out = [banner, f"extern int {refuse}(const char *symbol);", ""]
     for name, entry in sorted(matched.items()):
         if entry.klass == "none":
-            out.append(f'__attribute__((visibility("default"))) int {name}(void) {{ return {refuse}("{name}"); }}')
+            call = f'return {refuse}("{name}");' if entry.results is rows.CUDA_RESULTS else \
+                f'{refuse}("{name}"); return {entry.results.refused};'
+            out.append(f'__attribute__((visibility("default"))) int {name}(void) {{ {call} }}')
     return "\n".join(out) + "\n"
+
+
+def core_headers(entries, library):
+    """Of the families whose entry points are made, what declares the core's functions."""
+    families = sorted({entry.family for entry in entries if entry.library == library and entry.core})
+    return [path for path in (f"cpu/client/cuda/{family}.h" for family in families) if (ROOT / path).exists()] + CORE_HEADERS
 
 
 def coverage_md(matched_by_library, banner):
@@ -104,7 +118,7 @@ def coverage_md(matched_by_library, banner):
 
 
 def generate(out, toolkit, errors, tables):
-    entries = wire.load(tables).entries
+    entries = rows.load(tables).entries
     check_libraries(entries)
     folder = Path(tables[0]).parent
     banner = f"/* Made from the tables in {folder} and the CUDA toolkit by rpc/gen/symbols.py: edit those. */"
@@ -114,13 +128,16 @@ def generate(out, toolkit, errors, tables):
         matched[library] = match(entries, library, [symbol.name for symbol in symbols])
         write(out / f"lib{library}.map", version_script(symbols, own, banner))
         write(out / f"{library}_stubs.c", stubs_c(matched[library], refuse, banner))
+        write(out / f"{library}_entries.c",
+              made_entries.library_c(library, entries, prototypes.read(library, toolkit / "include"), matched[library],
+                                     core_headers(entries, library), banner))
     write(out / "coverage.md", coverage_md(matched, "<!-- Made by rpc/gen/symbols.py. -->"))
 
     include = toolkit / "include"
     typedefs = "\n".join((include / name).read_text() for name in TYPEDEF_HEADERS)
-    rows = entry_points.pair(typedefs, matched["cuda"])
+    points = entry_points.pair(typedefs, matched["cuda"])
     write(out / "flyt_entry_points.h", entry_points.table_h(banner))
-    write(out / "flyt_entry_points.c", entry_points.table_c(rows, banner))
+    write(out / "flyt_entry_points.c", entry_points.table_c(points, banner))
 
     banner = f"/* Made from {errors} and the CUDA toolkit by rpc/gen/symbols.py: edit those. */"
     driver = error_names.driver_names((include / "cuda.h").read_text())
@@ -136,8 +153,8 @@ def main():
     out = Path(sys.argv[1])
     try:
         generate(out, Path(sys.argv[2]), sys.argv[3], sys.argv[4:])
-    except (wire.TableError, SymbolError, elf.ElfError, entry_points.EntryPointError, error_names.ErrorTableError,
-            OSError) as error:
+    except (rows.TableError, SymbolError, elf.ElfError, entry_points.EntryPointError, error_names.ErrorTableError,
+            prototypes.PrototypeError, OSError) as error:
         sys.exit(f"symbols.py: {error}")
     (out / "symbols.stamp").touch()
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of what rpc/gen makes from the toolkit: symbol rows, version scripts, stubs, entry points, error names.
+"""Tests of what rpc/gen makes from the toolkit: matching of symbols, version scripts, stubs, entry points, error names.
 
 usage: symbols_test.py CUDA_PATH
 """
@@ -15,15 +15,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import elf  # noqa: E402
 import entry_points  # noqa: E402
 import error_names  # noqa: E402
+import rows  # noqa: E402
 import symbols  # noqa: E402
-import wire  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLKIT = Path("/usr/local/cuda")
 
 
 def entry(symbol, klass="local", library="cuda", note=""):
-    return wire.Entry(library, symbol, klass, "test", "test.api:1", note)
+    return rows.Entry(library, symbol, klass, "test", "test.api:1", note)
 
 
 class Elf(unittest.TestCase):
@@ -88,55 +88,6 @@ class Rows(unittest.TestCase):
         with self.assertRaisesRegex(symbols.SymbolError, "unknown library cudnn"):
             symbols.check_libraries([entry("cudnnCreate", library="cudnn")])
 
-    def test_grammar(self):
-        line = "entry cuda none cuA cuB : not yet"
-        good = [(one.symbol, one.klass, one.note) for one in wire.parse_entry(line.split(), line, "f", "p")]
-        self.assertEqual(good, [("cuA", "none", "not yet"), ("cuB", "none", "not yet")])
-        for line in ("entry cuda none cuA", "entry cuda manual cuA", "entry cuda often cuA", "entry cuda local"):
-            with self.assertRaises(wire.TableError):
-                wire.parse_entry(line.split(), line, "f", "p")
-
-    def test_bad_tables(self):
-        head = "family t\n"
-        cases = {"family\n": ":1: expected `family t`", "family u\n": ":1: expected `family t`",
-                 head + "proc x copy sync\n": ":2: expected `proc", head + "proc -1 copy sync\n": ":2: expected `proc",
-                 head + "proc 20\n": ":2: expected `proc", head + "arg u32 a\n": ":2: arg before any proc",
-                 head + "proc 20 copy sync\narg\n": ":3: expected `arg TYPE NAME",
-                 head + "proc 20 copy sync\nnew stream\n": ":3: expected `new HANDLE",
-                 head + "proc 20 copy sync\narg u32 a 0\n": ":3: an array of nothing",
-                 head + "proc 20 copy sync\narg u32 a\narg s32 a\n": ":2: two fields have one name",
-                 head + "proc 20 copy sync\nret payload p\n": ":2: bulk calls, and only they",
-                 head + "proc 20 copy sync\n": ":2: it does not say what `moves`",
-                 head + "proc 20 copy sync\nmoves\n": ":2: expected `moves by PROC`",
-                 head + "proc 20 copy sync\nmoves by move\n": ":2: expected `moves by PROC`",
-                 head + "proc 20 copy sync\nagain\nmoves as copy\n": ":2: expected `moves by PROC`",
-                 head + "proc 20 copy sync\narg u32 a \\\n": ":3: the last row ends in a backslash"}
-        with tempfile.TemporaryDirectory() as folder:
-            table = Path(folder) / "t.api"
-            for text, sentence in cases.items():
-                table.write_text(text)
-                with self.subTest(text=text), self.assertRaisesRegex(wire.TableError, re.escape("t.api" + sentence)):
-                    wire.load([table])
-
-
-class Moves(unittest.TestCase):
-    """What the tables say of moves, the client does."""
-
-    def test_made_again(self):
-        rows = wire.load(sorted((ROOT / "rpc/api").glob("*.api")))
-        client = "".join(path.read_text() for path in (ROOT / "cpu/client").glob("*.c"))
-        made = {row.moves[3:] for row in rows.procedures if row.moves.startswith("by ")}
-        self.assertIn("memory_restore", made)
-        for name in sorted(made):
-            with self.subTest(name=name):
-                self.assertRegex(client, rf"flyt_(call|send)_{name}\((restore->fresh|batch->restore->fresh|channel),")
-
-    def test_new_objects(self):
-        """A call that makes an object has it made again."""
-        for row in wire.load(sorted((ROOT / "rpc/api").glob("*.api"))).procedures:
-            if any(one.is_new for one in row.args):
-                self.assertTrue(row.moves.startswith("by "), row.name)
-
 
 class Output(unittest.TestCase):
     def test_version_script(self):
@@ -176,8 +127,8 @@ class EntryPoints(unittest.TestCase):
         typedef int (CUDAAPI *PFN_cuCopy_v7000_ptds)(int);"""
 
     def test_pairing(self):
-        rows = entry_points.pair(self.TYPEDEFS, ["cuCopy_v2_ptds", "cuCopy_v2", "cuCopy"])
-        self.assertEqual(rows, [("cuCopy", 2000, False, "cuCopy"), ("cuCopy", 3020, False, "cuCopy_v2"),
+        points = entry_points.pair(self.TYPEDEFS, ["cuCopy_v2_ptds", "cuCopy_v2", "cuCopy"])
+        self.assertEqual(points, [("cuCopy", 2000, False, "cuCopy"), ("cuCopy", 3020, False, "cuCopy_v2"),
                                 ("cuCopy", 7000, True, "cuCopy_v2_ptds")])
 
     def test_headers_and_library_differ(self):

@@ -4,9 +4,10 @@ The tests round-trip, truncate and mutate what these tables give them; see rpc/t
 """
 import re
 
+import wire
+
 # Structs that rpc/proto/flyt.x defines by hand.
-BASE = ("handshake_args", "handshake_res", "query_res", "chunk", "progress", "box", "launch_attribute", "load_option",
-        "link_input", "kernel_info", "back_pull", "back_host_function", "back_output", "back_call_error", "back_fatal", "back_credit",
+BASE = ("handshake_args", "handshake_res", "query_res", "chunk", "progress", "back_pull", "back_host_function", "back_output", "back_call_error", "back_fatal", "back_credit",
         "back_transfer_failed", "back_send_all")
 DECLARATION = re.compile(r"^(unsigned hyper|unsigned|hyper|int|float|double|opaque|string|flyt_\w+)\s+(\w+)"
                          r"(?:\[(\w+)\]|<(\w+)>)?$")
@@ -74,20 +75,22 @@ def type_code(name, declarations):
 
 def test_values_c(tables, base_text, banner):
     structs = base_structs(base_text)
-    types = {name: structs[name] for name in ("progress", "box", "launch_attribute", "load_option", "link_input", "kernel_param",
-                                              "signature")}
+    types = {name: structs[name] for name in ("progress", "signature")}
+    types.update({struct.name: [f.declaration() for f in struct.fields] for struct in tables.structs.values()})
     types.update({name: structs[name] for name in BASE})
     for proc in tables.procedures:
         types[f"{proc.name}_args"] = ["unsigned thread"] + [f.declaration() for f in proc.args]
         if proc.has_reply:
             types[f"{proc.name}_res"] = ["int result", "flyt_progress progress"] + [f.declaration() for f in proc.rets]
-    out = [banner, '#include "rpc/transport/test_values.h"', "#include <stddef.h>", "#include <stdlib.h>", ""]
+    out = [banner, '#include "flyt_encoders.h"', '#include "rpc/transport/test_values.h"', "#include <stddef.h>", "#include <stdlib.h>", ""]
     rows = []
+    encoders = {f"{proc.name}_args" for proc in tables.procedures if wire.in_place_layout(proc)}
     for name, declarations in types.items():
         code, has_fields = type_code(name, declarations)
         out.append(code)
         table = f"fields_{name}, sizeof fields_{name} / sizeof fields_{name}[0]" if has_fields else "NULL, 0"
-        rows.append(f'    {{"{name}", (xdrproc_t)xdr_flyt_{name}, sizeof(flyt_{name}), fill_{name}, {table}}},')
+        rows.append(f'    {{"{name}", (xdrproc_t)xdr_flyt_{name}, sizeof(flyt_{name}), fill_{name}, {table}, '
+                    f'{f"(xdrproc_t)flyt_encode_{name}" if name in encoders else "NULL"}}},')
     out += ["const struct flyt_test_type flyt_test_types[] = {"] + rows + ["};", "",
             "const unsigned flyt_test_type_count = sizeof flyt_test_types / sizeof flyt_test_types[0];", ""]
     return "\n".join(out)

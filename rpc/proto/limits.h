@@ -5,6 +5,8 @@
 #ifndef FLYT_PROTO_LIMITS_H
 #define FLYT_PROTO_LIMITS_H
 
+/* ---- what a peer may do: part of the base hash ---- */
+
 /* A record, header included: bulk is cut so that it fits, everything else is far smaller. */
 #define FLYT_RECORD_BYTES_MAX (4194304 + 65536)
 /* Payload of one bulk record. */
@@ -13,6 +15,16 @@
 #define FLYT_INLINE_BYTES_MAX 65536
 /* The first record of a connection: a handshake, a null call or a query. */
 #define FLYT_HANDSHAKE_BYTES_MAX 65536
+/* Calls of one stream that a client may have sent beyond what the server has credited. */
+#define FLYT_STREAM_CREDIT_CALLS 1024
+/* The server tells its progress with every credit, and at the latest after so many calls that it has received, even if
+ * its queue never runs empty: the client can let go of what it keeps. */
+#define FLYT_PROGRESS_CALLS      2048
+#define FLYT_DEVICES_MAX         15
+#define FLYT_IMAGE_BYTES_MAX     2147483647 /* one module image */
+#define FLYT_LIBRARY_KERNELS_MAX 1048576    /* kernels in one library */
+
+/* ---- bounds of fields: part of the hash of what has such a field ---- */
 
 #define FLYT_HASH_BYTES            32 /* SHA-256 */
 #define FLYT_UUID_BYTES            16
@@ -26,35 +38,30 @@
 #define FLYT_LINK_INPUTS_MAX       4096    /* images that are linked into one */
 #define FLYT_KERNELS_MAX           65536   /* kernels in one reply, */
 #define FLYT_KERNELS_PART_BYTES    1048576 /* which has no further one when it is so long already */
-#define FLYT_LIBRARY_KERNELS_MAX   1048576 /* kernels in one library */
 #define FLYT_KERNEL_PARAMS_MAX     8192    /* parameters of one kernel: 32,764 bytes of 4 */
 #define FLYT_PARAM_BYTES_MAX       32764   /* parameter buffer of one launch */
 #define FLYT_LAUNCH_ATTRIBUTES_MAX 16
-#define FLYT_ATTRIBUTES_MAX        512        /* device attributes, by CUdevice_attribute */
-#define FLYT_KERNEL_ATTRIBUTES_MAX 64         /* kernel attributes, by CUfunction_attribute */
-#define FLYT_IMAGE_BYTES_MAX       2147483647 /* one module image */
-#define FLYT_DEVICES_MAX           15
+#define FLYT_ATTRIBUTES_MAX        512  /* device attributes, by CUdevice_attribute */
+#define FLYT_KERNEL_ATTRIBUTES_MAX 64   /* kernel attributes, by CUfunction_attribute */
+#define FLYT_STREAM_OPS_MAX        256  /* memory operations of a stream in one call */
+#define FLYT_ATOMIC_OPERATIONS_MAX 256  /* of which one call asks */
+#define FLYT_RANGES_MAX            4096 /* allocations that one call names */
 #define FLYT_DATA_STREAMS_MAX      8
 #define FLYT_OUTPUT_BYTES_MAX      65536 /* device printf in one record */
-/* Calls of one stream that a client may have sent beyond what the server has credited. */
-#define FLYT_STREAM_CREDIT_CALLS 1024
-/* The server tells its progress with every credit, and at the latest after so many calls that it has received, even if
- * its queue never runs empty: the client can let go of what it keeps. */
-#define FLYT_PROGRESS_CALLS 2048
+
+/* ---- one side's own ---- */
+
+/* A library's constants on one device, of which the client keeps what it writes. */
+#define FLYT_CONSTANT_BYTES_MAX 65536
 /* What a client keeps of the calls that it has sent and that are not executed yet, to send them again after a move. */
 #define FLYT_KEPT_BYTES_MAX 4194304
 #define FLYT_KEPT_CALLS_MAX 32768
 
 /* ---- the handshake: no part of the base hash ---- */
 
-#define FLYT_LATE_BYTES_MAX  256 /* a field that was added later */
-#define FLYT_PROOF_BYTES     32
-#define FLYT_CHALLENGE_BYTES 32
-
-/* ---- rows that came later: no part of the base hash, a row's own hash tells who has it ---- */
-
-#define FLYT_RANGES_MAX 4096 /* allocations that one call names */
-#define FLYT_CONSTANT_BYTES_MAX                                                                                        \
-    65536 /* a library's constants on one device, of which the client keeps what it writes */
+#define FLYT_LATE_BYTES_MAX    256 /* a field that was added later */
+#define FLYT_LATE_NUMBER_BYTES 8   /* one that is a number */
+#define FLYT_PROOF_BYTES       32
+#define FLYT_CHALLENGE_BYTES   32
 
 #endif

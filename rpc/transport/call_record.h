@@ -3,7 +3,7 @@
  * has it too, can say what had been done when the server's process is dead. A call that had not begun was not executed,
  * wherever it was: its client sends it again to the next server (resume_rule.h).
  *
- * The server makes it when it gets a session and hands it over (RECORD, server_link.h). Only its submission thread
+ * The server makes it when it gets a session and hands it over (RECORD, manager_link.h). Only its submission thread
  * writes: `begun` before it executes a call, `executed` when every call up to that one was executed (after which errors
  * have been counted), `completed` when their work is done, too. None of them is ever ahead of the truth; the last two
  * may be behind it. They go back but once, when the session goes on behind another number (resume.h). Nobody reads it

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include "rpc/base/log.h"
 
@@ -100,13 +99,13 @@ void flyt_channel_lose(struct flyt_channel *channel, const char *cause)
     if (!is_first)
         return;
     eventfd_write(channel->lost_fd, 1);
-    shutdown(channel->fd, SHUT_RDWR);
+    flyt_endpoint_shut(channel->endpoint, FLYT_ENDPOINT_BOTH);
     flyt_output_fail(&channel->output, -EPIPE);
     flyt_output_lock(&channel->output);
     flyt_kept_fini(&channel->kept); /* nothing is written any more: nothing is added */
-    flyt_gate_lose_locked(channel);
+    flyt_send_gate_lose_locked(channel);
     flyt_output_unlock(&channel->output);
-    flyt_data_shutdown(channel);
+    channel->data.ops->shutdown(channel);
     flyt_channel_kick(channel);
 }
 
@@ -212,9 +211,10 @@ static int begin_call_locked(struct flyt_channel *channel, unsigned procedure, b
 {
     int status = flyt_output_begin_locked(&channel->output, may_wait, xdrs);
 
-    while (!status && flyt_gate_is_shut(channel) && may_wait && !flyt_gate_may_pass_locked(channel, procedure)) {
+    while (!status && flyt_send_gate_is_shut(channel) && may_wait &&
+           !flyt_send_gate_may_pass_locked(channel, procedure)) {
         flyt_output_cancel_locked(&channel->output);
-        flyt_gate_wait_locked(channel);
+        flyt_send_gate_wait_locked(channel);
         status = flyt_output_begin_locked(&channel->output, may_wait, xdrs);
     }
     return status;
@@ -240,15 +240,23 @@ int flyt_channel_encode_locked(struct flyt_channel *channel, unsigned procedure,
     return FLYT_CHANNEL_OK;
 }
 
-/* Whether the server has received everything that was written: then nothing is gained by waiting. */
-static bool is_server_idle(struct flyt_channel *channel)
+/* Before a call that is answered with so much that it is worth data streams: opens them, so that the server has them to
+ * send on. */
+static void open_for_answer(struct flyt_channel *channel, const struct flyt_procedure *row, const void *args)
 {
-    return atomic_load(&channel->received) >= atomic_load(&channel->written_sequence);
+    u_quad_t bytes;
+
+    memcpy(&bytes, (const char *)args + row->answer_bytes_offset, sizeof bytes);
+    if (bytes < FLYT_DATA_BYTES_MIN)
+        return;
+    flyt_send_gate_wait(channel);
+    channel->data.ops->open(channel);
 }
 
 static int send_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t xdr_args, void *args,
                      uint64_t *ret_sequence)
 {
+    const struct flyt_procedure *row = flyt_procedure_find(procedure);
     struct flyt_output *output = &channel->output;
     bool may_wait = !flyt_channel_is_reader(channel);
     bool is_kick_wanted = false;
@@ -256,13 +264,10 @@ static int send_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t
 
     if (flyt_channel_ready(channel))
         return FLYT_CHANNEL_LOST;
-    if (!flyt_channel_has(channel, procedure))
+    if (!row || !channel->accepted[procedure])
         return FLYT_CHANNEL_UNSUPPORTED;
-    if (procedure == FLYT_COPY_OUT_TRANSFER && may_wait &&
-        ((const flyt_copy_out_transfer_args *)args)->bytes >= FLYT_DATA_BYTES_MIN) {
-        flyt_gate_wait(channel);
-        flyt_data_open(channel); /* so that the server has them to send on */
-    }
+    if (may_wait && row->answer_bytes_offset)
+        open_for_answer(channel, row, args);
 
     flyt_output_lock(output);
     int status = flyt_channel_encode_locked(channel, procedure, xdr_args, args, may_wait, &xid);
@@ -276,7 +281,9 @@ static int send_call(struct flyt_channel *channel, unsigned procedure, xdrproc_t
         *ret_sequence = channel->sequence;
     bool was_waiting = atomic_load_explicit(&output->is_waiting, memory_order_relaxed);
     flyt_output_end_locked(output);
-    if (output->fill.used >= FLYT_CHANNEL_FLUSH_BYTES || is_server_idle(channel))
+    /* Has the server received everything that was written, nothing is gained by waiting. */
+    bool is_server_idle = atomic_load(&channel->received) >= atomic_load(&channel->written_sequence);
+    if (output->fill.used >= FLYT_CHANNEL_FLUSH_BYTES || is_server_idle)
         status = flyt_channel_write_locked(channel, may_wait);
     else
         is_kick_wanted = !was_waiting;

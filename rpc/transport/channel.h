@@ -50,6 +50,7 @@
 #include "flyt.h"
 #include "rpc/base/error.h"
 #include "rpc/base/ticket.h"
+#include "rpc/transport/endpoint.h"
 
 struct flyt_channel;
 
@@ -84,13 +85,14 @@ struct flyt_channel_handlers {
      * functions return FLYT_CHANNEL_LOST here). Other threads of the program stand still meanwhile in the channel's
      * functions, or will when they enter them. flyt_channel_resume_after tells behind which call it goes on: what calls
      * above that one make is made by them, for they are sent afterwards. Called from a thread of the channel, may
-     * block, and ends soon when calls on `fresh` return FLYT_CHANNEL_LOST. `fresh` has no data streams; numbers of its
-     * calls mean nothing to the session; what it reports as an error of a call is given to call_error, too (with the
-     * call's number on `fresh`), and ends the resumption: with the handler's sentence, where that has one.
-     * `fresh` NULL: the server that has been left has everything as it was, and nothing is to be made; whether nothing
-     * is missing here, and whatever earlier calls of this handler have noted of servers that were not taken is void.
-     * 0, or a negative errno with a sentence: the session is then lost; or, where it was moved, `resume` is called once
-     * more, with another connection, also after a 0 where that was lost afterwards. May be NULL: no session goes on.
+     * block, and ends soon when calls on `fresh` return FLYT_CHANNEL_LOST. `fresh` has no data streams, and data that
+     * is sent in the background is to be done before the handler returns; numbers of its calls mean nothing to the
+     * session; what it reports as an error of a call is given to call_error, too (with the call's number on `fresh`),
+     * and ends the resumption: with the handler's sentence, where that has one. `fresh` NULL: the server that has been
+     * left has everything as it was, and nothing is to be made; whether nothing is missing here, and whatever earlier
+     * calls of this handler have noted of servers that were not taken is void. 0, or a negative errno with a sentence:
+     * the session is then lost; or, where it was moved, `resume` is called once more, with another connection, also
+     * after a 0 where that was lost afterwards. May be NULL: no session goes on.
      */
     int (*resume)(void *user, struct flyt_channel *fresh, struct flyt_error *err);
     /*
@@ -118,8 +120,15 @@ struct flyt_channel_place {
     struct flyt_channel_credentials credentials; /* data NULL: none */
 };
 
+/* Connects to a URL, within the time: 0 and *ret_endpoint, which is the caller's, or a negative errno with a sentence.
+ * Any thread. */
+typedef int (*flyt_channel_dial_fn)(void *user, const char *url, unsigned timeout_ms, struct flyt_error *err,
+                                    struct flyt_endpoint **ret_endpoint);
+
 struct flyt_channel_config {
-    const char *url;       /* tcp://HOST:PORT or unix:///PATH */
+    const char *url;           /* tcp://HOST:PORT or unix:///PATH */
+    flyt_channel_dial_fn dial; /* NULL: a socket */
+    void *dial_user;
     unsigned cuda_version; /* e.g. 13000 */
     const struct flyt_channel_handlers
         *handlers; /* outlives the channel; no member is NULL but `resume` and `locate` */
@@ -134,7 +143,7 @@ struct flyt_channel_config {
 struct flyt_channel_info {
     uint64_t session_id;
     unsigned device_count;
-    unsigned driver_version;
+    unsigned driver_version; /* of the present node: changes when the session goes on elsewhere (relaxed loads) */
     char server_build[FLYT_STRING_BYTES_MAX + 1];
 };
 
@@ -153,6 +162,13 @@ struct flyt_channel *flyt_channel_close(struct flyt_channel *channel);
  * not there may have been changing it. Nothing else may be called any more. NULL is allowed. */
 void flyt_channel_abandon(struct flyt_channel *channel);
 const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *channel);
+/*
+ * How the calling thread waits for the replies of its next calls: AUTO spins for a moment, where cores are many, and
+ * blocks; the others do what they are called until the reply is there (a thread that has left reading to another one
+ * blocks).
+ */
+enum flyt_channel_waits { FLYT_CHANNEL_WAITS_AUTO, FLYT_CHANNEL_SPINS, FLYT_CHANNEL_YIELDS, FLYT_CHANNEL_BLOCKS };
+void flyt_channel_wait_as(enum flyt_channel_waits how);
 bool flyt_channel_is_lost(const struct flyt_channel *channel);
 /*
  * A planned move: the server has said that calls up to `after` are complete and all answered, that none above it has
@@ -170,7 +186,7 @@ bool flyt_channel_has(const struct flyt_channel *channel, unsigned procedure);
  * One-way call. `args` is encoded before return; it points to the row's args struct. *ret_sequence may be NULL.
  * FLYT_CHANNEL_OK, _LOST, or _UNSUPPORTED (the server lacks the procedure, or an argument exceeds its bound on the
  * wire: nothing is sent, no sequence number used). Blocks only while the send buffer is full; never in a handler. A
- * large FLYT_COPY_OUT_TRANSFER opens the data streams first, so that the server has them to answer on.
+ * large one that is answered with data opens the data streams first, so that the server has them to answer on.
  *
  * Sequence numbers count the calls of the tables' procedures (16 and up), from 1; the handshake, null calls, queries
  * and chunks have none.
@@ -206,16 +222,27 @@ enum flyt_channel_known flyt_channel_stream_known(struct flyt_channel *channel, 
                                                   uint64_t sequence);
 /* Of the calls that name any blocking stream of the device, up to `sequence`. */
 enum flyt_channel_known flyt_channel_blocking_known(struct flyt_channel *channel, unsigned device, uint64_t sequence);
+/* Whether both are DONE: calls of a device's legacy stream, which has that number, up to `sequence`, and those of its
+ * blocking streams up to blocking_sequence. Only looks: for who waits by a call where it is false. */
+bool flyt_channel_legacy_is_done(struct flyt_channel *channel, unsigned device, uint64_t stream_number,
+                                 uint64_t sequence, uint64_t blocking_sequence);
 
 /*
  * Sends `bytes` of data under transfer_id in chunks over the data streams (opened at first use), or over the main
- * connection where the server takes none. Returns when the data has been read: it may then be overwritten.
+ * connection where the server takes none; no more than the server has granted, where it does that. Returns when the
+ * data has been read: it may then be overwritten.
  */
 int flyt_channel_send_data(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes);
 /* The same in the background: `done` is called (from a thread of the channel) when the data has been read, or with
  * FLYT_CHANNEL_LOST; not where this function itself returns other than FLYT_CHANNEL_OK. May be called in a handler. */
 int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes,
                                  void (*done)(void *user, uint64_t transfer_id, int status), void *user);
+/* The same of data that does not lie in one piece: `pack` puts `bytes` of it, from offset_bytes on, to `place`, when
+ * they are about to be sent; from threads of the channel, for several parts at a time. It must not wait. */
+typedef void (*flyt_channel_pack_fn)(void *user, uint64_t offset_bytes, void *place, size_t bytes);
+int flyt_channel_send_packed_later(struct flyt_channel *channel, uint64_t transfer_id, flyt_channel_pack_fn pack,
+                                   size_t bytes, void (*done)(void *user, uint64_t transfer_id, int status),
+                                   void *user);
 
 /*
  * Calls and data that a server which stops the program must get all or none of: data that is sent before the call that

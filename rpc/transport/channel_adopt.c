@@ -1,11 +1,8 @@
 #include "rpc/transport/channel_state.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 #include "rpc/proto/limits.h"
 
@@ -212,6 +209,10 @@ static void take_place(struct flyt_channel *channel, struct flyt_channel *fresh)
 /* Under both mutexes. */
 static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *fresh, uint64_t after)
 {
+    struct flyt_endpoint *old = channel->endpoint;
+
+    channel->endpoint = fresh->endpoint;
+    fresh->endpoint = old;
     flyt_input_take(&channel->input, &fresh->input);
     channel->chunk = fresh->chunk;
     atomic_store(&channel->received, after);
@@ -219,28 +220,19 @@ static void take_over_locked(struct flyt_channel *channel, struct flyt_channel *
     atomic_store(&channel->completed, after);
     take_page(channel, fresh);
     channel->error_base = fresh->error_base;
+    __atomic_store_n(&channel->info.driver_version, fresh->info.driver_version, __ATOMIC_RELAXED);
     memcpy(channel->token, fresh->token, sizeof channel->token);
     channel->token_bytes = fresh->token_bytes;
     atomic_store(&channel->data_stream_count, fresh->offered_stream_count);
+    atomic_store(&channel->window_bytes, fresh->window_bytes);
     channel->can_resume = fresh->offers_resume;
     channel->is_read_out = channel->is_torn = channel->is_moved = channel->is_patient = false;
     take_place(channel, fresh);
-    flyt_gate_take_locked(channel, fresh);
+    flyt_send_gate_take_locked(channel, fresh);
     atomic_store(&channel->all_asked, atomic_load(&fresh->all_asked));
     atomic_fetch_add(&channel->output.sent_bytes, atomic_load(&fresh->output.sent_bytes));
     atomic_fetch_add(&channel->output.write_count, atomic_load(&fresh->output.write_count));
     atomic_fetch_add(&channel->resume_count, 1);
-}
-
-/* The descriptor under its old number, and what carries its bytes. 0 or a negative errno. */
-static int take_socket(struct flyt_channel *channel, struct flyt_channel *fresh, struct flyt_secure **ret_old)
-{
-    if (dup3(fresh->fd, channel->fd, O_CLOEXEC) < 0)
-        return -errno;
-    *ret_old = channel->secure;
-    channel->secure = fresh->secure;
-    fresh->secure = NULL;
-    return 0;
 }
 
 static void wake_locked(struct flyt_channel *channel)
@@ -254,7 +246,6 @@ static void wake_locked(struct flyt_channel *channel)
 int flyt_channel_adopt(struct flyt_channel *channel, struct flyt_channel *fresh, uint64_t after, struct flyt_error *err)
 {
     struct flyt_output *output = &channel->output;
-    struct flyt_secure *old_secure = NULL;
     struct flyt_bytes out = {0};
     int status = 0;
 
@@ -265,19 +256,13 @@ int flyt_channel_adopt(struct flyt_channel *channel, struct flyt_channel *fresh,
     if (!status && (!flyt_channel_is_away(channel) || channel->is_closing))
         status = flyt_error_set(err, -ECANCELED, "closed");
     if (!status) {
-        status = take_socket(channel, fresh, &old_secure);
-        if (status)
-            flyt_error_set(err, status, "cannot use the new connection: %s", strerror(-status));
-    }
-    if (!status) {
         take_over_locked(channel, fresh, after);
         flyt_kept_restart(&channel->kept, after, out.used);
-        flyt_output_go_on_locked(output, &out);
+        flyt_output_go_on_locked(output, channel->endpoint, &out);
         wake_locked(channel);
     }
     pthread_mutex_unlock(&channel->mutex);
     flyt_output_unlock(output);
     flyt_bytes_fini(&out);
-    flyt_secure_free(old_secure);
     return status;
 }

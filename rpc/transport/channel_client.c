@@ -53,7 +53,7 @@ static bool_t client_control(CLIENT *client, u_int request, void *info)
     struct client *self = client->cl_private;
 
     if (request == CLGET_FD) {
-        *(int *)info = self->channel->fd;
+        *(int *)info = flyt_endpoint_fd(self->channel->endpoint);
         return TRUE;
     }
     return request == CLSET_TIMEOUT; /* taken and ignored: calls wait for their reply or for the connection's end */

@@ -5,27 +5,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include "rpc/base/clock.h"
 #include "rpc/base/deadline.h"
-#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
 enum {
     CHUNK_BYTES_MIN = 1024 * 1024, /* so that a transfer's parts spread over the streams */
     MAIN_CHUNK_BYTES = 256 * 1024, /* on the main connection: small calls of others pass in between */
-    AWAY_MS = 2000,                /* that whoever listens may be away, being started again */
+    AWAY_MS = 10000,               /* that whoever listens may be away, being started again */
     AWAY_PAUSE_MS = 50,
     END_MS = 5000,      /* how long the handlers of streams that have ended may take: they are to be quick */
     LAST_READ_MS = 1000 /* how long a server that is gone may take to end its streams */
 };
 
-/* A transfer that is being sent. Under data.mutex. */
+/* A transfer that is being sent. Under data.mutex, but what never changes. */
 struct flyt_data_job {
     struct flyt_data_job *next;
     uint64_t transfer_id;
-    const char *data;
+    const char *data;          /* NULL: `pack` */
+    flyt_channel_pack_fn pack; /* with `user` */
     size_t bytes, chunk_bytes, next_offset;
+    uint64_t
+        granted_bytes;   /* so many from its beginning on, by what the server has said; the window is granted anyway */
     unsigned busy_count; /* chunks being written */
     int status;
     bool is_done; /* and, where `done` is NULL, its waiting owner frees it */
@@ -79,13 +80,13 @@ static void append_locked(struct flyt_data *data, struct flyt_data_job *job)
     data->last = &job->next;
 }
 
-static struct flyt_data_job *take_first_locked(struct flyt_data *data)
+static struct flyt_data_job *remove_locked(struct flyt_data *data, struct flyt_data_job **link)
 {
-    struct flyt_data_job *job = data->first;
+    struct flyt_data_job *job = *link;
 
-    data->first = job->next;
-    if (!data->first)
-        data->last = &data->first;
+    *link = job->next;
+    if (!*link)
+        data->last = link;
     return job;
 }
 
@@ -96,7 +97,7 @@ static void end_locked(struct flyt_channel *channel, struct flyt_data_job *job)
 
     job->is_done = true;
     data->job_count--;
-    flyt_gate_end(channel);
+    flyt_send_gate_end(channel);
     if (!job->done) {
         pthread_cond_broadcast(&data->changed);
         return;
@@ -113,7 +114,7 @@ static void fail_all_locked(struct flyt_channel *channel)
     struct flyt_data *data = &channel->data;
 
     while (data->first) {
-        struct flyt_data_job *job = take_first_locked(data);
+        struct flyt_data_job *job = remove_locked(data, &data->first);
         job->status = FLYT_CHANNEL_LOST;
         job->next_offset = job->bytes;
         if (!job->busy_count)
@@ -121,36 +122,126 @@ static void fail_all_locked(struct flyt_channel *channel)
     }
 }
 
-/* Takes a chunk of the first transfer, which then goes behind the others: they share the streams. */
-static struct flyt_data_job *take_chunk_locked(struct flyt_data *data, struct flyt_chunk_head *ret_head)
+/* ---- grants ---- */
+
+/* So much of the transfer may be sent, counted from its beginning. */
+static uint64_t limit_of_locked(const struct flyt_channel *channel, const struct flyt_data_job *job)
 {
-    struct flyt_data_job *job = take_first_locked(data);
+    uint64_t window_bytes = atomic_load(&channel->window_bytes);
+
+    return window_bytes > job->granted_bytes ? window_bytes : job->granted_bytes;
+}
+
+static bool is_ready_locked(const struct flyt_channel *channel, const struct flyt_data_job *job)
+{
+    return job->next_offset < limit_of_locked(channel, job);
+}
+
+/* The next chunk of a transfer that is ready. */
+static struct flyt_chunk_head cut_locked(const struct flyt_channel *channel, struct flyt_data_job *job)
+{
+    struct flyt_chunk_head head = {.transfer_id = job->transfer_id, .offset_bytes = job->next_offset};
+    uint64_t granted = limit_of_locked(channel, job) - job->next_offset;
     size_t left = job->bytes - job->next_offset;
 
-    *ret_head = (struct flyt_chunk_head){.transfer_id = job->transfer_id, .offset_bytes = job->next_offset};
-    ret_head->bytes = (uint32_t)(left < job->chunk_bytes ? left : job->chunk_bytes);
-    job->next_offset += ret_head->bytes;
+    if (left > job->chunk_bytes)
+        left = job->chunk_bytes;
+    head.bytes = (uint32_t)(left < granted ? left : granted);
+    job->next_offset += head.bytes;
+    return head;
+}
+
+/* Waits for something to send. Who reads may be standing aside, and what is missing may have come. */
+static void wait_locked(struct flyt_channel *channel, bool is_grant_missing)
+{
+    if (is_grant_missing)
+        flyt_channel_kick(channel);
+    pthread_cond_wait(&channel->data.changed, &channel->data.mutex);
+}
+
+static struct flyt_data_job *find_job(struct flyt_data_job *job, uint64_t transfer_id)
+{
+    while (job && job->transfer_id != transfer_id)
+        job = job->next;
+    return job;
+}
+
+static int take_grant(struct flyt_channel *channel, const flyt_back_grant *grant, struct flyt_error *err)
+{
+    struct flyt_data *data = &channel->data;
+    int status = 0;
+
+    pthread_mutex_lock(&data->mutex);
+    struct flyt_data_job *job = find_job(data->first, grant->transfer_id);
+    if (!job)
+        job = find_job(data->first_here, grant->transfer_id);
+    if (grant->bytes > UINT64_MAX - grant->offset_bytes ||
+        (job && grant->offset_bytes > limit_of_locked(channel, job))) {
+        status = flyt_error_set(err, -EBADMSG, "the server granted data of a transfer behind what may be sent of it");
+    } else if (job && job->granted_bytes < grant->offset_bytes + grant->bytes) {
+        job->granted_bytes = grant->offset_bytes + grant->bytes;
+        pthread_cond_broadcast(&data->changed);
+    }
+    pthread_mutex_unlock(&data->mutex);
+    return status;
+}
+
+/* ---- sending threads ---- */
+
+/* The first transfer of which more may be sent now. */
+static struct flyt_data_job **find_ready_locked(struct flyt_channel *channel)
+{
+    struct flyt_data_job **link = &channel->data.first;
+
+    while (*link && !is_ready_locked(channel, *link))
+        link = &(*link)->next;
+    return link;
+}
+
+/* Takes a chunk of the transfer, which then goes behind the others: they share the streams. */
+static struct flyt_data_job *take_chunk_locked(struct flyt_channel *channel, struct flyt_data_job **link,
+                                               struct flyt_chunk_head *ret_head)
+{
+    struct flyt_data *data = &channel->data;
+    struct flyt_data_job *job = remove_locked(data, link);
+
+    *ret_head = cut_locked(channel, job);
     job->busy_count++;
     if (job->next_offset < job->bytes)
         append_locked(data, job);
     return job;
 }
 
+/* Writes a chunk of the transfer; `packed` is the thread's, for FLYT_CHUNK_BYTES_MAX, made when it is needed. 0 or a
+ * negative errno. */
+static int write_part(struct flyt_output *output, const struct flyt_data_job *job, const struct flyt_chunk_head *head,
+                      char **packed)
+{
+    if (job->data)
+        return write_chunk(output, head, job->data + head->offset_bytes);
+    if (!*packed && !(*packed = malloc(FLYT_CHUNK_BYTES_MAX)))
+        return -ENOMEM;
+    job->pack(job->user, head->offset_bytes, *packed, head->bytes);
+    return write_chunk(output, head, *packed);
+}
+
 /* A sending thread: chunk after chunk until the end. */
 static void send_chunks(struct flyt_channel *channel, struct flyt_output *output)
 {
     struct flyt_data *data = &channel->data;
+    struct flyt_data_job **link;
     struct flyt_chunk_head head;
+    char *packed = NULL;
 
     pthread_mutex_lock(&data->mutex);
     for (;;) {
-        while (!data->first && data->state == FLYT_DATA_OPEN)
-            pthread_cond_wait(&data->changed, &data->mutex);
+        while (!*(link = find_ready_locked(channel)) && data->state == FLYT_DATA_OPEN)
+            wait_locked(channel, data->first);
         if (data->state != FLYT_DATA_OPEN)
             break;
-        struct flyt_data_job *job = take_chunk_locked(data, &head);
+        struct flyt_data_job *job = take_chunk_locked(channel, link, &head);
         pthread_mutex_unlock(&data->mutex);
-        int status = write_chunk(output, &head, job->data + head.offset_bytes);
+        int status = write_part(output, job, &head, &packed);
         if (status)
             lose(channel, status);
         pthread_mutex_lock(&data->mutex);
@@ -162,6 +253,7 @@ static void send_chunks(struct flyt_channel *channel, struct flyt_output *output
     if (data->state == FLYT_DATA_ENDED)
         fail_all_locked(channel);
     pthread_mutex_unlock(&data->mutex);
+    free(packed);
 }
 
 /* ---- threads ---- */
@@ -244,14 +336,15 @@ static void *run_receiver(void *argument)
 
 /* ---- opening ---- */
 
-/* Who listens may be in the middle of a restart, of which running programs are not to notice: nobody listens, or the
- * connection ends before its answer. Then again, until deadline_ms. */
+/* Who listens may be in the middle of a restart, of which running programs are not to notice: nobody listens, the
+ * connection ends before its answer, or the session's server has not come back to it. Then again, until deadline_ms. */
 static int connect_lane(struct flyt_channel *channel, struct flyt_lane *lane, uint64_t deadline_ms,
                         struct flyt_error *err)
 {
     for (;;) {
         int status = flyt_channel_connect_data(channel, lane, split_chunk, err);
-        bool is_away = status == -ECONNREFUSED || status == -ECONNRESET || status == -EPIPE || status == -ENOENT;
+        bool is_away = status == -ECONNREFUSED || status == -ECONNRESET || status == -EPIPE || status == -ENOENT ||
+                       status == -EBUSY;
         struct pollfd lost = {.fd = channel->lost_fd, .events = POLLIN};
         if (!is_away || flyt_clock_ms() >= deadline_ms || poll(&lost, 1, AWAY_PAUSE_MS) != 0)
             return status;
@@ -314,7 +407,8 @@ static void *run_first_sender(void *argument)
         data->state = FLYT_DATA_OPEN;
     else
         for (unsigned i = 0; i < count; i++) /* ended meanwhile; what a dead server has sent can still be read */
-            shutdown(data->lanes[i].fd, data->state == FLYT_DATA_AWAY ? SHUT_WR : SHUT_RDWR);
+            flyt_endpoint_shut(data->lanes[i].endpoint,
+                               data->state == FLYT_DATA_AWAY ? FLYT_ENDPOINT_WRITING : FLYT_ENDPOINT_BOTH);
     pthread_cond_broadcast(&data->changed);
     pthread_mutex_unlock(&data->mutex);
     if (!is_complete)
@@ -338,7 +432,7 @@ static int start_locked(struct flyt_channel *channel)
     return FLYT_CHANNEL_OK;
 }
 
-void flyt_data_open(struct flyt_channel *channel)
+static void open_data(struct flyt_channel *channel)
 {
     struct flyt_data *data = &channel->data;
 
@@ -346,7 +440,7 @@ void flyt_data_open(struct flyt_channel *channel)
         return;
     /* A stop is answered when they are open: of a stream that is being opened, what the server sends over it could be
      * lost when the session is moved. Where the program is being stopped it opens none. */
-    flyt_gate_begin(channel);
+    flyt_send_gate_begin(channel);
     pthread_mutex_lock(&data->mutex);
     while (!atomic_load(&channel->gate.is_shut) && !start_locked(channel) &&
            (data->state == FLYT_DATA_OPENING || data->state == FLYT_DATA_AWAY))
@@ -354,28 +448,53 @@ void flyt_data_open(struct flyt_channel *channel)
     while (data->state == FLYT_DATA_OPENING)
         pthread_cond_wait(&data->changed, &data->mutex);
     pthread_mutex_unlock(&data->mutex);
-    flyt_gate_end(channel);
+    flyt_send_gate_end(channel);
 }
+
+static void shutdown_data(struct flyt_channel *channel)
+{
+    struct flyt_data *data = &channel->data;
+
+    pthread_mutex_lock(&data->mutex);
+    for (unsigned i = 0; i < data->lane_count; i++)
+        flyt_endpoint_shut(data->lanes[i].endpoint, FLYT_ENDPOINT_BOTH);
+    data->state = FLYT_DATA_ENDED;
+    pthread_cond_broadcast(&data->changed);
+    pthread_mutex_unlock(&data->mutex);
+}
+
+static void join(pthread_t thread, bool *has_thread)
+{
+    if (*has_thread)
+        pthread_join(thread, NULL);
+    *has_thread = false;
+}
+
+static void join_data(struct flyt_channel *channel)
+{
+    struct flyt_data *data = &channel->data;
+
+    /* The first one may still be opening; it starts the others. */
+    join(data->first_sender, &data->has_first_sender);
+    for (unsigned i = 0; i < data->lane_count; i++) {
+        join(data->lanes[i].sender, &data->lanes[i].has_sender);
+        join(data->lanes[i].receiver, &data->lanes[i].has_receiver);
+    }
+    pthread_mutex_lock(&data->mutex);
+    if (data->state != FLYT_DATA_AWAY)
+        fail_all_locked(channel);
+    pthread_mutex_unlock(&data->mutex);
+}
+
+static const struct flyt_data_ops operations = {
+    .grant = take_grant, .open = open_data, .shutdown = shutdown_data, .join = join_data};
 
 void flyt_data_init(struct flyt_data *data)
 {
     pthread_mutex_init(&data->mutex, NULL);
     pthread_cond_init(&data->changed, NULL);
     data->last = &data->first;
-    for (unsigned i = 0; i < FLYT_DATA_STREAMS_MAX; i++)
-        data->lanes[i].fd = -1;
-}
-
-void flyt_data_shutdown(struct flyt_channel *channel)
-{
-    struct flyt_data *data = &channel->data;
-
-    pthread_mutex_lock(&data->mutex);
-    for (unsigned i = 0; i < data->lane_count; i++)
-        shutdown(data->lanes[i].fd, SHUT_RDWR);
-    data->state = FLYT_DATA_ENDED;
-    pthread_cond_broadcast(&data->changed);
-    pthread_mutex_unlock(&data->mutex);
+    data->ops = &operations;
 }
 
 /* ---- a session that goes on ---- */
@@ -389,7 +508,8 @@ bool flyt_data_leave(struct flyt_channel *channel)
     if (is_idle && data->state != FLYT_DATA_ENDED) {
         data->state = FLYT_DATA_AWAY;
         for (unsigned i = 0; i < data->lane_count; i++)
-            shutdown(data->lanes[i].fd, SHUT_WR); /* what a dead server has sent can still be read */
+            /* What a dead server has sent can still be read. */
+            flyt_endpoint_shut(data->lanes[i].endpoint, FLYT_ENDPOINT_WRITING);
         pthread_cond_broadcast(&data->changed);
     }
     pthread_mutex_unlock(&data->mutex);
@@ -410,15 +530,14 @@ static bool wait_threads_locked(struct flyt_data *data, unsigned timeout_ms)
 
 static void close_lane_locked(struct flyt_data *data, struct flyt_lane *lane)
 {
-    int fd = lane->fd;
+    struct flyt_endpoint *endpoint = lane->endpoint;
 
     data->sent_bytes += atomic_load(&lane->output.sent_bytes);
     data->received_bytes += atomic_load(&lane->input.received_bytes);
     data->writes += atomic_load(&lane->output.write_count);
     atomic_store(&lane->handling, 0);
-    lane->fd = -1; /* first: a child that is forked in between must not close what has this number then */
-    flyt_close(fd);
-    lane->secure = flyt_secure_free(lane->secure);
+    lane->endpoint = NULL; /* first: a child that is forked in between must not close what has its number then */
+    flyt_endpoint_close(endpoint);
     flyt_input_fini(&lane->input);
     flyt_output_fini(&lane->output);
 }
@@ -431,14 +550,14 @@ bool flyt_data_end(struct flyt_channel *channel)
     bool is_over = wait_threads_locked(data, LAST_READ_MS);
     if (!is_over) {
         for (unsigned i = 0; i < data->lane_count; i++)
-            shutdown(data->lanes[i].fd, SHUT_RDWR);
+            flyt_endpoint_shut(data->lanes[i].endpoint, FLYT_ENDPOINT_BOTH);
         is_over = wait_threads_locked(data, END_MS);
     }
     is_over = is_over && !data->job_count;
     pthread_mutex_unlock(&data->mutex);
     if (!is_over)
         return false;
-    flyt_data_join(channel);
+    join_data(channel);
     pthread_mutex_lock(&data->mutex);
     for (unsigned i = 0; i < data->lane_count; i++)
         close_lane_locked(data, &data->lanes[i]);
@@ -454,6 +573,8 @@ void flyt_data_return(struct flyt_channel *channel)
     pthread_mutex_lock(&data->mutex);
     if (data->state == FLYT_DATA_AWAY)
         data->state = FLYT_DATA_CLOSED;
+    for (struct flyt_data_job *job = data->first; job; job = job->next)
+        job->granted_bytes = 0; /* by the old server */
     if (data->first && start_locked(channel))
         fail_all_locked(channel);
     pthread_cond_broadcast(&data->changed);
@@ -462,38 +583,16 @@ void flyt_data_return(struct flyt_channel *channel)
 
 /* ---- the end ---- */
 
-static void join(pthread_t thread, bool *has_thread)
-{
-    if (*has_thread)
-        pthread_join(thread, NULL);
-    *has_thread = false;
-}
-
-void flyt_data_join(struct flyt_channel *channel)
-{
-    struct flyt_data *data = &channel->data;
-
-    /* The first one may still be opening; it starts the others. */
-    join(data->first_sender, &data->has_first_sender);
-    for (unsigned i = 0; i < data->lane_count; i++) {
-        join(data->lanes[i].sender, &data->lanes[i].has_sender);
-        join(data->lanes[i].receiver, &data->lanes[i].has_receiver);
-    }
-    pthread_mutex_lock(&data->mutex);
-    if (data->state != FLYT_DATA_AWAY)
-        fail_all_locked(channel);
-    pthread_mutex_unlock(&data->mutex);
-}
-
-void flyt_data_close(struct flyt_data *data)
+void flyt_data_abandon(struct flyt_data *data)
 {
     for (unsigned i = 0; i < FLYT_DATA_STREAMS_MAX; i++)
-        data->lanes[i].fd = flyt_close(data->lanes[i].fd);
+        flyt_endpoint_abandon(data->lanes[i].endpoint);
 }
 
 void flyt_data_fini(struct flyt_data *data)
 {
     for (unsigned i = 0; i < data->lane_count; i++) {
+        flyt_endpoint_close(data->lanes[i].endpoint);
         flyt_input_fini(&data->lanes[i].input);
         flyt_output_fini(&data->lanes[i].output);
     }
@@ -514,29 +613,49 @@ static size_t chunk_bytes_for(const struct flyt_channel *channel, size_t bytes)
     return share > FLYT_CHUNK_BYTES_MAX ? FLYT_CHUNK_BYTES_MAX : share & ~(size_t)0xffff;
 }
 
-/* In the calling thread, over the main connection. */
-static int send_chunks_here(struct flyt_channel *channel, uint64_t transfer_id, const char *data, size_t bytes)
+/* Waits until a chunk of it may be sent, and takes that. False: the connection is lost. */
+static bool take_here_locked(struct flyt_channel *channel, struct flyt_data_job *job, struct flyt_chunk_head *ret_head)
 {
-    for (size_t offset = 0; offset < bytes; offset += MAIN_CHUNK_BYTES) {
-        size_t left = bytes - offset;
-        struct flyt_chunk_head head = {.transfer_id = transfer_id,
-                                       .offset_bytes = offset,
-                                       .bytes = (uint32_t)(left < MAIN_CHUNK_BYTES ? left : MAIN_CHUNK_BYTES)};
-        int status = write_chunk(&channel->output, &head, data + offset);
-        if (status) {
-            lose(channel, status);
-            return FLYT_CHANNEL_LOST;
-        }
-    }
-    return flyt_channel_is_lost(channel) ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
+    while (!is_ready_locked(channel, job) && channel->data.state != FLYT_DATA_ENDED)
+        wait_locked(channel, true);
+    bool is_ready = is_ready_locked(channel, job);
+    if (is_ready)
+        *ret_head = cut_locked(channel, job);
+    return is_ready;
 }
 
-static int send_here(struct flyt_channel *channel, uint64_t transfer_id, const char *data, size_t bytes)
+/* In the calling thread, over the main connection. */
+static int send_chunks_here(struct flyt_channel *channel, struct flyt_data_job *job)
 {
+    struct flyt_data *data = &channel->data;
+    struct flyt_chunk_head head;
+    int status = 0;
+
+    pthread_mutex_lock(&data->mutex);
+    job->next = data->first_here;
+    data->first_here = job;
+    while (!status && job->next_offset < job->bytes && take_here_locked(channel, job, &head)) {
+        pthread_mutex_unlock(&data->mutex);
+        status = write_chunk(&channel->output, &head, job->data + head.offset_bytes);
+        pthread_mutex_lock(&data->mutex);
+    }
+    struct flyt_data_job **link = &data->first_here;
+    while (*link != job)
+        link = &(*link)->next;
+    *link = job->next;
+    pthread_mutex_unlock(&data->mutex);
+    if (status)
+        lose(channel, status);
+    return status || flyt_channel_is_lost(channel) ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK;
+}
+
+static int send_here(struct flyt_channel *channel, struct flyt_data_job *job)
+{
+    job->chunk_bytes = MAIN_CHUNK_BYTES;
     atomic_fetch_add(&channel->chunked_count, 1);
-    flyt_gate_begin(channel);
-    int status = send_chunks_here(channel, transfer_id, data, bytes);
-    flyt_gate_end(channel);
+    flyt_send_gate_begin(channel);
+    int status = send_chunks_here(channel, job);
+    flyt_send_gate_end(channel);
     atomic_fetch_sub(&channel->chunked_count, 1);
     return status;
 }
@@ -556,7 +675,7 @@ static int enqueue_locked(struct flyt_channel *channel, struct flyt_data_job *jo
         return status;
     append_locked(&channel->data, job);
     channel->data.job_count++;
-    flyt_gate_begin(channel);
+    flyt_send_gate_begin(channel);
     pthread_cond_broadcast(&channel->data.changed);
     return FLYT_CHANNEL_OK;
 }
@@ -568,7 +687,7 @@ static int send_data(struct flyt_channel *channel, uint64_t transfer_id, const v
     if (flyt_channel_ready(channel))
         return FLYT_CHANNEL_LOST;
     if (bytes < FLYT_DATA_BYTES_MIN || !channel->data_stream_count)
-        return send_here(channel, transfer_id, data, bytes);
+        return send_here(channel, &job);
     pthread_mutex_lock(&channel->data.mutex);
     while (channel->data.state == FLYT_DATA_AWAY)
         pthread_cond_wait(&channel->data.changed, &channel->data.mutex);
@@ -586,25 +705,42 @@ int flyt_channel_send_data(struct flyt_channel *channel, uint64_t transfer_id, c
     return flyt_channel_leave(channel, send_data(channel, transfer_id, data, bytes));
 }
 
-int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes,
-                                 void (*done)(void *user, uint64_t transfer_id, int status), void *user)
+static int send_later(struct flyt_channel *channel, const struct flyt_data_job *given)
 {
     struct flyt_data_job *job = malloc(sizeof *job);
 
     if (!job)
         return FLYT_CHANNEL_LOST;
+    *job = *given;
     flyt_channel_enter(channel);
-    if (flyt_channel_ready(channel)) {
-        free(job);
-        return flyt_channel_leave(channel, FLYT_CHANNEL_LOST);
+    int status = flyt_channel_ready(channel);
+    if (!status) {
+        pthread_mutex_lock(&channel->data.mutex);
+        status = enqueue_locked(channel, job);
+        pthread_mutex_unlock(&channel->data.mutex);
     }
-    *job = new_job(channel, transfer_id, data, bytes);
-    job->done = done;
-    job->user = user;
-    pthread_mutex_lock(&channel->data.mutex);
-    int status = enqueue_locked(channel, job);
-    pthread_mutex_unlock(&channel->data.mutex);
     if (status)
         free(job);
-    return flyt_channel_leave(channel, status);
+    return flyt_channel_leave(channel, status ? FLYT_CHANNEL_LOST : FLYT_CHANNEL_OK);
+}
+
+int flyt_channel_send_data_later(struct flyt_channel *channel, uint64_t transfer_id, const void *data, size_t bytes,
+                                 void (*done)(void *user, uint64_t transfer_id, int status), void *user)
+{
+    struct flyt_data_job job = new_job(channel, transfer_id, data, bytes);
+
+    job.done = done;
+    job.user = user;
+    return send_later(channel, &job);
+}
+
+int flyt_channel_send_packed_later(struct flyt_channel *channel, uint64_t transfer_id, flyt_channel_pack_fn pack,
+                                   size_t bytes, void (*done)(void *user, uint64_t transfer_id, int status), void *user)
+{
+    struct flyt_data_job job = new_job(channel, transfer_id, NULL, bytes);
+
+    job.pack = pack;
+    job.done = done;
+    job.user = user;
+    return send_later(channel, &job);
 }

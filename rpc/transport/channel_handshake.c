@@ -1,14 +1,12 @@
 #include "rpc/transport/channel_state.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 #include "flyt_signatures.h"
 #include "rpc/base/build_name.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/sha256.h"
-#include "rpc/transport/listen.h"
 
 /* Encodes the call, sends it, and tells the hash of its record. 0 or a negative errno. */
 static int send_handshake(struct flyt_output *output, flyt_handshake_args *args, unsigned char *ret_hash)
@@ -40,7 +38,7 @@ static int send_handshake(struct flyt_output *output, flyt_handshake_args *args,
 }
 
 /*
- * Reads once from a unix socket, and takes the descriptor that came with the bytes: descriptors travel with the first
+ * Reads once, and takes the descriptor that came with the bytes: descriptors travel with the first
  * byte of the record that they belong to, and a read that does not ask for them throws them away, as every later one
  * does. Bytes read or a negative errno.
  */
@@ -50,7 +48,8 @@ static int fill_with_descriptor(struct flyt_greeting *greeting)
     char bytes[4096];
     int fds[FLYT_DESCRIPTORS_MAX];
     unsigned count = 0;
-    int received = flyt_descriptors_receive(input->fd, bytes, sizeof bytes, fds, FLYT_DESCRIPTORS_MAX, &count);
+    int received = input->endpoint->ops->receive_descriptors(input->endpoint, bytes, sizeof bytes, fds,
+                                                             FLYT_DESCRIPTORS_MAX, &count);
 
     if (received <= 0)
         return received == -ECONNRESET || !received ? -EPIPE : received;
@@ -75,7 +74,7 @@ static int receive_first(struct flyt_greeting *greeting, struct flyt_input_recor
         int status = flyt_input_next(input, ret_record);
         if (status)
             return status < 0 ? status : 0;
-        status = flyt_wait_ready(input->fd, POLLIN, greeting->deadline_ms, greeting->cancel_fd);
+        status = flyt_endpoint_await(input->endpoint, FLYT_ENDPOINT_IN, greeting->cancel_fd, greeting->deadline_ms);
         if (!status)
             status = greeting->takes_page ? fill_with_descriptor(greeting) : flyt_input_fill(input, false);
         if (status < 0 && status != -EAGAIN)
@@ -149,25 +148,22 @@ static int ask(struct flyt_greeting *greeting, flyt_handshake_args *args, unsign
     return await_answer(greeting, send_handshake(greeting->output, args, ret_hash), res, err);
 }
 
-/*
- * Begins TLS: from here on everything goes through a plain socket in the place of the server's. 0, also where the
- * server answers in clear: then greeting->secure stays NULL.
- */
+/* Begins TLS. 0, also where the server answers in clear: then it is not encrypted. */
 static int encrypt(struct flyt_greeting *greeting, const unsigned char *key, struct flyt_error *err)
 {
     struct flyt_input *input = greeting->input;
-    int plain_fd;
 
     if (input->begin != input->end)
         return flyt_error_set(err, -EPROTO, "it sent more than it was asked for");
-    int status = flyt_secure_connect(input->fd, key, greeting->deadline_ms, greeting->cancel_fd, err, &greeting->secure,
-                                     &plain_fd);
+    int status = flyt_endpoint_encrypt(*greeting->endpoint, key, greeting->deadline_ms, greeting->cancel_fd, err,
+                                       greeting->endpoint);
     if (status == -EPROTONOSUPPORT)
         return 0;
     if (status)
         return status == -EPIPE ? flyt_error_set(err, -ECONNREFUSED, "it closed the connection instead of answering")
                                 : status;
-    input->fd = greeting->output->fd = plain_fd;
+    input->endpoint = greeting->output->endpoint = *greeting->endpoint;
+    greeting->is_encrypted = true;
     greeting->takes_page = false; /* descriptors do not come through */
     return 0;
 }
@@ -213,6 +209,19 @@ static int prove(const struct flyt_channel_credentials *credentials, struct flyt
     return status;
 }
 
+/* The server has other rows: the same handshake with the list of ours. *res is replaced. As ask. */
+static int name_rows(const struct flyt_channel *channel, struct flyt_greeting *greeting, flyt_handshake_args *args,
+                     flyt_handshake_res *res, struct flyt_error *err)
+{
+    unsigned char hash[FLYT_SHA256_BYTES];
+
+    xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
+    args->rows = (flyt_late_bytes){0};
+    args->procedures.procedures_val = (flyt_signature *)channel->signatures;
+    args->procedures.procedures_len = channel->signature_count;
+    return ask(greeting, args, hash, res, err);
+}
+
 int flyt_channel_greet(const struct flyt_channel *channel, struct flyt_greeting *greeting, flyt_handshake_args *args,
                        flyt_handshake_res *res, struct flyt_error *err)
 {
@@ -221,9 +230,11 @@ int flyt_channel_greet(const struct flyt_channel *channel, struct flyt_greeting 
     int status = ask(greeting, args, hash, res, err);
     if (!status && res->status == FLYT_HANDSHAKE_CHALLENGE)
         status = prove(&channel->credentials, greeting, args, hash, res, err);
+    if (!status && res->status == FLYT_HANDSHAKE_ROWS && args->rows.flyt_late_bytes_len)
+        status = name_rows(channel, greeting, args, res, err);
     if (status)
         return status;
-    if (res->status == FLYT_HANDSHAKE_OK && channel->credentials.is_encrypted && !greeting->secure) {
+    if (res->status == FLYT_HANDSHAKE_OK && channel->credentials.is_encrypted && !greeting->is_encrypted) {
         /* Anybody on the way may have said so. */
         xdr_free((xdrproc_t)xdr_flyt_handshake_res, res);
         return flyt_error_set(err, -EPROTO, "it answered in clear, where the session is to be encrypted");

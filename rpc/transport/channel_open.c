@@ -1,13 +1,10 @@
 #include "rpc/transport/channel_state.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 #include "flyt_signatures.h"
 #include "rpc/transport/handshake.h"
@@ -19,19 +16,29 @@
 
 enum {
     DEFAULT_TIMEOUT_MS = 10000,
-    TCP_STREAMS_MAX = 4,
-    UNIX_STREAMS_MAX = 2,
     CONNECT_TRY_MS = 500 /* of one try to connect again: a channel that is closed meanwhile waits for it */
 };
 
 /* ---- opening ---- */
 
-static bool is_unix_socket(int fd)
+static int dial_socket(void *user, const char *url, unsigned timeout_ms, struct flyt_error *err,
+                       struct flyt_endpoint **ret_endpoint)
 {
-    int domain = 0;
-    socklen_t bytes = sizeof domain;
+    int fd;
+    int status = flyt_connect(url, timeout_ms, err, &fd);
 
-    return !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) && domain == AF_UNIX;
+    if (status)
+        return status;
+    status = flyt_endpoint_of_socket(fd, ret_endpoint);
+    if (status)
+        flyt_close(fd);
+    return status ? flyt_error_set(err, status, "no memory") : 0;
+}
+
+static void accept_procedure(struct flyt_channel *channel, unsigned procedure)
+{
+    if (procedure >= FLYT_CHANNEL_TABLE_FIRST && procedure < flyt_procedure_end)
+        channel->accepted[procedure] = true;
 }
 
 static bool take_accepted(struct flyt_channel *channel, const flyt_handshake_res *res)
@@ -40,25 +47,26 @@ static bool take_accepted(struct flyt_channel *channel, const flyt_handshake_res
     if (!channel->accepted)
         return false;
     channel->accepted[FLYT_NULL] = channel->accepted[FLYT_QUERY] = true;
-    for (u_int i = 0; i < res->accepted.accepted_len; i++) {
-        u_int procedure = res->accepted.accepted_val[i];
-        if (procedure >= FLYT_CHANNEL_TABLE_FIRST && procedure < flyt_procedure_end)
-            channel->accepted[procedure] = true;
-    }
+    bool has_all = res->rows.flyt_late_bytes_len > 0;
+    for (unsigned i = 0; i < channel->signature_count && has_all; i++)
+        accept_procedure(channel, channel->signatures[i].procedure);
+    for (u_int i = 0; i < res->accepted.accepted_len; i++)
+        accept_procedure(channel, res->accepted.accepted_val[i]);
     return true;
 }
 
 static int take_answer(struct flyt_channel *channel, const flyt_handshake_res *res, struct flyt_error *err)
 {
-    unsigned streams_max = strncmp(channel->url, "tcp:", 4) ? UNIX_STREAMS_MAX : TCP_STREAMS_MAX;
-
     channel->info.session_id = res->session_id;
     channel->info.device_count = res->device_count;
     channel->info.driver_version = res->driver_version;
     snprintf(channel->info.server_build, sizeof channel->info.server_build, "%s", res->build);
-    channel->offered_stream_count = res->data_streams < streams_max ? res->data_streams : streams_max;
+    unsigned wanted = flyt_handshake_data_streams();
+    channel->offered_stream_count = res->data_streams < wanted ? res->data_streams : wanted;
     if (!channel->is_fresh)
         channel->data_stream_count = channel->offered_stream_count;
+    uint64_t window_bytes = flyt_handshake_number(&res->window);
+    channel->window_bytes = window_bytes ? window_bytes : UINT64_MAX;
     channel->offers_resume = res->features & FLYT_FEATURE_RESUME && res->token.token_len;
     channel->can_resume = channel->offers_resume && channel->handlers->resume;
     channel->token_bytes = res->token.token_len;
@@ -84,18 +92,23 @@ static void take_page(struct flyt_channel *channel, const flyt_handshake_res *re
 static int open_session(struct flyt_channel *channel, flyt_connection_kind kind, uint64_t deadline_ms, int cancel_fd,
                         struct flyt_error *err)
 {
-    struct flyt_greeting greeting = {.output = &channel->output,
+    struct flyt_greeting greeting = {.endpoint = &channel->endpoint,
+                                     .output = &channel->output,
                                      .input = &channel->input,
                                      .deadline_ms = deadline_ms,
                                      .cancel_fd = cancel_fd,
-                                     .takes_page = is_unix_socket(channel->fd),
+                                     .takes_page = flyt_endpoint_passes_descriptors(channel->endpoint),
                                      .page_fd = -1};
+    unsigned char rows[FLYT_HASH_BYTES];
+    char features[FLYT_LATE_NUMBER_BYTES];
     flyt_handshake_args args;
     flyt_handshake_res res;
 
     flyt_channel_fill_handshake(channel, kind, &args);
-    args.procedures.procedures_val = (flyt_signature *)channel->signatures;
-    args.procedures.procedures_len = channel->signature_count;
+    args.features = flyt_handshake_put_number(FLYT_CLIENT_HEEDS_GRANTS, features);
+    flyt_handshake_hash_rows(channel->signatures, channel->signature_count, rows);
+    args.rows.flyt_late_bytes_val = (char *)rows;
+    args.rows.flyt_late_bytes_len = sizeof rows;
     int status = flyt_channel_greet(channel, &greeting, &args, &res, err);
     if (!status) {
         status = take_answer(channel, &res, err);
@@ -103,37 +116,22 @@ static int open_session(struct flyt_channel *channel, flyt_connection_kind kind,
             take_page(channel, &res, &greeting);
         xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
     }
-    if (greeting.secure) {
-        channel->secure = greeting.secure;
-        channel->fd = channel->input.fd;
-    }
     flyt_close(greeting.page_fd);
     return status;
 }
 
 static void close_descriptors(struct flyt_channel *channel)
 {
-    flyt_data_close(&channel->data);
     flyt_progress_page_unmap(atomic_exchange(&channel->page, NULL));
     flyt_close(channel->wake_fd);
     flyt_close(channel->lost_fd);
-    flyt_close(channel->fd);
-}
-
-static void free_secure(struct flyt_channel *channel)
-{
-    if (channel->secure)
-        flyt_secure_drain(channel->secure, FLYT_CHANNEL_CLOSE_MS);
-    channel->secure = flyt_secure_free(channel->secure);
-    for (unsigned i = 0; i < FLYT_DATA_STREAMS_MAX; i++)
-        channel->data.lanes[i].secure = flyt_secure_free(channel->data.lanes[i].secure);
 }
 
 void flyt_channel_free(struct flyt_channel *channel)
 {
     close_descriptors(channel);
     flyt_progress_page_unmap(channel->spare_page);
-    free_secure(channel);
+    flyt_endpoint_close(channel->endpoint);
     flyt_data_fini(&channel->data);
     flyt_input_fini(&channel->input);
     flyt_output_fini(&channel->output);
@@ -160,17 +158,19 @@ static bool take_credentials(struct flyt_channel *channel, const struct flyt_cha
     return true;
 }
 
-static struct flyt_channel *make_channel(const struct flyt_channel_config *config, int fd)
+static struct flyt_channel *make_channel(const struct flyt_channel_config *config, struct flyt_endpoint *endpoint)
 {
     struct flyt_channel *channel = calloc(1, sizeof *channel);
 
     if (!channel) {
-        flyt_close(fd);
+        flyt_endpoint_close(endpoint);
         return NULL;
     }
     snprintf(channel->url, sizeof channel->url, "%s", config->url);
     snprintf(channel->program_name, sizeof channel->program_name, "%s", program_invocation_short_name);
-    channel->fd = fd;
+    channel->endpoint = endpoint;
+    channel->dial = config->dial ? config->dial : dial_socket;
+    channel->dial_user = config->dial_user;
     channel->handlers = config->handlers;
     channel->user = config->user;
     channel->cuda_version = config->cuda_version;
@@ -186,11 +186,12 @@ static struct flyt_channel *make_channel(const struct flyt_channel_config *confi
     pthread_cond_init(&channel->came_back, NULL);
     pthread_cond_init(&channel->gate.opened, NULL);
     flyt_data_init(&channel->data);
+    channel->resume = flyt_channel_resume;
     channel->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     channel->lost_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int status = flyt_input_init(&channel->input, fd, FLYT_RECORD_BYTES_MAX, FLYT_CHANNEL_READ_AHEAD_BYTES,
+    int status = flyt_input_init(&channel->input, endpoint, FLYT_RECORD_BYTES_MAX, FLYT_CHANNEL_READ_AHEAD_BYTES,
                                  flyt_channel_split, channel);
-    status = status ? status : flyt_output_init(&channel->output, fd);
+    status = status ? status : flyt_output_init(&channel->output, endpoint);
     if (status || channel->wake_fd < 0 || channel->lost_fd < 0 || !take_credentials(channel, config->credentials)) {
         flyt_channel_free(channel);
         return NULL;
@@ -212,13 +213,14 @@ int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_erro
                       struct flyt_channel **ret_channel)
 {
     unsigned timeout_ms = config->connect_timeout_ms ? config->connect_timeout_ms : DEFAULT_TIMEOUT_MS;
+    flyt_channel_dial_fn dial = config->dial ? config->dial : dial_socket;
     struct flyt_error cause = {0};
-    int fd;
+    struct flyt_endpoint *endpoint;
 
-    int status = flyt_connect(config->url, timeout_ms, err, &fd);
+    int status = dial(config->dial_user, config->url, timeout_ms, err, &endpoint);
     if (status)
         return status;
-    struct flyt_channel *channel = make_channel(config, fd);
+    struct flyt_channel *channel = make_channel(config, endpoint);
     if (!channel)
         return flyt_error_set(err, -ENOMEM, "cannot use the server at %s: no memory", config->url);
     status = open_session(channel, FLYT_CONNECTION_SESSION, flyt_clock_ms() + timeout_ms, -1, &cause);
@@ -242,6 +244,8 @@ int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_chan
                             struct flyt_error *err, struct flyt_channel **ret_fresh)
 {
     struct flyt_channel_config config = {.url = place->url,
+                                         .dial = channel->dial,
+                                         .dial_user = channel->dial_user,
                                          .cuda_version = channel->cuda_version,
                                          .handlers = handlers,
                                          .user = user,
@@ -249,14 +253,15 @@ int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_chan
                                          .signatures = channel->signatures,
                                          .signature_count = channel->signature_count};
     unsigned left_ms = (unsigned)flyt_clock_left_ms(deadline_ms);
-    int fd;
+    struct flyt_endpoint *endpoint;
 
     if (place->credentials.data)
         config.credentials = &place->credentials;
-    int status = flyt_connect(place->url, left_ms < CONNECT_TRY_MS ? left_ms : CONNECT_TRY_MS, err, &fd);
+    int status = channel->dial(channel->dial_user, place->url, left_ms < CONNECT_TRY_MS ? left_ms : CONNECT_TRY_MS, err,
+                               &endpoint);
     if (status)
         return status;
-    struct flyt_channel *fresh = make_channel(&config, fd);
+    struct flyt_channel *fresh = make_channel(&config, endpoint);
     if (!fresh)
         return flyt_error_set(err, -ENOMEM, "no memory");
     fresh->is_fresh = true;
@@ -273,64 +278,10 @@ int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_chan
     return 0;
 }
 
-int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *lane, flyt_input_split_fn split_fn,
-                              struct flyt_error *err)
-{
-    uint64_t deadline_ms = flyt_clock_ms() + channel->connect_timeout_ms;
-    flyt_handshake_args args;
-    flyt_handshake_res res;
-
-    int status = flyt_socket_beside(flyt_channel_socket(channel));
-    if (status < 0)
-        return flyt_error_set(err, status, "cannot make a socket: %s", strerror(-status));
-    lane->fd = status;
-    status = flyt_connect_beside(lane->fd, flyt_channel_socket(channel), deadline_ms, channel->lost_fd);
-    if (!status)
-        status = flyt_output_init(&lane->output, lane->fd);
-    if (status) {
-        flyt_error_set(err, status, "cannot connect to %s: %s", channel->url, strerror(-status));
-        goto close_fd;
-    }
-    /* Little ahead: what is read into the buffer of a payload is copied twice. */
-    status = flyt_input_init(&lane->input, lane->fd, FLYT_RECORD_BYTES_MAX, 2 * FLYT_INPUT_PEEK_BYTES, split_fn, lane);
-    if (status)
-        goto fini_output;
-    flyt_channel_fill_handshake(channel, FLYT_CONNECTION_DATA, &args);
-    /* From its answer on the server sends data over it: who gave up shortly before would lose what is on its way. So
-     * the answer has as long as a server may be silent. */
-    struct flyt_greeting greeting = {.output = &lane->output,
-                                     .input = &lane->input,
-                                     .deadline_ms = flyt_clock_ms() + FLYT_PEER_SILENT_MS,
-                                     .cancel_fd = channel->lost_fd,
-                                     .page_fd = -1};
-    status = flyt_channel_greet(channel, &greeting, &args, &res, err);
-    if (greeting.secure) {
-        lane->secure = greeting.secure;
-        lane->fd = lane->input.fd;
-    }
-    if (status)
-        goto fini_input;
-    xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
-    return 0;
-
-fini_input:
-    flyt_input_fini(&lane->input);
-fini_output:
-    flyt_output_fini(&lane->output);
-close_fd:;
-    int fd = lane->fd;
-    lane->fd = -1; /* first: a child that is forked in between must not close what has this number then */
-    flyt_close(fd);
-    lane->secure = flyt_secure_free(lane->secure);
-    return status;
-}
-
 /* ---- closing ---- */
 
 struct flyt_channel *flyt_channel_close(struct flyt_channel *channel)
 {
-    struct timeval limit = {.tv_sec = FLYT_CHANNEL_CLOSE_MS / 1000};
-
     if (!channel)
         return NULL;
     pthread_mutex_lock(&channel->mutex);
@@ -338,13 +289,13 @@ struct flyt_channel *flyt_channel_close(struct flyt_channel *channel)
     pthread_cond_broadcast(&channel->came_back);
     pthread_mutex_unlock(&channel->mutex);
     if (!flyt_channel_is_lost(channel)) {
-        setsockopt(channel->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        flyt_endpoint_limit_writing(channel->endpoint, FLYT_CHANNEL_CLOSE_MS);
         flyt_channel_flush(channel);
     }
     flyt_channel_lose(channel, "closed");
     if (channel->has_background)
         pthread_join(channel->background, NULL);
-    flyt_data_join(channel);
+    channel->data.ops->join(channel);
     /* All of them have been woken and are on their way out. */
     while (atomic_load_explicit(&channel->user_count, memory_order_acquire))
         usleep(100);
@@ -357,8 +308,7 @@ void flyt_channel_abandon(struct flyt_channel *channel)
     if (!channel)
         return;
     flyt_channel_abandon(channel->fresh);
-    flyt_secure_abandon(channel->secure);
-    for (unsigned i = 0; i < FLYT_DATA_STREAMS_MAX; i++)
-        flyt_secure_abandon(channel->data.lanes[i].secure);
+    flyt_endpoint_abandon(channel->endpoint);
+    flyt_data_abandon(&channel->data);
     close_descriptors(channel);
 }

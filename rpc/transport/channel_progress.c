@@ -53,8 +53,8 @@ static enum flyt_channel_known leave_pending(struct flyt_channel *channel, uint6
 }
 
 /* `page` may be NULL. `place`: its number for these calls; NULL: it has none for them. */
-static enum flyt_channel_known find_out(struct flyt_channel *channel, const struct flyt_progress_page *page,
-                                        const _Atomic(uint64_t) *place, uint64_t sequence)
+static enum flyt_channel_known look_up(struct flyt_channel *channel, const struct flyt_progress_page *page,
+                                       const _Atomic(uint64_t) *place, uint64_t sequence)
 {
     if (flyt_channel_is_lost(channel))
         return FLYT_CHANNEL_UNKNOWN;
@@ -66,17 +66,28 @@ static enum flyt_channel_known find_out(struct flyt_channel *channel, const stru
     if ((!is_done && !place) || !has_heard_errors(channel, page))
         return FLYT_CHANNEL_UNKNOWN;
     atomic_fetch_add_explicit(&channel->page_answer_count, 1, memory_order_relaxed);
-    return is_done ? FLYT_CHANNEL_DONE : leave_pending(channel, sequence);
+    return is_done ? FLYT_CHANNEL_DONE : FLYT_CHANNEL_PENDING;
+}
+
+static const _Atomic(uint64_t) *place_of_stream(const struct flyt_progress_page *page, uint64_t stream_number)
+{
+    return page && stream_number < FLYT_PROGRESS_STREAMS_MAX ? &page->streams[stream_number] : NULL;
+}
+
+static const _Atomic(uint64_t) *place_of_blocking(const struct flyt_progress_page *page, unsigned device)
+{
+    return page && device < FLYT_PROGRESS_DEVICES_MAX ? &page->blocking[device] : NULL;
 }
 
 enum flyt_channel_known flyt_channel_stream_known(struct flyt_channel *channel, uint64_t stream_number,
                                                   uint64_t sequence)
 {
     const struct flyt_progress_page *page = page_of(channel);
-    bool has_place = page && stream_number < FLYT_PROGRESS_STREAMS_MAX;
 
     flyt_channel_enter(channel);
-    enum flyt_channel_known known = find_out(channel, page, has_place ? &page->streams[stream_number] : NULL, sequence);
+    enum flyt_channel_known known = look_up(channel, page, place_of_stream(page, stream_number), sequence);
+    if (known == FLYT_CHANNEL_PENDING)
+        known = leave_pending(channel, sequence);
     flyt_channel_leave(channel, 0);
     return known;
 }
@@ -84,10 +95,23 @@ enum flyt_channel_known flyt_channel_stream_known(struct flyt_channel *channel, 
 enum flyt_channel_known flyt_channel_blocking_known(struct flyt_channel *channel, unsigned device, uint64_t sequence)
 {
     const struct flyt_progress_page *page = page_of(channel);
-    bool has_place = page && device < FLYT_PROGRESS_DEVICES_MAX;
 
     flyt_channel_enter(channel);
-    enum flyt_channel_known known = find_out(channel, page, has_place ? &page->blocking[device] : NULL, sequence);
+    enum flyt_channel_known known = look_up(channel, page, place_of_blocking(page, device), sequence);
+    if (known == FLYT_CHANNEL_PENDING)
+        known = leave_pending(channel, sequence);
     flyt_channel_leave(channel, 0);
     return known;
+}
+
+bool flyt_channel_legacy_is_done(struct flyt_channel *channel, unsigned device, uint64_t stream_number,
+                                 uint64_t sequence, uint64_t blocking_sequence)
+{
+    const struct flyt_progress_page *page = page_of(channel);
+
+    flyt_channel_enter(channel);
+    bool is_done = look_up(channel, page, place_of_stream(page, stream_number), sequence) == FLYT_CHANNEL_DONE &&
+                   look_up(channel, page, place_of_blocking(page, device), blocking_sequence) == FLYT_CHANNEL_DONE;
+    flyt_channel_leave(channel, 0);
+    return is_done;
 }

@@ -1,7 +1,7 @@
 #include "rpc/transport/channel_state.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -162,7 +162,7 @@ static void count_error(struct flyt_channel *channel)
     atomic_fetch_add_explicit(&channel->error_count, 1, memory_order_release);
 }
 
-/* 0, or what flyt_gate_stop and flyt_gate_move say. */
+/* 0, or what flyt_send_gate_stop, flyt_send_gate_move and what takes a grant say. */
 static int hand_over(struct flyt_channel *channel, unsigned procedure, void *args, struct flyt_error *err)
 {
     const struct flyt_channel_handlers *handlers = channel->handlers;
@@ -212,12 +212,14 @@ static int hand_over(struct flyt_channel *channel, unsigned procedure, void *arg
         flyt_channel_send_all(channel, ((flyt_back_send_all *)args)->number);
         break;
     case FLYT_BACK_STOP:
-        return flyt_gate_stop(channel, ((flyt_back_stop *)args)->number, err);
+        return flyt_send_gate_stop(channel, ((flyt_back_stop *)args)->number, err);
     case FLYT_BACK_GO_ON:
-        flyt_gate_go_on(channel, ((flyt_back_stop *)args)->number);
+        flyt_send_gate_go_on(channel, ((flyt_back_stop *)args)->number);
         break;
     case FLYT_BACK_MOVED:
-        return flyt_gate_move(channel, args, err);
+        return flyt_send_gate_move(channel, args, err);
+    case FLYT_BACK_GRANT:
+        return channel->data.ops->grant(channel, args, err);
     case FLYT_BACK_CHUNK: { /* one that could not be cut */
         const flyt_chunk *chunk = args;
         void *place =
@@ -250,6 +252,7 @@ static xdrproc_t back_args(unsigned procedure)
         [FLYT_BACK_STOP] = (xdrproc_t)xdr_flyt_back_stop,
         [FLYT_BACK_GO_ON] = (xdrproc_t)xdr_flyt_back_stop,
         [FLYT_BACK_MOVED] = (xdrproc_t)xdr_flyt_back_moved,
+        [FLYT_BACK_GRANT] = (xdrproc_t)xdr_flyt_back_grant,
     };
 
     return procedure < sizeof routines / sizeof routines[0] ? routines[procedure] : NULL;
@@ -270,6 +273,7 @@ static int take_call(struct flyt_channel *channel, const struct flyt_input_recor
         flyt_back_send_all send_all;
         flyt_back_stop stop;
         flyt_back_moved moved;
+        flyt_back_grant grant;
     } args;
     struct flyt_call_head head;
     XDR xdrs;
@@ -372,10 +376,36 @@ static void write_waiting(struct flyt_channel *channel)
     flyt_output_unlock(&channel->output);
 }
 
-/* Waits until something can be read, in the cheapest way; goes on writing meanwhile if the socket was full. */
+static __thread enum flyt_channel_waits waits_as;
+
+void flyt_channel_wait_as(enum flyt_channel_waits how)
+{
+    waits_as = how;
+}
+
+/* -EAGAIN: the socket was full, and what it did not take is to be written meanwhile. */
+static int fill_spinning(struct flyt_channel *channel)
+{
+    int status = -EAGAIN;
+    while (status == -EAGAIN && !atomic_load(&channel->output.is_stuck)) {
+        status = flyt_input_fill(&channel->input, false);
+        if (waits_as == FLYT_CHANNEL_YIELDS)
+            sched_yield();
+        else
+            __builtin_ia32_pause();
+    }
+    return status;
+}
+
+/* Waits until something can be read, as the thread has been told or in the cheapest way; goes on writing meanwhile if
+ * the socket was full. */
 static int fill_waiting(struct flyt_channel *channel)
 {
-    if (channel->may_spin) {
+    if (waits_as == FLYT_CHANNEL_SPINS || waits_as == FLYT_CHANNEL_YIELDS) {
+        int status = fill_spinning(channel);
+        if (status != -EAGAIN)
+            return status;
+    } else if (channel->may_spin && waits_as != FLYT_CHANNEL_BLOCKS) {
         uint64_t end_ns = flyt_clock_ns() + SPIN_NS;
         do {
             int status = flyt_input_fill(&channel->input, false);
@@ -386,8 +416,8 @@ static int fill_waiting(struct flyt_channel *channel)
         } while (flyt_clock_ns() < end_ns);
     }
     while (atomic_load(&channel->output.is_stuck)) {
-        struct pollfd ready = {.fd = channel->fd, .events = POLLIN | POLLOUT};
-        if (poll(&ready, 1, -1) > 0 && ready.revents & ~POLLOUT)
+        int found = flyt_endpoint_wait(channel->endpoint, FLYT_ENDPOINT_IN | FLYT_ENDPOINT_OUT, -1, -1);
+        if (found > 0 && found & FLYT_ENDPOINT_IN)
             break;
         write_waiting(channel);
     }
@@ -549,25 +579,26 @@ static void check_server(struct flyt_channel *channel, struct watch *watch)
     if (now_ns - watch->checked_ns < FLYT_PEER_CHECK_MS * UINT64_C(1000000))
         return;
     watch->checked_ns = now_ns;
-    if (flyt_vigil_is_lost(&watch->server, flyt_channel_socket(channel)))
+    if (!flyt_endpoint_is_alive(channel->endpoint, &watch->server))
         flyt_channel_lose(channel, "the server has not answered for a minute");
 }
 
 static void watch_once(struct flyt_channel *channel, struct watch *watch)
 {
-    struct pollfd ready[2] = {{.fd = channel->wake_fd, .events = POLLIN}, {.fd = channel->fd}};
+    const int64_t timeout_ms = watch->is_timed ? TICK_MS : FLYT_PEER_CHECK_MS;
+    unsigned events = (watch->is_aside ? 0 : FLYT_ENDPOINT_IN);
     eventfd_t kicks;
 
-    ready[1].events = (short)((watch->is_aside ? 0 : POLLIN) | (atomic_load(&channel->output.is_stuck) ? POLLOUT : 0));
-    int count = poll(ready, ready[1].events ? 2 : 1, watch->is_timed ? TICK_MS : FLYT_PEER_CHECK_MS);
-    watch->was_kicked = count > 0 && ready[0].revents;
+    events |= atomic_load(&channel->output.is_stuck) ? FLYT_ENDPOINT_OUT : 0;
+    int found = flyt_endpoint_wait(channel->endpoint, events, channel->wake_fd, timeout_ms * 1000000);
+    watch->was_kicked = found > 0 && found & FLYT_ENDPOINT_WOKEN;
     if (watch->was_kicked)
         eventfd_read(channel->wake_fd, &kicks);
-    if (count > 0 && ready[1].revents & ~POLLOUT && !watch->is_aside)
+    if (found > 0 && found & FLYT_ENDPOINT_IN)
         flyt_channel_read(channel);
     /* A full tick in the buffer is long enough, whatever the server does. */
-    bool is_overdue = !count && watch->had_waiting;
-    if (atomic_load(&channel->output.is_waiting) && (is_overdue || (count > 0 && ready[1].revents & POLLOUT))) {
+    bool is_overdue = !found && watch->had_waiting;
+    if (atomic_load(&channel->output.is_waiting) && (is_overdue || (found > 0 && found & FLYT_ENDPOINT_OUT))) {
         flyt_output_lock(&channel->output);
         flyt_channel_write_locked(channel, false);
         flyt_output_unlock(&channel->output);
@@ -581,12 +612,12 @@ void *flyt_channel_background(void *argument)
 
     while (decide(channel, &watch)) {
         if (flyt_channel_is_away(channel)) {
-            flyt_channel_resume(channel);
+            channel->resume(channel);
             watch = (struct watch){.was_kicked = true};
             continue;
         }
         flyt_channel_send_all_late(channel);
-        flyt_gate_answer(channel);
+        flyt_send_gate_answer(channel);
         watch_once(channel, &watch);
         check_server(channel, &watch);
     }
@@ -598,8 +629,8 @@ void *flyt_channel_background(void *argument)
     pthread_mutex_unlock(&channel->mutex);
     if (is_closing)
         return NULL;
-    flyt_data_shutdown(channel); /* who has noticed the loss may not have come to that yet */
-    flyt_data_join(channel);
+    channel->data.ops->shutdown(channel); /* who has noticed the loss may not have come to that yet */
+    channel->data.ops->join(channel);
     channel->handlers->lost(channel->user, channel->lost_cause);
     return NULL;
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include "flyt_client_calls.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/deadline.h"
@@ -162,13 +161,12 @@ static bool is_read_out(struct flyt_channel *channel)
 static bool read_until(struct flyt_channel *channel, uint64_t deadline_ms)
 {
     while (!is_read_out(channel) && flyt_clock_left_ms(deadline_ms)) {
-        struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
         pthread_mutex_lock(&channel->mutex);
         bool has_reader = channel->has_reader;
         pthread_mutex_unlock(&channel->mutex);
         if (has_reader)
             wait_reader(channel);
-        else if (poll(&ready, 1, flyt_clock_left_ms(deadline_ms)) > 0)
+        else if (!flyt_endpoint_await(channel->endpoint, FLYT_ENDPOINT_IN, -1, deadline_ms))
             flyt_channel_read(channel);
     }
     return is_read_out(channel);
@@ -203,10 +201,10 @@ static int leave_connection(struct flyt_channel *channel, bool is_moved, struct 
         return flyt_error_set(err, -EBUSY, "a transfer was under way");
     eventfd_write(channel->lost_fd, 1); /* who opens data streams gives up */
     /* It ends what is in write, and a server that lives. What a dead one has sent can still be read. */
-    shutdown(channel->fd, SHUT_WR);
+    flyt_endpoint_shut(channel->endpoint, FLYT_ENDPOINT_WRITING);
     flyt_output_hold(&channel->output);
     if (!read_until(channel, flyt_clock_ms() + LAST_READ_MS)) {
-        shutdown(channel->fd, SHUT_RDWR);
+        flyt_endpoint_shut(channel->endpoint, FLYT_ENDPOINT_BOTH);
         if (!read_until(channel, flyt_clock_ms() + HANDLER_MS))
             return flyt_error_set(err, -EBUSY, "a handler did not return");
     }
@@ -380,9 +378,11 @@ static int restore(struct resumption *self, struct flyt_channel *fresh, struct f
     return check_call(self, fresh, "session_resume_end", called, end_res.result, err);
 }
 
-/* The fresh channel's thread ends, its connection stays. 0 or a negative errno. */
+/* The fresh channel's threads end, its connection stays. 0 or a negative errno. */
 static int dissolve(struct resumption *self, struct flyt_channel *fresh, struct flyt_error *err)
 {
+    fresh->data.ops->shutdown(fresh); /* what was to be sent has been, over the main connection: it has no streams */
+    fresh->data.ops->join(fresh);
     flyt_channel_flush(fresh);
     pthread_mutex_lock(&fresh->mutex);
     fresh->is_closing = true;
@@ -527,7 +527,7 @@ static void take_orders(struct resumption *self)
     struct flyt_channel *channel = self->channel;
 
     flyt_output_lock(&channel->output);
-    bool has_stopped = flyt_gate_is_shut(channel) && channel->gate.answer;
+    bool has_stopped = flyt_send_gate_is_shut(channel) && channel->gate.answer;
     flyt_output_unlock(&channel->output);
     pthread_mutex_lock(&channel->mutex);
     self->is_moved = channel->is_patient;

@@ -6,13 +6,17 @@
  *   channel_handshake.c the handshake of a connection
  *   channel_receive.c   records that come in; who reads; the background thread
  *   channel_data.c      data streams
+ *   channel_connect.c   the connection of one
  *   channel_progress.c  what is known of the server's progress
  *   channel_kept.c      calls that may have to be sent again
- *   channel_gate.c      where calls wait while the server has stopped the program
+ *   channel_send_gate.c      where calls wait while the server has stopped the program
  *   channel_resume.c    going on over another connection
  *   channel_adopt.c     taking over that connection
  *   resume_rule.c       whether that may be
  *   channel_client.c    a CLIENT of the RPC library over it
+ *
+ * channel.c, channel_receive.c and channel_send_gate.c call each other: a call waits for its reply and at the gate.
+ * What is built on them they reach by what the channel carries: `data.ops` and `resume`.
  *
  * Locks, in the order in which they may be taken: output.mutex, mutex; data.mutex alone. While a session goes on, the
  * mutex of its channel is held when the output's of the fresh one is taken (flyt_channel_lose), never the other way.
@@ -26,8 +30,9 @@
  * the state; the background thread does all the rest (flyt_channel_resume). It takes the writer's role and keeps it
  * (flyt_output_hold), so that nothing is written, waits until the old connection has been read to its end
  * (is_read_out: nobody becomes the reader then), and joins the threads of the data streams. From then on it is alone
- * with output, input, progress and data streams, until it makes the state UP again under both mutexes. The numbers of
- * the descriptors stay (dup2), and so do `accepted` and the address of the progress page: threads may be looking there,
+ * with endpoint, output, input, progress and data streams, until it makes the state UP again under both mutexes, by
+ * which whoever ends the connection (flyt_channel_lose) has one endpoint or the other. What stays is `accepted` and the
+ * address of the progress page: threads may be looking there,
  * so it stays mapped until the close (spare_page: while a server has no page), with the page of whichever server.
  *
  * The gate is looked at under output.mutex, where a call gets its number: once it is shut no call gets one that may not
@@ -44,13 +49,13 @@
 #include "flyt_procedures.h"
 #include "rpc/base/error.h"
 #include "rpc/transport/channel.h"
+#include "rpc/transport/endpoint.h"
 #include "rpc/transport/input.h"
 #include "rpc/transport/kept.h"
 #include "rpc/transport/message.h"
 #include "rpc/transport/output.h"
 #include "rpc/transport/progress_page.h"
 #include "rpc/transport/resume_rule.h"
-#include "rpc/transport/secure.h"
 
 enum {
     FLYT_CHANNEL_CLOSE_MS = 1000, /* how long a server that does not read may delay the program's end */
@@ -75,11 +80,10 @@ struct flyt_waiter {
     bool is_done;
 };
 
-/* One connection for bulk data, with its two threads. fd is -1, or open from the moment that there is a socket. */
+/* One connection for bulk data, with its two threads. `endpoint` is there from before it is connected on. */
 struct flyt_lane {
     struct flyt_channel *channel;
-    int fd;
-    struct flyt_secure *secure;  /* as the channel's */
+    struct flyt_endpoint *endpoint;
     _Atomic(pthread_t) handling; /* the receiving thread, from its beginning on: it may be in a handler */
     struct flyt_output output;
     struct flyt_input input;
@@ -93,6 +97,18 @@ struct flyt_data_job;
 /* AWAY: there is no server to open them at, or they are being closed, until the session goes on (then CLOSED). */
 enum flyt_data_state { FLYT_DATA_CLOSED, FLYT_DATA_OPENING, FLYT_DATA_OPEN, FLYT_DATA_ENDED, FLYT_DATA_AWAY };
 
+/* What is asked of them by what they are built on. */
+struct flyt_data_ops {
+    /* The server has granted more of a transfer. 0, or -EBADMSG with *err: it cannot have granted that. */
+    int (*grant)(struct flyt_channel *channel, const flyt_back_grant *grant, struct flyt_error *err);
+    /* Opens the streams if that has not been done, and waits for it. */
+    void (*open)(struct flyt_channel *channel);
+    /* Ends the streams, so that all their threads come to their end. */
+    void (*shutdown)(struct flyt_channel *channel);
+    /* Waits for the threads; every transfer that is not through fails. Twice does no harm. */
+    void (*join)(struct flyt_channel *channel);
+};
+
 /* The data streams. All members under mutex; lanes are set up before they are counted and stay until close, or
  * until their threads have ended in AWAY. */
 struct flyt_data {
@@ -104,13 +120,15 @@ struct flyt_data {
     pthread_t first_sender; /* opens the streams, then sends on lane 0 */
     bool has_first_sender;
     struct flyt_data_job *first, **last;         /* with chunks that nobody has taken yet */
+    struct flyt_data_job *first_here;            /* what threads of the program send over the main connection */
     unsigned job_count;                          /* transfers that are not over */
     unsigned thread_count;                       /* threads that have not come to their end */
     uint64_t sent_bytes, received_bytes, writes; /* of streams that were closed when the session went on */
+    const struct flyt_data_ops *ops;
 };
 
 /* Under output.mutex; what is atomic is read without. */
-struct flyt_gate {
+struct flyt_send_gate {
     _Atomic(bool) is_shut;
     _Atomic(bool) is_due;          /* session_stopped is to be sent */
     uint64_t number;               /* of the last FLYT_BACK_STOP, while it is shut */
@@ -131,14 +149,16 @@ struct flyt_channel {
     unsigned connect_timeout_ms, cuda_version;
     _Atomic(unsigned) data_stream_count; /* 0 on a fresh connection, whatever was offered */
     unsigned offered_stream_count;
+    _Atomic(uint64_t) window_bytes;          /* of a transfer that may be sent without a grant; UINT64_MAX: all of it */
     const struct flyt_signature *signatures; /* as configured */
     unsigned signature_count;
     unsigned char token[FLYT_TOKEN_BYTES];
     unsigned token_bytes;
     struct flyt_channel_credentials credentials; /* data: malloc'ed, NULL: none */
     bool *accepted;                              /* by procedure, flyt_procedure_end of them */
-    int fd;
-    struct flyt_secure *secure; /* what carries fd's bytes to the server's socket; NULL: fd is that socket */
+    flyt_channel_dial_fn dial;
+    void *dial_user;
+    struct flyt_endpoint *endpoint;
 
     struct flyt_output output;
     /* Under output.mutex. */
@@ -146,7 +166,7 @@ struct flyt_channel {
     uint32_t plain_xid; /* of calls without a sequence number, counted down from the top so as not to meet others */
     _Atomic(uint64_t) written_sequence;
     struct flyt_kept kept; /* freed when the connection is lost */
-    struct flyt_gate gate;
+    struct flyt_send_gate gate;
     _Atomic(uint64_t) all_asked; /* number of a FLYT_BACK_SEND_ALL that is still to be answered; 0: none */
 
     struct flyt_input input; /* the reader's */
@@ -203,17 +223,12 @@ struct flyt_channel {
     struct flyt_channel *fresh;      /* NULL: none yet; set and freed by the background thread */
     uint64_t resume_after;           /* in the handler `resume`: the background thread's */
     _Atomic(uint64_t) resume_count;
+    void (*resume)(struct flyt_channel *channel); /* flyt_channel_resume, for channel_receive.c */
     uint64_t error_base; /* errors in error_count that were told over another connection than this one */
     const struct flyt_progress_page *spare_page; /* of a server that is gone, while this one has none; see AWAY */
 
     struct flyt_data data;
 };
-
-/* The socket that leads to the server. */
-static inline int flyt_channel_socket(const struct flyt_channel *channel)
-{
-    return channel->secure ? flyt_secure_fd(channel->secure) : channel->fd;
-}
 
 /* channel.c: takes the connection for lost: says so once, ends all sockets, wakes everybody. Not with a mutex held. */
 void flyt_channel_lose(struct flyt_channel *channel, const char *cause);
@@ -279,41 +294,41 @@ void flyt_channel_send_all(struct flyt_channel *channel, uint64_t number);
  * background thread. */
 void flyt_channel_send_all_late(struct flyt_channel *channel);
 
-/* channel_gate.c */
-static inline bool flyt_gate_is_shut(struct flyt_channel *channel)
+/* channel_send_gate.c */
+static inline bool flyt_send_gate_is_shut(struct flyt_channel *channel)
 {
     return __builtin_expect(atomic_load_explicit(&channel->gate.is_shut, memory_order_relaxed), false);
 }
 
 /* A transfer with chunks to be sent begins, and is sent. */
-static inline void flyt_gate_begin(struct flyt_channel *channel)
+static inline void flyt_send_gate_begin(struct flyt_channel *channel)
 {
     atomic_fetch_add(&channel->gate.begun_count, 1);
 }
 
-static inline void flyt_gate_end(struct flyt_channel *channel)
+static inline void flyt_send_gate_end(struct flyt_channel *channel)
 {
     if (atomic_fetch_sub(&channel->gate.begun_count, 1) == 1 && atomic_load(&channel->gate.is_due))
         flyt_channel_kick(channel);
 }
 
 /* Whether the calling thread may make this call while it is shut. */
-bool flyt_gate_may_pass_locked(struct flyt_channel *channel, unsigned procedure);
+bool flyt_send_gate_may_pass_locked(struct flyt_channel *channel, unsigned procedure);
 /* Waits while it is shut and the connection is not lost: output.status says so then. */
-void flyt_gate_wait_locked(struct flyt_channel *channel);
+void flyt_send_gate_wait_locked(struct flyt_channel *channel);
 /* The same for a thread that holds no mutex, and may wait. */
-void flyt_gate_wait(struct flyt_channel *channel);
+void flyt_send_gate_wait(struct flyt_channel *channel);
 /* The connection is lost: wakes who waits. Output locked, its status set. */
-void flyt_gate_lose_locked(struct flyt_channel *channel);
+void flyt_send_gate_lose_locked(struct flyt_channel *channel);
 /* The session goes on over the connection of `fresh`. Both mutexes held. */
-void flyt_gate_take_locked(struct flyt_channel *channel, struct flyt_channel *fresh);
+void flyt_send_gate_take_locked(struct flyt_channel *channel, struct flyt_channel *fresh);
 /* Sends session_stopped where it is due and nothing is half-sent. Waits for nobody. */
-void flyt_gate_answer(struct flyt_channel *channel);
+void flyt_send_gate_answer(struct flyt_channel *channel);
 /* The notices, from the reader. FLYT_BACK_MOVED: -ESHUTDOWN, the connection has been read to its end; or -EBADMSG, also
  * for a FLYT_BACK_STOP that cannot be answered; with *err. */
-int flyt_gate_stop(struct flyt_channel *channel, uint64_t number, struct flyt_error *err);
-void flyt_gate_go_on(struct flyt_channel *channel, uint64_t number);
-int flyt_gate_move(struct flyt_channel *channel, const flyt_back_moved *moved, struct flyt_error *err);
+int flyt_send_gate_stop(struct flyt_channel *channel, uint64_t number, struct flyt_error *err);
+void flyt_send_gate_go_on(struct flyt_channel *channel, uint64_t number);
+int flyt_send_gate_move(struct flyt_channel *channel, const flyt_back_moved *moved, struct flyt_error *err);
 
 /* channel_receive.c */
 bool flyt_channel_split(void *user, const unsigned char *head, size_t head_bytes, size_t record_bytes,
@@ -327,14 +342,15 @@ int flyt_channel_wait(struct flyt_channel *channel, struct flyt_waiter *waiter);
 
 /* The handshake of one connection (channel_handshake.c). */
 struct flyt_greeting {
+    struct flyt_endpoint **endpoint; /* becomes that of TLS where TLS is begun */
     struct flyt_output *output;
     struct flyt_input *input;
     uint64_t deadline_ms;
     int cancel_fd;
-    bool takes_page;            /* looks for a descriptor with the answers: over a unix socket */
-    bool is_odd;                /* there was more than one */
-    int page_fd;                /* the one that came, or -1; the caller closes it, also where the handshake fails */
-    struct flyt_secure *secure; /* where TLS was begun: the caller's, also where the handshake fails */
+    bool takes_page; /* looks for a descriptor with the answers, where descriptors come through */
+    bool is_odd;     /* there was more than one */
+    bool is_encrypted;
+    int page_fd; /* the one that came, or -1; the caller closes it, also where the handshake fails */
 };
 
 void flyt_channel_fill_handshake(const struct flyt_channel *channel, flyt_connection_kind kind,
@@ -354,7 +370,7 @@ int flyt_channel_open_fresh(struct flyt_channel *channel, const struct flyt_chan
 /* Frees a channel that has no threads. */
 void flyt_channel_free(struct flyt_channel *channel);
 
-/* channel_open.c: a further connection of the session, handshake made. 0 or a negative errno with *err. The input
+/* channel_connect.c: a further connection of the session, handshake made. 0 or a negative errno with *err. The input
  * splits records with split_fn and user. */
 int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *lane, flyt_input_split_fn split_fn,
                               struct flyt_error *err);
@@ -376,10 +392,6 @@ bool flyt_channel_find_fixed(struct flyt_channel *channel, uint64_t begun, uint6
 
 /* channel_data.c */
 void flyt_data_init(struct flyt_data *data);
-/* Opens the data streams if that has not been done, and waits for it. */
-void flyt_data_open(struct flyt_channel *channel);
-/* Ends the sockets, so that all threads of the data streams come to their end. */
-void flyt_data_shutdown(struct flyt_channel *channel);
 /* The connection is away: the streams end. Whether no transfer was under way. */
 bool flyt_data_leave(struct flyt_channel *channel);
 /* Then: waits until their threads have read what is there to be read, and closes them. False: a transfer is under way
@@ -387,10 +399,8 @@ bool flyt_data_leave(struct flyt_channel *channel);
 bool flyt_data_end(struct flyt_channel *channel);
 /* The session goes on: they may be opened again. */
 void flyt_data_return(struct flyt_channel *channel);
-/* Waits for the threads; every transfer that is not through fails. Twice does no harm. */
-void flyt_data_join(struct flyt_channel *channel);
-/* Closes the sockets: with no threads there, or in a forked child. */
-void flyt_data_close(struct flyt_data *data);
+/* In a forked child. */
+void flyt_data_abandon(struct flyt_data *data);
 void flyt_data_fini(struct flyt_data *data);
 
 #endif

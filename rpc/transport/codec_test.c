@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "flyt_procedures.h"
 #include "rpc/transport/test_values.h"
 #include "rpc/transport/xdr_buffer.h"
 
@@ -77,6 +78,94 @@ static void test_round_trip(void **state)
     }
 }
 
+static const struct flyt_procedure *decoded_in_place(const struct flyt_test_type *type)
+{
+    for (unsigned i = 0; i < flyt_procedure_end; i++) {
+        const struct flyt_procedure *procedure = flyt_procedure_find(i);
+        if (procedure && procedure->decode_in_place && procedure->xdr_args == type->xdr)
+            return procedure;
+    }
+    return NULL;
+}
+
+/* Arguments decoded where they lie are what XDR makes of them, or left to it; cut off, or longer, they are left to it.
+ */
+static void test_in_place(void **state)
+{
+    enum { IN_PLACE_ROUNDS = 200 };
+    struct flyt_test_random random = {9};
+    unsigned procedure_count = 0, decoded_count = 0;
+
+    for (unsigned i = 0; i < flyt_test_type_count; i++) {
+        const struct flyt_test_type *type = &flyt_test_types[i];
+        const struct flyt_procedure *procedure = decoded_in_place(type);
+        procedure_count += procedure != NULL;
+        for (int round = 0; procedure && round < IN_PLACE_ROUNDS; round++) {
+            void *value = new_value(type, &random), *view = calloc(1, type->bytes);
+            struct flyt_bytes first, second;
+            assert_true(encode(type, value, &first));
+            if (procedure->decode_in_place(first.data, first.used, view)) {
+                decoded_count++;
+                assert_true(encode(type, view, &second));
+                assert_int_equal(first.used, second.used);
+                assert_memory_equal(first.data, second.data, first.used);
+                flyt_bytes_fini(&second);
+                for (size_t cut = first.used > 64 ? first.used - 64 : 0; cut < first.used; cut++) {
+                    void *exact = malloc(cut ? cut : 1);
+                    memcpy(exact, first.data, cut);
+                    assert_false(procedure->decode_in_place(exact, cut, view));
+                    free(exact);
+                }
+                assert_true(flyt_bytes_reserve(&first, 4));
+                assert_false(procedure->decode_in_place(first.data, first.used + 4, view));
+            }
+            free(view);
+            free_value(type, value);
+            flyt_bytes_fini(&first);
+        }
+    }
+    assert_in_range(procedure_count, 6, flyt_procedure_end);
+    assert_true(decoded_count > procedure_count * (unsigned)IN_PLACE_ROUNDS / 2);
+}
+
+static bool encode_at_once(const struct flyt_test_type *type, void *value, struct flyt_bytes *bytes)
+{
+    XDR xdrs;
+
+    flyt_xdr_encode_init(&xdrs, bytes);
+    return type->encode(&xdrs, value);
+}
+
+/* What the client writes at once is, byte for byte, what XDR writes word by word; into a buffer that was used before,
+ * too, and behind a place where no word can lie. */
+static void test_encoded_at_once(void **state)
+{
+    struct flyt_test_random random = {11};
+    unsigned encoder_count = 0;
+
+    for (unsigned i = 0; i < flyt_test_type_count; i++) {
+        const struct flyt_test_type *type = &flyt_test_types[i];
+        encoder_count += type->encode != NULL;
+        for (int round = 0; type->encode && round < ROUNDS; round++) {
+            void *value = new_value(type, &random);
+            struct flyt_bytes expected, bytes = {.bytes_max = ENCODED_BYTES_MAX};
+            assert_true(encode(type, value, &expected));
+            assert_true(flyt_bytes_reserve(&bytes, expected.used + 4));
+            memset(bytes.data, 0xa5, bytes.capacity);
+            for (unsigned begin = 0; begin < 2; begin++) {
+                bytes.used = begin;
+                assert_true(encode_at_once(type, value, &bytes));
+                assert_int_equal(bytes.used - begin, expected.used);
+                assert_memory_equal(bytes.data + begin, expected.data, expected.used);
+            }
+            free_value(type, value);
+            flyt_bytes_fini(&expected);
+            flyt_bytes_fini(&bytes);
+        }
+    }
+    assert_in_range(encoder_count, 6, flyt_test_type_count);
+}
+
 /* libtirpc's own memory stream reads what ours wrote, and the other way round. */
 static void test_stock_streams_agree(void **state)
 {
@@ -138,7 +227,7 @@ static void test_truncation_at_every_byte(void **state)
         free_value(type, value);
         flyt_bytes_fini(&bytes);
     }
-    assert_int_equal(late_count, 2); /* both sides of the handshake */
+    assert_int_equal(late_count, 6); /* both sides of the handshake, three each */
 }
 
 /* Where a field's length stands in the encoding: the first word that differs between no element and one. */
@@ -194,6 +283,7 @@ static void test_every_bound(void **state)
             flyt_bytes_fini(&head);
             flyt_test_set_length(field, value, field->bound + 1);
             assert_false(encode(type, value, &head));
+            assert_false(type->encode && encode_at_once(type, value, &head));
             flyt_bytes_fini(&head);
             flyt_test_set_length(field, value, 0); /* xdr_free does not free what exceeds its bound */
             free(record);
@@ -312,6 +402,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_encoded_at_once),
         cmocka_unit_test(test_stock_streams_agree),
         cmocka_unit_test(test_truncation_at_every_byte),
         cmocka_unit_test(test_every_bound),

@@ -1,13 +1,11 @@
 #include "rpc/transport/connection.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <rpc/rpc.h>
+#include "flyt_procedures.h"
 #include "flyt_signatures.h"
-#include "rpc/base/descriptors.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/input.h"
 #include "rpc/transport/message.h"
@@ -24,7 +22,8 @@ struct current_call {
     const unsigned char *data;
     size_t bytes;
     struct flyt_call_head head;
-    bool is_garbage; /* its arguments did not decode */
+    bool is_garbage;  /* its arguments did not decode */
+    bool is_in_place; /* they point into data */
 };
 
 struct flyt_connection {
@@ -35,26 +34,30 @@ struct flyt_connection {
     struct current_call current;
     /* The chunk whose payload is being read. */
     struct flyt_chunk_head chunk;
-    int fd;
+    struct flyt_endpoint *endpoint;
 };
-
-static struct flyt_connection *connection_of(SVCXPRT *xprt)
-{
-    return xprt->xp_p1;
-}
 
 /* ---- the RPC library's operations ---- */
 
 /* The dispatch has zeroed *args. It does not free what was decoded before a failure: that is done here. */
 static bool_t svc_op_getargs(SVCXPRT *xprt, xdrproc_t xdr_args, void *args)
 {
-    struct current_call *current = &connection_of(xprt)->current;
+    struct flyt_connection *connection = xprt->xp_p1;
+    struct current_call *current = &connection->current;
+    const struct flyt_call_head *head = &current->head;
+    const struct flyt_procedure *known = head->program == FLYT_PROGRAM ? flyt_procedure_find(head->procedure) : NULL;
+    const unsigned char *data = current->data + head->bytes;
+    size_t bytes = current->bytes - head->bytes;
     XDR xdrs;
 
-    flyt_xdr_decode_init(&xdrs, current->data + current->head.bytes, current->bytes - current->head.bytes, NULL);
+    if (known && known->decode_in_place && known->decode_in_place(data, bytes, args)) {
+        current->is_in_place = true;
+        return TRUE;
+    }
+    flyt_xdr_decode_init(&xdrs, data, bytes, NULL);
     bool is_good = xdr_args(&xdrs, args);
     /* The handshake is the one call that grows at its end; elsewhere left-over bytes mean another layout. */
-    if (is_good && flyt_xdr_left(&xdrs) && current->head.procedure != FLYT_HANDSHAKE)
+    if (is_good && flyt_xdr_left(&xdrs) && head->procedure != FLYT_HANDSHAKE)
         is_good = false;
     if (is_good)
         return TRUE;
@@ -66,7 +69,10 @@ static bool_t svc_op_getargs(SVCXPRT *xprt, xdrproc_t xdr_args, void *args)
 /* Always TRUE: rpcgen's dispatch ends the process otherwise. */
 static bool_t svc_op_freeargs(SVCXPRT *xprt, xdrproc_t xdr_args, void *args)
 {
-    xdr_free(xdr_args, args);
+    const struct flyt_connection *connection = xprt->xp_p1;
+
+    if (!connection->current.is_in_place)
+        xdr_free(xdr_args, args);
     return TRUE;
 }
 
@@ -78,7 +84,7 @@ static int flush_if_much_locked(struct flyt_output *output)
 
 static bool_t svc_op_reply(SVCXPRT *xprt, struct rpc_msg *message)
 {
-    struct flyt_connection *connection = connection_of(xprt);
+    struct flyt_connection *connection = xprt->xp_p1;
     bool is_sent = false;
     XDR xdrs;
 
@@ -150,31 +156,23 @@ static bool split_chunk(void *user, const unsigned char *head, size_t head_bytes
     return true;
 }
 
-/* Writers wait inside send(2); readers pass MSG_DONTWAIT where they must not. */
-static void make_blocking(int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
-
-    if (flags >= 0 && flags & O_NONBLOCK)
-        fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
-}
-
-int flyt_connection_new(int fd, const struct flyt_connection_config *config, struct flyt_connection **ret_connection)
+int flyt_connection_new(struct flyt_endpoint *endpoint, const struct flyt_connection_config *config,
+                        struct flyt_connection **ret_connection)
 {
     struct flyt_connection *connection = calloc(1, sizeof *connection);
 
     if (!connection)
-        goto close_fd;
-    connection->fd = fd;
+        goto close_endpoint;
+    connection->endpoint = endpoint;
     connection->config = *config;
-    connection->xprt.xp_fd = fd;
+    connection->xprt.xp_fd = flyt_endpoint_fd(endpoint);
     connection->xprt.xp_ops = &operations;
     connection->xprt.xp_ops2 = &further_operations;
     connection->xprt.xp_p1 = connection;
-    make_blocking(fd);
-    if (flyt_input_init(&connection->input, fd, config->record_bytes_max, READ_AHEAD_BYTES, split_chunk, connection))
+    if (flyt_input_init(&connection->input, endpoint, config->record_bytes_max, READ_AHEAD_BYTES, split_chunk,
+                        connection))
         goto free_connection;
-    if (flyt_output_init(&connection->output, fd))
+    if (flyt_output_init(&connection->output, endpoint))
         goto fini_input;
     *ret_connection = connection;
     return 0;
@@ -183,8 +181,8 @@ fini_input:
     flyt_input_fini(&connection->input);
 free_connection:
     free(connection);
-close_fd:
-    flyt_close(fd);
+close_endpoint:
+    flyt_endpoint_close(endpoint);
     return -ENOMEM;
 }
 
@@ -194,24 +192,26 @@ struct flyt_connection *flyt_connection_free(struct flyt_connection *connection)
         return NULL;
     flyt_output_fini(&connection->output);
     flyt_input_fini(&connection->input);
-    flyt_close(connection->fd);
+    flyt_endpoint_close(connection->endpoint);
     free(connection);
     return NULL;
 }
 
-int flyt_connection_fd(const struct flyt_connection *connection)
+struct flyt_endpoint *flyt_connection_endpoint(const struct flyt_connection *connection)
 {
-    return connection->fd;
+    return connection->endpoint;
 }
 
 void *flyt_connection_user(SVCXPRT *xprt)
 {
-    return connection_of(xprt)->config.user;
+    const struct flyt_connection *connection = xprt->xp_p1;
+
+    return connection->config.user;
 }
 
 struct flyt_connection *flyt_connection_of(SVCXPRT *xprt)
 {
-    return connection_of(xprt);
+    return xprt->xp_p1;
 }
 
 int flyt_connection_preload(struct flyt_connection *connection, const void *data, size_t bytes)
@@ -345,6 +345,11 @@ static int take_records(struct flyt_connection *connection, unsigned count_max, 
         count++;
     }
     return (int)count;
+}
+
+bool flyt_connection_has_part(const struct flyt_connection *connection)
+{
+    return flyt_input_has_part(&connection->input);
 }
 
 int flyt_connection_receive(struct flyt_connection *connection, bool may_wait, unsigned record_count_max,
@@ -494,7 +499,7 @@ int flyt_connection_reply_handshake(struct flyt_connection *connection, uint32_t
         status = flyt_output_take_writer_locked(output);
     if (!status) {
         flyt_output_unlock(output);
-        status = flyt_descriptors_send(connection->fd, record, bytes, &fd, 1);
+        status = connection->endpoint->ops->send_descriptor(connection->endpoint, record, bytes, fd);
         flyt_output_lock(output);
         flyt_output_leave_writer_locked(output);
     }

@@ -48,6 +48,7 @@ static void done_chunk(void *user, uint64_t transfer_id, uint64_t offset_bytes, 
 static struct side *new_side(bool takes_chunks)
 {
     struct side *side = calloc(1, sizeof *side);
+    struct flyt_endpoint *endpoint;
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
@@ -63,7 +64,8 @@ static struct side *new_side(bool takes_chunks)
                                             .record_bytes_max = FLYT_RECORD_BYTES_MAX,
                                             .chunk_place = takes_chunks ? place_chunk : NULL,
                                             .chunk_done = takes_chunks ? done_chunk : NULL};
-    assert_int_equal(flyt_connection_new(pair[0], &config, &side->link.connection), 0);
+    assert_int_equal(flyt_endpoint_of_socket(pair[0], &endpoint), 0);
+    assert_int_equal(flyt_connection_new(endpoint, &config, &side->link.connection), 0);
     return side;
 }
 
@@ -314,7 +316,8 @@ static void test_truncated_megabytes_leave_no_memory(void **state)
     for (int i = 0; i < 1100; i++) {
         struct flyt_bytes *whole = i % 2 ? &call : &large;
         struct side *side = new_side(false);
-        uint32_t mark = htonl(0x80000000u | (uint32_t)(whole->used - 4 - 4 * (unsigned)(i % 10 + 1)));
+        uint32_t mark =
+            htonl(0x80000000u | (uint32_t)(whole->used - 4 - 4 * (unsigned)(i % 10 + 4))); /* behind the late fields */
         memcpy(whole->data, &mark, 4);
         assert_int_equal(flyt_connection_preload(side->link.connection, whole->data, whole->used), 0);
         assert_int_equal(receive(side), -EBADMSG);

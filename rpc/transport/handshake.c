@@ -1,9 +1,11 @@
 #include "rpc/transport/handshake.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/socket.h>
 #include "flyt_signatures.h"
 #include "rpc/base/sha256.h"
@@ -17,7 +19,7 @@ enum { MARK_BYTES = 4 };
 /* The record without its marks, in *input, which is to be ended (flyt_input_fini) where this succeeds. */
 static int unmark(const void *record, size_t bytes, struct flyt_input *input, struct flyt_input_record *ret_whole)
 {
-    int status = flyt_input_init(input, -1, FLYT_HANDSHAKE_BYTES_MAX, 0, NULL, NULL);
+    int status = flyt_input_init(input, NULL, FLYT_HANDSHAKE_BYTES_MAX, 0, NULL, NULL);
 
     if (status)
         return status;
@@ -126,6 +128,92 @@ unsigned flyt_handshake_accept(const flyt_handshake_args *args, const flyt_signa
             ret_accepted[accepted_count++] = theirs->procedure;
     }
     return accepted_count;
+}
+
+void flyt_handshake_hash_rows(const flyt_signature *signatures, unsigned count, unsigned char *ret_hash)
+{
+    struct flyt_sha256 hash;
+
+    flyt_sha256_init(&hash);
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t signature = signatures[i].signature;
+        const uint32_t words[] = {htonl(signatures[i].procedure), htonl((uint32_t)(signature >> 32)),
+                                  htonl((uint32_t)signature)};
+        flyt_sha256_add(&hash, words, sizeof words);
+    }
+    flyt_sha256_end(&hash, ret_hash);
+}
+
+int flyt_handshake_answer_rows(const flyt_handshake_args *args, const flyt_signature *signatures, unsigned count,
+                               flyt_handshake_res *res)
+{
+    unsigned char hash[FLYT_HASH_BYTES];
+
+    if (args->rows.flyt_late_bytes_len != FLYT_HASH_BYTES) {
+        res->accepted.accepted_val = calloc(args->procedures.procedures_len + 1, sizeof *res->accepted.accepted_val);
+        if (!res->accepted.accepted_val)
+            return -ENOMEM;
+        res->accepted.accepted_len = flyt_handshake_accept(args, signatures, count, res->accepted.accepted_val);
+        return 0;
+    }
+    flyt_handshake_hash_rows(signatures, count, hash);
+    if (memcmp(hash, args->rows.flyt_late_bytes_val, sizeof hash)) {
+        res->status = FLYT_HANDSHAKE_ROWS;
+        return 0;
+    }
+    res->rows.flyt_late_bytes_val = malloc(sizeof hash);
+    if (!res->rows.flyt_late_bytes_val)
+        return -ENOMEM;
+    memcpy(res->rows.flyt_late_bytes_val, hash, sizeof hash);
+    res->rows.flyt_late_bytes_len = sizeof hash;
+    return 0;
+}
+
+bool flyt_handshake_accepts(const flyt_handshake_res *res, unsigned procedure)
+{
+    for (u_int i = 0; i < res->accepted.accepted_len; i++)
+        if (res->accepted.accepted_val[i] == procedure)
+            return true;
+    return res->rows.flyt_late_bytes_len > 0;
+}
+
+/* ---- grants ---- */
+
+uint64_t flyt_handshake_number(const flyt_late_bytes *field)
+{
+    uint64_t number = 0;
+
+    if (field->flyt_late_bytes_len != FLYT_LATE_NUMBER_BYTES)
+        return 0;
+    memcpy(&number, field->flyt_late_bytes_val, sizeof number);
+    return be64toh(number);
+}
+
+flyt_late_bytes flyt_handshake_put_number(uint64_t number, char *ret_place)
+{
+    number = htobe64(number);
+    memcpy(ret_place, &number, sizeof number);
+    return (flyt_late_bytes){.flyt_late_bytes_len = FLYT_LATE_NUMBER_BYTES, .flyt_late_bytes_val = ret_place};
+}
+
+uint64_t flyt_handshake_answer_window(const flyt_handshake_args *args, uint64_t window_bytes, flyt_handshake_res *res)
+{
+    char *place;
+
+    if (!(flyt_handshake_number(&args->features) & FLYT_CLIENT_HEEDS_GRANTS) ||
+        !(place = malloc(FLYT_LATE_NUMBER_BYTES)))
+        return 0;
+    res->window = flyt_handshake_put_number(window_bytes, place);
+    return window_bytes;
+}
+
+/* ---- data streams ---- */
+
+unsigned flyt_handshake_data_streams(void)
+{
+    enum { FEW = 4, MANY = FLYT_DATA_STREAMS_MAX, CPUS_FOR_MANY = 2 * MANY };
+
+    return sysconf(_SC_NPROCESSORS_ONLN) >= CPUS_FOR_MANY ? MANY : FEW;
 }
 
 /* ---- the reply ---- */

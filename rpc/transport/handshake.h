@@ -4,7 +4,7 @@
  * flyt_greeter hands them over: with their record marks, in one or more fragments.
  *
  * On a session's own connection the server's dispatch answers the handshake (flyt_handshake_1_svc); it uses
- * flyt_handshake_check and flyt_handshake_accept. Who refuses a client before that uses flyt_handshake_refuse.
+ * flyt_handshake_check and flyt_handshake_answer_rows. Who refuses a client before that uses flyt_handshake_refuse.
  */
 #ifndef FLYT_TRANSPORT_HANDSHAKE_H
 #define FLYT_TRANSPORT_HANDSHAKE_H
@@ -40,6 +40,33 @@ int flyt_handshake_check(const flyt_handshake_args *args, const char *own_build,
  */
 unsigned flyt_handshake_accept(const flyt_handshake_args *args, const flyt_signature *signatures, unsigned count,
                                u_int *ret_accepted);
+
+/* One hash over all rows. ret_hash: FLYT_HASH_BYTES. */
+void flyt_handshake_hash_rows(const flyt_signature *signatures, unsigned count, unsigned char *ret_hash);
+
+/*
+ * What the answer says of procedures: `accepted`; or `rows` where both sides have the same rows; or status ROWS where
+ * the list is wanted. What is put into *res is malloc'ed. 0 or -ENOMEM.
+ */
+int flyt_handshake_answer_rows(const flyt_handshake_args *args, const flyt_signature *signatures, unsigned count,
+                               flyt_handshake_res *res);
+
+/* Whether the answer accepts a procedure of this build's tables. */
+bool flyt_handshake_accepts(const flyt_handshake_res *res, unsigned procedure);
+
+/* A late field that is a number. Reading it: 0 where it is empty, or no number. Writing it: ret_place, of
+ * FLYT_LATE_NUMBER_BYTES, is what the field then points to. */
+uint64_t flyt_handshake_number(const flyt_late_bytes *field);
+flyt_late_bytes flyt_handshake_put_number(uint64_t number, char *ret_place);
+
+/* What the answer says of data that the client sends: it may send `window_bytes` of each transfer, and then what is
+ * granted, where it heeds grants. Puts what is malloc'ed into *res; returns the window, or 0: it sends all, also where
+ * there is no memory. */
+uint64_t flyt_handshake_answer_window(const flyt_handshake_args *args, uint64_t window_bytes, flyt_handshake_res *res);
+
+/* How many data streams this end takes part in, by its processors: each has a thread that copies. The lesser of both
+ * ends' numbers counts. */
+unsigned flyt_handshake_data_streams(void);
 
 /* Encodes the reply to call xid, record mark included. *ret_record is malloc'ed. 0, -EINVAL (a value is out of its
  * bounds) or -ENOMEM. */

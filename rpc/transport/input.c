@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 enum {
@@ -18,11 +17,11 @@ enum {
 
 static const uint32_t mark_last = 0x80000000u; /* RFC 5531 section 11: the last fragment of its record */
 
-int flyt_input_init(struct flyt_input *input, int fd, size_t record_bytes_max, size_t read_ahead_bytes,
-                    flyt_input_split_fn split_fn, void *user)
+int flyt_input_init(struct flyt_input *input, struct flyt_endpoint *endpoint, size_t record_bytes_max,
+                    size_t read_ahead_bytes, flyt_input_split_fn split_fn, void *user)
 {
     memset(input, 0, sizeof *input);
-    input->fd = fd;
+    input->endpoint = endpoint;
     input->record_bytes_max = record_bytes_max;
     input->read_ahead_bytes = read_ahead_bytes;
     input->split_fn = split_fn;
@@ -128,9 +127,9 @@ static int ask_split(struct flyt_input *input)
     input->is_split_asked = true;
     if (!input->split_fn || input->fragment_count > 1)
         return 0;
-    memcpy(input->head, input->buffer + input->begin, peek);
-    if (!input->split_fn(input->user, input->head, peek, input->record_bytes, &input->split))
+    if (!input->split_fn(input->user, input->buffer + input->begin, peek, input->record_bytes, &input->split))
         return 0;
+    memcpy(input->head, input->buffer + input->begin, peek); /* which the record has in front of its payload */
     size_t cut = input->split.head_bytes + input->split.payload_bytes;
     if (input->split.head_bytes > peek || cut > input->record_bytes || input->record_bytes - cut > 3)
         return -EBADMSG;
@@ -206,6 +205,7 @@ bool flyt_input_has_part(const struct flyt_input *input)
 void flyt_input_take(struct flyt_input *input, struct flyt_input *from)
 {
     free(input->buffer);
+    input->endpoint = from->endpoint;
     input->buffer = from->buffer;
     input->capacity = from->capacity;
     input->begin = from->begin;
@@ -226,21 +226,14 @@ void flyt_input_take(struct flyt_input *input, struct flyt_input *from)
     from->in_record = from->is_split = false;
 }
 
-/* ---- from the socket to bytes ---- */
+/* ---- from the endpoint to bytes ---- */
 
-static int receive(struct flyt_input *input, struct iovec *parts, size_t part_count, bool may_wait)
+static int receive(struct flyt_input *input, const struct iovec *parts, size_t part_count, bool may_wait)
 {
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = part_count};
-    ssize_t received;
+    ssize_t received = flyt_endpoint_read(input->endpoint, parts, part_count, may_wait);
 
-    do {
-        received = recvmsg(input->fd, &message, may_wait ? 0 : MSG_DONTWAIT);
-    } while (received < 0 && errno == EINTR);
-    if (received < 0)
-        return errno == ECONNRESET ? -EPIPE : -errno;
-    if (!received)
-        return -EPIPE;
-    atomic_fetch_add_explicit(&input->received_bytes, (uint64_t)received, memory_order_relaxed);
+    if (received > 0)
+        atomic_fetch_add_explicit(&input->received_bytes, (uint64_t)received, memory_order_relaxed);
     return (int)received;
 }
 

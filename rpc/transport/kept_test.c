@@ -45,8 +45,10 @@ struct fixture {
     struct executed *executed;
 };
 
-static struct fixture *start(const char *scheme,
-                             bool (*serve)(struct test_peer *peer, struct test_link *link, unsigned procedure,
+/* Over which endpoint all of this runs. */
+static const char *scheme;
+
+static struct fixture *start(bool (*serve)(struct test_peer *peer, struct test_link *link, unsigned procedure,
                                            void *args, void *res, struct svc_req *req))
 {
     struct fixture *self = calloc(1, sizeof *self);
@@ -179,9 +181,9 @@ static void check_not_executed(struct fixture *self)
 }
 
 /* Calls of every kind, with chunks and calls without number between them; the server is behind by any distance. */
-static void keep_exactly(const char *scheme)
+static void test_exactly_what_is_not_executed_is_kept(void **state)
 {
-    struct fixture *self = start(scheme, NULL);
+    struct fixture *self = start(NULL);
     struct flyt_test_random *random = &self->random;
     unsigned char *data = calloc(1, DATA_BYTES);
 
@@ -242,18 +244,12 @@ static void keep_exactly(const char *scheme)
     stop(self);
 }
 
-static void test_exactly_what_is_not_executed_is_kept(void **state)
-{
-    keep_exactly("unix");
-    keep_exactly("tcp");
-}
-
 /* ---- bounds ---- */
 
 /* Nobody waits, memory stays bounded, what is kept is the newest without a hole, and it says that it is not all. */
 static void exceed(unsigned params_bytes, unsigned count)
 {
-    struct fixture *self = start("unix", NULL);
+    struct fixture *self = start(NULL);
     uint64_t gone = 0;
 
     atomic_store(&self->peer.executed_max, 3);
@@ -329,7 +325,7 @@ static void *run_synchronize(void *argument)
 
 static void test_a_call_is_kept_until_its_reply_has_come(void **state)
 {
-    struct fixture *self = start("unix", serve_withhold);
+    struct fixture *self = start(serve_withhold);
     flyt_stream_synchronize_args args = {.stream_id = 5};
     flyt_stream_synchronize_res res = {.result = 99};
     uint32_t xid = 0;
@@ -515,7 +511,7 @@ static void start_call(struct fixture *self, pthread_t *thread, void *(*run)(voi
 static void test_another_server_goes_on_where_one_stopped(void **state)
 {
     struct executed executed = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-    struct fixture *self = start("unix", serve_and_hang);
+    struct fixture *self = start(serve_and_hang);
     struct test_peer *other = calloc(1, sizeof *other);
     flyt_stream_synchronize_args synchronize = {.stream_id = 5};
     flyt_memory_alloc_args alloc = {.bytes = 4096};
@@ -638,7 +634,7 @@ static unsigned find_address(void)
 static void test_walks_while_threads_send(void **state)
 {
     enum { THREADS = 4 };
-    struct fixture *self = start("unix", NULL);
+    struct fixture *self = start(NULL);
     struct sender senders[THREADS];
     pthread_t threads[THREADS];
     unsigned walk_count = 0, free_args_at = find_address();
@@ -668,7 +664,7 @@ static void test_walks_while_threads_send(void **state)
 
 static void test_a_lost_channel_keeps_nothing(void **state)
 {
-    struct fixture *self = start("unix", NULL);
+    struct fixture *self = start(NULL);
 
     atomic_store(&self->peer.executed_max, 0);
     for (unsigned i = 0; i < 2000; i++)
@@ -693,8 +689,14 @@ int main(void)
         cmocka_unit_test(test_walks_while_threads_send),
         cmocka_unit_test(test_a_lost_channel_keeps_nothing),
     };
+    static const char *const schemes[] = {"unix", "tcp", "memory"};
+    int failures = 0;
 
     unsetenv("FLYT_LOG");
     flyt_log_init("kept-test", FLYT_LOG_WARN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (unsigned i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+        scheme = schemes[i];
+        failures += cmocka_run_group_tests_name(scheme, tests, NULL, NULL);
+    }
+    return failures;
 }

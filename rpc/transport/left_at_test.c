@@ -22,6 +22,7 @@ struct pair {
     struct test_peer peer;
     struct test_client client;
     struct flyt_call_state left_at;
+    pthread_mutex_t mutex;   /* a call is executed as a whole before its server dies, or not at all */
     _Atomic(uint64_t) last;  /* the last call that was executed, over all connections */
     _Atomic(uint64_t) limit; /* no call above it is executed: the server lives no longer */
     _Atomic(unsigned) dead;  /* connections up to this one have no server any more */
@@ -31,10 +32,8 @@ struct pair {
     _Atomic(unsigned) lost_count;
 };
 
-static bool execute(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
-                    struct svc_req *req)
+static bool execute_locked(struct pair *pair, struct test_peer *peer, struct test_link *link)
 {
-    struct pair *pair = peer->user;
     const uint64_t sequence = link->received;
 
     if (link < &peer->links[atomic_load(&pair->dead)] || sequence > atomic_load(&pair->limit))
@@ -48,10 +47,25 @@ static bool execute(struct test_peer *peer, struct test_link *link, unsigned pro
     return !atomic_load(&pair->is_silent);
 }
 
-static struct pair *start(const char *url)
+static bool execute(struct test_peer *peer, struct test_link *link, unsigned procedure, void *args, void *res,
+                    struct svc_req *req)
+{
+    struct pair *pair = peer->user;
+
+    pthread_mutex_lock(&pair->mutex);
+    const bool is_answered = execute_locked(pair, peer, link);
+    pthread_mutex_unlock(&pair->mutex);
+    return is_answered;
+}
+
+/* Over which endpoint all of this runs. */
+static const char *scheme;
+
+static struct pair *start(void)
 {
     struct pair *pair = calloc(1, sizeof *pair);
 
+    pthread_mutex_init(&pair->mutex, NULL);
     test_peer_init(&pair->peer);
     test_client_init(&pair->client);
     pair->peer.features = FLYT_FEATURE_RESUME;
@@ -59,8 +73,7 @@ static struct pair *start(const char *url)
     pair->peer.user = pair;
     pair->peer.left_at = &pair->left_at;
     atomic_store(&pair->limit, UINT64_MAX);
-    test_peer_start(&pair->peer, url);
-    test_client_open(&pair->client, pair->peer.url);
+    test_pair_open(&pair->peer, &pair->client, scheme);
     return pair;
 }
 
@@ -68,6 +81,7 @@ static void stop(struct pair *pair)
 {
     test_pair_close(&pair->peer, &pair->client);
     assert_int_equal(atomic_load(&pair->wrong_count), 0);
+    pthread_mutex_destroy(&pair->mutex);
     free(pair);
 }
 
@@ -93,13 +107,17 @@ static void set_limit(struct pair *pair, uint64_t limit)
     atomic_store(&pair->peer.executed_max, limit);
 }
 
-/* The server dies, and whatever is done afterwards another one does. */
-static void die(struct pair *pair)
+/* The server dies, and another one goes on, up to a limit of its own: it has that before the client can come to it. */
+static void replace(struct pair *pair, uint64_t limit)
 {
+    pthread_mutex_lock(&pair->mutex);
     pthread_mutex_lock(&pair->peer.mutex);
     atomic_store(&pair->dead, pair->peer.link_count);
     pthread_mutex_unlock(&pair->peer.mutex);
+    atomic_store(&pair->limit, limit);
+    pthread_mutex_unlock(&pair->mutex);
     test_peer_cut(&pair->peer);
+    atomic_store(&pair->peer.executed_max, limit); /* of which the dead one told nothing */
 }
 
 static void *launch_much(void *user)
@@ -122,7 +140,7 @@ static bool is_given(struct flyt_channel *channel, uint64_t sequence)
 /* Servers die again and again while threads call without a pause: each call is executed once. */
 static void test_calls_on_their_way_are_executed_once(void **state)
 {
-    struct pair *pair = start("tcp://127.0.0.1:0");
+    struct pair *pair = start();
     struct flyt_channel *channel = pair->client.channel;
     pthread_t threads[THREADS];
     uint64_t limit = CALLS / (DEATHS + 1);
@@ -135,9 +153,8 @@ static void test_calls_on_their_way_are_executed_once(void **state)
         TEST_WAIT_UNTIL(atomic_load(&pair->last) == limit && atomic_load(&channel->first_awaited) > limit &&
                         is_given(channel, limit + 1));
         pair->left_at = (struct flyt_call_state){limit, limit, limit, 0};
-        die(pair);
         limit = death == DEATHS ? UINT64_MAX : limit + CALLS / (DEATHS + 1);
-        set_limit(pair, limit);
+        replace(pair, limit);
         TEST_WAIT_UNTIL(flyt_channel_counts(channel).resumptions >= death || flyt_channel_is_lost(channel));
         assert_false(flyt_channel_is_lost(channel));
         assert_int_equal(atomic_load(&pair->peer.resume_after), pair->left_at.executed);
@@ -178,7 +195,7 @@ static void test_what_was_begun(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct pair *pair = start("tcp://127.0.0.1:0");
+        struct pair *pair = start();
         struct flyt_channel *channel = pair->client.channel;
         pthread_t thread;
         void *outcome = pair;
@@ -198,8 +215,7 @@ static void test_what_was_begun(void **state)
             assert_int_equal(flyt_channel_flush(channel), FLYT_CHANNEL_OK);
         TEST_WAIT_UNTIL(is_given(channel, 52) && atomic_load(&pair->last) >= atomic_load(&pair->limit));
         atomic_store(&pair->is_silent, false);
-        die(pair);
-        set_limit(pair, UINT64_MAX);
+        replace(pair, UINT64_MAX);
         TEST_WAIT_UNTIL(flyt_channel_counts(channel).resumptions || flyt_channel_is_lost(channel));
         if (cases[i].is_barrier)
             pthread_join(thread, &outcome);
@@ -227,6 +243,12 @@ int main(void)
         cmocka_unit_test(test_calls_on_their_way_are_executed_once),
         cmocka_unit_test(test_what_was_begun),
     };
+    static const char *const schemes[] = {"tcp", "memory"};
+    int failures = 0;
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (unsigned i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+        scheme = schemes[i];
+        failures += cmocka_run_group_tests_name(scheme, tests, NULL, NULL);
+    }
+    return failures;
 }

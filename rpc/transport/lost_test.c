@@ -1,12 +1,10 @@
 /*
- * Tests of the channel against servers that die, lie or fall silent: a raw socket that makes a good handshake and then
- * sends what the test wants. Whatever comes, every caller returns, `lost` is called once, and nothing hangs.
+ * Tests of the channel against servers that die, lie or fall silent: a bare endpoint that makes a good handshake and
+ * then sends what the test wants. Whatever comes, every caller returns, `lost` is called once, and nothing hangs.
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,14 +24,118 @@
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/listen.h"
 #include "rpc/transport/message.h"
-#include "rpc/transport/test_client.h"
-#include "rpc/transport/test_peer.h"
+#include "rpc/transport/test_pair.h"
 #include "rpc/transport/test_values.h"
 
-/* What the raw server sends after the first call that follows the handshake. */
-struct liar {
-    int listen_fd;
+/* Over which endpoint all of this runs. */
+static const char *scheme;
+
+/* ---- where bare servers listen ---- */
+
+enum { ARRIVALS_MAX = 8 };
+
+struct port {
+    int listen_fd; /* -1: in memory */
     char url[FLYT_URL_TEXT_BYTES];
+    struct flyt_memory_door door;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct flyt_endpoint *arrived[ARRIVALS_MAX]; /* in memory: those that nobody has accepted yet */
+    unsigned arrived_count;
+};
+
+static void arrive(void *user, struct flyt_endpoint *endpoint)
+{
+    struct port *port = user;
+
+    pthread_mutex_lock(&port->mutex);
+    assert_true(port->arrived_count < ARRIVALS_MAX);
+    port->arrived[port->arrived_count++] = endpoint;
+    pthread_cond_signal(&port->changed);
+    pthread_mutex_unlock(&port->mutex);
+}
+
+static int dial_port(void *user, const char *url, unsigned timeout_ms, struct flyt_error *err,
+                     struct flyt_endpoint **ret_endpoint)
+{
+    struct port *port = user;
+
+    return flyt_endpoint_in_memory(&port->door, ret_endpoint);
+}
+
+static void open_port(struct port *port)
+{
+    struct flyt_error err;
+    char url[100] = "tcp://127.0.0.1:0";
+
+    *port = (struct port){.listen_fd = -1, .url = "memory", .door = {.arrive = arrive, .user = port}};
+    pthread_mutex_init(&port->mutex, NULL);
+    pthread_cond_init(&port->changed, NULL);
+    if (!strcmp(scheme, "memory"))
+        return;
+    if (!strcmp(scheme, "unix"))
+        snprintf(url, sizeof url, "unix:///tmp/flyt-lost-test-%d", (int)getpid());
+    assert_int_equal(flyt_listen(url, &err, &port->listen_fd, port->url), 0);
+}
+
+/* A connection to it, when there is one. */
+static struct flyt_endpoint *accept_at(struct port *port)
+{
+    struct flyt_endpoint *endpoint;
+
+    if (port->listen_fd >= 0) {
+        int fd = accept(port->listen_fd, NULL, NULL);
+        return fd < 0 || flyt_endpoint_of_socket(fd, &endpoint) ? NULL : endpoint;
+    }
+    pthread_mutex_lock(&port->mutex);
+    while (!port->arrived_count)
+        pthread_cond_wait(&port->changed, &port->mutex);
+    endpoint = port->arrived[--port->arrived_count];
+    pthread_mutex_unlock(&port->mutex);
+    return endpoint;
+}
+
+static void close_port(struct port *port)
+{
+    while (port->arrived_count)
+        flyt_endpoint_close(port->arrived[--port->arrived_count]);
+    if (port->listen_fd >= 0) {
+        close(port->listen_fd);
+        flyt_unlisten(port->url);
+    }
+    pthread_cond_destroy(&port->changed);
+    pthread_mutex_destroy(&port->mutex);
+}
+
+static void aim(struct flyt_channel_config *config, struct port *port)
+{
+    config->url = port->url;
+    config->dial = port->listen_fd < 0 ? dial_port : NULL;
+    config->dial_user = port;
+}
+
+static void put(struct flyt_endpoint *endpoint, const void *data, size_t bytes)
+{
+    const struct iovec part = {(void *)data, bytes};
+
+    if (bytes)
+        (void)!flyt_endpoint_write(endpoint, &part, 1, true);
+}
+
+/* Some of what comes. Whether anything has. */
+static bool get(struct flyt_endpoint *endpoint)
+{
+    unsigned char buffer[65536];
+    const struct iovec part = {buffer, sizeof buffer};
+
+    return flyt_endpoint_read(endpoint, &part, 1, true) > 0;
+}
+
+/* ---- servers that lie ---- */
+
+/* What the bare server sends after the first call that follows the handshake. */
+struct liar {
+    struct port port;
     pthread_t thread;
     const unsigned char *answer; /* sent when a call has come; NULL: none */
     size_t answer_bytes;
@@ -42,7 +144,7 @@ struct liar {
     bool lingers; /* keeps the connection open until the client closes it */
 };
 
-static void send_handshake_reply(int fd, unsigned data_streams)
+static void send_handshake_reply(struct flyt_endpoint *endpoint, unsigned data_streams)
 {
     u_int accepted[1024];
     flyt_handshake_res res = {.message = (char *)"", .build = (char *)"liar", .data_streams = data_streams};
@@ -54,7 +156,7 @@ static void send_handshake_reply(int fd, unsigned data_streams)
     res.accepted.accepted_val = accepted;
     res.accepted.accepted_len = flyt_signature_count;
     if (!flyt_handshake_encode_reply(0, &res, &record, &bytes)) {
-        (void)!send(fd, record, bytes, MSG_NOSIGNAL);
+        put(endpoint, record, bytes);
         free(record);
     }
 }
@@ -62,42 +164,37 @@ static void send_handshake_reply(int fd, unsigned data_streams)
 static void *run_liar(void *argument)
 {
     struct liar *liar = argument;
-    unsigned char buffer[65536];
+    struct flyt_endpoint *endpoint = accept_at(&liar->port);
 
-    int fd = accept(liar->listen_fd, NULL, NULL);
-    if (fd < 0)
+    if (!endpoint)
         return NULL;
-    if (recv(fd, buffer, sizeof buffer, 0) > 0) {
+    if (get(endpoint)) {
         if (liar->greeting) {
-            (void)!send(fd, liar->greeting, liar->greeting_bytes, MSG_NOSIGNAL);
+            put(endpoint, liar->greeting, liar->greeting_bytes);
         } else {
-            send_handshake_reply(fd, 0);
-            if (recv(fd, buffer, sizeof buffer, 0) > 0 && liar->answer)
-                (void)!send(fd, liar->answer, liar->answer_bytes, MSG_NOSIGNAL);
+            send_handshake_reply(endpoint, 0);
+            if (get(endpoint) && liar->answer)
+                put(endpoint, liar->answer, liar->answer_bytes);
         }
     }
-    while (liar->lingers && recv(fd, buffer, sizeof buffer, 0) > 0)
+    while (liar->lingers && get(endpoint))
         continue;
-    close(fd);
+    flyt_endpoint_close(endpoint);
     return NULL;
 }
 
 static void start_liar(struct liar *liar)
 {
-    struct flyt_error err;
-    char url[100];
-
-    snprintf(url, sizeof url, "unix:///tmp/flyt-lost-test-%d", (int)getpid());
-    assert_int_equal(flyt_listen(url, &err, &liar->listen_fd, liar->url), 0);
+    open_port(&liar->port);
     pthread_create(&liar->thread, NULL, run_liar, liar);
 }
 
 static void stop_liar(struct liar *liar)
 {
-    shutdown(liar->listen_fd, SHUT_RDWR);
+    if (liar->port.listen_fd >= 0)
+        shutdown(liar->port.listen_fd, SHUT_RDWR);
     pthread_join(liar->thread, NULL);
-    close(liar->listen_fd);
-    flyt_unlisten(liar->url);
+    close_port(&liar->port);
 }
 
 /* Makes one call to the liar; returns its status. The channel's end is checked when it was lost. */
@@ -108,7 +205,8 @@ static int call_liar(struct liar *liar, flyt_memory_alloc_res *res)
 
     test_client_init(&client);
     start_liar(liar);
-    test_client_open(&client, liar->url);
+    aim(&client.config, &liar->port);
+    test_client_open(&client, liar->port.url);
     int status = flyt_call_memory_alloc(client.channel, &args, res);
     if (status == FLYT_CHANNEL_LOST) {
         assert_true(flyt_channel_is_lost(client.channel));
@@ -224,11 +322,11 @@ static void test_handshake_with_something_else(void **state)
         if (i == 1)
             liar.greeting = too_long;
         start_liar(&liar);
-        config.url = liar.url;
+        aim(&config, &liar.port);
         config.connect_timeout_ms = i == 3 ? 300 : TEST_WAIT_MS;
         int status = flyt_channel_open(&config, &err, &channel);
         assert_int_equal(status, i < 2 ? -EPROTO : i == 2 ? -ECONNREFUSED : -ETIMEDOUT);
-        assert_non_null(strstr(err.text, liar.url));
+        assert_non_null(strstr(err.text, liar.port.url));
         stop_liar(&liar);
     }
     assert_null(channel);
@@ -284,14 +382,11 @@ static void test_everybody_wakes_when_the_server_dies(void **state)
         pthread_t threads[VICTIMS];
         _Atomic(uint64_t) later = 0;
         unsigned char *data = calloc(1, 8 << 20);
-        char url[100];
-        snprintf(url, sizeof url, "unix:///tmp/flyt-lost-test-%d", (int)getpid());
         test_peer_init(peer);
+        test_client_init(&client);
         peer->data_streams = 2;
         peer->serve = never_answer; /* and it has no memory: the transfers are thrown away */
-        test_peer_start(peer, url);
-        test_client_init(&client);
-        test_client_open(&client, peer->url);
+        test_pair_open(peer, &client, scheme);
         for (int i = 0; i < VICTIMS; i++) {
             victims[i] = (struct victim){.channel = client.channel, .kind = i % 3, .data = data};
             pthread_create(&threads[i], NULL, suffer, &victims[i]);
@@ -308,9 +403,7 @@ static void test_everybody_wakes_when_the_server_dies(void **state)
             test_client_wait(&client, &client.lost_count, 1);
             assert_true(atomic_load(&later) > 0);
         }
-        flyt_channel_close(client.channel);
-        test_peer_stop(peer);
-        test_client_fini(&client);
+        test_pair_close(peer, &client);
         free(peer);
         free(data);
     }
@@ -328,14 +421,11 @@ static void test_closing_wakes_callers(void **state)
     struct test_peer *peer = calloc(1, sizeof *peer);
     struct test_client client;
     pthread_t thread, closer;
-    char url[100];
 
-    snprintf(url, sizeof url, "unix:///tmp/flyt-lost-test-%d", (int)getpid());
     test_peer_init(peer);
-    peer->serve = never_answer;
-    test_peer_start(peer, url);
     test_client_init(&client);
-    test_client_open(&client, peer->url);
+    peer->serve = never_answer;
+    test_pair_open(peer, &client, scheme);
     struct victim victim = {.channel = client.channel};
     pthread_create(&thread, NULL, suffer, &victim);
     test_client_wait(&client, &peer->call_count, 1);
@@ -344,34 +434,59 @@ static void test_closing_wakes_callers(void **state)
     assert_int_equal(victim.status, FLYT_CHANNEL_LOST);
     pthread_join(closer, NULL);
     assert_int_equal(atomic_load(&client.lost_count), 0); /* it was no loss */
-    test_peer_stop(peer);
-    test_client_fini(&client);
+    client.channel = NULL;
+    test_pair_close(peer, &client);
     free(peer);
+}
+
+/* ---- servers that say nothing more ---- */
+
+/* Makes a good handshake on the first connection, never reads again and never takes another one. */
+struct half_server {
+    struct port port;
+    struct flyt_endpoint *endpoint;
+    unsigned data_streams;
+    pthread_t thread;
+};
+
+static void *run_half_server(void *argument)
+{
+    struct half_server *server = argument;
+
+    server->endpoint = accept_at(&server->port);
+    if (server->endpoint && get(server->endpoint))
+        send_handshake_reply(server->endpoint, server->data_streams);
+    return NULL;
+}
+
+static void start_half_server(struct half_server *server, struct test_client *client, unsigned data_streams)
+{
+    open_port(&server->port);
+    server->data_streams = data_streams;
+    pthread_create(&server->thread, NULL, run_half_server, server);
+    test_client_init(client);
+    aim(&client->config, &server->port);
+    test_client_open(client, server->port.url);
+    pthread_join(server->thread, NULL);
+}
+
+static void stop_half_server(struct half_server *server, struct test_client *client)
+{
+    flyt_endpoint_close(server->endpoint);
+    close_port(&server->port);
+    test_client_fini(client);
 }
 
 /* A server that does not read must not keep the program from ending. */
 static void test_closing_a_stuck_connection_takes_a_moment(void **state)
 {
     flyt_copy_in_args args = {0};
+    struct half_server server;
     struct test_client client;
-    struct flyt_error err;
-    char url[100], text[FLYT_URL_TEXT_BYTES];
     unsigned char buffer[65536];
-    int listen_fd;
 
-    snprintf(url, sizeof url, "unix:///tmp/flyt-lost-test-%d", (int)getpid());
-    assert_int_equal(flyt_listen(url, &err, &listen_fd, text), 0);
-    pid_t child = fork();
-    if (!child) { /* answers the handshake and never reads again */
-        int fd = accept(listen_fd, NULL, NULL);
-        if (recv(fd, buffer, sizeof buffer, 0) > 0)
-            send_handshake_reply(fd, 0);
-        pause();
-        _exit(0);
-    }
-    test_client_init(&client);
-    test_client_open(&client, text);
-    /* The first fills what the socket takes; the last ones stay in the buffer. */
+    start_half_server(&server, &client, 0);
+    /* The first fills what is taken; the last ones stay in the buffer. */
     memset(buffer, 0, sizeof buffer);
     args.data.data_val = (char *)buffer;
     args.data.data_len = 16384;
@@ -388,81 +503,29 @@ static void test_closing_a_stuck_connection_takes_a_moment(void **state)
     flyt_channel_flush(client.channel);
     flyt_channel_close(client.channel);
     assert_in_range(flyt_clock_ms() - start_ms, 0, 60000); /* the server reads nothing, for ever */
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
     pthread_join(thread, NULL);
     free(victim.data);
-    close(listen_fd);
-    flyt_unlisten(text);
-    test_client_fini(&client);
+    stop_half_server(&server, &client);
 }
 
 /* ---- data streams that never open ---- */
 
-/* Makes a good handshake on the first connection and never accepts another. */
-struct half_server {
-    int listen_fd, fd;
-    char url[FLYT_URL_TEXT_BYTES];
-    pthread_t thread;
-};
-
-static void *run_half_server(void *argument)
-{
-    struct half_server *server = argument;
-    unsigned char buffer[65536];
-
-    server->fd = accept(server->listen_fd, NULL, NULL);
-    if (server->fd >= 0 && recv(server->fd, buffer, sizeof buffer, 0) > 0)
-        send_handshake_reply(server->fd, 2);
-    return NULL;
-}
-
-static void start_half_server(struct half_server *server, struct test_client *client, const char *url)
-{
-    struct flyt_error err;
-
-    assert_int_equal(flyt_listen(url, &err, &server->listen_fd, server->url), 0);
-    pthread_create(&server->thread, NULL, run_half_server, server);
-    test_client_init(client);
-    test_client_open(client, server->url);
-    pthread_join(server->thread, NULL);
-}
-
-static void stop_half_server(struct half_server *server, struct test_client *client)
-{
-    close(server->fd);
-    close(server->listen_fd);
-    flyt_unlisten(server->url);
-    test_client_fini(client);
-}
-
-static void half_server_url(char *url, size_t bytes, int is_tcp)
-{
-    if (is_tcp)
-        snprintf(url, bytes, "tcp://127.0.0.1:0");
-    else
-        snprintf(url, bytes, "unix:///tmp/flyt-lost-test-%d", (int)getpid());
-}
-
 /* Whoever waits for the streams hears of the connection's end at once, not after the time-out of connecting. */
 static void test_the_end_does_not_wait_for_data_streams(void **state)
 {
-    for (int i = 0; i < 4; i++) {
-        bool is_closed_by_us = i & 1;
+    for (int is_closed_by_us = 0; is_closed_by_us < 2; is_closed_by_us++) {
         struct half_server server;
         struct test_client client;
         _Atomic(uint64_t) later = 0;
-        char url[100];
 
-        half_server_url(url, sizeof url, i & 2);
-        start_half_server(&server, &client, url);
+        start_half_server(&server, &client, 2);
         unsigned char *data = calloc(1, 8 << 20);
         assert_int_equal(flyt_channel_send_data_later(client.channel, 1, data, 8 << 20, count_later, (void *)&later),
                          FLYT_CHANNEL_OK);
         usleep(50000);
         uint64_t start_ms = flyt_clock_ms();
         if (!is_closed_by_us) {
-            shutdown(server.fd, SHUT_RDWR);
+            flyt_endpoint_shut(server.endpoint, FLYT_ENDPOINT_BOTH);
             test_client_wait(&client, &client.lost_count, 1);
             assert_int_equal(atomic_load(&later), 1); /* told before the loss: the memory is free again */
         }
@@ -492,12 +555,10 @@ static void test_a_fork_while_data_streams_open(void **state)
     struct half_server server;
     struct test_client client;
     _Atomic(uint64_t) later = 0;
-    char url[100];
     int status;
 
     int before = count_sockets();
-    half_server_url(url, sizeof url, 0);
-    start_half_server(&server, &client, url);
+    start_half_server(&server, &client, 2);
     unsigned char *data = calloc(1, 8 << 20);
     assert_int_equal(flyt_channel_send_data_later(client.channel, 1, data, 8 << 20, count_later, (void *)&later),
                      FLYT_CHANNEL_OK);
@@ -505,8 +566,8 @@ static void test_a_fork_while_data_streams_open(void **state)
     pid_t child = fork();
     if (!child) {
         flyt_channel_abandon(client.channel);
-        close(server.fd);
-        close(server.listen_fd);
+        close(flyt_endpoint_fd(server.endpoint));
+        close(server.port.listen_fd);
         _exit(count_sockets() - before);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -514,6 +575,21 @@ static void test_a_fork_while_data_streams_open(void **state)
     flyt_channel_close(client.channel);
     free(data);
     stop_half_server(&server, &client);
+}
+
+static struct flyt_endpoint *connect_to(struct test_peer *peer)
+{
+    struct flyt_endpoint *endpoint;
+    struct flyt_error err;
+    int fd;
+
+    if (peer->dial) {
+        assert_int_equal(peer->dial(peer, peer->url, 2000, &err, &endpoint), 0);
+        return endpoint;
+    }
+    assert_int_equal(flyt_connect(peer->url, 2000, &err, &fd), 0);
+    assert_int_equal(flyt_endpoint_of_socket(fd, &endpoint), 0);
+    return endpoint;
 }
 
 /* A mutating client cannot harm the others of a server. */
@@ -525,26 +601,21 @@ static void test_garbage_to_the_server(void **state)
     flyt_session_barrier_args args = {0};
     flyt_session_barrier_res res;
     unsigned char garbage[500];
-    struct flyt_error err;
-    int fd;
 
     test_peer_init(peer);
-    test_peer_start(peer, "tcp://127.0.0.1:0");
     test_client_init(&client);
-    test_client_open(&client, peer->url);
+    test_pair_open(peer, &client, scheme);
     for (int i = 0; i < 40; i++) {
         flyt_test_bytes(&random, garbage, sizeof garbage);
         uint32_t mark = htonl(0x80000000u | (sizeof garbage - 4));
         if (i % 2)
             memcpy(garbage, &mark, 4);
-        assert_int_equal(flyt_connect(peer->url, 2000, &err, &fd), 0);
-        (void)!send(fd, garbage, sizeof garbage, MSG_NOSIGNAL);
-        close(fd);
+        struct flyt_endpoint *endpoint = connect_to(peer);
+        put(endpoint, garbage, sizeof garbage);
+        flyt_endpoint_close(endpoint);
         assert_int_equal(flyt_call_session_barrier(client.channel, &args, &res), FLYT_CHANNEL_OK);
     }
-    flyt_channel_close(client.channel);
-    test_peer_stop(peer);
-    test_client_fini(&client);
+    test_pair_close(peer, &client);
     free(peer);
 }
 
@@ -559,11 +630,18 @@ int main(void)
         cmocka_unit_test(test_closing_wakes_callers),
         cmocka_unit_test(test_closing_a_stuck_connection_takes_a_moment),
         cmocka_unit_test(test_the_end_does_not_wait_for_data_streams),
-        cmocka_unit_test(test_a_fork_while_data_streams_open),
         cmocka_unit_test(test_garbage_to_the_server),
     };
+    /* Its descriptors are sockets. */
+    const struct CMUnitTest unix_tests[] = {cmocka_unit_test(test_a_fork_while_data_streams_open)};
+    static const char *const schemes[] = {"memory", "tcp", "unix"};
+    int failures = 0;
 
     unsetenv("FLYT_LOG");
     flyt_log_init("lost-test", FLYT_LOG_WARN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (unsigned i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+        scheme = schemes[i];
+        failures += cmocka_run_group_tests_name(scheme, tests, NULL, NULL);
+    }
+    return failures + cmocka_run_group_tests_name("unix only", unix_tests, NULL, NULL);
 }

@@ -1,83 +1,115 @@
 #include "rpc/transport/message.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 #include <rpc/rpc.h>
 #include "rpc/proto/limits.h"
 
-enum { CHUNK_VERSION = 1, PADDING_MASK = 3 };
+enum { CHUNK_VERSION = 1 };
 
-static uint32_t word_at(const unsigned char *record, size_t offset)
-{
-    uint32_t word;
+/* Heads as they lie in a record, at any address: big-endian words. */
+struct auth_wire {
+    uint32_t flavor, bytes; /* and so many bytes, padded to whole words */
+} __attribute__((packed));
 
-    memcpy(&word, record + offset, sizeof word);
-    return ntohl(word);
-}
+struct call_wire {
+    uint32_t xid, direction, rpc_version;
+    uint32_t program, version, procedure;  /* of version 2 from here on */
+    struct auth_wire credential, verifier; /* without bytes; where the credential has some, the verifier lies behind */
+} __attribute__((packed));
+_Static_assert(sizeof(struct call_wire) == FLYT_CALL_HEAD_BYTES, "RFC 5531, section 9");
 
-static uint64_t hyper_at(const unsigned char *record, size_t offset)
-{
-    return (uint64_t)word_at(record, offset) << 32 | word_at(record, offset + 4);
-}
+struct reply_wire {
+    uint32_t xid, direction, reply_status;
+    struct auth_wire verifier; /* of an accepted one */
+    uint32_t accept_status;
+} __attribute__((packed));
+_Static_assert(sizeof(struct reply_wire) == FLYT_REPLY_HEAD_BYTES, "RFC 5531, section 9");
 
-static bool put_words(XDR *xdrs, const uint32_t *words, unsigned count)
-{
-    int32_t *place = XDR_INLINE(xdrs, (u_int)(4 * count));
-
-    for (unsigned i = 0; place && i < count; i++)
-        place[i] = (int32_t)htonl(words[i]);
-    return place;
-}
+struct chunk_wire {
+    struct call_wire call;
+    struct chunk_args_wire {
+        uint64_t transfer_id, offset_bytes;
+        uint32_t bytes;
+    } __attribute__((packed)) args;
+} __attribute__((packed));
+_Static_assert(sizeof(struct chunk_wire) == FLYT_CHUNK_HEAD_BYTES, "a call with the arguments of a chunk");
 
 bool flyt_call_head_put(XDR *xdrs, uint32_t xid, uint32_t program, uint32_t version, uint32_t procedure)
 {
-    const uint32_t words[FLYT_CALL_HEAD_BYTES / 4] = {xid,       CALL, RPC_MSG_VERSION, program, version, procedure,
-                                                      AUTH_NONE, 0,    AUTH_NONE,       0};
+    struct call_wire *wire = (void *)XDR_INLINE(xdrs, sizeof *wire);
 
-    return put_words(xdrs, words, FLYT_CALL_HEAD_BYTES / 4);
+    if (!wire)
+        return false;
+    *wire = (struct call_wire){
+        .xid = htobe32(xid),
+        .direction = htobe32(CALL),
+        .rpc_version = htobe32(RPC_MSG_VERSION),
+        .program = htobe32(program),
+        .version = htobe32(version),
+        .procedure = htobe32(procedure),
+        .credential.flavor = htobe32(AUTH_NONE),
+        .verifier.flavor = htobe32(AUTH_NONE),
+    };
+    return true;
 }
 
 bool flyt_reply_head_put(XDR *xdrs, uint32_t xid)
 {
-    const uint32_t words[FLYT_REPLY_HEAD_BYTES / 4] = {xid, REPLY, MSG_ACCEPTED, AUTH_NONE, 0, SUCCESS};
+    struct reply_wire *wire = (void *)XDR_INLINE(xdrs, sizeof *wire);
 
-    return put_words(xdrs, words, FLYT_REPLY_HEAD_BYTES / 4);
+    if (!wire)
+        return false;
+    *wire = (struct reply_wire){
+        .xid = htobe32(xid),
+        .direction = htobe32(REPLY),
+        .reply_status = htobe32(MSG_ACCEPTED),
+        .verifier.flavor = htobe32(AUTH_NONE),
+        .accept_status = htobe32(SUCCESS),
+    };
+    return true;
 }
 
 bool flyt_message_is_call(const unsigned char *record, size_t bytes)
 {
-    return bytes >= 8 && word_at(record, 4) == CALL;
+    const struct call_wire *wire = (const void *)record;
+
+    return bytes >= offsetof(struct call_wire, rpc_version) && be32toh(wire->direction) == CALL;
 }
 
 /* Steps over an opaque_auth at *offset. */
 static bool skip_auth(const unsigned char *record, size_t record_bytes, size_t *offset, uint32_t *ret_flavor)
 {
-    if (record_bytes - *offset < 8)
+    const struct auth_wire *wire = (const void *)(record + *offset);
+
+    if (record_bytes - *offset < sizeof *wire)
         return false;
-    uint32_t flavor = word_at(record, *offset), bytes = word_at(record, *offset + 4);
-    *offset += 8;
+    uint32_t bytes = be32toh(wire->bytes);
+    *offset += sizeof *wire;
     if (bytes > MAX_AUTH_BYTES || record_bytes - *offset < RNDUP(bytes))
         return false;
     *offset += RNDUP(bytes);
-    *ret_flavor = flavor;
+    *ret_flavor = be32toh(wire->flavor);
     return true;
 }
 
 int flyt_call_head_get(const unsigned char *record, size_t record_bytes, struct flyt_call_head *ret_head)
 {
-    struct flyt_call_head head = {.bytes = 24};
+    const struct call_wire *wire = (const void *)record;
+    struct flyt_call_head head = {.bytes = offsetof(struct call_wire, credential)};
     uint32_t verifier_flavor;
 
-    if (record_bytes < 12 || word_at(record, 4) != CALL)
+    if (record_bytes < offsetof(struct call_wire, program) || be32toh(wire->direction) != CALL)
         return -EBADMSG;
-    head.xid = word_at(record, 0);
-    head.rpc_version = word_at(record, 8);
+    head.xid = be32toh(wire->xid);
+    head.rpc_version = be32toh(wire->rpc_version);
     if (head.rpc_version == RPC_MSG_VERSION) {
         if (record_bytes < head.bytes)
             return -EBADMSG;
-        head.program = word_at(record, 12);
-        head.version = word_at(record, 16);
-        head.procedure = word_at(record, 20);
+        head.program = be32toh(wire->program);
+        head.version = be32toh(wire->version);
+        head.procedure = be32toh(wire->procedure);
         if (!skip_auth(record, record_bytes, &head.bytes, &head.credential_flavor) ||
             !skip_auth(record, record_bytes, &head.bytes, &verifier_flavor))
             return -EBADMSG;
@@ -88,19 +120,21 @@ int flyt_call_head_get(const unsigned char *record, size_t record_bytes, struct 
 
 int flyt_reply_head_get(const unsigned char *record, size_t record_bytes, struct flyt_reply_head *ret_head)
 {
-    struct flyt_reply_head head = {.bytes = 12};
-    uint32_t flavor;
+    const struct reply_wire *wire = (const void *)record;
+    struct flyt_reply_head head = {.bytes = offsetof(struct reply_wire, verifier)};
+    uint32_t flavor, status;
 
-    if (record_bytes < 16 || word_at(record, 4) != REPLY)
+    if (record_bytes < head.bytes + sizeof status || be32toh(wire->direction) != REPLY)
         return -EBADMSG;
-    head.xid = word_at(record, 0);
-    head.is_accepted = word_at(record, 8) == MSG_ACCEPTED;
+    head.xid = be32toh(wire->xid);
+    head.is_accepted = be32toh(wire->reply_status) == MSG_ACCEPTED;
     if (head.is_accepted && !skip_auth(record, record_bytes, &head.bytes, &flavor))
         return -EBADMSG;
-    if (record_bytes - head.bytes < 4)
+    if (record_bytes - head.bytes < sizeof status)
         return -EBADMSG;
-    head.status = word_at(record, head.bytes);
-    head.bytes += 4;
+    memcpy(&status, record + head.bytes, sizeof status);
+    head.status = be32toh(status);
+    head.bytes += sizeof status;
     *ret_head = head;
     return 0;
 }
@@ -126,23 +160,20 @@ const char *flyt_reply_failure(const struct flyt_reply_head *head)
 bool flyt_chunk_head_get(const unsigned char *head, size_t head_bytes, size_t record_bytes, uint32_t program,
                          uint32_t procedure, struct flyt_chunk_head *ret_head)
 {
-    const uint32_t expected[] = {CALL, RPC_MSG_VERSION, program, CHUNK_VERSION, procedure};
+    const struct chunk_wire *wire = (const void *)head;
+    const struct call_wire *call = &wire->call;
 
-    if (head_bytes < FLYT_CHUNK_HEAD_BYTES)
+    if (head_bytes < sizeof *wire || be32toh(call->procedure) != procedure || be32toh(call->program) != program)
         return false;
-    for (unsigned i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-        if (word_at(head, 4 + 4 * i) != expected[i])
-            return false;
-    }
-    uint32_t bytes = word_at(head, FLYT_CHUNK_HEAD_BYTES - 4);
-    if (word_at(head, 28) || word_at(head, 36)) /* lengths of credential and verifier */
+    if (be32toh(call->direction) != CALL || be32toh(call->rpc_version) != RPC_MSG_VERSION ||
+        be32toh(call->version) != CHUNK_VERSION || call->credential.bytes || call->verifier.bytes)
         return false;
-    if (bytes > FLYT_CHUNK_BYTES_MAX ||
-        record_bytes != FLYT_CHUNK_HEAD_BYTES + (((size_t)bytes + PADDING_MASK) & ~3ull))
+    uint32_t bytes = be32toh(wire->args.bytes);
+    if (bytes > FLYT_CHUNK_BYTES_MAX || record_bytes != sizeof *wire + RNDUP((size_t)bytes))
         return false;
     *ret_head = (struct flyt_chunk_head){
-        .transfer_id = hyper_at(head, FLYT_CALL_HEAD_BYTES),
-        .offset_bytes = hyper_at(head, FLYT_CALL_HEAD_BYTES + 8),
+        .transfer_id = be64toh(wire->args.transfer_id),
+        .offset_bytes = be64toh(wire->args.offset_bytes),
         .bytes = bytes,
     };
     return true;
@@ -150,9 +181,17 @@ bool flyt_chunk_head_get(const unsigned char *head, size_t head_bytes, size_t re
 
 bool flyt_chunk_head_put(XDR *xdrs, uint32_t program, uint32_t procedure, const struct flyt_chunk_head *head)
 {
-    const uint32_t words[] = {(uint32_t)(head->transfer_id >> 32), (uint32_t)head->transfer_id,
-                              (uint32_t)(head->offset_bytes >> 32), (uint32_t)head->offset_bytes, head->bytes};
+    struct chunk_args_wire *wire;
 
-    return flyt_call_head_put(xdrs, 0, program, CHUNK_VERSION, procedure) &&
-           put_words(xdrs, words, sizeof words / sizeof words[0]);
+    if (!flyt_call_head_put(xdrs, 0, program, CHUNK_VERSION, procedure))
+        return false;
+    wire = (void *)XDR_INLINE(xdrs, sizeof *wire);
+    if (!wire)
+        return false;
+    *wire = (struct chunk_args_wire){
+        .transfer_id = htobe64(head->transfer_id),
+        .offset_bytes = htobe64(head->offset_bytes),
+        .bytes = htobe32(head->bytes),
+    };
+    return true;
 }

@@ -1,7 +1,7 @@
 /*
  * Tests of a session that goes on at another server in the middle of work: a server executes up to some call, says so,
  * and ends; the next one gets the calls behind it, each once and in order, while threads send and wait all the time.
- * Over a unix socket, over TCP, and encrypted.
+ * Over a unix socket, over TCP, encrypted, and in memory.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -17,9 +17,7 @@
 #include "flyt_client_calls.h"
 #include "rpc/base/log.h"
 #include "rpc/transport/handshake.h"
-#include "rpc/transport/test_client.h"
-#include "rpc/transport/test_door.h"
-#include "rpc/transport/test_peer.h"
+#include "rpc/transport/test_pair.h"
 #include "rpc/transport/test_values.h"
 
 enum { THREADS = 4, CALLS = 5000 };
@@ -30,7 +28,7 @@ struct session {
     uint64_t last, stop_at; /* the server that is at it executes no call above stop_at */
     uint64_t next_of[THREADS];
     unsigned wrong_count, move_count;
-    int end; /* how a server ends its socket, as shutdown(2); its threads for TLS must get its last words */
+    enum flyt_endpoint_end end; /* how a server ends its connection */
     struct flyt_test_random random;
 };
 
@@ -38,7 +36,6 @@ struct fixture {
     struct test_peer peer;
     struct test_client client;
     struct session session;
-    struct test_door door;
     struct flyt_channel_handlers handlers;
 };
 
@@ -55,7 +52,7 @@ static void stop_here(struct test_link *link, const struct session *session)
     output.text.text_val = text;
     flyt_connection_call_back(link->connection, FLYT_BACK_OUTPUT, (xdrproc_t)xdr_flyt_back_output, &output);
     flyt_connection_flush(link->connection);
-    shutdown(flyt_connection_fd(link->connection), session->end);
+    flyt_endpoint_shut(flyt_connection_endpoint(link->connection), session->end);
 }
 
 /* Which thread's which call this is: both calls say so, in different places. */
@@ -147,7 +144,7 @@ static struct fixture *start(const char *scheme)
     pthread_mutex_init(&self->session.mutex, NULL);
     self->session.random.state = 99;
     self->session.stop_at = 700;
-    self->session.end = strcmp(scheme, "tls") ? SHUT_RDWR : SHUT_WR;
+    self->session.end = FLYT_ENDPOINT_BOTH;
     test_peer_init(&self->peer);
     test_client_init(&self->client);
     self->peer.features = FLYT_FEATURE_RESUME;
@@ -156,24 +153,13 @@ static struct fixture *start(const char *scheme)
     self->handlers = test_client_handlers;
     self->handlers.output = take_word;
     self->client.config.handlers = &self->handlers;
-    test_peer_start_on(&self->peer, scheme);
-    if (!strcmp(scheme, "tls")) {
-        test_door_open(&self->door, &self->peer);
-        self->client.config.credentials = &self->door.credentials;
-        test_client_open(&self->client, self->door.url);
-    } else {
-        test_client_open(&self->client, self->peer.url);
-    }
+    test_pair_open(&self->peer, &self->client, scheme);
     return self;
 }
 
 static void stop(struct fixture *self)
 {
-    flyt_channel_close(self->client.channel);
-    if (self->door.greeter)
-        test_door_shut(&self->door);
-    test_peer_stop(&self->peer);
-    test_client_fini(&self->client);
+    test_pair_close(&self->peer, &self->client);
     pthread_mutex_destroy(&self->session.mutex);
     free(self);
 }
@@ -218,6 +204,11 @@ static void test_moves_over_tcp(void **state)
     move("tcp");
 }
 
+static void test_moves_in_memory(void **state)
+{
+    move("memory");
+}
+
 static void test_moves_of_an_encrypted_session(void **state)
 {
     move("tls");
@@ -228,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moves_over_a_unix_socket),
         cmocka_unit_test(test_moves_over_tcp),
+        cmocka_unit_test(test_moves_in_memory),
         cmocka_unit_test(test_moves_of_an_encrypted_session),
     };
 

@@ -1,6 +1,6 @@
 /*
- * Tests of a program that its server has stopped (gate_test.c) and moves away (FLYT_BACK_MOVED): the channel ends the
- * connection itself, and comes back, as often as it takes, to where it is told to look.
+ * Tests of a program that its server has stopped (send_gate_test.c) and moves away (FLYT_BACK_MOVED): the channel ends
+ * the connection itself, and comes back, as often as it takes, to where it is told to look.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -95,6 +95,8 @@ static void start(struct stage *stage, const char *scheme)
         test_door_open(&stage->door, &stage->peers[0]);
         stage->client.config.credentials = &stage->door.credentials;
     }
+    stage->client.config.dial = stage->peers[0].dial;
+    stage->client.config.dial_user = &stage->peers[0];
     test_client_open(&stage->client, stage->door.greeter ? stage->door.url : stage->peers[0].url);
 }
 
@@ -110,12 +112,15 @@ static void stop(struct stage *stage)
     free(stage);
 }
 
-static const char *const schemes[] = {"unix", "tcp", "tls"};
+static const char *const schemes[] = {"unix", "tcp", "tls", "memory"};
 enum { SCHEMES = sizeof schemes / sizeof schemes[0] };
 
 /* ---- what the server says ---- */
 
-/* Over the connection that the session has at this peer: the last one. */
+/*
+ * Over the connection that the session has at this peer: the last one. The peer's thread may send it before this one
+ * does, and a client that hears that it was moved hangs up: then there is nobody to flush to.
+ */
 static void tell(struct test_peer *peer, unsigned procedure, xdrproc_t xdr_args, void *args)
 {
     struct flyt_connection *connection = NULL;
@@ -126,7 +131,7 @@ static void tell(struct test_peer *peer, unsigned procedure, xdrproc_t xdr_args,
             connection = peer->links[i].connection;
     pthread_mutex_unlock(&peer->mutex);
     assert_int_equal(flyt_connection_call_back(connection, procedure, xdr_args, args), 0);
-    assert_int_equal(flyt_connection_flush(connection), 0);
+    flyt_connection_flush(connection);
 }
 
 static void stop_program(struct stage *stage, struct test_peer *peer, uint64_t number)
@@ -760,6 +765,7 @@ static void test_who_has_sent_data_is_waited_for(void **state)
     pthread_t thread;
     void *outcome;
 
+    peer->window_bytes = UNTAKEN_BYTES;
     start(stage, "unix");
     assert_ptr_equal(send_large(stage), stage); /* the data streams are open */
     atomic_store(&peer->holds_chunks, true);

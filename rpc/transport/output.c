@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include "rpc/proto/limits.h"
 
@@ -13,10 +12,10 @@ enum {
     KEPT_BYTES_MAX = 1024 * 1024 /* a buffer that grew beyond this for one record is freed again */
 };
 
-int flyt_output_init(struct flyt_output *output, int fd)
+int flyt_output_init(struct flyt_output *output, struct flyt_endpoint *endpoint)
 {
     memset(output, 0, sizeof *output);
-    output->fd = fd;
+    output->endpoint = endpoint;
     pthread_mutex_init(&output->mutex, NULL);
     pthread_cond_init(&output->changed, NULL);
     output->fill.bytes_max = output->out.bytes_max = FLYT_OUTPUT_WAITING_BYTES_MAX + 2 * FLYT_RECORD_BYTES_MAX;
@@ -48,17 +47,25 @@ static void tell_locked(struct flyt_output *output)
         pthread_cond_broadcast(&output->changed);
 }
 
-static bool is_out_empty_locked(const struct flyt_output *output)
+/* Whether the endpoint has taken bytes that it has not sent. */
+static bool has_pending(const struct flyt_output *output)
 {
-    return output->out_sent_bytes == output->out.used;
+    return atomic_load_explicit(&output->endpoint->has_pending, memory_order_relaxed);
+}
+
+static bool is_all_sent_locked(const struct flyt_output *output)
+{
+    return output->out_sent_bytes == output->out.used && !has_pending(output);
 }
 
 static void update_waiting_locked(struct flyt_output *output)
 {
     bool is_idle = !output->status && !output->is_writing;
 
-    atomic_store(&output->is_stuck, is_idle && !is_out_empty_locked(output));
-    atomic_store(&output->is_waiting, is_idle && (output->fill.used || !is_out_empty_locked(output)));
+    bool is_left = !is_all_sent_locked(output);
+
+    atomic_store(&output->is_stuck, is_idle && is_left);
+    atomic_store(&output->is_waiting, is_idle && (output->fill.used || is_left));
 }
 
 static void fail_locked(struct flyt_output *output, int status)
@@ -119,38 +126,32 @@ void flyt_output_cancel_locked(struct flyt_output *output)
 
 /* ---- writing ---- */
 
-/* Sends all parts, or as much as the socket takes where it must not wait; the parts are used up. 0 or a negative errno;
- * *ret_sent tells in both cases how many bytes have gone. */
-static int send_parts(struct flyt_output *output, struct iovec *parts, size_t part_count, bool may_wait,
+/* Sends all parts, or as much as the endpoint takes where it must not wait; the parts are used up. 0 or a negative
+ * errno; *ret_sent tells in both cases how many bytes have gone. */
+static int send_parts(struct flyt_output *output, struct iovec *part, size_t part_count, bool may_wait,
                       size_t *ret_sent)
 {
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = part_count};
     size_t total = 0;
     int status = 0;
 
-    while (message.msg_iovlen) {
-        ssize_t sent = sendmsg(output->fd, &message, MSG_NOSIGNAL | (may_wait ? 0 : MSG_DONTWAIT));
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0 && errno == EAGAIN && !may_wait)
+    while (part_count || has_pending(output)) {
+        ssize_t sent = flyt_endpoint_write(output->endpoint, part, part_count, may_wait);
+        if (sent == -EAGAIN && !may_wait)
             break;
         if (sent < 0) {
-            status = errno == ECONNRESET ? -EPIPE : -errno;
+            status = (int)sent;
             break;
         }
         atomic_fetch_add_explicit(&output->write_count, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&output->sent_bytes, (size_t)sent, memory_order_relaxed);
         total += (size_t)sent;
-        while (message.msg_iovlen && (size_t)sent >= message.msg_iov->iov_len) {
-            sent -= (ssize_t)message.msg_iov->iov_len;
-            message.msg_iov++;
-            message.msg_iovlen--;
-        }
-        if (message.msg_iovlen) {
-            message.msg_iov->iov_base = (char *)message.msg_iov->iov_base + sent;
-            message.msg_iov->iov_len -= (size_t)sent;
+        for (; part_count && (size_t)sent >= part->iov_len; part++, part_count--)
+            sent -= (ssize_t)part->iov_len;
+        if (part_count) {
+            part->iov_base = (char *)part->iov_base + sent;
+            part->iov_len -= (size_t)sent;
         }
     }
-    atomic_fetch_add_explicit(&output->sent_bytes, total, memory_order_relaxed);
     *ret_sent = total;
     return status;
 }
@@ -190,10 +191,11 @@ static int write_out_locked(struct flyt_output *output, bool may_wait, const voi
         {.iov_base = (void *)data, .iov_len = bytes},
         {.iov_base = (void *)zeros, .iov_len = padding},
     };
+    size_t first = parts[0].iov_len ? 0 : 1, end = padding ? 3 : bytes ? 2 : 1;
 
     flyt_output_unlock(output);
     size_t sent;
-    int status = send_parts(output, parts, padding ? 3 : bytes ? 2 : 1, may_wait, &sent);
+    int status = send_parts(output, parts + first, end - first, may_wait, &sent);
     flyt_output_lock(output);
     size_t left = output->out.used - output->out_sent_bytes;
     output->out_sent_bytes += sent < left ? sent : left;
@@ -210,11 +212,13 @@ int flyt_output_flush_locked(struct flyt_output *output, bool may_wait)
         output->is_wanted_again = true;
         return output->status;
     }
+    if (!output->fill.used && is_all_sent_locked(output)) /* as in most rounds of a server's loop */
+        return output->status;
     output->is_writing = true;
     /* A first round may have to finish what an earlier writer left; what was filled before this call goes out in the
      * round after it, and what others filled and wanted written meanwhile in further ones. */
     while (!output->status && !output->is_held) {
-        if (is_out_empty_locked(output)) {
+        if (is_all_sent_locked(output)) {
             if (is_all_taken && !output->is_wanted_again && output->fill.used < FLYT_OUTPUT_WAITING_BYTES_MAX)
                 break;
             if (!output->fill.used)
@@ -225,7 +229,7 @@ int flyt_output_flush_locked(struct flyt_output *output, bool may_wait)
         }
         write_out_locked(output, may_wait, NULL, 0, 0);
         tell_locked(output);
-        if (!is_out_empty_locked(output)) /* only where it must not wait */
+        if (!is_all_sent_locked(output)) /* only where it must not wait */
             break;
     }
     flyt_output_leave_writer_locked(output);
@@ -248,7 +252,7 @@ int flyt_output_take_writer_locked(struct flyt_output *output)
             return output->status;
         output->is_writing = true;
         output->is_wanted_again = false;
-        if (is_out_empty_locked(output) || !write_out_locked(output, true, NULL, 0, 0))
+        if (output->out_sent_bytes == output->out.used || !write_out_locked(output, true, NULL, 0, 0))
             return 0;
         flyt_output_leave_writer_locked(output);
     } while (!output->status);
@@ -280,9 +284,10 @@ void flyt_output_hold(struct flyt_output *output)
     flyt_output_unlock(output);
 }
 
-void flyt_output_go_on_locked(struct flyt_output *output, struct flyt_bytes *out)
+void flyt_output_go_on_locked(struct flyt_output *output, struct flyt_endpoint *endpoint, struct flyt_bytes *out)
 {
     flyt_bytes_fini(&output->out);
+    output->endpoint = endpoint;
     output->out = *out;
     output->out_sent_bytes = 0;
     *out = (struct flyt_bytes){0};

@@ -1,8 +1,8 @@
 /*
- * The sending half of a stream socket, for any number of threads. Records are encoded one behind the other into a
- * buffer, in the order in which the mutex was taken, and written out from there by one writer at a time; while it is
- * in write, others go on filling a second buffer. A bulk record's payload goes from the caller's memory to the socket
- * (writev) without passing through a buffer.
+ * The sending half of an endpoint (endpoint.h), for any number of threads. Records are encoded one behind the other
+ * into a buffer, in the order in which the mutex was taken, and written out from there by one writer at a time; while
+ * it is in write, others go on filling a second buffer. A bulk record's payload goes from the caller's memory to the
+ * endpoint without passing through a buffer.
  *
  * To send: lock, begin, encode into the XDR stream, end, flush where it is time to, unlock.
  */
@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "rpc/transport/endpoint.h"
 #include "rpc/transport/xdr_buffer.h"
 
 /* So much may wait in the buffer before flyt_output_begin_locked makes its caller wait for the socket. */
@@ -20,7 +21,7 @@ enum { FLYT_OUTPUT_WAITING_BYTES_MAX = 256 * 1024 };
 
 /* Members are the implementation's but those with a comment. */
 struct flyt_output {
-    int fd;
+    struct flyt_endpoint *endpoint;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct flyt_bytes fill; /* records not yet given to a writer; encoders read fill.used */
@@ -32,7 +33,7 @@ struct flyt_output {
     unsigned waiter_count;
     int status;               /* 0, or the negative errno after which nothing is sent any more */
     _Atomic(bool) is_waiting; /* whether something is to be written and nobody is at it */
-    _Atomic(bool) is_stuck;   /* and the socket did not take all when a writer tried: poll for POLLOUT */
+    _Atomic(bool) is_stuck;   /* and the endpoint did not take all when a writer tried: wait until it can */
     _Atomic(uint64_t) sent_bytes, write_count;
     /* What becomes of a written buffer; set by the owner before others use the output, NULL: it is filled again. Called
      * with the mutex held, before the next buffer is written, of which next_bytes are whole records (the rest is the
@@ -45,7 +46,7 @@ struct flyt_output {
     void *broken_user;
 };
 
-int flyt_output_init(struct flyt_output *output, int fd);
+int flyt_output_init(struct flyt_output *output, struct flyt_endpoint *endpoint);
 void flyt_output_fini(struct flyt_output *output);
 
 static inline void flyt_output_lock(struct flyt_output *output)
@@ -90,9 +91,9 @@ void flyt_output_leave_writer_locked(struct flyt_output *output);
  * a writer that is at it: whoever holds sees to it that the socket takes no more.
  */
 void flyt_output_hold(struct flyt_output *output);
-/* Gives the role back, to go on with another connection under the same descriptor: `out`, whole records, which is taken
- * over, is written next in place of what the writer had. */
-void flyt_output_go_on_locked(struct flyt_output *output, struct flyt_bytes *out);
+/* Gives the role back, to go on over another endpoint: `out`, whole records, which is taken over, is written next in
+ * place of what the writer had. */
+void flyt_output_go_on_locked(struct flyt_output *output, struct flyt_endpoint *endpoint, struct flyt_bytes *out);
 
 /* Ends sending: everybody who waits or comes later gets `status` (a negative errno). */
 void flyt_output_fail(struct flyt_output *output, int status);

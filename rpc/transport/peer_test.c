@@ -21,7 +21,7 @@
 #include "rpc/transport/listen.h"
 
 /* Often enough that the kernel's own waiting (0.2 s until data is sent again) lies in between. */
-enum { PAUSE_MS = 50, PATIENCE = 400 };
+enum { PAUSE_MS = 50, PATIENCE = 1200 };
 
 static bool has_network;
 

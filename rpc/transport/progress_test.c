@@ -156,6 +156,10 @@ static void test_the_page_answers(void **state)
     atomic_store(&pair.page->blocking[2], 9);
     assert_int_equal(flyt_channel_blocking_known(channel, 2, 9), FLYT_CHANNEL_DONE);
     assert_int_equal(flyt_channel_blocking_known(channel, 1, 9), FLYT_CHANNEL_PENDING);
+    assert_true(flyt_channel_legacy_is_done(channel, 2, STREAM, 7, 9));
+    assert_false(flyt_channel_legacy_is_done(channel, 2, STREAM, 8, 9));
+    assert_false(flyt_channel_legacy_is_done(channel, 2, STREAM, 7, 10));
+    assert_false(flyt_channel_legacy_is_done(channel, 1, STREAM, 7, 9));
     /* Without a place there is what holds for all calls. */
     assert_int_equal(flyt_channel_stream_known(channel, FLYT_PROGRESS_STREAMS_MAX, 7), FLYT_CHANNEL_UNKNOWN);
     assert_int_equal(flyt_channel_blocking_known(channel, FLYT_PROGRESS_DEVICES_MAX, 7), FLYT_CHANNEL_UNKNOWN);
@@ -169,7 +173,7 @@ static void test_the_page_answers(void **state)
     assert_int_equal(progress.executed, 11);
     assert_int_equal(progress.completed, 10);
     assert_int_equal(flyt_channel_counts(channel).calls, 0);
-    assert_int_equal(flyt_channel_counts(channel).page_answers, 9);
+    assert_int_equal(flyt_channel_counts(channel).page_answers, 16);
     close_pair(&pair);
 }
 
@@ -198,6 +202,7 @@ static void test_an_error_on_its_way_is_waited_for(void **state)
     atomic_store(&pair.page->completed, 60);
     assert_int_equal(flyt_channel_stream_known(channel, STREAM, 70), FLYT_CHANNEL_UNKNOWN);
     assert_int_equal(flyt_channel_stream_known(channel, STREAM, 71), FLYT_CHANNEL_UNKNOWN);
+    assert_false(flyt_channel_legacy_is_done(channel, 0, STREAM, 70, 0)); /* an error is on its way */
     assert_int_equal(flyt_channel_progress(channel).completed, 0);
     call(&pair); /* its answer comes behind both errors */
     assert_non_null(strstr(pair.client.notices, "700"));
@@ -309,7 +314,9 @@ static bool send_stray(struct test_peer *peer, struct test_link *link, unsigned 
     int fd = STDIN_FILENO;
 
     memcpy(record, notice, sizeof notice);
-    assert_int_equal(flyt_descriptors_send(flyt_connection_fd(link->connection), record, sizeof record, &fd, 1), 0);
+    assert_int_equal(flyt_descriptors_send(flyt_endpoint_fd(flyt_connection_endpoint(link->connection)), record,
+                                           sizeof record, &fd, 1),
+                     0);
     return true;
 }
 

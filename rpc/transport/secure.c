@@ -1,24 +1,16 @@
 #include "rpc/transport/secure.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/base/log.h"
 #include "rpc/transport/listen.h"
 #include "rpc/transport/secure_state.h"
 
 enum {
-    SOCKET_BYTES = 1024 * 1024,
     RECORD_TYPE_FIRST = 0x14, /* of TLS records (RFC 8446 section 5.1); a record mark of ours begins with 0x80 or 0 */
     RECORD_TYPE_LAST = 0x17,
 };
@@ -181,7 +173,7 @@ struct flyt_secure *flyt_secure_make(int fd, bool is_server, const unsigned char
     if (!library)
         return NULL;
     if (self) {
-        *self = (struct flyt_secure){.library = library, .fd = fd, .plain_fd = -1, .is_server = is_server};
+        *self = (struct flyt_secure){.library = library, .fd = fd, .is_server = is_server};
         atomic_init(&self->limit_records, FLYT_SECURE_KEY_RECORDS);
         memcpy(self->key, key, sizeof self->key);
         if (set_up_context(self) && set_up_ssl(self))
@@ -191,22 +183,6 @@ struct flyt_secure *flyt_secure_make(int fd, bool is_server, const unsigned char
     flyt_error_set(err, -ENOMEM, "no memory for encryption");
     return NULL;
 }
-
-static int make_pair(struct flyt_secure *self, int *ret_plain_fd)
-{
-    const int bytes = SOCKET_BYTES;
-    int fds[2];
-
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
-        return -errno;
-    for (unsigned i = 0; i < 2; i++)
-        setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    self->plain_fd = fds[0];
-    *ret_plain_fd = fds[1];
-    return 0;
-}
-
-/* ---- moving bytes ---- */
 
 int flyt_secure_flush(struct flyt_secure *self)
 {
@@ -221,139 +197,6 @@ int flyt_secure_flush(struct flyt_secure *self)
     }
     self->sealed_begin = self->sealed_end = 0;
     return 0;
-}
-
-static int flush_opened(struct flyt_secure *self)
-{
-    while (self->opened_begin < self->opened_end) {
-        ssize_t sent = send(self->plain_fd, self->opened + self->opened_begin, self->opened_end - self->opened_begin,
-                            MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0)
-            return -errno;
-        self->opened_begin += (size_t)sent;
-    }
-    self->opened_begin = self->opened_end = 0;
-    return 0;
-}
-
-_Static_assert(FLYT_SECURE_STEP_BYTES / FLYT_SECURE_RECORD_BYTES * FLYT_SECURE_RECORD_ROOM_BYTES +
-                       FLYT_SECURE_RECORD_ROOM_BYTES <=
-                   (int)FLYT_SECURE_SEALED_BYTES,
-               "a step's records fit, the end's among them");
-
-/* Encrypts what the plain socket has, where nothing encrypted waits. True: something has happened. */
-static bool seal(struct flyt_secure *self)
-{
-    if (self->has_plain_ended || self->sealed_end)
-        return false;
-    ssize_t got = recv(self->plain_fd, self->step, sizeof self->step, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return false;
-    if (got <= 0) {
-        self->has_plain_ended = true;
-        self->library->SSL_shutdown(self->ssl); /* tells the other side that nothing was cut off */
-        return true;
-    }
-    for (ssize_t done = 0; done < got;) {
-        ssize_t step = flyt_secure_write_record(self, self->step + done, (size_t)(got - done));
-        if (step <= 0) {
-            self->has_ended = true;
-            break;
-        }
-        done += step;
-    }
-    return true;
-}
-
-/* Decrypts what the socket has, where nothing decrypted waits. True: something has happened. */
-static bool unseal(struct flyt_secure *self)
-{
-    const struct flyt_secure_library *library = self->library;
-
-    if (self->has_ended || self->has_net_ended || self->opened_end)
-        return false;
-    while (self->opened_end < sizeof self->opened) {
-        library->ERR_clear_error();
-        int got = library->SSL_read(self->ssl, self->opened + self->opened_end,
-                                    (int)(sizeof self->opened - self->opened_end));
-        if (got > 0) {
-            self->opened_end += (size_t)got;
-            continue;
-        }
-        int error = library->SSL_get_error(self->ssl, got);
-        if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE)
-            break;
-        self->has_net_ended = true;
-        if (error != SSL_ERROR_ZERO_RETURN) {
-            self->has_ended = true;
-            flyt_debug("an encrypted connection was cut off");
-        }
-        return true;
-    }
-    return self->opened_end > 0;
-}
-
-/* A descriptor from which nothing is wanted is left out: its end would be reported for ever. */
-static void wait_for_more(struct flyt_secure *self)
-{
-    bool awaits_hangup = self->has_plain_ended && !self->has_ended;
-    struct pollfd polls[] = {{.fd = self->plain_fd}, {.fd = self->fd}};
-
-    if (!self->has_plain_ended && !self->sealed_end)
-        polls[0].events |= POLLIN;
-    if (self->opened_end)
-        polls[0].events |= POLLOUT;
-    if (self->sealed_end)
-        polls[1].events |= POLLOUT;
-    if (!self->opened_end && !self->has_net_ended)
-        polls[1].events |= POLLIN;
-    if (!polls[0].events && !awaits_hangup)
-        polls[0].fd = -1;
-    if (!polls[1].events)
-        polls[1].fd = -1;
-    poll(polls, 2, -1);
-    /* Whoever had the plain socket has closed it: nobody reads what may still come. */
-    if (polls[0].revents & (POLLHUP | POLLERR) && self->has_plain_ended)
-        self->has_ended = true;
-}
-
-/* Passes on that one side says no more, once all that it said has been. */
-static void pass_ends(struct flyt_secure *self)
-{
-    if (self->has_plain_ended && !self->sealed_end && !self->is_net_shut) {
-        shutdown(self->fd, SHUT_WR);
-        self->is_net_shut = true;
-    }
-    if (self->has_net_ended && !self->opened_end && !self->is_plain_shut) {
-        shutdown(self->plain_fd, SHUT_WR);
-        self->is_plain_shut = true;
-    }
-}
-
-/* Until both sides have ended and everything that they said has been passed on, or cannot be. */
-static void relay(struct flyt_secure *self)
-{
-    for (;;) {
-        bool is_busy = seal(self);
-        int status = flyt_secure_flush(self);
-        if (status && status != -EAGAIN)
-            break;
-        /* Once what waits has gone, there may be more inside OpenSSL, of which the socket says nothing. */
-        is_busy |= unseal(self) || self->opened_end;
-        status = flush_opened(self);
-        if (status && status != -EAGAIN)
-            break;
-        if (status == -EAGAIN)
-            is_busy = false;
-        pass_ends(self);
-        bool are_both_ended = self->has_plain_ended && self->has_net_ended;
-        if ((self->has_ended || are_both_ended) && !self->opened_end && !self->sealed_end)
-            break;
-        if (!is_busy)
-            wait_for_more(self);
-    }
 }
 
 /* ---- the handshake ---- */
@@ -391,7 +234,9 @@ int flyt_secure_make_handshake(struct flyt_secure *self, uint64_t deadline_ms, i
 {
     int status = shake_hands(self, deadline_ms, cancel_fd, ret_cause);
 
-    explicit_bzero(self->key, sizeof self->key);
+    atomic_store(&self->is_begun, !status);
+    if (status != -ETIMEDOUT) /* it may go on */
+        explicit_bzero(self->key, sizeof self->key);
     return status;
 }
 
@@ -403,133 +248,4 @@ int flyt_secure_tell_handshake(int status, const char *cause, struct flyt_error 
                           status == -EPIPE       ? "the other side closed the connection"
                           : status == -ETIMEDOUT ? "the other side did not answer in time"
                                                  : strerror(-status));
-}
-
-static void *run(void *user)
-{
-    struct flyt_secure *self = user;
-    const char *cause = NULL;
-    int status = 0;
-
-    if (self->is_server)
-        status = flyt_secure_make_handshake(self, flyt_clock_ms() + FLYT_SECURE_HANDSHAKE_MS, -1, &cause);
-    if (status)
-        flyt_warn("an encrypted connection was not made: %s", cause ? cause : strerror(-status));
-    else
-        relay(self);
-    /* What was passed on is read before the end is seen. */
-    shutdown(self->plain_fd, SHUT_RDWR);
-    shutdown(self->fd, SHUT_RDWR);
-    return NULL;
-}
-
-static int start_thread(struct flyt_secure *self)
-{
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int status = -pthread_create(&self->thread, NULL, run, self);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (status)
-        return status;
-    pthread_setname_np(self->thread, "flyt-secure");
-    self->has_thread = true;
-    return 0;
-}
-
-/* ---- both ends ---- */
-
-int flyt_secure_connect(int fd, const unsigned char *key, uint64_t deadline_ms, int cancel_fd, struct flyt_error *err,
-                        struct flyt_secure **ret_secure, int *ret_plain_fd)
-{
-    struct flyt_error cause = {0};
-    const char *reason = NULL;
-    int plain_fd = -1;
-
-    struct flyt_secure *self = flyt_secure_make(fd, false, key, &cause);
-    if (!self)
-        return flyt_error_set(err, cause.code, "%.500s", cause.text);
-    int status = flyt_secure_make_handshake(self, deadline_ms, cancel_fd, &reason);
-    if (!status)
-        status = make_pair(self, &plain_fd);
-    if (!status)
-        status = start_thread(self);
-    if (!status) {
-        *ret_secure = self;
-        *ret_plain_fd = plain_fd;
-        return 0;
-    }
-    flyt_close(self->plain_fd);
-    flyt_close(plain_fd);
-    flyt_secure_release(self);
-    return flyt_secure_tell_handshake(status, reason, err);
-}
-
-int flyt_secure_accept(int fd, const unsigned char *key, struct flyt_error *err, struct flyt_secure **ret_secure,
-                       int *ret_plain_fd)
-{
-    struct flyt_error cause = {0};
-    int plain_fd = -1;
-
-    struct flyt_secure *self = flyt_secure_make(fd, true, key, &cause);
-    if (!self) {
-        flyt_close(fd);
-        return flyt_error_set(err, cause.code, "%.500s", cause.text);
-    }
-    int status = make_pair(self, &plain_fd);
-    if (!status)
-        status = start_thread(self);
-    if (!status) {
-        *ret_secure = self;
-        *ret_plain_fd = plain_fd;
-        return 0;
-    }
-    flyt_close(plain_fd);
-    flyt_close(self->plain_fd);
-    flyt_close(self->fd);
-    flyt_secure_release(self);
-    return flyt_error_set(err, status, "encryption: %s", strerror(-status));
-}
-
-int flyt_secure_fd(const struct flyt_secure *secure)
-{
-    return secure->fd;
-}
-
-void flyt_secure_drain(struct flyt_secure *secure, unsigned timeout_ms)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    if (secure->has_thread && !secure->is_joined && pthread_timedjoin_np(secure->thread, NULL, &until) == 0)
-        secure->is_joined = true;
-}
-
-struct flyt_secure *flyt_secure_free(struct flyt_secure *secure)
-{
-    if (!secure)
-        return NULL;
-    shutdown(secure->plain_fd, SHUT_RDWR);
-    shutdown(secure->fd, SHUT_RDWR);
-    if (secure->has_thread && !secure->is_joined)
-        pthread_join(secure->thread, NULL);
-    flyt_close(secure->plain_fd);
-    flyt_close(secure->fd);
-    flyt_secure_release(secure);
-    return NULL;
-}
-
-void flyt_secure_abandon(struct flyt_secure *secure)
-{
-    if (!secure)
-        return;
-    secure->plain_fd = flyt_close(secure->plain_fd);
-    secure->fd = flyt_close(secure->fd);
 }

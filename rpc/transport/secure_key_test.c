@@ -16,8 +16,8 @@
 
 #include "rpc/base/clock.h"
 #include "rpc/transport/secure.h"
-#include "rpc/transport/secure_state.h"
 #include "rpc/transport/test_records.h"
+#include "rpc/transport/test_secure.h"
 
 enum { LONG_MS = 60000, BULK_BYTES = 6 << 20, WIRE_BYTES = 2 * BULK_BYTES, PIECE_BYTES = 50000, RECORD_BYTES = 16384 };
 
@@ -110,7 +110,7 @@ static void lay(struct line *line, int flags)
 static void take_up(struct line *line)
 {
     for (unsigned i = 0; i < 2; i++)
-        line->ends[i] = flyt_secure_free(line->ends[i]);
+        line->ends[i] = test_secure_free(line->ends[i]);
     pthread_join(line->carrier, NULL);
 }
 
@@ -159,7 +159,7 @@ struct speaker {
 static void *begin_server(void *user)
 {
     struct line *line = user;
-    flyt_secure_begin(line->ends[1], flyt_clock_ms() + LONG_MS, -1, &line->errs[1]);
+    test_secure_begin(line->ends[1], flyt_clock_ms() + LONG_MS, -1, &line->errs[1]);
     return NULL;
 }
 
@@ -167,7 +167,7 @@ static void shake_hands(struct line *line)
 {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, begin_server, line), 0);
-    flyt_secure_begin(line->ends[0], flyt_clock_ms() + LONG_MS, -1, &line->errs[0]);
+    test_secure_begin(line->ends[0], flyt_clock_ms() + LONG_MS, -1, &line->errs[0]);
     pthread_join(thread, NULL);
     assert_int_equal(line->errs[0].code, 0);
     assert_int_equal(line->errs[1].code, 0);
@@ -178,7 +178,7 @@ static void connect_direct(struct line *line, unsigned client_limit, unsigned se
 {
     const unsigned limits[2] = {client_limit, server_limit};
     for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(flyt_secure_new(line->sockets[i], i, key, &line->errs[i], &line->ends[i]), 0);
+        assert_int_equal(test_secure_new(line->sockets[i], i, key, &line->errs[i], &line->ends[i]), 0);
         if (limits[i])
             assert_int_equal(flyt_secure_limit_key(line->ends[i], limits[i]), 0);
     }
@@ -195,7 +195,7 @@ static void *speak(void *user)
     for (unsigned turns = 1; (sent < BULK_BYTES || got < BULK_BYTES) && !self->status; turns++) {
         size_t wanted = 1 + turns * 9973 % (2 * RECORD_BYTES);
         ssize_t taken = sent == BULK_BYTES ? 0
-                                           : flyt_secure_seal(self->secure, self->words + sent,
+                                           : test_secure_seal(self->secure, self->words + sent,
                                                               wanted < BULK_BYTES - sent ? wanted : BULK_BYTES - sent);
         int status = taken < 0 ? (int)taken : flyt_secure_flush(self->secure);
         sent += taken > 0 ? (size_t)taken : 0;
@@ -270,66 +270,83 @@ static void one_end_alone_changes_keys(void **state)
 /* ---- with threads ---- */
 
 struct flow {
-    int fd;
+    struct flyt_endpoint *endpoint;
     unsigned char *bytes;
     size_t count;
 };
+
+/* The server's end makes its handshake in its first read or write. */
+static void *begin_endpoint(void *user)
+{
+    flyt_endpoint_write(user, NULL, 0, true);
+    return NULL;
+}
 
 static void *write_all(void *user)
 {
     struct flow *flow = user;
     while (flow->count < BULK_BYTES) {
         size_t wanted = BULK_BYTES - flow->count < PIECE_BYTES ? BULK_BYTES - flow->count : PIECE_BYTES;
-        ssize_t sent = send(flow->fd, flow->bytes + flow->count, wanted, MSG_NOSIGNAL);
+        const struct iovec part = {flow->bytes + flow->count, wanted};
+        ssize_t sent = flyt_endpoint_write(flow->endpoint, &part, 1, true);
         if (sent <= 0)
             break;
         flow->count += (size_t)sent;
     }
-    shutdown(flow->fd, SHUT_WR);
+    /* The alert goes where there is room for it. */
+    flyt_endpoint_wait(flow->endpoint, FLYT_ENDPOINT_OUT, -1, LONG_MS * INT64_C(1000000));
+    flyt_endpoint_shut(flow->endpoint, FLYT_ENDPOINT_WRITING);
     return NULL;
 }
 
 static void *read_all(void *user)
 {
     struct flow *flow = user;
-    ssize_t got;
-    while (flow->count < BULK_BYTES &&
-           (got = recv(flow->fd, flow->bytes + flow->count, BULK_BYTES - flow->count, 0)) > 0)
+    while (flow->count < BULK_BYTES) {
+        const struct iovec part = {flow->bytes + flow->count, BULK_BYTES - flow->count};
+        ssize_t got = flyt_endpoint_read(flow->endpoint, &part, 1, true);
+        if (got <= 0)
+            break;
         flow->count += (size_t)got;
+    }
     return NULL;
 }
 
-static void connect_threads(struct line *line, int plain[2], const unsigned limits[2])
+static void connect_endpoints(struct line *line, struct flyt_endpoint *ends[2], const unsigned limits[2])
 {
-    assert_int_equal(flyt_secure_accept(line->sockets[1], key, &line->errs[1], &line->ends[1], &plain[1]), 0);
-    test_secrets_watch(line->ends[1], &line->secrets); /* its handshake begins when the client's first record comes */
-    assert_int_equal(flyt_secure_connect(line->sockets[0], key, flyt_clock_ms() + LONG_MS, -1, &line->errs[0],
-                                         &line->ends[0], &plain[0]),
-                     0);
+    struct flyt_endpoint *plain[2];
+    pthread_t thread;
     for (unsigned i = 0; i < 2; i++)
-        assert_int_equal(flyt_secure_limit_key(line->ends[i], limits[i]), 0);
+        assert_int_equal(flyt_endpoint_of_socket(line->sockets[i], &plain[i]), 0);
+    assert_int_equal(flyt_endpoint_expect_encryption(plain[1], key, &line->errs[1], &ends[1]), 0);
+    test_secrets_watch(flyt_endpoint_secure(ends[1]), &line->secrets);
+    assert_int_equal(pthread_create(&thread, NULL, begin_endpoint, ends[1]), 0);
+    assert_int_equal(flyt_endpoint_encrypt(plain[0], key, flyt_clock_ms() + LONG_MS, -1, &line->errs[0], &ends[0]), 0);
+    pthread_join(thread, NULL);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(flyt_secure_limit_key(flyt_endpoint_secure(ends[i]), limits[i]), 0);
 }
 
-static void threads_change_keys(void **state)
+static void endpoints_change_keys(void **state)
 {
     const unsigned limits[2] = {3, 2};
     struct line line;
-    int plain[2] = {-1, -1};
+    struct flyt_endpoint *ends[2];
     struct flow flows[4];
     pthread_t threads[4];
     unsigned char *contents[2] = {make_content(false), make_content(true)};
     lay(&line, 0);
-    connect_threads(&line, plain, limits);
+    connect_endpoints(&line, ends, limits);
     for (unsigned i = 0; i < 4; i++) {
-        flows[i] = (struct flow){.fd = plain[i % 2], .bytes = i < 2 ? contents[i] : malloc(BULK_BYTES)};
+        flows[i] = (struct flow){.endpoint = ends[i % 2], .bytes = i < 2 ? contents[i] : malloc(BULK_BYTES)};
         assert_non_null(flows[i].bytes);
         assert_int_equal(pthread_create(&threads[i], NULL, i < 2 ? write_all : read_all, &flows[i]), 0);
     }
     for (unsigned i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     for (unsigned i = 0; i < 2; i++)
-        flyt_secure_drain(line.ends[i], LONG_MS); /* each says that it has ended, and that is a record, too */
-    take_up(&line);
+        flyt_endpoint_close(ends[i]); /* each has said that it has ended, and that is a record, too */
+    pthread_join(line.carrier, NULL);
     for (unsigned i = 0; i < 2; i++) {
         assert_int_equal(flows[2 + i].count, BULK_BYTES);
         assert_memory_equal(flows[2 + i].bytes, contents[!i], BULK_BYTES);
@@ -338,7 +355,6 @@ static void threads_change_keys(void **state)
     for (unsigned i = 0; i < 2; i++) {
         free(flows[2 + i].bytes);
         free(contents[i]);
-        close(plain[i]);
     }
     end(&line);
 }
@@ -383,7 +399,7 @@ static void come_to_boundary(struct boundary *self)
     close(tunnel[0]);
     for (unsigned i = 0; i < RECORDS - 1; i++) {
         memset(plain, (int)i + 1, sizeof plain);
-        assert_int_equal(flyt_secure_seal(line->ends[0], plain, sizeof plain), sizeof plain);
+        assert_int_equal(test_secure_seal(line->ends[0], plain, sizeof plain), sizeof plain);
         assert_int_equal(flyt_secure_flush(line->ends[0]), 0);
     }
     ssize_t got = recv(tunnel[1], self->wire, sizeof self->wire, 0);
@@ -396,7 +412,7 @@ static void leave(struct boundary *self)
 {
     close(self->fd);
     for (unsigned i = 0; i < 2; i++)
-        self->line.ends[i] = flyt_secure_free(self->line.ends[i]);
+        self->line.ends[i] = test_secure_free(self->line.ends[i]);
 }
 
 static void deliver(struct boundary *self, unsigned record)
@@ -496,28 +512,33 @@ static void what_comes_too_early_is_refused(void **state)
 static void who_asks_for_the_next_key_gets_it(void **state)
 {
     struct line line;
-    int plain = -1;
+    struct flyt_endpoint *plain, *server;
     char got[8];
-    lay(&line, O_RDWR | O_NONBLOCK);
-    assert_int_equal(flyt_secure_accept(line.sockets[1], key, &line.errs[1], &line.ends[1], &plain), 0);
-    test_secrets_watch(line.ends[1], &line.secrets);
-    assert_int_equal(flyt_secure_new(line.sockets[0], false, key, &line.errs[0], &line.ends[0]), 0);
-    assert_int_equal(flyt_secure_begin(line.ends[0], flyt_clock_ms() + LONG_MS, -1, &line.errs[0]), 0);
+    pthread_t thread;
+    lay(&line, 0);
+    assert_int_equal(flyt_endpoint_of_socket(line.sockets[1], &plain), 0);
+    assert_int_equal(flyt_endpoint_expect_encryption(plain, key, &line.errs[1], &server), 0);
+    test_secrets_watch(flyt_endpoint_secure(server), &line.secrets);
+    assert_int_equal(pthread_create(&thread, NULL, begin_endpoint, server), 0);
+    assert_int_equal(test_secure_new(line.sockets[0], false, key, &line.errs[0], &line.ends[0]), 0);
+    assert_int_equal(test_secure_begin(line.ends[0], flyt_clock_ms() + LONG_MS, -1, &line.errs[0]), 0);
+    pthread_join(thread, NULL);
     for (unsigned i = 0; i < 3; i++) {
         struct pollfd ready = {.fd = line.sockets[0], .events = POLLIN};
+        const struct iovec question = {got, sizeof got}, response = {(void *)"response", 8};
         int count;
         assert_int_equal(SSL_key_update(line.ends[0]->ssl, SSL_KEY_UPDATE_REQUESTED), 1);
-        assert_int_equal(flyt_secure_seal(line.ends[0], "question", 8), 8);
+        assert_int_equal(test_secure_seal(line.ends[0], "question", 8), 8);
         assert_int_equal(flyt_secure_flush(line.ends[0]), 0);
-        assert_int_equal(recv(plain, got, sizeof got, MSG_WAITALL), 8);
+        assert_int_equal(flyt_endpoint_read(server, &question, 1, true), 8);
         assert_memory_equal(got, "question", 8);
-        assert_int_equal(send(plain, "response", 8, MSG_NOSIGNAL), 8);
+        assert_int_equal(flyt_endpoint_write(server, &response, 1, true), 8);
         while ((count = flyt_secure_unseal(line.ends[0], got, sizeof got)) == -EAGAIN)
             assert_int_equal(poll(&ready, 1, LONG_MS), 1);
         assert_int_equal(count, 8);
         assert_memory_equal(got, "response", 8);
     }
-    close(plain);
+    flyt_endpoint_close(server);
     take_up(&line);
     struct test_tally tally;
     unsigned char plain_bytes[64];
@@ -537,7 +558,7 @@ static void a_limit_is_within_bounds(void **state)
     struct flyt_secure *secure;
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    assert_int_equal(flyt_secure_new(fds[0], false, key, &err, &secure), 0);
+    assert_int_equal(test_secure_new(fds[0], false, key, &err, &secure), 0);
     assert_int_equal(atomic_load(&secure->limit_records), FLYT_SECURE_KEY_RECORDS);
     assert_int_equal(flyt_secure_limit_key(secure, 0), -EINVAL);
     assert_int_equal(flyt_secure_limit_key(secure, FLYT_SECURE_KEY_RECORDS_MIN - 1), -EINVAL);
@@ -546,7 +567,7 @@ static void a_limit_is_within_bounds(void **state)
     assert_int_equal(atomic_load(&secure->limit_records), FLYT_SECURE_KEY_RECORDS);
     assert_int_equal(flyt_secure_limit_key(secure, FLYT_SECURE_KEY_RECORDS_MIN), 0);
     assert_int_equal(flyt_secure_limit_key(secure, FLYT_SECURE_KEY_RECORDS), 0);
-    flyt_secure_free(secure);
+    test_secure_free(secure);
     close(fds[1]);
 }
 
@@ -555,7 +576,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_ends_change_keys_all_the_time),
         cmocka_unit_test(one_end_alone_changes_keys),
-        cmocka_unit_test(threads_change_keys),
+        cmocka_unit_test(endpoints_change_keys),
         cmocka_unit_test(a_key_update_may_come_in_parts),
         cmocka_unit_test(what_is_damaged_at_the_boundary_is_refused),
         cmocka_unit_test(what_is_sent_again_over_the_boundary_is_refused),

@@ -3,12 +3,14 @@
  * FLYT_SECURE_RECORD_BYTES is one record; beside those only a KeyUpdate and, at the end, one alert use a key.
  */
 #include <errno.h>
+#include <sys/socket.h>
 
 #include "rpc/base/log.h"
 #include "rpc/transport/secure_state.h"
 
 /* floor(2^24.5), RFC 8446 section 5.5 */
 _Static_assert(FLYT_SECURE_KEY_RECORDS <= 23726566, "AES-GCM allows so many");
+_Static_assert((int)FLYT_SECURE_RECORD_ROOM_BYTES <= (int)FLYT_SECURE_SEALED_BYTES, "a record fits");
 
 int flyt_secure_limit_key(struct flyt_secure *self, unsigned records)
 {
@@ -43,4 +45,39 @@ ssize_t flyt_secure_write_record(struct flyt_secure *self, const void *bytes, si
         return -EPIPE;
     self->key_records++;
     return taken;
+}
+
+/* Nothing was to be read. */
+static int why_not(struct flyt_secure *self, int result, int cause)
+{
+    int error = self->library->SSL_get_error(self->ssl, result);
+
+    if (error == SSL_ERROR_WANT_READ) {
+        atomic_store(&self->has_part, self->library->SSL_has_pending(self->ssl) != 0);
+        return -EAGAIN;
+    }
+    if (error == SSL_ERROR_ZERO_RETURN || self->is_net_cut)
+        return 0;
+    return cause ? -cause : -EBADMSG;
+}
+
+int flyt_secure_unseal(struct flyt_secure *self, void *place, size_t bytes)
+{
+    self->library->ERR_clear_error();
+    errno = 0;
+    int got = self->library->SSL_read(self->ssl, place,
+                                      (int)(bytes < FLYT_SECURE_RECORD_BYTES ? bytes : FLYT_SECURE_RECORD_BYTES));
+    if (got <= 0)
+        return why_not(self, got, errno);
+    atomic_store(&self->has_part, false);
+    return got;
+}
+
+bool flyt_secure_has_part(const struct flyt_secure *self)
+{
+    unsigned char byte;
+
+    /* What comes before is the handshake's. */
+    return atomic_load(&self->is_begun) &&
+           (atomic_load(&self->has_part) || recv(self->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0);
 }

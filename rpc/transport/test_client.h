@@ -18,7 +18,8 @@ struct test_client {
     /* What makes a session's objects again, in place of one call of each kind; NULL. As flyt_channel_handlers.resume.
      */
     int (*resume)(struct test_client *client, struct flyt_channel *fresh, struct flyt_error *err);
-    void *test; /* the test's */
+    void *test;             /* the test's */
+    struct test_door *door; /* test_pair.h */
     _Atomic(uint64_t) chunk_bytes, host_functions, lost_count, resume_count;
     pthread_mutex_t mutex;
     char notices[1024]; /* what was called, in order */

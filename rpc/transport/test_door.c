@@ -5,13 +5,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "rpc/transport/greeter.h"
 #include "rpc/transport/handshake.h"
 #include "rpc/transport/listen.h"
-#include "rpc/transport/secure.h"
 
 static void refuse(void *user, int fd, const void *record, size_t bytes)
 {
@@ -28,22 +28,22 @@ static void let_in(void *user, int fd, const struct flyt_greeter_answer *answer,
 {
     struct test_door *door = user;
     unsigned char proof[FLYT_TICKET_KEY_BYTES], key[FLYT_TICKET_KEY_BYTES];
+    struct flyt_endpoint *plain, *endpoint;
     struct flyt_error err;
-    int plain_fd;
 
     flyt_ticket_proof(door->credentials.secret, answer->challenge, answer->record_hash, proof);
     bool is_right = answer->args->proof.flyt_late_bytes_len == sizeof proof &&
                     !memcmp(proof, answer->args->proof.flyt_late_bytes_val, sizeof proof);
     flyt_ticket_channel_key(door->credentials.secret, answer->challenge, answer->record_hash, key);
-    if (!is_right || door->secure_count == TEST_PEER_CONNECTIONS_MAX) {
+    if (!is_right) {
         flyt_handshake_refuse(fd, answer->xid, FLYT_HANDSHAKE_DENIED, "not proved");
         close(fd);
         return;
     }
-    if (!flyt_secure_accept(fd, key, &err, &door->secures[door->secure_count], &plain_fd)) {
-        door->secure_count++;
-        test_peer_take(door->peer, plain_fd, record, bytes);
-    }
+    flyt_socket_tune(fd);
+    if (flyt_endpoint_of_socket(fd, &plain) || flyt_endpoint_expect_encryption(plain, key, &err, &endpoint))
+        fail();
+    test_peer_take(door->peer, endpoint, record, bytes);
 }
 
 static void *run_door(void *user)
@@ -79,6 +79,20 @@ void test_door_shut(struct test_door *door)
     pthread_join(door->thread, NULL);
     flyt_greeter_free(door->greeter);
     close(door->listen_fd);
-    for (unsigned i = 0; i < door->secure_count; i++)
-        flyt_secure_free(door->secures[i]);
+}
+
+struct test_door *test_door_new(struct test_peer *peer)
+{
+    struct test_door *door = calloc(1, sizeof *door);
+
+    assert_non_null(door);
+    test_door_open(door, peer);
+    return door;
+}
+
+void test_door_free(struct test_door *door)
+{
+    if (door)
+        test_door_shut(door);
+    free(door);
 }

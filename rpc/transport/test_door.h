@@ -13,7 +13,6 @@
 #include "rpc/transport/test_peer.h"
 
 struct flyt_greeter;
-struct flyt_secure;
 
 /* Zero before test_door_open. */
 struct test_door {
@@ -21,8 +20,7 @@ struct test_door {
     char url[FLYT_URL_TEXT_BYTES];
     struct flyt_greeter *greeter; /* NULL: it is not open */
     struct test_peer *peer;
-    struct flyt_secure *secures[TEST_PEER_CONNECTIONS_MAX];
-    unsigned secure_count;
+
     int listen_fd;
     pthread_t thread;
     _Atomic(bool) is_ending;
@@ -32,5 +30,8 @@ struct test_door {
 void test_door_open(struct test_door *door, struct test_peer *peer);
 /* When the channels are closed, and before the peer is stopped. */
 void test_door_shut(struct test_door *door);
+/* Both, of one that it makes; NULL is allowed. */
+struct test_door *test_door_new(struct test_peer *peer);
+void test_door_free(struct test_door *door);
 
 #endif

@@ -2,20 +2,30 @@
 #ifndef FLYT_TRANSPORT_TEST_PAIR_H
 #define FLYT_TRANSPORT_TEST_PAIR_H
 
+#include <string.h>
 #include "rpc/transport/test_client.h"
+#include "rpc/transport/test_door.h"
 #include "rpc/transport/test_peer.h"
 
-/* Starts the peer as test_peer_start_on does, and opens the channel. Fails the test where that is not possible. */
+/* Starts the peer as test_peer_start_on does, "tls" behind a door, and opens the channel. Fails the test where that is
+ * not possible. */
 static inline void test_pair_open(struct test_peer *peer, struct test_client *client, const char *scheme)
 {
     test_peer_start_on(peer, scheme);
-    test_client_open(client, peer->url);
+    if (!strcmp(scheme, "tls")) {
+        client->door = test_door_new(peer);
+        client->config.credentials = &client->door->credentials;
+    }
+    client->config.dial = peer->dial;
+    client->config.dial_user = peer;
+    test_client_open(client, client->door ? client->door->url : peer->url);
 }
 
 /* Closes the channel, where the test has not, and ends both. */
 static inline void test_pair_close(struct test_peer *peer, struct test_client *client)
 {
     flyt_channel_close(client->channel);
+    test_door_free(client->door);
     test_peer_stop(peer);
     test_client_fini(client);
 }

@@ -41,9 +41,12 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
     res->build = strdup(build);
     res->session_id = 77;
     res->device_count = 2;
-    res->driver_version = 13000;
+    unsigned driver_version = atomic_load(&peer->driver_version);
+    res->driver_version = driver_version ? driver_version : 13000;
     res->data_streams = peer->data_streams;
     res->features = peer->features;
+    if (!link->is_data)
+        atomic_store(&peer->heeds_grants, flyt_handshake_answer_window(args, peer->window_bytes, res) > 0);
     res->token.token_val = calloc(1, FLYT_TOKEN_BYTES);
     res->token.token_len = FLYT_TOKEN_BYTES;
     memset(res->token.token_val, 0x5a, FLYT_TOKEN_BYTES);
@@ -60,14 +63,17 @@ static void answer_handshake(struct test_link *link, flyt_handshake_args *args, 
             free(res->message);
             res->message = strdup(peer->resume_message);
         }
+    } else if (link->is_data && atomic_load(&peer->busy_data_count)) {
+        atomic_fetch_sub(&peer->busy_data_count, 1);
+        res->status = FLYT_HANDSHAKE_BUSY;
     } else if (is_resuming && atomic_load(&peer->busy_count)) {
         atomic_fetch_sub(&peer->busy_count, 1);
         atomic_fetch_add(&peer->refused_count, 1);
         res->status = FLYT_HANDSHAKE_BUSY;
     }
-    res->accepted.accepted_val = calloc(args->procedures.procedures_len + 1, sizeof(u_int));
-    res->accepted.accepted_len =
-        flyt_handshake_accept(args, peer->signatures, peer->signature_count, res->accepted.accepted_val);
+    if (res->status == FLYT_HANDSHAKE_OK &&
+        flyt_handshake_answer_rows(args, peer->signatures, peer->signature_count, res))
+        fail("handshake");
 }
 
 /* Sends the answer with descriptors: one as a server does, any number as none should. */
@@ -84,8 +90,8 @@ static void send_handshake(struct test_link *link, flyt_handshake_res *res)
         return;
     }
     if (flyt_handshake_encode_reply(xid, res, &record, &bytes) ||
-        flyt_descriptors_send(flyt_connection_fd(link->connection), record, bytes, peer->handshake_fds,
-                              peer->handshake_fd_count))
+        flyt_descriptors_send(flyt_endpoint_fd(flyt_connection_endpoint(link->connection)), record, bytes,
+                              peer->handshake_fds, peer->handshake_fd_count))
         fail("handshake");
     free(record);
 }
@@ -201,6 +207,60 @@ bool_t flyt_test_serve(unsigned procedure, void *args, void *res, size_t res_byt
 
 /* ---- chunks ---- */
 
+/* The main connection of the client that came last. */
+static struct test_link *find_main_locked(struct test_peer *peer)
+{
+    struct test_link *link = NULL;
+
+    for (unsigned i = 0; i < peer->link_count; i++)
+        if (!peer->links[i].is_data)
+            link = &peer->links[i];
+    return link;
+}
+
+/* How much of a transfer may come; NULL: it is none of the first. */
+static uint64_t *find_granted_locked(struct test_peer *peer, uint64_t transfer_id)
+{
+    unsigned i = 0;
+
+    while (i < peer->granted_count && peer->granted[i].transfer_id != transfer_id)
+        i++;
+    if (i == TEST_PEER_TRANSFERS_MAX)
+        return NULL;
+    if (i == peer->granted_count) {
+        peer->granted_count++;
+        peer->granted[i].transfer_id = transfer_id;
+        peer->granted[i].end = peer->window_bytes;
+    }
+    return &peer->granted[i].end;
+}
+
+void test_peer_grant(struct test_peer *peer, uint64_t transfer_id, uint64_t offset_bytes, uint64_t bytes)
+{
+    flyt_back_grant grant = {.transfer_id = transfer_id, .offset_bytes = offset_bytes, .bytes = bytes};
+
+    pthread_mutex_lock(&peer->mutex);
+    struct flyt_connection *connection = find_main_locked(peer)->connection;
+    uint64_t *granted = find_granted_locked(peer, transfer_id);
+    if (granted && *granted < offset_bytes + bytes)
+        *granted = offset_bytes + bytes;
+    pthread_mutex_unlock(&peer->mutex);
+    atomic_fetch_add(&peer->grant_count, 1);
+    flyt_connection_call_back(connection, FLYT_BACK_GRANT, (xdrproc_t)xdr_flyt_back_grant, &grant);
+    flyt_connection_flush(connection);
+}
+
+static void check_granted(struct test_peer *peer, uint64_t transfer_id, uint64_t end)
+{
+    if (!atomic_load(&peer->heeds_grants))
+        return;
+    pthread_mutex_lock(&peer->mutex);
+    uint64_t *granted = find_granted_locked(peer, transfer_id);
+    if (granted && *granted < end)
+        atomic_fetch_add(&peer->ungranted_count, 1);
+    pthread_mutex_unlock(&peer->mutex);
+}
+
 /* Transfer ids are addresses here: where a chunk belongs. */
 static void *chunk_place(void *user, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes)
 {
@@ -209,15 +269,19 @@ static void *chunk_place(void *user, uint64_t transfer_id, uint64_t offset_bytes
 
     while (atomic_load(&link->peer->holds_chunks))
         usleep(1000);
-
+    check_granted(link->peer, transfer_id, offset_bytes + bytes);
     return address + bytes <= link->peer->memory_bytes ? link->peer->memory + address : NULL;
 }
 
 static void chunk_done(void *user, uint64_t transfer_id, uint64_t offset_bytes, size_t bytes)
 {
     struct test_link *link = user;
+    struct test_peer *peer = link->peer;
 
-    atomic_fetch_add(&link->peer->chunk_bytes, bytes);
+    atomic_fetch_add(&peer->chunk_bytes, bytes);
+    if (atomic_load(&peer->heeds_grants) &&
+        !peer->is_own_granter) /* a window behind it; from the beginning on, for tests use an id again */
+        test_peer_grant(peer, transfer_id, 0, offset_bytes + bytes + peer->window_bytes);
 }
 
 struct chunk_sender {
@@ -294,11 +358,11 @@ static void *run_link(void *argument)
         if (count < 0)
             break;
     }
-    shutdown(flyt_connection_fd(link->connection), SHUT_RDWR);
+    flyt_endpoint_shut(flyt_connection_endpoint(link->connection), FLYT_ENDPOINT_BOTH);
     return NULL;
 }
 
-static void add_link(struct test_peer *peer, int fd, const void *record, size_t bytes)
+static void add_link(struct test_peer *peer, struct flyt_endpoint *endpoint, const void *record, size_t bytes)
 {
     struct flyt_connection_config config = {.dispatch = flyt_program_1,
                                             .program = FLYT_PROGRAM,
@@ -309,16 +373,15 @@ static void add_link(struct test_peer *peer, int fd, const void *record, size_t 
 
     pthread_mutex_lock(&peer->mutex);
     if (peer->link_count == TEST_PEER_CONNECTIONS_MAX) {
-        close(fd);
+        flyt_endpoint_close(endpoint);
     } else if (peer->link_count && peer->closes_count) {
         peer->closes_count--;
-        close(fd);
+        flyt_endpoint_close(endpoint);
     } else {
         struct test_link *link = &peer->links[peer->link_count];
         *link = (struct test_link){.peer = peer};
         config.user = link;
-        flyt_socket_tune(fd);
-        if (flyt_connection_new(fd, &config, &link->connection))
+        if (flyt_connection_new(endpoint, &config, &link->connection))
             fail("no memory");
         if (bytes && flyt_connection_preload(link->connection, record, bytes))
             fail("no memory");
@@ -328,18 +391,23 @@ static void add_link(struct test_peer *peer, int fd, const void *record, size_t 
     pthread_mutex_unlock(&peer->mutex);
 }
 
-void test_peer_take(struct test_peer *peer, int fd, const void *record, size_t bytes)
+void test_peer_take(struct test_peer *peer, struct flyt_endpoint *endpoint, const void *record, size_t bytes)
 {
-    add_link(peer, fd, record, bytes);
+    add_link(peer, endpoint, record, bytes);
 }
 
 static void *run_peer(void *argument)
 {
     struct test_peer *peer = argument;
+    struct flyt_endpoint *endpoint;
     int fd;
 
-    while ((fd = accept4(peer->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
-        add_link(peer, fd, NULL, 0);
+    while ((fd = accept4(peer->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+        flyt_socket_tune(fd);
+        if (flyt_endpoint_of_socket(fd, &endpoint))
+            fail("no memory");
+        add_link(peer, endpoint, NULL, 0);
+    }
     return NULL;
 }
 
@@ -350,15 +418,36 @@ void test_peer_init(struct test_peer *peer)
     peer->signature_count = flyt_signature_count;
     peer->base_hash = flyt_base_hash;
     peer->executed_max = UINT64_MAX;
+    peer->window_bytes = TEST_PEER_WINDOW_BYTES;
     pthread_mutex_init(&peer->mutex, NULL);
+}
+
+static void take_in_memory(void *user, struct flyt_endpoint *endpoint)
+{
+    add_link(user, endpoint, NULL, 0);
+}
+
+static int dial_in_memory(void *user, const char *url, unsigned timeout_ms, struct flyt_error *err,
+                          struct flyt_endpoint **ret_endpoint)
+{
+    struct test_peer *peer = user;
+
+    if (atomic_load(&peer->is_deaf))
+        return flyt_error_set(err, -ECONNREFUSED, "cannot connect to %s: nobody listens", url);
+    return flyt_endpoint_in_memory(&peer->memory_door, ret_endpoint);
+}
+
+static void make_memory(struct test_peer *peer)
+{
+    if (peer->memory_bytes && !(peer->memory = calloc(1, peer->memory_bytes)))
+        fail("no memory");
 }
 
 void test_peer_start(struct test_peer *peer, const char *url)
 {
     struct flyt_error err;
 
-    if (peer->memory_bytes && !(peer->memory = calloc(1, peer->memory_bytes)))
-        fail("no memory");
+    make_memory(peer);
     if (flyt_listen(url, &err, &peer->listen_fd, peer->url))
         fail(err.text);
     pthread_create(&peer->thread, NULL, run_peer, peer);
@@ -368,6 +457,14 @@ void test_peer_start_on(struct test_peer *peer, const char *scheme)
 {
     char url[128] = "tcp://127.0.0.1:0";
 
+    if (!strcmp(scheme, "memory")) {
+        make_memory(peer);
+        peer->dial = dial_in_memory;
+        peer->memory_door = (struct flyt_memory_door){.arrive = take_in_memory, .user = peer};
+        peer->listen_fd = -1;
+        snprintf(peer->url, sizeof peer->url, "memory");
+        return;
+    }
     if (!strcmp(scheme, "unix"))
         snprintf(url, sizeof url, "unix:///tmp/flyt-test-peer-%d-%p", (int)getpid(), (void *)peer);
     test_peer_start(peer, url);
@@ -378,20 +475,23 @@ void test_peer_cut(struct test_peer *peer)
     pthread_mutex_lock(&peer->mutex);
     for (unsigned i = 0; i < peer->link_count; i++) {
         peer->links[i].is_cut = true;
-        shutdown(flyt_connection_fd(peer->links[i].connection), SHUT_RDWR);
+        flyt_endpoint_shut(flyt_connection_endpoint(peer->links[i].connection), FLYT_ENDPOINT_BOTH);
     }
     pthread_mutex_unlock(&peer->mutex);
 }
 
 void test_peer_deafen(struct test_peer *peer)
 {
-    shutdown(peer->listen_fd, SHUT_RDWR);
+    atomic_store(&peer->is_deaf, true);
+    if (peer->listen_fd >= 0)
+        shutdown(peer->listen_fd, SHUT_RDWR);
 }
 
 void test_peer_stop(struct test_peer *peer)
 {
     test_peer_deafen(peer);
-    pthread_join(peer->thread, NULL);
+    if (peer->listen_fd >= 0)
+        pthread_join(peer->thread, NULL);
     test_peer_cut(peer);
     for (unsigned i = 0; i < peer->link_count; i++) {
         if (peer->links[i].has_thread)
@@ -399,8 +499,12 @@ void test_peer_stop(struct test_peer *peer)
     }
     for (unsigned i = 0; i < peer->link_count; i++)
         flyt_connection_free(peer->links[i].connection);
-    close(peer->listen_fd);
-    flyt_unlisten(peer->url);
+    if (atomic_load(&peer->ungranted_count))
+        fail("chunks came that were not granted");
+    if (peer->listen_fd >= 0) {
+        close(peer->listen_fd);
+        flyt_unlisten(peer->url);
+    }
     free(peer->memory);
     pthread_mutex_destroy(&peer->mutex);
 }

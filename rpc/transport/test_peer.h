@@ -13,9 +13,14 @@
 #include "flyt.h"
 #include "rpc/base/url.h"
 #include "rpc/transport/call_record.h"
+#include "rpc/transport/channel.h"
 #include "rpc/transport/connection.h"
 
-enum { TEST_PEER_CONNECTIONS_MAX = 64 };
+enum {
+    TEST_PEER_CONNECTIONS_MAX = 64,
+    TEST_PEER_TRANSFERS_MAX = 64,
+    TEST_PEER_WINDOW_BYTES = 192 * 1024 /* less than any chunk */
+};
 
 struct test_peer;
 
@@ -41,12 +46,16 @@ struct test_peer {
     const unsigned char *base_hash; /* another one makes it refuse */
     bool is_mute;                   /* sends no idle notices */
     unsigned features;              /* what its answers to handshakes announce */
+    uint64_t window_bytes;          /* of a transfer without a grant, where clients heed them; 0: it grants nothing */
+    bool is_own_granter;            /* the test grants, by test_peer_grant; else every chunk brings a window more */
     const int *handshake_fds;       /* descriptors that travel with them, over unix sockets; the test's */
     unsigned handshake_fd_count;
-    _Atomic(unsigned) busy_count;    /* so many connections that want to go on with a session are told to come later */
-    _Atomic(unsigned) resume_status; /* what they are told, if it is not OK: a flyt_handshake_status */
-    const char *resume_message;      /* and in which words; NULL: none */
-    _Atomic(bool) is_whole;          /* it says that nothing is to be made again */
+    _Atomic(unsigned) busy_data_count; /* so many data streams are told to come later */
+    _Atomic(unsigned) busy_count;     /* so many connections that want to go on with a session are told to come later */
+    _Atomic(unsigned) resume_status;  /* what they are told, if it is not OK: a flyt_handshake_status */
+    const char *resume_message;       /* and in which words; NULL: none */
+    _Atomic(unsigned) driver_version; /* that it tells from now on; 0: 13000 */
+    _Atomic(bool) is_whole;           /* it says that nothing is to be made again */
     const struct flyt_call_state *left_at; /* it says that the dead server had come so far; NULL: it does not know */
     _Atomic(unsigned) unresumed_count;     /* so many session_resume_end are refused */
     /* Called for every call of a table's procedure before it is answered; returns false where it answers by itself or
@@ -55,11 +64,23 @@ struct test_peer {
                   struct svc_req *req);
     void *user;
 
+    /* What it has granted, of the transfers that came first; under the mutex. */
+    struct {
+        uint64_t transfer_id, end;
+    } granted[TEST_PEER_TRANSFERS_MAX];
+    unsigned granted_count;
+    _Atomic(bool) heeds_grants;        /* the client that came last does */
+    _Atomic(unsigned) grant_count;     /* how often */
+    _Atomic(unsigned) ungranted_count; /* chunks that should not have come */
+
     unsigned char *memory;
     size_t memory_bytes;
 
     char url[FLYT_URL_TEXT_BYTES];
-    int listen_fd;
+    flyt_channel_dial_fn dial; /* in memory: how a client gets to it, with the peer as user; NULL: by its URL */
+    struct flyt_memory_door memory_door;
+    int listen_fd;         /* -1: in memory */
+    _Atomic(bool) is_deaf; /* nobody gets to it in memory any more */
     pthread_t thread;
     pthread_mutex_t mutex;
     struct test_link links[TEST_PEER_CONNECTIONS_MAX];
@@ -81,12 +102,15 @@ struct test_peer {
 void test_peer_init(struct test_peer *peer);
 /* Listens on url ("tcp://127.0.0.1:0", "unix:///…"). Fails the test where that is not possible. */
 void test_peer_start(struct test_peer *peer, const char *url);
-/* The same at an address that nobody else has: with the scheme "unix" at a path, with others at a port of TCP. */
+/* The same at an address that nobody else has: with the scheme "unix" at a path, with "memory" by its
+ * member `dial` alone, with others at a port of TCP. */
 void test_peer_start_on(struct test_peer *peer, const char *scheme);
 /* Takes a connection over, of which somebody has read the handshake's record (with its mark). */
-void test_peer_take(struct test_peer *peer, int fd, const void *record, size_t bytes);
+void test_peer_take(struct test_peer *peer, struct flyt_endpoint *endpoint, const void *record, size_t bytes);
 /* Ends all connections and threads and frees the memory. */
 void test_peer_stop(struct test_peer *peer);
+/* Grants `bytes` from an offset on. */
+void test_peer_grant(struct test_peer *peer, uint64_t transfer_id, uint64_t offset_bytes, uint64_t bytes);
 /* Nobody can connect any more; the connections that there are stay. */
 void test_peer_deafen(struct test_peer *peer);
 /* Shuts the connections down, as a dying server's kernel does. */

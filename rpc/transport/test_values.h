@@ -37,6 +37,7 @@ struct flyt_test_type {
     void (*fill)(struct flyt_test_random *random, void *into); /* of zeroed memory; xdr_free frees it */
     const struct flyt_test_field *fields;
     unsigned field_count;
+    xdrproc_t encode; /* what the client encodes it with instead (flyt_encoders.h); NULL: xdr */
 };
 
 extern const struct flyt_test_type flyt_test_types[];

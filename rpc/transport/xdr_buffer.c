@@ -6,10 +6,8 @@
 
 enum { FIRST_BYTES = 4096 };
 
-bool flyt_bytes_reserve(struct flyt_bytes *bytes, size_t more)
+bool flyt_bytes_grow(struct flyt_bytes *bytes, size_t more)
 {
-    if (more <= bytes->capacity - bytes->used)
-        return true;
     if (more > bytes->bytes_max || bytes->used > bytes->bytes_max - more)
         return false;
     size_t capacity = bytes->capacity ? 2 * bytes->capacity : FIRST_BYTES;

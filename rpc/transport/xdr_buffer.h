@@ -17,8 +17,13 @@ struct flyt_bytes {
     size_t bytes_max; /* used never exceeds it */
 };
 
+/* flyt_bytes_reserve where there is no room yet. */
+bool flyt_bytes_grow(struct flyt_bytes *bytes, size_t more);
 /* Makes room for `more` bytes behind the used ones. False: beyond bytes_max, or no memory; nothing has changed. */
-bool flyt_bytes_reserve(struct flyt_bytes *bytes, size_t more);
+static inline bool flyt_bytes_reserve(struct flyt_bytes *bytes, size_t more)
+{
+    return __builtin_expect(more <= bytes->capacity - bytes->used, 1) || flyt_bytes_grow(bytes, more);
+}
 /* Frees the memory; the buffer is empty and usable again. */
 void flyt_bytes_fini(struct flyt_bytes *bytes);
 

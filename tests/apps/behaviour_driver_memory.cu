@@ -132,7 +132,7 @@ static void pointers(void)
     CUdeviceptr memory, inside, host;
     CUpointer_attribute two[2] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     unsigned type = 77;
-    int ordinal = 77;
+    int ordinal = 77, can_map = 0;
     void *answers[2] = {&type, &ordinal}, *host_pointer;
     long long value = 0;
 
@@ -153,7 +153,9 @@ static void pointers(void)
     ASK(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside, host, 0, (long long)memory, 0, (long long)host);
     ASK(CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside, host, 0, 1000, 0, 4096);
     ASK(CU_POINTER_ATTRIBUTE_MAPPED, inside, host, 0, 1, 0, 1);
-    ASK(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, inside, host, 0, 3, 0, 3);
+    /* Where host memory is not mapped into the device, the device has no access to it. */
+    CHECK_CU(cuDeviceGetAttribute(&can_map, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 0));
+    ASK(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, inside, host, 0, 3, 0, can_map ? 3 : 0);
     DR(1, cuPointerGetAttribute(NULL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
     DR(1, cuPointerGetAttribute(&value, (CUpointer_attribute)99, memory));
     DR(1, cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 0));

@@ -1,4 +1,5 @@
-// Large copies of odd lengths to and from odd addresses arrive whole, while other streams do small work.
+// Large copies of odd lengths to and from odd addresses arrive whole, while other streams do small work; copies to the
+// same host memory land in their stream's order, whatever their sizes.
 #include "check.h"
 
 static void fill(unsigned char *p, size_t bytes, uint32_t seed)
@@ -17,6 +18,43 @@ static void fill(unsigned char *p, size_t bytes, uint32_t seed)
 __global__ void add(int *p)
 {
     *p += 1;
+}
+
+/* Nothing waits between the copies of a round: the last one is what is there in the end. */
+static void check_the_last_one_wins(void)
+{
+    enum { ROUNDS = 40, COPIES = 4 };
+    const size_t bytes = (8u << 20) + 40000, small = 3000;
+    unsigned char *device[COPIES], *pinned;
+    cudaStream_t stream;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaMallocHost(&pinned, bytes));
+    for (int i = 0; i < COPIES; i++) {
+        CHECK(cudaMalloc(&device[i], bytes));
+        CHECK(cudaMemsetAsync(device[i], i + 1, bytes, stream));
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        unsigned char last = (unsigned char)(round % COPIES + 1);
+
+        for (int i = 1; i <= COPIES; i++)
+            CHECK(cudaMemcpyAsync(pinned, device[(round + i) % COPIES], bytes, cudaMemcpyDeviceToHost, stream));
+        if (round % 2) /* over what has just been asked for, with the reply */
+            CHECK(cudaMemcpyAsync(pinned + bytes - small, device[(round + 1) % COPIES], small, cudaMemcpyDeviceToHost,
+                                  stream));
+        CHECK(cudaStreamSynchronize(stream));
+        size_t wrong = 0;
+        for (size_t i = 0; i < bytes - small; i++)
+            wrong += pinned[i] != last;
+        EXPECT_EQ(wrong, 0);
+        for (size_t i = bytes - small; i < bytes; i++)
+            wrong += pinned[i] != (round % 2 ? (round + 1) % COPIES + 1 : last);
+        EXPECT_EQ(wrong, 0);
+    }
+    for (int i = 0; i < COPIES; i++)
+        CHECK(cudaFree(device[i]));
+    CHECK(cudaFreeHost(pinned));
+    CHECK(cudaStreamDestroy(stream));
 }
 
 int main(void)
@@ -62,5 +100,6 @@ int main(void)
     CHECK(cudaFree(counter));
     free(pageable);
     free(back);
+    check_the_last_one_wins();
     return 0;
 }

@@ -37,4 +37,16 @@ __attribute__((unused)) static void capture_end(struct capture *c, char *text, s
     fclose(c->file);
 }
 
+/* How often `part`, which is not empty, is in `text`. */
+__attribute__((unused)) static int count_of(const char *text, const char *part)
+{
+    int count = 0;
+
+    while ((text = strstr(text, part))) {
+        count++;
+        text += strlen(part);
+    }
+    return count;
+}
+
 #endif

@@ -30,7 +30,7 @@ __attribute__((unused)) static void gate_wait(void *gate)
 
     __atomic_store_n(&g->reached, 1, __ATOMIC_RELEASE);
     while (!__atomic_load_n(&g->open, __ATOMIC_ACQUIRE)) {
-        EXPECT(now_ms() - start < 30e3, "the gate was never opened");
+        EXPECT(now_ms() - start < 60e3, "the gate was never opened");
         usleep(100);
     }
 }
@@ -46,7 +46,7 @@ __attribute__((unused)) static void gate_await_reached(struct gate *g)
     double start = now_ms();
 
     while (!__atomic_load_n(&g->reached, __ATOMIC_ACQUIRE)) {
-        EXPECT(now_ms() - start < 30e3, "the stream never came to the gate");
+        EXPECT(now_ms() - start < 60e3, "the stream never came to the gate");
         usleep(100);
     }
 }

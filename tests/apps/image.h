@@ -1,12 +1,17 @@
 /*
  * The one kernel of the programs image_*.cu, which differ in the form of the fat binary only, and its check.
- * EXPECTED_ON_SOFT is what its launch gives on the software GPU, which runs PTX alone; MACHINE_CODE_MAJOR, where
+ * EXPECTED_ON_SOFT is what its launch gives on the software GPU, which runs PTX alone, and EXPECTED_SAYING what is then
+ * on the standard error, once; MACHINE_CODE_MAJOR, where
  * the image holds no PTX, is the compute capability that its machine code is for.
  */
 #ifndef TESTS_APPS_IMAGE_H
 #define TESTS_APPS_IMAGE_H
 
-#include "check.h"
+#include "capture.h"
+
+#ifndef EXPECTED_SAYING
+#define EXPECTED_SAYING "a module is refused"
+#endif
 
 __device__ const int primes[8] = {2, 3, 5, 7, 11, 13, 17, 19};
 
@@ -25,8 +30,18 @@ int main(void)
     CHECK(cudaGetDeviceProperties(&prop, 0));
     CHECK(cudaMalloc(&out, sizeof(back)));
     if (IS_SOFT_NAME(prop.name) && EXPECTED_ON_SOFT != cudaSuccess) {
+        struct capture capture;
+        char said[4096];
+
+        capture_begin(&capture, stderr);
         weigh<<<2, 64>>>(out, 3);
-        EXPECT_ERR(cudaGetLastError(), EXPECTED_ON_SOFT);
+        cudaError_t first = cudaGetLastError();
+        weigh<<<2, 64>>>(out, 3);
+        cudaError_t second = cudaGetLastError();
+        capture_end(&capture, said, sizeof(said));
+        EXPECT_EQ(first, EXPECTED_ON_SOFT);
+        EXPECT_EQ(second, EXPECTED_ON_SOFT);
+        EXPECT(count_of(said, "\n") == 1 && count_of(said, EXPECTED_SAYING) == 1, "said: %s", said);
         CHECK(cudaDeviceSynchronize());
         return 0;
     }

@@ -12,6 +12,37 @@ __global__ void add_row(unsigned char *base, size_t pitch, int width, int height
         base[y * pitch + x] += y;
 }
 
+/* A large box with gaps goes from pinned memory in the background, and from one stream to the next in order. */
+static void check_large_from_pinned(void)
+{
+    enum { ROWS = 3001, ROW = 2999, STRIDE = 3200, ROUNDS = 3 };
+    unsigned char *pinned[2], *device, *back = (unsigned char *)malloc((size_t)ROW * ROWS);
+    cudaStream_t stream;
+    size_t pitch, wrong = 0;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaMallocPitch(&device, &pitch, ROW, ROWS));
+    for (int i = 0; i < 2; i++) {
+        CHECK(cudaMallocHost(&pinned[i], (size_t)STRIDE * ROWS));
+        for (size_t j = 0; j < (size_t)STRIDE * ROWS; j++)
+            pinned[i][j] = (unsigned char)(j % STRIDE < ROW ? j / STRIDE * 3 + j % STRIDE + i : 0xee);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < 2; i++)
+            CHECK(cudaMemcpy2DAsync(device, pitch, pinned[i], STRIDE, ROW, ROWS, cudaMemcpyHostToDevice, stream));
+        CHECK(cudaMemcpy2DAsync(back, ROW, device, pitch, ROW, ROWS, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (size_t j = 0; j < (size_t)ROW * ROWS; j++)
+            wrong += back[j] != (unsigned char)(j / ROW * 3 + j % ROW + 1);
+        EXPECT(wrong == 0, "round %d: %zu bytes are wrong", round, wrong);
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK(cudaFreeHost(pinned[i]));
+    CHECK(cudaFree(device));
+    CHECK(cudaStreamDestroy(stream));
+    free(back);
+}
+
 int main(void)
 {
     unsigned char host[HEIGHT][HOST_PITCH], back[HEIGHT][WIDTH], padded[HEIGHT][HOST_PITCH];
@@ -56,5 +87,6 @@ int main(void)
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFree(a));
     CHECK(cudaFree(b));
+    check_large_from_pinned();
     return 0;
 }

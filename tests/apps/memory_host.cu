@@ -1,6 +1,7 @@
 // Pinned host memory: cudaHostAlloc with its flags, cudaHostRegister, their use in asynchronous copies and
 // their errors. Mapped memory works where canMapHostMemory is 1 and is refused by name where it is 0.
 #include "check.h"
+#include <sys/mman.h>
 
 __global__ void increment(int *values, int count)
 {
@@ -38,9 +39,11 @@ static void check_mapped(int can_map)
     int *host, *device;
 
     if (!can_map) {
+        EXPECT_ERR(cudaSetDeviceFlags(cudaDeviceMapHost), cudaErrorNotSupported);
         EXPECT_ERR(cudaHostAlloc(&host, 4096, cudaHostAllocMapped), cudaErrorNotSupported);
         return;
     }
+    CHECK(cudaSetDeviceFlags(cudaDeviceMapHost));
     CHECK(cudaHostAlloc(&host, COUNT * sizeof(int), cudaHostAllocMapped));
     CHECK(cudaHostGetDevicePointer(&device, host, 0));
     for (int i = 0; i < COUNT; i++)
@@ -65,6 +68,17 @@ static void check_register(void)
     EXPECT_ERR(cudaHostUnregister(memory), cudaErrorHostMemoryNotRegistered);
     round_trip(memory);
     free(memory);
+
+    /* What the process does not have cannot be registered: a hole, and a range with a hole in it. */
+    char *pages = (char *)mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT(pages != MAP_FAILED && munmap(pages + 4096, 4096) == 0);
+    EXPECT(cudaHostRegister(pages + 4096, 4096, cudaHostRegisterDefault) != cudaSuccess);
+    EXPECT(cudaHostRegister(pages, 3 * 4096, cudaHostRegisterDefault) != cudaSuccess);
+    cudaGetLastError();
+    CHECK(cudaHostRegister(pages + 2 * 4096, 4096, cudaHostRegisterDefault));
+    CHECK(cudaHostUnregister(pages + 2 * 4096));
+    munmap(pages, 4096);
+    munmap(pages + 2 * 4096, 4096);
 }
 
 int main(void)

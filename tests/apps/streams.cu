@@ -98,9 +98,26 @@ static void check_pending(void)
     CHECK(cudaFree(value));
 }
 
+/* What was destroyed gives its handle back, but not its id. */
+static void check_ids(void)
+{
+    enum { STREAMS = 600 };
+    static unsigned long long ids[STREAMS];
+    cudaStream_t stream;
+
+    for (int i = 0; i < STREAMS; i++) {
+        CHECK(cudaStreamCreate(&stream));
+        CHECK(cudaStreamGetId(stream, &ids[i]));
+        CHECK(cudaStreamDestroy(stream));
+        for (int j = 0; j < i; j++)
+            EXPECT(ids[j] != ids[i], "streams %d and %d have the id %llu", j, i, ids[i]);
+    }
+}
+
 int main(void)
 {
     check_properties();
+    check_ids();
     check_work();
     check_pending();
     CHECK(cudaGetLastError());

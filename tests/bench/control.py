@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""usage: tests/bench/control.py [TOPIC…]      topics: attach, crowd, resize, cluster, takeover; without one:
-all
+"""usage: tests/bench/control.py [TOPIC…]      topics: attach, crowd, resize, cluster, turns,
+node_turns, takeover; without one: all
 
 Measures the control plane on software GPUs: medians in Markdown tables, what was asked beside what was seen. FLYT_BUILD
-names the build folder. With `cluster` and `takeover`, FLYT_NODES and FLYT_VMS make the simulated cluster smaller.
+names the build folder. With `cluster`, `turns` and `takeover`, FLYT_NODES and FLYT_VMS make the simulated cluster smaller;
+with `node_turns` FLYT_NODE_VMS the node's VMs, of FLYT_NODE_SESSIONS programs each.
 """
 import contextlib
 import os
@@ -12,6 +13,7 @@ import re
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "system"))
@@ -280,6 +282,147 @@ def cluster():
         table("One cluster manager, " + SIMULATED, rows)
 
 
+# ---- turns of the loop ----
+
+VIEWS = ("nodes", "gpus", "vms", "allocations", "sessions", "tenants", "status")
+
+
+def repeated(act, stopping, failures):
+    """A thread that does it again and again, and keeps the first failure."""
+    def run():
+        try:
+            while not stopping.is_set():
+                act()
+        except Exception as error:                               # told by who waits for the thread
+            failures.append(error)
+            stopping.set()
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def turns():
+    """The longest turns of a cluster manager's loop while it is scraped, looked at and resized."""
+    seconds, kept = 30, VMS // 2
+    managers = Managers(allocation_linger_s=600)
+    managers.write_documents(VMS)
+    managers.start(0)
+    fleet = Fleet(managers.urls, NODES, VMS)
+    fleet.wait("all_up", 300)
+    recorded(managers, 0)
+    fleet.ask("fill %d 100" % kept, "filled", 300)
+    recorded(managers, 0)
+    counts, failures, stopping = {"scrapes": 0, "views": 0, "resizes": 0}, [], threading.Event()
+
+    def scrape():
+        counts["scrapes"] += bool(managers.metrics(0))
+        stopping.wait(1)
+
+    def flytctl(*words):
+        program = os.path.join(harness.BUILD, "bin", "flytctl")
+        result = harness.run([program, "--manager", managers.urls[0], *map(str, words)], timeout=60)
+        harness.expect_equal(result.status, 0, words, result)
+
+    def view():
+        flytctl(VIEWS[counts["views"] % len(VIEWS)], "-o", "json")
+        counts["views"] += 1
+
+    def resize_one():
+        number = counts["resizes"] % kept
+        flytctl("resize", "10.%d.%d.%d" % (64 + (number >> 16), number >> 8 & 255, number & 255), "--memory",
+                "2G" if counts["resizes"] // kept % 2 else "3G")
+        counts["resizes"] += 1
+
+    def bounds(before, after):
+        name, inside = "flyt_manager_loop_turn_seconds", {}
+        for quantile in (0.99, 0.9999, 1):
+            inside[quantile] = histogram_quantile(before, after, name, quantile)
+        return inside, after[name + "_count"] - before[name + "_count"]
+
+    before = managers.metrics(0)
+    threads = [repeated(act, stopping, failures) for act in (scrape, view, resize_one)]
+    stopping.wait(seconds)
+    stopping.set()
+    for thread in threads:
+        thread.join()
+    harness.expect(not failures, failures)
+    after = managers.metrics(0)
+    inside, count = bounds(before, after)
+    table("Turns of a cluster manager's loop for %d s, %d allocations held, %s (CPU time and time blocked; load of the "
+          "machine at the end: %.1f)" % (seconds, kept, SIMULATED, os.getloadavg()[0]), [
+              ("scrapes of %d series; views of everything; resizes" % len(after), "", "%d; %d; %d" % (
+                  counts["scrapes"], counts["views"], counts["resizes"])),
+              ("turns; 99 of 100 and 9,999 of 10,000 within", "", "%d; %g and %g ms" % (
+                  count, 1e3 * inside[0.99], 1e3 * inside[0.9999])),
+              ("all within", "≤ 50 ms", "%g ms" % (1e3 * inside[1])),
+              ("the longest of the last minute or two, which may have seen all connect and attach", "", "%.1f ms" % (
+                  1e3 * after["flyt_manager_loop_turn_max_seconds"])),
+          ])
+    fleet.close()
+    managers.stop(0)
+
+
+def histogram(text, name):
+    """Of /metrics: [(upper bound, how many are within)], their number."""
+    bounds = re.findall(r'^%s_bucket\{le="([^"]+)"\} (\S+)' % name, text, re.M)
+    return [(float(bound), float(count)) for bound, count in bounds], float(re.search(r"^%s_count (\S+)" % name, text, re.M)[1])
+
+
+def node_turns():
+    """The longest turns of a node manager's loop: its VMs have all their programs, others begin and end, SMs and memory change."""
+    seconds, gpus, vms = 30, 8, int(os.environ.get("FLYT_NODE_VMS", 16))
+    each, name = int(os.environ.get("FLYT_NODE_SESSIONS", 16)), "flyt_node_loop_turn_seconds"
+    counts, failures, stopping = {"scrapes": 0, "programs": 0, "resizes": 0}, [], threading.Event()
+    with System(tls=False, vms=vms, gpus=gpus, sms=64, memory="4G",
+                node={"warm": 2, "client_slots": 2 * each * vms // gpus + 8, "vm.attach_burst": 4 * each,
+                      "vm.attach_rate": 100}) as system:
+        for i in range(vms):
+            system.flytctl("vm", "add", system.vm_ip(i), "--sm", 8, "--memory", "256M", "--sessions", each + 1,
+                           "--policy", "spread", "--reserved")
+        programs = []
+        for i in range(vms * each):
+            programs.append(attached(system.start_in_vm(i % vms, ATTACH, "once")))
+            programs[-1].__enter__()
+
+        def scrape():
+            counts["scrapes"] += bool(system.metrics("node-0"))
+            stopping.wait(1)
+
+        def run_one():
+            with attached(system.start_in_vm(counts["programs"] % vms, ATTACH, "once")):
+                counts["programs"] += 1
+
+        def resize_one():
+            number = counts["resizes"] % vms
+            system.flytctl("resize", system.vm_ip(number), "--memory", "%dM" % (
+                384 if counts["resizes"] // vms % 2 == 0 else 256))
+            counts["resizes"] += 1
+
+        before = system.metrics("node-0")
+        threads = [repeated(act, stopping, failures) for act in (scrape, run_one, resize_one)]
+        stopping.wait(seconds)
+        stopping.set()
+        for thread in threads:
+            thread.join()
+        harness.expect(not failures, failures)
+        after = system.metrics("node-0")
+        (old, old_count), (new, new_count) = histogram(before, name), histogram(after, name)
+        inside = {quantile: min(bound for (bound, count), (_, base) in zip(new, old)
+                                if count - base >= quantile * (new_count - old_count)) for quantile in (0.99, 0.9999, 1)}
+        longest = float(re.search(r"^flyt_node_loop_turn_max_seconds (\S+)", after, re.M)[1])
+        table("Turns of a node manager's loop for %d s: %d VMs with %d programs each on %d software GPUs (CPU time and time "
+              "blocked; load of the machine at the end: %.1f)" % (seconds, vms, each, gpus, os.getloadavg()[0]), [
+                  ("scrapes; programs that began and ended; resizes", "", "%d; %d; %d" % (
+                      counts["scrapes"], counts["programs"], counts["resizes"])),
+                  ("turns; 99 of 100 and 9,999 of 10,000 within", "", "%d; %g and %g ms" % (
+                      new_count - old_count, 1e3 * inside[0.99], 1e3 * inside[0.9999])),
+                  ("all within", "≤ 50 ms", "%g ms" % (1e3 * inside[1])),
+                  ("the longest of the last minute or two, which may have seen all begin", "", "%.1f ms" % (1e3 * longest)),
+              ])
+        for program in programs:
+            program.__exit__(None, None, None)
+
+
 # ---- a takeover ----
 
 LEADS = re.compile(r"this manager leads: .* raised_ms=(\d+) read_ms=(\d+) entered_ms=(\d+)")
@@ -339,7 +482,8 @@ def takeover():
     fleet.close()
 
 
-TOPICS = {"attach": attach, "crowd": crowd, "resize": resize, "cluster": cluster, "takeover": takeover}
+TOPICS = {"attach": attach, "crowd": crowd, "resize": resize, "cluster": cluster, "turns": turns, "node_turns": node_turns,
+          "takeover": takeover}
 
 
 def main():

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cpu/server/page_hasher.h"
+#include "cpu/server/move/common/page_hasher.h"
 #include "rpc/base/test_random.h"
 
 enum {

@@ -8,7 +8,7 @@ $(B)/tests/bench/%: tests/bench/%.cu tests/bench/bench.h
 
 # The server's kernel that hashes pages, straight on the driver: natively only. No nvcc.
 PAGE_HASH_BENCH := $(B)/tests/bench/page_hash
-$(PAGE_HASH_BENCH): $(call objs,tests/bench/page_hash.c cpu/server/page_hasher.c cpu/server/own_kernel.c cpu/server/driver.c) $(BASE_OBJS)
+$(PAGE_HASH_BENCH): $(call objs,tests/bench/page_hash.c cpu/server/move/common/page_hasher.c cpu/server/move/common/own_kernel.c cpu/server/cuda/jit.c cpu/server/core/driver.c) $(BASE_OBJS)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -ldl
 
@@ -24,8 +24,11 @@ $(EXTENTS_CHECKPOINT): $(call objs,tests/bench/extents_checkpoint.c)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ -L$(CUDA_PATH)/lib64/stubs -lcuda
 
+# What textbook.py measures, tests with other arguments.
+TEXTBOOK_PROGRAMS := $(addprefix $(B)/tests/apps/,matrix_product binomial_options convolution_separable merge_sort stencil_3d)
+
 .PHONY: bench-programs
-bench-programs: $(BENCH_PROGRAMS) $(PAGE_HASH_BENCH) $(DRIVER_CHECKPOINT) $(EXTENTS_CHECKPOINT)
+bench-programs: $(TEXTBOOK_PROGRAMS) $(BENCH_PROGRAMS) $(PAGE_HASH_BENCH) $(DRIVER_CHECKPOINT) $(EXTENTS_CHECKPOINT)
 
 # A cluster of simulated nodes and VMs before a real cluster manager (tests/bench/load/main.c). No CUDA.
 CONTROL_LOAD := $(B)/tests/bench/control_load

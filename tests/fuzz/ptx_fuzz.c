@@ -3,7 +3,7 @@
  * The engine must refuse a text by name or run it, and touch nothing that is not the kernel's; a sanitizer sees whether
  * it did. Usage: ptx-fuzz [SECONDS [SEED]].
  */
-#include "cpu/softgpu/ptx.h"
+#include "cpu/softgpu/ptx/ptx.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/test_random.h"
 
@@ -389,7 +389,7 @@ static void check_refusal(CUresult result, const struct flyt_ptx_diag *diag)
 
 static bool try_text(struct machine *machine, const struct text *text)
 {
-    static const struct flyt_ptx_target target = {9, 0};
+    static const struct flyt_ptx_target target = {.major = 9, .minor = 0};
     char *exact = malloc(text->used + 1); /* as long as the text, so that a sanitizer sees a read behind it */
     struct flyt_ptx_diag diag = {{0}};
     struct flyt_ptx_module *module = NULL;

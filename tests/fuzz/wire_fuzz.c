@@ -151,12 +151,13 @@ static void feed_connection(struct test_peer *peer, const unsigned char *data, s
                                             .record_bytes_max = FLYT_RECORD_BYTES_MAX,
                                             .chunk_place = place_nowhere,
                                             .chunk_done = done_nothing};
+    struct flyt_endpoint *endpoint;
     struct flyt_error err;
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair))
         abort();
-    if (flyt_connection_new(pair[0], &config, &link.connection))
+    if (flyt_endpoint_of_socket(pair[0], &endpoint) || flyt_connection_new(endpoint, &config, &link.connection))
         abort();
     flyt_connection_preload(link.connection, data, bytes);
     while (flyt_connection_receive(link.connection, false, 0, &err) > 0)

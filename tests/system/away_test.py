@@ -17,7 +17,7 @@ from harness import expect, expect_equal, main, scenario, within
 from steady import (MIB, OWN, Steady, add_vm, all_agree, allocation, allocations, events, is_idle, nodes_up, refused,
                     uses)
 
-LOST_SOON = {"heartbeat_s": 0.3, "node_lost_s": 3}
+LOST_SOON = {"heartbeat_s": 0.3, "node_lost_s": 8}
 
 
 def without_the_word(system, node):

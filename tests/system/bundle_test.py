@@ -85,7 +85,7 @@ def libraries_come_from_the_bundle():
 
 @scenario
 def programs_run_with_an_empty_environment():
-    for name in ("memory", "launch", "module_driver", "module_dlopen", "device_malloc", "process_ends"):
+    for name in ("memory", "launch", "module_rdc", "module_dlopen", "device_malloc", "process_ends"):
         result = run(["env", "-i", "TMPDIR=" + harness.WORK, os.path.join(moved, "bin", "flyt-run"), "--soft", "1", "--",
                       os.path.join(moved, "tests", name)], cwd="/")
         expect_equal((result.status, result.err), (0, ""), name, result)

@@ -17,6 +17,7 @@ import threading
 import time
 
 import harness
+import tables
 
 CONTROL, ORDER, LOCAL, DATA = 0x20000f19, 0x20000f1a, 0x20000f1b, 0x20000f17
 PROTOCOL = 3     # of HELLO: another one is refused
@@ -24,7 +25,7 @@ KINDS = {"node": 1, "vm": 2, "operator": 3, "viewer": 4}
 STATUSES = ("OK", "INVALID", "NOT_FOUND", "EXISTS", "CONFLICT", "DENIED", "NO_CAPACITY", "QUOTA", "IN_USE", "NOT_LEADER",
             "UNAVAILABLE", "TIMEOUT", "NOT_SUPPORTED", "STALE", "HELD")
 HELLO, ENROL, REGISTER, HEARTBEAT, ATTACH, VIEW, VM_SET, JOIN_TOKEN, REVOKE = 1, 2, 10, 11, 20, 30, 31, 39, 42
-HANDSHAKE_STATUSES = ("OK", "BASE_DIFFERS", "DENIED", "NO_SESSION", "BUSY", "NO_DEVICE", "CHALLENGE")
+HANDSHAKE_STATUSES = ("OK", "BASE_DIFFERS", "DENIED", "NO_SESSION", "BUSY", "NO_DEVICE", "CHALLENGE", "ROWS")
 AUTH_NONE, AUTH_TLS = 0, 7
 
 
@@ -306,9 +307,10 @@ class Handshake:
     """The fields of flyt_handshake_args; bytes(proof) gives the arguments."""
 
     def __init__(self, base_hash, procedures=(), build="by hand", cuda=13000, pid=1234, program="by-hand", kind=0,
-                 token=b"", credentials=b""):
+                 token=b"", credentials=b"", rows=b"", features=b""):
         self.base_hash, self.procedures, self.build, self.cuda, self.pid = base_hash, procedures, build, cuda, pid
         self.program, self.kind, self.token, self.credentials = program, kind, token, credentials
+        self.rows, self.features = rows, features
 
     def changed(self, **fields):
         return Handshake(**dict(vars(self), **fields))
@@ -317,7 +319,8 @@ class Handshake:
         """proof None: a record of before there were proofs."""
         return (self.base_hash + array([u32(p) + u64(s) for p, s in self.procedures]) + opaque(self.build) +
                 u32(self.cuda) + u32(self.pid) + opaque(self.program) + u32(self.kind) + opaque(self.token) +
-                opaque(self.credentials) + (b"" if proof is None else opaque(proof)))
+                opaque(self.credentials) + (b"" if proof is None else opaque(proof) + opaque(self.rows) +
+                                            opaque(self.features)))
 
 
 def parse_handshake(record):
@@ -327,7 +330,16 @@ def parse_handshake(record):
     base_hash = reader.take(32)
     procedures = [(reader.u32(), reader.u64()) for _ in range(reader.u32())]
     values = [reader.text(), reader.u32(), reader.u32(), reader.text(), reader.u32(), reader.opaque(), reader.opaque()]
-    return Handshake(base_hash, procedures, *values), reader.opaque() if reader.rest() else None
+    proof, rows, features = (reader.opaque() if reader.rest() else None for _ in range(3))
+    return Handshake(base_hash, procedures, *values, rows or b"", features or b""), proof
+
+
+def procedures_of(handshake):
+    """What this build's tables say that has `handshake` as its hash over all rows: [(number, signature)]."""
+    listed = tables.listed()
+    packed = b"".join(u32(number) + u64(signature) for number, signature in listed)
+    harness.expect_equal(handshake.rows, hashlib.sha256(packed).digest(), "the hash over all rows")
+    return listed
 
 
 class Reply:
@@ -338,7 +350,7 @@ class Reply:
         self.session, self.token, self.build = reader.u64(), reader.opaque(), reader.text()
         self.accepted = [reader.u32() for _ in range(reader.u32())]
         self.devices, self.driver, self.streams, self.features = (reader.u32() for _ in range(4))
-        self.challenge = reader.opaque() if reader.rest() else b""
+        self.challenge, self.rows, self.window = (reader.opaque() if reader.rest() else b"" for _ in range(3))
 
     def __repr__(self):
         return "%s %s" % (self.status, self.message)
@@ -433,7 +445,7 @@ def records_of(stream):
     return records, bytes(stream[at:])
 
 
-def wait_closed(peer, seconds=20):
+def wait_closed(peer, seconds=60):
     """Whether the other side closes the connection in this time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

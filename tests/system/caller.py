@@ -26,7 +26,7 @@ class Lines:
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def next(self, what, seconds=20):
+    def next(self, what, seconds=harness.PATIENCE_S):
         try:
             return self._queue.get(timeout=seconds)
         except queue.Empty:

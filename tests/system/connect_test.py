@@ -165,15 +165,4 @@ def a_server_that_is_full_of_strangers():
             expect_equal({line.split()[1] for line in lines(result.out)[:-1]}, {"0"}, "codes", result)
 
 
-@scenario
-def static_runtime():
-    """A program that embeds NVIDIA's runtime gets one sentence that says what to do."""
-    with server() as s:
-        result = run(through_flyt(s.url, helper("static_runtime")))
-        expect_equal(result.status, 7, "exit status", result)
-        errors = lines(result.err)
-        expect_equal(len(errors), 1, "lines on stderr", result)
-        expect("-cudart shared" in errors[0], errors[0])
-
-
 main()

@@ -216,10 +216,11 @@ def a_whole_system():
                                ("allocation", "on node node-0"), ("data", "the GPU's node answers")):
             says(found, subject, "ok", words)
         within(20, lambda: [a["sms_now"] for a in system.flytctl("allocations")] == [8], "the allocation's use is told")
-        for words, part in ((("gpus",), "node-0:0"), (("vms",), "web"), (("top", "-n", "1"), "0/256MiB"),
+        for words, part in ((("gpus",), "node-0:0"), (("vms",), "web"), (("top", "-n", "1"), " 0/256MiB"),
                             (("status",), "nodes up          1/1"), (("explain", "web"), "It has allocation")):
-            result = system.flytctl_run(*words)
-            expect(result.status == 0 and part in result.out, words, result)
+            # What a program used until just now is told by a later heartbeat.
+            within(60, lambda: (result := system.flytctl_run(*words)).status == 0 and part in result.out,
+                   "flytctl %s says %s" % (" ".join(words), part))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,9 @@ class Managers:
         path = os.path.join(self.folder, "manager-%d.conf" % i)
         others = [url for j, url in enumerate(self.urls) if j != i]
         values = {"name": "manager-%d" % i, "listen": self.urls[i], "managers": others, "store": self.store,
-                  "socket": os.path.join(self.folder, "manager-%d.sock" % i), "metrics": "127.0.0.1:0", **self.settings}
+                  "socket": os.path.join(self.folder, "manager-%d.sock" % i), "metrics": "127.0.0.1:0",
+                  "connections_per_address_max": 16384,     # all of a cluster come from this machine
+                  **self.settings}
         with open(path, "w") as f:
             f.writelines("%s = %s;\n" % (name, json.dumps(value)) for name, value in values.items())
         with open(self.log_path(i), "ab") as log:

@@ -29,7 +29,7 @@ class Manager:
         self.log_path = os.path.join(self.folder, "log")
         self.settings = dict(store='"sqlite://%s"' % self.database, socket='"%s/sock"' % self.folder,
                              listen='"tcp://127.0.0.1:0"', metrics='"127.0.0.1:0"', desired_poll_s=0.3,
-                             heartbeat_s=0.2, node_lost_s=2.0, allocation_linger_s=600)
+                             heartbeat_s=0.2, node_lost_s=30.0, allocation_linger_s=600)
         self.settings.update(settings)
         self.process = None
         self.start()
@@ -48,6 +48,11 @@ class Manager:
         self.write()
         os.kill(self.process.pid, signal.SIGHUP)
         within(10, lambda: self.log().count("configuration read again") > count, "the settings are read again")
+
+    def linger(self, seconds):
+        """From now on an allocation that nobody uses stays for so long."""
+        self.settings["allocation_linger_s"] = seconds
+        self.configure()
 
     def start(self):
         path = self.write()

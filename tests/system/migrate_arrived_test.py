@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """VMs move to another GPU of their node, and what arrives there is not what was sent, or what their clients make again is not
-what they had (points of cpu/server/README.md): each time the move fails and says why, and the programs go on where they
+what they had (points of cpu/server/move/POINTS.md): each time the move fails and says why, and the programs go on where they
 were and find everything right (programs/movers)."""
 import movers
 from cluster import System
@@ -12,8 +12,8 @@ MOVES = 2
 # Pointers in memory, pages that soon are what they were, and many objects; constants; and what is set
 # of kernels and devices.
 PROGRAMS, WITH_CONSTANTS = ("linked_list", "changes_and_changes_back", "many_streams"), ("constant_array",)
-ONE_WITH_SETTINGS = ("large_shared_memory",)
-WITH_SETTINGS = ("large_shared_memory", "kernel_attributes", "device_limits")
+ONE_WITH_SETTINGS = ("stream_attributes",)
+WITH_SETTINGS = ("large_shared_memory", "kernel_attributes", "device_limits", "stream_attributes")
 
 
 def whole_system(faults):
@@ -89,7 +89,7 @@ def settings_that_are_missing_of_one():
 @scenario
 def objects_that_are_others():
     """Their clients are there already when this is found: they come back to the servers that they have left."""
-    stays(PROGRAMS, "prepare.counts:error", "libraries again, and it had ", "log")
+    stays(PROGRAMS, "prepare.counts:error", "events again, and it had ", "log")
 
 
 if __name__ == "__main__":

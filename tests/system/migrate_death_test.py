@@ -5,14 +5,14 @@ is executed once (programs/survivor.cu, programs/sender.cu)."""
 import harness
 from cluster import System
 from harness import environment, expect, expect_equal, main, scenario, within
+from sender import Sender
 from steady import add_vm, events, is_idle
 from survivor import Survivor
 
-# Of the server that is left (cpu/server/README.md), in their order.
+# Of the server that is left (cpu/server/move/POINTS.md), in their order.
 POINTS = ("move.told", "move.leave", "move.moved", "move.left")
 # Where to, and how its memory comes there (None: it is given that).
 WAYS = (("same", None), ("other", None), ("other", "copying.peer:error"))
-LAUNCHES, ALLOCATIONS, ASKERS = 20000, 12, 3
 PATIENCE = ("--stop-timeout", "60000", "--timeout", "240")
 
 
@@ -59,13 +59,10 @@ def it_goes_on_where_all_of_it_is():
     def runs(system, way, what):
         program = Survivor(system, 0)
         program.does("check", "right 1")
-        sender = system.start_in_vm(0, harness.helper("sender"), str(LAUNCHES), str(ALLOCATIONS), str(ASKERS))
-        within(60, lambda: [s for s in system.flytctl("sessions") if s["calls"] > 1000 and s["program"] == "sender"],
-               "it calls its GPU")
+        sender = Sender(system, 0)
         moves(system, way)
         program.does("check", "right 2")
-        result = harness.finish(sender, timeout=600)
-        expect_equal((result.status, result.out, result.err), (0, "launched %d\n" % LAUNCHES, ""), what, result)
+        sender.ends_right(what)
         program.does("end", "ended")
         result = harness.finish(program.process)
         expect_equal((result.status, result.err), (0, ""), what, result)

@@ -12,14 +12,14 @@ import time
 import harness
 import movers
 from harness import expect, expect_equal, main, scenario, within
+from sender import Sender
 from steady import Steady, is_idle
 from survivor import Survivor
 from two_nodes import IS_SOAK, PATIENCE, TwoNodes, ends
 
-LAUNCHES = 20000        # of a program that calls its GPU without a pause (programs/sender.cu)
 REFUSED_BY_NODE = 4     # flytctl: what the node lets fail before anything has begun
 
-# Where a step fails, and on which side (control/node/README.md, cpu/server/README.md).
+# Where a step fails, and on which side (control/node/README.md, cpu/server/move/POINTS.md).
 FAULTS = [("node-0", "node.send.accept"), ("node-0", "node.send.connect"),
           ("node-0", "node.send.hand_over"), ("node-0", "node.send.stop"),
           ("node-0", "node.send.arrive"), ("node-0", "node.send.switch"),
@@ -35,16 +35,12 @@ def two_programs(system):
     """One that has one of everything and waits, and one that calls its GPU without a pause."""
     program = Survivor(system, 0)
     program.does("check", "right 1")
-    sender = system.start_in_vm(0, harness.helper("sender"), str(LAUNCHES), "12", "3")
-    within(60, lambda: [s for s in system.flytctl("sessions") if s["calls"] > 1000 and s["program"] == "sender"],
-           "it calls its GPU")
-    return program, sender
+    return program, Sender(system, 0)
 
 
 def both_are_right(system, program, sender, what):
     program.does("check", "right 2")
-    result = harness.finish(sender, timeout=600)
-    expect_equal((result.status, result.out, result.err), (0, "launched %d\n" % LAUNCHES, ""), what, result)
+    sender.ends_right(what)
     ends(system, program)
 
 

@@ -16,6 +16,7 @@ standard input ends it.
     before N LINE       at the Nth write from now on, before it is applied: runs LINE, a command for "hand" below
     hand DATABASE COMMAND    runs a database command (extended JSON), prints its reply in place of "ok"
     hold COLLECTION / let go   reading that collection waits / goes on
+    refuse COLLECTION / take   writes into that collection fail, nothing is changed / are done again
     slow COLLECTION MS  finds in it take so long from now on; other connections go on meanwhile
     count               prints how many writes were applied
     finds COLLECTION    prints how many finds in it were answered
@@ -213,6 +214,7 @@ class StandIn:
         self.databases = {}   # name -> collection -> list of documents, in order of _id
         self.cursors = {}     # id -> (namespace, rest)
         self.mutex = threading.RLock()
+        self.refused = None     # a collection that is not written
         self.held, self.let_go = None, threading.Condition(self.mutex)   # a collection that is not read
         self.is_primary, self.has_majority = True, True
         self.faults = []      # [writes to go, kind, collection (any: "") or line to run]
@@ -467,6 +469,8 @@ class StandIn:
     def before_write(self, collection):
         """Runs the faults that are due; says whether the connection is to be cut after the write."""
         self.check_writable()
+        if collection == self.refused:
+            raise Failure(10107, "NotWritablePrimary", "not primary")
         is_cut, self.faults = False, [
             [left - (kind == "before" or argument in ("", collection)), kind, argument] for left, kind, argument in self.faults]
         due, self.faults = [f for f in self.faults if f[0] <= 0], [f for f in self.faults if f[0] > 0]
@@ -628,6 +632,8 @@ class StandIn:
                 self.faults.append([int(left), word, argument])
             elif word == "hand":
                 return self.hand(rest)
+            elif word in ("refuse", "take"):
+                self.refused = rest if word == "refuse" else None
             elif word in ("hold", "let"):
                 self.held = rest if word == "hold" else None
                 self.let_go.notify_all()

@@ -27,7 +27,7 @@ class Cluster:
 
     def __init__(self, nodes=("n1",), gpus=2, store=None, manager=None, **options):
         settings = {"store": '"%s"' % store, "lease_s": 8.0} if store else {}
-        self.manager = Manager(**dict(dict(node_lost_s=30.0), **settings, **(manager or {})))
+        self.manager = Manager(**settings, **(manager or {}))
         self.nodes = {name: NodeByHand(self.manager.url, name, gpus, **options) for name in nodes}
         self.vms = {}
         within(30, lambda: self.ctl_run("status").status == 0, "the manager answers")

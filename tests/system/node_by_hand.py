@@ -63,9 +63,9 @@ class Allocation:
                 u64(self.revision) + u32(self.generation) + u32(self.sessions_max) + self.flags +
                 array([slot.wire for slot in self.slots]))
 
-    def use(self, sessions):
+    def use(self, sessions, status=OK, text=""):
         slots = [u64(s.memory) + u64(0) * 3 + u32(s.sms) + u32(VACATED) + u32(0) + u64(0) * 2 for s in self.slots]
-        return u64(self.id) + u64(self.revision) + u32(OK) + opaque("") + u32(sessions) + array(slots)
+        return u64(self.id) + u64(self.revision) + u32(status) + opaque(text) + u32(sessions) + array(slots)
 
 
 class Migration:
@@ -90,20 +90,23 @@ def is_good(answer):
 
 class NodeByHand:
     def __init__(self, url, name, gpus=2, sms=32, group_size=8, memory=8 * GIB, slots=8, compute=None, isolation=None,
-                 urls=None):
+                 urls=None, given=None, allocations=None, epoch=0):
         self.url, self.name, self.instance, self.key = url, name, os.urandom(16), os.urandom(32)
         self.gpus = [dict(uuid="GPU-%s-%d" % (name, i), index=i, sms=sms, group_size=group_size, memory=memory, slots=slots,
                           compute=(compute or {}).get(i, (9, 0)), isolation=(isolation or {}).get(i, 0), health=0)
-                     for i in range(gpus)]
-        self.allocations, self.migrations, self.sessions = {}, {}, {}
+                     for i in range(gpus)] if given is None else given
+        self.allocations, self.migrations, self.sessions = allocations or {}, {}, {}
         self.orders = []                # (procedure, what) of all orders, in their order
         self.migrate, self.knows_migrations, self.cancels = None, True, True
         self.gives_up = False           # also a migration for which it lets programs in already
         self.answers = {}               # of the orders of migrations between nodes
+        self.refusal = None             # (status, text) of what it is ordered to hold from now on: it keeps what it has
+        self.is_late, self.late = False, []     # ORDER_APPLY is answered by answer_late()
+        self.states = {}                # (allocation, revision): the states that it was told of under that number
         self.urls = urls or ["tcp://127.0.0.1:9%03d" % (int(name[1:]) if name[1:].isdigit() else 0)]
         self.is_settled = True          # False: after a restart, when programs may still come back
         self.beats = 0                  # heartbeats that were answered
-        self.epoch, self.socket, self.mutex = 0, None, threading.RLock()
+        self.epoch, self.socket, self.mutex = epoch, None, threading.RLock()
         self.connect()
         self.beating = threading.Event()
         threading.Thread(target=self._beat, daemon=True).start()
@@ -168,7 +171,11 @@ class NodeByHand:
             told = [Allocation(reader) for _ in range(reader.u32())]
             self.told = {a.id: a for a in told}
             for allocation in told:
+                self._note(allocation)
                 self._hold(allocation)
+
+    def _note(self, allocation):
+        self.states.setdefault((allocation.id, allocation.revision), set()).add(allocation.wire)
 
     def _hold(self, allocation):
         """Takes a state that is not older; those of an allocation that moves are refused as the real one does."""
@@ -241,9 +248,12 @@ class NodeByHand:
                     continue
                 body = self._serve(Reader(record))
                 if body is not None:
-                    head = struct.pack(">IIIII", xid, 1, 0, 0, 0)
+                    reply = by_hand.mark(struct.pack(">IIIII", xid, 1, 0, 0, 0) + body)
                     with self.mutex:
-                        peer.sendall(by_hand.mark(head + body))
+                        if self.is_late and Reader(record[20:]).u32() == ORDER_APPLY:
+                            self.late.append((peer, reply))
+                        else:
+                            peer.sendall(reply)
         has_ended.set()
         for answers in waiting.values():
             answers.put(None)
@@ -271,13 +281,24 @@ class NodeByHand:
 
     def _apply(self, reader):
         self.epoch = max(self.epoch, reader.u64())
-        held = [self._hold(Allocation(reader)) for _ in range(reader.u32())]
+        told = [Allocation(reader) for _ in range(reader.u32())]
         removed = [reader.u64() for _ in range(reader.u32())]
+        for allocation in told:
+            self._note(allocation)
+        held = [self.allocations.get(a.id, a) if self.refusal else self._hold(a) for a in told]
         for allocation_id in removed:
             self.allocations.pop(allocation_id, None)
-        self.orders.append((ORDER_APPLY, ([(a.id, a.revision, a.gpus) for a in held], removed)))
+        self.orders.append((ORDER_APPLY, ([(a.id, a.revision, a.gpus) for a in told], removed)))
+        outcome = (STATUSES.index(self.refusal[0]), self.refusal[1]) if self.refusal else (OK, "")
         return (u32(OK) + opaque("") + u64(self.epoch) +
-                array([a.use(self.sessions.get(a.vm_ip, 1)) for a in held]))
+                array([a.use(self.sessions.get(a.vm_ip, 1), *outcome) for a in held]))
+
+    def answer_late(self):
+        """What it has not answered, in the order in which it came; it answers at once from now on."""
+        with self.mutex:
+            self.is_late, late, self.late = False, self.late, []
+            for peer, reply in late:
+                peer.sendall(reply)
 
     def _order_migrate(self, reader):
         self.epoch = max(self.epoch, reader.u64())

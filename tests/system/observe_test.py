@@ -14,7 +14,7 @@ STATS = re.compile(r'^program=(\S+) device="([^"]*)" calls=(\d+) replies=(\d+) s
 @scenario
 def healthy_runs_are_silent():
     with server() as s:
-        for program in ("memory", "streams", "launch", "module_driver", "threads_own_streams"):
+        for program in ("memory", "streams", "launch", "module_rdc", "threads_own_streams"):
             result = run(through_flyt(s.url, app(program)))
             expect_equal((result.status, result.err), (0, ""), program, result)
         private = run([harness.FLYT_RUN, "--soft", "1", "--", app("memory")])
@@ -23,6 +23,19 @@ def healthy_runs_are_silent():
         within(30, lambda: "session 5: ended" in s.log(), "the end of the last session")
         strange = [line for line in lines(s.log()) if not re.match(r"flyt-server: session \d+: (started|ended),", line)]
         expect_equal(strange, [], "other lines in the server's log")
+
+
+@scenario
+def errors_of_threads_that_have_ended():
+    """Each is told by a call of another thread, and a line says why that one."""
+    with server() as s:
+        result = run(through_flyt(s.url, app("errors_thread_ended")))
+        expect_equal(result.status, 0, "exit status", result)
+        said = [line for line in lines(result.err) if re.fullmatch(
+            r"flyt: a call of a thread that has ended failed: the next call of any thread returns the error, "
+            r"thread=\d+ cuda_result=1", line)]
+        expect_equal(said, lines(result.err), "lines on stderr")
+        expect_equal(len(said), 50, "lines for 50 errors")
 
 
 @scenario

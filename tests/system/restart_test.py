@@ -2,10 +2,14 @@
 """Every daemon is restarted and killed while programs work: they notice nothing, their results are right, new ones start
 afterwards, and what is allocated is what they hold.
 
+A link between a node manager and a server is cut, and neither of them ends.
+
 FLYT_SOAK=1 kills 200 times; FLYT_SEED=N takes the random choices of an earlier run, which has printed it.
 """
+import ctypes
 import os
 import random
+import socket
 
 from cluster import System
 from harness import expect, expect_equal, main, scenario, within
@@ -106,6 +110,64 @@ def all_daemons_at_once():
         for program in [Steady(system, 0), *programs]:
             program.ends_right()
         is_idle(system)
+        all_agree(system)
+
+
+PIDFD_GETFD = 438   # the system call
+
+
+def cut_link(pid):
+    """Ends the server's connection to its node manager, for both."""
+    with open("/proc/%d/net/unix" % pid) as table:
+        packets = {line.split()[6] for line in table.readlines()[1:] if line.split()[4] == "0005"}
+    libc = ctypes.CDLL(None, use_errno=True)
+    pidfd = os.pidfd_open(pid)
+    found = 0
+    for fd in map(int, os.listdir("/proc/%d/fd" % pid)):
+        try:
+            target = os.readlink("/proc/%d/fd/%d" % (pid, fd))
+        except FileNotFoundError:
+            continue
+        if not target.startswith("socket:[") or target[8:-1] not in packets:
+            continue
+        copy = libc.syscall(PIDFD_GETFD, pidfd, fd, 0)
+        expect(copy >= 0, "pidfd_getfd:", os.strerror(ctypes.get_errno()))
+        with socket.socket(fileno=copy) as link:
+            link.shutdown(socket.SHUT_RDWR)
+        found += 1
+    os.close(pidfd)
+    expect_equal(found, 1, "links of server process", pid)
+
+
+@scenario
+def links_that_are_cut():
+    """The server comes back to the node manager that still has it: its program notices nothing, and orders reach it."""
+    with System(vms=2, cluster=SOON) as system:
+        for i in range(2):
+            add_vm(system, i, memory="128M", sm=8)
+        programs = [Steady(system, 0), Steady(system, 1)]
+        for program in programs:
+            program.takes(24)
+        sessions = within(60, lambda: (lambda s: len(s) == 2 and s)(system.flytctl("sessions")), "two sessions")
+        before = {s["id"]: s["server_pid"] for s in sessions}
+        for turn in range(3):
+            for program in programs:
+                program.say("alloc 8")
+            for pid in before.values():
+                cut_link(pid)
+            for program in programs:
+                expect_equal(program.line("alloc").split(), ["alloc", "0"], "memory while a link is cut, turn", turn)
+                program.gives_back()
+                program.goes_on()
+            said = "its server has its link again"
+            within(60, lambda: system.log("node-0").count(said) == 2 * (turn + 1), "both servers come back")
+        expect_equal({s["id"]: s["server_pid"] for s in system.flytctl("sessions")}, before, "the sessions")
+        system.flytctl("resize", system.vm_ip(0), "--memory", "64M")
+        within(60, lambda: programs[0].total() == 64, "the program has its new limit")
+        for i, program in enumerate(programs):
+            agrees_on_use(system, i, 26)
+            program.ends_right()
+        all_is_free(system)
         all_agree(system)
 
 

@@ -7,6 +7,12 @@ $(B)/tests/system/%: tests/system/programs/%.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart $(if $(filter static_%,$*),static,shared) -o $@ $<
 
+# A library of somebody's that brings the static runtime.
+$(B)/tests/system/libstatic_plugin.so: tests/apps/parts/plugin.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart static -shared -Xcompiler -fPIC -o $@ $<
+SYSTEM_PROGRAMS += $(B)/tests/system/libstatic_plugin.so
+
 # Thread-block clusters are what GPUs of compute capability 9.0 have.
 $(B)/tests/system/clusters: tests/system/programs/clusters.cu | toolkit
 	@mkdir -p $(@D)
@@ -20,6 +26,10 @@ $(B)/tests/system/late: tests/system/programs/late.cu | toolkit
 	@mkdir -p $(@D)
 	$(NVCC) -cudart shared -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=compute_90 -o $@ $<
 SYSTEM_PROGRAMS += $(B)/tests/system/steady_newest
+
+$(B)/tests/system/modules: tests/system/programs/modules.cu | toolkit
+	@mkdir -p $(@D)
+	$(NVCC) -cudart shared -L$(CUDA_PATH)/lib64/stubs -o $@ $< -lcuda
 
 # Programs of several files, in a folder of the program's name; -lcuda, for they use the driver API, too.
 MOVERS := $(B)/tests/system/movers
@@ -47,11 +57,11 @@ $(MAKE_IMAGE): $(B)/tests/system/programs/make_image.o $(IMAGE_OBJS) $(BASE_OBJS
 	$(CC) $(LDFLAGS) -o $@ $^ $(IMAGE_LIBS)
 test-apps: $(MAKE_IMAGE)
 
-STEPPED_CLOCK := $(B)/tests/system/stepped_clock.so
-$(STEPPED_CLOCK): tests/system/programs/stepped_clock.c
+PRELOADED := $(B)/tests/system/stepped_clock.so $(B)/tests/system/scribbler.so $(B)/tests/system/liar.so
+$(PRELOADED): $(B)/tests/system/%.so: tests/system/programs/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
-test-apps: $(STEPPED_CLOCK)
+	$(CC) -D_GNU_SOURCE -I. $(CFLAGS) -fvisibility=default -fPIC -shared $(LDFLAGS) -o $@ $<
+test-apps: $(PRELOADED)
 
 # The driver API alone, with whatever library it is told.
 MPS_PROGRAMS := $(B)/tests/system/mps_users $(B)/tests/system/mps_contexts
@@ -59,6 +69,13 @@ $(MPS_PROGRAMS): $(B)/tests/system/%: tests/system/programs/%.c tests/system/pro
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -ldl
 test-apps: $(MPS_PROGRAMS)
+
+# A unit test that fails, for the test of the runner.
+TORN_DOWN := $(B)/tests/system/torn_down
+$(TORN_DOWN): tests/system/programs/torn_down.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -lcmocka
+test-apps: $(TORN_DOWN)
 
 # The client libraries of an older build, as a node sees them: their handshake is made of tables that lack rows, and says
 # another build. What they do not offer there they cannot call; all else is today's. Compiles three files.

@@ -27,7 +27,7 @@ def run_sender(fault, askers, deaths):
 
 def goes_on(fault, deaths, askers):
     result = run_sender(fault, askers, deaths)
-    expect_equal((result.status, result.out, result.err), (0, "launched %d\n" % LAUNCHES, ""), fault, result)
+    expect_equal((result.status, result.out, result.err), (0, "launched %d of %d\n" % (LAUNCHES, LAUNCHES), ""), fault, result)
 
 
 def ends(fault, words):

@@ -17,7 +17,7 @@ from mongod import Mongod
 from trust import Trusted
 
 REAL = os.environ.get("FLYT_TEST_MONGODB_URI")
-LEASE = {"lease_s": 3.0, "lease_renew_s": 0.6, "store_timeout_s": 1.0}
+LEASE = {"lease_s": 8.0, "lease_renew_s": 1.0, "store_timeout_s": 3.0}
 
 
 class RealMongod:
@@ -45,7 +45,7 @@ class Several(Trusted):
         self.mongod = RealMongod() if REAL else Mongod()
         self.database = "flyt_test_%d" % os.getpid()
         super().__init__(nodes=1, node=lambda i: {"managers": self.urls},
-                         client=lambda i: {"managers": self.urls, "attach_timeout": 4}, **options)
+                         client=lambda i: {"managers": self.urls, "attach_timeout": 20}, **options)
 
     @property
     def urls(self):

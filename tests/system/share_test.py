@@ -17,6 +17,7 @@ def each_sees_its_own():
         programs = [Steady(system, 0), Steady(system, 1), Steady(system, 1)]
         expect_equal([p.ask("device") for p in programs], [[128, 8], [320, 16], [320, 16]], "MiB and SMs by properties")
         expect_equal([p.total() for p in programs], [128, 320, 320], "MiB by cudaMemGetInfo")
+        expect_equal([p.ask("priorities") for p in programs], [[0, -1, -1]] * 3, "priorities of streams")
         rows = [allocation(system, i) for i in range(2)]
         expect_equal([(a["sms"], a["memory_bytes"], a["gpu"]) for a in rows],
                      [(8, 128 * MIB, rows[0]["gpu"]), (16, 320 * MIB, rows[0]["gpu"])], "allocations")

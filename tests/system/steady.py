@@ -136,6 +136,13 @@ def uses(system, i, mib):
            "VM %d uses %d MiB" % (i, mib))
 
 
+def server_of(system, i):
+    """The process that serves VM i's only program."""
+    pids = [s["server_pid"] for s in system.flytctl("sessions") if s["vm_ip"] == system.vm_ip(i)]
+    expect_equal(len(pids), 1, "servers of VM", i)
+    return pids[0]
+
+
 def is_idle(system):
     """Waits until no program is known and nothing is in use; allocations may stay."""
     def idle():

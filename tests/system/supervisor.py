@@ -385,7 +385,7 @@ class Supervisor:
         with open(os.path.join(folder, "supervisor.log"), "wb") as log:
             self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--until-eof", path],
                                             stdin=subprocess.PIPE, stdout=log, stderr=log, **OWN_GROUP)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 with open(os.path.join(folder, "supervisor.log"), errors="replace") as log:

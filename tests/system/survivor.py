@@ -32,9 +32,8 @@ def rests(system, i):
 
 
 def session(system):
-    found = system.flytctl("sessions")
-    expect_equal(len(found), 1, found)
-    return found[0]
+    """The only one, when the cluster manager knows of it."""
+    return within(60, lambda: (lambda found: len(found) == 1 and found)(system.flytctl("sessions")), "there is one session")[0]
 
 
 def is_quiet(system):

@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Many programs on one server at once, some of which end badly: the others are correct, and nothing is left."""
+"""Many programs on one server at once, some of which end badly: the others are correct, and nothing is left.
+
+Runs alone: seventeen programs at once are load enough; beside other tests Linux 6.18 let nothing run for a minute (it logged
+a workqueue lockup), and the listener gave up servers that had not become ready.
+"""
 import ctypes
 import errno
 import os
@@ -93,7 +97,6 @@ def a_submission_thread_that_hangs():
         victim.kill()
         finish(victim)
         expect_equal(run(through_flyt(s.url, helper("echo"))).status, 0, "a program meanwhile")
-        expect(is_alive(serving), "the serving process has ended although its submission thread could not see the end")
         within(20, lambda: not is_alive(serving), "the end of the serving process")
         os.waitpid(serving, WALL)  # who has stopped a thread hears of its end before the parent does
         within(10, lambda: len(s.children()) <= at_start, "the end of the serving processes")

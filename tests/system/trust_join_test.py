@@ -132,6 +132,24 @@ def where_files_go():
             expect_equal(sorted(os.listdir(state)), ["authority.pem", "certificate.pem", "key.pem"], kind)
             expect_equal((mode(kind), mode(kind, "a"), mode(kind, "a", "b"), mode(kind, "a", "b", "key.pem")),
                          (0o755 & ~mask, 0o755 & ~mask, 0o700, 0o600), "modes of the", kind)
+        # The token in a file, or on standard input, so that nobody reads it among the arguments.
+        for kind, name, program in (("node", "n1", "flyt-node-manager"), ("vm", "10.0.0.50", "flyt-client-manager")):
+            path = os.path.join(folder, kind + ".conf")
+            command = [system.program(program), "--config", path]
+            token_path = os.path.join(folder, kind + ".token")
+            with open(token_path, "w") as f:
+                f.write(system.token(kind, name) + "\n")
+            expect_equal(harness.run([*command, "--join-file", token_path], system.env).status, 0, kind, "joins by a file")
+            for words in (["--join-file", "-"], ["--join", "-"]):
+                result = harness.run([*command, *words], system.env, stdin=("  %s \n" % system.token(kind, name)).encode())
+                expect_equal(result.status, 0, kind, "joins by standard input", result)
+            result = harness.run([*command, "--join-file", os.path.join(folder, "nothing")], system.env)
+            expect(result.status == 1 and "No such file" in result.err, "no such file", result)
+            result = harness.run([*command, "--join", "-"], system.env, stdin=b"\n")
+            expect(result.status == 1 and "standard input holds no token" in result.err, "no token", result)
+        result = harness.run([system.program("flytctl"), "--manager", system.manager_url, "join", "--folder",
+                              os.path.join(folder, "by-input"), "-"], system.env, stdin=system.token("operator", "alice").encode())
+        expect_equal(result.status, 0, "an operator joins by standard input", result)
         # Where the settings name files, there and nowhere else; and where no folder can be made, that is said.
         for kind, name, program in (("node", "n1", "flyt-node-manager"), ("vm", "10.0.0.50", "flyt-client-manager")):
             for place, status in ((os.path.join(folder, kind, "named"), 0), (path + "/below-a-file", 1)):
@@ -309,7 +327,7 @@ def wrong_manager():
 @scenario
 def revoked():
     """Its connections drop, new ones are refused; a VM's tickets are worthless, its running program goes on."""
-    with Trusted(nodes=1, vms=2, cluster={"node_lost_s": 4}, client={"attach_timeout": 3}) as system:
+    with Trusted(nodes=1, vms=2, cluster={"node_lost_s": 8}, client={"attach_timeout": 20}) as system:
         for i in range(2):
             system.flytctl("vm", "add", system.vm_ip(i), "--sm", "8", "--memory", "64M")
         stuck = system.start_in_vm(0, helper("echo"), "wait")

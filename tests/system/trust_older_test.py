@@ -12,7 +12,8 @@ def allow(system):
     system.flytctl("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", "64M", "--sessions", "8")
     result = system.run_in_vm(0, helper("echo"))
     expect_equal(result.status, 0, "a program of this build", result)
-    return by_hand.parse_handshake(system.recorded(0)[0][0])[0]
+    own = by_hand.parse_handshake(system.recorded(0)[0][0])[0]
+    return own.changed(procedures=by_hand.procedures_of(own), rows=b"")
 
 
 @scenario
@@ -63,7 +64,7 @@ def without_late_fields():
     with Watched() as system:
         own = allow(system)
         ticket = system.forge(0)
-        first = own.changed(credentials=ticket.credentials)
+        first = own.changed(credentials=ticket.credentials, features=b"")
         program = Program(system.node_url)
         reply = program.handshake(first, None)
         expect_equal(reply.status, "CHALLENGE", "a first record without the late fields", reply)
@@ -92,6 +93,22 @@ def without_late_fields():
         within(20, lambda: not system.flytctl("sessions"), "their sessions end")
 
 
+@scenario
+def without_grants():
+    """A client that does not say that it heeds grants is told no window of data that it may send; another one is."""
+    with Watched() as system:
+        own = allow(system)
+        for features, window in ((b"", 0), (by_hand.u64(2), 0), (b"odd", 0), (by_hand.u64(1), 32 << 20),
+                                 (own.features, 32 << 20)):
+            program = Program(system.node_url)
+            reply = program.attach(own.changed(features=features), system.forge(0))
+            expect(reply is not None and reply.status == "OK", "features", features, reply)
+            expect_equal(int.from_bytes(reply.window, "big"), window, "window with features", features)
+            expect_equal(program.call(0).state, "done", "the null call")
+            program.close()
+        within(20, lambda: not system.flytctl("sessions"), "their sessions end")
+
+
 NOT_SUPPORTED = 801      # cudaErrorNotSupported
 LACKING = ("event_elapsed", "kernel_cluster_occupancy", "kernel_available_shared", "profiler_set")
 
@@ -111,7 +128,9 @@ def an_older_library():
             system.flytctl("vm", "add", system.vm_ip(i), "--sm", "8", "--memory", "128M", "--sessions", "4")
         result = system.run_in_vm(0, helper("rows"))
         expect_equal((result.status, lines(result.out), result.err), (0, calls_of([0] * 4), ""), "the library of today")
-        today, _ = by_hand.parse_handshake(system.recorded(0)[0][0])
+        own, _ = by_hand.parse_handshake(system.recorded(0)[0][0])
+        expect_equal(own.procedures, [], "a list beside the hash over all rows")
+        today = dict(by_hand.procedures_of(own))
         older = {"FLYT_LIB_DIR": helper("older/lib")}
         first = len(system.relay.connections)
         result = system.run_in_vm(0, helper("rows"), **older)
@@ -119,13 +138,13 @@ def an_older_library():
         for name in LACKING:
             expect_equal(len([line for line in lines(result.err) if name in line]), 1, "lines about", name, result)
         # It was an older one: fewer rows, one that is there no more, one that was another, and its name.
-        theirs, _ = by_hand.parse_handshake(system.recorded(first)[0][0])
+        theirs = by_hand.parse_handshake(system.recorded(first)[0][2])[0]
         expect_equal(theirs.build, "an-older-build", "what it says it is")
-        expect_equal(theirs.base_hash, today.base_hash, "the base protocol")
-        lacked = {p for p, _ in today.procedures} - {p for p, _ in theirs.procedures}
-        expect_equal((len(lacked), [p for p, _ in theirs.procedures if p not in dict(today.procedures)]), (10, [65000]),
+        expect_equal(theirs.base_hash, own.base_hash, "the base protocol")
+        lacked = set(today) - {p for p, _ in theirs.procedures}
+        expect_equal((len(lacked), [p for p, _ in theirs.procedures if p not in today]), (12, [65000]),
                      "rows that it lacks, and those that were given up")
-        expect_equal(len([p for p, s in theirs.procedures if dict(today.procedures).get(p, s) != s]), 1, "rows that differ")
+        expect_equal(len([p for p, s in theirs.procedures if today.get(p, s) != s]), 1, "rows that differ")
         # Libraries of both builds beside each other on one node, in one VM and in two, and what they may hold.
         programs = [Steady(system, i, FLYT_LIB_DIR=path) for i in range(2)
                     for path in (older["FLYT_LIB_DIR"], system.env["FLYT_LIB_DIR"])]

@@ -48,6 +48,7 @@ PROCEDURES = {
     "MIGRATE_CANCEL": (46, opaque(NOBODY), {"operator"}),
     "CHECKPOINT": (47, opaque(NOBODY) + u64(0) + opaque("/nowhere") + u32(0) * 5, {"operator"}),
     "RESTORE": (48, opaque(NOBODY) + opaque("/nowhere") + u32(0), {"operator"}),
+    "NODE_ADOPT": (49, opaque(NOBODY) + array(), {"operator"}),
 }
 
 
@@ -101,7 +102,7 @@ def every_procedure():
                 peer.close()
         # What nobody has: numbers in between, another version, other programs.
         peer = system.peer("operator", "alice")
-        for number in (3, 9, 22, 29, 49, 99, 0xffffffff):
+        for number in (3, 9, 22, 29, 50, 99, 0xffffffff):
             expect_equal(peer.call(number).state, "error", "procedure", number)
         expect_equal(peer.call(30, PROCEDURES["VIEW"][1], version=2).state, "error", "version 2")
         peer.program = by_hand.ORDER
@@ -135,6 +136,7 @@ def viewers_change_nothing():
             "NODE_FENCE": opaque("node-0") + u32(1), "JOIN_TOKEN": u32(3) + opaque("mallory") + u32(600),
             "SESSION_KILL": u64(int(session["id"], 16)), "BACKUP": u64(0), "REVOKE": u32(1) + opaque("node-0"),
             "ADMIT": opaque(open(system.authority, "rb").read()), "DRAIN": opaque(vm_ip) + u32(0) + u32(1),
+            "NODE_ADOPT": opaque("node-0") + array([opaque("node-0:0")]),
         }
         for role, name in (("viewer", "guest"), ("vm", vm_ip), ("node", "node-0")):
             # The daemons' own certificates; without HELLO, so that nobody's place is taken.

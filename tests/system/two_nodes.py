@@ -89,10 +89,18 @@ class TwoNodes(System):
     def migrates(self, target, *words, patience=PATIENCE):
         return self.flytctl_run("migrate", "alice", "--to", target, *patience, *words, timeout=COMMAND_S)
 
+    def migrates_when_connected(self, target, *words):
+        """On a machine that is busy a node may have lost its cluster manager for a moment, which refuses then, with nothing
+        moved, and lists no node's connection."""
+        def answered():
+            result = self.migrates(target, *words)
+            return None if result.status and "not connected" in result.err else result
+        return within(120, answered, "both nodes are connected")
+
     def moves(self, *words):
         """To the other node."""
         target = self.elsewhere()
-        result = self.migrates(target, *words)
+        result = self.migrates_when_connected(target, *words)
         expect_equal(result.status, 0, "flytctl migrate --to", target, *words, result)
         self.is_at(target)
 

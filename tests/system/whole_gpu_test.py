@@ -147,8 +147,13 @@ def memory_limits_hold_for_all_together():
             def nothing_is_charged():
                 asker.ask("fill 2")     # a server that takes longer than 2 s gives the rest back when it is asked again
                 rows = whole.flytctl("sessions")
-                return [row["memory_bytes"] for row in rows if row["program"] == "sequences"] == [0, 0]
-            within(60, nothing_is_charged, "nothing is charged to them any more")
+                left[:] = [row["memory_bytes"] for row in rows if row["program"] == "sequences"]
+                return left == [0, 0]
+            left = []
+            try:
+                within(60, nothing_is_charged, "nothing is charged to them any more")
+            except harness.Failed as failed:
+                raise harness.Failed("%s: %s" % (failed, left))
             asker.say("drop")
             asker.line("drop")
             for program in crowd + [asker]:

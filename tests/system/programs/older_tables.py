@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the call tables of an imagined older build out of today's (rpc/api/*.api): some rows are not there yet, one has
-other arguments, and one is there that was given up since.
+"""Makes the call tables of an imagined older build out of today's (rpc/api/*.api): some rows and a structure are not there
+yet, one has other arguments, and one is there that was given up since.
 
 usage: older_tables.py OUTPUT_FOLDER TABLE.api…
 """
@@ -9,13 +9,16 @@ import sys
 from pathlib import Path
 
 LACKING = ("event_elapsed", "kernel_cluster_occupancy", "profiler_set", "session_all_sent",
-           "session_stopped", "session_is_whole", "session_left_at", "library_symbol", "constant_write", "constant_read")
+           "session_stopped", "session_is_whole", "session_left_at", "library_symbol", "constant_write", "constant_read",
+           "stream_memory_ops", "kernel_traits")
+NEW_STRUCT = "stream_op"  # is of a row that is lacking
 OTHER = "kernel_available_shared"
 GIVEN_UP = "\nproc 65000 given_up sync\n    arg u32 device\n    moves as nothing\n"
 
 
 def older(text):
     """The text, and how many of the rows above it had."""
+    text = re.sub(rf"^struct {NEW_STRUCT}\n(?:    .*\n)*", "", text, flags=re.M)
     parts = re.split(r"^(?=proc )", text, flags=re.M)
     kept, count = parts[:1], 0
     for part in parts[1:]:

@@ -6,6 +6,7 @@
 //   free          gives the newest block back: "free CODE"
 //   info          "info FREE_MIB TOTAL_MIB" as cudaMemGetInfo says
 //   device        "device TOTAL_MIB SMS" as cudaGetDeviceProperties says
+//   priorities    "priorities LEAST GREATEST GOT": the range, and of a stream that was created with -1000
 //   rounds        "rounds N": how often it has computed, copied and compared since its beginning
 //   end           also the end of input: compares all blocks, "right N" and exit status 0
 //
@@ -150,6 +151,14 @@ static void obey(const char *line, std::vector<block> &blocks, unsigned *differ,
     } else if (!strcmp(line, "info")) {
         check(cudaMemGetInfo(&free_bytes, &total_bytes));
         printf("info %zu %zu\n", free_bytes >> 20, total_bytes >> 20);
+    } else if (!strcmp(line, "priorities")) {
+        int least, greatest, got;
+        cudaStream_t stream;
+        check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+        check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, -1000));
+        check(cudaStreamGetPriority(stream, &got));
+        check(cudaStreamDestroy(stream));
+        printf("priorities %d %d %d\n", least, greatest, got);
     } else if (!strcmp(line, "device")) {
         check(cudaGetDeviceProperties(&properties, 0));
         printf("device %zu %d\n", properties.totalGlobalMem >> 20, properties.multiProcessorCount);

@@ -69,6 +69,40 @@ struct pinned_copies : mover {
     }
 };
 
+/* Copies that are larger than what a server lets come unasked: it grants the rest while they are under way. Of ordinary
+ * and of pinned memory in turns, a word in each page. */
+struct large_copies : mover {
+    enum { WORDS = 10 * 1024 * 1024, STRIDE = 1024 };
+    uint32_t *device, *pinned, *back;
+    std::vector<uint32_t> ordinary = std::vector<uint32_t>(WORDS);
+    cudaStream_t stream;
+
+    void set_up() override
+    {
+        device = mover_words(WORDS);
+        CHECK(cudaMallocHost(&pinned, WORDS * sizeof(uint32_t)));
+        CHECK(cudaMallocHost(&back, WORDS * sizeof(uint32_t)));
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    }
+    void round() override
+    {
+        const size_t bytes = WORDS * sizeof(uint32_t);
+        const uint32_t seed = random();
+        uint32_t *there = number % 2 ? ordinary.data() : pinned;
+
+        for (size_t i = 0; i < WORDS; i += STRIDE) {
+            there[i] = mover_pattern(i, seed);
+            back[i] = 0;
+        }
+        CHECK(cudaMemcpyAsync(device, there, bytes, cudaMemcpyHostToDevice, stream));
+        CHECK(cudaMemcpyAsync(back, device, bytes, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (size_t i = 0; i < WORDS; i += STRIDE)
+            EXPECT(back[i] == mover_pattern(i, seed), "word %zu is 0x%x, expected 0x%x", i, back[i],
+                   mover_pattern(i, seed));
+    }
+};
+
 /* Several MiB from and to ordinary memory, synchronously and not. */
 struct pageable_copies : mover {
     enum { WORDS = 768 * 1024 };
@@ -239,6 +273,7 @@ struct copies_on_device : mover {
 
 static const mover_entry entries[] = {
     {"pinned_copies", 0, mover_make<pinned_copies>, "asynchronous copies both ways, always on their way"},
+    {"large_copies", 0, mover_make<large_copies>, "40 MiB there and back"},
     {"pageable_copies", 0, mover_make<pageable_copies>, "3 MiB of ordinary memory there and back"},
     {"registered_memory", 0, mover_make<registered_memory>, "registered host memory, registered anew at times"},
     {"rows", 0, mover_make<rows>, "two-dimensional copies"},

@@ -281,7 +281,50 @@ struct large_parameters : mover {
     }
 };
 
+struct stream_attributes : mover {
+    cudaStream_t stream;
+    uint32_t *words;
+
+    static cudaStreamAttrValue of(cudaStream_t one, cudaStreamAttrID attribute)
+    {
+        cudaStreamAttrValue value;
+
+        CHECK(cudaStreamGetAttribute(one, attribute, &value));
+        return value;
+    }
+    void set_up() override
+    {
+        cudaStreamAttrValue value = {};
+
+        words = mover_words(64);
+        CHECK(cudaStreamCreate(&stream));
+        value.syncPolicy = cudaSyncPolicyYield;
+        CHECK(cudaStreamSetAttribute(stream, cudaStreamAttributeSynchronizationPolicy, &value));
+        CHECK(cudaStreamSetAttribute(NULL, cudaStreamAttributeSynchronizationPolicy, &value));
+        value.accessPolicyWindow.base_ptr = words;
+        value.accessPolicyWindow.num_bytes = 256;
+        value.accessPolicyWindow.hitRatio = 1;
+        value.accessPolicyWindow.hitProp = cudaAccessPropertyStreaming;
+        value.accessPolicyWindow.missProp = cudaAccessPropertyNormal;
+        CHECK(cudaStreamSetAttribute(stream, cudaStreamAttributeAccessPolicyWindow, &value));
+    }
+    void round() override
+    {
+        cudaStream_t fresh;
+
+        EXPECT_EQ((int)of(stream, cudaStreamAttributeSynchronizationPolicy).syncPolicy, (int)cudaSyncPolicyYield);
+        EXPECT_EQ((int)of(NULL, cudaStreamAttributeSynchronizationPolicy).syncPolicy, (int)cudaSyncPolicyYield);
+        EXPECT_EQ(of(stream, cudaStreamAttributeAccessPolicyWindow).accessPolicyWindow.num_bytes, (size_t)256);
+        CHECK(cudaStreamCreate(&fresh));
+        CHECK(cudaStreamCopyAttributes(fresh, stream));
+        EXPECT_EQ((int)of(fresh, cudaStreamAttributeSynchronizationPolicy).syncPolicy, (int)cudaSyncPolicyYield);
+        CHECK(cudaStreamDestroy(fresh));
+        mover_sleep_ms(1);
+    }
+};
+
 static const mover_entry entries[] = {
+    {"stream_attributes", 0, mover_make<stream_attributes>, "attributes of streams, the default stream's too"},
     {"large_shared_memory", 0, mover_make<large_shared_memory>, "an attribute for 56 KiB of dynamic shared memory"},
     {"kernel_attributes", 0, mover_make<kernel_attributes>, "what is said of a kernel"},
     {"occupancy", 0, mover_make<occupancy>, "blocks that fit"},

@@ -1,0 +1,417 @@
+#include "cpu/client/cuda/copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "cpu/client/bulk/copy_plan.h"
+#include "cpu/client/bulk/range.h"
+#include "cpu/client/bulk/transfer.h"
+#include "cpu/client/core/instance.h"
+#include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/constant.h"
+#include "cpu/client/cuda/constant_copy.h"
+#include "cpu/client/cuda/function_queue.h"
+#include "cpu/client/cuda/stream_record.h"
+
+static flyt_box box_of(const struct flyt_copy *copy, const struct flyt_copy_side *side)
+{
+    return (flyt_box){.address = side->address,
+                      .width_bytes = copy->width_bytes,
+                      .height = copy->height,
+                      .depth = copy->depth,
+                      .pitch_bytes = side->pitch_bytes,
+                      .slice_bytes = side->slice_bytes};
+}
+
+static struct flyt_host_box host_box_of(const struct flyt_copy *copy, const struct flyt_copy_side *side)
+{
+    return (struct flyt_host_box){.address = side->address,
+                                  .width_bytes = copy->width_bytes,
+                                  .height = copy->height,
+                                  .depth = copy->depth,
+                                  .pitch_bytes = side->pitch_bytes,
+                                  .slice_bytes = side->slice_bytes};
+}
+
+/* ---- checks ---- */
+
+/*
+ * Settles where a side is, and refuses what would touch foreign memory. A device address that is nowhere known may be a
+ * variable whose address only device code knows: the server decides. Pinned memory may be named as device memory, as
+ * with the driver's unified addressing.
+ */
+static CUresult resolve_side(struct flyt_copy_side *side, uint64_t span_bytes)
+{
+    struct flyt_range range;
+    if (!side->address)
+        return CUDA_ERROR_INVALID_VALUE;
+    bool is_known = flyt_range_find(side->address, &range);
+    bool is_window = flyt_window_device(side->address) >= 0;
+    bool is_device = is_window || (is_known ? !flyt_range_is_host(&range) : flyt_range_is_reserved(side->address));
+    if (side->place == FLYT_PLACE_ANY)
+        side->place = is_device ? FLYT_PLACE_DEVICE : FLYT_PLACE_HOST;
+    else if (side->place == FLYT_PLACE_DEVICE && is_known && flyt_range_is_host(&range))
+        side->place = FLYT_PLACE_HOST;
+    if (side->place == FLYT_PLACE_HOST)
+        return is_device ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    if (!is_known)
+        return is_window || flyt_range_is_foreign(side->address) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return span_bytes <= range.bytes - (side->address - range.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult check(struct flyt_copy *copy, uint64_t *ret_bytes)
+{
+    uint64_t dst_span, src_span, slice_bytes;
+    if (!flyt_copy_span(copy, &copy->dst, &dst_span) || !flyt_copy_span(copy, &copy->src, &src_span) ||
+        __builtin_mul_overflow(copy->width_bytes, copy->height, &slice_bytes) ||
+        __builtin_mul_overflow(slice_bytes, copy->depth, ret_bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = resolve_side(&copy->dst, dst_span);
+    return result ? result : resolve_side(&copy->src, src_span);
+}
+
+/* ---- host to device ---- */
+
+static CUresult send_inline(struct flyt_stream *stream, const struct flyt_copy *copy)
+{
+    struct flyt_host_box host = host_box_of(copy, &copy->src);
+    uint64_t bytes = flyt_host_box_bytes(&host), sequence = 0;
+    char *packed = NULL;
+    if (!flyt_host_box_is_plain(&host)) {
+        packed = malloc(bytes);
+        if (!packed)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        flyt_host_box_pack(&host, 0, packed, bytes);
+    }
+    CUresult result = flyt_stream_begin(stream);
+    if (!result) {
+        flyt_copy_in_args args = {
+            .thread = flyt_thread_number(), .stream_id = stream->stream_id, .dst = box_of(copy, &copy->dst)};
+        args.data.data_len = (u_int)bytes;
+        args.data.data_val = packed ? packed : (char *)(uintptr_t)host.address;
+        result = flyt_client_status(flyt_send_copy_in(flyt_client.channel, &args, &sequence), "copy_in");
+        flyt_stream_sent_staged(stream, sequence);
+    }
+    free(packed);
+    return result;
+}
+
+/* The call. After a success `group` is begun, which the caller ends when the data is on its way; NULL: the server asks
+ * for the data. */
+static CUresult send_transfer_call(struct flyt_stream *stream, const struct flyt_copy *copy, uint64_t transfer_id,
+                                   uint64_t bytes, struct flyt_channel_group *group)
+{
+    uint64_t sequence = 0;
+    CUresult result = flyt_stream_begin(stream); /* waits, which nobody may in a group */
+    if (!result && group)
+        result = flyt_client_status(flyt_channel_group_begin(flyt_client.channel, group), "chunk");
+    if (result)
+        return result;
+    flyt_copy_in_transfer_args args = {.thread = flyt_thread_number(),
+                                       .stream_id = stream->stream_id,
+                                       .dst = box_of(copy, &copy->dst),
+                                       .transfer_id = transfer_id,
+                                       .bytes = bytes,
+                                       .is_pull = !group};
+    result = flyt_client_status(flyt_send_copy_in_transfer(flyt_client.channel, &args, &sequence), "copy_in_transfer");
+    flyt_stream_sent(stream, sequence);
+    if (result && group)
+        flyt_channel_group_end(flyt_client.channel, group);
+    return result;
+}
+
+/* One piece that is read before this returns. */
+static CUresult send_now(struct flyt_stream *stream, const struct flyt_copy *copy)
+{
+    struct flyt_host_box host = host_box_of(copy, &copy->src);
+    uint64_t bytes = flyt_host_box_bytes(&host);
+    if (bytes <= FLYT_INLINE_BYTES_MAX)
+        return send_inline(stream, copy);
+    struct flyt_transfer *transfer = flyt_transfer_new(&host, false, stream->device);
+    if (!transfer)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = CUDA_SUCCESS;
+    flyt_transfer_begin_send(transfer);
+    const void *data = (const void *)(uintptr_t)host.address;
+    if (!flyt_host_box_is_plain(&host)) {
+        data = transfer->packed = malloc(bytes);
+        if (data)
+            flyt_host_box_pack(&host, 0, transfer->packed, bytes);
+        else
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct flyt_channel_group group;
+    if (!result)
+        result = send_transfer_call(stream, copy, flyt_transfer_id(transfer), bytes, &group);
+    if (!result) {
+        result = flyt_client_status(
+            flyt_channel_send_data(flyt_client.channel, flyt_transfer_id(transfer), data, bytes), "chunk");
+        flyt_channel_group_end(flyt_client.channel, &group);
+    }
+    flyt_transfer_finish(transfer, result);
+    flyt_transfer_unref(transfer);
+    return result;
+}
+
+/* One piece that is read later: from now on in the background, or when the server asks. */
+static CUresult send_later(struct flyt_stream *stream, const struct flyt_copy *copy, bool is_pull)
+{
+    struct flyt_host_box host = host_box_of(copy, &copy->src);
+    struct flyt_transfer *transfer = flyt_transfer_new(&host, false, stream->device);
+    if (!transfer)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (is_pull) {
+        flyt_stream_join_pending_d2h(stream);
+        flyt_transfer_await_pull(transfer, &stream->pending_d2h);
+    }
+    struct flyt_channel_group group;
+    CUresult result = send_transfer_call(stream, copy, flyt_transfer_id(transfer), flyt_host_box_bytes(&host),
+                                         is_pull ? NULL : &group);
+    if (result) {
+        flyt_transfer_finish(transfer, result);
+    } else if (!is_pull) {
+        flyt_transfer_send(flyt_client.channel, transfer);
+        flyt_channel_group_end(flyt_client.channel, &group);
+    }
+    flyt_transfer_unref(transfer);
+    return result;
+}
+
+/* Boxes with gaps that the caller packs go in pieces, so that packing needs bounded memory. */
+static CUresult copy_in(struct flyt_stream *stream, const struct flyt_copy *copy, enum flyt_route route)
+{
+    struct flyt_host_box host = host_box_of(copy, &copy->src);
+    const bool is_now = route == FLYT_ROUTE_IN_INLINE || route == FLYT_ROUTE_IN_NOW;
+    uint64_t bytes_max = !is_now || flyt_host_box_is_plain(&host) ? UINT64_MAX : FLYT_CHUNK_BYTES_MAX;
+    struct flyt_copy_piece piece;
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t row = 0; !result && flyt_copy_next_piece(copy, bytes_max, &row, &piece);) {
+        struct flyt_copy part = *copy;
+        part.height = piece.row_count;
+        part.depth = piece.slice_count;
+        part.dst.address += piece.first_slice * copy->dst.slice_bytes + piece.first_row * copy->dst.pitch_bytes;
+        part.src.address += piece.first_slice * copy->src.slice_bytes + piece.first_row * copy->src.pitch_bytes;
+        if (is_now)
+            result = send_now(stream, &part);
+        else
+            result = send_later(stream, &part, route == FLYT_ROUTE_IN_PULL);
+    }
+    return result;
+}
+
+/* ---- device to host ---- */
+
+static CUresult copy_out_inline(struct flyt_stream *stream, const struct flyt_copy *copy)
+{
+    struct flyt_host_box host = host_box_of(copy, &copy->dst);
+    uint64_t bytes = flyt_host_box_bytes(&host);
+    /* The reply may overtake what an earlier copy still brings there. */
+    bool is_direct = flyt_host_box_is_plain(&host) && !flyt_transfer_writes(host.address, flyt_host_box_span(&host));
+    char *packed = is_direct ? (char *)(uintptr_t)host.address : malloc(bytes);
+    if (!packed)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct flyt_pending_d2h pending_d2h = {0};
+    CUresult result = flyt_stream_begin(stream);
+    if (!result) {
+        flyt_pending_d2h_set(&pending_d2h, &stream->pending_d2h);
+        flyt_copy_out_args args = {
+            .thread = flyt_thread_number(), .stream_id = stream->stream_id, .src = box_of(copy, &copy->src)};
+        flyt_copy_out_res res = {0};
+        int status = flyt_call_copy_out(flyt_client.channel, &args, &res, packed, bytes);
+        result = flyt_client_reply(status, res.result, "copy_out");
+        if (!result && res.data.data_len != bytes)
+            result = CUDA_ERROR_UNKNOWN;
+    }
+    if (!result)
+        result = flyt_pending_d2h_wait(&pending_d2h);
+    flyt_pending_d2h_clear(&pending_d2h);
+    if (is_direct)
+        return result;
+    if (!result)
+        flyt_host_box_unpack(&host, 0, packed, bytes);
+    free(packed);
+    return result;
+}
+
+static CUresult copy_out_transfer(struct flyt_stream *stream, const struct flyt_copy *copy, bool is_async)
+{
+    struct flyt_host_box host = host_box_of(copy, &copy->dst);
+    CUresult result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    struct flyt_transfer *transfer = flyt_transfer_new(&host, true, stream->device);
+    if (!transfer)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    flyt_pending_d2h_add(&stream->pending_d2h, transfer);
+    flyt_copy_out_transfer_args args = {.thread = flyt_thread_number(),
+                                        .stream_id = stream->stream_id,
+                                        .src = box_of(copy, &copy->src),
+                                        .transfer_id = flyt_transfer_id(transfer),
+                                        .bytes = flyt_host_box_bytes(&host)};
+    result = flyt_client_status(flyt_send_copy_out_transfer(flyt_client.channel, &args, &transfer->sequence),
+                                "copy_out_transfer");
+    flyt_stream_sent(stream, transfer->sequence);
+    if (!result && !is_async)
+        result = flyt_stream_wait(stream);
+    if (!result && !is_async)
+        result = flyt_transfer_wait(transfer);
+    if (result) /* the caller may give the memory away now: nothing may write it any more */
+        flyt_transfer_abort(transfer, result);
+    flyt_transfer_unref(transfer);
+    return result;
+}
+
+/* ---- the other two ---- */
+
+static CUresult copy_within(struct flyt_stream *stream, const struct flyt_copy *copy)
+{
+    uint64_t sequence = 0;
+    CUresult result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    flyt_copy_within_args args = {.thread = flyt_thread_number(),
+                                  .stream_id = stream->stream_id,
+                                  .dst = box_of(copy, &copy->dst),
+                                  .src = box_of(copy, &copy->src)};
+    result = flyt_client_status(flyt_send_copy_within(flyt_client.channel, &args, &sequence), "copy_within");
+    flyt_stream_sent(stream, sequence);
+    return result;
+}
+
+/* CUDA makes copies between host memory wait for the stream, asynchronous ones too. */
+static CUresult copy_host(struct flyt_stream *stream, const struct flyt_copy *copy)
+{
+    CUresult result = flyt_stream_wait(stream);
+    if (result)
+        return result;
+    for (uint64_t row = 0; row < copy->height * copy->depth; row++) {
+        uint64_t slice = row / copy->height, line = row % copy->height;
+        uint64_t dst = copy->dst.address + slice * copy->dst.slice_bytes + line * copy->dst.pitch_bytes;
+        uint64_t src = copy->src.address + slice * copy->src.slice_bytes + line * copy->src.pitch_bytes;
+        memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, copy->width_bytes); /* NOLINT: the program's */
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---- the whole ---- */
+
+static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t bytes, bool is_async)
+{
+    struct flyt_copy_facts facts = {.is_async = is_async, .bytes = bytes};
+    bool is_in = copy->src.place == FLYT_PLACE_HOST;
+    if (!is_in && copy->dst.place != FLYT_PLACE_HOST)
+        return facts;
+    struct flyt_host_box host = host_box_of(copy, is_in ? &copy->src : &copy->dst);
+    uint64_t span = flyt_host_box_span(&host);
+    facts.is_plain = flyt_host_box_is_plain(&host);
+    facts.is_pinned = flyt_range_is_pinned(host.address, span);
+    facts.is_writer_pending = is_in && (flyt_function_is_pending() || flyt_transfer_writes(host.address, span));
+    return facts;
+}
+
+/* ---- constants that are copied to and from by their names ---- */
+
+/* By its name, where that can be. CUDA_ERROR_NOT_READY: it cannot. */
+static CUresult copy_by_name(struct flyt_stream *stream, const struct flyt_copy *copy, uint64_t bytes,
+                             const struct flyt_copy_facts *facts, bool is_async)
+{
+    bool is_in = copy->src.place == FLYT_PLACE_HOST, is_out = copy->dst.place == FLYT_PLACE_HOST;
+    bool waits = !is_async || (is_out && !facts->is_pinned); /* as any copy to pageable memory */
+    if (!waits || !facts->is_plain || is_in == is_out)
+        return CUDA_ERROR_NOT_READY;
+    if (is_out)
+        return flyt_constant_read(stream, copy->src.address, (void *)(uintptr_t)copy->dst.address, bytes); /* NOLINT */
+    /* What a host function may still write is read when that has ended. */
+    CUresult result = facts->is_writer_pending ? flyt_stream_wait(stream) : CUDA_SUCCESS;
+    return result ? result
+                  : flyt_constant_write(stream, copy->dst.address, (const void *)(uintptr_t)copy->src.address, bytes);
+}
+
+/* Minted addresses become true ones. */
+static CUresult lose_constants(struct flyt_copy *copy)
+{
+    CUresult result = CUDA_SUCCESS;
+    if (copy->dst.place == FLYT_PLACE_DEVICE && flyt_range_is_minted(copy->dst.address))
+        result = flyt_constant_lose(&copy->dst.address);
+    if (!result && copy->src.place == FLYT_PLACE_DEVICE && flyt_range_is_minted(copy->src.address))
+        result = flyt_constant_lose(&copy->src.address);
+    return result;
+}
+
+/* ---- copies that nobody waits for ---- */
+
+/*
+ * Whether a synchronous copy out of pageable memory, whose bytes go in the call, returns when it is sent: what CUDA
+ * documents for it. Where an error may be the copy's own, which is told at the call, it is waited for: the destination
+ * must be an allocation of the stream's device, as far as which the address was checked already.
+ */
+static bool may_return_early(const struct flyt_stream *stream, const struct flyt_copy *copy, enum flyt_route route,
+                             const struct flyt_copy_facts *facts)
+{
+    struct flyt_range range;
+    return !facts->is_async && route == FLYT_ROUTE_IN_INLINE && !facts->is_pinned && !facts->is_writer_pending &&
+           flyt_range_find(copy->dst.address, &range) && range.kind == FLYT_RANGE_ALLOCATION &&
+           range.device == stream->device && flyt_stream_may_return_early(stream);
+}
+
+/* ---- one after the other ---- */
+
+static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, uint64_t bytes, bool is_async)
+{
+    struct flyt_copy_facts facts = facts_of(copy, bytes, is_async);
+    enum flyt_route route = flyt_copy_route(copy->dst.place, copy->src.place, &facts);
+    CUresult result = CUDA_SUCCESS;
+    if (flyt_range_is_minted(copy->dst.address) || flyt_range_is_minted(copy->src.address)) {
+        result = copy_by_name(stream, copy, bytes, &facts, is_async);
+        if (result != CUDA_ERROR_NOT_READY)
+            return result;
+        result = lose_constants(copy);
+        if (result)
+            return result;
+    }
+    switch (route) {
+    case FLYT_ROUTE_HOST:
+        return copy_host(stream, copy);
+    case FLYT_ROUTE_WITHIN:
+        return copy_within(stream, copy);
+    case FLYT_ROUTE_OUT_INLINE:
+        return copy_out_inline(stream, copy);
+    case FLYT_ROUTE_OUT_WAIT:
+    case FLYT_ROUTE_OUT_BACKGROUND:
+        return copy_out_transfer(stream, copy, route == FLYT_ROUTE_OUT_BACKGROUND);
+    case FLYT_ROUTE_IN_INLINE:
+    case FLYT_ROUTE_IN_NOW:
+        /* A synchronous copy out of pageable memory first waits for the stream, whose host functions may write it. */
+        if (!is_async && facts.is_writer_pending)
+            result = flyt_stream_wait(stream);
+        break;
+    case FLYT_ROUTE_IN_BACKGROUND:
+    case FLYT_ROUTE_IN_PULL:
+        break;
+    }
+    bool is_early = may_return_early(stream, copy, route, &facts); /* before the copy itself is pending */
+    if (!result)
+        result = copy_in(stream, copy, route);
+    if (is_early)
+        flyt_stream_returned_early(stream);
+    return result || is_async || is_early ? result : flyt_stream_wait(stream);
+}
+
+CUresult flyt_copy(const struct flyt_copy *given, CUstream stream_handle, bool is_async)
+{
+    struct flyt_stream *stream;
+    struct flyt_copy copy = *given;
+    uint64_t bytes;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_stream_get(stream_handle, &stream);
+    if (result || !copy.width_bytes || !copy.height || !copy.depth)
+        return result;
+    result = check(&copy, &bytes);
+    if (!result)
+        result = carry_out(stream, &copy, bytes, is_async);
+    if (!result && !is_async &&
+        (flyt_range_is_synchronous(copy.dst.address) || flyt_range_is_synchronous(copy.src.address)))
+        result = flyt_stream_wait(stream);
+    /* What a synchronous copy brought to light of this thread's earlier calls, its own included, belongs to it. */
+    return result || is_async ? result : flyt_client_enter();
+}

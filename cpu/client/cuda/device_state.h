@@ -1,0 +1,17 @@
+/*
+ * What a device is asked to do and to keep, for the sources of this library that end contexts: synchronization, limits,
+ * access to peers. What is exported of it stands in device.h.
+ */
+#ifndef FLYT_CLIENT_DEVICE_STATE_H
+#define FLYT_CLIENT_DEVICE_STATE_H
+
+#include <cuda.h>
+
+struct flyt_restore;
+
+/* A context of `device` that has reached these devices' memory (a bit each) is gone. */
+CUresult flyt_device_peers_leave(int device, unsigned peers);
+/* Sets again what the program has set: limits, cache preference, access to peers, the profiler (restore.h). */
+int flyt_device_restore(struct flyt_restore *restore);
+
+#endif

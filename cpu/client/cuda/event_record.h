@@ -1,0 +1,35 @@
+/*
+ * The client's record of an event, for the sources of this library that order streams by events.
+ */
+#ifndef FLYT_CLIENT_EVENT_RECORD_H
+#define FLYT_CLIENT_EVENT_RECORD_H
+
+#include <stdbool.h>
+#include "cpu/client/bulk/transfer.h"
+#include "cpu/client/core/retry_policy.h"
+#include "cpu/client/core/table.h"
+#include "cpu/client/cuda/event.h"
+
+struct flyt_restore;
+
+struct flyt_event {
+    struct flyt_record record;
+    uint64_t context_id;
+    int device;
+    unsigned flags;
+    _Atomic uint64_t recorded_sequence; /* of the last event_record; 0: never recorded */
+    /* The same with the number of the stream, in one word so that both are of one record: flyt_event_record packs it,
+     * is_complete takes it apart. 0: not known. */
+    _Atomic uint64_t recorded_place;
+    struct flyt_retry_policy retry_policy; /* with the page's answers to queries */
+    struct flyt_pending_d2h pending_d2h;   /* what its stream covered then */
+};
+
+/* NULL: unknown. */
+struct flyt_event *flyt_event_find(CUevent event);
+/* Destroys the events of a context; is_on_server false: the server has done so already. */
+void flyt_event_clear(uint64_t context_id, bool is_on_server);
+/* Makes the events again: those that were recorded are complete (restore.h). */
+int flyt_event_restore(struct flyt_restore *restore);
+
+#endif

@@ -1,0 +1,178 @@
+#include <string.h>
+#include "cpu/client/bulk/copy_plan.h"
+#include "cpu/client/bulk/range.h"
+#include "cpu/client/core/instance.h"
+#include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/copy.h"
+#include "cpu/client/cuda/stream_record.h"
+
+static void fill_row(void *row, uint64_t width, unsigned element_bytes, uint32_t value)
+{
+    uint16_t half = (uint16_t)value;
+    if (element_bytes == 1)
+        memset(row, (int)(value & 0xff), width);
+    for (uint64_t i = 0; element_bytes == 2 && i < width; i++)
+        memcpy((char *)row + 2 * i, &half, 2);
+    for (uint64_t i = 0; element_bytes == 4 && i < width; i++)
+        memcpy((char *)row + 4 * i, &value, 4);
+}
+
+static CUresult fill_host(struct flyt_stream *stream, const struct flyt_fill *fill)
+{
+    CUresult result = flyt_stream_wait(stream);
+    for (uint64_t row = 0; !result && row < fill->height * fill->depth; row++) {
+        uint64_t place =
+            fill->address + row / fill->height * fill->slice_bytes + row % fill->height * fill->pitch_bytes;
+        fill_row((void *)(uintptr_t)place, fill->width, fill->element_bytes, fill->value);
+    }
+    return result;
+}
+
+static CUresult fill_device(struct flyt_stream *stream, const struct flyt_fill *fill)
+{
+    uint64_t sequence = 0;
+    CUresult result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    flyt_memory_set_args args = {.thread = flyt_thread_number(),
+                                 .stream_id = stream->stream_id,
+                                 .element_bytes = fill->element_bytes,
+                                 .value = fill->value};
+    args.dst = (flyt_box){.address = fill->address,
+                          .width_bytes = fill->width * fill->element_bytes,
+                          .height = fill->height,
+                          .depth = fill->depth,
+                          .pitch_bytes = fill->pitch_bytes,
+                          .slice_bytes = fill->slice_bytes};
+    result = flyt_client_status(flyt_send_memory_set(flyt_client.channel, &args, &sequence), "memory_set");
+    flyt_stream_sent(stream, sequence);
+    return result;
+}
+
+/* Finds out whose memory it is. */
+static CUresult check(const struct flyt_fill *fill, bool *ret_is_host)
+{
+    struct flyt_range range;
+    uint64_t span, width_bytes, whole_rows;
+    if (fill->element_bytes != 1 && fill->element_bytes != 2 && fill->element_bytes != 4)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (__builtin_mul_overflow(fill->width, (uint64_t)fill->element_bytes, &width_bytes) ||
+        __builtin_mul_overflow(fill->height, fill->depth, &whole_rows) || fill->address % fill->element_bytes ||
+        (fill->height > 1 && fill->pitch_bytes % fill->element_bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    struct flyt_copy shape = {.width_bytes = width_bytes, .height = fill->height, .depth = fill->depth};
+    shape.dst = (struct flyt_copy_side){FLYT_PLACE_ANY, fill->address, fill->pitch_bytes, fill->slice_bytes};
+    if (!fill->address || !flyt_copy_span(&shape, &shape.dst, &span))
+        return CUDA_ERROR_INVALID_VALUE;
+    /* What is nowhere known may be a variable that only device code knows, which the server decides. */
+    *ret_is_host = false;
+    if (!flyt_range_find(fill->address, &range)) {
+        bool is_wrong = flyt_window_device(fill->address) >= 0 || flyt_range_is_foreign(fill->address);
+        return is_wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    }
+    *ret_is_host = flyt_range_is_host(&range);
+    return span <= range.bytes - (fill->address - range.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream_handle, bool is_async)
+{
+    struct flyt_stream *stream;
+    bool is_host;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_stream_get(stream_handle, &stream);
+    if (result || !fill->width || !fill->height || !fill->depth)
+        return result;
+    result = check(fill, &is_host);
+    if (result)
+        return result;
+    result = is_host ? fill_host(stream, fill) : fill_device(stream, fill);
+    if (!result && !is_async && flyt_range_is_synchronous(fill->address))
+        result = flyt_stream_wait(stream);
+    return result;
+}
+
+/* ---- memory operations of streams ---- */
+
+/* The part of device memory that an operation is about: 0 bytes: none. */
+static unsigned op_bytes(CUstreamBatchMemOpType operation)
+{
+    switch (operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        return sizeof(uint32_t);
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        return sizeof(uint64_t);
+    default:
+        return 0;
+    }
+}
+
+static bool is_wait(CUstreamBatchMemOpType operation)
+{
+    return operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+}
+
+/* CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER is none of these functions' ("not supported in the v2 API"), and no device
+ * flushes remote writes: CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES is 0. */
+static CUresult check_flags(CUstreamBatchMemOpType operation, unsigned flags)
+{
+    if (is_wait(operation) && flags & CU_STREAM_WAIT_VALUE_FLUSH)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return flags <= (is_wait(operation) ? CU_STREAM_WAIT_VALUE_NOR : 0u) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult pack_op(const CUstreamBatchMemOpParams *op, flyt_stream_op *ret_packed)
+{
+    struct flyt_range range;
+    unsigned bytes = op_bytes(op->operation);
+    *ret_packed = (flyt_stream_op){.operation = op->operation, .flags = op->memoryBarrier.flags};
+    if (op->operation == CU_STREAM_MEM_OP_BARRIER)
+        return op->memoryBarrier.flags <= CU_STREAM_MEMORY_BARRIER_TYPE_GPU ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (op->operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    /* waitValue and writeValue have one layout. */
+    uint64_t address = op->writeValue.address;
+    if (!bytes || address % bytes || !flyt_range_find(address, &range) || flyt_range_is_host(&range))
+        return CUDA_ERROR_INVALID_VALUE;
+    ret_packed->flags = op->writeValue.flags;
+    ret_packed->address = address;
+    ret_packed->value = bytes == sizeof(uint32_t) ? op->writeValue.value : op->writeValue.value64;
+    return check_flags(op->operation, op->writeValue.flags);
+}
+
+CUresult flyt_stream_memory_ops(CUstream handle, unsigned count, const CUstreamBatchMemOpParams *ops, unsigned flags)
+{
+    flyt_stream_op packed[FLYT_STREAM_OPS_MAX];
+    struct flyt_stream *stream;
+    CUresult result = flyt_client_enter();
+    if (!result && (count >= FLYT_STREAM_OPS_MAX || flags || (count && !ops))) /* "must be less than 256" */
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_stream_get(handle, &stream);
+    if (!count)
+        return result;
+    for (unsigned i = 0; i < count && !result; i++)
+        result = pack_op(&ops[i], &packed[i]);
+    if (!result)
+        result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    flyt_stream_memory_ops_args args = {
+        .thread = flyt_thread_number(), .stream_id = stream->stream_id, .ops = {.ops_len = count, .ops_val = packed}};
+    uint64_t sequence = 0;
+    result =
+        flyt_client_status(flyt_send_stream_memory_ops(flyt_client.channel, &args, &sequence), "stream_memory_ops");
+    if (!result)
+        flyt_stream_sent(stream, sequence);
+    return result;
+}
+
+CUresult flyt_stream_memory_op(CUstream handle, CUstreamBatchMemOpType operation, CUdeviceptr address, uint64_t value,
+                               unsigned flags)
+{
+    CUstreamBatchMemOpParams op = {
+        .writeValue = {.operation = operation, .address = address, .value64 = value, .flags = flags}};
+    return flyt_stream_memory_ops(handle, 1, &op, 0);
+}

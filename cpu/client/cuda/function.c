@@ -1,0 +1,207 @@
+#include "cpu/client/cuda/function.h"
+
+#include <pthread.h>
+#include "cpu/client/core/instance.h"
+#include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/function_queue.h"
+#include "cpu/client/cuda/stream_record.h"
+#include "rpc/base/log.h"
+#include "rpc/base/thread.h"
+
+struct flyt_function {
+    struct flyt_record record;
+    CUhostFn function; /* one of the two */
+    CUstreamCallback callback;
+    CUstream handle; /* what a callback is given */
+    void *user;
+    uint64_t stream_id;
+    uint64_t sequence;                   /* of its launch, which the channel writes; 0: not sent yet */
+    struct flyt_pending_d2h pending_d2h; /* copies before it on its stream: their bytes must be there when it runs */
+    bool is_reached;                     /* queued to run; under the queue's lock */
+    CUresult status;
+    struct flyt_function *next; /* in the queue */
+};
+
+static struct flyt_table function_table = FLYT_TABLE_INIT(FLYT_ID_FUNCTION, struct flyt_function, 1);
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct flyt_function *first, **end; /* end is NULL while the queue was never used */
+    bool is_running;                    /* the callback thread exists */
+    _Atomic unsigned pending_count;
+} queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+bool flyt_function_is_pending(void)
+{
+    return atomic_load(&queue.pending_count) != 0;
+}
+
+bool flyt_function_is_unfinished(uint64_t sequence)
+{
+    uint32_t slot = 0;
+    const struct flyt_function *function;
+    bool is_unfinished = false;
+    pthread_mutex_lock(&queue.mutex);
+    while (!is_unfinished && (function = flyt_table_next(&function_table, &slot)))
+        is_unfinished = function->is_reached || (function->sequence && function->sequence <= sequence);
+    pthread_mutex_unlock(&queue.mutex);
+    return is_unfinished;
+}
+
+/* ---- the callback thread ---- */
+
+static void append_locked(struct flyt_function *function, CUresult status)
+{
+    if (function->is_reached)
+        return;
+    function->is_reached = true;
+    function->status = status;
+    function->next = NULL;
+    if (!queue.first)
+        queue.end = &queue.first;
+    *queue.end = function;
+    queue.end = &function->next;
+    pthread_cond_signal(&queue.changed);
+}
+
+static void run_one(struct flyt_function *function)
+{
+    uint64_t id = function->record.minted_id;
+    CUresult status = function->status ? function->status : flyt_pending_d2h_wait(&function->pending_d2h);
+    if (function->callback)
+        function->callback(function->handle, status, function->user);
+    else if (!status)
+        function->function(function->user);
+    /* Before the stream goes on: what it does next may be the next copy out of memory that this one wrote. */
+    atomic_fetch_sub(&queue.pending_count, 1);
+    if (flyt_client_is_usable()) {
+        flyt_host_function_done_args args = {.thread = flyt_thread_number(), .function_id = id};
+        flyt_send_host_function_done(flyt_client.channel, &args, NULL);
+        flyt_channel_flush(flyt_client.channel); /* a stream stands still until this arrives */
+    }
+    flyt_pending_d2h_clear(&function->pending_d2h);
+    if (flyt_table_take(&function_table, id))
+        flyt_table_free(&function_table, &function->record);
+}
+
+static void *run_functions(void *user)
+{
+    struct flyt_thread *thread = flyt_thread_get();
+    if (thread)
+        thread->is_callback = true;
+    pthread_mutex_lock(&queue.mutex);
+    for (;;) {
+        struct flyt_function *function = queue.first;
+        if (!function) {
+            pthread_cond_wait(&queue.changed, &queue.mutex);
+            continue;
+        }
+        queue.first = function->next;
+        pthread_mutex_unlock(&queue.mutex);
+        run_one(function);
+        pthread_mutex_lock(&queue.mutex);
+    }
+    return NULL;
+}
+
+static CUresult ensure_thread(void)
+{
+    pthread_mutex_lock(&queue.mutex);
+    int error = queue.is_running ? 0 : flyt_thread_start("flyt-callback", run_functions, NULL);
+    queue.is_running = error == 0;
+    pthread_mutex_unlock(&queue.mutex);
+    return error ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+
+void flyt_function_reached(void *user, uint64_t function_id, int status)
+{
+    pthread_mutex_lock(&queue.mutex);
+    struct flyt_function *function = flyt_table_find(&function_table, function_id);
+    if (function)
+        append_locked(function, flyt_client_code(status));
+    pthread_mutex_unlock(&queue.mutex);
+    /* One that a fatal error has ended here may still be called by the server. */
+    if (!function)
+        flyt_debug("server called an unknown host function id=%#llx", (unsigned long long)function_id);
+}
+
+void flyt_function_wake(void)
+{
+    uint32_t slot = 0;
+    struct flyt_function *function;
+    CUresult broken = flyt_client_broken();
+    pthread_mutex_lock(&queue.mutex);
+    while (broken && queue.is_running && (function = flyt_table_next(&function_table, &slot)))
+        append_locked(function, broken);
+    pthread_mutex_unlock(&queue.mutex);
+}
+
+/* ---- issuing ---- */
+
+/* The call could not be sent: the function will not run, unless the loss has put it in the queue already. */
+static void take_back(struct flyt_function *function)
+{
+    pthread_mutex_lock(&queue.mutex);
+    bool is_queued = function->is_reached || !flyt_table_take(&function_table, function->record.minted_id);
+    pthread_mutex_unlock(&queue.mutex);
+    if (is_queued)
+        return;
+    atomic_fetch_sub(&queue.pending_count, 1);
+    flyt_pending_d2h_clear(&function->pending_d2h);
+    flyt_table_free(&function_table, &function->record);
+}
+
+static CUresult launch(CUstream handle, const struct flyt_function *what)
+{
+    struct flyt_stream *stream;
+    CUresult result = flyt_client_enter();
+    if (!result && !what->function && !what->callback)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_stream_get(handle, &stream);
+    if (!result)
+        result = ensure_thread();
+    if (!result)
+        result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    struct flyt_function *function = flyt_table_new(&function_table);
+    if (!function)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    function->function = what->function;
+    function->callback = what->callback;
+    function->handle = what->handle;
+    function->user = what->user;
+    function->stream_id = stream->stream_id;
+    function->is_reached = false;
+    function->sequence = 0;
+    flyt_pending_d2h_set(&function->pending_d2h, &stream->pending_d2h);
+    atomic_fetch_add(&queue.pending_count, 1);
+    flyt_table_publish(&function->record); /* before the call: the server may be quick */
+    flyt_host_function_launch_args args = {.thread = flyt_thread_number(),
+                                           .stream_id = stream->stream_id,
+                                           .function_id = function->record.minted_id,
+                                           .is_callback = what->callback != NULL};
+    int status = flyt_send_host_function_launch(flyt_client.channel, &args, &function->sequence);
+    uint64_t sequence = status ? 0 : function->sequence;
+    if (status)
+        take_back(function);
+    else if (flyt_client_broken())
+        flyt_function_wake(); /* the error may have woken the others before this one was there */
+    flyt_stream_sent(stream, sequence);
+    return flyt_client_status(status, "host_function_launch");
+}
+
+CUresult flyt_host_function_launch(CUstream stream, CUhostFn function, void *user)
+{
+    return launch(stream, &(struct flyt_function){.function = function, .user = user});
+}
+
+CUresult flyt_stream_callback_add(CUstream stream, CUstream handle, CUstreamCallback callback, void *user,
+                                  unsigned flags)
+{
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    return launch(stream, &(struct flyt_function){.callback = callback, .handle = handle, .user = user});
+}

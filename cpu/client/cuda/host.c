@@ -1,0 +1,160 @@
+#include "cpu/client/cuda/host.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "cpu/client/bulk/range.h"
+#include "cpu/client/bulk/transfer.h"
+#include "cpu/client/core/instance.h"
+#include "cpu/client/cuda/context.h"
+#include "rpc/base/log.h"
+
+/* Page-aligned; mapped and unmapped as a whole, so that a late use of freed memory faults instead of corrupting. */
+CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
+{
+    struct flyt_range range = {.kind = FLYT_RANGE_HOST_ALLOC, .bytes = bytes, .flags = flags};
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    if (!ret_address || !bytes ||
+        (flags & ~(unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (flags & CU_MEMHOSTALLOC_DEVICEMAP)
+        return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
+    result = flyt_context_get(&range.context_id, &range.device);
+    if (result)
+        return result;
+    void *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (address == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    range.base = (uint64_t)(uintptr_t)address;
+    if (flyt_range_insert(&range)) {
+        munmap(address, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_address = address;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_host_free(void *address)
+{
+    struct flyt_range range;
+    CUresult result = flyt_client_enter_release();
+    if (result)
+        return result;
+    if (!flyt_range_find((uint64_t)(uintptr_t)address, &range) || range.kind != FLYT_RANGE_HOST_ALLOC ||
+        range.base != (uint64_t)(uintptr_t)address)
+        return CUDA_ERROR_INVALID_VALUE;
+    flyt_transfer_wait_range(range.base, range.bytes);
+    if (!flyt_range_remove(range.base, FLYT_RANGE_HOST_ALLOC, NULL))
+        return CUDA_ERROR_INVALID_VALUE; /* another thread was first */
+    if (munmap(address, range.bytes))
+        flyt_warn("pinned memory is not unmapped bytes=%llu: %m", (unsigned long long)range.bytes);
+    return flyt_client_broken();
+}
+
+/* Whether the system has no MADV_POPULATE_*, which came with Linux 5.14: then it does not even take a page that is
+ * there. */
+static bool lacks_populate(int advice)
+{
+    static char page[2 * 4096] __attribute__((aligned(4096)));
+    return madvise(page, 4096, advice) && errno == EINVAL;
+}
+
+/*
+ * Whether the process has memory on all of these pages, and, unless they are only to be read, may write it: the pages
+ * are made present, as locking them would. Nothing is locked: no device reaches them, and copies go through this
+ * library.
+ */
+static bool is_mapped(uint64_t base, uint64_t bytes, bool is_read_only)
+{
+    enum { PIECE_PAGES = 4096 };
+    const int advice = is_read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), at = base / page_bytes * page_bytes;
+    uint64_t end = (base + bytes - 1) / page_bytes * page_bytes + page_bytes;
+    unsigned char present[PIECE_PAGES];
+    if (end <= at) /* past the last address */
+        return false;
+    if (!madvise((void *)(uintptr_t)at, end - at, advice)) /* NOLINT */
+        return true;
+    if (errno != EINVAL || !lacks_populate(advice))
+        return false;
+    for (uint64_t piece; at < end; at += piece) {
+        piece = end - at < PIECE_PAGES * page_bytes ? end - at : PIECE_PAGES * page_bytes;
+        if (mincore((void *)(uintptr_t)at, piece, present)) /* NOLINT */
+            return false;
+    }
+    return true;
+}
+
+CUresult flyt_host_register(void *address, size_t bytes, unsigned flags)
+{
+    enum {
+        KNOWN = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY |
+                CU_MEMHOSTREGISTER_READ_ONLY
+    };
+    struct flyt_range range = {
+        .kind = FLYT_RANGE_HOST_REGISTERED, .base = (uint64_t)(uintptr_t)address, .bytes = bytes, .flags = flags};
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    if (!address || !bytes || (flags & ~(unsigned)KNOWN) || range.base + bytes < range.base ||
+        flyt_window_device(range.base) >= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (flags & (CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY))
+        return flyt_not_supported(flags & CU_MEMHOSTREGISTER_IOMEMORY ? "CU_MEMHOSTREGISTER_IOMEMORY"
+                                                                      : "CU_MEMHOSTREGISTER_DEVICEMAP");
+    result = flyt_context_get(&range.context_id, &range.device);
+    if (result)
+        return result;
+    struct flyt_range there;
+    if (!flyt_range_find(range.base, &there) &&
+        !is_mapped(range.base, range.bytes, flags & CU_MEMHOSTREGISTER_READ_ONLY))
+        return CUDA_ERROR_INVALID_VALUE;
+    int error = flyt_range_insert(&range);
+    if (error == -EEXIST) /* what was allocated as page-locked is told from what was registered */
+        return flyt_range_find(range.base, &there) && there.kind == FLYT_RANGE_HOST_ALLOC
+                   ? CUDA_ERROR_INVALID_VALUE
+                   : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    return error ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult flyt_host_unregister(void *address)
+{
+    struct flyt_range range;
+    CUresult result = flyt_client_enter_release();
+    if (result)
+        return result;
+    if (!address)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!flyt_range_find((uint64_t)(uintptr_t)address, &range))
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if (range.kind != FLYT_RANGE_HOST_REGISTERED || range.base != (uint64_t)(uintptr_t)address)
+        return CUDA_ERROR_INVALID_VALUE;
+    flyt_transfer_wait_range(range.base, range.bytes);
+    flyt_range_remove(range.base, FLYT_RANGE_HOST_REGISTERED, NULL);
+    return flyt_client_broken();
+}
+
+CUresult flyt_host_flags(const void *address, unsigned *ret_flags)
+{
+    struct flyt_range range;
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    if (!ret_flags || !flyt_range_find((uint64_t)(uintptr_t)address, &range) || !flyt_range_is_host(&range))
+        return CUDA_ERROR_INVALID_VALUE;
+    *ret_flags = range.flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdeviceptr *ret_address)
+{
+    struct flyt_range range;
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    if (flags || !ret_address || !flyt_range_find((uint64_t)(uintptr_t)address, &range) || !flyt_range_is_host(&range))
+        return CUDA_ERROR_INVALID_VALUE;
+    return flyt_not_supported("mapped host memory");
+}

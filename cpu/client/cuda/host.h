@@ -1,0 +1,32 @@
+/*
+ * Pinned host memory: ordinary memory of the program that is remembered as pinned, so that copies may read it late and
+ * asynchronous copies from the device may write it after the call has returned. It is not locked: no device reaches it.
+ * Mapped host memory does not exist (canMapHostMemory is 0).
+ */
+#ifndef FLYT_CLIENT_HOST_H
+#define FLYT_CLIENT_HOST_H
+
+#include <stddef.h>
+#include <cuda.h>
+#include "cpu/client/core/api.h"
+
+/* cuMemHostAlloc. flags: CU_MEMHOSTALLOC_PORTABLE and _WRITECOMBINED are accepted; _DEVICEMAP is
+ * CUDA_ERROR_NOT_SUPPORTED, others CUDA_ERROR_INVALID_VALUE, as are bytes 0 and NULL. CUDA_ERROR_OUT_OF_MEMORY. Needs a
+ * current context. The memory is page-aligned and zeroed. */
+FLYT_API CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address);
+/* cuMemFreeHost: waits for copies that still use the memory. CUDA_ERROR_INVALID_VALUE: not from flyt_host_alloc. */
+FLYT_API CUresult flyt_host_free(void *address);
+/* cuMemHostRegister. flags: CU_MEMHOSTREGISTER_PORTABLE, _READ_ONLY are accepted; _DEVICEMAP and _IOMEMORY are
+ * CUDA_ERROR_NOT_SUPPORTED. CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: overlaps pinned memory.
+ * CUDA_ERROR_INVALID_VALUE: the process has no memory on some of its pages, or none that may be written (with
+ * _READ_ONLY: read). Makes the pages present. */
+FLYT_API CUresult flyt_host_register(void *address, size_t bytes, unsigned flags);
+/* Waits for copies that still use the memory. CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED; CUDA_ERROR_INVALID_VALUE: NULL or
+ * not the start of the range. */
+FLYT_API CUresult flyt_host_unregister(void *address);
+/* cuMemHostGetFlags. CUDA_ERROR_INVALID_VALUE: not pinned. */
+FLYT_API CUresult flyt_host_flags(const void *address, unsigned *ret_flags);
+/* cuMemHostGetDevicePointer: CUDA_ERROR_NOT_SUPPORTED for pinned memory, _INVALID_VALUE for other. */
+FLYT_API CUresult flyt_host_device_pointer(const void *address, unsigned flags, CUdeviceptr *ret_address);
+
+#endif

@@ -1,0 +1,149 @@
+#include "cpu/client/cuda/memory.h"
+
+#include <string.h>
+
+#include "cpu/client/bulk/range.h"
+#include "cpu/client/core/answer.h"
+#include "cpu/client/core/instance.h"
+#include "cpu/client/core/thread.h"
+#include "cpu/client/cuda/context.h"
+#include "cpu/client/cuda/stream.h"
+#include "rpc/base/id.h"
+
+/* Rows begin at multiples of this, as the driver makes them (CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT). */
+enum { PITCH_BYTES = 512 };
+
+FLYT_ANSWER_CALL(memory_alloc, FLYT_MEMORY_ALLOC)
+
+/* What the server has answered, in the books. */
+static CUresult enter_allocation(struct flyt_range *range, const flyt_memory_alloc_args *args, CUresult result,
+                                 uint64_t address)
+{
+    if (result)
+        return result;
+    range->base = address;
+    /* Nowhere else may device memory be: the program's own memory would be taken for it. */
+    if (flyt_window_device(address) != range->device ||
+        range->bytes > flyt_window_base((unsigned)range->device) + FLYT_WINDOW_BYTES - address)
+        return CUDA_ERROR_UNKNOWN;
+    if (flyt_range_insert(range)) {
+        flyt_answer_end(); /* there is nothing for the books, and the next call may have to wait */
+        flyt_memory_free_args undo = {.thread = args->thread, .address = address};
+        flyt_send_memory_free(flyt_client.channel, &undo, NULL);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_memory_alloc(size_t bytes, CUdeviceptr *ret_address)
+{
+    struct flyt_range range = {.kind = FLYT_RANGE_ALLOCATION, .bytes = bytes};
+    CUresult result = flyt_client_enter();
+    if (!result && (!ret_address || !bytes))
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (!result)
+        result = flyt_context_get(&range.context_id, &range.device);
+    if (result)
+        return result;
+    flyt_memory_alloc_args args = {.thread = flyt_thread_number(), .device = (unsigned)range.device, .bytes = bytes};
+    flyt_memory_alloc_res res = {0};
+    int status = call_memory_alloc(&args, &res);
+    result = enter_allocation(&range, &args, flyt_client_reply(status, res.result, "memory_alloc"), res.address);
+    flyt_answer_end();
+    if (!result)
+        *ret_address = res.address;
+    return result;
+}
+
+CUresult flyt_memory_alloc_pitch(size_t width_bytes, size_t height, unsigned element_bytes, CUdeviceptr *ret_address,
+                                 size_t *ret_pitch_bytes)
+{
+    size_t bytes;
+    bool is_element = element_bytes == 4 || element_bytes == 8 || element_bytes == 16;
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    if (!ret_address || !ret_pitch_bytes || !width_bytes || !height || !is_element ||
+        width_bytes > SIZE_MAX - PITCH_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t pitch_bytes = (width_bytes + PITCH_BYTES - 1) / PITCH_BYTES * PITCH_BYTES;
+    if (__builtin_mul_overflow(pitch_bytes, height, &bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = flyt_memory_alloc(bytes, ret_address);
+    if (!result)
+        *ret_pitch_bytes = pitch_bytes;
+    return result;
+}
+
+CUresult flyt_memory_free(CUdeviceptr address)
+{
+    CUresult result = flyt_client_enter_release();
+    if (result || !address)
+        return result;
+    return flyt_range_free(address);
+}
+
+CUresult flyt_memory_range(CUdeviceptr address, CUdeviceptr *ret_base, size_t *ret_bytes)
+{
+    struct flyt_range range;
+    CUresult result = flyt_client_enter();
+    if (result)
+        return result;
+    if (!flyt_range_find(address, &range) || flyt_range_is_host(&range))
+        return CUDA_ERROR_NOT_FOUND;
+    if (ret_base)
+        *ret_base = range.base;
+    if (ret_bytes)
+        *ret_bytes = range.bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_pointer_find(const void *address, struct flyt_pointer *ret_pointer)
+{
+    struct flyt_range range;
+    *ret_pointer = (struct flyt_pointer){.kind = FLYT_POINTER_UNKNOWN, .device = -1};
+    if (flyt_client_is_forked() || !flyt_range_find((uint64_t)(uintptr_t)address, &range))
+        return CUDA_SUCCESS;
+    uint64_t owner = range.context_id ? range.context_id : flyt_primary_context_id(range.device);
+    *ret_pointer = (struct flyt_pointer){
+        .kind = flyt_range_is_host(&range) ? FLYT_POINTER_HOST : FLYT_POINTER_DEVICE,
+        .is_variable = range.kind == FLYT_RANGE_VARIABLE,
+        .is_registered = range.kind == FLYT_RANGE_HOST_REGISTERED,
+        .device = range.device,
+        .context = (CUcontext)(uintptr_t)owner,
+        .base = range.base,
+        .bytes = range.bytes,
+        .buffer_id = range.buffer_id,
+        .flags = range.flags,
+        .is_synchronous = range.is_synchronous,
+    };
+    return CUDA_SUCCESS;
+}
+
+CUresult flyt_pointer_attribute_set(const void *value, CUpointer_attribute attribute, CUdeviceptr address)
+{
+    unsigned is_on;
+    uint64_t context_id;
+    int device;
+    CUresult result = flyt_client_enter();
+    if (!result)
+        result = flyt_context_get(&context_id, &device);
+    if (result)
+        return result;
+    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !value)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(&is_on, value, sizeof is_on);
+    if (!flyt_range_set_synchronous(address, is_on != 0))
+        return CUDA_ERROR_INVALID_VALUE;
+    return is_on ? flyt_stream_synchronize(CU_STREAM_LEGACY) : CUDA_SUCCESS;
+}
+
+bool flyt_pointer_is_reached(const struct flyt_pointer *pointer)
+{
+    uint64_t context_id;
+    unsigned peers = 0;
+    int device = -1;
+    if (pointer->kind != FLYT_POINTER_DEVICE || flyt_context_get(&context_id, &device))
+        return false;
+    return pointer->device == device || (!flyt_context_peers(&peers) && peers >> pointer->device & 1);
+}

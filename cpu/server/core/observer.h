@@ -1,0 +1,54 @@
+/*
+ * What the CUDA families tell of what they do. Whoever moves the session (moving.c) listens: its part installs the
+ * table in session->observer.
+ */
+#ifndef FLYT_SERVER_OBSERVER_H
+#define FLYT_SERVER_OBSERVER_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct flyt_device;
+struct flyt_extent;
+struct flyt_library;
+struct flyt_session;
+
+/* What is known of an event of a session that goes on here. */
+struct flyt_state_event {
+    uint64_t event_id;
+    bool has_time;
+    bool is_wall;     /* the time is that of CLOCK_REALTIME, for a server on another machine, or after its start */
+    uint64_t time_ns; /* of the session's clock (resume.h), else; 0 where it has none. Modulo 2^64 */
+};
+
+/* What a program has done that another server could not make again. */
+enum flyt_use {
+    FLYT_USE_HEAP,     /* it has set the size of the heap in kernels */
+    FLYT_USE_CONTENTS, /* a constant was copied to or from by its address (constant.h) */
+    FLYT_USE_ADDRESS,  /* it has an address of a library's variable or constant, or has used one */
+};
+
+struct flyt_observer {
+    /* A free extent, or all memory of the device, is to be unmapped. Whether nothing reads it any more, so that it may
+     * be; else it is to be asked again. */
+    bool (*extent_leaving)(struct flyt_device *device, const struct flyt_extent *extent);
+    bool (*memory_leaving)(struct flyt_device *device);
+    /* Whether something reads memory on SMs that the device has left (resize.h). */
+    bool (*holds_sms)(const struct flyt_device *device);
+    void (*extent_gone)(struct flyt_session *session, uint64_t extent_id);
+    /* The library that was loaded ahead with this image and these options, which is the caller's then; NULL: none. */
+    CUlibrary (*library_ahead)(struct flyt_session *session, const struct flyt_library *library);
+    void (*library_loaded)(struct flyt_session *session, const struct flyt_library *library);
+    /* Its id is gone; and it is unloaded. */
+    void (*library_leaving)(struct flyt_session *session, const struct flyt_library *library);
+    void (*library_gone)(struct flyt_session *session, const struct flyt_library *library);
+    /* The program has the address of a library's variable of this name; and has copied by this address. */
+    void (*name_asked)(struct flyt_library *library, const char *name);
+    void (*address_used)(struct flyt_session *session, uint64_t address);
+    void (*used)(struct flyt_session *session, enum flyt_use use);
+    /* What is known of an event of before, in a session that goes on here; NULL: nothing. */
+    const struct flyt_state_event *(*event_before)(const struct flyt_session *session, uint64_t event_id);
+};
+
+#endif

@@ -1,0 +1,437 @@
+#include "cpu/softgpu/ptx/exec.h"
+#include "cpu/softgpu/ptx/lower.h"
+#include "cpu/softgpu/ptx/ops.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What a memory instruction's modifiers say. */
+struct access {
+    enum ptx_space space;
+    const struct ptx_type *type;
+    unsigned vector; /* elements: 1, 2, 4, 8 */
+    uint8_t flags;   /* PTX_INSN_ACQUIRE, PTX_INSN_RELEASE */
+    bool may_wait;   /* volatile, relaxed or stronger: may be polling */
+};
+
+static const struct {
+    const char *name;
+    enum ptx_space space;
+} spaces[] = {
+    {"global", PTX_SPACE_GLOBAL},      {"const", PTX_SPACE_CONST},       {"shared", PTX_SPACE_SHARED},
+    {"shared::cta", PTX_SPACE_SHARED}, {"local", PTX_SPACE_LOCAL},       {"param", PTX_SPACE_PARAM},
+    {"param::entry", PTX_SPACE_PARAM}, {"param::func", PTX_SPACE_PARAM},
+};
+
+static bool take_space(const char *modifier, enum ptx_space *space)
+{
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
+        if (!strcmp(modifier, spaces[i].name)) {
+            *space = spaces[i].space;
+            return true;
+        }
+    return false;
+}
+
+static bool is_one_of(const char *word, const char *const *words)
+{
+    for (; *words; words++)
+        if (!strcmp(word, *words))
+            return true;
+    return false;
+}
+
+/* Memory order and scope: true when the modifier was one. */
+static bool take_order(const char *modifier, struct access *access)
+{
+    static const char *const harmless[] = {"weak", "cta", "gpu", "sys", "cluster", NULL};
+
+    if (!strcmp(modifier, "acquire") || !strcmp(modifier, "acq_rel") || !strcmp(modifier, "sc"))
+        access->flags |= PTX_INSN_ACQUIRE;
+    if (!strcmp(modifier, "release") || !strcmp(modifier, "acq_rel") || !strcmp(modifier, "sc"))
+        access->flags |= PTX_INSN_RELEASE;
+    if (access->flags || !strcmp(modifier, "volatile") || !strcmp(modifier, "relaxed") || !strcmp(modifier, "mmio"))
+        access->may_wait = true;
+    return access->may_wait
+               ? is_one_of(modifier, harmless) || !strcmp(modifier, "acquire") || !strcmp(modifier, "release") ||
+                     !strcmp(modifier, "acq_rel") || !strcmp(modifier, "sc") || !strcmp(modifier, "volatile") ||
+                     !strcmp(modifier, "relaxed") || !strcmp(modifier, "mmio")
+               : is_one_of(modifier, harmless);
+}
+
+/* Hints about caches, which there are none of: .ca, .nc, .L1::no_allocate, .L2::128B … */
+static bool is_cache_hint(const char *modifier)
+{
+    static const char *const hints[] = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified", NULL};
+
+    return is_one_of(modifier, hints) || !strncmp(modifier, "L1::", 4) ||
+           (!strncmp(modifier, "L2::", 4) && strcmp(modifier, "L2::cache_hint"));
+}
+
+static struct access parse_access(struct ptx_lower *lower)
+{
+    const struct ptx_statement *statement = lower->statement;
+    struct access access = {.vector = 1, .type = flyt_ptx_lower_type(lower)};
+
+    for (unsigned i = 1; i + 1 < statement->modifier_count; i++) {
+        const char *modifier = statement->modifiers[i];
+
+        if (!strcmp(modifier, "v2") || !strcmp(modifier, "v4"))
+            access.vector = (unsigned)(modifier[1] - '0');
+        else if (!take_space(modifier, &access.space) && !is_cache_hint(modifier) && !take_order(modifier, &access))
+            flyt_ptx_lower_unsupported(lower);
+    }
+    if (!access.type->bytes)
+        flyt_ptx_lower_unsupported(lower);
+    return access;
+}
+
+/* An address operand taken apart: a fixed place of the frame or the parameters, or a base and an offset. */
+struct place {
+    enum ptx_space space;
+    bool is_fixed;  /* `offset` is all: in the frame (LOCAL) or the parameter buffer (PARAM) */
+    bool is_narrow; /* the base has 32 bits */
+    struct ptx_vop base;
+    int64_t offset;
+};
+
+/* may_be_narrow: the instruction can do with a base of 32 bits. */
+static struct place parse_place(struct ptx_lower *lower, const struct ptx_operand *operand, enum ptx_space space,
+                                uint64_t bytes, bool may_be_narrow)
+{
+    struct place place = {.space = space, .offset = operand->value};
+    const struct ptx_operand *base = operand->elements;
+    const struct ptx_variable *variable;
+
+    if (operand->kind != PTX_OPERAND_ADDRESS || operand->has_more)
+        flyt_ptx_lower_invalid(lower, "an address is expected");
+    variable = base->kind == PTX_OPERAND_SYMBOL ? base->variable : NULL;
+    if (variable && (variable->space == PTX_SPACE_LOCAL || variable->space == PTX_SPACE_PARAM) &&
+        (space == PTX_SPACE_LOCAL || space == PTX_SPACE_PARAM)) {
+        if (operand->value < 0 || (uint64_t)operand->value > variable->bytes ||
+            bytes > variable->bytes - (uint64_t)operand->value)
+            flyt_ptx_lower_invalid(lower, "access outside of the variable");
+        place.space = variable->space;
+        place.is_fixed = true;
+        place.offset += (int64_t)variable->offset;
+        if (place.offset % (int64_t)(bytes & (0 - bytes) ? bytes & (0 - bytes) : 1) &&
+            variable->space == PTX_SPACE_LOCAL)
+            place.is_fixed = false; /* let the run-time check find the misalignment */
+        if (place.is_fixed)
+            return place;
+        place.offset = operand->value;
+        place.space = space;
+    }
+    if (space == PTX_SPACE_PARAM && !lower->function->is_entry)
+        place.space = PTX_SPACE_LOCAL; /* a function's parameters lie in its stack */
+    if (variable && space == PTX_SPACE_GENERIC && variable->space != PTX_SPACE_GLOBAL &&
+        variable->space != PTX_SPACE_CONST)
+        place.space = variable->space;
+    place.is_narrow = may_be_narrow && place.space == PTX_SPACE_SHARED && base->kind == PTX_OPERAND_REGISTER &&
+                      flyt_ptx_lower_register_bytes(lower, base) == 4;
+    place.base = flyt_ptx_lower_source(lower, base, place.is_narrow ? 4 : 8, false, false);
+    return place;
+}
+
+/* The registers of {a, b, …} or a single one. */
+static const struct ptx_operand *vector_elements(struct ptx_lower *lower, const struct ptx_operand *operand,
+                                                 unsigned count)
+{
+    if (count == 1 && operand->kind != PTX_OPERAND_VECTOR)
+        return operand;
+    if (operand->kind != PTX_OPERAND_VECTOR || operand->element_count != count)
+        flyt_ptx_lower_invalid(lower, "the vector has another length");
+    return operand->elements;
+}
+
+/* The load or store of memory_bytes into or from registers of register_bytes; NULL: no such combination. */
+static ptx_exec_fn *find_access(struct ptx_lower *lower, const char *operation, uint8_t memory_bytes,
+                                uint8_t register_bytes, bool is_signed)
+{
+    char key[24];
+    const struct ptx_op_row *row;
+
+    snprintf(key, sizeof key, "%s.%c%u.%u", operation, is_signed && memory_bytes < register_bytes ? 's' : 'u',
+             memory_bytes * 8u, register_bytes * 8u);
+    row = flyt_ptx_map_find(&lower->ops, key);
+    return row ? row->exec : NULL;
+}
+
+/* Whether another access with the same base can spare it the work of finding out how the addresses lie. */
+static bool can_share_base(const struct access *access, const struct place *place)
+{
+    return !place->is_fixed && access->vector == 1 && !access->flags && place->base.kind == PTX_VOP_VREG;
+}
+
+/*
+ * ld: op[0 … vector-1] results, op[4] base; imm the offset; aux the space; extra the vector length. Fixed places have
+ * no base: imm is the offset, extra as before, aux memory bytes, bit 8 sign, register bytes from bit 9.
+ */
+static void lower_load(struct ptx_lower *lower)
+{
+    struct access access = parse_access(lower);
+    uint8_t bytes = access.type->bytes, register_bytes = 0;
+    bool is_signed = access.type->class == PTX_CLASS_SIGNED;
+    const struct ptx_operand *targets = vector_elements(lower, flyt_ptx_lower_operand(lower, 0), access.vector);
+    struct place place =
+        parse_place(lower, flyt_ptx_lower_operand(lower, 1), access.space, (uint64_t)bytes * access.vector, true);
+    struct ptx_vinsn *vinsn;
+    ptx_exec_fn *exec;
+
+    for (unsigned i = 0; i < access.vector; i++) {
+        uint8_t have =
+            targets[i].kind == PTX_OPERAND_SINK ? register_bytes : flyt_ptx_lower_register_bytes(lower, &targets[i]);
+
+        if (!have && targets[i].kind != PTX_OPERAND_SINK)
+            flyt_ptx_lower_invalid(lower, "a predicate where data is expected");
+        if (register_bytes && have != register_bytes)
+            flyt_ptx_lower_invalid(lower, "registers of different sizes");
+        register_bytes = have;
+    }
+    register_bytes = register_bytes ? register_bytes : bytes < 2 ? 2 : bytes;
+    exec = find_access(lower,
+                       access.vector > 1 ? "$ldv"
+                       : place.is_narrow ? "$lds"
+                                         : "$ld",
+                       bytes, register_bytes, is_signed);
+    if (!exec)
+        flyt_ptx_lower_invalid(lower, "the register is too small");
+    if (place.is_fixed)
+        exec = place.space == PTX_SPACE_PARAM ? flyt_ptx_exec_load_param : flyt_ptx_exec_load_frame;
+    vinsn = flyt_ptx_lower_emit_guarded(lower, exec);
+    for (unsigned i = 0; i < access.vector; i++)
+        if (targets[i].kind == PTX_OPERAND_REGISTER) {
+            vinsn->op[i] = (struct ptx_vop){PTX_VOP_VREG, targets[i].vreg};
+            vinsn->definitions |= (uint8_t)(1 << i);
+        }
+    if (!vinsn->definitions && !place.is_fixed && access.vector == 1) { /* into nothing: but it is checked */
+        vinsn->op[0] = flyt_ptx_lower_temp(lower, register_bytes);
+        vinsn->definitions = 1;
+    }
+    vinsn->op[4] = place.base;
+    vinsn->imm = place.offset;
+    vinsn->aux = place.is_fixed ? (uint16_t)(bytes | is_signed << 8 | register_bytes << 9) : (uint16_t)place.space;
+    vinsn->extra = (uint8_t)access.vector;
+    vinsn->flags = access.flags | (place.is_narrow ? PTX_INSN_NARROW : 0);
+    vinsn->access_bytes = bytes;
+    if (can_share_base(&access, &place))
+        vinsn->exec_kept = find_access(lower, place.is_narrow ? "$ldsk" : "$ldk", bytes, register_bytes, is_signed);
+    vinsn->may_wait = access.may_wait;
+}
+
+/* st: as ld, with op[0 … vector-1] the values. */
+static void lower_store(struct ptx_lower *lower)
+{
+    struct access access = parse_access(lower);
+    uint8_t bytes = access.type->bytes, register_bytes = bytes < 2 ? 2 : bytes;
+    const struct ptx_operand *values = vector_elements(lower, flyt_ptx_lower_operand(lower, 1), access.vector);
+    struct place place =
+        parse_place(lower, flyt_ptx_lower_operand(lower, 0), access.space, (uint64_t)bytes * access.vector, true);
+    struct ptx_vop sources[4];
+    struct ptx_vinsn *vinsn;
+
+    if (access.space == PTX_SPACE_CONST || (place.space == PTX_SPACE_PARAM && place.is_fixed))
+        flyt_ptx_lower_invalid(lower, "this space is read-only");
+    for (unsigned i = 0; i < access.vector; i++)
+        sources[i] =
+            flyt_ptx_lower_source(lower, &values[i], register_bytes, access.type->class == PTX_CLASS_FLOAT, false);
+    vinsn = flyt_ptx_lower_emit_guarded(lower, place.is_fixed ? flyt_ptx_exec_store_frame
+                                                              : find_access(lower,
+                                                                            access.vector > 1 ? "$stv"
+                                                                            : place.is_narrow ? "$sts"
+                                                                                              : "$st",
+                                                                            bytes, register_bytes, false));
+    memcpy(vinsn->op, sources, access.vector * sizeof *sources);
+    vinsn->op[4] = place.base;
+    vinsn->imm = place.offset;
+    vinsn->aux = place.is_fixed ? (uint16_t)(bytes | register_bytes << 9) : (uint16_t)place.space;
+    vinsn->extra = (uint8_t)access.vector;
+    vinsn->flags = access.flags | (place.is_narrow ? PTX_INSN_NARROW : 0);
+    vinsn->access_bytes = bytes;
+    if (can_share_base(&access, &place))
+        vinsn->exec_kept = find_access(lower, place.is_narrow ? "$stsk" : "$stk", bytes, register_bytes, false);
+    vinsn->may_wait = access.may_wait;
+}
+
+/* atom and red: op[0] result, op[1] base, op[2] and op[3] the values; imm the offset; aux the space. */
+static void lower_atomic(struct ptx_lower *lower)
+{
+    const struct ptx_statement *statement = lower->statement;
+    bool has_result = !strcmp(statement->modifiers[0], "atom");
+    struct access access = {.type = flyt_ptx_lower_type(lower)};
+    const char *operation = NULL;
+    char key[48];
+    uint8_t bytes = access.type->bytes;
+    bool is_cas, is_float = access.type->class == PTX_CLASS_FLOAT;
+    unsigned first = has_result ? 1 : 0;
+    struct place place;
+    struct ptx_vop b, c = {0}, written = {0};
+    struct ptx_vinsn *vinsn;
+    ptx_exec_fn *exec;
+
+    for (unsigned i = 1; i + 1 < statement->modifier_count; i++) {
+        const char *modifier = statement->modifiers[i];
+
+        if (take_space(modifier, &access.space) || !strcmp(modifier, "noftz") || take_order(modifier, &access))
+            continue;
+        if (operation)
+            flyt_ptx_lower_unsupported(lower);
+        operation = modifier;
+    }
+    snprintf(key, sizeof key, "%.20s.%s", operation ? operation : "", access.type->name);
+    exec = flyt_ptx_atomic_find(key);
+    if (!exec)
+        flyt_ptx_lower_unsupported(lower);
+    is_cas = !strncmp(key, "cas.", 4);
+    if (statement->operand_count != first + 2 + is_cas)
+        flyt_ptx_lower_unsupported(lower);
+    place = parse_place(lower, &statement->operands[first], access.space, bytes, false);
+    if (place.is_fixed) {
+        place.is_fixed = false;
+        place.offset = statement->operands[first].value;
+        place.base = flyt_ptx_lower_source(lower, statement->operands[first].elements, 8, false, false);
+    }
+    b = flyt_ptx_lower_source(lower, &statement->operands[first + 1], bytes, is_float, false);
+    if (is_cas)
+        c = flyt_ptx_lower_source(lower, &statement->operands[first + 2], bytes, is_float, false);
+    if (has_result)
+        written = flyt_ptx_lower_destination(lower, &statement->operands[0], bytes);
+    vinsn = flyt_ptx_lower_emit_guarded(lower, exec);
+    vinsn->op[0] = written;
+    vinsn->op[1] = place.base;
+    vinsn->op[2] = b;
+    vinsn->op[3] = c;
+    vinsn->definitions = has_result;
+    vinsn->imm = place.offset;
+    vinsn->aux = (uint16_t)place.space;
+    vinsn->may_wait = true;
+    if (has_result)
+        flyt_ptx_lower_finish(lower, &statement->operands[0], written, bytes, access.type->class == PTX_CLASS_SIGNED);
+}
+
+/* The first address of a space's window. Global and constant memory need none. */
+static uint64_t window_base(enum ptx_space space)
+{
+    return space == PTX_SPACE_SHARED ? PTX_SHARED_BASE : space == PTX_SPACE_LOCAL ? PTX_LOCAL_BASE : 0;
+}
+
+/* cvta[.to].space: an addition or a subtraction; parameter addresses are generic from the start. */
+static void lower_cvta(struct ptx_lower *lower)
+{
+    const struct ptx_statement *statement = lower->statement;
+    bool is_to = flyt_ptx_lower_has(lower, "to");
+    enum ptx_space space = PTX_SPACE_GENERIC;
+    const struct ptx_type *type = flyt_ptx_lower_type(lower);
+    struct ptx_vop a, written;
+    uint64_t base;
+
+    for (unsigned i = 1; i + 1 < statement->modifier_count; i++)
+        if (!take_space(statement->modifiers[i], &space) && strcmp(statement->modifiers[i], "to"))
+            flyt_ptx_lower_unsupported(lower);
+    if (statement->operand_count != 2 || type->bytes != 8)
+        flyt_ptx_lower_unsupported(lower);
+    if (space == PTX_SPACE_PARAM && !lower->function->is_entry)
+        space = PTX_SPACE_LOCAL;
+    base = window_base(space);
+    a = flyt_ptx_lower_source(lower, &statement->operands[1], 8, false, false);
+    written = flyt_ptx_lower_destination(lower, &statement->operands[0], 8);
+    flyt_ptx_lower_emit_op(lower, "add.u64", written, a, flyt_ptx_lower_constant(lower, is_to ? 0 - base : base, 8),
+                           true);
+    flyt_ptx_lower_finish(lower, &statement->operands[0], written, 8, false);
+}
+
+/* isspacep.space p, a: op[0] result, op[1] the generic address; aux the space. */
+static void lower_isspacep(struct ptx_lower *lower)
+{
+    enum ptx_space space = PTX_SPACE_GENERIC;
+    struct ptx_vinsn *vinsn;
+    struct ptx_vop a;
+
+    if (lower->statement->modifier_count != 2)
+        flyt_ptx_lower_unsupported(lower);
+    if (!strcmp(lower->statement->modifiers[1], "shared::cluster"))
+        space = PTX_SPACE_SHARED;
+    else if (!take_space(lower->statement->modifiers[1], &space))
+        flyt_ptx_lower_unsupported(lower);
+    a = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, 1), 8, false, false);
+    vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_is_space);
+    vinsn->op[0] = flyt_ptx_lower_destination(lower, flyt_ptx_lower_operand(lower, 0), 0);
+    vinsn->op[1] = a;
+    vinsn->definitions = 1;
+    vinsn->aux = (uint16_t)space;
+}
+
+static void lower_fence(struct ptx_lower *lower)
+{
+    flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_fence)->may_wait = true;
+}
+
+/* Prefetches and hints about cache policy do nothing: their addresses need not even be valid. */
+static void lower_nothing(struct ptx_lower *lower)
+{
+    flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_prefetch);
+}
+
+/* A register operand's value as number, which cp.async needs: sizes are always written out. */
+static int64_t number_operand(struct ptx_lower *lower, unsigned i)
+{
+    const struct ptx_operand *operand = flyt_ptx_lower_operand(lower, i);
+
+    if (operand->kind != PTX_OPERAND_NUMBER)
+        flyt_ptx_lower_unsupported(lower);
+    return operand->value;
+}
+
+/*
+ * cp.async copies at once: an asynchronous copy may complete at any time. op[0] shared base, op[1] global base,
+ * op[2] bytes to read (the rest is zeros) or none; imm: shared offset and, from bit 32, global offset; aux bytes.
+ */
+static void lower_copy_async(struct ptx_lower *lower)
+{
+    const struct ptx_statement *statement = lower->statement;
+    struct place to, from;
+    struct ptx_vop read_bytes = {0};
+    struct ptx_vinsn *vinsn;
+    int64_t bytes;
+
+    if (statement->modifier_count < 2 || strcmp(statement->modifiers[1], "async") ||
+        flyt_ptx_lower_has(lower, "bulk") || flyt_ptx_lower_has(lower, "mbarrier"))
+        flyt_ptx_lower_unsupported(lower);
+    if (flyt_ptx_lower_has(lower, "commit_group") || flyt_ptx_lower_has(lower, "wait_group") ||
+        flyt_ptx_lower_has(lower, "wait_all")) {
+        flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_prefetch);
+        return;
+    }
+    bytes = number_operand(lower, 2);
+    if (flyt_ptx_lower_has(lower, "L2::cache_hint") || (bytes != 4 && bytes != 8 && bytes != 16) ||
+        statement->operand_count > 4)
+        flyt_ptx_lower_unsupported(lower);
+    to = parse_place(lower, &statement->operands[0], PTX_SPACE_SHARED, (uint64_t)bytes, false);
+    from = parse_place(lower, &statement->operands[1], PTX_SPACE_GLOBAL, (uint64_t)bytes, false);
+    if (statement->operand_count == 4)
+        read_bytes = flyt_ptx_lower_source(lower, &statement->operands[3], 4, false, false);
+    vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_copy_async);
+    vinsn->op[0] = to.base;
+    vinsn->op[1] = from.base;
+    vinsn->op[2] = read_bytes;
+    vinsn->imm = (int64_t)((uint64_t)(uint32_t)to.offset | (uint64_t)from.offset << 32);
+    vinsn->aux = (uint16_t)bytes;
+}
+
+const struct ptx_lowering flyt_ptx_memory_lowerings[] = {
+    {"ld", lower_load},
+    {"ldu", lower_load},
+    {"st", lower_store},
+    {"atom", lower_atomic},
+    {"red", lower_atomic},
+    {"cvta", lower_cvta},
+    {"isspacep", lower_isspacep},
+    {"membar", lower_fence},
+    {"fence", lower_fence},
+    {"prefetch", lower_nothing},
+    {"prefetchu", lower_nothing},
+    {"discard", lower_nothing},
+    {"applypriority", lower_nothing},
+    {"cp", lower_copy_async},
+    {NULL, NULL},
+};

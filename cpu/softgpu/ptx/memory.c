@@ -1,0 +1,253 @@
+/*
+ * What memory a lane may use, and the accesses that are not those of ptx_access.c: of fixed places, and by cp.async.
+ */
+#include "cpu/softgpu/ptx/exec.h"
+
+#include <string.h>
+
+enum { READABLE = 1, WRITABLE = 2 };
+
+/* ---- checks ---- */
+
+/* Is [address, address + bytes) device memory with `need`? Not crossing granules except where both are mapped. */
+static bool check_device(struct ptx_warp *w, uint64_t address, uint64_t bytes, uint8_t need)
+{
+    const struct flyt_ptx_memory *memory = w->run->memory;
+
+    for (unsigned tried = 0; tried < memory->region_count; tried++) {
+        unsigned index = w->region;
+        const struct flyt_ptx_region *region = &memory->regions[index];
+        uint64_t first = (address - region->base) >> memory->granule_shift;
+        uint64_t last = (address + bytes - 1 - region->base) >> memory->granule_shift;
+
+        if (address >= region->base && first < region->granule_count && last < region->granule_count && last >= first) {
+            for (; first <= last; first++)
+                if ((atomic_load_explicit(&region->mapped[first], memory_order_relaxed) & need) != need)
+                    return false;
+            return true;
+        }
+        w->region = index + 1 < memory->region_count ? index + 1 : 0;
+    }
+    return false;
+}
+
+/* Bytes of the window-based memories that a lane may use; NULL where the space has no such place. */
+static char *window_place(const struct ptx_warp *w, unsigned lane, enum ptx_space space, uint64_t offset,
+                          unsigned bytes, bool is_write)
+{
+    const struct ptx_run *run = w->run;
+    uint64_t room;
+    char *base;
+
+    switch (space) {
+    case PTX_SPACE_SHARED:
+        room = run->shared_bytes;
+        base = w->block->shared;
+        break;
+    case PTX_SPACE_LOCAL:
+        room = run->stack_bytes;
+        base = w->local + (size_t)lane * run->stack_bytes;
+        break;
+    default:
+        room = run->launch->module->kernels[run->launch->kernel_index].params_bytes;
+        base = is_write ? NULL : (char *)(uintptr_t)run->launch->params;
+        break;
+    }
+    return base && offset <= room && bytes <= room - offset ? base + offset : NULL;
+}
+
+/* A generic address in one of the engine's windows: the space and the offset in it. */
+static enum ptx_space find_window(uint64_t address, uint64_t *ret_offset)
+{
+    if (address - PTX_SHARED_BASE < PTX_WINDOW_BYTES) {
+        *ret_offset = address - PTX_SHARED_BASE;
+        return PTX_SPACE_SHARED;
+    }
+    if (address - PTX_LOCAL_BASE < PTX_WINDOW_BYTES) {
+        *ret_offset = address - PTX_LOCAL_BASE;
+        return PTX_SPACE_LOCAL;
+    }
+    if (address - PTX_PARAM_BASE < PTX_WINDOW_BYTES) {
+        *ret_offset = address - PTX_PARAM_BASE;
+        return PTX_SPACE_PARAM;
+    }
+    return PTX_SPACE_GLOBAL;
+}
+
+char *flyt_ptx_address(struct ptx_warp *w, unsigned lane, enum ptx_space space, uint64_t address, unsigned bytes,
+                       bool is_write)
+{
+    uint64_t offset = space == PTX_SPACE_PARAM ? address - PTX_PARAM_BASE : address;
+    char *place;
+
+    if (address & (bytes - 1)) {
+        flyt_ptx_warp_fault(w, CUDA_ERROR_MISALIGNED_ADDRESS);
+        return NULL;
+    }
+    if (space == PTX_SPACE_SHARED) /* 32-bit addresses may have been extended with their sign */
+        offset &= UINT32_MAX;
+    if (space == PTX_SPACE_GENERIC)
+        space = find_window(address, &offset);
+    if (space == PTX_SPACE_GLOBAL || space == PTX_SPACE_CONST)
+        place = check_device(w, address, bytes, is_write ? READABLE | WRITABLE : READABLE) ? (char *)(uintptr_t)address
+                                                                                           : NULL;
+    else
+        place = window_place(w, lane, space, offset, bytes, is_write);
+    if (!place)
+        flyt_ptx_warp_fault(w, CUDA_ERROR_ILLEGAL_ADDRESS);
+    return place;
+}
+
+char *flyt_ptx_span(struct ptx_warp *w, enum ptx_space space, uint64_t address, uint64_t bytes, bool is_write)
+{
+    uint64_t offset = address;
+
+    if (space == PTX_SPACE_GENERIC)
+        space = find_window(address, &offset);
+    if (space == PTX_SPACE_SHARED) {
+        uint64_t room = w->run->shared_bytes;
+
+        return offset <= room && bytes <= room - offset ? w->block->shared + offset : NULL;
+    }
+    if (space != PTX_SPACE_GLOBAL && space != PTX_SPACE_CONST)
+        return NULL;
+    return check_device(w, address, bytes, is_write ? READABLE | WRITABLE : READABLE) ? (char *)(uintptr_t)address
+                                                                                      : NULL;
+}
+
+/* ---- fixed places: parameters of kernels, and the frame's own local memory ---- */
+
+/* One element from `from` into a register lane of register_bytes, extended as `is_signed` says. */
+static void widen(void *to, const char *from, unsigned bytes, unsigned register_bytes, bool is_signed)
+{
+    uint64_t value = 0;
+
+    memcpy(&value, from, bytes);
+    if (is_signed && bytes < 8 && value >> (bytes * 8 - 1) & 1)
+        value |= UINT64_MAX << bytes * 8;
+    memcpy(to, &value, register_bytes);
+}
+
+/* One value into a register's running lanes. */
+static void spread(const struct ptx_warp *w, void *to, uint64_t value, unsigned register_bytes)
+{
+    uint16_t *halves = to;
+    uint32_t *words = to;
+    uint64_t *doubles = to;
+
+    if (register_bytes == sizeof *words && w->mask == PTX_ALL_LANES)
+        for (unsigned i = 0; i < PTX_LANES; i++)
+            words[i] = (uint32_t)value;
+    else if (register_bytes == sizeof *doubles && w->mask == PTX_ALL_LANES)
+        for (unsigned i = 0; i < PTX_LANES; i++)
+            doubles[i] = value;
+    else
+        PTX_EACH_LANE(lane, w->mask)
+    if (register_bytes == sizeof *halves)
+        halves[lane] = (uint16_t)value;
+    else if (register_bytes == sizeof *words)
+        words[lane] = (uint32_t)value;
+    else
+        doubles[lane] = value;
+}
+
+/* op[0 …] results, imm the offset in the launch's parameters; the same for all lanes. */
+const struct ptx_insn *flyt_ptx_exec_load_param(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    unsigned bytes = in->aux & 0xff, register_bytes = in->aux >> 9;
+    const char *from = (const char *)w->run->launch->params + in->imm;
+
+    for (unsigned e = 0; e < in->extra; e++) {
+        uint64_t value;
+
+        if (in->op[e] == PTX_NO_OP)
+            continue;
+        widen(&value, from + e * bytes, bytes, sizeof value, in->aux >> 8 & 1);
+        spread(w, ptx_lanes(w, in->op[e]), value, register_bytes);
+    }
+    return in + 1;
+}
+
+const struct ptx_insn *flyt_ptx_exec_load_frame(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    unsigned bytes = in->aux & 0xff, register_bytes = in->aux >> 9;
+    const char *from = w->local + w->frame->local_base + in->imm;
+
+    for (unsigned e = 0; e < in->extra; e++) {
+        char *d;
+
+        if (in->op[e] == PTX_NO_OP)
+            continue;
+        d = ptx_lanes(w, in->op[e]);
+        PTX_EACH_LANE(lane, w->mask)
+        widen(d + lane * register_bytes, from + (size_t)lane * w->run->stack_bytes + e * bytes, bytes, register_bytes,
+              in->aux >> 8 & 1);
+    }
+    return in + 1;
+}
+
+const struct ptx_insn *flyt_ptx_exec_store_frame(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    unsigned bytes = in->aux & 0xff, register_bytes = in->aux >> 9;
+    char *to = w->local + w->frame->local_base + in->imm;
+
+    for (unsigned e = 0; e < in->extra; e++) {
+        const char *a = ptx_lanes(w, in->op[e]);
+
+        PTX_EACH_LANE(lane, w->mask)
+        memcpy(to + (size_t)lane * w->run->stack_bytes + e * bytes, a + lane * register_bytes, bytes);
+    }
+    return in + 1;
+}
+
+/* ---- the rest ---- */
+
+const struct ptx_insn *flyt_ptx_exec_fence(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return in + 1;
+}
+
+/* Nothing to do: hints. */
+const struct ptx_insn *flyt_ptx_exec_prefetch(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    return in + 1;
+}
+
+/* isspacep: op[0] result, op[1] generic address, aux the space. */
+const struct ptx_insn *flyt_ptx_exec_is_space(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    const uint64_t *a = ptx_lanes(w, in->op[1]);
+    uint32_t truth = 0;
+
+    PTX_EACH_LANE(lane, w->mask)
+    {
+        uint64_t offset;
+
+        truth |= (uint32_t)(find_window(a[lane], &offset) == (enum ptx_space)in->aux) << lane;
+    }
+    ptx_set_pred(w, in->op[0], truth);
+    return in + 1;
+}
+
+/* cp.async: see its lowering. */
+const struct ptx_insn *flyt_ptx_exec_copy_async(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    const uint64_t *to = ptx_lanes(w, in->op[0]), *from = ptx_lanes(w, in->op[1]);
+    const uint32_t *read_bytes = in->op[2] == PTX_NO_OP ? NULL : ptx_lanes(w, in->op[2]);
+
+    PTX_EACH_LANE(lane, w->mask)
+    {
+        uint32_t wanted = read_bytes && read_bytes[lane] < in->aux ? read_bytes[lane] : in->aux;
+        char *d = flyt_ptx_address(w, lane, PTX_SPACE_SHARED, to[lane] + (uint64_t)(int32_t)in->imm, in->aux, true);
+        const char *s =
+            wanted ? flyt_ptx_address(w, lane, PTX_SPACE_GLOBAL, from[lane] + (uint64_t)(in->imm >> 32), in->aux, false)
+                   : "";
+
+        if (!d || !s)
+            return NULL;
+        memcpy(d, s, wanted);
+        memset(d + wanted, 0, in->aux - wanted);
+    }
+    return in + 1;
+}

@@ -1,0 +1,39 @@
+"""programs/modules.cu in a VM whose memory is limited."""
+from harness import expect, expect_equal, finish, helper
+from steady import allocation
+
+LIMIT = "256M"
+
+
+def add_modules_vm(system):
+    system.flytctl("vm", "add", system.vm_ip(0), "--sm", "8", "--memory", LIMIT)
+
+
+def used_bytes(system):
+    return allocation(system, 0)["memory_used_bytes"]
+
+
+class Modules:
+    def __init__(self, system):
+        self.process = system.start_in_vm(0, helper("modules"))
+
+    def line(self):
+        return self.process.stdout.readline().decode().split()
+
+    def refusals(self):
+        """(spelling, answer) of each text that declares 1 GiB."""
+        answers = [tuple(self.line()[1:]) for _ in range(19)]
+        expect_equal(answers[-1][0], "container-first", "the last text")
+        return answers
+
+    def ask(self, text):
+        self.process.stdin.write(("%s\n" % text).encode())
+        self.process.stdin.flush()
+        words = self.line()
+        expect(words and words[0] == text.split()[0], "the answer to", text, words)
+        return words[1]
+
+    def ends(self):
+        self.process.stdin.close()
+        self.process.stdin = None
+        expect_equal(finish(self.process, 60).status, 0, "the program's end")
