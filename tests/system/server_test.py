@@ -203,7 +203,7 @@ def op(operation, address, value=0):
 
 class Values:
     """A session with 4 KiB of memory, whose stream works on its words; of as much it has let go."""
-    size, stream, thread, ops_max = 4096, STREAM_ID | 1, 1, 256
+    size, stream, thread, ops_max = 4096, STREAM_ID | 1, 1, 255
 
     def __init__(self, s):
         self.client = session(s.url)

@@ -147,7 +147,7 @@ CUresult flyt_stream_memory_ops(CUstream handle, unsigned count, const CUstreamB
     flyt_stream_op packed[FLYT_STREAM_OPS_MAX];
     struct flyt_stream *stream;
     CUresult result = flyt_client_enter();
-    if (!result && (count >= FLYT_STREAM_OPS_MAX || flags || (count && !ops))) /* "must be less than 256" */
+    if (!result && (count > FLYT_STREAM_OPS_MAX || flags || (count && !ops)))
         result = CUDA_ERROR_INVALID_VALUE;
     if (!result)
         result = flyt_stream_get(handle, &stream);
