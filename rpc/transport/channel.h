@@ -60,6 +60,7 @@ enum { FLYT_CHANNEL_RESUME_MS = 10000, FLYT_CHANNEL_STOPPED_MS = 60000, FLYT_CHA
 
 /* Where a session is, and what proves that the program may have it. */
 struct flyt_channel_place;
+struct flyt_region;
 
 enum { FLYT_CHANNEL_OK = 0, FLYT_CHANNEL_LOST = -1, FLYT_CHANNEL_UNSUPPORTED = -2, FLYT_CHANNEL_GONE = -3 };
 
@@ -162,6 +163,8 @@ struct flyt_channel *flyt_channel_close(struct flyt_channel *channel);
  * not there may have been changing it. Nothing else may be called any more. NULL is allowed. */
 void flyt_channel_abandon(struct flyt_channel *channel);
 const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *channel);
+/* The memory that both ends can name (region.h), NULL: there is none. It stays when the channel is closed. */
+const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel);
 /*
  * How the calling thread waits for the replies of its next calls: AUTO spins for a moment, where cores are many, and
  * blocks; the others do what they are called until the reply is there (a thread that has left reading to another one

@@ -35,7 +35,7 @@ int flyt_channel_connect_data(struct flyt_channel *channel, struct flyt_lane *la
                                      .input = &lane->input,
                                      .deadline_ms = flyt_clock_ms() + FLYT_PEER_SILENT_MS,
                                      .cancel_fd = channel->lost_fd,
-                                     .page_fd = -1};
+                                     .fds = FLYT_GREETING_NO_FDS};
     status = flyt_channel_greet(channel, &greeting, &args, &res, err);
     if (status)
         goto fini_input;

@@ -38,11 +38,11 @@ static int send_handshake(struct flyt_output *output, flyt_handshake_args *args,
 }
 
 /*
- * Reads once, and takes the descriptor that came with the bytes: descriptors travel with the first
+ * Reads once, and takes the descriptors that came with the bytes: they travel with the first
  * byte of the record that they belong to, and a read that does not ask for them throws them away, as every later one
  * does. Bytes read or a negative errno.
  */
-static int fill_with_descriptor(struct flyt_greeting *greeting)
+static int fill_with_descriptors(struct flyt_greeting *greeting)
 {
     struct flyt_input *input = greeting->input;
     char bytes[4096];
@@ -53,13 +53,15 @@ static int fill_with_descriptor(struct flyt_greeting *greeting)
 
     if (received <= 0)
         return received == -ECONNRESET || !received ? -EPIPE : received;
-    greeting->is_odd = greeting->is_odd || count > 1 || (count && greeting->page_fd >= 0);
+    greeting->is_odd = greeting->is_odd || count > FLYT_GREETING_FDS_MAX || (count && greeting->fds[0] >= 0);
     for (unsigned i = 0; i < count; i++) {
-        flyt_close(greeting->page_fd);
-        greeting->page_fd = fds[i];
+        if (greeting->is_odd)
+            flyt_close(fds[i]);
+        else
+            greeting->fds[i] = fds[i];
     }
-    if (greeting->is_odd)
-        greeting->page_fd = flyt_close(greeting->page_fd);
+    for (unsigned i = 0; i < FLYT_GREETING_FDS_MAX && greeting->is_odd; i++)
+        greeting->fds[i] = flyt_close(greeting->fds[i]);
     atomic_fetch_add_explicit(&input->received_bytes, (uint64_t)received, memory_order_relaxed);
     int status = flyt_input_preload(input, bytes, (size_t)received);
     return status ? status : received;
@@ -76,7 +78,7 @@ static int receive_first(struct flyt_greeting *greeting, struct flyt_input_recor
             return status < 0 ? status : 0;
         status = flyt_endpoint_await(input->endpoint, FLYT_ENDPOINT_IN, greeting->cancel_fd, greeting->deadline_ms);
         if (!status)
-            status = greeting->takes_page ? fill_with_descriptor(greeting) : flyt_input_fill(input, false);
+            status = greeting->takes_fds ? fill_with_descriptors(greeting) : flyt_input_fill(input, false);
         if (status < 0 && status != -EAGAIN)
             return status;
     }
@@ -164,7 +166,7 @@ static int encrypt(struct flyt_greeting *greeting, const unsigned char *key, str
                                 : status;
     input->endpoint = greeting->output->endpoint = *greeting->endpoint;
     greeting->is_encrypted = true;
-    greeting->takes_page = false; /* descriptors do not come through */
+    greeting->takes_fds = false; /* descriptors do not come through */
     return 0;
 }
 

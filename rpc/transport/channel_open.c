@@ -78,14 +78,31 @@ static int take_answer(struct flyt_channel *channel, const flyt_handshake_res *r
 /* Where the page is announced and did not come, or is not what it should be, it goes on without. */
 static void take_page(struct flyt_channel *channel, const flyt_handshake_res *res, const struct flyt_greeting *greeting)
 {
-    if (!(res->features & FLYT_FEATURE_PROGRESS_PAGE) || !greeting->takes_page)
+    const bool is_odd = greeting->fds[1] >= 0 && !(res->features & FLYT_FEATURE_REGION);
+    if (!(res->features & FLYT_FEATURE_PROGRESS_PAGE) || !greeting->takes_fds)
         return;
     const struct flyt_progress_page *page;
-    int status = greeting->page_fd < 0 ? -ENODATA : flyt_progress_page_map(greeting->page_fd, &page);
+    int status = greeting->fds[0] < 0 || is_odd ? -ENODATA : flyt_progress_page_map(greeting->fds[0], &page);
     if (status)
         flyt_debug("no progress page server=%s: %s", channel->url, strerror(-status));
     else
         atomic_store(&channel->page, page);
+}
+
+/* Likewise. A session that may go on elsewhere has none: what lies in a region could not come along. */
+static void take_region(struct flyt_channel *channel, const flyt_handshake_res *res,
+                        const struct flyt_greeting *greeting)
+{
+    if (!(res->features & FLYT_FEATURE_REGION) || !greeting->takes_fds || channel->offers_resume)
+        return;
+    int status = greeting->fds[1] < 0 ? -ENODATA : flyt_region_map(greeting->fds[1], &channel->region);
+    if (status)
+        flyt_debug("no region server=%s: %s", channel->url, strerror(-status));
+}
+
+const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel)
+{
+    return channel->region.id ? &channel->region : NULL;
 }
 
 /* The handshake of a session's main connection. cancel_fd: -1, or what ends it when it is readable. */
@@ -97,26 +114,30 @@ static int open_session(struct flyt_channel *channel, flyt_connection_kind kind,
                                      .input = &channel->input,
                                      .deadline_ms = deadline_ms,
                                      .cancel_fd = cancel_fd,
-                                     .takes_page = flyt_endpoint_passes_descriptors(channel->endpoint),
-                                     .page_fd = -1};
+                                     .takes_fds = flyt_endpoint_passes_descriptors(channel->endpoint),
+                                     .fds = FLYT_GREETING_NO_FDS};
     unsigned char rows[FLYT_HASH_BYTES];
     char features[FLYT_LATE_NUMBER_BYTES];
     flyt_handshake_args args;
     flyt_handshake_res res;
 
     flyt_channel_fill_handshake(channel, kind, &args);
-    args.features = flyt_handshake_put_number(FLYT_CLIENT_HEEDS_GRANTS, features);
+    args.features = flyt_handshake_put_number(
+        FLYT_CLIENT_HEEDS_GRANTS | (kind == FLYT_CONNECTION_SESSION ? FLYT_CLIENT_TAKES_REGION : 0), features);
     flyt_handshake_hash_rows(channel->signatures, channel->signature_count, rows);
     args.rows.flyt_late_bytes_val = (char *)rows;
     args.rows.flyt_late_bytes_len = sizeof rows;
     int status = flyt_channel_greet(channel, &greeting, &args, &res, err);
     if (!status) {
         status = take_answer(channel, &res, err);
-        if (!status)
+        if (!status) {
             take_page(channel, &res, &greeting);
+            take_region(channel, &res, &greeting);
+        }
         xdr_free((xdrproc_t)xdr_flyt_handshake_res, &res);
     }
-    flyt_close(greeting.page_fd);
+    for (unsigned i = 0; i < FLYT_GREETING_FDS_MAX; i++)
+        flyt_close(greeting.fds[i]);
     return status;
 }
 
@@ -232,6 +253,7 @@ int flyt_channel_open(const struct flyt_channel_config *config, struct flyt_erro
     if (status == -ESTALE) /* ended before it has begun */
         status = -EACCES;
     if (status) {
+        flyt_region_unmap(&channel->region);
         flyt_channel_free(channel);
         return flyt_error_set(err, status, "cannot use the server at %s: %.380s", config->url, cause.text);
     }

@@ -55,6 +55,7 @@
 #include "rpc/transport/message.h"
 #include "rpc/transport/output.h"
 #include "rpc/transport/progress_page.h"
+#include "rpc/transport/region.h"
 #include "rpc/transport/resume_rule.h"
 
 enum {
@@ -224,7 +225,8 @@ struct flyt_channel {
     uint64_t resume_after;           /* in the handler `resume`: the background thread's */
     _Atomic(uint64_t) resume_count;
     void (*resume)(struct flyt_channel *channel); /* flyt_channel_resume, for channel_receive.c */
-    uint64_t error_base; /* errors in error_count that were told over another connection than this one */
+    uint64_t error_base;       /* errors in error_count that were told over another connection than this one */
+    struct flyt_region region; /* stays mapped for ever: its memory is the program's */
     const struct flyt_progress_page *spare_page; /* of a server that is gone, while this one has none; see AWAY */
 
     struct flyt_data data;
@@ -340,6 +342,8 @@ void flyt_channel_read(struct flyt_channel *channel);
 /* Waits until `waiter`, which has been entered, has its reply. FLYT_CHANNEL_OK, _LOST or _UNSUPPORTED. */
 int flyt_channel_wait(struct flyt_channel *channel, struct flyt_waiter *waiter);
 
+enum { FLYT_GREETING_FDS_MAX = 2 };
+
 /* The handshake of one connection (channel_handshake.c). */
 struct flyt_greeting {
     struct flyt_endpoint **endpoint; /* becomes that of TLS where TLS is begun */
@@ -347,11 +351,17 @@ struct flyt_greeting {
     struct flyt_input *input;
     uint64_t deadline_ms;
     int cancel_fd;
-    bool takes_page; /* looks for a descriptor with the answers, where descriptors come through */
-    bool is_odd;     /* there was more than one */
+    bool takes_fds; /* looks for descriptors with the answers, where descriptors come through */
+    bool is_odd;    /* there were more than FLYT_GREETING_FDS_MAX, or some with more than one read */
     bool is_encrypted;
-    int page_fd; /* the one that came, or -1; the caller closes it, also where the handshake fails */
+    /* Those that came, in their order: that of the progress page first; the rest is -1. The caller closes them, also
+     * where the handshake fails. */
+    int fds[FLYT_GREETING_FDS_MAX];
 };
+#define FLYT_GREETING_NO_FDS                                                                                           \
+    {                                                                                                                  \
+        -1, -1                                                                                                         \
+    }
 
 void flyt_channel_fill_handshake(const struct flyt_channel *channel, flyt_connection_kind kind,
                                  flyt_handshake_args *args);

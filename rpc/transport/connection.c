@@ -484,7 +484,8 @@ int flyt_connection_reply(struct flyt_connection *connection, uint32_t xid, xdrp
     return as_pipe_status(status);
 }
 
-int flyt_connection_reply_handshake(struct flyt_connection *connection, uint32_t xid, flyt_handshake_res *res, int fd)
+int flyt_connection_reply_handshake(struct flyt_connection *connection, uint32_t xid, flyt_handshake_res *res,
+                                    const int *fds, unsigned fd_count)
 {
     struct flyt_output *output = &connection->output;
     void *record;
@@ -499,7 +500,7 @@ int flyt_connection_reply_handshake(struct flyt_connection *connection, uint32_t
         status = flyt_output_take_writer_locked(output);
     if (!status) {
         flyt_output_unlock(output);
-        status = connection->endpoint->ops->send_descriptor(connection->endpoint, record, bytes, fd);
+        status = connection->endpoint->ops->send_descriptors(connection->endpoint, record, bytes, fds, fd_count);
         flyt_output_lock(output);
         flyt_output_leave_writer_locked(output);
     }

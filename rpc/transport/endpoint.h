@@ -45,7 +45,8 @@ struct flyt_endpoint_ops {
     int (*connect_beside)(struct flyt_endpoint *beside, struct flyt_endpoint *endpoint, uint64_t deadline_ms,
                           int cancel_fd);
     /* NULL: descriptors do not come through. */
-    int (*send_descriptor)(struct flyt_endpoint *endpoint, const void *data, size_t bytes, int fd);
+    int (*send_descriptors)(struct flyt_endpoint *endpoint, const void *data, size_t bytes, const int *fds,
+                            unsigned fd_count);
     int (*receive_descriptors)(struct flyt_endpoint *endpoint, void *data, size_t bytes_max, int *ret_fds,
                                unsigned fd_count_max, unsigned *ret_fd_count);
     void (*abandon)(struct flyt_endpoint *endpoint);
@@ -174,10 +175,10 @@ static inline int flyt_endpoint_connect_beside(struct flyt_endpoint *beside, str
     return beside->ops->connect_beside(beside, endpoint, deadline_ms, cancel_fd);
 }
 
-/* Whether descriptors come through: then as flyt_descriptors_send, with one descriptor, and _receive. */
+/* Whether descriptors come through: then as flyt_descriptors_send and _receive. */
 static inline bool flyt_endpoint_passes_descriptors(const struct flyt_endpoint *endpoint)
 {
-    return endpoint->ops->send_descriptor;
+    return endpoint->ops->send_descriptors;
 }
 
 /* In a forked child: lets go of the descriptors without a word. The memory stays. NULL is allowed. */

@@ -92,9 +92,10 @@ static int connect_beside(struct flyt_endpoint *beside, struct flyt_endpoint *en
     return flyt_connect_beside(fd_of(beside), flyt_endpoint_fd(endpoint), deadline_ms, cancel_fd);
 }
 
-static int send_descriptor(struct flyt_endpoint *endpoint, const void *data, size_t bytes, int fd)
+static int send_descriptors(struct flyt_endpoint *endpoint, const void *data, size_t bytes, const int *fds,
+                            unsigned fd_count)
 {
-    return flyt_descriptors_send(fd_of(endpoint), data, bytes, &fd, 1);
+    return flyt_descriptors_send(fd_of(endpoint), data, bytes, fds, fd_count);
 }
 
 static int receive_descriptors(struct flyt_endpoint *endpoint, void *data, size_t bytes_max, int *ret_fds,
@@ -125,7 +126,7 @@ static int make_beside(struct flyt_endpoint *endpoint, struct flyt_endpoint **re
 
 static const struct flyt_endpoint_ops tcp_ops = {COMMON_OPS, .is_alive = is_alive};
 static const struct flyt_endpoint_ops unix_ops = {COMMON_OPS, .is_alive = is_always_alive,
-                                                  .send_descriptor = send_descriptor,
+                                                  .send_descriptors = send_descriptors,
                                                   .receive_descriptors = receive_descriptors};
 
 static int make(int fd, const struct flyt_endpoint_ops *ops, struct flyt_endpoint **ret_endpoint)

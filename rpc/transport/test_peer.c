@@ -85,7 +85,7 @@ static void send_handshake(struct test_link *link, flyt_handshake_res *res)
     size_t bytes;
 
     if (peer->handshake_fd_count == 1) {
-        if (flyt_connection_reply_handshake(link->connection, xid, res, peer->handshake_fds[0]))
+        if (flyt_connection_reply_handshake(link->connection, xid, res, peer->handshake_fds, 1))
             fail("handshake");
         return;
     }

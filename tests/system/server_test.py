@@ -4,6 +4,7 @@ unknown, of the wrong type or another session's, absurd sizes, ends in the middl
 error; the listener and all other sessions go on, and nothing stays behind. Speaks the wire's format by itself."""
 import contextlib
 import glob
+import mmap
 import os
 import select
 import signal
@@ -261,6 +262,90 @@ def values_of_streams_elsewhere():
         values.send(*many, *many)
         expect(values.client.is_closed(), "a call with more of them than any ends the session")
         expect_equal(bystander.call("device_memory_info", u32(0))[0], 0, "another session")
+
+
+PAGE = os.sysconf("SC_PAGESIZE")
+CLIENT_TAKES_REGION, REGION = 2, 1
+
+
+class Shared(Client):
+    """A session over a unix socket that takes a region, which is mapped here, too; `fds` came with the handshake's answer."""
+    stream, thread = STREAM_ID | 1, 1
+
+    def __init__(self, url, features=CLIENT_TAKES_REGION):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(60)
+        self.socket.connect(url.removeprefix("unix://"))
+        self.xid, self.errors, self.early = 0, [], b""
+        self.send(HANDSHAKE, handshake() + opaque(b"") + opaque(b"") + opaque(u64(features) if features else b""))
+        self.early, self.fds, _, _ = socket.recv_fds(self.socket, 65536, 8)
+        expect_equal(struct.unpack(">I", self.reply()[:4])[0], 0, "status of the handshake")
+        self.memory = mmap.mmap(self.fds[1], 0) if len(self.fds) > 1 else None
+
+    def exactly(self, count):
+        early, self.early = self.early[:count], self.early[count:]
+        return early + super().exactly(count - len(early))
+
+    def lock(self, offset, count, word="lock", region=REGION):
+        return self.call("region_" + word, u32(region) + u64(offset, count))[0]
+
+    def copy(self, word, device_box, offset, pitch=0, slice_bytes=0, region=REGION):
+        """Errors of a copy between the device and the region."""
+        self.errors.clear()
+        self.send(PROCEDURES["copy_%s_region" % word].number,
+                  u32(self.thread) + u64(self.stream) + device_box + u32(region) + u64(offset, pitch, slice_bytes))
+        expect_equal(self.call("stream_synchronize", u64(self.stream))[0], 0, "the session goes on")
+        return list(self.errors)
+
+
+@scenario
+def regions():
+    """What both sides name is copied without a byte on the wire; all that is not locked is refused, and harms nobody."""
+    with server(kind="unix") as s:
+        client = Shared(s.url)
+        expect_equal(len(client.fds), 2, "descriptors")
+        expect(len(client.memory) >= 1 << 30, "the region is as long as the host's memory")
+        for cut in (0, PAGE):
+            with contextlib.suppress(PermissionError):
+                os.ftruncate(client.fds[1], cut)
+                raise Failed("the region can be cut")
+        address = struct.unpack(">Q", client.call("memory_alloc", u32(0) + u64(1 << 20))[1])[0]
+        expect_equal(client.lock(4 * PAGE, 4 * PAGE), 0, "locking")
+        sent = os.urandom(4 * PAGE)
+        client.memory[4 * PAGE:8 * PAGE] = sent
+        expect_equal(client.copy("in", box(address, 4 * PAGE), 4 * PAGE), [], "errors of a copy to the device")
+        client.memory[4 * PAGE:8 * PAGE] = bytes(4 * PAGE)
+        expect_equal(client.copy("out", box(address + 10, 100), 8 * PAGE - 100), [], "errors of a copy back")
+        expect_equal(client.memory[4 * PAGE:8 * PAGE], bytes(4 * PAGE - 100) + sent[10:110], "what was copied")
+        rows = box(address, 10, 3, 2, 16, 64)
+        expect_equal(client.copy("out", rows, 4 * PAGE, 20, 80), [], "errors of a box")
+        for at, back in ((sl * 80 + row * 20, sl * 64 + row * 16) for sl in range(2) for row in range(3)):
+            expect_equal(client.memory[4 * PAGE + at:4 * PAGE + at + 10], sent[back:back + 10], "a row of the box")
+        refused = [(client.thread, INVALID_VALUE)]
+        for name, device_box, offset, pitch, slice_bytes in (
+                ("before what is locked", box(address, 2), 4 * PAGE - 1, 0, 0), ("behind it", box(address, 1), 8 * PAGE, 0, 0),
+                ("over its end", box(address, 2), 8 * PAGE - 1, 0, 0), ("rows over its end", box(address, 1, 4 * PAGE, 1, 1), 4 * PAGE, 2, 0),
+                ("outside of the region", box(address, 1), (1 << 64) - 1, 0, 0),
+                ("a span that overflows", box(address, 1, 1 << 20, 1, 1), 4 * PAGE, 1 << 60, 0),
+                ("rows that overlap", box(address, 10, 3, 1, 16), 4 * PAGE, 9, 0),
+                ("slices that no driver copies", box(address, 10, 3, 2, 16, 64), 4 * PAGE, 20, 79),
+                ("nobody's memory", box(WINDOW + (1 << 39), 16), 4 * PAGE, 0, 0)):
+            for word in ("in", "out"):
+                expect_equal(client.copy(word, device_box, offset, pitch, slice_bytes), refused, "errors of", name)
+        expect_equal(client.copy("in", box(address, 1), 4 * PAGE, region=2), refused, "errors of another region")
+        for name, offset, count in (("twice", 4 * PAGE, 4 * PAGE), ("overlapping", 7 * PAGE, 2 * PAGE), ("no page", 1, PAGE),
+                                    ("nothing", 0, 0), ("behind the end", 1 << 62, PAGE), ("all there are", PAGE, (1 << 64) - PAGE)):
+            expect_equal(client.lock(offset, count), INVALID_VALUE, "locking " + name)
+        expect_equal(client.lock(4 * PAGE, PAGE, "unlock"), INVALID_VALUE, "unlocking a part")
+        expect_equal(client.lock(4 * PAGE, 4 * PAGE, "unlock"), 0, "unlocking")
+        expect_equal(client.lock(4 * PAGE, 4 * PAGE, "unlock"), INVALID_VALUE, "unlocking again")
+        expect_equal(client.copy("in", box(address, 1), 4 * PAGE), refused, "errors of a copy of what is not locked any more")
+        expect_equal(client.lock(5 * PAGE, PAGE), 0, "locking anew")
+        expect_equal(len(Shared(s.url, 0).fds), 1, "descriptors for a client that takes no region")
+    with server() as s:
+        client = session(s.url)
+        expect_equal(client.call("region_lock", u32(REGION) + u64(0, PAGE))[0], INVALID_VALUE, "locking without a region")
+        serves(s)
 
 
 @scenario

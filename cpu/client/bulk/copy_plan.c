@@ -4,6 +4,8 @@
 
 static enum flyt_route route_in(const struct flyt_copy_facts *facts)
 {
+    if (facts->is_shared)
+        return FLYT_ROUTE_IN_REGION;
     if (facts->is_pinned && facts->is_writer_pending)
         return FLYT_ROUTE_IN_PULL;
     if (facts->bytes <= FLYT_INLINE_BYTES_MAX)
@@ -13,6 +15,8 @@ static enum flyt_route route_in(const struct flyt_copy_facts *facts)
 
 static enum flyt_route route_out(const struct flyt_copy_facts *facts)
 {
+    if (facts->is_shared)
+        return FLYT_ROUTE_OUT_REGION;
     if (facts->is_async && facts->is_pinned)
         return FLYT_ROUTE_OUT_BACKGROUND;
     return facts->bytes <= FLYT_INLINE_BYTES_MAX ? FLYT_ROUTE_OUT_INLINE : FLYT_ROUTE_OUT_WAIT;
@@ -41,6 +45,28 @@ bool flyt_copy_next_piece(const struct flyt_copy *copy, uint64_t bytes_max, uint
     *row += piece.slice_count > 1 ? piece.slice_count * copy->height : piece.row_count;
     *ret_piece = piece;
     return true;
+}
+
+static bool is_packed(const struct flyt_copy *copy, const struct flyt_copy_side *side)
+{
+    return (copy->height == 1 || side->pitch_bytes == copy->width_bytes) &&
+           (copy->depth == 1 || side->slice_bytes == copy->height * copy->width_bytes);
+}
+
+static bool has_whole_rows(const struct flyt_copy *copy, const struct flyt_copy_side *side)
+{
+    static const uint64_t pitch_bytes_max = 0x7fffffff;
+    if (copy->height == 1 && copy->depth == 1)
+        return copy->width_bytes <= pitch_bytes_max;
+    return side->pitch_bytes && side->pitch_bytes <= pitch_bytes_max &&
+           (copy->depth == 1 ||
+            (side->slice_bytes % side->pitch_bytes == 0 && side->slice_bytes / side->pitch_bytes >= copy->height));
+}
+
+bool flyt_copy_is_regular(const struct flyt_copy *copy)
+{
+    return (is_packed(copy, &copy->dst) && is_packed(copy, &copy->src)) ||
+           (has_whole_rows(copy, &copy->dst) && has_whole_rows(copy, &copy->src));
 }
 
 bool flyt_copy_span(const struct flyt_copy *copy, const struct flyt_copy_side *side, uint64_t *ret_span_bytes)

@@ -10,21 +10,24 @@
 #include "cpu/client/bulk/copy_box.h"
 
 enum flyt_route {
-    FLYT_ROUTE_HOST,          /* memcpy by the calling thread, after the stream's earlier work */
-    FLYT_ROUTE_WITHIN,        /* device to device */
-    FLYT_ROUTE_IN_INLINE,     /* host to device, the data in the call */
-    FLYT_ROUTE_IN_NOW,        /* as a transfer, read before the call returns */
-    FLYT_ROUTE_IN_BACKGROUND, /* as a transfer, read by a thread of the channel from now on */
-    FLYT_ROUTE_IN_PULL,       /* as a transfer, read when the stream reaches the copy */
-    FLYT_ROUTE_OUT_INLINE,    /* device to host, the data in the reply */
-    FLYT_ROUTE_OUT_WAIT,      /* as a transfer, waited for */
-    FLYT_ROUTE_OUT_BACKGROUND /* as a transfer that later synchronizations wait for */
+    FLYT_ROUTE_HOST,           /* memcpy by the calling thread, after the stream's earlier work */
+    FLYT_ROUTE_WITHIN,         /* device to device */
+    FLYT_ROUTE_IN_INLINE,      /* host to device, the data in the call */
+    FLYT_ROUTE_IN_NOW,         /* as a transfer, read before the call returns */
+    FLYT_ROUTE_IN_BACKGROUND,  /* as a transfer, read by a thread of the channel from now on */
+    FLYT_ROUTE_IN_PULL,        /* as a transfer, read when the stream reaches the copy */
+    FLYT_ROUTE_IN_REGION,      /* by the GPU itself, out of memory that program and server share */
+    FLYT_ROUTE_OUT_INLINE,     /* device to host, the data in the reply */
+    FLYT_ROUTE_OUT_WAIT,       /* as a transfer, waited for */
+    FLYT_ROUTE_OUT_BACKGROUND, /* as a transfer that later synchronizations wait for */
+    FLYT_ROUTE_OUT_REGION      /* by the GPU itself, into shared memory */
 };
 
 struct flyt_copy_facts {
     bool is_async;
     bool is_pinned;         /* all of the host side is */
     bool is_plain;          /* the host side has no gaps */
+    bool is_shared;         /* the GPU reaches all of it, and copies the box with one call */
     bool is_writer_pending; /* something unfinished may write the host side */
     uint64_t bytes;
 };
@@ -41,6 +44,10 @@ struct flyt_copy_piece {
 };
 bool flyt_copy_next_piece(const struct flyt_copy *copy, uint64_t bytes_max, uint64_t *row,
                           struct flyt_copy_piece *ret_piece);
+
+/* Whether one driver call copies both boxes: neither has gaps, or each has slices that are whole rows apart, and no
+ * pitch is above what the driver takes. */
+bool flyt_copy_is_regular(const struct flyt_copy *copy);
 
 /* Bytes from the first to the last of a side; false: the sum overflows, or a pitch is smaller than what it spans. */
 bool flyt_copy_span(const struct flyt_copy *copy, const struct flyt_copy_side *side, uint64_t *ret_span_bytes);

@@ -55,6 +55,49 @@ static void test_only_pinned_asynchronous_output_returns_early(void **state)
     assert_int_equal(out(false, true, 1 << 20), FLYT_ROUTE_OUT_WAIT);
 }
 
+static void test_what_is_shared_is_left_to_the_gpu(void **state)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        const struct flyt_copy_facts facts = {.is_async = i & 1,
+                                              .is_pinned = true,
+                                              .is_plain = i & 2,
+                                              .is_shared = true,
+                                              .is_writer_pending = i & 4,
+                                              .bytes = 4};
+        assert_int_equal(flyt_copy_route(FLYT_PLACE_DEVICE, FLYT_PLACE_HOST, &facts), FLYT_ROUTE_IN_REGION);
+        assert_int_equal(flyt_copy_route(FLYT_PLACE_HOST, FLYT_PLACE_DEVICE, &facts), FLYT_ROUTE_OUT_REGION);
+    }
+}
+
+static void test_which_boxes_one_driver_call_copies(void **state)
+{
+    static const struct {
+        uint64_t width, height, depth, dst_pitch, dst_slice, src_pitch, src_slice;
+        bool is_regular;
+    } cases[] = {
+        {1ull << 40, 1, 1, 0, 0, 0, 0, true},    /* a line of any length */
+        {16, 8, 1, 16, 0, 16, 0, true},          /* rows without gaps */
+        {16, 8, 1, 32, 0, 16, 0, true},          /* with gaps on one side */
+        {16, 8, 1, 0x80000000, 0, 16, 0, false}, /* a pitch that the driver refuses */
+        {16, 8, 2, 32, 256, 16, 160, true},      /* slices whole rows apart */
+        {16, 8, 2, 32, 255, 16, 160, false},     /* which they are not */
+        {16, 8, 2, 32, 224, 16, 160, false},     /* or overlap */
+        {1ull << 30, 4, 1, 1ull << 30, 0, 1ull << 30, 0, true},
+        {1ull << 32, 4, 1, 1ull << 33, 0, 1ull << 32, 0, false},
+        {16, 1, 4, 16, 64, 16, 48, true}, /* slices of one row */
+        {16, 1, 4, 16, 60, 16, 48, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct flyt_copy copy = {.dst = {.pitch_bytes = cases[i].dst_pitch, .slice_bytes = cases[i].dst_slice},
+                                       .src = {.pitch_bytes = cases[i].src_pitch, .slice_bytes = cases[i].src_slice},
+                                       .width_bytes = cases[i].width,
+                                       .height = cases[i].height,
+                                       .depth = cases[i].depth};
+        if (flyt_copy_is_regular(&copy) != cases[i].is_regular)
+            fail_msg("case %zu", i);
+    }
+}
+
 static void test_other_directions(void **state)
 {
     struct flyt_copy_facts facts = {0};
@@ -140,6 +183,8 @@ int main(void)
         cmocka_unit_test(test_pageable_source_is_read_before_return),
         cmocka_unit_test(test_pinned_source_waits_for_its_writers),
         cmocka_unit_test(test_only_pinned_asynchronous_output_returns_early),
+        cmocka_unit_test(test_what_is_shared_is_left_to_the_gpu),
+        cmocka_unit_test(test_which_boxes_one_driver_call_copies),
         cmocka_unit_test(test_other_directions),
         cmocka_unit_test(test_pieces_cover_the_box),
         cmocka_unit_test(test_spans_that_overflow_are_refused),

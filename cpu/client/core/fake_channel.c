@@ -33,6 +33,11 @@ const struct flyt_channel_info *flyt_channel_info(const struct flyt_channel *cha
     return &info;
 }
 
+const struct flyt_region *flyt_channel_region(const struct flyt_channel *channel)
+{
+    return fake.region.id ? &fake.region : NULL;
+}
+
 void flyt_channel_wait_as(enum flyt_channel_waits how)
 {
     fake.waits_as = how;

@@ -7,6 +7,7 @@
 #define FLYT_CLIENT_FAKE_CHANNEL_H
 
 #include "rpc/transport/channel.h"
+#include "rpc/transport/region.h"
 
 struct fake_channel {
     /* Every call; it fails where this sets is_lost. `res` is NULL for one-way calls, else zeroed; `data` is where a
@@ -35,6 +36,7 @@ struct fake_channel {
     void (*held_done)(void *user, uint64_t transfer_id, int status);
     void *held_user;
     flyt_channel_pack_fn held_pack; /* of the last one; NULL: it lies in one piece */
+    struct flyt_region region;      /* that flyt_channel_region answers; all zero: none */
     bool is_lost;
     unsigned lacks;                               /* a procedure that the server is too old for; 0: none */
     const struct flyt_channel_handlers *handlers; /* what the client gave */

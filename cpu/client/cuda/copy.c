@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "cpu/client/bulk/arena.h"
 #include "cpu/client/bulk/copy_plan.h"
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/bulk/transfer.h"
@@ -11,6 +12,7 @@
 #include "cpu/client/cuda/constant_copy.h"
 #include "cpu/client/cuda/function_queue.h"
 #include "cpu/client/cuda/stream_record.h"
+#include "rpc/transport/region.h"
 
 static flyt_box box_of(const struct flyt_copy *copy, const struct flyt_copy_side *side)
 {
@@ -260,6 +262,42 @@ static CUresult copy_out_transfer(struct flyt_stream *stream, const struct flyt_
     return result;
 }
 
+/* ---- in memory that program and server share ---- */
+
+static flyt_region_box region_box_of(const struct flyt_copy_side *side)
+{
+    flyt_region_box box = {
+        .region_id = FLYT_REGION_ID, .pitch_bytes = side->pitch_bytes, .slice_bytes = side->slice_bytes};
+    flyt_arena_find(side->address, &box.offset_bytes);
+    return box;
+}
+
+/* The GPU reads or writes the program's memory when the stream reaches the copy. */
+static CUresult copy_region(struct flyt_stream *stream, const struct flyt_copy *copy, bool is_async)
+{
+    const bool is_in = copy->src.place == FLYT_PLACE_HOST;
+    uint64_t sequence = 0;
+    CUresult result = flyt_stream_begin(stream);
+    if (result)
+        return result;
+    if (is_in) {
+        flyt_copy_in_region_args args = {.thread = flyt_thread_number(),
+                                         .stream_id = stream->stream_id,
+                                         .dst = box_of(copy, &copy->dst),
+                                         .src = region_box_of(&copy->src)};
+        result = flyt_client_status(flyt_send_copy_in_region(flyt_client.channel, &args, &sequence), "copy_in_region");
+    } else {
+        flyt_copy_out_region_args args = {.thread = flyt_thread_number(),
+                                          .stream_id = stream->stream_id,
+                                          .src = box_of(copy, &copy->src),
+                                          .dst = region_box_of(&copy->dst)};
+        result =
+            flyt_client_status(flyt_send_copy_out_region(flyt_client.channel, &args, &sequence), "copy_out_region");
+    }
+    flyt_stream_sent(stream, sequence);
+    return result || is_async ? result : flyt_stream_wait(stream);
+}
+
 /* ---- the other two ---- */
 
 static CUresult copy_within(struct flyt_stream *stream, const struct flyt_copy *copy)
@@ -304,7 +342,12 @@ static struct flyt_copy_facts facts_of(const struct flyt_copy *copy, uint64_t by
     uint64_t span = flyt_host_box_span(&host);
     facts.is_plain = flyt_host_box_is_plain(&host);
     facts.is_pinned = flyt_range_is_pinned(host.address, span);
-    facts.is_writer_pending = is_in && (flyt_function_is_pending() || flyt_transfer_writes(host.address, span));
+    uint64_t offset_bytes;
+    const bool is_in_region = facts.is_pinned && flyt_arena_find(host.address, &offset_bytes);
+    const bool is_written = flyt_transfer_writes(host.address, span);
+    facts.is_shared = is_in_region && !is_written && flyt_copy_is_regular(copy);
+    /* A copy that is on its way in a stream may write what lies in the region. */
+    facts.is_writer_pending = is_in && (is_in_region || is_written || flyt_function_is_pending());
     return facts;
 }
 
@@ -378,6 +421,9 @@ static CUresult carry_out(struct flyt_stream *stream, struct flyt_copy *copy, ui
     case FLYT_ROUTE_OUT_WAIT:
     case FLYT_ROUTE_OUT_BACKGROUND:
         return copy_out_transfer(stream, copy, route == FLYT_ROUTE_OUT_BACKGROUND);
+    case FLYT_ROUTE_OUT_REGION:
+    case FLYT_ROUTE_IN_REGION:
+        return copy_region(stream, copy, is_async);
     case FLYT_ROUTE_IN_INLINE:
     case FLYT_ROUTE_IN_NOW:
         /* A synchronous copy out of pageable memory first waits for the stream, whose host functions may write it. */

@@ -3,13 +3,77 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "cpu/client/bulk/arena.h"
 #include "cpu/client/bulk/range.h"
 #include "cpu/client/bulk/transfer.h"
 #include "cpu/client/core/instance.h"
 #include "cpu/client/cuda/context.h"
 #include "rpc/base/log.h"
+#include "rpc/transport/region.h"
 
-/* Page-aligned; mapped and unmapped as a whole, so that a late use of freed memory faults instead of corrupting. */
+/* ---- memory that the GPU reaches ---- */
+
+/* Locks pages of the region, or unlocks them when the GPU is done with them. */
+static CUresult lock_shared(uint64_t offset_bytes, uint64_t bytes)
+{
+    flyt_region_lock_args args = {
+        .thread = flyt_thread_number(), .region_id = FLYT_REGION_ID, .offset_bytes = offset_bytes, .bytes = bytes};
+    flyt_region_lock_res res = {0};
+    int status = flyt_call_region_lock(flyt_client.channel, &args, &res);
+    return flyt_client_reply(status, res.result, "region_lock");
+}
+
+static CUresult unlock_shared(uint64_t offset_bytes, uint64_t bytes)
+{
+    flyt_region_unlock_args args = {
+        .thread = flyt_thread_number(), .region_id = FLYT_REGION_ID, .offset_bytes = offset_bytes, .bytes = bytes};
+    flyt_region_unlock_res res = {0};
+    int status = flyt_call_region_unlock(flyt_client.channel, &args, &res);
+    return flyt_client_reply(status, res.result, "region_unlock");
+}
+
+/* Page-locked memory that program and server share; NULL: there is none to be had. */
+static void *alloc_shared(uint64_t bytes)
+{
+    uint64_t offset_bytes, taken_bytes;
+    void *address = flyt_arena_take(bytes, &taken_bytes);
+    if (!address)
+        return NULL;
+    flyt_arena_find((uint64_t)(uintptr_t)address, &offset_bytes);
+    if (lock_shared(offset_bytes, taken_bytes) == CUDA_SUCCESS)
+        return address;
+    flyt_arena_give(address);
+    return NULL;
+}
+
+/* False: it is none. What the server does not unlock, because the context or the connection is lost, stays as it is. */
+static bool free_shared(void *address, uint64_t bytes)
+{
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t offset_bytes;
+    if (!flyt_arena_find((uint64_t)(uintptr_t)address, &offset_bytes))
+        return false;
+    if (unlock_shared(offset_bytes, (bytes + page_bytes - 1) / page_bytes * page_bytes) == CUDA_SUCCESS)
+        flyt_arena_give(address);
+    return true;
+}
+
+/* ---- pinned memory ---- */
+
+/* Of memory that is not shared. Page-aligned; mapped and unmapped as a whole, so that a late use of freed memory faults
+ * instead of corrupting. */
+static void *alloc_private(uint64_t bytes)
+{
+    void *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return address == MAP_FAILED ? NULL : address;
+}
+
+static void give_back(void *address, uint64_t bytes)
+{
+    if (!free_shared(address, bytes) && munmap(address, bytes))
+        flyt_warn("pinned memory is not unmapped bytes=%llu: %m", (unsigned long long)bytes);
+}
+
 CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
 {
     struct flyt_range range = {.kind = FLYT_RANGE_HOST_ALLOC, .bytes = bytes, .flags = flags};
@@ -24,12 +88,13 @@ CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
     result = flyt_context_get(&range.context_id, &range.device);
     if (result)
         return result;
-    void *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (address == MAP_FAILED)
+    void *address = alloc_shared(bytes);
+    address = address ? address : alloc_private(bytes);
+    if (!address)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range.base = (uint64_t)(uintptr_t)address;
     if (flyt_range_insert(&range)) {
-        munmap(address, bytes);
+        give_back(address, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret_address = address;
@@ -48,8 +113,7 @@ CUresult flyt_host_free(void *address)
     flyt_transfer_wait_range(range.base, range.bytes);
     if (!flyt_range_remove(range.base, FLYT_RANGE_HOST_ALLOC, NULL))
         return CUDA_ERROR_INVALID_VALUE; /* another thread was first */
-    if (munmap(address, range.bytes))
-        flyt_warn("pinned memory is not unmapped bytes=%llu: %m", (unsigned long long)range.bytes);
+    give_back(address, range.bytes);
     return flyt_client_broken();
 }
 

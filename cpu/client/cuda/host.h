@@ -1,7 +1,9 @@
 /*
- * Pinned host memory: ordinary memory of the program that is remembered as pinned, so that copies may read it late and
- * asynchronous copies from the device may write it after the call has returned. It is not locked: no device reaches it.
- * Mapped host memory does not exist (canMapHostMemory is 0).
+ * Pinned host memory. Where program and server share a region (rpc/transport/region.h), what is allocated here are
+ * pages of it that the server has page-locked: copies leave them to the GPU. Elsewhere, and for what is registered, it
+ * is ordinary memory of the program that is remembered as pinned, so that copies may read it late and asynchronous
+ * copies from the device may write it after the call has returned; it is not locked, and no device reaches it. Mapped
+ * host memory does not exist (canMapHostMemory is 0). A child that is forked shares what is shared.
  */
 #ifndef FLYT_CLIENT_HOST_H
 #define FLYT_CLIENT_HOST_H
@@ -12,9 +14,11 @@
 
 /* cuMemHostAlloc. flags: CU_MEMHOSTALLOC_PORTABLE and _WRITECOMBINED are accepted; _DEVICEMAP is
  * CUDA_ERROR_NOT_SUPPORTED, others CUDA_ERROR_INVALID_VALUE, as are bytes 0 and NULL. CUDA_ERROR_OUT_OF_MEMORY. Needs a
- * current context. The memory is page-aligned and zeroed. */
+ * current context. The memory is page-aligned and zeroed. Where it is shared, the server locks it before this returns.
+ */
 FLYT_API CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address);
-/* cuMemFreeHost: waits for copies that still use the memory. CUDA_ERROR_INVALID_VALUE: not from flyt_host_alloc. */
+/* cuMemFreeHost: waits for copies that still use the memory, and, where it is shared, for all work that was submitted.
+ * CUDA_ERROR_INVALID_VALUE: not from flyt_host_alloc. */
 FLYT_API CUresult flyt_host_free(void *address);
 /* cuMemHostRegister. flags: CU_MEMHOSTREGISTER_PORTABLE, _READ_ONLY are accepted; _DEVICEMAP and _IOMEMORY are
  * CUDA_ERROR_NOT_SUPPORTED. CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED: overlaps pinned memory.

@@ -1,10 +1,12 @@
 #include "cpu/server/bulk/attach.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cpu/server/core/session.h"
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/bulk/transfer.h"
 #include "flyt_signatures.h"
 #include "rpc/base/build_name.h"
@@ -82,11 +84,26 @@ static void keep_name(struct flyt_session *session, const char *name)
     session->client_name[bytes] = 0;
 }
 
+/* A region's descriptor for a client that takes one; -1: there is none, and its copies go over its connections. */
+static int open_region(struct flyt_session *session, const flyt_handshake_args *args, flyt_handshake_res *res)
+{
+    int fd = -1;
+    if (!(flyt_handshake_number(&args->features) & FLYT_CLIENT_TAKES_REGION))
+        return -1;
+    int status = flyt_session_region_open(session, &fd);
+    if (!status)
+        res->features |= FLYT_FEATURE_REGION;
+    else if (status != -ENOTSUP)
+        flyt_warn("session %s: no memory is shared with its client: %s", session->label, strerror(-status));
+    return fd;
+}
+
 /*
- * Where the client is on this host, its answer goes out here, together with the progress page. False: there is no page,
- * and rpcgen's dispatch answers as everywhere else.
+ * Where the client is on this host, its answer goes out here, together with the progress page and a region. False:
+ * there is no page, and rpcgen's dispatch answers as everywhere else.
  */
-static bool reply_with_page(struct flyt_session *session, struct flyt_connection *connection, flyt_handshake_res *res)
+static bool reply_with_page(struct flyt_session *session, struct flyt_connection *connection,
+                            const flyt_handshake_args *args, flyt_handshake_res *res)
 {
     flyt_auto_close int fd = -1;
     if (!flyt_endpoint_passes_descriptors(flyt_connection_endpoint(connection)))
@@ -97,7 +114,10 @@ static bool reply_with_page(struct flyt_session *session, struct flyt_connection
         return false;
     }
     res->features |= FLYT_FEATURE_PROGRESS_PAGE;
-    status = flyt_connection_reply_handshake(connection, flyt_connection_xid(connection), res, fd);
+    flyt_auto_close int region_fd = open_region(session, args, res);
+    const int fds[] = {fd, region_fd};
+    status =
+        flyt_connection_reply_handshake(connection, flyt_connection_xid(connection), res, fds, region_fd < 0 ? 1 : 2);
     if (status)
         session->is_ended = true; /* the client is gone, or what was to be said to it cannot be said */
     return true;
@@ -154,7 +174,7 @@ bool_t flyt_handshake_1_svc(flyt_handshake_args *args, flyt_handshake_res *res, 
     flyt_info("session %s: %s, client_pid=%d program=%s cuda=%u", session->label,
               session->resume.state == FLYT_RESUME_NONE ? "started" : "is to go on", (int)session->client_pid,
               session->client_name, args->cuda_version);
-    return !reply_with_page(session, flyt_connection_of(req->rq_xprt), res);
+    return !reply_with_page(session, flyt_connection_of(req->rq_xprt), args, res);
 }
 
 void flyt_attach_dispatch_data(struct svc_req *request, SVCXPRT *xprt)

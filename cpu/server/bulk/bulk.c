@@ -7,6 +7,7 @@
 
 #include "cpu/server/core/part.h"
 #include "cpu/server/core/session.h"
+#include "cpu/server/bulk/region.h"
 #include "cpu/server/bulk/staging.h"
 #include "cpu/server/bulk/transfer.h"
 
@@ -35,6 +36,7 @@ static void drop(struct flyt_session *session)
 
 static void fini(struct flyt_session *session)
 {
+    flyt_session_region_fini(session);
     free(session->staging);
     free(session->transfers);
 }

@@ -43,6 +43,7 @@ struct flyt_prepare;
 struct flyt_replaceable;
 struct flyt_save;
 struct flyt_send_all;
+struct flyt_session_region;
 struct flyt_staging;
 struct flyt_transfers;
 
@@ -90,6 +91,7 @@ struct flyt_session {
     bool (*receive)(struct flyt_session *session);
     struct flyt_staging *staging;
     struct flyt_transfers *transfers;
+    struct flyt_session_region *region; /* NULL: there is none */
     struct flyt_image_cache *images;
     struct flyt_constants *constants;
     struct flyt_move *move;

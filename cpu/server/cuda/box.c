@@ -135,6 +135,26 @@ struct flyt_box_copy flyt_box_copy_begin(struct flyt_device *device, const flyt_
         .to_device = to_device};
 }
 
+bool flyt_box_is_packed(const flyt_box *box)
+{
+    return (box->height == 1 || box->pitch_bytes == box->width_bytes) &&
+           (box->depth == 1 || box->slice_bytes == box->height * box->width_bytes);
+}
+
+uint64_t flyt_box_rows_apart(const flyt_box *box)
+{
+    if (box->depth == 1)
+        return box->height;
+    uint64_t rows =
+        box->pitch_bytes && box->slice_bytes % box->pitch_bytes == 0 ? box->slice_bytes / box->pitch_bytes : 0;
+    return rows >= box->height ? rows : 0;
+}
+
+uint64_t flyt_box_pitch(const flyt_box *box)
+{
+    return box->height == 1 && box->depth == 1 ? box->width_bytes : box->pitch_bytes;
+}
+
 flyt_box flyt_box_simplify(const flyt_box *box)
 {
     flyt_box simple = *box;

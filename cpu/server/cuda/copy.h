@@ -36,6 +36,12 @@ CUresult flyt_box_check(struct flyt_session *session, const flyt_box *box, uint6
  * was checked, and is not empty. */
 flyt_box flyt_box_simplify(const flyt_box *box);
 
+/* Of a box for a driver call that copies three dimensions at once: whether it has no gaps; rows between the beginnings
+ * of two slices, 0 where that is no whole number of rows; and the pitch. */
+bool flyt_box_is_packed(const flyt_box *box);
+uint64_t flyt_box_rows_apart(const flyt_box *box);
+uint64_t flyt_box_pitch(const flyt_box *box);
+
 /* A copy between a box and packed host memory, in pieces of as much as one driver call takes. */
 struct flyt_box_copy {
     struct flyt_pieces pieces; /* left: bytes */

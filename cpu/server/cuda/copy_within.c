@@ -11,27 +11,6 @@
 #include "cpu/server/core/submit.h"
 #include "flyt_serve.h"
 
-static bool is_packed(const flyt_box *box)
-{
-    return (box->height == 1 || box->pitch_bytes == box->width_bytes) &&
-           (box->depth == 1 || box->slice_bytes == box->height * box->width_bytes);
-}
-
-/* Rows between the beginnings of two slices; 0 where that is no whole number of rows. */
-static uint64_t rows_apart(const flyt_box *box)
-{
-    if (box->depth == 1)
-        return box->height;
-    uint64_t rows =
-        box->pitch_bytes && box->slice_bytes % box->pitch_bytes == 0 ? box->slice_bytes / box->pitch_bytes : 0;
-    return rows >= box->height ? rows : 0;
-}
-
-static uint64_t pitch_of(const flyt_box *box)
-{
-    return box->height == 1 && box->depth == 1 ? box->width_bytes : box->pitch_bytes;
-}
-
 /* Two boxes of one shape. */
 struct within {
     const flyt_box *dst, *src;
@@ -45,12 +24,12 @@ static CUresult copy_boxes(const struct within *self, struct flyt_stream *stream
     CUDA_MEMCPY3D copy = {
         .srcMemoryType = CU_MEMORYTYPE_DEVICE,
         .srcDevice = self->src->address,
-        .srcPitch = pitch_of(self->src),
-        .srcHeight = rows_apart(self->src),
+        .srcPitch = flyt_box_pitch(self->src),
+        .srcHeight = flyt_box_rows_apart(self->src),
         .dstMemoryType = CU_MEMORYTYPE_DEVICE,
         .dstDevice = self->dst->address,
-        .dstPitch = pitch_of(self->dst),
-        .dstHeight = rows_apart(self->dst),
+        .dstPitch = flyt_box_pitch(self->dst),
+        .dstHeight = flyt_box_rows_apart(self->dst),
         .WidthInBytes = self->dst->width_bytes,
         .Height = self->dst->height,
         .Depth = self->dst->depth,
@@ -64,13 +43,13 @@ static CUresult copy_between_devices(const struct within *self, struct flyt_stre
         .srcMemoryType = CU_MEMORYTYPE_DEVICE,
         .srcDevice = self->src->address,
         .srcContext = self->src_device->partition->cu_context,
-        .srcPitch = pitch_of(self->src),
-        .srcHeight = rows_apart(self->src),
+        .srcPitch = flyt_box_pitch(self->src),
+        .srcHeight = flyt_box_rows_apart(self->src),
         .dstMemoryType = CU_MEMORYTYPE_DEVICE,
         .dstDevice = self->dst->address,
         .dstContext = self->dst_device->partition->cu_context,
-        .dstPitch = pitch_of(self->dst),
-        .dstHeight = rows_apart(self->dst),
+        .dstPitch = flyt_box_pitch(self->dst),
+        .dstHeight = flyt_box_rows_apart(self->dst),
         .WidthInBytes = self->dst->width_bytes,
         .Height = self->dst->height,
         .Depth = self->dst->depth,
@@ -105,8 +84,8 @@ CUresult flyt_serve_copy_within(struct flyt_call *call, const flyt_copy_within_a
         return result;
     flyt_constant_note_written(call->session, dst->address);
     flyt_constant_note_used(call->session, src->address);
-    self.is_line = is_packed(dst) && is_packed(src);
-    if (!self.is_line && (!rows_apart(dst) || !rows_apart(src)))
+    self.is_line = flyt_box_is_packed(dst) && flyt_box_is_packed(src);
+    if (!self.is_line && (!flyt_box_rows_apart(dst) || !flyt_box_rows_apart(src)))
         return CUDA_ERROR_INVALID_VALUE;
     return flyt_stream_submit(stream, call->sequence, FLYT_SUBMIT_WORK,
                               self.dst_device == self.src_device ? self.dst_device : stream->device, copy_within,

@@ -1,0 +1,128 @@
+#include "cpu/server/bulk/region.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cpu/server/core/session.h"
+
+int flyt_session_region_open(struct flyt_session *session, int *ret_fd)
+{
+    if (session->manager || session->resume.state != FLYT_RESUME_NONE)
+        return -ENOTSUP;
+    struct flyt_session_region *self = calloc(1, sizeof *self);
+    if (!self)
+        return -ENOMEM;
+    int status = flyt_region_new(&self->region, ret_fd);
+    if (status) {
+        free(self);
+        return status;
+    }
+    session->region = self;
+    return 0;
+}
+
+void flyt_session_region_fini(struct flyt_session *session)
+{
+    struct flyt_session_region *self = session->region;
+    if (!self)
+        return;
+    flyt_region_unmap(&self->region);
+    free(self->locks);
+    free(self);
+    session->region = NULL;
+}
+
+/* ---- what is locked ---- */
+
+/* How many locks begin at or before the offset. */
+static unsigned count_up_to(const struct flyt_session_region *self, uint64_t offset_bytes)
+{
+    unsigned low = 0, high = self->lock_count;
+    while (low < high) {
+        unsigned middle = low + (high - low) / 2;
+        if (self->locks[middle].offset_bytes <= offset_bytes)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool is_of_region(const struct flyt_session_region *self, uint32_t region_id, uint64_t offset_bytes,
+                         uint64_t bytes)
+{
+    return self && region_id == self->region.id && bytes && offset_bytes <= self->region.bytes &&
+           bytes <= self->region.bytes - offset_bytes;
+}
+
+static int make_room(struct flyt_session_region *self)
+{
+    if (self->lock_count >= FLYT_REGION_LOCKS_MAX)
+        return -ENOMEM;
+    if (self->lock_count < self->lock_capacity)
+        return 0;
+    unsigned capacity = self->lock_capacity ? 2 * self->lock_capacity : 64;
+    struct flyt_region_lock *locks = realloc(self->locks, capacity * sizeof *locks);
+    if (!locks)
+        return -ENOMEM;
+    self->locks = locks;
+    self->lock_capacity = capacity;
+    return 0;
+}
+
+int flyt_session_region_add(struct flyt_session *session, uint32_t region_id, uint64_t offset_bytes, uint64_t bytes)
+{
+    struct flyt_session_region *self = session->region;
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    if (!is_of_region(self, region_id, offset_bytes, bytes) || offset_bytes % page_bytes || bytes % page_bytes)
+        return -EINVAL;
+    const unsigned at = count_up_to(self, offset_bytes);
+    const struct flyt_region_lock *before = at ? &self->locks[at - 1] : NULL;
+    const struct flyt_region_lock *behind = at < self->lock_count ? &self->locks[at] : NULL;
+    if ((before && offset_bytes - before->offset_bytes < before->bytes) ||
+        (behind && behind->offset_bytes - offset_bytes < bytes))
+        return -EINVAL;
+    int status = make_room(self);
+    if (status)
+        return status;
+    memmove(&self->locks[at + 1], &self->locks[at], (self->lock_count - at) * sizeof *self->locks);
+    self->locks[at] = (struct flyt_region_lock){.offset_bytes = offset_bytes, .bytes = bytes};
+    self->lock_count++;
+    return 0;
+}
+
+struct flyt_region_lock *flyt_session_region_find(struct flyt_session *session, uint32_t region_id,
+                                                  uint64_t offset_bytes, uint64_t bytes)
+{
+    struct flyt_session_region *self = session->region;
+    const unsigned at = is_of_region(self, region_id, offset_bytes, bytes) ? count_up_to(self, offset_bytes) : 0;
+    struct flyt_region_lock *lock = at ? &self->locks[at - 1] : NULL;
+    return lock && lock->offset_bytes == offset_bytes && lock->bytes == bytes ? lock : NULL;
+}
+
+void flyt_session_region_remove(struct flyt_session *session, uint64_t offset_bytes)
+{
+    struct flyt_session_region *self = session->region;
+    const unsigned at = count_up_to(self, offset_bytes);
+    if (!at || self->locks[at - 1].offset_bytes != offset_bytes)
+        return;
+    memmove(&self->locks[at - 1], &self->locks[at], (self->lock_count - at) * sizeof *self->locks);
+    self->lock_count--;
+}
+
+char *flyt_session_region_place(const struct flyt_session *session, uint32_t region_id,
+                                const struct flyt_region_span *span)
+{
+    const struct flyt_session_region *self = session->region;
+    uint64_t bytes;
+    if (!flyt_region_span_bytes(span, &bytes) || !is_of_region(self, region_id, span->offset_bytes, bytes))
+        return NULL;
+    const unsigned at = count_up_to(self, span->offset_bytes);
+    const struct flyt_region_lock *lock = at ? &self->locks[at - 1] : NULL;
+    if (!lock || !lock->is_usable || span->offset_bytes - lock->offset_bytes > lock->bytes ||
+        bytes > lock->bytes - (span->offset_bytes - lock->offset_bytes))
+        return NULL;
+    return self->region.base + span->offset_bytes;
+}

@@ -1,0 +1,50 @@
+/*
+ * The region of a session whose client is on this host (rpc/transport/region.h), and which of its pages are
+ * page-locked: the GPU copies from and to these alone. A session that a node manager could move has none.
+ *
+ * Locking and unlocking take the driver long, so that threads of the worker do it; everything here is the submission
+ * thread's.
+ */
+#ifndef FLYT_SERVER_REGION_H
+#define FLYT_SERVER_REGION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rpc/transport/region.h"
+
+struct flyt_session;
+
+enum { FLYT_REGION_LOCKS_MAX = 65536 };
+
+/* Pages that were locked, or are about to be, with one driver call. */
+struct flyt_region_lock {
+    uint64_t offset_bytes, bytes;
+    bool is_usable; /* the driver has locked them, and nobody has asked to unlock them */
+};
+
+struct flyt_session_region {
+    struct flyt_region region;
+    struct flyt_region_lock *locks; /* by their offsets; they do not overlap */
+    unsigned lock_count, lock_capacity;
+};
+
+/* Makes the session's region, for a client that takes one; *ret_fd is to be sent, and the caller's. 0; -ENOTSUP: there
+ * is to be none; or a negative errno of flyt_region_new. */
+int flyt_session_region_open(struct flyt_session *session, int *ret_fd);
+/* Unmaps it. There may be none. Nothing is locked any more, or nobody will use the driver. */
+void flyt_session_region_fini(struct flyt_session *session);
+
+/* Notes pages that are about to be locked. 0; -EINVAL: not whole pages of the region, or some of them are noted
+ * already; -ENOMEM: too many, or no memory. */
+int flyt_session_region_add(struct flyt_session *session, uint32_t region_id, uint64_t offset_bytes, uint64_t bytes);
+/* The note of exactly these pages; NULL: there is none. Valid until the next add or remove. */
+struct flyt_region_lock *flyt_session_region_find(struct flyt_session *session, uint32_t region_id,
+                                                  uint64_t offset_bytes, uint64_t bytes);
+void flyt_session_region_remove(struct flyt_session *session, uint64_t offset_bytes);
+
+/* Where a span begins in this process; NULL: some of it does not lie in pages that are usable, locked at one time. */
+char *flyt_session_region_place(const struct flyt_session *session, uint32_t region_id,
+                                const struct flyt_region_span *span);
+
+#endif

@@ -1,0 +1,75 @@
+#include "rpc/transport/region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rpc/base/descriptors.h"
+
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
+
+static int map(int fd, uint64_t bytes, struct flyt_region *ret_region)
+{
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+    if (base == MAP_FAILED)
+        return -errno;
+    *ret_region = (struct flyt_region){.id = FLYT_REGION_ID, .base = base, .bytes = bytes};
+    return 0;
+}
+
+int flyt_region_new(struct flyt_region *ret_region, int *ret_fd)
+{
+    const uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    flyt_auto_close int fd = memfd_create("flyt-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL))
+        return -errno;
+    int status = map(fd, bytes, ret_region);
+    if (status)
+        return status;
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+int flyt_region_map(int fd, struct flyt_region *ret_region)
+{
+    struct stat file;
+    int seals = fcntl(fd, F_GET_SEALS); /* fails where it is no memfd */
+
+    if (fstat(fd, &file))
+        return -errno;
+    if (seals < 0 || (seals & SEALS) != SEALS || file.st_size <= 0)
+        return -EINVAL;
+    return map(fd, (uint64_t)file.st_size, ret_region);
+}
+
+void flyt_region_unmap(struct flyt_region *region)
+{
+    if (region->id)
+        munmap(region->base, region->bytes);
+    *region = (struct flyt_region){0};
+}
+
+bool flyt_region_span_bytes(const struct flyt_region_span *span, uint64_t *ret_bytes)
+{
+    uint64_t rows, slices, slice, bytes;
+
+    if (!span->width_bytes || !span->height || !span->depth ||
+        (span->height > 1 && span->pitch_bytes < span->width_bytes) ||
+        __builtin_mul_overflow(span->height - 1, span->pitch_bytes, &rows) ||
+        __builtin_add_overflow(rows, span->width_bytes, &slice) || (span->depth > 1 && span->slice_bytes < slice) ||
+        __builtin_mul_overflow(span->depth - 1, span->slice_bytes, &slices) ||
+        __builtin_add_overflow(slices, slice, &bytes))
+        return false;
+    *ret_bytes = bytes;
+    return true;
+}
+
+int flyt_region_discard(const struct flyt_region *region, uint64_t offset_bytes, uint64_t bytes)
+{
+    return madvise(region->base + offset_bytes, bytes, MADV_REMOVE) ? -errno : 0;
+}
