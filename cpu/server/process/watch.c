@@ -212,20 +212,6 @@ static void take_message(struct flyt_watch *watch, const int *fds, unsigned fd_c
     }
 }
 
-/* Whether descriptors of the message are for the submission thread. */
-static bool has_order_fd(const struct flyt_watch *watch)
-{
-    switch (watch->message.kind) {
-    case FLYT_MANAGER_LINK_SHARE:
-    case FLYT_MANAGER_LINK_MOVE:
-    case FLYT_MANAGER_LINK_MIRROR:
-    case FLYT_MANAGER_LINK_TAKE_BACK:
-        return true;
-    default:
-        return false;
-    }
-}
-
 static void listen_to_link(struct flyt_watch *watch)
 {
     int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
@@ -240,7 +226,8 @@ static void listen_to_link(struct flyt_watch *watch)
         hang_up(watch);
         return;
     }
-    bool has_fds = watch->message.kind == FLYT_MANAGER_LINK_DATA || (watch->is_node && has_order_fd(watch));
+    bool has_fds = watch->message.kind == FLYT_MANAGER_LINK_DATA ||
+                   (watch->is_node && flyt_manager_link_is_order_with_descriptors(watch->message.kind));
     while (!has_fds && fd_count)
         flyt_close(fds[--fd_count]);
     take_message(watch, fds, fd_count);
