@@ -36,29 +36,6 @@ FLYT_CUDA_SAME(cuCtxDestroy, cuCtxDestroy_v2);
 
 /* ---- questions and settings ---- */
 
-CUresult CUDAAPI cuCtxGetDevice(CUdevice *ret_device)
-{
-    return cuCtxGetDevice_v2(ret_device, NULL);
-}
-
-/* Either result may be NULL. */
-CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *ret_least, int *ret_greatest)
-{
-    FLYT_CUDA_ENTER();
-    int device;
-    const struct flyt_device_info *info = NULL;
-    CUresult result = flyt_context_device(NULL, &device);
-    if (result == CUDA_SUCCESS)
-        result = flyt_device_info(device, &info);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (ret_least)
-        *ret_least = info->least_priority;
-    if (ret_greatest)
-        *ret_greatest = info->greatest_priority;
-    return CUDA_SUCCESS;
-}
-
 /* NULL: the current context. */
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext context)
 {

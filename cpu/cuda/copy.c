@@ -1,48 +1,8 @@
 /*
- * Copies and fills: every form of the driver API becomes one struct flyt_copy or flyt_fill.
+ * Copies between contexts, and in two and three dimensions: each becomes one struct flyt_copy. Rows make the others.
  */
 #include "cpu/cuda/driver.h"
 #include "cpu/client/cuda/copy.h"
-
-/* ---- plain copies ---- */
-
-static CUresult copy_plain(enum flyt_place dst_place, uint64_t dst, enum flyt_place src_place, uint64_t src,
-                           size_t bytes, CUstream stream, bool is_async)
-{
-    FLYT_CUDA_ENTER();
-    struct flyt_copy copy = flyt_copy_plain(dst_place, dst, src_place, src, bytes);
-    return flyt_copy(&copy, stream, is_async);
-}
-
-/* A synchronous copy and its per-thread variant. */
-#define PLAIN_COPY(name, dst_type, dst_place, src_type, src_place)                                                     \
-    CUresult CUDAAPI name(dst_type dst, src_type src, size_t bytes)                                                    \
-    {                                                                                                                  \
-        return copy_plain(dst_place, (uint64_t)dst, src_place, (uint64_t)src, bytes, NULL, false);                     \
-    }                                                                                                                  \
-    CUresult CUDAAPI name##_ptds(dst_type dst, src_type src, size_t bytes)                                             \
-    {                                                                                                                  \
-        return copy_plain(dst_place, (uint64_t)dst, src_place, (uint64_t)src, bytes, CU_STREAM_PER_THREAD, false);     \
-    }
-
-/* An asynchronous copy and its per-thread variant. */
-#define PLAIN_COPY_ASYNC(name, dst_type, dst_place, src_type, src_place)                                               \
-    CUresult CUDAAPI name(dst_type dst, src_type src, size_t bytes, CUstream stream)                                   \
-    {                                                                                                                  \
-        return copy_plain(dst_place, (uint64_t)dst, src_place, (uint64_t)src, bytes, stream, true);                    \
-    }                                                                                                                  \
-    FLYT_CUDA_PTSZ(name, (dst_type dst, src_type src, size_t bytes, CUstream stream),                                  \
-                   (dst, src, bytes, flyt_stream_per_thread(stream)))
-
-PLAIN_COPY(cuMemcpy, CUdeviceptr, FLYT_PLACE_ANY, CUdeviceptr, FLYT_PLACE_ANY)
-PLAIN_COPY(cuMemcpyHtoD_v2, CUdeviceptr, FLYT_PLACE_DEVICE, const void *, FLYT_PLACE_HOST)
-PLAIN_COPY(cuMemcpyDtoH_v2, void *, FLYT_PLACE_HOST, CUdeviceptr, FLYT_PLACE_DEVICE)
-PLAIN_COPY(cuMemcpyDtoD_v2, CUdeviceptr, FLYT_PLACE_DEVICE, CUdeviceptr, FLYT_PLACE_DEVICE)
-
-PLAIN_COPY_ASYNC(cuMemcpyAsync, CUdeviceptr, FLYT_PLACE_ANY, CUdeviceptr, FLYT_PLACE_ANY)
-PLAIN_COPY_ASYNC(cuMemcpyHtoDAsync_v2, CUdeviceptr, FLYT_PLACE_DEVICE, const void *, FLYT_PLACE_HOST)
-PLAIN_COPY_ASYNC(cuMemcpyDtoHAsync_v2, void *, FLYT_PLACE_HOST, CUdeviceptr, FLYT_PLACE_DEVICE)
-PLAIN_COPY_ASYNC(cuMemcpyDtoDAsync_v2, CUdeviceptr, FLYT_PLACE_DEVICE, CUdeviceptr, FLYT_PLACE_DEVICE)
 
 /* ---- between contexts: the addresses say which devices, the contexts need only exist ---- */
 
@@ -60,7 +20,7 @@ static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr sr
     CUresult result = check_contexts(dst_context, src_context);
     if (result != CUDA_SUCCESS)
         return result;
-    return copy_plain(FLYT_PLACE_DEVICE, dst, FLYT_PLACE_DEVICE, src, bytes, stream, is_async);
+    return flyt_copy_range(FLYT_PLACE_DEVICE, dst, FLYT_PLACE_DEVICE, src, bytes, stream, is_async);
 }
 
 CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context,
@@ -219,63 +179,3 @@ BOX_COPY(cuMemcpy3DPeer, CUDA_MEMCPY3D_PEER, copy_3d_peer)
 BOX_COPY_ASYNC(cuMemcpy2DAsync_v2, CUDA_MEMCPY2D, copy_2d)
 BOX_COPY_ASYNC(cuMemcpy3DAsync_v2, CUDA_MEMCPY3D, copy_3d)
 BOX_COPY_ASYNC(cuMemcpy3DPeerAsync, CUDA_MEMCPY3D_PEER, copy_3d_peer)
-
-/* ---- fills ---- */
-
-static CUresult fill_box(CUdeviceptr address, size_t pitch_bytes, unsigned element_bytes, uint32_t value, size_t width,
-                         size_t height, CUstream stream, bool is_async)
-{
-    FLYT_CUDA_ENTER();
-    struct flyt_fill fill = {.address = address,
-                             .width = width,
-                             .height = height,
-                             .depth = 1,
-                             .pitch_bytes = pitch_bytes,
-                             .element_bytes = element_bytes,
-                             .value = value};
-    return flyt_fill(&fill, stream, is_async);
-}
-
-/* A fill of a row of elements of value_type: synchronous, asynchronous, and their per-thread variants. */
-#define FILL(name, async_name, value_type)                                                                             \
-    CUresult CUDAAPI name(CUdeviceptr dst, value_type value, size_t count)                                             \
-    {                                                                                                                  \
-        return fill_box(dst, 0, sizeof(value_type), value, count, 1, NULL, false);                                     \
-    }                                                                                                                  \
-    CUresult CUDAAPI name##_ptds(CUdeviceptr dst, value_type value, size_t count)                                      \
-    {                                                                                                                  \
-        return fill_box(dst, 0, sizeof(value_type), value, count, 1, CU_STREAM_PER_THREAD, false);                     \
-    }                                                                                                                  \
-    CUresult CUDAAPI async_name(CUdeviceptr dst, value_type value, size_t count, CUstream stream)                      \
-    {                                                                                                                  \
-        return fill_box(dst, 0, sizeof(value_type), value, count, 1, stream, true);                                    \
-    }                                                                                                                  \
-    FLYT_CUDA_PTSZ(async_name, (CUdeviceptr dst, value_type value, size_t count, CUstream stream),                     \
-                   (dst, value, count, flyt_stream_per_thread(stream)))
-
-/* The same for `height` rows, pitch_bytes apart. */
-#define FILL_2D(name, async_name, value_type)                                                                          \
-    CUresult CUDAAPI name(CUdeviceptr dst, size_t pitch_bytes, value_type value, size_t width, size_t height)          \
-    {                                                                                                                  \
-        return fill_box(dst, pitch_bytes, sizeof(value_type), value, width, height, NULL, false);                      \
-    }                                                                                                                  \
-    CUresult CUDAAPI name##_ptds(CUdeviceptr dst, size_t pitch_bytes, value_type value, size_t width, size_t height)   \
-    {                                                                                                                  \
-        return fill_box(dst, pitch_bytes, sizeof(value_type), value, width, height, CU_STREAM_PER_THREAD, false);      \
-    }                                                                                                                  \
-    CUresult CUDAAPI async_name(CUdeviceptr dst, size_t pitch_bytes, value_type value, size_t width, size_t height,    \
-                                CUstream stream)                                                                       \
-    {                                                                                                                  \
-        return fill_box(dst, pitch_bytes, sizeof(value_type), value, width, height, stream, true);                     \
-    }                                                                                                                  \
-    FLYT_CUDA_PTSZ(                                                                                                    \
-        async_name,                                                                                                    \
-        (CUdeviceptr dst, size_t pitch_bytes, value_type value, size_t width, size_t height, CUstream stream),         \
-        (dst, pitch_bytes, value, width, height, flyt_stream_per_thread(stream)))
-
-FILL(cuMemsetD8_v2, cuMemsetD8Async, unsigned char)
-FILL(cuMemsetD16_v2, cuMemsetD16Async, unsigned short)
-FILL(cuMemsetD32_v2, cuMemsetD32Async, unsigned int)
-FILL_2D(cuMemsetD2D8_v2, cuMemsetD2D8Async, unsigned char)
-FILL_2D(cuMemsetD2D16_v2, cuMemsetD2D16Async, unsigned short)
-FILL_2D(cuMemsetD2D32_v2, cuMemsetD2D32Async, unsigned int)

@@ -173,7 +173,10 @@ CUresult flyt_stream_create(unsigned flags, int priority, CUstream *ret_stream)
 
 CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
 {
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    if (bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *ret_address = NULL;
+    return core.current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static int setup(void **state)

@@ -27,16 +27,6 @@ CUresult CUDAAPI cuKernelGetFunction(CUfunction *ret_function, CUkernel kernel)
     return result;
 }
 
-CUresult CUDAAPI cuKernelGetName(const char **ret_name, CUkernel kernel)
-{
-    return cuFuncGetName(ret_name, as_function(kernel));
-}
-
-CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *ret_offset_bytes, size_t *ret_bytes)
-{
-    return cuFuncGetParamInfo(as_function(kernel), index, ret_offset_bytes, ret_bytes);
-}
-
 /* These three name their device; −1 is none. */
 
 CUresult CUDAAPI cuKernelGetAttribute(int *ret_value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device)
@@ -66,32 +56,6 @@ CUresult CUDAAPI cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CU
 }
 
 /* ---- occupancy ---- */
-
-CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *ret_block_count, CUfunction function,
-                                                                      int block_threads, size_t dynamic_shared_bytes,
-                                                                      unsigned flags)
-{
-    FLYT_CUDA_ENTER();
-    if (!ret_block_count)
-        return flyt_cuda_invalid_value();
-    return flyt_cuda_context_first(
-        flyt_kernel_occupancy(function, block_threads, dynamic_shared_bytes, flags, ret_block_count));
-}
-
-CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *ret_block_count, CUfunction function,
-                                                             int block_threads, size_t dynamic_shared_bytes)
-{
-    return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(ret_block_count, function, block_threads,
-                                                                dynamic_shared_bytes, CU_OCCUPANCY_DEFAULT);
-}
-
-CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(int *ret_min_grid, int *ret_block_threads, CUfunction function,
-                                                  CUoccupancyB2DSize block_to_shared, size_t dynamic_shared_bytes,
-                                                  int block_limit)
-{
-    return cuOccupancyMaxPotentialBlockSizeWithFlags(ret_min_grid, ret_block_threads, function, block_to_shared,
-                                                     dynamic_shared_bytes, block_limit, CU_OCCUPANCY_DEFAULT);
-}
 
 /* ---- launch ---- */
 

@@ -14,21 +14,3 @@ CUresult CUDAAPI cuLinkCreate_v2(unsigned option_count, CUjit_option *options, v
     struct flyt_jit_options jit = {.count = option_count, .options = options, .values = option_values};
     return flyt_jit_link_create(&jit, ret_state);
 }
-
-CUresult CUDAAPI cuLinkAddData_v2(CUlinkState state, CUjitInputType kind, void *data, size_t bytes, const char *name,
-                                  unsigned option_count, CUjit_option *options, void **option_values)
-{
-    FLYT_CUDA_ENTER();
-    struct flyt_jit_options jit = {.count = option_count, .options = options, .values = option_values};
-    return flyt_jit_link_add(state, kind, data, bytes, name, &jit);
-}
-
-CUresult CUDAAPI cuLinkAddFile_v2(CUlinkState state, CUjitInputType kind, const char *path, unsigned option_count,
-                                  CUjit_option *options, void **option_values)
-{
-    FLYT_CUDA_ENTER();
-    if (!path)
-        return CUDA_ERROR_INVALID_VALUE;
-    struct flyt_jit_options jit = {.count = option_count, .options = options, .values = option_values};
-    return flyt_jit_link_add_file(state, kind, path, &jit);
-}

@@ -16,54 +16,7 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
     return result == CUDA_ERROR_CONTEXT_IS_DESTROYED ? result : flyt_memory_free(address);
 }
 
-/* Either result may be NULL. */
-CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *ret_base, size_t *ret_bytes, CUdeviceptr address)
-{
-    FLYT_CUDA_ENTER();
-    CUresult result = flyt_cuda_need_context();
-    return result != CUDA_SUCCESS ? result : flyt_memory_range(address, ret_base, ret_bytes);
-}
-
-/* Either result may be NULL. */
-CUresult CUDAAPI cuMemGetInfo_v2(size_t *ret_free_bytes, size_t *ret_total_bytes)
-{
-    FLYT_CUDA_ENTER();
-    size_t free_bytes, total_bytes;
-    CUresult result = flyt_device_memory_info(&free_bytes, &total_bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (ret_free_bytes)
-        *ret_free_bytes = free_bytes;
-    if (ret_total_bytes)
-        *ret_total_bytes = total_bytes;
-    return CUDA_SUCCESS;
-}
-
 /* ---- pinned host memory ---- */
-
-/* No bytes: success and a null pointer, as NVIDIA's driver answers. */
-CUresult CUDAAPI cuMemHostAlloc(void **ret_address, size_t bytes, unsigned flags)
-{
-    FLYT_CUDA_ENTER();
-    if (!ret_address)
-        return flyt_cuda_invalid_value();
-    if (bytes)
-        return flyt_host_alloc(bytes, flags, ret_address);
-    CUresult result = flyt_cuda_need_context();
-    if (result == CUDA_SUCCESS)
-        *ret_address = NULL;
-    return result;
-}
-
-CUresult CUDAAPI cuMemAllocHost_v2(void **ret_address, size_t bytes)
-{
-    return cuMemHostAlloc(ret_address, bytes, 0);
-}
-
-CUresult CUDAAPI cuMemAllocHost(void **ret_address, unsigned bytes)
-{
-    return cuMemHostAlloc(ret_address, bytes, 0);
-}
 
 CUresult CUDAAPI cuMemFreeHost(void *address)
 {

@@ -16,16 +16,6 @@ CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *ret_module, const void *image, uns
     return flyt_module_load(image, &jit, ret_module);
 }
 
-CUresult CUDAAPI cuModuleLoadData(CUmodule *ret_module, const void *image)
-{
-    return cuModuleLoadDataEx(ret_module, image, 0, NULL, NULL);
-}
-
-CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *ret_module, const void *fat_binary)
-{
-    return cuModuleLoadDataEx(ret_module, fat_binary, 0, NULL, NULL);
-}
-
 /* Either result may be NULL, not both. */
 CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *ret_address, size_t *ret_bytes, CUmodule module, const char *name)
 {
@@ -99,15 +89,6 @@ CUresult CUDAAPI cuLibraryGetUnifiedFunction(void **ret_function, CUlibrary libr
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = flyt_library_kernel_count(library, &kernel_count);
     return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuLibraryGetModule(CUmodule *ret_module, CUlibrary library)
-{
-    FLYT_CUDA_ENTER();
-    CUresult result = flyt_cuda_need_context();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return ret_module ? flyt_library_module(library, ret_module) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Of the current context's device. Either result may be NULL, not both. */

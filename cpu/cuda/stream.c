@@ -1,6 +1,4 @@
-/*
- * Host functions, and what little there is of capture: nothing can be captured, so no stream ever is.
- */
+/* A stream's context, and host functions. */
 #include "cpu/cuda/driver.h"
 #include "cpu/client/cuda/function.h"
 
@@ -33,49 +31,3 @@ CUresult CUDAAPI cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback call
 {
     return callback_add(flyt_stream_per_thread(stream), stream, callback, user, flags);
 }
-
-/* ---- capture ---- */
-
-/* Also what cuStreamGetCaptureInfo says in all versions: the other results are set only while capturing. */
-CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *ret_status)
-{
-    FLYT_CUDA_ENTER();
-    unsigned flags;
-    CUresult result = flyt_stream_flags(stream, &flags);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!ret_status)
-        return CUDA_ERROR_INVALID_VALUE;
-    *ret_status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
-FLYT_CUDA_PTSZ(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *ret_status),
-               (flyt_stream_per_thread(stream), ret_status))
-
-CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id)
-{
-    return cuStreamIsCapturing(stream, ret_status);
-}
-FLYT_CUDA_PTSZ(cuStreamGetCaptureInfo, (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id),
-               (flyt_stream_per_thread(stream), ret_status, ret_id))
-
-CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,
-                                           CUgraph *ret_graph, const CUgraphNode **ret_nodes, size_t *ret_node_count)
-{
-    return cuStreamIsCapturing(stream, ret_status);
-}
-FLYT_CUDA_PTSZ(cuStreamGetCaptureInfo_v2,
-               (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id, CUgraph *ret_graph,
-                const CUgraphNode **ret_nodes, size_t *ret_node_count),
-               (flyt_stream_per_thread(stream), ret_status, ret_id, ret_graph, ret_nodes, ret_node_count))
-
-CUresult CUDAAPI cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id,
-                                           CUgraph *ret_graph, const CUgraphNode **ret_nodes,
-                                           const CUgraphEdgeData **ret_edges, size_t *ret_node_count)
-{
-    return cuStreamIsCapturing(stream, ret_status);
-}
-FLYT_CUDA_PTSZ(cuStreamGetCaptureInfo_v3,
-               (CUstream stream, CUstreamCaptureStatus *ret_status, cuuint64_t *ret_id, CUgraph *ret_graph,
-                const CUgraphNode **ret_nodes, const CUgraphEdgeData **ret_edges, size_t *ret_node_count),
-               (flyt_stream_per_thread(stream), ret_status, ret_id, ret_graph, ret_nodes, ret_edges, ret_node_count))

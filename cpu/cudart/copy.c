@@ -1,7 +1,7 @@
 /*
- * Copies and fills of memory in one, two and three dimensions. Each synchronous call, its asynchronous counterpart and
- * the variants of both for per-thread default streams end in one function: what differs is the stream and whether the
- * call waits. The synchronous calls work in the default stream.
+ * Copies of memory in one, two and three dimensions, and fills in three. Each synchronous call, its asynchronous
+ * counterpart and the variants of both for per-thread default streams end in one function: what differs is the stream
+ * and whether the call waits. The synchronous calls work in the default stream.
  */
 #include "cpu/cudart/copy.h"
 
@@ -231,14 +231,7 @@ cudaError_t cudaMemcpy3DPeerAsync(const struct cudaMemcpy3DPeerParms *p, cudaStr
 FLYT_CUDART_PTSZ(cudaMemcpy3DPeerAsync, (const struct cudaMemcpy3DPeerParms *p, cudaStream_t stream),
                  (p, flyt_stream_per_thread(stream)))
 
-/* ---- fills: bytes, as the runtime API has no other element ---- */
-
-static cudaError_t run_fill(const struct flyt_fill *fill, cudaStream_t stream, bool is_async)
-{
-    CUresult result = flyt_cudart_enter();
-
-    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_fill(fill, stream, is_async));
-}
+/* ---- fills of three dimensions: bytes, as the runtime API has no other element; rows make the others ---- */
 
 static cudaError_t fill_3d(void *memory, size_t pitch, size_t rows_per_slice, int value, struct cudaExtent extent,
                            cudaStream_t stream, bool is_async)
@@ -251,50 +244,13 @@ static cudaError_t fill_3d(void *memory, size_t pitch, size_t rows_per_slice, in
                              .slice_bytes = (uint64_t)pitch * rows_per_slice,
                              .element_bytes = 1,
                              .value = (unsigned char)value};
+    CUresult result;
 
     if (extent.depth > 1 && extent.height > rows_per_slice)
         return flyt_cudart_fail(cudaErrorInvalidValue);
-    return run_fill(&fill, stream, is_async);
+    result = flyt_cudart_enter();
+    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_fill(&fill, stream, is_async));
 }
-
-static cudaError_t fill_2d(void *memory, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream,
-                           bool is_async)
-{
-    return fill_3d(memory, pitch, height, value, (struct cudaExtent){width, height, 1}, stream, is_async);
-}
-
-cudaError_t cudaMemset(void *devPtr, int value, size_t count)
-{
-    return fill_2d(devPtr, count, value, count, 1, NULL, false);
-}
-
-FLYT_CUDART_PTDS(cudaMemset, (void *devPtr, int value, size_t count),
-                 fill_2d(devPtr, count, value, count, 1, PER_THREAD, false))
-
-cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count, cudaStream_t stream)
-{
-    return fill_2d(devPtr, count, value, count, 1, stream, true);
-}
-
-FLYT_CUDART_PTSZ(cudaMemsetAsync, (void *devPtr, int value, size_t count, cudaStream_t stream),
-                 (devPtr, value, count, flyt_stream_per_thread(stream)))
-
-cudaError_t cudaMemset2D(void *devPtr, size_t pitch, int value, size_t width, size_t height)
-{
-    return fill_2d(devPtr, pitch, value, width, height, NULL, false);
-}
-
-FLYT_CUDART_PTDS(cudaMemset2D, (void *devPtr, size_t pitch, int value, size_t width, size_t height),
-                 fill_2d(devPtr, pitch, value, width, height, PER_THREAD, false))
-
-cudaError_t cudaMemset2DAsync(void *devPtr, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)
-{
-    return fill_2d(devPtr, pitch, value, width, height, stream, true);
-}
-
-FLYT_CUDART_PTSZ(cudaMemset2DAsync,
-                 (void *devPtr, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream),
-                 (devPtr, pitch, value, width, height, flyt_stream_per_thread(stream)))
 
 cudaError_t cudaMemset3D(struct cudaPitchedPtr pitchedDevPtr, int value, struct cudaExtent extent)
 {

@@ -16,6 +16,7 @@
 
 /* The exports: everything else in this library is hidden. */
 #pragma GCC visibility push(default)
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 #pragma GCC visibility pop
 
@@ -23,6 +24,9 @@
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/stream.h"
 #include "cpu/cudart/error.h"
+
+/* What the core takes for the device of the current context. */
+enum { CURRENT_DEVICE = -1 };
 
 /*
  * Defines the variant of an entry point for programs that are compiled with --default-stream per-thread: the same with

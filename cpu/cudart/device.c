@@ -37,10 +37,9 @@ static int first_valid_device(void)
  */
 static CUresult try_device(int device)
 {
-    size_t free_bytes, total_bytes;
     CUresult result = flyt_runtime_device_set(device);
 
-    return result != CUDA_SUCCESS ? result : flyt_device_memory_info(&free_bytes, &total_bytes);
+    return result != CUDA_SUCCESS ? result : flyt_device_memory_info(NULL, NULL);
 }
 
 /* A thread that neither chose a device nor has a context begins on the first valid one that works; the last one's error
@@ -270,41 +269,6 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *pciBusId)
     return flyt_cudart_result(flyt_device_find_by_pci_bus_id(pciBusId, device));
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
-{
-    const struct flyt_device_info *info;
-    int device;
-    CUresult result = flyt_cudart_enter();
-
-    if (result == CUDA_SUCCESS)
-        result = flyt_cudart_device(&device);
-    if (result == CUDA_SUCCESS)
-        result = flyt_device_info(device, &info);
-    if (result != CUDA_SUCCESS)
-        return flyt_cudart_result(result);
-    if (leastPriority)
-        *leastPriority = info->least_priority;
-    if (greatestPriority)
-        *greatestPriority = info->greatest_priority;
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
-{
-    size_t free_bytes, total_bytes;
-    CUresult result = flyt_cudart_enter();
-
-    if (result == CUDA_SUCCESS)
-        result = flyt_device_memory_info(&free_bytes, &total_bytes);
-    if (result != CUDA_SUCCESS)
-        return flyt_cudart_result(result);
-    if (free)
-        *free = free_bytes;
-    if (total)
-        *total = total_bytes;
-    return cudaSuccess;
-}
-
 cudaError_t cudaDriverGetVersion(int *driverVersion)
 {
     if (!driverVersion)
@@ -329,36 +293,6 @@ cudaError_t cudaDeviceReset(void)
     CUresult result = flyt_cudart_device(&device);
 
     return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_device_reset(device));
-}
-
-cudaError_t cudaDeviceGetCacheConfig(enum cudaFuncCache *pCacheConfig)
-{
-    CUfunc_cache config = CU_FUNC_CACHE_PREFER_NONE;
-    CUresult result;
-
-    if (!pCacheConfig)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    if (result == CUDA_SUCCESS)
-        result = flyt_device_cache_config(&config);
-    if (result == CUDA_SUCCESS)
-        *pCacheConfig = (enum cudaFuncCache)config;
-    return flyt_cudart_result(result);
-}
-
-cudaError_t cudaDeviceGetSharedMemConfig(enum cudaSharedMemConfig *pConfig)
-{
-    CUsharedconfig config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
-    CUresult result;
-
-    if (!pConfig)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    if (result == CUDA_SUCCESS)
-        result = flyt_device_shared_config(&config);
-    if (result == CUDA_SUCCESS)
-        *pConfig = (enum cudaSharedMemConfig)config;
-    return flyt_cudart_result(result);
 }
 
 /* ---- peers ---- */

@@ -7,9 +7,6 @@
 #include "cpu/cudart/cudart.h"
 #include "cpu/cudart/registry.h"
 
-/* The current context's device. */
-enum { CURRENT_DEVICE = -1 };
-
 /* ---- attributes ---- */
 
 /* A field of cudaFuncAttributes and the attribute that it shows. */
@@ -106,46 +103,6 @@ cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, enum cudaFuncAt
     if (error != cudaSuccess)
         return flyt_cudart_fail(error);
     return flyt_cudart_result(flyt_kernel_attribute_set(function, device, (CUfunction_attribute)attr, value));
-}
-
-cudaError_t cudaFuncSetCacheConfig(const void *func, enum cudaFuncCache cacheConfig)
-{
-    CUfunction function;
-    cudaError_t error = flyt_cudart_enter_kernel(func, &function);
-
-    if (error != cudaSuccess)
-        return flyt_cudart_fail(error);
-    return flyt_cudart_result(flyt_kernel_cache_config_set(function, CURRENT_DEVICE, (CUfunc_cache)cacheConfig));
-}
-
-cudaError_t cudaFuncSetSharedMemConfig(const void *func, enum cudaSharedMemConfig config)
-{
-    CUfunction function;
-    cudaError_t error = flyt_cudart_enter_kernel(func, &function);
-
-    if (error != cudaSuccess)
-        return flyt_cudart_fail(error);
-    return flyt_cudart_result(flyt_kernel_shared_config_set(function, (CUsharedconfig)config));
-}
-
-/* ---- names and parameters ---- */
-
-cudaError_t cudaFuncGetName(const char **name, const void *func)
-{
-    CUfunction function;
-    cudaError_t error = name ? flyt_cudart_enter_kernel(func, &function) : cudaErrorInvalidValue;
-
-    return error != cudaSuccess ? flyt_cudart_fail(error) : flyt_cudart_result(flyt_kernel_name(function, name));
-}
-
-cudaError_t cudaFuncGetParamInfo(const void *func, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
-{
-    CUfunction function;
-    cudaError_t error = paramOffset ? flyt_cudart_enter_kernel(func, &function) : cudaErrorInvalidValue;
-
-    if (error != cudaSuccess)
-        return flyt_cudart_fail(error);
-    return flyt_cudart_result(flyt_kernel_param_at(function, paramIndex, paramOffset, paramSize));
 }
 
 /* ---- handles, which are the same for the driver API ---- */

@@ -77,21 +77,6 @@ cudaError_t cudaLibraryLoadFromFile(cudaLibrary_t *library, const char *fileName
                 libraryOptions, numLibraryOptions);
 }
 
-cudaError_t cudaLibraryGetKernel(cudaKernel_t *pKernel, cudaLibrary_t library, const char *name)
-{
-    CUkernel kernel;
-    CUresult result;
-
-    if (!pKernel || !name)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    if (result == CUDA_SUCCESS)
-        result = flyt_library_kernel(driver_library(library), name, &kernel);
-    if (result == CUDA_SUCCESS)
-        *pKernel = (cudaKernel_t)(void *)kernel;
-    return flyt_cudart_result(result);
-}
-
 cudaError_t cudaLibraryEnumerateKernels(cudaKernel_t *kernels, unsigned int numKernels, cudaLibrary_t lib)
 {
     CUresult result;

@@ -78,55 +78,9 @@ cudaError_t cudaFree(void *devPtr)
 
 /* ---- host ---- */
 
-cudaError_t cudaHostAlloc(void **pHost, size_t size, unsigned int flags)
-{
-    void *address = NULL;
-    CUresult result;
-
-    if (!pHost)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    /* cudaHostAllocPortable and its kin have the numbers of CU_MEMHOSTALLOC_PORTABLE and its kin. */
-    if (result == CUDA_SUCCESS && size > 0)
-        result = flyt_host_alloc(size, flags, &address);
-    if (result == CUDA_SUCCESS)
-        *pHost = address;
-    return flyt_cudart_result(result);
-}
-
-cudaError_t cudaMallocHost(void **ptr, size_t size)
-{
-    return cudaHostAlloc(ptr, size, cudaHostAllocDefault);
-}
-
 cudaError_t cudaFreeHost(void *ptr)
 {
     return flyt_cudart_result(ptr ? flyt_host_free(ptr) : flyt_cudart_enter());
-}
-
-cudaError_t cudaHostRegister(void *ptr, size_t size, unsigned int flags)
-{
-    CUresult result;
-
-    if (!ptr || size == 0)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    return flyt_cudart_result(result != CUDA_SUCCESS ? result : flyt_host_register(ptr, size, flags));
-}
-
-cudaError_t cudaHostGetDevicePointer(void **pDevice, void *pHost, unsigned int flags)
-{
-    CUdeviceptr address;
-    CUresult result;
-
-    if (!pDevice || !pHost)
-        return flyt_cudart_fail(cudaErrorInvalidValue);
-    result = flyt_cudart_enter();
-    if (result == CUDA_SUCCESS)
-        result = flyt_host_device_pointer(pHost, flags, &address);
-    if (result == CUDA_SUCCESS)
-        *pDevice = (void *)address;
-    return flyt_cudart_result(result);
 }
 
 /* ---- addresses ---- */

@@ -1,37 +1,8 @@
-/* Occupancy: how many blocks of a kernel fit on a multiprocessor, and how many clusters on the device. */
+/* Occupancy: how large a kernel's clusters may be, and how many of them fit on the device. */
 #include "cpu/client/cuda/kernel.h"
 
 #include "cpu/cudart/cudart.h"
 #include "cpu/cudart/registry.h"
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, const void *func, int blockSize,
-                                                                   size_t dynamicSMemSize, unsigned int flags)
-{
-    CUfunction function;
-    cudaError_t error = numBlocks ? flyt_cudart_enter_kernel(func, &function) : cudaErrorInvalidValue;
-
-    if (error != cudaSuccess)
-        return flyt_cudart_fail(error);
-    return flyt_cudart_result(flyt_kernel_occupancy(function, blockSize, dynamicSMemSize, flags, numBlocks));
-}
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, const void *func, int blockSize,
-                                                          size_t dynamicSMemSize)
-{
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize,
-                                                                  cudaOccupancyDefault);
-}
-
-cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, const void *func, int numBlocks,
-                                                      int blockSize)
-{
-    CUfunction function;
-    cudaError_t error = dynamicSmemSize ? flyt_cudart_enter_kernel(func, &function) : cudaErrorInvalidValue;
-
-    if (error != cudaSuccess)
-        return flyt_cudart_fail(error);
-    return flyt_cudart_result(flyt_kernel_available_shared(function, numBlocks, blockSize, dynamicSmemSize));
-}
 
 /* A question about the launch that `config` describes. */
 static cudaError_t ask_of_launch(int *ret_count, const void *func, const cudaLaunchConfig_t *config,

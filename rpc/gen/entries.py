@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import rows
 
+DEFAULT_STREAM = "DEFAULT_STREAM"  # among the arguments of what has no stream of its own
 STREAMS = {"cuda": "CUstream", "cudart": "cudaStream_t"}
 WRAPPERS = {"released": "flyt_cuda_unless_released", "context first": "flyt_cuda_context_first"}
 
@@ -24,7 +25,9 @@ class Made:
     need: list = field(default_factory=list)
     need_context: bool = False
     handle: str = ""
+    kernel: str = ""
     wrapper: str = ""
+    is_in_context: bool = False
     is_unentered: bool = False
 
 
@@ -56,6 +59,10 @@ def parse_words(made, text):
             made.need = words[1:-2] if made.need_context else words[1:]
         elif words[0] == "handle" and len(words) == 2:
             made.handle = words[1]
+        elif words[0] == "kernel" and len(words) == 2 and made.entry.library == "cudart":
+            made.kernel = words[1]
+        elif words == ["in", "context"] and made.entry.library == "cuda":
+            made.is_in_context = True
         elif " ".join(words) in WRAPPERS:
             made.wrapper = WRAPPERS[" ".join(words)]
         elif words == ["unentered"]:
@@ -83,7 +90,7 @@ def parse(entry):
 
 def check_names(made, parameters):
     names = {one.name for one in parameters}
-    for name in [*made.need, *filter(None, [made.handle])]:
+    for name in [*made.need, *filter(None, [made.handle, made.kernel])]:
         if name not in names:
             raise rows.TableError(f"{made.entry.place}: {made.entry.symbol} has no parameter {name}, but {' '.join(sorted(names))}")
 
@@ -99,6 +106,8 @@ def cuda_body(made, parameters):
         out.append(f"    if (!{made.handle})\n        return CUDA_ERROR_INVALID_HANDLE; /* even before cuInit */")
     if not made.is_unentered:
         out.append("    FLYT_CUDA_ENTER();")
+    if made.is_in_context:
+        out.append("    CUresult context = flyt_cuda_need_context();\n    if (context != CUDA_SUCCESS)\n        return context;")
     if made.need:
         code = "flyt_cuda_invalid_value()" if made.need_context else "CUDA_ERROR_INVALID_VALUE"
         out.append(f"    if ({' || '.join('!' + name for name in made.need)})\n        return {code};")
@@ -112,6 +121,11 @@ def cudart_body(made, parameters):
     if made.need:
         out.append(f"    if ({' || '.join('!' + name for name in made.need)})\n        return flyt_cudart_fail(cudaErrorInvalidValue);")
     call = core_call(made, parameters)
+    if made.kernel:
+        return "\n".join(out + ["    CUfunction KERNEL;",
+                                f"    cudaError_t error = flyt_cudart_enter_kernel({made.kernel}, &KERNEL);",
+                                "    if (error != cudaSuccess)\n        return flyt_cudart_fail(error);",
+                                f"    return flyt_cudart_result({call});"])
     if made.is_unentered:
         return "\n".join(out + [f"    return flyt_cudart_result({call});"])
     out += ["    CUresult result = flyt_cudart_enter();",
@@ -137,9 +151,16 @@ def one_c(made, prototypes, exported):
     body = (cuda_body if library == "cuda" else cudart_body)(made, parameters)
     kind = "CUresult CUDAAPI" if library == "cuda" else "cudaError_t"
     declarations = ", ".join(one.declaration for one in parameters) or "void"
-    out = [f"/* {made.entry.place} */\n{kind} {symbol}({declarations})\n{{\n{body}\n}}"]
+    if (symbol + "_ptds" in exported) != (DEFAULT_STREAM in body):
+        raise rows.TableError(f"{made.entry.place}: {symbol} says {DEFAULT_STREAM} where it has a variant _ptds, and only there")
+    out = [f"/* {made.entry.place} */\n{kind} {symbol}({declarations})\n{{\n{body.replace(DEFAULT_STREAM, 'NULL')}\n}}"]
     if symbol + "_ptsz" in exported:
         out.append(per_thread(library, symbol, parameters))
+    if symbol + "_ptds" in exported:
+        head = f"{kind} {symbol}_ptds({declarations})"
+        if library == "cudart":
+            out.append(f'__attribute__((visibility("default"))) {head};')
+        out.append(f"{head}\n{{\n{body.replace(DEFAULT_STREAM, 'CU_STREAM_PER_THREAD')}\n}}")
     for same in made.same:
         out += [f"FLYT_CUDA_SAME({same}{twin}, {symbol}{twin});" for twin in ("", "_ptsz") if not twin or same + twin in exported]
     return "\n".join(out) + "\n"
@@ -147,7 +168,8 @@ def one_c(made, prototypes, exported):
 
 def library_c(library, entries, prototypes, exported, headers, banner):
     """Every entry point of a library that its row makes. `headers`: those of the core that declare what they call."""
-    out = [banner, f'#include "cpu/cuda/driver.h"' if library == "cuda" else '#include "cpu/cudart/cudart.h"']
+    out = [banner, '#include "cpu/cuda/driver.h"' if library == "cuda" else
+           '#include "cpu/cudart/cudart.h"\n#include "cpu/cudart/registry.h"']
     out += [f'#include "{header}"' for header in headers] + [""]
     for entry in entries:
         if entry.library == library and entry.core:

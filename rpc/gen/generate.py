@@ -28,6 +28,7 @@ def main():
     out, base, tables = Path(sys.argv[1]), sys.argv[2:4], sys.argv[4:]
     try:
         rows = row_files.load(tables)
+        row_files.check_reasons(rows)
     except row_files.TableError as error:
         sys.exit(f"generate.py: {error}")
     banner = f"/* Made from {' '.join(sorted(tables))} by rpc/gen/generate.py: edit those. */"

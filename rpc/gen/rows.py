@@ -171,6 +171,7 @@ class Procedure:
     data: str = ""
     moves: str = ""
     driver: list = field(default_factory=list)  # the driver's function and the names of its arguments; empty: by hand
+    by_hand: str = ""  # why it is
     is_alone: bool = False
     executor: str = ""  # empty: the submission thread
     results: Results = CUDA_RESULTS
@@ -310,15 +311,14 @@ ENTRY_CLASSES = ("local", "cached", "oneway", "sync", "bulk", "manual", "none")
 
 
 def parse_entry(words, line, family, place):
-    """entry LIBRARY CLASS SYMBOL… [: note], or entry LIBRARY CLASS SYMBOL [SAME…] = CORE… — a `manual` or `none` entry says
-    why."""
+    """entry LIBRARY CLASS SYMBOL… : reason, or entry LIBRARY CLASS SYMBOL [SAME…] = CORE…"""
     head, _, core = line.partition(" = ")
     note = head.split(":", 1)[1].strip() if ":" in head else ""
     body = head.split(":", 1)[0].split()
     if len(body) < 4 or body[2] not in ENTRY_CLASSES:
-        raise TableError(f"{place}: expected `entry LIBRARY CLASS SYMBOL… [: reason]`")
-    if body[2] in ("manual", "none") and not note:
-        raise TableError(f"{place}: a {body[2]} entry needs a reason")
+        raise TableError(f"{place}: expected `entry LIBRARY CLASS SYMBOL… : REASON`, or `entry LIBRARY CLASS SYMBOL = CORE`")
+    if (body[2] in ("manual", "none") or not core) and not note:
+        raise TableError(f"{place}: a {body[2]} entry that no row makes says why: `: REASON`")
     entries = [Entry(body[1], symbol, body[2], family, place, note) for symbol in body[3:]]
     if core:
         entries[0].core, entries[0].same = core, body[4:]
@@ -389,6 +389,8 @@ def parse_clause(proc, words, place):
         proc.data = " ".join(words[1:])
     elif words[0] == "driver" and words[1:]:
         proc.driver = words[1:]
+    elif words[:2] == ["by", "hand:"] and words[2:]:
+        proc.by_hand = " ".join(words[2:])
     elif words == ["alone"]:
         proc.is_alone = True
     elif words[0] == "executor" and len(words) == 2 and words[1] in EXECUTORS:
@@ -542,6 +544,15 @@ def check_driver(proc):
         raise TableError(f"{proc.place}: what the client makes again of a call with `driver` is the last value of its one argument")
     if proc.moves.startswith("by ") and not proc.is_setter and proc.args[0].role != "new":
         raise TableError(f"{proc.place}: what a call with `driver` leaves is made again by itself")
+
+
+def check_reasons(tables):
+    """By hand stays what is not regular. (Entries say so where they are read.)"""
+    for proc in tables.procedures:
+        if proc.driver and proc.by_hand:
+            raise TableError(f"{proc.place}: a row with `driver` is not by hand")
+        if not proc.driver and not proc.by_hand:
+            raise TableError(f"{proc.place}: a row without `driver` says why: `by hand: REASON`")
 
 
 def check_made_kinds(tables):

@@ -36,9 +36,22 @@ class Grammar(unittest.TestCase):
         line = "entry cuda none cuA cuB : not yet"
         good = [(one.symbol, one.klass, one.note) for one in rows.parse_entry(line.split(), line, "f", "p")]
         self.assertEqual(good, [("cuA", "none", "not yet"), ("cuB", "none", "not yet")])
-        for line in ("entry cuda none cuA", "entry cuda manual cuA", "entry cuda often cuA", "entry cuda local"):
+        made = rows.parse_entry("entry cuda local cuA = flyt_a".split(), "entry cuda local cuA = flyt_a", "f", "p")
+        self.assertEqual((made[0].core, made[0].note), ("flyt_a", ""))
+        for line in ("entry cuda none cuA", "entry cuda manual cuA", "entry cuda often cuA", "entry cuda local", "entry cuda local cuA",
+                     "entry cuda sync cuA :", "entry cuda manual cuA = flyt_a"):
             with self.assertRaises(rows.TableError):
                 rows.parse_entry(line.split(), line, "f", "p")
+
+    def test_by_hand_is_what_says_why(self):
+        made, hand = "proc 20 a sync\narg u32 device\ndriver cuA\nagain\n", "proc 20 a sync\nagain\n"
+        for good in (made, hand + "by hand: a model of its own\n"):
+            rows.check_reasons(load(good))
+        self.assertEqual(load(hand + "by hand: so it is\n").procedures[0].by_hand, "so it is")
+        for text, sentence in ((hand, "a row without `driver` says why"), (made + "by hand: why\n", "a row with `driver` is not by hand"),
+                               (hand + "by hand\n", "unknown word by"), (hand + "by hand:\n", "unknown word by")):
+            with self.subTest(text=text), self.assertRaisesRegex(rows.TableError, sentence):
+                rows.check_reasons(load(text))
 
     def test_bad_tables(self):
         head = "proc 20 copy sync\n"
@@ -232,6 +245,11 @@ class EntryPoints(unittest.TestCase):
             "        return flyt_cuda_invalid_value();", "    return flyt_cuda_unless_released(flyt_ask(hStream, value));", "}",
             "FLYT_CUDA_PTSZ(cuAsk_v2, (CUstream hStream, int *value), (flyt_stream_per_thread(hStream), value))",
             "FLYT_CUDA_SAME(cuAsk, cuAsk_v2);", "FLYT_CUDA_SAME(cuAsk_ptsz, cuAsk_v2_ptsz);", ""])
+        text = self.made("entry cuda sync cuNone = flyt_none(DEFAULT_STREAM) in context", ["cuNone_ptds"])
+        self.assertIn("cuNone(void)\n{\n    FLYT_CUDA_ENTER();\n    CUresult context = flyt_cuda_need_context();\n    if (context != "
+                      "CUDA_SUCCESS)\n        return context;\n    return flyt_none(NULL);\n}", text)
+        self.assertIn("CUresult CUDAAPI cuNone_ptds(void)\n", text)
+        self.assertIn("    return flyt_none(CU_STREAM_PER_THREAD);\n", text)
         text = self.made("entry cuda oneway cuEnd = flyt_end((uint64_t)hEvent, f(1, 2)) handle hEvent")
         self.assertIn("    if (!hEvent)\n        return CUDA_ERROR_INVALID_HANDLE;", text)
         self.assertIn("    return flyt_end((uint64_t)hEvent, f(1, 2));\n", text)
@@ -245,11 +263,19 @@ class EntryPoints(unittest.TestCase):
         self.assertIn("FLYT_CUDART_PTSZ(cudaAsk, (cudaStream_t stream, int device[2]), (flyt_stream_per_thread(stream), device))",
                       text)
         self.assertNotIn("flyt_cudart_enter", self.made("entry cudart sync cudaAsk = flyt_ask unentered"))
+        text = self.made("entry cudart sync cudaAsk = flyt_ask(KERNEL, DEFAULT_STREAM) kernel stream, need device", ["cudaAsk_ptds"])
+        self.assertIn("(!device)\n        return flyt_cudart_fail(cudaErrorInvalidValue);\n    CUfunction KERNEL;\n    cudaError_t error = "
+                      "flyt_cudart_enter_kernel(stream, &KERNEL);\n    if (error != cudaSuccess)\n        return flyt_cudart_fail(error);\n"
+                      "    return flyt_cudart_result(flyt_ask(KERNEL, NULL));\n", text)
+        self.assertIn('__attribute__((visibility("default"))) cudaError_t cudaAsk_ptds(cudaStream_t stream, int device[2]);', text)
+        self.assertIn("flyt_ask(KERNEL, CU_STREAM_PER_THREAD)", text)
 
     def test_bad_rows(self):
         for line, sentence in (("cuAsk = flyt_ask sometimes", "unknown word sometimes"), ("cuAsk = 7(", "a parenthesis"),
                                ("cuAsk = (x)", "expected `= FUNCTION"), ("cuAsk = flyt_ask need nothing", "no parameter nothing"),
-                               ("cuUnnamed = flyt_ask", "do not declare cuUnnamed")):
+                               ("cuUnnamed = flyt_ask", "do not declare cuUnnamed"),
+                               ("cuAsk = flyt_ask(DEFAULT_STREAM)", "cuAsk says DEFAULT_STREAM where"),
+                               ("cuAsk = flyt_ask kernel value", "unknown word kernel")):
             with self.subTest(line=line), self.assertRaisesRegex(rows.TableError, re.escape(sentence)):
                 self.made("entry cuda sync " + line)
 
@@ -417,9 +443,9 @@ class Results(unittest.TestCase):
                                ("result cublasStatus_t 0 0 x.h\n", ":2: a function that is refused returns no success"),
                                (good + good, ":3: a table says once what"),
                                ("proc 20 a sync\nagain\n" + good, ":4: a table says once what"),
-                               ("entry cublas local b\n" + good, ":3: a table says once what"),
+                               ("entry cublas local b : why\n" + good, ":3: a table says once what"),
                                (good + "proc 20 a sync\nret u32 status\nagain\n", ":3: two fields have one name"),
-                               (good + "entry cuda local cuA\n", ":3: what cuda returns is CUDA's")):
+                               (good + "entry cuda local cuA : why\n", ":3: what cuda returns is CUDA's")):
             with self.subTest(text=text), self.assertRaisesRegex(rows.TableError, re.escape(sentence)):
                 load(text)
 
@@ -468,6 +494,7 @@ class Hashes(unittest.TestCase):
 
     def test_a_row_covers_its_structures_and_bounds(self):
         same = self.signature(self.ROW)
+        self.assertEqual(same, self.signature(self.ROW + "by hand: for a reason\n"))
         self.assertEqual(same, self.signature("# a comment\n" + self.ROW, "/* so many */\n#define FLYT_COUNT_MAX 4 /* x */\n"))
         self.assertNotEqual(same, self.signature(self.ROW.replace("u32 n", "u64 n")))
         self.assertNotEqual(same, self.signature(self.ROW, "#define FLYT_COUNT_MAX 5\n"))
@@ -618,6 +645,11 @@ int main(void)
     return 0;
 }
 """
+
+
+class Reasons(unittest.TestCase):
+    def test_of_these_tables(self):
+        rows.check_reasons(rows.load(TABLES))
 
 
 class Moves(unittest.TestCase):

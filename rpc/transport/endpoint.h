@@ -23,8 +23,9 @@
 
 struct flyt_vigil;
 
-/* What is waited for, and what there is. IN: something can be read, or the end; OUT: something can be written. */
-enum { FLYT_ENDPOINT_IN = 1, FLYT_ENDPOINT_OUT = 2, FLYT_ENDPOINT_WOKEN = 4 };
+/* What is waited for, and what there is. IN: something can be read, or the end; OUT: something can be written; ENDED:
+ * the other end writes nothing more, though what it had written may be still to be read. */
+enum { FLYT_ENDPOINT_IN = 1, FLYT_ENDPOINT_OUT = 2, FLYT_ENDPOINT_WOKEN = 4, FLYT_ENDPOINT_ENDED = 8 };
 
 /* What ends: nothing more is written, and the other end finds the end of the stream behind what was; or all of it. */
 enum flyt_endpoint_end { FLYT_ENDPOINT_WRITING, FLYT_ENDPOINT_BOTH };
@@ -41,6 +42,7 @@ struct flyt_endpoint_ops {
     bool (*is_alive)(struct flyt_endpoint *endpoint, struct flyt_vigil *vigil);
     void (*limit_writing)(struct flyt_endpoint *endpoint, unsigned timeout_ms);
     int (*fd)(const struct flyt_endpoint *endpoint);
+    int (*duplicate)(const struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_duplicate);
     int (*make_beside)(struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_beside);
     int (*connect_beside)(struct flyt_endpoint *beside, struct flyt_endpoint *endpoint, uint64_t deadline_ms,
                           int cancel_fd);
@@ -152,10 +154,20 @@ static inline void flyt_endpoint_limit_writing(struct flyt_endpoint *endpoint, u
     endpoint->ops->limit_writing(endpoint, timeout_ms);
 }
 
-/* The socket, for questions about who is at its other end, and to wait for its end; -1: there is none. */
+/* The socket, for questions about who is at its other end; -1: there is none. */
 static inline int flyt_endpoint_fd(const struct flyt_endpoint *endpoint)
 {
     return endpoint->ops->fd(endpoint);
+}
+
+/*
+ * The same end once more, for a thread that reads and writes nothing and has its own time: it waits for ENDED, asks
+ * whether the other end is alive, and shuts, without a word of TLS. It outlives the first, and closing it ends nothing.
+ * 0, -ENOMEM or another negative errno.
+ */
+static inline int flyt_endpoint_duplicate(const struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_duplicate)
+{
+    return endpoint->ops->duplicate(endpoint, ret_duplicate);
 }
 
 /*

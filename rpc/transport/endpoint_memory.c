@@ -26,13 +26,13 @@ struct ring {
     size_t begin, used;
     bool is_ended;  /* nothing more is written */
     bool is_closed; /* nor read */
-    struct sign is_readable, has_room;
+    struct sign is_readable, has_room, is_over;
 };
 
 struct line {
     pthread_mutex_t mutex;
     struct ring rings[2]; /* [i]: what end i writes */
-    unsigned end_count;
+    unsigned end_count;   /* duplicates among them */
 };
 
 struct memory_endpoint {
@@ -40,6 +40,7 @@ struct memory_endpoint {
     const struct flyt_memory_door *door;
     struct line *line; /* NULL: it is not connected */
     unsigned end;
+    bool is_duplicate;
     unsigned limit_ms; /* of waiting for room; 0: none */
 };
 
@@ -78,6 +79,7 @@ static void set_signs(struct ring *ring)
 {
     set_sign(&ring->is_readable, ring->used || ring->is_ended || ring->is_closed);
     set_sign(&ring->has_room, ring->used < RING_BYTES || ring->is_ended || ring->is_closed);
+    set_sign(&ring->is_over, ring->is_ended || ring->is_closed);
 }
 
 /* One straight piece into the ring, or out of it. How many bytes. */
@@ -104,6 +106,18 @@ static size_t take(struct ring *ring, void *place, size_t bytes)
 }
 
 /* ---- operations ---- */
+
+static int wait_for(struct flyt_endpoint *endpoint, unsigned events, int wake_fd, int64_t timeout_ns)
+{
+    const struct memory_endpoint *self = of(endpoint);
+    const struct flyt_endpoint_signs signs = {.in = events & FLYT_ENDPOINT_IN ? read_from(self)->is_readable.fd : -1,
+                                              .out = events & FLYT_ENDPOINT_OUT ? written(self)->has_room.fd : -1,
+                                              .ended = events & FLYT_ENDPOINT_ENDED ? read_from(self)->is_over.fd : -1,
+                                              .out_event = POLLIN,
+                                              .ended_event = POLLIN};
+
+    return flyt_endpoint_poll(&signs, wake_fd, timeout_ns);
+}
 
 static ssize_t write_now(struct memory_endpoint *self, const struct iovec *parts, size_t count)
 {
@@ -136,7 +150,7 @@ static ssize_t write_parts(struct flyt_endpoint *endpoint, const struct iovec *p
         if (total != -EAGAIN || !may_wait)
             return total;
         int64_t limit_ns = self->limit_ms ? self->limit_ms * INT64_C(1000000) : -1;
-        if (!flyt_endpoint_poll(-1, written(self)->has_room.fd, POLLIN, -1, limit_ns))
+        if (!wait_for(endpoint, FLYT_ENDPOINT_OUT, -1, limit_ns))
             return -EAGAIN;
     }
 }
@@ -169,17 +183,8 @@ static ssize_t read_parts(struct flyt_endpoint *endpoint, const struct iovec *pa
         ssize_t total = read_now(self, parts, count);
         if (total != -EAGAIN || !may_wait)
             return total;
-        flyt_endpoint_poll(read_from(self)->is_readable.fd, -1, 0, -1, -1);
+        wait_for(endpoint, FLYT_ENDPOINT_IN, -1, -1);
     }
-}
-
-static int wait_for(struct flyt_endpoint *endpoint, unsigned events, int wake_fd, int64_t timeout_ns)
-{
-    struct memory_endpoint *self = of(endpoint);
-
-    return flyt_endpoint_poll(events & FLYT_ENDPOINT_IN ? read_from(self)->is_readable.fd : -1,
-                              events & FLYT_ENDPOINT_OUT ? written(self)->has_room.fd : -1, POLLIN, wake_fd,
-                              timeout_ns);
 }
 
 static bool has_more(const struct flyt_endpoint *endpoint)
@@ -233,6 +238,7 @@ static void free_line(struct line *line)
     for (unsigned i = 0; i < 2; i++) {
         flyt_close(line->rings[i].is_readable.fd);
         flyt_close(line->rings[i].has_room.fd);
+        flyt_close(line->rings[i].is_over.fd);
     }
     pthread_mutex_destroy(&line->mutex);
     free(line);
@@ -243,7 +249,8 @@ static void close_end(struct flyt_endpoint *endpoint)
     struct memory_endpoint *self = of(endpoint);
     struct line *line = self->line;
 
-    shut(endpoint, FLYT_ENDPOINT_BOTH);
+    if (!self->is_duplicate)
+        shut(endpoint, FLYT_ENDPOINT_BOTH);
     free(self);
     if (!line)
         return;
@@ -254,6 +261,7 @@ static void close_end(struct flyt_endpoint *endpoint)
         free_line(line);
 }
 
+static int duplicate(const struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_duplicate);
 static int make_beside(struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_beside);
 static int connect_beside(struct flyt_endpoint *beside, struct flyt_endpoint *endpoint, uint64_t deadline_ms,
                           int cancel_fd);
@@ -267,6 +275,7 @@ static const struct flyt_endpoint_ops operations = {
     .is_alive = is_alive,
     .limit_writing = limit_writing,
     .fd = no_fd,
+    .duplicate = duplicate,
     .make_beside = make_beside,
     .connect_beside = connect_beside,
     .abandon = abandon,
@@ -288,7 +297,8 @@ static struct line *new_line(void)
         struct ring *ring = &line->rings[i];
         ring->is_readable.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         ring->has_room.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        is_good = is_good && ring->is_readable.fd >= 0 && ring->has_room.fd >= 0;
+        ring->is_over.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        is_good = is_good && ring->is_readable.fd >= 0 && ring->has_room.fd >= 0 && ring->is_over.fd >= 0;
     }
     if (!is_good) {
         free_line(line);
@@ -320,6 +330,21 @@ static int connect_end(struct memory_endpoint *self)
     }
     self->line = line;
     self->door->arrive(self->door->user, &other->endpoint);
+    return 0;
+}
+
+static int duplicate(const struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_duplicate)
+{
+    const struct memory_endpoint *self = (const struct memory_endpoint *)endpoint;
+    struct memory_endpoint *other = self->line ? new_end(self->door, self->line, self->end) : NULL;
+
+    if (!other)
+        return self->line ? -ENOMEM : -ENOTCONN;
+    other->is_duplicate = true;
+    pthread_mutex_lock(&self->line->mutex);
+    self->line->end_count++;
+    pthread_mutex_unlock(&self->line->mutex);
+    *ret_duplicate = &other->endpoint;
     return 0;
 }
 

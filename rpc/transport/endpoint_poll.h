@@ -4,10 +4,16 @@
 
 #include <stdint.h>
 
-/*
- * As flyt_endpoint_wait. in_fd: it is readable, or at its end, where something can be read; out_fd: out_event of
- * poll(2) tells that something can be written; -1: that is not waited for. They may be the same.
+/* Of each thing that is waited for: the descriptor that tells of it, -1: that is not waited for. They may be the same.
  */
-int flyt_endpoint_poll(int in_fd, int out_fd, short out_event, int wake_fd, int64_t timeout_ns);
+struct flyt_endpoint_signs {
+    int in; /* it is readable, or at its end */
+    int out;
+    int ended;
+    short out_event, ended_event; /* of poll(2), by which these two tell */
+};
+
+/* As flyt_endpoint_wait; NULL: nothing but wake_fd and the time. */
+int flyt_endpoint_poll(const struct flyt_endpoint_signs *signs, int wake_fd, int64_t timeout_ns);
 
 #endif

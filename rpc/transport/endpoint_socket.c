@@ -52,9 +52,13 @@ static ssize_t read_parts(struct flyt_endpoint *endpoint, const struct iovec *pa
 static int wait_for(struct flyt_endpoint *endpoint, unsigned events, int wake_fd, int64_t timeout_ns)
 {
     const int fd = fd_of(endpoint);
+    const struct flyt_endpoint_signs signs = {.in = events & FLYT_ENDPOINT_IN ? fd : -1,
+                                              .out = events & FLYT_ENDPOINT_OUT ? fd : -1,
+                                              .ended = events & FLYT_ENDPOINT_ENDED ? fd : -1,
+                                              .out_event = POLLOUT,
+                                              .ended_event = POLLRDHUP};
 
-    return flyt_endpoint_poll(events & FLYT_ENDPOINT_IN ? fd : -1, events & FLYT_ENDPOINT_OUT ? fd : -1, POLLOUT,
-                              wake_fd, timeout_ns);
+    return flyt_endpoint_poll(&signs, wake_fd, timeout_ns);
 }
 
 static bool has_more(const struct flyt_endpoint *endpoint)
@@ -117,12 +121,13 @@ static void close_socket(struct flyt_endpoint *endpoint)
     free(endpoint);
 }
 
+static int duplicate(const struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_duplicate);
 static int make_beside(struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_beside);
 
 #define COMMON_OPS                                                                                                     \
     .write = write_parts, .read = read_parts, .wait = wait_for, .has_more = has_more, .shut = shut,                    \
-    .limit_writing = limit_writing, .fd = fd_of, .make_beside = make_beside, .connect_beside = connect_beside,         \
-    .abandon = abandon, .close = close_socket
+    .limit_writing = limit_writing, .fd = fd_of, .duplicate = duplicate, .make_beside = make_beside,                   \
+    .connect_beside = connect_beside, .abandon = abandon, .close = close_socket
 
 static const struct flyt_endpoint_ops tcp_ops = {COMMON_OPS, .is_alive = is_alive};
 static const struct flyt_endpoint_ops unix_ops = {COMMON_OPS, .is_alive = is_always_alive,
@@ -140,16 +145,26 @@ static int make(int fd, const struct flyt_endpoint_ops *ops, struct flyt_endpoin
     return 0;
 }
 
-static int make_beside(struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_beside)
+/* Of a socket that it takes over where it succeeds; or a negative errno in place of one. */
+static int make_of(int fd, const struct flyt_endpoint_ops *ops, struct flyt_endpoint **ret_endpoint)
 {
-    int fd = flyt_socket_beside(fd_of(endpoint));
+    int status = fd < 0 ? fd : make(fd, ops, ret_endpoint);
 
-    if (fd < 0)
-        return fd;
-    int status = make(fd, endpoint->ops, ret_beside);
-    if (status)
+    if (fd >= 0 && status)
         flyt_close(fd);
     return status;
+}
+
+static int duplicate(const struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_duplicate)
+{
+    int fd = fcntl(fd_of(endpoint), F_DUPFD_CLOEXEC, 0);
+
+    return make_of(fd < 0 ? -errno : fd, endpoint->ops, ret_duplicate);
+}
+
+static int make_beside(struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_beside)
+{
+    return make_of(flyt_socket_beside(fd_of(endpoint)), endpoint->ops, ret_beside);
 }
 
 int flyt_endpoint_of_socket(int fd, struct flyt_endpoint **ret_endpoint)

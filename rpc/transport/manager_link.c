@@ -24,105 +24,15 @@ _Static_assert(sizeof(struct head) == 16, "link layout");
 
 enum { PART_BYTES_MAX = 16384 }; /* of a newer sender */
 
-/* Its part's length, or -1: no such kind. */
-static int part_bytes_of(uint32_t kind)
-{
-    static const int bytes[FLYT_MANAGER_LINK_KINDS] = {
-        [FLYT_MANAGER_LINK_READY] = sizeof(struct flyt_manager_link_ready),
-        [FLYT_MANAGER_LINK_SESSION] = sizeof(struct flyt_manager_link_session),
-        [FLYT_MANAGER_LINK_DATA] = sizeof(struct flyt_manager_link_stream),
-        [FLYT_MANAGER_LINK_EXTENT] = sizeof(struct flyt_manager_link_extent),
-        [FLYT_MANAGER_LINK_EXTENT_GONE] = sizeof(struct flyt_manager_link_extent),
-        [FLYT_MANAGER_LINK_EXTENT_CREDITED] = sizeof(struct flyt_manager_link_extent),
-        [FLYT_MANAGER_LINK_LIMIT] = sizeof(struct flyt_manager_link_limit),
-        [FLYT_MANAGER_LINK_LIMIT_DONE] = sizeof(struct flyt_manager_link_limit_done),
-        [FLYT_MANAGER_LINK_NEED] = sizeof(struct flyt_manager_link_need),
-        [FLYT_MANAGER_LINK_NEED_DONE] = sizeof(struct flyt_manager_link_need),
-        [FLYT_MANAGER_LINK_SM] = sizeof(struct flyt_manager_link_sm),
-        [FLYT_MANAGER_LINK_SM_DONE] = sizeof(struct flyt_manager_link_sm_done),
-        [FLYT_MANAGER_LINK_SHARE] = sizeof(struct flyt_manager_link_share),
-        [FLYT_MANAGER_LINK_SHARE_DONE] = sizeof(struct flyt_manager_link_share_done),
-        [FLYT_MANAGER_LINK_FAULT] = sizeof(struct flyt_manager_link_fault),
-        [FLYT_MANAGER_LINK_USE] = sizeof(struct flyt_manager_link_use),
-        [FLYT_MANAGER_LINK_REJOIN] = sizeof(struct flyt_manager_link_rejoin),
-        [FLYT_MANAGER_LINK_WELCOME] = sizeof(struct flyt_manager_link_welcome),
-        [FLYT_MANAGER_LINK_RETURN] = sizeof(struct flyt_manager_link_returned),
-        [FLYT_MANAGER_LINK_RESUME] = sizeof(struct flyt_manager_link_resume),
-        [FLYT_MANAGER_LINK_GIVE] = sizeof(struct flyt_manager_link_extent),
-        [FLYT_MANAGER_LINK_MOVE] = sizeof(struct flyt_manager_link_move),
-        [FLYT_MANAGER_LINK_MIRROR] = sizeof(struct flyt_manager_link_extent),
-        [FLYT_MANAGER_LINK_STOP] = sizeof(struct flyt_manager_link_stop),
-        [FLYT_MANAGER_LINK_GO_ON] = sizeof(struct flyt_manager_link_stop),
-        [FLYT_MANAGER_LINK_LEAVE] = sizeof(struct flyt_manager_link_stop),
-        [FLYT_MANAGER_LINK_TAKE_BACK] = sizeof(struct flyt_manager_link_stop),
-        [FLYT_MANAGER_LINK_MOVE_STATE] = sizeof(struct flyt_manager_link_move_state),
-        [FLYT_MANAGER_LINK_STOPPED] = sizeof(struct flyt_manager_link_stopped),
-        [FLYT_MANAGER_LINK_LEFT] = sizeof(struct flyt_manager_link_stop),
-        [FLYT_MANAGER_LINK_LIBRARY] = sizeof(struct flyt_manager_link_library),
-        [FLYT_MANAGER_LINK_PREPARE] = sizeof(struct flyt_manager_link_session),
-        [FLYT_MANAGER_LINK_MAKE] = sizeof(struct flyt_manager_link_extent),
-        [FLYT_MANAGER_LINK_UNMAKE] = sizeof(struct flyt_manager_link_extent),
-        [FLYT_MANAGER_LINK_STATE] = sizeof(struct flyt_manager_link_stop),
-        [FLYT_MANAGER_LINK_MADE] = sizeof(struct flyt_manager_link_made),
-        [FLYT_MANAGER_LINK_PREPARED] = sizeof(struct flyt_manager_link_prepared),
-        [FLYT_MANAGER_LINK_RECEIVE] = sizeof(struct flyt_manager_link_receive),
-        [FLYT_MANAGER_LINK_TRY] = sizeof(struct flyt_manager_link_stop),
-        /* RECORD: no part */
-    };
+/* ---- what a message of each part may say ---- */
 
-    return kind == 0 || kind >= FLYT_MANAGER_LINK_KINDS ? -1 : bytes[kind];
+static bool is_good_ready(const struct flyt_manager_link_message *message)
+{
+    return message->ready.group_count <= FLYT_GROUPS_MAX && message->ready.device_count <= FLYT_GPUS_MAX &&
+           memchr(message->ready.name, 0, sizeof message->ready.name);
 }
 
-/* How many descriptors come with it. */
-static unsigned descriptors_of(const struct flyt_manager_link_message *message)
-{
-    switch (message->kind) {
-    case FLYT_MANAGER_LINK_SESSION:
-        return 1 + message->session.ledger_count +
-               FLYT_TIME_SLICES_FDS * flyt_manager_link_time_slice_count(&message->session);
-    case FLYT_MANAGER_LINK_REJOIN:
-        /* Older servers send a token for each slot that is shared in time. */
-        return message->rejoin.session.ledger_count + flyt_manager_link_time_slice_count(&message->rejoin.session);
-    case FLYT_MANAGER_LINK_DATA:
-    case FLYT_MANAGER_LINK_EXTENT:
-    case FLYT_MANAGER_LINK_GIVE:
-    case FLYT_MANAGER_LINK_FOLDER:
-    case FLYT_MANAGER_LINK_MIRROR:
-    case FLYT_MANAGER_LINK_TAKE_BACK:
-    case FLYT_MANAGER_LINK_STATE:
-    case FLYT_MANAGER_LINK_TRY:
-    case FLYT_MANAGER_LINK_RECORD:
-        return 1;
-    case FLYT_MANAGER_LINK_SHARE:
-        return message->share.has_time_slices ? FLYT_TIME_SLICES_FDS : 0;
-    case FLYT_MANAGER_LINK_MOVE:
-        return message->move.kind == FLYT_MANAGER_LINK_MOVE_SEND    ? 1 + message->move.streams.stream_count
-               : message->move.kind == FLYT_MANAGER_LINK_MOVE_WRITE ? 1 + message->move.has_parent
-                                                                    : 0;
-    case FLYT_MANAGER_LINK_RECEIVE:
-        return 1 + message->receive.streams.stream_count;
-    case FLYT_MANAGER_LINK_STOPPED:
-        return message->stopped.has_state;
-    case FLYT_MANAGER_LINK_MADE:
-        return message->made.outcome == 0;
-    default:
-        return 0;
-    }
-}
-
-void flyt_manager_link_say(struct flyt_manager_link_message *message, const char *sentence)
-{
-    size_t bytes = sentence ? strnlen(sentence, FLYT_TEXT_BYTES_MAX) : 0;
-
-    if (bytes)
-        memcpy(message->data, sentence, bytes);
-    message->data[bytes] = 0;
-    message->data_bytes = (uint32_t)bytes;
-}
-
-/* ---- what may come ---- */
-
-static bool is_good_session(const struct flyt_manager_link_session *session)
+static bool is_good_granted(const struct flyt_manager_link_session *session)
 {
     if (session->slot_count > FLYT_SLOTS_MAX || session->is_encrypted > 1 ||
         (session->ledger_count && session->ledger_count != session->slot_count) ||
@@ -134,10 +44,72 @@ static bool is_good_session(const struct flyt_manager_link_session *session)
     return true;
 }
 
-static bool is_good_rejoin(const struct flyt_manager_link_rejoin *rejoin)
+static bool is_good_session(const struct flyt_manager_link_message *message)
 {
-    return is_good_session(&rejoin->session) && memchr(rejoin->program, 0, sizeof rejoin->program) &&
+    return is_good_granted(&message->session);
+}
+
+static bool is_good_rejoin(const struct flyt_manager_link_message *message)
+{
+    const struct flyt_manager_link_rejoin *rejoin = &message->rejoin;
+
+    return is_good_granted(&rejoin->session) && memchr(rejoin->program, 0, sizeof rejoin->program) &&
            memchr(rejoin->client_address, 0, sizeof rejoin->client_address);
+}
+
+static bool is_good_extent(const struct flyt_manager_link_message *message)
+{
+    return message->extent.slot < FLYT_SLOTS_MAX;
+}
+
+static bool is_good_made(const struct flyt_manager_link_message *message)
+{
+    return message->made.extent.slot < FLYT_SLOTS_MAX;
+}
+
+static bool is_good_limit(const struct flyt_manager_link_message *message)
+{
+    return message->limit.slot < FLYT_SLOTS_MAX && message->limit.when_free <= 1;
+}
+
+static bool is_good_limit_done(const struct flyt_manager_link_message *message)
+{
+    return message->limit_done.slot < FLYT_SLOTS_MAX;
+}
+
+static bool is_good_need(const struct flyt_manager_link_message *message)
+{
+    return message->need.slot < FLYT_SLOTS_MAX;
+}
+
+static bool is_good_sm(const struct flyt_manager_link_message *message)
+{
+    return message->sm.slot < FLYT_SLOTS_MAX;
+}
+
+static bool is_good_sm_done(const struct flyt_manager_link_message *message)
+{
+    return message->sm_done.slot < FLYT_SLOTS_MAX && message->sm_done.state <= FLYT_MANAGER_LINK_VACATED;
+}
+
+static bool is_good_share(const struct flyt_manager_link_message *message)
+{
+    return message->share.slot < FLYT_SLOTS_MAX && message->share.is_suspended <= 1 &&
+           message->share.has_time_slices <= 1;
+}
+
+static bool is_good_share_done(const struct flyt_manager_link_message *message)
+{
+    return message->share_done.slot < FLYT_SLOTS_MAX;
+}
+
+static bool is_good_resume(const struct flyt_manager_link_message *message)
+{
+    const struct flyt_manager_link_resume *resume = &message->resume;
+
+    return resume->extent_count <= FLYT_MANAGER_LINK_EXTENTS_MAX && resume->is_made <= 1 && resume->has_record <= 1 &&
+           resume->is_ahead <= 1 && resume->is_held <= 1 &&
+           !(resume->is_ahead && (resume->is_made || resume->has_record));
 }
 
 static bool is_good_streams(const struct flyt_manager_link_streams *streams)
@@ -145,103 +117,201 @@ static bool is_good_streams(const struct flyt_manager_link_streams *streams)
     return streams->stream_count <= FLYT_MIGRATION_STREAMS_MAX && streams->is_encrypted <= 1;
 }
 
-static bool is_good_awaited(const struct flyt_manager_link_awaited *awaited)
+static bool is_good_move(const struct flyt_manager_link_message *message)
 {
-    return memchr(awaited->program, 0, sizeof awaited->program) &&
-           memchr(awaited->client_address, 0, sizeof awaited->client_address);
-}
+    const struct flyt_manager_link_move *move = &message->move;
 
-static bool is_good_move(const struct flyt_manager_link_move *move)
-{
     return move->move_id && move->kind >= FLYT_MANAGER_LINK_MOVE_GIVE && move->kind <= FLYT_MANAGER_LINK_MOVE_SEND &&
            is_good_streams(&move->streams) && move->rounds_max && move->rounds_max <= FLYT_MANAGER_LINK_ROUNDS_MAX &&
            move->slowdown_pct <= 100;
 }
 
+static bool is_good_receive(const struct flyt_manager_link_message *message)
+{
+    const struct flyt_manager_link_awaited *awaited = &message->receive.awaited;
+
+    return message->receive.move_id && is_good_streams(&message->receive.streams) &&
+           memchr(awaited->program, 0, sizeof awaited->program) &&
+           memchr(awaited->client_address, 0, sizeof awaited->client_address);
+}
+
+static bool is_good_stop(const struct flyt_manager_link_message *message)
+{
+    return message->stop.move_id != 0;
+}
+
+static bool is_good_move_state(const struct flyt_manager_link_message *message)
+{
+    return message->move_state.move_id && message->move_state.phase >= FLYT_MANAGER_LINK_MOVE_REFUSED &&
+           message->move_state.phase <= FLYT_MANAGER_LINK_MOVE_OVER;
+}
+
+static bool is_good_stopped(const struct flyt_manager_link_message *message)
+{
+    return message->stopped.move_id && message->stopped.has_state == (message->stopped.outcome == 0) &&
+           message->stopped.extent_count <= FLYT_MANAGER_LINK_EXTENTS_MAX;
+}
+
+static bool is_good_library(const struct flyt_manager_link_message *message)
+{
+    return message->library.has_ended <= 1 && (message->library.has_ended || message->data_bytes > 0);
+}
+
+/* ---- how many descriptors come, where that is not the same for all messages of a kind ---- */
+
+static unsigned session_descriptors(const struct flyt_manager_link_message *message)
+{
+    return 1 + message->session.ledger_count +
+           FLYT_TIME_SLICES_FDS * flyt_manager_link_time_slice_count(&message->session);
+}
+
+/* Older servers send a token for each slot that is shared in time. */
+static unsigned rejoin_descriptors(const struct flyt_manager_link_message *message)
+{
+    return message->rejoin.session.ledger_count + flyt_manager_link_time_slice_count(&message->rejoin.session);
+}
+
+static unsigned share_descriptors(const struct flyt_manager_link_message *message)
+{
+    return message->share.has_time_slices ? FLYT_TIME_SLICES_FDS : 0;
+}
+
+static unsigned move_descriptors(const struct flyt_manager_link_message *message)
+{
+    return message->move.kind == FLYT_MANAGER_LINK_MOVE_SEND    ? 1 + message->move.streams.stream_count
+           : message->move.kind == FLYT_MANAGER_LINK_MOVE_WRITE ? 1 + message->move.has_parent
+                                                                : 0;
+}
+
+static unsigned receive_descriptors(const struct flyt_manager_link_message *message)
+{
+    return 1 + message->receive.streams.stream_count;
+}
+
+static unsigned stopped_descriptors(const struct flyt_manager_link_message *message)
+{
+    return message->stopped.has_state;
+}
+
+static unsigned made_descriptors(const struct flyt_manager_link_message *message)
+{
+    return message->made.outcome == 0;
+}
+
+/* ---- kinds ---- */
+
+/* All that is said of a kind of message: who reads one has it checked against this. */
+struct kind {
+    size_t part_bytes;
+    unsigned descriptors; /* how many come with it; or: */
+    unsigned (*descriptors_of)(const struct flyt_manager_link_message *message);
+    bool (*is_good)(const struct flyt_manager_link_message *message); /* NULL: there is nothing to check */
+    bool has_data;                                                    /* it makes no sense without */
+    bool is_order; /* its descriptors are for the thread that carries out a session's orders */
+};
+
+#define PART(part) .part_bytes = sizeof(((struct flyt_manager_link_message *)NULL)->part)
+
+static const struct kind kinds[FLYT_MANAGER_LINK_KINDS] = {
+    [FLYT_MANAGER_LINK_READY] = {PART(ready), .is_good = is_good_ready},
+    [FLYT_MANAGER_LINK_FAILED] = {0},
+    [FLYT_MANAGER_LINK_SESSION] = {PART(session), .descriptors_of = session_descriptors, .is_good = is_good_session,
+                                   .has_data = true},
+    [FLYT_MANAGER_LINK_DATA] = {PART(stream), .descriptors = 1, .has_data = true},
+    [FLYT_MANAGER_LINK_EXTENT] = {PART(extent), .descriptors = 1, .is_good = is_good_extent},
+    [FLYT_MANAGER_LINK_EXTENT_GONE] = {PART(extent), .is_good = is_good_extent},
+    [FLYT_MANAGER_LINK_EXTENT_CREDITED] = {PART(extent), .is_good = is_good_extent},
+    [FLYT_MANAGER_LINK_LIMIT] = {PART(limit), .is_good = is_good_limit},
+    [FLYT_MANAGER_LINK_LIMIT_DONE] = {PART(limit_done), .is_good = is_good_limit_done},
+    [FLYT_MANAGER_LINK_SM] = {PART(sm), .is_good = is_good_sm},
+    [FLYT_MANAGER_LINK_SM_DONE] = {PART(sm_done), .is_good = is_good_sm_done},
+    [FLYT_MANAGER_LINK_USE] = {PART(use)},
+    [FLYT_MANAGER_LINK_RETURN] = {PART(returned)},
+    [FLYT_MANAGER_LINK_REJOIN] = {PART(rejoin), .descriptors_of = rejoin_descriptors, .is_good = is_good_rejoin},
+    [FLYT_MANAGER_LINK_WELCOME] = {PART(welcome)},
+    [FLYT_MANAGER_LINK_GO] = {0},
+    [FLYT_MANAGER_LINK_KILL] = {0},
+    [FLYT_MANAGER_LINK_NEED] = {PART(need), .is_good = is_good_need},
+    [FLYT_MANAGER_LINK_NEED_DONE] = {PART(need), .is_good = is_good_need},
+    [FLYT_MANAGER_LINK_SHARE] = {PART(share), .descriptors_of = share_descriptors, .is_good = is_good_share,
+                                 .is_order = true},
+    [FLYT_MANAGER_LINK_SHARE_DONE] = {PART(share_done), .is_good = is_good_share_done},
+    [FLYT_MANAGER_LINK_FAULT] = {PART(fault)},
+    [FLYT_MANAGER_LINK_CAUSE] = {0},
+    [FLYT_MANAGER_LINK_RESUME] = {PART(resume), .is_good = is_good_resume},
+    [FLYT_MANAGER_LINK_GIVE] = {PART(extent), .descriptors = 1, .is_good = is_good_extent},
+    [FLYT_MANAGER_LINK_FOLDER] = {.descriptors = 1},
+    [FLYT_MANAGER_LINK_MOVE] = {PART(move), .descriptors_of = move_descriptors, .is_good = is_good_move,
+                                .is_order = true},
+    [FLYT_MANAGER_LINK_MIRROR] = {PART(extent), .descriptors = 1, .is_good = is_good_extent, .is_order = true},
+    [FLYT_MANAGER_LINK_STOP] = {PART(stop), .is_good = is_good_stop},
+    [FLYT_MANAGER_LINK_GO_ON] = {PART(stop), .is_good = is_good_stop},
+    [FLYT_MANAGER_LINK_LEAVE] = {PART(stop), .is_good = is_good_stop},
+    [FLYT_MANAGER_LINK_TAKE_BACK] = {PART(stop), .descriptors = 1, .is_good = is_good_stop, .has_data = true,
+                                     .is_order = true},
+    [FLYT_MANAGER_LINK_MOVE_STATE] = {PART(move_state), .is_good = is_good_move_state},
+    [FLYT_MANAGER_LINK_STOPPED] = {PART(stopped), .descriptors_of = stopped_descriptors, .is_good = is_good_stopped},
+    [FLYT_MANAGER_LINK_LEFT] = {PART(stop), .is_good = is_good_stop},
+    [FLYT_MANAGER_LINK_LIBRARY] = {PART(library), .is_good = is_good_library},
+    [FLYT_MANAGER_LINK_PREPARE] = {PART(session), .is_good = is_good_session},
+    [FLYT_MANAGER_LINK_MAKE] = {PART(extent), .is_good = is_good_extent},
+    [FLYT_MANAGER_LINK_UNMAKE] = {PART(extent), .is_good = is_good_extent},
+    [FLYT_MANAGER_LINK_STATE] = {PART(stop), .descriptors = 1, .is_good = is_good_stop},
+    [FLYT_MANAGER_LINK_MADE] = {PART(made), .descriptors_of = made_descriptors, .is_good = is_good_made},
+    [FLYT_MANAGER_LINK_PREPARED] = {PART(prepared)},
+    [FLYT_MANAGER_LINK_RECEIVE] = {PART(receive), .descriptors_of = receive_descriptors, .is_good = is_good_receive},
+    [FLYT_MANAGER_LINK_RECORD] = {.descriptors = 1},
+    [FLYT_MANAGER_LINK_TRY] = {PART(stop), .descriptors = 1, .is_good = is_good_stop},
+};
+
+/* NULL: there is no such kind. */
+static const struct kind *find_kind(uint32_t kind)
+{
+    return kind && kind < FLYT_MANAGER_LINK_KINDS ? &kinds[kind] : NULL;
+}
+
+static unsigned count_descriptors(const struct flyt_manager_link_message *message)
+{
+    const struct kind *kind = &kinds[message->kind];
+
+    return kind->descriptors_of ? kind->descriptors_of(message) : kind->descriptors;
+}
+
 static bool is_good(const struct flyt_manager_link_message *message)
 {
-    switch (message->kind) {
-    case FLYT_MANAGER_LINK_READY:
-        return message->ready.group_count <= FLYT_GROUPS_MAX && message->ready.device_count <= FLYT_GPUS_MAX &&
-               memchr(message->ready.name, 0, sizeof message->ready.name);
-    case FLYT_MANAGER_LINK_SESSION:
-        return is_good_session(&message->session) && message->data_bytes > 0;
-    case FLYT_MANAGER_LINK_DATA:
-        return message->data_bytes > 0;
-    case FLYT_MANAGER_LINK_EXTENT:
-    case FLYT_MANAGER_LINK_EXTENT_GONE:
-    case FLYT_MANAGER_LINK_EXTENT_CREDITED:
-    case FLYT_MANAGER_LINK_GIVE:
-    case FLYT_MANAGER_LINK_MIRROR:
-    case FLYT_MANAGER_LINK_MAKE:
-    case FLYT_MANAGER_LINK_UNMAKE:
-        return message->extent.slot < FLYT_SLOTS_MAX;
-    case FLYT_MANAGER_LINK_RESUME:
-        return message->resume.extent_count <= FLYT_MANAGER_LINK_EXTENTS_MAX && message->resume.is_made <= 1 &&
-               message->resume.has_record <= 1 && message->resume.is_ahead <= 1 && message->resume.is_held <= 1 &&
-               !(message->resume.is_ahead && (message->resume.is_made || message->resume.has_record));
-    case FLYT_MANAGER_LINK_MOVE:
-        return is_good_move(&message->move);
-    case FLYT_MANAGER_LINK_STOP:
-    case FLYT_MANAGER_LINK_GO_ON:
-    case FLYT_MANAGER_LINK_LEAVE:
-    case FLYT_MANAGER_LINK_STATE:
-    case FLYT_MANAGER_LINK_TRY:
-    case FLYT_MANAGER_LINK_LEFT:
-        return message->stop.move_id != 0;
-    case FLYT_MANAGER_LINK_RECEIVE:
-        return message->receive.move_id && is_good_streams(&message->receive.streams) &&
-               is_good_awaited(&message->receive.awaited);
-    case FLYT_MANAGER_LINK_TAKE_BACK:
-        return message->stop.move_id && message->data_bytes > 0;
-    case FLYT_MANAGER_LINK_MOVE_STATE:
-        return message->move_state.move_id && message->move_state.phase >= FLYT_MANAGER_LINK_MOVE_REFUSED &&
-               message->move_state.phase <= FLYT_MANAGER_LINK_MOVE_OVER;
-    case FLYT_MANAGER_LINK_STOPPED:
-        return message->stopped.move_id && message->stopped.has_state == (message->stopped.outcome == 0) &&
-               message->stopped.extent_count <= FLYT_MANAGER_LINK_EXTENTS_MAX;
-    case FLYT_MANAGER_LINK_LIBRARY:
-        return message->library.has_ended <= 1 && (message->library.has_ended || message->data_bytes > 0);
-    case FLYT_MANAGER_LINK_PREPARE:
-        return is_good_session(&message->session);
-    case FLYT_MANAGER_LINK_MADE:
-        return message->made.extent.slot < FLYT_SLOTS_MAX;
-    case FLYT_MANAGER_LINK_LIMIT:
-        return message->limit.slot < FLYT_SLOTS_MAX && message->limit.when_free <= 1;
-    case FLYT_MANAGER_LINK_LIMIT_DONE:
-        return message->limit_done.slot < FLYT_SLOTS_MAX;
-    case FLYT_MANAGER_LINK_NEED:
-    case FLYT_MANAGER_LINK_NEED_DONE:
-        return message->need.slot < FLYT_SLOTS_MAX;
-    case FLYT_MANAGER_LINK_SM:
-        return message->sm.slot < FLYT_SLOTS_MAX;
-    case FLYT_MANAGER_LINK_SM_DONE:
-        return message->sm_done.slot < FLYT_SLOTS_MAX && message->sm_done.state <= FLYT_MANAGER_LINK_VACATED;
-    case FLYT_MANAGER_LINK_SHARE:
-        return message->share.slot < FLYT_SLOTS_MAX && message->share.is_suspended <= 1 &&
-               message->share.has_time_slices <= 1;
-    case FLYT_MANAGER_LINK_SHARE_DONE:
-        return message->share_done.slot < FLYT_SLOTS_MAX;
-    case FLYT_MANAGER_LINK_REJOIN:
-        return is_good_rejoin(&message->rejoin);
-    default:
-        return true;
-    }
+    const struct kind *kind = &kinds[message->kind];
+
+    return (!kind->has_data || message->data_bytes > 0) && (!kind->is_good || kind->is_good(message));
+}
+
+bool flyt_manager_link_is_order_with_descriptors(uint32_t kind)
+{
+    return find_kind(kind) && find_kind(kind)->is_order;
 }
 
 /* ---- sending and receiving ---- */
+
+void flyt_manager_link_say(struct flyt_manager_link_message *message, const char *sentence)
+{
+    size_t bytes = sentence ? strnlen(sentence, FLYT_TEXT_BYTES_MAX) : 0;
+
+    if (bytes)
+        memcpy(message->data, sentence, bytes);
+    message->data[bytes] = 0;
+    message->data_bytes = (uint32_t)bytes;
+}
 
 int flyt_manager_link_send(int socket_fd, const struct flyt_manager_link_message *message, const int *fds,
                            unsigned fd_count)
 {
     unsigned char *raw;
-    int part_bytes = part_bytes_of(message->kind);
+    const struct kind *kind = find_kind(message->kind);
 
-    if (part_bytes < 0 || message->data_bytes > FLYT_MANAGER_LINK_DATA_BYTES_MAX || !is_good(message) ||
-        fd_count != descriptors_of(message))
+    if (!kind || message->data_bytes > FLYT_MANAGER_LINK_DATA_BYTES_MAX || !is_good(message) ||
+        fd_count != count_descriptors(message))
         return -EINVAL;
     const struct head head = {
-        .kind = message->kind, .part_bytes = (uint32_t)part_bytes, .data_bytes = message->data_bytes};
+        .kind = message->kind, .part_bytes = (uint32_t)kind->part_bytes, .data_bytes = message->data_bytes};
     size_t bytes = sizeof head + head.part_bytes + head.data_bytes;
     raw = malloc(bytes);
     if (!raw)
@@ -262,11 +332,11 @@ static bool unpack(const unsigned char *raw, size_t bytes, struct flyt_manager_l
     if (bytes < sizeof head)
         return false;
     memcpy(&head, raw, sizeof head);
-    int own_part_bytes = part_bytes_of(head.kind);
-    if (own_part_bytes < 0 || head.part_bytes > PART_BYTES_MAX || head.data_bytes > FLYT_MANAGER_LINK_DATA_BYTES_MAX ||
+    const struct kind *kind = find_kind(head.kind);
+    if (!kind || head.part_bytes > PART_BYTES_MAX || head.data_bytes > FLYT_MANAGER_LINK_DATA_BYTES_MAX ||
         bytes != sizeof head + head.part_bytes + head.data_bytes)
         return false;
-    size_t taken_bytes = head.part_bytes < (uint32_t)own_part_bytes ? head.part_bytes : (size_t)own_part_bytes;
+    size_t taken_bytes = head.part_bytes < kind->part_bytes ? head.part_bytes : kind->part_bytes;
     message->kind = head.kind;
     message->data_bytes = head.data_bytes;
     memset(&message->ready, 0,
@@ -294,7 +364,8 @@ int flyt_manager_link_receive(int socket_fd, struct flyt_manager_link_message *r
     if (bytes == -ECONNRESET)
         bytes = flyt_descriptors_receive(socket_fd, raw, raw_bytes_max + 1, fds, FLYT_MANAGER_LINK_DESCRIPTORS_MAX,
                                          &fd_count);
-    bool is_message = bytes > 0 && unpack(raw, (size_t)bytes, ret_message) && fd_count == descriptors_of(ret_message);
+    bool is_message =
+        bytes > 0 && unpack(raw, (size_t)bytes, ret_message) && fd_count == count_descriptors(ret_message);
     free(raw);
     if (is_message) {
         memcpy(ret_fds, fds, fd_count * sizeof *fds);

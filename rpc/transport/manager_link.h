@@ -24,6 +24,7 @@
 #ifndef FLYT_TRANSPORT_MANAGER_LINK_H
 #define FLYT_TRANSPORT_MANAGER_LINK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -646,6 +647,10 @@ static inline unsigned flyt_manager_link_time_slice_count(const struct flyt_mana
         count += session->slots[i].flags & FLYT_MANAGER_LINK_HAS_TIME_SLICES;
     return count;
 }
+
+/* Whether messages of the kind are orders for a session that is served, whose descriptors go with them to the thread
+ * that carries them out. */
+bool flyt_manager_link_is_order_with_descriptors(uint32_t kind);
 
 /* Puts a sentence (or nothing: NULL) into `data`, cut where it is too long. */
 void flyt_manager_link_say(struct flyt_manager_link_message *message, const char *sentence);

@@ -275,6 +275,12 @@ static int fd_of(const struct flyt_endpoint *endpoint)
     return flyt_endpoint_fd(((const struct secure_endpoint *)endpoint)->plain);
 }
 
+/* The end of what is beneath is this one's. */
+static int duplicate(const struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_duplicate)
+{
+    return flyt_endpoint_duplicate(((const struct secure_endpoint *)endpoint)->plain, ret_duplicate);
+}
+
 static int make_beside(struct flyt_endpoint *endpoint, struct flyt_endpoint **ret_beside)
 {
     return flyt_endpoint_make_beside(of(endpoint)->plain, ret_beside);
@@ -310,6 +316,7 @@ static const struct flyt_endpoint_ops operations = {
     .is_alive = is_alive,
     .limit_writing = limit_writing,
     .fd = fd_of,
+    .duplicate = duplicate,
     .make_beside = make_beside,
     .abandon = abandon,
     .close = close_all,

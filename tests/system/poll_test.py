@@ -9,7 +9,7 @@ import subprocess
 import harness
 from harness import environment, expect, expect_equal, finish, helper, lines, main, run, scenario, server, start, through_flyt
 
-PATIENCE_MS = 10  # the page's "not complete" is believed so long (cpu/client/core/patience.h)
+PATIENCE_MS = 10  # the page's "not complete" is believed so long (cpu/client/core/retry_policy.h)
 FIXED_REPLIES_MAX = 30  # what the program needs replies for besides queries
 LOOPS = 50  # that end with a query which is answered by "complete"
 

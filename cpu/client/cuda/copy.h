@@ -28,6 +28,14 @@
  */
 FLYT_API CUresult flyt_copy(const struct flyt_copy *copy, CUstream stream, bool is_async);
 
+/* The same of a plain range. */
+static inline CUresult flyt_copy_range(enum flyt_place dst_place, uint64_t dst, enum flyt_place src_place, uint64_t src,
+                                       uint64_t bytes, CUstream stream, bool is_async)
+{
+    struct flyt_copy copy = flyt_copy_plain(dst_place, dst, src_place, src, bytes);
+    return flyt_copy(&copy, stream, is_async);
+}
+
 /*
  * Fills `height` rows of `width` elements of element_bytes (1, 2 or 4) with the low bytes of value, in `depth` slices.
  * pitch_bytes as in flyt_copy_side. Asynchronous for device memory; pinned host memory is filled by the calling thread
@@ -43,5 +51,19 @@ struct flyt_fill {
     uint32_t value;
 };
 FLYT_API CUresult flyt_fill(const struct flyt_fill *fill, CUstream stream, bool is_async);
+
+/* The same of one slice. */
+static inline CUresult flyt_fill_rows(uint64_t address, uint64_t pitch_bytes, unsigned element_bytes, uint32_t value,
+                                      uint64_t width, uint64_t height, CUstream stream, bool is_async)
+{
+    const struct flyt_fill fill = {.address = address,
+                                   .width = width,
+                                   .height = height,
+                                   .depth = 1,
+                                   .pitch_bytes = pitch_bytes,
+                                   .element_bytes = element_bytes,
+                                   .value = value};
+    return flyt_fill(&fill, stream, is_async);
+}
 
 #endif

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <cuda.h>
 #include "cpu/client/core/api.h"
+#include "cpu/client/cuda/context.h"
 #include "rpc/proto/limits.h"
 
 struct flyt_device_info {
@@ -41,7 +42,22 @@ FLYT_API CUresult flyt_device_attribute(int device, CUdevice_attribute attribute
 /* [domain:]bus:device[.function] in hexadecimal. CUDA_ERROR_INVALID_DEVICE: none has it; _INVALID_VALUE: NULL. */
 FLYT_API CUresult flyt_device_find_by_pci_bus_id(const char *pci_bus_id, int *ret_device);
 
-/* cuMemGetInfo of the current device. */
+/* cuCtxGetStreamPriorityRange: of the current context's device. Either result may be NULL. */
+static inline CUresult flyt_device_priority_range(int *ret_least, int *ret_greatest)
+{
+    int device;
+    const struct flyt_device_info *info;
+    CUresult result = flyt_context_device(NULL, &device);
+    if (result == CUDA_SUCCESS)
+        result = flyt_device_info(device, &info);
+    if (result == CUDA_SUCCESS && ret_least)
+        *ret_least = info->least_priority;
+    if (result == CUDA_SUCCESS && ret_greatest)
+        *ret_greatest = info->greatest_priority;
+    return result;
+}
+
+/* cuMemGetInfo of the current device. Either result may be NULL. */
 FLYT_API CUresult flyt_device_memory_info(size_t *ret_free_bytes, size_t *ret_total_bytes);
 /* cuCtxGetLimit, cuCtxSetLimit. CUDA_ERROR_INVALID_VALUE and _UNSUPPORTED_LIMIT as the driver has them. A device has
  * one set of limits for all of its contexts: where there are several, a limit can be raised, and lowering it, which

@@ -44,15 +44,19 @@ static CUresult enter_current(int *ret_device)
 CUresult flyt_device_memory_info(size_t *ret_free_bytes, size_t *ret_total_bytes)
 {
     int device;
+    size_t free_bytes, total_bytes;
     CUresult result = enter_current(&device);
+    if (!result)
+        result = flyt_ask_device_memory_info((unsigned)device, &free_bytes, &total_bytes);
     if (result)
         return result;
-    if (!ret_free_bytes || !ret_total_bytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    result = flyt_ask_device_memory_info((unsigned)device, ret_free_bytes, ret_total_bytes);
-    if (!result) /* where an operator has just changed it, properties say so from now on, too */
-        flyt_device_info_note_total(device, *ret_total_bytes);
-    return result;
+    /* Where an operator has just changed it, properties say so from now on, too. */
+    flyt_device_info_note_total(device, total_bytes);
+    if (ret_free_bytes)
+        *ret_free_bytes = free_bytes;
+    if (ret_total_bytes)
+        *ret_total_bytes = total_bytes;
+    return CUDA_SUCCESS;
 }
 
 CUresult flyt_device_limit(CUlimit limit, size_t *ret_value)

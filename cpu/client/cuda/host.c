@@ -80,14 +80,18 @@ CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address)
     CUresult result = flyt_client_enter();
     if (result)
         return result;
-    if (!ret_address || !bytes ||
-        (flags & ~(unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED)))
+    if (!ret_address || (bytes && flags & ~(unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+                                                      CU_MEMHOSTALLOC_WRITECOMBINED)))
         return CUDA_ERROR_INVALID_VALUE;
-    if (flags & CU_MEMHOSTALLOC_DEVICEMAP)
+    if (bytes && flags & CU_MEMHOSTALLOC_DEVICEMAP)
         return flyt_not_supported("CU_MEMHOSTALLOC_DEVICEMAP");
     result = flyt_context_get(&range.context_id, &range.device);
     if (result)
         return result;
+    if (!bytes) {
+        *ret_address = NULL;
+        return CUDA_SUCCESS;
+    }
     void *address = alloc_shared(bytes);
     address = address ? address : alloc_private(bytes);
     if (!address)

@@ -13,9 +13,9 @@
 #include "cpu/client/core/api.h"
 
 /* cuMemHostAlloc. flags: CU_MEMHOSTALLOC_PORTABLE and _WRITECOMBINED are accepted; _DEVICEMAP is
- * CUDA_ERROR_NOT_SUPPORTED, others CUDA_ERROR_INVALID_VALUE, as are bytes 0 and NULL. CUDA_ERROR_OUT_OF_MEMORY. Needs a
- * current context. The memory is page-aligned and zeroed. Where it is shared, the server locks it before this returns.
- */
+ * CUDA_ERROR_NOT_SUPPORTED, others CUDA_ERROR_INVALID_VALUE, as is NULL. CUDA_ERROR_OUT_OF_MEMORY. Needs a current
+ * context. The memory is page-aligned and zeroed; where it is shared, the server locks it before this returns. bytes 0:
+ * success and NULL, as NVIDIA's driver answers. */
 FLYT_API CUresult flyt_host_alloc(size_t bytes, unsigned flags, void **ret_address);
 /* cuMemFreeHost: waits for copies that still use the memory, and, where it is shared, for all work that was submitted.
  * CUDA_ERROR_INVALID_VALUE: not from flyt_host_alloc. */

@@ -29,7 +29,7 @@ CUresult flyt_image_target(const void *image, int device, struct flyt_fatbin_dev
 /*
  * The image that suits `target`: the one in a fat binary (or behind nvcc's wrapper), or PTX text or an ELF file itself.
  * CUDA_ERROR_INVALID_IMAGE: none of these, or corrupt; _NO_BINARY_FOR_GPU: a fat binary without a suitable one (what to
- * do then where it is linked from units: link_call.h); _OUT_OF_MEMORY.
+ * do then where it is linked from units: jit_link_call.h); _OUT_OF_MEMORY.
  */
 CUresult flyt_image_choose(const void *image, const struct flyt_fatbin_device *target, struct flyt_image *ret_image);
 void flyt_image_fini(struct flyt_image *image);

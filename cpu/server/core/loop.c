@@ -264,7 +264,7 @@ static void rest(struct flyt_session *session, struct idle *idle, bool needs_pol
     }
     int found = session->connection ? flyt_endpoint_wait(flyt_connection_endpoint(session->connection),
                                                          FLYT_ENDPOINT_IN, session->wake_fd, pause_ns)
-                                    : flyt_endpoint_poll(-1, -1, 0, session->wake_fd, pause_ns);
+                                    : flyt_endpoint_poll(NULL, session->wake_fd, pause_ns);
     if (found < 0 && found != -EINTR) {
         flyt_fail("session %s: poll: %s", session->label, strerror(-found));
         session->is_ended = true;

@@ -12,6 +12,7 @@
 #include "rpc/base/deadline.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
+#include "rpc/transport/endpoint.h"
 
 static void bound_sending(int fd)
 {
@@ -204,22 +205,22 @@ int flyt_manager_change_link(struct flyt_manager *manager, int fd)
     return before;
 }
 
-void flyt_manager_leave_client(struct flyt_manager *manager, int fd)
+void flyt_manager_leave_client(struct flyt_manager *manager, struct flyt_endpoint *client)
 {
     pthread_mutex_lock(&manager->mutex);
     if (manager->has_client)
-        flyt_close(manager->client_fd);
+        flyt_endpoint_close(manager->client);
     manager->has_client = true;
-    manager->client_fd = fd;
+    manager->client = client;
     pthread_mutex_unlock(&manager->mutex);
 }
 
-bool flyt_manager_take_client(struct flyt_manager *manager, int *ret_fd)
+bool flyt_manager_take_client(struct flyt_manager *manager, struct flyt_endpoint **ret_client)
 {
     pthread_mutex_lock(&manager->mutex);
     bool has_client = manager->has_client;
     if (has_client)
-        *ret_fd = manager->client_fd;
+        *ret_client = manager->client;
     manager->has_client = false;
     pthread_mutex_unlock(&manager->mutex);
     return has_client;

@@ -77,8 +77,8 @@ struct flyt_manager {
     pthread_cond_t cause_is_there;
     bool has_cause;
     char cause[512];
-    bool has_client; /* the client has another connection, for the watching thread: a copy of its socket */
-    int client_fd;
+    bool has_client; /* the client has another connection, for the watching thread: a duplicate of its endpoint */
+    struct flyt_endpoint *client;
     unsigned order_count;
 
     atomic_bool has_orders;
@@ -139,10 +139,11 @@ void flyt_manager_ask_cause(struct flyt_manager *manager, CUresult result, bool 
 /* The watching thread: that is it. */
 void flyt_manager_take_cause(struct flyt_manager *manager, const char *sentence);
 
-/* The submission thread: the client has another connection. fd: a copy of its socket, which is taken over; -1: none. */
-void flyt_manager_leave_client(struct flyt_manager *manager, int fd);
-/* The watching thread: whether it has; then the descriptor is the caller's. */
-bool flyt_manager_take_client(struct flyt_manager *manager, int *ret_fd);
+/* The submission thread: the client has another connection: a duplicate of its endpoint, which is taken over; NULL:
+ * there is none. */
+void flyt_manager_leave_client(struct flyt_manager *manager, struct flyt_endpoint *client);
+/* The watching thread: whether it has; then the endpoint, or NULL, is the caller's. */
+bool flyt_manager_take_client(struct flyt_manager *manager, struct flyt_endpoint **ret_client);
 
 /* The submission thread: what was left for it, in order; NULL: nothing. Each is the caller's to free. */
 struct flyt_manager_order *flyt_manager_take_orders(struct flyt_manager *manager);

@@ -1,9 +1,7 @@
 #include "cpu/server/process/watch.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +18,8 @@
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
+#include "rpc/transport/endpoint.h"
+#include "rpc/transport/endpoint_poll.h"
 
 enum {
     CHECKS_MIN = 4, /* of a silent client, before it is lost */
@@ -95,7 +95,7 @@ static void hang_up(struct flyt_watch *watch)
     watch->link_fd = flyt_close(watch->link_fd);
 }
 
-/* Where the client is, as text. */
+/* Where the client is, as text; nothing, where it is at no socket. */
 static void print_client(int fd, char *text, size_t bytes)
 {
     struct sockaddr_storage address = {0};
@@ -212,20 +212,6 @@ static void take_message(struct flyt_watch *watch, const int *fds, unsigned fd_c
     }
 }
 
-/* Whether descriptors of the message are for the submission thread. */
-static bool has_order_fd(const struct flyt_watch *watch)
-{
-    switch (watch->message.kind) {
-    case FLYT_MANAGER_LINK_SHARE:
-    case FLYT_MANAGER_LINK_MOVE:
-    case FLYT_MANAGER_LINK_MIRROR:
-    case FLYT_MANAGER_LINK_TAKE_BACK:
-        return true;
-    default:
-        return false;
-    }
-}
-
 static void listen_to_link(struct flyt_watch *watch)
 {
     int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
@@ -240,7 +226,8 @@ static void listen_to_link(struct flyt_watch *watch)
         hang_up(watch);
         return;
     }
-    bool has_fds = watch->message.kind == FLYT_MANAGER_LINK_DATA || (watch->is_node && has_order_fd(watch));
+    bool has_fds = watch->message.kind == FLYT_MANAGER_LINK_DATA ||
+                   (watch->is_node && flyt_manager_link_is_order_with_descriptors(watch->message.kind));
     while (!has_fds && fd_count)
         flyt_close(fds[--fd_count]);
     take_message(watch, fds, fd_count);
@@ -259,12 +246,12 @@ static unsigned check_interval_ms(const struct flyt_watch *watch)
 static void check_client(struct flyt_watch *watch)
 {
     struct flyt_session *session = watch->session;
-    flyt_vigil_is_lost(&watch->client, watch->client_fd);
-    if (!watch->client_lost_s || watch->client.silent_checks < watch->client_lost_s * 1000 / check_interval_ms(watch))
+    flyt_endpoint_is_alive(watch->client, &watch->vigil);
+    if (!watch->client_lost_s || watch->vigil.silent_checks < watch->client_lost_s * 1000 / check_interval_ms(watch))
         return;
     flyt_warn("session %s: the client has not answered for %u s, client_pid=%d program=%s", watch->session->label,
               watch->client_lost_s, (int)session->client_pid, session->client_name);
-    shutdown(watch->client_fd, SHUT_RDWR);
+    flyt_endpoint_shut(watch->client, FLYT_ENDPOINT_BOTH);
 }
 
 /* Does what it is time for. How long there is nothing to do. */
@@ -273,7 +260,7 @@ static int keep_time(struct flyt_watch *watch)
     uint64_t now_ms = flyt_clock_ms();
     if (now_ms >= watch->peer_check_ms) {
         watch->peer_check_ms = now_ms + check_interval_ms(watch);
-        if (watch->client_fd >= 0 && !watch->has_client_ended)
+        if (watch->client && !watch->has_client_ended)
             check_client(watch);
     }
     if (watch->is_node && now_ms >= watch->report_ms) {
@@ -298,7 +285,8 @@ static void end_process(struct flyt_watch *watch)
     flyt_watch_tell_end(watch, session->is_mps);
     /* It cannot be asked whether the GPU works for it: the thread that could is in the driver. */
     if (session->is_mps && watch->is_node) {
-        shutdown(watch->client_fd, SHUT_RDWR);
+        if (watch->client)
+            flyt_endpoint_shut(watch->client, FLYT_ENDPOINT_BOTH);
         const struct timespec pause = {.tv_sec = FLYT_LINGER_MS / 1000};
         nanosleep(&pause, NULL);
     }
@@ -321,15 +309,15 @@ static void check_forsaken(struct flyt_watch *watch, bool is_leaving)
     }
 }
 
-/* Looks at this client from now on; the descriptor is watch's own. */
-static void look_after(struct flyt_watch *watch, int client_fd)
+/* Looks at this client from now on; the endpoint is watch's own. NULL: nobody sees its end but its session. */
+static void look_after(struct flyt_watch *watch, struct flyt_endpoint *client)
 {
-    watch->client_fd = client_fd;
+    watch->client = client;
     watch->has_client_ended = false;
-    watch->client = (struct flyt_vigil){0};
+    watch->vigil = (struct flyt_vigil){0};
     watch->gone_ms = 0;
     atomic_store(&watch->session->has_lost_client, false);
-    print_client(client_fd, watch->client_address, sizeof watch->client_address);
+    print_client(client ? flyt_endpoint_fd(client) : -1, watch->client_address, sizeof watch->client_address);
 }
 
 /* Whether the client was told to leave: then its end is none of the session's; and one that comes back is looked after.
@@ -338,15 +326,15 @@ static bool look_whether_it_left(struct flyt_watch *watch)
 {
     /* First: who sees that it is back, sees where, too. Pairs with flyt_left_end. */
     bool is_leaving = atomic_load(&watch->session->move->is_leaving);
-    int client_fd;
+    struct flyt_endpoint *client;
     if (is_leaving) {
         watch->gone_ms = 0;
         atomic_store(&watch->session->has_lost_client, false);
     }
-    if (!watch->is_node || !flyt_manager_take_client(watch->session->manager, &client_fd))
+    if (!watch->is_node || !flyt_manager_take_client(watch->session->manager, &client))
         return is_leaving;
-    flyt_close(watch->client_fd);
-    look_after(watch, client_fd);
+    flyt_endpoint_close(watch->client);
+    look_after(watch, client);
     return is_leaving;
 }
 
@@ -369,12 +357,24 @@ static void see_end(struct flyt_watch *watch)
     flyt_report_send(watch->session);
 }
 
+/* Until the client has ended, the link says something, or it is time for something else. As flyt_endpoint_wait. */
+static int wait_for_either(struct flyt_watch *watch, int64_t timeout_ms)
+{
+    const int64_t timeout_ns = timeout_ms * 1000000;
+    if (!watch->client || watch->has_client_ended)
+        return flyt_endpoint_poll(NULL, watch->link_fd, timeout_ns);
+    return flyt_endpoint_wait(watch->client, FLYT_ENDPOINT_ENDED, watch->link_fd, timeout_ns);
+}
+
 void *flyt_watch_run(void *user)
 {
     struct flyt_watch *watch = user;
-    /* A copy: the session's own thread closes its own when the client has left. */
-    look_after(watch,
-               fcntl(flyt_endpoint_fd(flyt_connection_endpoint(watch->session->connection)), F_DUPFD_CLOEXEC, 0));
+    struct flyt_endpoint *client = NULL;
+    /* A duplicate: the session's own thread closes its own when the client has left. */
+    int status = flyt_endpoint_duplicate(flyt_connection_endpoint(watch->session->connection), &client);
+    if (status)
+        flyt_warn("session %s: its program's end is not watched: %s", watch->session->label, strerror(-status));
+    look_after(watch, client);
     watch->peer_check_ms = flyt_clock_ms() + check_interval_ms(watch);
     watch->report_ms = flyt_clock_ms() + FLYT_MANAGER_LINK_USE_MS;
     for (;;) {
@@ -387,16 +387,14 @@ void *flyt_watch_run(void *user)
             timeout_ms = flyt_clock_left_ms(end_ms(watch));
         if (is_leaving && timeout_ms > LEFT_LOOK_MS)
             timeout_ms = LEFT_LOOK_MS;
-        struct pollfd polls[] = {{.fd = watch->has_client_ended ? -1 : watch->client_fd, .events = POLLRDHUP},
-                                 {.fd = watch->link_fd, .events = POLLIN}};
-        int count = poll(polls, 2, timeout_ms + 1);
-        if (count < 0 && errno != EINTR)
+        int found = wait_for_either(watch, timeout_ms + 1);
+        if (found < 0 && found != -EINTR)
             return NULL;
-        if (count <= 0)
+        if (found <= 0)
             continue;
-        if (polls[1].revents)
+        if (found & FLYT_ENDPOINT_WOKEN)
             listen_to_link(watch);
-        if (polls[0].revents)
+        if (found & FLYT_ENDPOINT_ENDED)
             see_end(watch);
     }
 }

@@ -14,6 +14,7 @@
 #include "rpc/transport/listen.h"
 #include "rpc/transport/manager_link.h"
 
+struct flyt_endpoint;
 struct flyt_session;
 
 struct flyt_watch {
@@ -23,12 +24,12 @@ struct flyt_watch {
     unsigned client_lost_s; /* a client that owes an answer is lost after it (listen.h); 0: it may be silent for ever */
 
     /* Own. */
-    struct flyt_vigil client;
     uint64_t peer_check_ms, report_ms, rejoin_ms; /* when it is time; 0: never */
     uint64_t give_up_ms;                          /* the session was ended by order; 0: it was not */
     uint64_t gone_ms;                             /* the client has gone */
     uint64_t forsaken_ms;                         /* nobody can come back to a session that was left */
-    int client_fd;                                /* a copy of the client's socket */
+    struct flyt_endpoint *client;                 /* a duplicate of the client's endpoint; NULL: it is not watched */
+    struct flyt_vigil vigil;
     bool has_client_ended;
     char client_address[FLYT_NAME_BYTES_MAX + 1]; /* as text */
     bool is_asking;                               /* REJOIN was sent, and has no answer */

@@ -264,15 +264,15 @@ void fake_move_order(struct moved *self, uint32_t kind, int fd)
 int fake_move_tear_down(void **state)
 {
     struct moved *self = *state;
-    int fd;
+    struct flyt_endpoint *client;
     fake_move_order(self, FLYT_MANAGER_LINK_KILL, -1); /* one that was left has no client whose end it sees */
     close(self->client->fd);
     pthread_join(self->client->thread, NULL);
     flyt_orders_take(&self->client->session); /* that order, where the session had ended already */
     flyt_session_fini(&self->client->session);
     free(self->client);
-    if (flyt_manager_take_client(&self->manager, &fd))
-        close(fd);
+    if (flyt_manager_take_client(&self->manager, &client))
+        flyt_endpoint_close(client);
     close(self->fd);
     close(flyt_manager_change_link(&self->manager, -1));
     flyt_ledger_close(self->manager.ledgers[0]);

@@ -6,8 +6,8 @@
  * address map, one set of limits and one sticky error, whatever number of contexts it has.
  *
  * Locks, in the order in which they may be taken: driver->mutex (objects, address map, modules), a pool's mutex
- * (driver_memory.h), a device's list of contexts, the queue's mutex (driver_queue.h), a device's print mutexes, the
- * accounts' mutex (driver_account.c), the engine's own. None is held while work of a stream runs.
+ * (memory.h), a device's list of contexts, the queue's mutex (queue.h), a device's print mutexes, the
+ * accounts' mutex (account.c), the engine's own. None is held while work of a stream runs.
  */
 #ifndef FLYT_SOFTGPU_DRIVER_H
 #define FLYT_SOFTGPU_DRIVER_H
@@ -71,7 +71,7 @@ struct flyt_soft_print {
 struct flyt_soft_device {
     int index;
     unsigned sm_count;
-    uint32_t sm_loads[FLYT_SOFT_SMS_MAX]; /* what runs on each: of ptx_partition.h */
+    uint32_t sm_loads[FLYT_SOFT_SMS_MAX]; /* what runs on each: of ptx/partition.h */
     struct flyt_soft_arch arch;
     CUuuid uuid;
     struct flyt_soft_map map; /* address map and memory accounting */
@@ -95,7 +95,7 @@ struct flyt_soft_driver {
     struct flyt_soft_queue *queue;      /* executes streams */
     struct flyt_ptx_pool *pool;         /* executes kernels */
     struct CUdevResourceDesc_st *descs; /* list of all that were made */
-    pthread_key_t thread_key;           /* struct thread_state of driver_context.c */
+    pthread_key_t thread_key;           /* struct thread_state of context.c */
     _Atomic uint64_t next_id;           /* of contexts, streams, buffers */
     _Atomic uint64_t next_split;        /* number of calls that split SMs */
     uint64_t sm_rate;                   /* thread-instructions per second and SM; 0: unlimited */

@@ -5,7 +5,7 @@
  * it takes: those with SHF_ALLOC are placed, nothing else is. The code that runs is PTX, in a section that is not
  * placed. The sizes are not believed: a file whose sections are not what its PTX takes is refused.
  *
- *   .nv_softgpu.ptx   PROGBITS          the text of the units (driver_link.c)
+ *   .nv_softgpu.ptx   PROGBITS          the text of the units (link.c)
  *   .nv.global.init   NOBITS   A, W     .global variables with contents, which are in the PTX
  *   .nv.global        NOBITS   A, W     .global variables of zeros
  *   .nv.constant3     NOBITS   A        .const variables

@@ -1,4 +1,4 @@
-/* Device code for driver_image_test.c, which loads it in every form that nvcc gives images. */
+/* Device code for image_test.c, which loads it in every form that nvcc gives images. */
 #include <cooperative_groups.h>
 #include <cstdio>
 

@@ -9,7 +9,7 @@
 
 static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static const uint64_t SM_RATE_MAX = 1000000000000; /* what ptx_partition.h takes */
+static const uint64_t SM_RATE_MAX = 1000000000000; /* what ptx/partition.h takes */
 
 struct config {
     unsigned device_count;

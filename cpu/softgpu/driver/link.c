@@ -1,9 +1,9 @@
 /*
  * Linking of units that were compiled apart (`nvcc -rdc=true`): cuLink*.
  *
- * A linked image is machine code of the software GPU (driver_elf.h), whose text is the units' PTX, each behind a
+ * A linked image is machine code of the software GPU (elf.h), whose text is the units' PTX, each behind a
  * comment line that tells its length, its limit of registers and its name. A device's module is joined from it when it
- * is loaded (ptx_join.c).
+ * is loaded (ptx/join.c).
  */
 #include <errno.h>
 #include <stdio.h>

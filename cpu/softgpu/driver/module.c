@@ -87,7 +87,7 @@ static CUresult module_fill(struct CUmod_st *module, const struct flyt_soft_layo
     return CUDA_SUCCESS;
 }
 
-/* Code, constants and variables lie in one block of the device's memory, as machine code has them (driver_elf.h). */
+/* Code, constants and variables lie in one block of the device's memory, as machine code has them (elf.h). */
 static CUresult module_place(struct CUmod_st *module, const struct flyt_soft_image *image, struct flyt_ptx_diag *diag)
 {
     struct flyt_soft_layout layout;

@@ -46,7 +46,7 @@ struct CUkern_st {
     const char *name; /* of the library's first module */
 };
 
-/* What is in a program's image: the text, and of machine code (driver_elf.h) what its sections say. */
+/* What is in a program's image: the text, and of machine code (elf.h) what its sections say. */
 struct flyt_soft_image {
     char *ptx; /* owned */
     size_t ptx_bytes;
@@ -84,12 +84,12 @@ void flyt_soft_log_write(const struct flyt_soft_log *log, const struct flyt_ptx_
 unsigned flyt_soft_max_registers(const CUjit_option *options, void *const *values, unsigned option_count);
 
 /* Compiles what flyt_soft_image_read gave: one PTX text, or a linked image of several
- * (driver_link.c). The results of flyt_ptx_module_new and flyt_ptx_module_join. */
+ * (link.c). The results of flyt_ptx_module_new and flyt_ptx_module_join. */
 CUresult flyt_soft_units_compile(const char *ptx, size_t ptx_bytes, const struct flyt_ptx_target *target,
                                  struct flyt_ptx_diag *diag, struct flyt_ptx_module **ret_module);
 
 /*
- * Finds the PTX in an image: PTX text (NUL-terminated), a linked image (driver_elf.h), a fat binary, or its wrapper.
+ * Finds the PTX in an image: PTX text (NUL-terminated), a linked image (elf.h), a fat binary, or its wrapper.
  * ret_image->ptx belongs to the caller (free). CUDA_ERROR_INVALID_VALUE (NULL), CUDA_ERROR_INVALID_IMAGE (none of
  * these, or corrupt), CUDA_ERROR_NO_BINARY_FOR_GPU (a GPU's machine code only, or PTX for newer devices only),
  * CUDA_ERROR_OUT_OF_MEMORY.

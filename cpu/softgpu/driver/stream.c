@@ -1,4 +1,4 @@
-/* Streams, events and host functions: the driver API over driver_queue.h. */
+/* Streams, events and host functions: the driver API over queue.h. */
 #include <stdlib.h>
 
 #include "cpu/softgpu/driver/driver.h"

@@ -453,7 +453,7 @@ LOADS(LOAD)
     }
 STORES(STORE)
 
-/* ---- the table: ptx_lower_memory.c makes the keys ---- */
+/* ---- the table: lower_memory.c makes the keys ---- */
 
 #define LOAD_KEYS(name, M, R, key)                                                                                     \
     {"$ld." key, load_##name, NULL}, {"$lds." key, load_shared_##name, NULL}, {"$ldv." key, load_vector_##name, NULL}, \

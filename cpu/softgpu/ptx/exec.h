@@ -7,24 +7,24 @@
 
 #include "cpu/softgpu/ptx/warp.h"
 
-/* ptx_flow.c: prefixes, branches, calls. */
+/* flow.c: prefixes, branches, calls. */
 ptx_exec_fn flyt_ptx_exec_guard, flyt_ptx_exec_rounded;
 ptx_exec_fn flyt_ptx_exec_fall, flyt_ptx_exec_jump, flyt_ptx_exec_branch, flyt_ptx_exec_branch_table;
 ptx_exec_fn flyt_ptx_exec_call, flyt_ptx_exec_ret, flyt_ptx_exec_exit, flyt_ptx_exec_trap, flyt_ptx_exec_builtin;
 ptx_exec_fn flyt_ptx_exec_alloca, flyt_ptx_exec_stack_save, flyt_ptx_exec_stack_restore;
 
-/* ptx_print.c: the built-in functions of device code; ret: where a 64- or 32-bit result goes per lane. */
+/* print.c: the built-in functions of device code; ret: where a 64- or 32-bit result goes per lane. */
 const struct ptx_insn *flyt_ptx_builtin_print(struct ptx_warp *w, const struct ptx_insn *in);
 const struct ptx_insn *flyt_ptx_builtin_assert(struct ptx_warp *w, const struct ptx_insn *in);
 
-/* ptx_special.c: special registers and addresses of variables. */
+/* special.c: special registers and addresses of variables. */
 ptx_exec_fn flyt_ptx_exec_special32, flyt_ptx_exec_special64;
 ptx_exec_fn flyt_ptx_exec_shared_address32, flyt_ptx_exec_shared_address64;
 ptx_exec_fn flyt_ptx_exec_local_address32, flyt_ptx_exec_local_address64;
 /* The number of a special register for the two above, or −1. */
 int flyt_ptx_special_find(const char *name);
 
-/* ptx_memory.c */
+/* memory.c */
 ptx_exec_fn flyt_ptx_exec_load_param, flyt_ptx_exec_load_frame, flyt_ptx_exec_store_frame;
 ptx_exec_fn flyt_ptx_exec_fence, flyt_ptx_exec_prefetch, flyt_ptx_exec_is_space, flyt_ptx_exec_copy_async;
 /*
@@ -40,10 +40,10 @@ char *flyt_ptx_address(struct ptx_warp *w, unsigned lane, enum ptx_space space, 
  */
 char *flyt_ptx_span(struct ptx_warp *w, enum ptx_space space, uint64_t address, uint64_t bytes, bool is_write);
 
-/* ptx_atomic.c: the atomic operation by its key, e.g. "add.u32"; NULL: none such. */
+/* atomic.c: the atomic operation by its key, e.g. "add.u32"; NULL: none such. */
 ptx_exec_fn *flyt_ptx_atomic_find(const char *key);
 
-/* ptx_sync.c: what a warp or block does together. */
+/* sync.c: what a warp or block does together. */
 ptx_exec_fn flyt_ptx_exec_shuffle, flyt_ptx_exec_vote, flyt_ptx_exec_match, flyt_ptx_exec_activemask;
 ptx_exec_fn flyt_ptx_exec_warp_barrier, flyt_ptx_exec_barrier, flyt_ptx_exec_redux, flyt_ptx_exec_elect;
 ptx_exec_fn flyt_ptx_exec_nanosleep;

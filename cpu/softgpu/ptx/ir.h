@@ -143,7 +143,7 @@ struct ptx_function {
 /*
  * One text of those that make the module, and what the names of module scope mean in it. A name that several units
  * share
- * (.extern, .visible, .weak, .common) means one object in all of them: see ptx_join.c.
+ * (.extern, .visible, .weak, .common) means one object in all of them: see join.c.
  */
 struct ptx_unit {
     const char *name;       /* for messages; NULL where the module is one text */

@@ -1,8 +1,8 @@
 /*
- * Lowering: turns the statements of one function into instructions over virtual registers. ptx_lower.c has what all
- * instructions share and the regular ones, ptx_lower_memory.c loads, stores, atomics and addresses,
- * ptx_lower_flow.c branches, calls and what a warp does together, ptx_video.c the video instructions. ptx_slots.c then
- * gives the registers their places; before that, ptx_bases.c finds accesses with a common base.
+ * Lowering: turns the statements of one function into instructions over virtual registers. lower.c has what all
+ * instructions share and the regular ones, lower_memory.c loads, stores, atomics and addresses,
+ * lower_flow.c branches, calls and what a warp does together, video.c the video instructions. slots.c then
+ * gives the registers their places; before that, bases.c finds accesses with a common base.
  */
 #ifndef FLYT_SOFTGPU_PTX_LOWER_H
 #define FLYT_SOFTGPU_PTX_LOWER_H
@@ -131,7 +131,7 @@ extern const struct ptx_lowering flyt_ptx_memory_lowerings[], flyt_ptx_flow_lowe
 /* Loads and stores behind one with the same base use what it finds out: sets base and flags of lower->vinsns. */
 void flyt_ptx_bases_share(struct ptx_lower *lower);
 
-/* ---- ptx_slots.c ---- */
+/* ---- slots.c ---- */
 
 /*
  * Splits the lowered function into blocks and gives every virtual register a place in the frame, shared between

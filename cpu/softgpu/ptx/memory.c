@@ -1,5 +1,5 @@
 /*
- * What memory a lane may use, and the accesses that are not those of ptx_access.c: of fixed places, and by cp.async.
+ * What memory a lane may use, and the accesses that are not those of access.c: of fixed places, and by cp.async.
  */
 #include "cpu/softgpu/ptx/exec.h"
 

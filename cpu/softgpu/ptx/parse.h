@@ -1,4 +1,4 @@
-/* What the two halves of the parser share: declarations (ptx_parse.c) and function bodies (ptx_parse_body.c). */
+/* What the two halves of the parser share: declarations (parse.c) and function bodies (parse_body.c). */
 #ifndef FLYT_SOFTGPU_PTX_PARSE_H
 #define FLYT_SOFTGPU_PTX_PARSE_H
 

@@ -4,7 +4,7 @@
  * for another launch. So kernels that wait for each other make progress, and those that do not run few blocks at a
  * time, which the caches like.
  *
- * A launch of a partition (ptx_partition.h) gets blocks only while an SM has room, and only while its speed allows it;
+ * A launch of a partition (partition.h) gets blocks only while an SM has room, and only while its speed allows it;
  * a worker with nothing else to do sleeps until then.
  *
  * One mutex guards the list of launches, their counts and their partitions; no lock is held while blocks run.

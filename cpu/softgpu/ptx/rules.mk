@@ -39,7 +39,7 @@ $(B)/bench/ptx-bench: $(B)/cpu/softgpu/ptx/bench.o $(B)/cpu/softgpu/ptx/harness.
 	$(CC) $(LDFLAGS) -o $@ $^ -lm
 ALL += $(B)/bench/ptx-bench
 
-# The kernels of ptx_kernel_test.c as nvcc compiles them for the oldest and the newest architecture that is promised.
+# The kernels of kernel_test.c as nvcc compiles them for the oldest and the newest architecture that is promised.
 ptx_test_kernels := $(foreach arch,75 90,$(B)/cpu/softgpu/ptx/test_kernels_$(arch).ptx)
 $(ptx_test_kernels): $(B)/cpu/softgpu/ptx/test_kernels_%.ptx: cpu/softgpu/ptx/test_kernels.cu | toolkit
 	@mkdir -p $(@D)

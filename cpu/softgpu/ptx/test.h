@@ -1,5 +1,5 @@
 /*
- * What the engine's tests share: a harness (ptx_harness.h) that all tests of a program have one after the other, and
+ * What the engine's tests share: a harness (harness.h) that all tests of a program have one after the other, and
  * how PTX begins. To be included by one source file.
  */
 #ifndef FLYT_SOFTGPU_PTX_TEST_H

@@ -1,4 +1,4 @@
-// Kernels for ptx_kernel_test.c, compiled to PTX by the build. Each writes what the test can compute by itself.
+// Kernels for kernel_test.c, compiled to PTX by the build. Each writes what the test can compute by itself.
 #include <cassert>
 #include <cooperative_groups.h>
 #include <cstdio>

@@ -66,7 +66,7 @@ struct ptx_group {
     uint32_t result_op; /* bar.red: where its result goes; PTX_NO_OP: nowhere */
 };
 
-/* How the 32 addresses in a base register lie, for accesses of one width: see ptx_access.c. */
+/* How the 32 addresses in a base register lie, for accesses of one width: see access.c. */
 enum ptx_shape {
     PTX_CONSECUTIVE, /* lane i of a row is i × bytes behind the row's first lane */
     PTX_EQUAL,       /* all lanes of a row are at one place */

@@ -1,7 +1,6 @@
 #include "cpu/server/move/out/left.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -128,10 +127,11 @@ void flyt_left_take_end(struct flyt_session *session)
 /* Whoever looks after the client's end looks at this connection from now on. */
 static void have_watched(struct flyt_session *session)
 {
-    int fd = fcntl(flyt_endpoint_fd(flyt_connection_endpoint(session->connection)), F_DUPFD_CLOEXEC, 0);
-    if (fd < 0)
-        flyt_warn("session %s: its program's end is not watched: %m", session->label);
-    flyt_manager_leave_client(session->manager, fd);
+    struct flyt_endpoint *client = NULL;
+    int status = flyt_endpoint_duplicate(flyt_connection_endpoint(session->connection), &client);
+    if (status)
+        flyt_warn("session %s: its program's end is not watched: %s", session->label, strerror(-status));
+    flyt_manager_leave_client(session->manager, client);
 }
 
 static int connect_again(struct flyt_session *session, const struct flyt_move_order *order, int fd)
