@@ -31,6 +31,10 @@ def host_outs(p):
     return [one for one in p.rets if one.extent]
 
 
+def scalars(p):
+    return [one for one in p.args if one.place_by]
+
+
 def number_rets(p):
     return [one for one in p.rets if not one.extent]
 
@@ -57,6 +61,11 @@ def handler_places(p):
                   for one in devices(p))
     out += "".join(f"    if (args->{one.name}.{one.name}_len != {extent_c(one, 'args->')})\n"
                   "        return CUDA_ERROR_INVALID_VALUE;\n" for one in host_ins(p))
+    for one in scalars(p):
+        out += (f"    {CLIENT_TYPES[one.type]} {one.name}_value;\n    struct flyt_device *{one.name}_device;\n"
+                f"    memcpy(&{one.name}_value, &args->{one.name}, sizeof {one.name}_value);\n"
+                f"    if (args->{one.place_by} && !flyt_memory_covers(call->session, args->{one.name}, sizeof {one.name}_value, "
+                f"&{one.name}_device))\n        return CUDA_ERROR_INVALID_VALUE;\n")
     for one in host_outs(p):
         out += (f"    uint64_t {one.name}_count = {extent_c(one, 'args->')};\n"
                 f"    if ({one.name}_count > FLYT_{one.bound}_MAX)\n        return CUDA_ERROR_INVALID_VALUE;\n"
@@ -71,6 +80,9 @@ def driver_argument(p, name):
         return "device->cu_device"
     if name in [one.name for one in devices(p)]:
         return f"call->session->devices[args->{name}].cu_device"
+    for one in scalars(p):
+        if name == one.name:
+            return f"args->{one.place_by} ? (void *)(uintptr_t)args->{name} : &{name}_value"
     if name in [one.name for one in host_ins(p)]:
         return f"(void *)args->{name}.{name}_val"  # whatever the driver calls such numbers
     if name in [one.name for one in host_outs(p)]:
@@ -188,9 +200,10 @@ uint64_t flyt_{kind.name}_digest(const struct flyt_{kind.name} *one)
 
 def server_c(tables, banner):
     make = {"new": new_handler, "end": end_handler, "": handler}
+    reads = ["<string.h>", '"cpu/server/cuda/memory.h"'] if any(scalars(p) for p in rows_of(tables)) else []
     includes = ['"cpu/server/core/call.h"', '"cpu/server/core/digest.h"', '"cpu/server/core/driver.h"', '"cpu/server/core/session.h"',
                 '"flyt_serve.h"', '"rpc/base/extent.h"', "<stdlib.h>"]
-    return "\n".join([banner_and(banner, *includes)] + [kind_c(tables, kind) for kind in kinds_of(tables)] +
+    return "\n".join([banner_and(banner, *includes, *reads)] + [kind_c(tables, kind) for kind in kinds_of(tables)] +
                      [make[p.args[0].role](p) for p in rows_of(tables)])
 
 
@@ -208,8 +221,9 @@ def client_arguments(p):
 
 
 def client_parameter(one, is_out):
-    pointer = "*ret_" if is_out else "*" if one.extent else ""
-    return f"{'const ' if one.extent and not is_out else ''}{CLIENT_TYPES[one.type]} {pointer}{one.name}"
+    is_place = one.extent or one.place_by
+    pointer = "*ret_" if is_out else "*" if is_place else ""
+    return f"{'const ' if is_place and not is_out else ''}{CLIENT_TYPES[one.type]} {pointer}{one.name}"
 
 
 def client_prototype(p):
@@ -250,6 +264,10 @@ def client_checks(p):
     places of results."""
     out = "".join(f"    result = flyt_device_check({one.name});\n    if (result)\n        return result;\n" for one in devices(p))
     out += "".join(f"    if (!ret_{one.name})\n        return CUDA_ERROR_INVALID_VALUE;\n" for one in number_rets(p))
+    for one in scalars(p):
+        out += (f"    uint64_t {one.name}_bits = {one.place_by} ? (uint64_t)(uintptr_t){one.name} : 0;\n"
+                f"    if (!{one.name})\n        return CUDA_ERROR_INVALID_VALUE;\n"
+                f"    if (!{one.place_by})\n        memcpy(&{one.name}_bits, {one.name}, sizeof *{one.name});\n")
     for one, name in [(one, one.name) for one in host_ins(p)] + [(one, "ret_" + one.name) for one in host_outs(p)]:
         out += (f"    uint64_t {one.name}_count = {extent_c(one)};\n"
                 f"    if ({one.name}_count > FLYT_{one.bound}_MAX || ({one.name}_count && !{name}))\n"
@@ -260,6 +278,8 @@ def client_checks(p):
 def client_argument(one):
     if one.extent:
         return f", .{one.name} = {{(u_int){one.name}_count, ({CLIENT_TYPES[one.type]} *){one.name}}}"
+    if one.place_by:
+        return f", .{one.name} = {one.name}_bits"
     return f", .{one.name} = {'(unsigned)' if one.type == 'device' else ''}{one.name}"
 
 

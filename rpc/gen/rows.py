@@ -70,6 +70,7 @@ class Field:
     role: str = ""
     is_optional: bool = False
     extent: str = ""  # of memory of the program's: the formula (extents.py)
+    place_by: str = ""  # of a number that lies on the host or on the device: the argument that says where
 
     @property
     def is_handle(self):
@@ -104,6 +105,8 @@ class Field:
             return f"opaque {self.name}" + (f"[{self.bound}]" if self.bound.isdigit() else f"<FLYT_{self.bound}_MAX>")
         if self.is_handle and self.bound:
             return f"unsigned hyper {self.name}<{self.bound}>"
+        if self.place_by:
+            return f"unsigned hyper {self.name}"
         base = "unsigned hyper" if self.is_handle else \
             SCALARS[self.type][0] if self.type in SCALARS else "flyt_" + self.type
         if self.bound is None:
@@ -114,6 +117,8 @@ class Field:
 
     def wire_bytes(self):
         """None where that depends on the value."""
+        if self.place_by:
+            return 8
         if self.type == "blob":
             return (int(self.bound) + 3) // 4 * 4 if self.bound.isdigit() else None
         if self.bound and (self.is_handle or not self.bound.isdigit()):
@@ -273,9 +278,13 @@ HOST_WORDS = ("in", "out")  # memory of the program's
 
 
 def parse_field(words, place, tables):
-    """arg|ret|inout|field TYPE NAME [COUNT], new|end HANDLE NAME, in|out TYPE NAME[FORMULA] COUNT. A `?` behind a handle: it may
-    be none."""
+    """arg|ret|inout|field TYPE NAME [COUNT], new|end HANDLE NAME, in|out TYPE NAME[FORMULA] COUNT, scalar TYPE NAME by ARGUMENT.
+    A `?` behind a handle: it may be none."""
     word = words[0]
+    if word == "scalar":
+        if len(words) != 5 or words[3] != "by":
+            raise TableError(f"{place}: expected `scalar TYPE NAME by ARGUMENT`")
+        return Field(words[1], words[2], tables, place_by=words[4])
     if word in HOST_WORDS:
         found = re.fullmatch(r"(\w+)\s+(\w+)\s*\[(.*)\]\s+([A-Z]\w*)", " ".join(words[1:]))
         if not found:
@@ -438,7 +447,7 @@ def parse_table(path, tables):
             tables.entries += made
         elif proc is None:
             raise TableError(f"{place}: {words[0]} before any proc")
-        elif words[0] in ("arg", "ret", "inout", *ROLES, *HOST_WORDS):
+        elif words[0] in ("arg", "ret", "inout", "scalar", *ROLES, *HOST_WORDS):
             one = parse_field(words, place, tables)
             fields.append((one, place))
             proc.args += [one] if words[0] not in ("ret", "out") else []
@@ -505,6 +514,17 @@ def check_extents(proc):
             raise TableError(f"{proc.place}: {one.name}: the call has no whole number {unknown[0]}")
 
 
+def check_scalars(proc):
+    words = [one.name for one in proc.args if one.type == "u32" and not one.bound and not one.place_by]
+    for one in proc.args:
+        if not one.place_by:
+            continue
+        if not proc.driver or proc.args[0].role or one.type not in SCALARS or one.type == "device":
+            raise TableError(f"{proc.place}: {one.name}: a scalar is a number of a row with `driver` that makes and ends nothing")
+        if one.place_by not in words:
+            raise TableError(f"{proc.place}: {one.name}: the call has no u32 {one.place_by} that says where it lies")
+
+
 def is_number(one):
     return one.type in SCALARS and not one.bound and not one.extent
 
@@ -527,6 +547,7 @@ def check_driver_head(proc):
 def check_driver(proc):
     """What is made of a row: the client's call, and the driver's call on the server."""
     check_extents(proc)
+    check_scalars(proc)
     if proc.is_alone and not proc.driver:
         raise TableError(f"{proc.place}: `alone` is asked where the driver is called by the row")
     if not proc.driver:
@@ -540,7 +561,7 @@ def check_driver(proc):
     for name in proc.driver[1:]:
         if name not in own + [one.name for one in others]:
             raise TableError(f"{proc.place}: it has no argument {name} for {proc.driver[0]}")
-    if proc.is_setter and (len(proc.args) != 2 or proc.rets or proc.args[1].extent):
+    if proc.is_setter and (len(proc.args) != 2 or proc.rets or proc.args[1].extent or proc.args[1].place_by):
         raise TableError(f"{proc.place}: what the client makes again of a call with `driver` is the last value of its one argument")
     if proc.moves.startswith("by ") and not proc.is_setter and proc.args[0].role != "new":
         raise TableError(f"{proc.place}: what a call with `driver` leaves is made again by itself")
@@ -659,4 +680,5 @@ class Signer:
         for kind, fields in (("arg", proc.args), ("ret", proc.rets)):
             words += [f"{kind} {word}" for one in fields for word in self.words(one)]
             words += [f"extent {one.name} {one.extent}" for one in fields if one.extent]
+            words += [f"scalar {one.type} {one.name} by {one.place_by}" for one in fields if one.place_by]
         return int.from_bytes(hashlib.sha256("\n".join(words).encode()).digest()[:8], "big")

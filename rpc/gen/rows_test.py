@@ -303,6 +303,31 @@ def run_c(program):
         return subprocess.run([folder + "/program"], capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
 
 
+class Scalars(unittest.TestCase):
+    """Numbers that lie on the host or on the device."""
+    ROW = ("proc 20 scale sync\narg u32 device\narg u32 where\nscalar f64 factor by where\ndriver cuScale factor\n"
+           "moves as nothing\n")
+
+    def test_eight_bytes_travel(self):
+        one = load(self.ROW).procedures[0].args[2]
+        self.assertEqual((one.declaration(), one.wire_bytes(), one.place_by), ("unsigned hyper factor", 8, "where"))
+
+    def test_type_and_place_are_in_the_hash(self):
+        hashes = {rows.Signer(made, "").signature(made.procedures[0]) for made in
+                  (load(self.ROW), load(self.ROW.replace("f64", "f32")), load(self.ROW.replace("scalar f64 factor by where", "arg u64 factor")))}
+        self.assertEqual(len(hashes), 3)
+
+    def test_bad_rows(self):
+        for old, new, message in (("by where", "", "expected `scalar TYPE NAME by ARGUMENT`"),
+                                  ("by where", "by device2", "no u32 device2 that says where"),
+                                  ("arg u32 where", "arg u64 where", "no u32 where that says where"),
+                                  ("scalar f64", "scalar string", "a scalar is a number"),
+                                  ("scalar f64", "scalar device", "a scalar is a number"),
+                                  ("driver cuScale factor", "by hand: a test", "a scalar is a number")):
+            with self.assertRaisesRegex(rows.TableError, message):
+                load(self.ROW.replace(old, new))
+
+
 class HostMemory(unittest.TestCase):
     """Memory of the program's, as large as a formula of the other arguments says: both sides of a row, run."""
     ROW = ("proc 20 scale sync\narg u32 device\narg s32 rows\narg u64 pitch\nin u32 data[max(rows, 1) * (pitch + 2) / 2] WORDS\n"

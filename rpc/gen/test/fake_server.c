@@ -60,6 +60,13 @@ static CUresult valve_sums(CUvalve valve, unsigned count, const unsigned *values
     return CUDA_SUCCESS;
 }
 
+static CUresult valve_scale(CUvalve valve, unsigned on_device, const double *factor, const unsigned *offset,
+                            double *ret_level)
+{
+    *ret_level = valve->level * *factor + *offset;
+    return CUDA_SUCCESS;
+}
+
 static CUresult valve_room(unsigned *ret_room, unsigned flags, CUdevice device)
 {
     *ret_room = flags + 10 * (unsigned)device;
@@ -71,6 +78,7 @@ static struct flyt_driver driver = {.cuValveCreate = valve_create,
                                     .cuValveSetLevel = valve_set_level,
                                     .cuValveGetLevel = valve_get_level,
                                     .cuValveSums = valve_sums,
+                                    .cuValveScale = valve_scale,
                                     .cuDeviceGetValveRoom = valve_room};
 
 unsigned valve_server_driver_count(void)
@@ -153,6 +161,16 @@ CUresult flyt_device_use(struct flyt_device *device)
     return CUDA_SUCCESS;
 }
 
+/* What is "on the device" here. */
+struct valve_numbers valve_server_numbers;
+
+bool flyt_memory_covers(struct flyt_session *one, uint64_t address, uint64_t bytes, struct flyt_device **ret_device)
+{
+    const uint64_t offset_bytes = address - (uint64_t)(uintptr_t)&valve_server_numbers;
+    *ret_device = &one->devices[0];
+    return offset_bytes < sizeof valve_server_numbers && bytes <= sizeof valve_server_numbers - offset_bytes;
+}
+
 /* ---- calls ---- */
 
 void *flyt_connection_user(SVCXPRT *xprt)
@@ -198,6 +216,7 @@ unsigned valve_server_call(unsigned procedure, void *args, void *res)
         SERVE(FLYT_VALVE_LEVEL_SET, valve_level_set, res)
         SERVE(FLYT_VALVE_LEVEL, valve_level, res)
         SERVE(FLYT_VALVE_SUMS, valve_sums, res)
+        SERVE(FLYT_VALVE_SCALE, valve_scale, res)
         SERVE(FLYT_VALVE_ROOM, valve_room, res)
     default:
         abort();

@@ -213,6 +213,28 @@ static void memory_of_the_program_is_read_and_written(void **state)
     valve_server_age(false);
 }
 
+static void numbers_lie_on_either_side(void **state)
+{
+    const double factor = 1.5;
+    const unsigned offset = 0x80000007;
+    double level = 0;
+    CUvalve valve = valve_new(0);
+    assert_int_equal(cuValveSetLevel(valve, 10), CUDA_SUCCESS);
+    assert_int_equal(cuValveScale(valve, 0, &factor, &offset, &level), CUDA_SUCCESS);
+    assert_true(level == 10 * 1.5 + 0x80000007);
+    valve_server_numbers = (struct valve_numbers){-2, 3};
+    const struct valve_numbers *there = &valve_server_numbers;
+    assert_int_equal(cuValveScale(valve, 1, &there->factor, &there->offset, &level), CUDA_SUCCESS);
+    assert_true(level == -17);
+    assert_int_equal(cuValveScale(valve, 0, NULL, &offset, &level), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuValveScale(valve, 1, &there->factor, NULL, &level), CUDA_ERROR_INVALID_VALUE);
+    /* An address that is none of the session's, or leads over the end of what is. */
+    assert_int_equal(cuValveScale(valve, 1, &factor, &there->offset, &level), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuValveScale(valve, 1, (const double *)((const char *)&there->offset + 4), &there->offset, &level),
+                     CUDA_ERROR_INVALID_VALUE);
+    assert_true(level == -17);
+}
+
 /* Of one that the driver cannot make the program hears nothing at once; nobody finds it, and the server counts it. */
 static void a_valve_that_cannot_be_made(void **state)
 {
@@ -328,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_program_has_valves, begin, end),
         cmocka_unit_test_setup_teardown(arguments_are_checked, begin, end),
+        cmocka_unit_test_setup_teardown(numbers_lie_on_either_side, begin, end),
         cmocka_unit_test_setup_teardown(memory_of_the_program_is_read_and_written, begin, end),
         cmocka_unit_test_setup_teardown(a_valve_that_cannot_be_made, begin, end),
         cmocka_unit_test_setup_teardown(valves_go_with_their_context, begin, end),

@@ -23,6 +23,11 @@ int valve_server_compare(struct flyt_session *had, struct flyt_session *has, str
 unsigned valve_server_driver_count(void);
 void valve_server_fill(bool is_full);
 void valve_server_age(bool is_old);
+/* Memory of the session's. */
+extern struct valve_numbers {
+    double factor;
+    unsigned offset;
+} valve_server_numbers;
 /* The result of a call without a reply. */
 unsigned valve_server_call(unsigned procedure, void *args, void *res);
 
