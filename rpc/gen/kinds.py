@@ -1,5 +1,6 @@
 """Kinds of objects: their ids, the session's tables of them, and what is done with all of a kind."""
 from driver_rows import kinds_of, setters_of
+from wire import makers
 
 
 def find_function(kind):
@@ -42,10 +43,18 @@ static uint64_t digest_{kind.name}(const void *object)
     return flyt_{kind.name}_digest(object);
 }}
 """ for kind in kinds_of(tables))
+    noted = {one.type for p in makers(tables) if not p.driver for one in p.args if one.is_new}
+    digests += "".join(f"""
+static uint64_t digest_{name}(const void *object)
+{{
+    return flyt_object_digest(object); /* it begins with one */
+}}
+""" for name in sorted(noted))
+    compared = noted | {kind.name for kind in kinds_of(tables)}
     calls = "".join(f"    flyt_objects_each(&session->objects, FLYT_OBJECTS_{kind.name.upper()}, drop_{kind.name}, device);\n"
                     for kind in kept)
     rows = "".join(f'    [FLYT_OBJECTS_{kind.name.upper()}] = {{"{plural(kind.name)}", FLYT_ID_{kind.name.upper()}, {kind.first}, '
-                   f'{"true" if is_unanswered(tables, kind) else "false"}, {"digest_" + kind.name if kind.c_type else "NULL"}}},\n' for kind in kept)
+                   f'{"true" if is_unanswered(tables, kind) else "false"}, {"digest_" + kind.name if kind.name in compared else "NULL"}}},\n' for kind in kept)
     return f"""{banner}
 #include "cpu/server/core/session.h"
 #include "flyt_objects.h"

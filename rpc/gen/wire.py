@@ -661,6 +661,19 @@ def serve_call(p, finds):
     return f"{' && '.join(conditions)} ? {serve} : CUDA_ERROR_INVALID_HANDLE" if conditions else serve
 
 
+def note_made(p):
+    """What a row's object was made of is noted, for a comparison where the session goes on. (Rows with `driver` do so by themselves.)"""
+    if p.driver or p not in makers(p.tables):
+        return ""
+    made = "0"
+    for place, one in enumerate(one for one in p.args if not one.is_new):
+        made = f"flyt_digest({made}, 0, {place}, (uint64_t)args->{one.name})"
+    new = next(one for one in p.args if one.is_new)
+    return f"""        if (result == CUDA_SUCCESS)
+            flyt_objects_note_made(&call.session->objects, args->{new.name}, {made});
+"""
+
+
 def stub(p):
     finds = [one for one in p.handles if not one.is_new]
     res_type = f"flyt_{p.name}_res" if p.has_reply else "void"
@@ -683,14 +696,14 @@ bool_t flyt_{p.name}_1_svc(flyt_{p.name}_args *args, {res_type} *res, struct svc
     CUresult result = flyt_call_result(&call);
     if (result == CUDA_SUCCESS){" {" if refused else ""}
         result = {serve_call(p, finds)};
-{refused}{"    }" + chr(10) if refused else ""}{fill}    return {end};
+{note_made(p)}{refused}{"    }" + chr(10) if refused else ""}{fill}    return {end};
 }}
 """
 
 
 def serve_c(tables, banner):
     """An object is found once: for what orders the call, and for its handler."""
-    out = [banner, '#include "cpu/server/core/call.h"', '#include "cpu/server/core/driver.h"',
+    out = [banner, '#include "cpu/server/core/call.h"', '#include "cpu/server/core/digest.h"', '#include "cpu/server/core/driver.h"',
            '#include "cpu/server/core/session.h"', '#include "flyt_serve.h"',
            '#include "flyt_signatures.h"', ""]
     return "\n".join(out + [stub(p) for p in tables.procedures])

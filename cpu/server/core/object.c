@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stddef.h>
 
+#include "cpu/server/core/digest.h"
 #include "cpu/server/core/session.h"
 
 void flyt_objects_init(struct flyt_objects *objects)
@@ -49,6 +50,18 @@ int flyt_object_insert(struct flyt_objects *objects, struct flyt_object *object,
         return -ENOSPC;
     int status = flyt_idtable_add(table, flyt_id_number(object->id), object);
     return status == -ERANGE ? -EINVAL : status;
+}
+
+void flyt_objects_note_made(struct flyt_objects *objects, uint64_t id, uint64_t made)
+{
+    struct flyt_object *object = flyt_object_find(objects, id);
+    if (object)
+        object->made = made;
+}
+
+uint64_t flyt_object_digest(const struct flyt_object *object)
+{
+    return object->made ? flyt_digest(object->id, 0, 0, object->made) : 0;
 }
 
 void flyt_object_remove(struct flyt_objects *objects, struct flyt_object *object)

@@ -16,6 +16,7 @@ enum { FLYT_OBJECTS_MAX = 1 << 20 };
 /* First member of every object. */
 struct flyt_object {
     uint64_t id;             /* its top byte is the type (enum flyt_id_type) */
+    uint64_t made;           /* a digest of what a row says that it was made of; 0: none does */
     unsigned deferred_count; /* calls that name the object and are deferred */
     uint64_t blocked_pass;   /* the last pass over the deferred calls in which one that names it stayed (defer.h) */
 };
@@ -41,6 +42,12 @@ int flyt_objects_each(struct flyt_objects *objects, enum flyt_objects_of kind,
 /* Enters the object under object->id. 0; -EEXIST: the id is taken; -EINVAL: the id is not of type `type` or no number
  * that a table holds; -ENOSPC: FLYT_OBJECTS_MAX; -ENOMEM. */
 int flyt_object_insert(struct flyt_objects *objects, struct flyt_object *object, enum flyt_id_type type);
+
+/* Notes what an object was made of: `made` is a digest (digest.h) of the arguments of its call. Nothing happens where
+ * there is none of the id. */
+void flyt_objects_note_made(struct flyt_objects *objects, uint64_t id, uint64_t made);
+/* A digest of the object for a comparison with another session's (move/common/counts.h); 0: nothing was noted. */
+uint64_t flyt_object_digest(const struct flyt_object *object);
 
 /* Takes the object out; it must be in. The caller frees it. */
 void flyt_object_remove(struct flyt_objects *objects, struct flyt_object *object);

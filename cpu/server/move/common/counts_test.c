@@ -88,6 +88,27 @@ static void one_too_few_or_too_many_is_found(void **state)
     assert_string_equal(self->err.text, "its client has made 1 libraries again, and it had 0");
 }
 
+/* As many as there were, but another flag or priority: what rows say of their making is compared. */
+static void what_they_were_made_of_is_compared(void **state)
+{
+    struct fixture *self = *state;
+    const uint64_t stream_id = flyt_id(FLYT_ID_STREAM, FLYT_ID_STREAM_FIRST), event_id = flyt_id(FLYT_ID_EVENT, 1);
+    flyt_objects_note_made(&self->session.objects, stream_id, 7);
+    flyt_objects_note_made(&self->session.objects, event_id, 8);
+    flyt_objects_note_made(&self->session.objects, flyt_id(FLYT_ID_EVENT, 99), 8); /* there is none */
+    flyt_counts_take(&self->session, &self->counts, &self->tallies);
+    assert_int_equal(compare(self), 0);
+    flyt_objects_note_made(&self->session.objects, stream_id, 9);
+    assert_true(compare(self) < 0);
+    assert_string_equal(self->err.text, "its client has made streams again that are not what they were");
+    flyt_objects_note_made(&self->session.objects, stream_id, 7);
+    flyt_objects_note_made(&self->session.objects, event_id, 7);
+    assert_true(compare(self) < 0);
+    assert_string_equal(self->err.text, "its client has made events again that are not what they were");
+    tally_of(self, FLYT_ID_EVENT)->digest = 0; /* an older server told none */
+    assert_int_equal(compare(self), 0);
+}
+
 /* A server before this one told libraries, streams and events alone. */
 static void what_older_servers_told_is_compared(void **state)
 {
@@ -116,6 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_kind_is_told, begin, end),
         cmocka_unit_test_setup_teardown(one_too_few_or_too_many_is_found, begin, end),
+        cmocka_unit_test_setup_teardown(what_they_were_made_of_is_compared, begin, end),
         cmocka_unit_test_setup_teardown(what_older_servers_told_is_compared, begin, end),
         cmocka_unit_test_setup_teardown(a_kind_that_is_unknown_here, begin, end),
     };
