@@ -169,6 +169,11 @@ static bool is(const struct token *token, const char *text)
     return flyt_ptx_is(token->text, token->bytes, text);
 }
 
+static bool is_space(const struct token *token)
+{
+    return is(token, ".global") || is(token, ".const");
+}
+
 /* Of a whole number. UINT64_MAX: it is none. */
 static uint64_t value_of(const struct token *token)
 {
@@ -185,17 +190,20 @@ static uint64_t type_bytes(const struct token *token)
     return bits >= 8 && bits <= 128 && bits % 8 == 0 ? bits / 8 : OTHER_TYPE_BYTES;
 }
 
-/* What stands before the names: [.align N] [.attribute(…)] [.v2|.v4] .type. Bytes of an item; *token: the first name.
- */
+/* What stands before the names: [[bank]] [.align N] [.attribute(…)] [.v2|.v4] .type. Bytes of an item; *token: the
+ * first name. */
 static uint64_t read_type(struct token *token, uint64_t *ret_align)
 {
     uint64_t unit = OTHER_TYPE_BYTES, vector = 1;
     unsigned depth = 0;
     *ret_align = 0;
-    while (next(token) && (depth || *token->text == '.' || *token->text == '(')) {
-        depth += *token->text == '(';
-        depth -= *token->text == ')' && depth;
-        if (depth || *token->text == ')')
+    while (next(token) && (depth || *token->text == '.' || *token->text == '(' || *token->text == '[')) {
+        depth += *token->text == '(' || *token->text == '[';
+        if (*token->text == ')' || *token->text == ']') {
+            depth -= depth > 0;
+            continue;
+        }
+        if (depth)
             continue;
         if (is(token, ".align"))
             *ret_align = next(token) ? value_of(token) : UINT64_MAX;
@@ -226,6 +234,8 @@ static uint64_t read_count(struct token *token)
             return UINT64_MAX;
     }
     for (; has_more && (depth || (!is(token, ",") && !is(token, ";"))); has_more = next(token)) {
+        if (is_space(token))
+            return UINT64_MAX; /* another declaration, of which this would not be the name */
         depth += is(token, "{") || is(token, "(");
         depth -= (is(token, "}") || is(token, ")")) && depth;
         content_count = add(content_count, token->bytes);
@@ -245,7 +255,7 @@ static uint64_t of_declaration(struct token *token)
     return total;
 }
 
-/* Whether the state space belongs to an instruction, which is written in one piece: `ld.global.u32`. */
+/* Whether the state space belongs to an instruction that begins with this word. */
 static bool is_of_instruction(const struct token *first)
 {
     static const char *const names[] = {
@@ -257,6 +267,24 @@ static bool is_of_instruction(const struct token *first)
     return false;
 }
 
+static bool is_glued(const struct token *token, const struct token *previous)
+{
+    return token->text == previous->text + previous->bytes;
+}
+
+/* Whether the token goes on with an instruction's name, which is a word and, glued to it, others that begin with a dot
+ * or with two colons: `ld.global.u32`, `cp.async.bulk.shared::cluster.global`. Anything else ends it, a single colon
+ * too: that of a label. */
+static bool goes_on(const struct token *token, const struct token *previous, const struct token *first)
+{
+    if (!is_glued(token, previous))
+        return false;
+    if (is(token, ":"))
+        return is(previous, ":") || token->text[1] == ':';
+    /* Of two colons, neither is the first token. */
+    return is(previous, ":") ? *token->text != '.' && previous->text != first->text : *token->text == '.';
+}
+
 uint64_t flyt_footprint_at_most(const char *text)
 {
     struct token token = {.text = text}, previous = {.text = text}, first = {.text = text};
@@ -265,15 +293,14 @@ uint64_t flyt_footprint_at_most(const char *text)
         for (unsigned i = 0; i < sizeof functions / sizeof functions[0]; i++)
             if (is(&token, functions[i].name) && functions[i].bytes > function_bytes)
                 function_bytes = functions[i].bytes;
-        if (token.text != previous.text + previous.bytes)
+        if (!goes_on(&token, &previous, &first))
             first = token;
         /* A preprocessor's line may give anything another name. */
         if (is(&token, "#"))
             return UINT64_MAX;
-        bool is_space = is(&token, ".global") || is(&token, ".const");
         bool is_pointer = is(&previous, ".ptr"); /* says where a parameter points */
         previous = token;
-        if (is_space && !is_pointer && !is_of_instruction(&first)) {
+        if (is_space(&token) && !is_pointer && !is_of_instruction(&first)) {
             total = add(total, of_declaration(&token));
             previous = token;
         }

@@ -27,7 +27,10 @@ static void variables_of_ptx(void **state)
     /* Neither are instructions, parameters' spaces and other spaces. */
     assert_int_equal(of_text(".entry f(.param .u64 .ptr .global .align 4 p, .param .u32 n)\n{\n"
                              "ld.global.u32 %r1, [%rd1];\nst.global.f64 [%rd2], %f1;\n.shared .b8 s[9999];\n"
-                             "cvta.to.global.u64 %rd3, %rd4;\natom.global.add.u32 %r2, [%rd1], 1;\n}\n"),
+                             "cvta.to.global.u64 %rd3, %rd4;\natom.global.add.u32 %r2, [%rd1], 1;\n"
+                             "ret;}{cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [a], [b], c, [d];"
+                             "cp.async.bulk.global.shared::cta.bulk_group [a], [b], c;}{isspacep.global p,a;"
+                             "L:@p ld.acquire.gpu.global.u32 r,[a];M:red.relaxed.gpu.global.add.u32[a],r;}\n"),
                      0);
     assert_int_equal(of_text("call (r), vprintf, (a, b);\ncall __assertfail;\n"), 92 << 20);
     assert_int_equal(of_text(".global .b8 huge[0x4000000000];\n"), 0x4000000000);
@@ -50,6 +53,33 @@ static void spellings_of_ptx(void **state)
         ".global .texref t[100000];",
         ".entry f()\n{\n.global .b8 x[1000000];\nret;\n}",
         "ld /**/ .global .b8 x[1000000];",
+        /* Glued behind an instruction, a label, a guard, a directive. */
+        "{st.global.u32[here],r;ret;}.global .align 8 .b8 x[1000000];",
+        "{st.global.u32[here],r;.global .b8 x[1000000];ret;}",
+        "{st.global.u32[here],r;{.global .b8 x[1000000];}ret;}",
+        "{@p st.global.u32[here],r;ret;}.global .b8 x[1000000];",
+        "{@%p1 ld.global.u32 r,[here];.global .b8 x[1000000];ret;}",
+        "{\nld:.global .b8 x[1000000];\nret;\n}",
+        "{\nld::.global .b8 x[1000000];\nret;\n}",
+        "{\nL: ld: T: .branchtargets ld;.global .b8 x[1000000];ret;}",
+        ".visible .entry ld\n{ret;}.global .b8 x[1000000];",
+        ".extern .func ld.noreturn;.global .b8 x[1000000];",
+        ".visible .entry k() .pragma \"ld\";{ret;}.global .b8 x[1000000];",
+        ".section .debug_str {ld:\n.b8 1,2}.global .b8 x[1000000];",
+        ".file 1 \"ld\"\n{\n.loc 1 1 1\n.global .b8 x[1000000];}",
+        "{ld.volatile.global.u32 r,[x];}.weak .global .b8 x[1000000];",
+        "{st.global.u32[here],r;}.const .b8 x[1000000];",
+        "{ld.shared::cta.u32 r,[x];}.global .b8 x[1000000];",
+        "{st.global.u32[x],r/**/;/**/ret;}.common .global .b8 x[1000000];",
+        ":.global .b8 x[1000000];",
+        "::ld.global .b8 x[1000000];.global .b8 y[1000000];",
+        ".const[2] .b8 x[1000000];",
+        ".global .b8 a[4], b[1000000];",
+        ".global .b8 a = 1, b[2] = {1, 2}, x[1000000] = {0};",
+        ".global .b8 x[][500000]={{},{}};",
+        /* One declaration does not hide another. */
+        ".entry f(.param .u64 .ptr .align 8 .global p)\n{\nret;\n}\n.global .b8 x[1000000];",
+        ".section .const { .b8 1,2\n}\n.global .b8 x[1000000];",
         /* What cannot be understood is too much for everybody. */
         ".global .b8 x[1000*1000];",
         ".global .b8 x[N];",

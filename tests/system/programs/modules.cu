@@ -9,6 +9,8 @@
 
 #define GIB "1073741824"
 #define HEAD ".version 8.0\n.target sm_75\n.address_size 64\n"
+#define ELSEWHERE ".extern .global .b8 elsewhere[4096];\n"
+#define STORES ".global .u32 here;\n.visible .entry k()\n{\n.reg .b32 r;\nmov.u32 r, 7;\n"
 #define KERNEL ".visible .entry k()\n{\nret;\n}\n"
 
 static const struct {
@@ -30,6 +32,13 @@ static const struct {
     {"weak", ".weak .global .b8 x[" GIB "];\n" KERNEL},
     {"initialised", ".global .u32 x[268435456] = {1, 2, 3};\n" KERNEL},
     {"in-kernel", ".visible .entry k()\n{\n.global .b8 x[" GIB "];\nret;\n}\n"},
+    // A linker refuses these by themselves, so that nobody has machine code of them before they are loaded.
+    {"unlinked", ELSEWHERE ".global .b8 x[" GIB "];\n" KERNEL},
+    {"behind-instruction", ELSEWHERE STORES "st.global.u32[here],r;ret;}.global .align 8 .b8 x[" GIB "];\n"},
+    {"behind-store", ELSEWHERE STORES "st.global.u32[here],r;.global .b8 x[" GIB "];\nret;\n}\n"},
+    {"behind-label", ELSEWHERE STORES "ld:.global .b8 x[" GIB "];\nret;\n}\n"},
+    {"behind-entry", ELSEWHERE ".visible .entry ld\n{ret;}.global .b8 x[" GIB "];\n"},
+    {"behind-other", ELSEWHERE ".global .b8 a[4],x[" GIB "];\n" KERNEL},
     {"many", nullptr},
 };
 
