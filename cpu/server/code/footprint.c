@@ -45,8 +45,8 @@ static uint64_t placed_bytes(uint64_t bytes)
     return bytes ? GRANULE_BYTES / (GRANULE_BYTES / bytes) : 0;
 }
 
-/* What the symbols of each section take, into an array by section. False: a table cannot be read, or names sections
- * that are not there. */
+/* What the symbols of each section take, into an array by section; those of none yet (`.common`) into its place 0.
+ * False: a table cannot be read, or names sections that are not there. */
 static bool add_symbols(const struct flyt_code *code, const Elf64_Shdr *table, uint64_t *symbol_bytes)
 {
     Elf64_Shdr section;
@@ -55,6 +55,8 @@ static bool add_symbols(const struct flyt_code *code, const Elf64_Shdr *table, u
         return false;
     for (uint64_t at = 0; at + sizeof symbol <= table->sh_size; at += sizeof symbol) {
         memcpy(&symbol, code->image + table->sh_offset + at, sizeof symbol);
+        if (symbol.st_shndx == SHN_COMMON)
+            symbol_bytes[0] = add(symbol_bytes[0], placed_bytes(symbol.st_size));
         if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx >= SHN_LORESERVE)
             continue;
         /* A driver was seen to crash where it is none. */
@@ -69,11 +71,11 @@ static bool add_symbols(const struct flyt_code *code, const Elf64_Shdr *table, u
 static bool add_sections(const struct flyt_code *code, uint64_t *symbol_bytes, uint64_t *ret_bytes)
 {
     Elf64_Shdr section;
-    uint64_t total = 0;
     for (unsigned i = 0; i < code->header.e_shnum; i++)
         if (!flyt_code_section(code, i, &section) ||
             (section.sh_type == SHT_SYMTAB && !add_symbols(code, &section, symbol_bytes)))
             return false;
+    uint64_t total = symbol_bytes[0];
     for (unsigned i = 1; i < code->header.e_shnum; i++) {
         flyt_code_section(code, i, &section);
         const char *name = flyt_code_text(code, &code->names, section.sh_name);
@@ -83,6 +85,24 @@ static bool add_sections(const struct flyt_code *code, uint64_t *symbol_bytes, u
             continue;
         uint64_t bytes = placed_bytes(section.sh_size);
         total = add(total, bytes > symbol_bytes[i] ? bytes : symbol_bytes[i]);
+    }
+    *ret_bytes = total;
+    return true;
+}
+
+/* What its segments are said to take in memory. False: their table does not lie inside. */
+static bool add_segments(const struct flyt_code *code, uint64_t *ret_bytes)
+{
+    const Elf64_Ehdr *header = &code->header;
+    Elf64_Phdr segment;
+    uint64_t total = 0;
+    if (header->e_phnum && (header->e_phentsize != sizeof segment || header->e_phoff > code->bytes ||
+                            (code->bytes - header->e_phoff) / sizeof segment < header->e_phnum))
+        return false;
+    for (unsigned i = 0; i < header->e_phnum; i++) {
+        memcpy(&segment, code->image + header->e_phoff + i * sizeof segment, sizeof segment);
+        if (segment.p_type == PT_LOAD)
+            total = add(total, placed_bytes(segment.p_memsz));
     }
     *ret_bytes = total;
     return true;
@@ -135,8 +155,12 @@ bool flyt_footprint_of_code(const char *code, uint64_t bytes, uint64_t *ret_byte
     if (!flyt_code_open(&opened, code, bytes))
         return false;
     uint64_t *symbol_bytes = calloc(opened.header.e_shnum, sizeof *symbol_bytes);
-    bool is_read = symbol_bytes && add_sections(&opened, symbol_bytes, ret_bytes);
+    uint64_t section_bytes, segment_bytes;
+    bool is_read =
+        symbol_bytes && add_sections(&opened, symbol_bytes, &section_bytes) && add_segments(&opened, &segment_bytes);
     free(symbol_bytes);
+    if (is_read)
+        *ret_bytes = section_bytes > segment_bytes ? section_bytes : segment_bytes;
     return is_read;
 }
 

@@ -177,6 +177,52 @@ static void sections_of_machine_code(void **state)
     assert_int_equal(of_code(&code), UINT64_MAX);
 }
 
+static void variables_without_a_section(void **state)
+{
+    const uint64_t all = 4096 + (1 << 28) + 512;
+    struct code code = make_code();
+    code.symbols[2].st_shndx = SHN_COMMON;
+    code.symbols[2].st_size = 1 << 30;
+    assert_int_equal(of_code(&code), all + (1 << 30));
+    code.symbols[2].st_size = 100;
+    assert_int_equal(of_code(&code), all + 512);
+    code.symbols[2].st_size = UINT64_MAX;
+    assert_int_equal(of_code(&code), UINT64_MAX);
+}
+
+static void segments_of_machine_code(void **state)
+{
+    struct {
+        struct code code;
+        Elf64_Phdr segments[2];
+    } image = {.code = make_code()};
+    const uint64_t all = 4096 + (1 << 28) + 512;
+    uint64_t bytes = 0;
+    image.code.header.e_phoff = offsetof(__typeof__(image), segments);
+    image.code.header.e_phentsize = sizeof image.segments[0];
+    image.code.header.e_phnum = 2;
+    image.segments[0] = (Elf64_Phdr){.p_type = PT_LOAD, .p_memsz = 1 << 20};
+    image.segments[1] = (Elf64_Phdr){.p_type = PT_PHDR, .p_memsz = 1ull << 40};
+#define IS_READ flyt_footprint_of_code((const char *)&image, sizeof image, &bytes)
+    assert_true(IS_READ);
+    assert_int_equal(bytes, all);
+    image.segments[1] = (Elf64_Phdr){.p_type = PT_LOAD, .p_memsz = 1 << 30};
+    assert_true(IS_READ);
+    assert_int_equal(bytes, (1 << 30) + (1 << 20));
+    image.segments[1].p_memsz = UINT64_MAX - 3;
+    assert_true(IS_READ);
+    assert_int_equal(bytes, UINT64_MAX);
+    /* A table that does not lie inside. */
+    image.code.header.e_phnum = 3;
+    assert_false(IS_READ);
+    image.code.header.e_phnum = 2;
+    image.code.header.e_phentsize = 8;
+    assert_false(IS_READ);
+    image.code.header.e_phentsize = sizeof image.segments[0];
+    image.code.header.e_phoff = UINT64_MAX - 7;
+    assert_false(IS_READ);
+}
+
 /* What the driver has of its own for kernels that print, assert and allocate. */
 static void functions_of_the_driver(void **state)
 {
@@ -234,9 +280,14 @@ static void what_cannot_be_read_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(variables_of_ptx),        cmocka_unit_test(truncated_ptx_is_read_to_its_end),
-        cmocka_unit_test(spellings_of_ptx),        cmocka_unit_test(sections_of_machine_code),
-        cmocka_unit_test(functions_of_the_driver), cmocka_unit_test(what_cannot_be_read_is_said),
+        cmocka_unit_test(variables_of_ptx),
+        cmocka_unit_test(truncated_ptx_is_read_to_its_end),
+        cmocka_unit_test(spellings_of_ptx),
+        cmocka_unit_test(sections_of_machine_code),
+        cmocka_unit_test(variables_without_a_section),
+        cmocka_unit_test(segments_of_machine_code),
+        cmocka_unit_test(functions_of_the_driver),
+        cmocka_unit_test(what_cannot_be_read_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
