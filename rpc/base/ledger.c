@@ -168,12 +168,19 @@ static void raise_peak(struct flyt_ledger_shared *shared, uint64_t bytes)
         ;
 }
 
+static void forget_estimate(struct flyt_ledger_entry *entry)
+{
+    store(&entry->present_bytes, 0);
+    store(&entry->ahead_bytes, 0);
+}
+
 static void clear(struct flyt_ledger_entry *entry)
 {
     store(&entry->claimed_bytes, 0);
     store(&entry->used_bytes, 0);
     store(&entry->reserve_bytes, 0);
     store(&entry->cached_bytes, 0);
+    forget_estimate(entry);
 }
 
 int flyt_ledger_join(struct flyt_ledger *ledger, uint64_t server_id)
@@ -245,8 +252,34 @@ int flyt_ledger_reserve_change(struct flyt_ledger *ledger, uint64_t server_id, i
         return no_entry(server_id);
     if (change_bytes > 0)
         return take(ledger, entry, &entry->reserve_bytes, (uint64_t)change_bytes);
-    flyt_ledger_subtract(&entry->reserve_bytes, -(uint64_t)change_bytes);
+    /* What was measured may be less already, and is no reason to give back what the driver is still to take. */
+    const uint64_t has_bytes = load(&entry->reserve_bytes), ahead_bytes = load(&entry->ahead_bytes);
+    const uint64_t most_bytes = has_bytes > ahead_bytes ? has_bytes - ahead_bytes : 0;
+    const uint64_t less_bytes = -(uint64_t)change_bytes;
+    flyt_ledger_subtract(&entry->reserve_bytes, less_bytes < most_bytes ? less_bytes : most_bytes);
     return 0;
+}
+
+void flyt_ledger_set_estimate(struct flyt_ledger *ledger, uint64_t server_id, uint64_t present_bytes,
+                              uint64_t ahead_bytes)
+{
+    struct flyt_ledger_entry *entry = find_joined(ledger, server_id);
+
+    if (!entry)
+        return;
+    store(&entry->present_bytes, present_bytes);
+    store(&entry->ahead_bytes, ahead_bytes);
+}
+
+/* What a measurement leaves reserved: of what was measured, as much as the server estimates to be there is no sign of
+ * what it has charged ahead. */
+static uint64_t at_least(const struct flyt_ledger_entry *entry, uint64_t measured_bytes)
+{
+    const uint64_t present_bytes = load(&entry->present_bytes);
+    const uint64_t least_bytes =
+        flyt_ledger_plus(load(&entry->ahead_bytes), measured_bytes < present_bytes ? measured_bytes : present_bytes);
+
+    return measured_bytes > least_bytes ? measured_bytes : least_bytes;
 }
 
 int flyt_ledger_reserve_measured(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes,
@@ -256,7 +289,7 @@ int flyt_ledger_reserve_measured(struct flyt_ledger *ledger, uint64_t server_id,
 
     if (!entry)
         return no_entry(server_id);
-    store(&entry->reserve_bytes, bytes);
+    store(&entry->reserve_bytes, at_least(entry, bytes));
     *ret_used_bytes = sum(ledger->shared);
     *ret_limit_bytes = load(&ledger->shared->limit_bytes);
     raise_peak(ledger->shared, *ret_used_bytes);
@@ -279,6 +312,7 @@ int flyt_ledger_reclaim(struct flyt_ledger *ledger, uint64_t server_id, uint64_t
         return no_entry(server_id);
     if (ret_bytes)
         *ret_bytes = flyt_ledger_plus(load(&entry->used_bytes), load(&entry->reserve_bytes));
+    forget_estimate(entry);
     store(&entry->server_id, 0); /* one store: the whole entry goes */
     return 0;
 }
@@ -314,6 +348,7 @@ int flyt_ledger_move(struct flyt_ledger *ledger, uint64_t server_id, uint64_t ot
     store(&entry->reserve_bytes, 0);
     store(&entry->claimed_bytes, 0);
     store(&entry->cached_bytes, 0);
+    forget_estimate(entry);
     /* One store: there is no moment without the entry, and none with two. */
     store(&entry->server_id, other_id);
     return 0;

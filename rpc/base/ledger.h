@@ -48,9 +48,15 @@ int flyt_ledger_release(struct flyt_ledger *ledger, uint64_t server_id, uint64_t
 /* Sets what the server has besides what it charged: what the driver takes for modules and libraries. -ENOMEM: beyond
  * the limit (only when it rises); -ENOENT. */
 int flyt_ledger_reserve(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes);
-/* The same, by so much more or less; less than nothing is nothing. -ENOMEM: beyond the limit; -ENOENT. */
+/* The same, by so much more or less; never less than what was charged ahead. -ENOMEM: beyond the limit; -ENOENT. */
 int flyt_ledger_reserve_change(struct flyt_ledger *ledger, uint64_t server_id, int64_t change_bytes);
-/* The same as was measured: it is taken already, so that it counts whatever the limit is. *ret_used_bytes and
+/* What the server estimates of that: what the driver has taken by now, and what it was charged ahead of being taken
+ * (local memory, heaps, buffers). Nothing of it where it was never said. Only the server itself calls it: before less
+ * is reserved, and after more is. */
+void flyt_ledger_set_estimate(struct flyt_ledger *ledger, uint64_t server_id, uint64_t present_bytes,
+                              uint64_t ahead_bytes);
+/* Sets it to what was measured: it is taken already, so that it counts whatever the limit is. What was charged ahead
+ * stays: of `bytes`, what is more than the server estimates to be there counts for that. *ret_used_bytes and
  * *ret_limit_bytes: of all, afterwards. -ENOENT. */
 int flyt_ledger_reserve_measured(struct flyt_ledger *ledger, uint64_t server_id, uint64_t bytes,
                                  uint64_t *ret_used_bytes, uint64_t *ret_limit_bytes);

@@ -38,7 +38,9 @@ struct flyt_ledger_entry {
     _Atomic(uint64_t) used_bytes;
     _Atomic(uint64_t) reserve_bytes;
     _Atomic(uint64_t) cached_bytes; /* its server's alone */
-    uint64_t reserved[3];
+    /* Of reserve_bytes, as its server estimates them: what the driver has, and what it will take. */
+    _Atomic(uint64_t) present_bytes, ahead_bytes;
+    uint64_t reserved[1];
 };
 
 /* What is shared. */

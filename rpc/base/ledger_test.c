@@ -91,6 +91,52 @@ static void test_reserve_counts(void **state)
     flyt_ledger_close(ledger);
 }
 
+/* What the driver is still to take is not taken back because it was not there when somebody looked. */
+static void test_what_is_charged_ahead_stays(void **state)
+{
+    struct flyt_ledger *ledger;
+    uint64_t used, limit;
+
+    assert_int_equal(flyt_ledger_new(LIMIT, &ledger), 0);
+    flyt_ledger_join(ledger, 1);
+    flyt_ledger_join(ledger, 2);
+    assert_int_equal(flyt_ledger_reserve_change(ledger, 1, 400), 0);
+    flyt_ledger_set_estimate(ledger, 1, 100, 300);
+    flyt_ledger_set_estimate(ledger, 9, 1, 1); /* nobody */
+    static const struct {
+        uint64_t measured, reserved;
+    } rows[] = {{0, 300}, {60, 360}, {100, 400}, {250, 400}, {400, 400}, {450, 450}};
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(flyt_ledger_reserve_measured(ledger, 1, rows[i].measured, &used, &limit), 0);
+        assert_int_equal(flyt_ledger_reserved(ledger, 1), rows[i].reserved);
+        assert_int_equal(used, rows[i].reserved);
+    }
+    /* Others do not get it. */
+    assert_int_equal(flyt_ledger_reserve_measured(ledger, 1, 100, &used, &limit), 0);
+    assert_int_equal(flyt_ledger_charge(ledger, 2, 601), -ENOMEM);
+    assert_int_equal(flyt_ledger_charge(ledger, 2, 600), 0);
+    /* What is gone may be more than what was measured of it. */
+    assert_int_equal(flyt_ledger_reserve_measured(ledger, 1, 10, &used, &limit), 0);
+    assert_int_equal(flyt_ledger_reserve_change(ledger, 1, -100), 0);
+    assert_int_equal(flyt_ledger_reserved(ledger, 1), 300);
+    flyt_ledger_set_estimate(ledger, 1, 0, 0);
+    assert_int_equal(flyt_ledger_reserve_change(ledger, 1, -300), 0);
+    assert_int_equal(flyt_ledger_reserved(ledger, 1), 0);
+    /* Nothing of it goes to another server, and nothing that somebody writes overflows. */
+    flyt_ledger_set_estimate(ledger, 1, UINT64_MAX, UINT64_MAX);
+    assert_int_equal(flyt_ledger_reserve_measured(ledger, 1, 10, &used, &limit), 0);
+    assert_int_equal(used, UINT64_MAX);
+    assert_int_equal(flyt_ledger_move(ledger, 1, 3, 5), 0);
+    assert_int_equal(flyt_ledger_reserve_measured(ledger, 3, 10, &used, &limit), 0);
+    assert_int_equal(used, 615);
+    flyt_ledger_set_estimate(ledger, 3, 7, 7);
+    flyt_ledger_reclaim(ledger, 3, NULL);
+    assert_int_equal(flyt_ledger_join(ledger, 4), 0);
+    assert_int_equal(flyt_ledger_reserve_measured(ledger, 4, 0, &used, &limit), 0);
+    assert_int_equal(used, 600);
+    flyt_ledger_close(ledger);
+}
+
 static void test_what_is_cached_is_told(void **state)
 {
     struct flyt_ledger *ledger;
@@ -606,6 +652,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_charge_and_release),
         cmocka_unit_test(test_reserve_counts),
+        cmocka_unit_test(test_what_is_charged_ahead_stays),
         cmocka_unit_test(test_what_is_cached_is_told),
         cmocka_unit_test(test_limit_sinks_as_memory_is_released),
         cmocka_unit_test(test_entries_are_reclaimed_and_bounded),

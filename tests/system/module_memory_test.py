@@ -55,4 +55,25 @@ def streams_and_limits_have_a_price():
         program.ends()
 
 
+@scenario
+def a_copy_on_another_gpu_is_charged_before_it_is_made():
+    """A module of 40 MiB that is loaded on a full GPU by the first question about its kernel there."""
+    with System(memory="2G", gpus=2) as system:
+        add_modules_vm(system, gpus=2)
+        program = Modules(system)
+        program.refusals()
+        expect_equal(program.ask("library"), "CUDA_SUCCESS", "a module that fits")
+        expect_equal(program.ask("second fill"), "CUDA_SUCCESS", "memory on the second GPU")
+        within(20, lambda: 264 * MIB <= used_bytes(system) <= 268 * MIB, "both are charged")
+        for call in ("get", "set", "cache", "occupancy", "shared"):
+            expect_equal(program.ask("second %s" % call), "CUDA_ERROR_OUT_OF_MEMORY", call, "on the second GPU")
+        expect_equal(program.ask("second empty"), "CUDA_SUCCESS", "the memory's end")
+        expect_equal(program.ask("second get"), "CUDA_SUCCESS", "the first question")
+        within(20, lambda: 80 * MIB <= used_bytes(system) <= 84 * MIB, "two copies are charged")
+        for call in ("set", "cache", "occupancy", "shared"):
+            expect_equal(program.ask("second %s" % call), "CUDA_SUCCESS", call, "on the second GPU")
+        program.ends()
+        is_idle(system)
+
+
 main()

@@ -60,10 +60,11 @@ static inline CUresult flyt_stream_capture_status(CUstream stream, CUstreamCaptu
     return result;
 }
 
-/* cuThreadExchangeStreamCaptureMode: swaps the calling thread's mode with *mode. CUDA_ERROR_INVALID_VALUE: unknown. */
+/* cuThreadExchangeStreamCaptureMode: swaps the calling thread's mode with *mode, of which NVIDIA's driver takes any
+ * number. CUDA_ERROR_INVALID_VALUE: NULL. */
 FLYT_API CUresult flyt_capture_mode_exchange(CUstreamCaptureMode *mode);
 
-/* cuStreamBatchMemOp. count: 1 to 256 operations, on memory of one device. CUDA_ERROR_INVALID_VALUE: an operation or
+/* cuStreamBatchMemOp. count: 1 to 255 operations, on memory of one device. CUDA_ERROR_INVALID_VALUE: an operation or
  * flag is unknown, an address is no device memory of the program's or not aligned to its 4 or 8 bytes. */
 FLYT_API CUresult flyt_stream_memory_ops(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *ops,
                                          unsigned flags);

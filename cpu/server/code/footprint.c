@@ -45,8 +45,8 @@ static uint64_t placed_bytes(uint64_t bytes)
     return bytes ? GRANULE_BYTES / (GRANULE_BYTES / bytes) : 0;
 }
 
-/* What the symbols of each section take, into an array by section. False: a table cannot be read, or names sections
- * that are not there. */
+/* What the symbols of each section take, into an array by section; those of none yet (`.common`) into its place 0.
+ * False: a table cannot be read, or names sections that are not there. */
 static bool add_symbols(const struct flyt_code *code, const Elf64_Shdr *table, uint64_t *symbol_bytes)
 {
     Elf64_Shdr section;
@@ -55,6 +55,8 @@ static bool add_symbols(const struct flyt_code *code, const Elf64_Shdr *table, u
         return false;
     for (uint64_t at = 0; at + sizeof symbol <= table->sh_size; at += sizeof symbol) {
         memcpy(&symbol, code->image + table->sh_offset + at, sizeof symbol);
+        if (symbol.st_shndx == SHN_COMMON)
+            symbol_bytes[0] = add(symbol_bytes[0], placed_bytes(symbol.st_size));
         if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx >= SHN_LORESERVE)
             continue;
         /* A driver was seen to crash where it is none. */
@@ -69,11 +71,11 @@ static bool add_symbols(const struct flyt_code *code, const Elf64_Shdr *table, u
 static bool add_sections(const struct flyt_code *code, uint64_t *symbol_bytes, uint64_t *ret_bytes)
 {
     Elf64_Shdr section;
-    uint64_t total = 0;
     for (unsigned i = 0; i < code->header.e_shnum; i++)
         if (!flyt_code_section(code, i, &section) ||
             (section.sh_type == SHT_SYMTAB && !add_symbols(code, &section, symbol_bytes)))
             return false;
+    uint64_t total = symbol_bytes[0];
     for (unsigned i = 1; i < code->header.e_shnum; i++) {
         flyt_code_section(code, i, &section);
         const char *name = flyt_code_text(code, &code->names, section.sh_name);
@@ -83,6 +85,24 @@ static bool add_sections(const struct flyt_code *code, uint64_t *symbol_bytes, u
             continue;
         uint64_t bytes = placed_bytes(section.sh_size);
         total = add(total, bytes > symbol_bytes[i] ? bytes : symbol_bytes[i]);
+    }
+    *ret_bytes = total;
+    return true;
+}
+
+/* What its segments are said to take in memory. False: their table does not lie inside. */
+static bool add_segments(const struct flyt_code *code, uint64_t *ret_bytes)
+{
+    const Elf64_Ehdr *header = &code->header;
+    Elf64_Phdr segment;
+    uint64_t total = 0;
+    if (header->e_phnum && (header->e_phentsize != sizeof segment || header->e_phoff > code->bytes ||
+                            (code->bytes - header->e_phoff) / sizeof segment < header->e_phnum))
+        return false;
+    for (unsigned i = 0; i < header->e_phnum; i++) {
+        memcpy(&segment, code->image + header->e_phoff + i * sizeof segment, sizeof segment);
+        if (segment.p_type == PT_LOAD)
+            total = add(total, placed_bytes(segment.p_memsz));
     }
     *ret_bytes = total;
     return true;
@@ -135,15 +155,21 @@ bool flyt_footprint_of_code(const char *code, uint64_t bytes, uint64_t *ret_byte
     if (!flyt_code_open(&opened, code, bytes))
         return false;
     uint64_t *symbol_bytes = calloc(opened.header.e_shnum, sizeof *symbol_bytes);
-    bool is_read = symbol_bytes && add_sections(&opened, symbol_bytes, ret_bytes);
+    uint64_t section_bytes, segment_bytes;
+    bool is_read =
+        symbol_bytes && add_sections(&opened, symbol_bytes, &section_bytes) && add_segments(&opened, &segment_bytes);
     free(symbol_bytes);
+    if (is_read)
+        *ret_bytes = section_bytes > segment_bytes ? section_bytes : segment_bytes;
     return is_read;
 }
 
 /* ---- PTX ---- */
 
-/* Nothing that is compiled takes more for each character of its text. */
-enum { CODE_BYTES_A_CHARACTER = 4 };
+/* No instruction takes more for each character of its text: `rem.s32 a,a,b;` became 160 bytes, 11 for each, with ptxas
+ * 13 for sm_90. A loop that is unrolled may, but not by much in the time that it takes to compile, and the node manager
+ * corrects the charge once a second. */
+enum { CODE_BYTES_A_CHARACTER = 16 };
 
 /* The largest that a type without a number in its name has: a reference to a texture. */
 enum { OTHER_TYPE_BYTES = 64 };
@@ -169,6 +195,11 @@ static bool is(const struct token *token, const char *text)
     return flyt_ptx_is(token->text, token->bytes, text);
 }
 
+static bool is_space(const struct token *token)
+{
+    return is(token, ".global") || is(token, ".const");
+}
+
 /* Of a whole number. UINT64_MAX: it is none. */
 static uint64_t value_of(const struct token *token)
 {
@@ -185,17 +216,20 @@ static uint64_t type_bytes(const struct token *token)
     return bits >= 8 && bits <= 128 && bits % 8 == 0 ? bits / 8 : OTHER_TYPE_BYTES;
 }
 
-/* What stands before the names: [.align N] [.attribute(…)] [.v2|.v4] .type. Bytes of an item; *token: the first name.
- */
+/* What stands before the names: [[bank]] [.align N] [.attribute(…)] [.v2|.v4] .type. Bytes of an item; *token: the
+ * first name. */
 static uint64_t read_type(struct token *token, uint64_t *ret_align)
 {
     uint64_t unit = OTHER_TYPE_BYTES, vector = 1;
     unsigned depth = 0;
     *ret_align = 0;
-    while (next(token) && (depth || *token->text == '.' || *token->text == '(')) {
-        depth += *token->text == '(';
-        depth -= *token->text == ')' && depth;
-        if (depth || *token->text == ')')
+    while (next(token) && (depth || *token->text == '.' || *token->text == '(' || *token->text == '[')) {
+        depth += *token->text == '(' || *token->text == '[';
+        if (*token->text == ')' || *token->text == ']') {
+            depth -= depth > 0;
+            continue;
+        }
+        if (depth)
             continue;
         if (is(token, ".align"))
             *ret_align = next(token) ? value_of(token) : UINT64_MAX;
@@ -226,6 +260,8 @@ static uint64_t read_count(struct token *token)
             return UINT64_MAX;
     }
     for (; has_more && (depth || (!is(token, ",") && !is(token, ";"))); has_more = next(token)) {
+        if (is_space(token))
+            return UINT64_MAX; /* another declaration, of which this would not be the name */
         depth += is(token, "{") || is(token, "(");
         depth -= (is(token, "}") || is(token, ")")) && depth;
         content_count = add(content_count, token->bytes);
@@ -245,7 +281,7 @@ static uint64_t of_declaration(struct token *token)
     return total;
 }
 
-/* Whether the state space belongs to an instruction, which is written in one piece: `ld.global.u32`. */
+/* Whether the state space belongs to an instruction that begins with this word. */
 static bool is_of_instruction(const struct token *first)
 {
     static const char *const names[] = {
@@ -257,6 +293,24 @@ static bool is_of_instruction(const struct token *first)
     return false;
 }
 
+static bool is_glued(const struct token *token, const struct token *previous)
+{
+    return token->text == previous->text + previous->bytes;
+}
+
+/* Whether the token goes on with an instruction's name, which is a word and, glued to it, others that begin with a dot
+ * or with two colons: `ld.global.u32`, `cp.async.bulk.shared::cluster.global`. Anything else ends it, a single colon
+ * too: that of a label. */
+static bool goes_on(const struct token *token, const struct token *previous, const struct token *first)
+{
+    if (!is_glued(token, previous))
+        return false;
+    if (is(token, ":"))
+        return is(previous, ":") || token->text[1] == ':';
+    /* Of two colons, neither is the first token. */
+    return is(previous, ":") ? *token->text != '.' && previous->text != first->text : *token->text == '.';
+}
+
 uint64_t flyt_footprint_at_most(const char *text)
 {
     struct token token = {.text = text}, previous = {.text = text}, first = {.text = text};
@@ -265,15 +319,14 @@ uint64_t flyt_footprint_at_most(const char *text)
         for (unsigned i = 0; i < sizeof functions / sizeof functions[0]; i++)
             if (is(&token, functions[i].name) && functions[i].bytes > function_bytes)
                 function_bytes = functions[i].bytes;
-        if (token.text != previous.text + previous.bytes)
+        if (!goes_on(&token, &previous, &first))
             first = token;
         /* A preprocessor's line may give anything another name. */
         if (is(&token, "#"))
             return UINT64_MAX;
-        bool is_space = is(&token, ".global") || is(&token, ".const");
         bool is_pointer = is(&previous, ".ptr"); /* says where a parameter points */
         previous = token;
-        if (is_space && !is_pointer && !is_of_instruction(&first)) {
+        if (is_space(&token) && !is_pointer && !is_of_instruction(&first)) {
             total = add(total, of_declaration(&token));
             previous = token;
         }

@@ -4,7 +4,8 @@
  *
  * A driver places what has the flag SHF_ALLOC, and variables and constants even without it: each by its symbol, with
  * the size that this has, whatever the section says, also where two are said to lie in one place (seen with driver
- * 580). What is larger than a granule gets granules of its own; the rest shares some.
+ * 580), and `.common` variables, which have no section. Segments (PT_LOAD) count where they say more. What is larger
+ * than a granule gets granules of its own; the rest shares some.
  *
  * A pure reader; nothing found in the bytes is trusted. Any thread.
  */

@@ -11,7 +11,7 @@
 
 static uint64_t of_text(const char *text)
 {
-    uint64_t code_bytes = 4 * strlen(text), bytes = flyt_footprint_at_most(text);
+    uint64_t code_bytes = 16 * strlen(text), bytes = flyt_footprint_at_most(text);
     assert_true(bytes >= code_bytes);
     return bytes - code_bytes;
 }
@@ -27,11 +27,16 @@ static void variables_of_ptx(void **state)
     /* Neither are instructions, parameters' spaces and other spaces. */
     assert_int_equal(of_text(".entry f(.param .u64 .ptr .global .align 4 p, .param .u32 n)\n{\n"
                              "ld.global.u32 %r1, [%rd1];\nst.global.f64 [%rd2], %f1;\n.shared .b8 s[9999];\n"
-                             "cvta.to.global.u64 %rd3, %rd4;\natom.global.add.u32 %r2, [%rd1], 1;\n}\n"),
+                             "cvta.to.global.u64 %rd3, %rd4;\natom.global.add.u32 %r2, [%rd1], 1;\n"
+                             "ret;}{cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [a], [b], c, [d];"
+                             "cp.async.bulk.global.shared::cta.bulk_group [a], [b], c;}{isspacep.global p,a;"
+                             "L:@p ld.acquire.gpu.global.u32 r,[a];M:red.relaxed.gpu.global.add.u32[a],r;}\n"),
                      0);
     assert_int_equal(of_text("call (r), vprintf, (a, b);\ncall __assertfail;\n"), 92 << 20);
     assert_int_equal(of_text(".global .b8 huge[0x4000000000];\n"), 0x4000000000);
     assert_true(of_text(".global .b64 more[0xffffffffffffffff];\n") > 1ull << 60);
+    /* Of code, what the greediest instruction becomes. */
+    assert_true(flyt_footprint_at_most("rem.s32 a,a,b;") >= 160);
 }
 
 /* What the compiler takes for a declaration counts as one, however it is written; at least what it takes. */
@@ -50,6 +55,33 @@ static void spellings_of_ptx(void **state)
         ".global .texref t[100000];",
         ".entry f()\n{\n.global .b8 x[1000000];\nret;\n}",
         "ld /**/ .global .b8 x[1000000];",
+        /* Glued behind an instruction, a label, a guard, a directive. */
+        "{st.global.u32[here],r;ret;}.global .align 8 .b8 x[1000000];",
+        "{st.global.u32[here],r;.global .b8 x[1000000];ret;}",
+        "{st.global.u32[here],r;{.global .b8 x[1000000];}ret;}",
+        "{@p st.global.u32[here],r;ret;}.global .b8 x[1000000];",
+        "{@%p1 ld.global.u32 r,[here];.global .b8 x[1000000];ret;}",
+        "{\nld:.global .b8 x[1000000];\nret;\n}",
+        "{\nld::.global .b8 x[1000000];\nret;\n}",
+        "{\nL: ld: T: .branchtargets ld;.global .b8 x[1000000];ret;}",
+        ".visible .entry ld\n{ret;}.global .b8 x[1000000];",
+        ".extern .func ld.noreturn;.global .b8 x[1000000];",
+        ".visible .entry k() .pragma \"ld\";{ret;}.global .b8 x[1000000];",
+        ".section .debug_str {ld:\n.b8 1,2}.global .b8 x[1000000];",
+        ".file 1 \"ld\"\n{\n.loc 1 1 1\n.global .b8 x[1000000];}",
+        "{ld.volatile.global.u32 r,[x];}.weak .global .b8 x[1000000];",
+        "{st.global.u32[here],r;}.const .b8 x[1000000];",
+        "{ld.shared::cta.u32 r,[x];}.global .b8 x[1000000];",
+        "{st.global.u32[x],r/**/;/**/ret;}.common .global .b8 x[1000000];",
+        ":.global .b8 x[1000000];",
+        "::ld.global .b8 x[1000000];.global .b8 y[1000000];",
+        ".const[2] .b8 x[1000000];",
+        ".global .b8 a[4], b[1000000];",
+        ".global .b8 a = 1, b[2] = {1, 2}, x[1000000] = {0};",
+        ".global .b8 x[][500000]={{},{}};",
+        /* One declaration does not hide another. */
+        ".entry f(.param .u64 .ptr .align 8 .global p)\n{\nret;\n}\n.global .b8 x[1000000];",
+        ".section .const { .b8 1,2\n}\n.global .b8 x[1000000];",
         /* What cannot be understood is too much for everybody. */
         ".global .b8 x[1000*1000];",
         ".global .b8 x[N];",
@@ -147,6 +179,52 @@ static void sections_of_machine_code(void **state)
     assert_int_equal(of_code(&code), UINT64_MAX);
 }
 
+static void variables_without_a_section(void **state)
+{
+    const uint64_t all = 4096 + (1 << 28) + 512;
+    struct code code = make_code();
+    code.symbols[2].st_shndx = SHN_COMMON;
+    code.symbols[2].st_size = 1 << 30;
+    assert_int_equal(of_code(&code), all + (1 << 30));
+    code.symbols[2].st_size = 100;
+    assert_int_equal(of_code(&code), all + 512);
+    code.symbols[2].st_size = UINT64_MAX;
+    assert_int_equal(of_code(&code), UINT64_MAX);
+}
+
+static void segments_of_machine_code(void **state)
+{
+    struct {
+        struct code code;
+        Elf64_Phdr segments[2];
+    } image = {.code = make_code()};
+    const uint64_t all = 4096 + (1 << 28) + 512;
+    uint64_t bytes = 0;
+    image.code.header.e_phoff = offsetof(__typeof__(image), segments);
+    image.code.header.e_phentsize = sizeof image.segments[0];
+    image.code.header.e_phnum = 2;
+    image.segments[0] = (Elf64_Phdr){.p_type = PT_LOAD, .p_memsz = 1 << 20};
+    image.segments[1] = (Elf64_Phdr){.p_type = PT_PHDR, .p_memsz = 1ull << 40};
+#define IS_READ flyt_footprint_of_code((const char *)&image, sizeof image, &bytes)
+    assert_true(IS_READ);
+    assert_int_equal(bytes, all);
+    image.segments[1] = (Elf64_Phdr){.p_type = PT_LOAD, .p_memsz = 1 << 30};
+    assert_true(IS_READ);
+    assert_int_equal(bytes, (1 << 30) + (1 << 20));
+    image.segments[1].p_memsz = UINT64_MAX - 3;
+    assert_true(IS_READ);
+    assert_int_equal(bytes, UINT64_MAX);
+    /* A table that does not lie inside. */
+    image.code.header.e_phnum = 3;
+    assert_false(IS_READ);
+    image.code.header.e_phnum = 2;
+    image.code.header.e_phentsize = 8;
+    assert_false(IS_READ);
+    image.code.header.e_phentsize = sizeof image.segments[0];
+    image.code.header.e_phoff = UINT64_MAX - 7;
+    assert_false(IS_READ);
+}
+
 /* What the driver has of its own for kernels that print, assert and allocate. */
 static void functions_of_the_driver(void **state)
 {
@@ -204,9 +282,14 @@ static void what_cannot_be_read_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(variables_of_ptx),        cmocka_unit_test(truncated_ptx_is_read_to_its_end),
-        cmocka_unit_test(spellings_of_ptx),        cmocka_unit_test(sections_of_machine_code),
-        cmocka_unit_test(functions_of_the_driver), cmocka_unit_test(what_cannot_be_read_is_said),
+        cmocka_unit_test(variables_of_ptx),
+        cmocka_unit_test(truncated_ptx_is_read_to_its_end),
+        cmocka_unit_test(spellings_of_ptx),
+        cmocka_unit_test(sections_of_machine_code),
+        cmocka_unit_test(variables_without_a_section),
+        cmocka_unit_test(segments_of_machine_code),
+        cmocka_unit_test(functions_of_the_driver),
+        cmocka_unit_test(what_cannot_be_read_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,11 @@ CUresult flyt_session_check_work(struct flyt_session *session, CUresult result)
     return result;
 }
 
+bool flyt_session_may_work(CUresult result)
+{
+    return result != CUDA_SUCCESS && !flyt_fatal_is(result);
+}
+
 void flyt_session_kill(struct flyt_session *session, const char *sentence)
 {
     session->is_ended = session->is_killed = true;

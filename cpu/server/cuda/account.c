@@ -105,6 +105,11 @@ void flyt_account_unreserve(struct flyt_device *device, uint64_t bytes)
         warn(device, "memory cannot be credited", status);
 }
 
+void flyt_account_estimate(struct flyt_device *device, uint64_t present_bytes, uint64_t ahead_bytes)
+{
+    flyt_ledger_set_estimate(device->ledger, server_id(device), present_bytes, ahead_bytes);
+}
+
 void flyt_account_uncharge(struct flyt_device *device, uint64_t bytes)
 {
     if (!device->ledger || !bytes)

@@ -49,6 +49,9 @@ CUresult flyt_account_charge(struct flyt_device *device, uint64_t bytes, bool is
 /* The same for what the driver takes for itself (reserve.h). */
 CUresult flyt_account_reserve(struct flyt_device *device, uint64_t bytes, bool is_last_try);
 void flyt_account_unreserve(struct flyt_device *device, uint64_t bytes);
+/* Of what is reserved, what the driver has by now, and what it is still to take: no measurement takes that back. There
+ * is a ledger. Before less is reserved, and after more is. */
+void flyt_account_estimate(struct flyt_device *device, uint64_t present_bytes, uint64_t ahead_bytes);
 /* What was charged was not made after all. */
 void flyt_account_uncharge(struct flyt_device *device, uint64_t bytes);
 

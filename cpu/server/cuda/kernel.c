@@ -17,7 +17,7 @@ static CUresult get_attributes(struct flyt_call *call, uint32_t ordinal, const s
                                u_int *ret_count, int **ret_values)
 {
     struct flyt_device *device;
-    CUresult result = flyt_session_use_device(call->session, ordinal, &device);
+    CUresult result = flyt_library_use(call, kernel->library, ordinal, &device);
     if (result != CUDA_SUCCESS)
         return result;
     int *values = calloc(CU_FUNC_ATTRIBUTE_MAX, sizeof *values);
@@ -67,7 +67,7 @@ CUresult flyt_serve_kernel_attribute_set(struct flyt_call *call, const flyt_kern
     struct flyt_device *device;
     if ((uint32_t)args->attribute >= CU_FUNC_ATTRIBUTE_MAX)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    CUresult result = flyt_library_use(call, kernel->library, args->device, &device);
     if (result != CUDA_SUCCESS)
         return result;
     struct flyt_kernel_setting *setting = flyt_settings_of_kernel(kernel, args->device, args->attribute);
@@ -85,7 +85,7 @@ CUresult flyt_serve_kernel_cache_config_set(struct flyt_call *call, const flyt_k
                                             struct flyt_kernel *kernel)
 {
     struct flyt_device *device;
-    CUresult result = flyt_session_use_device(call->session, args->device, &device);
+    CUresult result = flyt_library_use(call, kernel->library, args->device, &device);
     if (result != CUDA_SUCCESS)
         return result;
     struct flyt_kernel_setting *setting = flyt_settings_of_kernel(kernel, args->device, FLYT_SETTING_CACHE_CONFIG);
@@ -103,7 +103,7 @@ CUresult flyt_serve_kernel_cache_config_set(struct flyt_call *call, const flyt_k
 static CUresult enter(struct flyt_call *call, uint32_t ordinal, struct flyt_kernel *kernel, CUfunction *ret_function)
 {
     struct flyt_device *device;
-    CUresult result = flyt_session_use_device(call->session, ordinal, &device);
+    CUresult result = flyt_library_use(call, kernel->library, ordinal, &device);
     if (result == CUDA_SUCCESS)
         result = call->session->driver->cuKernelGetFunction(ret_function, kernel->cu_kernel);
     return result;

@@ -473,12 +473,10 @@ CUresult flyt_serve_library_unload(struct flyt_call *call, const flyt_library_un
     return flyt_job_after(&self->job, &unload_ops, call, &work);
 }
 
-CUresult flyt_library_find_variable(struct flyt_call *call, struct flyt_library *library, const char *name,
-                                    uint32_t ordinal, uint64_t *ret_address, uint64_t *ret_bytes)
+CUresult flyt_library_use(struct flyt_call *call, struct flyt_library *library, uint32_t ordinal,
+                          struct flyt_device **ret_device)
 {
     struct flyt_device *device;
-    CUdeviceptr address = 0;
-    size_t bytes = 0;
     CUresult result = flyt_session_use_device(call->session, ordinal, &device);
     if (result == CUDA_SUCCESS) {
         device->memory->attempt = call->sequence;
@@ -488,6 +486,18 @@ CUresult flyt_library_find_variable(struct flyt_call *call, struct flyt_library 
         call->session->is_retry_due = true;
         return FLYT_CALL_PARKED;
     }
+    if (result == CUDA_SUCCESS)
+        *ret_device = device;
+    return result;
+}
+
+CUresult flyt_library_find_variable(struct flyt_call *call, struct flyt_library *library, const char *name,
+                                    uint32_t ordinal, uint64_t *ret_address, uint64_t *ret_bytes)
+{
+    struct flyt_device *device;
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    CUresult result = flyt_library_use(call, library, ordinal, &device);
     if (result == CUDA_SUCCESS)
         result = call->session->driver->cuLibraryGetGlobal(&address, &bytes, library->cu_library, name);
     if (result != CUDA_SUCCESS)

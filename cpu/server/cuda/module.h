@@ -15,6 +15,7 @@
 #include "flyt.h"
 
 struct flyt_call;
+struct flyt_device;
 struct flyt_session;
 
 struct flyt_kernel {
@@ -47,6 +48,14 @@ struct flyt_library {
 
 /* The kernel at a place among those that the client was told, or NULL. */
 struct flyt_kernel *flyt_library_kernel(struct flyt_library *library, uint32_t index);
+
+/*
+ * Before the driver is asked about a kernel or a variable on a device: it puts the library there then. The device's
+ * context is current and what the library takes is charged. CUDA_SUCCESS; FLYT_CALL_PARKED: later, when memory has been
+ * given back; CUDA_ERROR_OUT_OF_MEMORY: beyond the limit; CUDA_ERROR_INVALID_DEVICE; or the driver's error.
+ */
+CUresult flyt_library_use(struct flyt_call *call, struct flyt_library *library, uint32_t ordinal,
+                          struct flyt_device **ret_device);
 
 /*
  * Where a variable of the library is on a device, and its size. CUDA_SUCCESS; FLYT_CALL_PARKED: later;

@@ -5,6 +5,21 @@
 #include "cpu/server/cuda/module.h"
 #include "cpu/server/core/session.h"
 
+/* The driver takes these later, or bit by bit: when a kernel is launched that needs them. */
+static bool is_ahead(unsigned kind)
+{
+    return kind == FLYT_RESERVE_LOCAL || kind == FLYT_RESERVE_PRINT || kind == FLYT_RESERVE_HEAP ||
+           kind == FLYT_RESERVE_LAUNCHES;
+}
+
+static void tell_estimate(struct flyt_device *device)
+{
+    uint64_t ahead_bytes = 0, present_bytes = 0;
+    for (unsigned i = 0; i < FLYT_RESERVE_KINDS; i++)
+        *(is_ahead(i) ? &ahead_bytes : &present_bytes) += device->reserve->bytes[i];
+    flyt_account_estimate(device, present_bytes, ahead_bytes);
+}
+
 /* Charges what is reserved for one kind. */
 static CUresult set(struct flyt_device *device, enum flyt_reserve_kind kind, uint64_t bytes)
 {
@@ -19,11 +34,12 @@ static CUresult set(struct flyt_device *device, enum flyt_reserve_kind kind, uin
     CUresult result = CUDA_SUCCESS;
     if (total > reserve->total_bytes)
         result = flyt_memory_reserve(device, total - reserve->total_bytes);
-    else if (total < reserve->total_bytes)
-        flyt_account_unreserve(device, reserve->total_bytes - total);
     if (result != CUDA_SUCCESS)
         return result;
     reserve->bytes[kind] = bytes;
+    tell_estimate(device);
+    if (total < reserve->total_bytes)
+        flyt_account_unreserve(device, reserve->total_bytes - total);
     reserve->total_bytes = total;
     return CUDA_SUCCESS;
 }
@@ -136,6 +152,9 @@ static CUresult reserve_launches(struct flyt_device *device, uint64_t count)
 
 CUresult flyt_reserve_limit(struct flyt_device *device, CUlimit limit, uint64_t value)
 {
+    /* With or without a ledger: it is taken from all who share the GPU. */
+    if (limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
+        return device->session->is_mps ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_SUCCESS;
     CUresult result = device->ledger ? begin(device) : CUDA_SUCCESS;
     if (!device->ledger || result != CUDA_SUCCESS)
         return result;
@@ -154,8 +173,6 @@ CUresult flyt_reserve_limit(struct flyt_device *device, CUlimit limit, uint64_t 
     case CU_LIMIT_CIG_ENABLED:
     case CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED:
         return CUDA_SUCCESS;
-    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: /* taken from all who share the GPU */
-        return device->session->is_mps ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_SUCCESS;
     default:
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
     }

@@ -9,6 +9,8 @@
 
 #define GIB "1073741824"
 #define HEAD ".version 8.0\n.target sm_75\n.address_size 64\n"
+#define ELSEWHERE ".extern .global .b8 elsewhere[4096];\n"
+#define STORES ".global .u32 here;\n.visible .entry k()\n{\n.reg .b32 r;\nmov.u32 r, 7;\n"
 #define KERNEL ".visible .entry k()\n{\nret;\n}\n"
 
 static const struct {
@@ -30,6 +32,13 @@ static const struct {
     {"weak", ".weak .global .b8 x[" GIB "];\n" KERNEL},
     {"initialised", ".global .u32 x[268435456] = {1, 2, 3};\n" KERNEL},
     {"in-kernel", ".visible .entry k()\n{\n.global .b8 x[" GIB "];\nret;\n}\n"},
+    // A linker refuses these by themselves, so that nobody has machine code of them before they are loaded.
+    {"unlinked", ELSEWHERE ".global .b8 x[" GIB "];\n" KERNEL},
+    {"behind-instruction", ELSEWHERE STORES "st.global.u32[here],r;ret;}.global .align 8 .b8 x[" GIB "];\n"},
+    {"behind-store", ELSEWHERE STORES "st.global.u32[here],r;.global .b8 x[" GIB "];\nret;\n}\n"},
+    {"behind-label", ELSEWHERE STORES "ld:.global .b8 x[" GIB "];\nret;\n}\n"},
+    {"behind-entry", ELSEWHERE ".visible .entry ld\n{ret;}.global .b8 x[" GIB "];\n"},
+    {"behind-other", ELSEWHERE ".global .b8 a[4],x[" GIB "];\n" KERNEL},
     {"many", nullptr},
 };
 
@@ -87,10 +96,53 @@ static void try_load(const char *name, const void *image)
         cuModuleUnload(module);
 }
 
+static bool is_said(const char *line, const char *word)
+{
+    return !strncmp(line, word, strlen(word)) && line[strlen(word)] == ' ';
+}
+
+// The second GPU, on which nothing has been loaded yet: a call that makes the driver put a kernel there, or memory.
+static CUresult on_second(const char *call, CUkernel kernel)
+{
+    static CUcontext context;
+    static CUdevice device;
+    static CUdeviceptr filled;
+    CUcontext first;
+    CUfunction function;
+    CUresult result = cuCtxGetCurrent(&first);
+    int value;
+    size_t bytes;
+    if (result == CUDA_SUCCESS && !context && (result = cuDeviceGet(&device, 1)) == CUDA_SUCCESS)
+        result = cuDevicePrimaryCtxRetain(&context, device);
+    if (result == CUDA_SUCCESS)
+        result = cuCtxSetCurrent(context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!strcmp(call, "fill\n"))
+        result = cuMemAlloc(&filled, 224 << 20);
+    else if (!strcmp(call, "empty\n"))
+        result = cuMemFree(filled);
+    else if (!strcmp(call, "get\n"))
+        result = cuKernelGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel, device);
+    else if (!strcmp(call, "set\n"))
+        result = cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 50, kernel, device);
+    else if (!strcmp(call, "cache\n"))
+        result = cuKernelSetCacheConfig(kernel, CU_FUNC_CACHE_PREFER_L1, device);
+    else if ((result = cuKernelGetFunction(&function, kernel)) == CUDA_SUCCESS && !strcmp(call, "occupancy\n"))
+        result = cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, function, 32, 0);
+    else if (result == CUDA_SUCCESS)
+        result = cuOccupancyAvailableDynamicSMemPerBlock(&bytes, function, 1, 32);
+    if (result == CUDA_SUCCESS) // what is told late
+        result = cuCtxSynchronize();
+    return cuCtxSetCurrent(first) == CUDA_SUCCESS ? result : CUDA_ERROR_UNKNOWN;
+}
+
 int main(int argc, char **argv)
 {
     CUcontext context;
     CUmodule module;
+    CUlibrary library;
+    CUkernel kernel = nullptr;
     CUdevice device;
     char line[64];
     const std::string small = HEAD ".visible .global .align 8 .b8 fits[41943040];\n" KERNEL;
@@ -121,6 +173,13 @@ int main(int argc, char **argv)
             if (result == CUDA_SUCCESS) // where one could not be made is told late
                 result = cuCtxSynchronize();
             printf("streams %s\n", name_of(result));
+        } else if (!strcmp(line, "library\n")) {
+            CUresult result = cuLibraryLoadData(&library, small.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+            if (result == CUDA_SUCCESS)
+                result = cuLibraryGetKernel(&kernel, library, "k");
+            printf("library %s\n", name_of(result));
+        } else if (is_said(line, "second")) {
+            printf("second %s\n", name_of(on_second(line + 7, kernel)));
         } else {
             unsigned limit;
             unsigned long long value;
