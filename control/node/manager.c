@@ -63,8 +63,7 @@ struct flyt_node_manager {
     struct event *events, **events_end;
     unsigned event_count;
     struct gpu_order gpu_order;
-    struct flyt_node_commit epoch_commit; /* waits: the epoch that the manager leads at is not written yet */
-    uint64_t epoch_before;                /* the one that is */
+    struct flyt_node_commit epoch_commit; /* waits: the epoch that the manager leads at is being written */
 };
 
 /* A registration or heartbeat that waits for its answer. Several may: each carries the time at which it was sent. */
@@ -317,6 +316,22 @@ static bool is_refused(struct flyt_node_manager *manager, int status, const flyt
     return true;
 }
 
+/* Where it could not be written the writer tries again, and this asks again whether it was. */
+static void on_epoch_written(void *user, int status)
+{
+    struct flyt_node_manager *manager = user;
+
+    if (manager->state == UP)
+        arm(manager, status ? AGAIN_MS : 0);
+}
+
+/* The node registers when it is written whom it follows. */
+static void await_epoch(struct flyt_node_manager *manager)
+{
+    flyt_node_commit_forget(manager->node, &manager->epoch_commit);
+    flyt_node_commit(manager->node, &manager->epoch_commit, on_epoch_written, manager);
+}
+
 static void on_registered(void *user, int status, void *result)
 {
     struct flyt_node_manager *manager;
@@ -325,6 +340,11 @@ static void on_registered(void *user, int status, void *result)
 
     if (status == -ECANCELED || is_refused(manager, status, res ? &res->outcome : NULL))
         return;
+    if (flyt_node_see_epoch(manager->node, res->epoch) == -EAGAIN) {
+        manager->state = flyt_uplink_is_up(manager->uplink) ? UP : AWAY;
+        await_epoch(manager);
+        return;
+    }
     flyt_outcome outcome;
     if (!flyt_node_is_led(manager->node, res->epoch, &outcome)) {
         is_refused(manager, 0, &outcome);
@@ -929,33 +949,16 @@ static const struct flyt_program order_program = {FLYT_ORDER_PROGRAM, FLYT_ORDER
 
 /* ---- up and down ---- */
 
-static void on_epoch_written(void *user, int status)
-{
-    struct flyt_node_manager *manager = user;
-
-    if (status)
-        manager->node->state.epoch = manager->epoch_before; /* its orders say so once more, and are refused */
-    if (manager->state == UP)
-        arm(manager, 0);
-}
-
 /* It gives orders when the node has registered: by then its epoch is written, and no order waits for the disk. */
 static void on_up(void *user, uint64_t epoch)
 {
     struct flyt_node_manager *manager = user;
-    struct flyt_node *node = manager->node;
 
     manager->state = UP;
-    if (epoch <= node->state.epoch || epoch > FLYT_NODE_EPOCH_MAX) {
-        arm(manager, 0);
-        return;
-    }
-    if (manager->epoch_commit.is_waiting)
-        flyt_node_commit_forget(node, &manager->epoch_commit);
+    if (epoch < manager->node->state.epoch || flyt_node_see_epoch(manager->node, epoch) != -EAGAIN)
+        arm(manager, 0); /* its orders say so once more, where they are refused */
     else
-        manager->epoch_before = node->state.epoch;
-    node->state.epoch = epoch;
-    flyt_node_commit(node, &manager->epoch_commit, on_epoch_written, manager);
+        await_epoch(manager);
 }
 
 static void on_down(void *user)

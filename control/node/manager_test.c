@@ -20,6 +20,7 @@
 #include "control/node/report.h"
 #include "control/node/test_far.h"
 #include "control/node/test_node.h"
+#include "control/node/writer.h"
 #include "rpc/transport/listen.h"
 
 #define MIB (1ull << 20)
@@ -623,6 +624,54 @@ static void test_says_nothing_that_is_not_saved(void **state)
     }
 }
 
+/* Who leads now is written when the disk can be written again: until then nobody gives orders, not who led before
+ * either. */
+static void test_follows_nobody_who_is_not_saved(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+    char part[512];
+
+    snprintf(part, sizeof part, "%s/state.json.part", test->settings.state_dir);
+    close_office(boss);
+    assert_int_equal(mkdir(part, 0700), 0);
+    open_office(boss);
+    boss->epoch = 4;
+    unsigned registered = boss->register_count;
+    while (!test->node.is_unsaved || boss->register_count == registered)
+        test_node_run(test, 20);
+    assert_int_equal(boss->written_epoch, 3);
+    assert_int_equal(test->node.state.epoch, 4);
+    for (unsigned i = 0; i < 2; i++) { /* nor when it has been tried again */
+        assert_int_equal(apply(boss, 1), FLYT_STATUS_UNAVAILABLE);
+        assert_false(flyt_node_manager_is_registered(boss->manager));
+        test_node_run(test, FLYT_NODE_WRITE_AGAIN_MS + 500);
+    }
+    boss->epoch = 3;
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_STALE);
+    boss->epoch = 4;
+    assert_int_equal(rmdir(part), 0);
+    while (!flyt_node_manager_is_registered(boss->manager))
+        test_node_run(test, 20);
+    assert_int_equal(boss->written_epoch, 4);
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+}
+
+/* Who is connected to, and has come to lead anew meanwhile, has its epoch written before it gives orders. */
+static void test_follows_who_leads_anew(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+
+    boss->epoch = 4;
+    unsigned registered = boss->register_count;
+    boss->is_forgetful = true;
+    while (boss->register_count == registered || !flyt_node_manager_is_registered(boss->manager))
+        test_node_run(test, 20);
+    assert_int_equal(written_epoch(boss), 4);
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+}
+
 static void set_group_size(struct boss *boss, unsigned group_size)
 {
     const flyt_order_gpu_args args = {boss->epoch, boss->test->node.gpus.items[0].uuid, group_size};
@@ -985,6 +1034,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fences_itself_over_restarts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_dates_contact_by_what_was_answered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_says_nothing_that_is_not_saved, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_follows_nobody_who_is_not_saved, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_follows_who_leads_anew, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_group_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_migration, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_to_another_node, set_up, tear_down),

@@ -6,7 +6,8 @@
  * until then the state that is to be written is not the one that holds (order.h). Where it cannot be written, all who
  * wait are told, and take back what they have asked for before the next write begins; an event tells
  * (node.state_unsaved), and it is tried again every FLYT_NODE_WRITE_AGAIN_MS until file and state are the same. The
- * loop's thread, and never from inside a call of it.
+ * epoch is taken back by nobody: node->epoch_written is what the disk has of it. The loop's thread, and never from
+ * inside a call of it.
  */
 #ifndef FLYT_NODE_WRITER_H
 #define FLYT_NODE_WRITER_H
