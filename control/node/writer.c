@@ -368,6 +368,12 @@ void flyt_node_writer_flush(struct flyt_node_writer *writer)
     list_tell(&writer->under_way, flyt_node_writer_write(writer));
 }
 
+int flyt_node_writer_do(struct flyt_node_writer *writer, void (*work)(void *job),
+                        void (*done)(void *job, int is_cancelled), void *job)
+{
+    return flyt_worker_do(writer->worker, work, done, job);
+}
+
 /* ---- beginning and end ---- */
 
 int flyt_node_writer_new(struct flyt_node *node, sd_event *event, struct flyt_node_writer **ret_writer)

@@ -40,6 +40,11 @@ void flyt_node_writer_flush(struct flyt_node_writer *writer);
  * errno. */
 int flyt_node_writer_write(struct flyt_node_writer *writer);
 
+/* For something else that may wait for the disk which STATE_DIR is on, as flyt_worker_do: behind what is being written.
+ */
+int flyt_node_writer_do(struct flyt_node_writer *writer, void (*work)(void *job),
+                        void (*done)(void *job, int is_cancelled), void *job);
+
 /* `done` is told once, from the loop. The commit waits for nothing else meanwhile. */
 void flyt_node_commit(struct flyt_node *node, struct flyt_node_commit *commit, void (*done)(void *user, int status),
                       void *user);
