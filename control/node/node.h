@@ -36,6 +36,7 @@ struct flyt_node_restore;
 struct flyt_greeter;
 struct flyt_worker;
 struct flyt_node_writer;
+struct flyt_node_images;
 
 enum {
     FLYT_NODE_SERVERS_MAX = 4096,
@@ -145,10 +146,10 @@ struct flyt_node {
     char link_path[FLYT_MANAGER_LINK_PATH_BYTES];
     int link_fd; /* servers come back here */
     sd_event_source *link_source, *link_pause, *rejoin_timer;
-    struct flyt_worker *images_worker; /* removes images (images.h) */
-    struct flyt_worker *spawner;       /* starts server processes (spawn.h); NULL: none was started yet */
-    bool is_link_pause_told;           /* that no descriptor is left for them: once for each time */
-    bool is_rejoining;                 /* servers of before the restart may still come */
+    struct flyt_node_images *images; /* folders that are removed (images.h) */
+    struct flyt_worker *spawner;     /* starts server processes (spawn.h); NULL: none was started yet */
+    bool is_link_pause_told;         /* that no descriptor is left for them: once for each time */
+    bool is_rejoining;               /* servers of before the restart may still come */
 
     struct flyt_node_fault faults[FLYT_GPUS_MAX]; /* by GPU */
 

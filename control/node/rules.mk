@@ -40,5 +40,7 @@ $(B)/control/node/disk_test: private LDFLAGS += -Wl,--wrap=close,--wrap=fstatat,
 # Whether the loop's thread writes.
 $(B)/control/node/manager_test: private LDFLAGS += -Wl,--wrap=pwrite
 
+$(B)/control/node/images_test: private LDFLAGS += -Wl,--wrap=rename
+
 # A disk that takes its time.
 $(B)/control/node/writer_test: private LDFLAGS += -Wl,--wrap=fsync
