@@ -330,6 +330,7 @@ void flyt_node_fini(struct flyt_node *node)
         flyt_node_pool_fini(node);
         flyt_node_faults_fini(node);
     }
+    flyt_node_rejoin_fini(node);
     sd_event_source_disable_unref(node->link_source);
     sd_event_source_disable_unref(node->link_pause);
     sd_event_source_disable_unref(node->rejoin_timer);

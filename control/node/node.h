@@ -37,6 +37,7 @@ struct flyt_greeter;
 struct flyt_worker;
 struct flyt_node_writer;
 struct flyt_node_images;
+struct flyt_node_guest;
 
 enum {
     FLYT_NODE_SERVERS_MAX = 4096,
@@ -146,6 +147,9 @@ struct flyt_node {
     char link_path[FLYT_MANAGER_LINK_PATH_BYTES];
     int link_fd; /* servers come back here */
     sd_event_source *link_source, *link_pause, *rejoin_timer;
+    struct flyt_node_guest *guests; /* connections there that have not said who they are (rejoin.c) */
+    unsigned guest_count;
+    bool is_crowd_told;              /* that a user has too many of them: once until there is none */
     struct flyt_node_images *images; /* folders that are removed (images.h) */
     struct flyt_worker *spawner;     /* starts server processes (spawn.h); NULL: none was started yet */
     bool is_link_pause_told;         /* that no descriptor is left for them: once for each time */
