@@ -1,7 +1,8 @@
 /*
  * Backups: a copy of the store, made on the store's thread, fetched chunk by chunk by the connection that asked for it.
  * Each connection has a copy of its own, so that several operators never get each other's. The file has a name only
- * while the store makes it; it goes with the connection, or with its last chunk.
+ * while the store makes it; it goes with the connection, or with its last chunk. The loop never touches it: a thread
+ * reads the chunks, because its disk may not answer.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -13,8 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "control/base/worker.h"
 #include "control/cluster/cluster.h"
+#include "rpc/base/close_aside.h"
 #include "rpc/base/descriptors.h"
+#include "rpc/base/fault_point.h"
 #include "rpc/base/log.h"
 
 #define NO_FOLDER_OF_ITS_OWN "/var/lib/flyt/cluster" /* what a shared store is given */
@@ -24,12 +28,14 @@ enum { CHUNK_BYTES = 1 << 20, BACKUPS_MAX = 4 };
 struct flyt_backup {
     struct flyt_cluster *cluster;
     struct flyt_link *link; /* NULL: it has ended while the copy was made */
-    struct flyt_call *call; /* that began it; NULL: it is made */
-    char path[PATH_MAX];
-    int status; /* of making it, and err */
+    struct flyt_call *call; /* that waits for a chunk; NULL: none, and no thread has what is below */
+    char folder[PATH_MAX - 256], path[PATH_MAX];
+    int status; /* of making or reading it, and err */
     struct flyt_error err;
-    int fd;
-    uint64_t bytes;
+    int fd; /* -1: it is not made yet, or has been read to its end */
+    uint64_t bytes, offset_bytes;
+    char *chunk;
+    size_t chunk_bytes;
 };
 
 static struct flyt_backup *backup_free(struct flyt_backup *backup)
@@ -37,7 +43,8 @@ static struct flyt_backup *backup_free(struct flyt_backup *backup)
     if (backup->link)
         backup->link->backup = NULL;
     backup->cluster->backup_count--;
-    flyt_close(backup->fd);
+    flyt_close_aside(&backup->fd, 1, NULL);
+    free(backup->chunk);
     free(backup);
     return NULL;
 }
@@ -49,7 +56,7 @@ void flyt_backup_end(struct flyt_link *link)
     if (!backup)
         return;
     if (backup->call) {
-        backup->link = NULL; /* the store's thread still has it */
+        backup->link = NULL; /* a thread still has it */
         link->backup = NULL;
     } else {
         backup_free(backup);
@@ -81,7 +88,7 @@ static void prefix_of(const struct flyt_cluster_settings *settings, char *ret_pr
             *c = '_';
 }
 
-void flyt_backup_clear(const struct flyt_cluster *cluster)
+static void clear(const struct flyt_cluster *cluster)
 {
     char folder[PATH_MAX], prefix[128];
 
@@ -100,51 +107,33 @@ void flyt_backup_clear(const struct flyt_cluster *cluster)
         closedir(entries);
 }
 
+int flyt_backup_start(struct flyt_cluster *cluster, struct flyt_error *err)
+{
+    clear(cluster);
+    int status = flyt_worker_new(cluster->event, "flyt-backup", BACKUPS_MAX, &cluster->backup_reader);
+    return status
+               ? flyt_error_set(err, status, "the thread that reads backups cannot be started: %s", strerror(-status))
+               : 0;
+}
+
+void flyt_backup_stop(struct flyt_cluster *cluster)
+{
+    cluster->backup_reader = flyt_worker_free(cluster->backup_reader);
+}
+
+/* ---- making and reading, on a thread ---- */
+
 /* A name that nobody has: the store makes the file itself. 0 or a negative errno. */
 static int choose_path(struct flyt_backup *backup)
 {
-    const struct flyt_cluster_settings *settings = backup->cluster->settings;
-    char folder[PATH_MAX - 256], prefix[128];
-
-    folder_of(settings, folder, sizeof folder);
-    prefix_of(settings, prefix, sizeof prefix);
-    snprintf(backup->path, sizeof backup->path, "%s/%sXXXXXX", folder, prefix);
     int fd = mkostemp(backup->path, O_CLOEXEC);
+
     if (fd < 0)
-        return flyt_error_set(&backup->err, -errno, "no backup can be made in %s: %s (backup_folder says where)",
-                              folder, strerror(errno));
+        return flyt_error_set(&backup->err, -errno, "%s: %s (backup_folder says where)", backup->folder,
+                              strerror(errno));
     close(fd);
     unlink(backup->path);
     return 0;
-}
-
-/* ---- making and fetching ---- */
-
-static enum flyt_store_result run_backup(struct flyt_store *store, void *user, struct flyt_error *err)
-{
-    struct flyt_backup *backup = user;
-
-    backup->status = flyt_store_backup(store, backup->path, &backup->err);
-    return FLYT_STORE_OK; /* a full disk says nothing about the store */
-}
-
-static void reply_chunk(struct flyt_call *call, struct flyt_backup *backup, uint64_t offset_bytes)
-{
-    static char empty[] = "";
-    flyt_backup_res res = {.outcome = {FLYT_STATUS_OK, empty}, .total_bytes = backup->bytes};
-    char *chunk = malloc(CHUNK_BYTES);
-    ssize_t bytes = chunk ? pread(backup->fd, chunk, CHUNK_BYTES, (off_t)offset_bytes) : -1;
-
-    if (bytes < 0) {
-        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "the copy cannot be read: %s", strerror(errno));
-    } else {
-        res.data.data_val = chunk;
-        res.data.data_len = (u_int)bytes;
-        flyt_call_reply(call, &res);
-    }
-    free(chunk);
-    if (bytes < 0 || offset_bytes + (uint64_t)bytes >= backup->bytes)
-        backup_free(backup);
 }
 
 /* Opens what was made. From here on it has no name. */
@@ -152,8 +141,6 @@ static int take_copy(struct flyt_backup *backup)
 {
     struct stat about;
 
-    if (backup->status)
-        return backup->status;
     backup->fd = open(backup->path, O_RDONLY | O_CLOEXEC);
     if (backup->fd < 0 || fstat(backup->fd, &about))
         return flyt_error_set(&backup->err, -errno, "%s: %s", backup->path, strerror(errno));
@@ -161,27 +148,94 @@ static int take_copy(struct flyt_backup *backup)
     return 0;
 }
 
-static void made(void *user, int is_cancelled)
+/* The file goes with its last chunk. */
+static int read_chunk(struct flyt_backup *backup)
+{
+    if (!backup->chunk)
+        backup->chunk = malloc(CHUNK_BYTES);
+    if (!backup->chunk)
+        return flyt_error_set(&backup->err, -ENOMEM, "no memory");
+    ssize_t bytes = pread(backup->fd, backup->chunk, CHUNK_BYTES, (off_t)backup->offset_bytes);
+    if (bytes < 0)
+        return flyt_error_set(&backup->err, -errno, "the copy cannot be read: %s", strerror(errno));
+    backup->chunk_bytes = (size_t)bytes;
+    if (backup->offset_bytes + backup->chunk_bytes >= backup->bytes)
+        backup->fd = flyt_close(backup->fd);
+    return 0;
+}
+
+static enum flyt_store_result run_backup(struct flyt_store *store, void *user, struct flyt_error *err)
 {
     struct flyt_backup *backup = user;
+
+    backup->status = choose_path(backup);
+    if (backup->status)
+        return FLYT_STORE_OK; /* it says nothing about the store, as a full disk does not */
+    backup->status = flyt_store_backup(store, backup->path, &backup->err);
+    if (!backup->status)
+        backup->status = take_copy(backup);
+    unlink(backup->path);
+    if (!backup->status)
+        backup->status = read_chunk(backup);
+    return FLYT_STORE_OK;
+}
+
+static void run_read(void *user)
+{
+    struct flyt_backup *backup = user;
+
+    flyt_fault_point("cluster.backup.read");
+    backup->status = read_chunk(backup);
+}
+
+/* ---- fetching ---- */
+
+/* The thread is through with it. */
+static void answer(void *user, int is_cancelled)
+{
+    static char empty[] = "";
+    struct flyt_backup *backup = user;
     struct flyt_call *call = backup->call;
+    flyt_backup_res res = {.outcome = {FLYT_STATUS_OK, empty},
+                           .total_bytes = backup->bytes,
+                           .data = {(u_int)backup->chunk_bytes, backup->chunk}};
 
     backup->call = NULL;
-    int status = is_cancelled ? -ECANCELED : take_copy(backup);
-    unlink(backup->path);
     if (is_cancelled) {
+        flyt_call_fail(call);
         backup_free(backup);
         return;
     }
-    if (status)
+    if (backup->status)
         flyt_warn("no backup could be made: %s", backup->err.text);
-    if (status || !backup->link) {
+    if (backup->status || !backup->link)
         flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "no backup could be made: %s",
-                          status ? backup->err.text : "the connection has ended");
+                          backup->status ? backup->err.text : "the connection has ended");
+    else
+        flyt_call_reply(call, &res);
+    if (backup->status || !backup->link || backup->fd < 0)
         backup_free(backup);
+}
+
+static void go_on(struct flyt_call *call, struct flyt_backup *backup, uint64_t offset_bytes)
+{
+    backup->offset_bytes = offset_bytes;
+    backup->call = call;
+    if (!flyt_worker_do(backup->cluster->backup_reader, run_read, answer, backup))
         return;
-    }
-    reply_chunk(call, backup, 0);
+    backup->call = NULL;
+    flyt_call_fail(call);
+}
+
+/* The name's beginning: the settings may be others when the thread makes the file. */
+static void place(struct flyt_backup *backup)
+{
+    const struct flyt_cluster_settings *settings = backup->cluster->settings;
+    char prefix[128];
+
+    folder_of(settings, backup->folder, sizeof backup->folder);
+    prefix_of(settings, prefix, sizeof prefix);
+    snprintf(backup->path, sizeof backup->path, "%s/%sXXXXXX", backup->folder, prefix);
 }
 
 static void begin(struct flyt_call *call, struct flyt_link *link)
@@ -208,13 +262,9 @@ static void begin(struct flyt_call *call, struct flyt_link *link)
     backup->fd = -1;
     link->backup = backup;
     cluster->backup_count++;
-    if (choose_path(backup)) {
-        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "%s", backup->err.text);
-        backup_free(backup);
-        return;
-    }
+    place(backup);
     backup->call = call;
-    if (!flyt_keeper_do(cluster->keeper, "backup", run_backup, made, backup))
+    if (!flyt_keeper_do(cluster->keeper, "backup", run_backup, answer, backup))
         return;
     flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "too much work waits for the store");
     backup_free(backup);
@@ -233,5 +283,5 @@ void flyt_serve_backup(struct flyt_call *call, void *data)
     else if (!backup || backup->call || args->offset_bytes > backup->bytes)
         flyt_call_outcome(call, FLYT_STATUS_INVALID, "there is no backup under way here; begin at offset 0");
     else
-        reply_chunk(call, backup, args->offset_bytes);
+        go_on(call, backup, args->offset_bytes);
 }

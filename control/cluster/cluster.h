@@ -273,6 +273,7 @@ struct flyt_cluster {
     struct flyt_metrics *metrics;
     struct flyt_metrics_server *metrics_server;
     struct flyt_cluster_metrics *measures;
+    struct flyt_worker *backup_reader;
     unsigned backup_count;       /* copies of the store that are being made or fetched */
     struct flyt_lead *lead;      /* leader.c */
     cJSON *migrations;           /* that are over, as they are shown; the last is the latest. NULL: none */
@@ -570,6 +571,8 @@ void flyt_lead_stop(struct flyt_cluster *cluster);
  * keeper goes, then flyt_lead_free. */
 bool flyt_lead_release(struct flyt_cluster *cluster, uint64_t timeout_ms);
 void flyt_lead_free(struct flyt_cluster *cluster);
+/* A copy of a GPU's document with this epoch. NULL: no memory for all of it. Any thread. */
+cJSON *flyt_lead_raised(const cJSON *document, uint64_t epoch);
 /* A higher epoch is in the store: somebody else leads. */
 void flyt_lead_lost(struct flyt_cluster *cluster, uint64_t epoch, const char *why);
 /* A node says that it has seen a higher epoch. Whether another one leads is looked up in the store; where this one
@@ -609,8 +612,10 @@ void flyt_cluster_forget(struct flyt_cluster *cluster);
 
 /* ---- backup.c ---- */
 
-/* At start: removes what a killed manager of this name has left of a copy that it made. */
-void flyt_backup_clear(const struct flyt_cluster *cluster);
+/* Removes what a killed manager of this name has left of a copy that it made. 0, or a negative errno and *err. */
+int flyt_backup_start(struct flyt_cluster *cluster, struct flyt_error *err);
+/* Waits for a chunk that is being read. Every connection and the keeper have ended before. */
+void flyt_backup_stop(struct flyt_cluster *cluster);
 /* A connection ends, and with it the copy that it fetches, if there is one. */
 void flyt_backup_end(struct flyt_link *link);
 void flyt_serve_backup(struct flyt_call *call, void *args);

@@ -165,7 +165,7 @@ static int start_cluster(struct flyt_cluster *cluster, struct flyt_error *err)
 
     raise_descriptors(cluster->settings->connections_max);
     if (!status)
-        flyt_backup_clear(cluster);
+        status = flyt_backup_start(cluster, err);
     if (!status)
         status = flyt_measure_start(cluster, err);
     if (!status)
@@ -209,6 +209,7 @@ static void stop(void *user)
     if (cluster->tcp_fd >= 0)
         close(cluster->tcp_fd);
     cluster->keeper = flyt_keeper_free(cluster->keeper);
+    flyt_backup_stop(cluster);
     flyt_lead_free(cluster);
     flyt_watch_free(cluster->wish_watch);
     flyt_watch_free(cluster->tenant_watch);

@@ -18,7 +18,8 @@ int flyt_node_images_folder(struct flyt_node *node, const char *vm_ip, char *ret
 /* A VM's folder, made where it is not there, for its servers that are users of their own: nobody else can reach it, all
  * of them may write there. 0 and a descriptor for the caller, or a negative errno. */
 int flyt_node_images_open(struct flyt_node *node, const char *vm_ip, int *ret_fd);
-/* A VM has nothing here any more: its folder gets another name, STATE_DIR/images/removed-…, and a thread removes it. */
+/* A VM has nothing here any more: a thread gives its folder another name, STATE_DIR/images/removed-…, and removes it. A
+ * VM of the same address that comes before that has a new folder all the same: then the loop gives it the name. */
 void flyt_node_images_remove(struct flyt_node *node, const char *vm_ip);
 
 #endif

@@ -16,6 +16,17 @@
 #include "control/node/test_node.h"
 #include "rpc/base/fault_point.h"
 
+static unsigned loop_renames; /* of folders, by the loop's thread */
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+
+int __wrap_rename(const char *from, const char *to)
+{
+    loop_renames += gettid() == getpid() && strstr(from, "/images/");
+    return __real_rename(from, to);
+}
+
 /* Folders in STATE_DIR/images that are aside. */
 static unsigned count_aside(const struct test_node *test)
 {
@@ -57,10 +68,13 @@ static void come_and_go(struct test_node *test, char *ret_path)
         assert_int_equal(write(fd, "an image", 8), 8);
         close(fd);
     }
-    assert_int_equal(count_aside(test), 0);
     test_node_leave(test, &test_one, &program, 1);
     test_node_remove_now(test, test_one.id);
-    assert_int_not_equal(access(ret_path, F_OK), 0);
+}
+
+static bool is_gone(struct test_node *test, void *path)
+{
+    return access(path, F_OK) != 0;
 }
 
 static void test_they_are_removed(void **state)
@@ -70,33 +84,50 @@ static void test_they_are_removed(void **state)
 
     for (unsigned i = 0; i < 3; i++) {
         come_and_go(test, path);
+        test_node_until(test, is_gone, path, "they have gone");
         until_aside(test, 0);
     }
+    assert_int_equal(loop_renames, 0);
 }
 
-/* A disk that does not answer: the node manager goes on, and the next one removes what is left. */
+/* A disk that does not answer: the node manager goes on, a VM of the same address finds nothing of the one before it,
+ * and the next node manager removes what is left. */
 static void test_a_slow_disk(void **state)
 {
     struct test_node *test = *state;
-    struct test_wish again = test_one;
     char path[FLYT_MANAGER_LINK_FOLDER_BYTES];
 
     test_node_make_fail(test, "node.images.remove:hang", NULL);
+    loop_renames = 0;
     come_and_go(test, path);
-    assert_int_equal(count_aside(test), 1);
-    again.id++;
-    test_node_grant(test, &again);
-    struct test_program program = test_node_enter(test, &again);
-    assert_int_equal(flyt_node_images_folder(&test->node, test_one.vm_ip, path), 0);
-    assert_int_equal(rmdir(path), 0); /* it is empty */
-    test_node_leave(test, &again, &program, 1);
-    test_node_remove_now(test, again.id);
-    assert_int_equal(count_aside(test), 1);
+    until_aside(test, 1);
+    come_and_go(test, path); /* the thread hangs */
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(loop_renames, 0);
+    come_and_go(test, path);
+    assert_int_equal(loop_renames, 1);
+    assert_int_equal(count_aside(test), 2);
+    assert_int_equal(access(path, F_OK), 0);
     test_node_stop(test);
-    assert_int_equal(count_aside(test), 1);
+    assert_int_equal(count_aside(test), 2);
     assert_int_equal(flyt_fault_set(NULL), 0);
     test_node_start(test);
+    assert_true(is_gone(test, path));
     until_aside(test, 0);
+}
+
+/* What VMs that are there have stays over a restart. */
+static void test_they_stay(void **state)
+{
+    struct test_node *test = *state;
+    char path[FLYT_MANAGER_LINK_FOLDER_BYTES];
+
+    test_node_grant(test, &test_one);
+    assert_int_equal(flyt_node_images_folder(&test->node, test_one.vm_ip, path), 0);
+    test_node_stop(test);
+    test_node_start(test);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(count_aside(test), 0);
 }
 
 int main(void)
@@ -104,6 +135,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_they_are_removed),
         TEST_NODE(test_a_slow_disk),
+        TEST_NODE(test_they_stay),
     };
     return cmocka_run_group_tests_name("images", tests, NULL, NULL);
 }

@@ -1,16 +1,15 @@
 #include "control/node/manager.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "control/node/allocation.h"
 #include "control/node/checkpoint.h"
+#include "control/node/contact.h"
 #include "control/node/groups.h"
 #include "control/node/killed.h"
 #include "control/node/loading.h"
@@ -26,7 +25,6 @@
 #include "control/node/suspended.h"
 #include "control/node/writer.h"
 #include "rpc/base/clock.h"
-#include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
 enum { HEARTBEAT_MS = 2000, SOON_MS = 20, TICK_MS = 250, AGAIN_MS = 2000 };
@@ -52,10 +50,7 @@ struct flyt_node_manager {
     enum { AWAY, UP, REGISTERING, REGISTERED } state;
     char last_cause[512]; /* why it does not take us; said once */
     sd_event_source *timer, *fence_timer;
-    /* When the latest of what a manager has answered was sent: CLOCK_BOOTTIME, which counts a suspended machine's time.
-     */
-    uint64_t contact_ms;
-    int contact_fd; /* STATE_DIR/contact: "BOOT_ID MS"; -1: none */
+    struct flyt_node_contact *contact; /* when the latest of what a manager has answered was sent */
     uint64_t heartbeat_ms, next_heartbeat_ms, sequence;
     bool is_heartbeat_out;
     uint64_t told_needs;     /* of sessions, since the last registration: a sum of what was told; 0: nothing */
@@ -63,8 +58,7 @@ struct flyt_node_manager {
     struct event *events, **events_end;
     unsigned event_count;
     struct gpu_order gpu_order;
-    struct flyt_node_commit epoch_commit; /* waits: the epoch that the manager leads at is not written yet */
-    uint64_t epoch_before;                /* the one that is */
+    struct flyt_node_commit epoch_commit; /* waits: the epoch that the manager leads at is being written */
 };
 
 /* A registration or heartbeat that waits for its answer. Several may: each carries the time at which it was sent. */
@@ -81,59 +75,11 @@ static void arm(struct flyt_node_manager *manager, uint64_t ms)
 
 /* ---- self-fencing ---- */
 
-static uint64_t boot_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
-}
-
-/* So that the time goes on over restarts of the node manager, which else could put the end off for ever. No need for it
- * to be on the disk: after a crash of the machine no program is left. Kept also where nothing is to end: that may be
- * set later. */
-static void keep_contact(const struct flyt_node_manager *manager)
-{
-    char text[128];
-
-    if (manager->contact_fd < 0)
-        return;
-    int bytes =
-        snprintf(text, sizeof text, "%.63s %020" PRIu64 "\n", manager->node->state.boot_id, manager->contact_ms);
-    if (pwrite(manager->contact_fd, text, (size_t)bytes, 0) != bytes)
-        flyt_warn("%s/contact cannot be written: %m", manager->node->settings->state_dir);
-}
-
-/* Since when nobody was reached: of before a restart, if that was since the machine's start, else from now on. */
-static void read_contact(struct flyt_node_manager *manager)
-{
-    char path[512], text[128] = "", boot_id[64];
-    uint64_t contact_ms;
-
-    manager->contact_ms = boot_ms();
-    snprintf(path, sizeof path, "%s/contact", manager->node->settings->state_dir);
-    manager->contact_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (manager->contact_fd < 0) {
-        flyt_warn("%s cannot be opened: %m", path);
-        return;
-    }
-    if (pread(manager->contact_fd, text, sizeof text - 1, 0) > 0 &&
-        sscanf(text, "%63s %" SCNu64, boot_id, &contact_ms) == 2 && !strcmp(boot_id, manager->node->state.boot_id) &&
-        contact_ms < manager->contact_ms)
-        manager->contact_ms = contact_ms;
-}
-
-static void set_contact(struct flyt_node_manager *manager, uint64_t contact_ms)
-{
-    manager->contact_ms = contact_ms;
-    keep_contact(manager);
-}
-
 /* What was sent then has been answered. */
 static void note_contact(struct flyt_node_manager *manager, uint64_t sent_ms)
 {
-    if (sent_ms > manager->contact_ms)
-        set_contact(manager, sent_ms);
+    if (sent_ms > flyt_node_contact_get_ms(manager->contact))
+        flyt_node_contact_set(manager->contact, sent_ms);
 }
 
 static struct request *request_new(struct flyt_node_manager *manager)
@@ -141,7 +87,7 @@ static struct request *request_new(struct flyt_node_manager *manager)
     struct request *request = malloc(sizeof *request);
 
     if (request)
-        *request = (struct request){manager, boot_ms()};
+        *request = (struct request){manager, flyt_node_contact_clock_ms()};
     return request;
 }
 
@@ -177,9 +123,12 @@ static int on_fence_timer(sd_event_source *source, uint64_t usec, void *user)
     struct flyt_node_manager *manager = user;
     uint64_t fence_after_ms = manager->node->settings->fence_after_ms;
 
-    if (fence_after_ms && boot_ms() - manager->contact_ms > fence_after_ms && manager->node->allocations) {
+    uint64_t now_ms = flyt_node_contact_clock_ms();
+
+    if (fence_after_ms && now_ms - flyt_node_contact_get_ms(manager->contact) > fence_after_ms &&
+        manager->node->allocations) {
         fence(manager);
-        set_contact(manager, boot_ms()); /* not again at once: killing takes its time */
+        flyt_node_contact_set(manager->contact, now_ms); /* not again at once: killing takes its time */
     }
     sd_event_source_set_time_relative(source, TICK_MS * 1000);
     sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
@@ -317,6 +266,22 @@ static bool is_refused(struct flyt_node_manager *manager, int status, const flyt
     return true;
 }
 
+/* Where it could not be written the writer tries again, and this asks again whether it was. */
+static void on_epoch_written(void *user, int status)
+{
+    struct flyt_node_manager *manager = user;
+
+    if (manager->state == UP)
+        arm(manager, status ? AGAIN_MS : 0);
+}
+
+/* The node registers when it is written whom it follows. */
+static void await_epoch(struct flyt_node_manager *manager)
+{
+    flyt_node_commit_forget(manager->node, &manager->epoch_commit);
+    flyt_node_commit(manager->node, &manager->epoch_commit, on_epoch_written, manager);
+}
+
 static void on_registered(void *user, int status, void *result)
 {
     struct flyt_node_manager *manager;
@@ -325,6 +290,11 @@ static void on_registered(void *user, int status, void *result)
 
     if (status == -ECANCELED || is_refused(manager, status, res ? &res->outcome : NULL))
         return;
+    if (flyt_node_see_epoch(manager->node, res->epoch) == -EAGAIN) {
+        manager->state = flyt_uplink_is_up(manager->uplink) ? UP : AWAY;
+        await_epoch(manager);
+        return;
+    }
     flyt_outcome outcome;
     if (!flyt_node_is_led(manager->node, res->epoch, &outcome)) {
         is_refused(manager, 0, &outcome);
@@ -929,33 +899,16 @@ static const struct flyt_program order_program = {FLYT_ORDER_PROGRAM, FLYT_ORDER
 
 /* ---- up and down ---- */
 
-static void on_epoch_written(void *user, int status)
-{
-    struct flyt_node_manager *manager = user;
-
-    if (status)
-        manager->node->state.epoch = manager->epoch_before; /* its orders say so once more, and are refused */
-    if (manager->state == UP)
-        arm(manager, 0);
-}
-
 /* It gives orders when the node has registered: by then its epoch is written, and no order waits for the disk. */
 static void on_up(void *user, uint64_t epoch)
 {
     struct flyt_node_manager *manager = user;
-    struct flyt_node *node = manager->node;
 
     manager->state = UP;
-    if (epoch <= node->state.epoch || epoch > FLYT_NODE_EPOCH_MAX) {
-        arm(manager, 0);
-        return;
-    }
-    if (manager->epoch_commit.is_waiting)
-        flyt_node_commit_forget(node, &manager->epoch_commit);
+    if (epoch < manager->node->state.epoch || flyt_node_see_epoch(manager->node, epoch) != -EAGAIN)
+        arm(manager, 0); /* its orders say so once more, where they are refused */
     else
-        manager->epoch_before = node->state.epoch;
-    node->state.epoch = epoch;
-    flyt_node_commit(node, &manager->epoch_commit, on_epoch_written, manager);
+        await_epoch(manager);
 }
 
 static void on_down(void *user)
@@ -1024,8 +977,9 @@ int flyt_node_manager_new(struct flyt_node *node, struct flyt_tls *tls, struct f
         return -ENOMEM;
     manager->node = node;
     manager->events_end = &manager->events;
-    read_contact(manager);
-    int status = sd_event_add_time_relative(node->event, &manager->timer, CLOCK_MONOTONIC, 0, 1000, on_timer, manager);
+    int status = flyt_node_contact_new(node, &manager->contact);
+    if (!status)
+        status = sd_event_add_time_relative(node->event, &manager->timer, CLOCK_MONOTONIC, 0, 1000, on_timer, manager);
     if (status >= 0)
         status = sd_event_add_time_relative(node->event, &manager->fence_timer, CLOCK_MONOTONIC, TICK_MS * 1000, 1000,
                                             on_fence_timer, manager);
@@ -1053,7 +1007,7 @@ struct flyt_node_manager *flyt_node_manager_free(struct flyt_node_manager *manag
     sd_event_source_disable_unref(manager->fence_timer);
     while (manager->events)
         free_first_event(manager);
-    flyt_close(manager->contact_fd);
+    flyt_node_contact_free(manager->contact);
     free(manager);
     return NULL;
 }

@@ -20,6 +20,7 @@
 #include "control/node/report.h"
 #include "control/node/test_far.h"
 #include "control/node/test_node.h"
+#include "control/node/writer.h"
 #include "rpc/transport/listen.h"
 
 #define MIB (1ull << 20)
@@ -529,10 +530,33 @@ static uint64_t contact_ms(const struct boss *boss)
     snprintf(path, sizeof path, "%s/contact", boss->test->settings.state_dir);
     FILE *file = fopen(path, "re");
     assert_non_null(file);
-    assert_non_null(fgets(text, sizeof text, file));
+    if (fgets(text, sizeof text, file)) /* else nothing is kept yet */
+        assert_int_equal(sscanf(text, "%*s %" SCNu64, &ms), 1);
     fclose(file);
-    assert_int_equal(sscanf(text, "%*s %" SCNu64, &ms), 1);
     return ms;
+}
+
+static unsigned loop_writes; /* by the loop's thread */
+
+ssize_t __real_pwrite(int fd, const void *bytes, size_t count, off_t offset);
+ssize_t __wrap_pwrite(int fd, const void *bytes, size_t count, off_t offset);
+
+ssize_t __wrap_pwrite(int fd, const void *bytes, size_t count, off_t offset)
+{
+    loop_writes += gettid() == getpid();
+    return __real_pwrite(fd, bytes, count, offset);
+}
+
+/* A disk may hold up who writes even what need not be on it. */
+static void test_keeps_contact_beside_the_loop(void **state)
+{
+    struct boss *boss = *state;
+    uint64_t before_ms = contact_ms(boss);
+
+    loop_writes = 0;
+    while (contact_ms(boss) == before_ms)
+        test_node_run(boss->test, 5);
+    assert_int_equal(loop_writes, 0);
 }
 
 /* An answer says that the manager was there when its question was sent, not when a later one was. */
@@ -563,6 +587,20 @@ static void test_dates_contact_by_what_was_answered(void **state)
         test_node_run(test, 5);
     assert_in_range(contact_ms(boss), beat_ms + 1, registration_ms);
     boss->is_slow = false;
+}
+
+/* What no leader can have come to is not carried out, and orders after it are. */
+static void test_revisions_that_cannot_be(void **state)
+{
+    struct boss *boss = *state;
+
+    assert_int_equal(apply(boss, UINT64_MAX), FLYT_STATUS_INVALID);
+    assert_null(flyt_node_allocation_find(&boss->test->node, 0x77));
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+    assert_int_equal(apply(boss, UINT64_MAX), FLYT_STATUS_INVALID);
+    assert_int_equal(apply(boss, FLYT_NODE_REVISION_MAX + 1), FLYT_STATUS_INVALID);
+    assert_int_equal(flyt_node_allocation_find(&boss->test->node, 0x77)->now.revision, 1);
+    assert_int_equal(apply(boss, FLYT_NODE_REVISION_MAX), FLYT_STATUS_OK);
 }
 
 /* What an order has removed. */
@@ -621,6 +659,54 @@ static void test_says_nothing_that_is_not_saved(void **state)
         }
         assert_int_equal(saved_allocations(boss), 0);
     }
+}
+
+/* Who leads now is written when the disk can be written again: until then nobody gives orders, not who led before
+ * either. */
+static void test_follows_nobody_who_is_not_saved(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+    char part[512];
+
+    snprintf(part, sizeof part, "%s/state.json.part", test->settings.state_dir);
+    close_office(boss);
+    assert_int_equal(mkdir(part, 0700), 0);
+    open_office(boss);
+    boss->epoch = 4;
+    unsigned registered = boss->register_count;
+    while (!test->node.is_unsaved || boss->register_count == registered)
+        test_node_run(test, 20);
+    assert_int_equal(boss->written_epoch, 3);
+    assert_int_equal(test->node.state.epoch, 4);
+    for (unsigned i = 0; i < 2; i++) { /* nor when it has been tried again */
+        assert_int_equal(apply(boss, 1), FLYT_STATUS_UNAVAILABLE);
+        assert_false(flyt_node_manager_is_registered(boss->manager));
+        test_node_run(test, FLYT_NODE_WRITE_AGAIN_MS + 500);
+    }
+    boss->epoch = 3;
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_STALE);
+    boss->epoch = 4;
+    assert_int_equal(rmdir(part), 0);
+    while (!flyt_node_manager_is_registered(boss->manager))
+        test_node_run(test, 20);
+    assert_int_equal(boss->written_epoch, 4);
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
+}
+
+/* Who is connected to, and has come to lead anew meanwhile, has its epoch written before it gives orders. */
+static void test_follows_who_leads_anew(void **state)
+{
+    struct boss *boss = *state;
+    struct test_node *test = boss->test;
+
+    boss->epoch = 4;
+    unsigned registered = boss->register_count;
+    boss->is_forgetful = true;
+    while (boss->register_count == registered || !flyt_node_manager_is_registered(boss->manager))
+        test_node_run(test, 20);
+    assert_int_equal(written_epoch(boss), 4);
+    assert_int_equal(apply(boss, 1), FLYT_STATUS_OK);
 }
 
 static void set_group_size(struct boss *boss, unsigned group_size)
@@ -983,8 +1069,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_works_without_manager_and_tells_it_later, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fences_itself, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fences_itself_over_restarts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_keeps_contact_beside_the_loop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_dates_contact_by_what_was_answered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_says_nothing_that_is_not_saved, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_revisions_that_cannot_be, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_follows_nobody_who_is_not_saved, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_follows_who_leads_anew, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_group_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_migration, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_to_another_node, set_up, tear_down),

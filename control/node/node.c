@@ -105,13 +105,11 @@ int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch)
         flyt_warn("refused a cluster manager that leads at epoch %" PRIu64 ": nobody can have come so far", epoch);
         return -EINVAL;
     }
-    if (epoch == before)
-        return 0;
-    node->state.epoch = epoch;
-    int status = flyt_node_save(node);
-    if (status)
-        node->state.epoch = before;
-    return status;
+    if (epoch > before) {
+        node->state.epoch = epoch;
+        flyt_node_save_soon(node);
+    }
+    return epoch > node->epoch_written ? -EAGAIN : 0;
 }
 
 void flyt_node_keep(struct flyt_node *node, const char *name, int fd)
@@ -332,6 +330,7 @@ void flyt_node_fini(struct flyt_node *node)
         flyt_node_pool_fini(node);
         flyt_node_faults_fini(node);
     }
+    flyt_node_rejoin_fini(node);
     sd_event_source_disable_unref(node->link_source);
     sd_event_source_disable_unref(node->link_pause);
     sd_event_source_disable_unref(node->rejoin_timer);

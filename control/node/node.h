@@ -36,6 +36,8 @@ struct flyt_node_restore;
 struct flyt_greeter;
 struct flyt_worker;
 struct flyt_node_writer;
+struct flyt_node_images;
+struct flyt_node_guest;
 
 enum {
     FLYT_NODE_SERVERS_MAX = 4096,
@@ -104,6 +106,7 @@ struct flyt_node {
     struct flyt_node_state state;    /* without its allocations */
     struct flyt_node_writer *writer; /* of the state file (writer.h); NULL: nothing is written any more */
     bool is_unsaved;                 /* the state file lacks something: tried again soon (writer.h) */
+    uint64_t epoch_written;          /* what the file on the disk has: the state's may be ahead (writer.h) */
     uint64_t epoch_refused;          /* the last one that was too low: told once */
     struct flyt_node_gpus gpus;
     struct flyt_node_starts starts[FLYT_GPUS_MAX]; /* by GPU */
@@ -144,10 +147,13 @@ struct flyt_node {
     char link_path[FLYT_MANAGER_LINK_PATH_BYTES];
     int link_fd; /* servers come back here */
     sd_event_source *link_source, *link_pause, *rejoin_timer;
-    struct flyt_worker *images_worker; /* removes images (images.h) */
-    struct flyt_worker *spawner;       /* starts server processes (spawn.h); NULL: none was started yet */
-    bool is_link_pause_told;           /* that no descriptor is left for them: once for each time */
-    bool is_rejoining;                 /* servers of before the restart may still come */
+    struct flyt_node_guest *guests; /* connections there that have not said who they are (rejoin.c) */
+    unsigned guest_count;
+    bool is_crowd_told;              /* that a user has too many of them: once until there is none */
+    struct flyt_node_images *images; /* folders that are removed (images.h) */
+    struct flyt_worker *spawner;     /* starts server processes (spawn.h); NULL: none was started yet */
+    bool is_link_pause_told;         /* that no descriptor is left for them: once for each time */
+    bool is_rejoining;               /* servers of before the restart may still come */
 
     struct flyt_node_fault faults[FLYT_GPUS_MAX]; /* by GPU */
 
@@ -170,12 +176,15 @@ int flyt_node_init(struct flyt_node *node, sd_event *event, struct flyt_daemon *
 /* Ends warm servers; those with sessions go on by themselves and look for the next node manager. */
 void flyt_node_fini(struct flyt_node *node);
 
-/* Writes the state file, and waits for the disk: where what comes next is part of the same turn. Else writer.h. 0, or a
- * negative errno, which is logged. */
+/* Writes the state file, and waits for the disk: at the start only. Else writer.h. 0, or a negative errno, which is
+ * logged. */
 int flyt_node_save(struct flyt_node *node);
-/* An epoch was seen, in an order: where it is higher than any before, which its manager has not said when it was
- * connected to (manager.c), it is written at once, and that is waited for. 0; -ESTALE: it is lower than the highest,
- * which is logged and told; another negative errno: it cannot be kept. */
+/*
+ * An epoch was seen, in an order: where it is higher than any before, lower ones are refused from now on, and it is
+ * written soon, again and again where it cannot be (writer.h). No order of it is carried out before that. 0; -EAGAIN:
+ * it is not written yet, who asks repeats it; -ESTALE: it is lower than the highest, which is logged and told; -EINVAL:
+ * no leader can have it. Waits for no disk.
+ */
 int flyt_node_see_epoch(struct flyt_node *node, uint64_t epoch);
 /* Hooks, with a printf-like text. */
 void flyt_node_tell(struct flyt_node *node, const char *kind, const char *object, const char *format, ...)

@@ -11,6 +11,7 @@
 #include "control/node/checkpoint.h"
 #include "control/node/groups.h"
 #include "control/node/migration.h"
+#include "control/node/order_migration.h"
 #include "control/node/receive.h"
 #include "control/node/restore.h"
 #include "control/node/resume.h"
@@ -696,10 +697,7 @@ void flyt_node_apply(struct flyt_node *node, const flyt_apply_args *args, flyt_n
 
     if (order)
         order->res.uses.uses_val = calloc(count + 1, sizeof *order->res.uses.uses_val);
-    int status = order && order->res.uses.uses_val ? flyt_node_see_epoch(node, args->epoch) : -ENOMEM;
-    if (status) {
-        if (status == -ESTALE)
-            bad.outcome = (flyt_outcome){FLYT_STATUS_STALE, (char *)"the node follows a later leader"};
+    if (!order || !order->res.uses.uses_val || !flyt_node_is_led(node, args->epoch, &bad.outcome)) {
         if (order)
             free(order->res.uses.uses_val);
         free(order);

@@ -13,6 +13,8 @@ bool flyt_node_is_led(struct flyt_node *node, uint64_t epoch, flyt_outcome *ret_
     *ret_outcome = (flyt_outcome){FLYT_STATUS_OK, (char *)""};
     if (status == -ESTALE)
         *ret_outcome = (flyt_outcome){FLYT_STATUS_STALE, (char *)"the node follows a later leader"};
+    else if (status == -EAGAIN)
+        *ret_outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"the node has not written yet whom it follows"};
     else if (status)
         *ret_outcome = (flyt_outcome){FLYT_STATUS_UNAVAILABLE, (char *)"the node cannot keep its state"};
     return !status;

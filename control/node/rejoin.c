@@ -30,22 +30,36 @@
 #include "rpc/base/descriptors.h"
 #include "rpc/base/log.h"
 
-enum { GUEST_MS = 5000, NO_DESCRIPTORS_MS = 100 };
+enum {
+    GUEST_MS = 5000,
+    GUESTS_OF_USER_MAX = 8, /* of a user that is not ours: one server process, which may have been taken over */
+    GUESTS_MAX = 512,       /* further ones wait in the socket's queue */
+    NO_DESCRIPTORS_MS = 100,
+};
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5, socket(7) */
 #endif
 
 /* A connection that has not said who it is. */
-struct guest {
+struct flyt_node_guest {
+    struct flyt_node_guest *next; /* in node->guests */
     struct flyt_node *node;
     int fd;
     uid_t uid; /* its user, as the kernel tells it */
     sd_event_source *source, *timer;
 };
 
-static void free_guest(struct guest *guest)
+static void free_guest(struct flyt_node_guest *guest)
 {
+    struct flyt_node_guest **link = &guest->node->guests;
+
+    while (*link != guest)
+        link = &(*link)->next;
+    *link = guest->next;
+    guest->node->guest_count--;
+    if (!guest->node->guests)
+        guest->node->is_crowd_told = false;
     sd_event_source_disable_unref(guest->source);
     sd_event_source_disable_unref(guest->timer);
     flyt_close(guest->fd);
@@ -246,7 +260,7 @@ static void forget_image(struct flyt_node *node, uint64_t session_id)
 }
 
 /* It has received a session from another node, whose client had not come. Likewise. */
-static const char *take_back_received(struct guest *guest, const struct flyt_manager_link_rejoin *rejoin)
+static const char *take_back_received(struct flyt_node_guest *guest, const struct flyt_manager_link_rejoin *rejoin)
 {
     const struct flyt_manager_link_session *session = &rejoin->session;
     struct flyt_node *node = guest->node;
@@ -300,7 +314,7 @@ static struct flyt_node_server *find_listed(const struct flyt_node *node,
     return flyt_node_server_find(node, session->session_id);
 }
 
-static bool is_itself(const struct flyt_node_server *server, const struct guest *guest,
+static bool is_itself(const struct flyt_node_server *server, const struct flyt_node_guest *guest,
                       const struct flyt_manager_link_rejoin *rejoin)
 {
     const struct flyt_manager_link_session *session = &rejoin->session;
@@ -318,7 +332,7 @@ static bool is_itself(const struct flyt_node_server *server, const struct guest 
  * do without its node manager it has given up by itself. NULL, or why it is sent away. Takes over guest->fd where it
  * succeeds.
  */
-static const char *take_up(struct guest *guest, const struct flyt_manager_link_rejoin *rejoin,
+static const char *take_up(struct flyt_node_guest *guest, const struct flyt_manager_link_rejoin *rejoin,
                            struct flyt_node_server *server)
 {
     if (!is_itself(server, guest, rejoin))
@@ -355,8 +369,8 @@ static const char *take_up(struct guest *guest, const struct flyt_manager_link_r
 }
 
 /* Server and session are as they were. NULL, or why not. Takes over guest->fd where it succeeds. */
-static const char *take_back(struct guest *guest, const struct flyt_manager_link_rejoin *rejoin, const int *fds,
-                             unsigned fd_count)
+static const char *take_back(struct flyt_node_guest *guest, const struct flyt_manager_link_rejoin *rejoin,
+                             const int *fds, unsigned fd_count)
 {
     const struct flyt_manager_link_session *session = &rejoin->session;
     struct flyt_node *node = guest->node;
@@ -426,7 +440,7 @@ static const char *take_back(struct guest *guest, const struct flyt_manager_link
 static int on_guest(sd_event_source *source, int fd, uint32_t events, void *user)
 {
     static struct flyt_manager_link_message message; /* the loop's thread only */
-    struct guest *guest = user;
+    struct flyt_node_guest *guest = user;
     int fds[FLYT_MANAGER_LINK_DESCRIPTORS_MAX];
     unsigned fd_count = 0;
 
@@ -463,41 +477,86 @@ static int on_pause_over(sd_event_source *source, uint64_t usec, void *user)
     return sd_event_source_set_enabled(node->link_source, SD_EVENT_ON);
 }
 
-/* Out of descriptors or memory: the listening socket would wake the loop for ever. */
+/* The listening socket would wake the loop for ever. */
 static int pause_accepting(struct flyt_node *node)
 {
-    if (!node->is_link_pause_told)
-        flyt_warn("servers cannot come back until it works again: %m");
-    node->is_link_pause_told = true;
     int status = sd_event_source_set_time_relative(node->link_pause, NO_DESCRIPTORS_MS * 1000);
+
     if (status >= 0)
         status = sd_event_source_set_enabled(node->link_pause, SD_EVENT_ONESHOT);
     return status < 0 ? status : sd_event_source_set_enabled(node->link_source, SD_EVENT_OFF);
 }
 
-static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void *user)
+/* Out of descriptors or memory. */
+static int wait_for_room(struct flyt_node *node)
 {
-    struct flyt_node *node = user;
-    struct ucred peer = {.uid = (uid_t)-1};
-    socklen_t length = sizeof peer;
+    if (!node->is_link_pause_told)
+        flyt_warn("servers cannot come back until it works again: %m");
+    node->is_link_pause_told = true;
+    return pause_accepting(node);
+}
 
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
-        return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? pause_accepting(node) : 0;
-    node->is_link_pause_told = false;
-    struct guest *guest = NULL;
-    if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length))
-        guest = calloc(1, sizeof *guest);
+/* A user whose processes do not say who they are takes no more from others than this. */
+static bool is_crowd(struct flyt_node *node, uid_t uid)
+{
+    unsigned count = 0;
+
+    if (uid == geteuid())
+        return false;
+    for (const struct flyt_node_guest *guest = node->guests; guest; guest = guest->next)
+        count += guest->uid == uid;
+    if (count < GUESTS_OF_USER_MAX)
+        return false;
+    if (!node->is_crowd_told)
+        flyt_warn("user %u has %u connections to %s that say nothing: further ones are closed", (unsigned)uid, count,
+                  node->link_path);
+    node->is_crowd_told = true;
+    return true;
+}
+
+/* Takes over fd. */
+static void receive_guest(struct flyt_node *node, int fd, uid_t uid)
+{
+    struct flyt_node_guest *guest = calloc(1, sizeof *guest);
+
     if (!guest) {
         flyt_close(fd);
-        return 0;
+        return;
     }
-    *guest = (struct guest){.node = node, .fd = fd, .uid = peer.uid ? peer.uid : geteuid()};
+    *guest = (struct flyt_node_guest){.next = node->guests, .node = node, .fd = fd, .uid = uid};
+    node->guests = guest;
+    node->guest_count++;
     if (sd_event_add_io(node->event, &guest->source, fd, EPOLLIN, on_guest, guest) < 0 ||
         sd_event_add_time_relative(node->event, &guest->timer, CLOCK_MONOTONIC, GUEST_MS * 1000, 1000, on_guest_timeout,
                                    guest) < 0)
         free_guest(guest);
+}
+
+static int on_link(sd_event_source *source, int listen_fd, uint32_t events, void *user)
+{
+    struct flyt_node *node = user;
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+
+    if (node->guest_count >= GUESTS_MAX)
+        return pause_accepting(node);
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? wait_for_room(node) : 0;
+    node->is_link_pause_told = false;
+    bool is_known = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length);
+    uid_t uid = is_known && peer.uid ? peer.uid : geteuid();
+    if (!is_known || is_crowd(node, uid))
+        flyt_close(fd);
+    else
+        receive_guest(node, fd, uid);
     return 0;
+}
+
+void flyt_node_rejoin_fini(struct flyt_node *node)
+{
+    while (node->guests)
+        free_guest(node->guests);
 }
 
 int flyt_node_rejoin_open(struct flyt_node *node)

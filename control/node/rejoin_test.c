@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -224,6 +225,63 @@ static void test_another_process_is_sent_away(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+enum { STRANGER = 65534, CROWD = 20, LET_IN = 8 };
+
+/* Connections of another user, which say nothing. */
+static void crowd_in(const struct test_node *test, int *fds)
+{
+    assert_int_equal(seteuid(STRANGER), 0);
+    for (unsigned i = 0; i < CROWD; i++)
+        fds[i] = flyt_manager_link_connect(test->node.link_path);
+    assert_int_equal(seteuid(0), 0);
+}
+
+static unsigned count_ended(const int *fds)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < CROWD; i++) {
+        struct pollfd end = {.fd = fds[i], .events = POLLRDHUP};
+        assert_true(fds[i] >= 0);
+        count += poll(&end, 1, 0) == 1;
+    }
+    return count;
+}
+
+static bool are_sent_away(struct test_node *test, void *fds)
+{
+    return count_ended(fds) == CROWD - LET_IN;
+}
+
+static bool are_forgotten(struct test_node *test, void *unused)
+{
+    return test->node.guest_count == 0;
+}
+
+/* A server that was taken over fills neither the node manager's descriptors nor the room of other servers. */
+static void test_a_crowd_of_one_user(void **state)
+{
+    struct test_node *test = *state;
+    int fds[CROWD];
+
+    if (getuid())
+        skip(); /* it takes two users */
+    assert_int_equal(chmod(test->folder, 0711), 0);
+    assert_int_equal(chmod(test->node.link_path, 0666), 0);
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
+    for (unsigned i = 0; i < 2; i++) {
+        crowd_in(test, fds);
+        test_node_until(test, are_sent_away, fds, "what is too much is closed");
+        assert_int_equal(test->node.guest_count, LET_IN);
+        come_as(test, &program, test_node_server(test, &program)->server_id, "there already"); /* it is heard */
+        for (unsigned j = 0; j < CROWD; j++)
+            flyt_close(fds[j]);
+        test_node_until(test, are_forgotten, NULL, "they have gone");
+    }
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 /* It was to end, and has not heard so. */
 static void test_one_that_is_ending(void **state)
 {
@@ -386,6 +444,7 @@ int main(void)
         TEST_NODE(test_what_it_was_not_told),
         TEST_NODE(test_one_that_was_given_up),
         TEST_NODE(test_another_process_is_sent_away),
+        TEST_NODE(test_a_crowd_of_one_user),
         TEST_NODE(test_one_that_is_ending),
         TEST_NODE(test_a_move_before_the_commit),
         TEST_NODE(test_a_move_after_the_commit),

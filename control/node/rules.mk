@@ -37,5 +37,10 @@ $(B)/control/node/spawn_test: private LDFLAGS += -Wl,--wrap=execve
 # What the disk does is seen, and held up, at the calls to it: not those of the fake server, which is made for it.
 $(B)/control/node/disk_test: private LDFLAGS += -Wl,--wrap=close,--wrap=fstatat,--wrap=linkat,--wrap=flyt_worker_do,--wrap=flyt_worker_new
 
+# Whether the loop's thread writes.
+$(B)/control/node/manager_test: private LDFLAGS += -Wl,--wrap=pwrite
+
+$(B)/control/node/images_test: private LDFLAGS += -Wl,--wrap=rename
+
 # A disk that takes its time.
 $(B)/control/node/writer_test: private LDFLAGS += -Wl,--wrap=fsync

@@ -219,6 +219,13 @@ flyt_allocation test_node_allocation(const struct test_node *test, const struct 
                              .slots = {1, &slot}};
 }
 
+static bool is_epoch_written(struct test_node *test, void *user)
+{
+    const struct test_wish *wish = user;
+
+    return test->node.epoch_written >= wish->epoch;
+}
+
 struct test_outcome test_node_order(struct test_node *test, const struct test_wish *wish)
 {
     flyt_allocation allocation = test_node_allocation(test, wish);
@@ -227,7 +234,11 @@ struct test_outcome test_node_order(struct test_node *test, const struct test_wi
 
     flyt_node_apply(&test->node, &args, note_outcome, &outcome);
     test_node_until(test, has_outcome, &outcome, "the order's outcome");
-    return outcome;
+    if (outcome.order != FLYT_STATUS_UNAVAILABLE || test->node.epoch_written >= wish->epoch)
+        return outcome;
+    /* A cluster manager repeats it when it is written that the node follows it. */
+    test_node_until(test, is_epoch_written, (void *)wish, "the epoch is written");
+    return test_node_order(test, wish);
 }
 
 void test_node_remove(struct test_node *test, uint64_t id)

@@ -57,7 +57,8 @@ bool test_node_readable(struct test_node *test, int fd);
 void test_node_run(struct test_node *test, unsigned ms);
 void test_node_until_warm(struct test_node *test);
 
-/* An order for one allocation with one slot. Fills *ret_use's outcome (text: the last one's, static) and numbers. */
+/* An order for one allocation with one slot, repeated when its epoch is written. Fills *ret_use's outcome (text: the
+ * last one's, static) and numbers. */
 struct test_wish {
     uint64_t id, revision, epoch;
     const char *vm_ip;

@@ -19,7 +19,7 @@ struct job {
     struct flyt_node_writer *writer;
     const char *folder;
     char *text;
-    uint64_t number;
+    uint64_t number, epoch;
     bool is_at_once; /* nobody waits for the disk */
     int status;
     struct flyt_error err;
@@ -169,6 +169,13 @@ static int note(struct flyt_node_writer *writer, int status, const struct flyt_e
     return status;
 }
 
+/* The file has it on the disk. */
+static void note_epoch(struct flyt_node *node, uint64_t epoch)
+{
+    if (epoch > node->epoch_written)
+        node->epoch_written = epoch;
+}
+
 /* Under the mutex. What was written ahead is of no use behind a state that had to be on the disk. */
 static int write_locked(struct flyt_node *node, const char *folder, const char *text, struct flyt_error *err)
 {
@@ -208,6 +215,8 @@ static void end(struct flyt_node_writer *writer, int status)
     writer->job.text = NULL;
     writer->is_busy = false;
     note(writer, status, &writer->job.err);
+    if (!status && !writer->job.is_at_once)
+        note_epoch(writer->node, writer->job.epoch);
     list_tell(&writer->under_way, status);
     if (writer->is_due)
         want(writer);
@@ -288,13 +297,13 @@ static void take_all(struct flyt_node_writer *writer)
     list_init(&writer->coming);
 }
 
-/* Whether somebody waits, and nobody for the disk. */
-static bool is_at_once(const struct list *list)
+/* Whether somebody waits, and nobody for the disk: all orders of a new epoch do. */
+static bool is_at_once(const struct flyt_node *node, const struct list *list)
 {
     for (const struct flyt_node_commit *commit = list->first; commit; commit = commit->next)
         if (!commit->is_at_once)
             return false;
-    return list->first;
+    return list->first && node->epoch_written == node->state.epoch;
 }
 
 static int on_begin(sd_event_source *source, uint64_t usec, void *user)
@@ -308,8 +317,9 @@ static int on_begin(sd_event_source *source, uint64_t usec, void *user)
                                .folder = writer->node->settings->state_dir,
                                .text = print_state(writer->node),
                                .number = ++writer->number,
+                               .epoch = writer->node->state.epoch,
                                .err = {.code = -ENOMEM, .text = "no memory"}};
-    writer->job.is_at_once = is_at_once(&writer->under_way);
+    writer->job.is_at_once = is_at_once(writer->node, &writer->under_way);
     writer->is_busy = writer->job.text && !flyt_worker_do(writer->worker, write_job, on_written, &writer->job);
     if (!writer->is_busy)
         end(writer, -ENOMEM);
@@ -337,6 +347,8 @@ int flyt_node_writer_write(struct flyt_node_writer *writer)
         writer->written_number = number;
     pthread_mutex_unlock(&writer->mutex);
     free(text);
+    if (!status)
+        note_epoch(writer->node, writer->node->state.epoch);
     return note(writer, status, &err);
 }
 
@@ -354,6 +366,12 @@ void flyt_node_writer_flush(struct flyt_node_writer *writer)
     }
     take_all(writer);
     list_tell(&writer->under_way, flyt_node_writer_write(writer));
+}
+
+int flyt_node_writer_do(struct flyt_node_writer *writer, void (*work)(void *job),
+                        void (*done)(void *job, int is_cancelled), void *job)
+{
+    return flyt_worker_do(writer->worker, work, done, job);
 }
 
 /* ---- beginning and end ---- */

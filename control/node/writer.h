@@ -6,7 +6,8 @@
  * until then the state that is to be written is not the one that holds (order.h). Where it cannot be written, all who
  * wait are told, and take back what they have asked for before the next write begins; an event tells
  * (node.state_unsaved), and it is tried again every FLYT_NODE_WRITE_AGAIN_MS until file and state are the same. The
- * loop's thread, and never from inside a call of it.
+ * epoch is taken back by nobody: node->epoch_written is what the disk has of it. The loop's thread, and never from
+ * inside a call of it.
  */
 #ifndef FLYT_NODE_WRITER_H
 #define FLYT_NODE_WRITER_H
@@ -38,6 +39,11 @@ void flyt_node_writer_flush(struct flyt_node_writer *writer);
 /* Writes the state as it is now, and waits for it: for a start, and for who may not go on without. 0 or a negative
  * errno. */
 int flyt_node_writer_write(struct flyt_node_writer *writer);
+
+/* For something else that may wait for the disk which STATE_DIR is on, as flyt_worker_do: behind what is being written.
+ */
+int flyt_node_writer_do(struct flyt_node_writer *writer, void (*work)(void *job),
+                        void (*done)(void *job, int is_cancelled), void *job);
 
 /* `done` is told once, from the loop. The commit waits for nothing else meanwhile. */
 void flyt_node_commit(struct flyt_node *node, struct flyt_node_commit *commit, void (*done)(void *user, int status),

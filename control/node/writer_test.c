@@ -29,6 +29,7 @@ static struct {
     pthread_cond_t changed;
     bool is_held;
     unsigned waiting_count, write_count; /* calls that wait; files that were begun to be brought to the disk */
+    unsigned loop_count;                 /* of these by the loop's thread */
 } disk = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 int __real_fsync(int fd);
@@ -50,6 +51,7 @@ int __wrap_fsync(int fd)
         return __real_fsync(fd);
     pthread_mutex_lock(&disk.mutex);
     disk.write_count++;
+    disk.loop_count += gettid() == getpid();
     disk.waiting_count++;
     while (disk.is_held)
         pthread_cond_wait(&disk.changed, &disk.mutex);
@@ -95,13 +97,18 @@ static bool is_answered(struct test_node *test, void *asked)
     return ((struct asked *)asked)->status != (flyt_status)-1;
 }
 
-static void ask(struct test_node *test, const struct test_wish *wish, struct asked *asked)
+static void ask_at(struct test_node *test, uint64_t epoch, const struct test_wish *wish, struct asked *asked)
 {
     flyt_allocation allocation = test_node_allocation(test, wish);
-    const flyt_apply_args args = {.epoch = test->node.state.epoch, .allocations = {1, &allocation}};
+    const flyt_apply_args args = {.epoch = epoch, .allocations = {1, &allocation}};
 
     *asked = (struct asked){.status = (flyt_status)-1};
     flyt_node_apply(&test->node, &args, note, asked);
+}
+
+static void ask(struct test_node *test, const struct test_wish *wish, struct asked *asked)
+{
+    ask_at(test, test->node.state.epoch, wish, asked);
 }
 
 static uint64_t memory_now(struct test_node *test, const struct test_wish *wish)
@@ -173,6 +180,41 @@ static void test_orders_share_a_write(void **state)
     assert_int_equal(second.status, FLYT_STATUS_OK);
     assert_int_equal(third.status, FLYT_STATUS_OK);
     assert_in_range(disk.write_count, 2, 3);
+}
+
+static bool is_epoch_written(struct test_node *test, void *epoch)
+{
+    return test->node.epoch_written >= *(uint64_t *)epoch;
+}
+
+/* An order of a leader that the node has not heard of is carried out when it is written that there is one, and the loop
+ * waits for no disk meanwhile. */
+static void test_a_leader_is_followed_when_it_is_written(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish more = test_one;
+    struct asked asked;
+
+    test_node_grant(test, &test_one);
+    uint64_t before = test->node.epoch_written, epoch = before + 1;
+    disk.loop_count = 0;
+    more.revision++;
+    ask_at(test, epoch, &more, &asked);
+    assert_int_equal(disk.loop_count, 0);
+    assert_int_equal(asked.status, FLYT_STATUS_UNAVAILABLE);
+    assert_int_equal(test->node.epoch_written, before);
+    hold_disk(true);
+    test_node_until(test, is_disk_asked, NULL, "the disk is asked");
+    ask_at(test, epoch, &more, &asked);
+    assert_int_equal(asked.status, FLYT_STATUS_UNAVAILABLE);
+    ask_at(test, before, &more, &asked);
+    assert_int_equal(asked.status, FLYT_STATUS_STALE);
+    hold_disk(false);
+    test_node_until(test, is_epoch_written, &epoch, "the epoch is written");
+    ask_at(test, epoch, &more, &asked);
+    test_node_until(test, is_answered, &asked, "an outcome");
+    assert_int_equal(asked.status, FLYT_STATUS_OK);
+    assert_int_equal(disk.loop_count, 0);
 }
 
 /* One that is taken back while it is written is not carried out, and its order is answered. */
@@ -565,6 +607,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_is_not_written_is_not_carried_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orders_share_a_write, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_leader_is_followed_when_it_is_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_allocation_goes_while_it_is_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_end_writes_what_is_left, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_programs_leave_when_it_is_written, set_up, tear_down),

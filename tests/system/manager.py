@@ -1,7 +1,7 @@
 """A cluster manager on the loopback interface, in clear, with a store of its own or a given one; who stands for nodes, VMs
 and operators is the test's.
 
-    manager = Manager(node_lost_s=2.0)          # settings; its documents in a SQLite file in its folder
+    manager = Manager(node_lost_s=2.0)          # settings (and faults, FLYT_FAULT of it); its documents in a SQLite file in its folder
     manager.restart()                           # SIGKILL, and started again
     manager.close()                             # a failure where it does not end well
 
@@ -22,7 +22,8 @@ MANAGER = os.path.join(harness.ROOT, os.environ.get("FLYT_CLUSTER_BUILD", BUILD)
 
 
 class Manager:
-    def __init__(self, **settings):
+    def __init__(self, faults=None, **settings):
+        self.env = {"FLYT_FAULT": faults} if faults else {}
         self.folder = tempfile.mkdtemp(prefix="cluster-", dir=harness.WORK)
         self.socket = "unix://%s/sock" % self.folder
         self.database = os.path.join(self.folder, "db")
@@ -58,7 +59,7 @@ class Manager:
         path = self.write()
         with open(self.log_path, "ab") as log:
             begin = log.tell()
-            self.process = start([MANAGER, "--config", path], stderr=log, env=harness.environment(FLYT_LOG="debug"))
+            self.process = start([MANAGER, "--config", path], stderr=log, env=harness.environment(FLYT_LOG="debug", **self.env))
 
         def listening():
             expect(self.process.poll() is None, "the manager ended:", self.log())
