@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Instructions per launch, counted by valgrind's callgrind: on any machine, and whatever else it does.
 
-usage: tests/bench/instructions.py [--build DIR] [--beside DIR]
+usage: tests/bench/instructions.py [--build DIR] [--beside DIR] [--rounds N]
 
 A program launches a kernel with one parameter on the software GPU, 450 times between two synchronizations (fewer than a
 stream holds, so that no call has to wait), once 900 times and once 2,700 times: what the second run took more, by 1,800,
 is one launch. Of the server the submission thread counts, less all that the driver does when it is called; of the client
 the program's thread. How often the server's loop looks for more depends on the moment, and a round costs more than
-a launch: beside the instructions stands how many rounds a launch took. Each figure is the median of ROUNDS. --beside measures another build, too, e.g. that of the commit before.
+a launch: beside the instructions stands how many rounds a launch took. Each figure is the median of three such pairs,
+or of N. --beside measures another build, too, e.g. that of the commit before.
 """
 import argparse
 import glob
@@ -21,7 +22,7 @@ import tempfile
 import figures
 from figures import harness
 
-BATCH, FEW, MANY, ROUNDS = 450, 2, 6, 3
+BATCH, FEW, MANY = 450, 2, 6
 DRIVER = "libflyt-softgpu"
 LOOP = "flyt_jobs_advance"  # once in each round of the server
 
@@ -115,8 +116,8 @@ def count(build, side, batches):
             harness.kill_group(serving)
 
 
-def per_launch(build, side):
-    pairs = [(count(build, side, FEW), count(build, side, MANY)) for _ in range(ROUNDS)]
+def per_launch(build, side, pair_count):
+    pairs = [(count(build, side, FEW), count(build, side, MANY)) for _ in range(pair_count)]
     launches = (MANY - FEW) * BATCH
     instructions = statistics.median((many.own() - few.own()) / launches for few, many in pairs)
     rounds = statistics.median((many.rounds - few.rounds) / launches for few, many in pairs)
@@ -127,9 +128,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=harness.BUILD)
     parser.add_argument("--beside")
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     builds = [os.path.abspath(build) for build in (options.beside, options.build) if build]
-    rows = [[side] + [per_launch(build, side) for build in builds] for side in ("client", "server")]
+    rows = [[side] + [per_launch(build, side, options.rounds) for build in builds] for side in ("client", "server")]
     heads = ("before", "now") if options.beside else ("now",)
     figures.table("Instructions per launch", rows, ("side",) + heads)
 

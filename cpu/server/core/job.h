@@ -73,7 +73,8 @@ void flyt_job_keep_unexecuted(struct flyt_job *job);
 /*
  * Most jobs wait for a worker or for the GPU, with these two. Neither are copies and memory_set (they submit pieces as
  * gate, depth and buffers allow), what was read (it is sent in the order of its reading), host functions (the client
- * ends them), allocations (they wait for memory), a destroyed stream, and the end of a resumption (for all others).
+ * ends them), allocations (they wait for memory), a destroyed stream (the driver is asked whether it is idle: a fence
+ * would be one more thing that its stream gets), and the end of a resumption (for all others).
  */
 
 /* For a call whose row names an executor: starts a job (see flyt_job_start) that keeps the call unexecuted, whose first

@@ -47,17 +47,23 @@ struct read_job {
     struct flyt_buffer *buffer;
     struct flyt_fence *reached;
     size_t bytes;
-    uint64_t transfer_id, offset_bytes; /* of a transfer's piece */
+    bool is_piece; /* of a transfer; else it goes with the call's reply */
+    uint64_t transfer_id, offset_bytes;
 };
 
-static const struct flyt_job_ops out_piece_ops;
+static const struct flyt_job_ops read_ops;
+
+static bool is_piece(const struct flyt_job *job)
+{
+    return job->ops == &read_ops && ((const struct read_job *)job)->is_piece;
+}
 
 /* What the GPU wrote goes to the program in that order, for two copies may have the same place in its memory: whether
  * an earlier piece is there by now, though it was not when this round of the loop looked at it. */
 static bool has_earlier_piece(const struct flyt_job *job)
 {
     for (struct flyt_job *one = job->prev; one; one = one->prev)
-        if (one->ops == &out_piece_ops && flyt_fence_poll(((struct read_job *)one)->reached) != CUDA_ERROR_NOT_READY)
+        if (is_piece(one) && flyt_fence_poll(((struct read_job *)one)->reached) != CUDA_ERROR_NOT_READY)
             return true;
     return false;
 }
@@ -91,21 +97,37 @@ static struct read_job *new_read(struct flyt_stream *stream, struct flyt_buffer 
     return self;
 }
 
-/* ---- the reply with it ---- */
-
 static void reply_out(struct flyt_job *job, CUresult result, const void *data, size_t bytes)
 {
     flyt_print_flush(job->session);
     flyt_job_reply_payload(job, result, data, result == CUDA_SUCCESS ? bytes : 0);
 }
 
-static void out_reply_finish(struct flyt_job *job, CUresult result)
+static void send_piece(struct read_job *self, CUresult result)
 {
-    struct read_job *self = (struct read_job *)job;
-    reply_out(job, result, self->buffer->data, self->bytes);
+    struct flyt_session *session = self->job.session;
+    /* What is small goes with the replies and notices, in their order: handing it to another thread takes longer. */
+    if (result == CUDA_SUCCESS && self->bytes <= FLYT_INLINE_BYTES_MAX)
+        flyt_connection_send_chunk(session->connection, self->transfer_id, self->offset_bytes, self->buffer->data,
+                                   self->bytes);
+    else if (result == CUDA_SUCCESS &&
+             flyt_transfers_send(session, self->transfer_id, self->offset_bytes, self->buffer, self->bytes))
+        self->buffer = NULL;
+    else
+        flyt_transfers_fail(session, self->transfer_id,
+                            (int)(result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result));
 }
 
-static const struct flyt_job_ops out_reply_ops = {read_advance, out_reply_finish, read_free};
+static void read_finish(struct flyt_job *job, CUresult result)
+{
+    struct read_job *self = (struct read_job *)job;
+    if (self->is_piece)
+        send_piece(self, result);
+    else
+        reply_out(job, result, self->buffer->data, self->bytes);
+}
+
+static const struct flyt_job_ops read_ops = {read_advance, read_finish, read_free};
 
 /* All of it is submitted. Takes the buffer over. CUDA_SUCCESS, or why there will be no reply. */
 static CUresult start_out_reply(struct flyt_call *call, struct flyt_stream *stream, struct flyt_buffer *buffer,
@@ -118,7 +140,7 @@ static CUresult start_out_reply(struct flyt_call *call, struct flyt_stream *stre
         return result;
     }
     flyt_session_count(&call->session->out_bytes, bytes);
-    flyt_job_start(&self->job, &out_reply_ops, call, NULL);
+    flyt_job_start(&self->job, &read_ops, call, NULL);
     return CUDA_SUCCESS;
 }
 
@@ -488,23 +510,6 @@ struct out_job {
     struct flyt_box_copy copy;                    /* what is left of that */
 };
 
-static void out_piece_finish(struct flyt_job *job, CUresult result)
-{
-    struct read_job *self = (struct read_job *)job;
-    /* What is small goes with the replies and notices, in their order: handing it to another thread takes longer. */
-    if (result == CUDA_SUCCESS && self->bytes <= FLYT_INLINE_BYTES_MAX)
-        flyt_connection_send_chunk(job->session->connection, self->transfer_id, self->offset_bytes, self->buffer->data,
-                                   self->bytes);
-    else if (result == CUDA_SUCCESS &&
-             flyt_transfers_send(job->session, self->transfer_id, self->offset_bytes, self->buffer, self->bytes))
-        self->buffer = NULL;
-    else
-        flyt_transfers_fail(job->session, self->transfer_id,
-                            (int)(result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result));
-}
-
-static const struct flyt_job_ops out_piece_ops = {read_advance, out_piece_finish, read_free};
-
 /* A piece has its buffer. */
 static void out_begin_piece(struct out_job *self, struct flyt_buffer *buffer)
 {
@@ -522,12 +527,13 @@ static CUresult out_end_piece(struct out_job *self)
     struct read_job *piece = new_read(self->job.stream, self->buffer, self->buffer_bytes, &result);
     if (!piece)
         return result;
+    piece->is_piece = true;
     piece->transfer_id = self->transfer_id;
     piece->offset_bytes = self->submitted_bytes;
     self->submitted_bytes += self->buffer_bytes;
     self->buffer = NULL;
     struct flyt_call call = flyt_job_call(&self->job);
-    flyt_job_start(&piece->job, &out_piece_ops, &call, NULL);
+    flyt_job_start(&piece->job, &read_ops, &call, NULL);
     return CUDA_SUCCESS;
 }
 
