@@ -105,6 +105,27 @@ def beside_processes_that_compute():
 
 
 @scenario
+def nothing_begins_when_it_is_told_to_end():
+    """The tests that run end with it, and those that were to follow them are not begun."""
+    with tempfile.TemporaryDirectory(dir=harness.WORK) as folder:
+        code = "import importlib.machinery as m, signal, threading, time\n" \
+               "r = m.SourceFileLoader('runner', '%s').load_module()\n" \
+               "signal.signal(signal.SIGTERM, r.interrupted)\n" \
+               "tests = [r.Test(str(i), ['sh', '-c', 'echo > %s/$$; trap \"sleep 1; exit 1\" TERM; while :; do sleep 0.1; done'], 600)" \
+               " for i in range(2)]\n" \
+               "report = r.Report(times=5)\n" \
+               "for test in tests:\n    threading.Thread(target=report.run, args=(test,), daemon=True).start()\n" \
+               "time.sleep(3600)\n" % (loader.path, folder)
+        process = harness.start([sys.executable, "-B", "-W", "ignore", "-c", code], stderr=subprocess.PIPE,
+                                stdout=subprocess.PIPE)
+        within(60, lambda: len(os.listdir(folder)) == 2, "two tests have begun")
+        process.terminate()
+        expect_equal(harness.finish(process).status, -signal.SIGTERM, "how it ends")
+        expect_equal(len(os.listdir(folder)), 2, "tests that have begun")
+        expect_equal([pid for pid in os.listdir(folder) if harness.is_alive(int(pid))], [], "tests that are left")
+
+
+@scenario
 def half_of_them():
     tests = [runner.Test("test %d" % i, ["true"], 60) for i in range(41)]
     half = [test.name for test in runner.half(tests, "7")]
