@@ -135,8 +135,10 @@ static void on_groups(struct fake *fake)
     const struct flyt_manager_link_sm sm = fake->message.sm;
 
     fake->message.kind = FLYT_MANAGER_LINK_SM_DONE;
-    if (fake->is_unchanging) {
-        fake->message.sm_done = (struct flyt_manager_link_sm_done){sm.revision, sm.slot, -EOPNOTSUPP};
+    /* A real one compares the number with what the driver gives for these groups. */
+    if (fake->is_unchanging || !sm.sm_count) {
+        int why = fake->is_unchanging ? -EOPNOTSUPP : -EINVAL;
+        fake->message.sm_done = (struct flyt_manager_link_sm_done){sm.revision, sm.slot, why};
         fake_put(fake);
         return;
     }

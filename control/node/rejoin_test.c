@@ -142,6 +142,27 @@ static void test_what_it_was_not_told(void **state)
     test_node_leave(test, &test_one, &program, 1);
 }
 
+/* Its node manager is new, and no other server was ready on the GPU yet. */
+static void test_what_groups_have_is_not_known(void **state)
+{
+    struct test_node *test = *state;
+    struct test_wish small = test_one;
+    struct flyt_node_gpu *gpu = &test->node.gpus.items[0];
+
+    test_node_grant(test, &test_one);
+    struct test_program program = test_node_enter(test, &test_one);
+    flyt_node_gpu_set_group_size(gpu, gpu->group_size);
+    small.revision = 2;
+    small.group_count = 2;
+    test_node_grant(test, &small);
+    while (test_node_use(test, test_one.id).slot.switch_state != FLYT_SWITCH_VACATED) {
+        assert_int_not_equal(test_node_use(test, test_one.id).slot.switch_state, FLYT_SWITCH_KEPT);
+        test_node_run(test, 10);
+    }
+    test_program_say(test, &program, "groups 0", "00000003");
+    test_node_leave(test, &test_one, &program, 1);
+}
+
 static unsigned count_in(struct test_node *test, enum flyt_node_server_state state)
 {
     unsigned count = 0;
@@ -442,6 +463,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST_NODE(test_what_the_old_link_holds),
         TEST_NODE(test_what_it_was_not_told),
+        TEST_NODE(test_what_groups_have_is_not_known),
         TEST_NODE(test_one_that_was_given_up),
         TEST_NODE(test_another_process_is_sent_away),
         TEST_NODE(test_a_crowd_of_one_user),

@@ -506,6 +506,7 @@ void flyt_node_server_answer_needs(struct flyt_node *node, const struct flyt_nod
 void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot)
 {
     const struct flyt_node_slot *from = &server->allocation->slots[slot];
+    const struct flyt_node_gpu *gpu = from->gpu ? from->gpu : server->gpu;
     struct flyt_manager_link_message *message = calloc(1, sizeof *message);
 
     server->sm_revision[slot] = from->groups_revision;
@@ -516,7 +517,9 @@ void flyt_node_server_tell_groups(struct flyt_node_server *server, unsigned slot
     message->kind = FLYT_MANAGER_LINK_SM;
     message->sm.revision = from->groups_revision;
     message->sm.slot = slot;
-    message->sm.sm_count = flyt_node_gpu_sms(from->gpu ? from->gpu : server->gpu, from->groups);
+    /* After a restart nothing is known of its groups before a server is ready on it, but what was ordered. */
+    message->sm.sm_count =
+        gpu->is_known ? flyt_node_gpu_sms(gpu, from->groups) : server->allocation->now.slots.slots_val[slot].sm_count;
     memcpy(message->sm.groups, from->groups, sizeof message->sm.groups);
     flyt_node_server_send(server, message, NULL, 0);
     free(message);

@@ -365,10 +365,20 @@ class Program(Peer):
 
     def handshake(self, handshake, proof=b""):
         """A Reply, or None where the connection was closed."""
+        return self.reply() if self.begin(handshake, proof) else None
+
+    def begin(self, handshake, proof=b""):
+        """Sends it alone; False where the connection was closed."""
         self.xid += 1
         self.sent = call_head(self.xid, DATA, 1) + handshake.bytes(proof)
         try:
             self.send(mark(self.sent))
+        except ConnectionError:
+            return False
+        return True
+
+    def reply(self):
+        try:
             answer = read_answer(self.record())
         except ConnectionError:
             return None

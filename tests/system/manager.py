@@ -81,7 +81,7 @@ class Manager:
                 return caller
             caller.kill()
             return None
-        return within(20, find, "the manager leads")
+        return within(120, find, "the manager leads")     # a lease may have to run out first
 
     def restart(self, with_signal=signal.SIGKILL):
         os.kill(self.process.pid, with_signal)

@@ -85,9 +85,9 @@ class Steady:
         expect_equal((result.status, result.err), (0, ""), self.name, result)
         return int(answer.split()[1])
 
-    def ends_with_error(self):
+    def ends_with_error(self, seconds=60):
         """(code, what stderr said) of one that lost its GPU."""
-        answer = self.line("an error", 60).split()
+        answer = self.line("an error", seconds).split()
         expect_equal(answer[0], "error", self.name, "said", answer)
         result = harness.finish(self.process)
         expect_equal(result.status, 7, self.name, result)

@@ -10,10 +10,10 @@ from cluster import System
 from harness import expect, expect_equal, main, scenario, skip, within
 from steady import MIB, Steady, add_vm, all_agree, allocation, events, is_idle, nodes_up, uses
 
-LOST_S = 8
+LOST_S = 20     # longer than a machine stands still whose wires nobody has touched
 SHORT_S = 3     # a cut that is to be outlasted, and LONG_S what a busy machine may make of it
 LONG_S = 60
-SETTINGS = {"client_lost_s": LOST_S, "heartbeat_s": 0.3, "node_lost_s": 8}
+SETTINGS = {"client_lost_s": LOST_S, "heartbeat_s": 0.3, "node_lost_s": 20}
 
 
 class Apart(System):
@@ -86,7 +86,7 @@ def for_too_long():
         before = allocation(system, 0)
         begin = time.monotonic()
         system.network.drop(0)
-        within(30, lambda: len(system.flytctl("sessions")) == 2, "VM 0's sessions end")
+        within(120, lambda: len(system.flytctl("sessions")) == 2, "VM 0's sessions end")
         took = time.monotonic() - begin
         print("    both sessions had gone %.1f s after the wire was cut (client_lost_s = %d)" % (took, LOST_S), flush=True)
         expect(took > SHORT_S, "sessions ended", took, "s after a cut")
@@ -98,12 +98,12 @@ def for_too_long():
         both_go_on(programs[1])
         expect_equal(allocation(system, 0)["id"], before["id"], "its allocation lingers")
         system.network.mend(0)
-        code, said = programs[0][0].ends_with_error()
+        code, said = programs[0][0].ends_with_error(180)
         expect(code != 0 and "flyt:" in said, "what the busy program was told:", code, said)
         # It may have been in the round behind its last command, and know already.
         with contextlib.suppress(BrokenPipeError):
             programs[0][1].say("info")
-        answer = programs[0][1].line("what the silent one finds", 90)
+        answer = programs[0][1].line("what the silent one finds", 180)
         expect(answer.startswith("error "), "the silent program said", answer)
         late = Steady(system, 0)
         expect_equal(late.total(), 128, "MiB of a new one")
@@ -122,7 +122,7 @@ def cluster_manager_and_node():
         programs = began(system)
         before = [allocation(system, i)["id"] for i in range(2)]
         system.cut_cluster()
-        within(30, lambda: [n["state"] for n in system.flytctl("nodes")] == ["lost"], "the node is lost")
+        within(120, lambda: [n["state"] for n in system.flytctl("nodes")] == ["lost"], "the node is lost")
         expect_equal([allocation(system, i)["id"] for i in range(2)], before, "allocations stay bound")
         for pair in programs:
             pair[0].goes_on()

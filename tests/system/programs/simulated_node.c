@@ -15,8 +15,8 @@
  *   quit
  *
  * Lines on standard output: "registered NAME EPOCH", "held NAME ID VM_IP REVISION GENERATION STATE SMS BYTES",
- * "removed NAME ID", "killed NAME SESSION", "groups NAME UUID SIZE", "orphans NAME COUNT", "down NAME". SMs and bytes
- * are those of the first slot.
+ * "removed NAME ID", "killed NAME SESSION", "groups NAME UUID SIZE", "orphans NAME COUNT", "down NAME", "lost NAME" (an
+ * order that it does not answer). SMs and bytes are those of the first slot.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -423,6 +423,7 @@ static void serve_apply(struct flyt_call *call, void *data)
     flyt_apply_res res = {.outcome = {FLYT_STATUS_OK, empty}};
 
     if (!node || node->fleet->is_mute) {
+        printf("lost %s\n", node ? node->name : "");
         flyt_call_done(call);
         return;
     }
