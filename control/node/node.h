@@ -106,6 +106,8 @@ struct flyt_node {
     bool is_unsaved;                 /* the state file lacks something: tried again soon (writer.h) */
     uint64_t epoch_refused;          /* the last one that was too low: told once */
     struct flyt_node_gpus gpus;
+    char driver_version[FLYT_NODE_DRIVER_BYTES];   /* as NVML says; "": not known */
+    unsigned cuda_version;                         /* likewise; 0 */
     struct flyt_node_starts starts[FLYT_GPUS_MAX]; /* by GPU */
     struct flyt_node_allocation *allocations;
     unsigned allocation_count;
