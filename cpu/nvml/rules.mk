@@ -26,3 +26,9 @@ $(B)/cpu/nvml/nvml_exports_test: rpc/gen/nvml_exports_test.py rpc/gen/nvml.py rp
 	@mkdir -p $(@D)
 	printf '#!/bin/sh\ncd $(CURDIR) || exit 1\nexec $(PYTHON) -B rpc/gen/nvml_exports_test.py %s cpu/nvml/nvml.rows %s\n' $(B)/lib/libnvidia-ml.so.1 $(CUDA_PATH) > $@ && chmod +x $@
 UNIT_TESTS += $(B)/cpu/nvml/nvml_exports_test
+
+# Beside the library in a build and in a bundle; installed, the library is in a folder of its own.
+$(B)/bin/flyt-smi: $(call objs,$(filter-out %_test.c,$(wildcard cpu/nvml/flyt_smi*.c))) $(B)/lib/libnvidia-ml.so.1 $(BUILD_NAME)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN/../lib/flyt:$$ORIGIN/../lib' -o $@ $^
+CLIENT += $(B)/bin/flyt-smi

@@ -41,7 +41,7 @@ def made_and_moved():
 def what_is_inside():
     for name in ("bin/flyt-server", "bin/flyt-run", "bin/flyt-client-lib", "bin/flyt-gpu-test",
                  "bin/flyt-cluster-manager", "bin/flyt-node-manager", "bin/flyt-client-manager", "bin/flytctl",
-                 "bin/flyt-pki", "lib/libflyt-client.so.1",
+                 "bin/flyt-pki", "bin/flyt-smi", "nvml/libnvidia-ml.so.1", "lib/libflyt-client.so.1",
                  "lib/libcudart.so.13", "lib/libcuda.so.1", "lib/libflyt-softgpu.so", "native/libcudart.so.13", "LICENSE",
                  "VERSION"):
         expect(os.path.isfile(os.path.join(moved, name)), name, "is missing")
@@ -56,7 +56,7 @@ def what_is_inside():
 @scenario
 def nothing_of_the_build_remains():
     """No object looks for libraries where it was built, none needs another architecture's or a newer glibc."""
-    for path in files("bin", "lib"):
+    for path in files("bin", "lib", "nvml"):
         if not is_elf(path):
             continue
         said = run(["readelf", "-dW", path]).out
@@ -69,7 +69,7 @@ def nothing_of_the_build_remains():
 
 @scenario
 def libraries_come_from_the_bundle():
-    for path in files("bin", "lib"):
+    for path in files("bin", "lib", "nvml"):
         if not is_elf(path):
             continue
         result = subprocess.run(["env", "-i", "/lib64/ld-linux-x86-64.so.2", "--list", path], capture_output=True, text=True,
