@@ -286,6 +286,9 @@ def by_nvidia_ml_py():
         result = system.flytctl_run("migrate", "alice", *PATIENCE, timeout=400)
         expect_equal(result.status, 0, "flytctl migrate", result)
         is_right(512)
+        if not subprocess.run([PYTHON, "-c", "import nvitop"], capture_output=True, check=False).returncode:
+            result = system.run_in_vm(0, PYTHON, "-m", "nvitop", "-1")
+            expect(result.status == 0 and "512.0MiB" in result.out and str(program.pid) in result.out, "nvitop", result)
         program.end()
 
 
