@@ -24,18 +24,20 @@ static flyt_device_use use_of_part(const struct flyt_held *held, const struct fl
     };
 }
 
-/* The same program is mostly in the same place of both reports. 0: it has begun since. */
-static uint64_t time_before(const struct flyt_node *node, unsigned place, const flyt_session_use *session)
+/*
+ * The GPU time that it had between the two reports. 0 where it was not in the first one, or counts anew since: what it
+ * had is then of a time that nobody knows. The same program is mostly in the same place of both.
+ */
+static uint64_t time_between(const struct flyt_node *node, unsigned place, const flyt_session_use *session)
 {
-    const flyt_session_use *found = NULL;
+    const flyt_session_use *before = NULL;
 
     if (place < node->before_count && node->sessions_before[place].id == session->id)
-        found = &node->sessions_before[place];
-    for (unsigned i = 0; i < node->before_count && !found; i++)
+        before = &node->sessions_before[place];
+    for (unsigned i = 0; i < node->before_count && !before; i++)
         if (node->sessions_before[i].id == session->id)
-            found = &node->sessions_before[i];
-    /* Less than before: another server process counts anew. */
-    return found && found->gpu_time_us <= session->gpu_time_us ? found->gpu_time_us : 0;
+            before = &node->sessions_before[i];
+    return before && before->gpu_time_us < session->gpu_time_us ? session->gpu_time_us - before->gpu_time_us : 0;
 }
 
 /* Its programs, and the GPU time that they had together between the last two reports. 0 or -1: no memory. */
@@ -52,7 +54,7 @@ static int list_programs(const struct flyt_node *node, const struct flyt_held *h
         if (session->allocation_id != held->id)
             continue;
         programs[count++] = (flyt_program_use){session->client_pid, session->memory_bytes};
-        *ret_busy_us += session->gpu_time_us - time_before(node, i, session);
+        *ret_busy_us += time_between(node, i, session);
     }
     res->programs.programs_val = programs;
     res->programs.programs_len = count;
