@@ -20,6 +20,11 @@ enum {
     WAITING_MAX = 4096,
 };
 
+/* An answer goes out whole, however many programs there are: 12 bytes for each, three names and six words a device. */
+_Static_assert(FLYT_SESSIONS_MAX * 12 + FLYT_SLOTS_MAX * (3 * (FLYT_NAME_BYTES_MAX + 9) + 40) + 1024 <
+                   FLYT_CONTROL_HELLO_BYTES_MAX,
+               "a record of the local socket holds it");
+
 struct flyt_waiting_monitor {
     struct flyt_waiting_monitor *next;
     struct flyt_call *call;

@@ -5,6 +5,7 @@
 
 #include "cpu/nvml/question.h"
 #include "rpc/base/clock.h"
+#include "rpc/base/log.h"
 
 struct flyt_nvml_device {
     char place;
@@ -13,7 +14,7 @@ struct flyt_nvml_device {
 static struct {
     pthread_mutex_t mutex;
     unsigned begun_count;
-    bool forks_well;   /* the handlers of fork are installed */
+    bool is_set_up;    /* FLYT_LOG is read, the handlers of fork are installed */
     bool is_known;     /* known holds the last answer */
     bool is_now;       /* the last question was answered */
     uint64_t asked_ms; /* when it was asked last; 0: never */
@@ -83,8 +84,11 @@ static int refresh_locked(void)
 int flyt_nvml_begin(bool may_lack_gpus)
 {
     lock();
-    if (!library.forks_well)
-        library.forks_well = pthread_atfork(lock, unlock, unlock_child) == 0;
+    if (!library.is_set_up) {
+        library.is_set_up = true;
+        flyt_log_init("flyt", FLYT_LOG_WARN);
+        pthread_atfork(lock, unlock, unlock_child);
+    }
     int code = library.begun_count ? FLYT_NVML_SUCCESS : refresh_locked();
     if (code == FLYT_NVML_NOT_READY)
         code = FLYT_NVML_DRIVER_NOT_LOADED;

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import harness
 from harness import app, environment, expect, expect_equal, lines, main, run, scenario
@@ -89,6 +90,12 @@ def programs_run_with_an_empty_environment():
         result = run(["env", "-i", "TMPDIR=" + harness.WORK, os.path.join(moved, "bin", "flyt-run"), "--soft", "1", "--",
                       os.path.join(moved, "tests", name)], cwd="/")
         expect_equal((result.status, result.err), (0, ""), name, result)
+    code = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
+    result = run(["env", "-i", "TMPDIR=" + harness.WORK, os.path.join(moved, "bin", "flyt-run"), "--soft", "1", "--",
+                  sys.executable, "-c", code])
+    expect_equal(result.out.strip(), "9", "NVML in direct mode, through the bundle's flyt-run", result)
+    result = run(["env", "-i", "FLYT_CLIENT_SOCKET=/nowhere", os.path.join(moved, "bin", "flyt-smi")])
+    expect_equal(result.status, 9, "flyt-smi without a client manager", result)
     version = run(["env", "-i", os.path.join(moved, "bin", "flyt-run"), "--version"])
     expect_equal(version.out, "test\n", "version", version)
 

@@ -144,6 +144,26 @@ def as_cuda_says():
 
 
 @scenario
+def to_another_node():
+    with System(nodes=2, vms=1, gpus=1, sms=32, memory="1G") as system:
+        add_vm(system, 0, "--name", "alice", memory="256M")
+        program = Named(system)
+        expect_equal(program.ask("take 100"), 0, "an allocation")
+        within(20, lambda: used(system)[0] >= 100, "memory in use")
+        before = values(system, "uuid,pci.bus_id,name,memory.total,memory.used,compute_cap")
+        first = allocations(system, 0)[0]["node"]
+        other = {"node-0": "node-1", "node-1": "node-0"}[first]
+        result = system.flytctl_run("migrate", "alice", "--to", other, *PATIENCE, timeout=400)
+        expect_equal(result.status, 0, "flytctl migrate", result)
+        within(30, lambda: values(system, "uuid,pci.bus_id,name,memory.total,memory.used,compute_cap") == before,
+               "the same at the other node")
+        expect_equal(allocations(system, 0)[0]["node"], other, "where it is")
+        expect_equal(program.names()[0][0], before[0][0], "UUID, as CUDA says")
+        within(20, lambda: values(system, "pid,used_memory", query="compute-apps") == [[str(program.pid), before[0][4]]], "programs")
+        program.end()
+
+
+@scenario
 def how_busy():
     with whole_system(gpus=1) as system:
         add_vm(system, 0)
@@ -198,6 +218,12 @@ def what_people_type():
         code = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
         result = system.run_in_vm(0, sys.executable, "-c", code)
         expect_equal(result.out.strip(), "0", "nvmlInit through flyt-run", result)
+        # What is refused is named once, for who asks for it.
+        code = ("import ctypes; n = ctypes.CDLL('libnvidia-ml.so.1'); h = ctypes.c_void_p(); x = ctypes.c_uint(); n.nvmlInit_v2();"
+                "n.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(h));"
+                "print([n.nvmlDeviceGetTemperature(h, 0, ctypes.byref(x)) for _ in range(3)])")
+        result = system.run_in_vm(0, sys.executable, "-c", code, FLYT_LOG="debug")
+        expect(result.out.strip() == "[3, 3, 3]" and result.err.count("nvmlDeviceGetTemperature") == 1, "a refused function", result)
         direct = harness.run([SMI], {**system.vm_environment(0), "FLYT_SERVER": "tcp://127.0.0.1:1"})
         expect(direct.status == 9 and "FLYT_SERVER" in direct.err, direct)
         program.end()
