@@ -7,14 +7,16 @@ set -eu
 build=$1 cuda=$2 version=$3
 out=$build/bundle/flyt
 rm -rf "$out.new"
-mkdir -p "$out.new/bin" "$out.new/lib" "$out.new/native" "$out.new/tests" "$out.new/bench"
+mkdir -p "$out.new/bin" "$out.new/lib" "$out.new/native" "$out.new/nvml" "$out.new/tests" "$out.new/bench"
 
-programs="flyt-server flyt-cluster-manager flyt-node-manager flyt-client-manager flytctl"
+programs="flyt-server flyt-cluster-manager flyt-node-manager flyt-client-manager flytctl flyt-smi"
 for program in $programs; do
     cp "$build/bin/$program" "$out.new/bin/"
 done
 cp scripts/flyt-run scripts/flyt-client-lib scripts/flyt-gpu-test scripts/flyt-pki "$out.new/bin/"
 cp -L "$build"/lib/libflyt-client.so.1 "$build"/lib/libcudart.so.13 "$build"/lib/libcuda.so.1 "$build"/lib/libflyt-softgpu.so "$out.new/lib/"
+# In a folder of its own: the node manager and the server, which look into lib, need the driver's.
+cp -L "$build/lib/libnvidia-ml.so.1" "$out.new/nvml/"
 cp -L "$cuda/lib64/libcudart.so.13" "$out.new/native/"
 find "$build/tests/apps" -maxdepth 1 -type f ! -name '*.o' ! -name '*.d' -exec cp {} "$out.new/tests/" \;
 cp tests/bench/run "$out.new/bench/"
@@ -23,12 +25,12 @@ echo "$version" >"$out.new/VERSION"
 cp LICENSE "$out.new/"
 
 # Everything that the objects need beside glibc's own libraries comes along.
-for object in $(printf "$out.new/bin/%s " $programs) "$out.new"/lib/*.so*; do
+for object in $(printf "$out.new/bin/%s " $programs) "$out.new"/lib/*.so* "$out.new"/nvml/*.so*; do
     ldd "$object" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p'
 done | sort -u | while read -r needed; do
     name=$(basename "$needed")
     case $name in
-    libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libresolv.so.* | ld-linux* | libflyt-* | libcuda*) ;;
+    libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libresolv.so.* | ld-linux* | libflyt-* | libcuda* | libnvidia-ml*) ;;
     *) cp -L "$needed" "$out.new/lib/" ;;
     esac
 done
@@ -39,7 +41,9 @@ done
 for program in $programs; do
     patchelf --set-rpath '$ORIGIN/../lib' "$out.new/bin/$program"
 done
-find "$out.new/lib" "$out.new/bin" -type f -exec sh -c 'strip --strip-debug "$1" 2>/dev/null || true' sh {} \;
+patchelf --set-rpath '$ORIGIN/../nvml:$ORIGIN/../lib' "$out.new/bin/flyt-smi"
+patchelf --set-rpath '$ORIGIN/../lib' "$out.new/nvml/libnvidia-ml.so.1"
+find "$out.new/lib" "$out.new/nvml" "$out.new/bin" -type f -exec sh -c 'strip --strip-debug "$1" 2>/dev/null || true' sh {} \;
 
 kbytes=$(du -sk "$out.new" | cut -f1)
 [ "$kbytes" -le 49152 ] || { echo "bundle.sh: $kbytes KiB is more than 48 MiB" >&2; exit 1; }

@@ -14,8 +14,10 @@ static const struct name names[] = {
     {FLYT_CONTROL_PROGRAM, FLYT_NODE_EVENT, "node_event"},
     {FLYT_CONTROL_PROGRAM, FLYT_NODE_NEEDS, "node_needs"},
     {FLYT_CONTROL_PROGRAM, FLYT_NODE_MIGRATION, "node_migration"},
+    {FLYT_CONTROL_PROGRAM, FLYT_NODE_DRIVER, "node_driver"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_ATTACH, "vm_attach"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_REPORT, "vm_report"},
+    {FLYT_CONTROL_PROGRAM, FLYT_VM_USAGE, "vm_usage"},
     {FLYT_CONTROL_PROGRAM, FLYT_VIEW, "view"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_SET, "vm_set"},
     {FLYT_CONTROL_PROGRAM, FLYT_VM_REMOVE, "vm_remove"},
@@ -49,6 +51,7 @@ static const struct name names[] = {
     {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_ATTACH, "local_attach"},
     {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_STATUS, "local_status"},
     {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_CHANGED, "local_changed"},
+    {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_DEVICES, "local_devices"},
 };
 
 const char *flyt_control_procedure_name(uint32_t program, uint32_t procedure)

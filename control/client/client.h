@@ -27,6 +27,7 @@ struct flyt_client_settings {
 
 struct flyt_program_entry;
 struct flyt_waiting_program;
+struct flyt_waiting_monitor;
 
 /* Made at the first answer (status.c). */
 struct flyt_client_gauges {
@@ -52,6 +53,14 @@ struct flyt_client_manager {
     bool must_ask;          /* the next program must not be served from what is here */
     struct flyt_waiting_program *waiting, **waiting_end; /* by their deadlines */
     sd_event_source *waiting_timer;
+
+    /* devices.c */
+    flyt_vm_usage_res usage; /* the cluster manager's last answer, where has_usage */
+    bool has_usage, is_asking_usage;
+    uint64_t usage_ms;                     /* when it came */
+    uint64_t ask_usage_ms;                 /* not before is it asked again */
+    struct flyt_waiting_monitor *monitors; /* who waits for the next one */
+    unsigned monitor_count;
 
     /* program.c */
     struct flyt_program_entry *programs;
@@ -79,6 +88,14 @@ void flyt_grant_up(struct flyt_client_manager *manager);
 void flyt_grant_change(struct flyt_client_manager *manager, flyt_changed_args *args);
 void flyt_grant_fini(struct flyt_client_manager *manager);
 
+/* ---- devices.c ---- */
+
+/* Answers a monitor's FLYT_LOCAL_DEVICES, now or when the cluster manager has answered. */
+void flyt_devices_serve(struct flyt_client_manager *manager, struct flyt_call *call);
+/* What is granted has changed: what was told of its use is of no use. */
+void flyt_devices_changed(struct flyt_client_manager *manager);
+void flyt_devices_fini(struct flyt_client_manager *manager);
+
 /* ---- program.c ---- */
 
 /* Listens and serves. 0 or negative and *err. */
@@ -88,6 +105,8 @@ void flyt_programs_fini(struct flyt_client_manager *manager);
 void flyt_programs_notify(struct flyt_client_manager *manager, uint64_t revision, const char *text);
 /* Tells the cluster manager how many there are, soon. */
 void flyt_programs_report(struct flyt_client_manager *manager);
+/* Their pids, at most `room`; returns how many. The rest of each use is 0. */
+unsigned flyt_programs_list(const struct flyt_client_manager *manager, flyt_program_use *ret_uses, unsigned room);
 /* A JSON array of them, of many the last ones: an answer has its bounds. cJSON_Delete. Where there is no memory
  * (flyt_json_failures, control/store/json.h) it lacks something, or is NULL. */
 struct cJSON *flyt_programs_json(const struct flyt_client_manager *manager);

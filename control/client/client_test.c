@@ -34,6 +34,10 @@ struct test {
     unsigned held_count;
     struct flyt_peer *vm;
     unsigned hello_count, look_count, attach_count; /* attach without and with programs that wait */
+    /* What it says of the VM's use. */
+    unsigned usage_count, again_ms, device_count;
+    bool is_usage_silent;
+    flyt_program_use uses[2];
 };
 
 /* ---- the cluster manager ---- */
@@ -83,6 +87,29 @@ static void serve_report(struct flyt_call *call, void *args)
     flyt_call_reply(call, &(flyt_outcome){FLYT_STATUS_OK, (char *)""});
 }
 
+static void serve_usage(struct flyt_call *call, void *args)
+{
+    struct test *test = flyt_peer_user(flyt_call_peer(call));
+    flyt_device_use devices[2] = {{.type = (char *)"a GPU",
+                                   .compute_major = 9,
+                                   .sm_count = 4,
+                                   .memory_bytes = 1 << 20,
+                                   .memory_used_bytes = 12345,
+                                   .busy_pct = 7}};
+    devices[1] = devices[0];
+    const flyt_vm_usage_res res = {.outcome = {test->status, (char *)test->text},
+                                   .again_ms = test->again_ms,
+                                   .driver = {(char *)"580.1.2", 13000},
+                                   .devices = {test->device_count, devices},
+                                   .programs = {2, test->uses}};
+
+    test->usage_count++;
+    if (test->is_usage_silent)
+        test->held[test->held_count++] = call;
+    else
+        flyt_call_reply(call, &res);
+}
+
 static const struct flyt_procedure procedures[] = {
     {FLYT_HELLO, "hello", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_hello_args, sizeof(flyt_hello_args),
      (xdrproc_t)xdr_flyt_hello_res, serve_hello},
@@ -90,6 +117,7 @@ static const struct flyt_procedure procedures[] = {
      (xdrproc_t)xdr_flyt_attach_res, serve_attach},
     {FLYT_VM_REPORT, "report", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_vm_report_args, sizeof(flyt_vm_report_args),
      (xdrproc_t)xdr_flyt_outcome, serve_report},
+    {FLYT_VM_USAGE, "usage", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_vm_usage_res, serve_usage},
     {.serve = NULL},
 };
 static const struct flyt_program program = {FLYT_CONTROL_PROGRAM, FLYT_CONTROL_VERSION, procedures};
@@ -306,6 +334,55 @@ static struct test_program begin(struct test *test, struct test_program *mine, f
     return *mine;
 }
 
+/* ---- monitors ---- */
+
+struct test_monitor {
+    struct test_program program; /* of which only the connection is used, and has_answer */
+    flyt_local_devices_res res;
+};
+
+static void on_devices(void *user, int status, void *result)
+{
+    struct test_monitor *mine = user;
+    flyt_local_devices_res *res = result;
+
+    mine->program.has_answer = true;
+    mine->program.call_status = status;
+    if (status)
+        return;
+    xdr_free((xdrproc_t)xdr_flyt_local_devices_res, &mine->res);
+    mine->res = *res; /* taken over */
+    *res = (flyt_local_devices_res){0};
+}
+
+static void ask_devices_only(struct test_monitor *mine)
+{
+    mine->program.has_answer = false;
+    assert_int_equal(flyt_peer_call(mine->program.peer, FLYT_LOCAL_PROGRAM, FLYT_LOCAL_VERSION, FLYT_LOCAL_DEVICES,
+                                    NULL, NULL, (xdrproc_t)xdr_flyt_local_devices_res, sizeof(flyt_local_devices_res),
+                                    0, on_devices, mine),
+                     0);
+}
+
+static void ask_devices(struct test *test, struct test_monitor *mine)
+{
+    ask_devices_only(mine);
+    until(test, is_answered, &mine->program, "the devices");
+    assert_int_equal(mine->program.call_status, 0);
+}
+
+static void begin_monitor(struct test *test, struct test_monitor *mine)
+{
+    *mine = (struct test_monitor){0};
+    connect_program(test, &mine->program);
+}
+
+static void end_monitor(struct test_monitor *mine)
+{
+    flyt_peer_close(mine->program.peer);
+    xdr_free((xdrproc_t)xdr_flyt_local_devices_res, &mine->res);
+}
+
 /* ---- tests ---- */
 
 static void test_later_programs_need_no_manager(void **state)
@@ -464,6 +541,118 @@ static void test_status_of_many_programs(void **state)
     free(programs);
 }
 
+/* A monitor before any program: it hears what the VM is to have, nothing is placed for it, and it is no program. */
+static void test_a_monitor_places_nothing(void **state)
+{
+    struct test *test = *state;
+    struct test_monitor monitor;
+
+    test->device_count = 2;
+    test->again_ms = 60000;
+    start_client(test, "");
+    begin_monitor(test, &monitor);
+    for (unsigned i = 0; i < 5; i++)
+        ask_devices(test, &monitor);
+    assert_int_equal(test->usage_count, 1);
+    assert_int_equal(test->attach_count + test->look_count, 0);
+    assert_int_equal(monitor.res.outcome.status, FLYT_STATUS_OK);
+    assert_int_equal(monitor.res.devices.devices_len, 2);
+    assert_int_equal(monitor.res.programs.programs_len, 0);
+    assert_string_equal(monitor.res.driver.driver_version, "580.1.2");
+    const flyt_local_device *devices = monitor.res.devices.devices_val;
+    assert_string_equal(devices[0].pci_bus_id, "0F17:01:00.0");
+    assert_string_equal(devices[1].pci_bus_id, "0F17:02:00.0");
+    assert_string_not_equal(devices[0].uuid, devices[1].uuid);
+    assert_int_equal(devices[1].use.memory_bytes, 1 << 20);
+    assert_int_equal(devices[1].use.memory_used_bytes, 12345);
+    assert_int_equal(devices[1].use.busy_pct, 7);
+    ask_status(test, &monitor.program);
+    assert_non_null(strstr(monitor.program.json, "\"program_count\":0"));
+    end_monitor(&monitor);
+}
+
+/* With a program: what is granted is told from the grant, what is used from the cluster manager's word. */
+static void test_a_monitor_sees_programs(void **state)
+{
+    struct test *test = *state;
+    struct test_program first, second;
+    struct test_monitor monitor;
+
+    test->device_count = 1;
+    test->again_ms = 100;
+    test->uses[0] = (flyt_program_use){(u_int)getpid(), 1000};
+    test->uses[1] = (flyt_program_use){1, 5};
+    start_client(test, "");
+    begin_monitor(test, &monitor);
+    begin(test, &first, FLYT_STATUS_OK);
+    begin(test, &second, FLYT_STATUS_OK);
+    ask_devices(test, &monitor);
+    assert_int_equal(monitor.res.devices.devices_len, 1);
+    assert_int_equal(monitor.res.devices.devices_val[0].use.memory_bytes, 1 << 30);
+    assert_int_equal(monitor.res.devices.devices_val[0].use.sm_count, 8);
+    assert_int_equal(monitor.res.devices.devices_val[0].use.memory_used_bytes, 12345);
+    assert_int_equal(monitor.res.programs.programs_len, 2);
+    assert_int_equal(monitor.res.programs.programs_val[0].pid, getpid());
+    assert_int_equal(monitor.res.programs.programs_val[0].memory_bytes, 1000);
+    unsigned before = test->usage_count;
+    run_for(test, 150);
+    ask_devices(test, &monitor);
+    assert_int_equal(test->usage_count, before + 1);
+    /* Away: what is granted stays known, and how much is used is as old as the last word. */
+    close_office(test);
+    run_for(test, 200);
+    ask_devices(test, &monitor);
+    assert_int_equal(monitor.res.outcome.status, FLYT_STATUS_OK);
+    assert_int_equal(monitor.res.devices.devices_val[0].use.memory_used_bytes, 12345);
+    flyt_peer_close(first.peer);
+    flyt_peer_close(second.peer);
+    end_monitor(&monitor);
+}
+
+/* A cluster manager that says nothing holds a monitor up for two seconds, once, and a program not at all. */
+static void test_a_silent_manager_and_monitors(void **state)
+{
+    struct test *test = *state;
+    struct test_program program_of_vm;
+    struct test_monitor first, second;
+
+    test->is_usage_silent = true;
+    start_client(test, "");
+    begin_monitor(test, &first);
+    begin_monitor(test, &second);
+    ask_devices_only(&first);
+    ask_devices_only(&second);
+    until(test, is_counted, &test->usage_count, "it asks");
+    begin(test, &program_of_vm, FLYT_STATUS_OK);
+    flyt_peer_close(program_of_vm.peer);
+    until(test, is_answered, &first.program, "the first one's answer");
+    until(test, is_answered, &second.program, "the second one's answer");
+    assert_int_equal(test->usage_count, 1);
+    /* The program has brought a grant meanwhile: that much is known. */
+    assert_int_equal(first.res.outcome.status, FLYT_STATUS_OK);
+    assert_int_equal(first.res.devices.devices_len, 1);
+    assert_true(first.res.devices.devices_val[0].use.memory_used_bytes == FLYT_UNKNOWN_BYTES);
+    assert_true(first.res.devices.devices_val[0].use.busy_pct == FLYT_UNKNOWN);
+    assert_string_equal(first.res.devices.devices_val[0].use.type, "");
+    end_monitor(&first);
+    end_monitor(&second);
+}
+
+static void test_nobody_knows_the_devices(void **state)
+{
+    struct test *test = *state;
+    struct test_monitor monitor;
+
+    test->status = FLYT_STATUS_UNAVAILABLE;
+    test->text = "later";
+    start_client(test, "");
+    begin_monitor(test, &monitor);
+    ask_devices(test, &monitor);
+    assert_int_equal(monitor.res.outcome.status, FLYT_STATUS_UNAVAILABLE);
+    assert_int_equal(monitor.res.devices.devices_len, 0);
+    end_monitor(&monitor);
+}
+
 /* As another user than root: nobody, who is in no list, is told so when he asks, and sent away also if he does not. */
 static void test_who_may(void **state)
 {
@@ -518,6 +707,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_each_program_has_its_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_refusal_comes_late, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_status_of_many_programs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_monitor_places_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_monitor_sees_programs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_silent_manager_and_monitors, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nobody_knows_the_devices, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_may, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

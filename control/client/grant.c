@@ -82,6 +82,7 @@ static void take_grants(struct flyt_client_manager *manager, flyt_grant **grants
     manager->grant_count = *count;
     *grants = NULL;
     *count = 0;
+    flyt_devices_changed(manager);
 }
 
 /* Every waiting program gets what there is now: a grant, or the refusal. */

@@ -251,6 +251,7 @@ static void stop(void *user)
     if (manager->join_token || manager->join_file)
         return;
     flyt_grant_fini(manager);
+    flyt_devices_fini(manager);
     flyt_programs_fini(manager);
     manager->uplink = flyt_uplink_free(manager->uplink);
     flyt_status_fini(manager);

@@ -253,6 +253,12 @@ static void status(struct flyt_client_manager *manager, struct flyt_program_entr
     flyt_status_serve(manager, call);
 }
 
+static void devices(struct flyt_client_manager *manager, struct flyt_program_entry *program, struct flyt_call *call,
+                    void *args)
+{
+    flyt_devices_serve(manager, call);
+}
+
 static void refuse_attach(struct flyt_call *call, const flyt_outcome *outcome)
 {
     flyt_call_reply(call, &(flyt_local_attach_res){.outcome = *outcome});
@@ -263,7 +269,13 @@ static void refuse_status(struct flyt_call *call, const flyt_outcome *outcome)
     flyt_call_reply(call, &(flyt_local_status_res){.outcome = *outcome});
 }
 
-static const struct service attach_service = {attach, refuse_attach}, status_service = {status, refuse_status};
+static void refuse_devices(struct flyt_call *call, const flyt_outcome *outcome)
+{
+    flyt_call_reply(call, &(flyt_local_devices_res){.outcome = *outcome});
+}
+
+static const struct service attach_service = {attach, refuse_attach}, status_service = {status, refuse_status},
+                            devices_service = {devices, refuse_devices};
 
 static void serve_attach(struct flyt_call *call, void *args)
 {
@@ -275,10 +287,16 @@ static void serve_status(struct flyt_call *call, void *args)
     serve_call(call, args, &status_service);
 }
 
+static void serve_devices(struct flyt_call *call, void *args)
+{
+    serve_call(call, args, &devices_service);
+}
+
 static const struct flyt_procedure procedures[] = {
     {FLYT_LOCAL_ATTACH, "local_attach", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_local_attach_args,
      sizeof(flyt_local_attach_args), (xdrproc_t)xdr_flyt_local_attach_res, serve_attach},
     {FLYT_LOCAL_STATUS, "local_status", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_local_status_res, serve_status},
+    {FLYT_LOCAL_DEVICES, "local_devices", FLYT_ROLE_ANY, NULL, 0, (xdrproc_t)xdr_flyt_local_devices_res, serve_devices},
     {.serve = NULL},
 };
 static const struct flyt_program program_served = {FLYT_LOCAL_PROGRAM, FLYT_LOCAL_VERSION, procedures};
@@ -390,6 +408,15 @@ void flyt_programs_report(struct flyt_client_manager *manager)
         return;
     sd_event_source_set_time_relative(manager->report_timer, REPORT_US);
     sd_event_source_set_enabled(manager->report_timer, SD_EVENT_ONESHOT);
+}
+
+unsigned flyt_programs_list(const struct flyt_client_manager *manager, flyt_program_use *ret_uses, unsigned room)
+{
+    unsigned count = 0;
+    for (const struct flyt_program_entry *p = manager->programs; p && count < room; p = p->next)
+        if (p->name)
+            ret_uses[count++] = (flyt_program_use){.pid = (u_int)flyt_peer_identity(p->peer)->pid};
+    return count;
 }
 
 struct cJSON *flyt_programs_json(const struct flyt_client_manager *manager)

@@ -102,9 +102,14 @@ struct flyt_node {
     struct flyt_card **cards; /* parallel to place.gpus */
     struct flyt_session_use *sessions;
     unsigned session_count;
-    flyt_needs_args needs;     /* of its sessions; owned */
-    uint64_t doubted_epoch;    /* that it claims, and nobody believes; told once */
-    unsigned shown_held_count; /* for view.c, while it shows a page of nodes */
+    struct flyt_session_use *sessions_before; /* of the report before; their strings are not kept */
+    unsigned before_count;
+    uint64_t sessions_ms, before_ms; /* monotonic: when they came; 0: never */
+    char *driver_version;            /* NULL: not known */
+    unsigned cuda_version;           /* 0: not known */
+    flyt_needs_args needs;           /* of its sessions; owned */
+    uint64_t doubted_epoch;          /* that it claims, and nobody believes; told once */
+    unsigned shown_held_count;       /* for view.c, while it shows a page of nodes */
     struct flyt_kept *kept;
 };
 
@@ -335,6 +340,7 @@ void flyt_node_free(struct flyt_node *node);
 void flyt_serve_node_register(struct flyt_call *call, void *args);
 void flyt_serve_node_heartbeat(struct flyt_call *call, void *args);
 void flyt_serve_node_needs(struct flyt_call *call, void *args);
+void flyt_serve_node_driver(struct flyt_call *call, void *args);
 void flyt_serve_node_fence(struct flyt_call *call, void *args);
 
 /* ---- adopt.c ---- */
@@ -453,6 +459,11 @@ void flyt_serve_vm_attach(struct flyt_call *call, void *args);
 void flyt_serve_vm_report(struct flyt_call *call, void *args);
 void flyt_serve_vm_set(struct flyt_call *call, void *args);
 void flyt_serve_vm_remove(struct flyt_call *call, void *args);
+
+/* ---- usage.c ---- */
+
+/* What the VM that asks has and uses. Places nothing. */
+void flyt_serve_vm_usage(struct flyt_call *call, void *args);
 
 /* ---- wish.c ---- */
 

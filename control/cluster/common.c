@@ -51,6 +51,7 @@ union any_result {
     flyt_saving_begun_res saving;
     flyt_token_res token;
     flyt_backup_res backup;
+    flyt_vm_usage_res usage;
 };
 
 void flyt_call_outcome(struct flyt_call *call, flyt_status status, const char *format, ...)

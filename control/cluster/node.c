@@ -101,12 +101,31 @@ static void free_sessions(struct flyt_node *node)
     node->session_count = 0;
 }
 
+/* The report before this one's is what use is compared with. */
+static void keep_sessions(struct flyt_node *node)
+{
+    free(node->sessions_before);
+    node->sessions_before = node->sessions;
+    node->before_count = node->session_count;
+    node->before_ms = node->sessions_ms;
+    for (unsigned i = 0; i < node->before_count; i++) {
+        flyt_session_use *use = &node->sessions_before[i];
+        const flyt_session_use kept = {.id = use->id, .gpu_time_us = use->gpu_time_us};
+        xdr_free((xdrproc_t)xdr_flyt_session_use, (char *)use);
+        *use = kept;
+    }
+    node->sessions = NULL;
+    node->session_count = 0;
+}
+
 void flyt_node_free(struct flyt_node *node)
 {
     if (!node)
         return;
     flyt_kept_free(node->kept);
     free_sessions(node);
+    free(node->sessions_before);
+    free(node->driver_version);
     xdr_free((xdrproc_t)xdr_flyt_needs_args, &node->needs);
     for (unsigned i = 0; i < node->data_url_count; i++)
         free(node->data_urls[i]);
@@ -304,7 +323,8 @@ static void take_uses(struct flyt_node *node, const flyt_allocation_use *uses, u
 /* Takes the decoded list over. */
 static void take_sessions(struct flyt_node *node, struct flyt_session_use **list, u_int *count)
 {
-    free_sessions(node);
+    keep_sessions(node);
+    node->sessions_ms = flyt_clock_ms();
     node->sessions = *list;
     node->session_count = *count;
     *list = NULL;
@@ -554,6 +574,22 @@ void flyt_serve_node_needs(struct flyt_call *call, void *data)
     node->needs = *args; /* taken over */
     *args = (flyt_needs_args){0};
     flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
+}
+
+void flyt_serve_node_driver(struct flyt_call *call, void *data)
+{
+    const flyt_driver_args *args = data;
+    struct flyt_node *node = flyt_call_link(call)->node;
+
+    if (!node || !node->is_registered) {
+        flyt_call_outcome(call, FLYT_STATUS_NOT_FOUND, "register again");
+        return;
+    }
+    node->cuda_version = args->cuda_version;
+    if (flyt_text_set(&node->driver_version, args->driver_version))
+        flyt_call_outcome(call, FLYT_STATUS_UNAVAILABLE, "no memory");
+    else
+        flyt_call_outcome(call, FLYT_STATUS_OK, "%s", "");
 }
 
 /* ---- loss ---- */

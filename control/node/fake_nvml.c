@@ -24,6 +24,8 @@ NVML int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, unsigned long long *memory
 NVML int nvmlDeviceGetUtilizationRates(nvmlDevice_t device, unsigned *utilization);
 NVML int nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts);
 NVML int nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *celsius);
+NVML int nvmlSystemGetDriverVersion(char *version, unsigned bytes);
+NVML int nvmlSystemGetCudaDriverVersion_v2(int *version);
 
 struct process {
     unsigned pid;
@@ -54,6 +56,17 @@ int nvmlInit_v2(void)
 
 int nvmlShutdown(void)
 {
+    return 0;
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned bytes)
+{
+    return snprintf(version, bytes, "580.1.2") < (int)bytes ? 0 : 7;
+}
+
+int nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    *version = 13000;
     return 0;
 }
 

@@ -12,7 +12,7 @@
 #include "control/node/settings.h"
 #include "rpc/transport/manager_link.h"
 
-enum { FLYT_NODE_UUID_BYTES = 48 };
+enum { FLYT_NODE_UUID_BYTES = 48, FLYT_NODE_DRIVER_BYTES = 80 };
 
 struct flyt_node_gpu {
     unsigned index;                  /* on this node; the driver's with CUDA_DEVICE_ORDER=PCI_BUS_ID */

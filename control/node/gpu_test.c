@@ -44,7 +44,8 @@ static void test_nvml(void **state)
     struct flyt_node_gpus gpus = {0};
     struct flyt_node_nvml *nvml;
     struct flyt_error err;
-    char library[512];
+    char library[512], driver[FLYT_NODE_DRIVER_BYTES];
+    unsigned cuda;
     sd_event *event;
 
     assert_true(sd_event_new(&event) >= 0);
@@ -56,6 +57,9 @@ static void test_nvml(void **state)
     if (flyt_node_nvml_open(library, event, &err, &nvml))
         fail_msg("%s", err.text);
     assert_int_equal(flyt_node_nvml_list(nvml, 8, &err, &gpus), 0);
+    flyt_node_nvml_versions(nvml, driver, &cuda);
+    assert_string_equal(driver, "580.1.2");
+    assert_int_equal(cuda, 13000);
     assert_int_equal(gpus.count, 2);
     assert_string_equal(gpus.items[1].uuid, "GPU-00000000-0000-0000-0000-000000000002");
     assert_int_equal(gpus.items[1].uuid_bytes[15], 2);

@@ -241,6 +241,8 @@ static int serve(struct program *program, const struct flyt_node_settings *setti
         status = flyt_node_init(&program->node, event, program->daemon, settings, &gpus, NULL, err);
     }
     flyt_node_gpus_fini(&gpus);
+    if (program->nvml)
+        flyt_node_nvml_versions(program->nvml, program->node.driver_version, &program->node.cuda_version);
     program->node.account = program->nvml ? flyt_node_nvml_account(program->nvml) : flyt_node_soft_account();
     if (!status)
         status = connect_to_manager(program, settings, err);

@@ -282,6 +282,27 @@ static void await_epoch(struct flyt_node_manager *manager)
     flyt_node_commit(manager->node, &manager->epoch_commit, on_epoch_written, manager);
 }
 
+static void on_driver(void *user, int status, void *result)
+{
+    /* A cluster manager of an older build does not know the procedure: its VMs are not told the version. */
+    if (status && status != -ECANCELED)
+        flyt_debug("the driver's version was not told: %s", strerror(-status));
+}
+
+static void send_driver(struct flyt_node_manager *manager)
+{
+    const struct flyt_node *node = manager->node;
+    const flyt_driver_args args = {.driver_version = (char *)node->driver_version, .cuda_version = node->cuda_version};
+
+    if (!*args.driver_version && !args.cuda_version)
+        return;
+    int status =
+        flyt_uplink_call(manager->uplink, FLYT_NODE_DRIVER, (xdrproc_t)xdr_flyt_driver_args, &args,
+                         (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), FLYT_NODE_CALL_MS, on_driver, manager);
+    if (status)
+        on_driver(manager, status, NULL);
+}
+
 static void on_registered(void *user, int status, void *result)
 {
     struct flyt_node_manager *manager;
@@ -306,6 +327,7 @@ static void on_registered(void *user, int status, void *result)
     manager->heartbeat_ms = res->heartbeat_ms ? res->heartbeat_ms : HEARTBEAT_MS;
     manager->next_heartbeat_ms = 0;
     manager->told_needs = 0;
+    send_driver(manager);
     for (struct flyt_node_migration *migration = manager->node->migrations; migration; migration = migration->next)
         migration->is_told = false; /* another manager may not know of it */
     for (struct flyt_node_receive *receive = manager->node->receives; receive; receive = receive->next)

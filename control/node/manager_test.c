@@ -57,7 +57,9 @@ struct boss {
     bool has_outcome;
     flyt_status order_status, status;
     char text[256];
-    flyt_gpu gpu; /* of FLYT_ORDER_GPU_SET; its parts are not kept */
+    flyt_gpu gpu;            /* of FLYT_ORDER_GPU_SET; its parts are not kept */
+    char driver_version[64]; /* that it has told */
+    unsigned cuda_version;
 };
 
 /* Instead of the C library's, for this program: of CLOCK_BOOTTIME, by which a node knows how long nobody has led it,
@@ -183,6 +185,16 @@ static void serve_migration(struct flyt_call *call, void *args)
     flyt_call_reply(call, &outcome);
 }
 
+static void serve_driver(struct flyt_call *call, void *args)
+{
+    struct boss *boss = boss_of(call);
+    const flyt_driver_args *driver = args;
+
+    snprintf(boss->driver_version, sizeof boss->driver_version, "%.60s", driver->driver_version);
+    boss->cuda_version = driver->cuda_version;
+    flyt_call_reply(call, &(flyt_outcome){FLYT_STATUS_OK, (char *)""});
+}
+
 static const struct flyt_procedure procedures[] = {
     {FLYT_HELLO, "hello", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_hello_args, sizeof(flyt_hello_args),
      (xdrproc_t)xdr_flyt_hello_res, serve_hello},
@@ -192,6 +204,8 @@ static const struct flyt_procedure procedures[] = {
      (xdrproc_t)xdr_flyt_heartbeat_res, serve_heartbeat},
     {FLYT_NODE_EVENT, "event", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_event, sizeof(flyt_event),
      (xdrproc_t)xdr_flyt_outcome, serve_event},
+    {FLYT_NODE_DRIVER, "driver", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_driver_args, sizeof(flyt_driver_args),
+     (xdrproc_t)xdr_flyt_outcome, serve_driver},
     {FLYT_NODE_MIGRATION, "migration", FLYT_ROLE_ANY, (xdrproc_t)xdr_flyt_migration_use, sizeof(flyt_migration_use),
      (xdrproc_t)xdr_flyt_outcome, serve_migration},
     {.serve = NULL},
@@ -416,6 +430,26 @@ static void test_inventory(void **state)
     assert_string_equal(inventory->data_urls.data_urls_val[0], boss->test->node.listen_urls[0]);
     assert_int_equal(boss->test->node.state.epoch, 3);
     assert_int_equal(boss->test->node.client_lost_s, 33);
+}
+
+static bool has_told_driver(struct test_node *test, void *user)
+{
+    return *((const struct boss *)user)->driver_version != 0;
+}
+
+/* What its driver is, with each registration; software GPUs have none. */
+static void test_tells_its_driver(void **state)
+{
+    struct boss *boss = *state;
+    struct flyt_node *node = &boss->test->node;
+
+    assert_string_equal(boss->driver_version, "");
+    snprintf(node->driver_version, sizeof node->driver_version, "580.1.2");
+    node->cuda_version = 13010;
+    boss->is_forgetful = true;
+    test_node_until(boss->test, has_told_driver, boss, "the driver's version");
+    assert_string_equal(boss->driver_version, "580.1.2");
+    assert_int_equal(boss->cuda_version, 13010);
 }
 
 static void test_orders_and_figures(void **state)
@@ -1091,6 +1125,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_inventory, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_tells_its_driver, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orders_and_figures, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_works_without_manager_and_tells_it_later, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fences_itself, set_up, tear_down),

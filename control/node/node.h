@@ -109,6 +109,8 @@ struct flyt_node {
     uint64_t epoch_written;          /* what the file on the disk has: the state's may be ahead (writer.h) */
     uint64_t epoch_refused;          /* the last one that was too low: told once */
     struct flyt_node_gpus gpus;
+    char driver_version[FLYT_NODE_DRIVER_BYTES];   /* as NVML says; "": not known */
+    unsigned cuda_version;                         /* likewise; 0 */
     struct flyt_node_starts starts[FLYT_GPUS_MAX]; /* by GPU */
     struct flyt_node_allocation *allocations;
     unsigned allocation_count;

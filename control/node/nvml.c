@@ -53,6 +53,8 @@ struct functions {
     int (*power)(nvmlDevice_t device, unsigned *milliwatts);
     int (*temperature)(nvmlDevice_t device, int sensor, unsigned *celsius);
     /* NULL where the driver has none. */
+    int (*driver_version)(char *version, unsigned bytes);
+    int (*cuda_version)(int *version);
     int (*processes)(nvmlDevice_t device, unsigned *count, struct nvml_process *processes);
     int (*mps_processes)(nvmlDevice_t device, unsigned *count, struct nvml_process *processes);
     int (*process_utilization)(nvmlDevice_t device, struct nvml_process_utilization *samples, unsigned *count,
@@ -75,6 +77,8 @@ static const struct {
     {"nvmlDeviceGetUtilizationRates", offsetof(struct functions, utilization), false},
     {"nvmlDeviceGetPowerUsage", offsetof(struct functions, power), false},
     {"nvmlDeviceGetTemperature", offsetof(struct functions, temperature), false},
+    {"nvmlSystemGetDriverVersion", offsetof(struct functions, driver_version), true},
+    {"nvmlSystemGetCudaDriverVersion_v2", offsetof(struct functions, cuda_version), true},
     {"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(struct functions, processes), true},
     {"nvmlDeviceGetMPSComputeRunningProcesses_v3", offsetof(struct functions, mps_processes), true},
     {"nvmlDeviceGetProcessUtilization", offsetof(struct functions, process_utilization), true},
@@ -213,6 +217,18 @@ int flyt_node_nvml_list(struct flyt_node_nvml *nvml, unsigned group_size, struct
     }
     *ret_gpus = (struct flyt_node_gpus){items, count};
     return 0;
+}
+
+void flyt_node_nvml_versions(struct flyt_node_nvml *nvml, char *ret_driver, unsigned *ret_cuda)
+{
+    int cuda = 0;
+
+    *ret_driver = 0;
+    if (nvml->nvml.driver_version && nvml->nvml.driver_version(ret_driver, FLYT_NODE_DRIVER_BYTES))
+        *ret_driver = 0;
+    if (nvml->nvml.cuda_version && nvml->nvml.cuda_version(&cuda))
+        cuda = 0;
+    *ret_cuda = cuda > 0 ? (unsigned)cuda : 0;
 }
 
 /* ---- how it is ---- */

@@ -26,6 +26,10 @@ struct flyt_node_nvml *flyt_node_nvml_close(struct flyt_node_nvml *nvml);
 int flyt_node_nvml_list(struct flyt_node_nvml *nvml, unsigned group_size, struct flyt_error *err,
                         struct flyt_node_gpus *ret_gpus);
 
+/* The driver's version as text, and the newest CUDA that it knows (13000): "" and 0 where it does not say. Blocks. */
+void flyt_node_nvml_versions(struct flyt_node_nvml *nvml, char *ret_driver /* FLYT_NODE_DRIVER_BYTES */,
+                             unsigned *ret_cuda);
+
 /* Measures all GPUs of the list on the thread, then, on the loop, puts the figures and a lost GPU's health into them
  * and calls `measured` (may be NULL). Nothing happens while the last measurement is under way. `gpus` outlives the
  * nvml. */

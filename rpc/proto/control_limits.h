@@ -29,4 +29,8 @@
 #define FLYT_SESSIONS_MAX          4096 /* of one node */
 #define FLYT_VIEW_BYTES_MAX        4194304
 
+/* Of numbers that nobody knows. */
+#define FLYT_UNKNOWN       0xffffffffu
+#define FLYT_UNKNOWN_BYTES 0xffffffffffffffffull
+
 #endif

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import harness
 from harness import app, environment, expect, expect_equal, lines, main, run, scenario
@@ -41,7 +42,7 @@ def made_and_moved():
 def what_is_inside():
     for name in ("bin/flyt-server", "bin/flyt-run", "bin/flyt-client-lib", "bin/flyt-gpu-test",
                  "bin/flyt-cluster-manager", "bin/flyt-node-manager", "bin/flyt-client-manager", "bin/flytctl",
-                 "bin/flyt-pki", "lib/libflyt-client.so.1",
+                 "bin/flyt-pki", "bin/flyt-smi", "nvml/libnvidia-ml.so.1", "lib/libflyt-client.so.1",
                  "lib/libcudart.so.13", "lib/libcuda.so.1", "lib/libflyt-softgpu.so", "native/libcudart.so.13", "LICENSE",
                  "VERSION"):
         expect(os.path.isfile(os.path.join(moved, name)), name, "is missing")
@@ -56,7 +57,7 @@ def what_is_inside():
 @scenario
 def nothing_of_the_build_remains():
     """No object looks for libraries where it was built, none needs another architecture's or a newer glibc."""
-    for path in files("bin", "lib"):
+    for path in files("bin", "lib", "nvml"):
         if not is_elf(path):
             continue
         said = run(["readelf", "-dW", path]).out
@@ -69,7 +70,7 @@ def nothing_of_the_build_remains():
 
 @scenario
 def libraries_come_from_the_bundle():
-    for path in files("bin", "lib"):
+    for path in files("bin", "lib", "nvml"):
         if not is_elf(path):
             continue
         result = subprocess.run(["env", "-i", "/lib64/ld-linux-x86-64.so.2", "--list", path], capture_output=True, text=True,
@@ -89,6 +90,12 @@ def programs_run_with_an_empty_environment():
         result = run(["env", "-i", "TMPDIR=" + harness.WORK, os.path.join(moved, "bin", "flyt-run"), "--soft", "1", "--",
                       os.path.join(moved, "tests", name)], cwd="/")
         expect_equal((result.status, result.err), (0, ""), name, result)
+    code = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
+    result = run(["env", "-i", "TMPDIR=" + harness.WORK, os.path.join(moved, "bin", "flyt-run"), "--soft", "1", "--",
+                  sys.executable, "-c", code])
+    expect_equal(result.out.strip(), "9", "NVML in direct mode, through the bundle's flyt-run", result)
+    result = run(["env", "-i", "FLYT_CLIENT_SOCKET=/nowhere", os.path.join(moved, "bin", "flyt-smi")])
+    expect_equal(result.status, 9, "flyt-smi without a client manager", result)
     version = run(["env", "-i", os.path.join(moved, "bin", "flyt-run"), "--version"])
     expect_equal(version.out, "test\n", "version", version)
 

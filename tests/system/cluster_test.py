@@ -328,6 +328,42 @@ def lost_and_fenced():
 
 
 @scenario
+def what_a_vm_uses():
+    """A VM is told what it is to have, what it has and what it uses of it, itself alone; asking places nothing."""
+    with cluster(("n1", "--gpus", "2", "--type", "GPU X", "--heartbeat", "200"), node_lost_s=3.0) as (manager, operator, node):
+        vm, other = (Caller(manager.url, "vm", "10.0.0.%d" % i) for i in (7, 8))
+        expect_equal(vm.call("usage")["devices"], [], "a VM without a document")
+        operator.call("vm-add 10.0.0.7 compute_units=16 memory_bytes=%d" % GIB)
+        operator.call("vm-add 10.0.0.8 compute_units=8 memory_bytes=%d devices=2" % (GIB // 2))
+        to_come = dict(type="", sms=8, memory_bytes=GIB // 2, used_bytes=0, busy_pct=0)
+        within(10, lambda: other.call("usage")["devices"] == [to_come] * 2, "the devices of the document")
+        expect_equal(operator.view("allocations"), [], "placed by asking")
+        for one_vm in (vm, other):
+            one_vm.call("attach")
+        for vm_ip, count, used_bytes in (("10.0.0.7", 2, 1000), ("10.0.0.8", 1, 77)):
+            node.tell("sessions %s %d" % (vm_ip, count))
+            node.tell("use %s %d" % (vm_ip, used_bytes))
+        node.tell("driver 580.1.2 13010")
+        device = dict(type="GPU X", sms=16, memory_bytes=GIB, used_bytes=1000, busy_pct=0)
+        said = within(10, lambda: [u for u in [vm.call("usage")] if u["devices"] == [device] and u["driver"]], "its use")[0]
+        expect_equal((said["driver"], said["cuda"], said["again_ms"]), ("580.1.2", 13010, 1000), said)
+        expect_equal(said["programs"], [dict(pid=100, memory_bytes=500), dict(pid=101, memory_bytes=500)], said)
+        node.tell("busy 10.0.0.7 20")      # both: how much of that was at the same time nobody knows
+        within(10, lambda: 25 <= vm.call("usage")["devices"][0]["busy_pct"] <= 60, "how busy it is")
+        node.tell("busy 10.0.0.7 90")
+        within(10, lambda: vm.call("usage")["devices"][0]["busy_pct"] == 100, "never more than all")
+        said = other.call("usage")
+        expect_equal([d["busy_pct"] for d in said["devices"]], [None, None], "of several devices", said)
+        expect_equal(said["programs"], [dict(pid=100, memory_bytes=77)], said)
+        # Nobody reports any more: what it has is known, how much of that is used is not.
+        node.tell("heartbeats off")
+        within(20, lambda: one(operator.view("nodes"), name="n1")["state"] == "lost", "the node is lost")
+        said = vm.call("usage")
+        expect_equal(said["devices"], [dict(device, used_bytes=None, busy_pct=None)], said)
+        expect_equal(said["programs"], [], said)
+
+
+@scenario
 def fenced_alive():
     """Who fences a node that lives gets what it still has as orphans, charged, and gives it to nobody."""
     with cluster(("n1", "--gpus", "1", "--groups", "4"), node_lost_s=3.0) as (manager, operator, node):

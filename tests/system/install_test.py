@@ -124,7 +124,8 @@ EXPECTED = {
              "{p}/share/man/man1/flyt-server.1"],
     "client": ["etc/flyt/client.conf", "{p}/bin/flyt-client-manager", "{p}/bin/flytctl", "{p}/bin/flyt-run",
                "{p}/bin/flyt-client-lib", "{p}/lib/flyt/libflyt-client.so.1", "{p}/lib/flyt/libcudart.so.13",
-               "{p}/lib/flyt/libcuda.so.1", "{u}/systemd/system/flyt-client-manager.service",
+               "{p}/lib/flyt/libcuda.so.1", "{p}/lib/flyt/libnvidia-ml.so.1", "{p}/bin/flyt-smi", "{p}/share/man/man1/flyt-smi.1",
+               "{u}/systemd/system/flyt-client-manager.service",
                "{u}/systemd/system/flyt-client-manager.socket", "{u}/sysusers.d/flyt-client.conf", "{u}/tmpfiles.d/flyt-client.conf",
                "{p}/share/man/man1/flyt-run.1", "etc/flyt/flytctl.conf",
                "{p}/share/bash-completion/completions/flytctl"],
@@ -170,6 +171,8 @@ def installed_programs_run():
     install("client", root)
     programs = os.path.join(root, "usr/local/bin")
     expect_equal(run([os.path.join(programs, "flyt-client-manager"), "--version"], {}).status, 0, "flyt-client-manager")
+    result = run([os.path.join(programs, "flyt-smi"), "-L"], {"FLYT_CLIENT_SOCKET": "/nowhere"})
+    expect(result.status == 9 and "client manager" in result.err, "flyt-smi without a client manager", result)
     version = read(os.path.join(root, "usr/local/lib/flyt/VERSION"))
     expect(version.strip(), "no version is installed")
     expect_equal(run([os.path.join(programs, "flyt-run"), "--version"]).out, version, "the installed flyt-run's version")

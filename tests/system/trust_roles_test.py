@@ -26,8 +26,10 @@ PROCEDURES = {
                    {"node"}),
     "NODE_NEEDS": (13, array(), {"node"}),
     "NODE_MIGRATION": (14, u64(1) + u64(1) + u32(1) + u32(0) + opaque("") + u32(0) * 2 + u64(0) * 8, {"node"}),
+    "NODE_DRIVER": (15, opaque("") + u32(0), {"node"}),
     "VM_ATTACH": (20, u32(0), {"vm"}),
     "VM_REPORT": (21, u32(0), {"vm"}),
+    "VM_USAGE": (22, b"", {"vm"}),
     "VIEW": (30, opaque("nodes") + opaque("") + u64(0) + u32(0), {"operator", "viewer"}),
     "VM_SET": (31, u32(1) + opaque(NOBODY) + TEXT * 3 + NUMBER * 5 + TEXT * 2 + NAMES * 4 + NUMBER * 4 + TEXT +
                NUMBER + TEXT, {"operator"}),
@@ -102,7 +104,7 @@ def every_procedure():
                 peer.close()
         # What nobody has: numbers in between, another version, other programs.
         peer = system.peer("operator", "alice")
-        for number in (3, 9, 22, 29, 50, 99, 0xffffffff):
+        for number in (3, 9, 23, 29, 50, 99, 0xffffffff):
             expect_equal(peer.call(number).state, "error", "procedure", number)
         expect_equal(peer.call(30, PROCEDURES["VIEW"][1], version=2).state, "error", "version 2")
         peer.program = by_hand.ORDER

@@ -306,6 +306,18 @@ int flyt_client_driver_version(void)
     return version ? version : CUDA_VERSION_SERVED;
 }
 
+bool flyt_client_identify(unsigned device, struct flyt_device_identity *ret_identity)
+{
+    const struct flyt_local *grant = &flyt_client.local;
+    struct flyt_credentials credentials;
+    pthread_mutex_lock(&flyt_client.connect_mutex);
+    bool is_granted = flyt_credentials_get(grant->credentials, grant->credentials_bytes, &credentials) == 0;
+    pthread_mutex_unlock(&flyt_client.connect_mutex);
+    if (is_granted)
+        flyt_device_identify(credentials.vm_ip, device, ret_identity);
+    return is_granted;
+}
+
 int flyt_client_newest_version(void)
 {
     int version = flyt_client_driver_version();

@@ -30,6 +30,7 @@
 #include <stdint.h>
 #include <cuda.h>
 #include "cpu/client/core/api.h"
+#include "rpc/base/device_identity.h"
 
 /* What cuInit does: connects if that has not happened. Fails alike at every further call if connecting failed. Blocks
  * at most the connection time-out (10 s). */
@@ -60,6 +61,9 @@ FLYT_API int flyt_client_cuda_version(void);
 /* cuDriverGetVersion: that of the node's driver, of the present node where the session has moved. Never connects:
  * programs ask before they fork. Before the first call that does it is flyt_client_cuda_version. */
 FLYT_API int flyt_client_driver_version(void);
+/* What the VM calls its device, wherever that is; false: no client manager has named the server, and the device is what
+ * the server says. */
+FLYT_API bool flyt_client_identify(unsigned device, struct flyt_device_identity *ret_identity);
 /* The newest interface that a program may ask for by number: it may take the driver's version for it. */
 FLYT_API int flyt_client_newest_version(void);
 

@@ -12,113 +12,9 @@
 #include "rpc/base/build_name.h"
 #include "rpc/base/clock.h"
 #include "rpc/base/descriptors.h"
-#include "rpc/transport/listen.h"
-#include "rpc/transport/message.h"
 
-/* A record's mark (RFC 5531, section 11): its length, and that no fragment follows. */
-enum { MARK_BYTES = 4, RECORD_BYTES_MAX = 65536 };
+enum { RECORD_BYTES_MAX = 65536 };
 enum { RETRY_MS = 50, CLOSED_MAX = 2 };
-static const uint32_t last_fragment = 0x80000000u;
-
-const char *flyt_local_path(void)
-{
-    const char *path = getenv("FLYT_CLIENT_SOCKET");
-    return path && *path ? path : FLYT_LOCAL_SOCKET;
-}
-
-static int read_all(int fd, void *data, size_t bytes, uint64_t deadline_ms)
-{
-    for (size_t used = 0; used < bytes;) {
-        int status = flyt_wait_ready(fd, POLLIN, deadline_ms, -1);
-        if (status)
-            return status;
-        ssize_t got = recv(fd, (char *)data + used, bytes - used, 0);
-        if (got == 0)
-            return -EPIPE;
-        if (got < 0 && errno != EINTR && errno != EAGAIN)
-            return -errno;
-        used += got > 0 ? (size_t)got : 0;
-    }
-    return 0;
-}
-
-/* One record; *ret_data is malloc'ed. */
-static int read_record(int fd, uint64_t deadline_ms, unsigned char **ret_data, size_t *ret_bytes)
-{
-    unsigned char mark[MARK_BYTES];
-    int status = read_all(fd, mark, sizeof mark, deadline_ms);
-    if (status)
-        return status;
-    uint32_t word = (uint32_t)mark[0] << 24 | (uint32_t)mark[1] << 16 | (uint32_t)mark[2] << 8 | mark[3];
-    size_t bytes = word & ~last_fragment;
-    if (!(word & last_fragment) || bytes > RECORD_BYTES_MAX)
-        return -EBADMSG;
-    unsigned char *data = malloc(bytes ? bytes : 1);
-    if (!data)
-        return -ENOMEM;
-    status = read_all(fd, data, bytes, deadline_ms);
-    if (status) {
-        free(data);
-        return status;
-    }
-    *ret_data = data;
-    *ret_bytes = bytes;
-    return 0;
-}
-
-static int send_call(int fd, const char *program_name)
-{
-    struct flyt_bytes call = {.bytes_max = RECORD_BYTES_MAX};
-    flyt_local_attach_args args = {.build = (char *)flyt_build_name, .program_name = (char *)program_name};
-    uint32_t mark = 0;
-    XDR xdrs;
-    int status = 0;
-    flyt_xdr_encode_init(&xdrs, &call);
-    if (!xdr_opaque(&xdrs, (char *)&mark, sizeof mark) ||
-        !flyt_call_head_put(&xdrs, 1, FLYT_LOCAL_PROGRAM, FLYT_LOCAL_VERSION, FLYT_LOCAL_ATTACH) ||
-        !xdr_flyt_local_attach_args(&xdrs, &args)) {
-        flyt_bytes_fini(&call);
-        return -ENOMEM;
-    }
-    mark = htonl(last_fragment | (uint32_t)(call.used - MARK_BYTES));
-    memcpy(call.data, &mark, sizeof mark);
-    ssize_t sent = send(fd, call.data, call.used, MSG_NOSIGNAL);
-    if (sent != (ssize_t)call.used)
-        status = sent < 0 ? -errno : -EPIPE;
-    flyt_bytes_fini(&call);
-    return status;
-}
-
-/* The reply; of notices that come before it is only noted that there were any. */
-static int receive_reply(struct flyt_local *local, uint64_t deadline_ms, flyt_local_attach_res *ret_res)
-{
-    for (;;) {
-        unsigned char *record;
-        size_t bytes;
-        struct flyt_reply_head head;
-        XDR xdrs;
-        int status = read_record(local->fd, deadline_ms, &record, &bytes);
-        if (status)
-            return status;
-        if (flyt_message_is_call(record, bytes)) {
-            local->has_news = true;
-            free(record);
-            continue;
-        }
-        memset(ret_res, 0, sizeof *ret_res);
-        if (flyt_reply_head_get(record, bytes, &head) != 0 || !head.is_accepted || head.status != SUCCESS) {
-            status = -EPROTO;
-        } else {
-            flyt_xdr_decode_init(&xdrs, record + head.bytes, bytes - head.bytes, NULL);
-            if (!xdr_flyt_local_attach_res(&xdrs, ret_res)) {
-                xdr_free((xdrproc_t)xdr_flyt_local_attach_res, ret_res);
-                status = -EPROTO;
-            }
-        }
-        free(record);
-        return status;
-    }
-}
 
 static int status_code(flyt_status status)
 {
@@ -158,13 +54,17 @@ static void take_grant(struct flyt_local *local, const flyt_local_attach_res *re
 
 static int ask(struct flyt_local *local, struct flyt_error *err)
 {
-    uint64_t deadline_ms = flyt_clock_ms() + FLYT_LOCAL_TIMEOUT_MS;
     flyt_local_attach_res res;
     char program_name[FLYT_NAME_BYTES_MAX + 1];
+    const flyt_local_attach_args args = {.build = (char *)flyt_build_name, .program_name = program_name};
+    const struct flyt_local_question question = {.procedure = FLYT_LOCAL_ATTACH,
+                                                 .xdr_args = (xdrproc_t)xdr_flyt_local_attach_args,
+                                                 .args = &args,
+                                                 .xdr_res = (xdrproc_t)xdr_flyt_local_attach_res,
+                                                 .res_bytes = sizeof res,
+                                                 .record_bytes_max = RECORD_BYTES_MAX};
     snprintf(program_name, sizeof program_name, "%s", program_invocation_short_name);
-    int status = send_call(local->fd, program_name);
-    if (status == 0)
-        status = receive_reply(local, deadline_ms, &res);
+    int status = flyt_local_ask(local->fd, &question, flyt_clock_ms() + FLYT_LOCAL_TIMEOUT_MS, &local->has_news, &res);
     if (status)
         return flyt_error_set(err, status, "the client manager at %s does not answer: %s", flyt_local_path(),
                               status == -EPIPE ? "it closed the connection (is this user allowed?)"
@@ -184,15 +84,9 @@ static int ask(struct flyt_local *local, struct flyt_error *err)
 static int attach_once(struct flyt_local *local, struct flyt_error *err)
 {
     if (local->fd < 0) {
-        char url[FLYT_URL_TEXT_BYTES];
-        struct flyt_error cause = {0};
-        snprintf(url, sizeof url, "unix://%s", flyt_local_path());
-        if (access(flyt_local_path(), F_OK) != 0)
-            return flyt_error_set(err, -ENOENT, "there is no client manager: %s: %s", flyt_local_path(),
-                                  strerror(errno));
-        int status = flyt_connect(url, FLYT_LOCAL_TIMEOUT_MS, &cause, &local->fd);
+        int status = flyt_local_connect(FLYT_LOCAL_TIMEOUT_MS, err, &local->fd);
         if (status)
-            return flyt_error_set(err, status, "cannot reach the client manager: %.400s", cause.text);
+            return status;
     }
     int status = ask(local, err);
     if (status)

@@ -11,11 +11,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "cpu/client/core/local_call.h"
 #include "rpc/base/error.h"
 #include "rpc/base/ticket.h"
 #include "rpc/base/url.h"
-
-#define FLYT_LOCAL_SOCKET "/run/flyt/client.sock"
 
 enum { FLYT_LOCAL_RESTART_MS = 5000 }; /* so long a client manager may take to be back */
 enum { FLYT_LOCAL_TIMEOUT_MS = 30000, FLYT_LOCAL_URLS_MAX = 8, FLYT_LOCAL_CREDENTIALS_BYTES_MAX = 4096 };
@@ -30,9 +29,6 @@ struct flyt_local {
     bool is_encrypted;
     bool has_news; /* a notice was read that nobody has been told of (flyt_local_has_changed) */
 };
-
-/* The socket's path: FLYT_CLIENT_SOCKET, or the usual place. */
-const char *flyt_local_path(void);
 
 /*
  * Asks for a session, on a new connection where there is none yet; a second call on the same tells the client manager

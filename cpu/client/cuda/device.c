@@ -52,14 +52,29 @@ static void fill_info(struct flyt_device_info *info, const flyt_device_info_res 
         info->attributes[i] = flyt_attribute_shown((CUdevice_attribute)i, info->attributes[i]);
 }
 
+/* In a VM the device is the VM's own, and stays so when another GPU serves it. */
+static void identify(struct flyt_device_info *info, unsigned device)
+{
+    struct flyt_device_identity identity;
+    if (!flyt_client_identify(device, &identity))
+        return;
+    memcpy(info->uuid, identity.uuid, sizeof info->uuid);
+    snprintf(info->pci_bus_id, sizeof info->pci_bus_id, "%s", identity.pci_bus_id);
+    info->attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID] = (int)identity.pci_domain;
+    info->attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] = (int)identity.pci_bus;
+    info->attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID] = (int)identity.pci_device;
+}
+
 static CUresult ask_info(int device, struct flyt_device_info *info)
 {
     flyt_device_info_args args = {.thread = flyt_thread_number(), .device = (unsigned)device};
     flyt_device_info_res res = {0};
     int status = flyt_call_device_info(flyt_client.channel, &args, &res);
     CUresult result = flyt_client_reply(status, res.result, "device_info");
-    if (!result)
+    if (!result) {
         fill_info(info, &res);
+        identify(info, (unsigned)device);
+    }
     xdr_free((xdrproc_t)xdr_flyt_device_info_res, (char *)&res);
     return result;
 }

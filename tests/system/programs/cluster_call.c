@@ -3,7 +3,7 @@
  * from standard input, one a line, words separated by spaces, and answers each with one line of JSON, in order:
  * {"status": "OK", "text": "", …}. The first line is HELLO's answer.
  *
- *   attach | look | report COUNT
+ *   attach | look | usage | report COUNT
  *   view NAME [SELECTOR|-] [AFTER] [WAIT_MS]
  *   vm-add VM [FIELD=VALUE…] | vm-set VM [FIELD=VALUE…] | vm-remove VM [kill]
  *       name tenant host_ip compute_units memory_bytes devices sessions priority policy isolation reserved
@@ -105,6 +105,35 @@ static void add_grant(cJSON *array, const flyt_grant *grant)
     cJSON_AddItemToArray(array, object);
 }
 
+/* A number that nobody knows is null. */
+static void add_usage(cJSON *object, const flyt_vm_usage_res *res)
+{
+    cJSON_AddNumberToObject(object, "again_ms", res->again_ms);
+    cJSON_AddStringToObject(object, "driver", res->driver.driver_version);
+    cJSON_AddNumberToObject(object, "cuda", res->driver.cuda_version);
+    cJSON *devices = cJSON_AddArrayToObject(object, "devices"), *programs = cJSON_AddArrayToObject(object, "programs");
+    for (unsigned i = 0; i < res->devices.devices_len; i++) {
+        const flyt_device_use *use = &res->devices.devices_val[i];
+        cJSON *device = cJSON_CreateObject();
+        cJSON_AddStringToObject(device, "type", use->type);
+        cJSON_AddNumberToObject(device, "sms", use->sm_count);
+        cJSON_AddNumberToObject(device, "memory_bytes", (double)use->memory_bytes);
+        cJSON_AddItemToObject(device, "used_bytes",
+                              use->memory_used_bytes == FLYT_UNKNOWN_BYTES
+                                  ? cJSON_CreateNull()
+                                  : cJSON_CreateNumber((double)use->memory_used_bytes));
+        cJSON_AddItemToObject(device, "busy_pct",
+                              use->busy_pct == FLYT_UNKNOWN ? cJSON_CreateNull() : cJSON_CreateNumber(use->busy_pct));
+        cJSON_AddItemToArray(devices, device);
+    }
+    for (unsigned i = 0; i < res->programs.programs_len; i++) {
+        cJSON *program = cJSON_CreateObject();
+        cJSON_AddNumberToObject(program, "pid", res->programs.programs_val[i].pid);
+        cJSON_AddNumberToObject(program, "memory_bytes", (double)res->programs.programs_val[i].memory_bytes);
+        cJSON_AddItemToArray(programs, program);
+    }
+}
+
 static void add_result(cJSON *object, uint32_t procedure, void *result)
 {
     if (procedure == FLYT_HELLO) {
@@ -119,6 +148,8 @@ static void add_result(cJSON *object, uint32_t procedure, void *result)
         cJSON *grants = cJSON_AddArrayToObject(object, "grants");
         for (unsigned i = 0; i < res->grants.grants_len; i++)
             add_grant(grants, &res->grants.grants_val[i]);
+    } else if (procedure == FLYT_VM_USAGE) {
+        add_usage(object, result);
     } else if (procedure == FLYT_VIEW || procedure == FLYT_SCHEDULE) {
         flyt_view_res *res = result;
         cJSON_AddNumberToObject(object, "next", (double)res->next);
@@ -288,6 +319,8 @@ static bool call_words(struct client *client, char **words, unsigned count)
     if (!strcmp(name, "attach") || !strcmp(name, "look")) {
         flyt_attach_args a = {.is_waiting = name[0] == 'a'};
         CALL(FLYT_VM_ATTACH, flyt_attach_args, flyt_attach_res);
+    } else if (!strcmp(name, "usage")) {
+        call(client, FLYT_VM_USAGE, NULL, NULL, (xdrproc_t)xdr_flyt_vm_usage_res, sizeof(flyt_vm_usage_res));
     } else if (count < 2) {
         return false;
     } else if (!strcmp(name, "report")) {

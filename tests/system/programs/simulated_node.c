@@ -6,6 +6,8 @@
  * ordered to hold. With --count N nodes NAME-0 … in one process, else one node NAME. Lines on standard input:
  *
  *   sessions VM_IP COUNT    programs that the VM has running       use VM_IP BYTES     memory that they use
+ *   busy VM_IP PCT          part of the time in which each of them works from now on
+ *   driver VERSION CUDA     tells the version of its driver now
  *   refuse TEXT | accept    answers orders with IN_USE | normally  mute | speak        does not answer orders at all
  *   heartbeats off | on                                            vacate off | on     what leaves stays in use
  *   switch off | on     servers go on where they were
@@ -35,8 +37,8 @@
 enum { GPUS_MAX = 16, REGISTER_MS = 30000 };
 
 struct held {
-    uint64_t id, revision, used_bytes, limit_bytes;
-    unsigned generation, sessions;
+    uint64_t id, revision, used_bytes, limit_bytes, gpu_time_us;
+    unsigned generation, sessions, busy_pct;
     flyt_allocation_state state;
     char vm_ip[64];
     unsigned slot_count;
@@ -192,6 +194,7 @@ static void make_report(struct node *node, struct report *report)
                                    .server_pid = (u_int)getpid(),
                                    .started_ms = 1,
                                    .memory_bytes = held->used_bytes / held->sessions,
+                                   .gpu_time_us = held->gpu_time_us,
                                    .why_not = empty};
     }
 }
@@ -335,6 +338,8 @@ static void beat(struct node *node)
         snprintf(uuids[i], sizeof uuids[i], "GPU-%s-%u", node->name, i);
         gpus[i] = (flyt_gpu_use){.uuid = uuids[i], .health_text = empty, .busy_pct = 7, .power_w = 100};
     }
+    for (unsigned i = 0; i < node->held_count; i++)
+        node->held[i]->gpu_time_us += (uint64_t)fleet->heartbeat_ms * 10 * node->held[i]->busy_pct;
     make_report(node, &report);
     args.gpus.gpus_len = fleet->gpus;
     args.gpus.gpus_val = gpus;
@@ -582,6 +587,18 @@ static void add_orphan(struct node *node, uint64_t id, const char *vm_ip)
     held->slots[0].memory_bytes = 1 << 20;
 }
 
+static void told(void *user, int status, void *result)
+{
+}
+
+static void tell_driver(struct node *node, char *version, unsigned cuda)
+{
+    const flyt_driver_args args = {version, cuda};
+
+    flyt_uplink_call(node->uplink, FLYT_NODE_DRIVER, (xdrproc_t)xdr_flyt_driver_args, &args,
+                     (xdrproc_t)xdr_flyt_outcome, sizeof(flyt_outcome), REGISTER_MS, told, node);
+}
+
 static void command(struct fleet *fleet, const char *line)
 {
     char vm_ip[64], word[16];
@@ -591,6 +608,10 @@ static void command(struct fleet *fleet, const char *line)
         find_vm(fleet, vm_ip)->sessions = (unsigned)number;
     else if (sscanf(line, "use %63s %" SCNu64, vm_ip, &number) == 2 && find_vm(fleet, vm_ip))
         find_vm(fleet, vm_ip)->used_bytes = number;
+    else if (sscanf(line, "busy %63s %" SCNu64, vm_ip, &number) == 2 && find_vm(fleet, vm_ip))
+        find_vm(fleet, vm_ip)->busy_pct = (unsigned)number;
+    else if (sscanf(line, "driver %63s %" SCNu64, vm_ip, &number) == 2)
+        tell_driver(&fleet->nodes[0], vm_ip, (unsigned)number);
     else if (sscanf(line, "orphan %" SCNx64 " %63s", &number, vm_ip) == 2)
         add_orphan(&fleet->nodes[0], number, vm_ip);
     else if (!strncmp(line, "refuse ", 7))
