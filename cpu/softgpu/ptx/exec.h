@@ -40,6 +40,10 @@ char *flyt_ptx_address(struct ptx_warp *w, unsigned lane, enum ptx_space space, 
  */
 char *flyt_ptx_span(struct ptx_warp *w, enum ptx_space space, uint64_t address, uint64_t bytes, bool is_write);
 
+/* The same of an address of shared memory, in that space or a generic one. Not NULL where `bytes` are all there. */
+char *flyt_ptx_shared_address(struct ptx_warp *w, unsigned lane, enum ptx_space space, uint64_t address, unsigned bytes,
+                              bool is_write);
+
 /* ptx_atomic.c: the atomic operation by its key, e.g. "add.u32"; NULL: none such. */
 ptx_exec_fn *flyt_ptx_atomic_find(const char *key);
 

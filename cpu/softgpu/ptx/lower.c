@@ -386,6 +386,14 @@ struct ptx_vop flyt_ptx_lower_destination(struct ptx_lower *lower, const struct 
     return flyt_ptx_lower_temp(lower, bytes);
 }
 
+struct ptx_vop flyt_ptx_lower_exact_destination(struct ptx_lower *lower, const struct ptx_operand *operand,
+                                                uint8_t bytes)
+{
+    if (operand->kind != PTX_OPERAND_SINK && flyt_ptx_lower_register_bytes(lower, operand) != bytes)
+        flyt_ptx_lower_invalid(lower, "the result is of another size");
+    return flyt_ptx_lower_destination(lower, operand, bytes);
+}
+
 void flyt_ptx_lower_finish(struct ptx_lower *lower, const struct ptx_operand *operand, struct ptx_vop written,
                            uint8_t bytes, bool is_signed)
 {
