@@ -244,6 +244,24 @@ PTX_OP3(prmt_ecl, uint32_t, uint32_t, uint32_t, uint32_t, permute(a[i], b[i], mo
 PTX_OP3(prmt_ecr, uint32_t, uint32_t, uint32_t, uint32_t, permute(a[i], b[i], mode_selectors(mode_ecr, c[i])))
 PTX_OP3(prmt_rc16, uint32_t, uint32_t, uint32_t, uint32_t, permute(a[i], b[i], mode_selectors(mode_rc16, c[i])))
 
+/* ---- cvt.pack: integers cut to a narrower type side by side, b the lowest, and c above them ---- */
+
+static inline uint32_t cut_to(int32_t x, int32_t least, int32_t most)
+{
+    return (uint32_t)(x < least ? least : x > most ? most : x);
+}
+#define PACK(t, bits, least, most)                                                                                     \
+    PTX_OP2(pack_##t, uint32_t, int32_t, int32_t,                                                                      \
+            (cut_to(a[i], least, most) & ((1u << bits) - 1)) << bits |                                                 \
+                (cut_to(b[i], least, most) & ((1u << bits) - 1)))
+PACK(s16, 16, INT16_MIN, INT16_MAX)
+PACK(u16, 16, 0, UINT16_MAX)
+#define PACK_ABOVE(t, least, most)                                                                                     \
+    PTX_OP3(pack_##t, uint32_t, int32_t, int32_t, uint32_t,                                                            \
+            (cut_to(b[i], least, most) & 0xff) | (cut_to(a[i], least, most) & 0xff) << 8 | c[i] << 16)
+PACK_ABOVE(s8, INT8_MIN, INT8_MAX)
+PACK_ABOVE(u8, 0, UINT8_MAX)
+
 /* ---- changes of register size, which PTX leaves implicit ---- */
 
 PTX_OP1(zero_24, uint32_t, uint16_t, a[i])
@@ -345,6 +363,10 @@ static const struct ptx_op_row rows[] = {
     {"prmt.b32.ecl", prmt_ecl, "w=www"},
     {"prmt.b32.ecr", prmt_ecr, "w=www"},
     {"prmt.b32.rc16", prmt_rc16, "w=www"},
+    {"cvt.pack.sat.s16.s32", pack_s16, "w=ww"},
+    {"cvt.pack.sat.u16.s32", pack_u16, "w=ww"},
+    {"cvt.pack.sat.s8.s32.b32", pack_s8, "w=www"},
+    {"cvt.pack.sat.u8.s32.b32", pack_u8, "w=www"},
     {"$z24", zero_24, "w=h"},
     {"$z28", zero_28, "d=h"},
     {"$z48", zero_48, "d=w"},

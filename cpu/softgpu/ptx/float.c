@@ -87,6 +87,13 @@ static inline float most_or_nan(float a, float b)
     return a != a || b != b ? from_bits(0x7fffffffu) : most_f32(a, b);
 }
 
+/* The magnitudes' extreme, with the product's sign; a NaN has none. */
+static inline float with_product_sign(float magnitude, float a, float b)
+{
+    return magnitude == magnitude ? from_bits(bits_of(magnitude) | ((bits_of(a) ^ bits_of(b)) & 0x80000000u))
+                                  : magnitude;
+}
+
 static inline double min_f64(double a, double b)
 {
     double result = a < b ? a : b < a ? b : from_bits_f64(bits_of_f64(a) | bits_of_f64(b));
@@ -134,14 +141,19 @@ static inline double upper_half(double x)
     PTX_OP2(name##_f32, float, float, float, one_nan(EXPRESSION(keep, a[i], b[i])))                                    \
     PTX_OP2(name##_ftz_f32, float, float, float, flush(one_nan(EXPRESSION(flush, a[i], b[i]))))
 
-#define ADD(F, a, b)     (F(a) + F(b))
-#define SUB(F, a, b)     (F(a) - F(b))
-#define MUL(F, a, b)     (F(a) * F(b))
-#define DIV(F, a, b)     (F(a) / F(b))
-#define MIN(F, a, b)     least_f32(F(a), F(b))
-#define MAX(F, a, b)     most_f32(F(a), F(b))
-#define MIN_NAN(F, a, b) least_or_nan(F(a), F(b))
-#define MAX_NAN(F, a, b) most_or_nan(F(a), F(b))
+#define ADD(F, a, b)              (F(a) + F(b))
+#define SUB(F, a, b)              (F(a) - F(b))
+#define MUL(F, a, b)              (F(a) * F(b))
+#define DIV(F, a, b)              (F(a) / F(b))
+#define MIN(F, a, b)              least_f32(F(a), F(b))
+#define MAX(F, a, b)              most_f32(F(a), F(b))
+#define MIN_NAN(F, a, b)          least_or_nan(F(a), F(b))
+#define MAX_NAN(F, a, b)          most_or_nan(F(a), F(b))
+#define XORSIGN(F, extreme, a, b) with_product_sign(extreme(__builtin_fabsf(F(a)), __builtin_fabsf(F(b))), a, b)
+#define MIN_XORSIGN(F, a, b)      XORSIGN(F, least_f32, a, b)
+#define MAX_XORSIGN(F, a, b)      XORSIGN(F, most_f32, a, b)
+#define MIN_NAN_XORSIGN(F, a, b)  XORSIGN(F, least_or_nan, a, b)
+#define MAX_NAN_XORSIGN(F, a, b)  XORSIGN(F, most_or_nan, a, b)
 FLOAT2(add, ADD)
 FLOAT2(sub, SUB)
 FLOAT2(mul, MUL)
@@ -150,6 +162,10 @@ FLOAT2(min, MIN)
 FLOAT2(max, MAX)
 FLOAT2(min_nan, MIN_NAN)
 FLOAT2(max_nan, MAX_NAN)
+FLOAT2(min_xorsign, MIN_XORSIGN)
+FLOAT2(max_xorsign, MAX_XORSIGN)
+FLOAT2(min_nan_xorsign, MIN_NAN_XORSIGN)
+FLOAT2(max_nan_xorsign, MAX_NAN_XORSIGN)
 PTX_OP3(fma_f32, float, float, float, float, one_nan(__builtin_fmaf(a[i], b[i], c[i])))
 PTX_OP3(fma_ftz_f32, float, float, float, float, flush(one_nan(__builtin_fmaf(flush(a[i]), flush(b[i]), flush(c[i])))))
 
@@ -204,6 +220,13 @@ PTX_OP1(saturate_lane_f64, double, double, saturate_f64(a[i]))
         op ".ftz.f32", name##_ftz_f32, shape                                                                           \
     }
 
+#define XORSIGN_ROWS(op, name)                                                                                         \
+    {op ".xorsign.abs.f32", name##_xorsign_f32, "w=ww"}, {op ".ftz.xorsign.abs.f32", name##_xorsign_ftz_f32, "w=ww"},  \
+        {op ".NaN.xorsign.abs.f32", name##_nan_xorsign_f32, "w=ww"},                                                   \
+    {                                                                                                                  \
+        op ".ftz.NaN.xorsign.abs.f32", name##_nan_xorsign_ftz_f32, "w=ww"                                              \
+    }
+
 static const struct ptx_op_row rows[] = {
     PLAIN_AND_FTZ("add", add, "w=ww"),
     PLAIN_AND_FTZ("sub", sub, "w=ww"),
@@ -219,6 +242,8 @@ static const struct ptx_op_row rows[] = {
     {"max.NaN.f32", max_nan_f32, "w=ww"},
     {"min.ftz.NaN.f32", min_nan_ftz_f32, "w=ww"},
     {"max.ftz.NaN.f32", max_nan_ftz_f32, "w=ww"},
+    XORSIGN_ROWS("min", min),
+    XORSIGN_ROWS("max", max),
     PLAIN_AND_FTZ("rcp", rcp, "w=w"),
     PLAIN_AND_FTZ("rcp.approx", rcp, "w=w"),
     PLAIN_AND_FTZ("sqrt", sqrt, "w=w"),

@@ -61,6 +61,21 @@ static inline uint16_t flyt_bfloat_from_float(float x)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
+/* The 8-bit formats. e4m3 has no infinities; e5m2 is the upper half of an f16. */
+static inline float flyt_e4m3_to_float(uint8_t x)
+{
+    uint32_t magnitude = x & 0x7fu, sign = (uint32_t)(x & 0x80u) << 24;
+    uint32_t tiny = flyt_float_bits((float)(int32_t)magnitude * 0x1p-9f);
+    uint32_t bits = magnitude == 0x7f ? 0x7fffffffu : magnitude < 8 ? tiny : (magnitude << 20) + (120u << 23);
+
+    return flyt_bits_float(bits | sign);
+}
+
+static inline float flyt_e5m2_to_float(uint8_t x)
+{
+    return flyt_half_to_float((uint16_t)(x << 8));
+}
+
 /*
  * A double as a float that rounds further to f16 or bf16 as the double itself would: where it is inexact, the
  * neighbour with an odd last bit ("round to odd"), which no later tie can fall on.

@@ -103,6 +103,9 @@ struct ptx_vop flyt_ptx_lower_source(struct ptx_lower *lower, const struct ptx_o
 struct ptx_vop flyt_ptx_lower_pred(struct ptx_lower *lower, const struct ptx_operand *operand);
 /* Where a result of `bytes` goes: the register itself, or a temporary when it is wider or there is none. */
 struct ptx_vop flyt_ptx_lower_destination(struct ptx_lower *lower, const struct ptx_operand *operand, uint8_t bytes);
+/* As the above, of a register of just `bytes`: for results that are not widened or cut. */
+struct ptx_vop flyt_ptx_lower_exact_destination(struct ptx_lower *lower, const struct ptx_operand *operand,
+                                                uint8_t bytes);
 /* Completes a destination: widens the temporary into the register. To be called after the instruction. */
 void flyt_ptx_lower_finish(struct ptx_lower *lower, const struct ptx_operand *operand, struct ptx_vop written,
                            uint8_t bytes, bool is_signed);
@@ -111,6 +114,13 @@ void flyt_ptx_lower_finish(struct ptx_lower *lower, const struct ptx_operand *op
 struct ptx_vinsn *flyt_ptx_lower_emit(struct ptx_lower *lower, ptx_exec_fn *exec);
 /* Adds an instruction under the statement's guard. */
 struct ptx_vinsn *flyt_ptx_lower_emit_guarded(struct ptx_lower *lower, ptx_exec_fn *exec);
+/*
+ * The same for one with more operands than an instruction holds: sources first, then results. Those that do not fit
+ * into op[] are in the op[] of instructions behind it, which do nothing: see ptx_wide_operand. The instruction must
+ * read all sources before it writes a result, as they may share places. Returns the one that executes.
+ */
+struct ptx_vinsn *flyt_ptx_lower_emit_wide(struct ptx_lower *lower, ptx_exec_fn *exec, const struct ptx_vop *ops,
+                                           unsigned source_count, unsigned result_count);
 /* The row of a regular instruction; refused when there is none. */
 const struct ptx_op_row *flyt_ptx_lower_row(struct ptx_lower *lower, const char *key);
 /* Adds a regular instruction by key: d = op(a, b). b may be PTX_VOP_NONE. Guarded as asked. */
@@ -120,13 +130,37 @@ void flyt_ptx_lower_emit_op(struct ptx_lower *lower, const char *key, struct ptx
 const char *flyt_ptx_lower_new_label(struct ptx_lower *lower);
 void flyt_ptx_lower_place_label(struct ptx_lower *lower, const char *label);
 
+/* ---- addresses: lower_memory.c ---- */
+
+/* An address operand taken apart: a fixed place of the frame or the parameters, or a base and an offset. */
+struct ptx_place {
+    enum ptx_space space;
+    bool is_fixed;  /* `offset` is all: in the frame (LOCAL) or the parameter buffer (PARAM) */
+    bool is_narrow; /* the base has 32 bits */
+    struct ptx_vop base;
+    int64_t offset;
+};
+
+/* Takes apart the operand of an access of `bytes`. may_be_narrow: the instruction can do with a base of 32 bits. */
+struct ptx_place flyt_ptx_lower_place(struct ptx_lower *lower, const struct ptx_operand *operand, enum ptx_space space,
+                                      uint64_t bytes, bool may_be_narrow);
+/* Whether the modifier names a space of memory, which is then *space. */
+bool flyt_ptx_lower_take_space(const char *modifier, enum ptx_space *space);
+/* The `count` registers of {a, b, …}, or the single one; refused when there are more or fewer. */
+const struct ptx_operand *flyt_ptx_lower_vector(struct ptx_lower *lower, const struct ptx_operand *operand,
+                                                unsigned count);
+
+/* cp.async.mbarrier.arrive: mbarrier.c. */
+void flyt_ptx_lower_copies_arrive(struct ptx_lower *lower);
+
 /* An instruction that is not regular: its operation and what lowers it. */
 struct ptx_lowering {
     const char *operation;
     void (*lower)(struct ptx_lower *lower);
 };
 /* Each ends with a NULL operation. */
-extern const struct ptx_lowering flyt_ptx_memory_lowerings[], flyt_ptx_flow_lowerings[], flyt_ptx_video_lowerings[];
+extern const struct ptx_lowering flyt_ptx_memory_lowerings[], flyt_ptx_flow_lowerings[], flyt_ptx_video_lowerings[],
+    flyt_ptx_matrix_lowerings[], flyt_ptx_mbarrier_lowerings[];
 
 /* Loads and stores behind one with the same base use what it finds out: sets base and flags of lower->vinsns. */
 void flyt_ptx_bases_share(struct ptx_lower *lower);

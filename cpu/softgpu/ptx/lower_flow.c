@@ -11,14 +11,6 @@ static const char *label_of(struct ptx_lower *lower, const struct ptx_operand *o
     return flyt_ptx_scope_label(lower->statement->scope, operand->name);
 }
 
-/* A destination of just `bytes`: these instructions do not widen or cut what they write. */
-static struct ptx_vop exact_destination(struct ptx_lower *lower, const struct ptx_operand *operand, uint8_t bytes)
-{
-    if (operand->kind != PTX_OPERAND_SINK && flyt_ptx_lower_register_bytes(lower, operand) != bytes)
-        flyt_ptx_lower_invalid(lower, "the result is of another size");
-    return flyt_ptx_lower_destination(lower, operand, bytes);
-}
-
 /* Jumps where the guard holds; without a guard always. */
 static void emit_branch(struct ptx_lower *lower, const char *label, bool is_inverted)
 {
@@ -229,7 +221,7 @@ static void lower_alloca(struct ptx_lower *lower)
     struct ptx_vop bytes = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, 1), 8, false, false);
     struct ptx_vinsn *vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_alloca);
 
-    vinsn->op[0] = exact_destination(lower, &statement->operands[0], 8);
+    vinsn->op[0] = flyt_ptx_lower_exact_destination(lower, &statement->operands[0], 8);
     vinsn->op[1] = bytes;
     vinsn->definitions = 1;
 }
@@ -238,8 +230,8 @@ static void lower_stack(struct ptx_lower *lower)
 {
     bool is_save = !strcmp(lower->statement->modifiers[0], "stacksave");
     const struct ptx_operand *operand = flyt_ptx_lower_operand(lower, 0);
-    struct ptx_vop value =
-        is_save ? exact_destination(lower, operand, 8) : flyt_ptx_lower_source(lower, operand, 8, false, false);
+    struct ptx_vop value = is_save ? flyt_ptx_lower_exact_destination(lower, operand, 8)
+                                   : flyt_ptx_lower_source(lower, operand, 8, false, false);
     struct ptx_vinsn *vinsn =
         flyt_ptx_lower_emit_guarded(lower, is_save ? flyt_ptx_exec_stack_save : flyt_ptx_exec_stack_restore);
 
@@ -267,10 +259,10 @@ static void lower_shuffle(struct ptx_lower *lower)
     for (unsigned i = 0; i < 4; i++)
         sources[i] = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, i + 1), 4, false, false);
     vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_shuffle);
-    vinsn->op[0] = exact_destination(lower, target, 4);
+    vinsn->op[0] = flyt_ptx_lower_exact_destination(lower, target, 4);
     vinsn->definitions = 1;
     if (target->second && target->second->kind == PTX_OPERAND_REGISTER) {
-        vinsn->op[1] = exact_destination(lower, target->second, 0);
+        vinsn->op[1] = flyt_ptx_lower_exact_destination(lower, target->second, 0);
         vinsn->definitions |= 2;
     }
     memcpy(&vinsn->op[2], sources, sizeof sources);
@@ -294,7 +286,8 @@ static void lower_vote(struct ptx_lower *lower)
     p = flyt_ptx_lower_pred(lower, flyt_ptx_lower_operand(lower, 1));
     members = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, 2), 4, false, false);
     vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_vote);
-    vinsn->op[0] = exact_destination(lower, flyt_ptx_lower_operand(lower, 0), mode == PTX_VOTE_BALLOT ? 4 : 0);
+    vinsn->op[0] =
+        flyt_ptx_lower_exact_destination(lower, flyt_ptx_lower_operand(lower, 0), mode == PTX_VOTE_BALLOT ? 4 : 0);
     vinsn->op[1] = p;
     vinsn->op[2] = members;
     vinsn->definitions = 1;
@@ -314,10 +307,10 @@ static void lower_match(struct ptx_lower *lower)
     a = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, 1), bytes, false, false);
     members = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, 2), 4, false, false);
     vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_match);
-    vinsn->op[0] = exact_destination(lower, target, 4);
+    vinsn->op[0] = flyt_ptx_lower_exact_destination(lower, target, 4);
     vinsn->definitions = 1;
     if (target->second && target->second->kind == PTX_OPERAND_REGISTER) {
-        vinsn->op[1] = exact_destination(lower, target->second, 0);
+        vinsn->op[1] = flyt_ptx_lower_exact_destination(lower, target->second, 0);
         vinsn->definitions |= 2;
     }
     vinsn->op[2] = a;
@@ -350,7 +343,7 @@ static void lower_redux(struct ptx_lower *lower)
     a = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, 1), 4, false, false);
     members = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, 2), 4, false, false);
     vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_redux);
-    vinsn->op[0] = exact_destination(lower, flyt_ptx_lower_operand(lower, 0), 4);
+    vinsn->op[0] = flyt_ptx_lower_exact_destination(lower, flyt_ptx_lower_operand(lower, 0), 4);
     vinsn->op[1] = a;
     vinsn->op[2] = members;
     vinsn->definitions = 1;
@@ -362,7 +355,7 @@ static void lower_activemask(struct ptx_lower *lower)
 {
     struct ptx_vinsn *vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_activemask);
 
-    vinsn->op[0] = exact_destination(lower, flyt_ptx_lower_operand(lower, 0), 4);
+    vinsn->op[0] = flyt_ptx_lower_exact_destination(lower, flyt_ptx_lower_operand(lower, 0), 4);
     vinsn->definitions = 1;
 }
 
@@ -372,10 +365,10 @@ static void lower_elect(struct ptx_lower *lower)
     struct ptx_vop members = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, 1), 4, false, false);
     struct ptx_vinsn *vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_elect);
 
-    vinsn->op[0] = exact_destination(lower, target, 4);
+    vinsn->op[0] = flyt_ptx_lower_exact_destination(lower, target, 4);
     vinsn->definitions = 1;
     if (target->second && target->second->kind == PTX_OPERAND_REGISTER) {
-        vinsn->op[1] = exact_destination(lower, target->second, 0);
+        vinsn->op[1] = flyt_ptx_lower_exact_destination(lower, target->second, 0);
         vinsn->definitions |= 2;
     }
     vinsn->op[2] = members;
@@ -421,8 +414,8 @@ static void lower_barrier(struct ptx_lower *lower)
         threads = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, next++), 4, false, false);
     vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_barrier);
     if (is_red) {
-        vinsn->op[0] =
-            exact_destination(lower, flyt_ptx_lower_operand(lower, 0), reduction == PTX_REDUCE_COUNT ? 4 : 0);
+        vinsn->op[0] = flyt_ptx_lower_exact_destination(lower, flyt_ptx_lower_operand(lower, 0),
+                                                        reduction == PTX_REDUCE_COUNT ? 4 : 0);
         vinsn->definitions = 1;
     }
     vinsn->op[1] = number;

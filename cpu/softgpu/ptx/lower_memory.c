@@ -18,12 +18,18 @@ static const struct {
     const char *name;
     enum ptx_space space;
 } spaces[] = {
-    {"global", PTX_SPACE_GLOBAL},      {"const", PTX_SPACE_CONST},       {"shared", PTX_SPACE_SHARED},
-    {"shared::cta", PTX_SPACE_SHARED}, {"local", PTX_SPACE_LOCAL},       {"param", PTX_SPACE_PARAM},
-    {"param::entry", PTX_SPACE_PARAM}, {"param::func", PTX_SPACE_PARAM},
+    {"global", PTX_SPACE_GLOBAL},
+    {"const", PTX_SPACE_CONST},
+    {"shared", PTX_SPACE_SHARED},
+    {"shared::cta", PTX_SPACE_SHARED},
+    {"shared::cluster", PTX_SPACE_SHARED}, /* a cluster is one block */
+    {"local", PTX_SPACE_LOCAL},
+    {"param", PTX_SPACE_PARAM},
+    {"param::entry", PTX_SPACE_PARAM},
+    {"param::func", PTX_SPACE_PARAM},
 };
 
-static bool take_space(const char *modifier, enum ptx_space *space)
+bool flyt_ptx_lower_take_space(const char *modifier, enum ptx_space *space)
 {
     for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
         if (!strcmp(modifier, spaces[i].name)) {
@@ -59,13 +65,27 @@ static bool take_order(const char *modifier, struct access *access)
                : is_one_of(modifier, harmless);
 }
 
-/* Hints about caches, which there are none of: .ca, .nc, .L1::no_allocate, .L2::128B … */
+/* Hints about caches, which there are none of: .ca, .nc, .L1::no_allocate, .L2::128B, .L2::cache_hint … */
 static bool is_cache_hint(const char *modifier)
 {
     static const char *const hints[] = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified", NULL};
 
-    return is_one_of(modifier, hints) || !strncmp(modifier, "L1::", 4) ||
-           (!strncmp(modifier, "L2::", 4) && strcmp(modifier, "L2::cache_hint"));
+    return is_one_of(modifier, hints) || !strncmp(modifier, "L1::", 4) || !strncmp(modifier, "L2::", 4);
+}
+
+/*
+ * The number of operands without the policy, which .L2::cache_hint has as the last one: createpolicy made it, and
+ * nobody looks at it.
+ */
+static unsigned count_operands(struct ptx_lower *lower)
+{
+    unsigned count = lower->statement->operand_count;
+
+    if (!flyt_ptx_lower_has(lower, "L2::cache_hint"))
+        return count;
+    if (!count || flyt_ptx_lower_register_bytes(lower, &lower->statement->operands[count - 1]) != 8)
+        flyt_ptx_lower_invalid(lower, "a policy of 64 bits is expected");
+    return count - 1;
 }
 
 static struct access parse_access(struct ptx_lower *lower)
@@ -78,28 +98,21 @@ static struct access parse_access(struct ptx_lower *lower)
 
         if (!strcmp(modifier, "v2") || !strcmp(modifier, "v4"))
             access.vector = (unsigned)(modifier[1] - '0');
-        else if (!take_space(modifier, &access.space) && !is_cache_hint(modifier) && !take_order(modifier, &access))
+        else if (!flyt_ptx_lower_take_space(modifier, &access.space) && !is_cache_hint(modifier) &&
+                 !take_order(modifier, &access))
             flyt_ptx_lower_unsupported(lower);
     }
     if (!access.type->bytes)
         flyt_ptx_lower_unsupported(lower);
+    if (count_operands(lower) != 2)
+        flyt_ptx_lower_invalid(lower, "wrong number of operands");
     return access;
 }
 
-/* An address operand taken apart: a fixed place of the frame or the parameters, or a base and an offset. */
-struct place {
-    enum ptx_space space;
-    bool is_fixed;  /* `offset` is all: in the frame (LOCAL) or the parameter buffer (PARAM) */
-    bool is_narrow; /* the base has 32 bits */
-    struct ptx_vop base;
-    int64_t offset;
-};
-
-/* may_be_narrow: the instruction can do with a base of 32 bits. */
-static struct place parse_place(struct ptx_lower *lower, const struct ptx_operand *operand, enum ptx_space space,
-                                uint64_t bytes, bool may_be_narrow)
+struct ptx_place flyt_ptx_lower_place(struct ptx_lower *lower, const struct ptx_operand *operand, enum ptx_space space,
+                                      uint64_t bytes, bool may_be_narrow)
 {
-    struct place place = {.space = space, .offset = operand->value};
+    struct ptx_place place = {.space = space, .offset = operand->value};
     const struct ptx_operand *base = operand->elements;
     const struct ptx_variable *variable;
 
@@ -133,9 +146,8 @@ static struct place parse_place(struct ptx_lower *lower, const struct ptx_operan
     return place;
 }
 
-/* The registers of {a, b, …} or a single one. */
-static const struct ptx_operand *vector_elements(struct ptx_lower *lower, const struct ptx_operand *operand,
-                                                 unsigned count)
+const struct ptx_operand *flyt_ptx_lower_vector(struct ptx_lower *lower, const struct ptx_operand *operand,
+                                                unsigned count)
 {
     if (count == 1 && operand->kind != PTX_OPERAND_VECTOR)
         return operand;
@@ -158,7 +170,7 @@ static ptx_exec_fn *find_access(struct ptx_lower *lower, const char *operation, 
 }
 
 /* Whether another access with the same base can spare it the work of finding out how the addresses lie. */
-static bool can_share_base(const struct access *access, const struct place *place)
+static bool can_share_base(const struct access *access, const struct ptx_place *place)
 {
     return !place->is_fixed && access->vector == 1 && !access->flags && place->base.kind == PTX_VOP_VREG;
 }
@@ -172,9 +184,9 @@ static void lower_load(struct ptx_lower *lower)
     struct access access = parse_access(lower);
     uint8_t bytes = access.type->bytes, register_bytes = 0;
     bool is_signed = access.type->class == PTX_CLASS_SIGNED;
-    const struct ptx_operand *targets = vector_elements(lower, flyt_ptx_lower_operand(lower, 0), access.vector);
-    struct place place =
-        parse_place(lower, flyt_ptx_lower_operand(lower, 1), access.space, (uint64_t)bytes * access.vector, true);
+    const struct ptx_operand *targets = flyt_ptx_lower_vector(lower, flyt_ptx_lower_operand(lower, 0), access.vector);
+    struct ptx_place place = flyt_ptx_lower_place(lower, flyt_ptx_lower_operand(lower, 1), access.space,
+                                                  (uint64_t)bytes * access.vector, true);
     struct ptx_vinsn *vinsn;
     ptx_exec_fn *exec;
 
@@ -224,9 +236,9 @@ static void lower_store(struct ptx_lower *lower)
 {
     struct access access = parse_access(lower);
     uint8_t bytes = access.type->bytes, register_bytes = bytes < 2 ? 2 : bytes;
-    const struct ptx_operand *values = vector_elements(lower, flyt_ptx_lower_operand(lower, 1), access.vector);
-    struct place place =
-        parse_place(lower, flyt_ptx_lower_operand(lower, 0), access.space, (uint64_t)bytes * access.vector, true);
+    const struct ptx_operand *values = flyt_ptx_lower_vector(lower, flyt_ptx_lower_operand(lower, 1), access.vector);
+    struct ptx_place place = flyt_ptx_lower_place(lower, flyt_ptx_lower_operand(lower, 0), access.space,
+                                                  (uint64_t)bytes * access.vector, true);
     struct ptx_vop sources[4];
     struct ptx_vinsn *vinsn;
 
@@ -253,60 +265,91 @@ static void lower_store(struct ptx_lower *lower)
     vinsn->may_wait = access.may_wait;
 }
 
-/* atom and red: op[0] result, op[1] base, op[2] and op[3] the values; imm the offset; aux the space. */
+/* What atom or red says: the operation on one element by its key, and how many elements. */
+static ptx_exec_fn *parse_atomic(struct ptx_lower *lower, struct access *access, bool *ret_is_cas)
+{
+    const struct ptx_statement *statement = lower->statement;
+    const char *operation = NULL;
+    char key[48];
+    ptx_exec_fn *exec;
+
+    *access = (struct access){.vector = 1};
+    for (unsigned i = 1; i < statement->modifier_count; i++) {
+        const char *modifier = statement->modifiers[i];
+        const struct ptx_type *type = flyt_ptx_type_find(modifier);
+
+        if (type)
+            access->type = type;
+        else if (!strcmp(modifier, "v2") || !strcmp(modifier, "v4") || !strcmp(modifier, "v8"))
+            access->vector = (unsigned)(modifier[1] - '0');
+        else if (!flyt_ptx_lower_take_space(modifier, &access->space) && strcmp(modifier, "noftz") &&
+                 strcmp(modifier, "L2::cache_hint") && !take_order(modifier, access)) {
+            if (operation)
+                flyt_ptx_lower_unsupported(lower);
+            operation = modifier;
+        }
+    }
+    snprintf(key, sizeof key, "%.20s.%s", operation ? operation : "", access->type ? access->type->name : "");
+    exec = flyt_ptx_atomic_find(key);
+    if (!exec || (access->vector > 1 && (access->type->bytes > 4 || access->vector * access->type->bytes > 16)))
+        flyt_ptx_lower_unsupported(lower);
+    *ret_is_cas = !strncmp(key, "cas.", 4);
+    return exec;
+}
+
+/*
+ * atom and red: op[0] result, op[1] base, op[2] and op[3] the values; imm the offset; aux the space. Each element of a
+ * vector is atomic for itself, and has an instruction of its own.
+ */
 static void lower_atomic(struct ptx_lower *lower)
 {
     const struct ptx_statement *statement = lower->statement;
-    bool has_result = !strcmp(statement->modifiers[0], "atom");
-    struct access access = {.type = flyt_ptx_lower_type(lower)};
-    const char *operation = NULL;
-    char key[48];
+    bool has_result = !strcmp(statement->modifiers[0], "atom"), is_cas;
+    struct access access;
+    ptx_exec_fn *exec = parse_atomic(lower, &access, &is_cas);
     uint8_t bytes = access.type->bytes;
-    bool is_cas, is_float = access.type->class == PTX_CLASS_FLOAT;
+    bool is_float = access.type->class == PTX_CLASS_FLOAT;
     unsigned first = has_result ? 1 : 0;
-    struct place place;
-    struct ptx_vop b, c = {0}, written = {0};
-    struct ptx_vinsn *vinsn;
-    ptx_exec_fn *exec;
+    struct ptx_place place;
+    const struct ptx_operand *targets = NULL, *values;
+    struct ptx_vop results[8];
 
-    for (unsigned i = 1; i + 1 < statement->modifier_count; i++) {
-        const char *modifier = statement->modifiers[i];
-
-        if (take_space(modifier, &access.space) || !strcmp(modifier, "noftz") || take_order(modifier, &access))
-            continue;
-        if (operation)
-            flyt_ptx_lower_unsupported(lower);
-        operation = modifier;
-    }
-    snprintf(key, sizeof key, "%.20s.%s", operation ? operation : "", access.type->name);
-    exec = flyt_ptx_atomic_find(key);
-    if (!exec)
+    if (count_operands(lower) != first + 2 + is_cas)
         flyt_ptx_lower_unsupported(lower);
-    is_cas = !strncmp(key, "cas.", 4);
-    if (statement->operand_count != first + 2 + is_cas)
-        flyt_ptx_lower_unsupported(lower);
-    place = parse_place(lower, &statement->operands[first], access.space, bytes, false);
+    place = flyt_ptx_lower_place(lower, &statement->operands[first], access.space, bytes, false);
     if (place.is_fixed) {
         place.is_fixed = false;
         place.offset = statement->operands[first].value;
         place.base = flyt_ptx_lower_source(lower, statement->operands[first].elements, 8, false, false);
     }
-    b = flyt_ptx_lower_source(lower, &statement->operands[first + 1], bytes, is_float, false);
-    if (is_cas)
-        c = flyt_ptx_lower_source(lower, &statement->operands[first + 2], bytes, is_float, false);
+    values = flyt_ptx_lower_vector(lower, &statement->operands[first + 1], access.vector);
     if (has_result)
-        written = flyt_ptx_lower_destination(lower, &statement->operands[0], bytes);
-    vinsn = flyt_ptx_lower_emit_guarded(lower, exec);
-    vinsn->op[0] = written;
-    vinsn->op[1] = place.base;
-    vinsn->op[2] = b;
-    vinsn->op[3] = c;
-    vinsn->definitions = has_result;
-    vinsn->imm = place.offset;
-    vinsn->aux = (uint16_t)place.space;
-    vinsn->may_wait = true;
-    if (has_result)
-        flyt_ptx_lower_finish(lower, &statement->operands[0], written, bytes, access.type->class == PTX_CLASS_SIGNED);
+        targets = flyt_ptx_lower_vector(lower, &statement->operands[0], access.vector);
+    for (unsigned i = 0; i < access.vector; i++) {
+        struct ptx_vop b = flyt_ptx_lower_source(lower, &values[i], bytes, is_float, false), c = {0}, written = {0};
+        struct ptx_vinsn *vinsn;
+
+        if (is_cas)
+            c = flyt_ptx_lower_source(lower, &statement->operands[first + 2], bytes, is_float, false);
+        if (has_result) /* of a vector: elsewhere first, as it may be the value of the next element */
+            results[i] = written = access.vector > 1 ? flyt_ptx_lower_temp(lower, bytes)
+                                                     : flyt_ptx_lower_destination(lower, targets, bytes);
+        vinsn = flyt_ptx_lower_emit_guarded(lower, exec);
+        vinsn->op[0] = written;
+        vinsn->op[1] = place.base;
+        vinsn->op[2] = b;
+        vinsn->op[3] = c;
+        vinsn->definitions = has_result;
+        vinsn->imm = place.offset + (int64_t)i * bytes;
+        vinsn->aux = (uint16_t)place.space;
+        vinsn->may_wait = true;
+    }
+    if (has_result && access.vector == 1)
+        flyt_ptx_lower_finish(lower, targets, results[0], bytes, access.type->class == PTX_CLASS_SIGNED);
+    for (unsigned i = 0; has_result && access.vector > 1 && i < access.vector; i++)
+        flyt_ptx_lower_emit_op(lower, bytes == 2 ? "mov.b16" : "mov.b32",
+                               flyt_ptx_lower_exact_destination(lower, &targets[i], bytes), results[i],
+                               (struct ptx_vop){0}, true);
 }
 
 /* The first address of a space's window. Global and constant memory need none. */
@@ -326,7 +369,7 @@ static void lower_cvta(struct ptx_lower *lower)
     uint64_t base;
 
     for (unsigned i = 1; i + 1 < statement->modifier_count; i++)
-        if (!take_space(statement->modifiers[i], &space) && strcmp(statement->modifiers[i], "to"))
+        if (!flyt_ptx_lower_take_space(statement->modifiers[i], &space) && strcmp(statement->modifiers[i], "to"))
             flyt_ptx_lower_unsupported(lower);
     if (statement->operand_count != 2 || type->bytes != 8)
         flyt_ptx_lower_unsupported(lower);
@@ -349,9 +392,7 @@ static void lower_isspacep(struct ptx_lower *lower)
 
     if (lower->statement->modifier_count != 2)
         flyt_ptx_lower_unsupported(lower);
-    if (!strcmp(lower->statement->modifiers[1], "shared::cluster"))
-        space = PTX_SPACE_SHARED;
-    else if (!take_space(lower->statement->modifiers[1], &space))
+    if (!flyt_ptx_lower_take_space(lower->statement->modifiers[1], &space))
         flyt_ptx_lower_unsupported(lower);
     a = flyt_ptx_lower_source(lower, flyt_ptx_lower_operand(lower, 1), 8, false, false);
     vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_is_space);
@@ -372,50 +413,112 @@ static void lower_nothing(struct ptx_lower *lower)
     flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_prefetch);
 }
 
-/* A register operand's value as number, which cp.async needs: sizes are always written out. */
-static int64_t number_operand(struct ptx_lower *lower, unsigned i)
+/* createpolicy: caches follow no policy, and one is as good as another. */
+static void lower_policy(struct ptx_lower *lower)
 {
-    const struct ptx_operand *operand = flyt_ptx_lower_operand(lower, i);
+    const struct ptx_statement *statement = lower->statement;
+    const char *form = statement->modifier_count > 2 ? statement->modifiers[1] : "";
+    struct ptx_vop written;
 
-    if (operand->kind != PTX_OPERAND_NUMBER)
+    if ((strcmp(form, "fractional") && strcmp(form, "range") && strcmp(form, "cvt")) ||
+        strcmp(statement->modifiers[statement->modifier_count - 1], "b64"))
         flyt_ptx_lower_unsupported(lower);
-    return operand->value;
+    for (unsigned i = 2; i + 1 < statement->modifier_count; i++)
+        if (strcmp(statement->modifiers[i], "global") && strcmp(statement->modifiers[i], "L2") &&
+            strncmp(statement->modifiers[i], "L2::", 4))
+            flyt_ptx_lower_unsupported(lower);
+    written = flyt_ptx_lower_exact_destination(lower, flyt_ptx_lower_operand(lower, 0), 8);
+    flyt_ptx_lower_emit_op(lower, "mov.b64", written, flyt_ptx_lower_constant(lower, 0, 8), (struct ptx_vop){0}, true);
+}
+
+/* What the modifiers of a copy say: only shared memory is written, and global memory read. */
+static void check_copy(struct ptx_lower *lower)
+{
+    const struct ptx_statement *statement = lower->statement;
+
+    for (unsigned i = 2; i < statement->modifier_count; i++) {
+        const char *modifier = statement->modifiers[i];
+        bool is_known = i == 2   ? !strcmp(modifier, "ca") || !strcmp(modifier, "cg")
+                        : i == 3 ? !strcmp(modifier, "shared") || !strcmp(modifier, "shared::cta")
+                        : i == 4 ? !strcmp(modifier, "global")
+                                 : !strncmp(modifier, "L2::", 4);
+
+        if (!is_known)
+            flyt_ptx_lower_unsupported(lower);
+    }
+    if (statement->modifier_count < 5)
+        flyt_ptx_lower_unsupported(lower);
+}
+
+/* Bytes that a copy writes: the third operand, always written out. */
+static uint64_t copy_bytes(struct ptx_lower *lower)
+{
+    const struct ptx_operand *operand = flyt_ptx_lower_operand(lower, 2);
+    int64_t bytes = operand->kind == PTX_OPERAND_NUMBER ? operand->value : 0;
+
+    if ((bytes != 4 && bytes != 8 && bytes != 16) || (bytes != 16 && !strcmp(lower->statement->modifiers[2], "cg")))
+        flyt_ptx_lower_invalid(lower, "such a number of bytes is not copied");
+    return (uint64_t)bytes;
+}
+
+/* Whether a copy's fourth operand is a predicate: where it holds, zeros are written and nothing is read. */
+static bool has_ignore(struct ptx_lower *lower, unsigned operand_count)
+{
+    const struct ptx_operand *operand = &lower->statement->operands[3];
+
+    return operand_count == 4 && operand->kind == PTX_OPERAND_REGISTER &&
+           !flyt_ptx_lower_register_bytes(lower, operand);
 }
 
 /*
  * cp.async copies at once: an asynchronous copy may complete at any time. op[0] shared base, op[1] global base,
- * op[2] bytes to read (the rest is zeros) or none; imm: shared offset and, from bit 32, global offset; aux bytes.
+ * op[2] bytes to read (the rest is zeros) or none, op[3] predicate of lanes that read nothing or none; imm: shared
+ * offset and, from bit 32, global offset; aux bytes.
  */
-static void lower_copy_async(struct ptx_lower *lower)
+static void lower_copy(struct ptx_lower *lower)
 {
     const struct ptx_statement *statement = lower->statement;
-    struct place to, from;
-    struct ptx_vop read_bytes = {0};
+    unsigned operand_count = count_operands(lower);
+    uint64_t bytes = copy_bytes(lower);
+    struct ptx_place to, from;
+    struct ptx_vop read_bytes = {0}, ignores = {0};
     struct ptx_vinsn *vinsn;
-    int64_t bytes;
 
-    if (statement->modifier_count < 2 || strcmp(statement->modifiers[1], "async") ||
-        flyt_ptx_lower_has(lower, "bulk") || flyt_ptx_lower_has(lower, "mbarrier"))
-        flyt_ptx_lower_unsupported(lower);
-    if (flyt_ptx_lower_has(lower, "commit_group") || flyt_ptx_lower_has(lower, "wait_group") ||
-        flyt_ptx_lower_has(lower, "wait_all")) {
-        flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_prefetch);
-        return;
-    }
-    bytes = number_operand(lower, 2);
-    if (flyt_ptx_lower_has(lower, "L2::cache_hint") || (bytes != 4 && bytes != 8 && bytes != 16) ||
-        statement->operand_count > 4)
-        flyt_ptx_lower_unsupported(lower);
-    to = parse_place(lower, &statement->operands[0], PTX_SPACE_SHARED, (uint64_t)bytes, false);
-    from = parse_place(lower, &statement->operands[1], PTX_SPACE_GLOBAL, (uint64_t)bytes, false);
-    if (statement->operand_count == 4)
+    check_copy(lower);
+    if (operand_count > 4)
+        flyt_ptx_lower_invalid(lower, "too many operands");
+    to = flyt_ptx_lower_place(lower, &statement->operands[0], PTX_SPACE_SHARED, bytes, false);
+    from = flyt_ptx_lower_place(lower, &statement->operands[1], PTX_SPACE_GLOBAL, bytes, false);
+    if (has_ignore(lower, operand_count))
+        ignores = flyt_ptx_lower_pred(lower, &statement->operands[3]);
+    else if (operand_count == 4)
         read_bytes = flyt_ptx_lower_source(lower, &statement->operands[3], 4, false, false);
     vinsn = flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_copy_async);
     vinsn->op[0] = to.base;
     vinsn->op[1] = from.base;
     vinsn->op[2] = read_bytes;
+    vinsn->op[3] = ignores;
     vinsn->imm = (int64_t)((uint64_t)(uint32_t)to.offset | (uint64_t)from.offset << 32);
     vinsn->aux = (uint16_t)bytes;
+}
+
+/* cp.async in its forms; with those of bulk copies it has only the first two words in common. */
+static void lower_copy_async(struct ptx_lower *lower)
+{
+    static const char *const waits[] = {"commit_group", "wait_group", "wait_all", NULL};
+    const struct ptx_statement *statement = lower->statement;
+
+    if (statement->modifier_count < 3 || strcmp(statement->modifiers[1], "async"))
+        flyt_ptx_lower_unsupported(lower);
+    if (is_one_of(statement->modifiers[2], waits) && statement->modifier_count == 3)
+        flyt_ptx_lower_emit_guarded(lower, flyt_ptx_exec_prefetch); /* nothing is under way */
+    else if (!strcmp(statement->modifiers[2], "mbarrier") && statement->modifier_count > 3 &&
+             !strcmp(statement->modifiers[3], "arrive"))
+        flyt_ptx_lower_copies_arrive(lower);
+    else if (strcmp(statement->modifiers[2], "ca") && strcmp(statement->modifiers[2], "cg"))
+        flyt_ptx_lower_unsupported(lower);
+    else
+        lower_copy(lower);
 }
 
 const struct ptx_lowering flyt_ptx_memory_lowerings[] = {
@@ -432,6 +535,7 @@ const struct ptx_lowering flyt_ptx_memory_lowerings[] = {
     {"prefetchu", lower_nothing},
     {"discard", lower_nothing},
     {"applypriority", lower_nothing},
+    {"createpolicy", lower_policy},
     {"cp", lower_copy_async},
     {NULL, NULL},
 };

@@ -44,11 +44,8 @@ static void make_key(struct ptx_lower *lower, struct regular *regular)
     bool is_cvt = !strcmp(statement->modifiers[0], "cvt");
     const struct ptx_type *result = type;
 
-    if (is_cvt && statement->modifier_count >= 3) {
-        const struct ptx_type *named = flyt_ptx_type_find(statement->modifiers[statement->modifier_count - 2]);
-
-        result = named ? named : type;
-    }
+    if (is_cvt && statement->modifier_count >= 3)
+        result = flyt_ptx_type_find(statement->modifiers[statement->modifier_count - 2]); /* NULL: of 8-bit floats */
     regular->is_float = type && type->class == PTX_CLASS_FLOAT;
     regular->is_signed = type && type->class == PTX_CLASS_SIGNED;
     regular->rounding = FE_TONEAREST;
@@ -203,6 +200,41 @@ static void emit_set(struct ptx_lower *lower, const struct comparison *compariso
     flyt_ptx_lower_finish(lower, target, written, into->bytes, false);
 }
 
+/* One half of a pair, as 16 bits. */
+static struct ptx_vop half_of(struct ptx_lower *lower, struct ptx_vop pair, bool is_upper)
+{
+    struct ptx_vop part = pair;
+
+    if (is_upper) {
+        part = flyt_ptx_lower_temp(lower, 4);
+        flyt_ptx_lower_emit_op(lower, "shr.u32", part, pair, flyt_ptx_lower_constant(lower, 16, 4), false);
+    }
+    return flyt_ptx_lower_resize(lower, part, 4, 2, false);
+}
+
+/* setp on pairs of halves: p is of the lower ones, q of the upper ones. Either may be the source c. */
+static void lower_compare_pairs(struct ptx_lower *lower)
+{
+    struct comparison comparison = parse_comparison(lower);
+    const struct ptx_operand *target = &lower->statement->operands[0], *targets[2] = {target, target->second};
+    struct ptx_vop pairs[2], truths[2];
+
+    comparison.regular.key[strlen(comparison.regular.key) - 2] = 0; /* of one half: without x2 */
+    for (unsigned i = 0; i < 2; i++)
+        pairs[i] = flyt_ptx_lower_source(lower, &lower->statement->operands[i + 1], 4, false, false);
+    for (unsigned half = 0; half < 2; half++) {
+        struct ptx_vop truth = flyt_ptx_lower_temp(lower, 0), left = half_of(lower, pairs[0], half);
+
+        flyt_ptx_lower_emit_op(lower, comparison.regular.key, truth, left, half_of(lower, pairs[1], half), false);
+        truths[half] = flyt_ptx_lower_temp(lower, 0);
+        emit_combined(lower, &comparison, truths[half], truth);
+    }
+    comparison.combine = NULL;
+    for (unsigned half = 0; half < 2; half++)
+        if (targets[half])
+            emit_combined(lower, &comparison, flyt_ptx_lower_destination(lower, targets[half], 0), truths[half]);
+}
+
 /* setp.cmp[.bool][.ftz].type p[|q], a, b[, c]: the comparison, then the boolean part. set is the same into data. */
 static void lower_compare(struct ptx_lower *lower)
 {
@@ -216,6 +248,10 @@ static void lower_compare(struct ptx_lower *lower)
 
     if (flyt_ptx_map_find(&lower->ops, lower->statement->text)) { /* set on pairs of halves has rows of its own */
         lower_regular(lower);
+        return;
+    }
+    if (!strcmp(lower->statement->modifiers[0], "setp") && strchr(flyt_ptx_lower_type(lower)->name, 'x')) {
+        lower_compare_pairs(lower);
         return;
     }
     comparison = parse_comparison(lower);
@@ -444,7 +480,8 @@ void flyt_ptx_lower_function(struct ptx_lower *lower)
         if (statement->modifiers[0][0] != 'v' || !lower_from(lower, flyt_ptx_video_lowerings)) {
             refuse_parts(lower);
             if (!lower_from(lower, own_lowerings) && !lower_from(lower, flyt_ptx_memory_lowerings) &&
-                !lower_from(lower, flyt_ptx_flow_lowerings))
+                !lower_from(lower, flyt_ptx_flow_lowerings) && !lower_from(lower, flyt_ptx_matrix_lowerings) &&
+                !lower_from(lower, flyt_ptx_mbarrier_lowerings))
                 lower_regular(lower);
         }
         if (lower->vinsn_count > first)

@@ -98,6 +98,18 @@ char *flyt_ptx_address(struct ptx_warp *w, unsigned lane, enum ptx_space space, 
     return place;
 }
 
+char *flyt_ptx_shared_address(struct ptx_warp *w, unsigned lane, enum ptx_space space, uint64_t address, unsigned bytes,
+                              bool is_write)
+{
+    uint64_t offset;
+
+    if (space == PTX_SPACE_GENERIC && find_window(address, &offset) != PTX_SPACE_SHARED) {
+        flyt_ptx_warp_fault(w, CUDA_ERROR_ILLEGAL_ADDRESS);
+        return NULL;
+    }
+    return flyt_ptx_address(w, lane, space, address, bytes, is_write);
+}
+
 char *flyt_ptx_span(struct ptx_warp *w, enum ptx_space space, uint64_t address, uint64_t bytes, bool is_write)
 {
     uint64_t offset = address;
@@ -235,10 +247,13 @@ const struct ptx_insn *flyt_ptx_exec_copy_async(struct ptx_warp *w, const struct
 {
     const uint64_t *to = ptx_lanes(w, in->op[0]), *from = ptx_lanes(w, in->op[1]);
     const uint32_t *read_bytes = in->op[2] == PTX_NO_OP ? NULL : ptx_lanes(w, in->op[2]);
+    uint32_t ignoring = in->op[3] == PTX_NO_OP ? 0 : ptx_pred(w, in->op[3]);
 
     PTX_EACH_LANE(lane, w->mask)
     {
-        uint32_t wanted = read_bytes && read_bytes[lane] < in->aux ? read_bytes[lane] : in->aux;
+        uint32_t wanted = ignoring >> lane & 1                       ? 0
+                          : read_bytes && read_bytes[lane] < in->aux ? read_bytes[lane]
+                                                                     : in->aux;
         char *d = flyt_ptx_address(w, lane, PTX_SPACE_SHARED, to[lane] + (uint64_t)(int32_t)in->imm, in->aux, true);
         const char *s =
             wanted ? flyt_ptx_address(w, lane, PTX_SPACE_GLOBAL, from[lane] + (uint64_t)(in->imm >> 32), in->aux, false)
