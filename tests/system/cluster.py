@@ -232,8 +232,10 @@ class System:
         return harness.run([self.program("flytctl"), "--manager", self.operator_url, *map(str, words)], self.env, timeout)
 
     def flytctl(self, *words):
-        """What flytctl answers, as JSON; a failure where it does not end with 0."""
-        result = self.flytctl_run(*words, "-o", "json")
+        """What flytctl answers, as JSON; a failure where it does not end with 0. It waits longer than a person would, for a
+        machine that stands still."""
+        patience = () if "--deadline" in words else ("--deadline", harness.PATIENCE_S)
+        result = self.flytctl_run(*patience, *words, "-o", "json", timeout=2 * harness.PATIENCE_S)
         harness.expect_equal(result.status, 0, "flytctl", *words, result)
         return json.loads(result.out) if result.out.strip() else None
 
