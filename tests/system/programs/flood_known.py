@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """flood_known.py PORT SOURCE COUNT AUTHORITY CERTIFICATE KEY VM_IP: from the loopback address SOURCE holds as many connections
 of one VM's certificate to a cluster manager as it is let, COUNT at most, every second one with HELLO, and opens new ones for
-ever. Prints "flooding" when it has opened COUNT."""
+ever. Prints "flooding" when it has opened COUNT, and "NUMBER" of those that it has opened when it is told to end."""
 import contextlib
 import os
 import select
+import signal
 import socket
 import ssl
 import sys
@@ -38,8 +39,9 @@ def main():
     context.set_alpn_protocols(["sunrpc"])
     context.load_verify_locations(authority)
     context.load_cert_chain(certificate, key)
-    held, opened = [], 0
-    while True:
+    held, opened, told = [], 0, []
+    signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    while not told:
         with contextlib.suppress(OSError):
             held.append(open_one(port, source, context, vm_ip, opened % 2))
         opened += 1
@@ -62,6 +64,7 @@ def main():
                 one.close()
         while len(held) >= count:
             held.pop(0).close()
+    print(opened, flush=True)
 
 
 main()
