@@ -69,6 +69,12 @@ CUresult flyt_session_check_work(struct flyt_session *session, CUresult result)
     return result;
 }
 
+bool flyt_session_may_work(CUresult result)
+{
+    /* MPS ends a client's work with the client. */
+    return result != CUDA_SUCCESS && result != CUDA_ERROR_MPS_CLIENT_TERMINATED && !flyt_fatal_is(result);
+}
+
 void flyt_session_kill(struct flyt_session *session, const char *sentence)
 {
     session->is_ended = session->is_killed = true;

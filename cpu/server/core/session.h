@@ -170,6 +170,9 @@ CUresult flyt_session_check(struct flyt_session *session, CUresult result);
  * known, and it must not be taken for done. Returns the code.
  */
 CUresult flyt_session_check_work(struct flyt_session *session, CUresult result);
+/* Whether work may still run, of which the driver, asked how far it is, gives this result. A context that has ended has
+ * none; any other error says nothing about it. */
+bool flyt_session_may_work(CUresult result);
 
 /* The client does not answer any more: the session ends. */
 void flyt_session_end_vanished(struct flyt_session *session);

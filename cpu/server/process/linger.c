@@ -15,13 +15,13 @@ static bool has_work(struct flyt_session *session)
     if (!session->is_mps)
         return false;
     /* The driver is asked itself: a session that was ended by order counts as faulted in the books, and its kernels run
-     * on. After a real fault it says so, whatever it is asked. */
+     * on. After a real fault it says so, whatever it is asked; any other error does not mean that nothing runs. */
     for (unsigned i = 0; i < session->device_count; i++) {
         const struct flyt_device *device = &session->devices[i];
         if (flyt_resize_is_draining(device) || flyt_copying_is_on_gpu(device))
             return true;
         for (const struct flyt_stream *stream = device->streams_first; stream; stream = stream->device_next)
-            if (session->driver->cuStreamQuery(stream->cu_stream) == CUDA_ERROR_NOT_READY)
+            if (flyt_session_may_work(session->driver->cuStreamQuery(stream->cu_stream)))
                 return true;
     }
     return false;

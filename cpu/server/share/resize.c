@@ -266,7 +266,7 @@ bool flyt_resize_is_draining(const struct flyt_device *device)
 {
     for (const struct flyt_left_context *context = device->resize->left_first; context; context = context->next)
         for (unsigned i = 0; i < context->stream_count; i++)
-            if (device->session->driver->cuStreamQuery(context->streams[i].cu_stream) == CUDA_ERROR_NOT_READY)
+            if (flyt_session_may_work(device->session->driver->cuStreamQuery(context->streams[i].cu_stream)))
                 return true;
     return false;
 }

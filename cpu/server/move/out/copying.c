@@ -317,7 +317,7 @@ bool flyt_copying_holds_sms(const struct flyt_device *device)
 bool flyt_copying_is_on_gpu(const struct flyt_device *device)
 {
     const struct flyt_copier *copier = copier_of(device);
-    return copier && device->session->driver->cuStreamQuery(copier->cu_stream) == CUDA_ERROR_NOT_READY;
+    return copier && flyt_session_may_work(device->session->driver->cuStreamQuery(copier->cu_stream));
 }
 
 /* ---- rounds ---- */
