@@ -15,9 +15,10 @@ static int clamp(int value, int lowest, int highest)
     return value < lowest ? lowest : value > highest ? highest : value;
 }
 
+/* Of a GPU with too few for two classes, a program has one: VMs come first. */
 static int own_levels(int least, int greatest)
 {
-    return least > greatest ? FLYT_PRIORITIES : 1;
+    return least - greatest + 1 >= 2 * FLYT_PRIORITIES ? FLYT_PRIORITIES : 1;
 }
 
 int flyt_priority(const struct flyt_device *device, int priority)

@@ -107,7 +107,7 @@ static void the_range_is_what_there_is(void **state)
 {
     static const struct {
         int greatest, told, base, raised, higher;
-    } gpus[] = {{-5, -1, -2, -3, -4}, {-3, -1, 0, -1, -2}, {-2, -1, 0, -1, 0}, {-1, -1, 0, -1, 0}, {0, 0, 0, 0, 0}};
+    } gpus[] = {{-5, -1, -2, -3, -4}, {-3, -1, 0, -1, -2}, {-2, 0, -1, -1, -2}, {-1, 0, 0, 0, -1}, {0, 0, 0, 0, 0}};
     struct flyt_manager manager = {0};
     struct fixture *self = begin(&manager);
     struct flyt_device *device = &self->session.devices[0];
@@ -120,6 +120,8 @@ static void the_range_is_what_there_is(void **state)
         assert_int_equal(of_vm(self, 0, 0), gpus[i].base);
         assert_int_equal(of_vm(self, 0, -5), gpus[i].raised);
         assert_int_equal(of_vm(self, 1, 0), gpus[i].higher);
+        /* It comes no further than its VM. */
+        assert_true(of_vm(self, 1, 0) < of_vm(self, 0, -5) || gpus[i].greatest == 0);
     }
     /* Alone with the GPU it has all of them, as natively. */
     self->session.manager = NULL;
