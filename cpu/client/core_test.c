@@ -8,9 +8,11 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include "cpu/client/core/client.h"
 #include "cpu/client/core/fake_channel.h"
+#include "cpu/client/core/thread.h"
 #include "cpu/client/cuda/context.h"
 #include "cpu/client/cuda/copy.h"
 #include "cpu/client/cuda/device.h"
@@ -22,6 +24,7 @@
 #include "cpu/client/cuda/module.h"
 #include "cpu/client/cuda/stream.h"
 #include "rpc/base/id.h"
+#include "rpc/base/log.h"
 
 static uint64_t next_address = FLYT_WINDOW_BASE;
 
@@ -648,6 +651,60 @@ static void test_one_way_error_of_an_ended_thread_reaches_the_process_once(void 
     assert_int_equal(flyt_client_enter(), CUDA_SUCCESS);
 }
 
+/* Calls `tell` with stderr going to a file; its text into `text`. */
+static void read_stderr(void (*tell)(void), char *text, size_t room_bytes)
+{
+    int fd = memfd_create("stderr", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    flyt_log_init("flyt", FLYT_LOG_WARN);
+    flyt_log_set_fd(fd);
+    tell();
+    flyt_log_set_fd(STDERR_FILENO);
+    ssize_t bytes = pread(fd, text, room_bytes - 1, 0);
+    assert_true(bytes >= 0);
+    text[bytes] = 0;
+    close(fd);
+}
+
+static unsigned count_of(const char *text, const char *words)
+{
+    unsigned count = 0;
+    while ((text = strstr(text, words))) {
+        text++;
+        count++;
+    }
+    return count;
+}
+
+static void leave_several_behind(void)
+{
+    run_thread(0);
+    uint32_t one = own_thread_number;
+    run_thread(0);
+    fake.handlers->call_error(fake.user, 9, one, CUDA_ERROR_INVALID_HANDLE);
+    for (unsigned i = 0; i < 3; i++)
+        fake.handlers->call_error(fake.user, 10 + i, own_thread_number, CUDA_ERROR_INVALID_VALUE);
+    fake.handlers->call_error(fake.user, 20, one, CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void test_errors_that_nobody_hears_of_are_told(void **state)
+{
+    char text[4096];
+    /* The first is told by the next call; of the others, one of each thread is warned of. */
+    read_stderr(leave_several_behind, text, sizeof text);
+    assert_int_equal(count_of(text, "the next call of any thread returns the error"), 1);
+    assert_int_equal(count_of(text, "no call returns the error"), 2);
+    /* The process ends before a call could. */
+    fake.handlers->call_error(fake.user, 21, flyt_thread_get()->number, CUDA_ERROR_OUT_OF_MEMORY);
+    read_stderr(flyt_thread_tell_untold, text, sizeof text);
+    assert_int_equal(count_of(text, "has ended without hearing of it"), 2);
+    assert_int_equal(count_of(text, "cuda_result=2\n"), 1);
+    assert_int_equal(count_of(text, "cuda_result=400\n"), 1);
+    read_stderr(flyt_thread_tell_untold, text, sizeof text);
+    assert_string_equal(text, "");
+    assert_int_equal(flyt_client_enter(), CUDA_SUCCESS);
+}
+
 /* The last two: nothing works after them. */
 static void test_fatal_error_is_for_all_for_ever(void **state)
 {
@@ -700,6 +757,7 @@ int main(void)
         cmocka_unit_test(test_host_function_runs_and_may_not_call),
         cmocka_unit_test(test_one_way_error_reaches_its_thread_once),
         cmocka_unit_test(test_one_way_error_of_an_ended_thread_reaches_the_process_once),
+        cmocka_unit_test(test_errors_that_nobody_hears_of_are_told),
         cmocka_unit_test(test_fatal_error_is_for_all_for_ever),
         cmocka_unit_test(test_lost_connection_outranks_everything),
     };

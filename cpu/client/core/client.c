@@ -321,8 +321,10 @@ int flyt_client_newest_version(void)
 __attribute__((destructor)) static void end_client(void)
 {
     flyt_output_print();
-    if (atomic_load(&flyt_client.state) == FLYT_CLIENT_OPEN)
+    if (atomic_load(&flyt_client.state) == FLYT_CLIENT_OPEN) {
+        flyt_thread_tell_untold();
         flyt_stats_report();
+    }
     if (atomic_load(&flyt_client.state) != FLYT_CLIENT_FORKED)
         atomic_store(&flyt_client.state, FLYT_CLIENT_ENDED);
 }

@@ -18,13 +18,19 @@ static struct {
     _Atomic uint32_t last_number;
 } threads = {.mutex = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
 
-/* The error goes to the process, unless it has one already: one is told, as of every thread. */
+/* The error goes to the process, unless it has one already: one is told, as of every thread. Of those that nobody can
+ * be told, the first of each thread is warned of. */
 static void leave_behind(uint32_t number, CUresult result)
 {
+    static _Atomic uint32_t last_warned;
     int none = CUDA_SUCCESS;
     if (atomic_compare_exchange_strong(&flyt_thread_left_behind, &none, (int)result))
         flyt_warn("a call of a thread that has ended failed: the next call of any thread returns the error, thread=%u "
                   "cuda_result=%d",
+                  number, (int)result);
+    else if (atomic_exchange(&last_warned, number) != number)
+        flyt_warn("a call of a thread that has ended failed: no call returns the error, for another one is told, "
+                  "thread=%u cuda_result=%d",
                   number, (int)result);
     else
         flyt_debug("a call of a thread that has ended failed thread=%u result=%d", number, (int)result);
@@ -98,6 +104,27 @@ CUresult flyt_thread_take_pending(void)
 {
     CUresult result = (CUresult)atomic_exchange(&flyt_thread_self->pending, CUDA_SUCCESS);
     return result ? result : (CUresult)atomic_exchange(&flyt_thread_left_behind, CUDA_SUCCESS);
+}
+
+static void warn_untold(uint32_t number, CUresult result)
+{
+    flyt_warn("a call failed and the program has ended without hearing of it: thread=%u cuda_result=%d", number,
+              (int)result);
+}
+
+void flyt_thread_tell_untold(void)
+{
+    int left_behind = atomic_exchange(&flyt_thread_left_behind, CUDA_SUCCESS);
+    if (left_behind)
+        warn_untold(0, (CUresult)left_behind);
+    if (pthread_mutex_trylock(&threads.mutex) != 0)
+        return;
+    for (struct flyt_thread *one = threads.first; one; one = one->next) {
+        int pending = atomic_exchange(&one->pending, CUDA_SUCCESS);
+        if (pending)
+            warn_untold(one->number, (CUresult)pending);
+    }
+    pthread_mutex_unlock(&threads.mutex);
 }
 
 bool flyt_thread_has_answer(void)

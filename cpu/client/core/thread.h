@@ -65,6 +65,9 @@ CUresult flyt_thread_take_pending(void);
 /* Notes an error for the thread with that number, unless it has one already; a thread that has ended, and one of this
  * library (0), leaves it to the process, with a warning. From any thread. */
 void flyt_thread_set_pending(uint32_t number, CUresult result);
+/* Warns of each error that no call has returned: the process ends. It does not wait for a thread that is at the list of
+ * them. */
+void flyt_thread_tell_untold(void);
 /* Whether an answer has come to a thread whose books do not have it yet. */
 bool flyt_thread_has_answer(void);
 /* Pushes a context id; false: no memory. */
