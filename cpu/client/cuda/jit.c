@@ -137,7 +137,8 @@ static const char *default_reason(CUresult result)
     }
 }
 
-/* Whether nobody has said this yet; after so many texts nothing is new any more. */
+/* Whether this is not among the last texts that were said: no module is refused in silence, and one that is loaded
+ * again and again is named once. */
 static bool is_new(const char *text)
 {
     enum { TEXTS_MAX = 64 };
@@ -151,13 +152,12 @@ static bool is_new(const char *text)
         hash = (hash ^ (unsigned char)*at) * 0x100000001b3;
     pthread_mutex_lock(&said.mutex);
     bool is_known = false;
-    for (unsigned i = 0; i < said.count && !is_known; i++)
+    for (unsigned i = 0; i < TEXTS_MAX && i < said.count && !is_known; i++)
         is_known = said.hashes[i] == hash;
-    bool is_first = !is_known && said.count < TEXTS_MAX;
-    if (is_first)
-        said.hashes[said.count++] = hash;
+    if (!is_known)
+        said.hashes[said.count++ % TEXTS_MAX] = hash;
     pthread_mutex_unlock(&said.mutex);
-    return is_first;
+    return !is_known;
 }
 
 void flyt_jit_logs_say(const struct flyt_jit_logs *logs, CUresult result)

@@ -126,6 +126,12 @@ static CUresult choose_runtime(const void *const *units, unsigned index, const s
                                 needed);
 }
 
+static CUresult refuse_count(struct flyt_jit_logs *logs)
+{
+    return flyt_jit_logs_refuse(logs, CUDA_ERROR_NOT_SUPPORTED, "at most %d images are linked into one",
+                                FLYT_LINK_INPUTS_MAX);
+}
+
 CUresult flyt_jit_link_units(struct flyt_channel *channel, const void *const *units,
                              const struct flyt_fatbin_device *target, const struct flyt_jit_numbers *numbers,
                              struct flyt_jit_logs *logs, unsigned char *ret_hash)
@@ -135,7 +141,7 @@ CUresult flyt_jit_link_units(struct flyt_channel *channel, const void *const *un
     while (units[count])
         count++;
     if (!count || count > FLYT_LINK_INPUTS_MAX)
-        return count ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_NO_BINARY_FOR_GPU;
+        return count ? refuse_count(logs) : CUDA_ERROR_NO_BINARY_FOR_GPU;
     struct flyt_jit_link_part *parts = calloc(count, sizeof *parts);
     struct flyt_device_runtime runtime;
     unsigned runtime_at = count;
@@ -249,8 +255,11 @@ CUresult flyt_jit_link_add(CUlinkState state, CUjitInputType kind, const void *d
         return result;
     if (link->image || !data || !bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    if (link->part_count == FLYT_LINK_INPUTS_MAX)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (link->part_count == FLYT_LINK_INPUTS_MAX) {
+        result = refuse_count(&link->logs);
+        flyt_jit_logs_say(&link->logs, result);
+        return result;
+    }
     parts = reallocarray(link->parts, link->part_count + 1, sizeof *parts);
     if (!parts)
         return CUDA_ERROR_OUT_OF_MEMORY;
