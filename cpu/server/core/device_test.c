@@ -13,6 +13,7 @@
 #include "cpu/server/core/call.h"
 #include "cpu/server/test/fake_client.h"
 #include "cpu/server/cuda/memory.h"
+#include "cpu/server/cuda/reserve.h"
 #include "flyt_serve.h"
 
 enum { DEVICES = 4, EXTENTS = 5, EXTENT_BYTES = 64 << 20 };
@@ -134,6 +135,28 @@ static void properties_make_no_contexts(void **state)
     end(self);
 }
 
+/* Lines of the L2 cache that are set aside are taken from all who share the GPU, also without a node manager. */
+static void set_aside_are_lines_of_a_gpu_that_is_its_own(void **state)
+{
+    static const CUdevice_attribute asked[] = {CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE,
+                                               CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE};
+    struct fixture *self = begin();
+    struct flyt_call call = {.session = &self->session};
+    for (unsigned is_mps = 0; is_mps < 2; is_mps++) {
+        flyt_device_info_res res = {0};
+        const flyt_device_info_args args = {.device = 0};
+        self->session.is_mps = is_mps;
+        assert_int_equal(flyt_serve_device_info(&call, &args, &res), CUDA_SUCCESS);
+        for (unsigned i = 0; i < sizeof asked / sizeof asked[0]; i++)
+            assert_int_equal(res.attributes.attributes_val[asked[i]], is_mps ? 0 : 100);
+        xdr_free((xdrproc_t)xdr_flyt_device_info_res, &res);
+        assert_int_equal(flyt_reserve_limit(&self->session.devices[0], CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 1 << 20),
+                         is_mps ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_SUCCESS);
+        assert_int_equal(flyt_reserve_limit(&self->session.devices[0], CU_LIMIT_STACK_SIZE, 4096), CUDA_SUCCESS);
+    }
+    end(self);
+}
+
 /* Extents of device 0 that device 1 may access. */
 static unsigned accessible(void)
 {
@@ -177,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(properties_make_no_contexts),
+        cmocka_unit_test(set_aside_are_lines_of_a_gpu_that_is_its_own),
         cmocka_unit_test(access_that_fails_midway_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,9 +71,11 @@ CUresult flyt_serve_device_info(struct flyt_call *call, const flyt_device_info_a
         driver->cuDeviceGetAttribute(&value, (CUdevice_attribute)attribute, device->cu_device);
         res->attributes.attributes_val[attribute] = flyt_attribute_shown((CUdevice_attribute)attribute, value);
     }
-    /* Persisting lines are the whole GPU's. */
-    if (call->session->is_mps)
+    /* Persisting lines are the whole GPU's, and windows are for them. */
+    if (call->session->is_mps) {
         res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE] = 0;
+        res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE] = 0;
+    }
     /* The GPU, for the program, is what it was given of it. */
     if (device->group_size)
         res->attributes.attributes_val[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] =

@@ -152,6 +152,9 @@ static CUresult reserve_launches(struct flyt_device *device, uint64_t count)
 
 CUresult flyt_reserve_limit(struct flyt_device *device, CUlimit limit, uint64_t value)
 {
+    /* With or without a ledger: it is taken from all who share the GPU. */
+    if (limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
+        return device->session->is_mps ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_SUCCESS;
     CUresult result = device->ledger ? begin(device) : CUDA_SUCCESS;
     if (!device->ledger || result != CUDA_SUCCESS)
         return result;
@@ -170,8 +173,6 @@ CUresult flyt_reserve_limit(struct flyt_device *device, CUlimit limit, uint64_t 
     case CU_LIMIT_CIG_ENABLED:
     case CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED:
         return CUDA_SUCCESS;
-    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: /* taken from all who share the GPU */
-        return device->session->is_mps ? CUDA_ERROR_UNSUPPORTED_LIMIT : CUDA_SUCCESS;
     default:
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
     }
