@@ -11,7 +11,7 @@
 
 static uint64_t of_text(const char *text)
 {
-    uint64_t code_bytes = 4 * strlen(text), bytes = flyt_footprint_at_most(text);
+    uint64_t code_bytes = 16 * strlen(text), bytes = flyt_footprint_at_most(text);
     assert_true(bytes >= code_bytes);
     return bytes - code_bytes;
 }
@@ -35,6 +35,8 @@ static void variables_of_ptx(void **state)
     assert_int_equal(of_text("call (r), vprintf, (a, b);\ncall __assertfail;\n"), 92 << 20);
     assert_int_equal(of_text(".global .b8 huge[0x4000000000];\n"), 0x4000000000);
     assert_true(of_text(".global .b64 more[0xffffffffffffffff];\n") > 1ull << 60);
+    /* Of code, what the greediest instruction becomes. */
+    assert_true(flyt_footprint_at_most("rem.s32 a,a,b;") >= 160);
 }
 
 /* What the compiler takes for a declaration counts as one, however it is written; at least what it takes. */
