@@ -47,7 +47,8 @@ FLYT_API CUresult flyt_stream_attribute_set(CUstream stream, unsigned attribute,
 /* cuStreamCopyAttributes. CUDA_ERROR_INVALID_VALUE: they are of different contexts. */
 FLYT_API CUresult flyt_stream_attributes_copy(CUstream to, CUstream from);
 
-/* cuThreadExchangeStreamCaptureMode: swaps the calling thread's mode with *mode. CUDA_ERROR_INVALID_VALUE: unknown. */
+/* cuThreadExchangeStreamCaptureMode: swaps the calling thread's mode with *mode, of which NVIDIA's driver takes any
+ * number. CUDA_ERROR_INVALID_VALUE: NULL. */
 FLYT_API CUresult flyt_capture_mode_exchange(CUstreamCaptureMode *mode);
 
 /* cuStreamBatchMemOp. count: 1 to 256 operations, on memory of one device. CUDA_ERROR_INVALID_VALUE: an operation or

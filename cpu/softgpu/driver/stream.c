@@ -151,7 +151,8 @@ FLYT_SOFT_API cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captu
     return CUDA_SUCCESS;
 }
 
-/* There is no capture whose mode could matter: the thread's mode is kept, so that exchanging it works. */
+/* There is no capture whose mode could matter: the thread's mode is kept, so that exchanging it works. A GPU's driver
+ * takes any number. */
 FLYT_SOFT_API cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     static _Thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -159,7 +160,7 @@ FLYT_SOFT_API cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
     if (!flyt_soft_driver())
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (!mode || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+    if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
     current = *mode;
     *mode = old;

@@ -266,9 +266,22 @@ static void destroying_a_stream_loses_no_work(void **state)
     assert_int_equal(word_read(word), 9);
 }
 
+/* There is no capture: a thread's mode is kept and told, whatever number it is, as a GPU's driver does. */
+static void capture_modes_are_exchanged(void **state)
+{
+    CUstreamCaptureMode mode = (CUstreamCaptureMode)9;
+
+    assert_int_equal(cuThreadExchangeStreamCaptureMode(NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+    assert_int_equal(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    assert_int_equal(cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+    assert_int_equal(mode, 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(capture_modes_are_exchanged),
         cmocka_unit_test(a_stream_keeps_its_order),
         cmocka_unit_test(a_wait_holds_a_stream_up_until_the_event),
         cmocka_unit_test(recording_again_does_not_move_an_earlier_wait),
