@@ -139,6 +139,51 @@ struct pageable_copies : mover {
     }
 };
 
+/* Copies from ordinary memory that are done for the program before they are for the GPU: it writes to that memory at
+ * once. They come in rows, at times behind other work. */
+struct early_copies : mover {
+    enum { WORDS = 64 * 1024, PIECE_WORDS = 4096, COPIES = 60, LOOKS = 4 };
+    uint32_t *device, *busy;
+    std::vector<uint32_t> want = std::vector<uint32_t>(WORDS), piece = std::vector<uint32_t>(PIECE_WORDS);
+    cudaStream_t stream;
+
+    void set_up() override
+    {
+        device = mover_words(WORDS);
+        busy = mover_words(WORDS);
+        CHECK(cudaStreamCreate(&stream));
+        CHECK(cudaMemset(device, 0, WORDS * sizeof *device));
+    }
+    void round() override
+    {
+        const bool is_async = random(2), has_work = random(4) == 0;
+
+        if (has_work)
+            mover_fill(busy, WORDS, random(), stream);
+        for (int i = 0; i < COPIES; i++) {
+            const size_t count = 1 + random(PIECE_WORDS), at = random(WORDS - PIECE_WORDS);
+            const size_t bytes = count * sizeof(uint32_t);
+
+            fill_host(piece.data(), count, random());
+            memcpy(want.data() + at, piece.data(), bytes);
+            if (is_async)
+                CHECK(cudaMemcpyAsync(device + at, piece.data(), bytes, cudaMemcpyHostToDevice, stream));
+            else
+                CHECK(cudaMemcpy(device + at, piece.data(), bytes, cudaMemcpyHostToDevice));
+            memset(piece.data(), 0xee, bytes);
+        }
+        if (number % LOOKS)
+            return;
+        CHECK(cudaStreamSynchronize(stream));
+        mover_expect_words(device, want, "what was copied from memory that was written to at once");
+    }
+    void finish() override
+    {
+        CHECK(cudaStreamSynchronize(stream));
+        mover_expect_words(device, want, "what the last rounds have copied");
+    }
+};
+
 struct registered_memory : mover {
     enum { WORDS = 256 * 1024 };
     uint32_t *device, *memory, seed;
@@ -275,6 +320,7 @@ static const mover_entry entries[] = {
     {"pinned_copies", 0, mover_make<pinned_copies>, "asynchronous copies both ways, always on their way"},
     {"large_copies", 0, mover_make<large_copies>, "40 MiB there and back"},
     {"pageable_copies", 0, mover_make<pageable_copies>, "3 MiB of ordinary memory there and back"},
+    {"early_copies", 0, mover_make<early_copies>, "small copies of ordinary memory, which is written to at once"},
     {"registered_memory", 0, mover_make<registered_memory>, "registered host memory, registered anew at times"},
     {"rows", 0, mover_make<rows>, "two-dimensional copies"},
     {"boxes", 0, mover_make<boxes>, "three-dimensional copies"},
