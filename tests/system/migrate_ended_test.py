@@ -48,10 +48,16 @@ def phase(system):
     return system.flytctl("migrations")[-1]["phase"]
 
 
+def exits(program):
+    """By itself, with its libraries' and its own exit handlers; it asks nothing of its GPU any more."""
+    program.say("end")
+    result = harness.finish(program.process)
+    expect_equal((result.status, result.err), (0, ""), result)
+
+
 def is_killed(program):
     harness.kill_group(program.process)
     harness.finish(program.process)
-
 
 
 def session_count(system, count):
@@ -59,10 +65,9 @@ def session_count(system, count):
 
 
 def others_move(system, way, what, ended):
-    """`ended`: the programs, and how each ends: (before it is stopped, when it has stopped)."""
+    """`ended`: classes of programs, and how each ends: (before it is stopped, when it has stopped)."""
     holder, steady = Holder(system, 0), Steady(system, 0)
-    early = [(Steady(system, 0), how) for how in ended[0]]
-    late = [(Steady(system, 0), how) for how in ended[1]]
+    early, late = ([(kind(system, 0), how) for kind, how in some] for some in ended)
     holder.does("hold", "held")
     session_count(system, 2 + len(early + late))
     before = {s["id"]: s["server_pid"] for s in system.flytctl("sessions")}
@@ -95,7 +100,8 @@ def others_move(system, way, what, ended):
 def the_others_move():
     for way, faults in WAYS:
         with whole_system(faults) as system:
-            others_move(system, way, (way, faults), ([is_killed], [is_killed, is_killed]))
+            others_move(system, way, (way, faults), ([(Steady, is_killed), (Holder, exits)],
+                                                      [(Steady, is_killed), (Holder, exits), (Steady, is_killed)]))
 
 
 if __name__ == "__main__":
