@@ -39,6 +39,16 @@ def errors_of_threads_that_have_ended():
 
 
 @scenario
+def errors_that_nobody_has_heard_of():
+    """The program ends before a call could tell it."""
+    with server() as s:
+        result = run(through_flyt(s.url, helper("unheard")))
+        expect_equal(result.status, 0, "exit status", result)
+        expect(re.fullmatch(r"flyt: a call failed and the program has ended without hearing of it: thread=\d+ "
+                            r"cuda_result=1\n", result.err), "stderr", result)
+
+
+@scenario
 def levels_of_the_log():
     with server() as s:
         said = {}

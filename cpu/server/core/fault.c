@@ -71,7 +71,8 @@ CUresult flyt_session_check_work(struct flyt_session *session, CUresult result)
 
 bool flyt_session_may_work(CUresult result)
 {
-    return result != CUDA_SUCCESS && !flyt_fatal_is(result);
+    /* MPS ends a client's work with the client. */
+    return result != CUDA_SUCCESS && result != CUDA_ERROR_MPS_CLIENT_TERMINATED && !flyt_fatal_is(result);
 }
 
 void flyt_session_kill(struct flyt_session *session, const char *sentence)

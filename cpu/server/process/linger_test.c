@@ -47,6 +47,7 @@ static void only_the_end_of_a_context_ends_its_work(void **state)
         {CUDA_ERROR_ILLEGAL_ADDRESS, false},
         {CUDA_ERROR_MPS_CONNECTION_FAILED, true},
         {CUDA_ERROR_CONTEXT_IS_DESTROYED, false},
+        {CUDA_ERROR_MPS_CLIENT_TERMINATED, false},
     };
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         flyt_fake_fail(rows[i].result);
