@@ -49,7 +49,7 @@ struct flyt_library {
 struct flyt_kernel *flyt_library_kernel(struct flyt_library *library, uint32_t index);
 
 /*
- * Where a variable of the library is on a device, and its size. CUDA_SUCCESS; FLYT_CALL_PARKED: later;
+ * Where a variable of the library is on a device, and its size. CUDA_SUCCESS; FLYT_CALL_RETRY: later;
  * CUDA_ERROR_NOT_FOUND: it has none of that name; or the driver's error.
  */
 CUresult flyt_library_find_variable(struct flyt_call *call, struct flyt_library *library, const char *name,
